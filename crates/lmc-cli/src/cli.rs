@@ -19,7 +19,8 @@ Examples:
   lmc list model.safetensors.lmc            what is inside, without decoding it
   lmc diff step100.safetensors step200.safetensors   what changed, tensor by tensor
   lmc snapshot save runs/7 model.safetensors --step 300   into a store, where it costs what changed
-  lmc follow runs/7 models/7                 keeps models/7/current at the newest snapshot
+  lmc publish runs/7 checkpoints            saves what a run writes to checkpoints/, as it does
+  lmc follow runs/7 models/7                keeps models/7/current at the newest snapshot
   tar c run7 | lmc compress | ssh host 'lmc decompress | tar x'
 
 Exit status: 0 done, 1 something failed, 2 the command line is wrong.
@@ -47,6 +48,7 @@ pub(crate) enum Command {
     Cat(cmd::cat::CatArgs),
     Diff(cmd::diff::DiffArgs),
     Snapshot(cmd::snapshot::SnapshotArgs),
+    Publish(cmd::publish::PublishArgs),
     Follow(cmd::follow::FollowArgs),
     Unpack(cmd::unpack::UnpackArgs),
     #[cfg(feature = "bench")]

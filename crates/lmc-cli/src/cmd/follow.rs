@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Args;
 use lmc_store::{ErrorKind, FollowOptions, Follower, Snapshot, Staged, Step};
 use serde_json::json;
 
+use super::looks::Looks;
 use super::snapshot::place::Place;
 use crate::args::Threads;
 use crate::failure::{Failure, Result};
@@ -31,13 +32,8 @@ pub(crate) struct FollowArgs {
     /// The directory that follows.
     dir: PathBuf,
 
-    /// Stop when DIR has the newest snapshot.
-    #[arg(long)]
-    once: bool,
-
-    /// Look for a new snapshot every S seconds, less often while that fails.
-    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_interval, conflicts_with = "once")]
-    interval: f64,
+    #[command(flatten)]
+    looks: Looks,
 
     /// Run CMD in a shell after every new version, with LMC_STEP and LMC_PATH, the version's directory. Until it succeeds, it is run again at
     /// every look, also by the next process that follows into DIR. With --json its output goes to standard error.
@@ -64,45 +60,11 @@ pub(crate) struct FollowArgs {
     threads: Threads,
 }
 
-fn parse_interval(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|e| format!("{e}"))?;
-    if !(0.01..=86_400.0).contains(&seconds) {
-        return Err("an interval is 0.01 to 86400 seconds".to_owned());
-    }
-    Ok(seconds)
-}
-
-/// The longest time between two looks while they fail, in seconds, unless the interval is longer.
-const LONGEST_WAIT: f64 = 60.0;
-
 /// Follows a store.
 pub(crate) fn run(args: &FollowArgs, ui: &Ui) -> Result {
     args.place.guard().check_replace(&args.dir.join("current"))?;
     let mut follower = None;
-    let (mut last, mut wait) = (String::new(), args.interval);
-    loop {
-        let looked = opened(args, &mut follower).and_then(|follower| look(args, follower, ui));
-        match looked {
-            Err(failure) if args.once || matches!(failure, Failure::Usage(_) | Failure::BrokenPipe) => {
-                return Err(failure);
-            }
-            // It may be over the next time: a server that cannot be reached, a snapshot that was deleted meanwhile.
-            Err(failure) => {
-                if std::mem::replace(&mut last, failure.to_string()) != last {
-                    ui.fail(&failure);
-                }
-                wait = (2.0 * wait).min(LONGEST_WAIT.max(args.interval));
-            }
-            Ok(()) => {
-                last.clear();
-                wait = args.interval;
-            }
-        }
-        if args.once {
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_secs_f64(wait));
-    }
+    args.looks.run(ui, || look(args, opened(args, &mut follower)?, ui))
 }
 
 /// Opens the store and the directory.

@@ -9,6 +9,8 @@ pub(crate) mod decompress;
 pub(crate) mod diff;
 pub(crate) mod follow;
 pub(crate) mod list;
+mod looks;
+pub(crate) mod publish;
 pub(crate) mod snapshot;
 pub(crate) mod test;
 pub(crate) mod unpack;
@@ -30,6 +32,7 @@ pub(crate) fn run(cli: Cli, ui: &Ui) -> Result {
         Some(Command::Decompress(args)) => decompress::run(&args, ui),
         Some(Command::Diff(args)) => diff::run(&args, ui),
         Some(Command::Follow(args)) => follow::run(&args, ui),
+        Some(Command::Publish(args)) => publish::run(&args, ui),
         Some(Command::Snapshot(args)) => snapshot::run(&args, ui),
         Some(Command::Test(args)) => test::run(&args, ui),
         Some(Command::List(args)) => list::run(&args, ui),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::{Dir, noise, safetensors, wait_until, weights};
+use crate::support::{Background, Dir, noise, safetensors, wait_until, weights};
 
 const FILES: [&str; 2] = ["w", "sub/v"];
 
@@ -66,12 +66,12 @@ fn the_newest_version_is_followed_and_told_about_until_that_succeeds() {
     let path = std::fs::canonicalize(dir.path("m/current")).unwrap();
     assert_eq!(String::from_utf8(dir.read("told")).unwrap(), format!("1 {}\n", path.display()).repeat(3));
     // While it runs, a second one is told so.
-    let mut child = dir.command(["follow", "s", "m", "--interval", "0.01"]).stderr(Stdio::null()).spawn().unwrap();
+    let child =
+        Background(dir.command(["follow", "s", "m", "--interval", "0.01"]).stderr(Stdio::null()).spawn().unwrap());
     save(&dir, 2);
     wait_until("step 2 is followed", || step(&dir, "m") == Some(2));
     dir.run(["follow", "s", "m", "--once"]).fails(&["another process follows into it"]);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    drop(child);
     dir.run(["follow", "s", "m", "--once"]).silent();
 }
 
@@ -80,14 +80,15 @@ fn errors_that_may_pass_do_not_end_it_and_are_said_once() {
     let dir = stored();
     dir.run(["-q", "follow", "s", "m", "--once"]).silent();
     save_apart(&dir, 1);
-    let mut child = dir.command(["follow", "s", "m", "--interval", "0.01"]).stderr(Stdio::piped()).spawn().unwrap();
+    let following = dir.command(["follow", "s", "m", "--interval", "0.01"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut following = Background(following);
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(step(&dir, "m"), Some(0));
     dir.shell("cp -r new/* s/data/").ok();
     wait_until("step 1 is followed", || step(&dir, "m") == Some(1));
-    child.kill().unwrap();
-    let said = String::from_utf8(crate::support::drain(child.stderr.take().unwrap())).unwrap();
-    child.wait().unwrap();
+    let stderr = following.0.stderr.take().unwrap();
+    drop(following);
+    let said = String::from_utf8(crate::support::drain(stderr)).unwrap();
     assert_eq!(said.matches("lmc: ").count(), 1, "{said}");
     assert!(said.contains("data/"), "{said}");
     // A step that goes back is refused at once.
@@ -145,13 +146,13 @@ fn the_current_version_is_told_about_if_the_next_one_is_bad() {
 #[test]
 fn it_waits_for_a_store() {
     let dir = Dir::new();
-    let mut child = dir.command(["follow", "s", "m", "--interval", "0.01"]).stderr(Stdio::null()).spawn().unwrap();
+    let child =
+        Background(dir.command(["follow", "s", "m", "--interval", "0.01"]).stderr(Stdio::null()).spawn().unwrap());
     std::thread::sleep(Duration::from_millis(100));
     std::fs::create_dir_all(dir.path("d/sub")).unwrap();
     save(&dir, 0);
     wait_until("step 0 is followed", || dir.has("m/current") && step(&dir, "m") == Some(0));
-    child.kill().unwrap();
-    child.wait().unwrap();
+    drop(child);
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod many_tensors;
 mod nothing_lost;
 mod open_files;
 mod pipes;
+mod publish;
 mod safety;
 mod snapshot;
 mod snapshot_threads;

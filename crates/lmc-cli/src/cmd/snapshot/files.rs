@@ -5,14 +5,14 @@ use std::path::{Component, Path, PathBuf};
 use crate::failure::{Failure, Result};
 
 /// A file, and its name in the snapshot.
-pub(super) struct Named {
-    pub(super) path: PathBuf,
-    pub(super) name: String,
+pub(in crate::cmd) struct Named {
+    pub(in crate::cmd) path: PathBuf,
+    pub(in crate::cmd) name: String,
 }
 
 /// The files that paths stand for: a directory stands for all files in it, named by their paths there; anything else for itself. A
 /// directory that contains the store is refused: the store would be saved into itself.
-pub(super) fn named(paths: &[PathBuf], store: &str) -> Result<Vec<Named>> {
+pub(in crate::cmd) fn named(paths: &[PathBuf], store: &str) -> Result<Vec<Named>> {
     let store = std::fs::canonicalize(store).ok();
     let mut found = Vec::new();
     for path in paths {

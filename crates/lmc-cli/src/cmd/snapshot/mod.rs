@@ -1,14 +1,14 @@
 //! `lmc snapshot`: a training run's snapshots in one store.
 
 mod copy;
-mod files;
+pub(super) mod files;
 mod gc;
 mod list;
 mod log;
 pub(super) mod place;
 mod prune;
 mod restore;
-mod save;
+pub(super) mod save;
 mod show;
 mod time;
 mod verify;

@@ -12,7 +12,7 @@ use crate::ui::Ui;
 #[derive(Args)]
 pub(in crate::cmd) struct Place {
     /// A directory, or s3://BUCKET/PREFIX.
-    pub(super) store: String,
+    pub(in crate::cmd) store: String,
 }
 
 /// Selects a snapshot.
@@ -44,7 +44,7 @@ impl Place {
         self.create_with(StoreOptions::default())
     }
 
-    pub(super) fn create_with(&self, o: StoreOptions) -> Result<Store> {
+    pub(in crate::cmd) fn create_with(&self, o: StoreOptions) -> Result<Store> {
         self.location().and_then(|l| Store::create(&l, o)).map_err(|e| self.failure(&e))
     }
 

@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use lmc::Level;
-use lmc_store::{BasePolicy, Cache, Input, SaveOptions, Step, StoreOptions};
-use serde_json::json;
+use lmc_store::{BasePolicy, Cache, Input, SaveOptions, Snapshot, Step, Store, StoreOptions};
+use serde_json::{Value, json};
 
-use super::files::named;
+use super::files::{Named, named};
 use super::place::Place;
 use crate::args::{Format, Threads, level};
 use crate::failure::{Failure, Result};
@@ -116,41 +116,75 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
         }
     }
     let files = named(&args.files, &place.store)?;
-    let handles = Arc::new(Handles::default());
-    let sources = files.iter().map(|f| Source::open_one_of(&f.path, true, &handles)).collect::<Result<Vec<_>>>()?;
-    let inputs: Vec<Input<'_>> = files.iter().zip(&sources).map(|(f, s)| Input::new(&f.name, s)).collect();
     let mut store = StoreOptions::default();
     if let Some(path) = &args.cache {
         store.cache = Cache::Directory { path: path.clone(), budget: args.cache_size as u64 };
     }
     let store = place.create_with(store)?;
-    let step = store.step(step(args.step)?).map_err(failure)?;
-    let saved = store.save_shard(&inputs, step, &options);
+    let saved = save(place, &store, &files, step(args.step)?, metadata, &options, || Ok(()))?;
+    if args.json {
+        return ui.json(&saved.json(place, start));
+    }
+    ui.done(saved.text(place, start));
+    Ok(())
+}
+
+/// What was saved, and from what.
+pub(in crate::cmd) struct Done {
+    snapshot: Snapshot,
+    base: Option<Step>,
+}
+
+/// Saves files as the snapshot of a step, unless they change while they are read, or `check` fails afterwards.
+pub(in crate::cmd) fn save(
+    place: &Place,
+    store: &Store,
+    files: &[Named],
+    step: Option<Step>,
+    metadata: BTreeMap<String, String>,
+    options: &SaveOptions,
+    check: impl FnOnce() -> Result,
+) -> Result<Done> {
+    let failure = |e: lmc_store::Error| place.failure(&e);
+    let handles = Arc::new(Handles::default());
+    let sources = files.iter().map(|f| Source::open_one_of(&f.path, true, &handles)).collect::<Result<Vec<_>>>()?;
+    let inputs: Vec<Input<'_>> = files.iter().zip(&sources).map(|(f, s)| Input::new(&f.name, s)).collect();
+    let step = store.step(step).map_err(failure)?;
+    let saved = store.save_shard(&inputs, step, options);
     // A file that changed while it was read must not be published, and explains a read error.
     sources.iter().try_for_each(Source::check_unchanged)?;
     let saved = saved.map_err(failure)?;
+    check()?;
     let snapshot = store.publish(step, metadata, &[saved.shard]).map_err(failure)?;
-    let seconds = start.elapsed().as_secs_f64();
-    if args.json {
-        return ui.json(&json!({
+    Ok(Done { snapshot, base: saved.base })
+}
+
+impl Done {
+    pub(in crate::cmd) fn json(&self, place: &Place, start: Instant) -> Value {
+        let Self { snapshot, base } = self;
+        json!({
             "store": place.store,
             "step": snapshot.step.get(),
             "id": snapshot.id.to_string(),
             "time": snapshot.time,
             "raw_size": snapshot.raw_size,
             "new_size": snapshot.new_size,
-            "base": saved.base.map(Step::get),
-            "seconds": seconds,
-        }));
+            "base": base.map(Step::get),
+            "seconds": start.elapsed().as_secs_f64(),
+        })
     }
-    let base = saved.base.map_or_else(|| "without a base".to_owned(), |step| format!("from step {step}"));
-    ui.done(format_args!(
-        "{} : step {}, {} => {} ({}), {base}, {seconds:.2} s",
-        Name::text(&place.store),
-        snapshot.step,
-        bytes(snapshot.raw_size),
-        bytes(snapshot.new_size),
-        percent(snapshot.new_size, snapshot.raw_size)
-    ));
-    Ok(())
+
+    pub(in crate::cmd) fn text(&self, place: &Place, start: Instant) -> String {
+        let Self { snapshot, base } = self;
+        let base = base.map_or_else(|| "without a base".to_owned(), |step| format!("from step {step}"));
+        format!(
+            "{} : step {}, {} => {} ({}), {base}, {:.2} s",
+            Name::text(&place.store),
+            snapshot.step,
+            bytes(snapshot.raw_size),
+            bytes(snapshot.new_size),
+            percent(snapshot.new_size, snapshot.raw_size),
+            start.elapsed().as_secs_f64()
+        )
+    }
 }

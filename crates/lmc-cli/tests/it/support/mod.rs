@@ -261,6 +261,17 @@ pub(crate) fn model() -> Vec<u8> {
     ])
 }
 
+/// A process that ends with the test, also with one that fails.
+pub(crate) struct Background(pub(crate) Child);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // It may have ended.
+        _ = self.0.kill();
+        self.0.wait().unwrap();
+    }
+}
+
 /// Waits until a condition holds. The patience is for machines that are busy; nothing depends on the time it takes.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {

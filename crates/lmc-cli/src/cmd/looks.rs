@@ -1,0 +1,60 @@
+//! Commands that look for something new at intervals, and go on when that fails.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::failure::{Failure, Result};
+use crate::ui::Ui;
+
+/// The longest time between two looks while they fail, in seconds, unless the interval is longer.
+const LONGEST_WAIT: f64 = 60.0;
+
+/// How often to look.
+#[derive(Args)]
+pub(super) struct Looks {
+    /// Look once, and stop.
+    #[arg(long)]
+    pub(super) once: bool,
+
+    /// Look every S seconds, less often while that fails.
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_interval, conflicts_with = "once")]
+    interval: f64,
+}
+
+fn parse_interval(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|e| format!("{e}"))?;
+    if !(0.01..=86_400.0).contains(&seconds) {
+        return Err("an interval is 0.01 to 86400 seconds".to_owned());
+    }
+    Ok(seconds)
+}
+
+impl Looks {
+    /// Looks until the process is ended; each failure is said once.
+    pub(super) fn run(&self, ui: &Ui, mut look: impl FnMut() -> Result) -> Result {
+        let (mut last, mut wait) = (String::new(), self.interval);
+        loop {
+            match look() {
+                Err(failure) if self.once || matches!(failure, Failure::Usage(_) | Failure::BrokenPipe) => {
+                    return Err(failure);
+                }
+                // It may be over the next time: a server that cannot be reached, something that was deleted meanwhile.
+                Err(failure) => {
+                    if std::mem::replace(&mut last, failure.to_string()) != last {
+                        ui.fail(&failure);
+                    }
+                    wait = (2.0 * wait).min(LONGEST_WAIT.max(self.interval));
+                }
+                Ok(()) => {
+                    last.clear();
+                    wait = self.interval;
+                }
+            }
+            if self.once {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_secs_f64(wait));
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! `lmc publish`: versions in the order of their steps, and only finished ones.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::support::{Background, Dir, noise, safetensors, wait_until, weights};
+
+/// The weights of a step.
+fn model(n: u64) -> Vec<u8> {
+    let mut data = weights(40_000, 1);
+    data.iter_mut().step_by(2).zip(noise(40_000, n)).for_each(|(w, m)| *w ^= m & 3);
+    safetensors(&[("t", "BF16", &[40_000], &data), ("n", "I64", &[], &n.to_le_bytes())])
+}
+
+/// Writes a version, which appears under its name when it is complete.
+fn write(dir: &Dir, name: &str, n: u64) {
+    std::fs::create_dir_all(dir.path("v/.new/sub")).unwrap();
+    dir.write("v/.new/model.safetensors", &model(n));
+    dir.write("v/.new/sub/config.json", b"{}");
+    std::fs::rename(dir.path("v/.new"), dir.path(format!("v/{name}"))).unwrap();
+}
+
+/// The steps in a store.
+fn steps(dir: &Dir) -> Vec<u64> {
+    if !dir.has("s") {
+        return vec![];
+    }
+    let listed = dir.run(["snapshot", "list", "s", "--json"]);
+    listed.ok().json().iter().map(|s| s["step"].as_u64().unwrap()).collect()
+}
+
+/// Checks the weights of a step.
+fn check(dir: &Dir, n: u64) {
+    dir.run(["-q", "snapshot", "restore", "s", "-f", "-o", "out", "--at", &n.to_string()]).silent();
+    assert!(dir.read("out/model.safetensors") == model(n), "step {n}");
+}
+
+const ONCE: [&str; 6] = ["publish", "s", "v", "--once", "--settle", "0"];
+
+#[test]
+fn versions_are_saved_in_the_order_of_their_steps() {
+    let dir = Dir::new();
+    write(&dir, "checkpoint-20", 20);
+    write(&dir, "checkpoint-9", 9);
+    for other in ["latest", "tmp-checkpoint-30", ".checkpoint-40", "checkpoint-50.tmp", "checkpoint-60-old"] {
+        std::fs::create_dir(dir.path(format!("v/{other}"))).unwrap();
+        dir.write(&format!("v/{other}/file"), b"not a version");
+    }
+    dir.write("v/log.txt", b"not one either");
+    std::os::unix::fs::symlink("checkpoint-20", dir.path("v/newest-70")).unwrap();
+    let first = dir.run(ONCE);
+    let said = first.ok().stderr();
+    assert!(said.contains("s : step 9, ") && said.contains("s : step 20, ") && said.contains("from step 9"), "{said}");
+    assert_eq!(said.lines().count(), 2);
+    assert_eq!(steps(&dir), [9, 20]);
+    dir.run(ONCE).silent();
+    // One that comes before the last is not a later version.
+    write(&dir, "checkpoint-10", 10);
+    write(&dir, "step30", 30);
+    dir.write("v/model-31.safetensors", &model(31));
+    let [a, b] = &dir.run(["publish", "s", "v", "--once", "--settle", "0", "--json"]).json()[..] else { panic!() };
+    assert_eq!((&a["step"], &a["base"], &a["path"]), (&json!(30), &json!(20), &json!("v/step30")));
+    assert!(a["new_size"].as_u64().unwrap() < a["raw_size"].as_u64().unwrap() / 2, "{a}");
+    assert_eq!((&b["step"], &b["path"]), (&json!(31), &json!("v/model-31.safetensors")));
+    assert_eq!(steps(&dir), [9, 20, 30, 31]);
+    [9, 20, 30].into_iter().for_each(|n| check(&dir, n));
+    // Of several, the last.
+    [40, 41, 42].into_iter().for_each(|n| write(&dir, &format!("step{n}"), n));
+    dir.run(["-q", "publish", "s", "v", "--once", "--settle", "0", "--newest"]).silent();
+    assert_eq!(steps(&dir), [9, 20, 30, 31, 42]);
+}
+
+#[test]
+fn a_version_is_saved_when_it_is_finished() {
+    let dir = Dir::new();
+    write(&dir, "step1", 1);
+    // By a marker.
+    let by_marker = ["publish", "s", "v", "--once", "--marker", "STABLE"];
+    let waits = dir.run(by_marker);
+    assert!(waits.ok().stderr().contains("v/step1: is not finished: it has no file STABLE"), "{waits:?}");
+    // A later one does not overtake it, and with --newest an unfinished one hides none.
+    write(&dir, "step2", 2);
+    dir.write("v/step2/STABLE", b"");
+    assert_eq!(dir.run(by_marker).ok().stderr().lines().count(), 1);
+    assert!(steps(&dir).is_empty());
+    dir.write("v/step1/STABLE", b"");
+    write(&dir, "step3", 3);
+    dir.run(["-q", "publish", "s", "v", "--once", "--marker", "STABLE", "--newest"]).silent();
+    assert_eq!(steps(&dir), [2]);
+    // By its age.
+    let by_age = ["publish", "s", "v", "--once"];
+    let waits = dir.run(by_age);
+    assert!(
+        waits.ok().stderr().contains("v/step3: is not finished: it changed ") && waits.stderr().contains("--settle 10")
+    );
+    dir.shell("find v/step3 -exec touch -d '1 hour ago' {} +").ok();
+    let before = dir.read("v/step3/sub/config.json");
+    dir.write("v/step3/sub/config.json", &before);
+    assert!(dir.run(by_age).ok().stderr().contains("is not finished"));
+    dir.shell("find v/step3 -exec touch -d '1 hour ago' {} +").ok();
+    dir.run(by_age).ok();
+    assert_eq!(steps(&dir), [2, 3]);
+    // Whatever its age, if files of its index are missing.
+    write(&dir, "step4", 4);
+    dir.write("v/step4/model.safetensors.index.json", br#"{"weight_map": {"a": "model.safetensors", "b": "other"}}"#);
+    let waits = dir.run(ONCE);
+    assert!(waits.ok().stderr().contains("model.safetensors.index.json names other, which is missing"), "{waits:?}");
+    dir.write("v/step4/other", b"other");
+    dir.run(ONCE).ok();
+    assert_eq!(steps(&dir), [2, 3, 4]);
+}
+
+#[test]
+fn what_a_run_writes_is_published_and_followed() {
+    let dir = Dir::new();
+    std::fs::create_dir(dir.path("v")).unwrap();
+    let start = |args: &[&str]| Background(dir.command(args).stderr(Stdio::null()).spawn().unwrap());
+    let _publisher = start(&["publish", "s", "v", "--settle", "0", "--interval", "0.01"]);
+    let _follower = start(&["follow", "s", "m", "--interval", "0.01"]);
+    for n in 1..=4 {
+        write(&dir, &format!("step-{n}"), n);
+        let there = "m/current/model.safetensors";
+        wait_until("the version is followed", || dir.has(there) && dir.read(there) == model(n));
+    }
+    // Errors that pass do not end it.
+    std::fs::rename(dir.path("v"), dir.path("w")).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    std::fs::rename(dir.path("w"), dir.path("v")).unwrap();
+    write(&dir, "step-5", 5);
+    wait_until("step 5 is published", || steps(&dir) == [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn what_is_no_version_is_said() {
+    let dir = Dir::new();
+    dir.run(ONCE).fails(&["v: cannot read the directory"]);
+    assert!(!dir.has("s"));
+    write(&dir, "step1", 1);
+    write(&dir, "epoch1", 1);
+    dir.run(ONCE).fails(&["v/epoch1: is of step 1, and so is v/step1: move one away"]);
+    std::fs::remove_dir_all(dir.path("v/epoch1")).unwrap();
+    std::os::unix::fs::symlink("model.safetensors", dir.path("v/step1/link")).unwrap();
+    dir.run(ONCE).fails(&["v/step1/link: is a symbolic link"]);
+    std::fs::remove_file(dir.path("v/step1/link")).unwrap();
+    dir.run(ONCE).ok();
+    // The store itself may have the name of a version.
+    dir.shell("mv s v/run7").ok();
+    dir.run(["publish", "v/run7", "v", "--once", "--settle", "0"]).fails(&["run7: is the store itself"]);
+    for bad in ["-1", "x", "1e9"] {
+        let misused = dir.run(["publish", "s", "v", &format!("--settle={bad}")]);
+        assert!(misused.stderr().contains("invalid value") && misused.stderr().contains("--settle"), "{misused:?}");
+    }
+    let both = dir.run(["publish", "s", "v", "--settle", "1", "--marker", "x"]);
+    assert!(both.stderr().contains("cannot be used with"), "{both:?}");
+}
+
+#[test]
+fn a_full_disk_leaves_the_versions_before() {
+    let dir = Dir::new();
+    write(&dir, "step0", 0);
+    dir.run(ONCE).ok();
+    write(&dir, "step1", 1);
+    for blocks in [0, 1, 20] {
+        let script = format!("ulimit -f {blocks}; exec $LMC publish s v --once --settle 0");
+        dir.shell(&script).fails(&["cannot write"]);
+        assert_eq!(steps(&dir), [0], "{blocks}");
+    }
+    dir.run(ONCE).ok();
+    assert_eq!(steps(&dir), [0, 1]);
+    check(&dir, 1);
+}
+
+/// Kills at as many moments as `LMC_KILLS` says.
+#[test]
+fn after_a_kill_a_version_is_there_or_not_and_the_next_process_goes_on() {
+    let dir = Dir::new();
+    write(&dir, "step0", 0);
+    let start = Instant::now();
+    dir.run(ONCE).ok();
+    let (whole, mut there, mut n) = (start.elapsed(), 0, 0);
+    let kills: u64 = std::env::var("LMC_KILLS").map_or(40, |n| n.parse().unwrap());
+    for moment in noise(8 * kills as usize, 7).chunks(8) {
+        let last = steps(&dir).len() as u64;
+        if last > n {
+            n = last;
+            std::fs::remove_dir_all(dir.path(format!("v/step{}", n - 1))).unwrap();
+            write(&dir, &format!("step{n}"), n);
+        }
+        let mut child = dir.command(ONCE).stderr(Stdio::null()).spawn().unwrap();
+        let share = u64::from_le_bytes(moment.try_into().unwrap()) as f64 / u64::MAX as f64;
+        std::thread::sleep(whole.mul_f64(1.2 * share));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let found = steps(&dir);
+        assert_eq!(found, (0..found.len() as u64).collect::<Vec<_>>());
+        let newest = found.len() as u64 - 1;
+        assert!((n - 1..=n).contains(&newest), "{found:?}");
+        there += u64::from(newest == n);
+        check(&dir, newest);
+    }
+    assert!(kills < 20 || (0 < there && there < kills), "{there} of {kills}");
+    dir.run(ONCE).ok();
+    check(&dir, n);
+    let verified = dir.run(["snapshot", "verify", "s", "--deep"]);
+    verified.ok();
+}
