@@ -1,6 +1,6 @@
 //! Raw bytes of the newest snapshot's chunks, kept so that the next save need not decode the chains of its bases.
 //!
-//! A cache is queried by hash, and every result is verified against that hash: a lost or corrupted entry costs time and nothing else.
+//! A cache is queried by hash. What comes from a file is verified against that hash: a lost or corrupted one costs time and nothing else.
 
 mod directory;
 
@@ -88,14 +88,14 @@ impl ChunkCache {
 
     /// The `len` raw bytes with this hash, if they are cached.
     pub(crate) fn get(&self, hash: Hash, len: u64) -> Option<Bytes> {
-        let bytes = match &self.directory {
-            None => self.state().held.get(&hash)?.bytes.clone(),
-            Some(directory) => directory.read(hash, len)?,
+        let Some(directory) = &self.directory else {
+            return Some(self.state().held.get(&hash)?.bytes.clone());
         };
+        let bytes = directory.read(hash, len)?;
         if Hash::of(&bytes) == hash {
             return Some(bytes);
         }
-        self.state().remove(self.directory.as_ref(), hash);
+        self.state().remove(Some(directory), hash);
         None
     }
 

@@ -7,6 +7,7 @@ use crate::catalog::{Catalog, SetId};
 use crate::chain::{self, ChainDecoder};
 use crate::error::Result;
 use crate::held::Held;
+use crate::manifest::shard::BlockSet;
 use crate::ordered;
 use crate::remote::Remote;
 
@@ -23,6 +24,24 @@ pub(crate) struct Located {
 
 /// The fewest chains fetched in parallel, whatever the number of threads: they mostly wait for the store.
 pub(crate) const SIDE_BY_SIDE: usize = 8;
+
+/// What is done with gathered bytes; called by several threads at once.
+pub(crate) trait Sink<T>: Sync {
+    /// Copies bytes to their destination, in any order.
+    fn put(&self, to: T, bytes: &[u8]) -> Result<()>;
+
+    /// Takes a block set, all of which goes to one destination, as its stored bytes: a delta from another one that is held. Returns whether
+    /// it did; otherwise the set is decoded.
+    fn put_delta(&self, _to: &T, _base: &BlockSet, _set: &BlockSet, _stored: &[u8]) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+impl<T, F: Fn(T, &[u8]) -> Result<()> + Sync> Sink<T> for F {
+    fn put(&self, to: T, bytes: &[u8]) -> Result<()> {
+        self(to, bytes)
+    }
+}
 
 /// A byte range of a block set, and its destination.
 type Take<T> = (Range<usize>, T);
@@ -48,6 +67,14 @@ impl<T> Job<T> {
     fn fetched(&self) -> &[SetId] {
         &self.chain[self.held.map_or(0, |i| i + 1)..]
     }
+
+    /// The only range that is taken; and the block set that is held, and the one that is made from it, if there are no others.
+    fn delta(&self) -> Option<(&Take<T>, [SetId; 2])> {
+        let &[base, set] = &self.chain[self.held?..] else { return None };
+        let [(_, takes)] = &self.takes[..] else { return None };
+        let [take] = &takes[..] else { return None };
+        Some((take, [base, set]))
+    }
 }
 
 impl<T: Send> Gather<T> {
@@ -71,15 +98,15 @@ impl<T: Send> Gather<T> {
         }
     }
 
-    /// Gathers everything, decoding from block sets that are `held`. `put` copies bytes to their destination, in any order; `progress`
-    /// receives the number of bytes copied so far. Returns how many bytes were fetched.
+    /// Gathers everything, decoding from block sets that are `held`. `progress` receives the number of bytes put so
+    /// far. Returns how many bytes were fetched.
     pub(crate) fn run(
         mut self,
         remote: &Remote,
         catalog: &Catalog,
         held: &Held<'_>,
         threads: usize,
-        put: impl Fn(T, &[u8]) -> Result<()> + Sync,
+        sink: &impl Sink<T>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<u64> {
         let mut jobs = Vec::new();
@@ -104,6 +131,13 @@ impl<T: Send> Gather<T> {
             ChainDecoder::new,
             |decoder, _, (begun, job)| {
                 let stored = chain::finish(remote, catalog, job.fetched(), begun)?;
+                let stored_len = stored.iter().map(|s| s.len() as u64).sum::<u64>();
+                if let Some((take, [base, set])) = job.delta() {
+                    let (base, set, (range, to)) = (catalog.set(base)?, catalog.set(set)?, take);
+                    if range.len() as u64 == set.raw_len && sink.put_delta(to, base, set, &stored[0])? {
+                        return Ok((set.raw_len, stored_len));
+                    }
+                }
                 let Job { chain, takes, held: first } = job;
                 let chain = &chain[first.unwrap_or(0)..];
                 let (wanted, takes): (Vec<usize>, Vec<_>) =
@@ -113,7 +147,7 @@ impl<T: Send> Gather<T> {
                 let take = |raw: &[u8]| {
                     for (range, to) in takes.next().expect("one list of takes per wanted set") {
                         n += range.len() as u64;
-                        put(to, &raw[range])?;
+                        sink.put(to, &raw[range])?;
                     }
                     Ok(())
                 };
@@ -124,7 +158,7 @@ impl<T: Send> Gather<T> {
                         decoder.decode_after(catalog, chain, |raw| held.read(hash, raw), &stored, &wanted, take)?;
                     }
                 }
-                Ok((n, stored.iter().map(|s| s.len() as u64).sum::<u64>()))
+                Ok((n, stored_len))
             },
             |_, (n, stored)| {
                 done += n;

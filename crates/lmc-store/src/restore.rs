@@ -8,7 +8,7 @@ use lmc::{Segment, WriteAt};
 
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
-use crate::gather::{Gather, Located};
+use crate::gather::{Gather, Located, Sink};
 use crate::held::{Held, StoredExtent};
 use crate::layout;
 use crate::manifest::names::check_together;
@@ -186,7 +186,7 @@ impl SnapshotReader {
         gather.add(&self.extents[file], 0..self.files[file].len, |offset, _| offset);
         let put = |at, bytes: &[u8]| dst.write_all_at(bytes, at).map_err(|e| Error::io("cannot write", e));
         gather
-            .run(&self.remote, &self.catalog, held, self.threads, put, progress)
+            .run(&self.remote, &self.catalog, held, self.threads, &put, progress)
             .map_err(|e| e.at(format_args!("step {}, {name}", self.snapshot.step)))
     }
 
@@ -296,10 +296,10 @@ impl SnapshotReader {
         &self,
         gather: Gather<T>,
         held: &Held<'_>,
-        put: impl Fn(T, &[u8]) -> Result<()> + Sync,
+        sink: &impl Sink<T>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<u64> {
-        let done = gather.run(&self.remote, &self.catalog, held, self.threads, put, progress);
+        let done = gather.run(&self.remote, &self.catalog, held, self.threads, sink, progress);
         done.map_err(|e| e.at(format_args!("step {}", self.snapshot.step)))
     }
 
@@ -340,7 +340,7 @@ impl SnapshotReader {
             to.copy_from_slice(bytes);
             Ok(())
         };
-        gather.run(&self.remote, &self.catalog, &Held::default(), self.threads, copy, &mut |_| {})?;
+        gather.run(&self.remote, &self.catalog, &Held::default(), self.threads, &copy, &mut |_| {})?;
         Ok(())
     }
 }

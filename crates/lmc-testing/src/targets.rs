@@ -72,6 +72,9 @@ pub fn decode_vs_reference(bytes: &[u8]) {
 pub fn delta_vs_reference(bytes: &[u8]) {
     let (delta, file, damaged) = deltas::damaged(&mut Input::new(bytes));
     let decoded = agree_with_bases(&file, &delta.bases());
+    if let [base] = delta.bases()[..] {
+        check_changes(&file, base, decoded.as_deref().ok());
+    }
     if !damaged {
         assert!(decoded.is_ok_and(|decoded| decoded == delta.raw()));
     }
@@ -146,7 +149,23 @@ pub fn delta_roundtrip(bytes: &[u8]) {
         };
         let named: Vec<&[u8]> = reader.bases().iter().map(named).collect();
         assert!(agree_with_bases(&file, &named).is_ok_and(|decoded| decoded == new), "the file is not restored");
+        if let [base] = named[..] {
+            check_changes(&file, base, Some(&new));
+        }
     }
+}
+
+/// If a delta is a list of changes, and can be restored to `new`, these make it of the base.
+fn check_changes(delta: &[u8], base: &[u8], new: Option<&[u8]>) {
+    let changed = lmc::changed_elements(&delta, &base);
+    let Some(new) = new else { return };
+    let Some(changed) = changed.expect("the delta is whole") else { return };
+    let mut made = base.to_vec();
+    let values = changed.values.chunks(changed.width.max(1));
+    for (&i, value) in changed.indices.iter().zip(values) {
+        made[i as usize * changed.width..][..changed.width].copy_from_slice(value);
+    }
+    assert!(made == new, "the listed changes make something else");
 }
 
 /// Any data, dtype and level: every instruction set writes the same bytes, and every decoder restores the data.

@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use lmc::{Dtype, ReadAt};
 
+use crate::error::{Error, Result};
+
 /// Changed elements of a tensor.
 ///
 /// Elements of fewer than 8 bits, and blocks of quantised formats, count as their bytes: [`Self::width`] is 1. So do those of a run that
@@ -80,6 +82,21 @@ impl Patch {
         Ok((!changed.is_empty()).then_some(Self { tensor, width, elements, changed: Some(changed), values }))
     }
 
+    /// What a stored delta changes in the `len` bytes that `old` has from `start` on, if it is a list of elements of this width.
+    pub(super) fn listed(
+        tensor: usize,
+        width: usize,
+        old: &dyn ReadAt,
+        start: u64,
+        len: u64,
+        delta: &[u8],
+    ) -> Result<Option<Self>> {
+        let changed = lmc::changed_elements(&delta, &Part { of: old, start, len }).map_err(Error::codec)?;
+        let changed = changed.filter(|c| c.width == width && start.is_multiple_of(width as u64));
+        let elements = start / width as u64..(start + len) / width as u64;
+        Ok(changed.map(|c| Self { tensor, width, elements, changed: Some(c.indices), values: c.values }))
+    }
+
     /// New bytes for all of a run.
     fn whole(tensor: usize, width: usize, start: u64, new: &[u8]) -> Self {
         let elements = start / width as u64..(start + new.len() as u64) / width as u64;
@@ -124,6 +141,23 @@ impl Patch {
             None => out.copy_from_slice(&self.values),
             Some(changed) => of_width!(self.width, scatter(changed, &self.values, out)),
         }
+    }
+}
+
+/// A part of a source.
+struct Part<'a> {
+    of: &'a dyn ReadAt,
+    start: u64,
+    len: u64,
+}
+
+impl ReadAt for Part<'_> {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.of.read_exact_at(buf, self.start + offset)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.len)
     }
 }
 

@@ -9,9 +9,10 @@ use lmc_pool::Workers;
 use super::order;
 use super::patch::{Patch, width};
 use crate::error::{Error, ErrorKind, Result};
-use crate::gather::{Gather, Located};
+use crate::gather::{Gather, Located, Sink};
 use crate::held::Held;
 use crate::ids::{Hash, SaveId, Step};
+use crate::manifest::shard::BlockSet;
 use crate::restore::SnapshotReader;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
@@ -200,7 +201,7 @@ impl TensorFollower {
             gather.add(extents, 0..len, place);
         }
         let mut state = State::begin(&reader, &extents, &HashMap::new(), &mut gather)?;
-        let fetched = state.run(&reader, gather, &Held::default(), |_, _, _| Ok(()), progress)?;
+        let fetched = state.run(&reader, gather, &Held::default(), |_, _, _| Ok(()), no_list, progress)?;
         self.state = Some(Arc::new(state));
         Ok(fetched)
     }
@@ -234,14 +235,17 @@ impl TensorFollower {
             None => Ok(()),
             Some(_) => Err(differs(t)),
         };
-        state.run(&reader, gather, &Held::default(), compare, &mut |_| {})?;
+        state.run(&reader, gather, &Held::default(), compare, no_list, &mut |_| {})?;
         self.state = Some(Arc::new(state));
         Ok(())
     }
 
     /// Gets what changed from the snapshot that the tensors hold to another one. There may be any number of snapshots between: each
-    /// element is written once. The tensors are read, and not written. All that is decoded has the hash that was recorded when the
-    /// snapshot was saved.
+    /// element is written once. The tensors are read, and not written.
+    ///
+    /// What is fetched is verified by its hash. What is decoded has the hash that was recorded when the snapshot was saved, except where a
+    /// delta lists the elements that changed: then nothing else is read, and what the tensors hold is taken to be what was committed.
+    /// [`TensorFollowOptions::verify`] compares everything.
     ///
     /// # Errors
     /// `Usage` when the tensors hold no snapshot yet; those of [`Self::load`].
@@ -358,21 +362,28 @@ impl TensorFollower {
         let mut gather = Gather::new();
         let mut to = State::begin(reader, extents, &state.kept, &mut gather)?;
         for (t, (places, extents)) in to.places.iter().zip(extents).enumerate() {
-            let before = &state.places[t];
-            let was_there = |place: &Place| {
-                let found = before.binary_search_by_key(&place.offset, |p| p.offset);
-                found.is_ok_and(|i| before[i] == *place) && is_sound(place.hash)
-            };
+            let was_there = |place: &Place| state.place_at(t, place.offset) == Some(place) && is_sound(place.hash);
             let changed = places.iter().zip(extents).filter(|(place, _)| !was_there(place));
             changed.for_each(|(_, extent)| add(&mut gather, t, extent));
         }
         let patches = Mutex::new(Vec::new());
+        let push = |patch| patches.lock().expect("no panic while it is held").extend(patch);
         let compare = |t: usize, offset, new: &[u8]| {
-            let patch = self.patch(t, tensors[t], offset, new)?;
-            patches.lock().expect("no panic while it is held").extend(patch);
+            push(self.patch(t, tensors[t], offset, new)?);
             Ok(())
         };
-        let fetched_size = to.run(reader, gather, held, compare, progress)?;
+        let list = |t: usize, offset: u64, base: &BlockSet, set: &BlockSet, stored: &[u8]| {
+            let place = Place { offset, hash: base.raw_hash, raw_len: base.raw_len, from: 0, len: set.raw_len };
+            // To verify is to compare the hash of what is decoded.
+            if self.options.verify || state.place_at(t, offset) != Some(&place) {
+                return Ok(false);
+            }
+            let patch = Patch::listed(t, width(self.tensors[t].dtype), tensors[t], offset, set.raw_len, stored)?;
+            let found = patch.is_some();
+            push(patch);
+            Ok(found)
+        };
+        let fetched_size = to.run(reader, gather, held, compare, list, progress)?;
         let mut patches = patches.into_inner().expect("no panic while it is held");
         patches.sort_unstable_by_key(|p| (p.tensor, p.bytes().start));
         Ok(StagedTensors { from: (state.step, state.id), to: Arc::new(to), patches, fetched_size })
@@ -450,28 +461,24 @@ impl State {
         Ok(state)
     }
 
-    /// Gathers everything, and keeps what is to be kept. `put` gets the bytes of tensors.
+    /// Gathers everything, and keeps what is to be kept. `put` gets the new bytes of tensors, `list` deltas of what these hold, and says
+    /// whether they are lists of changes.
     fn run(
         &mut self,
         reader: &SnapshotReader,
         gather: Gather<To<'_>>,
         held: &Held<'_>,
         put: impl Fn(usize, u64, &[u8]) -> Result<()> + Sync,
+        list: impl Fn(usize, u64, &BlockSet, &BlockSet, &[u8]) -> Result<bool> + Sync,
         progress: &mut dyn FnMut(u64),
     ) -> Result<u64> {
-        let kept = Mutex::new(&mut self.kept);
-        let put = |to: To<'_>, bytes: &[u8]| match to {
-            To::Memory(out) => {
-                out.copy_from_slice(bytes);
-                Ok(())
-            }
-            To::Tensor(tensor, offset) => put(tensor, offset, bytes),
-            To::Kept(hash) => {
-                kept.lock().expect("no panic while it is held").insert(hash, bytes.into());
-                Ok(())
-            }
-        };
-        reader.gather(gather, held, put, progress)
+        reader.gather(gather, held, &Into { kept: Mutex::new(&mut self.kept), put, list }, progress)
+    }
+
+    /// What a tensor holds from an offset on, if it is the beginning of an extent.
+    fn place_at(&self, tensor: usize, offset: u64) -> Option<&Place> {
+        let places = &self.places[tensor];
+        places.binary_search_by_key(&offset, |p| p.offset).ok().map(|i| &places[i])
     }
 
     /// The block sets of which the tensors hold every byte.
@@ -501,10 +508,43 @@ impl State {
     }
 }
 
+/// Puts what is gathered where it belongs.
+struct Into<'k, P, L> {
+    kept: Mutex<&'k mut HashMap<Hash, Arc<[u8]>>>,
+    put: P,
+    list: L,
+}
+
+impl<P, L> Sink<To<'_>> for Into<'_, P, L>
+where
+    P: Fn(usize, u64, &[u8]) -> Result<()> + Sync,
+    L: Fn(usize, u64, &BlockSet, &BlockSet, &[u8]) -> Result<bool> + Sync,
+{
+    fn put(&self, to: To<'_>, bytes: &[u8]) -> Result<()> {
+        match to {
+            To::Memory(out) => out.copy_from_slice(bytes),
+            To::Tensor(tensor, offset) => (self.put)(tensor, offset, bytes)?,
+            To::Kept(hash) => _ = self.kept.lock().expect("no panic while it is held").insert(hash, bytes.into()),
+        }
+        Ok(())
+    }
+
+    fn put_delta(&self, to: &To<'_>, base: &BlockSet, set: &BlockSet, stored: &[u8]) -> Result<bool> {
+        match *to {
+            To::Tensor(tensor, offset) => (self.list)(tensor, offset, base, set, stored),
+            _ => Ok(false),
+        }
+    }
+}
+
 /// Gathers the new bytes of an extent of a tensor.
 fn add(gather: &mut Gather<To<'_>>, tensor: usize, extent: &Located) {
     let range = extent.offset..extent.offset + extent.len;
     gather.add(&[*extent], range, |offset, _| To::Tensor(tensor, offset));
+}
+
+fn no_list(_: usize, _: u64, _: &BlockSet, _: &BlockSet, _: &[u8]) -> Result<bool> {
+    Ok(false)
 }
 
 fn len_of(t: &TensorSpec) -> Result<u64> {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::support::{Tensor, data_objects, memory, model, new_store, on_each_backend, options, safetensors, step};
-use lmc::{Dtype, ReadAt};
+use lmc::{Dtype, Level, ReadAt};
 use lmc_store::{
-    At, ErrorKind, Input, Keep, RebaseOptions, SaveOptions, Snapshot, StagedTensors, Store, TensorFollowOptions,
-    TensorFollower, TensorSpec,
+    At, BasePolicy, ErrorKind, Input, Keep, RebaseOptions, SaveOptions, Snapshot, StagedTensors, Store,
+    TensorFollowOptions, TensorFollower, TensorSpec,
 };
 use object_store::{ObjectStore, ObjectStoreExt};
 
@@ -18,13 +18,14 @@ struct Run {
     parts: [Vec<Tensor>; 2],
     /// The tensors of each step.
     saved: Vec<Vec<Tensor>>,
+    options: SaveOptions,
 }
 
 impl Run {
     fn on(objects: Arc<dyn ObjectStore>) -> Self {
         let store = new_store(&objects);
         let other = vec![Tensor::new("other", 300, 300, 9), Tensor::new("scale", 1, 300, 10)];
-        let mut run = Self { objects, store, parts: [model(), other], saved: vec![] };
+        let mut run = Self { objects, store, parts: [model(), other], saved: vec![], options: SaveOptions::default() };
         run.save(|_| {});
         run
     }
@@ -33,13 +34,21 @@ impl Run {
         Self::on(memory())
     }
 
+    /// At the level of publishers, sparse changes are lists.
+    fn fast() -> Self {
+        let mut run = Self::new();
+        run.options.level = Level::Fast;
+        run.options.base = BasePolicy::Previous;
+        run
+    }
+
     /// Changes the tensors, and saves them as the next step.
     fn save(&mut self, change: impl Fn(&mut Tensor)) {
         self.parts.iter_mut().flatten().for_each(change);
         let n = self.saved.len() as u64;
         let files = self.parts.each_ref().map(|part| safetensors(part));
         let inputs = [Input::new("a.safetensors", &files[0]), Input::new("b.safetensors", &files[1])];
-        self.store.save(&inputs, Some(step(n)), BTreeMap::new(), &SaveOptions::default()).unwrap();
+        self.store.save(&inputs, Some(step(n)), BTreeMap::new(), &self.options).unwrap();
         self.saved.push(self.parts.concat());
     }
 
@@ -119,63 +128,65 @@ fn raw_size(f: &Followed) -> u64 {
 
 #[test]
 fn tensors_follow_with_what_changed() {
-    on_each_backend(|objects| {
-        let mut run = Run::on(objects);
-        let some = &["embed", "bias", "other"][..];
-        let mut followed = [&ALL[..], some].map(|names| run.followed(names, TensorFollowOptions::default()));
+    on_each_backend(|objects| follows(Run::on(objects)));
+    follows(Run::fast());
+}
+
+fn follows(mut run: Run) {
+    let some = &["embed", "bias", "other"][..];
+    let mut followed = [&ALL[..], some].map(|names| run.followed(names, TensorFollowOptions::default()));
+    for f in &mut followed {
+        assert!(f.stage(&run.snapshot(0)).unwrap_err().to_string().contains("load one first"));
+        f.load(&run.snapshot(0)).unwrap();
+        run.check(f, 0);
+        assert_eq!(f.follower.newest().unwrap(), None);
+    }
+    let changes: [&dyn Fn(&mut Tensor); 4] = [
+        &sparse(1, 50),
+        &|t| t.train(2),
+        // One small tensor, whose block set has others too.
+        &|t| {
+            if t.0 == "bias" {
+                t.3[0] ^= 1;
+            }
+        },
+        &|_| {},
+    ];
+    for (n, change) in (1..).zip(changes) {
+        run.save(change);
         for f in &mut followed {
-            assert!(f.stage(&run.snapshot(0)).unwrap_err().to_string().contains("load one first"));
-            f.load(&run.snapshot(0)).unwrap();
-            run.check(f, 0);
-            assert_eq!(f.follower.newest().unwrap(), None);
-        }
-        let changes: [&dyn Fn(&mut Tensor); 4] = [
-            &sparse(1, 50),
-            &|t| t.train(2),
-            // One small tensor, whose block set has others too.
-            &|t| {
-                if t.0 == "bias" {
-                    t.3[0] ^= 1;
-                }
-            },
-            &|_| {},
-        ];
-        for (n, change) in (1..).zip(changes) {
-            run.save(change);
-            for f in &mut followed {
-                let newest = f.follower.newest().unwrap().unwrap();
-                let staged = f.stage(&newest).unwrap();
-                assert_eq!((staged.step(), staged.id(), staged.from()), (newest.step, newest.id, step(n as u64 - 1)));
-                // The tensors are as they were until the commit, and what is said to change does.
-                run.check(f, n - 1);
-                let by_tensor = f.names.iter().enumerate().map(|(t, &name)| {
-                    let bytes = |n: usize| &run.saved[n].iter().find(|t| t.0 == name).unwrap().3;
-                    let elements = bytes(n - 1).chunks(4).zip(bytes(n).chunks(4)).enumerate();
-                    let differing = elements.filter(|(_, (a, b))| a != b).map(|(i, _)| i as u64);
-                    (t, differing.collect::<Vec<_>>())
-                });
-                for (t, differing) in by_tensor {
-                    let patches = staged.patches().iter().filter(|p| p.tensor() == t);
-                    let indices: Vec<u64> = patches
-                        .flat_map(|p| p.indices().map_or_else(|| p.elements().collect(), |i| i.collect::<Vec<_>>()))
-                        .collect();
-                    match n {
-                        2 => assert!(differing.iter().all(|i| indices.binary_search(i).is_ok())),
-                        _ => assert_eq!(indices, differing),
-                    }
-                }
-                let fetched = staged.fetched_size();
-                f.commit(&staged).unwrap();
-                run.check(f, n);
+            let newest = f.follower.newest().unwrap().unwrap();
+            let staged = f.stage(&newest).unwrap();
+            assert_eq!((staged.step(), staged.id(), staged.from()), (newest.step, newest.id, step(n as u64 - 1)));
+            // The tensors are as they were until the commit, and what is said to change does.
+            run.check(f, n - 1);
+            let by_tensor = f.names.iter().enumerate().map(|(t, &name)| {
+                let bytes = |n: usize| &run.saved[n].iter().find(|t| t.0 == name).unwrap().3;
+                let elements = bytes(n - 1).chunks(4).zip(bytes(n).chunks(4)).enumerate();
+                let differing = elements.filter(|(_, (a, b))| a != b).map(|(i, _)| i as u64);
+                (t, differing.collect::<Vec<_>>())
+            });
+            for (t, differing) in by_tensor {
+                let patches = staged.patches().iter().filter(|p| p.tensor() == t);
+                let indices: Vec<u64> = patches
+                    .flat_map(|p| p.indices().map_or_else(|| p.elements().collect(), |i| i.collect::<Vec<_>>()))
+                    .collect();
                 match n {
-                    1 => assert!(0 < fetched && fetched < raw_size(f) / 10, "{fetched} of {}", raw_size(f)),
-                    2 => assert!(fetched < raw_size(f) / 3, "{fetched} of {}", raw_size(f)),
-                    // Of a pack, or nothing.
-                    _ => assert!(fetched < 10_000, "step {n}: {fetched}"),
+                    2 => assert!(differing.iter().all(|i| indices.binary_search(i).is_ok())),
+                    _ => assert_eq!(indices, differing),
                 }
             }
+            let fetched = staged.fetched_size();
+            f.commit(&staged).unwrap();
+            run.check(f, n);
+            match n {
+                1 => assert!(0 < fetched && fetched < raw_size(f) / 10, "{fetched} of {}", raw_size(f)),
+                2 => assert!(fetched < raw_size(f) / 3, "{fetched} of {}", raw_size(f)),
+                // Of a pack, or nothing.
+                _ => assert!(fetched < 10_000, "step {n}: {fetched}"),
+            }
         }
-    });
+    }
 }
 
 #[test]
@@ -221,11 +232,11 @@ fn tensors_that_something_else_changed_are_noticed() {
         let mut run = Run::new();
         let mut f = run.followed(&ALL, o);
         f.load(&run.snapshot(0)).unwrap();
-        // In a tensor that changes, so that decoding finds out.
+        // In a tensor of which so much changes that all is decoded.
         f.memory[0][1000] ^= 1;
         run.save(|t| {
             if t.0 != "head" {
-                sparse(1, 50)(t)
+                t.train(1)
             }
         });
         let (fetched, _) = f.follow(&run.snapshot(1)).unwrap();
@@ -242,6 +253,30 @@ fn tensors_that_something_else_changed_are_noticed() {
         f.follow(&run.snapshot(2)).unwrap();
         f.memory[2][77] ^= u8::from(!verify);
         run.check(&f, 2);
+    }
+}
+
+#[test]
+fn lists_of_changes_touch_nothing_else() {
+    for verify in [false, true] {
+        let mut o = TensorFollowOptions::default();
+        o.verify = verify;
+        let mut run = Run::fast();
+        let mut f = run.followed(&ALL, o);
+        f.load(&run.snapshot(0)).unwrap();
+        // Of elements that change, and that do not.
+        run.save(sparse(1, 50));
+        f.memory[0][4 * 25] ^= 1;
+        let (fetched, changed) = f.follow(&run.snapshot(1)).unwrap();
+        assert_eq!(fetched > raw_size(&f) / 10, verify);
+        assert!(changed.abs_diff(raw_size(&f) / 4 / 50) < 10);
+        // Only `verify` notices.
+        f.memory[0][4 * 25] ^= u8::from(!verify);
+        run.check(&f, 1);
+        // Several lists are decoded one after the other.
+        (2..5).for_each(|seed| run.save(sparse(seed, 50)));
+        f.follow(&run.snapshot(4)).unwrap();
+        run.check(&f, 4);
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod body;
 mod byte_wide;
+pub(crate) mod changes;
 pub(crate) mod choose;
 mod context_histograms;
 pub(crate) mod decode;

@@ -40,7 +40,7 @@ impl Stream {
     }
 
     /// Calls `each` with the place and the mapped value of each listed element, of `n`.
-    fn each_listed(&self, body: &mut Body<'_>, n: usize, each: impl FnMut(usize, u64)) -> Result<()> {
+    pub(super) fn each_listed(&self, body: &mut Body<'_>, n: usize, each: impl FnMut(usize, u64)) -> Result<()> {
         let (Mask::Gaps { selected, gaps }, Some(values)) = (&self.mask, &self.listed) else { return Ok(()) };
         let lists = [(gaps, body.take_bulk(gaps.len)?), (values, body.take_bulk(values.len)?)];
         each_listed(lists, *selected, n, self.width, each)

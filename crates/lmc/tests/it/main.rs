@@ -2,6 +2,7 @@
 
 mod bases;
 mod chains;
+mod changes;
 mod changing;
 mod content_hash;
 mod corpus;

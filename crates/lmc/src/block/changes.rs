@@ -1,0 +1,50 @@
+//! Blocks that hold nothing but the elements of a base that changed: these alone.
+
+use super::body::Body;
+use crate::cluster::element::{Element, with_element};
+use crate::error::{Error, Result};
+use crate::format::block_head::{BlockHead, Method, Predicted};
+use crate::format::checksum::check64;
+use crate::predict::Conversion;
+
+/// The prediction of all elements, if the block is a list of those that differ from the same bytes of the first base: for a block that
+/// starts at raw byte `start`.
+pub(crate) fn list_of(head: &BlockHead, start: u64) -> Option<&Predicted> {
+    let [column] = &head.columns[..] else { return None };
+    let Method::Predicted(p) = &column.method else { return None };
+    let [range] = p.base.of(&head.ranges) else { return None };
+    let in_place = (range.source, range.offset, range.len) == (1, start, head.raw_len as u64);
+    let plain = in_place && column.len == head.raw_len && p.conversion == Conversion::None && p.sparse().is_some();
+    plain.then_some(p)
+}
+
+/// Appends the indices of the changed elements, from that of the block's `first` one on, and their new bytes. `old` fills a buffer with the
+/// bytes that an element has in the base.
+pub(crate) fn push_changes(
+    head: &BlockHead,
+    p: &Predicted,
+    body: &[u8],
+    first: u32,
+    mut old: impl FnMut(u32, &mut [u8]) -> Result<()>,
+    (indices, values): (&mut Vec<u32>, &mut Vec<u8>),
+) -> Result<()> {
+    if head.body_check.is_some_and(|check| check != check64(body)) {
+        return Err(Error::damaged("the check of a block's body does not match"));
+    }
+    let mut body = Body::new(head, body)?;
+    let (list, mut done) = (p.sparse().expect("it is a list"), Ok(()));
+    with_element!(p.width, E => {
+        let mut element = E::default().to_bytes();
+        list.each_listed(&mut body, head.raw_len / E::BYTES, |i, x| {
+            if done.is_ok() {
+                let index = first + i as u32;
+                done = old(index, &mut element[..]);
+                let new = p.predictor.restore(E::cut(x).unmap(list.map), E::from_bytes(element));
+                indices.push(index);
+                values.extend_from_slice(&new.to_bytes()[..]);
+            }
+        })?;
+    });
+    done?;
+    body.finish()
+}

@@ -1,0 +1,76 @@
+//! The elements that a delta changes, without those that it does not.
+
+use crate::block::changes::{list_of, push_changes};
+use crate::container::open::{Opened, read_record};
+use crate::decompress::checked_block;
+use crate::error::{Error, Result};
+use crate::io::ReadAt;
+use crate::options::DecodeLimits;
+
+/// The elements that a delta changes in its base.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChangedElements {
+    /// Bytes of an element: 1, 2, 4 or 8.
+    pub width: usize,
+    /// The elements, ascending.
+    pub indices: Vec<u32>,
+    /// Their new bytes, one after the other.
+    pub values: Vec<u8>,
+}
+
+/// The elements that `delta` changes in `base`, which takes time for these alone. `None` if there is more to it, as in most deltas: then
+/// decompress it. Deltas of [`Level::Fast`](crate::Level::Fast) of which few elements changed are such lists.
+///
+/// Only checks of the delta are verified, and not that `base` is what it was made from: the caller has to know. With another base the
+/// values are of no meaning.
+///
+/// ```
+/// use lmc::{Base, CompressOptions, Compressor, Level};
+/// let old: Vec<u8> = (0..10_000u32).flat_map(u32::to_le_bytes).collect();
+/// let mut new = old.clone();
+/// new[400] ^= 1;
+/// let mut delta = Vec::new();
+/// let options = CompressOptions::default().with_level(Level::Fast).with_dtype(Some(lmc::Dtype::U32));
+/// Compressor::new(&options)?.compress(&new, &[Base::new(&old)?], &mut delta)?;
+/// let changed = lmc::changed_elements(&delta, &old)?.expect("it is a list");
+/// assert_eq!((changed.width, changed.indices, changed.values), (4, vec![100], new[400..404].to_vec()));
+/// # Ok::<(), lmc::Error>(())
+/// ```
+///
+/// # Errors
+/// `Damaged` or `Unsupported` if `delta` is not a `.lmc` file that this version can read, `Io` when reading fails.
+pub fn changed_elements(delta: &dyn ReadAt, base: &dyn ReadAt) -> Result<Option<ChangedElements>> {
+    let opened = Opened::open_whole(delta, &DecodeLimits::default())?;
+    let (sources, size) = (&opened.sources, opened.index.raw_size);
+    let base_size = base.size().map_err(|e| Error::io("cannot get the size of the base", e))?;
+    let listable = sources.bases.len() == 1 && base_size == size && size <= u64::from(u32::MAX);
+    if !listable || opened.blocks() == 0 {
+        return Ok(None);
+    }
+    let mut changed = ChangedElements { width: 0, indices: Vec::new(), values: Vec::new() };
+    let mut buf = Vec::new();
+    for i in 0..opened.blocks() {
+        let b = opened.block(i);
+        let done = (|| {
+            let record = read_record(delta, &b, &mut buf)?;
+            let (head, body) = checked_block(record, sources, b.raw_offset, b.raw_len as usize)?;
+            let Some(p) = list_of(&head, b.raw_offset) else { return Ok(false) };
+            let (width, start) = (p.width as u64, b.raw_offset);
+            if start % width != 0 || (i > 0 && changed.width != p.width) {
+                return Ok(false);
+            }
+            changed.width = p.width;
+            let old = |i: u32, out: &mut [u8]| {
+                base.read_exact_at(out, u64::from(i) * width).map_err(|e| Error::io("cannot read the base", e))
+            };
+            let (first, into) = ((start / width) as u32, (&mut changed.indices, &mut changed.values));
+            push_changes(&head, p, body, first, old, into)?;
+            Ok(true)
+        })();
+        if !done.map_err(|e| opened.locate(e, i))? {
+            return Ok(None);
+        }
+    }
+    Ok(Some(changed))
+}

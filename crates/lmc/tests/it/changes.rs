@@ -1,0 +1,77 @@
+//! The elements that a delta changes: those that differ, or `None` where there is more to it.
+
+use lmc::{Base, CompressOptions, Compressor, Dtype, ErrorKind, Level};
+use lmc_testing::data::noise;
+
+fn delta(new: &[u8], bases: &[&Vec<u8>], dtype: Dtype, level: Level) -> Vec<u8> {
+    let o = CompressOptions::default().with_level(level).with_dtype(Some(dtype)).with_threads(1);
+    let bases: Vec<Base<'_>> = bases.iter().map(|b| Base::new(*b).unwrap()).collect();
+    let mut file = Vec::new();
+    Compressor::new(&o).unwrap().compress(new, &bases, &mut file).unwrap();
+    file
+}
+
+const DTYPES: [(Dtype, usize); 6] =
+    [(Dtype::U8, 1), (Dtype::Bf16, 2), (Dtype::I16, 2), (Dtype::F32, 4), (Dtype::U32, 4), (Dtype::F64, 8)];
+
+/// Elements of several blocks, and the same with one of `every` changed.
+fn pair(width: usize, every: usize) -> (Vec<u8>, Vec<u8>) {
+    let old = noise(5_000_000 / width * width, width as u64);
+    let mut new = old.clone();
+    // Some blocks are unchanged.
+    new[..3_000_000].iter_mut().step_by(width * every).for_each(|b| *b ^= 1);
+    (old, new)
+}
+
+#[test]
+fn changes_are_those_elements_that_differ() {
+    for (dtype, width) in DTYPES {
+        for every in [50, 1000, 10_000_000] {
+            let (old, new) = pair(width, every);
+            let file = delta(&new, &[&old], dtype, Level::Fast);
+            let changed = lmc::changed_elements(&file, &old).unwrap().unwrap();
+            assert_eq!(changed.width, width, "{dtype}");
+            let differing = (0..old.len() / width).filter(|i| old[i * width..][..width] != new[i * width..][..width]);
+            assert!(differing.eq(changed.indices.iter().map(|&i| i as usize)), "{dtype}, one of {every}");
+            let values = changed.indices.iter().flat_map(|&i| &new[i as usize * width..][..width]);
+            assert!(values.eq(&changed.values), "{dtype}, one of {every}");
+        }
+    }
+    // Nothing changed.
+    let (old, _) = pair(2, 50);
+    let file = delta(&old, &[&old], Dtype::Bf16, Level::Fast);
+    assert!(lmc::changed_elements(&file, &old).unwrap().is_none_or(|changed| changed.indices.is_empty()));
+}
+
+#[test]
+fn what_is_more_than_a_list_is_none() {
+    let (old, mut new) = pair(2, 50);
+    let none = |file: &[u8], base: &Vec<u8>| assert!(lmc::changed_elements(&file, base).unwrap().is_none());
+    none(&delta(&new, &[], Dtype::Bf16, Level::Fast), &old);
+    none(&delta(&new, &[&old, &noise(1000, 1)], Dtype::Bf16, Level::Fast), &old[..4000].to_vec());
+    // Another length.
+    none(&delta(&new[..4_000_000], &[&old], Dtype::Bf16, Level::Fast), &old);
+    none(&delta(&[&new[..], &[1, 2]].concat(), &[&old], Dtype::Bf16, Level::Fast), &old);
+    // Many changes in the last block alone.
+    new[4_000_000..].iter_mut().zip(noise(1_000_000, 3)).for_each(|(b, n)| *b ^= n & 3);
+    none(&delta(&new, &[&old], Dtype::Bf16, Level::Fast), &old);
+}
+
+#[test]
+fn damage_is_an_error_or_makes_no_difference() {
+    let (old, new) = pair(2, 100);
+    let (old, new) = (old[..100_000].to_vec(), new[..100_000].to_vec());
+    let file = delta(&new, &[&old], Dtype::Bf16, Level::Fast);
+    let right = lmc::changed_elements(&file, &old).unwrap().unwrap();
+    for i in 0..file.len() {
+        let mut bad = file.clone();
+        bad[i] ^= 1 << (i % 8);
+        match lmc::changed_elements(&bad, &old) {
+            Ok(changed) => assert!(changed.is_none_or(|changed| changed == right), "byte {i}"),
+            Err(e) => {
+                assert!(matches!(e.kind(), ErrorKind::Damaged | ErrorKind::Unsupported | ErrorKind::Limit), "{e}")
+            }
+        }
+        assert!(lmc::changed_elements(&&file[..i], &old).is_err(), "{i} bytes");
+    }
+}
