@@ -105,6 +105,15 @@ struct Place {
     len: u64,
 }
 
+impl Place {
+    /// Whether a tensor has the bytes of this block set.
+    fn is_in(&self, tensor: &dyn ReadAt, raw: &[u8]) -> bool {
+        let mut there = vec![0; self.len as usize];
+        let from = self.from as usize;
+        tensor.read_exact_at(&mut there, self.offset).is_ok() && raw[from..][..there.len()] == there
+    }
+}
+
 /// Where bytes go that come from the store.
 enum To<'a> {
     Memory(&'a mut [u8]),
@@ -261,14 +270,22 @@ impl TensorFollower {
         self.check_order(snapshot)?;
         self.check_sizes(tensors)?;
         let (reader, extents) = self.open(snapshot)?;
-        let all = state.held(tensors, |_| true);
-        let intact = if self.options.verify { Some(self.intact(state, &all)?) } else { None };
-        let is_sound = |hash: Hash| intact.as_ref().is_none_or(|intact| intact.contains(&hash));
-        let held = state.held(tensors, is_sound);
+        let intact = match self.options.verify {
+            true => Some(self.intact(state, &state.held(tensors, |_| true))?),
+            false => None,
+        };
+        let is_intact = |hash: Hash| intact.as_ref().is_none_or(|intact| intact.contains(&hash));
+        // What is kept is sound, but not what the tensors hold of it.
+        let is_sound = |t: usize, place: &Place| match state.kept.get(&place.hash) {
+            Some(raw) if self.options.verify => place.is_in(tensors[t], raw),
+            Some(_) => true,
+            None => is_intact(place.hash),
+        };
+        let held = state.held(tensors, is_intact);
         self.changes(&reader, &extents, tensors, &held, is_sound, progress).or_else(|e| {
             // Something else may have changed the tensors.
             if e.kind() == ErrorKind::Damaged && held.take_used() {
-                return self.changes(&reader, &extents, tensors, &Held::default(), |_| false, progress);
+                return self.changes(&reader, &extents, tensors, &Held::default(), |_, _| false, progress);
             }
             Err(e)
         })
@@ -355,14 +372,14 @@ impl TensorFollower {
         extents: &[Vec<Located>],
         tensors: &[&dyn ReadAt],
         held: &Held<'_>,
-        is_sound: impl Fn(Hash) -> bool,
+        is_sound: impl Fn(usize, &Place) -> bool,
         progress: &mut dyn FnMut(u64),
     ) -> Result<StagedTensors> {
         let state = self.state.as_ref().expect("the tensors hold a snapshot");
         let mut gather = Gather::new();
         let mut to = State::begin(reader, extents, &state.kept, &mut gather)?;
         for (t, (places, extents)) in to.places.iter().zip(extents).enumerate() {
-            let was_there = |place: &Place| state.place_at(t, place.offset) == Some(place) && is_sound(place.hash);
+            let was_there = |place: &Place| state.place_at(t, place.offset) == Some(place) && is_sound(t, place);
             let changed = places.iter().zip(extents).filter(|(place, _)| !was_there(place));
             changed.for_each(|(_, extent)| add(&mut gather, t, extent));
         }
@@ -395,9 +412,10 @@ impl TensorFollower {
             .map_err(|e| Error::io(format_args!("tensor {:?}: cannot read", self.tensors[tensor].name), e))
     }
 
-    /// The block sets that are held whole, and have their hash.
+    /// The block sets that the tensors hold whole, and that have their hash.
     fn intact(&self, state: &State, held: &Held<'_>) -> Result<HashSet<Hash>> {
-        let sets: HashMap<Hash, u64> = state.places.iter().flatten().map(|p| (p.hash, p.raw_len)).collect();
+        let in_tensors = state.places.iter().flatten().filter(|p| !state.kept.contains_key(&p.hash));
+        let sets: HashMap<Hash, u64> = in_tensors.map(|p| (p.hash, p.raw_len)).collect();
         let intact = Mutex::new(Ok(HashSet::new()));
         self.for_each(sets.into_iter().filter(|&(hash, len)| held.has(hash, len)), |(hash, len)| {
             let mut raw = vec![0; len as usize];
@@ -492,11 +510,11 @@ impl State {
         parts.chunk_by(|a, b| a.hash == b.hash).filter(whole).map(|parts| parts[0].hash).collect()
     }
 
-    /// The block sets in the tensors, and those that are kept, if they are sound.
-    fn held<'a>(&'a self, tensors: &[&'a dyn ReadAt], is_sound: impl Fn(Hash) -> bool) -> Held<'a> {
+    /// The block sets in the tensors, of those that are intact, and those that are kept.
+    fn held<'a>(&'a self, tensors: &[&'a dyn ReadAt], is_intact: impl Fn(Hash) -> bool) -> Held<'a> {
         let mut held = Held::default();
         for (&tensor, places) in tensors.iter().zip(&self.places) {
-            for p in places.iter().filter(|p| is_sound(p.hash)) {
+            for p in places.iter().filter(|p| !self.kept.contains_key(&p.hash) && is_intact(p.hash)) {
                 let read = |buf: &mut [u8], at| tensor.read_exact_at(buf, p.offset + at);
                 held.add(read, [(p.hash, p.from, p.len)]);
             }

@@ -257,6 +257,26 @@ fn tensors_that_something_else_changed_are_noticed() {
 }
 
 #[test]
+fn small_tensors_are_verified_though_others_of_their_block_set_do_not_follow() {
+    for verify in [false, true] {
+        let mut o = TensorFollowOptions::default();
+        o.verify = verify;
+        let mut run = Run::new();
+        let mut f = run.followed(&["norm", "other"], o);
+        f.load(&run.snapshot(0)).unwrap();
+        f.memory[0][3] ^= 1;
+        run.save(|t| {
+            if t.0 == "other" {
+                t.train(1)
+            }
+        });
+        f.follow(&run.snapshot(1)).unwrap();
+        f.memory[0][3] ^= u8::from(!verify);
+        run.check(&f, 1);
+    }
+}
+
+#[test]
 fn lists_of_changes_touch_nothing_else() {
     for verify in [false, true] {
         let mut o = TensorFollowOptions::default();
