@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use bytes::Bytes;
+
 use crate::catalog::{Catalog, SetId};
 use crate::chain::{self, ChainDecoder};
 use crate::error::Result;
@@ -30,9 +32,9 @@ pub(crate) trait Sink<T>: Sync {
     /// Copies bytes to their destination, in any order.
     fn put(&self, to: T, bytes: &[u8]) -> Result<()>;
 
-    /// Takes a block set, all of which goes to one destination, as its stored bytes: a delta from another one that is held. Returns whether
-    /// it did; otherwise the set is decoded.
-    fn put_delta(&self, _to: &T, _base: &BlockSet, _set: &BlockSet, _stored: &[u8]) -> Result<bool> {
+    /// Takes a block set, all of which goes to one destination, as the stored bytes of deltas, each from the one before, the first from a
+    /// block set that is held. Returns whether it did; otherwise the set is decoded.
+    fn put_deltas(&self, _to: &T, _held: &BlockSet, _set: &BlockSet, _deltas: &[Bytes]) -> Result<bool> {
         Ok(false)
     }
 }
@@ -68,12 +70,12 @@ impl<T> Job<T> {
         &self.chain[self.held.map_or(0, |i| i + 1)..]
     }
 
-    /// The only range that is taken; and the block set that is held, and the one that is made from it, if there are no others.
-    fn delta(&self) -> Option<(&Take<T>, [SetId; 2])> {
-        let &[base, set] = &self.chain[self.held?..] else { return None };
+    /// The only range that is taken, the block set that is held, and the last one, if that is made from it and all is taken from it.
+    fn deltas(&self) -> Option<(&Take<T>, SetId, SetId)> {
+        let held = self.held.filter(|i| i + 1 < self.chain.len())?;
         let [(_, takes)] = &self.takes[..] else { return None };
         let [take] = &takes[..] else { return None };
-        Some((take, [base, set]))
+        Some((take, self.chain[held], *self.chain.last()?))
     }
 }
 
@@ -132,9 +134,9 @@ impl<T: Send> Gather<T> {
             |decoder, _, (begun, job)| {
                 let stored = chain::finish(remote, catalog, job.fetched(), begun)?;
                 let stored_len = stored.iter().map(|s| s.len() as u64).sum::<u64>();
-                if let Some((take, [base, set])) = job.delta() {
-                    let (base, set, (range, to)) = (catalog.set(base)?, catalog.set(set)?, take);
-                    if range.len() as u64 == set.raw_len && sink.put_delta(to, base, set, &stored[0])? {
+                if let Some(((range, to), held, set)) = job.deltas() {
+                    let (held, set) = (catalog.set(held)?, catalog.set(set)?);
+                    if range.len() as u64 == set.raw_len && sink.put_deltas(to, held, set, &stored)? {
                         return Ok((set.raw_len, stored_len));
                     }
                 }

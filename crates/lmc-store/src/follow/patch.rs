@@ -2,7 +2,9 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
 use lmc::{Dtype, ReadAt};
 
 use crate::error::{Error, Result};
@@ -48,6 +50,9 @@ const PIECE: usize = 1 << 15;
 /// Bytes that are skipped at once if they are equal.
 const LINE: usize = 64;
 
+/// The most lists that are joined: with more, decoding takes less time.
+const MOST_LISTS: usize = 4;
+
 impl Patch {
     /// What makes `new` of the bytes that `old` has from `start` on; `None` if they are equal. The run has fewer than 2^32 elements of
     /// `width` bytes.
@@ -82,19 +87,31 @@ impl Patch {
         Ok((!changed.is_empty()).then_some(Self { tensor, width, elements, changed: Some(changed), values }))
     }
 
-    /// What a stored delta changes in the `len` bytes that `old` has from `start` on, if it is a list of elements of this width.
+    /// What deltas, each from the one before, change in the `len` bytes that `old` has from `start` on, if all are lists of elements of this
+    /// width.
     pub(super) fn listed(
         tensor: usize,
         width: usize,
         old: &dyn ReadAt,
         start: u64,
         len: u64,
-        delta: &[u8],
+        deltas: &[Bytes],
     ) -> Result<Option<Self>> {
-        let changed = lmc::changed_elements(&delta, &Part { of: old, start, len }).map_err(Error::codec)?;
-        let changed = changed.filter(|c| c.width == width && start.is_multiple_of(width as u64));
+        if !start.is_multiple_of(width as u64) || deltas.len() > MOST_LISTS {
+            return Ok(None);
+        }
+        let (mut indices, mut values) = (Vec::new(), Vec::new());
+        for delta in deltas {
+            let so_far = Changed { of: old, start, len, width, indices: &indices, values: &values, next: 0.into() };
+            let changed = lmc::changed_elements(&&delta[..], &so_far).map_err(Error::codec)?;
+            let Some(changed) = changed.filter(|c| c.width == width) else { return Ok(None) };
+            (indices, values) = match indices.is_empty() {
+                true => (changed.indices, changed.values),
+                false => of_width!(width, join((&indices, &values), (&changed.indices, &changed.values))),
+            };
+        }
         let elements = start / width as u64..(start + len) / width as u64;
-        Ok(changed.map(|c| Self { tensor, width, elements, changed: Some(c.indices), values: c.values }))
+        Ok(Some(Self { tensor, width, elements, changed: Some(indices), values }))
     }
 
     /// New bytes for all of a run.
@@ -144,20 +161,67 @@ impl Patch {
     }
 }
 
-/// A part of a source.
-struct Part<'a> {
+/// A part of a source, with changed elements. Elements are read one by one, in ascending order.
+struct Changed<'a> {
     of: &'a dyn ReadAt,
     start: u64,
     len: u64,
+    width: usize,
+    indices: &'a [u32],
+    values: &'a [u8],
+    /// How many of the changes come before what is read next.
+    next: AtomicUsize,
 }
 
-impl ReadAt for Part<'_> {
+impl ReadAt for Changed<'_> {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let index = (offset / self.width as u64) as u32;
+        let mut next = self.next.load(Ordering::Relaxed);
+        while self.indices.get(next).is_some_and(|&i| i < index) {
+            next += 1;
+        }
+        self.next.store(next, Ordering::Relaxed);
+        if self.indices.get(next) == Some(&index) && buf.len() == self.width {
+            buf.copy_from_slice(&self.values[next * self.width..][..self.width]);
+            return Ok(());
+        }
         self.of.read_exact_at(buf, self.start + offset)
     }
 
     fn size(&self) -> io::Result<u64> {
         Ok(self.len)
+    }
+}
+
+/// Elements by their indices, ascending, and their values.
+type List<'a> = (&'a [u32], &'a [u8]);
+
+/// The changes of both lists; of elements in both, those of the later one.
+fn join<const W: usize>(earlier: List<'_>, later: List<'_>) -> (Vec<u32>, Vec<u8>) {
+    let elements = |(indices, values): List<'_>| {
+        indices
+            .iter()
+            .copied()
+            .zip(values.as_chunks::<W>().0.iter().copied())
+            .collect::<Vec<_>>()
+            .into_iter()
+            .peekable()
+    };
+    let (mut earlier, mut later) = (elements(earlier), elements(later));
+    let (mut indices, mut values) = (Vec::new(), Vec::new());
+    loop {
+        let next = match (earlier.peek(), later.peek()) {
+            (Some((a, _)), Some((b, _))) if a < b => earlier.next(),
+            (Some((a, _)), Some((b, _))) if a == b => {
+                earlier.next();
+                later.next()
+            }
+            (Some(_), None) => earlier.next(),
+            _ => later.next(),
+        };
+        let Some((index, value)) = next else { return (indices, values) };
+        indices.push(index);
+        values.extend_from_slice(&value);
     }
 }
 
@@ -242,6 +306,14 @@ mod tests {
                 assert!(out[start..] == new[start..], "width {width}, every {every}");
             }
         }
+    }
+
+    #[test]
+    fn lists_are_joined_and_the_later_one_counts() {
+        let joined = join::<2>((&[1, 4, 9], &[1, 1, 4, 4, 9, 9]), (&[0, 4, 5], &[0, 0, 44, 44, 5, 5]));
+        assert_eq!(joined, (vec![0, 1, 4, 5, 9], vec![0, 0, 1, 1, 44, 44, 5, 5, 9, 9]));
+        assert_eq!(join::<1>((&[], &[]), (&[3], &[7])), (vec![3], vec![7]));
+        assert_eq!(join::<1>((&[3], &[7]), (&[], &[])), (vec![3], vec![7]));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use lmc::{Dtype, ReadAt};
 use lmc_pool::Workers;
 
@@ -144,7 +145,7 @@ impl StagedTensors {
         &self.patches
     }
 
-    /// How many elements get another value.
+    /// How many elements are written.
     pub fn changed(&self) -> u64 {
         self.patches.iter().map(|p| (p.values().len() / p.width()) as u64).sum()
     }
@@ -389,13 +390,13 @@ impl TensorFollower {
             push(self.patch(t, tensors[t], offset, new)?);
             Ok(())
         };
-        let list = |t: usize, offset: u64, base: &BlockSet, set: &BlockSet, stored: &[u8]| {
-            let place = Place { offset, hash: base.raw_hash, raw_len: base.raw_len, from: 0, len: set.raw_len };
+        let list = |t: usize, offset: u64, held: &BlockSet, set: &BlockSet, deltas: &[Bytes]| {
+            let place = Place { offset, hash: held.raw_hash, raw_len: held.raw_len, from: 0, len: set.raw_len };
             // To verify is to compare the hash of what is decoded.
             if self.options.verify || state.place_at(t, offset) != Some(&place) {
                 return Ok(false);
             }
-            let patch = Patch::listed(t, width(self.tensors[t].dtype), tensors[t], offset, set.raw_len, stored)?;
+            let patch = Patch::listed(t, width(self.tensors[t].dtype), tensors[t], offset, set.raw_len, deltas)?;
             let found = patch.is_some();
             push(patch);
             Ok(found)
@@ -487,7 +488,7 @@ impl State {
         gather: Gather<To<'_>>,
         held: &Held<'_>,
         put: impl Fn(usize, u64, &[u8]) -> Result<()> + Sync,
-        list: impl Fn(usize, u64, &BlockSet, &BlockSet, &[u8]) -> Result<bool> + Sync,
+        list: impl Fn(usize, u64, &BlockSet, &BlockSet, &[Bytes]) -> Result<bool> + Sync,
         progress: &mut dyn FnMut(u64),
     ) -> Result<u64> {
         reader.gather(gather, held, &Into { kept: Mutex::new(&mut self.kept), put, list }, progress)
@@ -536,7 +537,7 @@ struct Into<'k, P, L> {
 impl<P, L> Sink<To<'_>> for Into<'_, P, L>
 where
     P: Fn(usize, u64, &[u8]) -> Result<()> + Sync,
-    L: Fn(usize, u64, &BlockSet, &BlockSet, &[u8]) -> Result<bool> + Sync,
+    L: Fn(usize, u64, &BlockSet, &BlockSet, &[Bytes]) -> Result<bool> + Sync,
 {
     fn put(&self, to: To<'_>, bytes: &[u8]) -> Result<()> {
         match to {
@@ -547,9 +548,9 @@ where
         Ok(())
     }
 
-    fn put_delta(&self, to: &To<'_>, base: &BlockSet, set: &BlockSet, stored: &[u8]) -> Result<bool> {
+    fn put_deltas(&self, to: &To<'_>, held: &BlockSet, set: &BlockSet, deltas: &[Bytes]) -> Result<bool> {
         match *to {
-            To::Tensor(tensor, offset) => (self.list)(tensor, offset, base, set, stored),
+            To::Tensor(tensor, offset) => (self.list)(tensor, offset, held, set, deltas),
             _ => Ok(false),
         }
     }
@@ -561,7 +562,7 @@ fn add(gather: &mut Gather<To<'_>>, tensor: usize, extent: &Located) {
     gather.add(&[*extent], range, |offset, _| To::Tensor(tensor, offset));
 }
 
-fn no_list(_: usize, _: u64, _: &BlockSet, _: &BlockSet, _: &[u8]) -> Result<bool> {
+fn no_list(_: usize, _: u64, _: &BlockSet, _: &BlockSet, _: &[Bytes]) -> Result<bool> {
     Ok(false)
 }
 

@@ -191,10 +191,26 @@ fn follows(mut run: Run) {
 
 #[test]
 fn one_that_is_behind_gets_to_the_newest_at_once() {
-    let mut run = Run::new();
+    gets_to_the_newest(Run::new());
+    gets_to_the_newest(Run::fast());
+    // The same elements in each step.
+    let mut run = Run::fast();
+    let mut f = run.followed(&ALL, TensorFollowOptions::default());
+    f.load(&run.snapshot(0)).unwrap();
+    (1..=4).for_each(|seed| run.save(sparse(50 * seed, 50)));
+    f.follow(&run.snapshot(4)).unwrap();
+    run.check(&f, 4);
+}
+
+fn gets_to_the_newest(mut run: Run) {
     let mut f = run.followed(&ALL, TensorFollowOptions::default());
     f.load(&run.snapshot(0)).unwrap();
     (1..=5).for_each(|seed| run.save(sparse(seed, 90)));
+    // Few lists are joined, many decoded.
+    f.follow(&run.snapshot(3)).unwrap();
+    run.check(&f, 3);
+    let mut f = run.followed(&ALL, TensorFollowOptions::default());
+    f.load(&run.snapshot(0)).unwrap();
     let staged = f.stage(&run.snapshot(5)).unwrap();
     // One value for each element, whatever the number of steps.
     let changed = |t: &Tensor| t.3.len() as u64 / 4 / 90 * 5;
