@@ -7,8 +7,8 @@ Makes bf16 weights of that size, normally distributed, and changes shares of the
 place, as a step of training does to a few per cent of them; or takes two safetensors files of a real run. Prints a
 table: bytes of each protocol in per cent of raw; and, of one thread, in multiples of the time of a copy of the weights
 (medians of the rounds, all in one process), publishing, staging, committing, and applying the others. A number above 1
-is faster than the copy. `lmc` is level `fast`, with a store in a directory; what it writes is verified by BLAKE3,
-the others verify nothing.
+is faster than the copy. `lmc` is level `fast`, with a store in a directory, and verifies what it fetches; the others
+verify nothing.
 """
 
 import argparse

@@ -11,7 +11,7 @@ use crate::guard::Refusal;
 
 /// An error as shown to the user: `FILE: what (where): what to do`.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The work failed: exit code 1.
     Failed(String),
     /// The command line is invalid or contradicts itself: exit code 2.

@@ -13,6 +13,7 @@ mod cmd;
 mod directory;
 mod durable;
 mod failure;
+mod files;
 mod format;
 mod guard;
 mod handles;
@@ -39,6 +40,8 @@ use std::io::Write;
 use clap::Parser;
 
 pub use durable::{DurableFile, Unfinished};
+pub use failure::Failure;
+pub use files::{NamedFile, NamedFiles};
 pub use guard::{Guard, Refusal, Role};
 pub use handles::{Handles, InputFile};
 

@@ -38,6 +38,13 @@ pub(crate) fn shards(path: &Path) -> Result<Option<BTreeSet<String>>> {
     Ok(Some(names))
 }
 
+/// Whether a path is an index that is not JSON, as one that is not completely written.
+pub(crate) fn is_torn_index(path: &Path) -> bool {
+    let is_index = path.to_string_lossy().ends_with(INDEX);
+    let is_json = |text: String| serde_json::from_str::<Value>(&text).is_ok();
+    is_index && std::fs::read_to_string(path).is_ok_and(|text| !is_json(text))
+}
+
 /// The compressed form of a file beside `index`.
 pub(crate) fn with_suffix(index: &Path, name: &str) -> PathBuf {
     index.with_file_name(format!("{name}.{SUFFIX}"))

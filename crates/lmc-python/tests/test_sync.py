@@ -65,8 +65,10 @@ def test_arrays_follow_what_is_published(publisher):
         assert equal(follower.tensors, published)
         assert "step 7" in repr(follower)
         assert "step 7 from 1" in repr(update)
-        with pytest.raises(lmc.UsageError, match="was made from step 1"):
+        with pytest.raises(lmc.UsageError, match="was made from what tensors held at step 1"):
             follower.commit(update)
+    assert follower.step == 7
+    assert "step 7" in repr(follower)
     with pytest.raises(lmc.UsageError, match="is closed"):
         follower.stage()
 
@@ -122,6 +124,7 @@ def test_tensors_that_hold_a_version_are_adopted(publisher):
 def test_wrong_tensors_and_versions_are_refused(publisher):
     store = publisher.store
     follower = lmc.sync.Follower(store, framework="np")
+    assert follower.step is None
     for early in (follower.stage, lambda: follower.tensors, lambda: follower.commit(None)):
         with pytest.raises(lmc.UsageError, match="load one first"):
             early()
@@ -145,11 +148,22 @@ def test_wrong_tensors_and_versions_are_refused(publisher):
         lmc.sync.Follower(store, {"w": [1, 2]})
     with pytest.raises(lmc.UsageError, match="framework='tf'"):
         lmc.sync.Follower(store, framework="tf")
+    copies = lmc.sync.Follower(store, framework="np")
+    copies.load()
     # Two publishers of one step: the second is told.
     with pytest.raises(lmc.ExistsError):
         lmc.sync.Publisher(store.location).publish(publisher.published, step=1)
     # Back in the steps only with leave.
+    change(publisher.published, 1)
     publisher.publish(publisher.published, step=5)
+    with pytest.raises(lmc.UsageError, match="step 4 comes before the last one of the store, 5"):
+        publisher.publish(publisher.published, step=4)
+    patch = next(iter(copies.stage().patches()))
+    for other in (w.astype("f8"), w[:100].copy()):
+        with pytest.raises(lmc.UsageError, match="is to be written to"):
+            patch.write(other)
+    with pytest.raises(lmc.UsageError, match="not contiguous"):
+        patch.write(w.T)
     follower.load()
     with pytest.raises(lmc.UsageError, match="if the run was rewound"):
         follower.stage(1)
@@ -180,10 +194,71 @@ def test_files_and_directories_are_published(tmp_path, publisher):
     publisher.publish(str(model / "config.json"), step=11)
     assert [f.name for f in publisher.store.open_snapshot(11).files] == ["config.json"]
     (tmp_path / "nothing").mkdir()
-    with pytest.raises(lmc.UsageError, match="no files to publish"):
+    with pytest.raises(lmc.UsageError, match="no files to save"):
         publisher.publish(tmp_path / "nothing")
+    (model / "link").symlink_to(tmp_path)
+    with pytest.raises(lmc.UsageError, match="symbolic link"):
+        publisher.publish(model)
+    (model / "link").unlink()
+    with pytest.raises(lmc.UsageError, match="is the store itself"):
+        publisher.publish(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        publisher.publish(tmp_path / "absent")
     with pytest.raises(TypeError, match="not list"):
         publisher.publish({"w": [1]})
+    assert publisher.store.find().step == 11
+
+
+def test_files_that_change_while_they_are_read_are_not_published(tmp_path, publisher):
+    file = tmp_path / "f.bin"
+    file.write_bytes(os.urandom(1 << 20) * 100)
+    stop = threading.Event()
+
+    def write():
+        with open(file, "r+b") as f:
+            while not stop.is_set():
+                f.seek(0)
+                f.write(os.urandom(16))
+                f.flush()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        with pytest.raises(lmc.IOError, match="changed while it was read"):
+            publisher.publish(file, step=20)
+    finally:
+        stop.set()
+        writer.join()
+    assert publisher.store.find().step == 1
+    publisher.publish(file, step=20)
+
+
+def test_a_first_version_that_is_damaged_leaves_a_follower_that_can_begin(tmp_path):
+    publisher = lmc.sync.Publisher(tmp_path / "s")
+    publisher.publish({"a": np.arange(1 << 16)}, step=1)
+    follower = lmc.sync.Follower(publisher.store, framework="np")
+    for data in (tmp_path / "s" / "data").rglob("*"):
+        if data.is_file():
+            data.unlink()
+    with pytest.raises(lmc.DamagedError):
+        follower.load()
+    with pytest.raises(lmc.UsageError, match="load one first"):
+        _ = follower.tensors
+    lmc.sync.Publisher(tmp_path / "s").publish({"b": np.arange(9)}, step=2)
+    assert follower.update() == 2
+    assert list(follower.tensors) == ["b"]
+
+
+def test_an_update_of_another_follower_is_refused(publisher):
+    followers = [lmc.sync.Follower(publisher.store, framework="np") for _ in range(2)]
+    for follower in followers:
+        follower.load()
+    change(publisher.published, 1)
+    publisher.publish(publisher.published)
+    with pytest.raises(lmc.UsageError, match="stage it again"):
+        followers[0].commit(followers[1].stage())
+    assert [f.step for f in followers] == [1, 1]
+    assert [f.update() for f in followers] == [2, 2]
 
 
 def test_arrays_that_share_memory_are_one(publisher):
@@ -202,21 +277,26 @@ def test_a_follower_belongs_to_one_thread_and_process(publisher):
     follower.load()
     change(publisher.published, 2)
     publisher.publish(publisher.published)
-    errors = []
+    raised = []
+    barrier = threading.Barrier(3)
 
     def work():
+        barrier.wait()
         for _ in range(30):
             try:
                 follower.stage()
-            except lmc.UsageError as e:
-                errors.append(str(e))
+            except Exception as e:
+                raised.append(e)
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for t in threads:
         t.start()
     for t in threads:
         t.join()
-    assert set(errors) <= {"another thread uses the follower"}
+    assert raised
+    assert {type(e) for e in raised} == {lmc.UsageError}
+    assert {str(e) for e in raised} == {"another thread uses the follower"}
+    assert repr(follower).endswith("step 1>")
     child = os.fork()
     if child == 0:
         try:

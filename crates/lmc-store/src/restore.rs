@@ -284,7 +284,8 @@ impl SnapshotReader {
         let s = &self.files[file].segments[s];
         let extents = &self.extents[file];
         let first = extents.partition_point(|e| e.offset + e.len <= s.offset);
-        let of_tensor = extents[first..].iter().take_while(|e| e.offset < s.end()).map(|e| {
+        let extents = extents[first..].iter().take_while(|e| s.len > 0 && e.offset < s.end());
+        let of_tensor = extents.filter(|e| e.len > 0).map(|e| {
             let (start, end) = (e.offset.max(s.offset), (e.offset + e.len).min(s.end()));
             Located { offset: start - s.offset, set: e.set, from: e.from + (start - e.offset), len: end - start }
         });

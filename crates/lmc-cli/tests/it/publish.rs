@@ -58,18 +58,29 @@ fn versions_are_saved_in_the_order_of_their_steps() {
     dir.run(ONCE).silent();
     // One that comes before the last is not a later version.
     write(&dir, "checkpoint-10", 10);
-    write(&dir, "step30", 30);
-    dir.write("v/model-31.safetensors", &model(31));
-    let [a, b] = &dir.run(["publish", "s", "v", "--once", "--settle", "0", "--json"]).json()[..] else { panic!() };
-    assert_eq!((&a["step"], &a["base"], &a["path"]), (&json!(30), &json!(20), &json!("v/step30")));
+    write(&dir, "checkpoint-30", 30);
+    let [a] = &dir.run(["publish", "s", "v", "--once", "--settle", "0", "--json"]).json()[..] else { panic!() };
+    assert_eq!((&a["step"], &a["base"], &a["path"]), (&json!(30), &json!(20), &json!("v/checkpoint-30")));
     assert!(a["new_size"].as_u64().unwrap() < a["raw_size"].as_u64().unwrap() / 2, "{a}");
-    assert_eq!((&b["step"], &b["path"]), (&json!(31), &json!("v/model-31.safetensors")));
-    assert_eq!(steps(&dir), [9, 20, 30, 31]);
+    assert_eq!(steps(&dir), [9, 20, 30]);
     [9, 20, 30].into_iter().for_each(|n| check(&dir, n));
     // Of several, the last.
-    [40, 41, 42].into_iter().for_each(|n| write(&dir, &format!("step{n}"), n));
+    [40, 41, 42].into_iter().for_each(|n| write(&dir, &format!("checkpoint-{n}"), n));
     dir.run(["-q", "publish", "s", "v", "--once", "--settle", "0", "--newest"]).silent();
-    assert_eq!(steps(&dir), [9, 20, 30, 31, 42]);
+    assert_eq!(steps(&dir), [9, 20, 30, 42]);
+    // Files that are no versions, and one that is.
+    for other in ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "loss-7.png", "events.123"] {
+        dir.write(&format!("v/{other}"), b"not a version");
+    }
+    dir.write("v/model-50.safetensors", &model(50));
+    dir.run(["-q", "publish", "s", "v", "--once", "--settle", "0"]).silent();
+    assert_eq!(steps(&dir), [9, 20, 30, 42, 50]);
+    // Those of something else.
+    write(&dir, "checkpoint-60", 60);
+    write(&dir, "backup_20241126", 1);
+    dir.run(ONCE).fails(&["v/checkpoint-60: is not named as v/backup_20241126 is: say by --prefix"]);
+    dir.run(["-q", "publish", "s", "v", "--once", "--settle", "0", "--prefix", "checkpoint-"]).silent();
+    assert_eq!(steps(&dir), [9, 20, 30, 42, 50, 60]);
 }
 
 #[test]
@@ -83,7 +94,14 @@ fn a_version_is_saved_when_it_is_finished() {
     // A later one does not overtake it, and with --newest an unfinished one hides none.
     write(&dir, "step2", 2);
     dir.write("v/step2/STABLE", b"");
-    assert_eq!(dir.run(by_marker).ok().stderr().lines().count(), 1);
+    dir.write("v/loss-7.safetensors", b"cannot have a marker");
+    let waits = dir.run(by_marker);
+    assert_eq!(waits.ok().stderr().lines().count(), 1);
+    assert!(
+        waits.stderr().contains("it has no file STABLE; v/step2 waits for it: finish it, move it away"),
+        "{waits:?}"
+    );
+    std::fs::remove_file(dir.path("v/loss-7.safetensors")).unwrap();
     assert!(steps(&dir).is_empty());
     dir.write("v/step1/STABLE", b"");
     write(&dir, "step3", 3);
@@ -108,6 +126,11 @@ fn a_version_is_saved_when_it_is_finished() {
     let waits = dir.run(ONCE);
     assert!(waits.ok().stderr().contains("model.safetensors.index.json names other, which is missing"), "{waits:?}");
     dir.write("v/step4/other", b"other");
+    dir.write("v/step4/sub/model.safetensors.index.json", br#"{"weight_map": {"a": "mod"#);
+    assert!(dir.run(ONCE).ok().stderr().contains("v/step4/sub/model.safetensors.index.json is not complete"));
+    dir.write("v/step4/sub/model.safetensors.index.json", br#"{"weight_map": {"a": "part"}}"#);
+    assert!(dir.run(ONCE).ok().stderr().contains("names part, which is missing"));
+    dir.write("v/step4/sub/part", b"part");
     dir.run(ONCE).ok();
     assert_eq!(steps(&dir), [2, 3, 4]);
 }
@@ -133,6 +156,37 @@ fn what_a_run_writes_is_published_and_followed() {
 }
 
 #[test]
+fn versions_of_a_run_that_was_rewound_are_reported() {
+    let dir = Dir::new();
+    write(&dir, "step10", 10);
+    dir.run(ONCE).ok();
+    write(&dir, "step5", 5);
+    let mut publisher = dir.command(["publish", "s", "v", "--settle", "0", "--interval", "0.01"]);
+    let mut publisher = Background(publisher.stderr(Stdio::piped()).spawn().unwrap());
+    write(&dir, "step11", 11);
+    wait_until("step 11 is published", || steps(&dir) == [10, 11]);
+    write(&dir, "step7", 7);
+    // A later one shows that it was looked at.
+    write(&dir, "step12", 12);
+    wait_until("step 12 is published", || steps(&dir) == [10, 11, 12]);
+    write(&dir, "step13", 13);
+    wait_until("step 13 is published", || steps(&dir) == [10, 11, 12, 13]);
+    // One that was saved, and is written again.
+    std::fs::remove_dir_all(dir.path("v/step12")).unwrap();
+    write(&dir, "step12", 99);
+    for n in [14, 15] {
+        write(&dir, &format!("step{n}"), n);
+        wait_until("the next one is published", || steps(&dir).last() == Some(&n));
+    }
+    let stderr = publisher.0.stderr.take().unwrap();
+    drop(publisher);
+    let said = String::from_utf8(crate::support::drain(stderr)).unwrap();
+    let reported: Vec<&str> = said.lines().filter(|l| l.contains("is not saved")).collect();
+    assert!(reported.len() == 2 && reported[0].starts_with("lmc: v/step7: is not saved: the store has"), "{said}");
+    assert!(reported[1].starts_with("lmc: v/step12: is not saved"), "{said}");
+}
+
+#[test]
 fn what_is_no_version_is_said() {
     let dir = Dir::new();
     dir.run(ONCE).fails(&["v: cannot read the directory"]);
@@ -140,6 +194,8 @@ fn what_is_no_version_is_said() {
     write(&dir, "step1", 1);
     write(&dir, "epoch1", 1);
     dir.run(ONCE).fails(&["v/epoch1: is of step 1, and so is v/step1: move one away"]);
+    dir.run(["-q", "snapshot", "save", "empty", "none"]).fails(&["none"]);
+    assert!(!dir.has("empty"), "a store was made for a file that is not there");
     std::fs::remove_dir_all(dir.path("v/epoch1")).unwrap();
     std::os::unix::fs::symlink("model.safetensors", dir.path("v/step1/link")).unwrap();
     dir.run(ONCE).fails(&["v/step1/link: is a symbolic link"]);

@@ -195,7 +195,8 @@ impl Store {
     ///
     /// `inputs` maps names of files to their contents: a path, a buffer, a list of tensors (those of `lmc.compress_tensors`), or a tuple of
     /// such a list and the metadata of the safetensors file. Names are paths below the directory to restore to, with slashes. A list of
-    /// paths stands for files under their own names. `base` is the policy that selects bases: "auto", "previous", "anchor" or "none".
+    /// paths stands for files under their own names, and for the files of directories under their paths there. `base` is the policy that
+    /// selects bases: "auto", "previous", "anchor" or "none".
     #[pyo3(signature = (
         inputs, *, step=None, metadata=None, level="default", threads=None, base="auto", anchor_every=16, from_step=None,
     ))]
@@ -213,10 +214,14 @@ impl Store {
         from_step: Option<FromStep>,
     ) -> Result<Snapshot> {
         let options = save::options(level, threads, base, anchor_every, from_step)?;
-        let (inputs, step) = (save::Inputs::get(inputs)?, step.map(|n| Step::new(n.0)).transpose()?);
+        let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, step.map(|n| Step::new(n.0)).transpose()?);
         let open = self.shared.get(py)?;
-        let snapshot =
-            inputs.save(py, |inputs| open.store.save(inputs, step, metadata.clone().unwrap_or_default(), &options))?;
+        // Published only if no input changed while it was read.
+        let (step, saved) = inputs.save(py, |inputs| {
+            let step = open.store.step(step)?;
+            Ok((step, open.store.save_shard(inputs, step, &options)?))
+        })?;
+        let snapshot = detached(py, || Ok(open.store.publish(step, metadata.unwrap_or_default(), &[saved.shard])?))?;
         Ok(Snapshot(snapshot))
     }
 
@@ -235,7 +240,7 @@ impl Store {
         from_step: Option<FromStep>,
     ) -> Result<Saved> {
         let options = save::options(level, threads, base, anchor_every, from_step)?;
-        let (inputs, step) = (save::Inputs::get(inputs)?, Step::new(step.0)?);
+        let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, Step::new(step.0)?);
         let open = self.shared.get(py)?;
         let saved = inputs.save(py, |inputs| open.store.save_shard(inputs, step, &options))?;
         Ok(Saved { shard: saved.shard.to_string(), raw_size: saved.raw_size, new_size: saved.new_size })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lmc::ReadAt;
-use lmc_cli::Handles;
+use lmc_cli::{Handles, NamedFiles};
 use lmc_store::{BasePolicy, Input, SaveOptions, Step, Tensors};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -51,11 +51,15 @@ enum Contents {
 }
 
 /// The inputs of a save.
-pub(super) struct Inputs(Vec<(String, Contents)>);
+pub(super) struct Inputs {
+    named: Vec<(String, Contents)>,
+    /// The directories and files that a list of paths stands for.
+    found: Option<NamedFiles>,
+}
 
 impl Inputs {
-    /// Parses a mapping of names to paths, buffers or lists of tensors, or a list of paths.
-    pub(super) fn get(inputs: &Bound<'_, PyAny>) -> Result<Self> {
+    /// Parses a mapping of names to paths, buffers or lists of tensors, or a list of paths, for a store at a location.
+    pub(super) fn get(inputs: &Bound<'_, PyAny>, store: &str) -> Result<Self> {
         let handles = Arc::new(Handles::default());
         if let Ok(mapping) = inputs.cast::<PyMapping>() {
             let all = mapping.items()?.iter().map(|item| {
@@ -64,18 +68,20 @@ impl Inputs {
                 let contents = contents(&name, &value, &handles)?;
                 Ok((name, contents))
             });
-            return Ok(Self(all.collect::<Result<_>>()?));
+            return Ok(Self { named: all.collect::<Result<_>>()?, found: None });
         }
         if as_path(inputs)?.is_some() || !(inputs.is_instance_of::<PyList>() || inputs.is_instance_of::<PyTuple>()) {
             let class = inputs.get_type().name()?;
             let why = format!("inputs must be a list of paths, or a mapping of names to contents, not {class}");
             return Err(PyTypeError::new_err(why).into());
         }
-        let all = inputs.try_iter()?.map(|path| {
-            let source = Source::open_one_of(crate::source::path(&path?, "each of inputs")?, &handles)?;
-            Ok((source.name(), Contents::Source(source)))
-        });
-        Ok(Self(all.collect::<Result<_>>()?))
+        let paths = inputs.try_iter()?.map(|path| crate::source::path(&path?, "each of inputs"));
+        let found = NamedFiles::find(&paths.collect::<Result<Vec<_>>>()?, store).map_err(refused)?;
+        let open = |file: &lmc_cli::NamedFile| {
+            let source = Source::open_one_of(file.path.clone(), &handles)?;
+            Ok((file.name.clone(), Contents::Source(source)))
+        };
+        Ok(Self { named: found.files().iter().map(open).collect::<Result<_>>()?, found: Some(found) })
     }
 
     /// Saves them; a signal interrupts it.
@@ -84,29 +90,34 @@ impl Inputs {
         py: Python<'_>,
         save: impl FnOnce(&[Input<'_>]) -> lmc_store::Result<T> + Send,
     ) -> Result<T> {
-        let tensors: Vec<Option<Tensors<'_>>> = (self.0.iter())
+        let tensors: Vec<Option<Tensors<'_>>> = (self.named.iter())
             .map(|(_, contents)| match contents {
                 Contents::Source(_) => Ok(None),
                 Contents::Tensors(given, metadata) => file(given, metadata.as_ref()).map(Some),
             })
             .collect::<Result<_>>()?;
         Signals::watch(py, u64::MAX, |signals| {
-            let sources: Vec<_> = (self.0.iter().zip(&tensors))
+            let sources: Vec<_> = (self.named.iter().zip(&tensors))
                 .map(|((_, contents), tensors)| match (contents, tensors) {
                     (Contents::Source(source), _) => signals.interrupting(source as &dyn ReadAt),
                     (_, tensors) => signals.interrupting(tensors.as_ref().expect("inputs of tensors were converted")),
                 })
                 .collect();
-            let named = self.0.iter().zip(&sources);
+            let named = self.named.iter().zip(&sources);
             let inputs: Vec<_> = named.map(|((name, _), source)| Input::new(name.clone(), source)).collect();
             let saved = save(&inputs)?;
-            self.0.iter().try_for_each(|(_, contents)| match contents {
+            self.named.iter().try_for_each(|(_, contents)| match contents {
                 Contents::Source(source) => source.check_unchanged(),
                 Contents::Tensors(..) => Ok(()),
             })?;
+            self.found.as_ref().map_or(Ok(()), NamedFiles::check_same).map_err(refused)?;
             Ok(saved)
         })
     }
+}
+
+fn refused(why: lmc_cli::Failure) -> Failure {
+    Failure::usage(why.to_string())
 }
 
 fn contents(name: &str, value: &Bound<'_, PyAny>, handles: &Arc<Handles>) -> Result<Contents> {

@@ -105,6 +105,10 @@ impl Patch {
             let so_far = Changed { of: old, start, len, width, indices: &indices, values: &values, next: 0.into() };
             let changed = lmc::changed_elements(&&delta[..], &so_far).map_err(Error::codec)?;
             let Some(changed) = changed.filter(|c| c.width == width) else { return Ok(None) };
+            // A list that is no smaller than the bytes themselves is not worth having.
+            if 4 * changed.indices.len() + changed.values.len() + 4 * indices.len() + values.len() >= len as usize {
+                return Ok(None);
+            }
             (indices, values) = match indices.is_empty() {
                 true => (changed.indices, changed.values),
                 false => of_width!(width, join((&indices, &values), (&changed.indices, &changed.values))),

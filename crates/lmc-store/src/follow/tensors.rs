@@ -37,15 +37,16 @@ pub struct TensorFollowOptions {
     pub threads: usize,
     /// Whether a snapshot of an earlier step, or another one of the same step, may follow.
     pub rewind: bool,
-    /// Whether all bytes of the tensors are compared with their recorded hashes before each version, in case something else changed them.
+    /// Whether all bytes of the tensors are compared with what was committed, and all new ones with their recorded hashes, for each version,
+    /// in case something else changes the tensors.
     pub verify: bool,
 }
 
-/// A version that is ready: what changed, verified, in memory of its own.
+/// A version that is ready: what changed, in memory of its own.
 #[derive(Debug)]
 pub struct StagedTensors {
-    /// The snapshot that it was made from: other tensors cannot be changed to this version by it.
-    from: (Step, SaveId),
+    /// What it was made from: no other tensors can be changed to this version by it.
+    from: Arc<State>,
     to: Arc<State>,
     patches: Vec<Patch>,
     fetched_size: u64,
@@ -89,7 +90,7 @@ struct State {
     id: SaveId,
     /// Where the bytes of each tensor are stored, in order.
     places: Vec<Vec<Place>>,
-    /// Raw bytes of block sets that the tensors hold only parts of.
+    /// Raw bytes of block sets that the tensors hold only parts of, up to a limit.
     kept: HashMap<Hash, Arc<[u8]>>,
 }
 
@@ -115,6 +116,10 @@ impl Place {
     }
 }
 
+/// Bytes of block sets that are kept at most, besides four times those of the tensors. What is not kept is decoded from the beginning of its
+/// chain each time.
+const LEAST_KEPT: u64 = 1 << 28;
+
 /// Where bytes go that come from the store.
 enum To<'a> {
     Memory(&'a mut [u8]),
@@ -137,7 +142,7 @@ impl StagedTensors {
 
     /// The step of the version that it was made from.
     pub fn from(&self) -> Step {
-        self.from.0
+        self.from.step
     }
 
     /// What changed, by tensor and element.
@@ -226,7 +231,7 @@ impl TensorFollower {
         let (reader, extents) = self.open(snapshot)?;
         let mut gather = Gather::new();
         let mut state = State::begin(&reader, &extents, &HashMap::new(), &mut gather)?;
-        let intact = self.intact(&state, &state.held(tensors, |_| true))?;
+        let unsound = self.unsound(&state, tensors)?;
         let whole = state.whole_sets();
         let differs = |t: usize| {
             Error::usage(format!("tensor {:?} is not that of step {}: load it", self.tensors[t].name, snapshot.step))
@@ -234,7 +239,7 @@ impl TensorFollower {
         for (t, (places, extents)) in state.places.iter().zip(&extents).enumerate() {
             for (place, extent) in places.iter().zip(extents) {
                 match whole.contains(&place.hash) {
-                    true if intact.contains(&place.hash) => {}
+                    true if !unsound.contains(&(t, place.offset)) => {}
                     true => return Err(differs(t)),
                     // Only what is stored with them has a hash: they are compared with it.
                     false => add(&mut gather, t, extent),
@@ -271,18 +276,9 @@ impl TensorFollower {
         self.check_order(snapshot)?;
         self.check_sizes(tensors)?;
         let (reader, extents) = self.open(snapshot)?;
-        let intact = match self.options.verify {
-            true => Some(self.intact(state, &state.held(tensors, |_| true))?),
-            false => None,
-        };
-        let is_intact = |hash: Hash| intact.as_ref().is_none_or(|intact| intact.contains(&hash));
-        // What is kept is sound, but not what the tensors hold of it.
-        let is_sound = |t: usize, place: &Place| match state.kept.get(&place.hash) {
-            Some(raw) if self.options.verify => place.is_in(tensors[t], raw),
-            Some(_) => true,
-            None => is_intact(place.hash),
-        };
-        let held = state.held(tensors, is_intact);
+        let unsound = if self.options.verify { self.unsound(state, tensors)? } else { HashSet::new() };
+        let is_sound = |t: usize, place: &Place| !unsound.contains(&(t, place.offset));
+        let held = state.held(tensors, is_sound);
         self.changes(&reader, &extents, tensors, &held, is_sound, progress).or_else(|e| {
             // Something else may have changed the tensors.
             if e.kind() == ErrorKind::Damaged && held.take_used() {
@@ -295,16 +291,15 @@ impl TensorFollower {
     /// Writes what changed: only the elements that did. Tensors hold the new snapshot afterwards.
     ///
     /// # Errors
-    /// `Usage` when it was made from another snapshot than the tensors hold, as when it is committed twice, or when a buffer has another
-    /// length. Nothing is written then.
+    /// `Usage` when it was not made from what these tensors hold, as when it is committed twice, or to another follower; or when a buffer has
+    /// another length. Nothing is written then.
     pub fn commit(&mut self, staged: &StagedTensors, tensors: &mut [&mut [u8]]) -> Result<()> {
-        if self.current() != Some(staged.from) {
-            let current =
-                self.current().map_or_else(|| "no step".to_owned(), |(step, id)| format!("step {step} ({id})"));
-            let (from, id) = staged.from;
+        if self.state.as_ref().is_none_or(|state| !Arc::ptr_eq(state, &staged.from)) {
+            let current = self.current().map_or_else(|| "none".to_owned(), |(step, _)| format!("step {step}"));
             return Err(Error::usage(format!(
-                "step {} was made from step {from} ({id}), and the tensors hold {current}: stage it again",
-                staged.step()
+                "step {} was made from what tensors held at step {}, and these hold {current}, or were loaded since: stage it again",
+                staged.step(),
+                staged.from()
             )));
         }
         self.check_lens(tensors.iter().map(|t| t.len() as u64))?;
@@ -398,13 +393,13 @@ impl TensorFollower {
             }
             let patch = Patch::listed(t, width(self.tensors[t].dtype), tensors[t], offset, set.raw_len, deltas)?;
             let found = patch.is_some();
-            push(patch);
+            push(patch.filter(|patch| !patch.values().is_empty()));
             Ok(found)
         };
         let fetched_size = to.run(reader, gather, held, compare, list, progress)?;
         let mut patches = patches.into_inner().expect("no panic while it is held");
         patches.sort_unstable_by_key(|p| (p.tensor, p.bytes().start));
-        Ok(StagedTensors { from: (state.step, state.id), to: Arc::new(to), patches, fetched_size })
+        Ok(StagedTensors { from: state.clone(), to: Arc::new(to), patches, fetched_size })
     }
 
     /// What makes `new` of a tensor's bytes from an offset on.
@@ -413,22 +408,35 @@ impl TensorFollower {
             .map_err(|e| Error::io(format_args!("tensor {:?}: cannot read", self.tensors[tensor].name), e))
     }
 
-    /// The block sets that the tensors hold whole, and that have their hash.
-    fn intact(&self, state: &State, held: &Held<'_>) -> Result<HashSet<Hash>> {
-        let in_tensors = state.places.iter().flatten().filter(|p| !state.kept.contains_key(&p.hash));
-        let sets: HashMap<Hash, u64> = in_tensors.map(|p| (p.hash, p.raw_len)).collect();
-        let intact = Mutex::new(Ok(HashSet::new()));
-        self.for_each(sets.into_iter().filter(|&(hash, len)| held.has(hash, len)), |(hash, len)| {
-            let mut raw = vec![0; len as usize];
-            let read = held.read(hash, &mut raw);
-            let mut intact = intact.lock().expect("no panic while it is held");
-            match (&mut *intact, read) {
-                (Ok(found), Ok(())) if Hash::of(&raw) == hash => _ = found.insert(hash),
-                (Ok(_), Err(e)) => *intact = Err(e),
+    /// The places, by tensor and offset, that do not have the bytes of their block sets, or of whose block sets neither the tensors nor the
+    /// follower have all.
+    fn unsound(&self, state: &State, tensors: &[&dyn ReadAt]) -> Result<HashSet<(usize, u64)>> {
+        let (held, whole) = (state.held(tensors, |_, _| true), state.whole_sets());
+        let mut sets: HashMap<Hash, Vec<(usize, &Place)>> = HashMap::new();
+        for (t, place) in state.places.iter().enumerate().flat_map(|(t, places)| places.iter().map(move |p| (t, p))) {
+            sets.entry(place.hash).or_default().push((t, place));
+        }
+        let unsound = Mutex::new(Ok(HashSet::new()));
+        self.for_each(sets, |(hash, places)| {
+            let raw = match state.kept.get(&hash) {
+                Some(raw) => Ok(Some(raw.clone())),
+                None if !whole.contains(&hash) => Ok(None),
+                None => {
+                    let mut raw = vec![0; places[0].1.raw_len as usize];
+                    held.read(hash, &mut raw).map(|()| Some(raw.into()).filter(|raw: &Arc<[u8]>| Hash::of(raw) == hash))
+                }
+            };
+            let mut unsound = unsound.lock().expect("no panic while it is held");
+            match (&mut *unsound, raw) {
+                (Ok(found), Ok(raw)) => {
+                    let is_sound = |t: usize, p: &Place| raw.as_ref().is_some_and(|raw| p.is_in(tensors[t], raw));
+                    found.extend(places.iter().filter(|(t, p)| !is_sound(*t, p)).map(|(t, p)| (*t, p.offset)));
+                }
+                (Ok(_), Err(e)) => *unsound = Err(e),
                 _ => {}
             }
         });
-        intact.into_inner().expect("no panic while it is held")
+        unsound.into_inner().expect("no panic while it is held")
     }
 
     /// Does some work on all threads.
@@ -465,10 +473,13 @@ impl State {
         let snapshot = reader.snapshot();
         let mut state = Self { step: snapshot.step, id: snapshot.id, places, kept: HashMap::new() };
         let mut done = state.whole_sets();
+        let of_tensors: u64 = state.places.iter().flatten().map(|p| p.len).sum();
+        let mut budget = of_tensors.saturating_mul(4).saturating_add(LEAST_KEPT);
         for (place, extent) in state.places.iter().flatten().zip(extents.iter().flatten()) {
-            if !done.insert(place.hash) {
+            if !done.insert(place.hash) || place.raw_len > budget {
                 continue;
             }
+            budget -= place.raw_len;
             match before.get(&place.hash) {
                 Some(raw) => _ = state.kept.insert(place.hash, raw.clone()),
                 None => {
@@ -491,7 +502,7 @@ impl State {
         list: impl Fn(usize, u64, &BlockSet, &BlockSet, &[Bytes]) -> Result<bool> + Sync,
         progress: &mut dyn FnMut(u64),
     ) -> Result<u64> {
-        reader.gather(gather, held, &Into { kept: Mutex::new(&mut self.kept), put, list }, progress)
+        reader.gather(gather, held, &Destinations { kept: Mutex::new(&mut self.kept), put, list }, progress)
     }
 
     /// What a tensor holds from an offset on, if it is the beginning of an extent.
@@ -511,11 +522,11 @@ impl State {
         parts.chunk_by(|a, b| a.hash == b.hash).filter(whole).map(|parts| parts[0].hash).collect()
     }
 
-    /// The block sets in the tensors, of those that are intact, and those that are kept.
-    fn held<'a>(&'a self, tensors: &[&'a dyn ReadAt], is_intact: impl Fn(Hash) -> bool) -> Held<'a> {
+    /// The block sets in the tensors, as far as these are sound, and those that are kept.
+    fn held<'a>(&'a self, tensors: &[&'a dyn ReadAt], is_sound: impl Fn(usize, &Place) -> bool) -> Held<'a> {
         let mut held = Held::default();
-        for (&tensor, places) in tensors.iter().zip(&self.places) {
-            for p in places.iter().filter(|p| !self.kept.contains_key(&p.hash) && is_intact(p.hash)) {
+        for (t, (&tensor, places)) in tensors.iter().zip(&self.places).enumerate() {
+            for p in places.iter().filter(|p| !self.kept.contains_key(&p.hash) && is_sound(t, p)) {
                 let read = |buf: &mut [u8], at| tensor.read_exact_at(buf, p.offset + at);
                 held.add(read, [(p.hash, p.from, p.len)]);
             }
@@ -528,13 +539,13 @@ impl State {
 }
 
 /// Puts what is gathered where it belongs.
-struct Into<'k, P, L> {
+struct Destinations<'k, P, L> {
     kept: Mutex<&'k mut HashMap<Hash, Arc<[u8]>>>,
     put: P,
     list: L,
 }
 
-impl<P, L> Sink<To<'_>> for Into<'_, P, L>
+impl<P, L> Sink<To<'_>> for Destinations<'_, P, L>
 where
     P: Fn(usize, u64, &[u8]) -> Result<()> + Sync,
     L: Fn(usize, u64, &BlockSet, &BlockSet, &[Bytes]) -> Result<bool> + Sync,

@@ -273,6 +273,58 @@ fn tensors_that_something_else_changed_are_noticed() {
 }
 
 #[test]
+fn each_of_equal_tensors_is_verified() {
+    let objects = memory();
+    let store = new_store(&objects);
+    let tensors = ["a", "b"].map(|name| Tensor::new(name, 300, 300, 1));
+    let save = |n, tensors: &[Tensor]| {
+        let file = safetensors(tensors);
+        store.save(&[Input::new("f", &file)], Some(step(n)), BTreeMap::new(), &SaveOptions::default()).unwrap()
+    };
+    let first = save(0, &tensors);
+    let mut o = TensorFollowOptions::default();
+    o.verify = true;
+    for bad in [0, 1] {
+        let opened = Store::open_on(objects.clone(), options(1)).unwrap();
+        let follower = TensorFollower::new(opened, tensors.iter().map(spec).collect(), o).unwrap();
+        let memory = tensors.iter().map(|t| t.3.clone()).collect();
+        let mut f = Followed { follower, names: vec!["a", "b"], memory };
+        f.memory[bad][5] ^= 1;
+        let e = f.adopt(&first).unwrap_err().to_string();
+        assert!(e.contains(["\"a\"", "\"b\""][bad]) || bad == 0, "{e}");
+        f.memory[bad][5] ^= 1;
+        f.adopt(&first).unwrap();
+        f.memory[bad][5] ^= 1;
+        // Another tensor is new; these did not change.
+        let more = [tensors.to_vec(), vec![Tensor::new("c", 300, 300, 2)]].concat();
+        f.follow(&save(1 + bad as u64, &more)).unwrap();
+        assert!(f.memory.iter().zip(&tensors).all(|(m, t)| *m == t.3), "{bad}");
+    }
+}
+
+#[test]
+fn an_update_is_committed_only_to_the_tensors_it_was_made_from() {
+    let mut run = Run::fast();
+    let mut followed =
+        [&["embed"][..], &["other"], &ALL].map(|names| run.followed(names, TensorFollowOptions::default()));
+    followed.iter_mut().for_each(|f| _ = f.load(&run.snapshot(0)).unwrap());
+    run.save(sparse(1, 50));
+    let staged = followed.each_ref().map(|f| f.stage(&run.snapshot(1)).unwrap());
+    for (i, f) in followed.iter_mut().enumerate() {
+        for (_, staged) in staged.iter().enumerate().filter(|(of, _)| *of != i) {
+            let e = f.commit(staged).unwrap_err();
+            assert!(e.kind() == ErrorKind::Usage && e.to_string().contains("stage it again"), "{e}");
+            run.check(f, 0);
+        }
+        // Nor to what was loaded since.
+        f.load(&run.snapshot(0)).unwrap();
+        f.commit(&staged[i]).unwrap_err();
+        f.follow(&run.snapshot(1)).unwrap();
+        run.check(f, 1);
+    }
+}
+
+#[test]
 fn small_tensors_are_verified_though_others_of_their_block_set_do_not_follow() {
     for verify in [false, true] {
         let mut o = TensorFollowOptions::default();
@@ -309,7 +361,7 @@ fn lists_of_changes_touch_nothing_else() {
         // Only `verify` notices.
         f.memory[0][4 * 25] ^= u8::from(!verify);
         run.check(&f, 1);
-        // Several lists are decoded one after the other.
+        // Several lists are joined.
         (2..5).for_each(|seed| run.save(sparse(seed, 50)));
         f.follow(&run.snapshot(4)).unwrap();
         run.check(&f, 4);
@@ -363,7 +415,7 @@ fn what_would_be_a_wrong_or_mixed_version_is_refused() {
     // Twice the same change: nothing is written by the second.
     let [first, second] = [f.stage(&run.snapshot(2)).unwrap(), f.stage(&run.snapshot(2)).unwrap()];
     f.commit(&first).unwrap();
-    usage(f.commit(&second).unwrap_err(), "step 2 was made from step 1");
+    usage(f.commit(&second).unwrap_err(), "step 2 was made from what tensors held at step 1");
     run.check(&f, 2);
     // With leave to go back.
     let mut o = TensorFollowOptions::default();

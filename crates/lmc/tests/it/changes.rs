@@ -48,7 +48,7 @@ fn what_is_more_than_a_list_is_none() {
     let (old, mut new) = pair(2, 50);
     let none = |file: &[u8], base: &Vec<u8>| assert!(lmc::changed_elements(&file, base).unwrap().is_none());
     none(&delta(&new, &[], Dtype::Bf16, Level::Fast), &old);
-    none(&delta(&new, &[&old, &noise(1000, 1)], Dtype::Bf16, Level::Fast), &old[..4000].to_vec());
+    none(&delta(&new, &[&old], Dtype::Bf16, Level::Fast), &old[..4000].to_vec());
     // Another length.
     none(&delta(&new[..4_000_000], &[&old], Dtype::Bf16, Level::Fast), &old);
     none(&delta(&[&new[..], &[1, 2]].concat(), &[&old], Dtype::Bf16, Level::Fast), &old);

@@ -2,22 +2,22 @@
 
 mod versions;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use lmc::Level;
-use lmc_store::{BasePolicy, Cache, SaveOptions, Store, StoreOptions};
+use lmc_store::{At, BasePolicy, Cache, ErrorKind, SaveOptions, Store, StoreOptions};
 use serde_json::Value;
 
-use self::versions::{Finished, Version};
+use self::versions::{Finished, Identity, Version};
 use super::looks::Looks;
-use super::snapshot::files::named;
 use super::snapshot::place::Place;
-use super::snapshot::save::save;
+use super::snapshot::save::Opened;
 use crate::args::{Threads, level};
 use crate::failure::{Failure, Result};
+use crate::files::NamedFiles;
 use crate::format::{Name, parse_size};
 use crate::ui::Ui;
 
@@ -25,7 +25,8 @@ use crate::ui::Ui;
 ///
 /// DIR has a directory or a file for each version, whose name ends with its step: checkpoint-1000, global_step1000, model-1000.safetensors.
 /// Those that come after the last step of the store are saved, in order, each as the snapshot of its step, for lmc follow. Other names are
-/// ignored, as are those that begin with a dot or "tmp", or end with "tmp".
+/// ignored, as are those that begin with a dot or "tmp", end with "tmp", or are one file of several (00001-of-00002). What appears later
+/// with an earlier step, as after a run was rewound, is not saved, and reported.
 ///
 /// A version must be finished when it is saved. Give the run's sign of that with --marker, or let it write elsewhere and rename, with
 /// --settle 0. Without a sign, a version counts as finished when nothing in it has changed for a while; and never as long as files are
@@ -48,6 +49,10 @@ pub(crate) struct PublishArgs {
     /// A version is finished when nothing in it has changed for S seconds.
     #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = parse_seconds)]
     settle: f64,
+
+    /// Versions are only what has a name that begins with PREFIX.
+    #[arg(long, value_name = "PREFIX")]
+    prefix: Option<String>,
 
     /// Of several new versions, save only the last.
     #[arg(long)]
@@ -83,65 +88,120 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 
 /// Publishes a directory.
 pub(crate) fn run(args: &PublishArgs, ui: &Ui) -> Result {
-    let finished = match &args.marker {
+    let rule = match &args.marker {
         Some(name) => Finished::Marker(name.clone()),
         None => Finished::Settled(Duration::from_secs_f64(args.settle)),
     };
-    let mut store = None;
-    args.looks.run(ui, || {
-        let versions = versions::found(&args.dir)?;
-        if store.is_none() {
-            let mut o = StoreOptions::default();
-            o.cache = Cache::Memory { budget: args.cache_size as u64 };
-            store = Some(args.place.create_with(o)?);
-        }
-        let store = store.as_ref().expect("it was opened");
-        let next = store.step(None).map_err(|e| args.place.failure(&e))?;
-        let mut new: Vec<Version> = versions.into_iter().filter(|v| v.step >= next).collect();
-        if args.newest {
-            // An unfinished one must not hide the last that is finished.
-            let last = new.iter().rposition(|v| finished.why_not(v).is_ok_and(|why| why.is_none()));
-            new.drain(..last.unwrap_or(0));
-        }
-        for version in &new {
-            if let Some(why) = finished.why_not(version)? {
-                // Later ones wait: steps of a store are saved in order.
-                let text = format!("{}: is not finished: {why}", Name::path(&version.path));
-                if args.looks.once {
-                    ui.warn(text)
-                } else {
-                    ui.detail(text)
-                }
-                break;
-            }
-            publish(args, store, version, ui)?;
-        }
-        Ok(())
-    })
+    let mut publisher = Publisher { args, ui, rule, store: None, seen: HashMap::new(), waited_for: HashSet::new() };
+    args.looks.run(ui, || publisher.look())
 }
 
-/// Saves a version as a snapshot.
-fn publish(args: &PublishArgs, store: &Store, version: &Version, ui: &Ui) -> Result {
-    let start = Instant::now();
-    let mut options = SaveOptions::default();
-    options.level = args.level;
-    options.threads = args.threads.count();
-    options.anchor_every = args.anchor_every;
-    options.base = BasePolicy::Previous;
-    let paths = [version.path.clone()];
-    let files = named(&paths, &args.place.store)?;
-    let still = || {
-        let now = named(&paths, &args.place.store)?;
-        let same = now.iter().map(|f| &f.name).eq(files.iter().map(|f| &f.name));
-        let changed = || Failure::at(&version.path, "got or lost files while it was read: it is not finished");
-        if same { Ok(()) } else { Err(changed()) }
-    };
-    let saved = save(&args.place, store, &files, Some(version.step), BTreeMap::new(), &options, still)?;
-    if args.json {
-        let mut json = saved.json(&args.place, start);
-        json["path"] = Value::from(version.path.to_string_lossy());
-        return ui.json(&json);
+struct Publisher<'a> {
+    args: &'a PublishArgs,
+    ui: &'a Ui,
+    rule: Finished,
+    store: Option<Store>,
+    /// Versions that were saved, were there from the start, or were reported.
+    seen: HashMap<PathBuf, Identity>,
+    /// Unfinished versions that were reported, because later ones wait for them.
+    waited_for: HashSet<PathBuf>,
+}
+
+impl Publisher<'_> {
+    fn failure(&self, e: &lmc_store::Error) -> Failure {
+        self.args.place.failure(e)
     }
-    ui.done(saved.text(&args.place, start));
-    Ok(())
+
+    fn look(&mut self) -> Result {
+        let Self { args, ui, .. } = *self;
+        let versions = versions::found(&args.dir, args.prefix.as_deref(), matches!(self.rule, Finished::Marker(_)))?;
+        let is_first = self.store.is_none();
+        if is_first {
+            let mut o = StoreOptions::default();
+            o.cache = Cache::Memory { budget: args.cache_size as u64 };
+            self.store = Some(args.place.create_with(o)?);
+        }
+        let store = self.store.as_ref().expect("it was opened");
+        let next = store.step(None).map_err(|e| self.failure(&e))?;
+        let (mut new, old): (Vec<Version>, Vec<Version>) = versions.into_iter().partition(|v| v.step >= next);
+        versions::check(&new)?;
+        if is_first {
+            self.seen.extend(old.iter().map(|v| (v.path.clone(), v.identity.clone())));
+        }
+        for version in old {
+            self.report_earlier(version)?;
+        }
+        if args.newest {
+            // An unfinished one must not hide the last that is finished.
+            let last = new.iter().rposition(|v| self.rule.why_not(v).is_ok_and(|why| why.is_none()));
+            self.seen.extend(new.drain(..last.unwrap_or(0)).map(|v| (v.path, v.identity)));
+        }
+        for (i, version) in new.iter().enumerate() {
+            let Some(why) = self.rule.why_not(version)? else {
+                self.publish(version)?;
+                continue;
+            };
+            // Later ones wait: steps of a store are saved in order.
+            let text = format!("{}: is not finished: {why}", Name::path(&version.path));
+            let later = new[i + 1..].iter().find(|v| self.rule.why_not(v).is_ok_and(|why| why.is_none()));
+            if let Some(later) = later.filter(|_| self.waited_for.insert(version.path.clone())) {
+                let later = Name::path(&later.path);
+                ui.warn(format_args!("{text}; {later} waits for it: finish it, move it away, or use --newest"));
+            } else if args.looks.once {
+                ui.warn(text);
+            } else {
+                ui.detail(text);
+            }
+            break;
+        }
+        Ok(())
+    }
+
+    /// Reports a version that appeared with a step that is not after the last one of the store, or was written again.
+    fn report_earlier(&mut self, version: Version) -> Result {
+        let Version { step, path, identity } = version;
+        let before = self.seen.get(&path);
+        if before == Some(&identity) {
+            return Ok(());
+        }
+        if before.is_none() {
+            // Another publisher may have saved it.
+            match self.store.as_ref().expect("it was opened").find(At::Step(step)) {
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) => return Err(self.failure(&e)),
+                Ok(_) => {
+                    self.seen.insert(path, identity);
+                    return Ok(());
+                }
+            }
+        }
+        let name = Name::path(&path);
+        self.ui.warn(format_args!(
+            "{name}: is not saved: the store has this step, or later ones; if the run was rewound, publish it to another store"
+        ));
+        self.seen.insert(path, identity);
+        Ok(())
+    }
+
+    /// Saves a version as a snapshot.
+    fn publish(&mut self, version: &Version) -> Result {
+        let Self { args, ui, .. } = *self;
+        let store = self.store.as_ref().expect("it was opened");
+        let start = Instant::now();
+        let mut options = SaveOptions::default();
+        options.level = args.level;
+        options.threads = args.threads.count();
+        options.anchor_every = args.anchor_every;
+        options.base = BasePolicy::Previous;
+        let files = Opened::new(NamedFiles::find(std::slice::from_ref(&version.path), &args.place.store)?)?;
+        let saved = files.save(&args.place, store, Some(version.step), BTreeMap::new(), &options)?;
+        self.seen.insert(version.path.clone(), version.identity.clone());
+        if args.json {
+            let mut json = saved.json(&args.place, start);
+            json["path"] = Value::from(version.path.to_string_lossy());
+            return ui.json(&json);
+        }
+        ui.done(saved.text(&args.place, start));
+        Ok(())
+    }
 }

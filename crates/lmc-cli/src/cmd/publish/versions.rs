@@ -2,6 +2,7 @@
 
 use std::fs::{self, DirEntry, Metadata};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -9,14 +10,19 @@ use lmc_store::Step;
 
 use crate::failure::{Failure, Result};
 use crate::format::Name;
-use crate::shards::shards;
+use crate::shards::{is_torn_index, shards};
 
 /// A directory or a file of a version.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(super) struct Version {
     pub(super) step: Step,
     pub(super) path: PathBuf,
+    pub(super) identity: Identity,
 }
+
+/// What a directory or a file does not have in common with another one of the same name: its inode, and when it was created.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Identity(u64, Option<SystemTime>);
 
 /// How one knows that a version is finished.
 pub(super) enum Finished {
@@ -26,41 +32,84 @@ pub(super) enum Finished {
     Settled(Duration),
 }
 
-/// The versions of a directory, by step.
-pub(super) fn found(dir: &Path) -> Result<Vec<Version>> {
+/// Suffixes of files with weights.
+const FILES: [&str; 9] = [".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".npz", ".gguf", ".onnx", ".lmc"];
+
+/// The versions of a directory, by step: those whose names have a prefix.
+pub(super) fn found(dir: &Path, prefix: Option<&str>, only_directories: bool) -> Result<Vec<Version>> {
     let unreadable = |e| Failure::io(dir, "cannot read the directory", &e);
     let entries = fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<DirEntry>>>).map_err(unreadable)?;
     let mut versions = Vec::new();
     for entry in entries {
-        let kind = entry.file_type().map_err(unreadable)?;
         let name = entry.file_name();
-        let step = name.to_str().filter(|_| kind.is_dir() || kind.is_file()).and_then(|n| step_of(n, kind.is_file()));
-        versions.extend(step.map(|step| Version { step, path: entry.path() }));
+        let Some(name) = name.to_str().filter(|name| name.starts_with(prefix.unwrap_or_default())) else { continue };
+        let m = match entry.metadata() {
+            // It was removed meanwhile.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            m => m.map_err(unreadable)?,
+        };
+        if m.is_dir() || (m.is_file() && !only_directories) {
+            let identity = Identity(m.ino(), m.created().ok());
+            let step = step_of(name, m.is_file());
+            versions.extend(step.map(|step| Version { step, path: entry.path(), identity }));
+        }
     }
     versions.sort_by(|a, b| (a.step, &a.path).cmp(&(b.step, &b.path)));
-    if let Some(two) = versions.windows(2).find(|two| two[0].step == two[1].step) {
-        let (other, step) = (Name::path(&two[1].path), two[0].step);
-        return Err(Failure::at(&two[0].path, format_args!("is of step {step}, and so is {other}: move one away")));
-    }
     Ok(versions)
 }
 
-/// The step at the end of a name, before the extension of a file.
+/// Fails if versions cannot be those of one run: two have the same step, or they are named differently.
+pub(super) fn check(versions: &[Version]) -> Result {
+    let named = |v: &Version| {
+        let name = v.path.file_name().unwrap_or_default().to_string_lossy();
+        name.trim_end_matches(suffix_of(&name)).trim_end_matches(|c: char| c.is_ascii_digit()).to_owned()
+    };
+    for two in versions.windows(2) {
+        let (other, step) = (Name::path(&two[1].path), two[0].step);
+        if two[0].step == two[1].step {
+            let what = format_args!("is of step {step}, and so is {other}: move one away, or say which by --prefix");
+            return Err(Failure::at(&two[0].path, what));
+        }
+        if named(&two[0]) != named(&two[1]) {
+            let what = format_args!("is not named as {other} is: say by --prefix which of them are versions");
+            return Err(Failure::at(&two[0].path, what));
+        }
+    }
+    Ok(())
+}
+
+/// The suffix of a file with weights, or nothing.
+fn suffix_of(name: &str) -> &str {
+    FILES.iter().find_map(|suffix| name.ends_with(suffix).then(|| &name[name.len() - suffix.len()..])).unwrap_or("")
+}
+
+/// The step at the end of a name, before the suffix of a file with weights.
 fn step_of(name: &str, is_file: bool) -> Option<Step> {
     let lower = name.to_ascii_lowercase();
     if lower.starts_with('.') || lower.starts_with("tmp") || lower.ends_with("tmp") {
         return None;
     }
-    let stem = if is_file { name.split_once('.').map_or(name, |(stem, _)| stem) } else { name };
-    let digits = stem.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-    Step::new(stem[digits..].parse().ok()?).ok()
+    let suffix = if is_file { suffix_of(name) } else { "" };
+    if is_file && suffix.is_empty() {
+        return None;
+    }
+    let stem = &name[..name.len() - suffix.len()];
+    let before = stem.trim_end_matches(|c: char| c.is_ascii_digit());
+    let is_part = before.strip_suffix("-of-").is_some_and(|part| part.ends_with(|c: char| c.is_ascii_digit()));
+    if is_part {
+        return None;
+    }
+    Step::new(stem[before.len()..].parse().ok()?).ok()
 }
 
 impl Finished {
     /// Why a version is not finished; `None` if it is.
     pub(super) fn why_not(&self, version: &Version) -> Result<Option<String>> {
         let failed = |e| Failure::io(&version.path, "cannot read", &e);
-        let m = fs::symlink_metadata(&version.path).map_err(failed)?;
+        let m = match fs::symlink_metadata(&version.path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Some("it is gone".to_owned())),
+            m => m.map_err(failed)?,
+        };
         match self {
             Finished::Marker(name) if !version.path.join(name).exists() => {
                 return Ok(Some(format!("it has no file {}", Name::text(name))));
@@ -86,22 +135,36 @@ fn last_change(path: &Path, m: &Metadata) -> io::Result<SystemTime> {
     if m.is_dir() {
         for entry in fs::read_dir(path)? {
             let entry = entry?;
-            last = last.max(last_change(&entry.path(), &entry.metadata()?)?);
+            last = last.max(match entry.metadata().and_then(|m| last_change(&entry.path(), &m)) {
+                // It was removed just now.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => SystemTime::now(),
+                changed => changed?,
+            });
         }
     }
     Ok(last)
 }
 
-/// What an index in a directory names, and is not there.
+/// What an index in a directory, or below, names and is not there.
 fn missing(dir: &Path) -> Result<Option<String>> {
     let failed = |e| Failure::io(dir, "cannot read the directory", &e);
     for entry in fs::read_dir(dir).map_err(failed)? {
-        let index = entry.map_err(failed)?.path();
-        for name in shards(&index)?.into_iter().flatten() {
-            if !dir.join(&name).is_file() {
-                let index = index.file_name().unwrap_or_default().to_string_lossy();
-                return Ok(Some(format!("{} names {}, which is missing", Name::text(&index), Name::text(&name))));
+        let entry = entry.map_err(failed)?;
+        let path = entry.path();
+        if entry.file_type().map_err(failed)?.is_dir() {
+            if let Some(why) = missing(&path)? {
+                return Ok(Some(why));
             }
+            continue;
+        }
+        let Some(names) = shards(&path)? else {
+            if is_torn_index(&path) {
+                return Ok(Some(format!("{} is not complete", Name::path(&path))));
+            }
+            continue;
+        };
+        if let Some(name) = names.iter().find(|name| !dir.join(name).is_file()) {
+            return Ok(Some(format!("{} names {}, which is missing", Name::path(&path), Name::text(name))));
         }
     }
     Ok(None)
@@ -118,14 +181,33 @@ mod tests {
         {
             assert_eq!(step(name, false), Some(n), "{name}");
         }
-        for name in ["latest", "checkpoint-1000.bak", "", ".step1", "tmp-checkpoint-1", "TMP1", "99999999999999999999"]
+        let others =
+            ["latest", "checkpoint-1000.bak", "", ".step1", "tmp-1", "TMP1", "99999999999999999999", "a-1-of-2"];
+        assert!(others.iter().all(|name| step(name, false).is_none()));
+        for (name, n) in
+            [("model-300.safetensors", 300), ("qwen2.5-step100.safetensors", 100), ("7.pt", 7), ("v-of-2.bin", 2)]
         {
-            assert_eq!(step(name, false), None, "{name}");
+            assert_eq!(step(name, true), Some(n), "{name}");
         }
-        for (name, n) in [("model-300.safetensors", Some(300)), ("m7.tar.gz", Some(7)), ("300", Some(300)), ("x", None)]
-        {
-            assert_eq!(step(name, true), n, "{name}");
-        }
-        assert_eq!(step("model-300.safetensors.tmp", true), None);
+        let others =
+            ["model-00001-of-00002.safetensors", "loss-7.png", "300", "m7.tar.gz", "x.pt", "m-300.safetensors.tmp"];
+        assert!(others.iter().all(|name| step(name, true).is_none()));
+    }
+
+    #[test]
+    fn versions_of_one_run_are_named_alike() {
+        let version = |&name: &&str| {
+            let step = step_of(name, name.contains(".pt")).unwrap();
+            Version { step, path: Path::new("d").join(name), identity: Identity(0, None) }
+        };
+        let checked = |names: &[&str]| {
+            let mut versions: Vec<Version> = names.iter().map(version).collect();
+            versions.sort_by_key(|v| v.step);
+            check(&versions).map_err(|e| e.to_string())
+        };
+        assert_eq!(checked(&["step-7", "step-08", "step-900"]), Ok(()));
+        assert_eq!(checked(&["m1.pt", "m2.pt"]), Ok(()));
+        assert!(checked(&["step-7", "step-007"]).unwrap_err().contains("is of step 7, and so is"));
+        assert!(checked(&["step-7", "backup_20241126"]).unwrap_err().contains("is not named as"));
     }
 }

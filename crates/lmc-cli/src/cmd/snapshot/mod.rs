@@ -1,7 +1,6 @@
 //! `lmc snapshot`: a training run's snapshots in one store.
 
 mod copy;
-pub(super) mod files;
 mod gc;
 mod list;
 mod log;

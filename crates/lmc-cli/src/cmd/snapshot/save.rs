@@ -10,10 +10,10 @@ use lmc::Level;
 use lmc_store::{BasePolicy, Cache, Input, SaveOptions, Snapshot, Step, Store, StoreOptions};
 use serde_json::{Value, json};
 
-use super::files::{Named, named};
 use super::place::Place;
 use crate::args::{Format, Threads, level};
 use crate::failure::{Failure, Result};
+use crate::files::NamedFiles;
 use crate::format::{Name, bytes, parse_size, percent};
 use crate::handles::Handles;
 use crate::input::Source;
@@ -115,13 +115,13 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
             return Err(Failure::Usage(format!("--meta {}: is given twice", Name::text(key))));
         }
     }
-    let files = named(&args.files, &place.store)?;
+    let files = Opened::new(NamedFiles::find(&args.files, &place.store)?)?;
     let mut store = StoreOptions::default();
     if let Some(path) = &args.cache {
         store.cache = Cache::Directory { path: path.clone(), budget: args.cache_size as u64 };
     }
     let store = place.create_with(store)?;
-    let saved = save(place, &store, &files, step(args.step)?, metadata, &options, || Ok(()))?;
+    let saved = files.save(place, &store, step(args.step)?, metadata, &options)?;
     if args.json {
         return ui.json(&saved.json(place, start));
     }
@@ -135,28 +135,41 @@ pub(in crate::cmd) struct Done {
     base: Option<Step>,
 }
 
-/// Saves files as the snapshot of a step, unless they change while they are read, or `check` fails afterwards.
-pub(in crate::cmd) fn save(
-    place: &Place,
-    store: &Store,
-    files: &[Named],
-    step: Option<Step>,
-    metadata: BTreeMap<String, String>,
-    options: &SaveOptions,
-    check: impl FnOnce() -> Result,
-) -> Result<Done> {
-    let failure = |e: lmc_store::Error| place.failure(&e);
-    let handles = Arc::new(Handles::default());
-    let sources = files.iter().map(|f| Source::open_one_of(&f.path, true, &handles)).collect::<Result<Vec<_>>>()?;
-    let inputs: Vec<Input<'_>> = files.iter().zip(&sources).map(|(f, s)| Input::new(&f.name, s)).collect();
-    let step = store.step(step).map_err(failure)?;
-    let saved = store.save_shard(&inputs, step, options);
-    // A file that changed while it was read must not be published, and explains a read error.
-    sources.iter().try_for_each(Source::check_unchanged)?;
-    let saved = saved.map_err(failure)?;
-    check()?;
-    let snapshot = store.publish(step, metadata, &[saved.shard]).map_err(failure)?;
-    Ok(Done { snapshot, base: saved.base })
+/// Files to be saved, which can be read.
+pub(in crate::cmd) struct Opened {
+    named: NamedFiles,
+    sources: Vec<Source>,
+}
+
+impl Opened {
+    pub(in crate::cmd) fn new(named: NamedFiles) -> Result<Self> {
+        let handles = Arc::new(Handles::default());
+        let sources = named.files().iter().map(|f| Source::open_one_of(&f.path, true, &handles));
+        let sources = sources.collect::<Result<_>>()?;
+        Ok(Self { named, sources })
+    }
+
+    /// Saves them as the snapshot of a step, unless they change while they are read.
+    pub(in crate::cmd) fn save(
+        &self,
+        place: &Place,
+        store: &Store,
+        step: Option<Step>,
+        metadata: BTreeMap<String, String>,
+        options: &SaveOptions,
+    ) -> Result<Done> {
+        let failure = |e: lmc_store::Error| place.failure(&e);
+        let files = self.named.files().iter().zip(&self.sources);
+        let inputs: Vec<Input<'_>> = files.map(|(f, s)| Input::new(&f.name, s)).collect();
+        let step = store.step(step).map_err(failure)?;
+        let saved = store.save_shard(&inputs, step, options);
+        // A file that changed while it was read must not be published, and explains a read error.
+        self.sources.iter().try_for_each(Source::check_unchanged)?;
+        let saved = saved.map_err(failure)?;
+        self.named.check_same()?;
+        let snapshot = store.publish(step, metadata, &[saved.shard]).map_err(failure)?;
+        Ok(Done { snapshot, base: saved.base })
+    }
 }
 
 impl Done {

@@ -15,7 +15,7 @@ _At: TypeAlias = int | str | Snapshot | None
 
 
 class Update:
-    """A version that is ready: what changed, decoded and verified. `Follower.stage` makes one."""
+    """A version that is ready: what changed. `Follower.stage` makes one."""
 
     def __init__(self, staged: StagedTensors, library: Library, tensors: dict[str, Any]) -> None:
         self._staged = staged
@@ -39,7 +39,7 @@ class Update:
 
     @property
     def changed(self) -> int:
-        """How many elements get another value."""
+        """How many elements are written."""
         return self._staged.changed
 
     @property
@@ -54,7 +54,8 @@ class Update:
             tensor, width, start, stop, indices, values = self._staged.patch(number)
             name = names[tensor]
             at = None if indices is None else self._library.indices(indices)
-            yield Patch(name, start, stop, at, self._library.values(values, width, self._tensors[name]), self._library)
+            like = self._tensors[name]
+            yield Patch(name, start, stop, at, self._library.values(values, width, like), self._library, like)
 
     def __repr__(self) -> str:
         return f"<lmc.sync.Update of step {self.step} from {self.base_step}: {self.changed} elements>"
@@ -90,6 +91,7 @@ class Follower:
         self._options: dict[str, Any] = {"verify": verify, "rewind": rewind, "threads": threads}
         self._tensors = dict[str, Any]()
         self._native: TensorFollower | None = None
+        self._step: int | None = None
 
     @property
     def tensors(self) -> dict[str, Any]:
@@ -100,8 +102,7 @@ class Follower:
     @property
     def step(self) -> int | None:
         """The step of the version that the tensors hold; `None` before the first one."""
-        current = None if self._native is None else self._native.current
-        return None if current is None else current[0]
+        return self._step
 
     def load(self, at: _At = None) -> int:
         """Fills the tensors with a version, by default the newest one, and returns its step: this is how to begin.
@@ -109,9 +110,11 @@ class Follower:
         Raises `lmc.NotFoundError` when the store has no version, or lacks a tensor.
         """
         snapshot = self._store.find(at)
-        native = self._begin(snapshot)
-        native.load(snapshot, self._memory())
-        return snapshot.step
+        native, tensors = self._follower_of(snapshot)
+        if self._native is not None:
+            self._step = None  # an error leaves them undefined
+        native.load(snapshot, self._memory(tensors))
+        return self._hold(native, tensors, snapshot.step)
 
     def adopt(self, at: _At) -> int:
         """Begins with a version that the tensors hold already, read from elsewhere, and returns its step.
@@ -121,8 +124,9 @@ class Follower:
         if self._given is None:
             raise UsageError("adopt needs tensors: Follower(store, tensors)")
         snapshot = self._store.find(at)
-        self._begin(snapshot).adopt(snapshot, self._memory())
-        return snapshot.step
+        native, tensors = self._follower_of(snapshot)
+        native.adopt(snapshot, self._memory(tensors))
+        return self._hold(native, tensors, snapshot.step)
 
     def stage(self, at: _At = None) -> Update | None:
         """Gets a version ready, by default the newest one; the tensors are only read. Returns `None` if they hold it.
@@ -134,14 +138,15 @@ class Follower:
         current = native.current
         if snapshot is None or (current is not None and current[1] == snapshot.id):
             return None
-        return Update(native.stage(snapshot, self._memory()), self._library, self._tensors)
+        return Update(native.stage(snapshot, self._memory(self._tensors)), self._library, self._tensors)
 
     def commit(self, update: Update) -> None:
         """Writes what changed to the tensors, which must not be in use: shorter than a copy of them.
 
         Raises `lmc.UsageError` when the tensors do not hold what it was made from, as when it was committed before.
         """
-        self._begun().commit(update._staged, self._memory())
+        self._begun().commit(update._staged, self._memory(self._tensors))
+        self._step = update.step
 
     def update(self) -> int | None:
         """Gets the tensors to the newest version: `load` the first time, then `stage` and `commit`.
@@ -175,25 +180,30 @@ class Follower:
         return f"<lmc.sync.Follower of {self._store.location!r}: step {self.step}>"
 
     def _begun(self) -> TensorFollower:
-        if self._native is None:
+        if self._native is None or self._step is None:
             raise UsageError("the tensors hold no version yet: load one first")
         return self._native
 
-    def _begin(self, snapshot: Snapshot) -> TensorFollower:
-        """The native follower, which is made when the first version says which tensors there are."""
-        if self._native is None:
-            reader = self._store.open_snapshot(snapshot)
-            if self._given is None:
-                entries = [reader.tensor(name) for name in dict.fromkeys(reader.keys())]
-                self._tensors = {entry.name: self._library.empty(entry) for entry in entries}
-            else:
-                self._tensors = _without_aliases(self._given, self._library, set(reader.keys()))
-            specs = [self._library.spec(name, tensor) for name, tensor in self._tensors.items()]
-            self._native = self._store.follow_tensors(specs, **self._options)
-        return self._native
+    def _follower_of(self, snapshot: Snapshot) -> tuple[TensorFollower, dict[str, Any]]:
+        """The native follower and its tensors: new ones as long as they hold nothing, since a version says which there
+        are."""
+        if self._native is not None:
+            return self._native, self._tensors
+        reader = self._store.open_snapshot(snapshot)
+        if self._given is None:
+            entries = [reader.tensor(name) for name in dict.fromkeys(reader.keys())]
+            tensors = {entry.name: self._library.empty(entry) for entry in entries}
+        else:
+            tensors = _without_aliases(self._given, self._library, set(reader.keys()))
+        specs = [self._library.spec(name, tensor) for name, tensor in tensors.items()]
+        return self._store.follow_tensors(specs, **self._options), tensors
 
-    def _memory(self) -> list[Any]:
-        return [self._library.memory(tensor) for tensor in self._tensors.values()]
+    def _hold(self, native: TensorFollower, tensors: dict[str, Any], step: int) -> int:
+        self._native, self._tensors, self._step = native, tensors, step
+        return step
+
+    def _memory(self, tensors: dict[str, Any]) -> list[Any]:
+        return [self._library.memory(tensor) for tensor in tensors.values()]
 
 
 def _without_aliases(tensors: dict[str, Any], library: Library, stored: set[str]) -> dict[str, Any]:
@@ -206,4 +216,5 @@ def _without_aliases(tensors: dict[str, Any], library: Library, stored: set[str]
         key = (*address, *spec[1:]) if address[1] else name
         if key not in names or (names[key] not in stored and name in stored):
             names[key] = name
-    return {name: tensors[name] for name in tensors if name in set(names.values())}
+    kept = set(names.values())
+    return {name: tensor for name, tensor in tensors.items() if name in kept}

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from lmc._errors import UsageError
 from lmc.sync._library import Library
 
 
@@ -25,9 +26,18 @@ class Patch:
     values: Any
     """Their new values."""
     _library: Library
+    _like: Any
 
     def write(self, tensor: Any) -> None:
-        """Writes the values to a contiguous tensor of the same dtype and shape, on any device."""
+        """Writes the values to a contiguous tensor of the same dtype and shape, on any device.
+
+        Raises `lmc.UsageError` for any other one.
+        """
+        if tensor.dtype != self._like.dtype or tensor.shape != self._like.shape:
+            raise UsageError(
+                f"tensor {self.name!r} is {self._like.dtype} of shape {list(self._like.shape)}, and what the patch is"
+                f" to be written to {tensor.dtype} of shape {list(tensor.shape)}"
+            )
         self._library.write(tensor, self.start, self.stop, self.indices, self.values)
 
     def __repr__(self) -> str:

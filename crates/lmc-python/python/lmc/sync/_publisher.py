@@ -1,13 +1,12 @@
 """Publishing the weights of a run."""
 
 import os
-import pathlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from lmc._errors import UsageError
+from lmc._errors import NotFoundError, UsageError
 from lmc._lmc import Store
 from lmc.sync._libraries import library_of
 
@@ -67,15 +66,17 @@ class Publisher:
     ) -> Published:
         """Publishes tensors by name, or a file, or a directory of files, as a version.
 
-        Tensors of torch, on any device, or arrays of numpy are saved as `model.safetensors`. Of those that share memory
-        one is saved. They must not be written to meanwhile. `step` is the version's number, by default the one after
-        the last.
+        Tensors of torch, on any device, or arrays of numpy are saved as `model.safetensors`. Of tensors of torch that
+        share memory one is saved. They must not be written to meanwhile; files that change while they are read are not
+        published. `step` is the version's number, by default the one after the last.
 
-        Raises `lmc.ExistsError` when another publisher has published this step, `lmc.StoreError` when the store cannot
-        be reached: then followers have what they had.
+        Raises `lmc.ExistsError` when another publisher has published this step, `lmc.UsageError` when it comes before
+        the last one, `lmc.StoreError` when the store cannot be reached: then followers have what they had.
         """
         start = time.monotonic()
-        inputs: Any = _files(weights) if isinstance(weights, str | os.PathLike) else _tensors(weights)
+        inputs: Any = [weights] if isinstance(weights, str | os.PathLike) else _tensors(weights)
+        if step is not None:
+            self._check_order(step)
         snapshot = self._store.save(
             inputs,
             step=step,
@@ -88,19 +89,20 @@ class Publisher:
         seconds = time.monotonic() - start
         return Published(snapshot.step, snapshot.id, snapshot.raw_size, snapshot.new_size, seconds)
 
+    def _check_order(self, step: int) -> None:
+        try:
+            last = self._store.find().step
+        except NotFoundError:
+            return
+        if step < last:
+            raise UsageError(
+                f"step {step} comes before the last one of the store, {last}, and no follower would get it: if the run"
+                " was rewound, publish it to another store"
+            )
+
     def __repr__(self) -> str:
         return f"<lmc.sync.Publisher to {self._store.location!r}>"
 
 
 def _tensors(weights: Mapping[str, Any]) -> dict[str, Any]:
     return {_FILE: library_of(weights).given(weights)}
-
-
-def _files(path: Path) -> dict[str, pathlib.Path]:
-    top = pathlib.Path(path)
-    if not top.is_dir():
-        return {top.name: top}
-    found = {file.relative_to(top).as_posix(): file for file in sorted(top.rglob("*")) if not file.is_dir()}
-    if not found:
-        raise UsageError(f"{top}: has no files to publish")
-    return found

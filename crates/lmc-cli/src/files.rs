@@ -1,18 +1,57 @@
-//! The files of a snapshot to be saved, and directories of them.
+//! Files to be saved in a store, and directories of them.
 
 use std::path::{Component, Path, PathBuf};
 
 use crate::failure::{Failure, Result};
 
 /// A file, and its name in the snapshot.
-pub(in crate::cmd) struct Named {
-    pub(in crate::cmd) path: PathBuf,
-    pub(in crate::cmd) name: String,
+#[derive(Debug, PartialEq, Eq)]
+pub struct NamedFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its path in the snapshot, with slashes.
+    pub name: String,
 }
 
-/// The files that paths stand for: a directory stands for all files in it, named by their paths there; anything else for itself. A
-/// directory that contains the store is refused: the store would be saved into itself.
-pub(in crate::cmd) fn named(paths: &[PathBuf], store: &str) -> Result<Vec<Named>> {
+/// The files that paths stand for: a directory stands for all files in it, named by their paths there; anything else for itself.
+#[derive(Debug)]
+pub struct NamedFiles {
+    paths: Vec<PathBuf>,
+    /// The location of the store.
+    store: String,
+    files: Vec<NamedFile>,
+}
+
+impl NamedFiles {
+    /// Finds the files. A directory that contains the store is refused: the store would be saved into itself. So are links and other things
+    /// in directories that are neither files nor directories.
+    ///
+    /// # Errors
+    /// For what is refused, cannot be read, or has no files.
+    pub fn find(paths: &[PathBuf], store: &str) -> Result<Self> {
+        let files = found(paths, store)?;
+        Ok(Self { paths: paths.to_vec(), store: store.to_owned(), files })
+    }
+
+    /// The files, those of a directory in order of their names.
+    pub fn files(&self) -> &[NamedFile] {
+        &self.files
+    }
+
+    /// Checks that directories still have the same files, after these were read.
+    ///
+    /// # Errors
+    /// When they have not, or cannot be read.
+    pub fn check_same(&self) -> Result {
+        if found(&self.paths, &self.store)? == self.files {
+            return Ok(());
+        }
+        let path = self.paths.iter().find(|path| path.is_dir()).unwrap_or(&self.paths[0]);
+        Err(Failure::at(path, "got or lost files while it was read: save it when it is finished"))
+    }
+}
+
+fn found(paths: &[PathBuf], store: &str) -> Result<Vec<NamedFile>> {
     let store = std::fs::canonicalize(store).ok();
     let mut found = Vec::new();
     for path in paths {
@@ -24,14 +63,14 @@ pub(in crate::cmd) fn named(paths: &[PathBuf], store: &str) -> Result<Vec<Named>
             }
         } else {
             let name = path.file_name().map(Path::new).unwrap_or(path);
-            found.push(Named { name: name_of(name, path)?, path: path.clone() });
+            found.push(NamedFile { name: name_of(name, path)?, path: path.clone() });
         }
     }
     Ok(found)
 }
 
 /// Adds the files of a directory and its subdirectories, in order of names.
-fn walk(dir: &Path, root: &Path, store: Option<&Path>, found: &mut Vec<Named>) -> Result {
+fn walk(dir: &Path, root: &Path, store: Option<&Path>, found: &mut Vec<NamedFile>) -> Result {
     if store.is_some_and(|store| std::fs::canonicalize(dir).is_ok_and(|dir| dir == store)) {
         return Err(Failure::at(dir, "is the store itself: save files from a directory without it"));
     }
@@ -44,7 +83,7 @@ fn walk(dir: &Path, root: &Path, store: Option<&Path>, found: &mut Vec<Named>) -
         if kind.is_dir() {
             walk(&path, root, store, found)?;
         } else if kind.is_file() {
-            found.push(Named { name: name_of(path.strip_prefix(root).unwrap_or(&path), &path)?, path });
+            found.push(NamedFile { name: name_of(path.strip_prefix(root).unwrap_or(&path), &path)?, path });
         } else {
             let what = if kind.is_symlink() { "is a symbolic link" } else { "is not a regular file" };
             return Err(Failure::at(&path, format_args!("{what}, and a store keeps only files: name those to save")));
