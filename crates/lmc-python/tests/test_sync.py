@@ -118,7 +118,7 @@ def test_tensors_that_hold_a_version_are_adopted(publisher):
     with pytest.raises(lmc.UsageError, match="is not that of step 2: load it"):
         lmc.sync.Follower(publisher.store, mine).adopt(2)
     with pytest.raises(lmc.UsageError, match="adopt needs tensors"):
-        lmc.sync.Follower(publisher.store).adopt(2)
+        lmc.sync.Follower(publisher.store, framework="np").adopt(2)
 
 
 def test_wrong_tensors_and_versions_are_refused(publisher):
