@@ -31,6 +31,11 @@ struct Piece {
     offset: u64,
 }
 
+/// How far pieces reach without a gap, given as offset and length, by offset.
+pub(crate) fn end_of(pieces: impl Iterator<Item = (u64, u64)>) -> u64 {
+    pieces.fold(0, |end, (from, len)| if from <= end { end.max(from + len) } else { end })
+}
+
 impl<'a> Held<'a> {
     /// Adds a source and its extents, in order. A file is best opened by `read`: there may be more of them than a process may have open.
     pub(crate) fn add(
@@ -51,8 +56,7 @@ impl<'a> Held<'a> {
     /// Whether all bytes of a set are held.
     pub(crate) fn has(&self, hash: Hash, len: u64) -> bool {
         let Some(pieces) = self.sets.get(&hash) else { return false };
-        let end = pieces.iter().fold(0, |end, p| if p.from <= end { end.max(p.from + p.len) } else { end });
-        end == len
+        end_of(pieces.iter().map(|p| (p.from, p.len))) == len
     }
 
     /// Reads a set that is held.

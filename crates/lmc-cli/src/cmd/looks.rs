@@ -23,9 +23,14 @@ pub(super) struct Looks {
 }
 
 fn parse_interval(text: &str) -> Result<f64, String> {
+    parse_seconds(text, 0.01, "an interval")
+}
+
+/// A number of seconds from `least` to those of a day. `what` it is, for the message.
+pub(super) fn parse_seconds(text: &str, least: f64, what: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|e| format!("{e}"))?;
-    if !(0.01..=86_400.0).contains(&seconds) {
-        return Err("an interval is 0.01 to 86400 seconds".to_owned());
+    if !(least..=86_400.0).contains(&seconds) {
+        return Err(format!("{what} is {least} to 86400 seconds"));
     }
     Ok(seconds)
 }

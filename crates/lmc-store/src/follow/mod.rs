@@ -9,6 +9,7 @@ mod files;
 mod marker;
 mod order;
 mod patch;
+mod state;
 mod tensors;
 #[cfg(unix)]
 mod version;

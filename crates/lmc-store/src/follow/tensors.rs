@@ -9,8 +9,9 @@ use lmc_pool::Workers;
 
 use super::order;
 use super::patch::{Patch, width};
+use super::state::{Place, State, To, add, no_list};
 use crate::error::{Error, ErrorKind, Result};
-use crate::gather::{Gather, Located, Sink};
+use crate::gather::{Gather, Located};
 use crate::held::Held;
 use crate::ids::{Hash, SaveId, Step};
 use crate::manifest::shard::BlockSet;
@@ -81,52 +82,6 @@ pub struct TensorFollower {
     options: TensorFollowOptions,
     workers: Workers<()>,
     state: Option<Arc<State>>,
-}
-
-/// What the tensors hold.
-#[derive(Debug)]
-struct State {
-    step: Step,
-    id: SaveId,
-    /// Where the bytes of each tensor are stored, in order.
-    places: Vec<Vec<Place>>,
-    /// Raw bytes of block sets that the tensors hold only parts of, up to a limit.
-    kept: HashMap<Hash, Arc<[u8]>>,
-}
-
-/// Bytes of a tensor, and the block set that has them.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Place {
-    /// Offset in the tensor.
-    offset: u64,
-    /// Of the set's raw bytes.
-    hash: Hash,
-    raw_len: u64,
-    /// Offset in the set.
-    from: u64,
-    len: u64,
-}
-
-impl Place {
-    /// Whether a tensor has the bytes of this block set.
-    fn is_in(&self, tensor: &dyn ReadAt, raw: &[u8]) -> bool {
-        let mut there = vec![0; self.len as usize];
-        let from = self.from as usize;
-        tensor.read_exact_at(&mut there, self.offset).is_ok() && raw[from..][..there.len()] == there
-    }
-}
-
-/// Bytes of block sets that are kept at most, besides four times those of the tensors. What is not kept is decoded from the beginning of its
-/// chain each time.
-const LEAST_KEPT: u64 = 1 << 28;
-
-/// Where bytes go that come from the store.
-enum To<'a> {
-    Memory(&'a mut [u8]),
-    /// The new bytes of a tensor from an offset on.
-    Tensor(usize, u64),
-    /// The block sets that are kept.
-    Kept(Hash),
 }
 
 impl StagedTensors {
@@ -455,126 +410,6 @@ impl std::fmt::Debug for TensorFollower {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TensorFollower").field("current", &self.current()).finish_non_exhaustive()
     }
-}
-
-impl State {
-    /// What tensors with these extents will hold. Block sets that have to be kept are those of `before`, or are gathered.
-    fn begin(
-        reader: &SnapshotReader,
-        extents: &[Vec<Located>],
-        before: &HashMap<Hash, Arc<[u8]>>,
-        gather: &mut Gather<To<'_>>,
-    ) -> Result<Self> {
-        let place = |e: &Located| {
-            let set = reader.catalog().set(e.set)?;
-            Ok(Place { offset: e.offset, hash: set.raw_hash, raw_len: set.raw_len, from: e.from, len: e.len })
-        };
-        let places = extents.iter().map(|e| e.iter().map(place).collect()).collect::<Result<Vec<Vec<_>>>>()?;
-        let snapshot = reader.snapshot();
-        let mut state = Self { step: snapshot.step, id: snapshot.id, places, kept: HashMap::new() };
-        let mut done = state.whole_sets();
-        let of_tensors: u64 = state.places.iter().flatten().map(|p| p.len).sum();
-        let mut budget = of_tensors.saturating_mul(4).saturating_add(LEAST_KEPT);
-        for (place, extent) in state.places.iter().flatten().zip(extents.iter().flatten()) {
-            if !done.insert(place.hash) || place.raw_len > budget {
-                continue;
-            }
-            budget -= place.raw_len;
-            match before.get(&place.hash) {
-                Some(raw) => _ = state.kept.insert(place.hash, raw.clone()),
-                None => {
-                    let whole = Located { offset: 0, set: extent.set, from: 0, len: place.raw_len };
-                    gather.add(&[whole], 0..place.raw_len, |_, _| To::Kept(place.hash));
-                }
-            }
-        }
-        Ok(state)
-    }
-
-    /// Gathers everything, and keeps what is to be kept. `put` gets the new bytes of tensors, `list` deltas of what these hold, and says
-    /// whether they are lists of changes.
-    fn run(
-        &mut self,
-        reader: &SnapshotReader,
-        gather: Gather<To<'_>>,
-        held: &Held<'_>,
-        put: impl Fn(usize, u64, &[u8]) -> Result<()> + Sync,
-        list: impl Fn(usize, u64, &BlockSet, &BlockSet, &[Bytes]) -> Result<bool> + Sync,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<u64> {
-        reader.gather(gather, held, &Destinations { kept: Mutex::new(&mut self.kept), put, list }, progress)
-    }
-
-    /// What a tensor holds from an offset on, if it is the beginning of an extent.
-    fn place_at(&self, tensor: usize, offset: u64) -> Option<&Place> {
-        let places = &self.places[tensor];
-        places.binary_search_by_key(&offset, |p| p.offset).ok().map(|i| &places[i])
-    }
-
-    /// The block sets of which the tensors hold every byte.
-    fn whole_sets(&self) -> HashSet<Hash> {
-        let mut parts: Vec<&Place> = self.places.iter().flatten().collect();
-        parts.sort_unstable_by_key(|p| (p.hash, p.from));
-        let whole = |parts: &&[&Place]| {
-            let end = parts.iter().fold(0, |end, p| if p.from <= end { end.max(p.from + p.len) } else { end });
-            end == parts[0].raw_len
-        };
-        parts.chunk_by(|a, b| a.hash == b.hash).filter(whole).map(|parts| parts[0].hash).collect()
-    }
-
-    /// The block sets in the tensors, as far as these are sound, and those that are kept.
-    fn held<'a>(&'a self, tensors: &[&'a dyn ReadAt], is_sound: impl Fn(usize, &Place) -> bool) -> Held<'a> {
-        let mut held = Held::default();
-        for (t, (&tensor, places)) in tensors.iter().zip(&self.places).enumerate() {
-            for p in places.iter().filter(|p| !self.kept.contains_key(&p.hash) && is_sound(t, p)) {
-                let read = |buf: &mut [u8], at| tensor.read_exact_at(buf, p.offset + at);
-                held.add(read, [(p.hash, p.from, p.len)]);
-            }
-        }
-        for (&hash, raw) in &self.kept {
-            held.add(|buf, at| raw.read_exact_at(buf, at), [(hash, 0, raw.len() as u64)]);
-        }
-        held
-    }
-}
-
-/// Puts what is gathered where it belongs.
-struct Destinations<'k, P, L> {
-    kept: Mutex<&'k mut HashMap<Hash, Arc<[u8]>>>,
-    put: P,
-    list: L,
-}
-
-impl<P, L> Sink<To<'_>> for Destinations<'_, P, L>
-where
-    P: Fn(usize, u64, &[u8]) -> Result<()> + Sync,
-    L: Fn(usize, u64, &BlockSet, &BlockSet, &[Bytes]) -> Result<bool> + Sync,
-{
-    fn put(&self, to: To<'_>, bytes: &[u8]) -> Result<()> {
-        match to {
-            To::Memory(out) => out.copy_from_slice(bytes),
-            To::Tensor(tensor, offset) => (self.put)(tensor, offset, bytes)?,
-            To::Kept(hash) => _ = self.kept.lock().expect("no panic while it is held").insert(hash, bytes.into()),
-        }
-        Ok(())
-    }
-
-    fn put_deltas(&self, to: &To<'_>, held: &BlockSet, set: &BlockSet, deltas: &[Bytes]) -> Result<bool> {
-        match *to {
-            To::Tensor(tensor, offset) => (self.list)(tensor, offset, held, set, deltas),
-            _ => Ok(false),
-        }
-    }
-}
-
-/// Gathers the new bytes of an extent of a tensor.
-fn add(gather: &mut Gather<To<'_>>, tensor: usize, extent: &Located) {
-    let range = extent.offset..extent.offset + extent.len;
-    gather.add(&[*extent], range, |offset, _| To::Tensor(tensor, offset));
-}
-
-fn no_list(_: usize, _: u64, _: &BlockSet, _: &BlockSet, _: &[Bytes]) -> Result<bool> {
-    Ok(false)
 }
 
 fn len_of(t: &TensorSpec) -> Result<u64> {

@@ -69,7 +69,7 @@ class Follower:
     that it has, as tied weights do. By default new tensors are made for all that the first version has, of `framework`,
     `"pt"` or `"np"`.
 
-    `stage` gets a version ready while the tensors are in use, `commit` writes what changed. Nobody but the follower may
+    `stage` gets a version ready while the tensors are in use, `commit` writes what changed. Only the follower may
     write to the tensors: where that happened, the next version is decoded without them, if it is noticed; `verify`
     compares all with their hashes each time. An earlier version than the one that the tensors hold is refused, unless
     `rewind` is set. One thread at a time may use a follower, and no forked child.

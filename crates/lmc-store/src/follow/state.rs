@@ -1,0 +1,177 @@
+//! What tensors hold: which bytes of which block sets; and how what comes from the store gets there.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use lmc::ReadAt;
+
+use crate::error::Result;
+use crate::gather::{Gather, Located, Sink};
+use crate::held::{Held, end_of};
+use crate::ids::{Hash, SaveId, Step};
+use crate::manifest::shard::BlockSet;
+use crate::restore::SnapshotReader;
+
+/// What the tensors hold.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) step: Step,
+    pub(super) id: SaveId,
+    /// Where the bytes of each tensor are stored, in order.
+    pub(super) places: Vec<Vec<Place>>,
+    /// Raw bytes of block sets that the tensors hold only parts of, up to a limit.
+    pub(super) kept: HashMap<Hash, Arc<[u8]>>,
+}
+
+/// Bytes of a tensor, and the block set that has them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Place {
+    /// Offset in the tensor.
+    pub(super) offset: u64,
+    /// Of the set's raw bytes.
+    pub(super) hash: Hash,
+    pub(super) raw_len: u64,
+    /// Offset in the set.
+    pub(super) from: u64,
+    pub(super) len: u64,
+}
+
+impl Place {
+    /// Whether a tensor has the bytes of this block set.
+    pub(super) fn is_in(&self, tensor: &dyn ReadAt, raw: &[u8]) -> bool {
+        let mut there = vec![0; self.len as usize];
+        let from = self.from as usize;
+        tensor.read_exact_at(&mut there, self.offset).is_ok() && raw[from..][..there.len()] == there
+    }
+}
+
+/// Bytes of block sets that are kept at most, besides four times those of the tensors. What is not kept is decoded from the beginning of its
+/// chain each time.
+const LEAST_KEPT: u64 = 1 << 28;
+
+/// Where bytes go that come from the store.
+pub(super) enum To<'a> {
+    Memory(&'a mut [u8]),
+    /// The new bytes of a tensor from an offset on.
+    Tensor(usize, u64),
+    /// The block sets that are kept.
+    Kept(Hash),
+}
+
+impl State {
+    /// What tensors with these extents will hold. Block sets that have to be kept are those of `before`, or are gathered.
+    pub(super) fn begin(
+        reader: &SnapshotReader,
+        extents: &[Vec<Located>],
+        before: &HashMap<Hash, Arc<[u8]>>,
+        gather: &mut Gather<To<'_>>,
+    ) -> Result<Self> {
+        let place = |e: &Located| {
+            let set = reader.catalog().set(e.set)?;
+            Ok(Place { offset: e.offset, hash: set.raw_hash, raw_len: set.raw_len, from: e.from, len: e.len })
+        };
+        let places = extents.iter().map(|e| e.iter().map(place).collect()).collect::<Result<Vec<Vec<_>>>>()?;
+        let snapshot = reader.snapshot();
+        let mut state = Self { step: snapshot.step, id: snapshot.id, places, kept: HashMap::new() };
+        let mut done = state.whole_sets();
+        let of_tensors: u64 = state.places.iter().flatten().map(|p| p.len).sum();
+        let mut budget = of_tensors.saturating_mul(4).saturating_add(LEAST_KEPT);
+        for (place, extent) in state.places.iter().flatten().zip(extents.iter().flatten()) {
+            if !done.insert(place.hash) || place.raw_len > budget {
+                continue;
+            }
+            budget -= place.raw_len;
+            match before.get(&place.hash) {
+                Some(raw) => _ = state.kept.insert(place.hash, raw.clone()),
+                None => {
+                    let whole = Located { offset: 0, set: extent.set, from: 0, len: place.raw_len };
+                    gather.add(&[whole], 0..place.raw_len, |_, _| To::Kept(place.hash));
+                }
+            }
+        }
+        Ok(state)
+    }
+
+    /// Gathers everything, and keeps what is to be kept. `put` gets the new bytes of tensors, `list` deltas of what these hold, and says
+    /// whether they are lists of changes.
+    pub(super) fn run(
+        &mut self,
+        reader: &SnapshotReader,
+        gather: Gather<To<'_>>,
+        held: &Held<'_>,
+        put: impl Fn(usize, u64, &[u8]) -> Result<()> + Sync,
+        list: impl Fn(usize, u64, &BlockSet, &BlockSet, &[Bytes]) -> Result<bool> + Sync,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<u64> {
+        reader.gather(gather, held, &Destinations { kept: Mutex::new(&mut self.kept), put, list }, progress)
+    }
+
+    /// What a tensor holds from an offset on, if it is the beginning of an extent.
+    pub(super) fn place_at(&self, tensor: usize, offset: u64) -> Option<&Place> {
+        let places = &self.places[tensor];
+        places.binary_search_by_key(&offset, |p| p.offset).ok().map(|i| &places[i])
+    }
+
+    /// The block sets of which the tensors hold every byte.
+    pub(super) fn whole_sets(&self) -> HashSet<Hash> {
+        let mut parts: Vec<&Place> = self.places.iter().flatten().collect();
+        parts.sort_unstable_by_key(|p| (p.hash, p.from));
+        let whole = |parts: &&[&Place]| end_of(parts.iter().map(|p| (p.from, p.len))) == parts[0].raw_len;
+        parts.chunk_by(|a, b| a.hash == b.hash).filter(whole).map(|parts| parts[0].hash).collect()
+    }
+
+    /// The block sets in the tensors, as far as these are sound, and those that are kept.
+    pub(super) fn held<'a>(&'a self, tensors: &[&'a dyn ReadAt], is_sound: impl Fn(usize, &Place) -> bool) -> Held<'a> {
+        let mut held = Held::default();
+        for (t, (&tensor, places)) in tensors.iter().zip(&self.places).enumerate() {
+            for p in places.iter().filter(|p| !self.kept.contains_key(&p.hash) && is_sound(t, p)) {
+                let read = |buf: &mut [u8], at| tensor.read_exact_at(buf, p.offset + at);
+                held.add(read, [(p.hash, p.from, p.len)]);
+            }
+        }
+        for (&hash, raw) in &self.kept {
+            held.add(|buf, at| raw.read_exact_at(buf, at), [(hash, 0, raw.len() as u64)]);
+        }
+        held
+    }
+}
+
+/// Puts what is gathered where it belongs.
+struct Destinations<'k, P, L> {
+    kept: Mutex<&'k mut HashMap<Hash, Arc<[u8]>>>,
+    put: P,
+    list: L,
+}
+
+impl<P, L> Sink<To<'_>> for Destinations<'_, P, L>
+where
+    P: Fn(usize, u64, &[u8]) -> Result<()> + Sync,
+    L: Fn(usize, u64, &BlockSet, &BlockSet, &[Bytes]) -> Result<bool> + Sync,
+{
+    fn put(&self, to: To<'_>, bytes: &[u8]) -> Result<()> {
+        match to {
+            To::Memory(out) => out.copy_from_slice(bytes),
+            To::Tensor(tensor, offset) => (self.put)(tensor, offset, bytes)?,
+            To::Kept(hash) => _ = self.kept.lock().expect("no panic while it is held").insert(hash, bytes.into()),
+        }
+        Ok(())
+    }
+
+    fn put_deltas(&self, to: &To<'_>, held: &BlockSet, set: &BlockSet, deltas: &[Bytes]) -> Result<bool> {
+        match *to {
+            To::Tensor(tensor, offset) => (self.list)(tensor, offset, held, set, deltas),
+            _ => Ok(false),
+        }
+    }
+}
+
+/// Gathers the new bytes of an extent of a tensor.
+pub(super) fn add(gather: &mut Gather<To<'_>>, tensor: usize, extent: &Located) {
+    let range = extent.offset..extent.offset + extent.len;
+    gather.add(&[*extent], range, |offset, _| To::Tensor(tensor, offset));
+}
+
+pub(super) fn no_list(_: usize, _: u64, _: &BlockSet, _: &BlockSet, _: &[Bytes]) -> Result<bool> {
+    Ok(false)
+}
