@@ -6,6 +6,7 @@ rounds count.
 """
 
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -24,13 +25,15 @@ def commands(lmc: str, file: Path, folder: Path) -> dict[str, tuple[list[str], P
         return [*then_sync, str(target), *map(str, command)], target
 
     quiet = [lmc, "-q"]
-    return {
+    found = {
         "cp": synced(copy, "cp", file, copy),
         "lmc compress": ([*quiet, "compress", "-T", str(THREADS), "-o", str(packed), str(file)], packed),
         "lmc decompress": ([*quiet, "decompress", "-T", str(THREADS), "-o", str(unpacked), str(packed)], unpacked),
-        "zstd -1": synced(zst, "zstd", "-q", "-1", f"-T{THREADS}", file, "-o", zst),
-        "zstd -d": synced(unzst, "zstd", "-q", "-d", zst, "-o", unzst),
     }
+    if shutil.which("zstd"):
+        found["zstd -1"] = synced(zst, "zstd", "-q", "-1", f"-T{THREADS}", file, "-o", zst)
+        found["zstd -d"] = synced(unzst, "zstd", "-q", "-d", zst, "-o", unzst)
+    return found
 
 
 # A process inherits the peak memory of the one that it was forked from; so commands are started from a small one.
@@ -70,7 +73,7 @@ def measure(path: Path, name: str, rounds: int, lmc: str, folder: Path) -> dict:
             seconds[what].append(took)
             memory[what] = max(memory[what], peak)
             sizes[what] = target.stat().st_size
-        for what in ("lmc decompress", "zstd -d"):
+        for what in todo.keys() & {"lmc decompress", "zstd -d"}:
             if todo[what][1].read_bytes() != raw:
                 sys.exit(f"{what} did not restore {path}")
     for _, target in todo.values():

@@ -5,8 +5,8 @@
     … --resume                                                              # resumes from the newest complete snapshot
 
 Weights are bf16, and AdamW works on fp32 masters of them: a snapshot has both, and both moments. The results of a run
-depend only on its seed, its number of processes and its number of threads; a run that was killed and resumed has the
-same losses as one that was not.
+depend only on its seed, its number of processes and, on a CPU, its number of threads; a run that was killed and
+resumed has the same losses as one that was not.
 
 The three lines that keep snapshots with lmc are marked with `# lmc`. `--format dcp` keeps them as PyTorch does, for
 comparison, and `--export DIR` also writes the state as safetensors files.
@@ -34,7 +34,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 
-CONTEXT = 128
 VOCABULARY = 256
 
 
@@ -66,10 +65,10 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """A language model of bytes, whose embedding is also its output layer."""
 
-    def __init__(self, width: int, layers: int) -> None:
+    def __init__(self, width: int, layers: int, context: int) -> None:
         super().__init__()
         self.embed = nn.Embedding(VOCABULARY, width)
-        self.position = nn.Embedding(CONTEXT, width)
+        self.position = nn.Embedding(context, width)
         self.blocks = nn.ModuleList(Block(width, max(1, width // 64)) for _ in range(layers))
         self.norm = nn.RMSNorm(width)
         for p in self.parameters():
@@ -83,10 +82,13 @@ class GPT(nn.Module):
         return self.norm(x) @ self.embed.weight.T
 
 
-def text(size: int) -> Tensor:
-    """At least `size` bytes of Python's standard library, which is on every machine that runs this."""
+def text(size: int, folder: str | None = None, pattern: str = "*.py") -> Tensor:
+    """At least `size` bytes of the files of a folder, if it has as many.
+
+    By default the folder is that of Python's standard library, which is on every machine that runs this.
+    """
     data = bytearray()
-    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
+    for path in sorted(Path(folder or sysconfig.get_path("stdlib")).glob(pattern)):
         with contextlib.suppress(OSError):
             data += path.read_bytes()
         if len(data) >= size:
@@ -101,7 +103,7 @@ class Training:
         torch.manual_seed(args.seed)
         self.args, self.rank, self.ranks = args, rank, ranks
         self.text = text(args.text)
-        self.model = GPT(args.width, args.layers).to(torch.bfloat16)
+        self.model = GPT(args.width, args.layers, args.context).to(args.device, torch.bfloat16)
         if ranks > 1:
             for block in self.model.blocks:
                 fully_shard(block)
@@ -117,10 +119,10 @@ class Training:
     def step(self, step: int) -> float:
         """Trains on one batch, which depends on the seed and the step alone; the loss over all ranks before it."""
         draw = torch.Generator().manual_seed(self.args.seed * 1_000_003 + step)
-        starts = torch.randint(len(self.text) - CONTEXT - 1, (self.args.batch,), generator=draw)[
-            self.rank :: self.ranks
-        ]
-        batch = torch.stack([self.text[s : s + CONTEXT + 1] for s in starts.tolist()]).long()
+        context = self.args.context
+        starts = torch.randint(len(self.text) - context - 1, (self.args.batch,), generator=draw)
+        mine = starts[self.rank :: self.ranks].tolist()
+        batch = torch.stack([self.text[s : s + context + 1] for s in mine]).to(self.args.device).long()
         logits = self.model(batch[:, :-1]).float()
         loss = F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
         loss.backward()
@@ -129,9 +131,8 @@ class Training:
             master.grad = None if weight.grad is None else weight.grad.float()
             weight.grad = None
         nn.utils.clip_grad_norm_(list(self.masters.values()), 1.0)
-        warm = min(1.0, step / 20)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.args.lr * warm * (0.1 + 0.45 * (1 + math.cos(math.pi * step / self.args.schedule)))
+            group["lr"] = self.learning_rate(step)
         self.optimizer.step()
         with torch.no_grad():
             for name, master in self.masters.items():
@@ -140,6 +141,11 @@ class Training:
         if self.ranks > 1:
             dist.all_reduce(total)
         return total.item() / self.ranks
+
+    def learning_rate(self, step: int) -> float:
+        """It rises over the warm-up, and falls to a tenth."""
+        warm = min(1.0, step / self.args.warmup)
+        return self.args.lr * warm * (0.1 + 0.45 * (1 + math.cos(math.pi * step / self.args.schedule)))
 
     def state(self, step: int) -> dict[str, Any]:
         """The contents of a snapshot."""
@@ -256,18 +262,24 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--batch", type=int, default=16, help="sequences in a batch, of all ranks (default: %(default)s)"
     )
+    parser.add_argument("--context", type=int, default=128, help="bytes of a sequence (default: %(default)s)")
+    parser.add_argument("--device", default="cpu", help="such as cuda, with one process (default: %(default)s)")
     parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (default: %(default)s)")
     parser.add_argument(
         "--schedule", type=int, default=1000, help="steps over which the learning rate falls (default: %(default)s)"
     )
+    parser.add_argument("--warmup", type=int, default=20, help="steps in which it rises first (default: %(default)s)")
     parser.add_argument("--text", type=int, default=4_000_000, help="bytes of text (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1, help="threads of each process (default: %(default)s)")
     parser.add_argument("--losses", metavar="FILE", help="append a line of JSON for each step to this file")
     parser.add_argument("--export", help="also write safetensors files to this folder, with one process")
     args = parser.parse_args()
-    if args.export and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    if args.export and ranks > 1:
         parser.error("--export is for one process: lmc unpack --to safetensors does it for any number")
+    if args.device != "cpu" and ranks > 1:
+        parser.error("--device is for one process")
     return args
 
 
@@ -324,7 +336,8 @@ def leave() -> NoReturn:
 def main() -> None:
     args = arguments()
     torch.set_num_threads(args.threads)
-    torch.use_deterministic_algorithms(True)
+    # Not every kernel of a GPU has a deterministic form.
+    torch.use_deterministic_algorithms(True, warn_only=args.device != "cpu")
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     if ranks > 1 or args.background != "none":
         if "RANK" not in os.environ:
