@@ -4,8 +4,9 @@
     bench/cores.py LMC [--size GB] [--json OUT] FILE[:BASE]...
 
 In memory, by `lmc bench`: the elements of the most common dtype of each file, repeated to --size, with 1, 2, 4 …
-threads, beside copies of them by as many; given a base, as a delta. Files without a base are compressed by ZipNN, too.
-Then whole processes (bench/process.py) with all cores on random bf16 weights of --size, from a warm page cache.
+threads, beside copies of them by as many; given a base, as a delta. Files without a base are compressed by ZipNN, too,
+with one thread and with all. Then whole processes (bench/process.py) with all cores, on random bf16 weights of --size,
+from a warm page cache.
 
 A copy moves two bytes for each one of the input, or three where the destination is read before it is written;
 decompressing moves `size / raw + 1`, or one more. The share of the memory's bandwidth that it uses is that over the
@@ -66,7 +67,7 @@ def beside_zipnn(file: str, size: int) -> list[dict]:
     """ZipNN, which gets a new copy of its input each time, as it overwrites it; copying is not timed."""
     raw = np.resize(tensors.streams(Path(file))["BF16"], size)
     rows = []
-    for threads in counts():
+    for threads in (1, counts()[-1]):
         codec = zipnn.ZipNN(input_format="byte", bytearray_dtype="bfloat16", threads=threads)
         spent: dict[str, list[float]] = {"compress": [], "decompress": []}
         packed = b""

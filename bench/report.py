@@ -6,6 +6,7 @@ from pathlib import Path
 
 import bars
 import report_checkpoints
+import report_cores
 import report_deltas
 import report_python
 import report_store
@@ -189,6 +190,7 @@ def page(results: dict, suffix: str) -> str:
     stores = report_store.section(results["store"]) if "store" in results else ""
     checkpoints = report_checkpoints.section(results["checkpoints"]) if "checkpoints" in results else ""
     python = report_python.section(results["python"]) if "python" in results else ""
+    cores = report_cores.section(results["cores"]) if "cores" in results else ""
     return f"""# Benchmarks
 
 <!-- Written by bench/run from {folder}/*.json. Do not edit: edit bench/report.py or bench/notes{suffix}.md. -->
@@ -222,7 +224,7 @@ memory, so that page faults do not count against the Python packages.
 
 {peers}
 {report_deltas.section(results)}
-{stores}{checkpoints}{python}## Whole processes
+{cores}{stores}{checkpoints}{python}## Whole processes
 
 Durable: every command's output is synced to the disk. Warm page cache, {results["process"][0]["threads"]} threads.
 

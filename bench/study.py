@@ -150,14 +150,14 @@ class Measure:
         whole = {"raw_size": listed["raw_size"], "size": listed["compressed_size"]}
         return whole | {"kinds": {k: {"raw_size": r, "size": c} for k, (r, c) in kinds.items()}}
 
-    def engines(self, file: Path, base: Path | None = None, peers: str = "") -> dict[str, Any]:
+    def engines(self, what: str, file: Path, base: Path | None = None, peers: str = "") -> dict[str, Any]:
         given = ["--base", base] if base else []
         options = [*given, "--peers", peers or (DELTA_PEERS if base else PEERS)]
         rounds = ["--seconds", 0, "--threads", 1, "--isas", self.isa, "--sample", "16MB"]
         (found,) = json.loads(self.call("bench", "--json", *rounds, *options, file))["files"]
         keep = ("codec", "level", "grouped", "given", "sampled", "isa", "ratio")
         rows = [{k: r[k] for k in keep} for r in found["results"]]
-        return {"file": file.name, "base": base.name if base else None, "results": rows}
+        return {"what": what, "results": rows}
 
 
 def weights_at(store: Path, step: int, folder: Path) -> Path:
@@ -184,12 +184,15 @@ def measure(phases: list[Phase], measure: Measure, folder: Path) -> dict[str, An
                 row = {"phase": phase.name, "step": phase.last, "distance": distance}
                 pending["distances"].append(row | {"size": submit(measure.size, last, base)})
                 if distance in (1, 8, 64):
-                    pending["engines"].append(submit(measure.engines, last, base))
+                    pending["engines"].append(submit(measure.engines, f"{phase.name}, Δ {distance}", last, base))
                 distance *= 2
-            pending["engines"].append(submit(measure.engines, last))
+            pending["engines"].append(submit(measure.engines, phase.name, last))
         end = phases[0].path(phases[0].last)
         before = phases[0].path(phases[0].last - 1)
-        pending["engines"] += [submit(measure.engines, end, base, QUICK_PEERS) for base in (None, before)]
+        pending["engines"] += [
+            submit(measure.engines, "state", end, None, QUICK_PEERS),
+            submit(measure.engines, "state, Δ 1", end, before, QUICK_PEERS),
+        ]
         return resolved(pending)
 
 

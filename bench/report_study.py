@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""docs/study.md and docs/study.svg, from bench/results/study.json and the notes in bench/study-notes.md."""
+
+import json
+import statistics
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt  # noqa: E402
+from markdown import table  # noqa: E402
+from origin import sentence  # noqa: E402
+
+ROOT = Path(__file__).resolve().parent.parent
+KINDS = {"model": "bf16 weights", "master": "fp32 weights", "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
+PHASES = {"pretrain": "#c1272d", "finetune": "#2e7d9a", "sparse": "#0a7c59"}
+
+
+def share(part: dict[str, Any]) -> float:
+    return 100 * part["size"] / part["raw_size"]
+
+
+def cell(part: dict[str, Any] | None) -> str:
+    return "" if part is None else f"{share(part):.2f}"
+
+
+def draw(study: dict[str, Any], path: Path) -> None:
+    """What every step took, and deltas by distance."""
+    plt.rcParams.update({"svg.hashsalt": "lmc", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+    figure, (steps, distances) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained", sharey=True)
+    for phase, color in PHASES.items():
+        lines = study["phases"][phase]
+        # One that stands alone is no delta.
+        deltas = [(s["step"], 100 * s["new_size"] / s["raw_size"]) for s in lines]
+        shown = [(step, y) for step, y in deltas if y < 50]
+        steps.plot(*zip(*shown, strict=True), ".", ms=3, color=color, label=phase)
+        points = [(d["distance"], share(d["size"])) for d in study["distances"] if d["phase"] == phase]
+        distances.plot(*zip(*points, strict=True), "o-", ms=3, lw=1, color=color, label=phase)
+    steps.set(xlabel="step", ylabel="delta of the bf16 weights, % of raw", yscale="log")
+    steps.yaxis.set_major_formatter("{x:g}")
+    distances.set(xlabel="steps between the weights and their base", xscale="log")
+    distances.xaxis.set_major_formatter("{x:g}")
+    distances.legend(frameon=False, loc="lower right")
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def states(study: dict[str, Any]) -> str:
+    rows = []
+    for s in study["states"]:
+        given = s["given"] or {"kinds": {}}
+        kinds = [c for k in KINDS for c in (cell(s["alone"]["kinds"][k]), cell(given["kinds"].get(k)))]
+        whole = [cell(s["alone"]), cell(s["given"])]
+        rows.append([s["phase"], str(s["step"]), *whole, *kinds])
+    headings = ["", "step", "state", "Δ", *(h for k in KINDS.values() for h in (k, "Δ"))]
+    return table(headings, rows)
+
+
+def every_step(study: dict[str, Any]) -> str:
+    """Deltas of one step, by ranges of steps."""
+    rows = []
+    for phase in PHASES:
+        lines = study["phases"][phase]
+        ends = [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048] if phase == "pretrain" else [lines[-1]["step"]]
+        first = lines[0]["step"]
+        for end in ends:
+            part = [s for s in lines if first <= s["step"] <= end and s["new_size"] < 0.5 * s["raw_size"]]
+            alone = sum(first <= s["step"] <= end for s in lines) - len(part)
+            first = max(first, end + 1)
+            if not part:
+                continue
+            shares = [100 * s["new_size"] / s["raw_size"] for s in part]
+            rates = [s["lr"] for s in part]
+            where = f"{part[0]['step']}–{part[-1]['step']}" if len(part) > 1 else str(part[0]["step"])
+            rows.append([
+                phase, where, f"{min(rates):.1e}–{max(rates):.1e}" if min(rates) < max(rates) else f"{rates[0]:.1e}",
+                f"{statistics.mean(shares):.2f}", f"{min(shares):.2f}", f"{max(shares):.2f}", str(alone),
+            ])  # fmt: skip
+    headings = ["", "steps", "learning rate", "mean Δ", "least", "most", "stand alone"]
+    return table(headings, rows, left=3)
+
+
+def by_distance(study: dict[str, Any]) -> str:
+    steps = sorted({d["distance"] for d in study["distances"]})
+    rows = []
+    for phase in PHASES:
+        found = {d["distance"]: d["size"] for d in study["distances"] if d["phase"] == phase}
+        rows.append([phase, *(cell(found.get(k)) for k in steps)])
+    return table(["steps between", *map(str, steps)], rows)
+
+
+def engines(study: dict[str, Any]) -> str:
+    """A row for each codec, with the smaller of both ways; a column for each file or delta."""
+    columns = sorted(
+        (e["what"] for e in study["engines"]), key=lambda what: [*PHASES, "state"].index(what.split(",")[0])
+    )
+    rows: dict[str, dict[str, float]] = {}
+    for measured in study["engines"]:
+        for r in measured["results"]:
+            if r["codec"] == "lmc" and r["given"] == "nothing" and "Δ" in measured["what"]:
+                continue
+            name = f"{r['codec']} {r['level']}".strip()
+            row = rows.setdefault(f"**{name}**" if r["codec"] == "lmc" else name, {})
+            row[measured["what"]] = min(100 * r["ratio"], row.get(measured["what"], 1e9))
+    body = [[name, *(f"{row[c]:.2f}" if c in row else "" for c in columns)] for name, row in rows.items()]
+    return table(["", *columns], body)
+
+
+def page(study: dict[str, Any], notes: str) -> str:
+    model, training = study["model"], study["training"]
+    rates = training["lr"]
+    text = training["text"]
+    intro = f"""A GPT of {model["parameters"]:,} parameters ({model["layers"]} blocks of width {model["width"]},
+sequences of {model["context"]} bytes, {training["batch"]} in a batch), trained by `bench/study.py` on
+{training["device"]}: its weights are bf16, with fp32 masters, and AdamW. *Pretrain*: from random weights, on
+{text["pretrain"]:,} bytes of Python, with a warm-up to a learning rate of {rates["pretrain"]:g} and a cosine decay to a
+tenth. *Finetune*: from there, on {text["finetune"]:,} bytes of C++, at {rates["finetune"]:g}. *Sparse*: from there, at
+{rates["sparse"]:g}, as in reinforcement learning. The bf16 weights of every step were kept in a store, each as a delta
+of the step before (every {study["anchor_every"]}th stands alone), and whole states at powers of two, and of the step
+before each. {sentence(study)}"""
+    intro = textwrap.fill(" ".join(intro.split()), 120)
+    return f"""# A study of a run
+
+<!-- Written by bench/report_study.py from bench/results/study.json and bench/study-notes.md. -->
+
+{intro}
+
+All numbers are per cent of raw, at level `default` unless said. Δ: given the step before.
+
+{notes.strip()}
+
+![Deltas of the weights, step by step and by distance](study.svg)
+
+## Every step
+
+{every_step(study)}
+## By distance
+
+The weights of the last step of a phase, given those of 1, 2, 4 … steps before.
+
+{by_distance(study)}
+## Whole states
+
+{states(study)}
+## Beside general-purpose codecs
+
+The smaller of two ways: as it is, and in byte planes. For a delta they get the exclusive or of both files, and zstd 3
+also the base as a prefix. zstd 19 and bzip2 got a sample of 16 MB. Δ k: given the weights k steps before.
+
+{engines(study)}"""
+
+
+def main() -> None:
+    study = json.loads((ROOT / "bench" / "results" / "study.json").read_text())
+    draw(study, ROOT / "docs" / "study.svg")
+    notes = (ROOT / "bench" / "study-notes.md").read_text()
+    (ROOT / "docs" / "study.md").write_text(page(study, notes))
+
+
+if __name__ == "__main__":
+    main()
