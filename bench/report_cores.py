@@ -35,8 +35,8 @@ def summary(case: dict[str, Any]) -> str:
     best = max(m["gb_per_s"] for m in case["memcpy"])
     share = (row["ratio"] + 1) * row["decompress"]["gb_per_s"] / (2 * best)
     return (
-        f"With {threads} cores, `fast` compresses {over['compress']:.1f} and decompresses {over['decompress']:.1f} times as"
-        f" fast as the paper's 16 (2.78 and 3.76 GiB/s). Decompressing uses {share:.2f} of the bandwidth of the fastest"
+        f"With {threads} cores, `fast` compresses {over['compress']:.1f} and decompresses {over['decompress']:.1f} times"
+        f" as fast as the paper's 16 (2.78 and 3.76 GiB/s). Decompressing uses {share:.2f} of the bandwidth of the fastest"
         " copy, counting one write of each decoded byte."
     )
 
