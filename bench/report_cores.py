@@ -37,7 +37,7 @@ def summary(case: dict[str, Any]) -> str:
     times = [f"{'' if way == 'compress' else 'de'}compresses {over[way]:.1f}" for way in over]
     return (
         f"With {threads} cores, `fast` {' and '.join(times)} times as fast as the paper's 16 (2.78 and 3.76 GiB/s)."
-        f" Decompressing uses {share:.2f} of the bandwidth of the fastest copy, counting one write of each decoded byte."
+        f" Decompressing uses {share:.2f} of the bandwidth of the fastest copy, if each decoded byte is moved once."
     )
 
 
