@@ -18,6 +18,11 @@ pub(crate) fn list_of(head: &BlockHead, start: u64) -> Option<&Predicted> {
     plain.then_some(p)
 }
 
+/// How many elements it lists.
+pub(crate) fn listed(list: &Predicted) -> usize {
+    list.sparse().map_or(0, |stream| stream.mask.selected(0))
+}
+
 /// Appends the indices of the changed elements, from that of the block's `first` one on, and their new bytes. `old` fills a buffer with the
 /// bytes that an element has in the base.
 pub(crate) fn push_changes(
@@ -33,6 +38,9 @@ pub(crate) fn push_changes(
     }
     let mut body = Body::new(head, body)?;
     let (list, mut done) = (p.sparse().expect("it is a list"), Ok(()));
+    let count = listed(p).min(head.raw_len / p.width);
+    indices.reserve(count);
+    values.reserve(count * p.width);
     with_element!(p.width, E => {
         let mut element = E::default().to_bytes();
         list.each_listed(&mut body, head.raw_len / E::BYTES, |i, x| {
