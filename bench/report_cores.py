@@ -58,5 +58,4 @@ def section(measured: dict[str, Any]) -> str:
 {textwrap.fill(f"{where} {summary(measured['cases'][0])}", 120)}
 
 {cases}
-{process_rows(measured["process"])}
-"""
+{process_rows(measured["process"]) if measured["process"] else ""}"""
