@@ -22,7 +22,8 @@ pub struct EncodedBoth<'a> {
     pub with_rest: &'a [u8],
     /// Its record given the bases.
     pub record: &'a [u8],
-    /// Bytes of the records that the same raw bytes have without bases: where little changed, blocks of deltas are larger.
+    /// Bytes of the records that the same raw bytes have without bases: where little changed, blocks of deltas are larger. 0 if that was not
+    /// asked for.
     pub alone_len: u64,
 }
 
@@ -49,7 +50,8 @@ pub fn for_call<'a>(compressor: &Compressor, bases: &[Base<'a>]) -> Vec<Base<'a>
     compressor.for_call(bases).into_iter().map(|b| b.with_hash([0; 16])).collect()
 }
 
-/// Encodes every block of `size` bytes given `bases`, which come from [`for_call`], and without them. Gives what compression would in both ways.
+/// Encodes every block of `size` bytes given `bases`, which come from [`for_call`], and if `alone` without them too. Gives what compression would
+/// in these ways.
 ///
 /// A worker shows each block to `work`, with memory that may be used again; that of one block after the other is then shown to `take`, with the
 /// number of raw bytes so far.
@@ -60,12 +62,14 @@ pub fn encode_both<J: Default + Send>(
     compressor: &Compressor,
     (source, size, layout): (&dyn ReadAt, u64, Layout),
     bases: &[Base<'_>],
+    alone: bool,
     work: impl Fn(&EncodedBoth<'_>, &mut J) -> Result<()> + Sync,
     mut take: impl FnMut(&mut J, u64),
-) -> Result<[Summary; 2]> {
+) -> Result<(Summary, Option<Summary>)> {
     let own = Raw::measured(source);
     let EncodeSession { mut cutter, layout: covered, mut writer, origin, .. } =
         compressor.begin(layout.clone(), Some(&own), bases)?;
+    let wanted = alone;
     let alone = compressor.begin(layout, Some(&own), &[])?;
     let (mut plain, mut plain_writer, plain_origin) = (alone.cutter.uniform(), alone.writer, alone.origin);
     let encode = |encoder: &mut BlockEncoder, job: &mut Job<J>| {
@@ -101,13 +105,14 @@ pub fn encode_both<J: Default + Send>(
             job.len = cutter.next_block(source, size - next, &mut job.extents)?;
             let end = next + job.len as u64;
             job.alone.clear();
-            while next < end {
+            while wanted && next < end {
                 let mut extents = Vec::new();
                 let len = plain.next_block(source, size - next, &mut extents)?;
                 job.alone.push((len, extents));
                 next += len as u64;
             }
-            assert_eq!(next, end, "a block ends where one without bases ends");
+            assert!(!wanted || next == end, "a block ends where one without bases ends");
+            next = end;
             Ok(Some(4 * job.len))
         },
         |encoder, job| job.done = Some(encode(encoder, job)),
@@ -119,5 +124,6 @@ pub fn encode_both<J: Default + Send>(
             Ok(())
         },
     )?;
-    Ok([writer.finish(&covered)?.1, plain_writer.finish(&covered)?.1])
+    let delta = writer.finish(&covered)?.1;
+    Ok((delta, if wanted { Some(plain_writer.finish(&covered)?.1) } else { None }))
 }

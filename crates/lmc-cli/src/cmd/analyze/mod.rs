@@ -1,0 +1,122 @@
+//! `lmc analyze`.
+
+mod input;
+mod steps;
+mod text;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use lmc::{CompressOptions, Level};
+use lmc_inspect::{AnalyzeOptions, Checkpoints};
+
+use self::input::Input;
+use crate::args::{Limits, Threads, level};
+use crate::failure::Result;
+use crate::format::Name;
+use crate::ui::Ui;
+
+/// Study how checkpoints compress, and what changes from one to the next.
+///
+/// One checkpoint, several in order, or the snapshots of a store. Each is read whole, beside the one before it. By tensor, by what tensors are
+/// for (weights, embedding, norm, master, exp_avg, exp_avg_sq, by their names) and by dtype: sizes as they are, as lmc makes them, and as a
+/// delta; the entropy of signs, exponents and mantissas; zeros; tensors with the same bytes; tensors that a narrower dtype holds. From
+/// checkpoint to checkpoint: how many elements changed, which of their bits, how far; and what deltas over longer distances take. All
+/// sizes are those of files that lmc would write. Snapshots of a store are restored to nameless files in the directory for temporary files
+/// (TMPDIR), three at a time. Nothing else is written.
+#[derive(Args)]
+#[command(after_long_help = JSON_HELP)]
+pub(crate) struct AnalyzeArgs {
+    /// Checkpoints in order, of any format that lmc knows, compressed or not: files, model.safetensors.index.json of several files,
+    /// directories, of which the files with tensors count. Or one store: a directory, or s3://BUCKET/PREFIX.
+    #[arg(value_name = "CHECKPOINT", required = true)]
+    paths: Vec<PathBuf>,
+
+    /// Of a store, take every Nth snapshot, and the last one.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    every: u32,
+
+    /// Distances in steps that deltas are measured for, besides those from each checkpoint to the next; by default one, two, four and so
+    /// on times the smallest distance that all are multiples of. `0` for none.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    distances: Vec<u64>,
+
+    /// The most pairs of checkpoints for each of these distances.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pairs: u32,
+
+    /// Tell sizes of tensors that are not predicted from others of the same checkpoint: otherwise 16-bit weights beside the 32-bit ones that
+    /// they are rounded from take next to nothing.
+    #[arg(long)]
+    independent: bool,
+
+    /// Level of compression that sizes are told for.
+    #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
+    level: Level,
+
+    /// Print one JSON object.
+    #[arg(long, help_heading = "Messages")]
+    json: bool,
+
+    #[command(flatten)]
+    limits: Limits,
+
+    #[command(flatten)]
+    threads: Threads,
+}
+
+/// What programs may rely on.
+const JSON_HELP: &str = "\
+--json prints one object; later versions may add fields. Entropies are in bits an element, sizes in bytes:
+  version, program, level, independent
+                           1; the version of lmc; the level of compression; whether --independent was given
+  checkpoints              name, step, files, formats, and figures: all, kinds and dtypes (these two are lists with a name)
+  pairs                    each checkpoint but the first, and the one before it: from, to (numbers of checkpoints), steps, all, and
+                           groups by kind and dtype, with flips
+  changes                  the groups of all pairs together
+  deltas                   from, to, steps, raw_size, delta_size, groups
+  distances                by steps: deltas (how many), raw_size and delta_size of all of them, groups
+  tensors                  of the last checkpoint: file (number), name, kind, dtype, shape, figures, fits (a narrower dtype
+                           that has all values, or null), duplicate_of (number of an earlier tensor with the same
+                           bytes, or null), change: null, or pairs, compared, changed, flips, distances,
+                           delta_size, raw_size, changed_by_pair (0 to 1, null where it was not compared)
+  figures                  tensors, elements, raw_size, lmc_size, element_bits, lmc_bits, sign_entropy, exponent_entropy,
+                           mantissa_entropy, zeros, not_finite, distinct_exponents
+  changes of a group       tensors, unchanged_tensors, raw_size, delta_size, lmc_size, compared, changed, distances (how many
+                           elements moved by 2^i to 2^(i+1) - 1 values), largest_distance
+  flips                    for each bit from the lowest, how many elements have it changed";
+
+/// Studies checkpoints.
+pub(crate) fn run(args: &AnalyzeArgs, ui: &Ui) -> Result {
+    let threads = args.threads.count();
+    let input = Input::open(&args.paths, args.every, threads, ui)?;
+    let codec =
+        CompressOptions::default().with_level(args.level).with_threads(threads).with_max_work(args.limits.max_work());
+    let codec = codec.with_independent(args.independent);
+    let mut options = AnalyzeOptions::default();
+    options.pairs = args.pairs as usize;
+    if !args.distances.is_empty() {
+        options.distances = Some(args.distances.clone());
+    }
+    let mut shown = None;
+    let mut progress = |p: lmc_inspect::Progress| {
+        let (pass, bar) = shown.get_or_insert_with(|| (usize::MAX, ui.progress("", None)));
+        if *pass != p.pass {
+            let name = Name::text(&input.name(p.checkpoint)).to_string();
+            *bar = ui.progress(&format!("{name} ({} of {})", p.pass + 1, p.passes), Some(p.size));
+            *pass = p.pass;
+        }
+        bar.at(p.done);
+    };
+    let analysis = lmc_inspect::analyze(&codec, &input, &options, &mut progress).map_err(|e| input.failure(&e));
+    drop(shown);
+    let analysis = analysis?;
+    input.check_unchanged()?;
+    match args.json {
+        true => ui.write(|out| {
+            serde_json::to_writer(&mut *out, &analysis)?;
+            out.write_all(b"\n")
+        }),
+        false => ui.write(|out| text::write(&analysis, out)),
+    }
+}

@@ -1,0 +1,132 @@
+//! How checkpoints compress, and what becomes of them in training: a study of one checkpoint, or of several in order.
+
+mod duplicates;
+mod fields;
+mod flips;
+mod kind;
+mod plan;
+mod result;
+mod series;
+mod sums;
+mod survey;
+
+use lmc::{Base, CompressOptions, Compressor, Error, ErrorKind};
+
+pub use self::kind::Kind;
+pub use self::result::{
+    Analysis, Change, Checkpoint, Delta, Distance, Figures, Group, GroupChange, GroupDelta, Pair, Tensor, TensorChange,
+};
+
+use self::plan::Plan;
+use self::series::Series;
+use self::survey::Survey;
+
+/// What to study.
+pub trait Checkpoints {
+    /// How many there are.
+    fn count(&self) -> usize;
+    /// The name of one, for people.
+    fn name(&self, checkpoint: usize) -> String;
+    /// Its step: they increase from one checkpoint to the next.
+    fn step(&self, checkpoint: usize) -> u64;
+    /// Its files. It may be opened several times.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    fn open(&self, checkpoint: usize) -> Result<Vec<Base<'_>>, Failed>;
+}
+
+/// Why a study failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Failed {
+    /// Which checkpoint could not be studied.
+    pub checkpoint: usize,
+    /// The name of its file, if one is to blame.
+    pub file: Option<String>,
+    /// Why.
+    pub error: Error,
+}
+
+impl Failed {
+    /// The failure of a checkpoint.
+    pub fn new(checkpoint: usize, file: Option<String>, error: Error) -> Self {
+        Self { checkpoint, file, error }
+    }
+}
+
+/// How much is looked at.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AnalyzeOptions {
+    /// Distances in steps whose deltas are measured, besides those from each checkpoint to the next; `None` for one, two, four and so on times
+    /// the smallest distance that all are multiples of.
+    pub distances: Option<Vec<u64>>,
+    /// The most pairs for each of these distances; they are spread over the run.
+    pub pairs: usize,
+}
+
+impl Default for AnalyzeOptions {
+    fn default() -> Self {
+        Self { distances: None, pairs: 4 }
+    }
+}
+
+/// Studies checkpoints: each is read once, as a whole, beside the one before it, and once more for each further distance that it is a part of.
+/// Memory does not depend on their sizes. `progress` is called with what is done: which passes of how many, and the bytes of the current one.
+///
+/// All of a checkpoint is compressed, by itself and as a delta, as `codec` says: its figures are those of the files that `lmc`
+/// would write, and no estimates. What is not there (fields of types that are no floats, distances of bytes) is left out.
+///
+/// # Errors
+/// [`Failed`] with the file that cannot be read or is damaged; `Usage` when a checkpoint has no tensors, or when there is none.
+pub fn analyze(
+    codec: &CompressOptions,
+    checkpoints: &dyn Checkpoints,
+    options: &AnalyzeOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Analysis, Failed> {
+    if checkpoints.count() == 0 {
+        let error = Error::new(ErrorKind::Usage, "there are no checkpoints to study");
+        return Err(Failed { checkpoint: 0, file: None, error });
+    }
+    let compressor = &Compressor::new(codec).map_err(|error| Failed { checkpoint: 0, file: None, error })?;
+    let steps: Vec<u64> = (0..checkpoints.count()).map(|i| checkpoints.step(i)).collect();
+    let plan = Plan::new(&steps, options);
+    let mut series = Series::new();
+    let mut pass = 0;
+    for i in 0..steps.len() {
+        let old = if i > 0 { checkpoints.open(i - 1)? } else { vec![] };
+        let new = checkpoints.open(i)?;
+        let size = new.iter().map(Base::raw_size).sum();
+        let mut at = |done| progress(Progress { pass, passes: plan.passes(), checkpoint: i, size, done });
+        let survey = Survey::full(compressor, i, &new, &old, &mut at)?;
+        series.add(i, checkpoints.name(i), &steps, survey);
+        pass += 1;
+        for &(from, to) in plan.pairs.iter().filter(|(_, to)| *to == i) {
+            let old = checkpoints.open(from)?;
+            let mut at = |done| progress(Progress { pass, passes: plan.passes(), checkpoint: i, size, done });
+            let survey = Survey::delta(compressor, to, &new, &old, &mut at)?;
+            series.add_delta(from, to, &steps, &survey);
+            pass += 1;
+        }
+    }
+    let last = steps.len().checked_sub(1).map(|i| checkpoints.open(i)).transpose()?;
+    series.finish(codec, last.as_deref().unwrap_or_default())
+}
+
+/// How far a study is.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Number of the current pass over a checkpoint, from 0.
+    pub pass: usize,
+    /// How many there are.
+    pub passes: usize,
+    /// Which checkpoint is read.
+    pub checkpoint: usize,
+    /// Its bytes.
+    pub size: u64,
+    /// Bytes of it done.
+    pub done: u64,
+}
