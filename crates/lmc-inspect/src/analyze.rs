@@ -1,20 +1,26 @@
 //! How checkpoints compress, and what becomes of them in training: a study of one checkpoint, or of several in order.
 
+mod advice;
 mod duplicates;
 mod fields;
 mod flips;
 mod kind;
+mod page;
 mod plan;
 mod result;
 mod series;
+mod shares;
+mod spelled;
 mod sums;
 mod survey;
 
 use lmc::{Base, CompressOptions, Compressor, Error, ErrorKind};
 
 pub use self::kind::Kind;
+pub use self::page::page;
 pub use self::result::{
-    Analysis, Change, Checkpoint, Delta, Distance, Figures, Group, GroupChange, GroupDelta, Pair, Tensor, TensorChange,
+    Analysis, Change, Checkpoint, Delta, Distance, Engine, Engines, Figures, Group, GroupChange, GroupDelta, Pair,
+    Tensor, TensorChange,
 };
 
 use self::plan::Plan;

@@ -133,7 +133,7 @@ fn look(c: &Comparison<'_>, encoded: &EncodedBoth<'_>, block: &mut Block) -> Res
         shares.push(Share {
             segment: piece.segment,
             delta_size: piece.share_of(encoded.record.len() as u64),
-            alone_size: piece.share_of(encoded.alone_len),
+            alone_size: piece.share_of(encoded.alone.len() as u64),
             changes: piece.old.map_or(Changes::default(), |old| measure(piece.dtype, piece.compared, old)),
             coded: coded(&coding, &piece.bytes),
         });

@@ -27,8 +27,8 @@ mod diff;
 mod element;
 
 pub use analyze::{
-    Analysis, AnalyzeOptions, Change, Checkpoint, Checkpoints, Delta, Distance, Failed, Figures, Group, GroupChange,
-    GroupDelta, Kind, Pair, Progress, Tensor, TensorChange, analyze,
+    Analysis, AnalyzeOptions, Change, Checkpoint, Checkpoints, Delta, Distance, Engine, Engines, Failed, Figures,
+    Group, GroupChange, GroupDelta, Kind, Pair, Progress, Tensor, TensorChange, analyze, page,
 };
 pub use describe::{
     BlockDescription, ClusterDescription, ColumnDescription, ExtentDescription, PredictionDescription, describe_block,

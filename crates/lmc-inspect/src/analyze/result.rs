@@ -30,6 +30,10 @@ pub struct Analysis {
     pub tensors: Vec<Tensor>,
     /// Tensors of the last checkpoint that are not listed, because there are too many; they are counted in all groups.
     pub tensors_left_out: u64,
+    /// Other compressors beside `lmc`, if that was asked for.
+    pub engines: Option<Engines>,
+    /// What the figures say, in sentences.
+    pub advice: Vec<String>,
 }
 
 /// A checkpoint.
@@ -247,4 +251,36 @@ pub struct TensorChange {
     pub raw_size: u64,
     /// For each pair, the part of its elements that changed, 0 to 1; `None` where it has no counterpart.
     pub changed_by_pair: Vec<Option<f64>>,
+}
+
+/// Compressors beside each other, on a sample.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Engines {
+    /// The name of the file that the sample is of.
+    pub of: String,
+    /// Bytes of the sample.
+    pub sample_size: u64,
+    /// How many pieces of the file it has, evenly spread.
+    pub pieces: u64,
+    /// What was measured.
+    pub engines: Vec<Engine>,
+}
+
+/// One compressor on one arrangement of the bytes.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Engine {
+    /// Its name and level.
+    pub name: String,
+    /// `as is`, or `grouped`: all first bytes of elements, then all second bytes, and so on.
+    pub order: String,
+    /// `nothing`, or `xor`: the exclusive or with the checkpoint before in place of the bytes, or `base`: the checkpoint before beside them.
+    pub given: String,
+    /// Bytes before.
+    pub raw_size: u64,
+    /// Bytes after.
+    pub size: u64,
+    /// Speed of compression, relative to copying as many bytes.
+    pub compress_of_memcpy: f64,
+    /// Speed of decompression, relative to copying as many bytes.
+    pub decompress_of_memcpy: f64,
 }

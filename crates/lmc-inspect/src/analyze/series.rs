@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use lmc::{Base, CompressOptions};
 
+use super::advice::advice;
 use super::duplicates;
 use super::kind::Kind;
 use super::result::{
@@ -136,7 +137,7 @@ impl Series {
             tensors = each.map(|(s, duplicate_of)| self.tensor(s, duplicate_of)).collect();
         }
         let changes = self.changes.iter().map(|((kind, dtype), m)| GroupChange::new(*kind, dtype.clone(), m)).collect();
-        Ok(Analysis {
+        let mut analysis = Analysis {
             version: 1,
             program: concat!("lmc ", env!("CARGO_PKG_VERSION")).to_owned(),
             level: codec.level.name().to_owned(),
@@ -148,7 +149,11 @@ impl Series {
             changes,
             tensors,
             tensors_left_out: left_out,
-        })
+            engines: None,
+            advice: vec![],
+        };
+        analysis.advice = advice(&analysis);
+        Ok(analysis)
     }
 
     fn tensor(&mut self, s: &Surveyed, duplicate_of: Option<usize>) -> Tensor {

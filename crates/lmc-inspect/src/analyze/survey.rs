@@ -7,6 +7,7 @@ use super::Failed;
 use super::fields::{Fields, Histograms};
 use super::flips;
 use super::kind::Kind;
+use super::shares::Shares;
 use super::sums::{Moves, Sums};
 use crate::diff::changes::measure;
 use crate::diff::pieces::{Buffers, Comparison, Piece};
@@ -137,6 +138,10 @@ impl Survey {
     ) -> lmc::Result<()> {
         let bases = for_call(compressor, old);
         let (c, layout) = Comparison::new(file, &bases)?;
+        if let Some(end) = layout.segments.last().map(Segment::end).filter(|&end| end > file.raw_size()) {
+            let m = format!("it has {} bytes, and its tensors would end at byte {end}: it ends early", file.raw_size());
+            return Err(Error::new(ErrorKind::Damaged, m));
+        }
         let first = self.segments.len();
         self.segments.extend(c.segments.iter().map(|segment| Surveyed::new(number, segment)));
         // The histograms of a segment of which blocks to come have more.
@@ -188,10 +193,11 @@ fn look(
     block: &mut Block,
 ) -> lmc::Result<()> {
     let Block { shares, buffers } = block;
-    let record_len = encoded.record.len() as u64;
+    let delta = Shares::new(if given { encoded.record } else { &[] })?;
+    let alone = Shares::new(if given { encoded.alone } else { encoded.record })?;
     c.each_piece(encoded, buffers, |piece| {
         let whole = piece.bytes.end - piece.bytes.start == c.segments[piece.segment].len;
-        let mut moves = Moves { delta_size: if given { piece.share_of(record_len) } else { 0 }, ..Moves::default() };
+        let mut moves = Moves { delta_size: delta.of(&piece.bytes), ..Moves::default() };
         let mut counted = Counted::Nothing;
         if scope == Scope::Full {
             let mut h = Box::new(Histograms::new(Fields::of(piece.dtype)));
@@ -199,7 +205,7 @@ fn look(
             counted = if whole { Counted::Whole(h.sums()) } else { Counted::Part(h) };
             look_at_changes(&piece, &mut moves);
         }
-        let lmc_size = piece.share_of(if given { encoded.alone_len } else { record_len });
+        let lmc_size = alone.of(&piece.bytes);
         shares.push(Share { segment: piece.segment, counted, moves, lmc_size });
     })
 }

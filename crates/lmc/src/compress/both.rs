@@ -22,9 +22,9 @@ pub struct EncodedBoth<'a> {
     pub with_rest: &'a [u8],
     /// Its record given the bases.
     pub record: &'a [u8],
-    /// Bytes of the records that the same raw bytes have without bases: where little changed, blocks of deltas are larger. 0 if that was not
-    /// asked for.
-    pub alone_len: u64,
+    /// The records that the same raw bytes have without bases, one after the other: where little changed, blocks of deltas are larger. None if
+    /// that was not asked for.
+    pub alone: &'a [u8],
 }
 
 /// A block under way.
@@ -38,6 +38,7 @@ struct Job<J> {
     alone: Vec<(usize, Vec<Extent>)>,
     raw: Vec<u8>,
     record: Vec<u8>,
+    alone_records: Vec<u8>,
     done: Option<Result<(BlockSummary, Vec<BlockSummary>)>>,
     own: J,
 }
@@ -77,18 +78,19 @@ pub fn encode_both<J: Default + Send>(
         job.raw.resize(job.len + rest, 0);
         read_at(source, "the input", &mut job.raw, job.offset)?;
         let raw = &job.raw[..job.len];
-        let mut out = Output::new(&mut job.record);
+        let mut out = Output::new(&mut job.alone_records);
         let mut alone = Vec::with_capacity(job.alone.len());
         let mut rest = raw;
         for (len, extents) in &job.alone {
             let block = rest.split_off(..*len).expect("they add up to the block");
             alone.push(encoder.encode(&RawBlock::new(block, extents), &plain_origin, &mut out)?);
-            out.truncate(0);
         }
+        out.finish();
+        let mut out = Output::new(&mut job.record);
         let delta = encoder.encode(&RawBlock::new(raw, &job.extents), &origin, &mut out)?;
         out.finish();
-        let alone_len = alone.iter().map(|b| b.record_len).sum();
-        let block = EncodedBoth { offset: job.offset, raw, with_rest: &job.raw, record: &job.record, alone_len };
+        let (record, alone_records) = (&job.record[..], &job.alone_records[..]);
+        let block = EncodedBoth { offset: job.offset, raw, with_rest: &job.raw, record, alone: alone_records };
         work(&block, &mut job.own)?;
         Ok((delta, alone))
     };

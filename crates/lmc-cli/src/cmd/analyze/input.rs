@@ -13,6 +13,7 @@ use super::steps::steps;
 use crate::bases::Bases;
 use crate::cmd::snapshot::place::Place;
 use crate::failure::{Failure, Result};
+use crate::guard::{Guard, Role};
 use crate::names::is_dash;
 use crate::ui::Ui;
 
@@ -74,6 +75,14 @@ impl Input {
                 let at = PathBuf::from(format!("{}, step {step}{file}", s.place.store));
                 Failure::codec(&at, &failed.error)
             }
+        }
+    }
+
+    /// Keeps what is studied from being overwritten.
+    pub(super) fn guard(&self) -> Guard {
+        match self {
+            Input::Files(files) => files.bases.guard_as(Role::Input),
+            Input::Store(s) => s.place.guard(),
         }
     }
 

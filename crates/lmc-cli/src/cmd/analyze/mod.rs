@@ -4,6 +4,7 @@ mod input;
 mod steps;
 mod text;
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -12,8 +13,10 @@ use lmc_inspect::{AnalyzeOptions, Checkpoints};
 
 use self::input::Input;
 use crate::args::{Limits, Threads, level};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::format::Name;
+use crate::names::is_dash;
+use crate::output::{Origin, Output, Target};
 use crate::ui::Ui;
 
 /// Study how checkpoints compress, and what changes from one to the next.
@@ -23,7 +26,7 @@ use crate::ui::Ui;
 /// delta; the entropy of signs, exponents and mantissas; zeros; tensors with the same bytes; tensors that a narrower dtype holds. From
 /// checkpoint to checkpoint: how many elements changed, which of their bits, how far; and what deltas over longer distances take. All
 /// sizes are those of files that lmc would write. Snapshots of a store are restored to nameless files in the directory for temporary files
-/// (TMPDIR), three at a time. Nothing else is written.
+/// (TMPDIR), three at a time. Nothing else is written but --html.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(crate) struct AnalyzeArgs {
@@ -31,6 +34,14 @@ pub(crate) struct AnalyzeArgs {
     /// directories, of which the files with tensors count. Or one store: a directory, or s3://BUCKET/PREFIX.
     #[arg(value_name = "CHECKPOINT", required = true)]
     paths: Vec<PathBuf>,
+
+    /// Write the study as a page: one HTML file that needs nothing else. `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Overwrite FILE.
+    #[arg(short, long)]
+    force: bool,
 
     /// Of a store, take every Nth snapshot, and the last one.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -80,6 +91,8 @@ const JSON_HELP: &str = "\
                            that has all values, or null), duplicate_of (number of an earlier tensor with the same
                            bytes, or null), change: null, or pairs, compared, changed, flips, distances,
                            delta_size, raw_size, changed_by_pair (0 to 1, null where it was not compared)
+  tensors_left_out         how many of them are not listed: more than 65536
+  advice                   sentences
   figures                  tensors, elements, raw_size, lmc_size, element_bits, lmc_bits, sign_entropy, exponent_entropy,
                            mantissa_entropy, zeros, not_finite, distinct_exponents
   changes of a group       tensors, unchanged_tensors, raw_size, delta_size, lmc_size, compared, changed, distances (how many
@@ -89,7 +102,19 @@ const JSON_HELP: &str = "\
 /// Studies checkpoints.
 pub(crate) fn run(args: &AnalyzeArgs, ui: &Ui) -> Result {
     let threads = args.threads.count();
+    if args.json && args.html.as_deref().is_some_and(is_dash) {
+        return Err(Failure::Usage(
+            "both the page and --json would go to standard output: name a file for the page".to_owned(),
+        ));
+    }
     let input = Input::open(&args.paths, args.every, threads, ui)?;
+    let guard = input.guard();
+    // Opened first: what cannot be written is said before the work.
+    let page = args.html.as_ref().map(|path| {
+        let target = if is_dash(path) { Target::Stdout } else { Target::File(path.clone()) };
+        Output::create(&target, args.force, Origin::Stdin(None), &guard)
+    });
+    let page = page.transpose()?;
     let codec =
         CompressOptions::default().with_level(args.level).with_threads(threads).with_max_work(args.limits.max_work());
     let codec = codec.with_independent(args.independent);
@@ -112,11 +137,20 @@ pub(crate) fn run(args: &AnalyzeArgs, ui: &Ui) -> Result {
     drop(shown);
     let analysis = analysis?;
     input.check_unchanged()?;
+    if let Some(mut page) = page {
+        if page.write_all(lmc_inspect::page(&analysis).as_bytes()).is_err()
+            && let Some(failure) = page.take_failure()
+        {
+            return Err(failure);
+        }
+        page.finish(&guard)?;
+    }
     match args.json {
         true => ui.write(|out| {
             serde_json::to_writer(&mut *out, &analysis)?;
             out.write_all(b"\n")
         }),
+        false if args.html.as_deref().is_some_and(is_dash) => Ok(()),
         false => ui.write(|out| text::write(&analysis, out)),
     }
 }

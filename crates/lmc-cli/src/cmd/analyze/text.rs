@@ -49,7 +49,9 @@ pub(super) fn write(a: &Analysis, out: &mut dyn Write) -> io::Result<()> {
     for d in &a.distances {
         rows.add_row([d.steps.to_string(), d.deltas.to_string(), percent(d.delta_size, d.raw_size)]);
     }
-    rows.write_to(out)
+    rows.write_to(out)?;
+    writeln!(out)?;
+    a.advice.iter().try_for_each(|sentence| writeln!(out, "{sentence}"))
 }
 
 fn row(name: &str, f: &Figures) -> [String; 11] {
