@@ -8,6 +8,7 @@ mod kind;
 mod page;
 mod plan;
 mod result;
+mod sample;
 mod series;
 mod shares;
 mod spelled;
@@ -22,6 +23,8 @@ pub use self::result::{
     Analysis, Change, Checkpoint, Delta, Distance, Engine, Engines, Figures, Group, GroupChange, GroupDelta, Pair,
     Tensor, TensorChange,
 };
+
+pub use self::sample::{Sample, sample};
 
 use self::plan::Plan;
 use self::series::Series;

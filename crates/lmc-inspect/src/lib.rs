@@ -28,7 +28,7 @@ mod element;
 
 pub use analyze::{
     Analysis, AnalyzeOptions, Change, Checkpoint, Checkpoints, Delta, Distance, Engine, Engines, Failed, Figures,
-    Group, GroupChange, GroupDelta, Kind, Pair, Progress, Tensor, TensorChange, analyze, page,
+    Group, GroupChange, GroupDelta, Kind, Pair, Progress, Sample, Tensor, TensorChange, analyze, page, sample,
 };
 pub use describe::{
     BlockDescription, ClusterDescription, ColumnDescription, ExtentDescription, PredictionDescription, describe_block,

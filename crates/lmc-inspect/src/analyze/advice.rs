@@ -1,7 +1,7 @@
 //! What the figures say in sentences, and what may be done.
 
 use super::kind::Kind;
-use super::result::{Analysis, Group, Tensor};
+use super::result::{Analysis, Distance, Group, Tensor};
 use super::spelled::{bytes, count, name, percent};
 
 /// Names that a sentence lists at most.
@@ -34,11 +34,17 @@ pub(super) fn advice(a: &Analysis) -> Vec<String> {
 
 /// What deltas take, at the shortest and at the longest distance.
 fn deltas(a: &Analysis, said: &mut Vec<String>) {
-    let each = |d: &super::Distance| format!("every {}: {}", steps(d.steps), percent(d.delta_size, d.raw_size));
+    let share = |d: &Distance| percent(d.delta_size, d.raw_size);
     match &a.distances[..] {
         [] => return,
-        [one] => said.push(format!("As a delta {} of its size.", each(one))),
-        [first, .., last] => said.push(format!("As deltas {}; {} of their size.", each(first), each(last))),
+        [one] => said.push(format!("A delta over {} takes {} of the size.", count(one.steps, "step"), share(one))),
+        [first, .., last] => said.push(format!(
+            "Deltas take {} of the size over {}, and {} over {}.",
+            share(first),
+            count(first.steps, "step"),
+            share(last),
+            last.steps
+        )),
     }
     let (delta, alone) = a.pairs.iter().fold((0, 0), |(d, l), p| (d + p.all.delta_size, l + p.all.lmc_size));
     if delta as f64 > 0.98 * alone as f64 {
@@ -49,7 +55,7 @@ fn deltas(a: &Analysis, said: &mut Vec<String>) {
         let wanted = matches!(g.kind, Kind::Weights) && matches!(&g.dtype[..], "BF16" | "F16");
         if wanted && g.raw_size > 0 && (a.independent || !has_copies(a)) {
             let share = percent(g.delta_size, g.raw_size);
-            said.push(format!("{} weights every {}: {share} of their size.", g.dtype, steps(shortest.steps)));
+            said.push(format!("The {} weights every {}: {share} of their size.", g.dtype, steps(shortest.steps)));
         }
     }
 }

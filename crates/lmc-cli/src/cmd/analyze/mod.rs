@@ -1,5 +1,7 @@
 //! `lmc analyze`.
 
+#[cfg_attr(not(feature = "bench"), path = "no_engines.rs")]
+mod engines;
 mod input;
 mod steps;
 mod text;
@@ -14,7 +16,7 @@ use lmc_inspect::{AnalyzeOptions, Checkpoints};
 use self::input::Input;
 use crate::args::{Limits, Threads, level};
 use crate::failure::{Failure, Result};
-use crate::format::Name;
+use crate::format::{Name, parse_size};
 use crate::names::is_dash;
 use crate::output::{Origin, Output, Target};
 use crate::ui::Ui;
@@ -56,6 +58,14 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "N", default_value_t = 4)]
     pairs: u32,
 
+    /// Also measure other compressors on a sample of the last checkpoint: all, or some of zstd-1, zstd-3, zstd-19, lz4, gzip, bzip2, snappy.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    engines: Vec<String>,
+
+    /// How much of it: elements of its most common dtype, evenly spread. With k, M, G, Ki, Mi or Gi.
+    #[arg(long, value_name = "BYTES", default_value = "4MB", value_parser = parse_size, requires = "engines")]
+    sample: usize,
+
     /// Tell sizes of tensors that are not predicted from others of the same checkpoint: otherwise 16-bit weights beside the 32-bit ones that
     /// they are rounded from take next to nothing.
     #[arg(long)]
@@ -92,6 +102,8 @@ const JSON_HELP: &str = "\
                            bytes, or null), change: null, or pairs, compared, changed, flips, distances,
                            delta_size, raw_size, changed_by_pair (0 to 1, null where it was not compared)
   tensors_left_out         how many of them are not listed: more than 65536
+  engines                  null without --engines, else of, sample_size, pieces, and engines: name, order, given,
+                           raw_size, size, compress_of_memcpy, decompress_of_memcpy (speeds over that of copying)
   advice                   sentences
   figures                  tensors, elements, raw_size, lmc_size, element_bits, lmc_bits, sign_entropy, exponent_entropy,
                            mantissa_entropy, zeros, not_finite, distinct_exponents
@@ -135,7 +147,10 @@ pub(crate) fn run(args: &AnalyzeArgs, ui: &Ui) -> Result {
     };
     let analysis = lmc_inspect::analyze(&codec, &input, &options, &mut progress).map_err(|e| input.failure(&e));
     drop(shown);
-    let analysis = analysis?;
+    let mut analysis = analysis?;
+    if !args.engines.is_empty() {
+        analysis.engines = Some(engines::measure(&input, &args.engines, args.sample as u64, ui)?);
+    }
     input.check_unchanged()?;
     if let Some(mut page) = page {
         if page.write_all(lmc_inspect::page(&analysis).as_bytes()).is_err()

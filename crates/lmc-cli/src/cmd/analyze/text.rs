@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use lmc_inspect::{Analysis, Figures};
+use lmc_inspect::{Analysis, Engines, Figures};
 
 use crate::format::{Name, bytes, count, percent};
 use crate::table::Table;
@@ -50,8 +50,29 @@ pub(super) fn write(a: &Analysis, out: &mut dyn Write) -> io::Result<()> {
         rows.add_row([d.steps.to_string(), d.deltas.to_string(), percent(d.delta_size, d.raw_size)]);
     }
     rows.write_to(out)?;
+    if let Some(e) = &a.engines {
+        engines(e, out)?;
+    }
     writeln!(out)?;
     a.advice.iter().try_for_each(|sentence| writeln!(out, "{sentence}"))
+}
+
+/// Other compressors on a sample.
+fn engines(all: &Engines, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\non {} of {}; speeds relative to copying", bytes(all.sample_size), Name::text(&all.of))?;
+    let mut rows = Table::new(&["engine", "bytes", "given", "of raw", "compress", "decompress"], &[3, 4, 5]);
+    for e in &all.engines {
+        let speed = |s: f64| format!("{s:.4}");
+        rows.add_row([
+            e.name.clone(),
+            e.order.clone(),
+            e.given.clone(),
+            percent(e.size, e.raw_size),
+            speed(e.compress_of_memcpy),
+            speed(e.decompress_of_memcpy),
+        ]);
+    }
+    rows.write_to(out)
 }
 
 fn row(name: &str, f: &Figures) -> [String; 11] {

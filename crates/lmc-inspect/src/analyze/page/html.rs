@@ -1,6 +1,6 @@
 //! Text in HTML.
 
-use std::fmt::{self, Display, Formatter};
+use std::fmt::{self, Display, Formatter, Write};
 
 /// Text with everything escaped that means something in HTML, in elements as in attributes.
 pub(super) struct Escaped<'a>(&'a str);
@@ -32,8 +32,19 @@ impl Display for Escaped<'_> {
 /// JSON for an element of its own: nothing in it ends the element or opens a comment.
 pub(super) fn json(value: &impl serde::Serialize) -> String {
     let text = serde_json::to_string(value).unwrap_or_default();
-    // Only strings have any of these.
-    text.replace('<', "\\u003c").replace('>', "\\u003e").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
+    // Only strings have any of these: what is not ASCII may hide or reorder what a reader of the source sees.
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' | '>' | '\u{7f}'.. => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    let _ = write!(plain, "\\u{unit:04x}");
+                }
+            }
+            c => plain.push(c),
+        }
+    }
+    plain
 }
 
 #[cfg(test)]
@@ -44,8 +55,9 @@ mod tests {
     fn nothing_is_left_of_markup() {
         let text = escaped("<b a=\"1\" c='2'>&amp; é`").to_string();
         assert_eq!(text, "&lt;b a=&quot;1&quot; c=&#39;2&#39;&gt;&amp;amp; é&#96;");
-        let text = json(&["</script><!--", "\u{2028}"]);
-        assert!(!text.contains(['<', '>', '\u{2028}']), "{text}");
-        assert_eq!(serde_json::from_str::<Vec<String>>(&text).unwrap(), ["</script><!--", "\u{2028}"]);
+        let all = ["</script><!--", "\u{2028}\u{202e}", "\u{1f40c} ü\n"];
+        let text = json(&all);
+        assert!(text.is_ascii() && !text.contains(['<', '>']), "{text}");
+        assert_eq!(serde_json::from_str::<Vec<String>>(&text).unwrap(), all);
     }
 }

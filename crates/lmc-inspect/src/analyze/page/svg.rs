@@ -28,8 +28,8 @@ pub(super) struct Chart<'a> {
 
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 250.0;
-const LEFT: f64 = 56.0;
-const RIGHT: f64 = 8.0;
+const LEFT: f64 = 66.0;
+const RIGHT: f64 = 18.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 40.0;
 /// Points of a line that have tooltips.
@@ -62,7 +62,7 @@ impl Chart<'_> {
                 WIDTH - RIGHT,
                 LEFT - 6.0,
                 py(y) + 4.0,
-                (self.spell)(y)
+                (self.spell)(y).replace(".0 %", " %")
             );
         }
         for x in self.ticks(min, max) {
@@ -72,7 +72,7 @@ impl Chart<'_> {
         let _ = write!(
             out,
             "<text class=a x={:.1} y={} text-anchor=middle>{}</text>\
-             <text class=a transform=\"translate(12 {:.1}) rotate(-90)\" text-anchor=middle>{}</text>",
+             <text class=a transform=\"translate(11 {:.1}) rotate(-90)\" text-anchor=middle>{}</text>",
             (LEFT + WIDTH - RIGHT) / 2.0,
             HEIGHT - 6.0,
             escaped(self.x),
@@ -232,11 +232,15 @@ pub(super) fn heat_map(title: &str, rows: &[HeatRow], (sign, exponent): (u32, u3
             bits - 1 - column
         );
     }
-    let fields = [("±", sign), ("exponent", exponent), ("mantissa", bits as u32 - sign - exponent)];
+    let fields = [("sign", sign), ("exponent", exponent), ("mantissa", bits as u32 - sign - exponent)];
     let mut column = 0;
     for (name, width) in fields.into_iter().filter(|f| f.1 > 0 && sign > 0) {
-        let middle = x_of(column) + cell * f64::from(width) / 2.0;
-        let _ = write!(out, "<text class=a x={middle:.1} y=13 text-anchor=middle>{name}</text>");
+        // The sign is narrower than its name.
+        let (middle, anchor) = match width {
+            1 => (x_of(column + 1) - 2.0, "end"),
+            _ => (x_of(column) + cell * f64::from(width) / 2.0, "middle"),
+        };
+        let _ = write!(out, "<text class=a x={middle:.1} y=13 text-anchor={anchor}>{name}</text>");
         column += width as usize;
     }
     // One path for each shade: cells of it.
