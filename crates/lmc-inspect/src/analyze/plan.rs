@@ -1,6 +1,6 @@
 //! Which pairs of checkpoints are compared.
 
-use super::AnalyzeOptions;
+use super::input::AnalyzeOptions;
 
 /// The most distances that are chosen, each the double of the one before.
 const DISTANCES: u32 = 16;

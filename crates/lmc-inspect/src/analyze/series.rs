@@ -6,13 +6,13 @@ use lmc::{Base, CompressOptions};
 
 use super::advice::advice;
 use super::duplicates;
+use super::input::Failed;
 use super::kind::Kind;
 use super::result::{
     Analysis, Checkpoint, Delta, Distance, Group, GroupChange, GroupDelta, Pair, Tensor, TensorChange,
 };
 use super::sums::{Moves, Sums, rounded};
 use super::survey::{Survey, Surveyed};
-use super::{Failed, result};
 
 /// The most tensors that are listed one by one.
 pub(super) const MAX_TENSORS: usize = 1 << 16;
@@ -224,7 +224,7 @@ fn delta(from: usize, to: usize, steps: &[u64], survey: &Survey) -> Delta {
 
 /// Deltas added up by distance.
 fn distances(deltas: &[Delta]) -> Vec<Distance> {
-    let mut all: BTreeMap<u64, result::Distance> = BTreeMap::new();
+    let mut all: BTreeMap<u64, Distance> = BTreeMap::new();
     for d in deltas {
         let none = || Distance { steps: d.steps, deltas: 0, raw_size: 0, delta_size: 0, groups: vec![] };
         let sum = all.entry(d.steps).or_insert_with(none);

@@ -3,9 +3,9 @@
 use lmc::internals::{EncodedBoth, encode_both, for_call, source};
 use lmc::{Base, Compressor, Dtype, Error, ErrorKind, Segment};
 
-use super::Failed;
 use super::fields::{Fields, Histograms};
 use super::flips;
+use super::input::Failed;
 use super::kind::Kind;
 use super::shares::Shares;
 use super::sums::{Moves, Sums};

@@ -19,7 +19,7 @@ pub(super) fn write(a: &Analysis, out: &mut String) {
     out.push_str("<h2>From step to step</h2><div class=charts>");
     Chart {
         title: "Size of deltas by distance",
-        x: "distance in steps (each doubles)",
+        x: "distance in steps, log scale",
         y: "% of raw size",
         log: true,
         lines: by_kind_of_deltas(a),

@@ -60,7 +60,8 @@ pub(super) fn write(a: &Analysis, out: &mut String) {
          over all pairs of neighbours. Half is what chance gives. Behind each row stands its highest rate.</p><p class=k>",
     );
     for (i, from) in SHADES.iter().enumerate() {
-        let from = if i == 0 { "above 0".to_owned() } else { format!("{} and more", share(*from)) };
+        let from =
+            if i == 0 { "above 0".to_owned() } else { format!("{} and more", share(*from).replace(".0 %", " %")) };
         let _ =
             write!(out, "<span><svg viewBox=\"0 0 11 11\"><rect class=h{i} width=11 height=11 /></svg>{from}</span> ");
     }
