@@ -1,5 +1,6 @@
 //! Tests of the command as a user runs it: one program, because each one links the whole crate.
 
+mod analyze;
 mod deltas;
 mod diff;
 mod files;
