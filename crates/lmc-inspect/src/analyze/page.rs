@@ -57,9 +57,9 @@ pub fn page(a: &Analysis) -> String {
     if let Some(left_out) = left_out {
         let _ = write!(out, ", without {left_out}: <code>lmc analyze --json</code> has them all");
     }
-    let _ = write!(
+    let _ = writeln!(
         out,
-        ".</p><script type=\"application/json\" id=study>{json}</script></main><script>{SCRIPT}</script></body></html>\n"
+        ".</p><script type=\"application/json\" id=study>{json}</script></main><script>{SCRIPT}</script></body></html>"
     );
     out
 }

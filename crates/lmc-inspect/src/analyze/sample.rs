@@ -88,7 +88,7 @@ mod tests {
     fn pieces_are_spread_and_belong_together() {
         let n = 10_000u32;
         let raw: Vec<u8> = (0..n).flat_map(u32::to_le_bytes).collect();
-        let name = |i: u64| Some(format!("t{i}").into());
+        let name = |i: u64| Some(format!("t{i}").as_str().into());
         let segment = |i: u64| Segment::new(name(i), Some(Dtype::U32), [1000].into_iter().collect(), 4000 * i, 4000);
         let segments: Vec<Segment> = (0..10).map(|i| segment(i).unwrap()).collect();
         let new = [Base::of_segments(&raw[..], &segments).unwrap()];

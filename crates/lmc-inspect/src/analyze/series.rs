@@ -53,7 +53,7 @@ impl Series {
     }
 
     /// Adds a checkpoint, which was compared with the one before it.
-    pub(super) fn add(&mut self, number: usize, name: String, steps: &[u64], survey: Survey) {
+    pub(super) fn add(&mut self, number: usize, name: String, steps: &[u64], mut survey: Survey) {
         let (mut all, mut kinds, mut dtypes) = (Sums::default(), BTreeMap::new(), BTreeMap::new());
         for s in &survey.segments {
             all.add(&s.sums);
@@ -73,6 +73,8 @@ impl Series {
         if number > 0 {
             self.add_pair(number, steps, &survey);
         }
+        // There may be a million tensors, and what became of them is remembered elsewhere.
+        survey.segments.iter_mut().for_each(|s| s.moves = Moves::default());
         self.last = Some(survey);
     }
 

@@ -32,8 +32,7 @@ pub(crate) fn study(run: &Run) -> Analysis {
 
 fn study_as(run: &Run, independent: bool) -> Analysis {
     let codec = CompressOptions::default().with_independent(independent);
-    let with =
-        |threads| analyze(&codec.clone().with_threads(threads), run, &AnalyzeOptions::default(), &mut |_| ()).unwrap();
+    let with = |threads| analyze(&codec.with_threads(threads), run, &AnalyzeOptions::default(), &mut |_| ()).unwrap();
     let (one, three) = (with(1), with(3));
     assert_eq!(serde_json::to_string(&one).unwrap(), serde_json::to_string(&three).unwrap());
     one

@@ -27,10 +27,10 @@ pub(super) fn measure(input: &Input, names: &[String], bytes: u64, ui: &Ui) -> R
         ErrorKind::Usage => Failure::Usage(e.to_string()),
         _ => Failure::Failed(e.to_string()),
     })?;
-    let mut all = Engines::default();
-    all.of = format!("{} elements of {}", taken.dtype, input.name(last));
-    all.sample_size = taken.new.len() as u64;
-    all.pieces = taken.pieces;
-    all.engines = measured;
-    Ok(all)
+    Ok(Engines {
+        of: format!("{} elements of {}", taken.dtype, input.name(last)),
+        sample_size: taken.new.len() as u64,
+        pieces: taken.pieces,
+        engines: measured,
+    })
 }

@@ -45,6 +45,6 @@ mod tests {
         assert_eq!(steps(&["a.pt", "b.pt", "c2.pt"]), [0, 1, 2]);
         assert_eq!(steps(&["99999999999999999999.pt", "99999999999999999998.pt"]), [0, 1]);
         assert_eq!(steps(&["step7.pt"]), [0]);
-        assert_eq!(steps::<&str>(&[]), [] as [u64; 0]);
+        assert_eq!(steps(&[""; 0]), [] as [u64; 0]);
     }
 }
