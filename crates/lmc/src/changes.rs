@@ -1,6 +1,6 @@
 //! The elements that a delta changes, without those that it does not.
 
-use crate::block::changes::{list_of, push_changes};
+use crate::block::changes::{count_of, list_of, push_changes};
 use crate::container::open::{Opened, read_record};
 use crate::decompress::checked_block;
 use crate::error::{Error, Result};
@@ -73,4 +73,29 @@ pub fn changed_elements(delta: &dyn ReadAt, base: &dyn ReadAt) -> Result<Option<
         }
     }
     Ok(Some(changed))
+}
+
+/// How many elements [`changed_elements`] gives for a delta, from the heads of its blocks alone. `None` if there is more to it.
+///
+/// # Errors
+/// Those of [`changed_elements`].
+pub fn changed_count(delta: &dyn ReadAt) -> Result<Option<u64>> {
+    let opened = Opened::open(delta, &DecodeLimits::default())?;
+    let sources = &opened.sources;
+    if sources.bases.len() != 1 || opened.blocks() == 0 {
+        return Ok(None);
+    }
+    let (mut count, mut width, mut buf) = (0, 0, Vec::new());
+    for i in 0..opened.blocks() {
+        let b = opened.block(i);
+        let record = read_record(delta, &b, &mut buf).map_err(|e| opened.locate(e, i))?;
+        let head = checked_block(record, sources, b.raw_offset, b.raw_len as usize).map_err(|e| opened.locate(e, i))?.0;
+        match list_of(&head, b.raw_offset) {
+            Some(p) if b.raw_offset % p.width as u64 == 0 && (i == 0 || width == p.width) => {
+                (count, width) = (count + count_of(p), p.width);
+            }
+            _ => return Ok(None),
+        }
+    }
+    Ok(Some(count))
 }

@@ -166,6 +166,12 @@ impl Store {
         &self.name
     }
 
+    /// The id of the run: copies of the store have the same, another store another one.
+    #[getter]
+    fn run(&self, py: Python<'_>) -> Result<String> {
+        self.ask(py, |s| Ok(s.run().to_string()))
+    }
+
     /// All snapshots whose records can be read, by step; `verify` reports the others.
     fn snapshots(&self, py: Python<'_>) -> Result<Vec<Snapshot>> {
         Ok(self.ask(py, |s| s.snapshots())?.into_iter().map(Snapshot).collect())
@@ -243,7 +249,7 @@ impl Store {
         let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, Step::new(step.0)?);
         let open = self.shared.get(py)?;
         let saved = inputs.save(py, |inputs| open.store.save_shard(inputs, step, &options))?;
-        Ok(Saved { shard: saved.shard.to_string(), raw_size: saved.raw_size, new_size: saved.new_size })
+        Ok(saved.into())
     }
 
     /// Publishes saved shards as a snapshot, atomically.
@@ -279,7 +285,7 @@ impl Store {
     }
 
     /// Makes a directory follow the store, which is empty, missing, or follows already: `current` in it is a link to the directory of one
-    /// whole version. `keep` versions stay beside the current one; `rewind` allows an earlier step to replace a later one; with `verify`,
+    /// whole version. `keep` versions stay beside the current one; `rewind` allows an earlier step to replace a later one, and another run; with `verify`,
     /// files that did not change are read and verified instead of linked.
     #[pyo3(signature = (directory, *, keep=1, rewind=false, verify=false, threads=None))]
     fn follow(

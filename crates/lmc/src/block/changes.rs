@@ -3,7 +3,7 @@
 use super::body::Body;
 use crate::cluster::element::{Element, with_element};
 use crate::error::{Error, Result};
-use crate::format::block_head::{BlockHead, Method, Predicted};
+use crate::format::block_head::{BlockHead, Method, Predicted, Stream};
 use crate::format::checksum::check64;
 use crate::predict::Conversion;
 
@@ -16,6 +16,11 @@ pub(crate) fn list_of(head: &BlockHead, start: u64) -> Option<&Predicted> {
     let in_place = (range.source, range.offset, range.len) == (1, start, head.raw_len as u64);
     let plain = in_place && column.len == head.raw_len && p.conversion == Conversion::None && p.sparse().is_some();
     plain.then_some(p)
+}
+
+/// How many elements a list has.
+pub(crate) fn count_of(list: &Predicted) -> u64 {
+    list.sparse().map_or(0, Stream::listed_count)
 }
 
 /// Appends the indices of the changed elements, from that of the block's `first` one on, and their new bytes. `old` fills a buffer with the
