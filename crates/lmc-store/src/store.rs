@@ -46,7 +46,10 @@ impl Default for StoreOptions {
 impl std::fmt::Debug for StoreOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut d = f.debug_struct("StoreOptions");
-        d.field("grace_seconds", &self.grace_seconds).field("run", &self.run).field("cache", &self.cache).finish_non_exhaustive()
+        d.field("grace_seconds", &self.grace_seconds)
+            .field("run", &self.run)
+            .field("cache", &self.cache)
+            .finish_non_exhaustive()
     }
 }
 

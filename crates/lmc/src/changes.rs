@@ -75,26 +75,27 @@ pub fn changed_elements(delta: &dyn ReadAt, base: &dyn ReadAt) -> Result<Option<
     Ok(Some(changed))
 }
 
-/// How many elements [`changed_elements`] gives for a delta, from the heads of its blocks alone. `None` if there is more to it.
+/// How many elements a delta changes in its base, where the heads of its blocks say so, which are all that is read. `None` otherwise: where
+/// something is not predicted from the base, or most elements changed. Any level has such deltas; where [`changed_elements`] gives them,
+/// the numbers are equal.
 ///
 /// # Errors
-/// Those of [`changed_elements`].
+/// `Damaged` or `Unsupported` if `delta` is not a `.lmc` file that this version can read, `Io` when reading fails.
 pub fn changed_count(delta: &dyn ReadAt) -> Result<Option<u64>> {
     let opened = Opened::open(delta, &DecodeLimits::default())?;
-    let sources = &opened.sources;
-    if sources.bases.len() != 1 || opened.blocks() == 0 {
+    if opened.sources.bases.len() != 1 {
         return Ok(None);
     }
-    let (mut count, mut width, mut buf) = (0, 0, Vec::new());
+    let (mut count, mut buf) = (0, Vec::new());
     for i in 0..opened.blocks() {
         let b = opened.block(i);
-        let record = read_record(delta, &b, &mut buf).map_err(|e| opened.locate(e, i))?;
-        let head = checked_block(record, sources, b.raw_offset, b.raw_len as usize).map_err(|e| opened.locate(e, i))?.0;
-        match list_of(&head, b.raw_offset) {
-            Some(p) if b.raw_offset % p.width as u64 == 0 && (i == 0 || width == p.width) => {
-                (count, width) = (count + count_of(p), p.width);
-            }
-            _ => return Ok(None),
+        let head = read_record(delta, &b, &mut buf)
+            .and_then(|record| checked_block(record, &opened.sources, b.raw_offset, b.raw_len as usize))
+            .map_err(|e| opened.locate(e, i))?
+            .0;
+        match count_of(&head) {
+            Some(n) => count += n,
+            None => return Ok(None),
         }
     }
     Ok(Some(count))

@@ -122,7 +122,9 @@ impl Shard {
     fn check_file(&self, file: &File) -> Result<()> {
         check_name(&file.name).map_err(Error::damaged)?;
         match file.segments_of {
-            Some(_) if !file.segments.is_empty() => return Err(Error::damaged("has segments, and those of another file")),
+            Some(_) if !file.segments.is_empty() => {
+                return Err(Error::damaged("has segments, and those of another file"));
+            }
             Some(Ref(shard, _)) if shard == 0 || shard > self.shards.len() => {
                 return Err(Error::damaged("has the segments of a file of an unknown shard"));
             }
@@ -300,7 +302,9 @@ mod tests {
             ("no such shard", |p| p.files[0].extents[1].0 = 2),
             ("an empty extent", |p| p.files[0].extents.push(Extent(0, 0, 0, 0))),
             ("segments twice", |p| p.files[0].segments_of = Some(Ref(1, 0))),
-            ("segments of its own shard", |p| (p.files[0].segments, p.files[0].segments_of) = (vec![], Some(Ref(0, 0)))),
+            ("segments of its own shard", |p| {
+                (p.files[0].segments, p.files[0].segments_of) = (vec![], Some(Ref(0, 0)))
+            }),
             ("segments of no shard", |p| (p.files[0].segments, p.files[0].segments_of) = (vec![], Some(Ref(2, 0)))),
             ("no segments", |p| p.files[0].segments.clear()),
             ("shape", |p| p.files[0].segments[1].shape[0] = 6),

@@ -212,7 +212,7 @@ impl<'a> Encoder<'a> {
                 if shared.choice.options.base != BasePolicy::Anchor {
                     shared.keep(raw_hash, raw, chunk)?;
                 }
-                // The heads of a delta say how many elements it lists.
+                // The heads of a delta may say how many elements it changes.
                 let changed = if shared.bases().alike(chunk) == Some(base) {
                     lmc::changed_count(&out).map_err(Error::codec)?
                 } else {

@@ -54,8 +54,8 @@ pub struct Saved {
     pub base: Option<Step>,
     /// Elements of the tensors.
     pub elements: u64,
-    /// How many of them differ from the snapshot before. `None` where that is not known without more work: unless all that changed are
-    /// deltas that list the elements which did, as those of level `fast` of few changes.
+    /// How many of them differ from the snapshot before. `None` where deltas do not say it, so that it would take more work: as without a
+    /// base, or where most elements changed.
     pub changed: Option<u64>,
     /// How long it took.
     pub times: SaveTimes,

@@ -80,7 +80,7 @@ impl Tally {
         self.elements += elements;
         let changed = match encoded {
             Encoded::Earlier(_, true) => Some(0),
-            // What a delta lists of elements that are parts of bytes are bytes.
+            // Of elements that are parts of bytes, deltas count bytes.
             Encoded::New(new) => new.changed.filter(|&n| in_bytes || n == 0),
             Encoded::Earlier(..) | Encoded::Repeated(_) => None,
         };

@@ -289,7 +289,10 @@ fn frames_that_hold_anything() {
     let (shards, records) = good.documents();
     // Later ones have the segments of the first one's file.
     assert!(shards[0]["files"][0]["segments"].is_array());
-    assert_eq!((&shards[2]["files"][0]["segments"], shards[2]["files"][0]["segments_of"].is_array()), (&json!(null), true));
+    assert_eq!(
+        (&shards[2]["files"][0]["segments"], shards[2]["files"][0]["segments_of"].is_array()),
+        (&json!(null), true)
+    );
     assert!(!use_all(&good.with(&shards, &records), &good.next));
     for seed in 0..60 {
         println!("seed {seed}");
@@ -328,7 +331,9 @@ fn segments_of_other_files_are_those_that_are_listed_there() {
     let good = Good::new();
     let (shards, records) = good.documents();
     let of = shards[2]["files"][0]["segments_of"].clone();
-    for bad in [json!([0, 0]), json!([9, 0]), json!([of[0], 1]), json!([of[0]]), json!([3 - of[0].as_u64().unwrap(), 0])] {
+    for bad in
+        [json!([0, 0]), json!([9, 0]), json!([of[0], 1]), json!([of[0]]), json!([3 - of[0].as_u64().unwrap(), 0])]
+    {
         let mut shards = shards.clone();
         shards[2]["files"][0]["segments_of"] = bad;
         assert!(use_all(&good.with(&shards, &records), &good.next));
@@ -358,7 +363,11 @@ fn documents_with_optional_fields_are_used_as_if_they_had_none() {
         shard["sets"].as_array_mut().unwrap().iter_mut().for_each(|s| s["host"] = value.clone());
         for file in shard["files"].as_array_mut().unwrap() {
             file["host"] = value.clone();
-            file.get_mut("segments").and_then(Value::as_array_mut).into_iter().flatten().for_each(|s| s["host"] = value.clone());
+            file.get_mut("segments")
+                .and_then(Value::as_array_mut)
+                .into_iter()
+                .flatten()
+                .for_each(|s| s["host"] = value.clone());
         }
     }
     let marker = json!({"format": "lmc-store", "version": 1, "run": "0".repeat(32), "grace_seconds": 86400, "optional": ["host"], "host": 1});

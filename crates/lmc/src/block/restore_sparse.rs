@@ -39,14 +39,6 @@ impl Stream {
         self.is_zero() || self.listed.is_some() && matches!(self.mask, Mask::Gaps { .. })
     }
 
-    /// How many elements are listed.
-    pub(super) fn listed_count(&self) -> u64 {
-        match self.mask {
-            Mask::Gaps { selected, .. } if self.listed.is_some() => selected as u64,
-            _ => 0,
-        }
-    }
-
     /// Calls `each` with the place and the mapped value of each listed element, of `n`.
     pub(super) fn each_listed(&self, body: &mut Body<'_>, n: usize, each: impl FnMut(usize, u64)) -> Result<()> {
         let (Mask::Gaps { selected, gaps }, Some(values)) = (&self.mask, &self.listed) else { return Ok(()) };
