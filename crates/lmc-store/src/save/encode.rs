@@ -8,10 +8,10 @@ use lmc::{Base, CompressOptions, Compressor, Segment, Source};
 
 use super::bases::{Bases, rename};
 use super::choice::Choice;
+use super::clocks::Clocks;
 use super::input::Input;
 use super::options::BasePolicy;
 use super::plan::Job;
-use super::tally::Clocks;
 use crate::buffer::Buffer;
 use crate::cache::ChunkCache;
 use crate::catalog::{MAX_CHAIN, SetId};

@@ -2,6 +2,7 @@
 
 mod bases;
 mod choice;
+mod clocks;
 pub(crate) mod encode;
 mod flat;
 mod input;
@@ -30,12 +31,13 @@ use crate::remote::Remote;
 use crate::snapshot::Snapshot;
 use bases::Bases;
 use choice::Choice;
+use clocks::Clocks;
+pub use clocks::SaveTimes;
 use encode::{Encoded, Encoder, MadeFrom};
 pub use input::Input;
 pub use options::{BasePolicy, SaveOptions};
 use plan::Plan;
-pub use tally::SaveTimes;
-use tally::{Clocks, Tally};
+use tally::Tally;
 use upload::Uploader;
 
 /// A saved shard, to be published alone as a snapshot, or with other shards.
