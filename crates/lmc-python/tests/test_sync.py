@@ -207,6 +207,12 @@ def test_a_store_of_another_run_is_refused(publisher, tmp_path):
             ask()
     assert rewinding.update() == 2
     assert equal(rewinding.tensors, new)
+    # A copy is followed like the original.
+    copy = lmc.Store.create(tmp_path / "copy", run=other.store.run)
+    copy.copy_from(other.store)
+    assert copy.run == other.store.run
+    with pytest.raises(lmc.UsageError, match="is not the id of a run"):
+        lmc.Store.create(tmp_path / "other", run="7")
 
 
 def test_a_store_that_has_no_version_yet(tmp_path):

@@ -547,7 +547,12 @@ class Store:
     def __new__(cls, location: _Path, *, cache: _Path | None = None, cache_size: int = ...) -> Self: ...
     @staticmethod
     def create(
-        location: _Path, *, grace_seconds: int = 86400, cache: _Path | None = None, cache_size: int = ...
+        location: _Path,
+        *,
+        grace_seconds: int = 86400,
+        run: str | None = None,
+        cache: _Path | None = None,
+        cache_size: int = ...,
     ) -> Store: ...
     @property
     def location(self) -> str: ...

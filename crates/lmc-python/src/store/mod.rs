@@ -146,17 +146,21 @@ impl Store {
         Ok(Self::new(name, location, options, store))
     }
 
-    /// Opens a store, and creates it if missing.
+    /// Opens a store, and creates it if missing: of a new run, or that of the store that is to be copied into it.
     #[staticmethod]
-    #[pyo3(signature = (location, *, grace_seconds=86_400, cache=None, cache_size=BUDGET))]
+    #[pyo3(signature = (location, *, grace_seconds=86_400, run=None, cache=None, cache_size=BUDGET))]
     fn create(
         py: Python<'_>,
         location: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = numbers::grace_seconds)] grace_seconds: u64,
+        run: Option<String>,
         cache: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = numbers::cache_size)] cache_size: u64,
     ) -> Result<Self> {
-        let ((name, location), options) = (self::location(location)?, options(Some(grace_seconds), cache, cache_size)?);
+        let ((name, location), mut options) =
+            (self::location(location)?, options(Some(grace_seconds), cache, cache_size)?);
+        options.run =
+            run.map(|run| run.parse().map_err(|e: lmc_store::Error| Failure::usage(e.to_string()))).transpose()?;
         let store = detached(py, || Ok(lmc_store::Store::create(&location, options.clone())?))?;
         Ok(Self::new(name, location, options, store))
     }
