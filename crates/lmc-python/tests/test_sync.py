@@ -203,7 +203,7 @@ def test_a_store_of_another_run_is_refused(publisher, tmp_path):
     assert len(was) == 32
     assert other.store.run != was
     for ask in (follower.update, follower.stage, follower.load, lambda: follower.stage(2)):
-        with pytest.raises(lmc.UsageError, match=f"has versions of run {was}, and the store is of run {other.store.run}"):
+        with pytest.raises(lmc.UsageError, match=f"of run {was}, and the store is of run {other.store.run}"):
             ask()
     assert rewinding.update() == 2
     assert equal(rewinding.tensors, new)

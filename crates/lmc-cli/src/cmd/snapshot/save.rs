@@ -180,6 +180,12 @@ impl Done {
         self.saved.changed.and_then(|n| ratio(n, self.saved.elements))
     }
 
+    /// How many elements changed, for a message; nothing if it is not known.
+    pub(in crate::cmd) fn changed(&self) -> String {
+        let share = self.saved.changed.map(|n| percent(n, self.saved.elements));
+        share.map_or_else(String::new, |share| format!(", {share} of the elements changed"))
+    }
+
     pub(in crate::cmd) fn json(&self, place: &Place, start: Instant) -> Value {
         let Self { snapshot, saved, commit } = self;
         let Saved { document_size, base, elements, changed, times, .. } = saved;
@@ -208,10 +214,8 @@ impl Done {
     pub(in crate::cmd) fn text(&self, place: &Place, start: Instant) -> String {
         let Self { snapshot, saved, .. } = self;
         let base = saved.base.map_or_else(|| "without a base".to_owned(), |step| format!("from step {step}"));
-        let changed = saved.changed.filter(|_| saved.elements > 0);
-        let changed = changed.map_or_else(String::new, |n| format!(", {} changed", percent(n, saved.elements)));
         format!(
-            "{} : step {}, {} => {} ({}), {base}{changed}, {:.2} s",
+            "{} : step {}, {} => {} ({}), {base}, {:.2} s",
             Name::text(&place.store),
             snapshot.step,
             bytes(snapshot.raw_size),

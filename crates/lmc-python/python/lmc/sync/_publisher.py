@@ -31,11 +31,11 @@ class Published:
     elements: int
     """Elements of the tensors."""
     changed: int | None
-    """How many of them changed since the version before; `None` where the deltas do not say it, as for the first one."""
+    """How many of them changed since the version before; `None` where the deltas do not say it."""
     seconds: float
     phases: dict[str, float]
-    """Seconds of `"read"`, `"compress"`, `"upload"` and `"commit"`: reading, without what is in memory; compressing, with
-    getting bases, as a thread's share of both; waiting until all is stored; and making the version appear."""
+    """Seconds of `"read"`, `"compress"`, `"upload"` and `"commit"`: reading what is not in memory, and compressing, with
+    getting bases, both as the average of the threads; waiting until all is stored; making the version appear."""
 
     @property
     def density(self) -> float | None:
