@@ -34,8 +34,8 @@ class Published:
     """How many of them changed since the version before; `None` where the deltas do not say it."""
     seconds: float
     phases: dict[str, float]
-    """Seconds of `"read"`, `"compress"`, `"upload"` and `"commit"`: reading what is not in memory, and compressing, with
-    getting bases, both as the average of the threads; waiting until all is stored; making the version appear."""
+    """Seconds of `"read"`, `"compress"`, `"upload"` and `"commit"`: reading what is not in memory, and compressing,
+    with getting bases, both as the average of the threads; waiting until all is stored; making the version appear."""
 
     @property
     def density(self) -> float | None:
