@@ -77,8 +77,9 @@ impl SnapshotReader {
             for file in &shard.files {
                 let at = |e: Error| e.at(format_args!("{}: file {:?}", layout::shard(id), file.name));
                 let mut offset = 0;
-                let mut segments = Vec::with_capacity(file.segments.len());
-                for s in &file.segments {
+                let listed = reader.catalog.segments(id, file)?;
+                let mut segments = Vec::with_capacity(listed.len());
+                for s in listed {
                     let s = s.to_lmc(offset)?;
                     offset += s.len;
                     if let Some(name) = &s.name {

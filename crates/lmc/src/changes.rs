@@ -1,6 +1,6 @@
 //! The elements that a delta changes, without those that it does not.
 
-use crate::block::changes::{list_of, listed, push_changes};
+use crate::block::changes::{count_of, list_of, listed, push_changes};
 use crate::container::open::{Opened, read_record};
 use crate::decompress::checked_block;
 use crate::error::{Error, Result};
@@ -118,4 +118,30 @@ pub fn changed_elements(delta: &dyn ReadAt, base: &dyn ReadAt) -> Result<Option<
         }
     }
     Ok(Some(changed))
+}
+
+/// How many elements a delta changes in its base, where the heads of its blocks say so, which are all that is read. `None` otherwise: where
+/// something is not predicted from the base, or most elements changed. Any level has such deltas; where [`changed_elements`] gives them,
+/// the numbers are equal.
+///
+/// # Errors
+/// `Damaged` or `Unsupported` if `delta` is not a `.lmc` file that this version can read, `Io` when reading fails.
+pub fn changed_count(delta: &dyn ReadAt) -> Result<Option<u64>> {
+    let opened = Opened::open(delta, &DecodeLimits::default())?;
+    if opened.sources.bases.len() != 1 {
+        return Ok(None);
+    }
+    let (mut count, mut buf) = (0, Vec::new());
+    for i in 0..opened.blocks() {
+        let b = opened.block(i);
+        let head = read_record(delta, &b, &mut buf)
+            .and_then(|record| checked_block(record, &opened.sources, b.raw_offset, b.raw_len as usize))
+            .map_err(|e| opened.locate(e, i))?
+            .0;
+        match count_of(&head) {
+            Some(n) => count += n,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(count))
 }

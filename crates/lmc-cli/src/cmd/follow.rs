@@ -82,7 +82,7 @@ fn opened<'f>(args: &FollowArgs, follower: &'f mut Option<Follower>) -> Result<&
 
 /// Gets to the newest snapshot, and tells about it.
 fn look(args: &FollowArgs, follower: &mut Follower, ui: &Ui) -> Result {
-    let newest = follower.newest().map_err(|e| args.place.failure(&e));
+    let newest = follower.newest().map_err(|e| refused(&e).unwrap_or_else(|| args.place.failure(&e)));
     let got = newest.and_then(|s| s.map_or(Ok(()), |snapshot| get(args, follower, &snapshot, ui)));
     // Also about the current version, if there is no getting to a newer one.
     got.and(tell(args, follower))
@@ -111,9 +111,8 @@ fn get(args: &FollowArgs, follower: &mut Follower, snapshot: &Snapshot, ui: &Ui)
     let start = Instant::now();
     let progress = ui.progress(&format!("step {}", snapshot.step), Some(snapshot.raw_size));
     let staged = follower.stage(snapshot, &mut |done| progress.at(done)).map_err(|e| match e.kind() {
-        ErrorKind::Usage => Failure::Usage(format!("{} (--rewind)", Name::text(&e.to_string()))),
         ErrorKind::Io => directory_failure(&e),
-        _ => args.place.failure(&e),
+        _ => refused(&e).unwrap_or_else(|| args.place.failure(&e)),
     })?;
     drop(progress);
     let staged_after = start.elapsed().as_secs_f64();
@@ -144,6 +143,11 @@ fn get(args: &FollowArgs, follower: &mut Follower, snapshot: &Snapshot, ui: &Ui)
         committed_after * 1000.0
     ));
     Ok(())
+}
+
+/// The error of a version that is not the next one of the run.
+fn refused(e: &lmc_store::Error) -> Option<Failure> {
+    (e.kind() == ErrorKind::Usage).then(|| Failure::Usage(format!("{} (--rewind)", Name::text(&e.to_string()))))
 }
 
 /// An error about the directory that follows; the message says where.

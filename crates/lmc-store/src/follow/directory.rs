@@ -15,7 +15,7 @@ use super::order;
 use super::version::{self, Description, StoredFile};
 use crate::error::{Error, Result};
 use crate::held::Held;
-use crate::ids::{SaveId, Step};
+use crate::ids::{RunId, SaveId, Step};
 use crate::restore::{FileInfo, SnapshotReader};
 use crate::snapshot::Snapshot;
 use crate::store::Store;
@@ -36,7 +36,7 @@ pub struct FollowOptions {
     pub threads: usize,
     /// Versions that stay beside the current one, for readers that have not finished with them.
     pub keep: usize,
-    /// Whether a snapshot of an earlier step, or another one of the same step, may replace the current version.
+    /// Whether a snapshot of an earlier step, another one of the same step, or one of another run, may replace the current version.
     pub rewind: bool,
     /// Whether files that did not change are read and verified, too, instead of linked.
     pub verify: bool,
@@ -66,6 +66,8 @@ pub struct Version {
 pub struct Staged {
     /// The version.
     pub version: Version,
+    /// The run of the store that it is from.
+    run: RunId,
     /// The step of the version that it was made from, if there was one.
     pub from: Option<Step>,
     /// Bytes of files that are the same in that version, and are links to them.
@@ -157,8 +159,9 @@ impl Follower {
     /// The store's last snapshot, unless it is the current version, or there is none.
     ///
     /// # Errors
-    /// Those of [`Store::find`].
+    /// Those of [`Store::find`]; `Usage` when the store is of another run than the versions here, unless [`FollowOptions::rewind`] is set.
     pub fn newest(&self) -> Result<Option<Snapshot>> {
+        self.run()?;
         order::newest(&self.store, self.current_id())
     }
 
@@ -167,16 +170,17 @@ impl Follower {
     /// recorded when the snapshot was saved.
     ///
     /// # Errors
-    /// `Usage` when the snapshot is not later than the current version, unless [`FollowOptions::rewind`] is set; `Damaged` when something
+    /// `Usage` when the snapshot is of another run than the current version, or not later, unless [`FollowOptions::rewind`] is set; `Damaged` when something
     /// of it is missing or damaged: it may have been deleted meanwhile, and the newest snapshot be another; `Store`, `Io`.
     pub fn stage(&mut self, snapshot: &Snapshot, progress: &mut dyn FnMut(u64)) -> Result<Staged> {
+        let run = self.run()?;
         if !self.options.rewind {
             order::check(self.directory.display(), self.current_id(), snapshot)?;
         }
         let name = version::name(snapshot.step, snapshot.id);
         let version = Version { step: snapshot.step, id: snapshot.id, path: self.versions().join(&name) };
         let from = self.current.as_ref().map(|c| c.step);
-        let mut staged = Staged { version, from, linked_size: 0, written_size: 0, fetched_size: 0 };
+        let mut staged = Staged { version, run, from, linked_size: 0, written_size: 0, fetched_size: 0 };
         // It may have been staged by a process that ended before it was committed.
         let is_there = || {
             let there = Description::read(&staged.version.path);
@@ -210,7 +214,7 @@ impl Follower {
             let path = staged.version.path.display();
             return Err(Error::usage(format!("{path}: is no version that was staged in {}", self.directory.display())));
         }
-        self.note_commit(&name)?;
+        self.note_commit(&name, staged.run)?;
         let failed = |e| Error::io(format_args!("{}: cannot replace {CURRENT}", self.directory.display()), e);
         let new = self.directory.join(".current.new");
         remove_if_there(&new).map_err(failed)?;
@@ -222,11 +226,12 @@ impl Follower {
         Ok(self.current.insert(staged.version))
     }
 
-    /// Notes which versions stay once this one is the current one, and that nobody was told about it.
-    fn note_commit(&mut self, name: &str) -> Result<()> {
+    /// Notes which versions stay once this one is the current one, of which run, and that nobody was told about it.
+    fn note_commit(&mut self, name: &str, run: RunId) -> Result<()> {
         let before = self.current.as_ref().map(|c| version::name(c.step, c.id));
+        let known_run = self.marker.run.replace(run) == Some(run);
         if before.as_deref() == Some(name) {
-            return Ok(());
+            return if known_run { Ok(()) } else { self.marker.write(&self.directory) };
         }
         let committed = &mut self.marker.committed;
         // A process may have ended between this note and the link.
@@ -253,6 +258,13 @@ impl Follower {
     pub fn announce(&mut self) -> Result<()> {
         self.marker.announced = self.current.as_ref().map(|c| c.id);
         self.marker.write(&self.directory)
+    }
+
+    /// The run of the store, checked to be that of the versions here.
+    fn run(&self) -> Result<RunId> {
+        // A directory without a version may follow any run.
+        let held = self.marker.run.filter(|_| self.current.is_some());
+        order::run(self.directory.display(), &self.store, held, self.options.rewind)
     }
 
     fn current_id(&self) -> Option<(Step, SaveId)> {

@@ -7,6 +7,7 @@ mod copy;
 mod cost;
 mod damage;
 mod directories;
+mod documents;
 mod faults;
 mod flat;
 mod follow;

@@ -197,7 +197,7 @@ impl Publisher<'_> {
             json["path"] = Value::from(version.path.to_string_lossy());
             return ui.json(&json);
         }
-        ui.done(saved.text(&args.place, start));
+        ui.done(format_args!("{}{}", saved.text(&args.place, start), saved.changed()));
         Ok(())
     }
 }

@@ -45,10 +45,6 @@ impl Place {
         }
     }
 
-    pub(super) fn create(&self) -> Result<Store> {
-        self.create_with(StoreOptions::default())
-    }
-
     pub(in crate::cmd) fn create_with(&self, o: StoreOptions) -> Result<Store> {
         self.location().and_then(|l| Store::create(&l, o)).map_err(|e| self.failure(&e))
     }
