@@ -13,6 +13,7 @@ mod follow;
 mod follow_tensors;
 mod hostile;
 mod housekeeping;
+mod interchange;
 mod races;
 mod records;
 mod servers;
