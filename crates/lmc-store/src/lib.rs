@@ -32,12 +32,16 @@ mod copy;
 mod cost;
 mod directory;
 mod error;
+#[cfg(unix)]
+mod files;
 mod follow;
 mod gather;
 mod gc;
 mod held;
 mod history;
 mod ids;
+#[cfg(unix)]
+mod interchange;
 mod irregular;
 mod layout;
 mod leftovers;
@@ -72,6 +76,8 @@ pub use follow::{Patch, StagedTensors, TensorFollowOptions, TensorFollower, Tens
 pub use gc::Garbage;
 pub use history::{DamagedRecord, Listing};
 pub use ids::{Hash, RunId, SaveId, ShardId, Step};
+#[cfg(unix)]
+pub use interchange::{Checksum, DeltaEncoding, Exported, Interchange, InterchangeOptions};
 pub use leftovers::Orphan;
 pub use manifest::VERSION as FORMAT_VERSION;
 pub use prune::{Keep, PrunePlan, Pruned};

@@ -6,6 +6,7 @@ mod diff;
 mod files;
 mod follow;
 mod inspect;
+mod interchange;
 mod killed;
 mod leftovers;
 mod many_tensors;

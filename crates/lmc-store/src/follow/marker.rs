@@ -5,8 +5,8 @@ use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 
-use super::files::{replace, sync};
 use crate::error::{Error, Result};
+use crate::files::{replace, sync};
 use crate::ids::{RunId, SaveId};
 
 const MARKER: &str = ".lmc-follow.json";

@@ -14,6 +14,7 @@ mod follow;
 mod follow_tensors;
 mod hostile;
 mod housekeeping;
+mod interchange;
 mod races;
 mod records;
 mod servers;
