@@ -35,6 +35,18 @@ pub(crate) struct Bases {
     given: bool,
 }
 
+/// Deltas whose own bases are not there.
+pub(crate) struct Lacking(pub(crate) Vec<Lack>);
+
+/// A delta without its base.
+pub(crate) struct Lack {
+    pub(crate) path: PathBuf,
+    /// The index of the path that it was given by.
+    pub(crate) number: usize,
+    /// What base it needs, for people.
+    pub(crate) wanted: String,
+}
+
 impl BaseArgs {
     /// Opens all bases. `several`: whether they serve several files, each of which may need only some.
     pub(crate) fn open(&self, several: bool, threads: usize) -> Result<Bases> {
@@ -50,6 +62,17 @@ impl BaseArgs {
 impl Bases {
     /// Opens files that may be bases of each other: raw, compressed, or whole checkpoints. `several`: as for [`BaseArgs::open`].
     pub(crate) fn open(paths: &[PathBuf], several: bool, threads: usize) -> Result<Self> {
+        let bases = Self::try_open(paths, several, threads)?;
+        bases.map_err(|Lacking(all)| match &all[..] {
+            [Lack { path, wanted, .. }, ..] => {
+                Failure::at(path, format_args!("is a delta itself, made from {wanted}: give that too, with --base"))
+            }
+            [] => Failure::Failed("a base is a delta itself: give its base, too".to_owned()),
+        })
+    }
+
+    /// [`Self::open`] for whoever does something about deltas whose own bases are not there.
+    pub(crate) fn try_open(paths: &[PathBuf], several: bool, threads: usize) -> Result<Result<Self, Lacking>> {
         let mut files = Vec::new();
         for (number, path) in paths.iter().enumerate() {
             if is_dash(path) {
@@ -73,11 +96,21 @@ impl Bases {
         let sources = files.iter().map(|(path, ..)| open(path).map(Arc::new)).collect::<Result<Vec<_>>>()?;
         let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let named = files.iter().zip(&sources).map(|((path, ..), source)| (name(path), source.clone()));
-        let linked = resolve_bases(named, threads).map_err(|e| failure(&files[e.file].0, &e))?;
+        let linked = match resolve_bases(named, threads) {
+            Ok(linked) => linked,
+            Err(ResolveError { file, missing: Some(missing), also, .. }) => {
+                let lack = |(file, base): (usize, BaseInfo)| {
+                    let (path, number, _) = &files[file];
+                    Lack { path: path.clone(), number: *number, wanted: describe(&base) }
+                };
+                return Ok(Err(Lacking([(file, missing)].into_iter().chain(also).map(lack).collect())));
+            }
+            Err(e) => return Err(Failure::codec(&files[e.file].0, &e.error)),
+        };
         let bases = linked.into_iter().zip(&files).map(|(b, (.., several))| if *several { b.optional() } else { b });
         let bases = bases.collect();
         let numbers = files.iter().map(|f| f.1).collect();
-        Ok(Bases { bases, numbers, files: sources, given: !paths.is_empty() })
+        Ok(Ok(Bases { bases, numbers, files: sources, given: !paths.is_empty() }))
     }
 
     /// The files that the path with this index stands for, in order.
@@ -129,17 +162,6 @@ impl Bases {
     /// Fails if a base was modified since it was opened.
     pub(crate) fn check_unchanged(&self) -> Result {
         self.files.iter().try_for_each(|f| f.check_unchanged())
-    }
-}
-
-/// The failure to open a base.
-fn failure(path: &Path, e: &ResolveError) -> Failure {
-    match &e.missing {
-        Some(missing) => {
-            let wanted = describe(missing);
-            Failure::at(path, format_args!("is a delta itself, made from {wanted}: give that too, with --base"))
-        }
-        None => Failure::codec(path, &e.error),
     }
 }
 

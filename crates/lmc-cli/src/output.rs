@@ -13,6 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::guard::{Guard, Role};
 use crate::input::same_file;
+use crate::names::is_dash;
 use crate::platform::{Descriptor, open_descriptor};
 
 /// Where output goes.
@@ -203,6 +204,11 @@ fn open_stdout(force: bool, origin: Origin<'_>, guard: &Guard) -> Result<File> {
 
 /// The file descriptor of standard output.
 const STDOUT: u32 = 1;
+
+/// Whether a path on the command line means standard output: `-`, or `/dev/stdout` and the like.
+pub(crate) fn is_stdout(path: &Path) -> bool {
+    is_dash(path) || open_descriptor(path) == Some(Descriptor::Ours(STDOUT))
+}
 
 fn exists(path: &Path) -> Failure {
     Failure::at(path, "exists; -f overwrites it")

@@ -17,7 +17,7 @@ const MAX_INDEX: u64 = 100_000_000;
 
 /// The names of a checkpoint's files, which are in the directory of its index; `None` if the path is not an index.
 pub(crate) fn shards(path: &Path) -> Result<Option<BTreeSet<String>>> {
-    if !path.to_string_lossy().ends_with(INDEX) || !path.is_file() {
+    if !is_index(path) || !path.is_file() {
         return Ok(None);
     }
     let source = Source::open(path, true)?;
@@ -38,11 +38,15 @@ pub(crate) fn shards(path: &Path) -> Result<Option<BTreeSet<String>>> {
     Ok(Some(names))
 }
 
+/// Whether a path has the name of such an index.
+pub(crate) fn is_index(path: &Path) -> bool {
+    path.to_string_lossy().ends_with(INDEX)
+}
+
 /// Whether a path is an index that is not JSON, as one that is not completely written.
 pub(crate) fn is_torn_index(path: &Path) -> bool {
-    let is_index = path.to_string_lossy().ends_with(INDEX);
     let is_json = |text: String| serde_json::from_str::<Value>(&text).is_ok();
-    is_index && std::fs::read_to_string(path).is_ok_and(|text| !is_json(text))
+    is_index(path) && std::fs::read_to_string(path).is_ok_and(|text| !is_json(text))
 }
 
 /// The compressed form of a file beside `index`.

@@ -32,7 +32,7 @@ use self::plan::Plan;
 use self::series::Series;
 use self::survey::Survey;
 
-/// Studies checkpoints: each is read once, as a whole, beside the one before it, and once more for each further distance that it is a part of.
+/// Studies checkpoints: each is read as a whole, beside the one before it, once more by itself, and once more for each further distance that it is a part of.
 /// Memory does not depend on their sizes. `progress` is called with what is done: which passes of how many, and the bytes of the current one.
 ///
 /// All of a checkpoint is compressed, by itself and as a delta, as `codec` says: its figures are those of the files that `lmc`
@@ -60,10 +60,18 @@ pub fn analyze(
         let new = checkpoints.open(i)?;
         let size = new.iter().map(Base::raw_size).sum();
         let mut at = |done| progress(Progress { pass, passes: plan.passes(), checkpoint: i, size, done });
-        let survey = Survey::full(compressor, i, &new, &old, &mut at)?;
-        series.add(i, checkpoints.name(i), &steps, survey);
+        let mut survey = Survey::full(compressor, i, &new, &old, &mut at)?;
+        drop(old);
         pass += 1;
+        if i > 0 {
+            let mut at = |done| progress(Progress { pass, passes: plan.passes(), checkpoint: i, size, done });
+            survey.add_alone(compressor, i, &new, &mut at)?;
+            pass += 1;
+        }
+        series.add(i, checkpoints.name(i), &steps, survey);
         for &(from, to) in plan.pairs.iter().filter(|(_, to)| *to == i) {
+            // Of those that are kept open for a while, this one is needed next.
+            checkpoints.open(i)?;
             let old = checkpoints.open(from)?;
             let mut at = |done| progress(Progress { pass, passes: plan.passes(), checkpoint: i, size, done });
             let survey = Survey::delta(compressor, to, &new, &old, &mut at)?;

@@ -18,6 +18,14 @@ pub struct ResolveError {
     pub error: Error,
     /// The missing base, if the file is a delta whose base is not among the files.
     pub missing: Option<BaseInfo>,
+    /// The other deltas whose bases are not there, or lack theirs, each with a base that it needs.
+    pub also: Vec<(usize, BaseInfo)>,
+}
+
+impl ResolveError {
+    fn new(file: usize, error: Error) -> Self {
+        Self { file, error, missing: None, also: vec![] }
+    }
 }
 
 impl fmt::Debug for ResolveError {
@@ -47,7 +55,7 @@ pub fn resolve_bases<'a, R: ReadAt + Send + 'a>(
     let mut bases: Vec<Option<Base<'a>>> = Vec::new();
     let mut waiting = Vec::new();
     for (file, (name, source)) in files.into_iter().enumerate() {
-        let failed = |error| ResolveError { file, error, missing: None };
+        let failed = |error| ResolveError::new(file, error);
         if is_compressed(&source).map_err(failed)? {
             // Blocks are decoded on the reading thread.
             let o = DecompressOptions { threads: 1, ..DecompressOptions::default() };
@@ -68,7 +76,7 @@ pub fn resolve_bases<'a, R: ReadAt + Send + 'a>(
                 continue;
             };
             let own = found.iter().map(|&i| bases[i].clone().expect("it was found")).collect();
-            let failed = |error| ResolveError { file: w.file, error, missing: None };
+            let failed = |error| ResolveError::new(w.file, error);
             bases[w.file] = Some(Base::lmc(w.reader.with_bases(own).map_err(failed)?).with_name(w.name));
             found.iter().for_each(|&i| used[i] = true);
         }
@@ -77,7 +85,8 @@ pub fn resolve_bases<'a, R: ReadAt + Send + 'a>(
             let missing = w.reader.bases()[0].clone();
             let (name, of) = (&w.name, describe(&missing));
             let error = Error::base(format!("the base {name:?} is a delta itself, made from {of}: give that, too"));
-            return Err(ResolveError { file: w.file, error, missing: Some(missing) });
+            let also = waiting[1..].iter().map(|w| (w.file, w.reader.bases()[0].clone())).collect();
+            return Err(ResolveError { file: w.file, error, missing: Some(missing), also });
         }
     }
     let bases = bases.into_iter().map(|b| b.expect("all have their own bases"));
@@ -101,7 +110,7 @@ fn find(bases: &[Option<Base<'_>>], wanted: &[BaseInfo], threads: usize) -> Resu
         let mut right = None;
         for (file, b) in bases.iter().enumerate() {
             let Some(b) = b.as_ref().filter(|b| b.raw_size() == w.raw_size) else { continue };
-            let hash = b.content_hash(threads).map_err(|error| ResolveError { file, error, missing: None })?;
+            let hash = b.content_hash(threads).map_err(|error| ResolveError::new(file, error))?;
             if hash == w.content_hash {
                 right = Some(file);
                 break;

@@ -128,6 +128,68 @@ fn other_compressors_on_a_sample() {
 }
 
 #[test]
+fn each_file_of_a_directory_counts_once() {
+    let dir = Dir::new();
+    let (a, b) = (weights(1000, 1), weights(2000, 2));
+    let (one, two) = (safetensors(&[("a", "BF16", &[1000], &a)]), safetensors(&[("b", "BF16", &[2000], &b)]));
+    let index = json!({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}).to_string();
+    dir.write("m/model-1.safetensors", &one);
+    dir.write("m/deep/model-2.safetensors", &two);
+    dir.write("m/model.safetensors.index.json", index.as_bytes());
+    dir.run(["compress", "-q", "m/model-1.safetensors"]).silent();
+    dir.write("m/.git/lfs/objects/12/34/1234", &one);
+    std::fs::hard_link(dir.path("m/model-1.safetensors"), dir.path("m/same.safetensors")).unwrap();
+    std::os::unix::fs::symlink("deep/model-2.safetensors", dir.path("m/link.safetensors")).unwrap();
+    let c = study(&dir, &["m"])["checkpoints"][0].clone();
+    assert_eq!(c["all"]["raw_size"], (one.len() + two.len()) as u64, "{c}");
+    assert_eq!(c["files"], json!(["deep/model-2.safetensors", "model-1.safetensors"]));
+    dir.write("m/deep/model-2.safetensors", &two[..two.len() - 1]);
+    dir.run(["analyze", "m"]).fails(&["m/deep/model-2.safetensors: it has"]);
+    // An index that is named stands for its files, where they are.
+    dir.write("m/model-2.safetensors", &two);
+    let c = study(&dir, &["m/model.safetensors.index.json"])["checkpoints"][0].clone();
+    assert_eq!(c["all"]["raw_size"], (one.len() + two.len()) as u64, "{c}");
+}
+
+#[test]
+fn deltas_without_their_bases() {
+    let dir = run_of_three();
+    let (old, new) = ("step100.safetensors", "step101.safetensors");
+    let delta = ["compress", "-q", "-f", new, "--base", old, "-o", "deltas/model.lmc"];
+    std::fs::create_dir(dir.path("deltas")).unwrap();
+    dir.run(delta).silent();
+    dir.run(["analyze", "deltas/model.lmc"])
+        .fails(&["model.lmc: is a delta, made from step100.safetensors", "name that"]);
+    let shown = run(&dir, &["deltas"]);
+    assert_eq!(shown.0.status.code(), Some(1), "{shown:?}");
+    assert!(shown.stderr().contains("deltas: has no files with tensors"), "{shown:?}");
+    let after = study(&dir, &[old, "deltas"]);
+    assert_eq!(after["pairs"][0]["all"]["changed"], 10_000);
+    dir.write("deltas/whole.safetensors", &dir.read(new));
+    let shown = run(&dir, &["--json", "deltas"]);
+    assert!(shown.ok().stderr().contains("left out: it is a delta, made from step100.safetensors"), "{shown:?}");
+    assert_eq!(shown.json()[0]["checkpoints"][0]["files"], json!(["whole.safetensors"]));
+}
+
+#[test]
+fn mistakes_are_told_before_the_work() {
+    let dir = run_of_three();
+    let (a, b, c) = ("step100.safetensors", "step101.safetensors", "step104.safetensors");
+    dir.run(["analyze", "missing", "--engines", "zstd-1,zip"]).is_misused(&["unknown engine \"zip\""]);
+    dir.run(["analyze", "missing", "--engines", "all", "--sample", "0"]).is_misused(&["--sample 0"]);
+    dir.run(["analyze", a, "--html", "/dev/stdout", "--json"]).is_misused(&["both the page and --json"]);
+    dir.run(["analyze", a, c, b]).is_misused(&["step104.safetensors is named before step101.safetensors"]);
+    let shown = run(&dir, &["--json", a, b, c, "--distances", "0,3,2"]);
+    assert_eq!(
+        shown.ok().stderr(),
+        "lmc: --distances 2: no pair of checkpoints to be compared is so many steps apart\n"
+    );
+    let small = study(&dir, &[a, "--engines", "lz4", "--sample", "1", "--level", "fast"])["engines"].clone();
+    assert_eq!((&small["sample_size"], &small["pieces"]), (&json!(32), &json!(16)));
+    assert_eq!(small["engines"][0]["name"], "lmc fast");
+}
+
+#[test]
 fn what_cannot_be_studied() {
     let dir = Dir::new();
     dir.write("model.safetensors", &model());

@@ -2,7 +2,7 @@
 
 use super::kind::Kind;
 use super::result::{Analysis, Distance, Group, Tensor};
-use super::spelled::{bytes, count, name, percent};
+use super::spelled::{agreeing, bytes, count, name, percent};
 
 /// Names that a sentence lists at most.
 const LISTED: usize = 3;
@@ -27,7 +27,8 @@ pub(super) fn advice(a: &Analysis) -> Vec<String> {
     let bad: Vec<&Tensor> = a.tensors.iter().filter(|t| t.figures.not_finite > 0).collect();
     if !bad.is_empty() {
         let all: u64 = bad.iter().map(|t| t.figures.not_finite).sum();
-        said.push(format!("{} not finite (infinite or no number), in {}.", are(all, "value"), listed(&bad)));
+        let are = agreeing(all, "value", "is", "are");
+        said.push(format!("{are} not finite (infinite or no number), in {}.", listed(&bad)));
     }
     said
 }
@@ -43,7 +44,7 @@ fn deltas(a: &Analysis, said: &mut Vec<String>) {
             share(first),
             count(first.steps, "step"),
             share(last),
-            last.steps
+            count(last.steps, "step")
         )),
     }
     let (delta, alone) = a.pairs.iter().fold((0, 0), |(d, l), p| (d + p.all.delta_size, l + p.all.lmc_size));
@@ -87,13 +88,11 @@ fn sixteen_bits(a: &Analysis, kinds: &[Group], said: &mut Vec<String>) {
 }
 
 fn never_change(a: &Analysis, said: &mut Vec<String>) {
-    let same = |t: &&Tensor| {
-        t.change.as_ref().is_some_and(|c| c.pairs == a.pairs.len() as u64 && c.compared > 0 && c.changed == 0)
-    };
+    let same = |t: &&Tensor| t.change.as_ref().is_some_and(|c| c.never_changes(a.pairs.len()));
     let same: Vec<&Tensor> = a.tensors.iter().filter(same).collect();
     if !same.is_empty() {
         let n = same.len() as u64;
-        said.push(format!("{} never change{}: {}.", count(n, "tensor"), if n == 1 { "s" } else { "" }, listed(&same)));
+        said.push(format!("{}: {}.", agreeing(n, "tensor", "never changes", "never change"), listed(&same)));
     }
 }
 
@@ -117,19 +116,10 @@ fn fits(tensors: &[Tensor], said: &mut Vec<String>) {
             .collect();
         if !fit.is_empty() {
             let size: u64 = fit.iter().map(|t| t.figures.raw_size).sum();
-            let (n, have) = (fit.len() as u64, if fit.len() == 1 { "has" } else { "have" });
-            said.push(format!(
-                "{} of {} {have} only values of {narrow}: {}.",
-                count(n, "tensor"),
-                bytes(size),
-                listed(&fit)
-            ));
+            let thing = |s: &str| format!("of {} {s} only values of {narrow}: {}.", bytes(size), listed(&fit));
+            said.push(agreeing(fit.len() as u64, "tensor", &thing("has"), &thing("have")));
         }
     }
-}
-
-fn are(n: u64, thing: &str) -> String {
-    format!("{} {}", count(n, thing), if n == 1 { "is" } else { "are" })
 }
 
 /// The first few names.

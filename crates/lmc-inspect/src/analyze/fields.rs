@@ -21,6 +21,10 @@ pub(crate) struct Fields {
     /// Of what is no float: all bits.
     pub(crate) mantissa: u32,
     class: Class,
+    /// The bits that are 0 in a zero; `None` if the type has none.
+    zero: Option<u64>,
+    /// Whether elements are halves of a number.
+    complex: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +54,16 @@ impl Fields {
                 _ => (0, 0, Class::Unsigned),
             },
         };
-        Self { width, sign, exponent, mantissa: bits - sign - exponent, class }
+        let all = u64::MAX >> (64 - bits);
+        let zero = match dtype {
+            Some(Dtype::F8E8M0) => None,
+            // There is one zero; with the sign it is no number.
+            Some(Dtype::F8E4M3Fnuz | Dtype::F8E5M2Fnuz) => Some(all),
+            _ if class == Class::Float => Some(all >> 1),
+            _ => Some(all),
+        };
+        let complex = dtype == Some(Dtype::C64);
+        Self { width, sign, exponent, mantissa: bits - sign - exponent, class, zero, complex }
     }
 
     /// Whether elements are floats.
@@ -94,7 +107,7 @@ impl Histograms {
             mantissas: fields.pieces().map(|(at, bits)| (at, zeros(bits))).collect(),
             any: 0,
             range: None,
-            half: fields.is_float() && fields.width == 4,
+            half: fields.is_float() && fields.width == 4 && !fields.complex,
         }
     }
 
@@ -147,7 +160,7 @@ impl Histograms {
     fn fits(&self) -> Option<&'static str> {
         let low_zeros = |n: u32| self.any & ((1 << n) - 1) == 0;
         match self.fields {
-            _ if self.elements == 0 => None,
+            _ if self.elements == 0 || self.fields.complex => None,
             Fields { class: Class::Float, width: 4, .. } if low_zeros(16) => Some("BF16"),
             Fields { class: Class::Float, width: 4, .. } if self.half => Some("F16"),
             // Exponents that F32 has for normal numbers, and zeros.
@@ -188,16 +201,15 @@ impl Histograms {
 fn add_as<const WIDTH: usize>(h: &mut Histograms, elements: &[u8]) {
     let f = h.fields;
     let bits = 8 * WIDTH as u32;
-    let (float, integer) = (f.is_float(), matches!(f.class, Class::Signed | Class::Unsigned) && WIDTH > 1);
+    let integer = matches!(f.class, Class::Signed | Class::Unsigned) && WIDTH > 1;
     let (exponent_mask, mantissa) = ((1u64 << f.exponent) - 1, f.mantissa);
     let (mut any, mut zeros, mut negative) = (h.any, 0, 0);
-    // A value without its sign, or the whole element.
-    let magnitude = if float { u64::MAX >> (65 - bits) } else { u64::MAX >> (64 - bits) };
+    let (magnitude, has_zero) = (f.zero.unwrap_or(0), f.zero.is_some());
     let (mut min, mut max) = h.range.unwrap_or((i128::MAX, i128::MIN));
     for e in elements.chunks_exact(WIDTH) {
         let e = load::<WIDTH>(e);
         any |= e;
-        zeros += u64::from(e & magnitude == 0);
+        zeros += u64::from(e & magnitude == 0 && has_zero);
         if f.exponent > 0 {
             h.exponents[(e.checked_shr(mantissa).unwrap_or(0) & exponent_mask) as usize] += 1;
             negative += e >> (bits - 1);
@@ -295,6 +307,8 @@ mod tests {
         assert_eq!((s.exponent_bits, s.mantissa_bits, s.distinct_exponents()), (0.0, 0.0, 0));
         let s = count(Dtype::F32, &f32s([0.0, -0.0, 1.0, f32::NAN, f32::INFINITY])).sums();
         assert_eq!((s.zeros, s.not_finite, s.distinct_exponents()), (2, 2, 3));
+        let zeros = |dtype| count(dtype, &[0, 0x80, 0x40, 0]).sums().zeros;
+        assert_eq!([Dtype::F8E4M3, Dtype::F8E4M3Fnuz, Dtype::F8E5M2Fnuz, Dtype::F8E8M0].map(zeros), [3, 2, 2, 0]);
     }
 
     #[test]
@@ -308,6 +322,7 @@ mod tests {
         assert_eq!(fits(&[1.0 + 1.0 / 1024.0, 2f32.powi(-25)]), None);
         assert_eq!(fits(&[1.0 + 1.0 / 1024.0, 1.5 * 2f32.powi(-24)]), None);
         assert_eq!(fits(&[]), None);
+        assert_eq!(count(Dtype::C64, &f32s([1.0, -0.5])).fits(), None);
         let wide = |v: &[f64]| count(Dtype::F64, &v.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>()).fits();
         assert_eq!(
             (wide(&[0.0, 0.1_f32.into(), 1e30_f32.into()]), wide(&[0.1]), wide(&[1e-300])),

@@ -11,8 +11,9 @@ mod table;
 use std::fmt::Write;
 
 use self::html::escaped;
+use super::kind::Kind;
 use super::result::Analysis;
-use super::spelled::{bytes, count, name, percent};
+use super::spelled::{agreeing, bytes, count, name, percent};
 
 const STYLE: &str = include_str!("page/style.css");
 const SCRIPT: &str = include_str!("page/script.js");
@@ -44,8 +45,8 @@ pub fn page(a: &Analysis) -> String {
     cards(a, &mut out);
     out.push_str("</div>");
     out.push_str("<ul class=said>");
-    for sentence in &a.advice {
-        let _ = write!(out, "<li>{}", escaped(sentence));
+    for said in &a.advice {
+        let _ = write!(out, "<li>{}", sentence(said));
     }
     out.push_str("</ul>");
     charts::write(a, &mut out);
@@ -74,13 +75,32 @@ fn cards(a: &Analysis, out: &mut String) {
     card(percent(last.all.lmc_size, last.all.raw_size), format!("of that by itself: {}", bytes(last.all.lmc_size)));
     if let (Some(near), Some(first)) = (a.distances.first(), a.checkpoints.first()) {
         card(percent(near.delta_size, near.raw_size), format!("as deltas over {}", count(near.steps, "step")));
-        let (changed, compared) =
-            a.changes.iter().fold((0, 0), |(c, n), g| (c + g.change.changed, n + g.change.compared));
+        let of_tensors = a.changes.iter().filter(|g| g.kind != Kind::Other);
+        let (changed, compared) = of_tensors.fold((0, 0), |(c, n), g| (c + g.change.changed, n + g.change.compared));
         card(percent(changed, compared), "of elements change from checkpoint to checkpoint".to_owned());
-        let never = a.tensors.iter().filter_map(|t| t.change.as_ref()).filter(|c| c.compared > 0 && c.changed == 0);
-        card(never.count().to_string(), "tensors never change".to_owned());
+        let changes = a.tensors.iter().filter_map(|t| t.change.as_ref());
+        let never = changes.filter(|c| c.never_changes(a.pairs.len())).count();
+        card(never.to_string(), without_number(never, "tensor", "never changes", "never change"));
         card(format!("{} – {}", first.step, last.step), "steps".to_owned());
     }
     let twice = a.tensors.iter().filter(|t| t.duplicate_of.is_some()).count();
-    card(twice.to_string(), "tensors equal an earlier one".to_owned());
+    card(twice.to_string(), without_number(twice, "tensor", "equals an earlier one", "equal an earlier one"));
+}
+
+/// A noun and a verb behind a number that stands elsewhere.
+fn without_number(n: usize, thing: &str, one: &str, more: &str) -> String {
+    let all = agreeing(n as u64, thing, one, more);
+    all.split_once(' ').map_or(String::new(), |(_, words)| words.to_owned())
+}
+
+/// A sentence whose options are not broken over lines.
+fn sentence(text: &str) -> String {
+    let is_option = |w: &str| {
+        w.strip_prefix("--").is_some_and(|o| !o.is_empty() && o.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'))
+    };
+    let word = |w: &str| match is_option(w) {
+        true => format!("<code>{w}</code>"),
+        false => escaped(w).to_string(),
+    };
+    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }

@@ -22,7 +22,7 @@ pub struct Analysis {
     pub pairs: Vec<Pair>,
     /// All deltas that were measured: those of `pairs`, and those between checkpoints that are further apart.
     pub deltas: Vec<Delta>,
-    /// The mean of the deltas for each distance in steps, by distance.
+    /// The deltas over each distance in steps, added up; by distance.
     pub distances: Vec<Distance>,
     /// What changed in all pairs together, by kind and dtype.
     pub changes: Vec<GroupChange>,
@@ -210,7 +210,7 @@ pub struct Distance {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Tensor {
-    /// Number of the checkpoint's file that it is in.
+    /// Number of the checkpoint's file that it is in, from 0.
     pub file: usize,
     /// Its name.
     pub name: String,
@@ -227,7 +227,7 @@ pub struct Tensor {
     pub fits: Option<String>,
     /// Number of an earlier tensor of this list with the same bytes.
     pub duplicate_of: Option<usize>,
-    /// What became of it in all pairs together; `None` where it is compared in none.
+    /// What became of it in all pairs together, since it has its dtype and shape; `None` where it is compared in none.
     pub change: Option<TensorChange>,
 }
 
@@ -237,7 +237,9 @@ pub struct Tensor {
 pub struct TensorChange {
     /// In how many pairs it was compared.
     pub pairs: u64,
-    /// Elements that were compared in all pairs.
+    /// In how many of them it had the elements that it had before, all of them.
+    pub unchanged_pairs: u64,
+    /// Elements that were compared, in all pairs together.
     pub compared: u64,
     /// Those of them that changed.
     pub changed: u64,
@@ -249,14 +251,22 @@ pub struct TensorChange {
     pub delta_size: u64,
     /// Bytes that they are without bases.
     pub raw_size: u64,
-    /// For each pair, the part of its elements that changed, 0 to 1; `None` where it has no counterpart.
+    /// For each pair, the part of its elements that changed, 0 to 1; `None` where it has no counterpart of its dtype and shape. Empty if all tensors
+    /// have more than four million such parts.
     pub changed_by_pair: Vec<Option<f64>>,
+}
+
+impl TensorChange {
+    /// Whether all its elements were compared in each of so many pairs, and none changed.
+    pub(crate) fn never_changes(&self, pairs: usize) -> bool {
+        pairs > 0 && self.pairs == pairs as u64 && self.unchanged_pairs == self.pairs
+    }
 }
 
 /// Compressors beside each other, on a sample.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Engines {
-    /// The name of the file that the sample is of.
+    /// What the sample is of: the type of its elements, and the checkpoint's name.
     pub of: String,
     /// Bytes of the sample.
     pub sample_size: u64,

@@ -22,7 +22,7 @@ pub struct Sample {
     pub pieces: u64,
 }
 
-/// A tensor, and the one of the same name, dtype and shape before.
+/// A tensor, and the one of the same name, dtype and shape before, in the file of the same name if there are several.
 struct Place<'s> {
     file: usize,
     segment: &'s Segment,
@@ -40,10 +40,15 @@ pub fn sample(new: &[Base<'_>], old: &[Base<'_>], bytes: u64) -> Result<Option<S
         each.filter(|(_, s)| s.name.is_some() && s.dtype.is_some() && s.len > 0).collect::<Vec<_>>()
     };
     let (new_tensors, old_tensors) = (named(new), named(old));
-    let before: HashMap<_, _> = old_tensors.iter().map(|(i, s)| (s.name.as_deref(), (*i, s))).collect();
+    let before: HashMap<_, _> = old_tensors.iter().rev().map(|(i, s)| (s.name.as_deref(), (*i, s))).collect();
+    let in_file: HashMap<_, _> =
+        old_tensors.iter().rev().map(|(i, s)| ((old[*i].name(), s.name.as_deref()), (*i, s))).collect();
     let places = new_tensors.iter().map(|(file, segment)| {
         let same = |b: &(usize, &Segment)| b.1.dtype == segment.dtype && b.1.shape == segment.shape;
-        Place { file: *file, segment, before: before.get(&segment.name.as_deref()).copied().filter(same) }
+        let name = segment.name.as_deref();
+        // Of several of its name, the one in the file of the same name.
+        let before = in_file.get(&(new[*file].name(), name)).or_else(|| before.get(&name));
+        Place { file: *file, segment, before: before.copied().filter(same) }
     });
     let places: Vec<Place<'_>> = places.filter(|p| old.is_empty() || p.before.is_some()).collect();
     let mut sizes: HashMap<Dtype, u64> = HashMap::new();
@@ -53,8 +58,10 @@ pub fn sample(new: &[Base<'_>], old: &[Base<'_>], bytes: u64) -> Result<Option<S
     let Some((&dtype, &total)) = sizes.iter().max_by_key(|(dtype, size)| (**size, **dtype)) else { return Ok(None) };
     let places: Vec<Place<'_>> = places.into_iter().filter(|p| p.segment.dtype == Some(dtype)).collect();
     let width = dtype.coding_width() as u64;
-    let pieces = if bytes >= total { 1 } else { PIECES };
-    let piece = (bytes.min(total) / pieces).next_multiple_of(width).min(total);
+    let wanted = if bytes >= total { 1 } else { PIECES };
+    let piece = (bytes.min(total) / wanted).max(width).next_multiple_of(width).min(total);
+    // As many as there are without the same elements twice.
+    let pieces = (total / piece.max(1)).clamp(1, wanted);
     let mut sample = Sample { dtype, new: vec![], old: (!old.is_empty()).then(Vec::new), pieces };
     for i in 0..pieces {
         let start = (total - piece) / (pieces - 1).max(1) * i;
@@ -104,5 +111,15 @@ mod tests {
         let all = sample(&new, &[], 1 << 30).unwrap().unwrap();
         assert_eq!((all.new, all.old, all.pieces), (raw.clone(), None, 1));
         assert!(sample(&[], &[], 100).unwrap().is_none());
+        // No piece is smaller than an element, and none overlaps another.
+        for bytes in [0, 1, 40, 63, 39_999] {
+            let s = sample(&new, &[], bytes).unwrap().unwrap();
+            let v = values(&s.new);
+            assert!(!v.is_empty() && v.is_sorted_by(|a, b| a < b), "{bytes}: {v:?}");
+        }
+        let small = [Base::of_segments(&raw[..4000], &segments[..1]).unwrap()];
+        let tiny = [Base::new(&raw[..24]).unwrap()];
+        assert!(sample(&tiny, &[], 20).unwrap().is_none());
+        assert_eq!(sample(&small, &[], 3999).unwrap().unwrap().new.len(), 15 * 252);
     }
 }

@@ -17,8 +17,11 @@ use super::survey::{Survey, Surveyed};
 /// The most tensors that are listed one by one.
 pub(super) const MAX_TENSORS: usize = 1 << 16;
 
-/// Tensors by file of a checkpoint and name.
-type Key = (usize, String);
+/// The most shares of tensors in pairs that are kept and listed one by one.
+const MAX_SHARES: usize = 4_000_000;
+
+/// A tensor of any checkpoint: its name, and where several have that name, the name of its file. Which file of how many it is may change.
+type Key = (String, Option<String>);
 
 /// A sequence of checkpoints, as far as it has been looked at.
 pub(super) struct Series {
@@ -28,16 +31,42 @@ pub(super) struct Series {
     changes: BTreeMap<(Kind, String), Moves>,
     /// What became of each tensor so far.
     history: HashMap<Key, History>,
+    /// How many shares it has; `None` once they are too many, and left out.
+    shares: Option<usize>,
     /// The last checkpoint.
     last: Option<Survey>,
 }
 
-#[derive(Default)]
+/// What became of a tensor since it has its dtype and shape.
 struct History {
+    dtype: String,
+    shape: Vec<u64>,
     pairs: u64,
+    /// Pairs in which all elements stayed as they were.
+    unchanged: u64,
     moves: Moves,
-    /// For each pair so far.
-    changed: Vec<Option<f64>>,
+    /// The last pair that was counted.
+    to: usize,
+    /// The share of elements that changed, for each pair so far; none is no number.
+    changed: Vec<f32>,
+}
+
+/// How many tensors of a checkpoint have a name.
+struct Names<'s>(HashMap<&'s str, u32>);
+
+impl<'s> Names<'s> {
+    fn new(survey: &'s Survey) -> Self {
+        let mut names = HashMap::new();
+        for name in survey.segments.iter().filter_map(|s| s.segment.name.as_deref()) {
+            *names.entry(name).or_default() += 1;
+        }
+        Self(names)
+    }
+
+    fn key(&self, name: &str, file: &str) -> Key {
+        let several = self.0.get(name).is_some_and(|&n| n > 1);
+        (name.to_owned(), several.then(|| file.to_owned()))
+    }
 }
 
 impl Series {
@@ -48,6 +77,7 @@ impl Series {
             deltas: vec![],
             changes: BTreeMap::new(),
             history: HashMap::new(),
+            shares: Some(0),
             last: None,
         }
     }
@@ -80,10 +110,13 @@ impl Series {
 
     fn add_pair(&mut self, to: usize, steps: &[u64], survey: &Survey) {
         let (mut all, mut groups) = (Moves::default(), BTreeMap::new());
+        let names = Names::new(survey);
         for s in &survey.segments {
             all.add(&s.moves);
             groups.entry((s.kind, s.dtype().to_owned())).or_insert_with(Moves::default).add(&s.moves);
-            self.remember(to, s);
+            if let Some(name) = s.segment.name.as_deref().filter(|_| s.moves.changes.compared > 0) {
+                self.remember(names.key(name, &survey.files[s.file]), to, s);
+            }
         }
         (all.raw_size, all.delta_size, all.lmc_size) = (survey.raw_size, survey.delta_size, survey.lmc_size);
         let (from, distance) = (to - 1, steps[to] - steps[to - 1]);
@@ -96,24 +129,33 @@ impl Series {
     }
 
     /// Remembers what became of a tensor.
-    fn remember(&mut self, to: usize, s: &Surveyed) {
-        let Some(name) = s.segment.name.as_deref() else { return };
-        if s.moves.changes.compared == 0 {
-            return;
-        }
-        let key = (s.file, name.to_owned());
+    fn remember(&mut self, key: Key, to: usize, s: &Surveyed) {
         if self.history.len() >= MAX_TENSORS && !self.history.contains_key(&key) {
             return;
         }
-        let h = self.history.entry(key).or_default();
+        let (dtype, shape) = (s.dtype(), &s.segment.shape[..]);
+        let h = self.history.entry(key).or_insert_with(|| History::new(dtype, shape));
         // A name may occur twice in a file: the first one counts.
-        if h.changed.len() >= to {
+        if h.to >= to {
             return;
         }
-        h.changed.resize(to - 1, None);
-        h.changed.push(Some(rounded(s.moves.changes.changed as f64 / s.moves.changes.compared as f64)));
+        if (&h.dtype[..], &h.shape[..]) != (dtype, shape) {
+            self.shares = self.shares.map(|n| n - h.changed.len());
+            *h = History::new(dtype, shape);
+        }
+        h.to = to;
         h.pairs += 1;
+        h.unchanged += s.moves.unchanged_tensors;
         h.moves.add(&s.moves);
+        if let Some(n) = &mut self.shares {
+            *n += to - h.changed.len();
+            h.changed.resize(to - 1, f32::NAN);
+            h.changed.push((s.moves.changes.changed as f64 / s.moves.changes.compared as f64) as f32);
+            if *n > MAX_SHARES {
+                self.shares = None;
+                self.history.values_mut().for_each(|h| h.changed = vec![]);
+            }
+        }
     }
 
     /// Adds the size of a delta between others than neighbours.
@@ -136,7 +178,16 @@ impl Series {
                 error,
             })?;
             let each = listed.iter().zip(same);
-            tensors = each.map(|(s, duplicate_of)| self.tensor(s, duplicate_of)).collect();
+            let names = Names::new(&survey);
+            let pairs = number;
+            if listed.len().saturating_mul(pairs) > MAX_SHARES {
+                self.shares = None;
+            }
+            let mut tensor = |(s, duplicate_of): (&&Surveyed, _)| {
+                let key = names.key(s.segment.name.as_deref().unwrap_or_default(), &survey.files[s.file]);
+                self.tensor(key, s, pairs, duplicate_of)
+            };
+            tensors = each.map(&mut tensor).collect();
         }
         let changes = self.changes.iter().map(|((kind, dtype), m)| GroupChange::new(*kind, dtype.clone(), m)).collect();
         let mut analysis = Analysis {
@@ -158,25 +209,32 @@ impl Series {
         Ok(analysis)
     }
 
-    fn tensor(&mut self, s: &Surveyed, duplicate_of: Option<usize>) -> Tensor {
-        let name = s.segment.name.as_deref().unwrap_or_default().to_owned();
-        let pairs = self.checkpoints.len().saturating_sub(1);
-        let change = self.history.remove(&(s.file, name.clone())).map(|mut h| {
-            h.changed.resize(pairs, None);
+    fn tensor(&mut self, key: Key, s: &Surveyed, pairs: usize, duplicate_of: Option<usize>) -> Tensor {
+        let history = self.history.remove(&key);
+        // What it was before it got its dtype and shape is not told.
+        let history = history.filter(|h| (&h.dtype[..], &h.shape[..]) == (s.dtype(), &s.segment.shape[..]));
+        let change = history.map(|mut h| {
+            if self.shares.is_some() {
+                h.changed.resize(pairs, f32::NAN);
+            } else {
+                h.changed.clear();
+            }
+            let share = |&part: &f32| (!part.is_nan()).then(|| rounded(part.into()));
             TensorChange {
                 pairs: h.pairs,
+                unchanged_pairs: h.unchanged,
                 compared: h.moves.changes.compared,
                 changed: h.moves.changes.changed,
                 flips: h.moves.flips,
                 distances: h.moves.changes.levels,
                 delta_size: h.moves.delta_size,
                 raw_size: h.moves.raw_size,
-                changed_by_pair: h.changed,
+                changed_by_pair: h.changed.iter().map(share).collect(),
             }
         });
         Tensor {
             file: s.file,
-            name,
+            name: key.0,
             kind: s.kind,
             dtype: s.dtype().to_owned(),
             shape: s.segment.shape.to_vec(),
@@ -185,6 +243,13 @@ impl Series {
             duplicate_of,
             change,
         }
+    }
+}
+
+impl History {
+    fn new(dtype: &str, shape: &[u64]) -> Self {
+        let (dtype, shape) = (dtype.to_owned(), shape.to_vec());
+        Self { dtype, shape, pairs: 0, unchanged: 0, moves: Moves::default(), to: 0, changed: vec![] }
     }
 }
 

@@ -44,16 +44,23 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
 
 /// A part of one, in percent.
 pub(crate) fn share(part: f64) -> String {
+    // Neither nothing nor all is said of what is a little more or less.
     let p = 100.0 * part;
-    let digits = match p {
-        0.0 => 0,
-        p if p < 0.01 => 4,
-        p if p < 1.0 => 2,
-        p if p < 99.95 => 1,
-        p if p < 100.0 => 2,
-        _ => 0,
+    let (p, digits) = match p {
+        0.0 => (p, 0),
+        p if p > 0.0 && p < 0.0001 => return "< 0.0001 %".to_owned(),
+        p if p < 0.01 => (p, 4),
+        p if p < 1.0 => (p, 2),
+        p if p < 99.95 => (p, 1),
+        p if p < 100.0 => (p.min(99.99), 2),
+        _ => (p, 0),
     };
     format!("{p:.digits$} %")
+}
+
+/// A count, its noun, and what is said of one and of more: "1 tensor never changes", "2 tensors never change".
+pub(crate) fn agreeing(n: u64, thing: &str, one: &str, more: &str) -> String {
+    format!("{} {}", count(n, thing), if n == 1 { one } else { more })
 }
 
 /// A count with its noun: "1 tensor", "2 tensors".
@@ -89,16 +96,22 @@ mod tests {
     fn numbers_are_short() {
         for (p, text) in [
             (0.0, "0 %"),
+            (1e-8, "< 0.0001 %"),
             (0.00001, "0.0010 %"),
             (0.0081, "0.81 %"),
             (0.555, "55.5 %"),
             (0.9999, "99.99 %"),
+            (0.999_96, "99.99 %"),
             (1.0, "100 %"),
             (1.02, "102 %"),
         ] {
             assert_eq!(share(p), text);
         }
         assert_eq!((percent(1, 0), bytes(1 << 20), bytes(1023)), ("–".into(), "1.00 MiB".into(), "1023 B".into()));
+        assert_eq!(
+            agreeing(1, "tensor", "is", "are") + &agreeing(2, "tensor", "is", "are"),
+            "1 tensor is2 tensors are"
+        );
         assert_eq!((count(1, "tensor"), count(0, "tensor")), ("1 tensor".into(), "0 tensors".into()));
     }
 }

@@ -1,5 +1,7 @@
 //! One pass over a checkpoint.
 
+use std::path::Path;
+
 use lmc::internals::{EncodedBoth, encode_both, for_call, source};
 use lmc::{Base, Compressor, Dtype, Error, ErrorKind, Segment};
 
@@ -18,7 +20,7 @@ pub(super) struct Survey {
     pub(super) files: Vec<String>,
     /// Their formats.
     pub(super) formats: Vec<String>,
-    /// Bytes of the files: as they are, as `lmc` makes them without bases if that was asked for, and given bases if there are any.
+    /// Bytes of the files: as they are, as `lmc` makes them without bases if that was counted, and given bases if there are any.
     pub(super) raw_size: u64,
     pub(super) lmc_size: u64,
     pub(super) delta_size: u64,
@@ -40,8 +42,8 @@ pub(super) struct Surveyed {
 enum Scope {
     /// Everything.
     Full,
-    /// Sizes of a delta.
-    Delta,
+    /// Sizes alone.
+    Sizes,
 }
 
 /// A segment's bytes of a block.
@@ -67,7 +69,8 @@ struct Block {
 }
 
 impl Survey {
-    /// Counts everything in a checkpoint, beside the one before it if there is one.
+    /// Counts everything in a checkpoint, beside the one before it if there is one. Given one, the sizes without it are those that
+    /// [`Self::add_alone`] adds: blocks are not the same then.
     pub(super) fn full(
         compressor: &Compressor,
         number: usize,
@@ -99,7 +102,24 @@ impl Survey {
         old: &[Base<'_>],
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self, Failed> {
-        Self::new(compressor, number, new, old, Scope::Delta, progress)
+        Self::new(compressor, number, new, old, Scope::Sizes, progress)
+    }
+
+    /// Adds the sizes that the checkpoint has without an earlier one, to what was counted beside one.
+    pub(super) fn add_alone(
+        &mut self,
+        compressor: &Compressor,
+        number: usize,
+        new: &[Base<'_>],
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), Failed> {
+        let mut alone = Self::new(compressor, number, new, &[], Scope::Sizes, progress)?;
+        self.lmc_size = alone.lmc_size;
+        for (s, alone) in self.segments.iter_mut().zip(alone.segments.drain(..)) {
+            s.sums.lmc_size = alone.sums.lmc_size;
+            s.moves.lmc_size = alone.sums.lmc_size;
+        }
+        Ok(())
     }
 
     fn new(
@@ -136,7 +156,9 @@ impl Survey {
         scope: Scope,
         progress: &mut dyn FnMut(u64),
     ) -> lmc::Result<()> {
-        let bases = for_call(compressor, old);
+        // Deltas record the names of files without their directories.
+        let old: Vec<Base<'_>> = old.iter().map(|b| b.clone().with_name(last_component(b.name()))).collect();
+        let bases = for_call(compressor, &old);
         let (c, layout) = Comparison::new(file, &bases)?;
         if let Some(end) = layout.segments.last().map(Segment::end).filter(|&end| end > file.raw_size()) {
             let m = format!("it has {} bytes, and its tensors would end at byte {end}: it ends early", file.raw_size());
@@ -147,11 +169,11 @@ impl Survey {
         // The histograms of a segment of which blocks to come have more.
         let mut open: Option<(usize, Box<Histograms>)> = None;
         let segments = &mut self.segments[first..];
-        let (delta, alone) = encode_both(
+        let (made, _) = encode_both(
             compressor,
             (&source(file), file.raw_size(), layout),
             &bases,
-            scope == Scope::Full && !old.is_empty(),
+            false,
             |encoded, block| look(&c, encoded, scope, !old.is_empty(), block),
             |block, done| {
                 for share in block.shares.drain(..) {
@@ -177,8 +199,8 @@ impl Survey {
         if let Some((last, all)) = open {
             segments[last].finish(all.sums());
         }
-        self.delta_size += if old.is_empty() { 0 } else { delta.compressed_size };
-        self.lmc_size += alone.map_or(if old.is_empty() { delta.compressed_size } else { 0 }, |a| a.compressed_size);
+        let size = if old.is_empty() { &mut self.lmc_size } else { &mut self.delta_size };
+        *size += made.compressed_size;
         segments.iter_mut().for_each(Surveyed::settle);
         Ok(())
     }
@@ -193,11 +215,12 @@ fn look(
     block: &mut Block,
 ) -> lmc::Result<()> {
     let Block { shares, buffers } = block;
-    let delta = Shares::new(if given { encoded.record } else { &[] })?;
-    let alone = Shares::new(if given { encoded.alone } else { encoded.record })?;
+    let record = Shares::new(encoded.record)?;
     c.each_piece(encoded, buffers, |piece| {
         let whole = piece.bytes.end - piece.bytes.start == c.segments[piece.segment].len;
-        let mut moves = Moves { delta_size: delta.of(&piece.bytes), ..Moves::default() };
+        let size = record.of(&piece.bytes);
+        let (lmc_size, delta_size) = if given { (0, size) } else { (size, 0) };
+        let mut moves = Moves { delta_size, ..Moves::default() };
         let mut counted = Counted::Nothing;
         if scope == Scope::Full {
             let mut h = Box::new(Histograms::new(Fields::of(piece.dtype)));
@@ -205,7 +228,6 @@ fn look(
             counted = if whole { Counted::Whole(h.sums()) } else { Counted::Part(h) };
             look_at_changes(&piece, &mut moves);
         }
-        let lmc_size = alone.of(&piece.bytes);
         shares.push(Share { segment: piece.segment, counted, moves, lmc_size });
     })
 }
@@ -217,6 +239,11 @@ fn look_at_changes(piece: &Piece<'_>, moves: &mut Moves) {
     if moves.changes.changed > 0 {
         moves.flips = flips::count(piece.dtype.map_or(1, Dtype::coding_width), piece.compared, old);
     }
+}
+
+/// The name of a file without its directories.
+fn last_component(name: &str) -> String {
+    Path::new(name).file_name().map_or_else(|| name.to_owned(), |n| n.to_string_lossy().into_owned())
 }
 
 impl Surveyed {

@@ -228,6 +228,110 @@ fn tensors_come_and_go() {
     assert_eq!((a.pairs[0].all.tensors, a.pairs[0].all.unchanged_tensors), (2, 1));
 }
 
+/// Checkpoints of several files, each with its name.
+struct Shards(Vec<Vec<(&'static str, Vec<u8>)>>);
+
+impl Checkpoints for Shards {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+    fn name(&self, checkpoint: usize) -> String {
+        format!("checkpoint {checkpoint}")
+    }
+    fn step(&self, checkpoint: usize) -> u64 {
+        checkpoint as u64
+    }
+    fn open(&self, checkpoint: usize) -> Result<Vec<Base<'_>>, Failed> {
+        let each = self.0[checkpoint].iter();
+        Ok(each.map(|(name, file)| Base::new(&file[..]).unwrap().with_name(*name)).collect())
+    }
+}
+
+#[test]
+fn histories_follow_tensors_to_other_files() {
+    let (a, b) = (f32s(100), f32s(300));
+    let w = |name, bytes: &[u8]| safetensors(&[(name, "F32", vec![bytes.len() as u64 / 4], bytes)]);
+    let both = safetensors(&[("a", "F32", vec![100], &a), ("b", "F32", vec![300], &b)]);
+    // "twice" is in two files: which of them is which, their names tell.
+    let (one, two) = (w("twice", &f32s(50)), w("twice", &flipped(&f32s(50), 4, 3, 5)));
+    let moved = flipped(&a, 4, 5, 1);
+    let run = Shards(vec![
+        vec![("x", both.clone()), ("p", one.clone()), ("q", two.clone())],
+        vec![("q", two.clone()), ("x1", w("b", &b)), ("x2", w("a", &moved)), ("p", one.clone())],
+        vec![("p", one), ("x1", w("a", &moved)), ("q", two), ("x2", w("b", &b))],
+    ]);
+    let found = analyze(&CompressOptions::default(), &run, &AnalyzeOptions::default(), &mut |_| ()).unwrap();
+    for t in &found.tensors {
+        let c = t.change.as_ref().unwrap();
+        let expected = if t.name == "a" { [Some(1.0), Some(0.0)] } else { [Some(0.0); 2] };
+        assert_eq!((c.pairs, c.changed_by_pair.as_slice()), (2, &expected[..]), "{} of {}", t.name, t.file);
+    }
+    let sizes: Vec<u64> =
+        run.0[2].iter().map(|(_, f)| lmc::compress(f, &CompressOptions::default()).unwrap().len() as u64).collect();
+    assert_eq!(found.checkpoints[2].all.lmc_size, sizes.iter().sum::<u64>());
+}
+
+#[test]
+fn histories_begin_anew_with_another_dtype_or_shape() {
+    let wide = f32s(200);
+    let narrow: Vec<u8> = wide.chunks(4).flat_map(|e| [e[2], e[3]]).collect();
+    let file = |dtype: &str, shape: Vec<u64>, w: &[u8], grown: &[u8]| {
+        safetensors(&[("w", dtype, shape, w), ("grown", "F32", vec![grown.len() as u64 / 4], grown)])
+    };
+    let checkpoints = [
+        file("F32", vec![200], &wide, &wide[..400]),
+        file("BF16", vec![200], &narrow, &wide),
+        file("BF16", vec![10, 20], &narrow, &wide),
+        file("BF16", vec![10, 20], &flipped(&narrow, 2, 0, 2), &wide),
+    ];
+    for n in 2..=4 {
+        let a = study(&Run((0..).zip(checkpoints[..n].iter().cloned()).collect()));
+        for c in a.tensors.iter().filter_map(|t| Some((t, t.change.as_ref()?))) {
+            assert_eq!(c.1.flips.len(), if c.0.dtype == "F32" { 32 } else { 16 }, "{n}: {c:?}");
+        }
+        assert!(lmc_inspect::page(&a).ends_with("</html>\n"), "{n}");
+        if n == 4 {
+            let c = a.tensors[0].change.as_ref().unwrap();
+            assert_eq!((c.compared, c.changed, c.flips[0], c.unchanged_pairs), (400, 100, 100, 1), "{c:?}");
+            assert_eq!(c.changed_by_pair, [None, Some(0.0), Some(0.5)]);
+        }
+        // Of what has grown a part is compared: that it stayed is not said of all of it.
+        if n == 2 {
+            let c = a.tensors[1].change.as_ref().unwrap();
+            assert_eq!((c.pairs, c.changed, c.unchanged_pairs), (1, 0, 0));
+            assert!(!a.advice.iter().any(|s| s.contains("never change")), "{:?}", a.advice);
+        }
+    }
+}
+
+#[test]
+fn sizes_by_itself_are_those_of_files_in_later_checkpoints_too() {
+    // Blocks of what is nearly all zeros are large, and those of repeated rows end where they do, unless a delta is compared with them.
+    let mut zeros = vec![0; 18 << 20];
+    zeros.iter_mut().step_by(40_000).for_each(|b| *b = 7);
+    let row = lmc_testing::data::noise(300_000, 5);
+    let repeated: Vec<u8> = row.iter().copied().cycle().take(3 << 20).collect();
+    let file = |first: u8| {
+        let mut zeros = zeros.clone();
+        zeros[0] = first;
+        let n = zeros.len() as u64 / 4;
+        safetensors(&[("zeros", "F32", vec![n], &zeros), ("rows", "U8", vec![3 << 20], &repeated)])
+    };
+    let run = Run(vec![(1, file(1)), (2, file(2))]);
+    let a = analyze(&CompressOptions::default(), &run, &AnalyzeOptions::default(), &mut |_| ()).unwrap();
+    for (c, (_, file)) in a.checkpoints.iter().zip(&run.0) {
+        assert_eq!(c.all.lmc_size, lmc::compress(file, &CompressOptions::default()).unwrap().len() as u64);
+    }
+    assert_eq!(a.pairs[0].all.lmc_size, a.checkpoints[1].all.lmc_size);
+    let delta = {
+        let mut out = Vec::new();
+        let mut c = lmc::Compressor::new(&CompressOptions::default()).unwrap();
+        c.compress(&run.0[1].1[..], &run.open(0).unwrap(), &mut out).unwrap();
+        out.len() as u64
+    };
+    assert_eq!(a.pairs[0].all.delta_size, delta);
+}
+
 #[test]
 fn what_cannot_be_studied() {
     let failed = |files: &[&[u8]]| {

@@ -156,7 +156,7 @@ fn numbers_are_those_of_json() {
     // To sort by, cells have their values.
     let sorted = parsed.elements.iter().filter(|e| e.0 == "td").filter_map(|e| e.1.iter().find(|a| a.0 == "data-v"));
     let values: Vec<f64> = sorted.map(|a| a.1.parse().unwrap()).collect();
-    assert_eq!(values.len(), 6 * a.tensors.len());
+    assert_eq!(values.len(), 9 * a.tensors.len());
     assert_eq!(values[0], a.tensors[0].figures.raw_size as f64);
     for sentence in &a.advice {
         assert!(html.contains(sentence), "{sentence}");

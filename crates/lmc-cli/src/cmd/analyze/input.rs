@@ -1,41 +1,23 @@
 //! The checkpoints of a study: files, directories, or the snapshots of a store.
 
 use std::fs::File;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lmc::{Base, ErrorKind};
 use lmc_inspect::{Checkpoints, Failed};
 use lmc_store::{Listing, Snapshot, Store};
 
-use super::steps::steps;
-use crate::bases::Bases;
+use super::files::Files;
 use crate::cmd::snapshot::place::Place;
 use crate::failure::{Failure, Result};
-use crate::guard::{Guard, Role};
-use crate::names::is_dash;
+use crate::guard::Guard;
 use crate::ui::Ui;
 
 /// What is studied.
 pub(super) enum Input {
     Files(Files),
     Store(Snapshots),
-}
-
-/// Checkpoints in files.
-pub(super) struct Files {
-    bases: Bases,
-    checkpoints: Vec<Checkpoint>,
-    steps: Vec<u64>,
-}
-
-struct Checkpoint {
-    path: PathBuf,
-    /// Numbers of the paths that [`Bases`] opened for it.
-    numbers: Vec<usize>,
-    /// A directory may have files of other kinds, which do not count.
-    is_directory: bool,
 }
 
 /// Snapshots of a store.
@@ -62,7 +44,7 @@ impl Input {
         if every > 1 {
             return Err(Failure::Usage("--every is for the snapshots of a store: name the files to study".to_owned()));
         }
-        Files::open(paths, threads).map(Input::Files)
+        Files::open(paths, threads, ui).map(Input::Files)
     }
 
     /// The failure of a study.
@@ -81,7 +63,7 @@ impl Input {
     /// Keeps what is studied from being overwritten.
     pub(super) fn guard(&self) -> Guard {
         match self {
-            Input::Files(files) => files.bases.guard_as(Role::Input),
+            Input::Files(files) => files.guard(),
             Input::Store(s) => s.place.guard(),
         }
     }
@@ -89,7 +71,7 @@ impl Input {
     /// Fails if a file was modified since it was opened.
     pub(super) fn check_unchanged(&self) -> Result {
         match self {
-            Input::Files(files) => files.bases.check_unchanged(),
+            Input::Files(files) => files.check_unchanged(),
             Input::Store(_) => Ok(()),
         }
     }
@@ -98,98 +80,31 @@ impl Input {
 impl Checkpoints for Input {
     fn count(&self) -> usize {
         match self {
-            Input::Files(files) => files.checkpoints.len(),
+            Input::Files(files) => files.count(),
             Input::Store(s) => s.snapshots.len(),
         }
     }
 
     fn name(&self, checkpoint: usize) -> String {
         match self {
-            Input::Files(files) => files.checkpoints[checkpoint].path.to_string_lossy().into_owned(),
+            Input::Files(files) => files.name(checkpoint),
             Input::Store(s) => format!("step {}", s.snapshots[checkpoint].step),
         }
     }
 
     fn step(&self, checkpoint: usize) -> u64 {
         match self {
-            Input::Files(files) => files.steps[checkpoint],
+            Input::Files(files) => files.step(checkpoint),
             Input::Store(s) => s.snapshots[checkpoint].step.get(),
         }
     }
 
     fn open(&self, checkpoint: usize) -> Result<Vec<Base<'_>>, Failed> {
         match self {
-            Input::Files(files) => Ok(files.of(&files.checkpoints[checkpoint])),
+            Input::Files(files) => Ok(files.open_one(checkpoint)),
             Input::Store(s) => s.files(checkpoint),
         }
     }
-}
-
-impl Files {
-    fn open(paths: &[PathBuf], threads: usize) -> Result<Self> {
-        let (mut all, mut checkpoints) = (Vec::new(), Vec::new());
-        for path in paths {
-            if is_dash(path) {
-                let why = "analyze reads here and there in its files, not standard input: name a file";
-                return Err(Failure::Usage(why.to_owned()));
-            }
-            let before = all.len();
-            let is_directory = path.is_dir();
-            match is_directory {
-                true => walk(path, 0, &mut all)?,
-                false => all.push(path.clone()),
-            }
-            checkpoints.push(Checkpoint { path: path.clone(), numbers: (before..all.len()).collect(), is_directory });
-        }
-        let files = Self { bases: Bases::open(&all, true, threads)?, checkpoints, steps: steps(paths) };
-        if let Some(none) = files.checkpoints.iter().find(|c| files.of(c).is_empty()) {
-            return Err(Failure::at(&none.path, "has no files with tensors, and is no store: name others to study"));
-        }
-        Ok(files)
-    }
-
-    fn of(&self, checkpoint: &Checkpoint) -> Vec<Base<'static>> {
-        let files = checkpoint.numbers.iter().flat_map(|&n| self.bases.of(n));
-        let has_tensors = |b: &Base<'_>| b.segments().iter().any(|s| s.name.is_some());
-        files.filter(|b| !checkpoint.is_directory || has_tensors(b)).collect()
-    }
-
-    fn failure(&self, failed: &Failed) -> Failure {
-        if let Err(changed) = self.bases.check_unchanged() {
-            return changed;
-        }
-        let Some(checkpoint) = self.checkpoints.get(failed.checkpoint) else {
-            return Failure::Usage(failed.error.to_string());
-        };
-        let path = match &failed.file {
-            Some(file) if checkpoint.is_directory => checkpoint.path.join(file),
-            Some(file) => checkpoint.path.with_file_name(file),
-            None => checkpoint.path.clone(),
-        };
-        Failure::codec(&path, &failed.error)
-    }
-}
-
-/// Levels of directories below one that was named.
-const DEPTH: usize = 8;
-
-/// The regular files in a directory and below it, in order of names. Links to files are followed: model caches consist of them.
-fn walk(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result {
-    let unreadable = |e| Failure::io(dir, "cannot read the directory", &e);
-    let entries = std::fs::read_dir(dir).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
-    let mut entries = entries.map_err(unreadable)?;
-    entries.sort_by_key(std::fs::DirEntry::file_name);
-    for entry in entries {
-        let path = entry.path();
-        if entry.file_type().map_err(unreadable)?.is_dir() {
-            if depth < DEPTH {
-                walk(&path, depth + 1, found)?;
-            }
-        } else if path.is_file() {
-            found.push(path);
-        }
-    }
-    Ok(())
 }
 
 impl Snapshots {
@@ -248,7 +163,10 @@ impl Snapshots {
             let doing = || format!("cannot restore it to {}: set TMPDIR to a directory with room", directory.display());
             let temporary = tempfile::tempfile().map_err(|e| failed(lmc::Error::io(doing(), e)))?;
             let restored = reader.restore_file(&file.name, &temporary, &mut |_| ());
-            restored.map_err(|e| failed(of_store(e)))?;
+            restored.map_err(|e| match e.kind() {
+                lmc_store::ErrorKind::Io => failed(lmc::Error::new(ErrorKind::Io, format!("{}: {e}", doing()))),
+                _ => failed(of_store(e)),
+            })?;
             Ok((file.name.clone(), Arc::new(temporary)))
         };
         let files = Arc::new(reader.files().iter().map(restore).collect::<Result<Restored, _>>()?);

@@ -2,6 +2,7 @@
 
 #[cfg_attr(not(feature = "bench"), path = "no_engines.rs")]
 mod engines;
+mod files;
 mod input;
 mod steps;
 mod text;
@@ -17,8 +18,7 @@ use self::input::Input;
 use crate::args::{Limits, Threads, level};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, parse_size};
-use crate::names::is_dash;
-use crate::output::{Origin, Output, Target};
+use crate::output::{Origin, Output, Target, is_stdout};
 use crate::ui::Ui;
 
 /// Study how checkpoints compress, and what changes from one to the next.
@@ -100,7 +100,9 @@ const JSON_HELP: &str = "\
   tensors                  of the last checkpoint: file (number), name, kind, dtype, shape, figures, fits (a narrower dtype
                            that has all values, or null), duplicate_of (number of an earlier tensor with the same
                            bytes, or null), change: null, or pairs, compared, changed, flips, distances,
-                           delta_size, raw_size, changed_by_pair (0 to 1, null where it was not compared)
+                           delta_size, raw_size, changed_by_pair (0 to 1, null where it was not compared; empty where
+                           there were more than 4 million of them), unchanged_pairs (in which all elements stayed); all
+                           of them since the tensor has its dtype and shape
   tensors_left_out         how many of them are not listed: more than 65536
   engines                  null without --engines, else of, sample_size, pieces, and engines: name, order, given,
                            raw_size, size, compress_of_memcpy, decompress_of_memcpy (speeds over that of copying)
@@ -114,16 +116,25 @@ const JSON_HELP: &str = "\
 /// Studies checkpoints.
 pub(crate) fn run(args: &AnalyzeArgs, ui: &Ui) -> Result {
     let threads = args.threads.count();
-    if args.json && args.html.as_deref().is_some_and(is_dash) {
+    let page_is_shown = args.html.as_deref().is_some_and(is_stdout);
+    if args.json && page_is_shown {
         return Err(Failure::Usage(
             "both the page and --json would go to standard output: name a file for the page".to_owned(),
         ));
+    }
+    if page_is_shown && ui.stdout_is_terminal() && !args.force {
+        let why =
+            "--html: standard output is a terminal: name a file for the page, or redirect it; -f shows it all the same";
+        return Err(Failure::Usage(why.to_owned()));
+    }
+    if !args.engines.is_empty() {
+        engines::check(&args.engines, args.sample)?;
     }
     let input = Input::open(&args.paths, args.every, threads, ui)?;
     let guard = input.guard();
     // Opened first: what cannot be written is said before the work.
     let page = args.html.as_ref().map(|path| {
-        let target = if is_dash(path) { Target::Stdout } else { Target::File(path.clone()) };
+        let target = if page_is_shown { Target::Stdout } else { Target::File(path.clone()) };
         Output::create(&target, args.force, Origin::Stdin(None), &guard)
     });
     let page = page.transpose()?;
@@ -134,6 +145,9 @@ pub(crate) fn run(args: &AnalyzeArgs, ui: &Ui) -> Result {
     options.pairs = args.pairs as usize;
     if !args.distances.is_empty() {
         options.distances = Some(args.distances.clone());
+    }
+    for distance in args.distances.iter().filter(|d| !occurs(&input, **d, options.pairs)) {
+        ui.warn(format_args!("--distances {distance}: no pair of checkpoints to be compared is so many steps apart"));
     }
     let mut shown = None;
     let mut progress = |p: lmc_inspect::Progress| {
@@ -149,7 +163,7 @@ pub(crate) fn run(args: &AnalyzeArgs, ui: &Ui) -> Result {
     drop(shown);
     let mut analysis = analysis?;
     if !args.engines.is_empty() {
-        analysis.engines = Some(engines::measure(&input, &args.engines, args.sample as u64, ui)?);
+        analysis.engines = engines::measure(&input, &args.engines, args.level, args.sample as u64, ui)?;
     }
     input.check_unchanged()?;
     if let Some(mut page) = page {
@@ -165,7 +179,17 @@ pub(crate) fn run(args: &AnalyzeArgs, ui: &Ui) -> Result {
             serde_json::to_writer(&mut *out, &analysis)?;
             out.write_all(b"\n")
         }),
-        false if args.html.as_deref().is_some_and(is_dash) => Ok(()),
+        false if page_is_shown => Ok(()),
         false => ui.write(|out| text::write(&analysis, out)),
     }
+}
+
+/// Whether checkpoints are compared that are so many steps apart; besides neighbours, so many pairs for each distance. None may be wished for.
+fn occurs(input: &Input, distance: u64, pairs: usize) -> bool {
+    let steps: Vec<u64> = (0..input.count()).map(|i| input.step(i)).collect();
+    let of_distance = |(from, step): (usize, &u64)| {
+        let to = step.checked_add(distance).and_then(|to| steps.binary_search(&to).ok());
+        to.is_some_and(|to| pairs > 0 || to == from + 1)
+    };
+    distance == 0 || steps.iter().enumerate().any(of_distance)
 }

@@ -1,5 +1,6 @@
 //! What stands for other compressors where they are not built in.
 
+use lmc::Level;
 use lmc_inspect::Engines;
 
 use super::input::Input;
@@ -7,7 +8,12 @@ use crate::failure::{Failure, Result};
 use crate::ui::Ui;
 
 /// Says that there are none.
-pub(super) fn measure(_: &Input, _: &[String], _: u64, _: &Ui) -> Result<Engines> {
+pub(super) fn check(_: &[String], _: usize) -> Result {
     let why = "--engines: this lmc was built without other compressors (the feature bench): leave it out, or use the program of a release";
     Err(Failure::Usage(why.to_owned()))
+}
+
+/// There is nothing to measure.
+pub(super) fn measure(_: &Input, _: &[String], _: Level, _: u64, _: &Ui) -> Result<Option<Engines>> {
+    Ok(None)
 }

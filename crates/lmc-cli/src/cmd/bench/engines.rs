@@ -11,6 +11,19 @@ use super::memory::Memcpy;
 use super::planes::{Planes, Run, cover};
 use super::{measure, peers};
 
+/// The codecs with these names; `all` for all of them.
+///
+/// # Errors
+/// `Usage` for unknown names.
+pub(in crate::cmd) fn chosen(names: &[String]) -> Result<Vec<&str>> {
+    if let Some(unknown) = names.iter().find(|n| *n != "all" && !peers::NAMES.contains(&&n[..])) {
+        let known = peers::NAMES.join(", ");
+        return Err(Error::new(ErrorKind::Usage, format!("unknown engine {unknown:?}: use all, or some of {known}")));
+    }
+    let all = names.iter().any(|n| n == "all");
+    Ok(if all { peers::NAMES.to_vec() } else { names.iter().map(String::as_str).collect() })
+}
+
 /// Measures `lmc` and the codecs with these names (`all` for all of them) on a sample, each as it is and grouped by bytes, and if there is an earlier
 /// checkpoint on the exclusive or with that, too. One thread, one round.
 ///
@@ -19,31 +32,25 @@ use super::{measure, peers};
 pub(in crate::cmd) fn engines(
     sample: &Sample,
     names: &[String],
+    level: Level,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Engine>> {
-    let all = names.iter().any(|n| n == "all");
-    let names: Vec<&str> = if all { peers::NAMES.to_vec() } else { names.iter().map(String::as_str).collect() };
+    let names = chosen(names)?;
     let len = sample.new.len();
     let planes = Rc::new(Planes::new(&cover(len, [Run { bytes: 0..len, width: sample.dtype.coding_width() }])));
     let expected = sample.old.as_deref().map(Rc::<[u8]>::from);
     let isa = Isa::detect()?;
-    let mut contenders = vec![Contender::lmc(Level::Default, isa, 1, Some(sample.dtype))?];
+    let mut contenders = vec![Contender::lmc(level, isa, 1, Some(sample.dtype))?];
     if let Some(old) = &sample.old {
-        contenders.push(Old::of_bytes(old.clone())?.lmc(Level::Default, isa, 1, Some(sample.dtype))?);
+        contenders.push(Old::of_bytes(old.clone())?.lmc(level, isa, 1, Some(sample.dtype))?);
     }
     for name in names {
-        let contender = || {
-            peers::contender(name).map_err(|_| {
-                let known = peers::NAMES.join(", ");
-                Error::new(ErrorKind::Usage, format!("unknown engine {name:?}: use all, or some of {known}"))
-            })
-        };
         for xor in [false, true].into_iter().filter(|xor| !xor || expected.is_some()) {
             for order in [Order::AsIs, Order::Grouped] {
                 let c = match order {
-                    Order::AsIs => contender()?,
+                    Order::AsIs => peers::contender(name)?,
                     Order::Grouped if planes.is_identity() => continue,
-                    Order::Grouped => contender()?.grouped(planes.clone()),
+                    Order::Grouped => peers::contender(name)?.grouped(planes.clone()),
                 };
                 contenders.push(match &expected {
                     Some(expected) if xor => c.xored(expected.clone()),

@@ -26,7 +26,7 @@ use crate::failure::{self, Failure};
 use crate::ui::Ui;
 use contender::Contender;
 use delta::{Delta, Old};
-pub(in crate::cmd) use engines::engines;
+pub(in crate::cmd) use engines::{chosen, engines};
 use input::Input;
 use memory::Memcpy;
 use planes::Planes;

@@ -1,43 +1,33 @@
 //! The study in the page, with as much detail as there is room for.
 
-use crate::analyze::result::Analysis;
+use crate::analyze::result::{Analysis, Change, GroupChange, Pair, Tensor, TensorChange};
 use crate::analyze::spelled;
 
-use super::html::json;
+use super::html::{json, json_within};
 
 /// Bytes of JSON that a page has room for.
 const ROOM: usize = 110_000;
+/// Bytes that a tensor takes at least.
+const TENSOR: usize = 100;
 
 /// The study as JSON, and what is left out of it.
 pub(super) fn brief(a: &Analysis) -> (String, Option<&'static str>) {
-    let whole = json(a);
-    if whole.len() <= ROOM {
+    if let Some(whole) = json_within(a, ROOM) {
         return (whole, None);
     }
-    let mut a = a.clone();
-    for c in a.tensors.iter_mut().filter_map(|t| t.change.as_mut()) {
-        c.changed_by_pair.clear();
-        c.distances.clear();
-        c.flips.clear();
-    }
-    for g in a.pairs.iter_mut().flat_map(|p| &mut p.groups) {
-        g.flips.clear();
-        g.change.distances.clear();
-    }
-    let text = json(&a);
-    if text.len() <= ROOM {
+    let mut a = without_details(a);
+    let few = !a.tensors.is_empty();
+    if few && let Some(text) = json_within(&a, ROOM) {
         return (text, Some("flips and distances of single tensors and pairs"));
     }
     a.pairs.iter_mut().for_each(|p| p.groups.clear());
     a.deltas.clear();
     a.tensors.iter_mut().for_each(|t| t.name = spelled::name(&t.name));
-    let text = json(&a);
-    if text.len() <= ROOM {
+    if few && let Some(text) = json_within(&a, ROOM) {
         return (text, Some("single deltas, groups of single pairs, flips and distances of single tensors"));
     }
     a.tensors.clear();
-    let text = json(&a);
-    if text.len() <= ROOM {
+    if let Some(text) = json_within(&a, ROOM) {
         return (text, Some("single tensors, single deltas, and groups of single pairs"));
     }
     a.checkpoints.iter_mut().for_each(|c| {
@@ -47,12 +37,46 @@ pub(super) fn brief(a: &Analysis) -> (String, Option<&'static str>) {
         c.kinds.clear();
         c.dtypes.clear();
     });
-    let text = json(&a);
-    if text.len() <= ROOM {
+    if let Some(text) = json_within(&a, ROOM) {
         return (text, Some("all but the sums over checkpoints, pairs and distances"));
     }
     a.checkpoints.clear();
     a.pairs.clear();
     a.distances.clear();
     (json(&a), Some("all but the changes by kind and dtype"))
+}
+
+/// A copy without what is told of every bit and pair of single tensors and pairs, and without tensors where there is no room for so many.
+fn without_details(a: &Analysis) -> Analysis {
+    let tensors = if a.tensors.len() <= ROOM / TENSOR { &a.tensors[..] } else { &[] };
+    let change = |c: &TensorChange| TensorChange { flips: vec![], distances: vec![], changed_by_pair: vec![], ..*c };
+    let tensor = |t: &Tensor| Tensor {
+        name: t.name.clone(),
+        dtype: t.dtype.clone(),
+        shape: t.shape.clone(),
+        figures: t.figures.clone(),
+        fits: t.fits.clone(),
+        change: t.change.as_ref().map(change),
+        ..*t
+    };
+    let group = |g: &GroupChange| GroupChange {
+        kind: g.kind,
+        dtype: g.dtype.clone(),
+        change: Change { distances: vec![], ..g.change },
+        flips: vec![],
+    };
+    let pair = |p: &Pair| Pair { all: p.all.clone(), groups: p.groups.iter().map(group).collect(), ..*p };
+    Analysis {
+        program: a.program.clone(),
+        level: a.level.clone(),
+        checkpoints: a.checkpoints.clone(),
+        pairs: a.pairs.iter().map(pair).collect(),
+        deltas: a.deltas.clone(),
+        distances: a.distances.clone(),
+        changes: a.changes.clone(),
+        tensors: tensors.iter().map(tensor).collect(),
+        engines: a.engines.clone(),
+        advice: a.advice.clone(),
+        ..*a
+    }
 }

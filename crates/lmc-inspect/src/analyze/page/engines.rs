@@ -10,12 +10,15 @@ pub(super) fn write(a: &Analysis, out: &mut String) {
     let Some(engines) = &a.engines else { return };
     let _ = write!(
         out,
-        "<h2>Other compressors</h2><p class=dim>On {} of {}: {} evenly spread pieces of it. In memory, one thread, one round; speeds are \
+        "<h2>Other compressors</h2><p class=dim>On {} of {}: {}. In memory, one thread, one round; speeds are \
          relative to copying the bytes, at the same moment. “xor”: the exclusive or with what the checkpoint before has; “grouped”: all \
          first bytes of elements, then all second bytes, and so on.</p>",
         bytes(engines.sample_size),
         escaped(&engines.of),
-        engines.pieces
+        match engines.pieces {
+            1 => "all of them".to_owned(),
+            n => format!("{n} evenly spread pieces"),
+        }
     );
     out.push_str(
         "<div class=t0><table class=s><thead><tr><th class=l>engine<th class=l>bytes<th class=l>given<th>size, bytes<th>of raw\

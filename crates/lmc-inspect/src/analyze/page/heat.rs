@@ -98,7 +98,9 @@ pub(super) fn write(a: &Analysis, out: &mut String) {
 
 /// A row for each tensor of a dtype; for each pattern of names where there are many; for each kind where there are too many of these.
 fn rows(a: &Analysis, dtype: &str) -> (Vec<HeatRow>, &'static str) {
-    let of_dtype: Vec<&Tensor> = a.tensors.iter().filter(|t| t.dtype == dtype && t.change.is_some()).collect();
+    let bits = a.changes.iter().filter(|g| g.dtype == dtype).map(|g| g.flips.len()).max().unwrap_or(0);
+    let has_bits = |t: &&Tensor| t.dtype == dtype && t.change.as_ref().is_some_and(|c| c.flips.len() == bits);
+    let of_dtype: Vec<&Tensor> = a.tensors.iter().filter(has_bits).collect();
     let sums = |key: &dyn Fn(&Tensor) -> (Kind, String)| {
         let mut sums: BTreeMap<(Kind, String), Sum> = BTreeMap::new();
         for t in &of_dtype {

@@ -1,6 +1,7 @@
 //! Text in HTML.
 
 use std::fmt::{self, Display, Formatter, Write};
+use std::io;
 
 /// Text with everything escaped that means something in HTML, in elements as in attributes.
 pub(super) struct Escaped<'a>(&'a str);
@@ -31,7 +32,38 @@ impl Display for Escaped<'_> {
 
 /// JSON for an element of its own: nothing in it ends the element or opens a comment.
 pub(super) fn json(value: &impl serde::Serialize) -> String {
-    let text = serde_json::to_string(value).unwrap_or_default();
+    plain(&serde_json::to_string(value).unwrap_or_default())
+}
+
+/// The same if it has no more than so many bytes; else `None`, and no more memory was taken.
+pub(super) fn json_within(value: &impl serde::Serialize, room: usize) -> Option<String> {
+    let mut text = Bounded { text: Vec::new(), room };
+    serde_json::to_writer(&mut text, value).ok()?;
+    let text = plain(std::str::from_utf8(&text.text).ok()?);
+    (text.len() <= room).then_some(text)
+}
+
+/// Text of no more than so many bytes.
+struct Bounded {
+    text: Vec<u8>,
+    room: usize,
+}
+
+impl io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() > self.room - self.text.len() {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn plain(text: &str) -> String {
     // Only strings have any of these: what is not ASCII may hide or reorder what a reader of the source sees.
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
@@ -59,5 +91,7 @@ mod tests {
         let text = json(&all);
         assert!(text.is_ascii() && !text.contains(['<', '>']), "{text}");
         assert_eq!(serde_json::from_str::<Vec<String>>(&text).unwrap(), all);
+        assert_eq!(json_within(&all, text.len()), Some(text.clone()));
+        assert_eq!((json_within(&all, text.len() - 1), json_within(&all, 3)), (None, None));
     }
 }

@@ -186,7 +186,7 @@ pub(super) fn bars(title: &str, x: &str, bars: &[Bar], out: &mut String) {
     }
     let y = ROW * bars.len() as f64 + 6.0;
     for i in 0..=4 {
-        let v = longest * f64::from(i) / 4.0;
+        let v = (longest * f64::from(i) / 4.0 * 100.0).round() / 100.0;
         let _ = write!(out, "<text class=t x={:.1} y={} text-anchor=middle>{v}</text>", left + v * scale, y + 12.0);
     }
     let _ = write!(
@@ -232,9 +232,10 @@ pub(super) fn heat_map(title: &str, rows: &[HeatRow], (sign, exponent): (u32, u3
             bits - 1 - column
         );
     }
-    let fields = [("sign", sign), ("exponent", exponent), ("mantissa", bits as u32 - sign - exponent)];
+    let mantissa = (bits as u32).saturating_sub(sign + exponent);
+    let fields = [("sign", sign), ("exponent", exponent), ("mantissa", mantissa)];
     let mut column = 0;
-    for (name, width) in fields.into_iter().filter(|f| f.1 > 0 && sign > 0) {
+    for (name, width) in fields.into_iter().filter(|f| f.1 > 0 && sign > 0 && mantissa > 0) {
         // The sign is narrower than its name.
         let (middle, anchor) = match width {
             1 => (x_of(column + 1) - 2.0, "end"),
@@ -278,7 +279,7 @@ pub(super) fn heat_map(title: &str, rows: &[HeatRow], (sign, exponent): (u32, u3
     for (i, d) in shades.iter().enumerate().filter(|(_, d)| !d.is_empty()) {
         let _ = write!(out, "<path class=h{i} d=\"{d}\"/>");
     }
-    for at in [sign, sign + exponent].into_iter().filter(|&at| sign > 0 && at > 0) {
+    for at in [sign, sign + exponent].into_iter().filter(|&at| sign > 0 && mantissa > 0 && at > 0) {
         let _ = write!(out, "<path class=x d=\"M{0:.1} {1}V{end}\"/>", x_of(at as usize) - 0.5, top - 4.0);
     }
     out.push_str("</svg></figure>");

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::html::escaped;
 use crate::analyze::result::{Analysis, Tensor};
-use crate::analyze::spelled::{bytes, name, percent, share};
+use crate::analyze::spelled::{agreeing, bytes, name, percent, share};
 
 /// Rows at most.
 const ROWS: usize = 2000;
@@ -43,7 +43,8 @@ pub(super) fn write(a: &Analysis, out: &mut String) {
     out.push_str("</tbody></table></div>");
     let missing = a.tensors.len() - rows + a.tensors_left_out as usize;
     if missing > 0 {
-        let _ = write!(out, "<p class=dim>{missing} more tensors are not listed here, and are counted above.</p>");
+        let left_out = agreeing(missing as u64, "more tensor", "is", "are");
+        let _ = write!(out, "<p class=dim>{left_out} not listed here, but counted above.</p>");
     }
 }
 
@@ -68,18 +69,10 @@ fn row(a: &Analysis, t: &Tensor, out: &mut String) {
     let part = |n: u64, of: u64| (of > 0).then(|| (1e6 * n as f64 / of as f64).round() / 1e6);
     cell(Some(f.raw_size as f64), bytes(f.raw_size));
     cell(part(f.lmc_size, f.raw_size), percent(f.lmc_size, f.raw_size));
-    let mut plain = |text: String| {
-        let _ = write!(out, "<td>{text}");
-    };
-    plain(format!("{:.3}", f.exponent_entropy));
-    plain(format!("{:.3}", f.mantissa_entropy));
-    plain(f.distinct_exponents.to_string());
-    let mut cell = |value: Option<f64>, text: String| {
-        let _ = match value {
-            Some(v) => write!(out, "<td data-v={v}>{text}"),
-            None => write!(out, "<td data-v=-1>–"),
-        };
-    };
+    for bits in [f.exponent_entropy, f.mantissa_entropy] {
+        cell(Some(bits), format!("{bits:.3}"));
+    }
+    cell(Some(f.distinct_exponents as f64), f.distinct_exponents.to_string());
     cell(part(f.zeros, f.elements), percent(f.zeros, f.elements));
     let c = t.change.as_ref();
     cell(c.and_then(|c| part(c.changed, c.compared)), c.map_or(String::new(), |c| percent(c.changed, c.compared)));
@@ -96,7 +89,7 @@ fn row(a: &Analysis, t: &Tensor, out: &mut String) {
     if let Some(fits) = &t.fits {
         notes.push(format!("fits {fits}"));
     }
-    if c.is_some_and(|c| c.compared > 0 && c.changed == 0) {
+    if c.is_some_and(|c| c.never_changes(a.pairs.len())) {
         notes.push("never changes".to_owned());
     }
     if f.not_finite > 0 {
