@@ -192,7 +192,7 @@ fn what_is_twice_what_is_narrow_and_what_is_no_number() {
 #[test]
 fn weights_beside_their_copies() {
     let noise = lmc_testing::data::noise(2_400_000, 1);
-    let master: Vec<u8> = noise.chunks(4).flat_map(|e| [e[0], e[1], e[2] | 0x80, 0x3f]).collect();
+    let master: Vec<u8> = noise.chunks(4).flat_map(|e| [e[0], e[1], e[2], 0x3c | (e[3] & 0x83)]).collect();
     let rounded: Vec<u8> = master
         .chunks(4)
         .flat_map(|e| {
