@@ -191,8 +191,8 @@ fn what_is_twice_what_is_narrow_and_what_is_no_number() {
 
 #[test]
 fn weights_beside_their_copies() {
-    let noise = lmc_testing::data::noise(800_000, 1);
-    let master: Vec<u8> = noise.chunks(4).flat_map(|e| [e[0], e[1], e[2] | 0x80, 0x3f]).collect();
+    let noise = lmc_testing::data::noise(2_400_000, 1);
+    let master: Vec<u8> = noise.chunks(4).flat_map(|e| [e[0], e[1], e[2], 0x3c | (e[3] & 0x83)]).collect();
     let rounded: Vec<u8> = master
         .chunks(4)
         .flat_map(|e| {
@@ -202,7 +202,7 @@ fn weights_beside_their_copies() {
         .collect();
     let run = Run(vec![(
         0,
-        safetensors(&[("master.w", "F32", vec![200_000], &master), ("model.w", "BF16", vec![200_000], &rounded)]),
+        safetensors(&[("master.w", "F32", vec![600_000], &master), ("model.w", "BF16", vec![600_000], &rounded)]),
     )]);
     let follows = |a: &Analysis| a.advice.iter().any(|s| s.starts_with("The 16-bit weights are rounded from"));
     let (beside, alone) = (study(&run), study_as(&run, true));
