@@ -91,7 +91,9 @@ impl Files {
     /// The files of a checkpoint.
     pub(super) fn open_one(&self, checkpoint: usize) -> Vec<Base<'static>> {
         let is_directory = self.places[checkpoint].is_directory;
-        let has_tensors = |b: &Base<'_>| b.segments().iter().any(|s| s.name.is_some());
+        // One that ends early has none, and is no reason to be silent.
+        let is_of_tensors = |b: &Base<'_>| Path::new(b.name()).extension().is_some_and(|e| e == "safetensors");
+        let has_tensors = |b: &Base<'_>| is_of_tensors(b) || b.segments().iter().any(|s| s.name.is_some());
         let mut files = Vec::new();
         for (number, (_, name)) in self.opened.iter().enumerate().filter(|(_, (of, _))| *of == checkpoint) {
             let bases = self.bases.of(number).into_iter().filter(|b| !is_directory || has_tensors(b));
