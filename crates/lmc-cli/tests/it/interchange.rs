@@ -64,12 +64,43 @@ fn versions_are_written_beside_the_store_and_followed_without_it() {
     // From a delta alone, with the checkpoint before it.
     dir.shell("mkdir other && cp -r out/weight_v000007 other/").ok();
     dir.run(["follow", "other", "n", "--once"]).fails(&["against version 4, which is not there"]);
-    dir.run(["-q", "follow", "other", "n", "--once", "--base", "v/step-4"]).silent();
+    // It stands for no other version.
+    let wrong = dir.run(["follow", "other", "n", "--once", "--base", "v/step-4"]);
+    wrong.fails(&["against version 4, which is not there", "given as version 0"]);
+    dir.run(["-q", "follow", "other", "n", "--once", "--base", "v/step-4", "--base-version", "4"]).silent();
     assert_eq!(step(&dir, "n"), Some(7));
     dir.run(["publish", "s", "v", "--once", "--interchange", "v"]).is_misused(&["is where the run writes"]);
     dir.run(["publish", "s", "v", "--once", "--interchange", "s/x"]).is_misused(&["is in the store s"]);
     let misused = dir.run(["publish", "s", "v", "--once", "--encoding", "xor"]);
     assert!(misused.stderr().contains("--interchange"), "{misused:?}");
+}
+
+#[test]
+fn what_cannot_be_a_version_is_reported_and_left_out() {
+    let dir = Dir::new();
+    write(&dir, 1);
+    dir.run(PUBLISH).ok();
+    dir.shell("mkdir -p v/step-2 v/step-3/sub v/step-4 && echo pickle > v/step-2/model.bin").ok();
+    dir.write("v/step-3/sub/model.safetensors", &model(3));
+    dir.write("v/step-4/a.safetensors", &model(4));
+    dir.write("v/step-4/b.safetensors", &model(4));
+    write(&dir, 5);
+    let run = dir.run(PUBLISH);
+    let said = run.ok().stderr();
+    for why in ["step 2 is no version", "has no tensors in", "step 3 is no version", "step 4 is no version"] {
+        assert!(said.contains(why), "{said}");
+    }
+    let written: Vec<_> = run.json().into_iter().filter(|j| j["interchange"].is_string()).collect();
+    assert_eq!((written.len(), &written[0]["version"], &written[0]["base"]), (1, &json!(5), &json!(1)));
+    // Not again, as later ones are there.
+    let again = dir.run(PUBLISH);
+    assert!(!again.ok().stderr().contains("is no version"), "{again:?}");
+    dir.run(["-q", "follow", "out", "m", "--once"]).silent();
+    assert_eq!(step(&dir, "m"), Some(5));
+    // A directory with the versions of another run is not passed over in silence.
+    dir.shell("mkdir w && cp -r v/step-1 w/").ok();
+    let other = dir.run(["publish", "s2", "w", "--once", "--settle", "0", "--interchange", "out"]);
+    other.is_misused(&["out: holds versions of another run, up to 5"]);
 }
 
 /// Kills at as many moments as `LMC_KILLS` says.

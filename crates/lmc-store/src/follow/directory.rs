@@ -72,13 +72,14 @@ impl Follower {
     }
 
     /// The same for a directory of versions that [`Interchange`](crate::Interchange) wrote, or slime, miles or ModelExpress. `base` is the
-    /// checkpoint that the first version is a delta against, if that is none of them.
+    /// checkpoint that the first version is a delta against, if that is none of them, and its number: 0 for those who publish what comes
+    /// after the checkpoint that the run began with.
     ///
     /// # Errors
     /// Those of [`Self::open`].
     pub fn open_interchange(
         versions: &Path,
-        base: Option<&Path>,
+        base: Option<(&Path, Step)>,
         directory: &Path,
         options: FollowOptions,
     ) -> Result<Self> {
@@ -155,7 +156,7 @@ impl Follower {
     /// # Errors
     /// `Usage` when the snapshot is of another run than the current version, or not later, unless [`FollowOptions::rewind`] is set;
     /// `Damaged` when something of it is missing or damaged: it may have been deleted meanwhile, and the newest snapshot be another; or when
-    /// it is a delta against what the current version is not; `Store`, `Io`.
+    /// it is a delta against what is not there; `Limit` when the headers of a chain of versions are too long; `Store`, `Io`.
     pub fn stage(&mut self, snapshot: &Snapshot, progress: &mut dyn FnMut(u64)) -> Result<Staged> {
         let run = self.run()?;
         if !self.options.rewind {

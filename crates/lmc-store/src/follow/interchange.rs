@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::budget::Budget;
 use super::staged::{FollowOptions, Staged};
 use super::version::StoredFile;
 use crate::error::{Error, Result};
@@ -16,6 +18,8 @@ use crate::snapshot::Snapshot;
 
 /// Bytes that are copied at once.
 const COPY: u64 = 1 << 20;
+/// Bytes of tensors that change, and of their deltas, that all threads together have in memory; or those of one.
+const IN_MEMORY: u64 = 4 << 30;
 
 /// The newest version, unless it is the one that is there.
 pub(super) fn newest(source: &Source, there: Option<(Step, SaveId)>) -> Result<Option<Snapshot>> {
@@ -40,6 +44,8 @@ struct Weights {
     name: String,
     path: PathBuf,
     header: Header,
+    /// The path may be a link.
+    links: bool,
     /// It is one of the current version's.
     old: Option<StoredFile>,
 }
@@ -59,13 +65,20 @@ impl Work<'_> {
             Start::Current => {
                 let weights = self.current()?;
                 let others = self.before.iter().filter(|(f, _)| weights.iter().all(|w| w.name != f.name));
-                let files = others.map(|(file, path)| self.link(file, path, staged)).collect::<Result<_>>()?;
+                let link = |(file, path): &(StoredFile, PathBuf)| {
+                    if self.options.verify {
+                        verify(file, path)?;
+                    }
+                    self.link(file, path, staged)
+                };
+                let files = others.map(link).collect::<Result<_>>()?;
                 (weights, None, files)
             }
             Start::Full(full) => {
                 let others = self.beside_weights(&full, staged)?;
-                let files = full.files.into_iter();
-                let weights = files.map(|(name, path, header)| Weights { name, path, header, old: None }).collect();
+                let (files, links) = (full.files.into_iter(), full.links);
+                let weights = files.map(|(name, path, header)| Weights { name, path, header, links, old: None });
+                let weights = weights.collect();
                 (weights, full.checksum, others)
             }
         };
@@ -92,7 +105,7 @@ impl Work<'_> {
             let failed = |e| Error::io(format_args!("{}: cannot read", path.display()), e);
             let file = old.open(path).map_err(failed)?;
             let header = Header::read(old.len, |buf, at| lmc::ReadAt::read_exact_at(&file, buf, at).map_err(failed))?;
-            Ok(Weights { name: old.name.clone(), path: path.clone(), header, old: Some(old.clone()) })
+            Ok(Weights { name: old.name.clone(), path: path.clone(), header, links: false, old: Some(old.clone()) })
         });
         weights.collect()
     }
@@ -102,17 +115,10 @@ impl Work<'_> {
         let mut files = vec![];
         for (name, path, expected) in &full.others {
             let unreadable = |e| Error::io(format_args!("{}: cannot read", path.display()), e);
-            let (source, len) = open_regular(path, true)?;
+            let (source, len) = open_regular(path, full.links)?;
             let mut file = self.create(name)?;
-            let (mut buffer, mut hasher, mut offset) = (vec![0; COPY.min(len) as usize], blake3::Hasher::new(), 0);
-            while offset < len {
-                let part = &mut buffer[..COPY.min(len - offset) as usize];
-                lmc::ReadAt::read_exact_at(&source, part, offset).map_err(unreadable)?;
-                hasher.update(part);
-                file.write_all(part).map_err(|e| self.failed(e))?;
-                offset += part.len() as u64;
-            }
-            let hash = Hash::finish(&hasher);
+            let hash =
+                hash_of(&source, 0..len, unreadable, |part, _| file.write_all(part).map_err(|e| self.failed(e)))?;
             if let Some(expected) = expected.filter(|expected| *expected != hash) {
                 return Err(Error::damaged(format!("{}: has the hash {hash} instead of {expected}", path.display())));
             }
@@ -176,30 +182,57 @@ impl Work<'_> {
         let unreadable = |e| Error::io(format_args!("{}: cannot read", w.path.display()), e);
         let source = match &w.old {
             Some(old) => old.open(&w.path).map_err(unreadable)?,
-            None => open_regular(&w.path, true)?.0,
+            None => open_regular(&w.path, w.links)?.0,
         };
         let header =
             if w.old.is_some() { w.header.bytes.clone() } else { w.header.with_metadata(&kept_metadata(&w.header)) };
         let output = self.create(&w.name)?;
         lmc::WriteAt::write_all_at(&output, &header, 0).map_err(|e| self.failed(e))?;
         let offset = header.len() as u64;
-        let known = w.old.as_ref().filter(|_| self.options.verify).map(hashes_by_offset);
+        let known = w.old.as_ref().map(hashes_by_offset);
+        // What is the same as in the version before is compared with what that was.
+        let check = |start: u64, len: u64, hash: Hash, what: &str| match &known {
+            Some(known) if len != 0 && known.get(&(start, len)) != Some(&hash) => Err(Error::damaged(format!(
+                "{}: {what}: was changed: follow into an empty directory",
+                w.path.display()
+            ))),
+            _ => Ok(()),
+        };
+        check(0, w.header.len(), Hash::of(&w.header.bytes), "the header")?;
         let tensors = &w.header.tensors;
+        let budget = Budget::new(IN_MEMORY);
         let work = |i: usize| {
             let t = &tensors[i];
             let damaged = |why: String| Error::damaged(format!("{}: {:?}: {why}", w.path.display(), t.name));
-            let mut bytes = crate::restore::zeroed(t.range.end - t.range.start)?;
-            lmc::ReadAt::read_exact_at(&source, &mut bytes, w.header.len() + t.range.start).map_err(unreadable)?;
-            let mut fetched = if w.old.is_none() { bytes.len() as u64 } else { 0 };
+            let (start, len) = (w.header.len() + t.range.start, t.range.end - t.range.start);
+            let mut fetched = if w.old.is_none() { len } else { 0 };
+            let changes = || self.chain.deltas.iter().filter(|delta| delta.changes(&t.name));
+            if changes().next().is_none() {
+                let mut sum = checksum.map(Checksum::begin);
+                let hash = hash_of(&source, start..start + len, unreadable, |part, at| {
+                    if let Some(sum) = &mut sum {
+                        sum.update(part);
+                    }
+                    lmc::WriteAt::write_all_at(&output, part, offset + t.range.start + (at - start))
+                        .map_err(|e| self.failed(e))
+                })?;
+                if let (Some(checksum), Some(sum)) = (checksum, sum) {
+                    checksum.compare(&sum.finish(), &w.header.metadata[&t.name]).map_err(damaged)?;
+                }
+                check(start, len, hash, &format!("{:?}", t.name))?;
+                return Ok((hash, fetched));
+            }
+            let memory = changes().map(|delta| delta.memory(&t.name, len)).max().unwrap_or(0);
+            let _taken = budget.take(len.saturating_add(memory));
+            let mut bytes = crate::restore::zeroed(len)?;
+            lmc::ReadAt::read_exact_at(&source, &mut bytes, start).map_err(unreadable)?;
             if let Some(checksum) = checksum {
                 checksum.verify(&bytes, &w.header.metadata[&t.name]).map_err(damaged)?;
             }
-            let extent =
-                known.as_ref().and_then(|known| known.get(&(w.header.len() + t.range.start, bytes.len() as u64)));
-            if extent.is_some_and(|hash| Hash::of(&bytes) != *hash) {
-                return Err(damaged("was changed: follow into an empty directory".into()));
+            if self.options.verify {
+                check(start, len, Hash::of(&bytes), &format!("{:?}", t.name))?;
             }
-            for delta in &self.chain.deltas {
+            for delta in changes() {
                 fetched += delta.apply(&t.name, &mut bytes)?;
             }
             lmc::WriteAt::write_all_at(&output, &bytes, offset + t.range.start).map_err(|e| self.failed(e))?;
@@ -222,18 +255,51 @@ impl Work<'_> {
     }
 }
 
+/// Reads a part of a file in pieces: `take` has each, and its offset. Returns the hash.
+fn hash_of(
+    file: &File,
+    range: Range<u64>,
+    unreadable: impl Fn(io::Error) -> Error,
+    mut take: impl FnMut(&[u8], u64) -> Result<()>,
+) -> Result<Hash> {
+    let mut buffer = vec![0; COPY.min(range.end - range.start) as usize];
+    let (mut hasher, mut at) = (blake3::Hasher::new(), range.start);
+    while at < range.end {
+        let part = &mut buffer[..COPY.min(range.end - at) as usize];
+        lmc::ReadAt::read_exact_at(file, part, at).map_err(&unreadable)?;
+        hasher.update(part);
+        take(part, at)?;
+        at += part.len() as u64;
+    }
+    Ok(Hash::finish(&hasher))
+}
+
+/// Compares a file of the version before with what was written then.
+fn verify(file: &StoredFile, path: &Path) -> Result<()> {
+    let unreadable = |e| Error::io(format_args!("{}: cannot read", path.display()), e);
+    let (source, mut at) = (file.open(path).map_err(unreadable)?, 0);
+    for &(hash, _, len) in &file.extents {
+        if hash_of(&source, at..at + len, unreadable, |_, _| Ok(()))? != hash {
+            let place = path.display();
+            return Err(Error::damaged(format!("{place}: was changed: follow into an empty directory")));
+        }
+        at += len;
+    }
+    Ok(())
+}
+
 /// The metadata of a full version's file without the checksums, which hold for that version alone.
 fn kept_metadata(header: &Header) -> BTreeMap<String, String> {
     let kept = header.metadata.iter().filter(|(key, _)| header.tensor(key).is_none());
     kept.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// The hashes of a file's parts, by their offset and length.
+/// The hashes of a file's parts, by their offset and length: of the header, and of each tensor.
 fn hashes_by_offset(file: &StoredFile) -> HashMap<(u64, u64), Hash> {
     let mut offset = 0;
-    let whole = file.extents.iter().filter_map(|&(hash, from, len): &StoredExtent| {
+    let parts = file.extents.iter().map(|&(hash, _, len): &StoredExtent| {
         offset += len;
-        (from == 0).then_some(((offset - len, len), hash))
+        ((offset - len, len), hash)
     });
-    whole.collect()
+    parts.collect()
 }

@@ -2,6 +2,7 @@
 //! promised.
 
 #[cfg(unix)]
+mod budget;
 mod directory;
 #[cfg(unix)]
 mod interchange;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use twox_hash::XxHash3_128;
+
 /// What a tensor's bytes are verified with. The names are those of the format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
@@ -30,18 +32,59 @@ impl Checksum {
     /// The checksum of `bytes`: lower-case hexadecimal digits, the most significant first.
     pub(super) fn of(self, bytes: &[u8]) -> String {
         match self {
-            Self::Xxh3 => format!("{:032x}", twox_hash::XxHash3_128::oneshot(bytes)),
-            Self::Blake3 => blake3::hash(bytes).to_hex().to_string(),
-            Self::Adler32 => format!("{:08x}", adler32(bytes)),
+            Self::Xxh3 => format!("{:032x}", XxHash3_128::oneshot(bytes)),
+            Self::Blake3 | Self::Adler32 => {
+                let mut sum = self.begin();
+                sum.update(bytes);
+                sum.finish()
+            }
+        }
+    }
+
+    /// Begins one of bytes that come in pieces.
+    pub(crate) fn begin(self) -> Sum {
+        match self {
+            Self::Xxh3 => Sum::Xxh3(Box::new(XxHash3_128::new())),
+            Self::Blake3 => Sum::Blake3(Box::default()),
+            Self::Adler32 => Sum::Adler32((1, 0)),
         }
     }
 
     /// Compares `bytes` with a checksum.
     pub(crate) fn verify(self, bytes: &[u8], expected: &str) -> Result<(), String> {
-        let found = self.of(bytes);
+        self.compare(&self.of(bytes), expected)
+    }
+
+    /// Compares the checksum that was found with the one that was recorded.
+    pub(crate) fn compare(self, found: &str, expected: &str) -> Result<(), String> {
         match found == expected {
             true => Ok(()),
             false => Err(format!("its {self} is {found}, and {expected:?} was recorded")),
+        }
+    }
+}
+
+/// The checksum of what came so far.
+pub(crate) enum Sum {
+    Xxh3(Box<XxHash3_128>),
+    Blake3(Box<blake3::Hasher>),
+    Adler32((u32, u32)),
+}
+
+impl Sum {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Xxh3(sum) => sum.write(bytes),
+            Self::Blake3(sum) => _ = sum.update(bytes),
+            Self::Adler32(sums) => *sums = adler32(*sums, bytes),
+        }
+    }
+
+    pub(crate) fn finish(&self) -> String {
+        match self {
+            Self::Xxh3(sum) => format!("{:032x}", sum.finish_128()),
+            Self::Blake3(sum) => sum.finalize().to_hex().to_string(),
+            Self::Adler32((a, b)) => format!("{:08x}", b << 16 | a),
         }
     }
 }
@@ -61,11 +104,11 @@ impl std::str::FromStr for Checksum {
     }
 }
 
-fn adler32(bytes: &[u8]) -> u32 {
+/// Both sums, after more bytes.
+fn adler32((mut a, mut b): (u32, u32), bytes: &[u8]) -> (u32, u32) {
     const MODULUS: u32 = 65_521;
     // The most bytes after which no sum overflows.
     const UNREDUCED: usize = 5552;
-    let (mut a, mut b) = (1, 0);
     for chunk in bytes.chunks(UNREDUCED) {
         for &byte in chunk {
             a += u32::from(byte);
@@ -73,7 +116,7 @@ fn adler32(bytes: &[u8]) -> u32 {
         }
         (a, b) = (a % MODULUS, b % MODULUS);
     }
-    b << 16 | a
+    (a, b)
 }
 
 #[cfg(test)]
@@ -105,8 +148,20 @@ mod tests {
             assert!(Checksum::ALL.into_iter().zip(expected).all(|(c, e)| c.verify(bytes, e).is_ok()));
             assert!(Checksum::ALL.into_iter().zip(expected).all(|(c, e)| c.verify(b"x", e).is_err()));
         }
-        assert_eq!(adler32(&vec![255; 1 << 20]), 0x8e88_ef11);
+        assert_eq!(Checksum::Adler32.of(&vec![255; 1 << 20]), "8e88ef11");
         assert_eq!("blake3".parse(), Ok(Checksum::Blake3));
         "crc32".parse::<Checksum>().unwrap_err();
+    }
+
+    #[test]
+    fn checksums_in_pieces_are_those_of_the_whole() {
+        let bytes: Vec<u8> = (0..70_000u32).map(|i| (i * i / 7) as u8).collect();
+        for checksum in Checksum::ALL {
+            for piece in [1, 255, 4096, 33_333] {
+                let mut sum = checksum.begin();
+                bytes.chunks(piece).for_each(|piece| sum.update(piece));
+                assert_eq!(sum.finish(), checksum.of(&bytes), "{checksum} in pieces of {piece}");
+            }
+        }
     }
 }

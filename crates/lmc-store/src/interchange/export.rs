@@ -113,6 +113,8 @@ impl Interchange {
             Err(TryLockError::Error(e)) => return Err(failed(e)),
         }
         remove_if_there(&directory.join(STAGING)).map_err(failed)?;
+        // What an earlier process renamed is the last version only if it stays.
+        sync(&real).map_err(failed)?;
         let source = Source::new(directory, None);
         let mut last = None;
         if let Some(&step) = source.versions()?.last() {
@@ -132,19 +134,42 @@ impl Interchange {
             && (directory.join(LOCK).exists() || Source::new(directory, None).versions().is_ok_and(|v| !v.is_empty()))
     }
 
+    /// Checks that the versions in the directory are of the run whose store this is: that it has the last one's snapshot, or later ones.
+    ///
+    /// # Errors
+    /// `Usage` when they are of another run; those of [`Store::find`].
+    pub fn check(&self, store: &Store) -> Result<()> {
+        let Some((last, own)) = &self.last else { return Ok(()) };
+        let find = |at| match store.find(at) {
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            found => found.map(Some),
+        };
+        if find(At::Step(*last))?.is_some_and(|s| s.id == own.snapshot)
+            || find(At::Latest)?.is_some_and(|s| s.step > *last)
+        {
+            return Ok(());
+        }
+        Err(Error::usage(format!(
+            "{}: holds versions of another run, up to {last}, whose snapshot {} the store has not: name another directory",
+            self.directory.display(),
+            own.snapshot
+        )))
+    }
+
     /// The last version in the directory.
     pub fn last(&self) -> Option<Step> {
         self.last.as_ref().map(|(step, _)| *step)
     }
 
-    /// Writes a snapshot as the next version: a delta against the last one, if that is in the store and has the same tensors, and a full one
-    /// otherwise. It appears whole, by a rename, when all of it is on disk; only then the next one is a delta against it.
+    /// Writes a snapshot as the next version: a delta against the last one, if that is in the store, undamaged, and has the same tensors, and
+    /// a full one otherwise; also where [`DeltaEncoding::Overwrite`] cannot address a tensor that changed. It appears whole, by a rename, when all of it is on disk; only then the next one is a delta against it.
     ///
     /// A delta has the weights alone. A full version has the JSON and text files beside them, too.
     ///
     /// # Errors
     /// `Usage` when the snapshot is not later than the last version, or has no safetensors files, or some in directories; those of
-    /// [`Store::open_snapshot`] and of reading it; `Io`, also when the directory has this version.
+    /// [`Store::open_snapshot`] and of reading it; after these another snapshot may be written. `Io`, also when the directory has this version:
+    /// open the directory anew then.
     pub fn write(&mut self, store: &Store, snapshot: &Snapshot, progress: &mut dyn FnMut(u64)) -> Result<Exported> {
         let step = snapshot.step;
         if let Some((last, _)) = self.last.as_ref().filter(|(last, _)| *last >= step) {
@@ -156,18 +181,26 @@ impl Interchange {
         let path = self.directory.join(index::directory_of(step));
         let staging = self.directory.join(STAGING);
         let failed = |e| Error::io(format_args!("{}: cannot write", path.display()), e);
-        remove_if_there(&staging).and_then(|()| fs::create_dir(&staging)).map_err(failed)?;
+        let begin = || remove_if_there(&staging).and_then(|()| fs::create_dir(&staging)).map_err(failed);
+        begin()?;
         let total_size = new.tensors.keys().map(|name| new.content(name).iter().map(|e| e.2).sum::<u64>()).sum();
         let (tensors, changed_size, written_size) = (new.tensors.len(), total_size, 0);
-        let mut exported = Exported { step, base: None, path, tensors, total_size, changed_size, written_size };
-        let deltas = base.as_ref().map_or(0, |_| 1 + self.last.as_ref().map_or(0, |(_, own)| own.deltas));
-        let mut own = Own { snapshot: snapshot.id, deltas, files: BTreeMap::new() };
-        let written = match &base {
-            Some((of, base)) => {
-                exported.base = Some(*of);
-                self.write_delta(&new, base, &staging, &mut exported, &mut own, progress)
+        let full = Exported { step, base: None, path: path.clone(), tensors, total_size, changed_size, written_size };
+        let own_of_full = Own { snapshot: snapshot.id, deltas: 0, files: BTreeMap::new() };
+        let (mut exported, mut own) = (full.clone(), own_of_full.clone());
+        let delta = base.map(|(of, base)| {
+            exported.base = Some(of);
+            own.deltas = 1 + self.last.as_ref().map_or(0, |(_, own)| own.deltas);
+            self.write_delta(&new, &base, &staging, &mut exported, &mut own, progress)
+        });
+        let written = match delta {
+            Some(Ok(written)) => Ok(written),
+            Some(Err(e)) if !matches!(e.kind(), ErrorKind::Usage | ErrorKind::Damaged) => Err(e),
+            // There is no such delta: a tensor is too long for it, or the base is damaged in the store.
+            _ => {
+                (exported, own) = (full, own_of_full);
+                begin().and_then(|()| self.write_full(&new, &staging, &mut exported, &mut own, progress))
             }
-            None => self.write_full(&new, &staging, &mut exported, &mut own, progress),
         };
         let done = written.and_then(|weight_map| {
             let (encoding, checksum) = (self.options.encoding, self.options.checksum);
@@ -197,10 +230,13 @@ impl Interchange {
         if self.options.full_every != 0 && own.deltas + 1 >= self.options.full_every {
             return Ok(None);
         }
-        match store.find(At::Step(*step)) {
-            Ok(s) if s.id == own.snapshot => Ok(Some((*step, Model::open(store, &s, self.options.threads)?))),
-            Ok(_) => Ok(None),
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        let found = store.find(At::Step(*step)).and_then(|s| match s.id == own.snapshot {
+            true => Model::open(store, &s, self.options.threads).map(Some),
+            false => Ok(None),
+        });
+        match found {
+            Ok(base) => Ok(base.map(|base| (*step, base))),
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Damaged) => Ok(None),
             Err(e) => Err(e),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::checksum::Checksum;
 use super::encoding::DeltaEncoding;
@@ -28,8 +28,6 @@ pub(crate) struct Index {
     pub(crate) weight_map: BTreeMap<String, String>,
     /// What lmc notes, if it wrote the version.
     pub(crate) own: Option<Own>,
-    /// Made of its bytes: another version of the same number has another one.
-    pub(crate) id: SaveId,
 }
 
 /// What a version is.
@@ -66,8 +64,12 @@ impl Index {
         if let Some(other) = other {
             return Err(damaged(format!("has a field {other:?}: an index has \"metadata\" and \"weight_map\"")));
         }
-        let none = Value::Null;
-        let metadata = json.get("metadata").unwrap_or(&none);
+        let none = Map::new();
+        let metadata = match json.get("metadata") {
+            None => &none,
+            Some(Value::Object(metadata)) => metadata,
+            Some(_) => return Err(damaged("has metadata that are no object".into())),
+        };
         let text = |key: &str| match metadata.get(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(&text[..])),
@@ -76,6 +78,9 @@ impl Index {
         let checksum = text("checksum_format")?.map(|c| c.parse::<Checksum>());
         let checksum = checksum.transpose().map_err(|e| damaged(format!("has checksum_format {e}")))?;
         let kind = match (text("delta_encoding")?, text("base_version")?) {
+            (None, None) if metadata.contains_key("compression_format") => {
+                return Err(damaged("has compression_format, as a delta has, and no delta_encoding".into()));
+            }
             (None, None) => Kind::Full { checksum },
             (None, Some(base)) => {
                 return Err(damaged(format!("has base_version {base:?}, as a delta has, and no delta_encoding")));
@@ -114,9 +119,7 @@ impl Index {
         }
         let own = metadata.get("lmc").map(Own::deserialize).transpose();
         let own = own.map_err(|e| damaged(format!("has metadata of lmc that are not what lmc writes: {e}")))?;
-        let mut id = [0; 16];
-        id.copy_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
-        Ok(Self { kind, weight_map, own, id: SaveId::new(id) })
+        Ok(Self { kind, weight_map, own })
     }
 
     /// Writes one. `total_size` is that of a checkpoint's tensors.
@@ -236,6 +239,7 @@ mod tests {
             (r#""checksum_format""#, r#""c""#, "no checksum_format"),
             (r#""weight_map""#, r#""w""#, "has a field"),
             (r#""metadata""#, r#""m""#, "has a field"),
+            (r#"{"metadata": {"#, r#"{"metadata": 7, "m": {"#, "has a field"),
             (r#"{"metadata""#, r#"{"metadata":{},"metadat""#, "has a field"),
             ("m.safetensors", "../x.safetensors", "not the name"),
             ("m.safetensors", "/x.safetensors", "not the name"),
@@ -246,6 +250,19 @@ mod tests {
             let bad = delta.replacen(from, to, 1);
             assert_ne!(bad, delta);
             let bad = if why == "no JSON" { bad.replace(':', " ") } else { bad };
+            let e = Index::parse(bad.as_bytes(), step(2)).expect_err(&bad).to_string();
+            assert!(e.contains(why), "{e}");
+        }
+        // What is no delta by its fields, and no full version by others.
+        for (metadata, why) in [
+            ("7", "are no object"),
+            ("[]", "are no object"),
+            (r#""xor""#, "are no object"),
+            ("null", "are no object"),
+            (r#"{"compression_format": "zstd"}"#, "no delta_encoding"),
+            (r#"{"base_version": "1"}"#, "no delta_encoding"),
+        ] {
+            let bad = format!(r#"{{"metadata": {metadata}, "weight_map": {{"a": "m.safetensors"}}}}"#);
             let e = Index::parse(bad.as_bytes(), step(2)).expect_err(&bad).to_string();
             assert!(e.contains(why), "{e}");
         }

@@ -10,6 +10,7 @@ mod model;
 mod read;
 mod shards;
 mod source;
+mod version;
 
 pub use self::checksum::Checksum;
 pub use self::encoding::DeltaEncoding;

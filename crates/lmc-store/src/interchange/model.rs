@@ -14,6 +14,11 @@ use crate::store::Store;
 /// Files beside the weights that those who serve them read: others, such as the state of an optimizer, stay in the store.
 const OTHERS: [&str; 6] = [".json", ".jinja", ".model", ".py", ".tiktoken", ".txt"];
 
+/// Whether a file belongs beside the weights in a full version, by its name.
+pub(super) fn is_beside_weights(name: &str) -> bool {
+    OTHERS.iter().any(|suffix| name.ends_with(suffix))
+}
+
 /// An open snapshot of safetensors files.
 pub(super) struct Model {
     pub(super) reader: SnapshotReader,
@@ -42,7 +47,7 @@ impl Model {
                 continue;
             }
             if !is_tensors {
-                if OTHERS.iter().any(|suffix| file.name.ends_with(suffix)) {
+                if is_beside_weights(&file.name) {
                     model.others.push(file.name.clone());
                 }
                 continue;

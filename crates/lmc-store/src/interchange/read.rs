@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+
+use rustix::fs::OFlags;
 
 use super::header::Header;
 use super::index::{INDEX, Index};
@@ -43,13 +46,16 @@ pub(super) fn header_of(path: &Path, links: bool) -> Result<Header> {
 /// Opens a regular file, and its length. Others are not opened, as that could block; and links lead elsewhere.
 pub(crate) fn open_regular(path: &Path, links: bool) -> Result<(File, u64)> {
     let failed = |e| Error::io(format_args!("{}: cannot open", path.display()), e);
+    let irregular = || failed(io::Error::other("it is not a regular file"));
     let m = if links { fs::metadata(path) } else { fs::symlink_metadata(path) };
     if !m.map_err(failed)?.is_file() {
-        return Err(failed(io::Error::other("it is not a regular file")));
+        return Err(irregular());
     }
-    let file = File::open(path).map_err(failed)?;
-    let len = file.metadata().map_err(failed)?.len();
-    Ok((file, len))
+    // It may be another one by now.
+    let flags = if links { OFlags::NONBLOCK } else { OFlags::NONBLOCK | OFlags::NOFOLLOW };
+    let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path).map_err(failed)?;
+    let m = file.metadata().map_err(failed)?;
+    if m.is_file() { Ok((file, m.len())) } else { Err(irregular()) }
 }
 
 /// Reads a file of no more than `max` bytes.

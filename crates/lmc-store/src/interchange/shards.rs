@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use super::checksum::Checksum;
 use super::encoding::DeltaEncoding;
 use super::header::Header;
-use super::index::{Index, Kind};
+use super::index::Kind;
 use super::read::open_regular;
+use super::version::Version;
 use crate::error::{Error, Result};
 use crate::ids::{Hash, Step};
 
@@ -98,21 +99,20 @@ pub(crate) struct Delta {
 
 impl Delta {
     /// Opens the delta in a directory.
-    pub(super) fn open(directory: PathBuf, index: &Index) -> Result<Self> {
-        let Kind::Delta { version: step, encoding, checksum, .. } = index.kind else {
+    pub(super) fn open(directory: PathBuf, version: &Version) -> Result<Self> {
+        let Kind::Delta { version: step, encoding, checksum, .. } = version.index.kind else {
             return Err(Error::damaged(format!("{}: is no delta", directory.display())));
         };
         let mut tensors = HashMap::new();
-        for (file, names) in index.files() {
+        for (file, header) in &version.headers {
             let path = directory.join(file);
             let at = |e: Error| e.at(path.display());
-            let header = index.header(&directory, file, &names)?;
             for t in &header.tensors {
                 let expected = header.metadata.get(&t.name);
                 let expected =
                     expected.ok_or_else(|| at(Error::damaged(format!("has no checksum of {:?}", t.name))))?.clone();
                 let range = header.len() + t.range.start..header.len() + t.range.end;
-                tensors.insert(t.name.clone(), (file.to_owned(), range, expected));
+                tensors.insert(t.name.clone(), (file.clone(), range, expected));
             }
         }
         Ok(Self { step, directory, encoding, checksum, tensors })
@@ -125,6 +125,15 @@ impl Delta {
 
     pub(crate) fn changes(&self, name: &str) -> bool {
         self.tensors.contains_key(name)
+    }
+
+    /// Bytes that applying it to a tensor of `len` bytes takes in memory, beside the tensor.
+    pub(crate) fn memory(&self, name: &str, len: u64) -> u64 {
+        let frame = self.tensors.get(name).map_or(0, |(_, range, _)| range.end - range.start);
+        match self.encoding {
+            DeltaEncoding::Xor => frame,
+            DeltaEncoding::Overwrite => frame.saturating_add(len.saturating_mul(4)),
+        }
     }
 
     /// Turns a tensor of the base into that of this version, and verifies it. Returns how many bytes were read.

@@ -2,25 +2,34 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use serde_json::json;
 
 use super::checksum::Checksum;
 use super::header::Header;
 use super::index::{self, FILE, INDEX, Index, Kind};
+use super::model::is_beside_weights;
 use super::read::{header_of, read};
 use super::shards::Delta;
+use super::version::{MAX_HEADERS, Seen, Version};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, SaveId, Step};
 use crate::manifest::names::check_name;
+
+/// Bytes of all files beside the weights of a full version.
+const MAX_OTHERS: u64 = 1 << 30;
 
 /// A directory of versions.
 #[derive(Debug)]
 pub(crate) struct Source {
     path: PathBuf,
-    /// The checkpoint that the first delta is against, if no version has it.
-    base: Option<PathBuf>,
+    /// The checkpoint that the first delta is against, if no version has it, and its number.
+    base: Option<(PathBuf, Step)>,
+    /// The newest version when it was last looked at.
+    seen: Mutex<Option<Seen>>,
 }
 
 /// How to get to a version.
@@ -47,6 +56,8 @@ pub(crate) enum Start {
 pub(crate) struct Full {
     /// Files with tensors.
     pub(crate) files: Vec<(String, PathBuf, Header)>,
+    /// Whether files may be links to others: in a checkpoint that was given by its path.
+    pub(crate) links: bool,
     /// Of the tensors, in the metadata of the files.
     pub(crate) checksum: Option<Checksum>,
     /// Other files, with their hashes, as far as known.
@@ -56,29 +67,61 @@ pub(crate) struct Full {
 }
 
 impl Source {
-    pub(crate) fn new(path: &Path, base: Option<&Path>) -> Self {
-        Self { path: path.to_owned(), base: base.map(Path::to_owned) }
+    pub(crate) fn new(path: &Path, base: Option<(&Path, Step)>) -> Self {
+        let base = base.map(|(path, step)| (path.to_owned(), step));
+        Self { path: path.to_owned(), base, seen: Mutex::new(None) }
     }
 
     /// The number and the id of the newest version, if there is any.
     pub(crate) fn newest(&self) -> Result<Option<(Step, SaveId)>> {
-        self.versions()?.last().map(|&step| Ok((step, self.index(step)?.id))).transpose()
+        let Some(&step) = self.versions()?.last() else { return Ok(None) };
+        let mut seen = self.seen.lock().expect("no panic while it is held");
+        let id = match seen.as_ref().and_then(|seen| seen.id(step)) {
+            Some(id) => id,
+            None => {
+                let mut left = MAX_HEADERS;
+                let version = self.version(step, &mut left)?;
+                let id = version.id;
+                *seen = Some(version.seen(step));
+                id
+            }
+        };
+        Ok(Some((step, id)))
     }
 
     /// The versions that have an index: others are not finished.
     pub(super) fn versions(&self) -> Result<BTreeSet<Step>> {
-        let failed = |e| Error::io(format_args!("{}: cannot list", self.path.display()), e);
         let mut versions = BTreeSet::new();
-        for entry in fs::read_dir(&self.path).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let step = entry.file_name().to_str().and_then(index::parse_directory);
-            versions.extend(step.filter(|_| entry.path().join(INDEX).exists()));
+        for step in self.directories()? {
+            if self.has(step)? {
+                versions.insert(step);
+            }
         }
         Ok(versions)
     }
 
+    /// The numbers of all directories, finished or not.
+    fn directories(&self) -> Result<BTreeSet<Step>> {
+        let failed = |e| Error::io(format_args!("{}: cannot list", self.path.display()), e);
+        let mut found = BTreeSet::new();
+        for entry in fs::read_dir(&self.path).map_err(failed)? {
+            found.extend(entry.map_err(failed)?.file_name().to_str().and_then(index::parse_directory));
+        }
+        Ok(found)
+    }
+
     fn directory(&self, step: Step) -> PathBuf {
         self.path.join(index::directory_of(step))
+    }
+
+    /// Whether a version is there and finished. What cannot be looked at is not missing.
+    fn has(&self, step: Step) -> Result<bool> {
+        let path = self.directory(step).join(INDEX);
+        match fs::symlink_metadata(&path) {
+            Ok(_) => Ok(true),
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+            Err(e) => Err(Error::io(format_args!("{}: cannot look at it", path.display()), e)),
+        }
     }
 
     pub(super) fn index(&self, step: Step) -> Result<Index> {
@@ -87,60 +130,82 @@ impl Source {
         Index::parse(&bytes, step).map_err(|e| e.at(directory.display()))
     }
 
+    fn version(&self, step: Step, left: &mut u64) -> Result<Version> {
+        Version::read(&self.directory(step), step, left)
+    }
+
     /// How to get to the newest version from the one that is there, if any; or from nothing.
     ///
     /// With `rewind` it need not be a later one of the same line.
     pub(crate) fn chain(&self, to: Step, there: Option<(Step, SaveId)>, rewind: bool) -> Result<Chain> {
-        let newest = self.index(to)?;
+        let mut left = MAX_HEADERS;
+        let newest = self.version(to, &mut left)?;
         let version = (to, newest.id);
         let (mut deltas, mut at, mut of) = (vec![], to, newest);
         let start = loop {
-            let Kind::Delta { base, .. } = of.kind else {
+            let Kind::Delta { base, .. } = of.index.kind else {
                 if let Some((step, _)) = there.filter(|(step, _)| *step > at && !rewind) {
                     return Err(Error::usage(format!(
                         "{}: comes from version {at}, and version {step} is followed: if the run was rewound, ask for it",
                         self.directory(to).display()
                     )));
                 }
-                break Start::Full(self.full(at, &of)?);
+                break Start::Full(self.full(at, of)?);
             };
             deltas.push(Delta::open(self.directory(at), &of)?);
-            let exists = self.directory(base).join(INDEX).exists();
+            let before = if self.has(base)? { Some(self.version(base, &mut left)?) } else { None };
             if let Some((_, id)) = there.filter(|(step, _)| *step == base) {
-                if exists && self.index(base)?.id != id {
-                    return Err(Error::damaged(format!(
-                        "{}: is not the version {base} that is followed: the run began anew; follow into an empty directory",
+                if before.as_ref().is_none_or(|before| before.id == id) {
+                    break Start::Current;
+                }
+                if !rewind {
+                    return Err(Error::usage(format!(
+                        "{}: is not the version {base} that is followed: if the run was rewound, or began anew, ask for it",
                         self.directory(base).display()
                     )));
                 }
-                break Start::Current;
             }
-            if !exists {
-                break Start::Full(self.checkpoint_before(at, base, there)?);
-            }
-            (at, of) = (base, self.index(base)?);
+            let Some(before) = before else {
+                break Start::Full(self.checkpoint_before(at, base, there.filter(|_| !rewind))?);
+            };
+            (at, of) = (base, before);
         };
         deltas.reverse();
         Ok(Chain { version, start, deltas })
     }
 
-    /// The checkpoint that the first delta is against, if it is known by other means.
-    fn checkpoint_before(&self, first: Step, base: Step, there: Option<(Step, SaveId)>) -> Result<Full> {
-        let first = self.directory(first);
-        let what = format!("{}: is a delta against version {base}, which is not there", first.display());
-        match (there, &self.base) {
-            (None, Some(path)) => checkpoint(path),
-            (None, None) => Err(Error::damaged(format!(
-                "{what}: give the checkpoint that the run began with, or wait for a full version"
-            ))),
-            (Some((step, _)), _) => Err(Error::damaged(format!(
+    /// The checkpoint that the first version is a delta against, if it is known by other means.
+    fn checkpoint_before(&self, at: Step, base: Step, there: Option<(Step, SaveId)>) -> Result<Full> {
+        let what = format!("{}: is a delta against version {base}, which is not there", self.directory(at).display());
+        if let Some((step, _)) = there {
+            return Err(Error::damaged(format!(
                 "{what}, and version {step} is followed: restore the versions between, or wait for a full one"
-            ))),
+            )));
         }
+        let Some((path, number)) = &self.base else {
+            return Err(Error::damaged(format!(
+                "{what}: give the checkpoint that the run began with, or wait for a full version"
+            )));
+        };
+        // Any other gap is one of versions that were removed: what is unchanged since would not be checked.
+        if *number != base {
+            return Err(Error::damaged(format!(
+                "{what}, and the checkpoint {} is given as version {number}: if it is version {base}, say so; or wait for a full version",
+                path.display()
+            )));
+        }
+        if let Some(first) = self.directories()?.first().filter(|first| **first < at) {
+            return Err(Error::damaged(format!(
+                "{what}, and {} is: a checkpoint stands only for what comes before the first version",
+                index::directory_of(*first)
+            )));
+        }
+        checkpoint(path)
     }
 
     /// A full version.
-    fn full(&self, step: Step, index: &Index) -> Result<Full> {
+    fn full(&self, step: Step, version: Version) -> Result<Full> {
+        let Version { index, headers, .. } = version;
         let directory = self.directory(step);
         let Kind::Full { checksum } = index.kind else { unreachable!("the caller has looked") };
         if index.weight_map.is_empty() {
@@ -148,16 +213,16 @@ impl Source {
         }
         let mut full = Full { checksum, ..others_in(&directory, false)? };
         let mut total_size = 0;
-        for (file, names) in index.files() {
-            let header = index.header(&directory, file, &names)?;
+        for (file, header) in headers {
             if let Some(t) =
                 header.tensors.iter().find(|t| checksum.is_some() && !header.metadata.contains_key(&t.name))
             {
-                let place = directory.join(file);
+                let place = directory.join(&file);
                 return Err(Error::damaged(format!("{}: has no checksum of {:?}", place.display(), t.name)));
             }
             total_size += header.tensors.iter().map(|t| t.range.end - t.range.start).sum::<u64>();
-            full.files.push((file.to_owned(), directory.join(file), header));
+            let path = directory.join(&file);
+            full.files.push((file, path, header));
         }
         if let Some(own) = &index.own {
             for (name, _, hash) in &mut full.others {
@@ -178,7 +243,7 @@ impl Source {
 
 /// A checkpoint in a directory that is no version.
 pub(crate) fn checkpoint(path: &Path) -> Result<Full> {
-    let mut full = others_in(path, true)?;
+    let mut full = Full { links: true, ..others_in(path, true)? };
     let failed = |e| Error::io(format_args!("{}: cannot list", path.display()), e);
     for entry in fs::read_dir(path).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
@@ -194,21 +259,31 @@ pub(crate) fn checkpoint(path: &Path) -> Result<Full> {
     }
 }
 
-/// The files beside the weights in a directory. What is hidden, a directory or no regular file is left out.
+/// The files beside the weights in a directory. What is hidden, a directory or no regular file is left out; of a version, whose directory
+/// anybody may write, all but what those who serve weights read.
 fn others_in(directory: &Path, links: bool) -> Result<Full> {
     let failed = |e| Error::io(format_args!("{}: cannot list", directory.display()), e);
-    let mut full = Full::default();
+    let (mut full, mut size) = (Full::default(), 0u64);
     for entry in fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let path = entry.path();
         let m = if links { fs::metadata(&path) } else { fs::symlink_metadata(&path) };
         let name = entry.file_name().into_string().ok();
         let wanted = |name: &String| {
-            check_name(name).is_ok() && !name.starts_with('.') && !name.ends_with(FILE) && (links || name != INDEX)
+            let beside = links || (is_beside_weights(name) && name != INDEX);
+            check_name(name).is_ok() && !name.starts_with('.') && !name.ends_with(FILE) && beside
         };
         if let Some(name) = name.filter(wanted)
-            && m.is_ok_and(|m| m.is_file())
+            && let Ok(m) = m
+            && m.is_file()
         {
+            size = size.saturating_add(m.len());
+            if size > MAX_OTHERS && !links {
+                return Err(Error::limit(format!(
+                    "{}: the files beside its weights have more than {MAX_OTHERS} bytes",
+                    directory.display()
+                )));
+            }
             full.others.push((name, path, None));
         }
     }

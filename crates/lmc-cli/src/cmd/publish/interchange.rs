@@ -1,12 +1,13 @@
 //! Versions for receivers without lmc, beside the store.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lmc_store::{
-    At, Checksum, DeltaEncoding, ErrorKind, Exported, Interchange, InterchangeOptions, Snapshot, Step, Store,
+    At, Checksum, DeltaEncoding, ErrorKind, Exported, Interchange, InterchangeOptions, SaveId, Snapshot, Step, Store,
 };
 use serde_json::json;
 
@@ -20,7 +21,7 @@ use crate::ui::Ui;
 pub(super) struct InterchangeArgs {
     /// Also write each version to OUTDIR, as slime, miles, SGLang's branch and ModelExpress exchange them: OUTDIR/weight_v000123 has what
     /// changed since the version before it in OUTDIR, and the first one the whole model. They are made from the store; what is missing
-    /// after a crash is written by the next run.
+    /// after a crash is written by the next run. What cannot be such a version, as without safetensors files, is reported and left out.
     #[arg(long, value_name = "OUTDIR")]
     interchange: Option<PathBuf>,
 
@@ -32,7 +33,8 @@ pub(super) struct InterchangeArgs {
     #[arg(long, value_name = "CHECKSUM", requires = "interchange", default_value = Checksum::default().name(), value_parser = checksum())]
     checksum: Checksum,
 
-    /// Write the whole model every N versions; 0 for only where tensors appeared, disappeared or changed their shape.
+    /// Write the whole model every N versions; 0 for only where no delta can be: tensors appeared, disappeared or changed their shape, or the
+    /// version before is not in the store.
     #[arg(long, value_name = "N", requires = "interchange", default_value_t = 0)]
     full_every: u64,
 }
@@ -51,6 +53,8 @@ pub(super) struct Exporter {
     open: Option<Interchange>,
     /// Where an empty directory begins: the newest snapshot when the command did.
     first: Option<Step>,
+    /// Snapshots that cannot be versions, and were reported.
+    skipped: HashSet<SaveId>,
     warned: bool,
 }
 
@@ -74,18 +78,36 @@ impl Exporter {
         ui: &Ui,
     ) -> Result {
         let Some(out) = &args.interchange else { return Ok(()) };
-        let versions = match &mut self.open {
-            Some(open) => open,
-            closed => closed.insert(open(args, out, dir, threads)?),
-        };
-        let wanted = |s: &Snapshot| match versions.last() {
-            Some(last) => s.step > last,
-            None => self.first.is_none_or(|first| s.step >= first),
+        if self.open.is_none() {
+            let opened = open(args, out, dir, threads)?;
+            opened.check(store).map_err(|e| failure(&e))?;
+            self.open = Some(opened);
+        }
+        let last = self.open.as_ref().and_then(Interchange::last);
+        let wanted = |s: &Snapshot| {
+            let next = last.map_or_else(|| self.first.is_none_or(|first| s.step >= first), |last| s.step > last);
+            next && !self.skipped.contains(&s.id)
         };
         for snapshot in store.snapshots().map_err(|e| failure(&e))?.into_iter().filter(wanted).collect::<Vec<_>>() {
             let start = Instant::now();
             let progress = ui.progress(&format!("version {}", snapshot.step), None);
-            let written = versions.write(store, &snapshot, &mut |done| progress.at(done)).map_err(|e| failure(&e))?;
+            let versions = self.open.as_mut().expect("it was opened");
+            let written = match versions.write(store, &snapshot, &mut |done| progress.at(done)) {
+                Ok(written) => written,
+                // It will not be another one later; those that come after it may be versions.
+                Err(e) if matches!(e.kind(), ErrorKind::Usage | ErrorKind::Damaged | ErrorKind::NotFound) => {
+                    drop(progress);
+                    self.skipped.insert(snapshot.id);
+                    let (why, out) = (Name::text(&e.to_string()).to_string(), Name::path(out));
+                    ui.warn(format_args!("{out}: step {} is no version: {why}", snapshot.step));
+                    continue;
+                }
+                Err(e) => {
+                    // It may be there although something failed after it.
+                    self.open = None;
+                    return Err(failure(&e));
+                }
+            };
             drop(progress);
             if !self.warned && written.base.is_some_and(|base| base.get() + 1 != written.step.get()) {
                 self.warned = true;

@@ -1,5 +1,8 @@
 //! Versions for receivers without a store: written, followed, damaged, out of order, and left unfinished.
 
+mod hostile;
+mod order;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +13,6 @@ use lmc_store::{
     Checksum, DeltaEncoding, ErrorKind, Exported, FollowOptions, Follower, Input, Interchange, InterchangeOptions,
     Result, SaveOptions, Store,
 };
-use lmc_testing::exhaustive;
 
 /// Tensors by name: dtype, shape, bytes.
 type Tensors = BTreeMap<String, (&'static str, Vec<usize>, Vec<u8>)>;
@@ -150,6 +152,25 @@ impl Run {
         fs::write(self.index(n), text.replacen(from, to, 1)).unwrap();
     }
 
+    /// Writes a version as a checkpoint.
+    fn checkpoint(&self, name: &str, n: usize) -> PathBuf {
+        let path = self.to(name);
+        fs::create_dir(&path).unwrap();
+        self.models[n - 1].files().iter().for_each(|(name, bytes)| fs::write(path.join(name), bytes).unwrap());
+        path
+    }
+
+    /// Removes what lmc notes in an index, and what others do not write.
+    fn without_own(&self, n: u64, checksum: bool) {
+        let mut index: serde_json::Value = serde_json::from_slice(&fs::read(self.index(n)).unwrap()).unwrap();
+        let metadata = index["metadata"].as_object_mut().unwrap();
+        metadata.remove("lmc").unwrap();
+        if !checksum {
+            metadata.remove("checksum_format");
+        }
+        fs::write(self.index(n), index.to_string()).unwrap();
+    }
+
     /// A directory that follows.
     fn to(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
@@ -161,7 +182,8 @@ impl Run {
 }
 
 /// Follows to the newest version.
-fn follow_with(versions: &Path, to: &Path, base: Option<&Path>, o: FollowOptions) -> Result<Option<u64>> {
+fn follow_with(versions: &Path, to: &Path, base: Option<(&Path, u64)>, o: FollowOptions) -> Result<Option<u64>> {
+    let base = base.map(|(path, n)| (path, step(n)));
     let mut follower = Follower::open_interchange(versions, base, to, o)?;
     let Some(newest) = follower.newest()? else { return Ok(None) };
     let staged = follower.stage(&newest, &mut |_| {})?;
@@ -322,213 +344,4 @@ fn what_is_unfinished_is_no_version() {
     fs::write(run.version(3).join("file"), b"").unwrap();
     refused(run.open().unwrap().write(&run.store, &last, &mut |_| {}), ErrorKind::Io, "weight_v000003");
     assert!(!run.versions().join(".lmc-staging").exists());
-}
-
-#[test]
-fn versions_out_of_order_and_other_bases_are_refused() {
-    let run = Run::of_three(InterchangeOptions::default(), 100);
-    assert_eq!(follow(&run, "m").unwrap(), Some(3));
-    // A version between is missing.
-    let mut o = FollowOptions::default();
-    fs::rename(run.version(2), run.to("gone")).unwrap();
-    refused(follow(&run, "n"), ErrorKind::Damaged, "against version 2, which is not there: give the checkpoint");
-    // With what that was, it goes on.
-    let base = run.to("base");
-    fs::create_dir(&base).unwrap();
-    run.models[1].files().iter().for_each(|(name, bytes)| fs::write(base.join(name), bytes).unwrap());
-    assert_eq!(follow_with(&run.versions(), &run.to("n"), Some(&base), o).unwrap(), Some(3));
-    assert!(run.is_at("n", 3) && run.to("n").join("current/optimizer.pt").exists());
-    let other = run.to("other");
-    fs::create_dir(&other).unwrap();
-    run.models[0].files().iter().for_each(|(name, bytes)| fs::write(other.join(name), bytes).unwrap());
-    let wrong = follow_with(&run.versions(), &run.to("o"), Some(&other), o);
-    refused(wrong, ErrorKind::Damaged, "is not version 3's base");
-    assert!(!run.to("o").join("current").exists());
-    fs::rename(run.to("gone"), run.version(2)).unwrap();
-    // Back to an earlier one.
-    fs::rename(run.version(3), run.to("gone")).unwrap();
-    refused(follow(&run, "m"), ErrorKind::Usage, "has step 3");
-    o.rewind = true;
-    assert_eq!(follow_with(&run.versions(), &run.to("m"), None, o).unwrap(), Some(2));
-    assert!(run.is_at("m", 2));
-    // Another run with the same numbers.
-    let mut again = Run::of_three(InterchangeOptions::default(), 100);
-    again.models[2].train(&["head"], 9);
-    again.save(again.models[2].clone()).unwrap();
-    let another = follow_with(&again.versions(), &run.to("m"), None, FollowOptions::default());
-    refused(another, ErrorKind::Damaged, "is not the version 2 that is followed");
-    assert!(run.is_at("m", 2));
-    let mut two = Run::new(InterchangeOptions::default(), 100);
-    two.train(&["norm"]);
-    let another = follow_with(&two.versions(), &run.to("m"), None, FollowOptions::default());
-    refused(another, ErrorKind::Usage, "another snapshot of step 2");
-    // A line that leaves out what is followed.
-    fs::rename(run.to("gone"), run.version(3)).unwrap();
-    run.rewrite(3, r#""base_version":"000002""#, r#""base_version":"000001""#);
-    refused(follow(&run, "m"), ErrorKind::Usage, "comes from version 1, and version 2 is followed");
-    refused(follow(&run, "p"), ErrorKind::Damaged, "is not version 3's base");
-}
-
-#[test]
-fn deltas_are_applied_once() {
-    let mut run = Run::new(InterchangeOptions::default(), 100);
-    let mut follower =
-        Follower::open_interchange(&run.versions(), None, &run.to("m"), FollowOptions::default()).unwrap();
-    let first = follower.newest().unwrap().unwrap();
-    let staged = follower.stage(&first, &mut |_| {}).unwrap();
-    follower.commit(staged).unwrap();
-    run.train(&["embed"]);
-    let second = follower.newest().unwrap().unwrap();
-    for _ in 0..2 {
-        let staged = follower.stage(&second, &mut |_| {}).unwrap();
-        let version = staged.version.path.clone();
-        assert!(is(&version, &run.models[1]) && run.is_at("m", 1));
-    }
-    let staged = follower.stage(&second, &mut |_| {}).unwrap();
-    follower.commit(staged.clone()).unwrap();
-    follower.commit(staged).unwrap();
-    assert!(run.is_at("m", 2) && follower.newest().unwrap().is_none());
-    drop(follower);
-    // What somebody changed is no base: it is restored from the full version.
-    let file = run.to("m").join("current/model-0.safetensors");
-    let mut bytes = fs::read(&file).unwrap();
-    *bytes.last_mut().unwrap() ^= 1;
-    fs::write(&file, &bytes).unwrap();
-    run.train(&["head"]);
-    assert_eq!(follow(&run, "m").unwrap(), Some(3));
-    assert!(run.is_at("m", 3));
-    fs::write(run.to("m").join("current/model-0.safetensors"), &bytes).unwrap();
-    run.train(&["head"]);
-    fs::remove_dir_all(run.version(1)).unwrap();
-    refused(follow(&run, "m"), ErrorKind::Damaged, "was changed and cannot be the base");
-}
-
-/// Copies a directory that follows: by links, as it knows its inodes.
-fn link_all(from: &Path, to: &Path) {
-    fs::create_dir(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let (kind, from) = entry.map(|e| (e.file_type().unwrap(), e.path())).unwrap();
-        let to = to.join(from.file_name().unwrap());
-        match () {
-            () if kind.is_dir() => link_all(&from, &to),
-            () if kind.is_symlink() => std::os::unix::fs::symlink(fs::read_link(&from).unwrap(), to).unwrap(),
-            () => fs::hard_link(&from, to).unwrap(),
-        }
-    }
-}
-
-/// Follows a copy of the versions in which a file is other bytes. What is followed then is right, or nothing.
-fn damaged(run: &Run, file: &Path, bytes: &[u8], from: Option<&Path>) -> bool {
-    let whole = fs::read(file).unwrap();
-    fs::write(file, bytes).unwrap();
-    let to = run.to("damaged");
-    _ = fs::remove_dir_all(&to);
-    if let Some(from) = from {
-        link_all(from, &to);
-    }
-    let followed = follow_with(&run.versions(), &to, None, FollowOptions::default());
-    let right = match &followed {
-        Ok(Some(n)) => is(&to.join("current"), &run.models[*n as usize - 1]),
-        Ok(None) => from.is_some() && is(&to.join("current"), &run.models[0]),
-        Err(_) => from.is_none_or(|_| is(&to.join("current"), &run.models[0])),
-    };
-    assert!(right, "{}: {followed:?}, with {}", file.display(), String::from_utf8_lossy(bytes));
-    fs::write(file, whole).unwrap();
-    followed.is_err()
-}
-
-#[test]
-fn damage_is_an_error_or_does_not_matter() {
-    let mut o = options(DeltaEncoding::Xor, Checksum::Xxh3);
-    for encoding in DeltaEncoding::ALL {
-        o.encoding = encoding;
-        let mut run = Run::new(o, 4);
-        follow(&run, "first").unwrap();
-        run.train(&["embed", "norm"]);
-        let first = run.to("first");
-        let mut noticed = [0, 0];
-        for version in [1, 2] {
-            for entry in fs::read_dir(run.version(version)).unwrap() {
-                let file = entry.unwrap().path();
-                let whole = fs::read(&file).unwrap();
-                // Without what is there the full version is read; with it only the delta.
-                let from = (version == 2).then_some(first.as_path());
-                for at in (0..whole.len()).filter(|at| exhaustive() || at % 9 == 4) {
-                    let mut bytes = whole.clone();
-                    bytes[at] ^= 1 << (at % 7);
-                    noticed[usize::from(damaged(&run, &file, &bytes, from))] += 1;
-                }
-                for len in [0, 1, 8, whole.len() / 2, whole.len() - 1] {
-                    assert!(damaged(&run, &file, &whole[..len], from), "{} of {len} bytes", file.display());
-                }
-                let longer = [&whole[..], b"x"].concat();
-                assert!(damaged(&run, &file, &longer, from), "{}", file.display());
-            }
-        }
-        // Names of what lmc notes, and sizes that nobody reads.
-        assert!(noticed[1] > 10 * noticed[0], "{noticed:?}");
-    }
-}
-
-#[test]
-fn hostile_versions_are_refused() {
-    let run = Run::of_three(InterchangeOptions::default(), 50);
-    follow(&run, "m").unwrap();
-    let shard = "model-00000-of-00001.safetensors";
-    let path = run.version(3).join(shard);
-    let whole = fs::read(&path).unwrap();
-    let index = fs::read(run.index(3)).unwrap();
-    let fails = |why: &str| {
-        let e = follow(&run, "n").unwrap_err();
-        assert!(e.to_string().contains(why), "{e}");
-        assert!(!run.to("n").join("current").exists());
-        fs::write(run.index(3), &index).unwrap();
-    };
-    for name in ["../x.safetensors", "/etc/x.safetensors", "a/b.safetensors", "..", "a\\\\b.safetensors"] {
-        run.rewrite(3, &format!(r#":"{shard}""#), &format!(r#":"{name}""#));
-        fails("not the name of a .safetensors file");
-    }
-    // Without lmc's own hashes, as others write them.
-    run.rewrite(3, r#""lmc""#, r#""other""#);
-    let index = fs::read(run.index(3)).unwrap();
-    let fails = |why: &str| {
-        let e = follow(&run, "n").unwrap_err();
-        assert!(e.to_string().contains(why), "{e}");
-        fs::write(run.index(3), &index).unwrap();
-        _ = fs::remove_file(&path);
-        fs::write(&path, &whole).unwrap();
-    };
-    fs::write(&path, u64::MAX.to_le_bytes()).unwrap();
-    fails("its header has");
-    fs::write(&path, [&99_999_999u64.to_le_bytes()[..], b"{}"].concat()).unwrap();
-    fails("its header has");
-    run.rewrite(3, r#""norm""#, r#""nose""#);
-    fails("in this file or in");
-    let other = String::from_utf8_lossy(&whole).into_owned();
-    assert!(other.contains("norm"));
-    let renamed: Vec<u8> = {
-        let mut bytes = whole.clone();
-        while let Some(at) = bytes.windows(4).position(|w| w == b"norm") {
-            bytes[at..at + 4].copy_from_slice(b"nose");
-        }
-        bytes
-    };
-    fs::write(&path, renamed).unwrap();
-    run.rewrite(3, r#""norm""#, r#""nose""#);
-    fails("changes \"nose\", which its base has not");
-    // Links and others lead elsewhere, or block.
-    fs::remove_file(&path).unwrap();
-    std::os::unix::fs::symlink(run.version(2).join(shard), &path).unwrap();
-    fails("not a regular file");
-    fs::remove_file(&path).unwrap();
-    // The path of a socket is short.
-    let short = tempfile::tempdir().unwrap();
-    let _socket = std::os::unix::net::UnixListener::bind(short.path().join("s")).unwrap();
-    fs::rename(short.path().join("s"), &path).unwrap();
-    fails("not a regular file");
-    // A sparse file instead of an index.
-    fs::File::create(run.index(3)).unwrap().set_len(1 << 40).unwrap();
-    fails("at most 100000000 are read");
-    assert_eq!(follow(&run, "n").unwrap(), Some(3));
-    assert!(run.is_at("n", 3) && run.is_at("m", 3));
 }
