@@ -1,0 +1,223 @@
+"""A running vLLM that gets versions of a store: tokens after an update are those of an engine started on the files."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import lmc
+import lmc.sync
+import pytest
+import vllm_engine
+from vllm_engine import changed, configure, engine, save, tokens, update, weights
+
+PROGRAM = Path(vllm_engine.__file__)
+
+
+class Run:
+    """A store with versions, and the tokens that an engine generates which was started on the files of each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = configure(folder / "config")
+        self.location = str(folder / "store")
+        self.publisher = lmc.sync.Publisher(self.location)
+        self.versions = [weights(0)]
+        self.versions.append(changed(self.versions[-1], 1))
+        for step, tensors in enumerate(self.versions, 1):
+            self.publisher.publish(tensors, step=step)
+        started = [self._start(step) for step in (1, 2)]
+        self.expected = [self._end(process) for process in started]
+
+    def publish(self, tensors):
+        """Another version. Returns its step."""
+        self.versions.append(tensors)
+        return self.publisher.publish(tensors).step
+
+    def _start(self, step):
+        directory = save(self.versions[step - 1], self.folder / f"step{step}")
+        command = [sys.executable, PROGRAM, directory, "1"]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def _end(self, process):
+        said, _ = process.communicate()
+        assert process.returncode == 0, said
+        return json.loads(next(line for line in said.splitlines() if line.startswith("tokens ")).removeprefix("tokens "))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return Run(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def llm(run):
+    extra = {"store": run.location, "step": 1}
+    return engine(
+        run.config, load_format="lmc", model_loader_extra_config=extra, weight_transfer_config={"backend": "lmc"}
+    )
+
+
+@pytest.fixture
+def at_step_2(run, llm):
+    """The engine, which holds step 2, whatever a test before did."""
+    llm.init_weight_transfer_engine({"init_info": {}})
+    update(llm, step=2, full=True)
+    assert tokens(llm) == run.expected[1]
+    return llm
+
+
+def model_of(llm):
+    return llm.collective_rpc(lambda worker: worker.model_runner.get_model())[0]
+
+
+def test_versions_differ(run):
+    assert run.expected[0] != run.expected[1]
+
+
+def test_it_starts_from_a_store_and_gets_a_version(run, llm, capsys):
+    assert tokens(llm) == run.expected[0]
+    update(llm, stage=True)
+    # A version that is ready changes nothing.
+    assert tokens(llm) == run.expected[0]
+    time.sleep(1)
+    started = time.monotonic()
+    update(llm, step=2)
+    pause = time.monotonic() - started
+    assert tokens(llm) == run.expected[1]
+    update(llm)  # it is the newest one
+    assert tokens(llm) == run.expected[1]
+    started = time.monotonic()
+    llm.collective_rpc("reload_weights")
+    whole = time.monotonic() - started
+    with capsys.disabled():
+        print(f"\npause of an update {pause * 1000:.1f} ms, of reload_weights {whole * 1000:.1f} ms")
+
+
+@pytest.mark.parametrize("patches", [True, False])
+def test_changes_and_whole_weights_are_equal(run, at_step_2, patches):
+    update(at_step_2, step=1, full=True)
+    assert tokens(at_step_2) == run.expected[0]
+    at_step_2.init_weight_transfer_engine({"init_info": {"patches": patches}})
+    update(at_step_2, step=2)
+    assert tokens(at_step_2) == run.expected[1]
+
+
+def test_reload_weights_gets_the_newest_or_a_given_version(run, at_step_2):
+    def configured(**extra):
+        config = {"load_config": {"model_loader_extra_config": {"store": run.location, **extra}}}
+        at_step_2.collective_rpc("update_config", args=(config,))
+
+    configured(step=1)
+    at_step_2.collective_rpc("reload_weights")
+    assert tokens(at_step_2) == run.expected[0]
+    configured(step=2)
+    at_step_2.collective_rpc("reload_weights")
+    assert tokens(at_step_2) == run.expected[1]
+    # And an update goes on from there.
+    with pytest.raises(lmc.UsageError, match="an earlier one"):
+        update(at_step_2, step=1)
+    assert tokens(at_step_2) == run.expected[1]
+
+
+@pytest.mark.parametrize("every", [50, 1])
+@pytest.mark.parametrize("stage", [False, True])
+def test_a_damaged_version_is_not_written(run, at_step_2, every, stage):
+    before = set(Path(run.location).rglob("*"))
+    step = run.publish(changed(run.versions[1], 3, every))
+    data = max((p for p in set(Path(run.location).rglob("*")) - before if p.is_file()), key=lambda p: p.stat().st_size)
+    whole = data.read_bytes()
+    os.chmod(data, 0o600)
+    data.write_bytes(whole[: len(whole) // 2] + bytes([whole[len(whole) // 2] ^ 1]) + whole[len(whole) // 2 + 1 :])
+    if stage:
+        update(at_step_2, step=step, stage=True)
+    with pytest.raises(lmc.Error):
+        update(at_step_2, step=step)
+    assert tokens(at_step_2) == run.expected[1]
+    data.write_bytes(whole)
+    update(at_step_2, step=step)
+    assert tokens(at_step_2) != run.expected[1]
+
+
+def test_what_a_list_cannot_say_is_written_whole(run, at_step_2):
+    tensors = changed(run.versions[1], 4)
+    tensors["lm_head.weight"].view(-1)[5] = float("nan")
+    update(at_step_2, step=run.publish(tensors))
+    row = model_of(at_step_2).lm_head.weight.view(-1)[:10].isnan().tolist()
+    assert row == [n == 5 for n in range(10)]
+
+
+def test_another_base_is_refused(run, at_step_2, tmp_path):
+    other = str(tmp_path / "other")
+    lmc.sync.Publisher(other).publish(run.versions[0], step=9)
+    with pytest.raises(lmc.UsageError, match="the model holds step 2 of"):
+        update(at_step_2, store=other, step=9)
+    # Of files that are not those of the step that they are said to be.
+    holder = at_step_2.collective_rpc(lambda worker: worker.weight_transfer_engine.model_config)[0]
+    config, holder.model = holder.model, str(run.folder / "step1")
+    try:
+        with pytest.raises(lmc.BaseMismatchError, match="does not hold step 2"):
+            at_step_2.init_weight_transfer_engine({"init_info": {"store": run.location, "step": 2}})
+        assert tokens(at_step_2) == run.expected[1]
+        # And of those that are, another version is made.
+        update(at_step_2, step=1, full=True)
+        at_step_2.init_weight_transfer_engine({"init_info": {"store": run.location, "step": 1}})
+    finally:
+        holder.model = config
+    update(at_step_2, step=2)
+    assert tokens(at_step_2) == run.expected[1]
+
+
+def test_a_store_that_is_lost_changes_nothing(run, at_step_2):
+    away = Path(run.location).rename(run.folder / "away")
+    with pytest.raises(lmc.Error):
+        update(at_step_2)
+    away.rename(run.location)
+    assert tokens(at_step_2) == run.expected[1]
+
+
+@pytest.mark.parametrize("patches", [True, False])
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_update_that_ends_halfway_is_taken_back(run, at_step_2, monkeypatch, patches, error):
+    step = run.publish(changed(run.versions[1], 5))
+    model = model_of(at_step_2)
+    load, calls = model.load_weights, []
+
+    def half(tensors):
+        calls.append(None)
+        if len(calls) > 1:
+            return load(tensors)
+        tensors = list(tensors)
+        load(tensors[: len(tensors) // 2])
+        raise error
+
+    at_step_2.init_weight_transfer_engine({"init_info": {"patches": patches}})
+    monkeypatch.setattr(model, "load_weights", half)
+    with pytest.raises(error):
+        update(at_step_2, step=step)
+    assert len(calls) == 2
+    assert tokens(at_step_2) == run.expected[1]
+    update(at_step_2, step=step)
+    assert tokens(at_step_2) != run.expected[1]
+
+
+def test_a_model_that_takes_no_elements_gets_all_weights(run, at_step_2, monkeypatch):
+    update(at_step_2, step=1, full=True)
+    at_step_2.init_weight_transfer_engine({"init_info": {"patches": True}})
+
+    def refuses(*_arguments):
+        raise NotImplementedError
+
+    monkeypatch.setattr("lmc.vllm._engine.write", refuses)
+    update(at_step_2, step=2)
+    assert tokens(at_step_2) == run.expected[1]
+
+
+def test_weights_that_are_missing_are_noticed(run, at_step_2, tmp_path):
+    other = str(tmp_path / "other")
+    lmc.sync.Publisher(other).publish({k: v for k, v in run.versions[0].items() if k != "lm_head.weight"}, step=1)
+    with pytest.raises(lmc.UsageError, match="lm_head.weight"):
+        update(at_step_2, store=other, full=True)
+    assert tokens(at_step_2) == run.expected[1]

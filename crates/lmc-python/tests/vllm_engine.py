@@ -1,0 +1,119 @@
+"""A small model, and engines of vLLM for it in this process. Run as a program: the tokens of an engine started on files.
+
+    vllm_engine.py DIRECTORY WORKERS
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+os.environ.update(
+    VLLM_PLUGINS="lmc",
+    VLLM_CPU_KVCACHE_SPACE="1",
+    VLLM_CPU_OMP_THREADS_BIND="nobind",
+    VLLM_ENABLE_V1_MULTIPROCESSING="0",
+    VLLM_ALLOW_INSECURE_SERIALIZATION="1",
+    VLLM_NO_USAGE_STATS="1",
+    HF_HUB_OFFLINE="1",
+)
+
+# The smallest heads that vLLM takes on CPUs are of 32.
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "torch_dtype": "bfloat16",
+    "hidden_size": 64,
+    "intermediate_size": 176,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "vocab_size": 512,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+}
+PROMPTS = [[1, 2, 3, 4, 5, 6, 7], [100, 200, 300], [9] * 20]
+
+
+def configure(directory: Path) -> Path:
+    """A directory with a configuration, and no weights."""
+    directory.mkdir()
+    (directory / "config.json").write_text(json.dumps(CONFIG))
+    return directory
+
+
+def weights(seed):
+    """Random weights, by names of the checkpoint."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    hidden, inner, vocabulary = CONFIG["hidden_size"], CONFIG["intermediate_size"], CONFIG["vocab_size"]
+    shapes = {"model.embed_tokens.weight": (vocabulary, hidden), "lm_head.weight": (vocabulary, hidden)}
+    for layer in range(CONFIG["num_hidden_layers"]):
+        prefix = f"model.layers.{layer}."
+        shapes |= {f"{prefix}self_attn.{name}_proj.weight": (hidden, hidden) for name in "qkvo"}
+        shapes |= {f"{prefix}mlp.{name}_proj.weight": (inner, hidden) for name in ("gate", "up")}
+        shapes[f"{prefix}mlp.down_proj.weight"] = (hidden, inner)
+        shapes |= {f"{prefix}{name}_layernorm.weight": (hidden,) for name in ("input", "post_attention")}
+    shapes["model.norm.weight"] = (hidden,)
+    tensors = {}
+    for name, shape in shapes.items():
+        noise = torch.randn(shape, generator=generator)
+        tensors[name] = (noise * 0.3 if len(shape) == 2 else 1 + noise * 0.1).to(torch.bfloat16)
+    return tensors
+
+
+def changed(tensors, seed, every=50):
+    """Some elements of each tensor changed."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    out = {name: tensor.clone() for name, tensor in tensors.items()}
+    for tensor in out.values():
+        at = torch.randperm(tensor.numel(), generator=generator)[: tensor.numel() // every + 1]
+        tensor.view(-1)[at] += (torch.randn(len(at), generator=generator) * 0.5).to(tensor.dtype)
+    return out
+
+
+def save(tensors, directory: Path) -> Path:
+    """A directory that an engine starts on without a store."""
+    from safetensors.torch import save_file
+
+    save_file(tensors, configure(directory) / "model.safetensors", {"format": "pt"})
+    return directory
+
+
+def engine(directory, **options):
+    """An engine in this process."""
+    from vllm import LLM
+
+    return LLM(
+        str(directory),
+        skip_tokenizer_init=True,
+        enforce_eager=True,
+        enable_prefix_caching=False,
+        dtype="bfloat16",
+        max_model_len=128,
+        **options,
+    )
+
+
+def tokens(llm):
+    """What it generates."""
+    from vllm import SamplingParams
+
+    sampling = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, detokenize=False)
+    outputs = llm.generate([{"prompt_token_ids": ids} for ids in PROMPTS], sampling, use_tqdm=False)
+    return [list(output.outputs[0].token_ids) for output in outputs]
+
+
+def update(llm, **info):
+    """Gets it to another version."""
+    llm.start_weight_update()
+    llm.update_weights({"update_info": info})
+    llm.finish_weight_update()
+
+
+if __name__ == "__main__":
+    llm = engine(sys.argv[1], tensor_parallel_size=int(sys.argv[2]))
+    print("tokens", json.dumps(tokens(llm)))
