@@ -44,7 +44,9 @@ class Run:
     def _end(self, process):
         said, _ = process.communicate()
         assert process.returncode == 0, said
-        return json.loads(next(line for line in said.splitlines() if line.startswith("tokens ")).removeprefix("tokens "))
+        return json.loads(
+            next(line for line in said.splitlines() if line.startswith("tokens ")).removeprefix("tokens ")
+        )
 
 
 @pytest.fixture(scope="module")

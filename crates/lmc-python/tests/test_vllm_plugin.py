@@ -1,4 +1,4 @@
-"""The plugin for vLLM where there is no vLLM, as in most places where it is imported. `test_vllm.py` tests it with one."""
+"""The plugin for vLLM without a vLLM, as in most places where it is imported. `test_vllm.py` has one."""
 
 import importlib.metadata
 import logging
@@ -56,8 +56,8 @@ def fake(monkeypatch):
             "lmc.vllm._loader",
         )
     }
-    modules["vllm.model_executor.model_loader"].register_model_loader = lambda name: lambda cls: calls.append(
-        ("loader", name, cls)
+    modules["vllm.model_executor.model_loader"].register_model_loader = lambda name: (
+        lambda cls: calls.append(("loader", name, cls))
     )
     modules["vllm.distributed.weight_transfer.factory"].WeightTransferEngineFactory = Factory
     modules["lmc.vllm._loader"].Loader = "Loader"

@@ -1,6 +1,6 @@
-"""A small model, and engines of vLLM for it in this process. Run as a program: the tokens of an engine started on files.
+"""A small model, and engines of vLLM for it. As a program: the tokens of an engine that was started on files.
 
-    vllm_engine.py DIRECTORY WORKERS
+vllm_engine.py DIRECTORY WORKERS
 """
 
 import json

@@ -243,10 +243,14 @@ class Engine(WeightTransferEngine):
     def _restore(self, before: Copy | None) -> None:
         """Writes the version that the model held."""
         if before is None:
-            _logger.error("lmc: the weights are written partly, and it is not known what they were: load a version whole")
+            _logger.error(
+                "lmc: the weights are written partly, and it is not known what they were: load a version whole"
+            )
             return
         try:
-            together("writing the version before", lambda: reload(self.model, self.model_config, before.tensors.items()))
+            together(
+                "writing the version before", lambda: reload(self.model, self.model_config, before.tensors.items())
+            )
         except Exception:
             _logger.exception("lmc: the weights are written partly, and were not restored: load a version whole")
         else:

@@ -30,7 +30,9 @@ class Loader(BaseModelLoader):
         super().__init__(load_config)
         extra = load_config.model_loader_extra_config
         if not isinstance(extra, dict) or not isinstance(extra.get("store"), str):
-            raise UsageError('load format lmc: model_loader_extra_config must be {"store": LOCATION}, with "step" or not')
+            raise UsageError(
+                'load format lmc: model_loader_extra_config must be {"store": LOCATION}, with "step" or not'
+            )
         if unknown := extra.keys() - _EXTRA:
             raise UsageError(f"load format lmc: model_loader_extra_config has unknown keys {sorted(unknown)}")
         self._location: str = extra["store"]
