@@ -28,25 +28,27 @@ class Run:
         self.versions.append(changed(self.versions[-1], 1))
         for step, tensors in enumerate(self.versions, 1):
             self.publisher.publish(tensors, step=step)
-        started = [self._start(step) for step in (1, 2)]
-        self.expected = [self._end(process) for process in started]
+        self.files = [save(tensors, folder / f"step{n}") for n, tensors in enumerate(self.versions, 1)]
+        started = [start(directory, 1) for directory in self.files]
+        self.expected = [end(process)[0] for process in started]
 
     def publish(self, tensors):
         """Another version. Returns its step."""
         self.versions.append(tensors)
         return self.publisher.publish(tensors).step
 
-    def _start(self, step):
-        directory = save(self.versions[step - 1], self.folder / f"step{step}")
-        command = [sys.executable, PROGRAM, directory, "1"]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
-    def _end(self, process):
-        said, _ = process.communicate()
-        assert process.returncode == 0, said
-        return json.loads(
-            next(line for line in said.splitlines() if line.startswith("tokens ")).removeprefix("tokens ")
-        )
+def start(*arguments):
+    """The program `vllm_engine.py`, running."""
+    command = [sys.executable, PROGRAM, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def end(process):
+    """What it printed."""
+    said, _ = process.communicate()
+    assert process.returncode == 0, said
+    return [json.loads(line.removeprefix("tokens ")) for line in said.splitlines() if line.startswith("tokens ")]
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +160,7 @@ def test_another_base_is_refused(run, at_step_2, tmp_path):
         update(at_step_2, store=other, step=9)
     # Of files that are not those of the step that they are said to be.
     holder = at_step_2.collective_rpc(lambda worker: worker.weight_transfer_engine.model_config)[0]
-    config, holder.model = holder.model, str(run.folder / "step1")
+    config, holder.model = holder.model, str(run.files[0])
     try:
         with pytest.raises(lmc.BaseMismatchError, match="does not hold step 2"):
             at_step_2.init_weight_transfer_engine({"init_info": {"store": run.location, "step": 2}})
@@ -223,3 +225,11 @@ def test_weights_that_are_missing_are_noticed(run, at_step_2, tmp_path):
     with pytest.raises(lmc.UsageError, match="lm_head.weight"):
         update(at_step_2, store=other, full=True)
     assert tokens(at_step_2) == run.expected[1]
+
+
+def test_two_workers(run):
+    # Sums of two workers may be rounded otherwise than those of one.
+    started = [start(run.config, 2, run.location), start(run.files[1], 2)]
+    (before, failed, after), (expected,) = map(end, started)
+    assert failed == before
+    assert after == expected != before

@@ -16,7 +16,7 @@ from lmc.vllm._copy import Copy, held
 from lmc.vllm._ranks import find, together
 from lmc.vllm._write import check_loaded
 
-_EXTRA: Final = {"store", "step", "threads"}
+_EXTRA: Final = {"store", "step", "verify", "threads"}
 
 
 class Loader(BaseModelLoader):
@@ -31,12 +31,13 @@ class Loader(BaseModelLoader):
         extra = load_config.model_loader_extra_config
         if not isinstance(extra, dict) or not isinstance(extra.get("store"), str):
             raise UsageError(
-                'load format lmc: model_loader_extra_config must be {"store": LOCATION}, with "step" or not'
+                'load format lmc: model_loader_extra_config must be {"store": LOCATION}, and may have "step"'
             )
         if unknown := extra.keys() - _EXTRA:
             raise UsageError(f"load format lmc: model_loader_extra_config has unknown keys {sorted(unknown)}")
         self._location: str = extra["store"]
         self._step: int | None = extra.get("step")
+        self._verify: bool = extra.get("verify", False)
         self._threads: int | None = extra.get("threads")
 
     def download_model(self, model_config: Any) -> None:
@@ -57,7 +58,7 @@ class Loader(BaseModelLoader):
             if snapshot.id != copy.snapshot.id:
                 copy.commit(together("decoding the version", lambda: copy.stage(snapshot)), snapshot)
         else:
-            copy = Copy(store, snapshot, threads=self._threads)
+            copy = Copy(store, snapshot, verify=self._verify, threads=self._threads)
             copy.load()
         # While they are handed over the model holds neither version.
         held.pop(model, None)
