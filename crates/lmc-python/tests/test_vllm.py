@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 import time
+import types
+import weakref
 from pathlib import Path
 
 import lmc
@@ -68,7 +70,7 @@ def llm(run):
 def at_step_2(run, llm):
     """The engine, which holds step 2, whatever a test before did."""
     llm.init_weight_transfer_engine({"init_info": {}})
-    update(llm, step=2, full=True)
+    update(llm, store=run.location, step=2, full=True)
     assert tokens(llm) == run.expected[1]
     return llm
 
@@ -100,11 +102,9 @@ def test_it_starts_from_a_store_and_gets_a_version(run, llm, capsys):
         print(f"\npause of an update {pause * 1000:.1f} ms, of reload_weights {whole * 1000:.1f} ms")
 
 
-@pytest.mark.parametrize("patches", [True, False])
-def test_changes_and_whole_weights_are_equal(run, at_step_2, patches):
+def test_changes_and_whole_weights_are_equal(run, at_step_2):
     update(at_step_2, step=1, full=True)
     assert tokens(at_step_2) == run.expected[0]
-    at_step_2.init_weight_transfer_engine({"init_info": {"patches": patches}})
     update(at_step_2, step=2)
     assert tokens(at_step_2) == run.expected[1]
 
@@ -145,33 +145,70 @@ def test_a_damaged_version_is_not_written(run, at_step_2, every, stage):
     assert tokens(at_step_2) != run.expected[1]
 
 
-def test_what_a_list_cannot_say_is_written_whole(run, at_step_2):
-    tensors = changed(run.versions[1], 4)
-    tensors["lm_head.weight"].view(-1)[5] = float("nan")
-    update(at_step_2, step=run.publish(tensors))
-    row = model_of(at_step_2).lm_head.weight.view(-1)[:10].isnan().tolist()
-    assert row == [n == 5 for n in range(10)]
-
-
 def test_another_base_is_refused(run, at_step_2, tmp_path):
     other = str(tmp_path / "other")
     lmc.sync.Publisher(other).publish(run.versions[0], step=9)
     with pytest.raises(lmc.UsageError, match="the model holds step 2 of"):
         update(at_step_2, store=other, step=9)
-    # Of files that are not those of the step that they are said to be.
+    assert tokens(at_step_2) == run.expected[1]
+
+
+def test_files_are_compared_with_the_step_that_they_are_said_to_be(run, at_step_2, monkeypatch):
+    update(at_step_2, step=1, full=True)
+    # As if it was started on files.
+    monkeypatch.setattr("lmc.vllm._engine.written", weakref.WeakSet())
     holder = at_step_2.collective_rpc(lambda worker: worker.weight_transfer_engine.model_config)[0]
-    config, holder.model = holder.model, str(run.files[0])
-    try:
-        with pytest.raises(lmc.BaseMismatchError, match="does not hold step 2"):
-            at_step_2.init_weight_transfer_engine({"init_info": {"store": run.location, "step": 2}})
-        assert tokens(at_step_2) == run.expected[1]
-        # And of those that are, another version is made.
-        update(at_step_2, step=1, full=True)
+    monkeypatch.setattr(holder, "model", str(run.files[0]))
+    with pytest.raises(lmc.BaseMismatchError, match="does not hold step 2"):
+        at_step_2.init_weight_transfer_engine({"init_info": {"store": run.location, "step": 2}})
+    for _ in range(2):
         at_step_2.init_weight_transfer_engine({"init_info": {"store": run.location, "step": 1}})
-    finally:
-        holder.model = config
     update(at_step_2, step=2)
     assert tokens(at_step_2) == run.expected[1]
+    # The files say nothing about the model now.
+    with pytest.raises(lmc.UsageError, match='"full": true'):
+        at_step_2.init_weight_transfer_engine({"init_info": {"store": run.location, "step": 1}})
+    with pytest.raises(lmc.UsageError, match="the model holds step 2"):
+        update(at_step_2, step=1)
+
+
+def test_files_say_nothing_about_a_model_that_the_load_format_has_written(run, at_step_2):
+    with pytest.raises(lmc.UsageError, match='"full": true'):
+        at_step_2.init_weight_transfer_engine({"init_info": {"store": run.location, "step": 2}})
+
+
+def test_workers_that_disagree_know_nothing(run, at_step_2, monkeypatch):
+    def another(value):
+        return [value, None]
+
+    step = run.publish(changed(run.versions[1], 7))
+    monkeypatch.setattr("lmc.vllm._copy.gather", another)
+    with pytest.raises(lmc.UsageError, match="it is not known which version"):
+        update(at_step_2, store=run.location, step=step)
+    monkeypatch.undo()
+    # And so it stays, until all have loaded one.
+    with pytest.raises(lmc.UsageError, match="it is not known which version"):
+        update(at_step_2, store=run.location, step=step)
+    assert tokens(at_step_2) == run.expected[1]
+
+
+def test_a_version_that_not_all_workers_have_staged_is_decoded(run, at_step_2, monkeypatch):
+    step = run.publish(changed(run.versions[1], 8))
+    update(at_step_2, step=step, stage=True)
+    engine = at_step_2.collective_rpc(lambda worker: worker.weight_transfer_engine)[0]
+    decode, decoded = engine._decode, []
+    monkeypatch.setattr(engine, "_decode", lambda *arguments: decoded.append(None) or decode(*arguments))
+    monkeypatch.setattr("lmc.vllm._engine.gather", lambda value: [value, False])
+    update(at_step_2, step=step)
+    assert len(decoded) == 1
+    assert tokens(at_step_2) != run.expected[1]
+
+
+def test_replicas_in_one_group_are_refused(at_step_2):
+    kind = at_step_2.collective_rpc(lambda worker: type(worker.weight_transfer_engine))[0]
+    config = types.SimpleNamespace(parallel_config=types.SimpleNamespace(data_parallel_size=2))
+    with pytest.raises(lmc.UsageError, match="data_parallel_size is 2"):
+        kind(None, config, None, None)
 
 
 def test_a_store_that_is_lost_changes_nothing(run, at_step_2):
@@ -182,9 +219,8 @@ def test_a_store_that_is_lost_changes_nothing(run, at_step_2):
     assert tokens(at_step_2) == run.expected[1]
 
 
-@pytest.mark.parametrize("patches", [True, False])
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_an_update_that_ends_halfway_is_taken_back(run, at_step_2, monkeypatch, patches, error):
+def test_an_update_that_ends_halfway_is_taken_back(run, at_step_2, monkeypatch, error):
     step = run.publish(changed(run.versions[1], 5))
     model = model_of(at_step_2)
     load, calls = model.load_weights, []
@@ -197,7 +233,6 @@ def test_an_update_that_ends_halfway_is_taken_back(run, at_step_2, monkeypatch, 
         load(tensors[: len(tensors) // 2])
         raise error
 
-    at_step_2.init_weight_transfer_engine({"init_info": {"patches": patches}})
     monkeypatch.setattr(model, "load_weights", half)
     with pytest.raises(error):
         update(at_step_2, step=step)
@@ -207,16 +242,45 @@ def test_an_update_that_ends_halfway_is_taken_back(run, at_step_2, monkeypatch, 
     assert tokens(at_step_2) != run.expected[1]
 
 
-def test_a_model_that_takes_no_elements_gets_all_weights(run, at_step_2, monkeypatch):
-    update(at_step_2, step=1, full=True)
-    at_step_2.init_weight_transfer_engine({"init_info": {"patches": True}})
+def test_after_a_reload_that_does_not_complete_there_is_no_other(run, at_step_2, monkeypatch):
+    step = run.publish(changed(run.versions[1], 6))
 
-    def refuses(*_arguments):
-        raise NotImplementedError
+    def fails(*_arguments):
+        raise RuntimeError("as told")
 
-    monkeypatch.setattr("lmc.vllm._engine.write", refuses)
-    update(at_step_2, step=2)
-    assert tokens(at_step_2) == run.expected[1]
+    monkeypatch.setattr("lmc.vllm._write.finalize_layerwise_reload", fails)
+    with pytest.raises(lmc.Error, match="start the engine again.*as told"):
+        update(at_step_2, step=step)
+    monkeypatch.undo()
+    for info in ({"step": step}, {"store": run.location, "full": True}):
+        with pytest.raises(lmc.Error, match="start the engine again"):
+            update(at_step_2, **info)
+    with pytest.raises(lmc.Error, match="start the engine again"):
+        at_step_2.collective_rpc("reload_weights")
+    # For the tests after this one.
+    at_step_2.collective_rpc(finalize)
+    with pytest.raises(lmc.UsageError, match="it is not known which version"):
+        update(at_step_2, store=run.location, step=step)
+
+
+def finalize(worker):
+    from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
+
+    finalize_layerwise_reload(worker.model_runner.get_model(), worker.model_config)
+
+
+def test_a_copy_that_fails_to_change_is_not_the_base_of_another_version(run, at_step_2, monkeypatch):
+    step = run.publish(changed(run.versions[1], 9))
+
+    def fails(*_arguments):
+        raise RuntimeError("as told")
+
+    monkeypatch.setattr("lmc.vllm._copy.Copy.commit", fails)
+    with pytest.raises(RuntimeError, match="as told"):
+        update(at_step_2, step=step)
+    monkeypatch.undo()
+    with pytest.raises(lmc.UsageError, match="it is not known which version"):
+        update(at_step_2, store=run.location, step=step)
 
 
 def test_weights_that_are_missing_are_noticed(run, at_step_2, tmp_path):

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from lmc._errors import BaseMismatchError, UsageError
 from lmc._lmc import Snapshot, Store
 from lmc.sync import Follower, Patch, Update
 from lmc.vllm._memory import Memory
-from lmc.vllm._ranks import together
+from lmc.vllm._ranks import gather, together
 
 
 class Copy:
@@ -66,7 +66,9 @@ class Copy:
 
     def with_changes(self, update: Update) -> Iterator[tuple[str, Tensor]]:
         """All tensors as they are in a version that is not committed."""
-        patches = by_tensor(update)
+        patches = dict[str, list[Patch]]()
+        for patch in update.patches():
+            patches.setdefault(patch.name, []).append(patch)
         for name, tensor in self.tensors.items():
             if name in patches:
                 tensor = tensor.clone()
@@ -84,12 +86,18 @@ held: WeakKeyDictionary[torch.nn.Module, Copy] = WeakKeyDictionary()
 """What models hold. A model that is not here may hold anything."""
 
 
-def by_tensor(update: Update) -> dict[str, list[Patch]]:
-    """The patches of an update by name."""
-    patches = dict[str, list[Patch]]()
-    for patch in update.patches():
-        patches.setdefault(patch.name, []).append(patch)
-    return patches
+written: WeakSet[torch.nn.Module] = WeakSet()
+"""Models that were given weights of a store, or were about to: what they were started on says nothing about them."""
+
+
+def agreed(model: torch.nn.Module) -> Copy | None:
+    """What a model holds, if that is the same version for all workers. Otherwise it is known to none from then on."""
+    copy = held.get(model)
+    versions = gather(None if copy is None else (copy.store.location, copy.snapshot.id))
+    if any(version != versions[0] for version in versions):
+        held.pop(model, None)
+        return None
+    return copy
 
 
 def _read(directory: str, tensors: dict[str, Tensor]) -> None:

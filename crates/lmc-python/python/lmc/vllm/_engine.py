@@ -16,14 +16,13 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferInitInfo,
     WeightTransferUpdateInfo,
 )
-from vllm.model_executor.model_loader.checkpoint_weight_patch import CheckpointWeightPatch
 
-from lmc._errors import UsageError
+from lmc._errors import Error, UsageError
 from lmc._lmc import Snapshot, Store
 from lmc.sync import Update
-from lmc.vllm._copy import Copy, held
-from lmc.vllm._ranks import find, together
-from lmc.vllm._write import patches_of, reload, takes_patches, write
+from lmc.vllm._copy import Copy, agreed, held, written
+from lmc.vllm._ranks import check_replicas, find, gather, together
+from lmc.vllm._write import check_finished, reload
 
 _logger: Final = logging.getLogger("vllm.plugins.lmc")
 
@@ -38,8 +37,6 @@ class InitInfo(WeightTransferInitInfo):
     """The version that the safetensors files have which the engine was started on: they are compared with it."""
     verify: bool = False
     """Whether to compare the copy in memory with its hashes at each update."""
-    patches: bool | None = None
-    """Whether to write only the elements that changed; by default where the model has its weights as loaded."""
     threads: int | None = None
     """Threads that decode; by default one for each core."""
 
@@ -72,18 +69,16 @@ class _Ready:
     """What the copy held."""
     update: Update | None
     """What changed since the version that the model holds; `None` for a copy of its own."""
-    patches: list[CheckpointWeightPatch] | None
     seconds: float
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """All tensors of the version."""
         return iter(self.copy.tensors.items()) if self.update is None else self.copy.with_changes(self.update)
 
-    def commit(self) -> Copy:
-        """The copy, which now holds the version."""
+    def commit(self) -> None:
+        """Gets the copy to hold the version."""
         if self.update is not None:
             self.copy.commit(self.update, self.snapshot)
-        return self.copy
 
 
 class Engine(WeightTransferEngine):
@@ -98,10 +93,10 @@ class Engine(WeightTransferEngine):
     supports_draft_weight_update = False
 
     def __init__(self, config: Any, vllm_config: Any, device: torch.device, model: torch.nn.Module) -> None:
+        check_replicas(vllm_config.parallel_config)
         super().__init__(config, vllm_config, device, model)
         self._info = InitInfo()
         self._staged: tuple[str, Future[_Ready]] | None = None
-        self._takes_patches: bool | None = None
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
         """Sets options, and finds out which version the model holds."""
@@ -109,12 +104,16 @@ class Engine(WeightTransferEngine):
         if init_info.step is not None:
             if init_info.store is None:
                 raise UsageError("init_info with a step needs a store")
+            if any(gather(self.model in written)):
+                raise UsageError(
+                    "the model does not hold the files any more that the engine was started on: leave the step out of"
+                    ' init_info, or load a version whole with update_info {"full": true}'
+                )
             store = together("opening the store", lambda: Store(init_info.store or ""))
             copy = Copy(store, find(store, init_info.step), verify=init_info.verify, threads=init_info.threads)
             copy.adopt(self.model_config.model)
             held[self.model] = copy
         self._info = init_info
-        self._takes_patches = init_info.patches
 
     def start_weight_update(self) -> None:
         """Nothing: until a version is verified the model stays as it is."""
@@ -124,9 +123,10 @@ class Engine(WeightTransferEngine):
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
         """Gets a version ready, and writes it to the model unless only the former is asked for."""
-        store = self._store(update_info)
+        check_finished(self.model)
+        copy = agreed(self.model)
+        store = self._store(update_info, copy)
         snapshot = find(store, update_info.step)
-        copy = held.get(self.model)
         if update_info.full:
             self._staged = None
             ready = self._whole(store, snapshot)
@@ -139,14 +139,13 @@ class Engine(WeightTransferEngine):
                 return
             ready = self._changes(copy, snapshot)
         started = time.monotonic()
-        how = self._write(ready)
+        self._write(ready)
         _logger.info(
-            "lmc: step %d of %s, %s: decoded in %.3f s, %s in %.3f s",
+            "lmc: step %d of %s, %s: decoded in %.3f s, written in %.3f s",
             snapshot.step,
             store.location,
             f"{ready.update.changed} elements changed" if ready.update else "whole",
             ready.seconds,
-            how,
             time.monotonic() - started,
         )
 
@@ -154,13 +153,12 @@ class Engine(WeightTransferEngine):
         """Ends what is done in the background."""
         self._staged = None
 
-    def _store(self, info: UpdateInfo) -> Store:
-        copy = held.get(self.model)
+    def _store(self, info: UpdateInfo, copy: Copy | None) -> Store:
         location = info.store or self._info.store
         if location is None and copy is not None:
             return copy.store
         if location is None:
-            raise UsageError("which store? update_info, init_info and the load format name none")
+            raise UsageError("which store? Name it in update_info or init_info")
         if copy is not None and copy.store.location == location:
             return copy.store
         return together("opening the store", lambda: Store(location))
@@ -188,7 +186,7 @@ class Engine(WeightTransferEngine):
         started = time.monotonic()
         copy = Copy(store, snapshot, verify=self._info.verify, threads=self._info.threads)
         copy.load()
-        return _Ready(snapshot, copy, snapshot, None, None, time.monotonic() - started)
+        return _Ready(snapshot, copy, snapshot, None, time.monotonic() - started)
 
     def _stage(self, copy: Copy, snapshot: Snapshot) -> None:
         if self._staged is not None and self._staged[0] == snapshot.id:
@@ -199,10 +197,12 @@ class Engine(WeightTransferEngine):
 
     def _changes(self, copy: Copy, snapshot: Snapshot) -> _Ready:
         staged, self._staged = self._staged, None
-        if staged is not None and staged[0] == snapshot.id:
-            ready = together("decoding the version", staged[1].result)
+        future = staged[1] if staged is not None and staged[0] == snapshot.id else None
+        if all(gather(future is not None)):
+            ready = together("decoding the version", lambda: future.result() if future else None)
             # Otherwise the weights were reloaded meanwhile.
-            if ready.copy is copy and ready.base.id == copy.snapshot.id:
+            valid = ready is not None and ready.copy is copy and ready.base.id == copy.snapshot.id
+            if all(gather(valid)) and ready is not None:
                 return ready
         return together("decoding the version", lambda: self._decode(copy, snapshot))
 
@@ -210,38 +210,32 @@ class Engine(WeightTransferEngine):
         started = time.monotonic()
         base = copy.snapshot
         update = copy.stage(snapshot)
-        if self._takes_patches is None:
-            self._takes_patches = takes_patches(self.model, self.model_config)
-        patches = patches_of(update, copy.tensors) if self._takes_patches else None
-        return _Ready(snapshot, copy, base, update, patches, time.monotonic() - started)
+        return _Ready(snapshot, copy, base, update, time.monotonic() - started)
 
-    def _write(self, ready: _Ready) -> str:
-        """Writes a version, on all workers or on none, and says how."""
+    def _write(self, ready: _Ready) -> None:
+        """Writes a version, on all workers or on none."""
         before = held.pop(self.model, None)
+        written.add(self.model)
         try:
-            how = together("writing the weights", lambda: self._write_here(ready))
-        except BaseException:
-            self._restore(before)
+            together("writing the weights", lambda: reload(self.model, self.model_config, ready.tensors()))
+        except BaseException as e:
+            self._restore(before, e)
             raise
-        held[self.model] = ready.commit()
+        # If that fails the copy may have anything, and the next version is loaded whole.
+        together("keeping the version in memory", ready.commit)
+        held[self.model] = ready.copy
         if before is not None and before is not ready.copy:
             before.close()
-        return how
 
-    def _write_here(self, ready: _Ready) -> str:
-        if ready.patches is not None:
-            try:
-                write(self.model, self.device, ready.patches)
-            except NotImplementedError as e:
-                _logger.warning("lmc: this model does not take single elements (%s): all weights are written", e)
-                self._takes_patches = False
-            else:
-                return f"written to {len(ready.patches)} tensors"
-        reload(self.model, self.model_config, ready.tensors())
-        return "all weights written"
-
-    def _restore(self, before: Copy | None) -> None:
+    def _restore(self, before: Copy | None, error: BaseException) -> None:
         """Writes the version that the model held."""
+        try:
+            check_finished(self.model)
+        except Error as e:
+            _logger.error("lmc: %s", e)
+            if isinstance(error, Exception):
+                raise Error(f"{e} ({type(error).__name__}: {error})") from error
+            return
         if before is None:
             _logger.error(
                 "lmc: the weights are written partly, and it is not known what they were: load a version whole"

@@ -12,9 +12,9 @@ from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
 from lmc._errors import UsageError
 from lmc._lmc import Store
-from lmc.vllm._copy import Copy, held
-from lmc.vllm._ranks import find, together
-from lmc.vllm._write import check_loaded
+from lmc.vllm._copy import Copy, agreed, held, written
+from lmc.vllm._ranks import check_replicas, find, together
+from lmc.vllm._write import check_finished, check_loaded
 
 _EXTRA: Final = {"store", "step", "verify", "threads"}
 
@@ -50,18 +50,30 @@ class Loader(BaseModelLoader):
 
     def get_all_weights(self, model_config: Any, model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
         """The weights of a version, by names of the checkpoint. Raises before the first one if any is damaged."""
+        config = get_current_vllm_config_or_none()
+        if config is not None:
+            check_replicas(config.parallel_config)
+        if model in written:
+            check_finished(model)
+        written.add(model)
+        before = agreed(model)
         store = together("opening the store", lambda: Store(self._location))
         snapshot = find(store, self._step)
-        before = held.get(model)
         if before is not None and before.store.location == store.location and snapshot.step >= before.snapshot.step:
             copy = before
-            if snapshot.id != copy.snapshot.id:
-                copy.commit(together("decoding the version", lambda: copy.stage(snapshot)), snapshot)
+            update = (
+                together("decoding the version", lambda: copy.stage(snapshot))
+                if snapshot.id != copy.snapshot.id
+                else None
+            )
+            # While they are handed over the model holds neither version.
+            held.pop(model, None)
+            if update is not None:
+                together("keeping the version in memory", lambda: copy.commit(update, snapshot))
         else:
             copy = Copy(store, snapshot, verify=self._verify, threads=self._threads)
             copy.load()
-        # While they are handed over the model holds neither version.
-        held.pop(model, None)
+            held.pop(model, None)
         return _handed_over(copy, model)
 
 

@@ -15,6 +15,19 @@ T = TypeVar("T")
 At = int | str | None
 
 
+def check_replicas(parallel_config: Any) -> None:
+    """Raises `lmc.UsageError` for engines whose workers are in one group with those of their replicas.
+
+    Each replica is updated by itself, and would wait for the others.
+    """
+    size = parallel_config.data_parallel_size
+    if size > 1:
+        raise UsageError(
+            f"data_parallel_size is {size}: lmc takes mixtures of experts only with 1. Start several engines instead,"
+            " and get each to a version by itself"
+        )
+
+
 def rank() -> int:
     """Which of the workers of an engine this one is."""
     number: int = get_world_group().rank_in_group
