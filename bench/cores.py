@@ -123,18 +123,23 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     size = int(args.size * 1000) * 1_000_000
-    results: dict = {"cases": [], "origin": origin(machine(args.lmc))}
+    results: dict = {"origin": origin(machine(args.lmc)), "cases": [], "process": None}
+
+    def keep() -> None:
+        if args.json:
+            args.json.write_text(json.dumps(results, indent=1) + "\n")
+
     for case in args.cases:
         found = memory(args.lmc, case, size, args.levels)
         found["zipnn"] = [] if found["given"] else beside_zipnn(case, size)
         print_memory(found, found["zipnn"])
         results["cases"].append(found)
+        keep()
     with tempfile.TemporaryDirectory(dir=".") as folder:
         results["process"] = processes(args.lmc, size, Path(folder))
     for what, r in results["process"]["results"].items():
         print(f"  {what:16} {r['seconds']:8.2f} s {r['of_cp']:8.2f} × cp && sync", flush=True)
-    if args.json:
-        args.json.write_text(json.dumps(results, indent=1) + "\n")
+    keep()
 
 
 if __name__ == "__main__":

@@ -28,22 +28,22 @@ def cell(part: dict[str, Any] | None) -> str:
 
 
 def draw(study: dict[str, Any], path: Path) -> None:
-    """What every step took, and deltas by distance."""
+    """What every step took, and by learning rate."""
     plt.rcParams.update({"svg.hashsalt": "lmc", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
-    figure, (steps, distances) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained", sharey=True)
+    figure, (steps, rates) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained", sharey=True)
     for phase, color in PHASES.items():
         lines = study["phases"][phase]
         # One that stands alone is no delta.
         deltas = [(s["step"], 100 * s["new_size"] / s["raw_size"]) for s in lines]
         shown = [(step, y) for step, y in deltas if y < 50]
         steps.plot(*zip(*shown, strict=True), ".", ms=3, color=color, label=phase)
-        points = [(d["distance"], share(d["size"])) for d in study["distances"] if d["phase"] == phase]
-        distances.plot(*zip(*points, strict=True), "o-", ms=3, lw=1, color=color, label=phase)
+        rates.plot(
+            [s["lr"] for s in lines], [100 * s["new_size"] / s["raw_size"] for s in lines], ".", ms=3, color=color
+        )
     steps.set(xlabel="step", ylabel="delta of the bf16 weights, % of raw", yscale="log")
     steps.yaxis.set_major_formatter("{x:g}")
-    distances.set(xlabel="steps between the weights and their base", xscale="log")
-    distances.xaxis.set_major_formatter("{x:g}")
-    distances.legend(frameon=False, loc="lower right")
+    steps.legend(frameon=False, loc="lower left")
+    rates.set(xlabel="learning rate", xscale="log", ylim=(0.4, 50))
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
 
@@ -132,11 +132,18 @@ All numbers are per cent of raw, at level `default` unless said. Δ: given the s
 
 {notes.strip()}
 
-![Deltas of the weights, step by step and by distance](study.svg)
+![Deltas of the weights, step by step and by learning rate](study.svg)
 
 ## Every step
 
-{every_step(study)}
+{every_step(study)}{measured(study)}"""
+
+
+def measured(study: dict[str, Any]) -> str:
+    """What a run that was only trained does not have yet."""
+    if "states" not in study:
+        return ""
+    return f"""
 ## By distance
 
 The weights of the last step of a phase, given those of 1, 2, 4 … steps before.

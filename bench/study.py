@@ -260,6 +260,8 @@ def main() -> None:
         "phases": {p.name: p.lines() for p in phases},
         "origin": origin.origin(described) | {"torch": torch.__version__},
     }
+    args.json.write_text(json.dumps(results, indent=1) + "\n")
+    print("measuring", flush=True)
     results |= measure(phases, Measure(args.lmc, args.dir), args.dir)
     args.json.write_text(json.dumps(results, indent=1) + "\n")
     print(f"wrote {args.json}")

@@ -56,7 +56,8 @@ def check(package: Path, name: str, expected: dict[str, Any]) -> list[str]:
     for path in sorted((CARGO | OWN) - {"build.rs", ".cargo_vcs_info.json"} - set(files)):
         wrong.append(f"has no {path}")
     for path in sorted(set(files) - CARGO - OWN):
-        if not (path.startswith("src/") and path.endswith(".rs")):
+        # Pages have a script and a style of their own.
+        if not (path.startswith("src/") and path.endswith((".rs", ".js", ".css"))):
             wrong.append(f"has {path}, which is no source")
     for licence in ("LICENSE-APACHE", "LICENSE-MIT"):
         if licence in files and files[licence] != (ROOT / licence).read_bytes():

@@ -116,8 +116,13 @@ impl Bases {
 
     /// Registers the bases with `guard`, so that they are not removed or replaced.
     pub(crate) fn guard(&self) -> Guard {
+        self.guard_as(Role::Base)
+    }
+
+    /// The same for files in another role.
+    pub(crate) fn guard_as(&self, role: Role) -> Guard {
         let guard = Guard::default();
-        self.files.iter().for_each(|f| guard.keep(Role::Base, f.path(), f.metadata()));
+        self.files.iter().for_each(|f| guard.keep(role, f.path(), f.metadata()));
         guard
     }
 

@@ -18,6 +18,7 @@ Examples:
   lmc compress -r --rm checkpoints/         every checkpoint in a directory, in place
   lmc list model.safetensors.lmc            what is inside, without decoding it
   lmc diff step100.safetensors step200.safetensors   what changed, tensor by tensor
+  lmc analyze runs/7 --html run.html        how all of a run compresses, as a page
   lmc snapshot save runs/7 model.safetensors --step 300   into a store, where it costs what changed
   lmc publish runs/7 checkpoints            saves what a run writes to checkpoints/, as it does
   lmc follow runs/7 models/7                keeps models/7/current at the newest snapshot
@@ -47,6 +48,7 @@ pub(crate) enum Command {
     List(cmd::list::ListArgs),
     Cat(cmd::cat::CatArgs),
     Diff(cmd::diff::DiffArgs),
+    Analyze(cmd::analyze::AnalyzeArgs),
     Snapshot(cmd::snapshot::SnapshotArgs),
     Publish(cmd::publish::PublishArgs),
     Follow(cmd::follow::FollowArgs),

@@ -3,14 +3,16 @@
 pub(crate) mod changes;
 pub(crate) mod counterparts;
 pub(crate) mod entropy;
+pub(crate) mod pieces;
 
 use std::ops::Range;
 
-use lmc::internals::{EncodedBoth, encode_both, for_call, layout_of, source, split_record};
-use lmc::{Base, Compressor, Dtype, Result, Segment, Summary};
+use lmc::internals::{EncodedBoth, encode_both, for_call, source, split_record};
+use lmc::{Base, Compressor, Result, Segment, Summary};
 
 use self::changes::{Changes, measure};
-use self::counterparts::{Counterpart, Relation};
+use self::counterparts::Relation;
+use self::pieces::{Buffers, Comparison};
 use crate::describe::BlockDescription;
 
 /// How a file differs from others, and what it takes to store it given them.
@@ -63,8 +65,7 @@ pub struct Coded {
 struct Block {
     /// In order: what of the block belongs to which segment.
     shares: Vec<Share>,
-    base: Vec<u8>,
-    converted: Vec<u8>,
+    buffers: Buffers,
 }
 
 /// A segment's bytes of a block.
@@ -74,13 +75,6 @@ struct Share {
     alone_size: u64,
     changes: Changes,
     coded: Vec<Coded>,
-}
-
-/// The segments of a file and what they are compared with.
-struct Comparison<'a> {
-    bases: &'a [Base<'a>],
-    segments: Vec<Segment>,
-    counterparts: Vec<Option<Counterpart>>,
 }
 
 /// Compares a file with earlier ones: matches tensors as [`Compressor::compress`] does, counts what changed, and
@@ -96,88 +90,54 @@ pub fn diff(
     progress: &mut dyn FnMut(u64),
 ) -> Result<Diff> {
     let bases = for_call(compressor, bases);
-    let (source, size) = (source(new), new.raw_size());
-    // Of a file that is compressed already, the dtype of data without a format is known.
-    let unnamed = |s: &&Segment| s.name.as_deref() == Some("");
-    let dtype = new.segments().first().filter(unnamed).filter(|_| new.layout() == "raw").and_then(|s| s.dtype);
-    let layout = layout_of(&source, size, dtype)?;
-    let segments = layout.covering(size).into_owned();
-    let counterparts = counterparts::find(&layout, &segments, &source, &bases)?;
-    let c = Comparison { bases: &bases, segments, counterparts };
-    let mut segments = c.begin();
-    let [delta, alone] = encode_both(
+    let (c, layout) = Comparison::new(new, &bases)?;
+    let mut segments = begin(&c);
+    let (delta, alone) = encode_both(
         compressor,
-        (&source, size, layout),
+        (&source(new), new.raw_size(), layout),
         &bases,
-        |encoded, block| c.look(encoded, block),
+        true,
+        |encoded, block| look(&c, encoded, block),
         |block, done| {
             block.shares.drain(..).for_each(|share| segments[share.segment].add(share));
             progress(done);
         },
     )?;
+    let alone = alone.expect("it was asked for");
     for s in &mut segments {
         s.coded.sort_by_key(|c| std::cmp::Reverse(c.raw_len));
     }
     Ok(Diff { segments, delta, alone })
 }
 
-impl Comparison<'_> {
-    /// All segments, before anything is counted.
-    fn begin(&self) -> Vec<SegmentDiff> {
-        let each = self.segments.iter().zip(&self.counterparts);
-        each.map(|(segment, c)| SegmentDiff {
-            segment: segment.clone(),
-            relation: c.map_or(Relation::New, |c| c.relation),
-            counterpart: c.map(|c| c.place),
-            changes: Changes::default(),
-            delta_size: 0,
-            alone_size: 0,
-            coded: vec![],
-        })
-        .collect()
-    }
+/// All segments, before anything is counted.
+fn begin(c: &Comparison<'_>) -> Vec<SegmentDiff> {
+    let each = c.segments.iter().zip(&c.counterparts);
+    each.map(|(segment, c)| SegmentDiff {
+        segment: segment.clone(),
+        relation: c.map_or(Relation::New, |c| c.relation),
+        counterpart: c.map(|c| c.place),
+        changes: Changes::default(),
+        delta_size: 0,
+        alone_size: 0,
+        coded: vec![],
+    })
+    .collect()
+}
 
-    /// Counts what changed in a block, and what of it is whose.
-    fn look(&self, encoded: &EncodedBoth<'_>, block: &mut Block) -> Result<()> {
-        let coding = coding(encoded.record)?;
-        let end = encoded.offset + encoded.raw.len() as u64;
-        let first = self.segments.partition_point(|s| s.end() <= encoded.offset);
-        for (i, segment) in self.segments.iter().enumerate().skip(first) {
-            if segment.offset >= end {
-                break;
-            }
-            let bytes = segment.offset.max(encoded.offset)..segment.end().min(end);
-            if bytes.is_empty() {
-                continue;
-            }
-            let mut changes = Changes::default();
-            // Elements that begin in the block; one that the block's end cuts is compared as a whole.
-            let width = segment.dtype.map_or(1, Dtype::coding_width) as u64;
-            let pos = (bytes.start - segment.offset).next_multiple_of(width);
-            let until = (bytes.end - segment.offset).next_multiple_of(width);
-            if let Some(c) = self.counterparts[i].filter(|c| c.len > pos && until > pos) {
-                let len = until.min(c.len) - pos;
-                let (base, converted) = (&mut block.base, &mut block.converted);
-                let old = c.read(segment, pos, len as usize, self.bases, base, converted)?;
-                let new = &encoded.with_rest[(segment.offset + pos - encoded.offset) as usize..][..len as usize];
-                changes = measure(segment.dtype, new, old);
-            }
-            let bytes = bytes.start - encoded.offset..bytes.end - encoded.offset;
-            let share = |record_len: u64| {
-                // In whole bytes, which add up to the record.
-                let before = |at: u64| (u128::from(record_len) * u128::from(at) / encoded.raw.len() as u128) as u64;
-                before(bytes.end) - before(bytes.start)
-            };
-            block.shares.push(Share {
-                segment: i,
-                delta_size: share(encoded.record.len() as u64),
-                alone_size: share(encoded.alone_len),
-                changes,
-                coded: coded(&coding, &bytes),
-            });
-        }
-        Ok(())
-    }
+/// Counts what changed in a block, and what of it is whose.
+fn look(c: &Comparison<'_>, encoded: &EncodedBoth<'_>, block: &mut Block) -> Result<()> {
+    let coding = coding(encoded.record)?;
+    let Block { shares, buffers } = block;
+    c.each_piece(encoded, buffers, |piece| {
+        shares.push(Share {
+            segment: piece.segment,
+            delta_size: piece.share_of(encoded.record.len() as u64),
+            alone_size: piece.share_of(encoded.alone.len() as u64),
+            changes: piece.old.map_or(Changes::default(), |old| measure(piece.dtype, piece.compared, old)),
+            coded: coded(&coding, &piece.bytes),
+        });
+    })
 }
 
 impl SegmentDiff {

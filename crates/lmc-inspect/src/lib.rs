@@ -20,11 +20,16 @@
 
 #![forbid(unsafe_code)]
 
+mod analyze;
 pub mod bench;
 mod describe;
 mod diff;
 mod element;
 
+pub use analyze::{
+    Analysis, AnalyzeOptions, Change, Checkpoint, Checkpoints, Delta, Distance, Engine, Engines, Failed, Figures,
+    Group, GroupChange, GroupDelta, Kind, Pair, Progress, Sample, Tensor, TensorChange, analyze, page, sample,
+};
 pub use describe::{
     BlockDescription, ClusterDescription, ColumnDescription, ExtentDescription, PredictionDescription, describe_block,
 };

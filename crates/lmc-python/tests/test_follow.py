@@ -87,7 +87,7 @@ def test_what_is_refused(store, tmp_path):
     follower.close()
     other = lmc.Store.create(tmp_path / "store2")
     w = save(other, 1)
-    with other.follow(tmp_path / "m") as follower, pytest.raises(lmc.UsageError, match="has step 2"):
+    with other.follow(tmp_path / "m") as follower, pytest.raises(lmc.UsageError, match="has versions of run"):
         follower.update()
     with other.follow(tmp_path / "m", rewind=True) as follower:
         assert follower.update().step == 1

@@ -1,6 +1,7 @@
 """Weights that are published and followed in memory: arrays of numpy."""
 
 import os
+import shutil
 import threading
 
 import lmc
@@ -45,7 +46,10 @@ def test_arrays_follow_what_is_published(publisher):
         change(published, 3)
         done = publisher.publish(published, step=7, metadata={"loss": "2"})
         assert done.raw_size > 1 << 20 > 20 * done.new_size
-        assert done.seconds > 0
+        assert 0 < done.document_size < 10_000
+        assert done.elements == sum(array.size for array in published.values())
+        assert set(done.phases) == {"read", "compress", "upload", "commit"}
+        assert 0 < done.phases["commit"] <= done.seconds
         assert publisher.store.find(7).metadata == {"loss": "2"}
         update = follower.stage()
         assert (update.step, update.base_step, update.id) == (7, 1, done.id)
@@ -53,6 +57,7 @@ def test_arrays_follow_what_is_published(publisher):
         assert equal(follower.tensors, before)
         differing = np.flatnonzero(published["w"] != before["w"])
         assert update.changed == len(differing)
+        assert (done.changed, done.density) == (len(differing), len(differing) / done.elements)
         patches = list(update.patches())
         assert {p.name for p in patches} == {"w"}
         assert np.array_equal(np.concatenate([p.indices for p in patches]), differing)
@@ -171,6 +176,43 @@ def test_wrong_tensors_and_versions_are_refused(publisher):
     rewinding.load(5)
     rewinding.commit(rewinding.stage(1))
     assert rewinding.step == 1
+
+
+def test_what_is_known_of_a_version(publisher):
+    published = publisher.published
+    change(published, 3)
+    first = lmc.sync.Publisher(publisher.store.location + "-2").publish(published)
+    assert (first.step, first.changed, first.density) == (0, None, None)
+    same = publisher.publish(published)
+    assert (same.step, same.changed is None or same.changed > 0) == (2, True)
+    same = publisher.publish(published)
+    assert (same.step, same.changed, same.density, same.new_size) == (3, 0, 0.0, 0)
+
+
+def test_a_store_of_another_run_is_refused(publisher, tmp_path):
+    follower = lmc.sync.Follower(publisher.store.location, framework="np")
+    rewinding = lmc.sync.Follower(publisher.store.location, framework="np", rewind=True)
+    assert (follower.update(), rewinding.update()) == (1, 1)
+    was = publisher.store.run
+    shutil.rmtree(tmp_path / "store")
+    with pytest.raises(lmc.NotFoundError):
+        follower.update()
+    other = lmc.sync.Publisher(tmp_path / "store")
+    new = model(1)
+    other.publish(new, step=2)
+    assert len(was) == 32
+    assert other.store.run != was
+    for ask in (follower.update, follower.stage, follower.load, lambda: follower.stage(2)):
+        with pytest.raises(lmc.UsageError, match=f"of run {was}, and the store is of run {other.store.run}"):
+            ask()
+    assert rewinding.update() == 2
+    assert equal(rewinding.tensors, new)
+    # A copy is followed like the original.
+    copy = lmc.Store.create(tmp_path / "copy", run=other.store.run)
+    copy.copy_from(other.store)
+    assert copy.run == other.store.run
+    with pytest.raises(lmc.UsageError, match="is not the id of a run"):
+        lmc.Store.create(tmp_path / "other", run="7")
 
 
 def test_a_store_that_has_no_version_yet(tmp_path):

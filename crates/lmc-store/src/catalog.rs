@@ -122,7 +122,7 @@ pub(crate) async fn read(remote: &Remote, id: ShardId) -> Result<(ShardId, Shard
     if ShardId::of(&bytes) != id {
         return Err(Error::damaged(format!("{key}: is damaged: its contents do not have the hash that its name says")));
     }
-    Ok((id, Shard::parse(&bytes).map_err(|e| e.at(&key))?))
+    Ok((id, Shard::parse_stored(&bytes).map_err(|e| e.at(&key))?))
 }
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ impl Store {
             }
         }
         let mut archive = Writer::new(to, time);
-        archive.add(&layout::marker(), &Marker::new(self.grace_seconds()).to_bytes()?)?;
+        archive.add(&layout::marker(), &Marker::new(self.grace_seconds(), self.run()).to_bytes()?)?;
         for ((save, object), (len, sets)) in objects {
             archive.add_from(remote, &layout::data(save, object), len, &sets)?;
         }
@@ -218,10 +218,11 @@ impl<'a> Copy<'a> {
                 Ok(Extent(of, set, from, len))
             };
             let extents = file.extents.iter().map(refer).collect::<Result<_>>()?;
-            shard.files.push(File { extents, ..file.clone() });
+            let segments = theirs.segments(id, file)?.to_vec();
+            shard.files.push(File { extents, segments, segments_of: None, ..file.clone() });
         }
-        let bytes = shard.to_bytes()?;
-        let copy = ShardId::of(&bytes);
+        shard.share_segments(&self.ours)?;
+        let (copy, bytes) = shard.to_stored()?;
         let remote = self.to.remote();
         remote.wait(remote.put(&layout::shard(copy), bytes.into()))?;
         self.here.extend(numbers.into_iter().map(|(contents, index)| (contents, SetId { shard: copy, index })));

@@ -91,6 +91,17 @@ hex_id!(
     SaveId, 16, "the id of a save"
 );
 
+hex_id!(
+    /// A training run, drawn at random for its store; a copy of the store keeps it.
+    RunId, 16, "the id of a run"
+);
+
+impl RunId {
+    pub(crate) fn new(random: [u8; 16]) -> Self {
+        Self(Hex(random))
+    }
+}
+
 impl Hash {
     /// The hash of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {

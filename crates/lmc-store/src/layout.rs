@@ -27,7 +27,7 @@ pub(crate) fn shards() -> Path {
 }
 
 pub(crate) fn shard(id: ShardId) -> Path {
-    Path::from(format!("shards/{id}.json"))
+    Path::from(format!("shards/{id}.json.zst"))
 }
 
 pub(crate) fn all_data() -> Path {
@@ -62,7 +62,7 @@ pub(crate) fn parse_records_of(key: &str) -> Option<Step> {
 
 /// The shard of a shard's key; `None` for any other key.
 pub(crate) fn parse_shard(key: &Path) -> Option<ShardId> {
-    key.as_ref().strip_prefix("shards/")?.strip_suffix(".json")?.parse().ok()
+    key.as_ref().strip_prefix("shards/")?.strip_suffix(".json.zst")?.parse().ok()
 }
 
 /// Save and number of a data object's key; `None` for any other key.

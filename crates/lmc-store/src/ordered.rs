@@ -60,6 +60,17 @@ pub(crate) fn run<B: Send, W: Send, T: Send>(
     )
 }
 
+/// [`run`] for jobs that need nothing: `n` of them on as many threads as are wanted, a few ahead of the one that is taken next.
+pub(crate) fn each<T: Send>(
+    threads: usize,
+    n: usize,
+    work: impl Fn(usize) -> Result<T> + Sync,
+    take: impl FnMut(usize, T) -> Result<()>,
+) -> Result<()> {
+    let threads = lmc_pool::threads(threads);
+    run(threads, threads, n, |_| (), || Ok(()), |(), i, ()| work(i), take)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

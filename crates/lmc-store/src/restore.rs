@@ -77,8 +77,9 @@ impl SnapshotReader {
             for file in &shard.files {
                 let at = |e: Error| e.at(format_args!("{}: file {:?}", layout::shard(id), file.name));
                 let mut offset = 0;
-                let mut segments = Vec::with_capacity(file.segments.len());
-                for s in &file.segments {
+                let listed = reader.catalog.segments(id, file)?;
+                let mut segments = Vec::with_capacity(listed.len());
+                for s in listed {
                     let s = s.to_lmc(offset)?;
                     offset += s.len;
                     if let Some(name) = &s.name {
@@ -331,7 +332,7 @@ impl SnapshotReader {
     }
 
     /// Fills buffers with ranges of files, which are given by index and have the buffers' lengths.
-    fn fill<'a>(&self, parts: impl IntoIterator<Item = (usize, Range<u64>, &'a mut [u8])>) -> Result<()> {
+    pub(crate) fn fill<'a>(&self, parts: impl IntoIterator<Item = (usize, Range<u64>, &'a mut [u8])>) -> Result<()> {
         let mut gather = Gather::new();
         for (file, range, mut rest) in parts {
             gather
@@ -366,7 +367,7 @@ fn row_range(s: &Segment, rows: &Range<u64>) -> Result<Range<u64>> {
 }
 
 /// Allocates `len` bytes, or fails.
-fn zeroed(len: u64) -> Result<Vec<u8>> {
+pub(crate) fn zeroed(len: u64) -> Result<Vec<u8>> {
     let too_much = || Error::limit(format!("out of memory for {len} bytes; restore to a file instead"));
     let len = usize::try_from(len).map_err(|_| too_much())?;
     Vec::<u8>::new().try_reserve_exact(len).map_err(|_| too_much())?;

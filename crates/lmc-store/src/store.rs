@@ -8,7 +8,7 @@ use crate::backend::Location;
 use crate::cache::{Cache, ChunkCache};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::SaveId;
+use crate::ids::{RunId, SaveId};
 use crate::layout;
 use crate::leftovers::Leftovers;
 use crate::manifest::Document;
@@ -24,6 +24,8 @@ pub struct StoreOptions {
     /// The grace period of a new store, in seconds. A save that takes more than half of it is refused, and data may be deleted once no
     /// snapshot has needed it for this long.
     pub grace_seconds: u64,
+    /// The run of a new store, as for the copy of another one's; by default a new one, drawn at random.
+    pub run: Option<RunId>,
     /// Where to keep the raw bytes of the newest snapshot, so that the next save need not decode its bases.
     pub cache: Cache,
     /// Source of random ids; by default the operating system.
@@ -37,14 +39,17 @@ impl Default for StoreOptions {
             getrandom::fill(&mut id).map_err(|e| Error::io("cannot get random numbers", std::io::Error::other(e)))?;
             Ok(id)
         });
-        Self { grace_seconds: 86_400, cache: Cache::default(), entropy }
+        Self { grace_seconds: 86_400, run: None, cache: Cache::default(), entropy }
     }
 }
 
 impl std::fmt::Debug for StoreOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut d = f.debug_struct("StoreOptions");
-        d.field("grace_seconds", &self.grace_seconds).field("cache", &self.cache).finish_non_exhaustive()
+        d.field("grace_seconds", &self.grace_seconds)
+            .field("run", &self.run)
+            .field("cache", &self.cache)
+            .finish_non_exhaustive()
     }
 }
 
@@ -52,6 +57,7 @@ impl std::fmt::Debug for StoreOptions {
 /// share one.
 pub struct Store {
     remote: Arc<Remote>,
+    run: RunId,
     grace_seconds: u64,
     cache: Option<ChunkCache>,
     entropy: Arc<dyn Fn() -> Result<[u8; 16]> + Send + Sync>,
@@ -92,7 +98,8 @@ impl Store {
         let remote = Remote::new(objects)?;
         let marker = match read_marker(&remote) {
             Err(e) if e.kind() == ErrorKind::NotFound => {
-                let marker = Marker::new(o.grace_seconds);
+                let run = o.run.map_or_else(|| (o.entropy)().map(RunId::new), Ok)?;
+                let marker = Marker::new(o.grace_seconds, run);
                 // Another process may have been faster: its marker counts.
                 let bytes = bytes::Bytes::from(marker.to_bytes()?);
                 remote.wait(remote.create(&layout::marker(), bytes.clone()))?;
@@ -134,8 +141,18 @@ impl Store {
 
     fn new(remote: Remote, marker: &Marker, o: StoreOptions) -> Result<Self> {
         let cache = ChunkCache::new(&o.cache)?;
-        let (remote, grace_seconds) = (Arc::new(remote), marker.grace_seconds);
-        Ok(Self { remote, grace_seconds, cache, entropy: o.entropy, leftovers: None })
+        let (remote, run, grace_seconds) = (Arc::new(remote), marker.run(), marker.grace_seconds);
+        Ok(Self { remote, run, grace_seconds, cache, entropy: o.entropy, leftovers: None })
+    }
+
+    /// The run whose snapshots it holds, as when it was opened.
+    pub fn run(&self) -> RunId {
+        self.run
+    }
+
+    /// The run of the store that is there now: it may have been deleted, and made anew.
+    pub(crate) fn run_now(&self) -> Result<RunId> {
+        read_marker(&self.remote).map(|marker| marker.run())
     }
 
     pub(crate) fn remote(&self) -> &Arc<Remote> {

@@ -129,12 +129,23 @@ impl<'m> Cutter<'m> {
     ///
     /// The length of a typed overlap is a multiple of its dtype's coding width.
     pub(crate) fn next_block(&mut self, raw: &dyn ReadAt, ahead: u64, extents: &mut Vec<Extent>) -> Result<usize> {
-        assert!(ahead > 0);
+        self.next_block_within(raw, ahead, u64::MAX, extents)
+    }
+
+    /// [`Self::next_block`] of at most `limit` bytes, not 0: the rest of the file, or whole leaves.
+    pub(crate) fn next_block_within(
+        &mut self,
+        raw: &dyn ReadAt,
+        ahead: u64,
+        limit: u64,
+        extents: &mut Vec<Extent>,
+    ) -> Result<usize> {
+        assert!(ahead > 0 && limit > 0);
         let block = if ahead <= BLOCK + REST { ahead } else { BLOCK };
         let large = if ahead <= LARGE_BLOCK + REST { ahead } else { LARGE_BLOCK };
         let calm = self.adaptive && self.changed_little(raw, ahead, block)?;
         let is_large = calm && self.calm && self.changed_little(raw, ahead, large)?;
-        let len = if is_large { large } else { block.max(self.repeating(raw, ahead)?) };
+        let len = if is_large { large } else { block.max(self.repeating(raw, ahead)?) }.min(limit);
         extents.clear();
         for overlap in self.overlaps(len) {
             self.see(raw, ahead, overlap.segment)?;

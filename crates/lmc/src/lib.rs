@@ -16,7 +16,7 @@
 //! * [`Compressor`] and [`Decompressor`] go from any [`Source`] to any [`Sink`] (memory, streams, files that are read and written at any
 //!   offset), as deltas if there are [bases](Base), and keep their threads and buffers from call to call.
 //! * [`Encoder`] is a [`Write`](std::io::Write) that compresses, and [`Decoder`] a [`Read`](std::io::Read) that restores.
-//! * [`changed_elements`] gives those that a delta changes, without decoding the others.
+//! * [`changed_elements`] gives those that a delta changes, without decoding the others, and [`changed_count`] their number.
 //! * [`Reader`] reads tensors, rows of tensors and byte ranges of a file.
 //! * [`distcp`] finds the tensors of checkpoints of `torch.distributed.checkpoint`.
 //!
@@ -77,7 +77,7 @@ mod work;
 mod workers;
 
 pub use base::Base;
-pub use changes::{ChangedElements, changed_elements};
+pub use changes::{ChangedElements, changed_count, changed_elements};
 pub use compress::{Compressor, compress, compress_bound};
 pub use container::open::BlockInfo;
 pub use decoder::Decoder;

@@ -1,11 +1,11 @@
 //! `lmc follow`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
 use clap::Args;
-use lmc_store::{ErrorKind, FollowOptions, Follower, Snapshot, Staged, Step};
+use lmc_store::{ErrorKind, FollowOptions, Follower, Interchange, Snapshot, Staged, Step};
 use serde_json::json;
 
 use super::looks::Looks;
@@ -21,6 +21,9 @@ use crate::ui::Ui;
 /// what changed since; all that is written is verified. Then the link is replaced by a rename, so that DIR/current leads to one whole
 /// version at every moment, also after a crash. A program that opens several files should resolve the link once. The version before stays
 /// until the next one.
+///
+/// In place of a store, versions can be followed that slime, miles, ModelExpress or lmc publish --interchange wrote: a directory of
+/// weight_v000123 and others. Deltas are applied in their order, and each changed tensor is verified after each.
 ///
 /// DIR is created if missing, and must be empty otherwise. Files in it are not to be changed: unchanged files of several versions are links
 /// to the same bytes.
@@ -52,6 +55,10 @@ pub(crate) struct FollowArgs {
     #[arg(long)]
     verify: bool,
 
+    /// The checkpoint that the run began with: a directory of safetensors files. For versions without lmc, of which the first is a delta.
+    #[arg(long, value_name = "CHECKPOINT")]
+    base: Option<PathBuf>,
+
     /// Print a JSON object for every new version.
     #[arg(long, help_heading = "Messages")]
     json: bool,
@@ -75,14 +82,19 @@ fn opened<'f>(args: &FollowArgs, follower: &'f mut Option<Follower>) -> Result<&
         options.keep = args.keep;
         options.rewind = args.rewind;
         options.verify = args.verify;
-        *follower = Some(Follower::open(args.place.open()?, &args.dir, options).map_err(|e| directory_failure(&e))?);
+        let versions = Path::new(&args.place.store);
+        let opened = match args.base.is_some() || Interchange::is_at(versions) {
+            true => Follower::open_interchange(versions, args.base.as_deref(), &args.dir, options),
+            false => Follower::open(args.place.open()?, &args.dir, options),
+        };
+        *follower = Some(opened.map_err(|e| directory_failure(&e))?);
     }
     Ok(follower.as_mut().expect("it was opened"))
 }
 
 /// Gets to the newest snapshot, and tells about it.
 fn look(args: &FollowArgs, follower: &mut Follower, ui: &Ui) -> Result {
-    let newest = follower.newest().map_err(|e| args.place.failure(&e));
+    let newest = follower.newest().map_err(|e| refused(&e).unwrap_or_else(|| args.place.failure(&e)));
     let got = newest.and_then(|s| s.map_or(Ok(()), |snapshot| get(args, follower, &snapshot, ui)));
     // Also about the current version, if there is no getting to a newer one.
     got.and(tell(args, follower))
@@ -109,11 +121,10 @@ fn tell(args: &FollowArgs, follower: &mut Follower) -> Result {
 
 fn get(args: &FollowArgs, follower: &mut Follower, snapshot: &Snapshot, ui: &Ui) -> Result {
     let start = Instant::now();
-    let progress = ui.progress(&format!("step {}", snapshot.step), Some(snapshot.raw_size));
+    let progress = ui.progress(&format!("step {}", snapshot.step), Some(snapshot.raw_size).filter(|&n| n != 0));
     let staged = follower.stage(snapshot, &mut |done| progress.at(done)).map_err(|e| match e.kind() {
-        ErrorKind::Usage => Failure::Usage(format!("{} (--rewind)", Name::text(&e.to_string()))),
         ErrorKind::Io => directory_failure(&e),
-        _ => args.place.failure(&e),
+        _ => refused(&e).unwrap_or_else(|| args.place.failure(&e)),
     })?;
     drop(progress);
     let staged_after = start.elapsed().as_secs_f64();
@@ -126,7 +137,7 @@ fn get(args: &FollowArgs, follower: &mut Follower, snapshot: &Snapshot, ui: &Ui)
             "id": version.id.to_string(),
             "path": version.path.to_string_lossy(),
             "from": from.map(Step::get),
-            "raw_size": snapshot.raw_size,
+            "raw_size": if snapshot.raw_size == 0 { linked_size + written_size } else { snapshot.raw_size },
             "linked_size": linked_size,
             "written_size": written_size,
             "fetched_size": fetched_size,
@@ -144,6 +155,11 @@ fn get(args: &FollowArgs, follower: &mut Follower, snapshot: &Snapshot, ui: &Ui)
         committed_after * 1000.0
     ));
     Ok(())
+}
+
+/// The error of a version that is not the next one of the run.
+fn refused(e: &lmc_store::Error) -> Option<Failure> {
+    (e.kind() == ErrorKind::Usage).then(|| Failure::Usage(format!("{} (--rewind)", Name::text(&e.to_string()))))
 }
 
 /// An error about the directory that follows; the message says where.

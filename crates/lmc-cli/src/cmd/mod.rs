@@ -1,5 +1,6 @@
 //! The commands, one module each: arguments, and a `run` function.
 
+pub(crate) mod analyze;
 #[cfg(feature = "bench")]
 pub(crate) mod bench;
 pub(crate) mod cat;
@@ -28,6 +29,7 @@ pub(crate) fn run(cli: Cli, ui: &Ui) -> Result {
         return version::run(ui);
     }
     match cli.command {
+        Some(Command::Analyze(args)) => analyze::run(&args, ui),
         Some(Command::Compress(args)) => compress::run(&args, ui),
         Some(Command::Decompress(args)) => decompress::run(&args, ui),
         Some(Command::Diff(args)) => diff::run(&args, ui),

@@ -93,7 +93,9 @@ fn errors_that_may_pass_do_not_end_it_and_are_said_once() {
     assert!(said.contains("data/"), "{said}");
     // A step that goes back is refused at once.
     dir.run(["-q", "snapshot", "save", "other", "d", "--step", "0"]).silent();
-    dir.run(["follow", "other", "m"]).is_misused(&["has step 1", "of step 0", "(--rewind)"]);
+    dir.run(["follow", "other", "m"]).is_misused(&["has versions of run", "the store is of run", "(--rewind)"]);
+    dir.run(["-q", "snapshot", "copy", "s", "copy", "--at", "0"]).ok();
+    dir.run(["follow", "copy", "m"]).is_misused(&["has step 1", "of step 0", "(--rewind)"]);
     dir.run(["-q", "follow", "other", "m", "--once", "--rewind"]).silent();
     dir.run(["follow", "s", "s/m", "--once"]).is_misused(&["is in the store s"]);
     for bad in ["0", "1e9", "x"] {

@@ -1,10 +1,12 @@
 //! Tests of the command as a user runs it: one program, because each one links the whole crate.
 
+mod analyze;
 mod deltas;
 mod diff;
 mod files;
 mod follow;
 mod inspect;
+mod interchange;
 mod killed;
 mod leftovers;
 mod many_tensors;

@@ -62,6 +62,16 @@ fn versions_are_saved_in_the_order_of_their_steps() {
     let [a] = &dir.run(["publish", "s", "v", "--once", "--settle", "0", "--json"]).json()[..] else { panic!() };
     assert_eq!((&a["step"], &a["base"], &a["path"]), (&json!(30), &json!(20), &json!("v/checkpoint-30")));
     assert!(a["new_size"].as_u64().unwrap() < a["raw_size"].as_u64().unwrap() / 2, "{a}");
+    assert!((1..4096).contains(&a["document_size"].as_u64().unwrap()), "{a}");
+    // Some elements of the weights differ from step 20, and how many is known from the deltas, or not.
+    let elements = a["elements"].as_u64().unwrap();
+    match a["changed"].as_u64() {
+        Some(n) => assert_eq!(a["density"].as_f64().unwrap(), n as f64 / elements as f64),
+        None => assert!(a["changed"].is_null() && a["density"].is_null(), "{a}"),
+    }
+    let phases = ["read", "compress", "upload", "commit"].map(|phase| a["phases"][phase].as_f64().unwrap());
+    assert!(phases.iter().all(|&s| s >= 0.0) && phases[3] > 0.0, "{a}");
+    assert!(phases.iter().sum::<f64>() <= a["seconds"].as_f64().unwrap() * 1.5, "{a}");
     assert_eq!(steps(&dir), [9, 20, 30]);
     [9, 20, 30].into_iter().for_each(|n| check(&dir, n));
     // Of several, the last.

@@ -165,7 +165,7 @@ fn snapshots_are_listed_and_shown() {
     );
     let shards = listed[0]["shards"].as_array().unwrap();
     assert_eq!(shards.len(), 1);
-    assert!(dir.path(format!("runs/7/shards/{}.json", shards[0].as_str().unwrap())).is_file());
+    assert!(dir.path(format!("runs/7/shards/{}.json.zst", shards[0].as_str().unwrap())).is_file());
     // The model did not change.
     assert!(listed[1]["new_size"].as_u64().unwrap() < 1000 && listed[0]["new_size"].as_u64().unwrap() > 100_000);
     let id = listed[1]["id"].as_str().unwrap();

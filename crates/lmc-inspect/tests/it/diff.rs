@@ -3,6 +3,7 @@
 use crate::safetensors;
 use lmc::{Base, CompressOptions, Compressor};
 use lmc_inspect::diff;
+use lmc_testing::data::noise;
 
 /// Tensors that are nearly all zeros: alone they are cut into other large blocks than in deltas, and comparing files copes with both.
 #[test]
@@ -22,4 +23,19 @@ fn zeros_are_compared_with_what_they_were() {
         assert_eq!((found.delta.raw_size, found.alone.raw_size), (new.raw_size(), new.raw_size()));
         assert_eq!(found.delta.content_hash, found.alone.content_hash);
     }
+}
+
+/// A tensor whose second half repeats the first is one block in a delta, which blocks without a base do not divide.
+#[test]
+fn repeats_are_compared() {
+    let (half, other) = (noise((3 << 20) - (1 << 18) + 100, 1), noise(2 << 20, 2));
+    let file = |a: &[u8], b: &[u8]| {
+        safetensors(&[("a", "F32", vec![a.len() as u64 / 4], a), ("b", "F32", vec![b.len() as u64 / 4], b)])
+    };
+    let (new, old) = (file(&half.repeat(2), &other), file(&noise(2 * half.len(), 3), &noise(2 << 20, 4)));
+    let (new, old) = (Base::new(&new[..]).unwrap(), Base::new(&old[..]).unwrap());
+    let mut c = Compressor::new(&CompressOptions::default()).unwrap();
+    let found = diff(&mut c, &new, std::slice::from_ref(&old), &mut |_| ()).unwrap();
+    assert_eq!(found.delta.content_hash, found.alone.content_hash);
+    assert!(found.delta.compressed_size < new.raw_size() * 3 / 4, "the repeat is found");
 }

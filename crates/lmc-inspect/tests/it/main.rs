@@ -1,7 +1,9 @@
 //! Tests of what the crate offers.
 
+mod analyze;
 mod describe;
 mod diff;
+mod page;
 
 /// A safetensors file of a few tensors: name, dtype, shape and data.
 fn safetensors(tensors: &[(&str, &str, Vec<u64>, &[u8])]) -> Vec<u8> {

@@ -146,17 +146,21 @@ impl Store {
         Ok(Self::new(name, location, options, store))
     }
 
-    /// Opens a store, and creates it if missing.
+    /// Opens a store, and creates it if missing: of a new run, or that of the store that is to be copied into it.
     #[staticmethod]
-    #[pyo3(signature = (location, *, grace_seconds=86_400, cache=None, cache_size=BUDGET))]
+    #[pyo3(signature = (location, *, grace_seconds=86_400, run=None, cache=None, cache_size=BUDGET))]
     fn create(
         py: Python<'_>,
         location: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = numbers::grace_seconds)] grace_seconds: u64,
+        run: Option<String>,
         cache: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = numbers::cache_size)] cache_size: u64,
     ) -> Result<Self> {
-        let ((name, location), options) = (self::location(location)?, options(Some(grace_seconds), cache, cache_size)?);
+        let ((name, location), mut options) =
+            (self::location(location)?, options(Some(grace_seconds), cache, cache_size)?);
+        options.run =
+            run.map(|run| run.parse().map_err(|e: lmc_store::Error| Failure::usage(e.to_string()))).transpose()?;
         let store = detached(py, || Ok(lmc_store::Store::create(&location, options.clone())?))?;
         Ok(Self::new(name, location, options, store))
     }
@@ -164,6 +168,12 @@ impl Store {
     #[getter]
     fn location(&self) -> &str {
         &self.name
+    }
+
+    /// The id of the run: copies of the store have the same, another store another one.
+    #[getter]
+    fn run(&self, py: Python<'_>) -> Result<String> {
+        self.ask(py, |s| Ok(s.run().to_string()))
     }
 
     /// All snapshots whose records can be read, by step; `verify` reports the others.
@@ -243,7 +253,7 @@ impl Store {
         let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, Step::new(step.0)?);
         let open = self.shared.get(py)?;
         let saved = inputs.save(py, |inputs| open.store.save_shard(inputs, step, &options))?;
-        Ok(Saved { shard: saved.shard.to_string(), raw_size: saved.raw_size, new_size: saved.new_size })
+        Ok(saved.into())
     }
 
     /// Publishes saved shards as a snapshot, atomically.
@@ -279,7 +289,7 @@ impl Store {
     }
 
     /// Makes a directory follow the store, which is empty, missing, or follows already: `current` in it is a link to the directory of one
-    /// whole version. `keep` versions stay beside the current one; `rewind` allows an earlier step to replace a later one; with `verify`,
+    /// whole version. `keep` versions stay beside the current one; `rewind` allows an earlier step to replace a later one, and another run; with `verify`,
     /// files that did not change are read and verified instead of linked.
     #[pyo3(signature = (directory, *, keep=1, rewind=false, verify=false, threads=None))]
     fn follow(

@@ -67,6 +67,35 @@ pub(crate) struct Saved {
     pub(crate) shard: String,
     pub(crate) raw_size: u64,
     pub(crate) new_size: u64,
+    /// Bytes of the document that says where what is stored is.
+    pub(crate) document_size: u64,
+    /// The step of the snapshot that it was made from, if it was made from one.
+    pub(crate) base_step: Option<u64>,
+    /// Elements of the tensors.
+    pub(crate) elements: u64,
+    /// How many of them changed, where the deltas say that.
+    pub(crate) changed: Option<u64>,
+    /// Seconds of reading, compressing, and waiting for the store.
+    pub(crate) read_seconds: f64,
+    pub(crate) compress_seconds: f64,
+    pub(crate) upload_seconds: f64,
+}
+
+impl From<lmc_store::Saved> for Saved {
+    fn from(s: lmc_store::Saved) -> Self {
+        Self {
+            shard: s.shard.to_string(),
+            raw_size: s.raw_size,
+            new_size: s.new_size,
+            document_size: s.document_size,
+            base_step: s.base.map(lmc_store::Step::get),
+            elements: s.elements,
+            changed: s.changed,
+            read_seconds: s.times.read.as_secs_f64(),
+            compress_seconds: s.times.compress.as_secs_f64(),
+            upload_seconds: s.times.upload.as_secs_f64(),
+        }
+    }
 }
 
 /// A file of a snapshot.

@@ -1,4 +1,4 @@
-//! A directory that always holds one whole version of a store's snapshots, and gets to the next one with what changed.
+//! A directory that always holds one whole version of what it follows, and gets to the next one with what changed.
 //!
 //! Each version has a directory of its own, and `current` is a link to one of them: it is replaced by a rename, so that there is no
 //! moment without a whole version.
@@ -9,13 +9,16 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::files::{remove_if_there, sync, sync_tree};
+use super::interchange;
 use super::marker::Marker;
 use super::order;
+use super::staged::{FollowOptions, Staged, Version};
 use super::version::{self, Description, StoredFile};
 use crate::error::{Error, Result};
+use crate::files::{remove_if_there, sync, sync_tree};
 use crate::held::Held;
-use crate::ids::{SaveId, Step};
+use crate::ids::{RunId, SaveId, Step};
+use crate::interchange::Source;
 use crate::restore::{FileInfo, SnapshotReader};
 use crate::snapshot::Snapshot;
 use crate::store::Store;
@@ -28,55 +31,14 @@ const LOCK: &str = ".lmc-follow.lock";
 /// What is being written, in [`VERSIONS`].
 const STAGING: &str = ".staging";
 
-/// Options of following.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct FollowOptions {
-    /// Threads to decode with; 0 for one per core.
-    pub threads: usize,
-    /// Versions that stay beside the current one, for readers that have not finished with them.
-    pub keep: usize,
-    /// Whether a snapshot of an earlier step, or another one of the same step, may replace the current version.
-    pub rewind: bool,
-    /// Whether files that did not change are read and verified, too, instead of linked.
-    pub verify: bool,
+/// What is followed.
+#[derive(Debug)]
+enum Origin {
+    Store(Store),
+    Interchange(Source),
 }
 
-impl Default for FollowOptions {
-    fn default() -> Self {
-        Self { threads: 0, keep: 1, rewind: false, verify: false }
-    }
-}
-
-/// A version in a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Version {
-    /// The step of its snapshot.
-    pub step: Step,
-    /// The id of its snapshot.
-    pub id: SaveId,
-    /// The directory of its files.
-    pub path: PathBuf,
-}
-
-/// A version that is complete and on disk, but not the current one yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Staged {
-    /// The version.
-    pub version: Version,
-    /// The step of the version that it was made from, if there was one.
-    pub from: Option<Step>,
-    /// Bytes of files that are the same in that version, and are links to them.
-    pub linked_size: u64,
-    /// Bytes of files that were written.
-    pub written_size: u64,
-    /// Bytes fetched from the store for them.
-    pub fetched_size: u64,
-}
-
-/// A directory that follows a store. One at a time may use it.
+/// A directory that follows a store, or versions that were written for others. One at a time may use it.
 ///
 /// ```no_run
 /// use lmc_store::{FollowOptions, Follower, Location, Store};
@@ -90,7 +52,7 @@ pub struct Staged {
 /// ```
 #[derive(Debug)]
 pub struct Follower {
-    store: Store,
+    origin: Origin,
     directory: PathBuf,
     options: FollowOptions,
     current: Option<Version>,
@@ -106,6 +68,24 @@ impl Follower {
     /// `Usage` when the directory holds other files; `Exists` when another process follows into it; `Unsupported` when another version of
     /// lmc does; `Io`.
     pub fn open(store: Store, directory: &Path, options: FollowOptions) -> Result<Self> {
+        Self::open_for(Origin::Store(store), directory, options)
+    }
+
+    /// The same for a directory of versions that [`Interchange`](crate::Interchange) wrote, or slime, miles or ModelExpress. `base` is the
+    /// checkpoint that the first version is a delta against, if that is none of them.
+    ///
+    /// # Errors
+    /// Those of [`Self::open`].
+    pub fn open_interchange(
+        versions: &Path,
+        base: Option<&Path>,
+        directory: &Path,
+        options: FollowOptions,
+    ) -> Result<Self> {
+        Self::open_for(Origin::Interchange(Source::new(versions, base)), directory, options)
+    }
+
+    fn open_for(origin: Origin, directory: &Path, options: FollowOptions) -> Result<Self> {
         let failed = |e| Error::io(format_args!("{}: cannot follow into it", directory.display()), e);
         fs::create_dir_all(directory).map_err(failed)?;
         let directory = directory.canonicalize().map_err(failed)?;
@@ -132,7 +112,7 @@ impl Follower {
                 marker
             }
         };
-        let mut follower = Self { store, directory, options, current: None, marker, _lock: lock };
+        let mut follower = Self { origin, directory, options, current: None, marker, _lock: lock };
         match fs::create_dir(follower.versions()) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(failed(e)),
             _ => {}
@@ -154,12 +134,18 @@ impl Follower {
         self.current.as_ref()
     }
 
-    /// The store's last snapshot, unless it is the current version, or there is none.
+    /// The last snapshot, unless it is the current version, or there is none. For versions that were written for others, its size is not
+    /// known before they are staged, and is 0.
     ///
     /// # Errors
-    /// Those of [`Store::find`].
+    /// Those of [`Store::find`]; `Usage` when the store is of another run than the versions here, unless [`FollowOptions::rewind`] is set;
+    /// `Damaged` or `Io` when a version cannot be read.
     pub fn newest(&self) -> Result<Option<Snapshot>> {
-        order::newest(&self.store, self.current_id())
+        self.run()?;
+        match &self.origin {
+            Origin::Store(store) => order::newest(store, self.current_id()),
+            Origin::Interchange(source) => interchange::newest(source, self.current_id()),
+        }
     }
 
     /// Writes a snapshot's files beside the current version's, which stay as they are. What the current version holds is not fetched:
@@ -167,16 +153,18 @@ impl Follower {
     /// recorded when the snapshot was saved.
     ///
     /// # Errors
-    /// `Usage` when the snapshot is not later than the current version, unless [`FollowOptions::rewind`] is set; `Damaged` when something
-    /// of it is missing or damaged: it may have been deleted meanwhile, and the newest snapshot be another; `Store`, `Io`.
+    /// `Usage` when the snapshot is of another run than the current version, or not later, unless [`FollowOptions::rewind`] is set;
+    /// `Damaged` when something of it is missing or damaged: it may have been deleted meanwhile, and the newest snapshot be another; or when
+    /// it is a delta against what the current version is not; `Store`, `Io`.
     pub fn stage(&mut self, snapshot: &Snapshot, progress: &mut dyn FnMut(u64)) -> Result<Staged> {
+        let run = self.run()?;
         if !self.options.rewind {
             order::check(self.directory.display(), self.current_id(), snapshot)?;
         }
         let name = version::name(snapshot.step, snapshot.id);
         let version = Version { step: snapshot.step, id: snapshot.id, path: self.versions().join(&name) };
         let from = self.current.as_ref().map(|c| c.step);
-        let mut staged = Staged { version, from, linked_size: 0, written_size: 0, fetched_size: 0 };
+        let mut staged = Staged { version, run, from, linked_size: 0, written_size: 0, fetched_size: 0 };
         // It may have been staged by a process that ended before it was committed.
         let is_there = || {
             let there = Description::read(&staged.version.path);
@@ -210,7 +198,7 @@ impl Follower {
             let path = staged.version.path.display();
             return Err(Error::usage(format!("{path}: is no version that was staged in {}", self.directory.display())));
         }
-        self.note_commit(&name)?;
+        self.note_commit(&name, staged.run)?;
         let failed = |e| Error::io(format_args!("{}: cannot replace {CURRENT}", self.directory.display()), e);
         let new = self.directory.join(".current.new");
         remove_if_there(&new).map_err(failed)?;
@@ -222,11 +210,12 @@ impl Follower {
         Ok(self.current.insert(staged.version))
     }
 
-    /// Notes which versions stay once this one is the current one, and that nobody was told about it.
-    fn note_commit(&mut self, name: &str) -> Result<()> {
+    /// Notes which versions stay once this one is the current one, of which run, and that nobody was told about it.
+    fn note_commit(&mut self, name: &str, run: Option<RunId>) -> Result<()> {
         let before = self.current.as_ref().map(|c| version::name(c.step, c.id));
+        let known_run = std::mem::replace(&mut self.marker.run, run) == run;
         if before.as_deref() == Some(name) {
-            return Ok(());
+            return if known_run { Ok(()) } else { self.marker.write(&self.directory) };
         }
         let committed = &mut self.marker.committed;
         // A process may have ended between this note and the link.
@@ -255,6 +244,14 @@ impl Follower {
         self.marker.write(&self.directory)
     }
 
+    /// The run of the store, checked to be that of the versions here. Versions that were written for others name none.
+    fn run(&self) -> Result<Option<RunId>> {
+        let Origin::Store(store) = &self.origin else { return Ok(None) };
+        // A directory without a version may follow any run.
+        let held = self.marker.run.filter(|_| self.current.is_some());
+        order::run(self.directory.display(), store, held, self.options.rewind).map(Some)
+    }
+
     fn current_id(&self) -> Option<(Step, SaveId)> {
         self.current.as_ref().map(|c| (c.step, c.id))
     }
@@ -265,9 +262,25 @@ impl Follower {
         let failed = |e| Error::io(format_args!("{}: cannot write", staging.display()), e);
         remove_if_there(&staging).map_err(failed)?;
         fs::create_dir(&staging).map_err(failed)?;
-        let reader = self.store.open_snapshot(snapshot)?.with_threads(self.options.threads);
         let (before, held) = self.held();
         let mut description = Description::new(snapshot.step, snapshot.id);
+        let store = match &self.origin {
+            Origin::Store(store) => store,
+            Origin::Interchange(source) => {
+                let there = self.current_id().filter(|_| self.is_whole(&before));
+                let chain =
+                    source.chain(snapshot.step, there, self.options.rewind).map_err(|e| match &self.current {
+                        Some(current) if there.is_none() => {
+                            e.at(format_args!("{}: was changed and cannot be the base", current.path.display()))
+                        }
+                        _ => e,
+                    })?;
+                let work = interchange::Work { chain, before, staging: &staging, options: self.options };
+                description.files = work.write(snapshot, staged, progress)?;
+                return Ok(description);
+            }
+        };
+        let reader = store.open_snapshot(snapshot)?.with_threads(self.options.threads);
         for (i, file) in reader.files().iter().enumerate() {
             let extents = reader.stored_extents(i)?;
             let path = staging.join(&file.name);
@@ -284,7 +297,7 @@ impl Follower {
                 let done = staged.linked_size + staged.written_size;
                 staged.fetched_size += restore(&reader, file, &held, &path, &mut |n| progress(done + n))?;
                 staged.written_size += file.len;
-                StoredFile::of(&path, file, extents).map_err(failed)?
+                StoredFile::of(&path, &file.name, extents).map_err(failed)?
             };
             progress(staged.linked_size + staged.written_size);
             description.files.push(described);
@@ -310,6 +323,12 @@ impl Follower {
             }
         }
         (files, held)
+    }
+
+    /// Whether these are all files of the current version.
+    fn is_whole(&self, files: &[(StoredFile, PathBuf)]) -> bool {
+        let description = self.current.as_ref().and_then(|c| Description::read(&c.path));
+        description.is_some_and(|d| d.files.len() == files.len())
     }
 
     fn find_current(&self) -> io::Result<Option<Version>> {

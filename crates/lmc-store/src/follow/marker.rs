@@ -5,9 +5,9 @@ use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 
-use super::files::{replace, sync};
 use crate::error::{Error, Result};
-use crate::ids::SaveId;
+use crate::files::{replace, sync};
+use crate::ids::{RunId, SaveId};
 
 const MARKER: &str = ".lmc-follow.json";
 
@@ -17,6 +17,8 @@ const MARKER: &str = ".lmc-follow.json";
 pub(super) struct Marker {
     format: String,
     version: u32,
+    /// The run whose versions these are, once there is one.
+    pub(super) run: Option<RunId>,
     /// The names of the versions that stay, in the order in which they became the current one.
     pub(super) committed: Vec<String>,
     /// The id of the current version if [`Follower::announce`](super::Follower::announce) was called for it.
@@ -26,7 +28,7 @@ pub(super) struct Marker {
 impl Marker {
     /// That of a new directory.
     pub(super) fn new() -> Self {
-        Self { format: "lmc-follow".into(), version: 1, committed: vec![], announced: None }
+        Self { format: "lmc-follow".into(), version: 1, run: None, committed: vec![], announced: None }
     }
 
     /// The marker of a directory; `None` if this is empty but for the file `lock`.

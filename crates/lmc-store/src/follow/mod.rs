@@ -4,17 +4,21 @@
 #[cfg(unix)]
 mod directory;
 #[cfg(unix)]
-mod files;
+mod interchange;
 #[cfg(unix)]
 mod marker;
 mod order;
 mod patch;
+#[cfg(unix)]
+mod staged;
 mod state;
 mod tensors;
 #[cfg(unix)]
 mod version;
 
 #[cfg(unix)]
-pub use directory::{FollowOptions, Follower, Staged, Version};
+pub use directory::Follower;
 pub use patch::Patch;
+#[cfg(unix)]
+pub use staged::{FollowOptions, Staged, Version};
 pub use tensors::{StagedTensors, TensorFollowOptions, TensorFollower, TensorSpec};

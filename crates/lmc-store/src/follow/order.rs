@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::{SaveId, Step};
+use crate::ids::{RunId, SaveId, Step};
 use crate::snapshot::{At, Snapshot};
 use crate::store::Store;
 
@@ -12,6 +12,18 @@ pub(super) fn newest(store: &Store, there: Option<(Step, SaveId)>) -> Result<Opt
     match store.find(At::Latest) {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         found => found.map(|s| Some(s).filter(|s| there.is_none_or(|(_, id)| id != s.id))),
+    }
+}
+
+/// The run whose store is there now, for what holds versions of one already. Fails if that is another one, unless `any` is allowed. `place`
+/// is for the message.
+pub(super) fn run(place: impl Display, store: &Store, held: Option<RunId>, any: bool) -> Result<RunId> {
+    let run = store.run_now()?;
+    match held.filter(|&held| held != run && !any) {
+        None => Ok(run),
+        Some(held) => Err(Error::usage(format!(
+            "{place}: has versions of run {held}, and the store is of run {run}: follow this one elsewhere, or ask for it"
+        ))),
     }
 }
 

@@ -165,7 +165,7 @@ impl Patch {
     }
 }
 
-/// A part of a source, with changed elements. Elements are read one by one, in ascending order.
+/// A part of a source, with changed elements. Reads are in ascending order, and do not overlap.
 struct Changed<'a> {
     of: &'a dyn ReadAt,
     start: u64,
@@ -179,17 +179,19 @@ struct Changed<'a> {
 
 impl ReadAt for Changed<'_> {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        let index = (offset / self.width as u64) as u32;
+        self.of.read_exact_at(buf, self.start + offset)?;
+        let width = self.width as u64;
         let mut next = self.next.load(Ordering::Relaxed);
-        while self.indices.get(next).is_some_and(|&i| i < index) {
+        while let Some(&i) = self.indices.get(next).filter(|&&i| u64::from(i) * width < offset + buf.len() as u64) {
+            if let Some(within) = (u64::from(i) * width).checked_sub(offset)
+                && let Some(element) = buf.get_mut(within as usize..within as usize + self.width)
+            {
+                element.copy_from_slice(&self.values[next * self.width..][..self.width]);
+            }
             next += 1;
         }
         self.next.store(next, Ordering::Relaxed);
-        if self.indices.get(next) == Some(&index) && buf.len() == self.width {
-            buf.copy_from_slice(&self.values[next * self.width..][..self.width]);
-            return Ok(());
-        }
-        self.of.read_exact_at(buf, self.start + offset)
+        Ok(())
     }
 
     fn size(&self) -> io::Result<u64> {

@@ -9,7 +9,7 @@ use lmc::ReadAt;
 use crate::error::Result;
 use crate::gather::{Gather, Located, Sink};
 use crate::held::{Held, end_of};
-use crate::ids::{Hash, SaveId, Step};
+use crate::ids::{Hash, RunId, SaveId, Step};
 use crate::manifest::shard::BlockSet;
 use crate::restore::SnapshotReader;
 
@@ -18,6 +18,7 @@ use crate::restore::SnapshotReader;
 pub(super) struct State {
     pub(super) step: Step,
     pub(super) id: SaveId,
+    pub(super) run: RunId,
     /// Where the bytes of each tensor are stored, in order.
     pub(super) places: Vec<Vec<Place>>,
     /// Raw bytes of block sets that the tensors hold only parts of, up to a limit.
@@ -63,6 +64,7 @@ impl State {
     /// What tensors with these extents will hold. Block sets that have to be kept are those of `before`, or are gathered.
     pub(super) fn begin(
         reader: &SnapshotReader,
+        run: RunId,
         extents: &[Vec<Located>],
         before: &HashMap<Hash, Arc<[u8]>>,
         gather: &mut Gather<To<'_>>,
@@ -73,7 +75,7 @@ impl State {
         };
         let places = extents.iter().map(|e| e.iter().map(place).collect()).collect::<Result<Vec<Vec<_>>>>()?;
         let snapshot = reader.snapshot();
-        let mut state = Self { step: snapshot.step, id: snapshot.id, places, kept: HashMap::new() };
+        let mut state = Self { step: snapshot.step, id: snapshot.id, run, places, kept: HashMap::new() };
         let mut done = state.whole_sets();
         let of_tensors: u64 = state.places.iter().flatten().map(|p| p.len).sum();
         let mut budget = of_tensors.saturating_mul(4).saturating_add(LEAST_KEPT);

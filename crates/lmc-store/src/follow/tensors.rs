@@ -13,7 +13,7 @@ use super::state::{Place, State, To, add, no_list};
 use crate::error::{Error, ErrorKind, Result};
 use crate::gather::{Gather, Located};
 use crate::held::Held;
-use crate::ids::{Hash, SaveId, Step};
+use crate::ids::{Hash, RunId, SaveId, Step};
 use crate::manifest::shard::BlockSet;
 use crate::restore::SnapshotReader;
 use crate::snapshot::Snapshot;
@@ -36,7 +36,7 @@ pub struct TensorSpec {
 pub struct TensorFollowOptions {
     /// Threads to work with; 0 for one per core.
     pub threads: usize,
-    /// Whether a snapshot of an earlier step, or another one of the same step, may follow.
+    /// Whether a snapshot of an earlier step, another one of the same step, or one of another run, may follow.
     pub rewind: bool,
     /// Whether all bytes of the tensors are compared with what was committed, and all new ones with their recorded hashes, for each version,
     /// in case something else changes the tensors.
@@ -142,8 +142,10 @@ impl TensorFollower {
     /// The store's last snapshot, unless the tensors hold it, or there is none.
     ///
     /// # Errors
-    /// Those of [`Store::find`].
+    /// Those of [`Store::find`]; `Usage` when the store is of another run than what the tensors hold, unless
+    /// [`TensorFollowOptions::rewind`] is set.
     pub fn newest(&self) -> Result<Option<Snapshot>> {
+        self.run()?;
         order::newest(&self.store, self.current())
     }
 
@@ -152,7 +154,7 @@ impl TensorFollower {
     ///
     /// # Errors
     /// `NotFound` when the snapshot has no such tensor, `Usage` when that has another type or shape, or a buffer another length; `Usage`
-    /// when the snapshot is earlier than what they hold, unless [`TensorFollowOptions::rewind`] is set; those of
+    /// when the snapshot is earlier than what they hold, or of another run, unless [`TensorFollowOptions::rewind`] is set; those of
     /// [`SnapshotReader::read_tensors`].
     pub fn load(
         &mut self,
@@ -160,7 +162,7 @@ impl TensorFollower {
         tensors: &mut [&mut [u8]],
         progress: &mut dyn FnMut(u64),
     ) -> Result<u64> {
-        self.check_order(snapshot)?;
+        let run = self.check_order(snapshot)?;
         self.check_lens(tensors.iter().map(|t| t.len() as u64))?;
         let (reader, extents) = self.open(snapshot)?;
         self.state = None;
@@ -170,7 +172,7 @@ impl TensorFollower {
             let place = |_, len| To::Memory(rest.split_off_mut(..len).expect("extents cover a tensor"));
             gather.add(extents, 0..len, place);
         }
-        let mut state = State::begin(&reader, &extents, &HashMap::new(), &mut gather)?;
+        let mut state = State::begin(&reader, run, &extents, &HashMap::new(), &mut gather)?;
         let fetched = state.run(&reader, gather, &Held::default(), |_, _, _| Ok(()), no_list, progress)?;
         self.state = Some(Arc::new(state));
         Ok(fetched)
@@ -181,11 +183,11 @@ impl TensorFollower {
     /// # Errors
     /// `Usage` when they hold something else; otherwise those of [`Self::load`].
     pub fn adopt(&mut self, snapshot: &Snapshot, tensors: &[&dyn ReadAt]) -> Result<()> {
-        self.check_order(snapshot)?;
+        let run = self.check_order(snapshot)?;
         self.check_sizes(tensors)?;
         let (reader, extents) = self.open(snapshot)?;
         let mut gather = Gather::new();
-        let mut state = State::begin(&reader, &extents, &HashMap::new(), &mut gather)?;
+        let mut state = State::begin(&reader, run, &extents, &HashMap::new(), &mut gather)?;
         let unsound = self.unsound(&state, tensors)?;
         let whole = state.whole_sets();
         let differs = |t: usize| {
@@ -228,16 +230,16 @@ impl TensorFollower {
         let Some(state) = &self.state else {
             return Err(Error::usage("the tensors hold no snapshot yet: load one first"));
         };
-        self.check_order(snapshot)?;
+        let run = self.check_order(snapshot)?;
         self.check_sizes(tensors)?;
         let (reader, extents) = self.open(snapshot)?;
         let unsound = if self.options.verify { self.unsound(state, tensors)? } else { HashSet::new() };
         let is_sound = |t: usize, place: &Place| !unsound.contains(&(t, place.offset));
         let held = state.held(tensors, is_sound);
-        self.changes(&reader, &extents, tensors, &held, is_sound, progress).or_else(|e| {
+        self.changes((&reader, run), &extents, tensors, &held, is_sound, progress).or_else(|e| {
             // Something else may have changed the tensors.
             if e.kind() == ErrorKind::Damaged && held.take_used() {
-                return self.changes(&reader, &extents, tensors, &Held::default(), |_, _| false, progress);
+                return self.changes((&reader, run), &extents, tensors, &Held::default(), |_, _| false, progress);
             }
             Err(e)
         })
@@ -275,8 +277,18 @@ impl TensorFollower {
         Ok(())
     }
 
-    fn check_order(&self, snapshot: &Snapshot) -> Result<()> {
-        if self.options.rewind { Ok(()) } else { order::check("the tensors", self.current(), snapshot) }
+    /// The run of the store, checked to be that of what the tensors hold.
+    fn run(&self) -> Result<RunId> {
+        order::run("the tensors", &self.store, self.state.as_ref().map(|s| s.run), self.options.rewind)
+    }
+
+    /// Fails unless a snapshot may follow. Returns the run.
+    fn check_order(&self, snapshot: &Snapshot) -> Result<RunId> {
+        let run = self.run()?;
+        if !self.options.rewind {
+            order::check("the tensors", self.current(), snapshot)?;
+        }
+        Ok(run)
     }
 
     fn check_sizes(&self, tensors: &[&dyn ReadAt]) -> Result<()> {
@@ -319,7 +331,7 @@ impl TensorFollower {
     /// What changed, decoded from what is `held`. What is where it was is left out, if it `is_sound`.
     fn changes(
         &self,
-        reader: &SnapshotReader,
+        (reader, run): (&SnapshotReader, RunId),
         extents: &[Vec<Located>],
         tensors: &[&dyn ReadAt],
         held: &Held<'_>,
@@ -328,7 +340,7 @@ impl TensorFollower {
     ) -> Result<StagedTensors> {
         let state = self.state.as_ref().expect("the tensors hold a snapshot");
         let mut gather = Gather::new();
-        let mut to = State::begin(reader, extents, &state.kept, &mut gather)?;
+        let mut to = State::begin(reader, run, extents, &state.kept, &mut gather)?;
         for (t, (places, extents)) in to.places.iter().zip(extents).enumerate() {
             let was_there = |place: &Place| state.place_at(t, place.offset) == Some(place) && is_sound(t, place);
             let changed = places.iter().zip(extents).filter(|(place, _)| !was_there(place));

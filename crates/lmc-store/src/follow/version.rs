@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::files::replace;
+use crate::files::replace;
 use crate::held::StoredExtent;
 use crate::ids::{SaveId, Step};
 use crate::manifest::names::check_name;
-use crate::restore::FileInfo;
 
 /// Of the description of a version's directory, which is beside it.
 pub(super) const SUFFIX: &str = ".json";
@@ -41,10 +40,10 @@ pub(super) struct StoredFile {
 
 impl StoredFile {
     /// Describes a file that was written.
-    pub(super) fn of(path: &Path, file: &FileInfo, extents: Vec<StoredExtent>) -> io::Result<Self> {
+    pub(super) fn of(path: &Path, name: &str, extents: Vec<StoredExtent>) -> io::Result<Self> {
         let m = fs::symlink_metadata(path)?;
         let modified = (m.mtime(), m.mtime_nsec());
-        Ok(Self { name: file.name.clone(), len: file.len, modified, inode: m.ino(), extents })
+        Ok(Self { name: name.to_owned(), len: m.len(), modified, inode: m.ino(), extents })
     }
 
     /// The same file in another version, of which this is the description there; if nobody has changed it.

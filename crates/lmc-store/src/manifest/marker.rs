@@ -5,11 +5,14 @@ use serde::{Deserialize, Serialize};
 use super::optional::Place;
 use super::{Document, VERSION};
 use crate::error::{Error, Result};
+use crate::ids::RunId;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Marker {
     format: String,
     version: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    run: Option<RunId>,
     pub(crate) grace_seconds: u64,
 }
 
@@ -17,8 +20,13 @@ pub(crate) struct Marker {
 const GRACE: std::ops::RangeInclusive<u64> = 60..=3_200_000_000;
 
 impl Marker {
-    pub(crate) fn new(grace_seconds: u64) -> Self {
-        Self { format: Self::FORMAT.into(), version: VERSION, grace_seconds }
+    pub(crate) fn new(grace_seconds: u64, run: RunId) -> Self {
+        Self { format: Self::FORMAT.into(), version: VERSION, run: Some(run), grace_seconds }
+    }
+
+    /// The run whose store it is.
+    pub(crate) fn run(&self) -> RunId {
+        self.run.expect("a marker without one is refused")
     }
 }
 
@@ -26,9 +34,14 @@ impl Document for Marker {
     const FORMAT: &'static str = "lmc-store";
     const MAX: usize = 1 << 12;
     const PLACES: &'static [Place] =
-        &[Place { array: "", fields: &["format", "version", "grace_seconds", "optional"] }];
+        &[Place { array: "", fields: &["format", "version", "run", "grace_seconds", "optional"] }];
 
     fn check(&self) -> Result<()> {
+        if self.run.is_none() {
+            return Err(Error::unsupported(
+                "names no run: a test version of lmc 0.2 wrote this store; restore its snapshots with that one, and save them to a new store",
+            ));
+        }
         if GRACE.contains(&self.grace_seconds) {
             return Ok(());
         }
@@ -47,16 +60,23 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
 
+    fn marker(grace_seconds: u64) -> Marker {
+        Marker::new(grace_seconds, RunId::new([0xab; 16]))
+    }
+
     #[test]
     fn only_a_marker_of_this_version_is_one() {
-        let bytes = Marker::new(86_400).to_bytes().unwrap();
-        assert_eq!(Marker::parse(&bytes).unwrap(), Marker::new(86_400));
-        assert_eq!(Marker::new(0).to_bytes().unwrap_err().kind(), ErrorKind::Limit);
+        let bytes = marker(86_400).to_bytes().unwrap();
+        assert_eq!(Marker::parse(&bytes).unwrap(), marker(86_400));
+        assert_eq!(marker(0).to_bytes().unwrap_err().kind(), ErrorKind::Limit);
         let text = String::from_utf8(bytes).unwrap();
         for (bad, kind) in [
             (text.replace(":1,", ":0,"), ErrorKind::Unsupported),
             (text.replace(":1,", ":2,"), ErrorKind::Unsupported),
             (text.replace("lmc-store", "lmc-shard"), ErrorKind::Damaged),
+            (text.replace("abab", "ABAB"), ErrorKind::Damaged),
+            (text.replace("abab", ""), ErrorKind::Damaged),
+            (text.replace("\"run\"", "\"runs\""), ErrorKind::Damaged),
             (text.replace("86400", "59"), ErrorKind::Limit),
             (text.replace("86400", "3200000001"), ErrorKind::Limit),
             (text.replace("86400", "-1"), ErrorKind::Damaged),
@@ -70,22 +90,29 @@ mod tests {
     }
 
     #[test]
+    fn markers_without_a_run_are_refused_in_one_sentence() {
+        let e = Marker::parse(br#"{"format":"lmc-store","version":1,"grace_seconds":86400}"#).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unsupported);
+        assert!(e.to_string().contains("a test version of lmc 0.2 wrote this store"), "{e}");
+    }
+
+    #[test]
     fn limits() {
         for grace in [60, 3_200_000_000] {
-            let mut bytes = Marker::new(grace).to_bytes().unwrap();
+            let mut bytes = marker(grace).to_bytes().unwrap();
             bytes.resize(Marker::MAX, b' ');
-            assert_eq!(Marker::parse(&bytes).unwrap(), Marker::new(grace));
+            assert_eq!(Marker::parse(&bytes).unwrap(), marker(grace));
             bytes.push(b' ');
             assert_eq!(Marker::parse(&bytes).unwrap_err().kind(), ErrorKind::Limit);
         }
         for grace in [59, 3_200_000_001] {
-            assert_eq!(Marker::new(grace).to_bytes().unwrap_err().kind(), ErrorKind::Limit);
+            assert_eq!(marker(grace).to_bytes().unwrap_err().kind(), ErrorKind::Limit);
         }
     }
 
     #[test]
     fn the_list_of_fields_is_complete() {
-        let document = serde_json::to_value(Marker::new(60)).unwrap();
+        let document = serde_json::to_value(marker(60)).unwrap();
         let mut fields = fields_of(&document);
         fields.push("optional");
         assert_eq!(sorted(&fields), sorted(Marker::PLACES[0].fields));

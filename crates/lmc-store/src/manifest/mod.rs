@@ -5,6 +5,7 @@ pub(crate) mod names;
 pub(crate) mod optional;
 pub(crate) mod record;
 pub(crate) mod shard;
+pub(crate) mod stored;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -124,6 +125,7 @@ mod tests {
     use super::shard::Shard;
     use super::*;
     use crate::error::ErrorKind;
+    use crate::ids::RunId;
 
     #[test]
     fn documents_of_version_0_are_refused_in_one_sentence() {
@@ -161,12 +163,12 @@ mod tests {
     fn ignored_values_are_utf_8() {
         let with = |byte: u8| {
             let mut bytes =
-                br#"{"format":"lmc-store","version":1,"grace_seconds":60,"optional":["x"],"x":"?"}"#.to_vec();
+                br#"{"format":"lmc-store","version":1,"run":"00000000000000000000000000000000","grace_seconds":60,"optional":["x"],"x":"?"}"#.to_vec();
             let at = bytes.iter().position(|&b| b == b'?').unwrap();
             bytes[at] = byte;
             Marker::parse(&bytes)
         };
-        assert_eq!(with(b'y').unwrap(), Marker::new(60));
+        assert_eq!(with(b'y').unwrap(), Marker::new(60, RunId::new([0; 16])));
         assert_eq!(with(0xff).unwrap_err().kind(), ErrorKind::Damaged);
     }
 

@@ -61,7 +61,11 @@ pub(crate) struct File {
     pub(crate) name: String,
     pub(crate) len: u64,
     pub(crate) layout: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) segments: Vec<Segment>,
+    /// The file of another shard that lists this one's segments, if this one does not: number of the shard, index of the file there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) segments_of: Option<Ref>,
     pub(crate) extents: Vec<Extent>,
 }
 
@@ -117,8 +121,17 @@ impl Shard {
 
     fn check_file(&self, file: &File) -> Result<()> {
         check_name(&file.name).map_err(Error::damaged)?;
-        if sum(file.segments.iter().map(|s| s.len)) != Some(file.len) {
-            return Err(Error::damaged("does not have the length of its segments"));
+        match file.segments_of {
+            Some(_) if !file.segments.is_empty() => {
+                return Err(Error::damaged("has segments, and those of another file"));
+            }
+            Some(Ref(shard, _)) if shard == 0 || shard > self.shards.len() => {
+                return Err(Error::damaged("has the segments of a file of an unknown shard"));
+            }
+            None if sum(file.segments.iter().map(|s| s.len)) != Some(file.len) => {
+                return Err(Error::damaged("does not have the length of its segments"));
+            }
+            _ => {}
         }
         if sum(file.extents.iter().map(|e| e.3)) != Some(file.len) {
             return Err(Error::damaged("does not have the length of its extents"));
@@ -185,7 +198,7 @@ impl Document for Shard {
             fields: &["format", "version", "save", "began", "shards", "objects", "sets", "files", "optional"],
         },
         Place { array: "sets", fields: &["at", "hash", "raw_len", "raw_hash", "base", "age"] },
-        Place { array: "files", fields: &["name", "len", "layout", "segments", "extents"] },
+        Place { array: "files", fields: &["name", "len", "layout", "segments", "segments_of", "extents"] },
         Place { array: "segments", fields: &["len", "name", "dtype", "bits", "shape"] },
     ];
 
@@ -242,6 +255,7 @@ mod tests {
             len: 1024,
             layout: "safetensors".into(),
             segments: vec![header, tensor],
+            segments_of: None,
             extents: vec![Extent(0, 1, 0, 24), Extent(1, 4, 8, 1000)],
         }];
         p
@@ -287,6 +301,12 @@ mod tests {
             ("no such set", |p| p.files[0].extents[0].1 = 3),
             ("no such shard", |p| p.files[0].extents[1].0 = 2),
             ("an empty extent", |p| p.files[0].extents.push(Extent(0, 0, 0, 0))),
+            ("segments twice", |p| p.files[0].segments_of = Some(Ref(1, 0))),
+            ("segments of its own shard", |p| {
+                (p.files[0].segments, p.files[0].segments_of) = (vec![], Some(Ref(0, 0)))
+            }),
+            ("segments of no shard", |p| (p.files[0].segments, p.files[0].segments_of) = (vec![], Some(Ref(2, 0)))),
+            ("no segments", |p| p.files[0].segments.clear()),
             ("shape", |p| p.files[0].segments[1].shape[0] = 6),
             ("dtype", |p| p.files[0].segments[1].dtype = Some("F99".into())),
             ("bits of another length", |p| p.files[0].segments[1].bits = Some(8)),
@@ -323,6 +343,7 @@ mod tests {
             len,
             layout: "bytes".into(),
             segments: vec![Segment { len, name: None, dtype: None, bits: None, shape: vec![] }],
+            segments_of: None,
             extents: vec![Extent(1, 0, 0, len)],
         });
         assert_eq!(Shard::parse(&p.to_bytes().unwrap()).unwrap(), p);
@@ -348,6 +369,7 @@ mod tests {
     fn the_list_of_fields_is_complete() {
         let mut p = shard();
         p.files[0].segments[1].bits = Some(16);
+        p.files[0].segments_of = Some(Ref(1, 0));
         let document = serde_json::to_value(&p).unwrap();
         let mut fields = fields_of(&document);
         fields.push("optional");

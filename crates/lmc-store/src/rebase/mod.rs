@@ -12,8 +12,7 @@ use crate::error::{Error, Result};
 use crate::history::{next_generation, to_name};
 use crate::ids::{Hash, ShardId, Step};
 use crate::layout;
-use crate::manifest::Document;
-use crate::manifest::shard::{BlockSet, Extent, Ref, Shard};
+use crate::manifest::shard::{BlockSet, Extent, File, Ref, Shard};
 use crate::ordered;
 use crate::reach::files_of;
 use crate::save::Numbers;
@@ -127,8 +126,8 @@ impl Store {
         let written = self.write_sets(survey, &jobs, &mut shard, &mut uploader, o).and_then(|()| {
             shard.objects = uploader.finish()?;
             refer(&mut shard, survey, id, &to, &here)?;
-            let bytes = shard.to_bytes()?;
-            let new = ShardId::of(&bytes);
+            shard.share_segments(&survey.catalog)?;
+            let (new, bytes) = shard.to_stored()?;
             self.remote().wait(self.remote().put(&layout::shard(new), bytes.into()))?;
             Ok(new)
         });
@@ -195,7 +194,10 @@ fn refer(
 ) -> Result<()> {
     let catalog = &survey.catalog;
     let mut numbers = Numbers::new(&mut shard.shards, catalog);
-    shard.files = catalog.shard(old)?.files.clone();
+    for file in &catalog.shard(old)?.files {
+        let segments = catalog.segments(old, file)?.to_vec();
+        shard.files.push(File { segments, segments_of: None, ..file.clone() });
+    }
     for extent in shard.files.iter_mut().flat_map(|f| &mut f.extents) {
         let &mut Extent(of, set, from, len) = extent;
         let set = catalog.resolve(old, Ref(of, set))?;

@@ -113,8 +113,9 @@ impl Bases {
     /// Notes where the bytes of a file are, however it was cut.
     fn add_file(&mut self, shard: ShardId, file: &File) -> Result<()> {
         let mut offset = 0;
-        let mut segments = Vec::with_capacity(file.segments.len());
-        for s in &file.segments {
+        let listed = self.catalog.segments(shard, file)?;
+        let mut segments = Vec::with_capacity(listed.len());
+        for s in listed {
             segments.push(s.to_lmc(offset)?);
             offset += s.len;
         }

@@ -8,6 +8,7 @@ use lmc::{Base, CompressOptions, Compressor, Segment, Source};
 
 use super::bases::{Bases, rename};
 use super::choice::Choice;
+use super::clocks::Clocks;
 use super::input::Input;
 use super::options::BasePolicy;
 use super::plan::Job;
@@ -22,8 +23,8 @@ use crate::remote::Remote;
 
 /// The result of encoding a chunk.
 pub(super) enum Encoded {
-    /// The store has it.
-    Earlier(SetId),
+    /// The store has it; whether the same tensors had it in the snapshot before.
+    Earlier(SetId, bool),
     /// An earlier chunk of this save has the same raw bytes.
     Repeated(Hash),
     New(New),
@@ -34,11 +35,13 @@ pub(super) struct New {
     pub(super) hash: Hash,
     pub(super) raw_hash: Hash,
     pub(super) base: MadeFrom,
+    /// How many elements differ from those of the snapshot before, if that is known.
+    pub(super) changed: Option<u64>,
 }
 
 impl Encoded {
     fn new(bytes: Vec<u8>, raw_hash: Hash, base: MadeFrom) -> Self {
-        Self::New(New { hash: Hash::of(&bytes), bytes: bytes.into(), raw_hash, base })
+        Self::New(New { hash: Hash::of(&bytes), bytes: bytes.into(), raw_hash, base, changed: None })
     }
 }
 
@@ -74,6 +77,7 @@ pub(super) struct Shared<'a> {
     pub(super) remote: &'a Remote,
     pub(super) choice: Choice<'a>,
     pub(super) cache: Option<&'a ChunkCache>,
+    pub(super) clocks: &'a Clocks,
 }
 
 /// Buffers of one thread.
@@ -106,7 +110,7 @@ impl<'a> Shared<'a> {
         // The length of a chain is bounded by the age of its last set, which is one more than this set's. A new set's age depends on which
         // of several chunks with these bytes comes first.
         let age = match lead {
-            Encoded::Earlier(set) => self.bases().catalog.set(*set)?.age,
+            Encoded::Earlier(set, _) => self.bases().catalog.set(*set)?.age,
             Encoded::Repeated(_) | Encoded::New(_) => self.choice.options.anchor_every,
         };
         Ok(age as usize + 1 < MAX_CHAIN)
@@ -143,7 +147,8 @@ impl<'a> Encoder<'a> {
     /// Encodes a group: its first chunk, given by number, and those predicted from it.
     pub(super) fn encode(&mut self, number: usize, group: &[Job<'_>]) -> Result<Vec<Encoded>> {
         let (mut lead_buf, mut buf) = (std::mem::take(&mut self.lead), std::mem::take(&mut self.buf));
-        let done = self.encode_with(number, group, &mut lead_buf, &mut buf);
+        let clocks = self.shared.clocks;
+        let done = clocks.work(|| self.encode_with(number, group, &mut lead_buf, &mut buf));
         (self.lead, self.buf) = (lead_buf, buf);
         done
     }
@@ -157,12 +162,13 @@ impl<'a> Encoder<'a> {
     ) -> Result<Vec<Encoded>> {
         let at = |job: &Job<'_>, e: Error| e.at(&job.input.name);
         let (lead, others) = group.split_first().expect("a group has a first chunk");
-        let lead_raw = read(lead, lead_buf).map_err(|e| at(lead, e))?;
+        let clocks = self.shared.clocks;
+        let lead_raw = clocks.read(|| read(lead, lead_buf)).map_err(|e| at(lead, e))?;
         let role = Role::Lead { followed: !others.is_empty() };
         let mut encoded = vec![self.encode_raw(number, lead_raw, &lead.chunk, role).map_err(|e| at(lead, e))?];
         let leads = self.shared.can_lead(&encoded[0])?;
         for (job, number) in others.iter().zip(number + 1..) {
-            let raw = read(job, buf).map_err(|e| at(job, e))?;
+            let raw = clocks.read(|| read(job, buf)).map_err(|e| at(job, e))?;
             let segments;
             let role = match leads {
                 true => {
@@ -183,7 +189,7 @@ impl<'a> Encoder<'a> {
             if matches!(role, Role::Lead { .. }) && shared.choice.lasting(set)? == set {
                 shared.keep(raw_hash, raw, chunk)?;
             }
-            return Ok(Encoded::Earlier(set));
+            return Ok(Encoded::Earlier(set, shared.bases().alike(chunk) == Some(set)));
         }
         // A chunk that others are predicted from is always encoded: the output must not depend on timing.
         if self.claims.taken(raw_hash, number) && !matches!(role, Role::Lead { followed: true }) {
@@ -206,7 +212,15 @@ impl<'a> Encoder<'a> {
                 if shared.choice.options.base != BasePolicy::Anchor {
                     shared.keep(raw_hash, raw, chunk)?;
                 }
-                return Ok(Encoded::new(out, raw_hash, MadeFrom::Earlier(base, age)));
+                // The heads of a delta may say how many elements it changes.
+                let changed = if shared.bases().alike(chunk) == Some(base) {
+                    lmc::changed_count(&out).map_err(Error::codec)?
+                } else {
+                    None
+                };
+                let hash = Hash::of(&out);
+                let base = MadeFrom::Earlier(base, age);
+                return Ok(Encoded::New(New { hash, bytes: out.into(), raw_hash, base, changed }));
             }
         }
         if alone.is_empty() {

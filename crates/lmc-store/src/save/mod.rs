@@ -2,6 +2,7 @@
 
 mod bases;
 mod choice;
+mod clocks;
 pub(crate) mod encode;
 mod flat;
 mod input;
@@ -9,10 +10,12 @@ mod options;
 mod plan;
 mod recut;
 mod repeats;
+mod tally;
 mod together;
 pub(crate) mod upload;
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use lmc::Base;
 
@@ -21,7 +24,6 @@ use crate::catalog::{Catalog, SetId};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, SaveId, ShardId, Step};
 use crate::layout;
-use crate::manifest::Document;
 use crate::manifest::names::{check_name, check_together};
 use crate::manifest::shard::{BlockSet, Extent, File, Ref, Segment, Shard};
 use crate::ordered;
@@ -29,10 +31,13 @@ use crate::remote::Remote;
 use crate::snapshot::Snapshot;
 use bases::Bases;
 use choice::Choice;
+use clocks::Clocks;
+pub use clocks::SaveTimes;
 use encode::{Encoded, Encoder, MadeFrom};
 pub use input::Input;
 pub use options::{BasePolicy, SaveOptions};
 use plan::Plan;
+use tally::Tally;
 use upload::Uploader;
 
 /// A saved shard, to be published alone as a snapshot, or with other shards.
@@ -45,8 +50,17 @@ pub struct Saved {
     pub raw_size: u64,
     /// Bytes stored for them.
     pub new_size: u64,
+    /// Bytes of the document that says where.
+    pub document_size: u64,
     /// The step of the snapshot before, if anything was predicted from it or from its bases, or all of it was there.
     pub base: Option<Step>,
+    /// Elements of the tensors.
+    pub elements: u64,
+    /// How many of them differ from the snapshot before. `None` where deltas do not say it, so that it would take more work: as without a
+    /// base, or where most elements changed.
+    pub changed: Option<u64>,
+    /// How long it took.
+    pub times: SaveTimes,
 }
 
 /// Where a chunk is stored.
@@ -84,17 +98,24 @@ pub(crate) fn save(
     let choice = Choice { bases: &bases, options: o };
     let plan = Plan::new(&files, choice)?;
     let mut uploader = Uploader::new(remote, shard.save);
-    let shared = encode::Shared { remote, choice, cache };
-    let done = store(&shared, &plan, &mut shard, &mut uploader).and_then(|places| {
-        shard.objects = uploader.finish()?;
+    let clocks = Clocks::default();
+    let shared = encode::Shared { remote, choice, cache, clocks: &clocks };
+    let mut tally = Tally::new(before.is_some());
+    let mut upload = Duration::ZERO;
+    let done = store(&shared, &plan, &mut shard, &mut uploader, (&mut tally, &mut upload)).and_then(|places| {
+        shard.objects = timed(&mut upload, || uploader.finish())?;
         refer(&mut shard, &bases.catalog, &plan, &places)?;
-        let bytes = shard.to_bytes()?;
-        let id = ShardId::of(&bytes);
-        remote.wait(remote.put(&layout::shard(id), bytes.into()))?;
+        shard.share_segments(&bases.catalog)?;
+        let (id, bytes) = shard.to_stored()?;
+        let document_size = bytes.len() as u64;
+        timed(&mut upload, || remote.wait(remote.put(&layout::shard(id), bytes.into())))?;
         // Sets of this shard are numbered as those of shard 0.
         let predicted = |set: &BlockSet| set.base.is_some_and(|Ref(of, _)| of != 0);
         let base = before.filter(|_| shard.sets.is_empty() || shard.sets.iter().any(predicted)).map(|s| s.step);
-        Ok(Saved { shard: id, raw_size: shard.raw_size(), new_size: shard.new_size(), base })
+        let times = clocks.times(threads_of(o).min(plan.groups.len()), upload);
+        let (raw_size, new_size) = (shard.raw_size(), shard.new_size());
+        let Tally { elements, changed } = tally;
+        Ok(Saved { shard: id, raw_size, new_size, document_size, base, elements, changed, times })
     });
     if done.is_err() {
         uploader.discard();
@@ -121,6 +142,7 @@ fn begin(input: &Input<'_>) -> Result<(File, Vec<lmc::Segment>)> {
         len: base.raw_size(),
         layout: base.layout().to_owned(),
         segments: base.segments().iter().map(Segment::of).collect(),
+        segments_of: None,
         extents: vec![],
     };
     Ok((file, base.segments().to_vec()))
@@ -132,14 +154,14 @@ fn store(
     plan: &Plan<'_>,
     shard: &mut Shard,
     uploader: &mut Uploader<'_>,
+    (tally, upload): (&mut Tally, &mut Duration),
 ) -> Result<Vec<Place>> {
     let mut places: Vec<Place> = Vec::with_capacity(plan.jobs.len());
     // Bases of the new sets, resolved to references once all sets are placed.
     let mut made_from: Vec<Option<Place>> = Vec::new();
     let mut here: HashMap<Hash, usize> = HashMap::new();
     let claims = encode::Claims::default();
-    // Threads sometimes wait for a base to be fetched.
-    let threads = ordered::threads_that_wait(shared.choice.options.threads);
+    let threads = threads_of(shared.choice.options);
     ordered::run(
         threads,
         threads + 1,
@@ -150,8 +172,9 @@ fn store(
         |i, encoded| {
             let lead = places.len();
             for (encoded, job) in encoded.into_iter().zip(&plan.jobs[plan.groups[i].clone()]) {
+                tally.add(&job.chunk, &encoded);
                 let place = match encoded {
-                    Encoded::Earlier(set) => Place::Earlier(set),
+                    Encoded::Earlier(set, _) => Place::Earlier(set),
                     Encoded::Repeated(raw_hash) => Place::Here(here[&raw_hash]),
                     Encoded::New(new) => match here.get(&new.raw_hash) {
                         Some(&same) => Place::Here(same),
@@ -159,7 +182,7 @@ fn store(
                             let number = shard.sets.len();
                             here.insert(new.raw_hash, number);
                             let (hash, raw_hash, raw_len) = (new.hash, new.raw_hash, job.chunk.len());
-                            let at = uploader.append(new.bytes)?;
+                            let at = timed(upload, || uploader.append(new.bytes))?;
                             let (base, age) = match new.base {
                                 MadeFrom::Nothing => (None, 0),
                                 MadeFrom::Earlier(set, age) => (Some(Place::Earlier(set)), age),
@@ -183,6 +206,18 @@ fn store(
         set.base = base.map(|b| numbers.place(b)).transpose()?;
     }
     Ok(places)
+}
+
+/// Threads sometimes wait for a base to be fetched.
+fn threads_of(o: &SaveOptions) -> usize {
+    ordered::threads_that_wait(o.threads)
+}
+
+fn timed<T>(time: &mut Duration, work: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let done = work();
+    *time += start.elapsed();
+    done
 }
 
 fn age_of(place: Place, shard: &Shard, bases: &Bases) -> Result<u32> {

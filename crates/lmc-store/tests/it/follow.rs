@@ -221,11 +221,16 @@ fn steps_that_go_back_must_be_asked_for() {
     run.follow(dir.path()).unwrap();
     let other = Run::new();
     let e = other.follow(dir.path()).unwrap_err();
+    assert!(e.kind() == ErrorKind::Usage && e.to_string().contains("has versions of run "), "{e}");
+    let first = run.store.find(lmc_store::At::Step(step(0))).unwrap();
+    let mut follower = run.follower(dir.path(), FollowOptions::default()).unwrap();
+    let e = follower.stage(&first, &mut |_| {}).unwrap_err();
     assert!(
         e.kind() == ErrorKind::Usage
             && e.to_string().contains("has step 2, and what is to follow is a snapshot of step 0"),
         "{e}"
     );
+    drop(follower);
     run.check(dir.path(), 2);
     let mut o = FollowOptions::default();
     o.rewind = true;
@@ -234,6 +239,60 @@ fn steps_that_go_back_must_be_asked_for() {
     let staged = follower.stage(&newest, &mut |_| {}).unwrap();
     follower.commit(staged).unwrap();
     other.check(dir.path(), 0);
+}
+
+#[test]
+fn versions_of_another_run_must_be_asked_for() {
+    let mut run = Run::new();
+    let dir = tempfile::tempdir().unwrap();
+    run.follow(dir.path()).unwrap();
+    // A later step of another run, and one of the same run in a copy of the store.
+    let mut other = Run::new();
+    other.save(&[0]);
+    assert_ne!(run.store.run(), other.store.run());
+    let (was, is) = (run.store.run(), other.store.run());
+    let refused = |e: lmc_store::Error| {
+        let text = format!("has versions of run {was}, and the store is of run {is}");
+        assert!(e.kind() == ErrorKind::Usage && e.to_string().contains(&text), "{e}");
+    };
+    refused(other.follow(dir.path()).unwrap_err());
+    let newest = other.store.find(lmc_store::At::Latest).unwrap();
+    refused(other.follower(dir.path(), FollowOptions::default()).unwrap().stage(&newest, &mut |_| {}).unwrap_err());
+    run.check(dir.path(), 0);
+    run.save(&[0]);
+    let mut o = options(7);
+    o.run = Some(was);
+    let objects = memory();
+    let copy = Store::create_on(objects.clone(), o).unwrap();
+    copy.copy_from(&run.store, &run.store.snapshots().unwrap()).unwrap();
+    run.objects = objects;
+    run.follow(dir.path()).unwrap();
+    run.check(dir.path(), 1);
+    // The store is deleted, and made anew, while a process follows.
+    let mut follower = run.follower(dir.path(), FollowOptions::default()).unwrap();
+    assert_eq!(follower.newest().unwrap(), None);
+    let keys: Vec<_> = crate::support::needs::keys(&*run.objects).into_iter().collect();
+    for key in keys {
+        futures::executor::block_on(run.objects.delete(&key.as_str().into())).unwrap();
+    }
+    assert_eq!(follower.newest().unwrap_err().kind(), ErrorKind::NotFound);
+    let mut o = options(8);
+    o.run = Some(is);
+    Store::create_on(run.objects.clone(), o).unwrap();
+    refused(follower.newest().unwrap_err());
+    refused(follower.stage(&newest, &mut |_| {}).unwrap_err());
+    drop(follower);
+    // With leave; after that it follows the other one.
+    let mut o = FollowOptions::default();
+    o.rewind = true;
+    let mut follower = other.follower(dir.path(), o).unwrap();
+    let newest = follower.newest().unwrap().unwrap();
+    let staged = follower.stage(&newest, &mut |_| {}).unwrap();
+    follower.commit(staged).unwrap();
+    drop(follower);
+    other.save(&[1]);
+    other.follow(dir.path()).unwrap();
+    other.check(dir.path(), 2);
 }
 
 #[test]

@@ -467,6 +467,39 @@ fn tensors_that_the_store_does_not_have_like_that_are_refused() {
 }
 
 #[test]
+fn tensors_of_another_run_must_be_asked_for() {
+    let mut run = Run::new();
+    let mut f = run.followed(&ALL, TensorFollowOptions::default());
+    let mut o = TensorFollowOptions::default();
+    o.rewind = true;
+    let mut lenient = run.followed(&ALL, o);
+    f.load(&run.snapshot(0)).unwrap();
+    lenient.load(&run.snapshot(0)).unwrap();
+    run.save(sparse(1, 50));
+    let (next, was) = (run.snapshot(1), run.store.run());
+    // The store is deleted, and another one is made there.
+    let keys = crate::support::needs::keys(&*run.objects);
+    let wait = |key: &String| futures::executor::block_on(run.objects.delete(&key.as_str().into())).unwrap();
+    keys.iter().for_each(wait);
+    let mut other = Run::on(run.objects.clone());
+    other.save(sparse(2, 50));
+    let refused = |e: lmc_store::Error| {
+        let text = format!("the tensors: has versions of run {was}, and the store is of run {}", other.store.run());
+        assert!(e.kind() == ErrorKind::Usage && e.to_string().contains(&text), "{e}");
+    };
+    refused(f.follower.newest().unwrap_err());
+    for snapshot in [&next, &other.snapshot(1)] {
+        refused(f.stage(snapshot).unwrap_err());
+        refused(f.load(snapshot).unwrap_err());
+        refused(f.adopt(snapshot).unwrap_err());
+    }
+    run.check(&f, 0);
+    assert_eq!(lenient.follower.newest().unwrap().unwrap(), other.snapshot(1));
+    lenient.follow(&other.snapshot(1)).unwrap();
+    other.check(&lenient, 1);
+}
+
+#[test]
 fn a_load_that_fails_leaves_tensors_that_hold_nothing() {
     let mut run = Run::new();
     let mut f = run.followed(&ALL, TensorFollowOptions::default());

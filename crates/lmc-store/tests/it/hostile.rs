@@ -1,6 +1,7 @@
 //! Documents with arbitrary contents and correct hashes: reading, saving, pruning and collecting such a store gives the saved bytes or an
 //! error, never a panic, a hang or other bytes. `LMC_STORE_TEST_SEEDS` sets the number of stores.
 
+use std::io::{Read, Write};
 use std::sync::Arc;
 
 use crate::support::{model, options, safetensors, save, save_with};
@@ -42,7 +43,8 @@ impl Good {
             tensors[0].train(n);
             let snapshot = save(&store, n, &safetensors(&tensors));
             let shard = snapshot.shards[0].to_string();
-            let document = serde_json::from_slice(&get(&objects, &format!("shards/{shard}.json"))).unwrap();
+            let stored = get(&objects, &format!("shards/{shard}.json.zst"));
+            let document = serde_json::from_slice(&zstd::decode_all(&stored[..]).unwrap()).unwrap();
             shards.push((shard, document));
             let key = format!("snapshots/{n:020}/{:010}.json", 0);
             let bytes = get(&objects, &key);
@@ -79,15 +81,26 @@ impl Good {
 
     /// A copy with other documents. References to them by hash follow the change.
     fn with(&self, shards: &[Value], records: &[Value]) -> Arc<Memory> {
+        self.with_stored(shards, records, |_, stored| stored)
+    }
+
+    /// [`Self::with`], where `store` changes the stored bytes of each shard, which is given by its index.
+    fn with_stored(
+        &self,
+        shards: &[Value],
+        records: &[Value],
+        mut store: impl FnMut(usize, Vec<u8>) -> Vec<u8>,
+    ) -> Arc<Memory> {
         let objects = self.objects.fork();
         let mut names: Vec<(String, String)> = vec![];
         let renamed = |document: &Value, names: &[(String, String)]| {
             names.iter().fold(document.to_string(), |text, (old, new)| text.replace(old, new))
         };
-        for ((old, _), document) in self.shards.iter().zip(shards) {
+        for (i, ((old, _), document)) in self.shards.iter().zip(shards).enumerate() {
             let text = renamed(document, &names);
-            let new = Hash::of(text.as_bytes()).to_string();
-            put(&objects, &format!("shards/{new}.json"), text.into_bytes());
+            let stored = store(i, zstd::encode_all(text.as_bytes(), 1).unwrap());
+            let new = Hash::of(&stored).to_string();
+            put(&objects, &format!("shards/{new}.json.zst"), stored);
             names.push((old.clone(), new));
         }
         for ((key, old, _), document) in self.records.iter().zip(records) {
@@ -271,6 +284,71 @@ fn documents_that_say_anything() {
 }
 
 #[test]
+fn frames_that_hold_anything() {
+    let good = Good::new();
+    let (shards, records) = good.documents();
+    // Later ones have the segments of the first one's file.
+    assert!(shards[0]["files"][0]["segments"].is_array());
+    assert_eq!(
+        (&shards[2]["files"][0]["segments"], shards[2]["files"][0]["segments_of"].is_array()),
+        (&json!(null), true)
+    );
+    assert!(!use_all(&good.with(&shards, &records), &good.next));
+    for seed in 0..60 {
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let of = random.below(3) as usize;
+        let spoiled = good.with_stored(&shards, &records, |i, mut stored| {
+            if i == of {
+                let at = random.below(stored.len() as u64) as usize;
+                match random.below(4) {
+                    0 => stored.truncate(at),
+                    1 => stored.extend_from_within(at..),
+                    2 => stored[at] ^= 1 << random.below(8),
+                    _ => stored = serde_json::to_vec(&shards[i]).unwrap(),
+                }
+            }
+            stored
+        });
+        // Frames have bits without a meaning.
+        use_all(&spoiled, &good.next);
+    }
+    // A bomb: 300 MiB of spaces.
+    let bomb = good.with_stored(&shards, &records, |i, stored| match i {
+        1 => {
+            let mut frame = zstd::Encoder::new(vec![], 1).unwrap();
+            frame.write_all(&zstd::decode_all(&stored[..]).unwrap()).unwrap();
+            std::io::copy(&mut std::io::repeat(b' ').take(300 << 20), &mut frame).unwrap();
+            frame.finish().unwrap()
+        }
+        _ => stored,
+    });
+    assert!(use_all(&bomb, &good.next));
+}
+
+#[test]
+fn segments_of_other_files_are_those_that_are_listed_there() {
+    let good = Good::new();
+    let (shards, records) = good.documents();
+    let of = shards[2]["files"][0]["segments_of"].clone();
+    for bad in
+        [json!([0, 0]), json!([9, 0]), json!([of[0], 1]), json!([of[0]]), json!([3 - of[0].as_u64().unwrap(), 0])]
+    {
+        let mut shards = shards.clone();
+        shards[2]["files"][0]["segments_of"] = bad;
+        assert!(use_all(&good.with(&shards, &records), &good.next));
+    }
+    // Both, and neither.
+    let mut both = shards.clone();
+    both[2]["files"][0]["segments"] = shards[0]["files"][0]["segments"].clone();
+    assert!(use_all(&good.with(&both, &records), &good.next));
+    both[2]["files"][0].as_object_mut().unwrap().remove("segments_of").unwrap();
+    assert!(!use_all(&good.with(&both, &records), &good.next));
+    both[2]["files"][0].as_object_mut().unwrap().remove("segments").unwrap();
+    assert!(use_all(&good.with(&both, &records), &good.next));
+}
+
+#[test]
 fn documents_with_optional_fields_are_used_as_if_they_had_none() {
     let good = Good::new();
     let (mut shards, mut records) = good.documents();
@@ -285,10 +363,14 @@ fn documents_with_optional_fields_are_used_as_if_they_had_none() {
         shard["sets"].as_array_mut().unwrap().iter_mut().for_each(|s| s["host"] = value.clone());
         for file in shard["files"].as_array_mut().unwrap() {
             file["host"] = value.clone();
-            file["segments"].as_array_mut().unwrap().iter_mut().for_each(|s| s["host"] = value.clone());
+            file.get_mut("segments")
+                .and_then(Value::as_array_mut)
+                .into_iter()
+                .flatten()
+                .for_each(|s| s["host"] = value.clone());
         }
     }
-    let marker = json!({"format": "lmc-store", "version": 1, "grace_seconds": 86400, "optional": ["host"], "host": 1});
+    let marker = json!({"format": "lmc-store", "version": 1, "run": "0".repeat(32), "grace_seconds": 86400, "optional": ["host"], "host": 1});
     let write = |shards: &[Value], records: &[Value]| {
         let objects = good.with(shards, records);
         put(&objects, "lmc-store.json", marker.to_string().into_bytes());
@@ -301,7 +383,7 @@ fn documents_with_optional_fields_are_used_as_if_they_had_none() {
         [json!(["host", "sets.host", "files.host"]), json!(["sets.host", "files.host", "segments.host"]), json!([])]
     {
         let mut bad = shards.clone();
-        bad[1]["optional"] = list;
+        bad[0]["optional"] = list;
         assert!(use_all(&write(&bad, &records), &good.next));
     }
     let mut bad = records.clone();

@@ -285,7 +285,7 @@ fn nothing_is_deleted_when_it_cannot_be_told_what_is_needed() {
     let files = train(&store, 0..3, &mut small(), BasePolicy::Nothing);
     store.prune(&store.plan_prune(&keep(0, None, &[0, 1])).unwrap(), &RebaseOptions::default()).unwrap();
     objects.advance(GRACE + 1);
-    let shard = format!("shards/{}.json", store.find(lmc_store::At::Step(step(1))).unwrap().shards[0]);
+    let shard = format!("shards/{}.json.zst", store.find(lmc_store::At::Step(step(1))).unwrap().shards[0]);
     let before = needs::keys(&*objects);
     futures::executor::block_on(objects.put(&(&shard[..]).into(), b"{}".to_vec().into())).unwrap();
     for e in [store.gc().unwrap_err(), store.garbage().unwrap_err()] {

@@ -3,7 +3,7 @@
 use super::body::Body;
 use crate::cluster::element::{Element, with_element};
 use crate::error::{Error, Result};
-use crate::format::block_head::{BlockHead, Method, Predicted};
+use crate::format::block_head::{BlockHead, Mask, Method, Predicted};
 use crate::format::checksum::check64;
 use crate::predict::Conversion;
 
@@ -16,6 +16,30 @@ pub(crate) fn list_of(head: &BlockHead, start: u64) -> Option<&Predicted> {
     let in_place = (range.source, range.offset, range.len) == (1, start, head.raw_len as u64);
     let plain = in_place && column.len == head.raw_len && p.conversion == Conversion::None && p.sparse().is_some();
     plain.then_some(p)
+}
+
+/// How many elements it lists.
+pub(crate) fn listed(list: &Predicted) -> usize {
+    list.sparse().map_or(0, |stream| stream.mask.selected(0))
+}
+
+/// How many elements of a block differ from the first base, where its head says so: all of them are predicted from elements of that base,
+/// and only those that are not what was predicted are coded.
+pub(crate) fn count_of(head: &BlockHead) -> Option<u64> {
+    let mut count = 0;
+    for column in &head.columns {
+        let Method::Predicted(p) = &column.method else { return None };
+        if p.conversion != Conversion::None || p.base.of(&head.ranges).iter().any(|range| range.source != 1) {
+            return None;
+        }
+        for stream in p.streams.iter().filter_map(|s| s.1.as_ref()) {
+            match stream.mask {
+                Mask::None if !stream.is_zero() => return None,
+                _ => count += stream.mask.selected(0) as u64,
+            }
+        }
+    }
+    Some(count)
 }
 
 /// Appends the indices of the changed elements, from that of the block's `first` one on, and their new bytes. `old` fills a buffer with the
@@ -33,6 +57,9 @@ pub(crate) fn push_changes(
     }
     let mut body = Body::new(head, body)?;
     let (list, mut done) = (p.sparse().expect("it is a list"), Ok(()));
+    let count = listed(p).min(head.raw_len / p.width);
+    indices.reserve(count);
+    values.reserve(count * p.width);
     with_element!(p.width, E => {
         let mut element = E::default().to_bytes();
         list.each_listed(&mut body, head.raw_len / E::BYTES, |i, x| {

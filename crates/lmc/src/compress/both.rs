@@ -22,8 +22,9 @@ pub struct EncodedBoth<'a> {
     pub with_rest: &'a [u8],
     /// Its record given the bases.
     pub record: &'a [u8],
-    /// Bytes of the records that the same raw bytes have without bases: where little changed, blocks of deltas are larger.
-    pub alone_len: u64,
+    /// The records that the same raw bytes have without bases, one after the other: where little changed, blocks of deltas are larger. None if
+    /// that was not asked for.
+    pub alone: &'a [u8],
 }
 
 /// A block under way.
@@ -37,6 +38,7 @@ struct Job<J> {
     alone: Vec<(usize, Vec<Extent>)>,
     raw: Vec<u8>,
     record: Vec<u8>,
+    alone_records: Vec<u8>,
     done: Option<Result<(BlockSummary, Vec<BlockSummary>)>>,
     own: J,
 }
@@ -49,7 +51,8 @@ pub fn for_call<'a>(compressor: &Compressor, bases: &[Base<'a>]) -> Vec<Base<'a>
     compressor.for_call(bases).into_iter().map(|b| b.with_hash([0; 16])).collect()
 }
 
-/// Encodes every block of `size` bytes given `bases`, which come from [`for_call`], and without them. Gives what compression would in both ways.
+/// Encodes every block of `size` bytes given `bases`, which come from [`for_call`], and if `alone` without them too. Gives what compression would
+/// in these ways.
 ///
 /// A worker shows each block to `work`, with memory that may be used again; that of one block after the other is then shown to `take`, with the
 /// number of raw bytes so far.
@@ -60,12 +63,14 @@ pub fn encode_both<J: Default + Send>(
     compressor: &Compressor,
     (source, size, layout): (&dyn ReadAt, u64, Layout),
     bases: &[Base<'_>],
+    alone: bool,
     work: impl Fn(&EncodedBoth<'_>, &mut J) -> Result<()> + Sync,
     mut take: impl FnMut(&mut J, u64),
-) -> Result<[Summary; 2]> {
+) -> Result<(Summary, Option<Summary>)> {
     let own = Raw::measured(source);
     let EncodeSession { mut cutter, layout: covered, mut writer, origin, .. } =
         compressor.begin(layout.clone(), Some(&own), bases)?;
+    let wanted = alone;
     let alone = compressor.begin(layout, Some(&own), &[])?;
     let (mut plain, mut plain_writer, plain_origin) = (alone.cutter.uniform(), alone.writer, alone.origin);
     let encode = |encoder: &mut BlockEncoder, job: &mut Job<J>| {
@@ -73,18 +78,19 @@ pub fn encode_both<J: Default + Send>(
         job.raw.resize(job.len + rest, 0);
         read_at(source, "the input", &mut job.raw, job.offset)?;
         let raw = &job.raw[..job.len];
-        let mut out = Output::new(&mut job.record);
+        let mut out = Output::new(&mut job.alone_records);
         let mut alone = Vec::with_capacity(job.alone.len());
         let mut rest = raw;
         for (len, extents) in &job.alone {
             let block = rest.split_off(..*len).expect("they add up to the block");
             alone.push(encoder.encode(&RawBlock::new(block, extents), &plain_origin, &mut out)?);
-            out.truncate(0);
         }
+        out.finish();
+        let mut out = Output::new(&mut job.record);
         let delta = encoder.encode(&RawBlock::new(raw, &job.extents), &origin, &mut out)?;
         out.finish();
-        let alone_len = alone.iter().map(|b| b.record_len).sum();
-        let block = EncodedBoth { offset: job.offset, raw, with_rest: &job.raw, record: &job.record, alone_len };
+        let (record, alone_records) = (&job.record[..], &job.alone_records[..]);
+        let block = EncodedBoth { offset: job.offset, raw, with_rest: &job.raw, record, alone: alone_records };
         work(&block, &mut job.own)?;
         Ok((delta, alone))
     };
@@ -101,13 +107,14 @@ pub fn encode_both<J: Default + Send>(
             job.len = cutter.next_block(source, size - next, &mut job.extents)?;
             let end = next + job.len as u64;
             job.alone.clear();
-            while next < end {
+            while wanted && next < end {
                 let mut extents = Vec::new();
-                let len = plain.next_block(source, size - next, &mut extents)?;
+                // Blocks of what repeats end at any leaf.
+                let len = plain.next_block_within(source, size - next, end - next, &mut extents)?;
                 job.alone.push((len, extents));
                 next += len as u64;
             }
-            assert_eq!(next, end, "a block ends where one without bases ends");
+            next = end;
             Ok(Some(4 * job.len))
         },
         |encoder, job| job.done = Some(encode(encoder, job)),
@@ -119,5 +126,6 @@ pub fn encode_both<J: Default + Send>(
             Ok(())
         },
     )?;
-    Ok([writer.finish(&covered)?.1, plain_writer.finish(&covered)?.1])
+    let delta = writer.finish(&covered)?.1;
+    Ok((delta, if wanted { Some(plain_writer.finish(&covered)?.1) } else { None }))
 }

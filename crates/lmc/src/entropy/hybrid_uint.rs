@@ -164,10 +164,20 @@ impl HybridUintWriter {
     }
 }
 
+/// What the next bits of a sequence begin with.
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    bucket: u8,
+    /// Bits of its code.
+    len: u8,
+    /// Bits of the whole number. They are here, too, so that where the next number begins does not wait for the bucket.
+    total: u8,
+}
+
 /// Reads numbers.
 pub(crate) struct HybridUintReader {
-    /// Bucket and code length by the next bits.
-    slots: Box<[(u8, u8); SLOTS]>,
+    /// By the next bits.
+    slots: Box<[Slot; SLOTS]>,
     /// Lowest number and raw bits by bucket.
     buckets: Box<[(u64, u32); 256]>,
 }
@@ -185,14 +195,14 @@ impl HybridUintReader {
             )));
         }
         let codes = code.codes();
-        let mut reader = Self { slots: Box::new([(0, 0); SLOTS]), buckets: Box::new([(0, 0); 256]) };
+        let mut reader = Self { slots: Box::new([Slot::default(); SLOTS]), buckets: Box::new([(0, 0); 256]) };
         for (bucket, &len) in (usize::from(code.first)..).zip(&code.lens[..]).filter(|(_, l)| used(**l)) {
-            reader.buckets[bucket] = numbers(bucket, code.raw_bits).ok_or_else(|| {
+            let (lowest, open) = numbers(bucket, code.raw_bits).ok_or_else(|| {
                 Error::damaged(format!("bucket {bucket} of a hybrid integer code has numbers above 64 bits"))
             })?;
-            for slot in (usize::from(codes[bucket])..SLOTS).step_by(1 << len) {
-                reader.slots[slot] = (bucket as u8, len);
-            }
+            reader.buckets[bucket] = (lowest, open);
+            let slot = Slot { bucket: bucket as u8, len, total: len + open as u8 };
+            reader.slots.iter_mut().skip(codes[bucket].into()).step_by(1 << len).for_each(|s| *s = slot);
         }
         Ok(reader)
     }
@@ -200,10 +210,10 @@ impl HybridUintReader {
     #[inline(always)]
     pub(crate) fn take(&self, bits: &mut BitReader<'_>) -> u64 {
         let ahead = bits.peek();
-        let (bucket, len) = self.slots[ahead as usize % SLOTS];
+        let Slot { bucket, len, total } = self.slots[ahead as usize % SLOTS];
         let (lowest, open) = self.buckets[usize::from(bucket)];
-        if u32::from(len) + open <= 57 {
-            bits.skip(u32::from(len) + open);
+        if total <= 57 {
+            bits.skip(total.into());
             return lowest + (ahead >> len & ((1 << open) - 1));
         }
         bits.skip(len.into());

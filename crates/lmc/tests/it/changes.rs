@@ -31,6 +31,7 @@ fn changes_are_those_elements_that_differ() {
             let file = delta(&new, &[&old], dtype, Level::Fast);
             let changed = lmc::changed_elements(&file, &old).unwrap().unwrap();
             assert_eq!(changed.width, width, "{dtype}");
+            assert_eq!(lmc::changed_count(&file).unwrap(), Some(changed.indices.len() as u64));
             let differing = (0..old.len() / width).filter(|i| old[i * width..][..width] != new[i * width..][..width]);
             assert!(differing.eq(changed.indices.iter().map(|&i| i as usize)), "{dtype}, one of {every}");
             let values = changed.indices.iter().flat_map(|&i| &new[i as usize * width..][..width]);
@@ -52,9 +53,16 @@ fn what_is_more_than_a_list_is_none() {
     // Another length.
     none(&delta(&new[..4_000_000], &[&old], Dtype::Bf16, Level::Fast), &old);
     none(&delta(&[&new[..], &[1, 2]].concat(), &[&old], Dtype::Bf16, Level::Fast), &old);
+    assert_eq!(lmc::changed_count(&delta(&new, &[], Dtype::Bf16, Level::Fast)).unwrap(), None);
     // Many changes in the last block alone.
     new[4_000_000..].iter_mut().zip(noise(1_000_000, 3)).for_each(|(b, n)| *b ^= n & 3);
     none(&delta(&new, &[&old], Dtype::Bf16, Level::Fast), &old);
+    // They may be counted all the same.
+    let differing = old.chunks(2).zip(new.chunks(2)).filter(|(a, b)| a != b).count() as u64;
+    for level in [Level::Fast, Level::Default] {
+        let count = lmc::changed_count(&delta(&new, &[&old], Dtype::Bf16, level)).unwrap();
+        assert!(count.is_none_or(|n| n == differing), "{count:?} of {differing}");
+    }
 }
 
 #[test]
@@ -66,6 +74,7 @@ fn damage_is_an_error_or_makes_no_difference() {
     for i in 0..file.len() {
         let mut bad = file.clone();
         bad[i] ^= 1 << (i % 8);
+        _ = lmc::changed_count(&bad);
         match lmc::changed_elements(&bad, &old) {
             Ok(changed) => assert!(changed.is_none_or(|changed| changed == right), "byte {i}"),
             Err(e) => {
@@ -73,5 +82,6 @@ fn damage_is_an_error_or_makes_no_difference() {
             }
         }
         assert!(lmc::changed_elements(&&file[..i], &old).is_err(), "{i} bytes");
+        assert!(lmc::changed_count(&&file[..i]).is_err(), "{i} bytes");
     }
 }

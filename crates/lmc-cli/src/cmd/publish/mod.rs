@@ -1,5 +1,6 @@
 //! `lmc publish`.
 
+mod interchange;
 mod versions;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -11,6 +12,7 @@ use lmc::Level;
 use lmc_store::{At, BasePolicy, Cache, ErrorKind, SaveOptions, Store, StoreOptions};
 use serde_json::Value;
 
+use self::interchange::{Exporter, InterchangeArgs};
 use self::versions::{Finished, Identity, Version};
 use super::looks::{Looks, parse_seconds};
 use super::snapshot::place::Place;
@@ -76,6 +78,9 @@ pub(crate) struct PublishArgs {
 
     #[command(flatten)]
     threads: Threads,
+
+    #[command(flatten)]
+    interchange: InterchangeArgs,
 }
 
 fn parse_settle(text: &str) -> Result<f64, String> {
@@ -88,8 +93,17 @@ pub(crate) fn run(args: &PublishArgs, ui: &Ui) -> Result {
         Some(name) => Finished::Marker(name.clone()),
         None => Finished::Settled(Duration::from_secs_f64(args.settle)),
     };
-    let mut publisher = Publisher { args, ui, rule, store: None, seen: HashMap::new(), waited_for: HashSet::new() };
-    args.looks.run(ui, || publisher.look())
+    if let Some(out) = args.interchange.directory() {
+        args.place.guard().check_replace(&out.join("version"))?;
+    }
+    let (seen, waited_for, exporter) = Default::default();
+    let mut publisher = Publisher { args, ui, rule, store: None, seen, waited_for, exporter };
+    args.looks.run(ui, || {
+        let looked = publisher.look();
+        // Also what was saved before, if something else cannot be.
+        let exported = publisher.export();
+        looked.and(exported)
+    })
 }
 
 struct Publisher<'a> {
@@ -101,6 +115,7 @@ struct Publisher<'a> {
     seen: HashMap<PathBuf, Identity>,
     /// Unfinished versions that were reported, because later ones wait for them.
     waited_for: HashSet<PathBuf>,
+    exporter: Exporter,
 }
 
 impl Publisher<'_> {
@@ -115,7 +130,9 @@ impl Publisher<'_> {
         if is_first {
             let mut o = StoreOptions::default();
             o.cache = Cache::Memory { budget: args.cache_size as u64 };
-            self.store = Some(args.place.create_with(o)?);
+            let store = args.place.create_with(o)?;
+            self.exporter.begin(&store).map_err(|e| self.failure(&e))?;
+            self.store = Some(store);
         }
         let store = self.store.as_ref().expect("it was opened");
         let next = store.step(None).map_err(|e| self.failure(&e))?;
@@ -151,6 +168,13 @@ impl Publisher<'_> {
             break;
         }
         Ok(())
+    }
+
+    /// Writes what was saved for receivers without lmc.
+    fn export(&mut self) -> Result {
+        let Self { args, ui, .. } = *self;
+        let Some(store) = &self.store else { return Ok(()) };
+        self.exporter.look(&args.interchange, store, &args.dir, args.threads.count(), args.json, ui)
     }
 
     /// Reports a version that appeared with a step that is not after the last one of the store, or was written again.
@@ -197,7 +221,7 @@ impl Publisher<'_> {
             json["path"] = Value::from(version.path.to_string_lossy());
             return ui.json(&json);
         }
-        ui.done(saved.text(&args.place, start));
+        ui.done(format_args!("{}{}", saved.text(&args.place, start), saved.changed()));
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use lmc_store::{At, Snapshot, Store};
+use lmc_store::{At, Snapshot, Store, StoreOptions};
 use serde_json::json;
 
 use super::place::Place;
@@ -16,7 +16,8 @@ use crate::ui::Ui;
 /// Copy snapshots into another store.
 ///
 /// They keep their ids, times and metadata. Stored data is copied verbatim after its hashes were verified. Data that the other store
-/// already has is skipped, so that an interrupted copy resumes when it is started again. The other store is created if missing.
+/// already has is skipped, so that an interrupted copy resumes when it is started again. The other store is created if missing, as one of
+/// the same run: what follows the first one can follow it.
 #[derive(Args)]
 pub(super) struct CopyArgs {
     #[command(flatten)]
@@ -111,7 +112,10 @@ pub(super) fn import(args: &ImportArgs, ui: &Ui) -> Result {
 fn between(from: &Place, to: &Place, some: &Chosen, json: bool, ui: &Ui) -> Result {
     let source = from.open()?;
     let snapshots = some.of(from, &source, ui)?;
-    let store = to.create()?;
+    // A new store holds the same run.
+    let mut options = StoreOptions::default();
+    options.run = Some(source.run());
+    let store = to.create_with(options)?;
     let copied = store.copy_from(&source, &snapshots).map_err(|e| to.failure(&e))?;
     let size = copied.snapshots.iter().map(|s| s.new_size).fold(0, u64::saturating_add);
     if json {

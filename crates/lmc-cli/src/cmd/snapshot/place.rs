@@ -25,11 +25,16 @@ pub(super) struct Which {
 
 impl Place {
     pub(in crate::cmd) fn open(&self) -> Result<Store> {
-        self.location().and_then(|l| Store::open(&l, Default::default())).map_err(|e| self.failure(&e))
+        self.try_open().map_err(|e| self.failure(&e))
+    }
+
+    /// [`Self::open`] with the store's own error, for a place that may be something else.
+    pub(in crate::cmd) fn try_open(&self) -> lmc_store::Result<Store> {
+        self.location().and_then(|l| Store::open(&l, Default::default()))
     }
 
     /// Says which steps a command passes over because their records cannot be read. It goes on, and its exit status is 1.
-    pub(super) fn left_out(&self, damaged: &[DamagedRecord], ui: &Ui) {
+    pub(in crate::cmd) fn left_out(&self, damaged: &[DamagedRecord], ui: &Ui) {
         for bad in damaged {
             ui.fail(&Failure::Failed(format!(
                 "{}: step {} is skipped: {}; lmc snapshot verify shows what can be done",
@@ -38,10 +43,6 @@ impl Place {
                 Name::text(&bad.message)
             )));
         }
-    }
-
-    pub(super) fn create(&self) -> Result<Store> {
-        self.create_with(StoreOptions::default())
     }
 
     pub(in crate::cmd) fn create_with(&self, o: StoreOptions) -> Result<Store> {

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use lmc::Level;
-use lmc_store::{BasePolicy, Cache, Input, SaveOptions, Snapshot, Step, Store, StoreOptions};
+use lmc_store::{BasePolicy, Cache, Input, SaveOptions, Saved, Snapshot, Step, Store, StoreOptions};
 use serde_json::{Value, json};
 
 use super::place::Place;
 use crate::args::{Format, Threads, level};
 use crate::failure::{Failure, Result};
 use crate::files::NamedFiles;
-use crate::format::{Name, bytes, parse_size, percent};
+use crate::format::{Name, bytes, parse_size, percent, ratio};
 use crate::handles::Handles;
 use crate::input::Source;
 use crate::ui::Ui;
@@ -132,7 +132,8 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
 /// What was saved, and from what.
 pub(in crate::cmd) struct Done {
     snapshot: Snapshot,
-    base: Option<Step>,
+    saved: Saved,
+    commit: Duration,
 }
 
 /// Files to be saved, which can be read.
@@ -167,14 +168,27 @@ impl Opened {
         self.sources.iter().try_for_each(Source::check_unchanged)?;
         let saved = saved.map_err(failure)?;
         self.named.check_same()?;
+        let start = Instant::now();
         let snapshot = store.publish(step, metadata, &[saved.shard]).map_err(failure)?;
-        Ok(Done { snapshot, base: saved.base })
+        Ok(Done { snapshot, saved, commit: start.elapsed() })
     }
 }
 
 impl Done {
+    /// The share of elements that changed, if it is known.
+    fn density(&self) -> Option<f64> {
+        self.saved.changed.and_then(|n| ratio(n, self.saved.elements))
+    }
+
+    /// How many elements changed, for a message; nothing if it is not known.
+    pub(in crate::cmd) fn changed(&self) -> String {
+        let share = self.saved.changed.map(|n| percent(n, self.saved.elements));
+        share.map_or_else(String::new, |share| format!(", {share} of the elements changed"))
+    }
+
     pub(in crate::cmd) fn json(&self, place: &Place, start: Instant) -> Value {
-        let Self { snapshot, base } = self;
+        let Self { snapshot, saved, commit } = self;
+        let Saved { document_size, base, elements, changed, times, .. } = saved;
         json!({
             "store": place.store,
             "step": snapshot.step.get(),
@@ -182,14 +196,24 @@ impl Done {
             "time": snapshot.time,
             "raw_size": snapshot.raw_size,
             "new_size": snapshot.new_size,
+            "document_size": document_size,
             "base": base.map(Step::get),
+            "elements": elements,
+            "changed": changed,
+            "density": self.density(),
             "seconds": start.elapsed().as_secs_f64(),
+            "phases": {
+                "read": times.read.as_secs_f64(),
+                "compress": times.compress.as_secs_f64(),
+                "upload": times.upload.as_secs_f64(),
+                "commit": commit.as_secs_f64(),
+            },
         })
     }
 
     pub(in crate::cmd) fn text(&self, place: &Place, start: Instant) -> String {
-        let Self { snapshot, base } = self;
-        let base = base.map_or_else(|| "without a base".to_owned(), |step| format!("from step {step}"));
+        let Self { snapshot, saved, .. } = self;
+        let base = saved.base.map_or_else(|| "without a base".to_owned(), |step| format!("from step {step}"));
         format!(
             "{} : step {}, {} => {} ({}), {base}, {:.2} s",
             Name::text(&place.store),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from lmc._errors import NotFoundError, UsageError
+from lmc._errors import ExistsError, NotFoundError, UsageError
 from lmc._lmc import Store
 from lmc.sync._libraries import library_of
 
@@ -26,7 +26,21 @@ class Published:
     """Bytes of the weights."""
     new_size: int
     """Bytes stored for this version."""
+    document_size: int
+    """Bytes of the document that says where they are."""
+    elements: int
+    """Elements of the tensors."""
+    changed: int | None
+    """How many of them changed since the version before; `None` where the deltas do not say it."""
     seconds: float
+    phases: dict[str, float]
+    """Seconds of `"read"`, `"compress"`, `"upload"` and `"commit"`: reading what is not in memory, and compressing,
+    with getting bases, both as the average of the threads; waiting until all is stored; making the version appear."""
+
+    @property
+    def density(self) -> float | None:
+        """The share of elements that changed."""
+        return None if self.changed is None or not self.elements else self.changed / self.elements
 
 
 class Publisher:
@@ -75,25 +89,41 @@ class Publisher:
         """
         start = time.monotonic()
         inputs: Any = [weights] if isinstance(weights, str | os.PathLike) else _tensors(weights)
-        if step is not None:
-            self._check_order(step)
-        snapshot = self._store.save(
+        step = self._check_order(step)
+        saved = self._store.save_shard(
             inputs,
             step=step,
-            metadata=metadata,
             level=self._level,
             threads=self._threads,
             base="previous",
             anchor_every=self._anchor_every,
         )
-        seconds = time.monotonic() - start
-        return Published(snapshot.step, snapshot.id, snapshot.raw_size, snapshot.new_size, seconds)
+        begun = time.monotonic()
+        snapshot = self._store.publish(step, [saved.shard], metadata=metadata)
+        now = time.monotonic()
+        phases = {"read": saved.read_seconds, "compress": saved.compress_seconds, "upload": saved.upload_seconds}
+        return Published(
+            snapshot.step,
+            snapshot.id,
+            snapshot.raw_size,
+            snapshot.new_size,
+            saved.document_size,
+            saved.elements,
+            saved.changed,
+            now - start,
+            phases | {"commit": now - begun},
+        )
 
-    def _check_order(self, step: int) -> None:
+    def _check_order(self, step: int | None) -> int:
+        """The step to publish, by default the one after the last."""
         try:
             last = self._store.find().step
         except NotFoundError:
-            return
+            return 0 if step is None else step
+        if step is None:
+            return last + 1
+        if step == last:
+            raise ExistsError(f"step {step} has a snapshot: publish another step")
         if step < last:
             raise UsageError(
                 f"step {step} comes before the last one of the store, {last}, and no follower would get it: if the run"

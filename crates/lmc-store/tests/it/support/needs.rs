@@ -13,6 +13,7 @@ pub(crate) fn keys(objects: &dyn ObjectStore) -> BTreeSet<String> {
 
 fn json(objects: &dyn ObjectStore, key: &str) -> Value {
     let bytes = block_on(async { objects.get(&key.into()).await.unwrap().bytes().await.unwrap() });
+    let bytes = if key.ends_with(".zst") { zstd::decode_all(&bytes[..]).unwrap() } else { bytes.to_vec() };
     serde_json::from_slice(&bytes).unwrap_or_else(|e| panic!("{key}: {e}"))
 }
 
@@ -39,7 +40,7 @@ pub(crate) fn needed(objects: &dyn ObjectStore) -> BTreeSet<String> {
 }
 
 fn add_shard(objects: &dyn ObjectStore, id: &str, needed: &mut BTreeSet<String>) {
-    let key = |id: &str| format!("shards/{id}.json");
+    let key = |id: &str| format!("shards/{id}.json.zst");
     let own = json(objects, &key(id));
     needed.insert(key(id));
     let mut shards = vec![(id.to_owned(), own.clone())];

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 /// Writes a file that appears under its name when it is complete and on disk.
-pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);
@@ -17,7 +17,7 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Syncs a directory and all directories in it.
-pub(super) fn sync_tree(directory: &Path) -> io::Result<()> {
+pub(crate) fn sync_tree(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
@@ -28,7 +28,7 @@ pub(super) fn sync_tree(directory: &Path) -> io::Result<()> {
 }
 
 /// Removes a file, a link or a whole directory. No link is followed.
-pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {
+pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
     let removed = match fs::symlink_metadata(path) {
         Ok(m) if m.is_dir() => fs::remove_dir_all(path),
         Ok(_) => fs::remove_file(path),
@@ -37,6 +37,6 @@ pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {
     removed.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
 }
 
-pub(super) fn sync(directory: &Path) -> io::Result<()> {
+pub(crate) fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }

@@ -1,0 +1,258 @@
+//! The checkpoints of a study: files, directories, or the snapshots of a store.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lmc::{Base, ErrorKind};
+use lmc_inspect::{Checkpoints, Failed};
+use lmc_store::{Listing, Snapshot, Store};
+
+use super::steps::steps;
+use crate::bases::Bases;
+use crate::cmd::snapshot::place::Place;
+use crate::failure::{Failure, Result};
+use crate::guard::{Guard, Role};
+use crate::names::is_dash;
+use crate::ui::Ui;
+
+/// What is studied.
+pub(super) enum Input {
+    Files(Files),
+    Store(Snapshots),
+}
+
+/// Checkpoints in files.
+pub(super) struct Files {
+    bases: Bases,
+    checkpoints: Vec<Checkpoint>,
+    steps: Vec<u64>,
+}
+
+struct Checkpoint {
+    path: PathBuf,
+    /// Numbers of the paths that [`Bases`] opened for it.
+    numbers: Vec<usize>,
+    /// A directory may have files of other kinds, which do not count.
+    is_directory: bool,
+}
+
+/// Snapshots of a store.
+pub(super) struct Snapshots {
+    place: Place,
+    store: Store,
+    snapshots: Vec<Snapshot>,
+    threads: usize,
+    /// Snapshots that were restored last, the latest at the end, and their numbers.
+    kept: Mutex<Vec<(usize, Arc<Restored>)>>,
+}
+
+/// Names of files, and what is in them.
+type Restored = Vec<(String, Arc<File>)>;
+
+/// Snapshots whose files are kept: two that are compared, and the one that is compared with the next.
+const KEPT: usize = 3;
+
+impl Input {
+    pub(super) fn open(paths: &[PathBuf], every: u32, threads: usize, ui: &Ui) -> Result<Self> {
+        if let Some(stored) = Snapshots::open(paths, every, threads, ui)? {
+            return Ok(Input::Store(stored));
+        }
+        if every > 1 {
+            return Err(Failure::Usage("--every is for the snapshots of a store: name the files to study".to_owned()));
+        }
+        Files::open(paths, threads).map(Input::Files)
+    }
+
+    /// The failure of a study.
+    pub(super) fn failure(&self, failed: &Failed) -> Failure {
+        match self {
+            Input::Files(files) => files.failure(failed),
+            Input::Store(s) => {
+                let step = s.snapshots.get(failed.checkpoint).map_or(0, |s| s.step.get());
+                let file = failed.file.as_ref().map_or(String::new(), |f| format!(", {f}"));
+                let at = PathBuf::from(format!("{}, step {step}{file}", s.place.store));
+                Failure::codec(&at, &failed.error)
+            }
+        }
+    }
+
+    /// Keeps what is studied from being overwritten.
+    pub(super) fn guard(&self) -> Guard {
+        match self {
+            Input::Files(files) => files.bases.guard_as(Role::Input),
+            Input::Store(s) => s.place.guard(),
+        }
+    }
+
+    /// Fails if a file was modified since it was opened.
+    pub(super) fn check_unchanged(&self) -> Result {
+        match self {
+            Input::Files(files) => files.bases.check_unchanged(),
+            Input::Store(_) => Ok(()),
+        }
+    }
+}
+
+impl Checkpoints for Input {
+    fn count(&self) -> usize {
+        match self {
+            Input::Files(files) => files.checkpoints.len(),
+            Input::Store(s) => s.snapshots.len(),
+        }
+    }
+
+    fn name(&self, checkpoint: usize) -> String {
+        match self {
+            Input::Files(files) => files.checkpoints[checkpoint].path.to_string_lossy().into_owned(),
+            Input::Store(s) => format!("step {}", s.snapshots[checkpoint].step),
+        }
+    }
+
+    fn step(&self, checkpoint: usize) -> u64 {
+        match self {
+            Input::Files(files) => files.steps[checkpoint],
+            Input::Store(s) => s.snapshots[checkpoint].step.get(),
+        }
+    }
+
+    fn open(&self, checkpoint: usize) -> Result<Vec<Base<'_>>, Failed> {
+        match self {
+            Input::Files(files) => Ok(files.of(&files.checkpoints[checkpoint])),
+            Input::Store(s) => s.files(checkpoint),
+        }
+    }
+}
+
+impl Files {
+    fn open(paths: &[PathBuf], threads: usize) -> Result<Self> {
+        let (mut all, mut checkpoints) = (Vec::new(), Vec::new());
+        for path in paths {
+            if is_dash(path) {
+                let why = "analyze reads here and there in its files, not standard input: name a file";
+                return Err(Failure::Usage(why.to_owned()));
+            }
+            let before = all.len();
+            let is_directory = path.is_dir();
+            match is_directory {
+                true => walk(path, 0, &mut all)?,
+                false => all.push(path.clone()),
+            }
+            checkpoints.push(Checkpoint { path: path.clone(), numbers: (before..all.len()).collect(), is_directory });
+        }
+        let files = Self { bases: Bases::open(&all, true, threads)?, checkpoints, steps: steps(paths) };
+        if let Some(none) = files.checkpoints.iter().find(|c| files.of(c).is_empty()) {
+            return Err(Failure::at(&none.path, "has no files with tensors, and is no store: name others to study"));
+        }
+        Ok(files)
+    }
+
+    fn of(&self, checkpoint: &Checkpoint) -> Vec<Base<'static>> {
+        let files = checkpoint.numbers.iter().flat_map(|&n| self.bases.of(n));
+        let has_tensors = |b: &Base<'_>| b.segments().iter().any(|s| s.name.is_some());
+        files.filter(|b| !checkpoint.is_directory || has_tensors(b)).collect()
+    }
+
+    fn failure(&self, failed: &Failed) -> Failure {
+        if let Err(changed) = self.bases.check_unchanged() {
+            return changed;
+        }
+        let Some(checkpoint) = self.checkpoints.get(failed.checkpoint) else {
+            return Failure::Usage(failed.error.to_string());
+        };
+        let path = match &failed.file {
+            Some(file) if checkpoint.is_directory => checkpoint.path.join(file),
+            Some(file) => checkpoint.path.with_file_name(file),
+            None => checkpoint.path.clone(),
+        };
+        Failure::codec(&path, &failed.error)
+    }
+}
+
+/// Levels of directories below one that was named.
+const DEPTH: usize = 8;
+
+/// The regular files in a directory and below it, in order of names. Links to files are followed: model caches consist of them.
+fn walk(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result {
+    let unreadable = |e| Failure::io(dir, "cannot read the directory", &e);
+    let entries = std::fs::read_dir(dir).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
+    let mut entries = entries.map_err(unreadable)?;
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries {
+        let path = entry.path();
+        if entry.file_type().map_err(unreadable)?.is_dir() {
+            if depth < DEPTH {
+                walk(&path, depth + 1, found)?;
+            }
+        } else if path.is_file() {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+impl Snapshots {
+    /// The store that the only path names, if it does.
+    fn open(paths: &[PathBuf], every: u32, threads: usize, ui: &Ui) -> Result<Option<Self>> {
+        let [path] = paths else { return Ok(None) };
+        let text = path.to_string_lossy();
+        let remote = text.starts_with("s3://");
+        if !remote && !path.is_dir() {
+            return Ok(None);
+        }
+        let place = Place { store: text.into_owned() };
+        let store = match place.try_open() {
+            Ok(store) => store,
+            Err(e) if e.kind() == lmc_store::ErrorKind::NotFound && !remote => return Ok(None),
+            Err(e) => return Err(place.failure(&e)),
+        };
+        let Listing { snapshots, damaged, .. } = store.list().map_err(|e| place.failure(&e))?;
+        place.left_out(&damaged, ui);
+        let last = snapshots.len().saturating_sub(1);
+        let taken = |i: usize| i.is_multiple_of(every as usize) || i == last;
+        let snapshots: Vec<_> = snapshots.into_iter().enumerate().filter(|(i, _)| taken(*i)).map(|(_, s)| s).collect();
+        if snapshots.is_empty() {
+            return Err(Failure::at(path, "has no snapshots to study"));
+        }
+        Ok(Some(Self { place, store, snapshots, threads, kept: Mutex::default() }))
+    }
+
+    fn files(&self, checkpoint: usize) -> Result<Vec<Base<'_>>, Failed> {
+        let failed = |file: Option<&str>, error| Failed::new(checkpoint, file.map(str::to_owned), error);
+        let restored = self.restored(checkpoint).map_err(|(file, error)| failed(file.as_deref(), error))?;
+        let base = |(name, file): &(String, Arc<File>)| {
+            let base = Base::new(file.clone()).map_err(|e| failed(Some(name), e))?;
+            Ok(base.with_name(&**name))
+        };
+        restored.iter().map(base).collect()
+    }
+
+    /// The files of a snapshot, restored without names in the directory for temporary files; the latest few are kept.
+    fn restored(&self, checkpoint: usize) -> Result<Arc<Restored>, (Option<String>, lmc::Error)> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = kept.iter().position(|(number, _)| *number == checkpoint) {
+            let found = kept.remove(at);
+            kept.push(found.clone());
+            return Ok(found.1);
+        }
+        if kept.len() == KEPT {
+            kept.remove(0);
+        }
+        let of_store = |e: lmc_store::Error| lmc::Error::new(ErrorKind::Io, e.to_string());
+        let reader = self.store.open_snapshot(&self.snapshots[checkpoint]).map_err(|e| (None, of_store(e)))?;
+        let reader = reader.with_threads(self.threads);
+        let restore = |file: &lmc_store::FileInfo| {
+            let failed = |error| (Some(file.name.clone()), error);
+            let directory = std::env::temp_dir();
+            let doing = || format!("cannot restore it to {}: set TMPDIR to a directory with room", directory.display());
+            let temporary = tempfile::tempfile().map_err(|e| failed(lmc::Error::io(doing(), e)))?;
+            let restored = reader.restore_file(&file.name, &temporary, &mut |_| ());
+            restored.map_err(|e| failed(of_store(e)))?;
+            Ok((file.name.clone(), Arc::new(temporary)))
+        };
+        let files = Arc::new(reader.files().iter().map(restore).collect::<Result<Restored, _>>()?);
+        kept.push((checkpoint, files.clone()));
+        Ok(files)
+    }
+}

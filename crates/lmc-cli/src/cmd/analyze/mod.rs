@@ -1,0 +1,171 @@
+//! `lmc analyze`.
+
+#[cfg_attr(not(feature = "bench"), path = "no_engines.rs")]
+mod engines;
+mod input;
+mod steps;
+mod text;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use lmc::{CompressOptions, Level};
+use lmc_inspect::{AnalyzeOptions, Checkpoints};
+
+use self::input::Input;
+use crate::args::{Limits, Threads, level};
+use crate::failure::{Failure, Result};
+use crate::format::{Name, parse_size};
+use crate::names::is_dash;
+use crate::output::{Origin, Output, Target};
+use crate::ui::Ui;
+
+/// Study how checkpoints compress, and what changes from one to the next.
+///
+/// One checkpoint, several in order, or the snapshots of a store. Each is read whole, beside the one before it. By tensor, by what tensors are
+/// for (weights, embedding, norm, master, exp_avg, exp_avg_sq, by their names) and by dtype: sizes as they are, as lmc makes them, and as a
+/// delta; the entropy of signs, exponents and mantissas; zeros; tensors with the same bytes; tensors that a narrower dtype holds. From
+/// checkpoint to checkpoint: how many elements changed, which of their bits, how far; and what deltas over longer distances take. All
+/// sizes are those of files that lmc would write. Snapshots of a store are restored to nameless files in the directory for temporary files
+/// (TMPDIR), three at a time. Nothing else is written but --html.
+#[derive(Args)]
+#[command(after_long_help = JSON_HELP)]
+pub(crate) struct AnalyzeArgs {
+    /// Checkpoints in order, of any format that lmc knows, compressed or not: files, model.safetensors.index.json of several files,
+    /// directories, of which the files with tensors count. Or one store: a directory, or s3://BUCKET/PREFIX.
+    #[arg(value_name = "CHECKPOINT", required = true)]
+    paths: Vec<PathBuf>,
+
+    /// Write the study as a page: one HTML file that needs nothing else. `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Overwrite FILE.
+    #[arg(short, long)]
+    force: bool,
+
+    /// Of a store, take every Nth snapshot, and the last one.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    every: u32,
+
+    /// Distances in steps that deltas are measured for, besides those from each checkpoint to the next; by default one, two, four and so
+    /// on times the smallest distance that all are multiples of. `0` for none.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    distances: Vec<u64>,
+
+    /// The most pairs of checkpoints for each of these distances.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pairs: u32,
+
+    /// Also measure other compressors on a sample of the last checkpoint: all, or some of zstd-1, zstd-3, zstd-19, lz4, gzip, bzip2, snappy.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    engines: Vec<String>,
+
+    /// How much of it: elements of its most common dtype, evenly spread. With k, M, G, Ki, Mi or Gi.
+    #[arg(long, value_name = "BYTES", default_value = "4MB", value_parser = parse_size, requires = "engines")]
+    sample: usize,
+
+    /// Tell sizes of tensors that are not predicted from others of the same checkpoint: otherwise 16-bit weights beside the 32-bit ones that
+    /// they are rounded from take next to nothing.
+    #[arg(long)]
+    independent: bool,
+
+    /// Level of compression that sizes are told for.
+    #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
+    level: Level,
+
+    /// Print one JSON object.
+    #[arg(long, help_heading = "Messages")]
+    json: bool,
+
+    #[command(flatten)]
+    limits: Limits,
+
+    #[command(flatten)]
+    threads: Threads,
+}
+
+/// What programs may rely on.
+const JSON_HELP: &str = "\
+--json prints one object; later versions may add fields. Entropies are in bits an element, sizes in bytes:
+  version, program, level, independent
+                           1; the version of lmc; the level of compression; whether --independent was given
+  checkpoints              name, step, files, formats, and figures: all, kinds and dtypes (these two are lists with a name)
+  pairs                    each checkpoint but the first, and the one before it: from, to (numbers of checkpoints), steps, all, and
+                           groups by kind and dtype, with flips
+  changes                  the groups of all pairs together
+  deltas                   from, to, steps, raw_size, delta_size, groups
+  distances                by steps: deltas (how many), raw_size and delta_size of all of them, groups
+  tensors                  of the last checkpoint: file (number), name, kind, dtype, shape, figures, fits (a narrower dtype
+                           that has all values, or null), duplicate_of (number of an earlier tensor with the same
+                           bytes, or null), change: null, or pairs, compared, changed, flips, distances,
+                           delta_size, raw_size, changed_by_pair (0 to 1, null where it was not compared)
+  tensors_left_out         how many of them are not listed: more than 65536
+  engines                  null without --engines, else of, sample_size, pieces, and engines: name, order, given,
+                           raw_size, size, compress_of_memcpy, decompress_of_memcpy (speeds over that of copying)
+  advice                   sentences
+  figures                  tensors, elements, raw_size, lmc_size, element_bits, lmc_bits, sign_entropy, exponent_entropy,
+                           mantissa_entropy, zeros, not_finite, distinct_exponents
+  changes of a group       tensors, unchanged_tensors, raw_size, delta_size, lmc_size, compared, changed, distances (how many
+                           elements moved by 2^i to 2^(i+1) - 1 values), largest_distance
+  flips                    for each bit from the lowest, how many elements have it changed";
+
+/// Studies checkpoints.
+pub(crate) fn run(args: &AnalyzeArgs, ui: &Ui) -> Result {
+    let threads = args.threads.count();
+    if args.json && args.html.as_deref().is_some_and(is_dash) {
+        return Err(Failure::Usage(
+            "both the page and --json would go to standard output: name a file for the page".to_owned(),
+        ));
+    }
+    let input = Input::open(&args.paths, args.every, threads, ui)?;
+    let guard = input.guard();
+    // Opened first: what cannot be written is said before the work.
+    let page = args.html.as_ref().map(|path| {
+        let target = if is_dash(path) { Target::Stdout } else { Target::File(path.clone()) };
+        Output::create(&target, args.force, Origin::Stdin(None), &guard)
+    });
+    let page = page.transpose()?;
+    let codec =
+        CompressOptions::default().with_level(args.level).with_threads(threads).with_max_work(args.limits.max_work());
+    let codec = codec.with_independent(args.independent);
+    let mut options = AnalyzeOptions::default();
+    options.pairs = args.pairs as usize;
+    if !args.distances.is_empty() {
+        options.distances = Some(args.distances.clone());
+    }
+    let mut shown = None;
+    let mut progress = |p: lmc_inspect::Progress| {
+        let (pass, bar) = shown.get_or_insert_with(|| (usize::MAX, ui.progress("", None)));
+        if *pass != p.pass {
+            let name = Name::text(&input.name(p.checkpoint)).to_string();
+            *bar = ui.progress(&format!("{name} ({} of {})", p.pass + 1, p.passes), Some(p.size));
+            *pass = p.pass;
+        }
+        bar.at(p.done);
+    };
+    let analysis = lmc_inspect::analyze(&codec, &input, &options, &mut progress).map_err(|e| input.failure(&e));
+    drop(shown);
+    let mut analysis = analysis?;
+    if !args.engines.is_empty() {
+        analysis.engines = Some(engines::measure(&input, &args.engines, args.sample as u64, ui)?);
+    }
+    input.check_unchanged()?;
+    if let Some(mut page) = page {
+        if page.write_all(lmc_inspect::page(&analysis).as_bytes()).is_err()
+            && let Some(failure) = page.take_failure()
+        {
+            return Err(failure);
+        }
+        page.finish(&guard)?;
+    }
+    match args.json {
+        true => ui.write(|out| {
+            serde_json::to_writer(&mut *out, &analysis)?;
+            out.write_all(b"\n")
+        }),
+        false if args.html.as_deref().is_some_and(is_dash) => Ok(()),
+        false => ui.write(|out| text::write(&analysis, out)),
+    }
+}

@@ -1,0 +1,93 @@
+//! The findings for people, in short.
+
+use std::io::{self, Write};
+
+use lmc_inspect::{Analysis, Engines, Figures};
+
+use crate::format::{Name, bytes, count, percent};
+use crate::table::Table;
+
+/// Writes what matters most: the last checkpoint by kind and dtype, and what changed.
+pub(super) fn write(a: &Analysis, out: &mut dyn Write) -> io::Result<()> {
+    let Some(last) = a.checkpoints.last() else { return Ok(()) };
+    writeln!(
+        out,
+        "{}: {}, {} => {} ({})",
+        Name::text(&last.name),
+        count(last.all.tensors, "tensor"),
+        bytes(last.all.raw_size),
+        bytes(last.all.lmc_size),
+        percent(last.all.lmc_size, last.all.raw_size),
+    )?;
+    let mut rows = Table::new(
+        &["", "tensors", "raw", "lmc", "of raw", "bits", "sign", "exponent", "mantissa", "lmc bits", "zeros"],
+        &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
+    );
+    for group in last.kinds.iter().chain(&last.dtypes) {
+        rows.add_row(row(&Name::text(&group.name).to_string(), &group.figures));
+    }
+    rows.add_row(row("all", &last.all));
+    rows.write_to(out)?;
+    let mut rows = Table::new(
+        &["since the checkpoint before", "dtype", "changed", "same tensors", "delta", "of raw", "without"],
+        &[2, 3, 4, 5, 6],
+    );
+    for g in &a.changes {
+        let c = &g.change;
+        rows.add_row([
+            g.kind.name().to_owned(),
+            Name::text(&g.dtype).to_string(),
+            percent(c.changed, c.compared),
+            format!("{} of {}", c.unchanged_tensors, c.tensors),
+            bytes(c.delta_size),
+            percent(c.delta_size, c.raw_size),
+            percent(c.lmc_size, c.raw_size),
+        ]);
+    }
+    rows.write_to(out)?;
+    let mut rows = Table::new(&["distance in steps", "deltas", "of raw"], &[0, 1, 2]);
+    for d in &a.distances {
+        rows.add_row([d.steps.to_string(), d.deltas.to_string(), percent(d.delta_size, d.raw_size)]);
+    }
+    rows.write_to(out)?;
+    if let Some(e) = &a.engines {
+        engines(e, out)?;
+    }
+    writeln!(out)?;
+    a.advice.iter().try_for_each(|sentence| writeln!(out, "{sentence}"))
+}
+
+/// Other compressors on a sample.
+fn engines(all: &Engines, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\non {} of {}; speeds relative to copying", bytes(all.sample_size), Name::text(&all.of))?;
+    let mut rows = Table::new(&["engine", "bytes", "given", "of raw", "compress", "decompress"], &[3, 4, 5]);
+    for e in &all.engines {
+        let speed = |s: f64| format!("{s:.4}");
+        rows.add_row([
+            e.name.clone(),
+            e.order.clone(),
+            e.given.clone(),
+            percent(e.size, e.raw_size),
+            speed(e.compress_of_memcpy),
+            speed(e.decompress_of_memcpy),
+        ]);
+    }
+    rows.write_to(out)
+}
+
+fn row(name: &str, f: &Figures) -> [String; 11] {
+    let bits = |b: f64| format!("{b:.2}");
+    [
+        name.to_owned(),
+        f.tensors.to_string(),
+        bytes(f.raw_size),
+        bytes(f.lmc_size),
+        percent(f.lmc_size, f.raw_size),
+        bits(f.element_bits),
+        bits(f.sign_entropy),
+        bits(f.exponent_entropy),
+        bits(f.mantissa_entropy),
+        bits(f.lmc_bits),
+        percent(f.zeros, f.elements),
+    ]
+}

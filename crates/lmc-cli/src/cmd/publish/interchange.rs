@@ -1,0 +1,155 @@
+//! Versions for receivers without lmc, beside the store.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use lmc_store::{
+    At, Checksum, DeltaEncoding, ErrorKind, Exported, Interchange, InterchangeOptions, Snapshot, Step, Store,
+};
+use serde_json::json;
+
+use crate::failure::{Failure, Result};
+use crate::format::{Name, bytes};
+use crate::ui::Ui;
+
+/// What is written for receivers without lmc.
+#[derive(Args)]
+#[command(next_help_heading = "Receivers without lmc")]
+pub(super) struct InterchangeArgs {
+    /// Also write each version to OUTDIR, as slime, miles, SGLang's branch and ModelExpress exchange them: OUTDIR/weight_v000123 has what
+    /// changed since the version before it in OUTDIR, and the first one the whole model. They are made from the store; what is missing
+    /// after a crash is written by the next run.
+    #[arg(long, value_name = "OUTDIR")]
+    interchange: Option<PathBuf>,
+
+    /// How what changed is written: `overwrite` is larger, and may be applied twice.
+    #[arg(long, value_name = "ENCODING", requires = "interchange", default_value = DeltaEncoding::default().name(), value_parser = encoding())]
+    encoding: DeltaEncoding,
+
+    /// What receivers verify tensors with. ModelExpress needs `adler32`.
+    #[arg(long, value_name = "CHECKSUM", requires = "interchange", default_value = Checksum::default().name(), value_parser = checksum())]
+    checksum: Checksum,
+
+    /// Write the whole model every N versions; 0 for only where tensors appeared, disappeared or changed their shape.
+    #[arg(long, value_name = "N", requires = "interchange", default_value_t = 0)]
+    full_every: u64,
+}
+
+fn encoding() -> impl TypedValueParser<Value = DeltaEncoding> {
+    PossibleValuesParser::new(DeltaEncoding::ALL.map(DeltaEncoding::name)).try_map(|name| name.parse::<DeltaEncoding>())
+}
+
+fn checksum() -> impl TypedValueParser<Value = Checksum> {
+    PossibleValuesParser::new(Checksum::ALL.map(Checksum::name)).try_map(|name| name.parse::<Checksum>())
+}
+
+/// Writes what the store has and the directory has not.
+#[derive(Default)]
+pub(super) struct Exporter {
+    open: Option<Interchange>,
+    /// Where an empty directory begins: the newest snapshot when the command did.
+    first: Option<Step>,
+    warned: bool,
+}
+
+impl Exporter {
+    /// Notes what the store has when the command begins.
+    pub(super) fn begin(&mut self, store: &Store) -> lmc_store::Result<()> {
+        self.first = match store.find(At::Latest) {
+            Err(e) if e.kind() == ErrorKind::NotFound => None,
+            found => Some(found?.step),
+        };
+        Ok(())
+    }
+
+    pub(super) fn look(
+        &mut self,
+        args: &InterchangeArgs,
+        store: &Store,
+        dir: &Path,
+        threads: usize,
+        json: bool,
+        ui: &Ui,
+    ) -> Result {
+        let Some(out) = &args.interchange else { return Ok(()) };
+        let versions = match &mut self.open {
+            Some(open) => open,
+            closed => closed.insert(open(args, out, dir, threads)?),
+        };
+        let wanted = |s: &Snapshot| match versions.last() {
+            Some(last) => s.step > last,
+            None => self.first.is_none_or(|first| s.step >= first),
+        };
+        for snapshot in store.snapshots().map_err(|e| failure(&e))?.into_iter().filter(wanted).collect::<Vec<_>>() {
+            let start = Instant::now();
+            let progress = ui.progress(&format!("version {}", snapshot.step), None);
+            let written = versions.write(store, &snapshot, &mut |done| progress.at(done)).map_err(|e| failure(&e))?;
+            drop(progress);
+            if !self.warned && written.base.is_some_and(|base| base.get() + 1 != written.step.get()) {
+                self.warned = true;
+                ui.warn(format_args!(
+                    "{}: versions are numbered by their steps, which are not one apart: SGLang's branch for slime and miles looks for every \
+                     number between; ModelExpress and lmc follow do not",
+                    Name::path(out)
+                ));
+            }
+            report(&written, start, json, ui)?;
+        }
+        Ok(())
+    }
+}
+
+fn open(args: &InterchangeArgs, out: &Path, dir: &Path, threads: usize) -> Result<Interchange> {
+    if out.canonicalize().is_ok_and(|out| dir.canonicalize().is_ok_and(|dir| dir == out)) {
+        return Err(Failure::Usage(format!("{}: is where the run writes: name another directory", Name::path(out))));
+    }
+    let mut options = InterchangeOptions::default();
+    options.encoding = args.encoding;
+    options.checksum = args.checksum;
+    options.full_every = args.full_every;
+    options.threads = threads;
+    Interchange::open(out, options).map_err(|e| failure(&e))
+}
+
+impl InterchangeArgs {
+    pub(super) fn directory(&self) -> Option<&Path> {
+        self.interchange.as_deref()
+    }
+}
+
+fn report(written: &Exported, start: Instant, json: bool, ui: &Ui) -> Result {
+    let Exported { step, base, path, tensors, total_size, changed_size, written_size, .. } = written;
+    let seconds = start.elapsed().as_secs_f64();
+    if json {
+        return ui.json(&json!({
+            "interchange": path.to_string_lossy(),
+            "version": step.get(),
+            "base": base.map(Step::get),
+            "tensors": tensors,
+            "total_size": total_size,
+            "changed_size": changed_size,
+            "written_size": written_size,
+            "seconds": seconds,
+        }));
+    }
+    let what = match base {
+        Some(base) => {
+            let density = 100.0 * *changed_size as f64 / (*total_size).max(1) as f64;
+            format!("from version {base}, {density:.2} % of the bytes changed")
+        }
+        None => "the whole model".to_owned(),
+    };
+    ui.done(format_args!("{} : {what}, {}, {seconds:.2} s", Name::path(path), bytes(*written_size)));
+    Ok(())
+}
+
+/// An error; the message says where.
+fn failure(e: &lmc_store::Error) -> Failure {
+    let text = Name::text(&e.to_string()).to_string();
+    match e.kind() {
+        ErrorKind::Usage => Failure::Usage(text),
+        _ => Failure::Failed(text),
+    }
+}

@@ -1,0 +1,157 @@
+//! `lmc analyze`.
+
+use crate::support::{Dir, Run, model, safetensors, weights};
+use serde_json::{Value, json};
+
+/// Runs `lmc analyze`.
+fn run(dir: &Dir, args: &[&str]) -> Run {
+    Run(dir.command(["analyze"].iter().chain(args)).output().unwrap())
+}
+
+/// The object that `lmc analyze --json` prints.
+fn study(dir: &Dir, args: &[&str]) -> Value {
+    let run = run(dir, &[&["--json", "-T", "2"], args].concat());
+    run.silent();
+    let [object] = &run.json()[..] else { panic!("{run:?}") };
+    object.clone()
+}
+
+fn file(w: &[u8]) -> Vec<u8> {
+    safetensors(&[("model.w", "BF16", &[1000, 100], w), ("model.norm.weight", "F32", &[4], &[0; 16])])
+}
+
+/// The elements with the lowest bit of every tenth flipped, from a number on.
+fn moved(elements: &[u8], from: usize) -> Vec<u8> {
+    let mut new = elements.to_vec();
+    new.chunks_mut(2).skip(from).step_by(10).for_each(|e| e[0] ^= 1);
+    new
+}
+
+/// Three steps of a run, in files, in directories, compressed, and in a store.
+fn run_of_three() -> Dir {
+    let dir = Dir::new();
+    let w = weights(100_000, 1);
+    let mut last = w;
+    for step in [100, 101, 104] {
+        last = moved(&last, step % 10);
+        let name = format!("step{step}.safetensors");
+        dir.write(&name, &file(&last));
+        dir.write(&format!("run/step{step}/model.safetensors"), &file(&last));
+        dir.write(&format!("run/step{step}/config.json"), b"{}");
+        dir.run(["compress", "-q", &name]).silent();
+        dir.run(["snapshot", "save", "-q", "store", &name, "--step", &step.to_string()]).silent();
+    }
+    dir
+}
+
+#[test]
+fn files_directories_and_stores_are_the_same() {
+    let dir = run_of_three();
+    let files = study(&dir, &["step100.safetensors", "step101.safetensors", "step104.safetensors"]);
+    let steps = |v: &Value| v["checkpoints"].as_array().unwrap().iter().map(|c| c["step"].clone()).collect::<Vec<_>>();
+    assert_eq!(steps(&files), [100, 101, 104]);
+    assert_eq!(files["checkpoints"][0]["name"], "step100.safetensors");
+    let w = &files["tensors"][0];
+    assert_eq!((&w["name"], &w["kind"], &w["dtype"]), (&json!("model.w"), &json!("weights"), &json!("BF16")));
+    let flips: Vec<u64> = w["change"]["flips"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect();
+    assert_eq!((flips[0], flips[1..].iter().sum::<u64>()), (20_000, 0));
+    assert_eq!(w["change"]["changed_by_pair"], json!([0.1, 0.1]));
+    assert_eq!(
+        files["distances"].as_array().unwrap().iter().map(|d| d["steps"].clone()).collect::<Vec<_>>(),
+        [1, 3, 4]
+    );
+    let same = |other: &Value| {
+        // The whole delta has the base's name, which is not always as long.
+        for field in ["changes", "tensors", "advice"] {
+            assert_eq!(other[field], files[field], "{field}");
+        }
+        for i in 0..3 {
+            assert_eq!(other["deltas"][i]["groups"], files["deltas"][i]["groups"], "delta {i}");
+        }
+        assert_eq!(steps(other), steps(&files));
+    };
+    same(&study(&dir, &["run/step100", "run/step101", "run/step104"]));
+    same(&study(&dir, &["step100.safetensors.lmc", "step101.safetensors.lmc", "step104.safetensors.lmc"]));
+    same(&study(&dir, &["store"]));
+    let every = study(&dir, &["store", "--every", "3"]);
+    assert_eq!(steps(&every), [100, 104], "and the last one");
+    let chosen = study(&dir, &["store", "--distances", "0"]);
+    let steps: Vec<_> = chosen["distances"].as_array().unwrap().iter().map(|d| d["steps"].clone()).collect();
+    assert_eq!(steps, [1, 3]);
+}
+
+#[test]
+fn a_page_is_written_or_nothing_is() {
+    let dir = run_of_three();
+    let both = ["analyze", "step100.safetensors", "step101.safetensors", "--html", "page.html"];
+    let shown = dir.run(both);
+    assert!(shown.ok().stdout().contains("A delta over 1 step takes"), "{shown:?}");
+    let page = dir.read("page.html");
+    assert!(page.starts_with(b"<!DOCTYPE html>") && page.ends_with(b"</html>\n"));
+    dir.run(both).fails(&["page.html: exists; -f overwrites it"]);
+    run(&dir, &[&both[1..], &["-f", "--json"]].concat()).ok();
+    assert_eq!(dir.read("page.html"), page, "the same for the same files");
+    let shown = dir.run(["analyze", "step100.safetensors", "step101.safetensors", "--html", "-"]);
+    assert_eq!(shown.ok().stdout().as_bytes(), page);
+    dir.run(["analyze", "step100.safetensors", "--html", "step100.safetensors", "-f"])
+        .is_misused(&["is the input file"]);
+    dir.run(["analyze", "store", "--html", "store/page.html"]).is_misused(&["is in the store"]);
+    dir.run(["analyze", "step100.safetensors", "--html", "-", "--json"]).is_misused(&["both the page and --json"]);
+    let cut = dir.read("step101.safetensors");
+    dir.write("cut.safetensors", &cut[..cut.len() - 1]);
+    dir.run(["analyze", "step100.safetensors", "cut.safetensors", "--html", "no.html"])
+        .fails(&["cut.safetensors: it has 200175 bytes"]);
+    assert!(!dir.path("no.html").exists());
+}
+
+#[test]
+fn other_compressors_on_a_sample() {
+    let dir = run_of_three();
+    let args = ["step100.safetensors", "step101.safetensors", "--engines", "zstd-1,lz4", "--sample", "100k"];
+    let e = study(&dir, &args)["engines"].clone();
+    assert_eq!((&e["of"], &e["pieces"]), (&json!("BF16 elements of step101.safetensors"), &json!(16)));
+    let rows: Vec<_> = e["engines"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| format!("{} {} {}", r["name"], r["order"], r["given"]))
+        .collect();
+    assert_eq!(rows.len(), 2 + 2 * 4, "{rows:?}");
+    assert_eq!(rows[0].replace('"', ""), "lmc default as is nothing");
+    for row in e["engines"].as_array().unwrap() {
+        assert_eq!(row["raw_size"], e["sample_size"]);
+        assert!(row["size"].as_u64().unwrap() > 0 && row["compress_of_memcpy"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    let alone = study(&dir, &["step100.safetensors", "--engines", "all", "--sample", "20k"]);
+    assert_eq!(alone["engines"]["engines"].as_array().unwrap().len(), 1 + 7 * 2);
+    dir.run(["analyze", "step100.safetensors", "--engines", "zip"]).is_misused(&["unknown engine \"zip\""]);
+}
+
+#[test]
+fn what_cannot_be_studied() {
+    let dir = Dir::new();
+    dir.write("model.safetensors", &model());
+    dir.write("empty.safetensors", b"");
+    dir.write("notes.txt", b"nothing but text");
+    dir.write("texts/notes.txt", b"nothing but text");
+    dir.run(["analyze", "empty.safetensors"]).is_misused(&["empty.safetensors: it is empty"]);
+    dir.run(["analyze", "model.safetensors", "notes.txt"]).is_misused(&["notes.txt: lmc finds no tensors in it"]);
+    dir.run(["analyze", "texts"]).fails(&["texts: has no files with tensors, and is no store"]);
+    dir.run(["analyze", "missing"]).fails(&["missing: cannot read"]);
+    dir.run(["analyze", "model.safetensors", "--every", "2"]).is_misused(&["--every is for the snapshots of a store"]);
+    dir.run(["analyze", "-"]).is_misused(&["not standard input"]);
+    dir.run(["compress", "-q", "model.safetensors"]).silent();
+    let mut damaged = dir.read("model.safetensors.lmc");
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    dir.write("damaged.lmc", &damaged);
+    dir.run(["analyze", "model.safetensors", "damaged.lmc"]).fails(&["damaged.lmc: "]);
+}
+
+#[test]
+fn names_in_the_short_report_do_nothing() {
+    let dir = Dir::new();
+    dir.write("a.safetensors", &safetensors(&[("lm_head\u{1b}[2J", "F32", &[2], &[0; 8])]));
+    let shown = dir.run(["analyze", "a.safetensors"]);
+    assert!(!shown.ok().stdout().contains('\u{1b}'), "{shown:?}");
+}

@@ -1,0 +1,135 @@
+//! `lmc publish --interchange` and `lmc follow` of what it writes.
+
+use serde_json::json;
+
+use crate::support::{Dir, noise, safetensors, weights};
+
+const TENSORS: usize = 40_000;
+
+/// The weights of a step.
+fn model(n: u64) -> Vec<u8> {
+    let mut data = weights(TENSORS, 1);
+    (0..n).for_each(|i| {
+        data.iter_mut().step_by(2).zip(noise(TENSORS, i)).filter(|(_, m)| m % 30 == 0).for_each(|(w, m)| *w ^= m)
+    });
+    safetensors(&[("t", "BF16", &[40_000], &data), ("n", "I64", &[], &n.to_le_bytes())])
+}
+
+fn write(dir: &Dir, n: u64) {
+    std::fs::create_dir_all(dir.path("v/.new")).unwrap();
+    dir.write("v/.new/model.safetensors", &model(n));
+    dir.write("v/.new/config.json", b"{}");
+    std::fs::rename(dir.path("v/.new"), dir.path(format!("v/step-{n}"))).unwrap();
+}
+
+const PUBLISH: [&str; 9] = ["publish", "s", "v", "--once", "--settle", "0", "--interchange", "out", "--json"];
+
+/// The step that a directory has, by its tensors.
+fn step(dir: &Dir, of: &str) -> Option<u64> {
+    let there = dir.read(&format!("{of}/current/model.safetensors"));
+    // The header of a full version has checksums, which what follows it has not.
+    let data = |file: &[u8]| file[file.len() - 2 * TENSORS - 8..].to_vec();
+    (0..9).find(|&n| data(&there) == data(&model(n)))
+}
+
+#[test]
+fn versions_are_written_beside_the_store_and_followed_without_it() {
+    let dir = Dir::new();
+    // What the store had before is not written but for the newest.
+    (1..=2).for_each(|n| write(&dir, n));
+    dir.run(["-q", "publish", "s", "v", "--once", "--settle", "0"]).silent();
+    (3..=4).for_each(|n| write(&dir, n));
+    let json = dir.run(PUBLISH);
+    let written: Vec<_> = json.ok().json().into_iter().filter(|j| j["interchange"].is_string()).collect();
+    let of = |key: &str| written.iter().map(|j| j[key].clone()).collect::<Vec<_>>();
+    assert_eq!(
+        (of("version"), of("base")),
+        (vec![json!(2), json!(3), json!(4)], vec![json!(null), json!(2), json!(3)])
+    );
+    assert!(written[1]["written_size"].as_u64().unwrap() < written[0]["written_size"].as_u64().unwrap() / 5);
+    assert_eq!(of("tensors"), [2, 2, 2]);
+    let first = dir.run(["follow", "out", "m", "--once", "--exec", "test $LMC_STEP = 4"]);
+    assert!(first.ok().stderr().contains("m/current : step 4, the first one, "), "{first:?}");
+    assert_eq!((step(&dir, "m"), dir.read("m/current/config.json")), (Some(4), b"{}".to_vec()));
+    dir.run(["follow", "out", "m", "--once"]).silent();
+    write(&dir, 7);
+    let gap =
+        dir.run(["publish", "s", "v", "--once", "--settle", "0", "--interchange", "out", "--encoding", "overwrite"]);
+    let said = gap.ok().stderr();
+    assert!(said.contains("out/weight_v000007 : from version 4, ") && said.contains("not one apart"), "{said}");
+    let followed = dir.run(["follow", "out", "m", "--once", "--json"]);
+    let followed = &followed.ok().json()[0];
+    assert_eq!((&followed["step"], &followed["from"], step(&dir, "m")), (&json!(7), &json!(4), Some(7)));
+    assert!(followed["fetched_size"].as_u64().unwrap() < followed["raw_size"].as_u64().unwrap() / 5, "{followed}");
+    // From a delta alone, with the checkpoint before it.
+    dir.shell("mkdir other && cp -r out/weight_v000007 other/").ok();
+    dir.run(["follow", "other", "n", "--once"]).fails(&["against version 4, which is not there"]);
+    dir.run(["-q", "follow", "other", "n", "--once", "--base", "v/step-4"]).silent();
+    assert_eq!(step(&dir, "n"), Some(7));
+    dir.run(["publish", "s", "v", "--once", "--interchange", "v"]).is_misused(&["is where the run writes"]);
+    dir.run(["publish", "s", "v", "--once", "--interchange", "s/x"]).is_misused(&["is in the store s"]);
+    let misused = dir.run(["publish", "s", "v", "--once", "--encoding", "xor"]);
+    assert!(misused.stderr().contains("--interchange"), "{misused:?}");
+}
+
+/// Kills at as many moments as `LMC_KILLS` says.
+#[test]
+fn after_a_kill_the_next_publisher_writes_what_is_missing() {
+    let dir = Dir::new();
+    (1..=3).for_each(|n| write(&dir, n));
+    let start = std::time::Instant::now();
+    dir.run(PUBLISH).ok();
+    let whole = start.elapsed();
+    let expected = dir.shell("cd out && sha256sum weight_v*/model-*").stdout().to_owned();
+    let kills: u64 = std::env::var("LMC_KILLS").map_or(12, |n| n.parse().unwrap());
+    for moment in noise(8 * kills as usize, 7).chunks(8) {
+        dir.shell("rm -rf s out m").ok();
+        let mut child = dir.command(PUBLISH).stdout(std::process::Stdio::null()).spawn().unwrap();
+        let share = u64::from_le_bytes(moment.try_into().unwrap()) as f64 / u64::MAX as f64;
+        std::thread::sleep(whole.mul_f64(1.2 * share));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // Whatever is there is whole.
+        if dir.has("out") && dir.names().iter().any(|name| name.starts_with("out/weight_v")) {
+            dir.run(["-q", "follow", "out", "m", "--once"]).silent();
+            assert!(step(&dir, "m").is_some());
+        }
+        dir.run(PUBLISH).ok();
+        // An empty directory begins with the newest version that the store has; what comes then is a delta.
+        let deltas = dir.shell("cd out && sha256sum weight_v*/model-* 2> /dev/null || true");
+        assert!(deltas.stdout().lines().all(|delta| expected.contains(delta)), "{deltas:?}");
+        dir.run(["-q", "follow", "out", "m", "--once"]).silent();
+        assert_eq!(step(&dir, "m"), Some(3));
+    }
+}
+
+#[test]
+fn after_a_kill_a_follower_has_one_whole_version() {
+    let dir = Dir::new();
+    (1..=3).for_each(|n| write(&dir, n));
+    dir.run(PUBLISH).ok();
+    dir.shell("cp -r out first && rm -r first/weight_v000002 first/weight_v000003").ok();
+    dir.run(["-q", "follow", "first", "origin", "--once"]).silent();
+    assert_eq!(step(&dir, "origin"), Some(1));
+    let start = std::time::Instant::now();
+    dir.run(["-q", "follow", "out", "whole", "--once"]).silent();
+    let (whole, mut versions) = (start.elapsed(), [0, 0]);
+    let kills: u64 = std::env::var("LMC_KILLS").map_or(25, |n| n.parse().unwrap());
+    for moment in noise(8 * kills as usize, 3).chunks(8) {
+        // Links: a copy is not what was written.
+        dir.shell("rm -rf m && cp -al origin m").ok();
+        let mut child = dir.command(["-q", "follow", "out", "m", "--once"]).spawn().unwrap();
+        let share = u64::from_le_bytes(moment.try_into().unwrap()) as f64 / u64::MAX as f64;
+        std::thread::sleep(whole.mul_f64(1.2 * share));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        match step(&dir, "m") {
+            Some(1) => versions[0] += 1,
+            Some(3) => versions[1] += 1,
+            other => panic!("after a kill there is {other:?}"),
+        }
+        dir.run(["-q", "follow", "out", "m", "--once"]).silent();
+        assert_eq!(step(&dir, "m"), Some(3));
+    }
+    assert!(versions[0] > 0, "{versions:?}");
+}

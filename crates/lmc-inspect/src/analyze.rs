@@ -1,0 +1,76 @@
+//! How checkpoints compress, and what becomes of them in training: a study of one checkpoint, or of several in order.
+
+mod advice;
+mod duplicates;
+mod fields;
+mod flips;
+mod input;
+mod kind;
+mod page;
+mod plan;
+mod result;
+mod sample;
+mod series;
+mod shares;
+mod spelled;
+mod sums;
+mod survey;
+
+use lmc::{Base, CompressOptions, Compressor, Error, ErrorKind};
+
+pub use self::input::{AnalyzeOptions, Checkpoints, Failed, Progress};
+pub use self::kind::Kind;
+pub use self::page::page;
+pub use self::result::{
+    Analysis, Change, Checkpoint, Delta, Distance, Engine, Engines, Figures, Group, GroupChange, GroupDelta, Pair,
+    Tensor, TensorChange,
+};
+
+pub use self::sample::{Sample, sample};
+
+use self::plan::Plan;
+use self::series::Series;
+use self::survey::Survey;
+
+/// Studies checkpoints: each is read once, as a whole, beside the one before it, and once more for each further distance that it is a part of.
+/// Memory does not depend on their sizes. `progress` is called with what is done: which passes of how many, and the bytes of the current one.
+///
+/// All of a checkpoint is compressed, by itself and as a delta, as `codec` says: its figures are those of the files that `lmc`
+/// would write, and no estimates. What is not there (fields of types that are no floats, distances of bytes) is left out.
+///
+/// # Errors
+/// [`Failed`] with the file that cannot be read or is damaged; `Usage` when a checkpoint has no tensors, or when there is none.
+pub fn analyze(
+    codec: &CompressOptions,
+    checkpoints: &dyn Checkpoints,
+    options: &AnalyzeOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Analysis, Failed> {
+    if checkpoints.count() == 0 {
+        let error = Error::new(ErrorKind::Usage, "there are no checkpoints to study");
+        return Err(Failed { checkpoint: 0, file: None, error });
+    }
+    let compressor = &Compressor::new(codec).map_err(|error| Failed { checkpoint: 0, file: None, error })?;
+    let steps: Vec<u64> = (0..checkpoints.count()).map(|i| checkpoints.step(i)).collect();
+    let plan = Plan::new(&steps, options);
+    let mut series = Series::new();
+    let mut pass = 0;
+    for i in 0..steps.len() {
+        let old = if i > 0 { checkpoints.open(i - 1)? } else { vec![] };
+        let new = checkpoints.open(i)?;
+        let size = new.iter().map(Base::raw_size).sum();
+        let mut at = |done| progress(Progress { pass, passes: plan.passes(), checkpoint: i, size, done });
+        let survey = Survey::full(compressor, i, &new, &old, &mut at)?;
+        series.add(i, checkpoints.name(i), &steps, survey);
+        pass += 1;
+        for &(from, to) in plan.pairs.iter().filter(|(_, to)| *to == i) {
+            let old = checkpoints.open(from)?;
+            let mut at = |done| progress(Progress { pass, passes: plan.passes(), checkpoint: i, size, done });
+            let survey = Survey::delta(compressor, to, &new, &old, &mut at)?;
+            series.add_delta(from, to, &steps, &survey);
+            pass += 1;
+        }
+    }
+    let last = steps.len().checked_sub(1).map(|i| checkpoints.open(i)).transpose()?;
+    series.finish(codec, last.as_deref().unwrap_or_default())
+}

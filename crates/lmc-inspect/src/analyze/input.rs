@@ -1,0 +1,70 @@
+//! What is studied, and how; what is told while that is done.
+
+use lmc::{Base, Error};
+
+/// What to study.
+pub trait Checkpoints {
+    /// How many there are.
+    fn count(&self) -> usize;
+    /// The name of one, for people.
+    fn name(&self, checkpoint: usize) -> String;
+    /// Its step: they increase from one checkpoint to the next.
+    fn step(&self, checkpoint: usize) -> u64;
+    /// Its files. It may be opened several times.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    fn open(&self, checkpoint: usize) -> Result<Vec<Base<'_>>, Failed>;
+}
+
+/// Why a study failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Failed {
+    /// Which checkpoint could not be studied.
+    pub checkpoint: usize,
+    /// The name of its file, if one is to blame.
+    pub file: Option<String>,
+    /// Why.
+    pub error: Error,
+}
+
+impl Failed {
+    /// The failure of a checkpoint.
+    pub fn new(checkpoint: usize, file: Option<String>, error: Error) -> Self {
+        Self { checkpoint, file, error }
+    }
+}
+
+/// How much is looked at.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AnalyzeOptions {
+    /// Distances in steps whose deltas are measured, besides those from each checkpoint to the next; `None` for one, two, four and so on times
+    /// the smallest distance that all are multiples of.
+    pub distances: Option<Vec<u64>>,
+    /// The most pairs for each of these distances; they are spread over the run.
+    pub pairs: usize,
+}
+
+impl Default for AnalyzeOptions {
+    fn default() -> Self {
+        Self { distances: None, pairs: 4 }
+    }
+}
+
+/// How far a study is.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Number of the current pass over a checkpoint, from 0.
+    pub pass: usize,
+    /// How many there are.
+    pub passes: usize,
+    /// Which checkpoint is read.
+    pub checkpoint: usize,
+    /// Its bytes.
+    pub size: u64,
+    /// Bytes of it done.
+    pub done: u64,
+}

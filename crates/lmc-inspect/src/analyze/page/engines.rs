@@ -1,0 +1,39 @@
+//! Other compressors, where they were measured.
+
+use std::fmt::Write;
+
+use super::html::escaped;
+use crate::analyze::result::Analysis;
+use crate::analyze::spelled::{bytes, percent};
+
+pub(super) fn write(a: &Analysis, out: &mut String) {
+    let Some(engines) = &a.engines else { return };
+    let _ = write!(
+        out,
+        "<h2>Other compressors</h2><p class=dim>On {} of {}: {} evenly spread pieces of it. In memory, one thread, one round; speeds are \
+         relative to copying the bytes, at the same moment. “xor”: the exclusive or with what the checkpoint before has; “grouped”: all \
+         first bytes of elements, then all second bytes, and so on.</p>",
+        bytes(engines.sample_size),
+        escaped(&engines.of),
+        engines.pieces
+    );
+    out.push_str(
+        "<div class=t0><table class=s><thead><tr><th class=l>engine<th class=l>bytes<th class=l>given<th>size, bytes<th>of raw\
+         <th>compress, of memcpy<th>decompress, of memcpy</thead><tbody>",
+    );
+    for e in &engines.engines {
+        let _ = write!(
+            out,
+            "<tr><td class=l>{}<td class=l>{}<td class=l>{}<td data-v={size}>{size}<td data-v={size}>{}\
+             <td data-v={compress}>{compress:.4}<td data-v={decompress}>{decompress:.4}",
+            escaped(&e.name),
+            escaped(&e.order),
+            escaped(&e.given),
+            percent(e.size, e.raw_size),
+            size = e.size,
+            compress = e.compress_of_memcpy,
+            decompress = e.decompress_of_memcpy,
+        );
+    }
+    out.push_str("</tbody></table></div>");
+}

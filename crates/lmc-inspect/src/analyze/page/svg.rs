@@ -1,0 +1,297 @@
+//! Charts as SVG that is part of a page: bars, lines, heat maps. Colours are classes that the page's styles define.
+
+use std::fmt::Write;
+
+use super::html::escaped;
+use crate::analyze::spelled::share;
+
+/// A line of a chart.
+pub(super) struct Line {
+    pub(super) name: String,
+    /// Number of its colour.
+    pub(super) colour: usize,
+    /// By x.
+    pub(super) points: Vec<(f64, f64)>,
+}
+
+/// A chart of lines.
+pub(super) struct Chart<'a> {
+    pub(super) title: &'a str,
+    pub(super) x: &'a str,
+    pub(super) y: &'a str,
+    /// Whether x doubles at equal distances.
+    pub(super) log: bool,
+    pub(super) lines: Vec<Line>,
+    /// Formats y.
+    pub(super) spell: fn(f64) -> String,
+}
+
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 250.0;
+const LEFT: f64 = 66.0;
+const RIGHT: f64 = 18.0;
+const TOP: f64 = 10.0;
+const BOTTOM: f64 = 40.0;
+/// Points of a line that have tooltips.
+const MARKED: usize = 64;
+
+impl Chart<'_> {
+    /// Empty if there are not two points on any line.
+    pub(super) fn write(&self, out: &mut String) {
+        let points = || self.lines.iter().flat_map(|l| &l.points);
+        if !self.lines.iter().any(|l| l.points.len() > 1) {
+            return;
+        }
+        let at = |x: f64| if self.log { x.max(1.0).log2() } else { x };
+        let (min, max) = points().fold((f64::MAX, f64::MIN), |(a, b), p| (a.min(at(p.0)), b.max(at(p.0))));
+        let top = nice_above(points().fold(0.0, |m: f64, p| m.max(p.1)));
+        let px = |x: f64| LEFT + (WIDTH - LEFT - RIGHT) * (at(x) - min) / (max - min).max(1e-9);
+        let py = |y: f64| HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * y / top;
+        let _ = write!(
+            out,
+            "<figure><figcaption>{}</figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=img aria-label=\"{}\">",
+            escaped(self.title),
+            escaped(self.title)
+        );
+        for i in 0..=4 {
+            let y = top * f64::from(i) / 4.0;
+            let _ = write!(
+                out,
+                "<path class=g d=\"M{LEFT} {0:.1}H{1}\"/><text class=t x={2} y={3:.1} text-anchor=end>{4}</text>",
+                py(y),
+                WIDTH - RIGHT,
+                LEFT - 6.0,
+                py(y) + 4.0,
+                (self.spell)(y).replace(".0 %", " %")
+            );
+        }
+        for x in self.ticks(min, max) {
+            let _ =
+                write!(out, "<text class=t x={:.1} y={} text-anchor=middle>{x}</text>", px(x), HEIGHT - BOTTOM + 16.0);
+        }
+        let _ = write!(
+            out,
+            "<text class=a x={:.1} y={} text-anchor=middle>{}</text>\
+             <text class=a transform=\"translate(11 {:.1}) rotate(-90)\" text-anchor=middle>{}</text>",
+            (LEFT + WIDTH - RIGHT) / 2.0,
+            HEIGHT - 6.0,
+            escaped(self.x),
+            (TOP + HEIGHT - BOTTOM) / 2.0,
+            escaped(self.y)
+        );
+        for l in &self.lines {
+            let path: Vec<String> = l.points.iter().map(|p| format!("{:.1} {:.1}", px(p.0), py(p.1))).collect();
+            let _ = write!(out, "<path class=\"l s{}\" d=\"M{}\"/>", l.colour, path.join("L"));
+            for p in l.points.iter().take(if l.points.len() > MARKED { 0 } else { MARKED }) {
+                let _ = write!(
+                    out,
+                    "<circle class=f{} cx={:.1} cy={:.1} r=3><title>{}, {}: {}</title></circle>",
+                    l.colour,
+                    px(p.0),
+                    py(p.1),
+                    escaped(&l.name),
+                    p.0,
+                    (self.spell)(p.1)
+                );
+            }
+        }
+        out.push_str("</svg>");
+        legend(self.lines.iter().map(|l| (l.colour, &l.name[..])), out);
+        out.push_str("</figure>");
+    }
+
+    /// Values of x that are labelled: those that there are, with room between.
+    fn ticks(&self, min: f64, max: f64) -> Vec<f64> {
+        let mut all: Vec<f64> = self.lines.iter().flat_map(|l| l.points.iter().map(|p| p.0)).collect();
+        all.sort_by(f64::total_cmp);
+        all.dedup();
+        let room = (max - min) / 9.0;
+        let at = |x: f64| if self.log { x.max(1.0).log2() } else { x };
+        let mut last = f64::MIN;
+        all.retain(|&x| {
+            let kept = at(x) - last >= room;
+            last = if kept { at(x) } else { last };
+            kept
+        });
+        all
+    }
+}
+
+/// The next of 1, 2, 2.5, 4, 5, 8 times a power of ten, for four equal parts.
+fn nice_above(x: f64) -> f64 {
+    if x <= 0.0 || !x.is_finite() {
+        return 1.0;
+    }
+    let power = 10f64.powf(x.log10().floor());
+    [1.0, 2.0, 4.0, 6.0, 8.0, 10.0].iter().map(|m| m * power).find(|&m| m >= x * 0.999).unwrap_or(10.0 * power)
+}
+
+/// Names of colours.
+pub(super) fn legend<'n>(entries: impl Iterator<Item = (usize, &'n str)>, out: &mut String) {
+    out.push_str("<p class=k>");
+    for (colour, name) in entries {
+        let _ = write!(out, "<span><i class=b{colour}></i>{}</span> ", escaped(name));
+    }
+    out.push_str("</p>");
+}
+
+/// A bar of parts.
+pub(super) struct Bar {
+    pub(super) name: String,
+    /// What is written behind it.
+    pub(super) label: String,
+    /// Class and length of each part, and what it is.
+    pub(super) parts: Vec<(&'static str, f64, String)>,
+    /// A mark across the bar, and what it is.
+    pub(super) mark: Option<(f64, String)>,
+}
+
+/// Bars below each other, in one scale from 0.
+pub(super) fn bars(title: &str, x: &str, bars: &[Bar], out: &mut String) {
+    const ROW: f64 = 26.0;
+    let (left, right) = (92.0, 120.0);
+    let longest = bars.iter().map(|b| b.parts.iter().map(|p| p.1).sum::<f64>()).fold(1.0, f64::max);
+    let scale = (760.0 - left - right) / longest;
+    let height = ROW * bars.len() as f64 + 36.0;
+    let _ = write!(
+        out,
+        "<figure class=w><figcaption>{0}</figcaption><svg viewBox=\"0 0 760 {height}\" role=img aria-label=\"{0}\">",
+        escaped(title)
+    );
+    for (i, b) in bars.iter().enumerate() {
+        let y = ROW * i as f64;
+        let _ =
+            write!(out, "<text class=n x={} y={} text-anchor=end>{}</text>", left - 8.0, y + 17.0, escaped(&b.name));
+        let mut x = left;
+        for (class, len, what) in &b.parts {
+            let _ = write!(
+                out,
+                "<rect class={class} x={x:.1} y={} width={:.1} height=18><title>{}</title></rect>",
+                y + 4.0,
+                len * scale,
+                escaped(what)
+            );
+            x += len * scale;
+        }
+        if let Some((at, what)) = &b.mark {
+            let _ = write!(
+                out,
+                "<path class=m d=\"M{:.1} {}v24\"><title>{}</title></path>",
+                left + at * scale,
+                y + 1.0,
+                escaped(what)
+            );
+        }
+        let _ = write!(out, "<text class=t x={:.1} y={}>{}</text>", x + 8.0, y + 17.0, escaped(&b.label));
+    }
+    let y = ROW * bars.len() as f64 + 6.0;
+    for i in 0..=4 {
+        let v = longest * f64::from(i) / 4.0;
+        let _ = write!(out, "<text class=t x={:.1} y={} text-anchor=middle>{v}</text>", left + v * scale, y + 12.0);
+    }
+    let _ = write!(
+        out,
+        "<text class=a x={:.1} y={} text-anchor=middle>{}</text></svg></figure>",
+        left + longest * scale / 2.0,
+        y + 27.0,
+        escaped(x)
+    );
+}
+
+/// A row of a heat map: rates from the first column on.
+pub(super) struct HeatRow {
+    pub(super) name: String,
+    /// 0 to 1 each.
+    pub(super) rates: Vec<f64>,
+}
+
+/// The rates that shades begin at; below the first there is none, but a trace of everything above 0.
+pub(super) const SHADES: [f64; 7] = [1e-5, 1e-3, 0.01, 0.05, 0.15, 0.3, 0.45];
+
+/// A heat map of bits: the highest bit first. `fields`: bits of sign and exponent.
+pub(super) fn heat_map(title: &str, rows: &[HeatRow], (sign, exponent): (u32, u32), out: &mut String) {
+    let bits = rows.iter().map(|r| r.rates.len()).max().unwrap_or(0);
+    if bits == 0 {
+        return;
+    }
+    let left = 250.0;
+    let cell = ((760.0 - left - 60.0) / bits as f64).min(22.0).floor();
+    let row = 15.0;
+    let (top, height) = (34.0, 34.0 + row * rows.len() as f64 + 8.0);
+    let _ = write!(
+        out,
+        "<figure class=w><figcaption>{0}</figcaption><svg viewBox=\"0 0 760 {height}\" role=img aria-label=\"{0}\">",
+        escaped(title)
+    );
+    let x_of = |column: usize| left + cell * column as f64;
+    for column in (0..bits).filter(|c| (bits - 1 - c).is_multiple_of(if bits > 16 { 4 } else { 2 }) || *c == 0) {
+        let _ = write!(
+            out,
+            "<text class=t x={:.1} y=30 text-anchor=middle>{}</text>",
+            x_of(column) + cell / 2.0,
+            bits - 1 - column
+        );
+    }
+    let fields = [("sign", sign), ("exponent", exponent), ("mantissa", bits as u32 - sign - exponent)];
+    let mut column = 0;
+    for (name, width) in fields.into_iter().filter(|f| f.1 > 0 && sign > 0) {
+        // The sign is narrower than its name.
+        let (middle, anchor) = match width {
+            1 => (x_of(column + 1) - 2.0, "end"),
+            _ => (x_of(column) + cell * f64::from(width) / 2.0, "middle"),
+        };
+        let _ = write!(out, "<text class=a x={middle:.1} y=13 text-anchor={anchor}>{name}</text>");
+        column += width as usize;
+    }
+    // One path for each shade: cells of it.
+    let mut shades = vec![String::new(); SHADES.len()];
+    for (i, r) in rows.iter().enumerate() {
+        let y = top + row * i as f64;
+        let shown: String = r.name.chars().rev().take(38).collect::<Vec<_>>().into_iter().rev().collect();
+        let cut = if shown.len() < r.name.len() { "…" } else { "" };
+        let highest = r.rates.iter().enumerate().fold((0, 0.0), |h, (b, &rate)| if rate > h.1 { (b, rate) } else { h });
+        let any = r.rates.iter().rposition(|&rate| rate > 0.0);
+        let spelled = match any {
+            None => "no bit changed".to_owned(),
+            Some(top) => format!("bit {} most: {}; highest that changed: {top}", highest.0, share(highest.1)),
+        };
+        let _ = write!(
+            out,
+            "<text class=n x={} y={} text-anchor=end>{cut}{}<title>{}: {spelled}</title></text>\
+             <text class=t x={:.1} y={}>{}</text>",
+            left - 8.0,
+            y + 11.0,
+            escaped(&shown),
+            escaped(&r.name),
+            x_of(bits) + 6.0,
+            y + 11.0,
+            share(highest.1)
+        );
+        for (bit, &rate) in r.rates.iter().enumerate() {
+            if let Some(shade) = SHADES.iter().rposition(|&s| rate >= s).or((rate > 0.0).then_some(0)) {
+                let _ = write!(shades[shade], "M{} {y}h{1}v{2}h-{1}z", x_of(bits - 1 - bit), cell - 1.0, row - 1.0);
+            }
+        }
+    }
+    let end = top + row * rows.len() as f64;
+    let _ = write!(out, "<rect class=e x={left} y={top} width={} height={}></rect>", cell * bits as f64, end - top);
+    for (i, d) in shades.iter().enumerate().filter(|(_, d)| !d.is_empty()) {
+        let _ = write!(out, "<path class=h{i} d=\"{d}\"/>");
+    }
+    for at in [sign, sign + exponent].into_iter().filter(|&at| sign > 0 && at > 0) {
+        let _ = write!(out, "<path class=x d=\"M{0:.1} {1}V{end}\"/>", x_of(at as usize) - 0.5, top - 4.0);
+    }
+    out.push_str("</svg></figure>");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_end_at_round_numbers() {
+        for (x, above) in [(0.0, 1.0), (0.7, 0.8), (1.0, 1.0), (1.01, 2.0), (57.0, 60.0), (81.0, 100.0)] {
+            assert!((nice_above(x) - above).abs() < 1e-9, "{x}");
+        }
+    }
+}

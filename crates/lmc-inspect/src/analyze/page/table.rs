@@ -1,0 +1,106 @@
+//! The table of tensors.
+
+use std::fmt::Write;
+
+use super::html::escaped;
+use crate::analyze::result::{Analysis, Tensor};
+use crate::analyze::spelled::{bytes, name, percent, share};
+
+/// Rows at most.
+const ROWS: usize = 2000;
+/// Bytes at most: names may be long.
+const ROOM: usize = 1_000_000;
+
+const HEADS: [&str; 9] = [
+    "size",
+    "lmc",
+    "exponent, bits",
+    "mantissa, bits",
+    "exponents",
+    "zeros",
+    "changed",
+    "delta",
+    "highest bit changed",
+];
+
+pub(super) fn write(a: &Analysis, out: &mut String) {
+    out.push_str("<h2>Tensors</h2><p class=dim>Of the last checkpoint. Sizes by lmc are parts of the size; deltas, those of all pairs.</p>");
+    out.push_str(
+        "<div class=t0><table class=s><thead><tr><th class=l>tensor<th class=l>kind<th class=l>dtype<th class=l>shape",
+    );
+    for head in HEADS {
+        let _ = write!(out, "<th>{head}");
+    }
+    out.push_str("<th class=l>notes</thead><tbody>");
+    let (start, mut rows) = (out.len(), 0);
+    for t in a.tensors.iter().take(ROWS) {
+        if out.len() - start > ROOM {
+            break;
+        }
+        row(a, t, out);
+        rows += 1;
+    }
+    out.push_str("</tbody></table></div>");
+    let missing = a.tensors.len() - rows + a.tensors_left_out as usize;
+    if missing > 0 {
+        let _ = write!(out, "<p class=dim>{missing} more tensors are not listed here, and are counted above.</p>");
+    }
+}
+
+fn row(a: &Analysis, t: &Tensor, out: &mut String) {
+    let f = &t.figures;
+    let shape: Vec<String> = t.shape.iter().map(u64::to_string).collect();
+    let _ = write!(
+        out,
+        "<tr><td class=\"l o\">{}<td class=l>{}<td class=l>{}<td class=l>{}",
+        escaped(&name(&t.name)),
+        t.kind.name(),
+        escaped(&t.dtype),
+        shape.join("×")
+    );
+    let mut cell = |value: Option<f64>, text: String| {
+        let _ = match value {
+            Some(v) => write!(out, "<td data-v={v}>{text}"),
+            None => write!(out, "<td data-v=-1>–"),
+        };
+    };
+    // To sort by: as many digits as one can tell apart.
+    let part = |n: u64, of: u64| (of > 0).then(|| (1e6 * n as f64 / of as f64).round() / 1e6);
+    cell(Some(f.raw_size as f64), bytes(f.raw_size));
+    cell(part(f.lmc_size, f.raw_size), percent(f.lmc_size, f.raw_size));
+    let mut plain = |text: String| {
+        let _ = write!(out, "<td>{text}");
+    };
+    plain(format!("{:.3}", f.exponent_entropy));
+    plain(format!("{:.3}", f.mantissa_entropy));
+    plain(f.distinct_exponents.to_string());
+    let mut cell = |value: Option<f64>, text: String| {
+        let _ = match value {
+            Some(v) => write!(out, "<td data-v={v}>{text}"),
+            None => write!(out, "<td data-v=-1>–"),
+        };
+    };
+    cell(part(f.zeros, f.elements), percent(f.zeros, f.elements));
+    let c = t.change.as_ref();
+    cell(c.and_then(|c| part(c.changed, c.compared)), c.map_or(String::new(), |c| percent(c.changed, c.compared)));
+    cell(
+        c.and_then(|c| part(c.delta_size, c.raw_size)),
+        c.map_or(String::new(), |c| percent(c.delta_size, c.raw_size)),
+    );
+    let top = c.and_then(|c| c.flips.iter().rposition(|&n| n > 0));
+    cell(top.map(|b| b as f64), top.map_or(String::new(), |b| b.to_string()));
+    let mut notes = Vec::new();
+    if let Some(of) = t.duplicate_of.and_then(|i| a.tensors.get(i)) {
+        notes.push(format!("equals {}", name(&of.name)));
+    }
+    if let Some(fits) = &t.fits {
+        notes.push(format!("fits {fits}"));
+    }
+    if c.is_some_and(|c| c.compared > 0 && c.changed == 0) {
+        notes.push("never changes".to_owned());
+    }
+    if f.not_finite > 0 {
+        notes.push(format!("{} of elements not finite", share(f.not_finite as f64 / f.elements.max(1) as f64)));
+    }
+    let _ = write!(out, "<td class=l>{}", escaped(&notes.join(", ")));
+}

@@ -1,0 +1,286 @@
+//! What a study finds, as programs get it.
+
+use serde::Serialize;
+
+use super::kind::Kind;
+
+/// What was found in one checkpoint, or in several in order.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Analysis {
+    /// Version of this form: 1. Fields may be added without a new one.
+    pub version: u32,
+    /// What wrote it, such as `lmc 0.2.0`.
+    pub program: String,
+    /// Name of the level of compression that all sizes are told for.
+    pub level: String,
+    /// Whether no tensor was predicted from another one of the same checkpoint.
+    pub independent: bool,
+    /// The checkpoints, in order.
+    pub checkpoints: Vec<Checkpoint>,
+    /// Each checkpoint but the first, compared with the one before it.
+    pub pairs: Vec<Pair>,
+    /// All deltas that were measured: those of `pairs`, and those between checkpoints that are further apart.
+    pub deltas: Vec<Delta>,
+    /// The mean of the deltas for each distance in steps, by distance.
+    pub distances: Vec<Distance>,
+    /// What changed in all pairs together, by kind and dtype.
+    pub changes: Vec<GroupChange>,
+    /// The tensors of the last checkpoint, in order.
+    pub tensors: Vec<Tensor>,
+    /// Tensors of the last checkpoint that are not listed, because there are too many; they are counted in all groups.
+    pub tensors_left_out: u64,
+    /// Other compressors beside `lmc`, if that was asked for.
+    pub engines: Option<Engines>,
+    /// What the figures say, in sentences.
+    pub advice: Vec<String>,
+}
+
+/// A checkpoint.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Checkpoint {
+    /// Its name, as it was given.
+    pub name: String,
+    /// Its step: from the store, or the last number in the name; else its place in the sequence.
+    pub step: u64,
+    /// Names of its files.
+    pub files: Vec<String>,
+    /// Formats of its files, such as `safetensors`.
+    pub formats: Vec<String>,
+    /// All of it. The sizes are those of its files; those of groups leave out what the container takes.
+    pub all: Figures,
+    /// By what tensors are for.
+    pub kinds: Vec<Group>,
+    /// By the type of elements.
+    pub dtypes: Vec<Group>,
+}
+
+/// Figures of tensors of one kind or of one dtype.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Group {
+    /// The kind's or dtype's name; `opaque` for bytes of no tensor.
+    pub name: String,
+    /// The figures.
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+/// Figures of the elements of one or more tensors.
+///
+/// An element is what the codec works on: one of the dtype, but a half of a `C64`, and a byte where elements have fewer than eight bits, are
+/// blocks of quantised ones, or have no type. Entropies are means over all elements, in bits an element, of each tensor by itself: what an ideal
+/// code takes that knows how often each value occurs in the tensor, and nothing else.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Figures {
+    /// Number of tensors.
+    pub tensors: u64,
+    /// Number of elements.
+    pub elements: u64,
+    /// Bytes as they are.
+    pub raw_size: u64,
+    /// Bytes that `lmc` needs without a base; of a tensor, its share of the blocks that it lies in.
+    pub lmc_size: u64,
+    /// Mean bits of an element.
+    pub element_bits: f64,
+    /// Mean bits that `lmc` needs for an element without a base.
+    pub lmc_bits: f64,
+    /// Entropy of the signs of floats, 0 to 1 bit.
+    pub sign_entropy: f64,
+    /// Entropy of the exponents of floats, in bits.
+    pub exponent_entropy: f64,
+    /// Entropy of the mantissas of floats, or of all bits of other elements. Of more than ten bits, it is the sum of those of their bytes from the
+    /// lowest, which the entropy of the whole does not exceed.
+    pub mantissa_entropy: f64,
+    /// Elements that are zero, of either sign.
+    pub zeros: u64,
+    /// Floats of 16 or more bits that are infinite or no numbers.
+    pub not_finite: u64,
+    /// Different exponents of floats.
+    pub distinct_exponents: u64,
+}
+
+/// A checkpoint compared with the one before it.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Pair {
+    /// Number of the earlier checkpoint.
+    pub from: usize,
+    /// Number of the later one.
+    pub to: usize,
+    /// Steps between them.
+    pub steps: u64,
+    /// All of it.
+    pub all: Change,
+    /// By kind and dtype.
+    pub groups: Vec<GroupChange>,
+}
+
+/// What became of the elements of one or more tensors.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Change {
+    /// Number of tensors, those without a counterpart among them.
+    pub tensors: u64,
+    /// Those of them that have a counterpart with the same elements.
+    pub unchanged_tensors: u64,
+    /// Bytes as they are.
+    pub raw_size: u64,
+    /// Bytes that `lmc` needs given the earlier checkpoint.
+    pub delta_size: u64,
+    /// Bytes that `lmc` needs without it.
+    pub lmc_size: u64,
+    /// Elements that have a counterpart.
+    pub compared: u64,
+    /// Those of them whose bits are not the same.
+    pub changed: u64,
+    /// How many of them changed by a distance of 2^i to 2^(i+1) − 1 for i = 0, 1, …; the distance of floats counts representable values (units
+    /// in the last place), that of integers is their difference. Bytes without an order have none.
+    pub distances: Vec<u64>,
+    /// The largest distance.
+    pub largest_distance: u64,
+}
+
+/// What became of the elements of a kind and dtype.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct GroupChange {
+    /// What the tensors are for.
+    pub kind: Kind,
+    /// The type of their elements; `opaque` for bytes of no tensor.
+    pub dtype: String,
+    /// What became of them.
+    #[serde(flatten)]
+    pub change: Change,
+    /// For each bit of an element from the lowest: in how many of the compared elements it is not the same.
+    pub flips: Vec<u64>,
+}
+
+/// Sizes of a delta.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Delta {
+    /// Number of the earlier checkpoint, which is the base.
+    pub from: usize,
+    /// Number of the later one.
+    pub to: usize,
+    /// Steps between them.
+    pub steps: u64,
+    /// Bytes of the later one as they are.
+    pub raw_size: u64,
+    /// Bytes of the delta.
+    pub delta_size: u64,
+    /// By kind and dtype.
+    pub groups: Vec<GroupDelta>,
+}
+
+/// The size of a kind and dtype in one or more deltas.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct GroupDelta {
+    /// What the tensors are for.
+    pub kind: Kind,
+    /// The type of their elements; `opaque` for bytes of no tensor.
+    pub dtype: String,
+    /// Bytes as they are.
+    pub raw_size: u64,
+    /// Bytes in the delta.
+    pub delta_size: u64,
+}
+
+/// All deltas over one distance.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Distance {
+    /// The distance.
+    pub steps: u64,
+    /// How many deltas there are.
+    pub deltas: u64,
+    /// Bytes of the later checkpoints as they are, added up.
+    pub raw_size: u64,
+    /// Bytes of the deltas, added up.
+    pub delta_size: u64,
+    /// By kind and dtype, added up.
+    pub groups: Vec<GroupDelta>,
+}
+
+/// A tensor of the last checkpoint.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Tensor {
+    /// Number of the checkpoint's file that it is in.
+    pub file: usize,
+    /// Its name.
+    pub name: String,
+    /// What it is for.
+    pub kind: Kind,
+    /// The type of its elements.
+    pub dtype: String,
+    /// Its dimensions, outermost first.
+    pub shape: Vec<u64>,
+    /// Its figures in the last checkpoint.
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// A narrower type that has all its values, such as `BF16` for numbers of `F32` whose low 16 bits are 0.
+    pub fits: Option<String>,
+    /// Number of an earlier tensor of this list with the same bytes.
+    pub duplicate_of: Option<usize>,
+    /// What became of it in all pairs together; `None` where it is compared in none.
+    pub change: Option<TensorChange>,
+}
+
+/// What became of a tensor in all pairs together.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct TensorChange {
+    /// In how many pairs it was compared.
+    pub pairs: u64,
+    /// Elements that were compared in all pairs.
+    pub compared: u64,
+    /// Those of them that changed.
+    pub changed: u64,
+    /// As of [`GroupChange`].
+    pub flips: Vec<u64>,
+    /// As of [`Change`].
+    pub distances: Vec<u64>,
+    /// Bytes in the deltas of all pairs.
+    pub delta_size: u64,
+    /// Bytes that they are without bases.
+    pub raw_size: u64,
+    /// For each pair, the part of its elements that changed, 0 to 1; `None` where it has no counterpart.
+    pub changed_by_pair: Vec<Option<f64>>,
+}
+
+/// Compressors beside each other, on a sample.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Engines {
+    /// The name of the file that the sample is of.
+    pub of: String,
+    /// Bytes of the sample.
+    pub sample_size: u64,
+    /// How many pieces of the file it has, evenly spread.
+    pub pieces: u64,
+    /// What was measured.
+    pub engines: Vec<Engine>,
+}
+
+/// One compressor on one arrangement of the bytes.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Engine {
+    /// Its name and level.
+    pub name: String,
+    /// `as is`, or `grouped`: all first bytes of elements, then all second bytes, and so on.
+    pub order: String,
+    /// `nothing`, or `xor`: the exclusive or with the checkpoint before in place of the bytes, or `base`: the checkpoint before beside them.
+    pub given: String,
+    /// Bytes before.
+    pub raw_size: u64,
+    /// Bytes after.
+    pub size: u64,
+    /// Speed of compression, relative to copying as many bytes.
+    pub compress_of_memcpy: f64,
+    /// Speed of decompression, relative to copying as many bytes.
+    pub decompress_of_memcpy: f64,
+}

@@ -1,0 +1,108 @@
+//! A sample of a checkpoint, for compressors that are too slow for all of it.
+
+use std::collections::HashMap;
+
+use lmc::internals::read_base;
+use lmc::{Base, Dtype, Result, Segment};
+
+/// Pieces of a sample.
+const PIECES: u64 = 16;
+
+/// Elements of a checkpoint's most common dtype, and what the checkpoint before has for them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Sample {
+    /// Their type.
+    pub dtype: Dtype,
+    /// Their bytes.
+    pub new: Vec<u8>,
+    /// As many bytes of the checkpoint before; `None` if there is none.
+    pub old: Option<Vec<u8>>,
+    /// How many evenly spread pieces they are.
+    pub pieces: u64,
+}
+
+/// A tensor, and the one of the same name, dtype and shape before.
+struct Place<'s> {
+    file: usize,
+    segment: &'s Segment,
+    before: Option<(usize, &'s Segment)>,
+}
+
+/// Takes about `bytes` bytes of a checkpoint, evenly spread over the tensors of its most common dtype; with an earlier checkpoint over those that
+/// it has, too. `None` if there are none.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn sample(new: &[Base<'_>], old: &[Base<'_>], bytes: u64) -> Result<Option<Sample>> {
+    let named = |files: &'_ [Base<'_>]| {
+        let each = files.iter().enumerate().flat_map(|(i, b)| b.segments().iter().map(move |s| (i, s.clone())));
+        each.filter(|(_, s)| s.name.is_some() && s.dtype.is_some() && s.len > 0).collect::<Vec<_>>()
+    };
+    let (new_tensors, old_tensors) = (named(new), named(old));
+    let before: HashMap<_, _> = old_tensors.iter().map(|(i, s)| (s.name.as_deref(), (*i, s))).collect();
+    let places = new_tensors.iter().map(|(file, segment)| {
+        let same = |b: &(usize, &Segment)| b.1.dtype == segment.dtype && b.1.shape == segment.shape;
+        Place { file: *file, segment, before: before.get(&segment.name.as_deref()).copied().filter(same) }
+    });
+    let places: Vec<Place<'_>> = places.filter(|p| old.is_empty() || p.before.is_some()).collect();
+    let mut sizes: HashMap<Dtype, u64> = HashMap::new();
+    for p in &places {
+        *sizes.entry(p.segment.dtype.unwrap_or(Dtype::U8)).or_default() += p.segment.len;
+    }
+    let Some((&dtype, &total)) = sizes.iter().max_by_key(|(dtype, size)| (**size, **dtype)) else { return Ok(None) };
+    let places: Vec<Place<'_>> = places.into_iter().filter(|p| p.segment.dtype == Some(dtype)).collect();
+    let width = dtype.coding_width() as u64;
+    let pieces = if bytes >= total { 1 } else { PIECES };
+    let piece = (bytes.min(total) / pieces).next_multiple_of(width).min(total);
+    let mut sample = Sample { dtype, new: vec![], old: (!old.is_empty()).then(Vec::new), pieces };
+    for i in 0..pieces {
+        let start = (total - piece) / (pieces - 1).max(1) * i;
+        let start = start - start % width;
+        let mut at = 0;
+        for p in &places {
+            let (from, to) = (start.max(at), (start + piece).min(at + p.segment.len));
+            if from < to {
+                let offset = from - at;
+                let read = |file: &Base<'_>, s: &Segment, out: &mut Vec<u8>| {
+                    let before = out.len();
+                    out.resize(before + (to - from) as usize, 0);
+                    read_base(file, s.offset + offset, &mut out[before..])
+                };
+                read(&new[p.file], p.segment, &mut sample.new)?;
+                if let (Some(out), Some((file, s))) = (&mut sample.old, p.before) {
+                    read(&old[file], s, out)?;
+                }
+            }
+            at += p.segment.len;
+        }
+    }
+    Ok(Some(sample))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_spread_and_belong_together() {
+        let n = 10_000u32;
+        let raw: Vec<u8> = (0..n).flat_map(u32::to_le_bytes).collect();
+        let name = |i: u64| Some(format!("t{i}").as_str().into());
+        let segment = |i: u64| Segment::new(name(i), Some(Dtype::U32), [1000].into_iter().collect(), 4000 * i, 4000);
+        let segments: Vec<Segment> = (0..10).map(|i| segment(i).unwrap()).collect();
+        let new = [Base::of_segments(&raw[..], &segments).unwrap()];
+        let moved: Vec<u8> = (0..n).flat_map(|i| (i + 7).to_le_bytes()).collect();
+        let old = [Base::of_segments(&moved[..], &segments).unwrap()];
+        let s = sample(&new, &old, 4000).unwrap().unwrap();
+        assert_eq!((s.dtype, s.pieces, s.new.len()), (Dtype::U32, 16, 16 * 252));
+        let values =
+            |bytes: &[u8]| bytes.chunks(4).map(|e| u32::from_le_bytes(e.try_into().unwrap())).collect::<Vec<_>>();
+        let (new_values, old_values) = (values(&s.new), values(s.old.as_ref().unwrap()));
+        assert!(new_values.iter().zip(&old_values).all(|(a, b)| a + 7 == *b) && new_values.is_sorted());
+        assert!(new_values[0] == 0 && *new_values.last().unwrap() > n - 100);
+        let all = sample(&new, &[], 1 << 30).unwrap().unwrap();
+        assert_eq!((all.new, all.old, all.pieces), (raw.clone(), None, 1));
+        assert!(sample(&[], &[], 100).unwrap().is_none());
+    }
+}

@@ -1,0 +1,73 @@
+//! What records of blocks hold of which bytes.
+
+use std::ops::Range;
+
+use lmc::Result;
+use lmc::internals::split_record;
+
+use crate::describe::BlockDescription;
+
+/// Bytes of records by the raw bytes that they stand for: each column's bytes, evenly.
+pub(super) struct Shares {
+    /// In order, where a stretch of raw bytes begins, the bytes of records before it, and those for each raw byte of it.
+    stretches: Vec<(u64, f64, f64)>,
+}
+
+impl Shares {
+    /// Those of records of adjacent blocks.
+    ///
+    /// # Errors
+    /// When they are no such records.
+    pub(super) fn new(mut records: &[u8]) -> Result<Self> {
+        let (mut stretches, mut raw, mut coded) = (Vec::new(), 0, 0.0);
+        while !records.is_empty() {
+            let (head, _, rest) = split_record(records)?;
+            let block = BlockDescription::new(&head, (records.len() - rest.len()) as u64);
+            for extent in &block.extents {
+                let column = &block.columns[extent.column];
+                let rate = column.coded_len as f64 / column.raw_len.max(1) as f64;
+                stretches.push((raw, coded, rate));
+                raw += extent.raw_len;
+                coded += rate * extent.raw_len as f64;
+            }
+            records = rest;
+        }
+        Ok(Self { stretches })
+    }
+
+    /// Bytes for a range of raw bytes, in whole bytes, which add up.
+    pub(super) fn of(&self, bytes: &Range<u64>) -> u64 {
+        self.before(bytes.end) - self.before(bytes.start)
+    }
+
+    fn before(&self, at: u64) -> u64 {
+        let next = self.stretches.partition_point(|s| s.0 <= at);
+        let Some((start, coded, rate)) = next.checked_sub(1).map(|i| self.stretches[i]) else { return 0 };
+        // What adds up to a whole number may be a little less.
+        (coded + rate * (at - start) as f64 + 1e-3) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lmc::{Dtype, Isa, Level};
+
+    use super::*;
+    use crate::bench::Blocks;
+
+    #[test]
+    fn shares_add_up_to_the_records() {
+        let raw: Vec<u8> = (0..100_000u32)
+            .flat_map(|i| if i < 50_000 { 0 } else { i.wrapping_mul(0x9e37_79b9) }.to_le_bytes())
+            .collect();
+        let mut records = Vec::new();
+        Blocks::new(Isa::detect().unwrap(), Level::Default, 1 << 16).encode(Dtype::F32, &raw, &mut records);
+        let shares = Shares::new(&records).unwrap();
+        let len = raw.len() as u64;
+        assert_eq!(shares.of(&(0..len)), records.len() as u64);
+        let parts: u64 = (0..len).step_by(1000).map(|at| shares.of(&(at..(at + 1000).min(len)))).sum();
+        assert_eq!(parts, records.len() as u64);
+        assert!(shares.of(&(0..len / 3)) < 1000 && shares.of(&(2 * len / 3..len)) > len / 4);
+        assert_eq!(Shares::new(&[]).unwrap().of(&(0..100)), 0);
+    }
+}

@@ -1,0 +1,116 @@
+//! Figures that are added up over tensors.
+
+use super::result::{Change, Figures};
+use crate::diff::changes::Changes;
+
+/// What was counted in some elements; in bits in all, not in bits an element.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sums {
+    pub(crate) tensors: u64,
+    pub(crate) elements: u64,
+    pub(crate) raw_size: u64,
+    pub(crate) lmc_size: u64,
+    pub(crate) zeros: u64,
+    pub(crate) not_finite: u64,
+    pub(crate) sign_bits: f64,
+    pub(crate) exponent_bits: f64,
+    pub(crate) mantissa_bits: f64,
+    /// Which exponents occur, a bit each.
+    pub(crate) exponents: Vec<u64>,
+    /// Of one tensor: the narrower type that holds all of it.
+    pub(crate) fits: Option<&'static str>,
+    /// Of one tensor: equal for equal ones.
+    pub(crate) fingerprint: u64,
+}
+
+impl Sums {
+    /// Adds those of other elements. What is of one tensor alone is not kept.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.tensors += other.tensors;
+        self.elements += other.elements;
+        self.raw_size += other.raw_size;
+        self.lmc_size += other.lmc_size;
+        self.zeros += other.zeros;
+        self.not_finite += other.not_finite;
+        self.sign_bits += other.sign_bits;
+        self.exponent_bits += other.exponent_bits;
+        self.mantissa_bits += other.mantissa_bits;
+        if self.exponents.len() < other.exponents.len() {
+            self.exponents.resize(other.exponents.len(), 0);
+        }
+        self.exponents.iter_mut().zip(&other.exponents).for_each(|(a, b)| *a |= b);
+    }
+
+    pub(crate) fn distinct_exponents(&self) -> u64 {
+        self.exponents.iter().map(|bits| u64::from(bits.count_ones())).sum()
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        let each = |bits: f64| if self.elements > 0 { rounded(bits / self.elements as f64) } else { 0.0 };
+        Figures {
+            tensors: self.tensors,
+            elements: self.elements,
+            raw_size: self.raw_size,
+            lmc_size: self.lmc_size,
+            element_bits: each(8.0 * self.raw_size as f64),
+            lmc_bits: each(8.0 * self.lmc_size as f64),
+            sign_entropy: each(self.sign_bits),
+            exponent_entropy: each(self.exponent_bits),
+            mantissa_entropy: each(self.mantissa_bits),
+            zeros: self.zeros,
+            not_finite: self.not_finite,
+            distinct_exponents: self.distinct_exponents(),
+        }
+    }
+}
+
+/// What became of some elements.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Moves {
+    pub(crate) tensors: u64,
+    pub(crate) unchanged_tensors: u64,
+    pub(crate) raw_size: u64,
+    pub(crate) delta_size: u64,
+    pub(crate) lmc_size: u64,
+    pub(crate) changes: Changes,
+    /// For each bit from the lowest, in how many elements it changed.
+    pub(crate) flips: Vec<u64>,
+}
+
+impl Moves {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.tensors += other.tensors;
+        self.unchanged_tensors += other.unchanged_tensors;
+        self.raw_size += other.raw_size;
+        self.delta_size += other.delta_size;
+        self.lmc_size += other.lmc_size;
+        self.changes.add(&other.changes);
+        self.add_flips(&other.flips);
+    }
+
+    pub(crate) fn add_flips(&mut self, flips: &[u64]) {
+        if self.flips.len() < flips.len() {
+            self.flips.resize(flips.len(), 0);
+        }
+        self.flips.iter_mut().zip(flips).for_each(|(a, b)| *a += b);
+    }
+
+    pub(crate) fn change(&self) -> Change {
+        Change {
+            tensors: self.tensors,
+            unchanged_tensors: self.unchanged_tensors,
+            raw_size: self.raw_size,
+            delta_size: self.delta_size,
+            lmc_size: self.lmc_size,
+            compared: self.changes.compared,
+            changed: self.changes.changed,
+            distances: self.changes.levels.clone(),
+            largest_distance: self.changes.largest,
+        }
+    }
+}
+
+/// Six decimals: more would be noise, and would take space.
+pub(crate) fn rounded(x: f64) -> f64 {
+    (x * 1e6).round() / 1e6
+}

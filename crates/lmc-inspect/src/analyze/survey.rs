@@ -1,0 +1,252 @@
+//! One pass over a checkpoint.
+
+use lmc::internals::{EncodedBoth, encode_both, for_call, source};
+use lmc::{Base, Compressor, Dtype, Error, ErrorKind, Segment};
+
+use super::fields::{Fields, Histograms};
+use super::flips;
+use super::input::Failed;
+use super::kind::Kind;
+use super::shares::Shares;
+use super::sums::{Moves, Sums};
+use crate::diff::changes::measure;
+use crate::diff::pieces::{Buffers, Comparison, Piece};
+
+/// What a pass over a checkpoint finds.
+pub(super) struct Survey {
+    /// The names of the files.
+    pub(super) files: Vec<String>,
+    /// Their formats.
+    pub(super) formats: Vec<String>,
+    /// Bytes of the files: as they are, as `lmc` makes them without bases if that was asked for, and given bases if there are any.
+    pub(super) raw_size: u64,
+    pub(super) lmc_size: u64,
+    pub(super) delta_size: u64,
+    /// Every segment of every file, in order.
+    pub(super) segments: Vec<Surveyed>,
+}
+
+/// A segment, and what was counted of it.
+pub(super) struct Surveyed {
+    pub(super) file: usize,
+    pub(super) segment: Segment,
+    pub(super) kind: Kind,
+    pub(super) sums: Sums,
+    pub(super) moves: Moves,
+}
+
+/// What is counted in a pass.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// Everything.
+    Full,
+    /// Sizes of a delta.
+    Delta,
+}
+
+/// A segment's bytes of a block.
+struct Share {
+    segment: usize,
+    counted: Counted,
+    moves: Moves,
+    lmc_size: u64,
+}
+
+enum Counted {
+    Nothing,
+    /// The block has all of the segment.
+    Whole(Sums),
+    Part(Box<Histograms>),
+}
+
+/// What is known of a block, and memory for the next one.
+#[derive(Default)]
+struct Block {
+    shares: Vec<Share>,
+    buffers: Buffers,
+}
+
+impl Survey {
+    /// Counts everything in a checkpoint, beside the one before it if there is one.
+    pub(super) fn full(
+        compressor: &Compressor,
+        number: usize,
+        new: &[Base<'_>],
+        old: &[Base<'_>],
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Self, Failed> {
+        let survey = Self::new(compressor, number, new, old, Scope::Full, progress)?;
+        if survey.segments.iter().any(|s| s.segment.name.is_some()) {
+            return Ok(survey);
+        }
+        let empty = survey.raw_size == 0;
+        let why = match empty {
+            true => "it is empty: there is nothing to study",
+            false => "lmc finds no tensors in it: it is damaged, or of a format that lmc does not know",
+        };
+        let file = match &survey.files[..] {
+            [one] => Some(one.clone()),
+            _ => None,
+        };
+        Err(Failed { checkpoint: number, file, error: Error::new(ErrorKind::Usage, why) })
+    }
+
+    /// Tells the size of a delta from an earlier checkpoint.
+    pub(super) fn delta(
+        compressor: &Compressor,
+        number: usize,
+        new: &[Base<'_>],
+        old: &[Base<'_>],
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Self, Failed> {
+        Self::new(compressor, number, new, old, Scope::Delta, progress)
+    }
+
+    fn new(
+        compressor: &Compressor,
+        number: usize,
+        new: &[Base<'_>],
+        old: &[Base<'_>],
+        scope: Scope,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Self, Failed> {
+        let files = new.iter().map(|b| b.name().to_owned()).collect();
+        let formats = new.iter().map(|b| b.layout().to_owned()).collect();
+        let (raw_size, lmc_size, delta_size) = (new.iter().map(Base::raw_size).sum(), 0, 0);
+        let mut survey = Self { files, formats, raw_size, lmc_size, delta_size, segments: vec![] };
+        let mut before = 0;
+        for (i, file) in new.iter().enumerate() {
+            let mut at = |done| progress(before + done);
+            survey.add_file(compressor, i, file, old, scope, &mut at).map_err(|error| Failed {
+                checkpoint: number,
+                file: Some(file.name().to_owned()),
+                error,
+            })?;
+            before += file.raw_size();
+        }
+        Ok(survey)
+    }
+
+    fn add_file(
+        &mut self,
+        compressor: &Compressor,
+        number: usize,
+        file: &Base<'_>,
+        old: &[Base<'_>],
+        scope: Scope,
+        progress: &mut dyn FnMut(u64),
+    ) -> lmc::Result<()> {
+        let bases = for_call(compressor, old);
+        let (c, layout) = Comparison::new(file, &bases)?;
+        if let Some(end) = layout.segments.last().map(Segment::end).filter(|&end| end > file.raw_size()) {
+            let m = format!("it has {} bytes, and its tensors would end at byte {end}: it ends early", file.raw_size());
+            return Err(Error::new(ErrorKind::Damaged, m));
+        }
+        let first = self.segments.len();
+        self.segments.extend(c.segments.iter().map(|segment| Surveyed::new(number, segment)));
+        // The histograms of a segment of which blocks to come have more.
+        let mut open: Option<(usize, Box<Histograms>)> = None;
+        let segments = &mut self.segments[first..];
+        let (delta, alone) = encode_both(
+            compressor,
+            (&source(file), file.raw_size(), layout),
+            &bases,
+            scope == Scope::Full && !old.is_empty(),
+            |encoded, block| look(&c, encoded, scope, !old.is_empty(), block),
+            |block, done| {
+                for share in block.shares.drain(..) {
+                    let s = &mut segments[share.segment];
+                    s.sums.lmc_size += share.lmc_size;
+                    s.moves.add(&share.moves);
+                    match share.counted {
+                        Counted::Nothing => {}
+                        Counted::Whole(sums) => s.finish(sums),
+                        Counted::Part(h) => match &mut open {
+                            Some((segment, all)) if *segment == share.segment => all.merge(&h),
+                            _ => {
+                                if let Some((before, all)) = open.replace((share.segment, h)) {
+                                    segments[before].finish(all.sums());
+                                }
+                            }
+                        },
+                    }
+                }
+                progress(done);
+            },
+        )?;
+        if let Some((last, all)) = open {
+            segments[last].finish(all.sums());
+        }
+        self.delta_size += if old.is_empty() { 0 } else { delta.compressed_size };
+        self.lmc_size += alone.map_or(if old.is_empty() { delta.compressed_size } else { 0 }, |a| a.compressed_size);
+        segments.iter_mut().for_each(Surveyed::settle);
+        Ok(())
+    }
+}
+
+/// Counts what a block has of each segment.
+fn look(
+    c: &Comparison<'_>,
+    encoded: &EncodedBoth<'_>,
+    scope: Scope,
+    given: bool,
+    block: &mut Block,
+) -> lmc::Result<()> {
+    let Block { shares, buffers } = block;
+    let delta = Shares::new(if given { encoded.record } else { &[] })?;
+    let alone = Shares::new(if given { encoded.alone } else { encoded.record })?;
+    c.each_piece(encoded, buffers, |piece| {
+        let whole = piece.bytes.end - piece.bytes.start == c.segments[piece.segment].len;
+        let mut moves = Moves { delta_size: delta.of(&piece.bytes), ..Moves::default() };
+        let mut counted = Counted::Nothing;
+        if scope == Scope::Full {
+            let mut h = Box::new(Histograms::new(Fields::of(piece.dtype)));
+            h.add(piece.elements);
+            counted = if whole { Counted::Whole(h.sums()) } else { Counted::Part(h) };
+            look_at_changes(&piece, &mut moves);
+        }
+        let lmc_size = alone.of(&piece.bytes);
+        shares.push(Share { segment: piece.segment, counted, moves, lmc_size });
+    })
+}
+
+/// Counts what changed in a piece.
+fn look_at_changes(piece: &Piece<'_>, moves: &mut Moves) {
+    let Some(old) = piece.old else { return };
+    moves.changes = measure(piece.dtype, piece.compared, old);
+    if moves.changes.changed > 0 {
+        moves.flips = flips::count(piece.dtype.map_or(1, Dtype::coding_width), piece.compared, old);
+    }
+}
+
+impl Surveyed {
+    fn new(file: usize, segment: &Segment) -> Self {
+        let kind = Kind::of(segment.name.as_deref());
+        Self { file, segment: segment.clone(), kind, sums: Sums::default(), moves: Moves::default() }
+    }
+
+    /// Everything of the segment was counted.
+    fn finish(&mut self, sums: Sums) {
+        self.sums = Sums { lmc_size: self.sums.lmc_size, ..sums };
+    }
+
+    /// Adds what needs no counting.
+    fn settle(&mut self) {
+        let tensors = u64::from(self.segment.name.is_some());
+        (self.sums.tensors, self.sums.raw_size) = (tensors, self.segment.len);
+        let m = &mut self.moves;
+        (m.tensors, m.raw_size, m.lmc_size) = (tensors, self.segment.len, self.sums.lmc_size);
+        m.unchanged_tensors = u64::from(
+            tensors > 0 && m.changes.compared > 0 && m.changes.compared == self.sums.elements && m.changes.changed == 0,
+        );
+        // So many as bits, even if none flipped.
+        if m.changes.compared > 0 {
+            m.flips.resize(8 * self.segment.dtype.map_or(1, Dtype::coding_width), 0);
+        }
+    }
+
+    /// The name of the dtype.
+    pub(super) fn dtype(&self) -> &str {
+        self.segment.dtype.as_ref().map_or("opaque", Dtype::name)
+    }
+}

@@ -1,0 +1,248 @@
+//! Studies of checkpoints whose figures are known.
+
+use lmc::{Base, CompressOptions};
+use lmc_inspect::{Analysis, AnalyzeOptions, Checkpoints, Failed, Kind, analyze};
+
+use crate::safetensors;
+
+/// Checkpoints of one file each, in memory, with their steps.
+pub(crate) struct Run(pub(crate) Vec<(u64, Vec<u8>)>);
+
+impl Checkpoints for Run {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+    fn name(&self, checkpoint: usize) -> String {
+        format!("step{}", self.0[checkpoint].0)
+    }
+    fn step(&self, checkpoint: usize) -> u64 {
+        self.0[checkpoint].0
+    }
+    fn open(&self, checkpoint: usize) -> Result<Vec<Base<'_>>, Failed> {
+        let (step, file) = &self.0[checkpoint];
+        let base = Base::new(&file[..]).map_err(|e| Failed::new(checkpoint, None, e))?;
+        Ok(vec![base.with_name(format!("step{step}.safetensors"))])
+    }
+}
+
+/// Studies a run with one and with three threads, which makes no difference.
+pub(crate) fn study(run: &Run) -> Analysis {
+    study_as(run, false)
+}
+
+fn study_as(run: &Run, independent: bool) -> Analysis {
+    let codec = CompressOptions::default().with_independent(independent);
+    let with = |threads| analyze(&codec.with_threads(threads), run, &AnalyzeOptions::default(), &mut |_| ()).unwrap();
+    let (one, three) = (with(1), with(3));
+    assert_eq!(serde_json::to_string(&one).unwrap(), serde_json::to_string(&three).unwrap());
+    one
+}
+
+pub(crate) fn bf16s(n: u32) -> Vec<u8> {
+    // Four exponents and all mantissas, positive.
+    (0..n).flat_map(|i| ((120 + (i >> 7 & 3) as u16) << 7 | (i & 127) as u16).to_le_bytes()).collect()
+}
+
+pub(crate) fn f32s(n: u32) -> Vec<u8> {
+    (0..n).flat_map(|i| ((i.wrapping_mul(0x9e37_79b9) >> 9) | 0x3f80_0000).to_le_bytes()).collect()
+}
+
+/// The elements with bit `bit` flipped in every `every`th.
+pub(crate) fn flipped(elements: &[u8], width: usize, bit: usize, every: usize) -> Vec<u8> {
+    let mut new = elements.to_vec();
+    new.chunks_mut(width).step_by(every).for_each(|e| e[bit / 8] ^= 1 << (bit % 8));
+    new
+}
+
+#[test]
+fn fields_of_a_checkpoint() {
+    let n = 1 << 20; // in several blocks
+    let file = safetensors(&[
+        ("model.a.weight", "BF16", vec![n], &bf16s(n as u32)),
+        ("model.norm.weight", "F32", vec![4], &[0; 16]),
+        ("model.embed.weight", "U8", vec![8], &[0, 1, 2, 3, 0, 1, 2, 3]),
+    ]);
+    let a = study(&Run(vec![(7, file.clone())]));
+    let [t, norm, embed] = &a.tensors[..] else { panic!("{a:?}") };
+    assert_eq!((t.kind, norm.kind, embed.kind), (Kind::Weights, Kind::Norm, Kind::Embedding));
+    let f = &t.figures;
+    assert_eq!((f.elements, f.raw_size, f.element_bits), (n, 2 * n, 16.0));
+    assert_eq!((f.sign_entropy, f.exponent_entropy, f.mantissa_entropy), (0.0, 2.0, 7.0));
+    assert_eq!((f.distinct_exponents, f.zeros, f.not_finite), (4, 0, 0));
+    assert_eq!((norm.figures.zeros, norm.figures.distinct_exponents), (4, 1));
+    assert_eq!((embed.figures.mantissa_entropy, embed.figures.zeros), (2.0, 2));
+    let [c] = &a.checkpoints[..] else { panic!("{a:?}") };
+    assert_eq!(
+        (c.step, &c.files[..], &c.formats[..]),
+        (7, &["step7.safetensors".to_owned()][..], &["safetensors".to_owned()][..])
+    );
+    assert_eq!((c.all.raw_size, c.all.tensors), (file.len() as u64, 3));
+    // What is told is what compressing gives.
+    let options = CompressOptions::default();
+    assert_eq!(c.all.lmc_size, lmc::compress(&file, &options).unwrap().len() as u64);
+    let kinds: Vec<_> = c.kinds.iter().map(|g| (&g.name[..], g.figures.raw_size)).collect();
+    let header = file.len() as u64 - 2 * n - 24;
+    assert_eq!(kinds, [("weights", 2 * n), ("embedding", 8), ("norm", 16), ("other", header)]);
+    let dtypes: Vec<_> = c.dtypes.iter().map(|g| &g.name[..]).collect();
+    assert_eq!(dtypes, ["BF16", "F32", "U8", "opaque"]);
+    let kinds: u64 = c.kinds.iter().map(|g| g.figures.lmc_size).sum();
+    let tensors: u64 = a.tensors.iter().map(|t| t.figures.lmc_size).sum();
+    assert!(
+        tensors <= kinds && kinds <= c.all.lmc_size && c.all.lmc_size - kinds < 1000,
+        "{kinds} of {}",
+        c.all.lmc_size
+    );
+    assert!(a.pairs.is_empty() && a.distances.is_empty() && t.change.is_none());
+}
+
+#[test]
+fn flips_are_counted_by_bit() {
+    let n = 700_000; // in two blocks
+    let (w, m) = (bf16s(n), f32s(1000));
+    let file = |w: &[u8], m: &[u8]| {
+        safetensors(&[
+            ("w", "BF16", vec![u64::from(n)], w),
+            ("exp_avg.w", "F32", vec![1000], m),
+            ("still", "F32", vec![1000], &f32s(1000)),
+        ])
+    };
+    // Bit 3 of every hundredth element, then bit 14 of every third as well; the moments change in bit 31 only, in all elements.
+    let w1 = flipped(&w, 2, 3, 100);
+    let w2 = flipped(&w1, 2, 14, 3);
+    let m2 = flipped(&m, 4, 31, 1);
+    let a = study(&Run(vec![(10, file(&w, &m)), (11, file(&w1, &m)), (13, file(&w2, &m2))]));
+    let (hundredth, third) = (u64::from(n).div_ceil(100), u64::from(n).div_ceil(3));
+    let c = a.tensors[0].change.as_ref().unwrap();
+    let mut expected = vec![0; 16];
+    (expected[3], expected[14]) = (hundredth, third);
+    assert_eq!((c.pairs, c.compared, c.changed, &c.flips), (2, 2 * u64::from(n), hundredth + third, &expected));
+    let parts: Vec<f64> = c.changed_by_pair.iter().map(|p| p.unwrap()).collect();
+    assert!((parts[0] - 0.01).abs() < 1e-5 && (parts[1] - 1.0 / 3.0).abs() < 1e-5, "{parts:?}");
+    // Bit 3 is a distance of eight values, bit 14 one of 2^14.
+    assert_eq!(
+        (c.distances[3], c.distances[14], c.distances.iter().sum::<u64>()),
+        (hundredth, third, hundredth + third)
+    );
+    let still = a.tensors[2].change.as_ref().unwrap();
+    assert_eq!((still.changed, still.flips.iter().sum::<u64>(), still.pairs), (0, 0, 2));
+    assert!(a.advice.contains(&"1 tensor never changes: still.".to_owned()), "{:?}", a.advice);
+
+    let [first, second] = &a.pairs[..] else { panic!("{a:?}") };
+    assert_eq!((first.from, first.to, first.steps, second.steps), (0, 1, 1, 2));
+    assert_eq!((first.all.changed, first.all.unchanged_tensors), (hundredth, 2));
+    let moments = second.groups.iter().find(|g| g.kind == Kind::ExpAvg).unwrap();
+    assert_eq!((moments.change.changed, moments.flips[31], moments.flips.iter().sum::<u64>()), (1000, 1000, 1000));
+    assert_eq!(a.changes.iter().map(|g| g.change.changed).sum::<u64>(), first.all.changed + second.all.changed);
+    // Deltas are those that compressing gives, and those over the whole run are there, too.
+    let steps: Vec<_> = a.distances.iter().map(|d| (d.steps, d.deltas)).collect();
+    assert_eq!(steps, [(1, 1), (2, 1)]);
+    let delta = a.deltas.iter().find(|d| d.steps == 1).unwrap();
+    assert!(first.all.delta_size < first.all.lmc_size && delta.delta_size == first.all.delta_size);
+}
+
+#[test]
+fn longer_distances_are_measured() {
+    let w = f32s(40_000);
+    let run =
+        (0..5).map(|i| (4 * i, safetensors(&[("w", "F32", vec![40_000], &flipped(&w, 4, i as usize, 2))]))).collect();
+    let run = Run(run);
+    let a = study(&run);
+    let found: Vec<_> = a.distances.iter().map(|d| (d.steps, d.deltas)).collect();
+    assert_eq!(found, [(4, 4), (8, 3), (16, 1)]);
+    let whole = a.deltas.iter().find(|d| d.steps == 16).unwrap();
+    assert_eq!((whole.from, whole.to), (0, 4));
+    let mut out = Vec::new();
+    let mut c = lmc::Compressor::new(&CompressOptions::default()).unwrap();
+    c.compress(&run.0[4].1[..], &run.open(0).unwrap(), &mut out).unwrap();
+    // But for the base's name.
+    assert!(whole.delta_size.abs_diff(out.len() as u64) <= 64, "{} and {}", whole.delta_size, out.len());
+    assert_eq!(whole.groups.iter().map(|g| g.raw_size).sum::<u64>(), whole.raw_size);
+}
+
+#[test]
+fn what_is_twice_what_is_narrow_and_what_is_no_number() {
+    let embed = bf16s(5000);
+    let narrow: Vec<u8> = embed.chunks(2).flat_map(|e| [0, 0, e[0], e[1]]).collect();
+    let mut swapped = embed.clone();
+    swapped[..4].rotate_left(2);
+    let bad: Vec<u8> = [f32::NAN, f32::INFINITY, 1.1].iter().flat_map(|v| v.to_le_bytes()).collect();
+    let a = study(&Run(vec![(
+        0,
+        safetensors(&[
+            ("model.embed.weight", "BF16", vec![5000], &embed),
+            ("swapped", "BF16", vec![5000], &swapped),
+            ("lm_head.weight", "BF16", vec![5000], &embed),
+            ("wide", "F32", vec![5000], &narrow),
+            ("bad", "F32", vec![3], &bad),
+            ("exp_avg.zero", "F32", vec![10], &[0; 40]),
+        ]),
+    )]));
+    let of: Vec<_> = a.tensors.iter().map(|t| (t.duplicate_of, t.fits.as_deref())).collect();
+    assert_eq!(of[..5], [(None, None), (None, None), (Some(0), None), (None, Some("BF16")), (None, None)]);
+    for sentence in [
+        "lm_head.weight equals model.embed.weight: 9.77 KiB in all.",
+        "1 tensor of 19.5 KiB has only values of BF16: wide.",
+        "2 values are not finite (infinite or no number), in bad.",
+        "100 % of exp_avg is zero.",
+    ] {
+        assert!(a.advice.iter().any(|s| s == sentence), "{sentence}: {:?}", a.advice);
+    }
+}
+
+#[test]
+fn weights_beside_their_copies() {
+    let noise = lmc_testing::data::noise(2_400_000, 1);
+    let master: Vec<u8> = noise.chunks(4).flat_map(|e| [e[0], e[1], e[2], 0x3c | (e[3] & 0x83)]).collect();
+    let rounded: Vec<u8> = master
+        .chunks(4)
+        .flat_map(|e| {
+            let bits = u32::from_le_bytes(e.try_into().unwrap());
+            (((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16).to_le_bytes()
+        })
+        .collect();
+    let run = Run(vec![(
+        0,
+        safetensors(&[("master.w", "F32", vec![600_000], &master), ("model.w", "BF16", vec![600_000], &rounded)]),
+    )]);
+    let follows = |a: &Analysis| a.advice.iter().any(|s| s.starts_with("The 16-bit weights are rounded from"));
+    let (beside, alone) = (study(&run), study_as(&run, true));
+    assert!(follows(&beside) && !follows(&alone), "{:?}", beside.advice);
+    let sizes = [&alone, &beside].map(|a| a.tensors[1].figures.lmc_size);
+    assert!(sizes[0] > 20 * sizes[1], "{sizes:?}");
+    assert!(alone.independent && !beside.independent);
+}
+
+#[test]
+fn tensors_come_and_go() {
+    let (a, b) = (f32s(100), f32s(300));
+    let run = Run(vec![
+        (1, safetensors(&[("gone", "F32", vec![100], &a), ("kept", "F32", vec![300], &b)])),
+        (2, safetensors(&[("kept", "F32", vec![300], &b), ("new", "I64", vec![1], &[7; 8])])),
+        (3, safetensors(&[("kept", "F32", vec![300], &b), ("new", "I64", vec![1], &[8; 8])])),
+    ]);
+    let a = study(&run);
+    let [kept, new] = &a.tensors[..] else { panic!("{a:?}") };
+    let (kept, new) = (kept.change.as_ref().unwrap(), new.change.as_ref().unwrap());
+    assert_eq!((kept.pairs, kept.changed, &kept.changed_by_pair[..]), (2, 0, &[Some(0.0), Some(0.0)][..]));
+    assert_eq!((new.pairs, new.changed, &new.changed_by_pair[..]), (1, 1, &[None, Some(1.0)][..]));
+    assert_eq!((a.pairs[0].all.tensors, a.pairs[0].all.unchanged_tensors), (2, 1));
+}
+
+#[test]
+fn what_cannot_be_studied() {
+    let failed = |files: &[&[u8]]| {
+        let run = Run(files.iter().zip(1..).map(|(f, step)| (step, f.to_vec())).collect());
+        analyze(&CompressOptions::default(), &run, &AnalyzeOptions::default(), &mut |_| ()).unwrap_err()
+    };
+    let good = safetensors(&[("w", "F32", vec![1000], &f32s(1000))]);
+    let f = failed(&[&good, b""]);
+    assert_eq!((f.checkpoint, f.file.as_deref()), (1, Some("step2.safetensors")));
+    assert!(f.error.to_string().contains("it is empty"), "{}", f.error);
+    assert!(failed(&[b"what is this"]).error.to_string().contains("no tensors"));
+    for len in [100, 1000, good.len() - 1] {
+        let f = failed(&[&good, &good[..len]]);
+        assert_eq!((f.checkpoint, f.file.as_deref()), (1, Some("step2.safetensors")), "{len} bytes");
+        assert!(f.error.to_string().contains("ends early"), "{len} bytes: {}", f.error);
+    }
+    assert!(failed(&[]).error.to_string().contains("no checkpoints"));
+}

@@ -1,0 +1,231 @@
+//! The page of a study.
+
+use lmc_inspect::{Analysis, page};
+
+use crate::analyze::{Run, bf16s, f32s, flipped, study};
+use crate::safetensors;
+
+/// Elements without an end, and those whose end may be left out; the latter end where one of the former ends or begins, or another of them.
+const VOID: &[&str] = &["meta", "input", "br"];
+const OPTIONAL: &[&str] = &["li", "td", "th", "tr"];
+
+/// What a page is made of.
+#[derive(Debug, Default)]
+struct Parsed {
+    /// Elements: name and attributes.
+    elements: Vec<(String, Vec<(String, String)>)>,
+    /// The text of each cell of a table, as it is written.
+    cells: Vec<String>,
+    /// What is in scripts.
+    scripts: Vec<String>,
+}
+
+/// Parses a page, and fails unless all elements are closed in order, and all attributes are well-formed.
+fn parse(html: &str) -> Parsed {
+    let mut parsed = Parsed::default();
+    let mut rest = html.strip_prefix("<!DOCTYPE html>").expect("a page");
+    let mut open: Vec<String> = Vec::new();
+    while let Some(at) = rest.find('<') {
+        let text = &rest[..at];
+        assert!(!text.contains('>'), "{text}");
+        if open.last().is_some_and(|e| e == "td") {
+            parsed.cells.last_mut().unwrap().push_str(text);
+        }
+        rest = &rest[at + 1..];
+        if let Some(end) = rest.strip_prefix('/') {
+            let (name, after) = end.split_once('>').unwrap();
+            while open.last().is_some_and(|e| OPTIONAL.contains(&&e[..]) && e != name) {
+                open.pop();
+            }
+            assert_eq!(open.pop().as_deref(), Some(name), "{:?}", &after[..after.len().min(80)]);
+            rest = after;
+            continue;
+        }
+        let (name, attributes, after, closed) = tag(rest);
+        rest = after;
+        match &name[..] {
+            "td" | "th" if open.last().is_some_and(|e| e == "td" || e == "th") => _ = open.pop(),
+            "tr" => open.truncate(open.iter().rposition(|e| e == "tbody" || e == "thead").unwrap() + 1),
+            "li" if open.last().is_some_and(|e| e == "li") => _ = open.pop(),
+            _ => {}
+        }
+        if name == "td" {
+            parsed.cells.push(String::new());
+        }
+        if name == "script" || name == "style" {
+            let (text, after) = rest.split_once(&format!("</{name}>")).unwrap();
+            if name == "script" {
+                parsed.scripts.push(text.to_owned());
+            }
+            rest = after;
+        } else if !closed && !VOID.contains(&&name[..]) {
+            open.push(name.clone());
+        }
+        parsed.elements.push((name, attributes));
+    }
+    assert!(open.is_empty() && rest.trim().is_empty(), "{open:?} {rest:?}");
+    parsed
+}
+
+/// The name and attributes of a tag, what follows it, and whether it is closed.
+fn tag(text: &str) -> (String, Vec<(String, String)>, &str, bool) {
+    let name_end = text.find(|c: char| !c.is_ascii_alphanumeric()).unwrap();
+    let (name, mut rest) = text.split_at(name_end);
+    assert!(!name.is_empty(), "{:?}", &text[..text.len().min(60)]);
+    let mut attributes: Vec<(String, String)> = Vec::new();
+    loop {
+        rest = rest.trim_start();
+        if let Some(after) = rest.strip_prefix("/>") {
+            return (name.to_owned(), attributes, after, true);
+        }
+        if let Some(after) = rest.strip_prefix('>') {
+            return (name.to_owned(), attributes, after, false);
+        }
+        let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).unwrap();
+        let (key, after) = rest.split_at(end);
+        assert!(!key.is_empty(), "{:?}", &rest[..rest.len().min(60)]);
+        let value;
+        (value, rest) = match after.strip_prefix('=') {
+            None => ("", after),
+            Some(quoted) if quoted.starts_with('"') => quoted[1..].split_once('"').unwrap(),
+            Some(plain) => plain.split_at(plain.find([' ', '>']).unwrap()),
+        };
+        assert!(!value.contains('<') && !attributes.iter().any(|a| a.0 == key), "{key}={value}");
+        attributes.push((key.to_owned(), value.to_owned()));
+    }
+}
+
+/// A run of a model with that many layers, and names of tensors that begin with `prefix`.
+fn run(prefix: &str, layers: u64, steps: u64) -> Run {
+    let (w, m) = (bf16s(600), f32s(600));
+    let checkpoint = |step: u64| {
+        let data: Vec<_> = (0..layers)
+            .map(|i| flipped(&w, 2, (step + i) as usize % 16, 3 + i as usize))
+            .zip((0..).map(|i| flipped(&m, 4, (step * 3 + i) as usize % 32, 2)))
+            .collect();
+        let names: Vec<_> = (0..layers)
+            .map(|i| (format!("{prefix}model.layers.{i}.mlp.weight"), format!("{prefix}exp_avg.{i}")))
+            .collect();
+        let tensors: Vec<(&str, &str, Vec<u64>, &[u8])> = names
+            .iter()
+            .zip(&data)
+            .flat_map(|((a, b), (w, m))| [(&a[..], "BF16", vec![600], &w[..]), (&b[..], "F32", vec![20, 30], &m[..])])
+            .collect();
+        (1 << step, safetensors(&tensors))
+    };
+    Run((0..steps).map(checkpoint).collect())
+}
+
+fn embedded(parsed: &Parsed) -> serde_json::Value {
+    serde_json::from_str(&parsed.scripts[0]).unwrap()
+}
+
+#[test]
+fn numbers_are_those_of_json() {
+    let a = study(&run("", 3, 4));
+    let html = page(&a);
+    let parsed = parse(&html);
+    assert_eq!(embedded(&parsed), serde_json::to_value(&a).unwrap());
+    let has = |cells: &[String]| assert!(parsed.cells.windows(cells.len()).any(|c| c == cells), "{cells:?}");
+    for t in &a.tensors {
+        // The size is the first number of a tensor's row, behind its shape.
+        let at = parsed.cells.iter().position(|c| *c == t.name).unwrap();
+        let entropy = |bits: f64| format!("{bits:.3}");
+        let f = &t.figures;
+        let row = &parsed.cells[at..at + 14];
+        assert_eq!(
+            row[6..9],
+            [entropy(f.exponent_entropy), entropy(f.mantissa_entropy), f.distinct_exponents.to_string()]
+        );
+    }
+    for d in &a.distances {
+        has(&[d.steps, d.deltas, d.raw_size, d.delta_size].map(|n| n.to_string()));
+    }
+    for g in &a.checkpoints.last().unwrap().kinds {
+        let f = &g.figures;
+        let numbers = [f.tensors, f.elements, f.raw_size, f.lmc_size].map(|n| n.to_string());
+        has(&[vec![g.name.clone()], numbers.to_vec()].concat());
+    }
+    for g in &a.changes {
+        has(&[
+            vec![g.kind.name().into(), g.dtype.clone()],
+            vec![g.change.compared.to_string(), g.change.changed.to_string()],
+        ]
+        .concat());
+    }
+    // To sort by, cells have their values.
+    let sorted = parsed.elements.iter().filter(|e| e.0 == "td").filter_map(|e| e.1.iter().find(|a| a.0 == "data-v"));
+    let values: Vec<f64> = sorted.map(|a| a.1.parse().unwrap()).collect();
+    assert_eq!(values.len(), 6 * a.tensors.len());
+    assert_eq!(values[0], a.tensors[0].figures.raw_size as f64);
+    for sentence in &a.advice {
+        assert!(html.contains(sentence), "{sentence}");
+    }
+    assert_eq!(page(&study(&run("", 3, 4))), html, "the same for the same files");
+}
+
+#[test]
+fn nothing_is_loaded() {
+    let parsed = parse(&page(&study(&run("", 2, 3))));
+    for (name, attributes) in &parsed.elements {
+        assert!(!["link", "img", "iframe", "object", "base"].contains(&&name[..]), "{name}");
+        for (key, value) in attributes {
+            assert!(!["src", "href", "style"].contains(&&key[..]) && !key.starts_with("on"), "{key}={value}");
+        }
+    }
+    let policy = parsed.elements.iter().find(|e| e.1.iter().any(|a| a.1 == "Content-Security-Policy")).unwrap();
+    assert!(policy.1[1].1.starts_with("default-src 'none';"), "{policy:?}");
+    let html = page(&study(&run("", 2, 3)));
+    assert!(
+        !html.contains("http:") && !html.contains("https:") && !html.contains("//www") && !html.contains("@import")
+    );
+    assert!(!html.contains("url("));
+}
+
+#[test]
+fn hostile_names_are_text() {
+    // As they stand in the header's JSON.
+    for name in [
+        "<script>alert(1)</script>",
+        "</script><img src=x onerror=alert(1)>",
+        "\\\"><svg onload=alert(1)>",
+        "' onmouseover='alert(1)",
+        "a\\nb\\u202ec\\u0000d<!--",
+        "]]>&lt;`${x}`",
+    ] {
+        let harmless = parse(&page(&study(&run("", 2, 3))));
+        let a = study(&run(name, 2, 3));
+        let html = page(&a);
+        let parsed = parse(&html);
+        let names = |p: &Parsed| p.elements.iter().map(|e| e.0.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&parsed), names(&harmless), "{name}");
+        assert_eq!(parsed.scripts.len(), 2);
+        assert!(!html.contains('\u{202e}') && !html.contains('\0'), "{name}");
+        assert_eq!(embedded(&parsed)["tensors"][0]["name"], a.tensors[0].name);
+    }
+}
+
+#[test]
+fn a_long_run_of_many_tensors_fits() {
+    let mut a: Analysis = study(&run("model.a_rather_long_prefix.", 150, 3));
+    assert_eq!(a.tensors.len(), 300);
+    // As many checkpoints as a long run has, each like the ones that there are.
+    let (checkpoint, pair, delta) = (a.checkpoints[1].clone(), a.pairs[1].clone(), a.deltas[1].clone());
+    for step in 3..50 {
+        let mut c = checkpoint.clone();
+        c.step = 1000 * step;
+        a.checkpoints.push(c);
+        let mut p = pair.clone();
+        (p.from, p.to, p.steps) = (step as usize - 1, step as usize, 1000);
+        a.pairs.push(p);
+        a.deltas.push(delta.clone());
+    }
+    for c in a.tensors.iter_mut().filter_map(|t| t.change.as_mut()) {
+        c.changed_by_pair.resize(49, Some(0.123_456));
+    }
+    let html = page(&a);
+    assert!(html.len() <= 300_000, "{}", html.len());
+    let parsed = parse(&html);
+    assert!(parsed.cells.iter().filter(|c| c.contains("mlp.weight")).count() == 150);
+    assert!(html.contains("lmc analyze --json"), "it says what it leaves out");
+}

@@ -1,0 +1,55 @@
+//! What a directory that follows is told, and what it tells.
+
+use std::path::PathBuf;
+
+use crate::ids::{RunId, SaveId, Step};
+
+/// Options of following.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct FollowOptions {
+    /// Threads to decode with; 0 for one per core.
+    pub threads: usize,
+    /// Versions that stay beside the current one, for readers that have not finished with them.
+    pub keep: usize,
+    /// Whether a snapshot of an earlier step, another one of the same step, or one of another run, may replace the current version.
+    pub rewind: bool,
+    /// Whether files that did not change are read and verified, too, instead of linked.
+    pub verify: bool,
+}
+
+impl Default for FollowOptions {
+    fn default() -> Self {
+        Self { threads: 0, keep: 1, rewind: false, verify: false }
+    }
+}
+
+/// A version in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Version {
+    /// The step of its snapshot.
+    pub step: Step,
+    /// The id of its snapshot.
+    pub id: SaveId,
+    /// The directory of its files.
+    pub path: PathBuf,
+}
+
+/// A version that is complete and on disk, but not the current one yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Staged {
+    /// The version.
+    pub version: Version,
+    /// The run of the store that it is from.
+    pub(super) run: Option<RunId>,
+    /// The step of the version that it was made from, if there was one.
+    pub from: Option<Step>,
+    /// Bytes of files that are the same in that version, and are links to them.
+    pub linked_size: u64,
+    /// Bytes of files that were written.
+    pub written_size: u64,
+    /// Bytes fetched from the store for them.
+    pub fetched_size: u64,
+}

@@ -1,0 +1,329 @@
+//! Writes the snapshots of a store as versions for receivers that know no store.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::checksum::Checksum;
+use super::encoding::DeltaEncoding;
+use super::index::{self, INDEX, Index, Kind, Own};
+use super::model::Model;
+use super::shards::Writer;
+use super::source::Source;
+use crate::error::{Error, ErrorKind, Result};
+use crate::files::{remove_if_there, sync};
+use crate::ids::{Hash, Step};
+use crate::layout;
+use crate::ordered::each;
+use crate::restore::zeroed;
+use crate::snapshot::{At, Snapshot};
+use crate::store::Store;
+
+const LOCK: &str = ".lmc-publish.lock";
+/// A version that is being written.
+const STAGING: &str = ".lmc-staging";
+/// Bytes of tensors that are read at once, but for longer ones: block sets that they share are decoded once.
+const AT_ONCE: u64 = 64 << 20;
+
+/// Options of writing versions for other receivers.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct InterchangeOptions {
+    /// How changed tensors are written.
+    pub encoding: DeltaEncoding,
+    /// What receivers verify tensors with.
+    pub checksum: Checksum,
+    /// Every how many versions to write a full one; 0 for only where a delta cannot be.
+    pub full_every: u64,
+    /// The length that a file of deltas reaches before another one is begun, in bytes. It is kept in memory.
+    pub file_size: u64,
+    /// Threads; 0 for one per core.
+    pub threads: usize,
+}
+
+impl Default for InterchangeOptions {
+    fn default() -> Self {
+        let (encoding, checksum) = Default::default();
+        Self { encoding, checksum, full_every: 0, file_size: 256 << 20, threads: 0 }
+    }
+}
+
+/// A directory of versions that is written from a store: each is a full checkpoint, or what changed since the one before it. One process
+/// at a time may write it.
+///
+/// ```no_run
+/// use lmc_store::{Interchange, Location, Store};
+/// let store = Store::open(&"runs/9".parse::<Location>()?, Default::default())?;
+/// let mut versions = Interchange::open("/shared/versions".as_ref(), Default::default())?;
+/// for snapshot in store.snapshots()? {
+///     if versions.last().is_none_or(|last| snapshot.step > last) {
+///         versions.write(&store, &snapshot, &mut |_| {})?;
+///     }
+/// }
+/// # Ok::<(), lmc_store::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Interchange {
+    directory: PathBuf,
+    options: InterchangeOptions,
+    last: Option<(Step, Own)>,
+    /// Locked as long as it is open.
+    _lock: File,
+}
+
+/// A version that was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Exported {
+    /// Its number: the step of the snapshot.
+    pub step: Step,
+    /// The version that it is a delta against; `None` for a full one.
+    pub base: Option<Step>,
+    /// Its directory.
+    pub path: PathBuf,
+    /// Tensors in it.
+    pub tensors: usize,
+    /// Bytes of all tensors.
+    pub total_size: u64,
+    /// Bytes of them that changed.
+    pub changed_size: u64,
+    /// Bytes of its files but the index.
+    pub written_size: u64,
+}
+
+impl Interchange {
+    /// Opens a directory, and makes it if missing. What an earlier process left unfinished is removed.
+    ///
+    /// # Errors
+    /// `Usage` when the last version in it was not written by lmc; `Exists` when another process writes it; `Damaged`, `Io`.
+    pub fn open(directory: &Path, options: InterchangeOptions) -> Result<Self> {
+        let failed = |e| Error::io(format_args!("{}: cannot write versions", directory.display()), e);
+        fs::create_dir_all(directory).map_err(failed)?;
+        let real = directory.canonicalize().map_err(failed)?;
+        sync(real.parent().unwrap_or(&real)).map_err(failed)?;
+        let lock = File::options().create(true).truncate(false).write(true).open(directory.join(LOCK));
+        let lock = lock.map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::exists(format!("{}: another process writes versions to it", directory.display())));
+            }
+            Err(TryLockError::Error(e)) => return Err(failed(e)),
+        }
+        remove_if_there(&directory.join(STAGING)).map_err(failed)?;
+        let source = Source::new(directory, None);
+        let mut last = None;
+        if let Some(&step) = source.versions()?.last() {
+            let foreign = || {
+                let version = directory.join(index::directory_of(step));
+                Error::usage(format!("{}: was not written by lmc: name another directory", version.display()))
+            };
+            last = Some((step, source.index(step)?.own.ok_or_else(foreign)?));
+        }
+        Ok(Self { directory: directory.to_owned(), options, last, _lock: lock })
+    }
+
+    /// Whether a directory has versions of this format, or a process that writes them; and is no store.
+    pub fn is_at(directory: &Path) -> bool {
+        let is_store = directory.join(layout::marker().as_ref()).exists();
+        !is_store
+            && (directory.join(LOCK).exists() || Source::new(directory, None).versions().is_ok_and(|v| !v.is_empty()))
+    }
+
+    /// The last version in the directory.
+    pub fn last(&self) -> Option<Step> {
+        self.last.as_ref().map(|(step, _)| *step)
+    }
+
+    /// Writes a snapshot as the next version: a delta against the last one, if that is in the store and has the same tensors, and a full one
+    /// otherwise. It appears whole, by a rename, when all of it is on disk; only then the next one is a delta against it.
+    ///
+    /// A delta has the weights alone. A full version has the JSON and text files beside them, too.
+    ///
+    /// # Errors
+    /// `Usage` when the snapshot is not later than the last version, or has no safetensors files, or some in directories; those of
+    /// [`Store::open_snapshot`] and of reading it; `Io`, also when the directory has this version.
+    pub fn write(&mut self, store: &Store, snapshot: &Snapshot, progress: &mut dyn FnMut(u64)) -> Result<Exported> {
+        let step = snapshot.step;
+        if let Some((last, _)) = self.last.as_ref().filter(|(last, _)| *last >= step) {
+            let place = self.directory.display();
+            return Err(Error::usage(format!("{place}: has version {last}, and step {step} is not later")));
+        }
+        let new = Model::open(store, snapshot, self.options.threads)?;
+        let base = self.base(store)?.filter(|(_, base)| base.has_tensors_of(&new));
+        let path = self.directory.join(index::directory_of(step));
+        let staging = self.directory.join(STAGING);
+        let failed = |e| Error::io(format_args!("{}: cannot write", path.display()), e);
+        remove_if_there(&staging).and_then(|()| fs::create_dir(&staging)).map_err(failed)?;
+        let total_size = new.tensors.keys().map(|name| new.content(name).iter().map(|e| e.2).sum::<u64>()).sum();
+        let (tensors, changed_size, written_size) = (new.tensors.len(), total_size, 0);
+        let mut exported = Exported { step, base: None, path, tensors, total_size, changed_size, written_size };
+        let deltas = base.as_ref().map_or(0, |_| 1 + self.last.as_ref().map_or(0, |(_, own)| own.deltas));
+        let mut own = Own { snapshot: snapshot.id, deltas, files: BTreeMap::new() };
+        let written = match &base {
+            Some((of, base)) => {
+                exported.base = Some(*of);
+                self.write_delta(&new, base, &staging, &mut exported, &mut own, progress)
+            }
+            None => self.write_full(&new, &staging, &mut exported, &mut own, progress),
+        };
+        let done = written.and_then(|weight_map| {
+            let (encoding, checksum) = (self.options.encoding, self.options.checksum);
+            let kind = match exported.base {
+                Some(base) => Kind::Delta { version: step, base, encoding, checksum },
+                None => Kind::Full { checksum: Some(checksum) },
+            };
+            let index = Index::to_bytes(kind, total_size, &weight_map, &own);
+            let failed = |e| Error::io(format_args!("{}: cannot write", exported.path.display()), e);
+            create(&staging.join(INDEX), &index).map_err(failed)?;
+            sync(&staging).map_err(failed)?;
+            // Fails if it is there and not empty: nothing is replaced.
+            fs::rename(&staging, &exported.path).map_err(failed)?;
+            sync(&self.directory).map_err(failed)
+        });
+        if let Err(e) = done {
+            _ = remove_if_there(&staging);
+            return Err(e);
+        }
+        self.last = Some((step, own));
+        Ok(exported)
+    }
+
+    /// The last version, as it is in the store; if it is, and another delta may follow it.
+    fn base(&self, store: &Store) -> Result<Option<(Step, Model)>> {
+        let Some((step, own)) = &self.last else { return Ok(None) };
+        if self.options.full_every != 0 && own.deltas + 1 >= self.options.full_every {
+            return Ok(None);
+        }
+        match store.find(At::Step(*step)) {
+            Ok(s) if s.id == own.snapshot => Ok(Some((*step, Model::open(store, &s, self.options.threads)?))),
+            Ok(_) => Ok(None),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn write_delta(
+        &self,
+        new: &Model,
+        base: &Model,
+        staging: &Path,
+        exported: &mut Exported,
+        own: &mut Own,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<BTreeMap<String, String>> {
+        let InterchangeOptions { encoding, checksum, file_size, threads, .. } = self.options;
+        let failed = |e| Error::io(format_args!("{}: cannot write", staging.display()), e);
+        let changed: Vec<&str> =
+            new.tensors.keys().map(|n| &n[..]).filter(|name| new.content(name) != base.content(name)).collect();
+        let mut writer = Writer::new(staging, file_size);
+        (exported.tensors, exported.changed_size) = (0, 0);
+        let mut done = 0;
+        for names in batches(&changed, |name| new.place(name).1) {
+            let (now, before) = (read(new, names)?, read(base, names)?);
+            let encode = |i: usize| {
+                let frame = encoding
+                    .encode(&now[i], &before[i])
+                    .map_err(|why| Error::usage(format!("{:?} {why}", names[i])))?;
+                Ok(frame.map(|(frame, changed)| (frame, changed, checksum.of(&now[i]))))
+            };
+            each(threads, names.len(), encode, |i, encoded| {
+                done += now[i].len() as u64;
+                progress(done);
+                let Some((frame, changed, checksum)) = encoded else { return Ok(()) };
+                exported.tensors += 1;
+                exported.changed_size += changed;
+                writer.add(names[i], frame, checksum).map_err(failed)
+            })?;
+        }
+        let written = writer.finish().map_err(failed)?;
+        (own.files, exported.written_size) = (written.files, written.size);
+        Ok(written.weight_map)
+    }
+
+    fn write_full(
+        &self,
+        new: &Model,
+        staging: &Path,
+        exported: &mut Exported,
+        own: &mut Own,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<BTreeMap<String, String>> {
+        let InterchangeOptions { checksum, threads, .. } = self.options;
+        let failed = |e| Error::io(format_args!("{}: cannot write", staging.display()), e);
+        let mut weight_map = BTreeMap::new();
+        let mut done = 0;
+        for (&file, header) in &new.files {
+            let name = &new.reader.files()[file].name;
+            let names: Vec<&str> = header.tensors.iter().map(|t| &t.name[..]).collect();
+            // Checksums have one length: the header is written again when they are known.
+            let mut metadata = header.metadata.clone();
+            metadata.extend(names.iter().map(|name| (String::from(*name), checksum.of(&[]))));
+            let len = header.with_metadata(&metadata).len() as u64;
+            let mut output = File::create_new(staging.join(name)).map_err(failed)?;
+            io::Seek::seek(&mut output, io::SeekFrom::Start(len)).map_err(failed)?;
+            for names in batches(&names, |name| new.place(name).1) {
+                let tensors = read(new, names)?;
+                each(
+                    threads,
+                    names.len(),
+                    |i| Ok(checksum.of(&tensors[i])),
+                    |i, sum| {
+                        metadata.insert(names[i].to_owned(), sum);
+                        done += tensors[i].len() as u64;
+                        progress(done);
+                        io::Write::write_all(&mut output, &tensors[i]).map_err(failed)
+                    },
+                )?;
+            }
+            let header = header.with_metadata(&metadata);
+            lmc::WriteAt::write_all_at(&output, &header, 0).and_then(|()| output.sync_all()).map_err(failed)?;
+            own.files.insert(name.clone(), Hash::of(&header));
+            weight_map.extend(names.iter().map(|of| (String::from(*of), name.clone())));
+        }
+        for name in new.others.iter().filter(|name| *name != INDEX) {
+            let mut bytes = vec![];
+            new.reader.read_file(name, &mut bytes)?;
+            create(&staging.join(name), &bytes).map_err(failed)?;
+            own.files.insert(name.clone(), Hash::of(&bytes));
+            exported.written_size += bytes.len() as u64;
+        }
+        exported.written_size += done;
+        Ok(weight_map)
+    }
+}
+
+/// Parts of a list of tensors that are read at once.
+fn batches<'n>(names: &'n [&'n str], place: impl Fn(&str) -> Range<u64>) -> Vec<&'n [&'n str]> {
+    let (mut batches, mut first, mut size) = (vec![], 0, 0);
+    for (i, name) in names.iter().enumerate() {
+        let range = place(name);
+        let len = range.end - range.start;
+        if size + len > AT_ONCE && i > first {
+            batches.push(&names[first..i]);
+            (first, size) = (i, 0);
+        }
+        size += len;
+    }
+    if first < names.len() {
+        batches.push(&names[first..]);
+    }
+    batches
+}
+
+/// Reads tensors.
+fn read(model: &Model, names: &[&str]) -> Result<Vec<Vec<u8>>> {
+    let places: Vec<_> = names.iter().map(|name| model.place(name)).collect();
+    let mut buffers = places.iter().map(|(_, range)| zeroed(range.end - range.start)).collect::<Result<Vec<_>>>()?;
+    model.reader.fill(places.into_iter().zip(&mut buffers).map(|((file, range), out)| (file, range, &mut out[..])))?;
+    Ok(buffers)
+}
+
+/// Writes a file that is on disk when it returns.
+fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create_new(path)?;
+    io::Write::write_all(&mut file, bytes)?;
+    file.sync_all()
+}

@@ -1,0 +1,100 @@
+//! The weights in a snapshot, by name.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::header::{Entry, Header};
+use super::index::FILE;
+use crate::error::{Error, Result};
+use crate::held::StoredExtent;
+use crate::restore::SnapshotReader;
+use crate::snapshot::Snapshot;
+use crate::store::Store;
+
+/// Files beside the weights that those who serve them read: others, such as the state of an optimizer, stay in the store.
+const OTHERS: [&str; 6] = [".json", ".jinja", ".model", ".py", ".tiktoken", ".txt"];
+
+/// An open snapshot of safetensors files.
+pub(super) struct Model {
+    pub(super) reader: SnapshotReader,
+    /// The files with tensors, by their number in the snapshot.
+    pub(super) files: BTreeMap<usize, Header>,
+    /// Names of other files that a full version has.
+    pub(super) others: Vec<String>,
+    /// The file and the entry there of each tensor.
+    pub(super) tensors: BTreeMap<String, (usize, usize)>,
+    extents: BTreeMap<usize, Vec<StoredExtent>>,
+}
+
+impl Model {
+    pub(super) fn open(store: &Store, snapshot: &Snapshot, threads: usize) -> Result<Self> {
+        let reader = store.open_snapshot(snapshot)?.with_threads(threads);
+        let (files, others, tensors, extents) = Default::default();
+        let mut model = Self { reader, files, others, tensors, extents };
+        for (i, file) in model.reader.files().iter().enumerate() {
+            let at = |e: Error| e.at(format_args!("step {}, {}", snapshot.step, file.name));
+            let is_tensors = file.name.ends_with(FILE);
+            if file.name.contains('/') {
+                if is_tensors {
+                    let what = "is in a directory: versions for other receivers have all of their weights in one";
+                    return Err(at(Error::usage(what)));
+                }
+                continue;
+            }
+            if !is_tensors {
+                if OTHERS.iter().any(|suffix| file.name.ends_with(suffix)) {
+                    model.others.push(file.name.clone());
+                }
+                continue;
+            }
+            let header = Header::read(file.len, |buf, at| model.reader.read_range(&file.name, at, buf)).map_err(at)?;
+            for (n, tensor) in header.tensors.iter().enumerate() {
+                if model.tensors.insert(tensor.name.clone(), (i, n)).is_some() {
+                    return Err(at(Error::usage(format!("has a tensor {:?}, as another file has", tensor.name))));
+                }
+            }
+            model.extents.insert(i, model.reader.stored_extents(i)?);
+            model.files.insert(i, header);
+        }
+        match model.tensors.is_empty() {
+            true => Err(Error::usage(format!("step {}: has no tensors in {FILE} files", snapshot.step))),
+            false => Ok(model),
+        }
+    }
+
+    pub(super) fn tensor(&self, name: &str) -> Option<&Entry> {
+        self.tensors.get(name).map(|(file, n)| &self.files[file].tensors[*n])
+    }
+
+    /// Whether tensors have the names, types and shapes of another version's.
+    pub(super) fn has_tensors_of(&self, other: &Self) -> bool {
+        let same = |name, other: &Entry| {
+            self.tensor(name).is_some_and(|t| (&t.dtype, &t.shape) == (&other.dtype, &other.shape))
+        };
+        self.tensors.len() == other.tensors.len()
+            && other.tensors.keys().all(|name| other.tensor(name).is_some_and(|t| same(name, t)))
+    }
+
+    /// The file that a tensor is in, and where.
+    pub(super) fn place(&self, name: &str) -> (usize, Range<u64>) {
+        let (file, n) = self.tensors[name];
+        let header = &self.files[&file];
+        let range = &header.tensors[n].range;
+        (file, header.len() + range.start..header.len() + range.end)
+    }
+
+    /// Which bytes a tensor has, as hashes: equal ones are the same bytes.
+    pub(super) fn content(&self, name: &str) -> Vec<StoredExtent> {
+        let (file, range) = self.place(name);
+        let mut offset = 0;
+        let mut content = vec![];
+        for &(hash, from, len) in &self.extents[&file] {
+            let (start, end) = (range.start.max(offset), range.end.min(offset + len));
+            if start < end {
+                content.push((hash, from + (start - offset), end - start));
+            }
+            offset += len;
+        }
+        content
+    }
+}
