@@ -79,12 +79,14 @@ python_env() {
 }
 
 # python_install VENV PACKAGE...: with uv, which is several times as fast as pip, or else with pip: uv does not read pip's configuration.
+# Requirements in `overrides` replace those that packages have.
+overrides=()
 python_install() {
     local venv=$1 pip=("$1/bin/pip" --quiet --disable-pip-version-check) uv=("$1/bin/uv" --quiet pip install --python "$1" --compile-bytecode)
     # PyTorch's dependencies that are never loaded without a GPU: 1.3 GB.
     local unused=(triton nvidia-cusolver)
     shift
-    if ! { "${pip[@]}" install uv==0.13.9 && "${uv[@]}" --excludes <(printf '%s\n' "${unused[@]}") "$@"; }; then
+    if ! { "${pip[@]}" install uv==0.13.9 && "${uv[@]}" --excludes <(printf '%s\n' "${unused[@]}") --override <(printf '%s\n' "${overrides[@]}") "$@"; }; then
         "${pip[@]}" install "$@"
     fi
 }

@@ -129,6 +129,7 @@ class Publisher:
                 f"step {step} comes before the last one of the store, {last}, and no follower would get it: if the run"
                 " was rewound, publish it to another store"
             )
+        return step
 
     def __repr__(self) -> str:
         return f"<lmc.sync.Publisher to {self._store.location!r}>"

@@ -1,0 +1,299 @@
+"""A running vLLM that gets versions of a store: tokens after an update are those of an engine started on the files."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import types
+import weakref
+from pathlib import Path
+
+import lmc
+import lmc.sync
+import pytest
+import vllm_engine
+from vllm_engine import changed, configure, engine, save, tokens, update, weights
+
+PROGRAM = Path(vllm_engine.__file__)
+
+
+class Run:
+    """A store with versions, and the tokens that an engine generates which was started on the files of each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = configure(folder / "config")
+        self.location = str(folder / "store")
+        self.publisher = lmc.sync.Publisher(self.location)
+        self.versions = [weights(0)]
+        self.versions.append(changed(self.versions[-1], 1))
+        for step, tensors in enumerate(self.versions, 1):
+            self.publisher.publish(tensors, step=step)
+        self.files = [save(tensors, folder / f"step{n}") for n, tensors in enumerate(self.versions, 1)]
+        started = [start(directory, 1) for directory in self.files]
+        self.expected = [end(process)[0] for process in started]
+
+    def publish(self, tensors):
+        """Another version. Returns its step."""
+        self.versions.append(tensors)
+        return self.publisher.publish(tensors).step
+
+
+def start(*arguments):
+    """The program `vllm_engine.py`, running."""
+    command = [sys.executable, PROGRAM, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def end(process):
+    """What it printed."""
+    said, _ = process.communicate()
+    assert process.returncode == 0, said
+    return [json.loads(line.removeprefix("tokens ")) for line in said.splitlines() if line.startswith("tokens ")]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return Run(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def llm(run):
+    extra = {"store": run.location, "step": 1}
+    return engine(
+        run.config, load_format="lmc", model_loader_extra_config=extra, weight_transfer_config={"backend": "lmc"}
+    )
+
+
+@pytest.fixture
+def at_step_2(run, llm):
+    """The engine, which holds step 2, whatever a test before did."""
+    llm.init_weight_transfer_engine({"init_info": {}})
+    update(llm, store=run.location, step=2, full=True)
+    assert tokens(llm) == run.expected[1]
+    return llm
+
+
+def model_of(llm):
+    return llm.collective_rpc(lambda worker: worker.model_runner.get_model())[0]
+
+
+def test_versions_differ(run):
+    assert run.expected[0] != run.expected[1]
+
+
+def test_it_starts_from_a_store_and_gets_a_version(run, llm, capsys):
+    assert tokens(llm) == run.expected[0]
+    update(llm, stage=True)
+    # A version that is ready changes nothing.
+    assert tokens(llm) == run.expected[0]
+    time.sleep(1)
+    started = time.monotonic()
+    update(llm, step=2)
+    pause = time.monotonic() - started
+    assert tokens(llm) == run.expected[1]
+    update(llm)  # it is the newest one
+    assert tokens(llm) == run.expected[1]
+    started = time.monotonic()
+    llm.collective_rpc("reload_weights")
+    whole = time.monotonic() - started
+    with capsys.disabled():
+        print(f"\npause of an update {pause * 1000:.1f} ms, of reload_weights {whole * 1000:.1f} ms")
+
+
+def test_changes_and_whole_weights_are_equal(run, at_step_2):
+    update(at_step_2, step=1, full=True)
+    assert tokens(at_step_2) == run.expected[0]
+    update(at_step_2, step=2)
+    assert tokens(at_step_2) == run.expected[1]
+
+
+def test_reload_weights_gets_the_newest_or_a_given_version(run, at_step_2):
+    def configured(**extra):
+        config = {"load_config": {"model_loader_extra_config": {"store": run.location, **extra}}}
+        at_step_2.collective_rpc("update_config", args=(config,))
+
+    configured(step=1)
+    at_step_2.collective_rpc("reload_weights")
+    assert tokens(at_step_2) == run.expected[0]
+    configured(step=2)
+    at_step_2.collective_rpc("reload_weights")
+    assert tokens(at_step_2) == run.expected[1]
+    # And an update goes on from there.
+    with pytest.raises(lmc.UsageError, match="an earlier one"):
+        update(at_step_2, step=1)
+    assert tokens(at_step_2) == run.expected[1]
+
+
+@pytest.mark.parametrize("every", [50, 1])
+@pytest.mark.parametrize("stage", [False, True])
+def test_a_damaged_version_is_not_written(run, at_step_2, every, stage):
+    before = set(Path(run.location).rglob("*"))
+    step = run.publish(changed(run.versions[1], 3, every))
+    data = max((p for p in set(Path(run.location).rglob("*")) - before if p.is_file()), key=lambda p: p.stat().st_size)
+    whole = data.read_bytes()
+    os.chmod(data, 0o600)
+    data.write_bytes(whole[: len(whole) // 2] + bytes([whole[len(whole) // 2] ^ 1]) + whole[len(whole) // 2 + 1 :])
+    if stage:
+        update(at_step_2, step=step, stage=True)
+    with pytest.raises(lmc.Error):
+        update(at_step_2, step=step)
+    assert tokens(at_step_2) == run.expected[1]
+    data.write_bytes(whole)
+    update(at_step_2, step=step)
+    assert tokens(at_step_2) != run.expected[1]
+
+
+def test_another_base_is_refused(run, at_step_2, tmp_path):
+    other = str(tmp_path / "other")
+    lmc.sync.Publisher(other).publish(run.versions[0], step=9)
+    with pytest.raises(lmc.UsageError, match="the model holds step 2 of"):
+        update(at_step_2, store=other, step=9)
+    assert tokens(at_step_2) == run.expected[1]
+
+
+def test_files_are_compared_with_the_step_that_they_are_said_to_be(run, at_step_2, monkeypatch):
+    update(at_step_2, step=1, full=True)
+    # As if it was started on files.
+    monkeypatch.setattr("lmc.vllm._engine.written", weakref.WeakSet())
+    holder = at_step_2.collective_rpc(lambda worker: worker.weight_transfer_engine.model_config)[0]
+    monkeypatch.setattr(holder, "model", str(run.files[0]))
+    with pytest.raises(lmc.BaseMismatchError, match="does not hold step 2"):
+        at_step_2.init_weight_transfer_engine({"init_info": {"store": run.location, "step": 2}})
+    for _ in range(2):
+        at_step_2.init_weight_transfer_engine({"init_info": {"store": run.location, "step": 1}})
+    update(at_step_2, step=2)
+    assert tokens(at_step_2) == run.expected[1]
+    # The files say nothing about the model now.
+    with pytest.raises(lmc.UsageError, match='"full": true'):
+        at_step_2.init_weight_transfer_engine({"init_info": {"store": run.location, "step": 1}})
+    with pytest.raises(lmc.UsageError, match="the model holds step 2"):
+        update(at_step_2, step=1)
+
+
+def test_files_say_nothing_about_a_model_that_the_load_format_has_written(run, at_step_2):
+    with pytest.raises(lmc.UsageError, match='"full": true'):
+        at_step_2.init_weight_transfer_engine({"init_info": {"store": run.location, "step": 2}})
+
+
+def test_workers_that_disagree_know_nothing(run, at_step_2, monkeypatch):
+    def another(value):
+        return [value, None]
+
+    step = run.publish(changed(run.versions[1], 7))
+    monkeypatch.setattr("lmc.vllm._copy.gather", another)
+    with pytest.raises(lmc.UsageError, match="it is not known which version"):
+        update(at_step_2, store=run.location, step=step)
+    monkeypatch.undo()
+    # And so it stays, until all have loaded one.
+    with pytest.raises(lmc.UsageError, match="it is not known which version"):
+        update(at_step_2, store=run.location, step=step)
+    assert tokens(at_step_2) == run.expected[1]
+
+
+def test_a_version_that_not_all_workers_have_staged_is_decoded(run, at_step_2, monkeypatch):
+    step = run.publish(changed(run.versions[1], 8))
+    update(at_step_2, step=step, stage=True)
+    engine = at_step_2.collective_rpc(lambda worker: worker.weight_transfer_engine)[0]
+    decode, decoded = engine._decode, []
+    monkeypatch.setattr(engine, "_decode", lambda *arguments: decoded.append(None) or decode(*arguments))
+    monkeypatch.setattr("lmc.vllm._engine.gather", lambda value: [value, False])
+    update(at_step_2, step=step)
+    assert len(decoded) == 1
+    assert tokens(at_step_2) != run.expected[1]
+
+
+def test_replicas_in_one_group_are_refused(at_step_2):
+    kind = at_step_2.collective_rpc(lambda worker: type(worker.weight_transfer_engine))[0]
+    config = types.SimpleNamespace(parallel_config=types.SimpleNamespace(data_parallel_size=2))
+    with pytest.raises(lmc.UsageError, match="data_parallel_size is 2"):
+        kind(None, config, None, None)
+
+
+def test_a_store_that_is_lost_changes_nothing(run, at_step_2):
+    away = Path(run.location).rename(run.folder / "away")
+    with pytest.raises(lmc.Error):
+        update(at_step_2)
+    away.rename(run.location)
+    assert tokens(at_step_2) == run.expected[1]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_update_that_ends_halfway_is_taken_back(run, at_step_2, monkeypatch, error):
+    step = run.publish(changed(run.versions[1], 5))
+    model = model_of(at_step_2)
+    load, calls = model.load_weights, []
+
+    def half(tensors):
+        calls.append(None)
+        if len(calls) > 1:
+            return load(tensors)
+        tensors = list(tensors)
+        load(tensors[: len(tensors) // 2])
+        raise error
+
+    monkeypatch.setattr(model, "load_weights", half)
+    with pytest.raises(error):
+        update(at_step_2, step=step)
+    assert len(calls) == 2
+    assert tokens(at_step_2) == run.expected[1]
+    update(at_step_2, step=step)
+    assert tokens(at_step_2) != run.expected[1]
+
+
+def test_after_a_reload_that_does_not_complete_there_is_no_other(run, at_step_2, monkeypatch):
+    step = run.publish(changed(run.versions[1], 6))
+
+    def fails(*_arguments):
+        raise RuntimeError("as told")
+
+    monkeypatch.setattr("lmc.vllm._write.finalize_layerwise_reload", fails)
+    with pytest.raises(lmc.Error, match="start the engine again.*as told"):
+        update(at_step_2, step=step)
+    monkeypatch.undo()
+    for info in ({"step": step}, {"store": run.location, "full": True}):
+        with pytest.raises(lmc.Error, match="start the engine again"):
+            update(at_step_2, **info)
+    with pytest.raises(lmc.Error, match="start the engine again"):
+        at_step_2.collective_rpc("reload_weights")
+    # For the tests after this one.
+    at_step_2.collective_rpc(finalize)
+    with pytest.raises(lmc.UsageError, match="it is not known which version"):
+        update(at_step_2, store=run.location, step=step)
+
+
+def finalize(worker):
+    from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
+
+    finalize_layerwise_reload(worker.model_runner.get_model(), worker.model_config)
+
+
+def test_a_copy_that_fails_to_change_is_not_the_base_of_another_version(run, at_step_2, monkeypatch):
+    step = run.publish(changed(run.versions[1], 9))
+
+    def fails(*_arguments):
+        raise RuntimeError("as told")
+
+    monkeypatch.setattr("lmc.vllm._copy.Copy.commit", fails)
+    with pytest.raises(RuntimeError, match="as told"):
+        update(at_step_2, step=step)
+    monkeypatch.undo()
+    with pytest.raises(lmc.UsageError, match="it is not known which version"):
+        update(at_step_2, store=run.location, step=step)
+
+
+def test_weights_that_are_missing_are_noticed(run, at_step_2, tmp_path):
+    other = str(tmp_path / "other")
+    lmc.sync.Publisher(other).publish({k: v for k, v in run.versions[0].items() if k != "lm_head.weight"}, step=1)
+    with pytest.raises(lmc.UsageError, match="lm_head.weight"):
+        update(at_step_2, store=other, full=True)
+    assert tokens(at_step_2) == run.expected[1]
+
+
+def test_two_workers(run):
+    # Sums of two workers may be rounded otherwise than those of one.
+    started = [start(run.config, 2, run.location), start(run.files[1], 2)]
+    (before, failed, after), (expected,) = map(end, started)
+    assert failed == before
+    assert after == expected != before
