@@ -58,6 +58,7 @@ impl Store {
                 None => {}
             }
             theirs = from.remote().wait(Catalog::load_beside(from.remote(), &s.shards, &theirs))?;
+            theirs.check_segments(&s.shards)?;
             let shards = Copy::new(self, from, &theirs, s)?.shards(s)?;
             let original = Original { id: s.id, time: s.time };
             copied.snapshots.push(self.publish_as(s.step, s.metadata.clone(), &shards, Some(original))?);

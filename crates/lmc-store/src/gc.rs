@@ -156,7 +156,8 @@ impl Store {
             records.into_iter().map(|(counts, c)| (counts, c.record.shards)).collect();
         let shards: BTreeSet<ShardId> = records.iter().flat_map(|(_, shards)| shards).copied().collect();
         let shards: Vec<ShardId> = shards.into_iter().collect();
-        let catalog = self.remote().wait(Catalog::load(self.remote(), &shards)).map_err(nothing_deleted)?;
+        let catalog = self.remote().wait(Catalog::load_all(self.remote(), &shards, records.len()));
+        let catalog = catalog.map_err(nothing_deleted)?;
         for (counts, shards) in &records {
             needed.still.add(&catalog, shards).map_err(nothing_deleted)?;
             if *counts {

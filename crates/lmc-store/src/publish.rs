@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::catalog;
+use crate::catalog::{self, Catalog};
 use crate::error::{Error, Result};
 use crate::history::{next_generation, to_name};
 use crate::ids::{SaveId, ShardId, Step};
@@ -89,11 +89,15 @@ impl Store {
         let mut names = Vec::new();
         let mut began = u64::MAX;
         for &id in shards {
-            let (_, shard) = remote.wait(catalog::read(remote, id))?;
+            let (_, shard, _) = remote.wait(catalog::read(remote, id))?;
             record.raw_size = record.raw_size.saturating_add(shard.raw_size());
             record.new_size = record.new_size.saturating_add(shard.new_size());
             began = began.min(shard.began);
             names.extend(shard.files.into_iter().map(|f| f.name));
+        }
+        if shards.len() > 1 {
+            // Each shard is within the limits; what is beyond them together could not be read.
+            remote.wait(Catalog::load(remote, shards))?.check_segments(shards)?;
         }
         check_together(names.iter().map(|n| &n[..])).map_err(Error::usage)?;
         let recent = self.recent(&self.keys()?)?;

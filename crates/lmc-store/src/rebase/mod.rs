@@ -66,6 +66,7 @@ impl Store {
         let mut done = Rebased::default();
         for current in kept.iter().filter(|c| steps.contains(&c.record.step)) {
             let record = &current.record;
+            survey.catalog.check_segments(&record.shards)?;
             let shards = record.shards.iter().map(|&id| self.rebase_shard(&mut survey, id, began, o));
             let mut new = record.clone();
             new.shards = shards.collect::<Result<_>>()?;

@@ -85,6 +85,7 @@ struct Piece {
 impl Bases {
     /// Takes the sets that the files of `shards` refer to, and no others of the catalog: only those are sure to stay while we save.
     pub(super) fn new(catalog: Catalog, shards: &[ShardId]) -> Result<Self> {
+        catalog.check_segments(shards)?;
         let mut bases = Self {
             catalog,
             equal: HashMap::new(),
