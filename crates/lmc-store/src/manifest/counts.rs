@@ -188,21 +188,22 @@ mod tests {
 
     #[test]
     fn what_would_fill_the_memory_is_refused_before_it_is_held() {
-        // 10 bytes become 88 of heap, or 2 become 8: without the limits each would take more than a gigabyte.
+        // 10 bytes become 88 of heap, or 2 become 8: the first would take more than a gigabyte.
         let segment = r#"{"len":0}"#;
         for (document, what) in [
             (text("", "", &file(&repeated(segment, 13 << 20), "")), "13631488 segments"),
             // A list in the place of an object.
-            (text("", "", &format!("[\"a\",0,\"\",[{}],null,[]]", repeated("[0]", 1 << 23))), "8388608 segments"),
-            (text("", "", &file(r#"{"len":0,"shape":[S]}"#, "").replace('S', &repeated("1", 1 << 25))), "33554432 dim"),
-            (text("", "", &file("", &repeated("[0,0,0,1]", 9 << 20))), "9437184 extents"),
-            (text("", &repeated("0", 1 << 25), ""), "33554432 data objects"),
-            (text("", "", &repeated(&file("", ""), 1 << 21)), "2097152 files"),
-            (text(&repeated(&format!("\"{}\"", "0".repeat(64)), 1 << 17), "", ""), "131072 shards"),
+            (text("", "", &format!("[\"a\",0,\"\",[{}],null,[]]", repeated("[0]", (1 << 22) + 1))), "4194305 segments"),
+            (
+                text("", "", &file(r#"{"len":0,"shape":[S]}"#, "").replace('S', &repeated("1", (1 << 24) + 1))),
+                "16777217 dim",
+            ),
+            (text("", "", &file("", &repeated("[0,0,0,1]", (1 << 23) + 1))), "8388609 extents"),
+            (text("", &repeated("0", 1 << 21), ""), "2097152 data objects"),
+            (text("", "", &repeated(&file("", ""), (1 << 20) + 1)), "1048577 files"),
+            (text(&repeated(&format!("\"{}\"", "0".repeat(64)), (1 << 16) + 1), "", ""), "65537 shards"),
         ] {
             let e = check_text(&document).unwrap_err();
-            assert!(e.kind() == ErrorKind::Limit && e.to_string().contains(what), "{what}: {e}");
-            let e = Shard::parse(&document).unwrap_err();
             assert!(e.kind() == ErrorKind::Limit && e.to_string().contains(what), "{what}: {e}");
         }
         // A second list, after one that would fill the memory, ends the counting.
