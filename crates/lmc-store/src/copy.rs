@@ -95,7 +95,7 @@ impl Store {
             }
         }
         let mut archive = Writer::new(to, time);
-        archive.add(&layout::marker(), &Marker::new(self.grace_seconds(), self.run()).to_bytes()?)?;
+        archive.add(&layout::marker(), &Marker::new(self.grace_seconds(), self.run_now()?).to_bytes()?)?;
         for ((save, object), (len, sets)) in objects {
             archive.add_from(remote, &layout::data(save, object), len, &sets)?;
         }
@@ -149,7 +149,7 @@ struct Copy<'a> {
 impl<'a> Copy<'a> {
     fn new(to: &'a Store, from: &'a Store, theirs: &'a Catalog, s: &Snapshot) -> Result<Self> {
         let remote = to.remote();
-        let began = to.now()?;
+        let began = to.begin()?;
         let before = to.last_before(s.step)?.map_or(vec![], |s| s.shards);
         let ours = remote.wait(Catalog::load(remote, &before))?;
         let mut copy = Self { to, from, theirs, ours, began, here: HashMap::new() };

@@ -83,7 +83,7 @@ impl Store {
     /// Correctness depends on the order of requests: the time, then the objects, then the records that may need them.
     fn find_garbage(&self) -> Result<(Found, Garbage)> {
         let list = |prefix| self.remote().wait(self.remote().list(&prefix));
-        let time = self.now()?;
+        let time = self.begin()?;
         let is_old = |written: u64| written.saturating_add(self.grace_seconds()) < time;
         let (shards, data, probes) = (list(layout::shards())?, list(layout::all_data())?, list(layout::probes())?);
         let needed = self.needed(time)?;

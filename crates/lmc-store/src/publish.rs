@@ -51,11 +51,11 @@ impl Store {
     /// Saves files as one shard of a step's snapshot, which exists once all of its shards are published.
     ///
     /// # Errors
-    /// `Io` when a file cannot be read, `Usage` when options or file names are invalid, and those of [`Self::open_snapshot`] for the
+    /// `Io` when a file cannot be read, `Usage` when options or file names are invalid, or the store was replaced by another one since it was
+    /// opened, and those of [`Self::open_snapshot`] for the
     /// snapshot before.
     pub fn save_shard(&self, inputs: &[Input<'_>], step: Step, o: &SaveOptions) -> Result<Saved> {
-        // The time is taken first: whatever is found afterwards stays for a grace period from then.
-        let began = self.now()?;
+        let began = self.begin()?;
         let before = match o.from {
             Some(from) => Some(self.find(At::Step(from))?),
             None => self.last_before(step)?,
@@ -69,7 +69,7 @@ impl Store {
     ///
     /// # Errors
     /// `Exists` when the step has a snapshot, or another process was first; `Expired` when a shard was begun too long ago; `Usage` when two
-    /// shards have files of the same name; `Store` when requests fail.
+    /// shards have files of the same name, or the store was replaced by another one since it was opened; `Store` when requests fail.
     pub fn publish(&self, step: Step, metadata: BTreeMap<String, String>, shards: &[ShardId]) -> Result<Snapshot> {
         self.publish_as(step, metadata, shards, None)
     }

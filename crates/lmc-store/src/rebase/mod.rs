@@ -53,7 +53,7 @@ impl Store {
     /// snapshot cannot be restored; `Store` when requests fail.
     pub fn rebase(&self, steps: &[Step], o: &RebaseOptions) -> Result<Rebased> {
         // As in a save: whatever counts from now on stays for a grace period.
-        let began = self.now()?;
+        let began = self.begin()?;
         let history = self.history()?;
         // The records that the next record names.
         let mut heads = history.heads();
