@@ -62,13 +62,7 @@ impl Catalog {
         Ok(catalog)
     }
 
-    async fn add(
-        &mut self,
-        remote: &Remote,
-        mut ids: Vec<ShardId>,
-        other: &Self,
-        budget: &mut Budget,
-    ) -> Result<()> {
+    async fn add(&mut self, remote: &Remote, mut ids: Vec<ShardId>, other: &Self, budget: &mut Budget) -> Result<()> {
         ids.retain(|id| match other.shards.get(id) {
             Some(shard) => self.shards.insert(*id, shard.clone()).is_some(),
             None => true,
@@ -158,9 +152,9 @@ impl Budget {
                 *self = Self { bytes, segments };
                 Ok(())
             }
-            (None, _) => Err(Error::limit(format!(
-                "with this document, those of the snapshot exceed {MAX_DOCUMENTS} bytes"
-            ))),
+            (None, _) => {
+                Err(Error::limit(format!("with this document, those of the snapshot exceed {MAX_DOCUMENTS} bytes")))
+            }
             (_, None) => Err(Error::limit(format!(
                 "with this document, those of the snapshot list more than {MAX_SEGMENTS} segments"
             ))),

@@ -189,6 +189,12 @@ impl Bases {
         sets.into_iter().find(|set| votes[set] == most)
     }
 
+    /// Whether a set has each tensor of a chunk at its own place, under its own name, in a file of the same name.
+    pub(super) fn is_same(&self, chunk: &Chunk, set: SetId) -> bool {
+        let spots = chunk.keys().map(|keys| self.places.exact.get(&keys.exact[0]).copied());
+        spots.zip(&chunk.segments).all(|(spot, s)| spot == Some(Spot { set, first: s.offset }))
+    }
+
     /// The segments of a set that [`Self::alike`] gave for a chunk, with the names of the chunk's.
     pub(super) fn described(&self, set: SetId, chunk: &Chunk) -> Result<Vec<Segment>> {
         if chunk.segments.is_empty() {

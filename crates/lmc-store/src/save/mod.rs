@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use lmc::Base;
 
 use crate::cache::ChunkCache;
-use crate::catalog::{MAX_SEGMENTS, Catalog, SetId};
+use crate::catalog::{Catalog, MAX_SEGMENTS, SetId};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, SaveId, ShardId, Step};
 use crate::layout;
@@ -121,7 +121,8 @@ pub(crate) fn save(
         let base = before.filter(|_| shard.sets.is_empty() || shard.sets.iter().any(predicted)).map(|s| s.step);
         let times = clocks.times(threads_of(o).min(plan.groups.len()), upload);
         let (raw_size, new_size) = (shard.raw_size(), shard.new_size());
-        let Tally { elements, changed } = tally;
+        tally.add_repeats(plan.repeats.iter().map(|r| r.elements).sum());
+        let (elements, changed) = tally.total();
         Ok(Saved { shard: id, raw_size, new_size, document_size, base, elements, changed, times })
     });
     if done.is_err() {
