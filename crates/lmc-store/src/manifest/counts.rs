@@ -5,7 +5,6 @@ use std::fmt;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::shard::Shard;
 use crate::error::{Error, Result};
 
 /// The most segments that the files of a shard list.
@@ -31,18 +30,6 @@ struct Counts {
 }
 
 impl Counts {
-    fn of(shard: &Shard) -> Self {
-        let files = &shard.files;
-        Self {
-            shards: shard.shards.len() as u64,
-            objects: shard.objects.len() as u64,
-            files: files.len() as u64,
-            segments: shard.listed_segments(),
-            dimensions: files.iter().flat_map(|f| &f.segments).map(|s| s.shape.len() as u64).sum(),
-            extents: files.iter().map(|f| f.extents.len() as u64).sum(),
-        }
-    }
-
     fn check(self) -> Result<()> {
         for (what, n, limit) in [
             ("shards", self.shards, MAX_SHARDS),
@@ -68,15 +55,15 @@ pub(super) fn check_text(document: &[u8]) -> Result<()> {
     if document.len() <= SHORT {
         return Ok(());
     }
-    let d: Document = serde_json::from_slice(document)
-        .map_err(|e| Error::damaged(format!("not a valid {}: {e}", <Shard as super::Document>::FORMAT)))?;
+    let d: Document =
+        serde_json::from_slice(document).map_err(|e| Error::damaged(format!("not a valid lmc-shard: {e}")))?;
     let files = d.files;
     Counts { shards: d.shards.0, objects: d.objects.0, ..files }.check()
 }
 
-/// [`check_text`] of what was parsed, or is to be written.
-pub(super) fn check(shard: &Shard) -> Result<()> {
-    Counts::of(shard).check()
+/// [`check_text`] of what was parsed, or is to be written: its shards, objects, files, segments, dimensions and extents.
+pub(super) fn check([shards, objects, files, segments, dimensions, extents]: [u64; 6]) -> Result<()> {
+    Counts { shards, objects, files, segments, dimensions, extents }.check()
 }
 
 /// Adds up what the entries of a list are read as.
@@ -168,6 +155,7 @@ fn segments<'de, D: Deserializer<'de>>(d: D) -> Result<Counts, D::Error> {
 #[cfg(test)]
 mod tests {
     use super::super::Document as _;
+    use super::super::shard::Shard;
     use super::*;
     use crate::error::ErrorKind;
 
