@@ -15,6 +15,11 @@ use crate::remote::{CONCURRENT, Remote};
 /// The longest allowed chain: block sets decoded one after the other to restore the last one.
 pub(crate) const MAX_CHAIN: usize = 64;
 
+/// The most bytes of the documents that a snapshot needs, decompressed.
+const MAX_DOCUMENTS: u64 = 1 << 32;
+/// The most segments of a snapshot's files, and of the documents that it needs.
+pub(crate) const MAX_SEGMENTS: u64 = 1 << 24;
+
 /// A block set: its shard, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SetId {
@@ -28,30 +33,43 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
-    /// Reads shards, and the shards that they refer to.
+    /// Reads the shards of a snapshot, and the shards that they refer to.
+    ///
+    /// # Errors
+    /// `Limit` when their documents exceed what those of one snapshot may be.
     pub(crate) async fn load(remote: &Remote, ids: &[ShardId]) -> Result<Self> {
         Self::load_beside(remote, ids, &Self::default()).await
     }
 
+    /// [`Self::load`] of several snapshots at once.
+    pub(crate) async fn load_all(remote: &Remote, ids: &[ShardId], snapshots: usize) -> Result<Self> {
+        Self::load_within(remote, ids, &Self::default(), Budget::of(snapshots)).await
+    }
+
     /// [`Self::load`], reusing shards that `other` already has.
     pub(crate) async fn load_beside(remote: &Remote, ids: &[ShardId], other: &Self) -> Result<Self> {
+        Self::load_within(remote, ids, other, Budget::of(1)).await
+    }
+
+    async fn load_within(remote: &Remote, ids: &[ShardId], other: &Self, mut budget: Budget) -> Result<Self> {
         let mut catalog = Self::default();
-        catalog.add(remote, ids.to_vec(), other).await?;
+        catalog.add(remote, ids.to_vec(), other, &mut budget).await?;
         let mut more: Vec<ShardId> = catalog.shards.values().flat_map(|p| p.shards.iter().copied()).collect();
         more.sort_unstable();
         more.dedup();
         more.retain(|id| !catalog.shards.contains_key(id));
-        catalog.add(remote, more, other).await?;
+        catalog.add(remote, more, other, &mut budget).await?;
         Ok(catalog)
     }
 
-    async fn add(&mut self, remote: &Remote, mut ids: Vec<ShardId>, other: &Self) -> Result<()> {
+    async fn add(&mut self, remote: &Remote, mut ids: Vec<ShardId>, other: &Self, budget: &mut Budget) -> Result<()> {
         ids.retain(|id| match other.shards.get(id) {
             Some(shard) => self.shards.insert(*id, shard.clone()).is_some(),
             None => true,
         });
         let mut shards = stream::iter(ids).map(|id| read(remote, id)).buffer_unordered(CONCURRENT);
-        while let Some((id, shard)) = shards.try_next().await.map_err(Error::or_damaged)? {
+        while let Some((id, shard, len)) = shards.try_next().await.map_err(Error::or_damaged)? {
+            budget.take(len, shard.listed_segments()).map_err(|e| e.at(layout::shard(id)))?;
             self.shards.insert(id, Arc::new(shard));
         }
         Ok(())
@@ -115,14 +133,44 @@ impl Catalog {
     }
 }
 
-/// Reads a shard and checks its hash.
-pub(crate) async fn read(remote: &Remote, id: ShardId) -> Result<(ShardId, Shard)> {
+/// What may still be read of the documents of a snapshot.
+struct Budget {
+    /// Decompressed.
+    bytes: u64,
+    segments: u64,
+}
+
+impl Budget {
+    fn of(snapshots: usize) -> Self {
+        let snapshots = snapshots.max(1) as u64;
+        Self { bytes: MAX_DOCUMENTS.saturating_mul(snapshots), segments: MAX_SEGMENTS.saturating_mul(snapshots) }
+    }
+
+    fn take(&mut self, bytes: u64, segments: u64) -> Result<()> {
+        match (self.bytes.checked_sub(bytes), self.segments.checked_sub(segments)) {
+            (Some(bytes), Some(segments)) => {
+                *self = Self { bytes, segments };
+                Ok(())
+            }
+            (None, _) => {
+                Err(Error::limit(format!("with this document, those of the snapshot exceed {MAX_DOCUMENTS} bytes")))
+            }
+            (_, None) => Err(Error::limit(format!(
+                "with this document, those of the snapshot list more than {MAX_SEGMENTS} segments"
+            ))),
+        }
+    }
+}
+
+/// Reads a shard and checks its hash. Also returns the length of its document.
+pub(crate) async fn read(remote: &Remote, id: ShardId) -> Result<(ShardId, Shard, u64)> {
     let key = layout::shard(id);
     let bytes = remote.get(&key, Shard::MAX).await?;
     if ShardId::of(&bytes) != id {
         return Err(Error::damaged(format!("{key}: is damaged: its contents do not have the hash that its name says")));
     }
-    Ok((id, Shard::parse_stored(&bytes).map_err(|e| e.at(&key))?))
+    let (shard, len) = Shard::parse_stored(&bytes).map_err(|e| e.at(&key))?;
+    Ok((id, shard, len))
 }
 
 #[cfg(test)]
@@ -131,6 +179,23 @@ mod tests {
     use crate::error::ErrorKind;
     use crate::ids::{Hash, SaveId};
     use crate::manifest::shard::At;
+
+    #[test]
+    fn the_documents_of_a_snapshot_have_a_budget() {
+        let mut budget = Budget::of(1);
+        budget.take(MAX_DOCUMENTS - 5, MAX_SEGMENTS - 5).unwrap();
+        for (bytes, segments, why) in [(6, 0, "4294967296 bytes"), (0, 6, "16777216 segments")] {
+            let e = budget.take(bytes, segments).unwrap_err();
+            assert!(e.kind() == ErrorKind::Limit && e.to_string().contains(why), "{e}");
+        }
+        budget.take(5, 5).unwrap();
+        assert_eq!(budget.take(1, 0).unwrap_err().kind(), ErrorKind::Limit);
+        // Snapshots do not share it.
+        let mut two = Budget::of(2);
+        two.take(MAX_DOCUMENTS, MAX_SEGMENTS).unwrap();
+        two.take(MAX_DOCUMENTS, MAX_SEGMENTS).unwrap();
+        assert_eq!(two.take(0, 1).unwrap_err().kind(), ErrorKind::Limit);
+    }
 
     #[test]
     fn a_chain_has_at_most_64_sets() {

@@ -58,6 +58,7 @@ impl Store {
                 None => {}
             }
             theirs = from.remote().wait(Catalog::load_beside(from.remote(), &s.shards, &theirs))?;
+            theirs.check_segments(&s.shards)?;
             let shards = Copy::new(self, from, &theirs, s)?.shards(s)?;
             let original = Original { id: s.id, time: s.time };
             copied.snapshots.push(self.publish_as(s.step, s.metadata.clone(), &shards, Some(original))?);
@@ -94,7 +95,7 @@ impl Store {
             }
         }
         let mut archive = Writer::new(to, time);
-        archive.add(&layout::marker(), &Marker::new(self.grace_seconds(), self.run()).to_bytes()?)?;
+        archive.add(&layout::marker(), &Marker::new(self.grace_seconds(), self.run_now()?).to_bytes()?)?;
         for ((save, object), (len, sets)) in objects {
             archive.add_from(remote, &layout::data(save, object), len, &sets)?;
         }
@@ -148,7 +149,7 @@ struct Copy<'a> {
 impl<'a> Copy<'a> {
     fn new(to: &'a Store, from: &'a Store, theirs: &'a Catalog, s: &Snapshot) -> Result<Self> {
         let remote = to.remote();
-        let began = to.now()?;
+        let began = to.begin()?;
         let before = to.last_before(s.step)?.map_or(vec![], |s| s.shards);
         let ours = remote.wait(Catalog::load(remote, &before))?;
         let mut copy = Self { to, from, theirs, ours, began, here: HashMap::new() };

@@ -83,7 +83,7 @@ impl Store {
     /// Correctness depends on the order of requests: the time, then the objects, then the records that may need them.
     fn find_garbage(&self) -> Result<(Found, Garbage)> {
         let list = |prefix| self.remote().wait(self.remote().list(&prefix));
-        let time = self.now()?;
+        let time = self.begin()?;
         let is_old = |written: u64| written.saturating_add(self.grace_seconds()) < time;
         let (shards, data, probes) = (list(layout::shards())?, list(layout::all_data())?, list(layout::probes())?);
         let needed = self.needed(time)?;
@@ -156,7 +156,8 @@ impl Store {
             records.into_iter().map(|(counts, c)| (counts, c.record.shards)).collect();
         let shards: BTreeSet<ShardId> = records.iter().flat_map(|(_, shards)| shards).copied().collect();
         let shards: Vec<ShardId> = shards.into_iter().collect();
-        let catalog = self.remote().wait(Catalog::load(self.remote(), &shards)).map_err(nothing_deleted)?;
+        let catalog = self.remote().wait(Catalog::load_all(self.remote(), &shards, records.len()));
+        let catalog = catalog.map_err(nothing_deleted)?;
         for (counts, shards) in &records {
             needed.still.add(&catalog, shards).map_err(nothing_deleted)?;
             if *counts {

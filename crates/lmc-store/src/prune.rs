@@ -177,7 +177,7 @@ impl Store {
             ends.push(End { step: bad.step, id: self.fresh_id()?, generation: bad.generation, current: None });
         }
         if !ends.is_empty() {
-            let (time, heads) = (self.now()?, self.recent(&self.keys()?)?.heads());
+            let (time, heads) = (self.begin()?, self.recent(&self.keys()?)?.heads());
             // In parallel; each record names the one before it on its way.
             let ways = ends.len().min(CONCURRENT);
             let ended = stream::iter(0..ways)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::catalog;
+use crate::catalog::{self, Catalog};
 use crate::error::{Error, Result};
 use crate::history::{next_generation, to_name};
 use crate::ids::{SaveId, ShardId, Step};
@@ -51,11 +51,11 @@ impl Store {
     /// Saves files as one shard of a step's snapshot, which exists once all of its shards are published.
     ///
     /// # Errors
-    /// `Io` when a file cannot be read, `Usage` when options or file names are invalid, and those of [`Self::open_snapshot`] for the
+    /// `Io` when a file cannot be read, `Usage` when options or file names are invalid, or the store was replaced by another one since it was
+    /// opened, and those of [`Self::open_snapshot`] for the
     /// snapshot before.
     pub fn save_shard(&self, inputs: &[Input<'_>], step: Step, o: &SaveOptions) -> Result<Saved> {
-        // The time is taken first: whatever is found afterwards stays for a grace period from then.
-        let began = self.now()?;
+        let began = self.begin()?;
         let before = match o.from {
             Some(from) => Some(self.find(At::Step(from))?),
             None => self.last_before(step)?,
@@ -69,7 +69,7 @@ impl Store {
     ///
     /// # Errors
     /// `Exists` when the step has a snapshot, or another process was first; `Expired` when a shard was begun too long ago; `Usage` when two
-    /// shards have files of the same name; `Store` when requests fail.
+    /// shards have files of the same name, or the store was replaced by another one since it was opened; `Store` when requests fail.
     pub fn publish(&self, step: Step, metadata: BTreeMap<String, String>, shards: &[ShardId]) -> Result<Snapshot> {
         self.publish_as(step, metadata, shards, None)
     }
@@ -89,11 +89,15 @@ impl Store {
         let mut names = Vec::new();
         let mut began = u64::MAX;
         for &id in shards {
-            let (_, shard) = remote.wait(catalog::read(remote, id))?;
+            let (_, shard, _) = remote.wait(catalog::read(remote, id))?;
             record.raw_size = record.raw_size.saturating_add(shard.raw_size());
             record.new_size = record.new_size.saturating_add(shard.new_size());
             began = began.min(shard.began);
             names.extend(shard.files.into_iter().map(|f| f.name));
+        }
+        if shards.len() > 1 {
+            // Each shard is within the limits; what is beyond them together could not be read.
+            remote.wait(Catalog::load(remote, shards))?.check_segments(shards)?;
         }
         check_together(names.iter().map(|n| &n[..])).map_err(Error::usage)?;
         let recent = self.recent(&self.keys()?)?;

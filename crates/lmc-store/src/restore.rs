@@ -70,6 +70,7 @@ impl Store {
 
 impl SnapshotReader {
     fn new(remote: Arc<Remote>, catalog: Catalog, snapshot: Snapshot) -> Result<Self> {
+        catalog.check_segments(&snapshot.shards)?;
         let (files, tensors, extents) = (vec![], HashMap::new(), vec![]);
         let mut reader = Self { remote, catalog, snapshot, files, tensors, extents, threads: 0 };
         for id in reader.snapshot.shards.clone() {

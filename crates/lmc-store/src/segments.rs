@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, MAX_SEGMENTS};
 use crate::error::{Error, Result};
 use crate::ids::ShardId;
 use crate::layout;
@@ -24,6 +24,28 @@ impl Catalog {
                 layout::shard(other)
             ))),
         }
+    }
+
+    /// Checks that the files of a snapshot, given by its shards, have no more segments than the format allows: of each file, whether it
+    /// lists them or names others'. Nothing is copied before.
+    ///
+    /// # Errors
+    /// `Limit`, and those of [`Self::segments`].
+    pub(crate) fn check_segments(&self, shards: &[ShardId]) -> Result<()> {
+        let mut count = 0;
+        for &id in shards {
+            for file in &self.shard(id)?.files {
+                count += self.segments(id, file)?.len() as u64;
+                if count > MAX_SEGMENTS {
+                    return Err(Error::limit(format!(
+                        "{}: with its file {:?}, those of the snapshot have more than {MAX_SEGMENTS} segments",
+                        layout::shard(id),
+                        file.name
+                    )));
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -102,10 +102,12 @@ impl Store {
                 let marker = Marker::new(o.grace_seconds, run);
                 // Another process may have been faster: its marker counts.
                 let bytes = bytes::Bytes::from(marker.to_bytes()?);
-                remote.wait(remote.create(&layout::marker(), bytes.clone()))?;
-                let marker = read_marker(&remote)?;
-                // Creates the marker a second time. A server that accepts this would let one writer's record overwrite another's.
-                if marker.to_bytes()? == bytes && !remote.wait(remote.refuses_to_replace(&layout::marker(), bytes))? {
+                remote.wait(remote.create(&layout::marker(), bytes))?;
+                let key = layout::marker();
+                let bytes = remote.wait(remote.get(&key, Marker::MAX))?;
+                let marker = Marker::parse(&bytes).map_err(|e| e.at(&key))?;
+                // Creates what is there a second time. A server that accepts this would let one writer's record overwrite another's.
+                if !remote.wait(remote.refuses_to_replace(&key, bytes))? {
                     return Err(Error::unsupported(
                         "this server ignores the condition `If-None-Match: *` and overwrites existing objects: \
                          of two concurrent writers one would silently lose its snapshot; use a server that honours the condition, or a directory",
@@ -155,6 +157,23 @@ impl Store {
         read_marker(&self.remote).map(|marker| marker.run())
     }
 
+    /// Fails unless the store that is there now is the one that was opened: it may have been deleted, and made anew.
+    fn check_same(&self) -> Result<()> {
+        let now = read_marker(&self.remote)?;
+        if (now.run(), now.grace_seconds) == (self.run, self.grace_seconds) {
+            return Ok(());
+        }
+        Err(Error::usage(format!(
+            "{}: was of run {} with a grace period of {} s when the store was opened, and is of run {} with {} s: \
+             the store was replaced by another one; open it again",
+            layout::marker(),
+            self.run,
+            self.grace_seconds,
+            now.run(),
+            now.grace_seconds
+        )))
+    }
+
     pub(crate) fn remote(&self) -> &Arc<Remote> {
         &self.remote
     }
@@ -181,11 +200,22 @@ impl Store {
         self.remote.wait(clock::now(&self.remote, self.fresh_id()?))
     }
 
+    /// The time at which something begins that will change the store: whatever is found afterwards stays for a grace period from then.
+    ///
+    /// # Errors
+    /// `Usage` when the store is another one than was opened.
+    pub(crate) fn begin(&self) -> Result<u64> {
+        let now = self.now()?;
+        self.check_same()?;
+        Ok(now)
+    }
+
     /// The store's time, checked to be early enough to commit what was begun at `began`.
     ///
     /// # Errors
-    /// `Expired` when referenced data may have been deleted.
+    /// `Expired` when referenced data may have been deleted; `Usage` when the store is another one than was opened.
     pub(crate) fn time_to_commit(&self, began: u64) -> Result<u64> {
+        self.check_same()?;
         let now = self.now()?;
         let half = self.grace_seconds / 2;
         if now.saturating_sub(began) <= half {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::interchange;
-use super::marker::Marker;
+use super::marker::{Committed, Marker};
 use super::order;
 use super::staged::{FollowOptions, Staged, Version};
 use super::version::{self, Description, StoredFile};
@@ -213,22 +213,28 @@ impl Follower {
 
     /// Notes which versions stay once this one is the current one, of which run, and that nobody was told about it.
     fn note_commit(&mut self, name: &str, run: Option<RunId>) -> Result<()> {
-        let before = self.current.as_ref().map(|c| version::name(c.step, c.id));
-        let known_run = std::mem::replace(&mut self.marker.run, run) == run;
-        if before.as_deref() == Some(name) {
-            return if known_run { Ok(()) } else { self.marker.write(&self.directory) };
+        let before = self.current_name().map(|name| Committed { run: self.marker.run_of(&name), name });
+        let new = Committed { name: name.to_owned(), run };
+        if before.as_ref() == Some(&new) {
+            return Ok(());
         }
-        let committed = &mut self.marker.committed;
+        let mut marker = self.marker.clone();
+        let committed = &mut marker.committed;
         // A process may have ended between this note and the link.
-        let known = committed.iter().position(|c| Some(c) == before.as_ref());
+        let known = committed.iter().position(|c| Some(&c.name) == before.as_ref().map(|b| &b.name));
         committed.truncate(known.unwrap_or(0));
-        committed.retain(|c| c != name);
         committed.extend(before);
-        committed.push(name.to_owned());
+        let again = committed.last().is_some_and(|c| c.name == name);
+        committed.retain(|c| c.name != name);
+        committed.push(new);
         let old = committed.len().saturating_sub(self.options.keep.saturating_add(1));
         committed.drain(..old);
-        self.marker.announced = None;
-        self.marker.write(&self.directory)
+        if !again {
+            marker.announced = None;
+        }
+        marker.write(&self.directory)?;
+        self.marker = marker;
+        Ok(())
     }
 
     /// Whether [`Self::announce`] was called for the current version, by whatever process; or there is none.
@@ -241,16 +247,28 @@ impl Follower {
     /// # Errors
     /// `Io`.
     pub fn announce(&mut self) -> Result<()> {
-        self.marker.announced = self.current.as_ref().map(|c| c.id);
-        self.marker.write(&self.directory)
+        let mut marker = self.marker.clone();
+        marker.announced = self.current.as_ref().map(|c| c.id);
+        marker.write(&self.directory)?;
+        self.marker = marker;
+        Ok(())
     }
 
     /// The run of the store, checked to be that of the versions here. Versions that were written for others name none.
     fn run(&self) -> Result<Option<RunId>> {
         let Origin::Store(store) = &self.origin else { return Ok(None) };
         // A directory without a version may follow any run.
-        let held = self.marker.run.filter(|_| self.current.is_some());
-        order::run(self.directory.display(), store, held, self.options.rewind).map(Some)
+        let held = self.current_name().and_then(|name| self.marker.run_of(&name));
+        let (place, any) = (self.directory.display(), self.options.rewind);
+        let run = order::run(&place, store, held, any)?;
+        if let Some(there) = self.current_id().filter(|_| held.is_none() && !any) {
+            order::known(place, store, there)?;
+        }
+        Ok(Some(run))
+    }
+
+    fn current_name(&self) -> Option<String> {
+        self.current.as_ref().map(|c| version::name(c.step, c.id))
     }
 
     fn current_id(&self) -> Option<(Step, SaveId)> {
@@ -367,7 +385,7 @@ impl Follower {
         for entry in fs::read_dir(self.versions())? {
             let path = entry?.path();
             let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-            if version::parse_name(name).is_some() && !self.marker.committed.iter().any(|c| c == name) {
+            if version::parse_name(name).is_some() && !self.marker.committed.iter().any(|c| c.name == name) {
                 remove_if_there(&version::description_of(&path))?;
                 remove_if_there(&path)?;
             }

@@ -10,25 +10,33 @@ use crate::files::{replace, sync};
 use crate::ids::{RunId, SaveId};
 
 const MARKER: &str = ".lmc-follow.json";
+const VERSION: u32 = 2;
 
 /// What makes a directory one that follows; and what was said about its versions.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Marker {
     format: String,
     version: u32,
-    /// The run whose versions these are, once there is one.
-    pub(super) run: Option<RunId>,
-    /// The names of the versions that stay, in the order in which they became the current one.
-    pub(super) committed: Vec<String>,
+    /// The versions that stay, in the order in which they became the current one. The last may not have: see `current`.
+    pub(super) committed: Vec<Committed>,
     /// The id of the current version if [`Follower::announce`](super::Follower::announce) was called for it.
     pub(super) announced: Option<SaveId>,
+}
+
+/// A version that is, was, or was about to become the current one.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Committed {
+    pub(super) name: String,
+    /// The run that it is a version of, if it came from a store.
+    pub(super) run: Option<RunId>,
 }
 
 impl Marker {
     /// That of a new directory.
     pub(super) fn new() -> Self {
-        Self { format: "lmc-follow".into(), version: 1, run: None, committed: vec![], announced: None }
+        Self { format: "lmc-follow".into(), version: VERSION, committed: vec![], announced: None }
     }
 
     /// The marker of a directory; `None` if this is empty but for the file `lock`.
@@ -51,14 +59,22 @@ impl Marker {
             }
             Err(e) => return Err(Error::io(format_args!("{place}/{MARKER}: cannot read"), e)),
         };
-        let marker: Marker = serde_json::from_slice(&bytes)
-            .map_err(|e| Error::unsupported(format!("{place}/{MARKER}: is not what this lmc writes: {e}")))?;
+        let marker: Marker = serde_json::from_slice(&bytes).map_err(|e| {
+            Error::unsupported(format!(
+                "{place}/{MARKER}: is not what this lmc writes ({e}): follow into an empty directory"
+            ))
+        })?;
         match (&marker.format[..], marker.version) {
-            ("lmc-follow", 1) => Ok(Some(marker)),
+            ("lmc-follow", VERSION) => Ok(Some(marker)),
             (format, version) => Err(Error::unsupported(format!(
-                "{place}/{MARKER}: has format {format:?}, version {version}; this lmc knows \"lmc-follow\", version 1"
+                "{place}/{MARKER}: has format {format:?}, version {version}; this lmc knows \"lmc-follow\", version {VERSION}: follow into an empty directory"
             ))),
         }
+    }
+
+    /// The run of a version, if it is known.
+    pub(super) fn run_of(&self, name: &str) -> Option<RunId> {
+        self.committed.iter().find(|c| c.name == name)?.run
     }
 
     /// Replaces it, durably.

@@ -27,6 +27,17 @@ pub(super) fn run(place: impl Display, store: &Store, held: Option<RunId>, any: 
     }
 }
 
+/// Fails unless the store has the snapshot that is there, whose run is not known. `place` is for the message.
+pub(super) fn known(place: impl Display, store: &Store, (step, id): (Step, SaveId)) -> Result<()> {
+    match store.find(At::Step(step)) {
+        Ok(s) if s.id == id => Ok(()),
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
+        _ => Err(Error::usage(format!(
+            "{place}: has version {step}, which is not from this store: follow it elsewhere, or ask for it"
+        ))),
+    }
+}
+
 /// Fails unless a snapshot is later than the one that is `there`, or the same. `place` is for the message.
 pub(super) fn check(place: impl Display, there: Option<(Step, SaveId)>, snapshot: &Snapshot) -> Result<()> {
     let Some((step, id)) = there else { return Ok(()) };

@@ -1,5 +1,6 @@
 //! The JSON documents of a store (`docs/store.md` §2–4), parsed as untrusted input.
 
+pub(crate) mod counts;
 pub(crate) mod marker;
 pub(crate) mod names;
 pub(crate) mod optional;
@@ -65,6 +66,14 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
     /// `Damaged` when the document contradicts itself, `Limit` when it exceeds the format's limits.
     fn check(&self) -> Result<()>;
 
+    /// Checks how much a document lists, before any of it is held.
+    ///
+    /// # Errors
+    /// `Limit`, or `Damaged` when it is no document.
+    fn check_counts(_bytes: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
     /// Verifies and removes the document's checksum of its own bytes, if it has one.
     ///
     /// # Errors
@@ -87,6 +96,7 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
         // The parser does not look into strings that it skips.
         std::str::from_utf8(bytes).map_err(|e| Error::damaged(format!("not a valid {}: {e}", Self::FORMAT)))?;
         let listed = check_version(bytes, Self::FORMAT)?;
+        Self::check_counts(bytes)?;
         let mut unknown = Unknown::new(bytes, listed, Self::PLACES)?;
         let mut json = serde_json::Deserializer::from_slice(bytes);
         let document = serde_ignored::deserialize(&mut json, |path| unknown.note(&path));

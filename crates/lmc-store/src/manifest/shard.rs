@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use lmc::{Dtype, NamedDtype};
 use serde::{Deserialize, Serialize};
 
+use super::counts;
 use super::names::{check_name, check_together};
 use super::optional::Place;
 use super::{Document, VERSION};
@@ -95,6 +96,11 @@ impl Shard {
     /// Bytes of its data objects.
     pub(crate) fn new_size(&self) -> u64 {
         self.objects.iter().sum()
+    }
+
+    /// Segments that its files list themselves.
+    pub(crate) fn listed_segments(&self) -> u64 {
+        self.files.iter().map(|f| f.segments.len() as u64).sum()
     }
 
     fn check_set(&self, i: usize, set: &BlockSet) -> Result<()> {
@@ -202,7 +208,15 @@ impl Document for Shard {
         Place { array: "segments", fields: &["len", "name", "dtype", "bits", "shape"] },
     ];
 
+    fn check_counts(bytes: &[u8]) -> Result<()> {
+        counts::check_text(bytes)
+    }
+
     fn check(&self) -> Result<()> {
+        let lens = [self.shards.len(), self.objects.len(), self.files.len()].map(|n| n as u64);
+        let dimensions = self.files.iter().flat_map(|f| &f.segments).map(|s| s.shape.len() as u64).sum();
+        let extents = self.files.iter().map(|f| f.extents.len() as u64).sum();
+        counts::check([lens[0], lens[1], lens[2], self.listed_segments(), dimensions, extents])?;
         let mut seen = HashSet::new();
         if let Some(p) = self.shards.iter().find(|p| !seen.insert(**p)) {
             return Err(Error::damaged(format!("names the shard {p} twice")));

@@ -24,12 +24,13 @@ impl Shard {
         Ok((ShardId::of(&stored), stored))
     }
 
-    /// Decompresses a document, and parses it. No more than [`Document::MAX`] bytes are decompressed.
+    /// Decompresses a document, and parses it. No more than [`Document::MAX`] bytes are decompressed. Also returns how many were.
     ///
     /// # Errors
     /// Those of [`Document::parse`].
-    pub(crate) fn parse_stored(stored: &[u8]) -> Result<Self> {
-        Self::parse(&decompress(stored, Self::MAX)?)
+    pub(crate) fn parse_stored(stored: &[u8]) -> Result<(Self, u64)> {
+        let document = decompress(stored, Self::MAX)?;
+        Ok((Self::parse(&document)?, document.len() as u64))
     }
 }
 
@@ -66,7 +67,8 @@ mod tests {
         let (id, stored) = shard().to_stored().unwrap();
         assert_eq!(id, ShardId::of(&stored));
         assert!(stored.len() < shard().to_bytes().unwrap().len());
-        assert_eq!(Shard::parse_stored(&stored).unwrap(), shard());
+        let len = shard().to_bytes().unwrap().len() as u64;
+        assert_eq!(Shard::parse_stored(&stored).unwrap(), (shard(), len));
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl Store {
     /// snapshot cannot be restored; `Store` when requests fail.
     pub fn rebase(&self, steps: &[Step], o: &RebaseOptions) -> Result<Rebased> {
         // As in a save: whatever counts from now on stays for a grace period.
-        let began = self.now()?;
+        let began = self.begin()?;
         let history = self.history()?;
         // The records that the next record names.
         let mut heads = history.heads();
@@ -66,6 +66,7 @@ impl Store {
         let mut done = Rebased::default();
         for current in kept.iter().filter(|c| steps.contains(&c.record.step)) {
             let record = &current.record;
+            survey.catalog.check_segments(&record.shards)?;
             let shards = record.shards.iter().map(|&id| self.rebase_shard(&mut survey, id, began, o));
             let mut new = record.clone();
             new.shards = shards.collect::<Result<_>>()?;

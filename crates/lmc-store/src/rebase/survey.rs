@@ -57,7 +57,7 @@ impl Survey {
     /// Surveys all snapshots of a store, given by their shards.
     pub(super) fn new(remote: &Remote, snapshots: &[&[ShardId]]) -> Result<Self> {
         let shards = snapshots.concat();
-        let catalog = remote.wait(Catalog::load(remote, &shards))?;
+        let catalog = remote.wait(Catalog::load_all(remote, &shards, snapshots.len()))?;
         let mut reach = Reach::default();
         reach.add(&catalog, &shards)?;
         let mut used: HashMap<ObjectId, u64> = HashMap::new();

@@ -85,6 +85,7 @@ struct Piece {
 impl Bases {
     /// Takes the sets that the files of `shards` refer to, and no others of the catalog: only those are sure to stay while we save.
     pub(super) fn new(catalog: Catalog, shards: &[ShardId]) -> Result<Self> {
+        catalog.check_segments(shards)?;
         let mut bases = Self {
             catalog,
             equal: HashMap::new(),
@@ -186,6 +187,12 @@ impl Bases {
         }
         let most = sets.iter().map(|set| votes[set]).max().filter(|&most| most >= chunk.len().div_ceil(2))?;
         sets.into_iter().find(|set| votes[set] == most)
+    }
+
+    /// Whether a set has each tensor of a chunk at its own place, under its own name, in a file of the same name.
+    pub(super) fn is_same(&self, chunk: &Chunk, set: SetId) -> bool {
+        let spots = chunk.keys().map(|keys| self.places.exact.get(&keys.exact[0]).copied());
+        spots.zip(&chunk.segments).all(|(spot, s)| spot == Some(Spot { set, first: s.offset }))
     }
 
     /// The segments of a set that [`Self::alike`] gave for a chunk, with the names of the chunk's.

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long the phases of a save took. Those that several threads worked on count as long as they took a thread on average, so that all of
-/// them add up to no more than the save.
+/// How long the phases of a save took. Reading and compressing count as long as they took a thread on average. Threads
+/// compress while others wait for storage, so that the phases overlap; planning is in none of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SaveTimes {

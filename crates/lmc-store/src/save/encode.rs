@@ -189,7 +189,7 @@ impl<'a> Encoder<'a> {
             if matches!(role, Role::Lead { .. }) && shared.choice.lasting(set)? == set {
                 shared.keep(raw_hash, raw, chunk)?;
             }
-            return Ok(Encoded::Earlier(set, shared.bases().alike(chunk) == Some(set)));
+            return Ok(Encoded::Earlier(set, shared.bases().is_same(chunk, set)));
         }
         // A chunk that others are predicted from is always encoded: the output must not depend on timing.
         if self.claims.taken(raw_hash, number) && !matches!(role, Role::Lead { followed: true }) {
@@ -213,7 +213,7 @@ impl<'a> Encoder<'a> {
                     shared.keep(raw_hash, raw, chunk)?;
                 }
                 // The heads of a delta may say how many elements it changes.
-                let changed = if shared.bases().alike(chunk) == Some(base) {
+                let changed = if shared.bases().is_same(chunk, base) {
                     lmc::changed_count(&out).map_err(Error::codec)?
                 } else {
                     None

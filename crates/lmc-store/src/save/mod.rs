@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use lmc::Base;
 
 use crate::cache::ChunkCache;
-use crate::catalog::{Catalog, SetId};
+use crate::catalog::{Catalog, MAX_SEGMENTS, SetId};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, SaveId, ShardId, Step};
 use crate::layout;
@@ -105,6 +105,13 @@ pub(crate) fn save(
     let done = store(&shared, &plan, &mut shard, &mut uploader, (&mut tally, &mut upload)).and_then(|places| {
         shard.objects = timed(&mut upload, || uploader.finish())?;
         refer(&mut shard, &bases.catalog, &plan, &places)?;
+        // What later readers would refuse is not saved.
+        if shard.listed_segments() > MAX_SEGMENTS {
+            return Err(Error::limit(format!(
+                "the files have {} segments, and a snapshot at most {MAX_SEGMENTS}",
+                shard.listed_segments()
+            )));
+        }
         shard.share_segments(&bases.catalog)?;
         let (id, bytes) = shard.to_stored()?;
         let document_size = bytes.len() as u64;
@@ -114,7 +121,8 @@ pub(crate) fn save(
         let base = before.filter(|_| shard.sets.is_empty() || shard.sets.iter().any(predicted)).map(|s| s.step);
         let times = clocks.times(threads_of(o).min(plan.groups.len()), upload);
         let (raw_size, new_size) = (shard.raw_size(), shard.new_size());
-        let Tally { elements, changed } = tally;
+        tally.add_repeats(plan.repeats.iter().map(|r| r.elements).sum());
+        let (elements, changed) = tally.total();
         Ok(Saved { shard: id, raw_size, new_size, document_size, base, elements, changed, times })
     });
     if done.is_err() {

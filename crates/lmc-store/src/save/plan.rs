@@ -30,6 +30,7 @@ pub(super) struct Repeat<'a> {
     /// Index of the job that has its bytes, and their offset in the chunk.
     pub(super) job: usize,
     pub(super) first: u64,
+    pub(super) elements: u64,
 }
 
 /// Chunks in the order of compression.
@@ -124,7 +125,8 @@ impl<'a> Plan<'a> {
                 let (job, k) = small[of];
                 let first = jobs[job].chunk.segments[k].offset;
                 jobs[job].repeated.push((Range { offset: first, len: s.len }, *hash));
-                found.push(Repeat { input, range: Range { offset: s.offset, len: s.len }, job, first });
+                let elements = s.dtype.map_or(0, |d| s.len * 8 / u64::from(d.bits()));
+                found.push(Repeat { input, range: Range { offset: s.offset, len: s.len }, job, first, elements });
             }
         }
         Ok(Self::in_order(jobs, &leads, found))

@@ -5,9 +5,9 @@ use crate::chunks::Chunk;
 
 /// Counts elements of tensors.
 pub(super) struct Tally {
-    pub(super) elements: u64,
+    elements: u64,
     /// Those that differ from the snapshot before; `None` once one chunk is not known.
-    pub(super) changed: Option<u64>,
+    changed: Option<u64>,
 }
 
 impl Tally {
@@ -17,12 +17,12 @@ impl Tally {
     }
 
     pub(super) fn add(&mut self, chunk: &Chunk, encoded: &Encoded) {
-        let (mut elements, mut in_bytes) = (0, true);
+        let (mut elements, mut in_units) = (0, true);
         for s in &chunk.segments {
             if let Some(dtype) = s.dtype {
                 let bits = u64::from(dtype.bits());
                 elements += s.len * 8 / bits;
-                in_bytes &= bits % 8 == 0;
+                in_units &= bits == 8 * dtype.coding_width() as u64;
             }
         }
         if elements == 0 {
@@ -31,10 +31,21 @@ impl Tally {
         self.elements += elements;
         let changed = match encoded {
             Encoded::Earlier(_, true) => Some(0),
-            // Of elements that are parts of bytes, deltas count bytes.
-            Encoded::New(new) => new.changed.filter(|&n| in_bytes || n == 0),
+            // Deltas count units of coding: of some dtypes these are parts of elements, or several.
+            Encoded::New(new) => new.changed.filter(|&n| in_units || n == 0),
             Encoded::Earlier(..) | Encoded::Repeated(_) => None,
         };
         self.changed = self.changed.zip(changed).map(|(all, n)| all + n);
+    }
+
+    /// Elements that another file has, too: they are compared with that one, not with what they were.
+    pub(super) fn add_repeats(&mut self, elements: u64) {
+        self.elements += elements;
+        self.changed = self.changed.filter(|_| elements == 0);
+    }
+
+    /// The elements, and how many of them changed, if both are known.
+    pub(super) fn total(self) -> (u64, Option<u64>) {
+        (self.elements, self.changed.filter(|_| self.elements > 0))
     }
 }

@@ -185,3 +185,20 @@ fn what_lists_the_segments_stays_and_moves_with_what_needs_it() {
     let e = restored(&store, 1).unwrap_err();
     assert!(e.kind() == ErrorKind::Damaged && e.to_string().contains(&key), "{e}");
 }
+
+#[test]
+fn what_another_file_repeats_is_counted_and_not_said_to_be_unchanged() {
+    let store = new_store(&memory());
+    let file = many(300);
+    let header = 8 + u64::from_le_bytes(file[..8].try_into().unwrap());
+    let both = [lmc_store::Input::new("a", &file), lmc_store::Input::new("b", &file)];
+    for n in 0..2 {
+        let saved = store.save_shard(&both, step(n), &fast()).unwrap();
+        store.publish(step(n), Default::default(), &[saved.shard]).unwrap();
+        assert_eq!((saved.elements, saved.changed), (file.len() as u64 - header, None), "{n}");
+    }
+    // Without tensors nothing can change.
+    let text = b"text".to_vec();
+    let none = store.save_shard(&[lmc_store::Input::new("c", &text)], step(2), &fast()).unwrap();
+    assert_eq!((none.elements, none.changed), (0, None));
+}

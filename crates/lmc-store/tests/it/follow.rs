@@ -296,6 +296,51 @@ fn versions_of_another_run_must_be_asked_for() {
 }
 
 #[test]
+fn a_version_of_another_run_that_was_not_committed_changes_nothing() {
+    let mut run = Run::new();
+    let dir = tempfile::tempdir().unwrap();
+    run.follow(dir.path()).unwrap();
+    let mut other = Run::new();
+    other.save(&[0]);
+    let before = fs::read_link(dir.path().join("current")).unwrap();
+    let mut o = FollowOptions::default();
+    o.rewind = true;
+    let mut follower = other.follower(dir.path(), o).unwrap();
+    let newest = follower.newest().unwrap().unwrap();
+    let staged = follower.stage(&newest, &mut |_| {}).unwrap();
+    follower.commit(staged).unwrap();
+    drop(follower);
+    // As if the process had ended between the note and the link.
+    fs::remove_file(dir.path().join("current")).unwrap();
+    std::os::unix::fs::symlink(before, dir.path().join("current")).unwrap();
+    assert_eq!(other.follow(dir.path()).unwrap_err().kind(), ErrorKind::Usage);
+    run.save(&[0]);
+    run.follow(dir.path()).unwrap().unwrap();
+    run.check(dir.path(), 1);
+}
+
+#[test]
+fn versions_of_an_unknown_run_must_be_the_stores() {
+    let mut run = Run::new();
+    let dir = tempfile::tempdir().unwrap();
+    run.follow(dir.path()).unwrap();
+    let marker = dir.path().join(".lmc-follow.json");
+    let text = fs::read_to_string(&marker).unwrap();
+    let unknown = text.replace(&format!("\"{}\"", run.store.run()), "null");
+    assert_ne!(text, unknown);
+    fs::write(&marker, unknown).unwrap();
+    let mut other = Run::new();
+    other.save(&[0]);
+    let e = other.follow(dir.path()).unwrap_err();
+    assert!(e.kind() == ErrorKind::Usage && e.to_string().contains("is not from this store"), "{e}");
+    run.save(&[0]);
+    run.follow(dir.path()).unwrap().unwrap();
+    run.check(dir.path(), 1);
+    let e = other.follow(dir.path()).unwrap_err();
+    assert!(e.to_string().contains("has versions of run "), "{e}");
+}
+
+#[test]
 fn a_directory_is_the_followers_own_or_refused() {
     let run = Run::new();
     let dir = tempfile::tempdir().unwrap();
@@ -311,8 +356,8 @@ fn a_directory_is_the_followers_own_or_refused() {
     drop(first);
     run.follow(&at("two")).unwrap().unwrap();
     for (marker, kind) in [
-        (r#"{"format":"lmc-follow","version":2,"committed":[],"announced":null}"#, "version 2"),
-        (r#"{"format":"other","version":1,"committed":[],"announced":null}"#, "format \"other\""),
+        (r#"{"format":"lmc-follow","version":1,"committed":[],"announced":null}"#, "version 1"),
+        (r#"{"format":"other","version":2,"committed":[],"announced":null}"#, "format \"other\""),
         ("{", "is not what this lmc writes"),
     ] {
         fs::write(at("two/.lmc-follow.json"), marker).unwrap();

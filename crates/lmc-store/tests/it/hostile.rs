@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::support::{model, options, safetensors, save, save_with};
 use lmc_store::testing::{Memory, Random};
-use lmc_store::{Hash, Keep, RebaseOptions, SaveOptions, Store, VerifyOptions};
+use lmc_store::{ErrorKind, Hash, Keep, RebaseOptions, SaveOptions, Store, VerifyOptions};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use serde_json::{Value, json};
@@ -389,4 +389,49 @@ fn documents_with_optional_fields_are_used_as_if_they_had_none() {
     let mut bad = records.clone();
     bad[1].as_object_mut().unwrap().remove("optional").unwrap();
     assert!(use_all(&write(&shards, &bad), &good.next));
+}
+
+#[test]
+fn segments_that_many_files_have_in_common_are_counted_for_each() {
+    let good = Good::new();
+    let (shards, records) = good.documents();
+    let many = format!(
+        r#"{{"name":"many","len":0,"layout":"raw","segments":[{}],"extents":[]}}"#,
+        vec![r#"{"len":0}"#; 1 << 20].join(",")
+    );
+    let named = |n: u32| {
+        let file = |i| format!(r#"{{"name":"f{i}","len":0,"layout":"raw","segments_of":[1,1],"extents":[]}}"#);
+        (0..n).map(file).collect::<Vec<_>>().join(",")
+    };
+    // Files of the second shard have the segments of a file of the first one: held once each, they would take 90 GB.
+    let objects = |files: String| {
+        good.with_stored(&shards, &records, |i, stored| {
+            let more = [&many, &files].get(i).copied();
+            let Some(more) = more else { return stored };
+            let text = String::from_utf8(zstd::decode_all(&stored[..]).unwrap()).unwrap();
+            let end = "],\"format\"";
+            assert_eq!(text.matches(end).count(), 1);
+            zstd::encode_all(text.replace(end, &format!(",{more}{end}")).as_bytes(), 1).unwrap()
+        })
+    };
+    let store = Store::open_on(objects(named(1)), options(2)).unwrap();
+    let snapshots = store.snapshots().unwrap();
+    assert_eq!(store.open_snapshot(&snapshots[1]).unwrap().file("f0").unwrap().segments.len(), 1 << 20);
+
+    let store = Store::open_on(objects(named(1000)), options(2)).unwrap();
+    let snapshots = store.snapshots().unwrap();
+    store.open_snapshot(&snapshots[0]).unwrap();
+    let refused = |e: lmc_store::Error| {
+        let why = e.to_string();
+        assert!(e.kind() == ErrorKind::Limit && why.contains("more than 16777216 segments"), "{why}");
+    };
+    refused(store.open_snapshot(&snapshots[1]).unwrap_err());
+    let mut o = SaveOptions::default();
+    o.from = Some(snapshots[1].step);
+    refused(save_with(&store, 9, &good.next, &o).unwrap_err());
+    let copy = Store::create_on(Arc::new(Memory::default()), options(3)).unwrap();
+    refused(copy.copy_from(&store, &snapshots[1..2]).unwrap_err());
+    refused(store.rebase(&[snapshots[1].step], &RebaseOptions::default()).unwrap_err());
+    // Collecting needs no segments.
+    store.gc().unwrap();
 }

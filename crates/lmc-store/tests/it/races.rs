@@ -7,6 +7,7 @@ use crate::support::*;
 use lmc_store::testing::{Faults, Faulty, Memory};
 use lmc_store::{At, BasePolicy, ErrorKind, Input, Keep, RebaseOptions, SaveOptions, Snapshot, Store};
 use lmc_testing::exhaustive;
+use object_store::ObjectStoreExt;
 
 const GRACE: u64 = 1000;
 
@@ -125,4 +126,30 @@ fn a_collector_at_every_moment_of_a_save() {
     println!("{ended:?}");
     // Some were in time, and some were refused.
     assert!(ended["None"] > 100 && ended["Some(Expired)"] > 50, "{ended:?}");
+}
+
+#[test]
+fn a_store_that_was_made_anew_is_another_one() {
+    let objects = memory();
+    let file = vec![1u8; 100];
+    let a = new_store(&objects);
+    let shard = a.save_shard(&[Input::new("x", &file)], step(1), &SaveOptions::default()).unwrap();
+    // Another process deletes the store, and makes one at the same place.
+    futures::executor::block_on(objects.delete(&"lmc-store.json".into())).unwrap();
+    let b = new_store(&objects);
+    assert_ne!(a.run(), b.run());
+    let refused = |e: lmc_store::Error| {
+        assert!(e.kind() == ErrorKind::Usage && e.to_string().contains("replaced by another one"), "{e}");
+    };
+    refused(a.publish(step(1), Default::default(), &[shard.shard]).unwrap_err());
+    refused(save_with(&a, 1, &file, &SaveOptions::default()).unwrap_err());
+    refused(a.rebase(&[], &Default::default()).unwrap_err());
+    refused(a.gc().unwrap_err());
+    assert!(b.snapshots().unwrap().is_empty());
+    // And one of the same run with another grace period.
+    let mut o = lmc_store::StoreOptions::default();
+    (o.run, o.grace_seconds) = (Some(a.run()), 100);
+    futures::executor::block_on(objects.delete(&"lmc-store.json".into())).unwrap();
+    Store::create_on(objects, o).unwrap();
+    refused(a.publish(step(1), Default::default(), &[shard.shard]).unwrap_err());
 }
