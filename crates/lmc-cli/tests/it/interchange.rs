@@ -99,7 +99,7 @@ fn what_cannot_be_a_version_is_reported_and_left_out() {
     assert_eq!(step(&dir, "m"), Some(5));
     // A directory with the versions of another run is not passed over in silence.
     dir.shell("mkdir w && cp -r v/step-1 w/").ok();
-    let other = dir.run(["publish", "s2", "w", "--once", "--settle", "0", "--interchange", "out"]);
+    let other = dir.run(["-q", "publish", "s2", "w", "--once", "--settle", "0", "--interchange", "out"]);
     other.is_misused(&["out: holds versions of another run, up to 5"]);
 }
 

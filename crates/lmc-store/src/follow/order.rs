@@ -33,7 +33,7 @@ pub(super) fn known(place: impl Display, store: &Store, (step, id): (Step, SaveI
         Ok(s) if s.id == id => Ok(()),
         Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
         _ => Err(Error::usage(format!(
-            "{place}: has version {step}, which is not from this store: follow it elsewhere, or ask for it"
+            "{place}: has version {step}, which is not from this store: follow it into another directory, or with --rewind (rewind)"
         ))),
     }
 }
