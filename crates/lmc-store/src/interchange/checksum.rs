@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn checksums_in_pieces_are_those_of_the_whole() {
-        let bytes: Vec<u8> = (0..70_000u32).map(|i| (i * i / 7) as u8).collect();
+        let bytes: Vec<u8> = (0..70_000u32).map(|i| (i.wrapping_mul(i) / 7) as u8).collect();
         for checksum in Checksum::ALL {
             for piece in [1, 255, 4096, 33_333] {
                 let mut sum = checksum.begin();
