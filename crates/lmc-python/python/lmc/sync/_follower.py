@@ -111,9 +111,13 @@ class Follower:
         """
         snapshot = self._store.find(at)
         native, tensors = self._follower_of(snapshot)
-        if self._native is not None:
-            self._step = None  # an error leaves them undefined
-        native.load(snapshot, self._memory(tensors))
+        try:
+            native.load(snapshot, self._memory(tensors))
+        except BaseException:
+            # They are undefined then, unless the version was refused.
+            if self._native is not None:
+                self._step = native.current[0] if native.current is not None else None
+            raise
         return self._hold(native, tensors, snapshot.step)
 
     def adopt(self, at: _At) -> int:
