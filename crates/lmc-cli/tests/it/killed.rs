@@ -54,7 +54,8 @@ fn kill_after(dir: &Dir, store: &str, changes: usize, child: &mut Child) -> bool
 /// Kills a command after its first change, its second, and so on. Each time the store has the snapshots of `before` or `after`, or for each
 /// step one of the two, and the next save works. A command that is not killed results in `after`.
 fn kill_at_every_change(dir: &Dir, args: &[String], before: &Snapshots, after: &Snapshots) {
-    for changes in 0.. {
+    let (mut changes, mut missed) = (0, 0);
+    loop {
         dir.shell("rm -rf s && cp -a origin s").ok();
         let mut child = dir.command(args).spawn().unwrap();
         let killed = kill_after(dir, "s", changes, &mut child);
@@ -69,7 +70,12 @@ fn kill_at_every_change(dir: &Dir, args: &[String], before: &Snapshots, after: &
         dir.run(["snapshot", "verify", "s", "--deep"]).ok();
         dir.run(["snapshot", "gc", "s"]).silent();
         assert_eq!(restore_all(dir, "s").len(), found.len() + 1);
-        if !killed {
+        if killed {
+            changes += 1;
+        } else if changes < 3 && missed < 30 {
+            // It was too fast: changes that follow each other closely are seen as one.
+            missed += 1;
+        } else {
             assert!(changes >= 3, "it was killed {changes} times");
             return;
         }
