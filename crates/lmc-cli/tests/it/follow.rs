@@ -1,11 +1,11 @@
 //! `lmc follow`: new versions as they are saved, commands that are told about them, kills and full disks.
 
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::{Background, Dir, noise, safetensors, wait_until, weights};
+use crate::support::{Background, Dir, Moments, kill_after, noise, safetensors, wait_until, weights};
 
 const FILES: [&str; 2] = ["w", "sub/v"];
 
@@ -110,18 +110,13 @@ fn after_a_kill_there_is_one_whole_version() {
     let dir = stored();
     dir.run(["-q", "follow", "s", "origin", "--once"]).silent();
     save(&dir, 1);
-    let start = Instant::now();
-    dir.run(["-q", "follow", "s", "whole", "--once"]).silent();
-    let (whole, mut versions) = (start.elapsed(), [0, 0]);
-    let kills: u64 = std::env::var("LMC_KILLS").map_or(40, |n| n.parse().unwrap());
-    for moment in noise(8 * kills as usize, 7).chunks(8) {
+    let moments = Moments::of(40, 7, || dir.run(["-q", "follow", "s", "whole", "--once"]).silent());
+    let mut versions = [0, 0];
+    for moment in moments.iter() {
         // Links: a copy is not what was written.
         dir.shell("rm -rf m && cp -al origin m").ok();
         let mut child = dir.command(["-q", "follow", "s", "m", "--once"]).spawn().unwrap();
-        let share = u64::from_le_bytes(moment.try_into().unwrap()) as f64 / u64::MAX as f64;
-        std::thread::sleep(whole.mul_f64(1.2 * share));
-        child.kill().unwrap();
-        child.wait().unwrap();
+        kill_after(&mut child, moment);
         let found = step(&dir, "m").expect("one whole version");
         versions[found as usize] += 1;
         dir.run(["-q", "follow", "s", "m", "--once"]).silent();
@@ -129,7 +124,7 @@ fn after_a_kill_there_is_one_whole_version() {
         assert_eq!(std::fs::read_dir(dir.path("m/versions")).unwrap().count(), 4, "{moment:?}");
         assert!(!dir.has("m/.current.new"));
     }
-    assert!(kills < 20 || versions[0] > 0, "{versions:?}");
+    assert!(moments.count() < 20 || versions[0] > 0, "{versions:?}");
 }
 
 #[test]

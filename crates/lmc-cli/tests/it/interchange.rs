@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Dir, noise, safetensors, weights};
+use crate::support::{Dir, Moments, kill_after, noise, safetensors, weights};
 
 const TENSORS: usize = 40_000;
 
@@ -108,18 +108,12 @@ fn what_cannot_be_a_version_is_reported_and_left_out() {
 fn after_a_kill_the_next_publisher_writes_what_is_missing() {
     let dir = Dir::new();
     (1..=3).for_each(|n| write(&dir, n));
-    let start = std::time::Instant::now();
-    dir.run(PUBLISH).ok();
-    let whole = start.elapsed();
+    let moments = Moments::of(12, 7, || _ = dir.run(PUBLISH).ok());
     let expected = dir.shell("cd out && sha256sum weight_v*/model-*").stdout().to_owned();
-    let kills: u64 = std::env::var("LMC_KILLS").map_or(12, |n| n.parse().unwrap());
-    for moment in noise(8 * kills as usize, 7).chunks(8) {
+    for moment in moments.iter() {
         dir.shell("rm -rf s out m").ok();
         let mut child = dir.command(PUBLISH).stdout(std::process::Stdio::null()).spawn().unwrap();
-        let share = u64::from_le_bytes(moment.try_into().unwrap()) as f64 / u64::MAX as f64;
-        std::thread::sleep(whole.mul_f64(1.2 * share));
-        child.kill().unwrap();
-        child.wait().unwrap();
+        kill_after(&mut child, moment);
         // Whatever is there is whole.
         if dir.has("out") && dir.names().iter().any(|name| name.starts_with("out/weight_v")) {
             dir.run(["-q", "follow", "out", "m", "--once"]).silent();
@@ -142,18 +136,13 @@ fn after_a_kill_a_follower_has_one_whole_version() {
     dir.shell("cp -r out first && rm -r first/weight_v000002 first/weight_v000003").ok();
     dir.run(["-q", "follow", "first", "origin", "--once"]).silent();
     assert_eq!(step(&dir, "origin"), Some(1));
-    let start = std::time::Instant::now();
-    dir.run(["-q", "follow", "out", "whole", "--once"]).silent();
-    let (whole, mut versions) = (start.elapsed(), [0, 0]);
-    let kills: u64 = std::env::var("LMC_KILLS").map_or(25, |n| n.parse().unwrap());
-    for moment in noise(8 * kills as usize, 3).chunks(8) {
+    let moments = Moments::of(25, 3, || dir.run(["-q", "follow", "out", "whole", "--once"]).silent());
+    let mut versions = [0, 0];
+    for moment in moments.iter() {
         // Links: a copy is not what was written.
         dir.shell("rm -rf m && cp -al origin m").ok();
         let mut child = dir.command(["-q", "follow", "out", "m", "--once"]).spawn().unwrap();
-        let share = u64::from_le_bytes(moment.try_into().unwrap()) as f64 / u64::MAX as f64;
-        std::thread::sleep(whole.mul_f64(1.2 * share));
-        child.kill().unwrap();
-        child.wait().unwrap();
+        kill_after(&mut child, moment);
         match step(&dir, "m") {
             Some(1) => versions[0] += 1,
             Some(3) => versions[1] += 1,

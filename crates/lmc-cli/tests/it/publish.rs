@@ -1,11 +1,11 @@
 //! `lmc publish`: versions in the order of their steps, and only finished ones.
 
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::{Background, Dir, noise, safetensors, wait_until, weights};
+use crate::support::{Background, Dir, Moments, kill_after, noise, safetensors, wait_until, weights};
 
 /// The weights of a step.
 fn model(n: u64) -> Vec<u8> {
@@ -243,11 +243,9 @@ fn a_full_disk_leaves_the_versions_before() {
 fn after_a_kill_a_version_is_there_or_not_and_the_next_process_goes_on() {
     let dir = Dir::new();
     write(&dir, "step0", 0);
-    let start = Instant::now();
-    dir.run(ONCE).ok();
-    let (whole, mut there, mut n) = (start.elapsed(), 0, 0);
-    let kills: u64 = std::env::var("LMC_KILLS").map_or(40, |n| n.parse().unwrap());
-    for moment in noise(8 * kills as usize, 7).chunks(8) {
+    let moments = Moments::of(40, 7, || _ = dir.run(ONCE).ok());
+    let (mut there, mut n, kills) = (0, 0, moments.count());
+    for moment in moments.iter() {
         let last = steps(&dir).len() as u64;
         if last > n {
             n = last;
@@ -255,10 +253,7 @@ fn after_a_kill_a_version_is_there_or_not_and_the_next_process_goes_on() {
             write(&dir, &format!("step{n}"), n);
         }
         let mut child = dir.command(ONCE).stderr(Stdio::null()).spawn().unwrap();
-        let share = u64::from_le_bytes(moment.try_into().unwrap()) as f64 / u64::MAX as f64;
-        std::thread::sleep(whole.mul_f64(1.2 * share));
-        child.kill().unwrap();
-        child.wait().unwrap();
+        kill_after(&mut child, moment);
         let found = steps(&dir);
         assert_eq!(found, (0..found.len() as u64).collect::<Vec<_>>());
         let newest = found.len() as u64 - 1;

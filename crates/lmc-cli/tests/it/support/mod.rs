@@ -6,9 +6,40 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 pub(crate) use lmc_testing::data::noise;
 use serde_json::Value;
+
+/// Moments to kill a command at, from its start to a little after its end: as many as `LMC_KILLS` says.
+pub(crate) struct Moments(Vec<Duration>);
+
+impl Moments {
+    /// Lets `whole` run the command once, to know how long it takes.
+    pub(crate) fn of(default: usize, seed: u64, whole: impl FnOnce()) -> Self {
+        let start = Instant::now();
+        whole();
+        let whole = start.elapsed();
+        let kills = std::env::var("LMC_KILLS").map_or(default, |n| n.parse().unwrap());
+        let share = |moment: &[u8]| u64::from_le_bytes(moment.try_into().unwrap()) as f64 / u64::MAX as f64;
+        Self(noise(8 * kills, seed).chunks(8).map(|moment| whole.mul_f64(1.2 * share(moment))).collect())
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Duration> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+/// Kills a command some time after its start; it may have ended before.
+pub(crate) fn kill_after(child: &mut Child, time: Duration) {
+    std::thread::sleep(time);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
 
 /// Chooses the way in which files are temporary.
 pub(crate) const LMC_TEMPORARY: &str = "LMC_TEMPORARY";
