@@ -37,6 +37,11 @@ pub(crate) fn bytes(n: u64) -> String {
     format!("{value:.*} {}", if value < 9.995 { 2 } else { 1 }, UNITS[unit])
 }
 
+/// A number with two decimals at most.
+pub(crate) fn two_decimals(n: f64) -> f64 {
+    (n * 100.0).round() / 100.0
+}
+
 /// A part of a whole, in percent; small ones with more digits.
 pub(crate) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "–".to_owned() } else { share(part as f64 / whole as f64) }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::svg::{Bar, Chart, Line, bars, legend};
 use crate::analyze::kind::Kind;
 use crate::analyze::result::{Analysis, Figures, GroupChange, GroupDelta};
-use crate::analyze::spelled::{percent, share};
+use crate::analyze::spelled::{percent, share, two_decimals};
 
 /// The colour of what is of all kinds.
 const ALL: usize = 7;
@@ -47,7 +47,7 @@ pub(super) fn write(a: &Analysis, out: &mut String) {
         y: "lmc, bits an element",
         log: spans(a),
         lines: of_kinds(a, |f| f.lmc_bits),
-        spell: |bits| format!("{}", (bits * 100.0).round() / 100.0),
+        spell: |bits| two_decimals(bits).to_string(),
     }
     .write(out);
     Chart {
@@ -56,7 +56,7 @@ pub(super) fn write(a: &Analysis, out: &mut String) {
         y: "bits an element",
         log: spans(a),
         lines: of_kinds(a, |f| f.exponent_entropy),
-        spell: |bits| format!("{}", (bits * 100.0).round() / 100.0),
+        spell: |bits| two_decimals(bits).to_string(),
     }
     .write(out);
     how_far(a, out);

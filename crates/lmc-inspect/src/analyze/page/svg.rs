@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::html::escaped;
-use crate::analyze::spelled::share;
+use crate::analyze::spelled::{share, two_decimals};
 
 /// A line of a chart.
 pub(super) struct Line {
@@ -186,7 +186,7 @@ pub(super) fn bars(title: &str, x: &str, bars: &[Bar], out: &mut String) {
     }
     let y = ROW * bars.len() as f64 + 6.0;
     for i in 0..=4 {
-        let v = (longest * f64::from(i) / 4.0 * 100.0).round() / 100.0;
+        let v = two_decimals(longest * f64::from(i) / 4.0);
         let _ = write!(out, "<text class=t x={:.1} y={} text-anchor=middle>{v}</text>", left + v * scale, y + 12.0);
     }
     let _ = write!(
