@@ -46,7 +46,7 @@ impl Checksum {
         match self {
             Self::Xxh3 => Sum::Xxh3(Box::new(XxHash3_128::new())),
             Self::Blake3 => Sum::Blake3(Box::default()),
-            Self::Adler32 => Sum::Adler32((1, 0)),
+            Self::Adler32 => Sum::Adler32(adler2::Adler32::new()),
         }
     }
 
@@ -68,7 +68,7 @@ impl Checksum {
 pub(crate) enum Sum {
     Xxh3(Box<XxHash3_128>),
     Blake3(Box<blake3::Hasher>),
-    Adler32((u32, u32)),
+    Adler32(adler2::Adler32),
 }
 
 impl Sum {
@@ -76,7 +76,7 @@ impl Sum {
         match self {
             Self::Xxh3(sum) => sum.write(bytes),
             Self::Blake3(sum) => _ = sum.update(bytes),
-            Self::Adler32(sums) => *sums = adler32(*sums, bytes),
+            Self::Adler32(sum) => sum.write_slice(bytes),
         }
     }
 
@@ -84,7 +84,7 @@ impl Sum {
         match self {
             Self::Xxh3(sum) => format!("{:032x}", sum.finish_128()),
             Self::Blake3(sum) => sum.finalize().to_hex().to_string(),
-            Self::Adler32((a, b)) => format!("{:08x}", b << 16 | a),
+            Self::Adler32(sum) => format!("{:08x}", sum.checksum()),
         }
     }
 }
@@ -102,21 +102,6 @@ impl std::str::FromStr for Checksum {
         let found = Self::ALL.into_iter().find(|c| c.name() == s);
         found.ok_or_else(|| format!("{s:?} is no checksum: {}", Self::ALL.map(Self::name).join(", ")))
     }
-}
-
-/// Both sums, after more bytes.
-fn adler32((mut a, mut b): (u32, u32), bytes: &[u8]) -> (u32, u32) {
-    const MODULUS: u32 = 65_521;
-    // The most bytes after which no sum overflows.
-    const UNREDUCED: usize = 5552;
-    for chunk in bytes.chunks(UNREDUCED) {
-        for &byte in chunk {
-            a += u32::from(byte);
-            b += a;
-        }
-        (a, b) = (a % MODULUS, b % MODULUS);
-    }
-    (a, b)
 }
 
 #[cfg(test)]
