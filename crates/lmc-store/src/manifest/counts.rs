@@ -97,7 +97,7 @@ impl<'de> Deserialize<'de> for Len {
     }
 }
 
-// These have the fields of the document in its order, because lists may stand for objects.
+// These have the fields of the document in its order, and those that may be missing, because lists may stand for objects.
 
 #[derive(Deserialize)]
 #[expect(dead_code, reason = "fields that are not counted")]
@@ -121,6 +121,7 @@ struct File {
     layout: IgnoredAny,
     #[serde(default, deserialize_with = "segments")]
     segments: Counts,
+    #[serde(default)]
     segments_of: Option<IgnoredAny>,
     extents: Len,
 }
@@ -129,8 +130,11 @@ struct File {
 #[expect(dead_code, reason = "fields that are not counted")]
 struct Segment {
     len: IgnoredAny,
+    #[serde(default)]
     name: Option<IgnoredAny>,
+    #[serde(default)]
     dtype: Option<IgnoredAny>,
+    #[serde(default)]
     bits: Option<IgnoredAny>,
     #[serde(default)]
     shape: Len,
