@@ -10,7 +10,6 @@ those instead, as they are, with the zstd level that belongs to the level of lmc
 """
 
 import argparse
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -18,7 +17,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import zstandard
-from tensors import Tensor, write
+from tensors import Tensor, restored_size, write
 
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "bool": "BOOL", "int64": "I64", "int8": "I8", "uint8": "U8"}
 
@@ -118,16 +117,6 @@ def arrays(seed: int, rows: int, cols: int) -> dict[str, np.ndarray]:
     }
 
 
-def compressed(lmc: Path, level: str, raw: Path, folder: Path) -> int:
-    """The size of a file, which is restored."""
-    packed, back = folder / "packed.lmc", folder / "back"
-    subprocess.run([lmc, "compress", "-q", "-f", "-k", "--level", level, "-o", packed, raw], check=True)
-    subprocess.run([lmc, "decompress", "-q", "-f", "-k", "-o", back, packed], check=True)
-    if back.read_bytes() != raw.read_bytes():
-        sys.exit(f"{raw} does not come back")
-    return packed.stat().st_size
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("lmc", type=Path)
@@ -144,7 +133,7 @@ def main() -> None:
 
     def row(name: str, raw: Path, planes: bytes | None, folder: Path) -> bool:
         data = raw.read_bytes()
-        ours = compressed(arguments.lmc, arguments.level, raw, folder) / len(data)
+        ours = restored_size(arguments.lmc, ["--level", arguments.level], raw, folder) / len(data)
         plain = len(zstd.compress(data)) / len(data)
         grouped = len(zstd.compress(planes)) / len(data) if planes is not None else plain
         bar = min(BARS.get(name, 9), 1.01 * min(plain, grouped) + 0.001)

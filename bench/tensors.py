@@ -3,6 +3,8 @@
 import json
 import math
 import struct
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,3 +106,13 @@ def to_bf16(values: np.ndarray) -> np.ndarray:
 def from_bf16(values: np.ndarray) -> np.ndarray:
     """bf16 to fp32, exactly."""
     return (values.astype("<u4") << 16).view("<f4")
+
+
+def restored_size(lmc: Path, options: list[str], raw: Path, folder: Path) -> int:
+    """The size of a file compressed by the program `lmc`, which also restores it."""
+    packed, back = folder / "packed.lmc", folder / "back"
+    subprocess.run([lmc, "compress", "-q", "-f", "-k", *options, "-o", packed, raw], check=True)
+    subprocess.run([lmc, "decompress", "-q", "-f", "-k", "-o", back, packed], check=True)
+    if back.read_bytes() != raw.read_bytes():
+        sys.exit(f"{raw} does not come back")
+    return packed.stat().st_size

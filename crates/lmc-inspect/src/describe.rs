@@ -1,8 +1,8 @@
 //! How a block is coded, for people who want to see.
 
 use lmc::internals::{
-    BlockHead, Cluster, Column, Conversion, HEADER_LEN, Map, Mask, Method, Predicted, Predictor, Stream, block_head,
-    coder_name, ranges,
+    BlockHead, Cluster, Column, Conversion, HEADER_LEN, Map, Mask, Method, Operand, Predicted, Predictor, Stream,
+    block_head, coder_name, grid_format, ranges,
 };
 use lmc::{ReadAt, Reader, Result};
 
@@ -52,7 +52,7 @@ pub struct ColumnDescription {
     pub map: Option<&'static str>,
     /// How the elements of a predicted column are predicted.
     pub prediction: Option<PredictionDescription>,
-    /// The clusters of a plain column, or those of all contexts of a predicted one. Contexts whose elements are listed have none.
+    /// The clusters of a plain column, or those of all streams of a predicted one: of a grid, of contexts. Contexts whose elements are listed have none.
     pub clusters: Vec<ClusterDescription>,
     /// Elements that do not fit their cluster.
     pub patches: u64,
@@ -70,10 +70,26 @@ pub struct PredictionDescription {
     pub predictor: &'static str,
     /// Whether the prediction is of another type: "F32 to BF16", "BF16 to F32" or "F32 to F16".
     pub conversion: Option<&'static str>,
+    /// The grid that gives the predictions, if one does.
+    pub grid: Option<GridDescription>,
     /// Where predictions come from, in order: 0 is the file itself, i its i-th base.
     pub sources: Vec<u32>,
     /// Number of contexts.
     pub contexts: usize,
+}
+
+/// Predictions that are products of a level and the scale of a group: dequantised weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GridDescription {
+    /// The format that the weights had: "fp8 e4m3", "int4", "nf4" and the like; "levels" if none is known.
+    pub format: &'static str,
+    /// How many levels occur.
+    pub levels: usize,
+    /// Rows and columns of a group.
+    pub group: [u64; 2],
+    /// Elements of a row of the matrix.
+    pub row: u64,
 }
 
 /// How the elements of a cluster are split into bits, and how those are coded.
@@ -192,6 +208,8 @@ impl ColumnDescription {
         let patches = p.method.streams().filter_map(|g| g.patches.as_ref()).map(|p| p.count as u64).sum();
         let listed = p.method.streams().map(|g| g.listed() as u64).sum();
         let masked = p.method.streams().any(|g| matches!(g.mask, Mask::Bits { .. }));
+        let of_streams =
+            p.method.streams().flat_map(|g| g.clusters.iter().map(|cluster| ClusterDescription::new(g, cluster)));
         match &p.method {
             Method::Stored => plain("stored"),
             Method::Zstd { width: 1, prefix, .. } if prefix.count() > 0 => plain("zstd with a prefix"),
@@ -204,12 +222,7 @@ impl ColumnDescription {
                 width: Some(p.width),
                 map: None,
                 prediction: Some(PredictionDescription::new(p, head)),
-                clusters: p
-                    .streams
-                    .iter()
-                    .filter_map(|s| s.1.as_ref())
-                    .flat_map(|g| g.clusters.iter().map(|cluster| ClusterDescription::new(g, cluster)))
-                    .collect(),
+                clusters: of_streams.collect(),
                 patches,
                 listed,
                 masked,
@@ -244,13 +257,19 @@ impl PredictionDescription {
             Predictor::Float => "ulp",
             Predictor::Integer => "difference",
         };
-        let conversion = match p.conversion {
-            Conversion::None => None,
-            Conversion::NarrowBf16 => Some("F32 to BF16"),
-            Conversion::WidenBf16 => Some("BF16 to F32"),
-            Conversion::NarrowF16 => Some("F32 to F16"),
+        let conversion = match &p.operand {
+            Operand::Ranges { conversion: Conversion::NarrowBf16, .. } => Some("F32 to BF16"),
+            Operand::Ranges { conversion: Conversion::WidenBf16, .. } => Some("BF16 to F32"),
+            Operand::Ranges { conversion: Conversion::NarrowF16, .. } => Some("F32 to F16"),
+            _ => None,
         };
-        Self { predictor, conversion, sources, contexts: p.streams.len() }
+        let grid = p.operand.grid().map(|g| GridDescription {
+            format: grid_format(&g.levels).unwrap_or("levels"),
+            levels: g.levels.len(),
+            group: [g.groups.rows, g.groups.columns],
+            row: g.groups.row,
+        });
+        Self { predictor, conversion, grid, sources, contexts: p.streams.len() }
     }
 }
 

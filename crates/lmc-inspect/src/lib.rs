@@ -31,7 +31,8 @@ pub use analyze::{
     Group, GroupChange, GroupDelta, Kind, Pair, Progress, Sample, Tensor, TensorChange, analyze, page, sample,
 };
 pub use describe::{
-    BlockDescription, ClusterDescription, ColumnDescription, ExtentDescription, PredictionDescription, describe_block,
+    BlockDescription, ClusterDescription, ColumnDescription, ExtentDescription, GridDescription, PredictionDescription,
+    describe_block,
 };
 pub use diff::changes::Changes;
 pub use diff::counterparts::Relation;

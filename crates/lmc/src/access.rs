@@ -12,7 +12,7 @@ use crate::container::open::{self, Opened};
 use crate::decompress::{KEEP, checked_block, decode_checked};
 use crate::error::Result;
 use crate::format::bases::{MAX_DEPTH, too_deep};
-use crate::format::block_head::{BlockHead, Column, Mask, Method};
+use crate::format::block_head::{BlockHead, Column, Mask, Method, Operand};
 use crate::io::ReadAt;
 use crate::origin::{NoSelf, ReferenceResolver, SelfSource};
 use crate::predict::Conversion;
@@ -56,10 +56,14 @@ fn held(head: &BlockHead, record_len: u64) -> u64 {
             }
             _ => return selected,
         };
-        let base = m.base.bytes(&head.ranges);
-        let converted = if m.conversion == Conversion::None { 0 } else { len };
+        let operand = match &m.operand {
+            Operand::Ranges { conversion: Conversion::None, base } => base.bytes(&head.ranges),
+            Operand::Ranges { base, .. } => base.bytes(&head.ranges) + len,
+            // The predictions, an index of each, and at most as many scales.
+            Operand::Grid(_) => len + 5 * len / m.width as u64,
+        };
         let contexts = if m.streams.len() > 1 { len } else { 0 };
-        base + converted + contexts + selected
+        operand + contexts + selected
     };
     let lists = size_of_val(&head.ranges[..]) + head.extents.memory();
     let gathered = if head.columns.len() > 1 { head.raw_len } else { 0 };

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::block::structure::{Finder, LEAST};
-use crate::block::{Extent, Reference};
+use crate::block::{Extent, Matrix, Reference};
 use crate::cluster::RUN;
 use crate::dtype::Dtype;
 use crate::error::Result;
@@ -34,6 +34,8 @@ const LITTLE: u64 = 64;
 const OWN_COLUMN: u64 = 4;
 /// Bytes of a tensor whose repeats may be further apart than a block.
 const REPEATING_LEAST: u64 = BLOCK;
+/// Elements of a row of data whose shape is not known.
+const UNKNOWN_ROW: u64 = 1 << 40;
 /// How far bytes that resemble each other may have moved.
 const MARGIN: u64 = 1 << 20;
 /// Extents of a block before the rest of it is one opaque overlap: millions of tiny tensors must not make one head.
@@ -64,6 +66,8 @@ pub(crate) struct Cutter<'m> {
     finder: Finder,
     /// Whether the elements of a segment repeat far apart.
     repeats: Option<(usize, bool)>,
+    /// Whether elements may be on grids.
+    grids: bool,
 }
 
 /// The references of a segment that the next blocks reach.
@@ -105,12 +109,18 @@ impl<'m> Cutter<'m> {
             depths: Depths::default(),
             finder: Finder::default(),
             repeats: None,
+            grids: false,
         }
     }
 
     /// A cutter with blocks of one length: a file has the same blocks with bases and without.
     pub(crate) fn uniform(self) -> Self {
         Self { adaptive: false, ..self }
+    }
+
+    /// A cutter whose blocks may have grids.
+    pub(crate) fn with_grids(self, grids: bool) -> Self {
+        Self { grids, ..self }
     }
 
     /// The number of bytes that [`Self::next_block`] must be able to read, unless the file ends before.
@@ -316,7 +326,11 @@ impl<'m> Cutter<'m> {
         let related = self.seen(segment).related.iter().flatten();
         let prefix =
             related.filter_map(|r| r.resembles).next().filter(|_| dtype.is_none()).and_then(|r| around(r, pos, len));
+        let mut at = pos;
         for (dtype, len, base) in columns.into_iter().filter(|p| p.1 > 0) {
+            let row = self.layout.segments.get(segment).and_then(|s| s.shape.last()).map_or(UNKNOWN_ROW, |&row| row);
+            let matrix = (self.grids && row > 0).then_some(Matrix { row, position: at / width });
+            at += len;
             let (dtype, base) = if extents.len() < MAX_EXTENTS { (dtype, base) } else { (None, None) };
             let own = if dtype.is_some() { own } else { 0 };
             match extents.last_mut() {
@@ -327,8 +341,9 @@ impl<'m> Cutter<'m> {
                         && (dtype.is_none() || base.is_some() || len < LEAST as u64) =>
                 {
                     p.len += len as usize;
+                    p.matrix = None;
                 }
-                _ => extents.push(Extent { dtype, len: len as usize, base, own, prefix }),
+                _ => extents.push(Extent { dtype, len: len as usize, base, own, prefix, matrix }),
             }
         }
     }

@@ -3,17 +3,20 @@
 
 pub use crate::block::decode::BlockDecoder;
 pub use crate::block::encode::BlockEncoder;
+pub use crate::block::grid::name_of as grid_format;
 pub use crate::block::output::Output;
 pub use crate::block::plan::{Planner, coding_of};
 pub use crate::block::{Extent, Origin, Reference};
 pub use crate::compress::both::{EncodedBoth, encode_both, for_call};
 pub use crate::format::bases::SourceRange;
 pub use crate::format::block_head::{
-    BlockHead, Cluster, Column, LaneCounts, Mask, Method, NamedRanges, Numbers, Palette, Patches, Predicted, Stream,
+    BlockHead, Cluster, Column, Grid, LaneCounts, Mask, Method, NamedRanges, Numbers, Operand, Palette, Patches,
+    Predicted, Stream,
 };
 pub use crate::format::record::HEADER_LEN;
 pub use crate::layout::Layout;
 pub use crate::map::Map;
+pub use crate::predict::grid::Groups;
 pub use crate::predict::job::Streams;
 pub use crate::predict::residual::residuals;
 pub use crate::predict::{Conversion, Predictor, convert};
@@ -67,9 +70,9 @@ pub fn coder_name(cluster: &Cluster) -> &'static str {
     }
 }
 
-/// The ranges that a column is predicted from.
+/// The ranges that a column is predicted from; none of a grid.
 pub fn ranges<'h>(head: &'h BlockHead, column: &Predicted) -> &'h [SourceRange] {
-    column.base.of(&head.ranges)
+    column.operand.ranges().map_or(&[], |(_, base)| base.of(&head.ranges))
 }
 
 /// The layout of `size` bytes; that of raw data of type `dtype` if their format is not known.

@@ -130,13 +130,13 @@ impl<'b, R: ReadAt> Reader<'b, R> {
 
     /// The version of the file format.
     pub fn format(&self) -> FormatVersion {
-        self.opened.header.format
+        FormatVersion::with(self.opened.features)
     }
 
     /// The names of the features that a decoder of the file must support, as its header has them: "ranges of bases", "ranges of the file
-    /// itself". A file written as a stream may name more than its blocks need.
+    /// itself", "grids". A file written as a stream may name more than its blocks need.
     pub fn required_features(&self) -> impl Iterator<Item = &'static str> {
-        self.opened.header.features.names()
+        self.opened.features.names()
     }
 
     /// The segments of the raw file, in order; they cover it without gaps.

@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use crate::base::Base;
+use crate::block::grid;
+use crate::block::structure::LEAST;
 use crate::container::writer::Writer;
 use crate::cut::Cutter;
+use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::format::bases::{BaseInfo, Sources};
 use crate::format::header::Features;
+use crate::format::version::FormatVersion;
 use crate::layout::Layout;
 use crate::options::CompressOptions;
 use crate::origin::{NoSelf, Raw, ReferenceResolver, SelfSource};
@@ -45,11 +49,22 @@ impl<'m> EncodeSession<'m> {
         if !has_siblings {
             siblings.clear();
         }
-        let features = Features { ranges: has_siblings || !named.is_empty(), own: has_siblings };
+        let features = Features {
+            ranges: has_siblings || !named.is_empty(),
+            own: has_siblings,
+            grids: o.format >= FormatVersion::V1_1 && may_have_grids(&layout),
+        };
         let name = format!("lmc {} {}", env!("CARGO_PKG_VERSION"), o.level.name());
-        let (writer, start) = Writer::start(o.format, &Sources { features, bases: named }, name)?;
+        let (writer, start) = Writer::start(&Sources { features, bases: named }, name)?;
         let origin = ReferenceResolver::new(bases, &[], own.map_or(&NoSelf as &dyn SelfSource, |raw| raw));
         let layout = Arc::new(layout);
-        Ok(Self { cutter: Cutter::new(layout.clone(), matcher, siblings), layout, writer, start, origin })
+        let cutter = Cutter::new(layout.clone(), matcher, siblings).with_grids(features.grids);
+        Ok(Self { cutter, layout, writer, start, origin })
     }
+}
+
+/// Whether a file has tensors whose elements may be on grids.
+fn may_have_grids(layout: &Layout) -> bool {
+    let is_possible = |dtype: Option<Dtype>| dtype.is_some_and(|d| grid::conversion_of(d).is_some());
+    is_possible(layout.tail) || layout.segments.iter().any(|s| s.len >= LEAST as u64 && is_possible(s.dtype))
 }

@@ -12,7 +12,7 @@ use lmc_inspect::{BlockDescription, ClusterDescription, ColumnDescription, descr
 use lmc_store::{Location, Store};
 use serde_json::{Value, json};
 
-use self::account::{Account, accounts, coders};
+use self::account::{Account, accounts, coders, predictor_text};
 use crate::bases::{BaseArgs, Bases, describe};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, count, hex, percent, quoted, ratio};
@@ -282,7 +282,7 @@ fn column_text(column: &ColumnDescription) -> String {
         None => format!("{width}-byte {}:", column.map.unwrap_or("identity")),
         Some(p) => {
             let converted = p.conversion.map_or(String::new(), |c| format!(" {c}"));
-            format!("{width}-byte {}{converted}, {}:", p.predictor, contexts(p.contexts))
+            format!("{width}-byte {}{converted}, {}:", predictor_text(p), contexts(p.contexts))
         }
     };
     let mut clusters: Vec<(String, usize)> = Vec::new();
@@ -333,6 +333,12 @@ fn block_json(block: &BlockInfo, description: &BlockDescription) -> Value {
             "prediction": p.prediction.as_ref().map(|p| json!({
                 "predictor": p.predictor,
                 "conversion": p.conversion,
+                "grid": p.grid.as_ref().map(|g| json!({
+                    "format": g.format,
+                    "levels": g.levels,
+                    "group": g.group,
+                    "row": g.row,
+                })),
                 "sources": p.sources,
                 "contexts": p.contexts,
             })),

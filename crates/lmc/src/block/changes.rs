@@ -12,9 +12,10 @@ use crate::predict::Conversion;
 pub(crate) fn list_of(head: &BlockHead, start: u64) -> Option<&Predicted> {
     let [column] = &head.columns[..] else { return None };
     let Method::Predicted(p) = &column.method else { return None };
-    let [range] = p.base.of(&head.ranges) else { return None };
+    let Some((Conversion::None, base)) = p.operand.ranges() else { return None };
+    let [range] = base.of(&head.ranges) else { return None };
     let in_place = (range.source, range.offset, range.len) == (1, start, head.raw_len as u64);
-    let plain = in_place && column.len == head.raw_len && p.conversion == Conversion::None && p.sparse().is_some();
+    let plain = in_place && column.len == head.raw_len && p.sparse().is_some();
     plain.then_some(p)
 }
 
@@ -29,7 +30,8 @@ pub(crate) fn count_of(head: &BlockHead) -> Option<u64> {
     let mut count = 0;
     for column in &head.columns {
         let Method::Predicted(p) = &column.method else { return None };
-        if p.conversion != Conversion::None || p.base.of(&head.ranges).iter().any(|range| range.source != 1) {
+        let Some((Conversion::None, base)) = p.operand.ranges() else { return None };
+        if base.of(&head.ranges).iter().any(|range| range.source != 1) {
             return None;
         }
         for stream in p.streams.iter().filter_map(|s| s.1.as_ref()) {

@@ -6,6 +6,7 @@ use super::planned::{ColumnPlan, StreamPlan};
 use super::predictor_choice::PredictionInput;
 use super::sparse::is_mostly_zero;
 use super::structure::{Finder, LEAST, Structure, palette};
+use super::{Matrix, grid};
 use crate::dtype::Dtype;
 use crate::entropy::histogram::{Histogram, histogram};
 use crate::entropy::{LANES, SETS, cost};
@@ -19,6 +20,17 @@ use crate::options::Level;
 use crate::planes;
 use crate::predict::Conversion;
 use crate::predict::job::Streams;
+
+/// A column to plan: whole elements of the dtype.
+#[derive(Clone, Copy)]
+pub(crate) struct RawColumn<'a> {
+    pub(super) dtype: Option<Dtype>,
+    /// What was found in it, unless it has predictions.
+    pub(super) structure: Structure,
+    /// Where its elements are in a matrix, if they may be on a grid.
+    pub(super) matrix: Option<Matrix>,
+    pub(super) bytes: &'a [u8],
+}
 
 /// Chooses methods, keeping its working memory.
 pub(crate) struct Chooser {
@@ -34,7 +46,7 @@ pub(crate) struct Chooser {
 }
 
 /// Bytes of a block's lane states, which a column with clusters must save.
-const LANE_BYTES: u64 = 4 * (SETS * LANES) as u64;
+pub(super) const LANE_BYTES: u64 = 4 * (SETS * LANES) as u64;
 /// Parts of a column that zstd tries before the whole, and bytes of each.
 const SAMPLES: usize = 4;
 const SAMPLE_BYTES: usize = 8 << 10;
@@ -57,18 +69,13 @@ impl Chooser {
         }
     }
 
-    /// Plans a column of whole elements of the dtype, with this structure if it has no `base`: a prediction for each.
+    /// Plans a column; `base` has a prediction for each element.
     ///
     /// # Errors
     /// `Limit` when there is no memory for zstd.
-    pub(crate) fn choose(
-        &mut self,
-        dtype: Option<Dtype>,
-        structure: Structure,
-        bytes: &[u8],
-        base: Option<(&[u8], Conversion)>,
-    ) -> Result<ColumnPlan> {
-        let Some((prediction, conversion)) = base else { return self.choose_plain(dtype, structure, bytes) };
+    pub(crate) fn choose(&mut self, column: &RawColumn<'_>, base: Option<(&[u8], Conversion)>) -> Result<ColumnPlan> {
+        let Some((prediction, conversion)) = base else { return self.choose_plain(column) };
+        let &RawColumn { dtype, bytes, .. } = column;
         let (width, map) = dtype.map_or_else(|| detect_width(bytes).unwrap_or((1, Map::Identity)), coding_of);
         let input = PredictionInput { prediction, conversion, map };
         let residuals = self.spare.pop().unwrap_or_default();
@@ -77,7 +84,7 @@ impl Chooser {
             Ok((predicted, sure)) if sure && map == Map::Rotate && !repeats(bytes) && !is_mostly_zero(width, bytes) => {
                 predicted
             }
-            Ok((predicted, _)) => match self.choose_structured(dtype, bytes)? {
+            Ok((predicted, _)) => match self.choose_structured(column)? {
                 plain if plain.estimate <= predicted.estimate => {
                     self.recycle(predicted);
                     plain
@@ -86,7 +93,7 @@ impl Chooser {
             },
             Err(residuals) => {
                 self.spare.push(residuals);
-                self.choose_structured(dtype, bytes)?
+                self.choose_structured(column)?
             }
         })
     }
@@ -117,13 +124,15 @@ impl Chooser {
     }
 
     /// Plans a column without its predictions.
-    fn choose_structured(&mut self, dtype: Option<Dtype>, bytes: &[u8]) -> Result<ColumnPlan> {
-        let structure = dtype.map_or_else(Structure::default, |d| self.finder.find(d.coding_width(), bytes));
-        self.choose_plain(dtype, structure, bytes)
+    fn choose_structured(&mut self, column: &RawColumn<'_>) -> Result<ColumnPlan> {
+        let find = |d: Dtype| self.finder.find(d.coding_width(), column.bytes);
+        let structure = column.dtype.map_or_else(Structure::default, find);
+        self.choose_plain(&RawColumn { structure, ..*column })
     }
 
     /// Plans a column without predictions.
-    fn choose_plain(&mut self, dtype: Option<Dtype>, structure: Structure, bytes: &[u8]) -> Result<ColumnPlan> {
+    fn choose_plain(&mut self, column: &RawColumn<'_>) -> Result<ColumnPlan> {
+        let &RawColumn { dtype, structure, bytes, .. } = column;
         let len = bytes.len() as u64;
         let sampled = if dtype.is_none() { self.sampled(1, bytes)? } else { None };
         // Text, not a tensor.
@@ -156,10 +165,13 @@ impl Chooser {
             (stream, coded) = (Some(plan), Some(of_mask));
         }
         let estimate = stream.as_ref().map_or(len, |g| g.estimate + lanes(g)).min(len);
+        let grid = self.on_grid(column, estimate);
+        let estimate = grid.as_ref().map_or(estimate, |plan| plan.estimate);
         let float = dtype.is_some() && coding.is_some_and(|(_, map)| map == Map::Rotate);
         if !structure.is_noise() || dtype.is_some() && !float && bytes.len() >= LEAST {
             let width = coding.map_or(1, |c| c.0);
             if let Some(frame) = self.try_structured(width, structure, bytes, estimate)? {
+                grid.into_iter().for_each(|plan| self.recycle(plan));
                 return Ok(frame);
             }
         } else if (!float || len < SAMPLE_BYTES as u64 || repeats(bytes))
@@ -169,11 +181,26 @@ impl Chooser {
             return Ok(frame);
         }
         Ok(match stream {
+            _ if grid.is_some() => grid.expect("it is some"),
             Some(g) if g.estimate + lanes(&g) < len || g.estimate * 64 < len => {
                 ColumnPlan { coded, ..ColumnPlan::plain(g) }
             }
             _ => ColumnPlan::stored(bytes.len()),
         })
+    }
+
+    /// A plan of elements that are on a grid, if it takes less than `other` bytes.
+    fn on_grid(&mut self, column: &RawColumn<'_>, other: u64) -> Option<ColumnPlan> {
+        let (dtype, matrix) = (column.dtype?, column.matrix.filter(|_| column.structure.few)?);
+        let found = grid::find(dtype, &matrix, column.bytes)?;
+        let residuals = self.spare.pop().unwrap_or_default();
+        let plan = self.planner.plan_grid(dtype, column.bytes, found, residuals);
+        let plan = plan.map_err(|residuals| self.spare.push(residuals)).ok()?;
+        if plan.estimate < other {
+            return Some(plan);
+        }
+        self.recycle(plan);
+        None
     }
 
     /// A frame of elements with structure, or of their byte planes, if it is shorter than `other` bytes.

@@ -14,13 +14,16 @@ use crate::entropy::SETS;
 use crate::entropy::table::DecodeTable;
 use crate::error::{Error, Result};
 use crate::format::bases::SourceRange;
-use crate::format::block_head::{BlockHead, Cluster, Mask, Method, NamedRanges, Palette, Patches, Predicted, Stream};
+use crate::format::block_head::{
+    BlockHead, Cluster, Grid, Mask, Method, NamedRanges, Operand, Palette, Patches, Predicted, Stream,
+};
 use crate::format::checksum::{Digest, block_digest, leaves};
 use crate::frames::FrameDecoder;
 use crate::io::scratch;
 use crate::isa::Isa;
 use crate::map::Map;
 use crate::planes;
+use crate::predict::grid::{GridModel, is_finite};
 use crate::predict::job::{Model, Streams};
 use crate::predict::{Conversion, convert};
 
@@ -36,7 +39,7 @@ pub struct BlockDecoder {
     /// A column of several extents before it is scattered.
     gathered: Vec<u8>,
     streams: Streams,
-    /// Bytes of an operand, and the same converted.
+    /// Bytes of an operand, and the same converted; of a grid the scales and the indices, and the predictions.
     bytes: [Vec<u8>; 2],
     mask: Vec<u8>,
     /// Elements that a mask selects.
@@ -173,13 +176,30 @@ impl BlockDecoder {
         let (mut streams, mut bytes) = (std::mem::take(&mut self.streams), std::mem::take(&mut self.bytes));
         let result = (|| {
             let [base, converted] = &mut bytes;
-            let mut prediction = origin.get(&p.base, base)?;
-            if p.conversion != Conversion::None {
-                convert(p.conversion, prediction, converted);
-                prediction = converted;
-            }
+            let prediction = match &p.operand {
+                Operand::Ranges { conversion, base: named } => {
+                    let prediction = origin.get(named, base)?;
+                    if *conversion == Conversion::None {
+                        prediction
+                    } else {
+                        convert(*conversion, prediction, converted);
+                        converted
+                    }
+                }
+                Operand::Grid(grid) if p.sparse().is_some() => {
+                    self.decode_grid(grid, body, base, out)?;
+                    &[]
+                }
+                Operand::Grid(grid) => {
+                    let prediction = scratch(converted, out.len());
+                    self.decode_grid(grid, body, base, prediction)?;
+                    prediction
+                }
+            };
             if let Some(g) = p.sparse() {
-                out.copy_from_slice(prediction);
+                if !prediction.is_empty() {
+                    out.copy_from_slice(prediction);
+                }
                 if g.is_zero() {
                     return Ok(());
                 }
@@ -220,6 +240,26 @@ impl BlockDecoder {
         })();
         (self.streams, self.bytes) = (streams, bytes);
         result
+    }
+
+    /// Replaces `out` by the predictions of a grid.
+    fn decode_grid(&mut self, grid: &Grid, body: &mut Body<'_>, buf: &mut Vec<u8>, out: &mut [u8]) -> Result<()> {
+        let n = out.len() / grid.width();
+        let scales = 4 * grid.groups.count(n as u64) as usize;
+        let (scales, indices) = scratch(buf, scales + n).split_at_mut(scales);
+        self.decode_stream(&grid.scales, body, scales)?;
+        let bits = |b: &[u8; 4]| u32::from_le_bytes(*b);
+        if let Some(scale) = scales.as_chunks::<4>().0.iter().map(bits).find(|&bits| !is_finite(bits)) {
+            return Err(Error::damaged(format!("a grid has scale {scale:#010x}, which is not finite")));
+        }
+        self.decode_stream(&grid.indices, body, indices)?;
+        let (largest, count) = (indices.iter().fold(0, |a, &b| a.max(b)), grid.levels.len());
+        if usize::from(largest) >= count {
+            return Err(Error::damaged(format!("an element has level {largest} of a grid that has {count}")));
+        }
+        let &Grid { conversion, ref levels, groups, .. } = grid;
+        GridModel { conversion, levels, groups, scales, indices }.predict(out);
+        Ok(())
     }
 
     fn decode_stream(&mut self, g: &Stream, body: &mut Body<'_>, out: &mut [u8]) -> Result<()> {

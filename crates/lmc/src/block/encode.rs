@@ -16,7 +16,7 @@ use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::{LANES, SETS};
 use crate::error::Result;
 use crate::format::bases::SourceRange;
-use crate::format::block_head::{BlockHead, Column, LaneCounts, Method, NamedRanges};
+use crate::format::block_head::{BlockHead, Column, LaneCounts, Method, NamedRanges, Operand};
 use crate::format::checksum::{Digest, block_digest, check64, leaf_lens, leaves, read_leaves};
 use crate::format::extents::Extents;
 use crate::format::header::Features;
@@ -215,7 +215,7 @@ impl BlockEncoder {
                 Some((bytes, conversion))
             }
         };
-        let mut plan = self.chooser.choose(s.dtype(), s.structure(), &s.bytes, base)?;
+        let mut plan = self.chooser.choose(&s.column(), base)?;
         // Bytes with counterparts nearby that are in other places: a header of which one name has changed.
         if !s.prefix.is_empty() {
             let prefix = super::read_all(&s.prefix, origin, &mut self.bytes[0])?;
@@ -250,6 +250,8 @@ impl BlockEncoder {
                         let elements = match &g.elements {
                             Elements::Column => plan.coded.as_deref().unwrap_or(&source.bytes),
                             Elements::Context(context) => plan.residuals.get(*context),
+                            Elements::Scales => &plan.grid[0],
+                            Elements::Indices => &plan.grid[1],
                             Elements::Map(map) => map,
                         };
                         self.encode_cluster(g, &elements[..g.n * g.width], space);
@@ -323,7 +325,10 @@ fn name_ranges(sources: &[Source<'_>], plans: &mut [ColumnPlan]) -> Vec<SourceRa
     let mut list = Vec::new();
     for (source, plan) in sources.iter().zip(plans) {
         let (named, ranges) = match &mut plan.method {
-            Method::Predicted(p) => (&mut p.base, &source.base),
+            Method::Predicted(p) => match &mut p.operand {
+                Operand::Ranges { base, .. } => (base, &source.base),
+                Operand::Grid(_) => continue,
+            },
             Method::Zstd { prefix, .. } if prefix.count > 0 => (prefix, &source.prefix),
             _ => continue,
         };

@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::Extent;
+use super::choose::RawColumn;
 use super::opaque::edges;
-use super::structure::{Finder, LEAST, PARTS, Structure};
+use super::structure::{Finder, LEAST, PARTS, Structure, is_few_down};
+use super::{Extent, Matrix};
 use crate::cluster::RUN;
 use crate::dtype::Dtype;
 use crate::format::bases::SourceRange;
@@ -33,15 +34,14 @@ pub(super) struct Source<'a> {
     pub(super) base: Vec<SourceRange>,
     /// Bytes that those of an opaque column resemble; empty if there are none.
     pub(super) prefix: Vec<SourceRange>,
+    /// Where its first element is, if all follow each other in a matrix.
+    matrix: Option<Matrix>,
 }
 
 impl Source<'_> {
-    pub(super) fn dtype(&self) -> Option<Dtype> {
-        self.kind.dtype
-    }
-
-    pub(super) fn structure(&self) -> Structure {
-        self.kind.structure
+    pub(super) fn column(&self) -> RawColumn<'_> {
+        let Kind { dtype, structure, .. } = self.kind;
+        RawColumn { dtype, structure, matrix: self.matrix, bytes: &self.bytes }
     }
 
     pub(super) fn conversion(&self) -> Option<Conversion> {
@@ -67,7 +67,7 @@ pub(super) fn gather<'a>(
     predict: bool,
     finder: &mut Finder,
 ) -> (Vec<Source<'a>>, Extents) {
-    let mut kinds: Vec<(Kind, [Vec<SourceRange>; 2])> = Vec::new();
+    let mut kinds: Vec<(Kind, [Vec<SourceRange>; 2], Option<Matrix>)> = Vec::new();
     let mut placed = Extents::new();
     for (i, (p, structure)) in find_structure(raw, extents, predict, finder).iter().enumerate() {
         let structure = *structure;
@@ -100,7 +100,9 @@ pub(super) fn gather<'a>(
         };
         let column = kinds.iter().position(|k| k.0 == kind).unwrap_or(kinds.len());
         if column == kinds.len() {
-            kinds.push((kind, Default::default()));
+            kinds.push((kind, Default::default(), p.matrix));
+        } else {
+            kinds[column].2 = None;
         }
         let [operand, prefixes] = &mut kinds[column].1;
         if let Some(l) = base {
@@ -113,10 +115,11 @@ pub(super) fn gather<'a>(
         }
         placed.push(column as u8, p.len);
     }
-    let sources = kinds.into_iter().enumerate().map(|(column, (kind, [base, prefix]))| Source {
+    let sources = kinds.into_iter().enumerate().map(|(column, (kind, [base, prefix], matrix))| Source {
         kind,
         base,
         prefix,
+        matrix,
         bytes: placed.gather(column as u8, raw),
     });
     (sources.collect(), placed)
@@ -155,7 +158,9 @@ fn find_structure(raw: &[u8], extents: &[Extent], predict: bool, finder: &mut Fi
             continue;
         }
         let bytes = &raw[end - p.len..end];
-        let structure = finder.find(width, bytes);
+        let mut structure = finder.find(width, bytes);
+        // Groups of quantised weights may go down columns, where neighbours in a row have different scales.
+        structure.few = structure.few || width > 1 && p.matrix.is_some_and(|m| is_few_down(width, bytes, m.row));
         let parts = if structure.repeats && p.len >= SPLIT_LEAST { finder.parts(bytes) } else { [true; PARTS] };
         // Whole runs, so that those of a row stay together.
         let part = p.len / PARTS / (RUN * width) * (RUN * width);
@@ -163,10 +168,12 @@ fn find_structure(raw: &[u8], extents: &[Extent], predict: bool, finder: &mut Fi
         for repeats in parts.chunk_by(|a, b| a == b) {
             let is_last = repeats.len() * part + PARTS * RUN * width > left;
             let len = if is_last { left } else { repeats.len() * part };
+            let at = (p.len - left) / width;
             left -= len;
             let structure = if repeats[0] { structure } else { Structure { repeats: false, ..structure } };
             if len > 0 {
-                found.push((Extent { len, ..*p }, structure));
+                let matrix = p.matrix.map(|m| Matrix { position: m.position + at as u64, ..m });
+                found.push((Extent { len, matrix, ..*p }, structure));
             }
         }
     }
@@ -177,7 +184,7 @@ fn find_structure(raw: &[u8], extents: &[Extent], predict: bool, finder: &mut Fi
 /// few columns or extents left for them.
 fn by_field(
     p: &Extent,
-    kinds: &mut Vec<(Kind, [Vec<SourceRange>; 2])>,
+    kinds: &mut Vec<(Kind, [Vec<SourceRange>; 2], Option<Matrix>)>,
     extents: usize,
 ) -> Option<(Vec<(u8, usize)>, usize)> {
     let dtype = p.dtype.filter(|_| p.base.is_none())?;
@@ -193,7 +200,7 @@ fn by_field(
     let place = |(kind, len)| {
         let column = kinds.iter().position(|k| k.0 == kind).unwrap_or(kinds.len());
         if column == kinds.len() {
-            kinds.push((kind, Default::default()));
+            kinds.push((kind, Default::default(), None));
         }
         (column as u8, len)
     };

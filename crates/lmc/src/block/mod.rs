@@ -8,6 +8,7 @@ mod context_histograms;
 pub(crate) mod decode;
 pub(crate) mod encode;
 mod gather;
+pub(crate) mod grid;
 mod mask;
 mod opaque;
 pub(crate) mod output;
@@ -42,13 +43,24 @@ pub struct Extent {
     pub own: usize,
     /// Bytes that opaque ones resemble.
     pub prefix: Option<SourceRange>,
+    /// Where its elements are in a matrix, if they may be on a grid.
+    pub matrix: Option<Matrix>,
+}
+
+/// A place in a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Matrix {
+    /// Elements of a row, at least 1.
+    pub row: u64,
+    /// Elements before this one.
+    pub position: u64,
 }
 
 #[cfg(test)]
 impl Extent {
     /// An extent without a reference.
     pub(crate) fn plain(dtype: Option<Dtype>, len: usize) -> Self {
-        Self { dtype, len, base: None, own: 0, prefix: None }
+        Self { dtype, len, base: None, own: 0, prefix: None, matrix: None }
     }
 }
 

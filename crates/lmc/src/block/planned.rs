@@ -18,19 +18,21 @@ pub(crate) struct ColumnPlan {
     pub(crate) residuals: Streams,
     /// The elements that the clusters of a plain column code, if they are not its bytes: indices of a palette, or those of a mask.
     pub(crate) coded: Option<Vec<u8>>,
+    /// The scales of a grid and the indices of its levels.
+    pub(crate) grid: [Vec<u8>; 2],
     /// Estimated bytes without lane states.
     pub(crate) estimate: u64,
 }
 
 impl ColumnPlan {
     pub(super) fn stored(len: usize) -> Self {
-        Self { method: Method::Stored, body: vec![], estimate: len as u64, ..Self::empty() }
+        Self { estimate: len as u64, ..Self::of(Method::Stored) }
     }
 
     /// A column whose bytes in the body are a frame.
     pub(super) fn framed(method: Method, frame: &[u8]) -> Self {
         let (body, estimate) = (vec![Item::Bytes(frame.to_vec())], frame.len() as u64);
-        Self { method, body, estimate, ..Self::empty() }
+        Self { body, estimate, ..Self::of(method) }
     }
 
     /// A frame of the byte planes of elements of `width` bytes; 1 for the bytes as they are.
@@ -40,11 +42,12 @@ impl ColumnPlan {
 
     pub(super) fn plain(plan: StreamPlan) -> Self {
         let StreamPlan { stream, body, estimate } = plan;
-        Self { method: Method::Plain(Box::new(stream)), body, estimate, ..Self::empty() }
+        Self { body, estimate, ..Self::of(Method::Plain(Box::new(stream))) }
     }
 
-    fn empty() -> Self {
-        Self { method: Method::Stored, body: vec![], residuals: Streams::default(), coded: None, estimate: 0 }
+    /// Nothing planned yet.
+    pub(super) fn of(method: Method) -> Self {
+        Self { method, body: vec![], residuals: Streams::default(), coded: None, grid: [vec![], vec![]], estimate: 0 }
     }
 
     pub(crate) fn is_predicted(&self) -> bool {
@@ -102,6 +105,10 @@ pub(crate) enum Elements {
     Column,
     /// Those of a context of residuals.
     Context(usize),
+    /// The scales of a grid.
+    Scales,
+    /// The indices of its levels.
+    Indices,
     /// Those of a cluster map, or of a mask.
     Map(Vec<u8>),
 }
@@ -189,13 +196,13 @@ impl StreamPlan {
         len
     }
 
-    /// The items of a stream whose elements are a context of residuals.
-    pub(super) fn body_of_context(self, context: usize) -> impl Iterator<Item = Item> {
+    /// The items of a stream whose elements are not those of the column.
+    pub(super) fn body_of(self, elements: impl Fn() -> Elements) -> impl Iterator<Item = Item> {
         self.body.into_iter().map(move |mut item| {
             if let Item::Cluster(g) = &mut item
                 && matches!(g.elements, Elements::Column)
             {
-                g.elements = Elements::Context(context);
+                g.elements = elements();
             }
             item
         })

@@ -1,12 +1,12 @@
 //! Plans a predicted column: predictor, contexts, coverage, streams.
 
 use super::plan::Planner;
-use super::planned::{ColumnPlan, StreamPlan};
+use super::planned::{ColumnPlan, Elements, StreamPlan};
 use super::predictor_choice::{PredictionInput, PredictorChoice, choose_predictor};
 use super::sparse::{self, few_of};
 use crate::cluster::RUN;
 use crate::cluster::element::with_element;
-use crate::format::block_head::{Method, NamedRanges, Predicted};
+use crate::format::block_head::{Method, NamedRanges, Operand, Predicted};
 use crate::map::Map;
 use crate::predict::changes::Compared;
 use crate::predict::job::{Model, Streams};
@@ -107,9 +107,8 @@ impl Planner {
         let mut predicted = Predicted {
             width,
             predictor: c.predictor,
-            conversion: x.conversion,
-            // Set when the block is assembled.
-            base: NamedRanges { first: 0, count: 0 },
+            // The ranges are set when the block is assembled.
+            operand: Operand::Ranges { conversion: x.conversion, base: NamedRanges::default() },
             contexts: c.contexts,
             streams: Vec::with_capacity(counts.len()),
         };
@@ -128,9 +127,9 @@ impl Planner {
             };
             estimate += plan.estimate;
             predicted.streams.push((count, Some(plan.stream.widened(width))));
-            body.extend(plan.body_of_context(context));
+            body.extend(plan.body_of(|| Elements::Context(context)));
         }
-        ColumnPlan { method: Method::Predicted(Box::new(predicted)), body, residuals: streams, coded: None, estimate }
+        ColumnPlan { body, residuals: streams, estimate, ..ColumnPlan::of(Method::Predicted(Box::new(predicted))) }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::format::record::{HEADER_LEN, RecordHeader};
 use crate::isa::Isa;
 use crate::options::Level;
 
+mod grid;
 mod predicted;
 mod pruned;
 mod quantised;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::error::{Error, Result};
 use crate::format::bases::Sources;
 use crate::format::block_head::BlockHead;
-use crate::format::header::{self, Features, Header, ends_early};
+use crate::format::header::{self, Features, ends_early};
 use crate::format::index::Index;
 use crate::format::record::{self, HEADER_LEN, RecordHeader};
 use crate::format::trailer::{self, Trailer};
@@ -16,7 +16,8 @@ use crate::options::DecodeLimits;
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) size: u64,
-    pub(crate) header: Header,
+    /// Those of the header.
+    pub(crate) features: Features,
     pub(crate) index: Index,
     pub(crate) sources: Sources,
     places: Vec<Place>,
@@ -79,7 +80,7 @@ impl Opened {
         let mut start = [0; header::LEN];
         let start = &mut start[..size.min(header::LEN as u64) as usize];
         read(src, start, 0)?;
-        let header = header::check(start)?;
+        let features = header::check(start)?;
         if size < (header::LEN + HEADER_LEN + trailer::LEN) as u64 {
             return Err(ends_early(size));
         }
@@ -87,8 +88,8 @@ impl Opened {
         read(src, &mut end, size - trailer::LEN as u64)?;
         let Trailer { index_offset, index_len } = Trailer::parse(&end, size)?;
         let index = read_index(src, index_offset, index_len, limits).map_err(|e| e.at_offset(index_offset))?;
-        let (mut sources, begin) = read_bases(src, header.features, index_offset, limits)?;
-        index.check_features(header.features).map_err(|e| e.at_offset(index_offset))?;
+        let (mut sources, begin) = read_bases(src, features, index_offset, limits)?;
+        index.check_features(features).map_err(|e| e.at_offset(index_offset))?;
         sources.features = index.features;
         let (places, end) = add_up(&index, begin);
         match index_offset.checked_sub(end) {
@@ -98,7 +99,7 @@ impl Opened {
                 return Err(e.at_offset(index_offset));
             }
         }
-        Ok(Self { size, header, index, sources, places, skippable: end..index_offset })
+        Ok(Self { size, features, index, sources, places, skippable: end..index_offset })
     }
 
     pub(crate) fn blocks(&self) -> usize {
@@ -241,7 +242,7 @@ pub(crate) fn read_block_head(src: &dyn ReadAt, sources: &Sources, b: &BlockInfo
     if head.raw_len as u64 != b.raw_len {
         return Err(wrong_raw_len());
     }
-    sources.check(&head.ranges, b.raw_offset)?;
+    sources.check(&head.ranges, head.features(), b.raw_offset)?;
     Ok(head)
 }
 

@@ -43,7 +43,7 @@ impl<R: Read> Records<R> {
     pub(crate) fn open(mut src: R, limits: DecodeLimits) -> Result<Self> {
         let mut start = [0; header::LEN];
         let n = read_full(&mut src, &mut start).map_err(cannot_read)?;
-        let features = header::check(&start[..n])?.features;
+        let features = header::check(&start[..n])?;
         let mut records = Self {
             src,
             limits,
@@ -132,7 +132,7 @@ impl<R: Read> Records<R> {
     fn block(&mut self, buf: &[u8]) -> Result<Next> {
         let (head, _) = block_record(buf)?;
         whole_leaves_before(self.raw)?;
-        self.sources.check(&head.ranges, self.raw)?;
+        self.sources.check(&head.ranges, head.features(), self.raw)?;
         self.needed = self.needed | head.features();
         self.raw += head.raw_len as u64;
         if self.raw > self.limits.max_raw_size {

@@ -5,11 +5,10 @@ use crate::block::encode::BlockSummary;
 use crate::error::Result;
 use crate::format::bases::Sources;
 use crate::format::checksum::ContentHash;
-use crate::format::header::{self, Features, Header};
+use crate::format::header::{self, Features};
 use crate::format::index::Index;
 use crate::format::trailer::{self, Trailer};
 use crate::format::varint::put;
-use crate::format::version::FormatVersion;
 use crate::layout::Layout;
 
 /// Collects the lengths and digests of the blocks written.
@@ -28,8 +27,8 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// A writer, and the bytes before the first block.
-    pub(crate) fn start(format: FormatVersion, sources: &Sources, name: String) -> Result<(Self, Vec<u8>)> {
-        let mut bytes = header::encode(Header { format, features: sources.features }).to_vec();
+    pub(crate) fn start(sources: &Sources, name: String) -> Result<(Self, Vec<u8>)> {
+        let mut bytes = header::encode(sources.features).to_vec();
         bytes.extend(sources.encode()?);
         let offset = bytes.len() as u64;
         let (lengths, hash) = (vec![], ContentHash::default());

@@ -67,7 +67,7 @@ pub(crate) fn checked_block<'r>(
     if head.raw_len != raw_len {
         return Err(wrong_raw_len());
     }
-    sources.check(&head.ranges, start)?;
+    sources.check(&head.ranges, head.features(), start)?;
     Ok((head, body))
 }
 

@@ -13,7 +13,6 @@ use crate::error::ErrorKind;
 use crate::format::bases::Sources;
 use crate::format::checksum::LEAF;
 use crate::format::header::Features;
-use crate::format::version::FormatVersion;
 use crate::io::WriteAt;
 use crate::isa::Isa;
 use crate::layout::Layout;
@@ -50,8 +49,8 @@ fn file(raw: &[u8], own: bool, blocks: &[Block]) -> Vec<u8> {
 
 /// A file of `raw` in blocks of these extents, each block a tensor.
 fn file_of_extents(raw: &[u8], own: bool, blocks: &[(Dtype, Vec<Extent>)]) -> Vec<u8> {
-    let sources = Sources { features: Features { ranges: own, own }, bases: vec![] };
-    let (mut writer, start) = Writer::start(FormatVersion::V1, &sources, "test".into()).unwrap();
+    let sources = Sources { features: Features { ranges: own, own, grids: false }, bases: vec![] };
+    let (mut writer, start) = Writer::start(&sources, "test".into()).unwrap();
     let mut bytes = vec![];
     let mut out = Output::new(&mut bytes);
     out.extend(&start);

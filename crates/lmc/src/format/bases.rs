@@ -121,8 +121,13 @@ impl Sources {
         Ok(Self { features, bases })
     }
 
-    /// Checks the ranges of a block that starts at raw byte `start`.
-    pub(crate) fn check(&self, ranges: &[SourceRange], start: u64) -> Result<()> {
+    /// Checks the ranges of a block that starts at raw byte `start`, and that the file has the features that it needs.
+    pub(crate) fn check(&self, ranges: &[SourceRange], needed: Features, start: u64) -> Result<()> {
+        if needed.grids && !self.features.grids {
+            return Err(Error::damaged(
+                "a block has a grid, but bit 2 of the features (of the header, or of the index) is not set",
+            ));
+        }
         if !ranges.is_empty() && !self.features.ranges {
             return Err(Error::damaged(
                 "a block names ranges, but bit 0 of the features (of the header, or of the index) is not set",
@@ -223,7 +228,7 @@ mod tests {
             .zip(1u64..)
             .map(|(n, i)| BaseInfo { content_hash: [i as u8; 16], raw_size: i << 40, name: (*n).to_owned() })
             .collect();
-        Sources { features: Features { ranges: true, own: true }, bases }
+        Sources { features: Features { ranges: true, own: true, grids: false }, bases }
     }
 
     #[test]
@@ -262,14 +267,16 @@ mod tests {
     #[test]
     fn ranges_keep_to_their_sources() {
         let s = sources(&["a", "b"]);
-        let ok = |d: &[SourceRange]| s.check(d, 100).is_ok();
+        let ok = |d: &[SourceRange]| s.check(d, s.features, 100).is_ok();
         assert!(ok(&[]) && ok(&[on(0, 0, 100), on(1, 0, 1 << 20), on(2, (2 << 40) - 1, 1)]));
         assert!(!ok(&[on(0, 1, 100)]) && !ok(&[on(1, (1 << 40) - 1, 2)]) && !ok(&[on(3, 0, 1)]));
         let mut s = s;
         s.features.own = false;
-        assert!(s.check(&[on(0, 0, 1)], 100).is_err() && s.check(&[on(1, 0, 1)], 100).is_ok());
+        assert!(s.check(&[on(0, 0, 1)], s.features, 100).is_err() && s.check(&[on(1, 0, 1)], s.features, 100).is_ok());
+        let grids = Features { grids: true, ..s.features };
+        assert!(s.check(&[], grids, 100).is_err());
         s.features.ranges = false;
-        assert!(s.check(&[on(1, 0, 1)], 100).is_err() && s.check(&[], 100).is_ok());
+        assert!(s.check(&[on(1, 0, 1)], s.features, 100).is_err() && s.check(&[], s.features, 100).is_ok());
     }
 
     #[test]

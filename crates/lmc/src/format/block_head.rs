@@ -1,7 +1,9 @@
 //! The head of a block: what its body holds and how (`docs/format.md` §3).
 
+mod grid;
 mod stream;
 
+pub use grid::Grid;
 pub use stream::{Cluster, Mask, Numbers, Palette, Patches, Stream};
 
 use super::bases::SourceRange;
@@ -103,7 +105,9 @@ impl Method {
     pub fn streams(&self) -> impl Iterator<Item = &Stream> {
         let stream = if let Method::Plain(g) = self { Some(&**g) } else { None };
         let predicted = if let Method::Predicted(p) = self { Some(p) } else { None };
-        stream.into_iter().chain(predicted.into_iter().flat_map(|p| p.streams.iter().filter_map(|s| s.1.as_ref())))
+        let grid = predicted.and_then(|p| p.operand.grid()).into_iter().flat_map(|g| [&g.scales, &g.indices]);
+        let residuals = predicted.into_iter().flat_map(|p| p.streams.iter().filter_map(|s| s.1.as_ref()));
+        stream.into_iter().chain(grid).chain(residuals)
     }
 }
 
@@ -114,14 +118,76 @@ pub struct Predicted {
     pub width: usize,
     /// What makes a residual of an element and its prediction.
     pub predictor: Predictor,
-    /// What the bytes of the operand become before they are predictions.
-    pub conversion: Conversion,
-    /// The ranges of the operand.
-    pub(crate) base: NamedRanges,
+    /// What gives the predictions.
+    pub operand: Operand,
     /// `None` for a single context.
     pub(crate) contexts: Option<Contexts>,
     /// For each context its number of elements, and their stream if there are any.
     pub streams: Vec<(usize, Option<Stream>)>,
+}
+
+/// What the predictions of a column are computed from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// Other data.
+    Ranges {
+        /// What their bytes become.
+        conversion: Conversion,
+        /// Where they are.
+        base: NamedRanges,
+    },
+    /// Levels and scales.
+    Grid(Box<Grid>),
+}
+
+impl Operand {
+    /// The code of a grid among the conversions.
+    const GRID: u8 = 4;
+
+    /// The grid, if it is one.
+    pub fn grid(&self) -> Option<&Grid> {
+        if let Operand::Grid(grid) = self { Some(grid) } else { None }
+    }
+
+    /// Its ranges, if it has some, and what becomes of their bytes.
+    pub(crate) fn ranges(&self) -> Option<(Conversion, &NamedRanges)> {
+        if let Operand::Ranges { conversion, base } = self { Some((*conversion, base)) } else { None }
+    }
+
+    /// The operand of `n` elements of `width` bytes.
+    fn parse(c: &mut Cursor<'_>, width: usize, n: usize, ranges: &mut Ranges) -> Result<Self> {
+        let code = c.u8()?;
+        if code == Self::GRID {
+            return Ok(Operand::Grid(Box::new(Grid::parse(c, width, n)?)));
+        }
+        let conversion = Conversion::from_code(code).ok_or_else(|| Error::unknown_code("conversion", code))?;
+        let source = conversion.source_width(width).ok_or_else(|| {
+            Error::damaged(format!("a column's conversion {code} does not give elements of {width} bytes"))
+        })?;
+        let base = ranges.parse(c)?;
+        let bytes = base.bytes(&ranges.all);
+        if base.count == 0 || bytes != (n * source) as u64 {
+            return Err(Error::damaged(format!(
+                "a column of {n} elements has an operand of {} ranges with {bytes} bytes, not of {}",
+                base.count,
+                n * source
+            )));
+        }
+        Ok(Operand::Ranges { conversion, base })
+    }
+
+    fn put(&self, ranges: &[SourceRange], out: &mut Vec<u8>) {
+        match self {
+            Operand::Ranges { conversion, base } => {
+                out.push(*conversion as u8);
+                base.put(ranges, out);
+            }
+            Operand::Grid(grid) => {
+                out.push(Self::GRID);
+                grid.put(out);
+            }
+        }
+    }
 }
 
 /// Ranges that a column names: consecutive ranges of its block.
@@ -191,20 +257,7 @@ impl Predicted {
         if operands != 1 {
             return Err(Error::damaged(format!("a column has {operands} operands, its predictor takes 1")));
         }
-        let code = c.u8()?;
-        let conversion = Conversion::from_code(code).ok_or_else(|| Error::unknown_code("conversion", code))?;
-        let source = conversion.source_width(width).ok_or_else(|| {
-            Error::damaged(format!("a column's conversion {code} does not give elements of {width} bytes"))
-        })?;
-        let base = ranges.parse(c)?;
-        let bytes = base.bytes(&ranges.all);
-        if base.count == 0 || bytes != (n * source) as u64 {
-            return Err(Error::damaged(format!(
-                "a column of {n} elements has an operand of {} ranges with {bytes} bytes, not of {}",
-                base.count,
-                n * source
-            )));
-        }
+        let operand = Operand::parse(c, width, n, ranges)?;
         let contexts = match usize::from(c.u8()?) {
             0 => None,
             count if count > MAX_BOUNDARIES => {
@@ -234,13 +287,13 @@ impl Predicted {
         if left != 0 {
             return Err(Error::damaged(format!("the contexts of a column leave {left} of its {n} elements uncovered")));
         }
-        Ok(Self { width, predictor, conversion, base, contexts, streams })
+        Ok(Self { width, predictor, operand, contexts, streams })
     }
 
     fn put(&self, ranges: &[SourceRange], out: &mut Vec<u8>) {
         const OPERANDS: u8 = 1;
-        out.extend([self.width.trailing_zeros() as u8, self.predictor as u8, OPERANDS, self.conversion as u8]);
-        self.base.put(ranges, out);
+        out.extend([self.width.trailing_zeros() as u8, self.predictor as u8, OPERANDS]);
+        self.operand.put(ranges, out);
         let boundaries = self.contexts.as_ref().map_or(&[][..], |c| &c.boundaries);
         out.push(boundaries.len() as u8);
         out.extend_from_slice(boundaries);
@@ -332,8 +385,12 @@ impl BlockHead {
 
     /// The features that a file with this block needs.
     pub(crate) fn features(&self) -> Features {
-        let ranges = !self.ranges.is_empty();
-        Features { ranges, own: self.ranges.iter().any(|d| d.source == 0) }
+        let has_grid = |c: &Column| matches!(&c.method, Method::Predicted(p) if p.operand.grid().is_some());
+        Features {
+            ranges: !self.ranges.is_empty(),
+            own: self.ranges.iter().any(|d| d.source == 0),
+            grids: self.columns.iter().any(has_grid),
+        }
     }
 
     /// Its bytes.

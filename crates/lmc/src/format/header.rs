@@ -1,13 +1,12 @@
 //! The first 16 bytes of a file (`docs/format.md` §2.1).
 
-use super::version::FormatVersion;
 use crate::error::{Error, ErrorKind, Result};
 
 pub(crate) const LEN: usize = 16;
 /// The first eight bytes of a `.lmc` file.
 pub const MAGIC: [u8; 8] = *b"\x89LMC\r\n\x1a\n";
-/// The version of the file format that is written by default.
-pub const VERSION: u16 = FormatVersion::V1.number();
+/// The version of the file format.
+pub const VERSION: u16 = 1;
 /// The first and the last version of drafts of version 1.
 const DRAFTS: [u16; 2] = [0x8001, 0x80ff];
 
@@ -36,29 +35,33 @@ pub(crate) struct Features {
     pub(crate) ranges: bool,
     /// Ranges may be of the file itself.
     pub(crate) own: bool,
+    /// Operands may be grids.
+    pub(crate) grids: bool,
 }
 
 impl Features {
     const RANGES: u32 = 1;
     const OWN: u32 = 2;
+    const GRIDS: u32 = 4;
 
     /// Their names, for people.
     pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
-        let names = [(self.ranges, "ranges of bases"), (self.own, "ranges of the file itself")];
+        let names = [(self.ranges, "ranges of bases"), (self.own, "ranges of the file itself"), (self.grids, "grids")];
         names.into_iter().filter_map(|(set, name)| set.then_some(name))
     }
 
     /// As they are stored.
     pub(crate) fn bits(self) -> u32 {
-        u32::from(self.ranges) * Self::RANGES + u32::from(self.own) * Self::OWN
+        u32::from(self.ranges) * Self::RANGES + u32::from(self.own) * Self::OWN + u32::from(self.grids) * Self::GRIDS
     }
 
     pub(super) fn of_bits(bits: u32) -> Result<Self> {
-        let unknown = bits & !(Self::RANGES | Self::OWN);
+        let unknown = bits & !(Self::RANGES | Self::OWN | Self::GRIDS);
         if unknown != 0 {
             return Err(Error::unsupported(format!("unsupported features {unknown:#x}: use a newer lmc")));
         }
-        let features = Self { ranges: bits & Self::RANGES != 0, own: bits & Self::OWN != 0 };
+        let has = |bit| bits & bit != 0;
+        let features = Self { ranges: has(Self::RANGES), own: has(Self::OWN), grids: has(Self::GRIDS) };
         if features.own && !features.ranges {
             return Err(Error::damaged(format!("the features are {bits:#x}: bit 1 needs bit 0; fetch the file again")));
         }
@@ -70,22 +73,16 @@ impl std::ops::BitOr for Features {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {
-        Self { ranges: self.ranges || other.ranges, own: self.own || other.own }
+        Self { ranges: self.ranges || other.ranges, own: self.own || other.own, grids: self.grids || other.grids }
     }
 }
 
-/// What a header says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
-    pub(crate) format: FormatVersion,
-    /// Those that a decoder must support. No block needs others; a writer of a stream cannot know whether one needs all of them.
-    pub(crate) features: Features,
-}
-
-pub(crate) fn encode(Header { format, features }: Header) -> [u8; LEN] {
+/// The header of a file whose decoder must support these features. No block needs others; a writer of a stream cannot know whether one
+/// needs all of them.
+pub(crate) fn encode(features: Features) -> [u8; LEN] {
     let mut h = [0; LEN];
     h[..8].copy_from_slice(&MAGIC);
-    h[8..10].copy_from_slice(&format.number().to_le_bytes());
+    h[8..10].copy_from_slice(&VERSION.to_le_bytes());
     h[10] = HASH;
     h[12..].copy_from_slice(&features.bits().to_le_bytes());
     h
@@ -96,8 +93,8 @@ pub(crate) fn ends_early(at: u64) -> Error {
     Error::damaged("the file ends early; fetch it again").at_offset(at)
 }
 
-/// Checks the first bytes of a file: 16, or all of a file that is shorter.
-pub(crate) fn check(start: &[u8]) -> Result<Header> {
+/// Checks the first bytes of a file, 16, or all of a file that is shorter. Returns its features.
+pub(crate) fn check(start: &[u8]) -> Result<Features> {
     let n = start.len().min(MAGIC.len());
     if start.is_empty() {
         return Err(Error::damaged("the input is empty; an lmc file is not: fetch it again").at_offset(0));
@@ -107,7 +104,9 @@ pub(crate) fn check(start: &[u8]) -> Result<Header> {
     }
     let Some(rest) = start.get(8..LEN) else { return Err(ends_early(start.len() as u64)) };
     let version = u16::from_le_bytes([rest[0], rest[1]]);
-    let Some(format) = FormatVersion::from_number(version) else { return Err(wrong_version(version).at_offset(8)) };
+    if version != VERSION {
+        return Err(wrong_version(version).at_offset(8));
+    }
     if rest[2] != HASH {
         let message = format!("the file's hash has id {}, and this lmc knows only {HASH}: use a newer lmc", rest[2]);
         return Err(Error::unsupported(message).at_offset(10));
@@ -116,8 +115,8 @@ pub(crate) fn check(start: &[u8]) -> Result<Header> {
         let message = format!("the header's reserved byte is {:#04x}, not 0; fetch the file again", rest[3]);
         return Err(Error::damaged(message).at_offset(11));
     }
-    let features = Features::of_bits(u32::from_le_bytes(rest[4..8].try_into().expect("4 bytes")));
-    Ok(Header { format, features: features.map_err(|e| e.at_offset(12))? })
+    let features = u32::from_le_bytes(rest[4..8].try_into().expect("4 bytes"));
+    Features::of_bits(features).map_err(|e| e.at_offset(12))
 }
 
 fn wrong_version(version: u16) -> Error {
@@ -129,10 +128,9 @@ fn wrong_version(version: u16) -> Error {
             "the file has the draft version {version:#06x} of the lmc format: it was written by a development version of \
              lmc; restore it with that version, and see docs/upgrade.md"
         ),
-        _ => {
-            let read = FormatVersion::ALL.iter().map(|v| v.name()).collect::<Vec<_>>().join(", ");
-            format!("the file has version {version} of the lmc format, and this lmc reads version {read}: use a newer lmc")
-        }
+        _ => format!(
+            "the file has version {version} of the lmc format, and this lmc reads version {VERSION}: use a newer lmc"
+        ),
     })
 }
 
@@ -154,14 +152,6 @@ fn not_lmc(start: &[u8]) -> Error {
 mod tests {
     use super::*;
 
-    fn encode(features: Features) -> [u8; LEN] {
-        super::encode(Header { format: FormatVersion::V1, features })
-    }
-
-    fn features(start: &[u8]) -> Features {
-        check(start).unwrap().features
-    }
-
     fn error(start: &[u8]) -> (ErrorKind, String) {
         let e = check(start).unwrap_err();
         (e.kind(), e.to_string())
@@ -170,7 +160,7 @@ mod tests {
     #[test]
     fn a_header_is_accepted_whole_only() {
         let h = encode(Features::default());
-        assert_eq!(check(&h).unwrap(), Header { format: FormatVersion::V1, features: Features::default() });
+        assert_eq!(check(&h).unwrap(), Features::default());
         assert_eq!(error(&[]).0, ErrorKind::Damaged);
         for n in 1..LEN {
             assert_eq!(error(&h[..n]), (ErrorKind::Damaged, format!("the file ends early; fetch it again (byte {n})")));
@@ -179,16 +169,22 @@ mod tests {
 
     #[test]
     fn features_are_kept() {
-        for (ranges, own, bits) in [(false, false, 0), (true, false, 1), (true, true, 3)] {
-            let h = encode(Features { ranges, own });
+        for (ranges, own, grids, bits) in [
+            (false, false, false, 0),
+            (true, false, false, 1),
+            (true, true, false, 3),
+            (false, false, true, 4),
+            (true, true, true, 7),
+        ] {
+            let h = encode(Features { ranges, own, grids });
             assert_eq!(h[12..], [bits, 0, 0, 0]);
-            assert_eq!(features(&h), Features { ranges, own });
+            assert_eq!(check(&h).unwrap(), Features { ranges, own, grids });
         }
-        assert_eq!(error(&encode(Features { ranges: false, own: true })).0, ErrorKind::Damaged);
+        assert_eq!(error(&encode(Features { own: true, ..Features::default() })).0, ErrorKind::Damaged);
         let mut h = encode(Features::default());
-        h[12] = 5;
+        h[12] = 9;
         assert_eq!(error(&h).0, ErrorKind::Unsupported);
-        assert!(error(&h).1.contains("0x4"));
+        assert!(error(&h).1.contains("0x8"));
     }
 
     #[test]

@@ -2,35 +2,36 @@
 
 use std::fmt;
 
+use super::header::Features;
 use crate::parse_error::ParseNameError;
 
 /// Declares the versions, so that a new one is one line.
 macro_rules! versions {
-    ($($(#[$doc:meta])* $version:ident = $number:literal,)*) => {
-        /// A version of the file format.
+    ($($(#[$doc:meta])* $version:ident = $name:literal,)*) => {
+        /// What a writer of the file format may use: the version of the format, and which of its features.
         ///
         /// ```
         /// use lmc::{CompressOptions, FormatVersion};
-        /// let o = CompressOptions::default().with_format("1".parse()?);
-        /// assert_eq!((o.format, o.format.number()), (FormatVersion::V1, 1));
+        /// let o = CompressOptions::default().with_format("1.0".parse()?);
+        /// assert_eq!((o.format, o.format.number()), (FormatVersion::V1_0, 1));
         /// let e = "2".parse::<FormatVersion>().unwrap_err();
-        /// assert_eq!(e.to_string(), r#"unknown format version "2": must be one of 1"#);
+        /// assert_eq!(e.to_string(), r#"unknown format version "2": must be one of 1.0, 1.1"#);
         /// # Ok::<(), lmc::ParseNameError>(())
         /// ```
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum FormatVersion {
-            $($(#[$doc])* $version = $number,)*
+            $($(#[$doc])* $version,)*
         }
 
         impl FormatVersion {
             /// Every version that is read and written, the oldest first.
             pub const ALL: &[FormatVersion] = &[$(FormatVersion::$version),*];
 
-            /// The number as text: the name used on the command line.
+            /// The name used on the command line.
             pub const fn name(self) -> &'static str {
                 match self {
-                    $(FormatVersion::$version => stringify!($number),)*
+                    $(FormatVersion::$version => $name,)*
                 }
             }
         }
@@ -38,26 +39,32 @@ macro_rules! versions {
 }
 
 versions! {
-    /// That of lmc 1.0.
-    V1 = 1,
+    /// Version 1 without grids.
+    V1_0 = "1.0",
+    /// Version 1 with grids (`docs/format.md` §3.8).
+    V1_1 = "1.1",
 }
 
 impl FormatVersion {
-    /// The number that the header of a file has.
+    /// The number that the header of a file has: that of the page that defines the format.
     pub const fn number(self) -> u16 {
-        self as u16
+        super::header::VERSION
     }
 
-    /// The version with this number, if it is one that is read and written.
-    pub fn from_number(number: u16) -> Option<Self> {
-        Self::ALL.iter().copied().find(|v| v.number() == number)
+    /// Whether files have these features.
+    pub(crate) fn has(self, features: Features) -> bool {
+        self >= FormatVersion::V1_1 || !features.grids
+    }
+
+    /// The first version that has these features.
+    pub(crate) fn with(features: Features) -> Self {
+        Self::ALL.iter().copied().find(|v| v.has(features)).unwrap_or_default()
     }
 }
 
-/// The version that every release since 1.0 reads.
 impl Default for FormatVersion {
     fn default() -> Self {
-        FormatVersion::V1
+        FormatVersion::V1_1
     }
 }
 
@@ -81,18 +88,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_numbers_name_one_version() {
+    fn names_name_one_version() {
         for &v in FormatVersion::ALL {
-            assert_eq!(v.name().parse(), Ok(v));
-            assert_eq!(v.name(), v.number().to_string());
-            assert_eq!(FormatVersion::from_number(v.number()), Some(v));
+            assert_eq!((v.name().parse(), v.number()), (Ok(v), 1));
         }
-        for number in [0, 2, 0x8001, u16::MAX] {
-            assert_eq!(FormatVersion::from_number(number), None);
-            number.to_string().parse::<FormatVersion>().unwrap_err();
+        for other in ["", " 1.0", "01.0", "1", "v1.0", "1.2"] {
+            assert_eq!(other.parse::<FormatVersion>().unwrap_err().possible(), "1.0, 1.1");
         }
-        for other in ["", " 1", "01", "1.0", "v1"] {
-            assert_eq!(other.parse::<FormatVersion>().unwrap_err().possible(), "1");
-        }
+    }
+
+    #[test]
+    fn the_first_version_with_a_feature_is_found() {
+        let grids = Features { grids: true, ..Features::default() };
+        let ranges = Features { ranges: true, own: true, grids: false };
+        assert_eq!(FormatVersion::with(Features::default()), FormatVersion::V1_0);
+        assert_eq!(FormatVersion::with(ranges), FormatVersion::V1_0);
+        assert_eq!(FormatVersion::with(grids), FormatVersion::V1_1);
+        assert!(!FormatVersion::V1_0.has(grids) && FormatVersion::V1_1.has(grids));
     }
 }

@@ -35,12 +35,12 @@ fn narrow(source: &[u8], out: &mut Vec<u8>, f: impl Fn(u32) -> u16) {
 }
 
 #[inline(always)]
-fn bf16(x: u32) -> u16 {
+pub(super) fn bf16(x: u32) -> u16 {
     (x.wrapping_add(0x7fff + (x >> 16 & 1)) >> 16) as u16
 }
 
 #[inline(always)]
-fn f16(x: u32) -> u16 {
+pub(super) fn f16(x: u32) -> u16 {
     let sign = (x >> 16 & 0x8000) as u16;
     let m = x & 0x7fff_ffff;
     let half = |v: u32, shift: u32| {

@@ -8,6 +8,7 @@
 
 pub(crate) mod changes;
 mod convert;
+pub(crate) mod grid;
 pub(crate) mod job;
 pub(crate) mod partition;
 pub(crate) mod residual;

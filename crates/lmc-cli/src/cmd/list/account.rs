@@ -1,7 +1,7 @@
 //! What segments account for in a compressed file.
 
 use lmc::{BlockInfo, Segment};
-use lmc_inspect::{BlockDescription, ClusterDescription, ColumnDescription};
+use lmc_inspect::{BlockDescription, ClusterDescription, ColumnDescription, PredictionDescription};
 
 /// What a segment accounts for.
 #[derive(Default)]
@@ -106,17 +106,26 @@ impl Coded {
         let mut sources: Vec<u32> = predictions.clone().flat_map(|p| &p.sources).copied().collect();
         sources.sort_unstable();
         sources.dedup();
-        let predictor = Some(joined(predictions.map(|p| p.predictor))).filter(|p| !p.is_empty());
-        Self { coder: joined(columns.flat_map(coders)), predictor, sources }
+        let predictor = Some(joined(predictions.map(predictor_text))).filter(|p| !p.is_empty());
+        Self { coder: joined(columns.flat_map(coders).map(str::to_owned)), predictor, sources }
     }
 }
 
 /// Each of several words once.
-fn joined(words: impl Iterator<Item = &'static str>) -> String {
+fn joined(words: impl Iterator<Item = String>) -> String {
     let mut words: Vec<_> = words.collect();
     words.sort_unstable();
     words.dedup();
     words.join("+")
+}
+
+/// What predicts elements: `ulp`, or `grid fp8 e4m3 128 × 128`.
+pub(super) fn predictor_text(p: &PredictionDescription) -> String {
+    let Some(g) = &p.grid else { return p.predictor.to_owned() };
+    match g.group {
+        [rows, 1] if rows >= 1 << 16 => format!("grid {} by column", g.format),
+        [rows, columns] => format!("grid {} {rows} × {columns}", g.format),
+    }
 }
 
 /// What a column is coded with.

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Sizes of weights that were quantised, and dequantised again to bf16, fp16 or fp32.
+
+Usage: bench/grids.py LMC [--level LEVEL] [--seed S] [--rows R] [--cols C] [--format VERSION]
+
+Makes a safetensors file of each kind by the formulas of the libraries that write them, compresses it with the program
+LMC, restores it, and prints its size in parts of raw beside zstd's at level 19, as it is and grouped (byte planes), and
+what its grid takes: the entropy of order 0 of the levels, and 24 bits for each scale. The exit status is 1 if a file is
+more than 2 % larger than its grid.
+"""
+
+import argparse
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import zstandard
+from tensors import Tensor, restored_size, write
+
+DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+
+# The 4-bit NormalFloat of bitsandbytes (csrc/kernels.cu, dDequantizeNF4).
+NF4 = np.array(
+    [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334]
+    + [-0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224]
+    + [0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0],
+    np.float32,
+)
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+
+
+@dataclass
+class Grid:
+    values: np.ndarray
+    # The level of each element, and the number of scales.
+    levels: np.ndarray
+    scales: int
+
+    def as_type(self, dtype: type) -> "Grid":
+        return Grid(self.values.astype(dtype), self.levels, self.scales)
+
+    def damaged(self, random: np.random.Generator, share: float) -> "Grid":
+        """Some elements are replaced by what they were before they were quantised, as good as any number."""
+        hit = random.random(self.values.shape) < share
+        wide = self.values.astype(np.float32)
+        noise = wide * (1 + random.standard_normal(wide.shape).astype(np.float32) * 0.02)
+        return Grid(np.where(hit, noise, wide).astype(self.values.dtype), self.levels, self.scales)
+
+    def bound(self) -> float:
+        """Bytes of levels and scales."""
+        # -0 is a level, too.
+        counts = np.unique(self.levels.astype(np.float32).view(np.uint32), return_counts=True)[1]
+        bits = -(counts * np.log2(counts / self.levels.size)).sum()
+        return (bits + 24 * self.scales) / 8
+
+
+def e4m3(x: np.ndarray) -> np.ndarray:
+    return x.astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
+
+
+def e2m1(x: np.ndarray) -> np.ndarray:
+    return np.copysign(E2M1[np.abs(np.abs(x)[..., None] - E2M1).argmin(-1)], x)
+
+
+def grids(seed: int, rows: int, cols: int) -> dict[str, Grid]:
+    random = np.random.default_rng(seed)
+    w = (random.standard_normal((rows, cols)) * 0.02).astype(np.float32)
+    bf16, f16, f32 = ml_dtypes.bfloat16, np.float16, np.float32
+
+    def grouped(length: int) -> np.ndarray:
+        return w.reshape(rows, cols // length, length)
+
+    def grid(levels: np.ndarray, scales: np.ndarray) -> Grid:
+        return Grid((levels * scales).astype(f32).reshape(rows, cols), levels.reshape(-1), scales.size)
+
+    # Absolute maxima: torch.ao and bitsandbytes by row; compressed-tensors by group.
+    int8_scale = np.abs(w).max(1, keepdims=True) / f32(127)
+    int8 = grid(np.round(w / int8_scale), int8_scale)
+    whole_scale = np.abs(w).max(keepdims=True) / f32(127)
+    int4_scale = np.abs(grouped(64)).max(2, keepdims=True) / f32(7)
+    int4 = grid(np.round(grouped(64) / int4_scale), int4_scale)
+    # bitsandbytes: the absolute maximum of 64 elements times a level.
+    nf4_scale = np.abs(grouped(64)).max(2, keepdims=True)
+    nf4 = grid(NF4[np.abs((grouped(64) / nf4_scale)[..., None] - NF4).argmin(-1)], nf4_scale)
+    # DeepSeek-V3, inference/kernel.py: blocks of 128 x 128.
+    blocks = w.reshape(rows // 128, 128, cols // 128, 128)
+    fp8_scale = np.abs(blocks).max((1, 3), keepdims=True) / f32(448)
+    fp8_levels = e4m3(blocks / fp8_scale)
+    fp8_values = (fp8_levels * fp8_scale).reshape(rows, cols)
+    fp8 = Grid(fp8_values, fp8_levels.reshape(-1), fp8_scale.size)
+    # compressed-tensors, strategy "channel".
+    channel_scale = np.abs(w).max(1, keepdims=True) / f32(448)
+    # AutoAWQ, dequantize_gemm: (q - zero) * scale, all of fp16.
+    low, high = grouped(128).min(2, keepdims=True), grouped(128).max(2, keepdims=True)
+    awq_scale = ((high - low) / 15).astype(f16).astype(f32)
+    zero = np.clip(-np.round(low / awq_scale), 0, 15)
+    awq_levels = np.clip(np.round(grouped(128) / awq_scale) + zero, 0, 15) - zero
+    awq = grid(awq_levels, awq_scale)
+    awq = Grid(awq.values.astype(f16), awq.levels, awq.scales)
+    # ggml, quantize_row_q4_0: the value of the largest magnitude over -8, in fp16.
+    of_32 = grouped(32)
+    largest = np.take_along_axis(of_32, np.abs(of_32).argmax(2, keepdims=True), 2)
+    q4_0_scale = (largest / -8).astype(f16).astype(f32)
+    q4_0 = grid(np.clip(np.floor(of_32 / q4_0_scale + 8.5), 0, 15) - 8, q4_0_scale)
+    # OCP microscaling formats: a power of two for 32 elements; NVFP4: e4m3 times fp32 for 16.
+    mx_scale = np.exp2(np.floor(np.log2(np.abs(of_32).max(2, keepdims=True))) - 2).astype(f32)
+    mxfp4 = grid(e2m1(np.clip(of_32 / mx_scale, -6, 6)), mx_scale)
+    all_scale = np.abs(w).max() / f32(6 * 448)
+    nv_scale = e4m3(np.abs(grouped(16)).max(2, keepdims=True) / 6 / all_scale) * all_scale
+    nvfp4 = grid(e2m1(np.clip(grouped(16) / nv_scale, -6, 6)), nv_scale)
+    # GPTQ: groups of 128 inputs, down the columns where a matrix is stored by input.
+    down = w.reshape(rows // 128, 128, cols)
+    down_scale = np.abs(down).max(1, keepdims=True) / f32(7)
+    gptq = grid(np.round(down / down_scale), down_scale)
+    return {
+        "fp8-block-in-bf16": fp8.as_type(bf16),
+        "fp8-channel-in-bf16": grid(e4m3(w / channel_scale), channel_scale).as_type(bf16),
+        "fp8-block-in-fp32": fp8,
+        "int8-row-in-bf16": int8.as_type(bf16),
+        "int8-row-in-fp16": int8.as_type(f16),
+        "int8-row-in-fp32": int8,
+        "int8-tensor-in-fp32": grid(np.round(w / whole_scale), whole_scale),
+        "int4-g64-in-bf16": int4.as_type(bf16),
+        "int4-g64-in-fp32": int4,
+        "nf4-g64-in-bf16": nf4.as_type(bf16),
+        "awq-g128-in-fp16": awq,
+        "awq-g128-in-bf16": awq.as_type(bf16),
+        "q4_0-in-bf16": q4_0.as_type(bf16),
+        "q4_0-in-fp16": q4_0.as_type(f16),
+        "gptq-g128-in-bf16": gptq.as_type(bf16),
+        "mxfp4-in-bf16": mxfp4.as_type(bf16),
+        "nvfp4-in-bf16": nvfp4.as_type(bf16),
+        "int4-g64-in-bf16, 5 % damaged": int4.as_type(bf16).damaged(random, 0.05),
+        "fp8-block-in-bf16, 5 % damaged": fp8.as_type(bf16).damaged(random, 0.05),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("lmc", type=Path)
+    parser.add_argument("--level", default="default")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rows", type=int, default=2048)
+    parser.add_argument("--cols", type=int, default=1024)
+    parser.add_argument("--format", default="1.1")
+    arguments = parser.parse_args()
+    zstd, worse = zstandard.ZstdCompressor(19), 0
+    print(f"| | lmc {arguments.level} | grid | zstd -19 | grouped | |\n|---|--:|--:|--:|--:|---|")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        raw = folder / "raw.safetensors"
+        for title, grid in grids(arguments.seed, arguments.rows, arguments.cols).items():
+            flat = np.ascontiguousarray(grid.values).reshape(-1).view(np.uint8)
+            write(raw, [Tensor("w", DTYPES[grid.values.dtype.name], list(grid.values.shape), flat)])
+            options = ["--level", arguments.level, "--format", arguments.format]
+            ours = restored_size(arguments.lmc, options, raw, folder) / flat.size
+            planes = np.ascontiguousarray(flat.reshape(-1, grid.values.itemsize).T).tobytes()
+            plain, grouped = (len(zstd.compress(data)) / flat.size for data in (raw.read_bytes(), planes))
+            bound = grid.bound() / flat.size
+            # Damaged elements take room of their own.
+            larger = ours > bound * (1.3 if "damaged" in title else 1.02)
+            worse += larger
+            mark = "**larger**" if larger else ""
+            print(f"| {title} | {ours:.4f} | {bound:.4f} | {plain:.4f} | {grouped:.4f} | {mark} |", flush=True)
+    sys.exit(worse > 0)
+
+
+main()

@@ -1,0 +1,178 @@
+//! Finds the scale of a group: a number whose products with levels are rounded to all elements.
+//!
+//! Each element bounds the scale, once its level is known: what is rounded to the element, divided by the level. If the intersection of all
+//! bounds is not empty, any scale in it gives all elements back.
+
+use super::codebook::Codebook;
+
+/// An element other than 0 of a group.
+#[derive(Clone, Copy)]
+pub(super) struct Bounded {
+    /// What is rounded to its magnitude.
+    pub(super) lo: f64,
+    pub(super) hi: f64,
+    pub(super) negative: bool,
+}
+
+/// Scales that give all elements, or most, back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scales {
+    pub(super) lo: f64,
+    pub(super) hi: f64,
+}
+
+/// Times that elements with several possible levels are looked at again.
+const PASSES: usize = 6;
+/// The largest element of a group may have any level but those of the lowest part.
+const TOPS: usize = 4;
+
+/// The scales that give all elements back, none of which is 0, if there are any. `top` is the level that the largest one had in the group
+/// before, and becomes that in this one.
+pub(super) fn fit(book: &Codebook, elements: &[Bounded], top: &mut usize) -> Option<Scales> {
+    let largest = elements.iter().max_by(|a, b| a.hi.total_cmp(&b.hi))?;
+    let levels = &book.side(largest.negative).levels;
+    let last = levels.len().checked_sub(1)?;
+    let tops = (levels.len() / TOPS..=last).rev();
+    for at in std::iter::once((*top).min(last)).chain(tops) {
+        let level = f64::from(levels[at]);
+        let start = Scales { lo: largest.lo / level, hi: largest.hi / level };
+        if let Some(found) = intersect(book, elements, start) {
+            *top = at;
+            return Some(found);
+        }
+    }
+    None
+}
+
+/// The scales in `s` that give all elements back.
+fn intersect(book: &Codebook, elements: &[Bounded], mut s: Scales) -> Option<Scales> {
+    let mut open: Vec<Bounded> = Vec::new();
+    for pass in 0..PASSES {
+        let mut next = Vec::new();
+        for e in if pass == 0 { elements } else { &open } {
+            match level(book, e, s) {
+                Level::None => return None,
+                Level::Several if pass + 1 < PASSES => next.push(*e),
+                Level::Several => {
+                    let side = book.side(e.negative);
+                    let nearest = side.nearest(((e.lo + e.hi) / (s.lo + s.hi)) as f32);
+                    s = narrow(s, e, side.level(nearest).into())?;
+                }
+                Level::One(level) => s = narrow(s, e, level)?,
+            }
+        }
+        if next.is_empty() {
+            break;
+        }
+        open = next;
+    }
+    Some(s)
+}
+
+enum Level {
+    None,
+    One(f64),
+    Several,
+}
+
+/// The level of an element, if scales leave one.
+#[inline(always)]
+fn level(book: &Codebook, e: &Bounded, s: Scales) -> Level {
+    let side = book.side(e.negative);
+    let (lo, hi) = (e.lo / s.hi, e.hi / s.lo);
+    let at = side.from(lo);
+    let is_possible = |at: usize| side.levels.get(at).is_some_and(|&level| f64::from(level) <= hi);
+    match (is_possible(at), is_possible(at + 1)) {
+        (false, _) => Level::None,
+        (true, false) => Level::One(side.levels[at].into()),
+        (true, true) => Level::Several,
+    }
+}
+
+#[inline(always)]
+fn narrow(s: Scales, e: &Bounded, level: f64) -> Option<Scales> {
+    let s = Scales { lo: s.lo.max(e.lo / level), hi: s.hi.min(e.hi / level) };
+    (s.lo <= s.hi).then_some(s)
+}
+
+/// Elements that may be the largest one that is on the grid, and the levels that it may have.
+const SEEDS: usize = 4;
+const SEED_LEVELS: usize = 3;
+/// The part of elements that shows that nothing better will be found.
+const MOST: (usize, usize) = (5, 6);
+
+/// The scales that give most elements back: some may not be on the grid. `top` as for [`fit`].
+pub(super) fn fit_most(book: &Codebook, elements: &[Bounded], top: &mut usize) -> Option<Scales> {
+    let mut largest: Vec<&Bounded> = elements.iter().collect();
+    largest.sort_by(|a, b| b.hi.total_cmp(&a.hi));
+    let mut best: Option<(Scales, usize)> = None;
+    for seed in largest.into_iter().take(SEEDS) {
+        let levels = &book.side(seed.negative).levels;
+        let Some(last) = levels.len().checked_sub(1) else { continue };
+        let tops = (0..=last).rev().take(SEED_LEVELS);
+        for at in std::iter::once((*top).min(last)).chain(tops) {
+            let level = f64::from(levels[at]);
+            let start = Scales { lo: seed.lo / level, hi: seed.hi / level };
+            // Few levels are known at first, and nearly all when these have narrowed the scales.
+            let Some(found) = deepest(book, elements, start).and_then(|(s, _)| deepest(book, elements, s)) else {
+                continue;
+            };
+            if best.is_none_or(|b| found.1 > b.1) {
+                best = Some(found);
+                *top = at;
+            }
+            if found.1 * MOST.1 >= elements.len() * MOST.0 {
+                return Some(found.0);
+            }
+        }
+    }
+    best.map(|b| b.0)
+}
+
+/// The scales in `s` that give the most elements back of those that have one possible level.
+fn deepest(book: &Codebook, elements: &[Bounded], s: Scales) -> Option<(Scales, usize)> {
+    let mut edges = Vec::with_capacity(2 * elements.len());
+    for e in elements {
+        if let Level::One(level) = level(book, e, s) {
+            let of = Scales { lo: (e.lo / level).max(s.lo), hi: (e.hi / level).min(s.hi) };
+            if of.lo <= of.hi {
+                edges.push((of.lo, 1i32));
+                edges.push((of.hi, -1));
+            }
+        }
+    }
+    // Of equal edges, those that begin come first.
+    edges.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+    let (mut depth, mut best) = (0, None);
+    for (i, &(at, step)) in edges.iter().enumerate() {
+        depth += step;
+        if step > 0 && best.is_none_or(|(_, most)| depth > most) {
+            best = Some((Scales { lo: at, hi: edges[i + 1].0 }, depth));
+        }
+    }
+    best.map(|(s, depth)| (s, depth as usize))
+}
+
+/// Relative distance from the ends of an interval that a scale keeps: there, products are rounded to the element or to its neighbour.
+const MARGIN: f64 = 1.0 / (1 << 23) as f64;
+
+impl Scales {
+    /// The bits of the binary32 in it that has the fewest bits of mantissa: it takes the least space.
+    pub(super) fn shortest(self) -> u32 {
+        let margin = (MARGIN * self.lo).min((self.hi - self.lo) / 8.0);
+        let lo = (self.lo + margin).max(f32::MIN_POSITIVE.into());
+        let hi = (self.hi - margin).min(f32::MAX.into());
+        let from = lo as f32;
+        // The smallest binary32 that is not below.
+        let first = if f64::from(from) < lo { from.next_up() } else { from }.to_bits();
+        for dropped in (0..=23).rev() {
+            let unit = 1u32 << dropped;
+            let candidate = first.next_multiple_of(unit);
+            if f64::from(f32::from_bits(candidate)) <= hi {
+                return candidate;
+            }
+        }
+        // No binary32 is in it.
+        (((lo + hi) / 2.0) as f32).to_bits()
+    }
+}

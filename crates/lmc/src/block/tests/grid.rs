@@ -1,0 +1,268 @@
+//! Elements that are products of levels and scales. Formulas are those of the libraries that dequantise; `bench/grids.py` names them.
+
+use super::*;
+use crate::block::Matrix;
+use crate::format::block_head::{Method, Operand};
+use crate::predict::grid::Groups;
+
+const E2M1: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+
+/// Rounds to the nearest of the values, with the sign.
+fn nearest(values: &[f32], x: f32) -> f32 {
+    let by_distance = |a: &&f32, b: &&f32| (**a - x.abs()).abs().total_cmp(&(**b - x.abs()).abs());
+    values.iter().min_by(by_distance).unwrap().copysign(x)
+}
+
+fn e4m3() -> Vec<f32> {
+    let value = |code: i32| {
+        let (e, m) = (code >> 3, (code & 7) as f32 / 8.0);
+        if e == 0 { m * 2f32.powi(-6) } else { (1.0 + m) * 2f32.powi(e - 7) }
+    };
+    (0..127).map(value).collect()
+}
+
+/// Quantises each group of a matrix by `of_group`, a scale and the levels of elements, and dequantises it.
+fn dequantised(
+    w: &[f32],
+    row: usize,
+    (rows, columns): (usize, usize),
+    of_group: impl Fn(&[f32]) -> (f32, Vec<f32>),
+) -> Vec<f32> {
+    let groups = Groups { row: row as u64, rows: rows as u64, columns: columns as u64, position: 0 };
+    let mut of = vec![vec![]; groups.count(w.len() as u64) as usize];
+    groups.each(w.len(), |group, range| of[group].extend(range));
+    let mut out = vec![0.0; w.len()];
+    for at in of {
+        let (scale, levels) = of_group(&at.iter().map(|&i| w[i]).collect::<Vec<_>>());
+        at.iter().zip(levels).for_each(|(&i, level)| out[i] = level * scale);
+    }
+    out
+}
+
+fn largest(group: &[f32]) -> f32 {
+    group.iter().fold(0.0, |a, x| x.abs().max(a))
+}
+
+/// Symmetric integers up to `top`.
+fn integers(top: f32) -> impl Fn(&[f32]) -> (f32, Vec<f32>) {
+    move |group| {
+        let scale = largest(group) / top;
+        (scale, group.iter().map(|x| (x / scale).round()).collect())
+    }
+}
+
+/// Levels of a format whose largest one is `top`.
+fn format(levels: Vec<f32>) -> impl Fn(&[f32]) -> (f32, Vec<f32>) {
+    move |group| {
+        let scale = largest(group) / levels.last().unwrap();
+        (scale, group.iter().map(|x| nearest(&levels, x / scale)).collect())
+    }
+}
+
+fn half(x: f32) -> f32 {
+    let mut out = vec![];
+    crate::predict::convert(crate::predict::Conversion::NarrowF16, &x.to_le_bytes(), &mut out);
+    let (bits, sign) = (u32::from(out[0]) | u32::from(out[1] & 0x7f) << 8, out[1] >> 7);
+    let value =
+        if bits >> 10 == 0 { bits as f32 / (1 << 24) as f32 } else { f32::from_bits((bits << 13) + (112 << 23)) };
+    if sign == 1 { -value } else { value }
+}
+
+/// The 4-bit NormalFloat of bitsandbytes.
+fn nf4(group: &[f32]) -> (f32, Vec<f32>) {
+    const LEVELS: [[f32; 8]; 2] = [
+        [0.0, 0.079_580_3, 0.160_930_2, 0.246_112_3, 0.337_915_24, 0.440_709_83, 0.562_617, 0.722_956_84],
+        [0.0, 0.091_050_036, 0.184_773_43, 0.284_441_38, 0.394_917_5, 0.525_073_05, 0.696_192_8, 1.0],
+    ];
+    let scale = largest(group);
+    let levels = |x: f32| if x < 0.0 { LEVELS[1].to_vec() } else { [&LEVELS[0][..], &[1.0]].concat() };
+    (scale, group.iter().map(|x| nearest(&levels(*x), x / scale)).collect())
+}
+
+/// Integers of 4 bits less a zero point, with scales of fp16, as AWQ has them.
+fn with_zero_points(group: &[f32]) -> (f32, Vec<f32>) {
+    let (low, high) = group.iter().fold((f32::MAX, f32::MIN), |(a, b), x| (a.min(*x), b.max(*x)));
+    let scale = half((high - low) / 15.0);
+    let zero = (-low / scale).round().clamp(0.0, 15.0);
+    (scale, group.iter().map(|x| ((x / scale).round() + zero).clamp(0.0, 15.0) - zero).collect())
+}
+
+/// Q4_0 of ggml: what is largest in magnitude becomes −8.
+fn q4_0(group: &[f32]) -> (f32, Vec<f32>) {
+    let top = group.iter().copied().max_by(|a, b| a.abs().total_cmp(&b.abs())).unwrap();
+    let scale = half(top / -8.0);
+    (scale, group.iter().map(|x| (x / scale + 8.5).floor().clamp(0.0, 15.0) - 8.0).collect())
+}
+
+/// MXFP4: a power of two.
+fn mxfp4(group: &[f32]) -> (f32, Vec<f32>) {
+    let scale = 2f32.powf(largest(group).log2().floor() - 2.0);
+    (scale, group.iter().map(|x| nearest(&E2M1, x / scale)).collect())
+}
+
+fn bytes(dtype: Dtype, values: &[f32]) -> Vec<u8> {
+    match dtype {
+        Dtype::F32 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        Dtype::Bf16 => values.iter().flat_map(|v| bf16(*v)).collect(),
+        _ => {
+            let mut out = vec![];
+            let wide = bytes(Dtype::F32, values);
+            crate::predict::convert(crate::predict::Conversion::NarrowF16, &wide, &mut out);
+            out
+        }
+    }
+}
+
+/// An extent of a matrix with rows of `row` elements, from an element on.
+fn extent(dtype: Dtype, len: usize, row: usize, position: usize) -> Extent {
+    let matrix = Some(Matrix { row: row as u64, position: position as u64 });
+    Extent { matrix, ..Extent::plain(Some(dtype), len) }
+}
+
+/// The groups of the grids of a block.
+fn grids(record: &[u8]) -> Vec<(u64, u64)> {
+    let of_column = |c: crate::format::block_head::Column| match c.method {
+        Method::Predicted(p) => match p.operand {
+            Operand::Grid(g) => Some((g.groups.rows, g.groups.columns)),
+            Operand::Ranges { .. } => None,
+        },
+        _ => None,
+    };
+    head(record).columns.into_iter().filter_map(of_column).collect()
+}
+
+fn normal(n: usize, seed: u64) -> Vec<f32> {
+    let mut r = Random(seed);
+    (0..n).map(|_| r.normal() * 0.02).collect()
+}
+
+/// A kind of quantised weights: its name, its groups, how a group is quantised, and the size of its file in parts of raw, which
+/// `bench/grids.py` gives, and a little for less than one block.
+type Kind = (&'static str, Dtype, (usize, usize), Box<dyn Fn(&[f32]) -> (f32, Vec<f32>)>, f64);
+
+#[test]
+fn dequantised_weights_take_little_more_than_quantised_ones() {
+    let (row, n) = (1024, 1 << 18);
+    let w = normal(n, 77);
+    let kinds: Vec<Kind> = vec![
+        ("fp8 blocks", Dtype::Bf16, (128, 128), Box::new(format(e4m3())), 0.425),
+        ("fp8 blocks", Dtype::F32, (128, 128), Box::new(format(e4m3())), 0.213),
+        ("fp8 channels", Dtype::Bf16, (1, row), Box::new(format(e4m3())), 0.425),
+        ("int8 rows", Dtype::Bf16, (1, row), Box::new(integers(127.0)), 0.47),
+        ("int8 rows", Dtype::F16, (1, row), Box::new(integers(127.0)), 0.47),
+        ("int8 rows", Dtype::F32, (1, row), Box::new(integers(127.0)), 0.236),
+        ("int8 columns", Dtype::F32, (n / row, 1), Box::new(integers(127.0)), 0.26),
+        ("int4", Dtype::Bf16, (1, 64), Box::new(integers(7.0)), 0.246),
+        ("int4", Dtype::F32, (1, 64), Box::new(integers(7.0)), 0.129),
+        ("int4 down columns", Dtype::Bf16, (128, 1), Box::new(integers(7.0)), 0.233),
+        ("nf4", Dtype::Bf16, (1, 64), Box::new(nf4), 0.267),
+        ("awq", Dtype::F16, (1, 128), Box::new(with_zero_points), 0.24),
+        ("awq", Dtype::Bf16, (1, 128), Box::new(with_zero_points), 0.24),
+        ("q4_0", Dtype::Bf16, (1, 32), Box::new(q4_0), 0.277),
+        ("q4_0", Dtype::F16, (1, 32), Box::new(q4_0), 0.28),
+        ("mxfp4", Dtype::Bf16, (1, 32), Box::new(mxfp4), 0.26),
+    ];
+    let mut wrong = vec![];
+    for (name, dtype, groups, quantise, most) in kinds {
+        let values = dequantised(&w, row, groups, quantise);
+        let raw = bytes(dtype, &values);
+        let width = dtype.coding_width();
+        // The block begins within a group, and ends within one.
+        let (from, to) = (300 * width, raw.len() - 77 * width);
+        let part = &raw[from..to];
+        let record = round_trip(part, &[extent(dtype, part.len(), row, 300)], Level::Default);
+        let size = record.len() as f64 / part.len() as f64;
+        println!("{name} {dtype:?}: {size:.4} of {most}, groups {:?}", grids(&record));
+        if size > most {
+            wrong.push((name, dtype, size));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+/// Groups of 64 in rows of 1000 elements.
+#[test]
+fn the_last_group_of_a_row_may_be_shorter() {
+    let (row, n) = (1000, 200_000);
+    let raw = bytes(Dtype::Bf16, &dequantised(&normal(n, 8), row, (1, 64), integers(7.0)));
+    let record = round_trip(&raw, &[extent(Dtype::Bf16, raw.len(), row, 0)], Level::Default);
+    assert_eq!(grids(&record), [(1, 64)]);
+    assert!(record.len() < raw.len() / 4, "{} of {}", record.len(), raw.len());
+}
+
+#[test]
+fn elements_that_are_on_no_grid_are_coded_beside_it() {
+    let (row, n) = (512, 1 << 17);
+    let mut r = Random(9);
+    for (groups, quantise, alone) in [
+        ((1, 64), &integers(7.0) as &dyn Fn(&[f32]) -> (f32, Vec<f32>), 0.245),
+        ((128, 128), &format(e4m3()), 0.425),
+        ((1, row), &integers(127.0), 0.47),
+    ] {
+        let values = dequantised(&normal(n, 5), row, groups, quantise);
+        for one_in in [n as u64, 1000, 20] {
+            let damaged: Vec<f32> = values
+                .iter()
+                .map(|v| if r.next() % one_in == 0 { v * (1.0 + 0.02 * r.normal()) } else { *v })
+                .collect();
+            let raw = bytes(Dtype::Bf16, &damaged);
+            let record = round_trip(&raw, &[extent(Dtype::Bf16, raw.len(), row, 0)], Level::Default);
+            let size = record.len() as f64 / raw.len() as f64;
+            println!("{groups:?}, one in {one_in}: {size:.4}, groups {:?}", grids(&record));
+            assert!(size < alone * if one_in == 20 { 1.3 } else { 1.04 }, "{groups:?}, one in {one_in}: {size}");
+        }
+    }
+}
+
+/// Every special value among those of a grid.
+#[test]
+fn special_values_are_restored() {
+    let (row, n) = (256, 1 << 16);
+    let values = dequantised(&normal(n, 3), row, (1, 64), integers(7.0));
+    for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+        let width = dtype.coding_width();
+        for scale in [1.0, 1e-36, 1e-38, 1e-40, 1e-44, 1e30, 1e39] {
+            let scaled: Vec<f32> = values.iter().map(|v| (f64::from(*v) * scale) as f32).collect();
+            let mut raw = bytes(dtype, &scaled);
+            let all_zero = 64 * width;
+            raw[5 * all_zero..7 * all_zero].fill(0);
+            for (i, special) in
+                [0u64, 1, 0x8000_0000_8000, 0xff80, 0x7f80, 0x7fc0, 0xffff_ffff, 0x7c00, 0xfc01].into_iter().enumerate()
+            {
+                raw[i * 4444 * width..][..width].copy_from_slice(&special.to_le_bytes()[..width]);
+            }
+            round_trip(&raw, &[extent(dtype, raw.len(), row, 0)], Level::Default);
+            // Of one element each, and not of whole rows.
+            round_trip(&raw, &[extent(dtype, raw.len(), 1, 0)], Level::Fast);
+            round_trip(&raw[..raw.len() - 3 * width], &[extent(dtype, raw.len() - 3 * width, 77, 50)], Level::Default);
+        }
+        let zeros = vec![0; 1 << 16];
+        round_trip(&zeros, &[extent(dtype, zeros.len(), row, 0)], Level::Default);
+    }
+}
+
+#[test]
+fn what_is_no_grid_is_not_taken_for_one() {
+    let mut r = Random(31);
+    for i in 0..60usize {
+        let n = 1 << 15;
+        let row = [1usize, 64, 100, 512, 1 << 14][i % 5];
+        let values: Vec<f32> = match i % 6 {
+            0 => normal(n, i as u64 + 1),
+            1 => (0..n).map(|_| r.next() as f32 / u64::MAX as f32).collect(),
+            2 => (0..n).map(|_| r.normal().exp()).collect(),
+            3 => (0..n).map(|_| f32::from_bits(r.next() as u32 & 0xbfff_ffff)).collect(),
+            // Few values in each window, as a grid has, but any values.
+            4 => {
+                let some = normal(60, i as u64 + 7);
+                (0..n).map(|_| some[r.next() as usize % 60] * (1.0 + (r.next() % 300) as f32 / 256.0)).collect()
+            }
+            _ => (0..n).map(|_| (r.normal() * 3.0).round() + 0.1 * r.normal()).collect(),
+        };
+        let dtype = [Dtype::F32, Dtype::Bf16, Dtype::F16][i % 3];
+        let raw = bytes(dtype, &values);
+        let with = round_trip(&raw, &[extent(dtype, raw.len(), row, 0)], Level::Default);
+        let without = round_trip(&raw, &[Extent::plain(Some(dtype), raw.len())], Level::Default);
+        assert!(grids(&with).is_empty() || with.len() < without.len(), "kind {}, {dtype:?}: {:?}", i % 6, grids(&with));
+    }
+}

@@ -1,0 +1,76 @@
+//! A grid in the head of a block: levels, and how the scales of groups belong to elements (`docs/format.md` §3.8).
+
+use super::super::varint::{Cursor, put};
+use super::Stream;
+use crate::error::{Error, Result};
+use crate::predict::Conversion;
+use crate::predict::grid::{Groups, is_finite};
+
+/// Most elements of the rows of a group, and of what precedes a column's end in them.
+const MAX_ELEMENTS: u64 = 1 << 48;
+
+/// Predictions that are products of a level and the scale of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// What the products, of type F32, become.
+    pub conversion: Conversion,
+    /// The bits of a binary32 each; finite.
+    pub levels: Vec<u32>,
+    /// The groups, and where the column begins.
+    pub groups: Groups,
+    /// The scales: elements of 4 bytes.
+    pub scales: Stream,
+    /// The index of each element's level: elements of 1 byte.
+    pub indices: Stream,
+}
+
+impl Grid {
+    /// Bytes of an element that it predicts.
+    pub fn width(&self) -> usize {
+        if self.conversion == Conversion::None { 4 } else { 2 }
+    }
+
+    /// A grid of `n` elements of `width` bytes.
+    pub(super) fn parse(c: &mut Cursor<'_>, width: usize, n: usize) -> Result<Self> {
+        let code = c.u8()?;
+        let conversion = Conversion::from_code(code)
+            .filter(|&conversion| conversion != Conversion::WidenBf16)
+            .ok_or_else(|| Error::unknown_code("conversion of a grid", code))?;
+        if conversion.source_width(width) != Some(4) {
+            return Err(Error::damaged(format!("a grid's conversion {code} does not give elements of {width} bytes")));
+        }
+        let count = usize::from(c.u8()?) + 1;
+        let levels: Vec<u32> = c.bytes(4 * count)?.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
+        if let Some(level) = levels.iter().find(|&&level| !is_finite(level)) {
+            return Err(Error::damaged(format!("a grid has level {level:#010x}, which is not finite")));
+        }
+        let mut sorted = levels.clone();
+        sorted.sort_unstable();
+        if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(Error::damaged(format!("a grid of {count} levels has {:#010x} twice", pair[0])));
+        }
+        let groups = Groups { row: c.varint()?, rows: c.varint()?, columns: c.varint()?, position: c.varint()? };
+        let Groups { row, rows, columns, position } = groups;
+        let of_rows = u128::from(row) * u128::from(rows);
+        let within = columns >= 1 && columns <= row && u128::from(position) < of_rows;
+        if !within || of_rows > MAX_ELEMENTS.into() || position + n as u64 > MAX_ELEMENTS {
+            return Err(Error::damaged(format!(
+                "a grid of {n} elements has rows of {row}, groups of {rows} rows and {columns} columns, and position {position}"
+            )));
+        }
+        let scales = groups.count(n as u64);
+        if scales > n as u64 {
+            return Err(Error::damaged(format!("a grid has {scales} scales for {n} elements")));
+        }
+        Ok(Self { conversion, levels, groups, scales: Stream::parse(c, 4)?, indices: Stream::parse(c, 1)? })
+    }
+
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        out.extend([self.conversion as u8, (self.levels.len() - 1) as u8]);
+        self.levels.iter().for_each(|level| out.extend_from_slice(&level.to_le_bytes()));
+        let Groups { row, rows, columns, position } = self.groups;
+        [row, rows, columns, position].into_iter().for_each(|v| put(out, v));
+        self.scales.put(out);
+        self.indices.put(out);
+    }
+}

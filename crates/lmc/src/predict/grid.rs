@@ -1,0 +1,267 @@
+//! Predictions from a grid: products of levels and scales (`docs/format.md` §3.8). Those that may be subnormal are computed in integers: a
+//! process may have told its floating-point unit to take subnormal numbers for 0.
+
+use super::Conversion;
+use super::convert::{bf16, f16};
+use crate::arch::inline::zip;
+use crate::cluster::element::{Element, with_element};
+
+/// The exponent of a binary32 that is not finite.
+const EXPONENT: u32 = 0x7f80_0000;
+
+/// Rectangles of a matrix, which a column has consecutive elements of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Groups {
+    /// Elements of a row of the matrix.
+    pub row: u64,
+    /// Rows of a group.
+    pub rows: u64,
+    /// Columns of a group, at most `row`.
+    pub columns: u64,
+    /// Where the column begins in `rows` rows.
+    pub position: u64,
+}
+
+impl Groups {
+    /// Groups that stand side by side.
+    pub fn in_a_row(&self) -> u64 {
+        self.row.div_ceil(self.columns)
+    }
+
+    /// Groups of the rows of groups that `n` elements are in.
+    pub fn count(&self, n: u64) -> u64 {
+        (self.position + n).div_ceil(self.rows * self.row).saturating_mul(self.in_a_row())
+    }
+
+    /// Calls `each` with every group that some of `n` elements are in, and which: in order, a group of several rows several times.
+    #[inline(always)]
+    pub(crate) fn each(&self, n: usize, mut each: impl FnMut(usize, std::ops::Range<usize>)) {
+        let (in_a_row, mut at, mut i) = (self.in_a_row(), self.position, 0);
+        while i < n {
+            let column = at % self.row;
+            let group = at / (self.rows * self.row) * in_a_row + column / self.columns;
+            let end = ((column / self.columns + 1) * self.columns).min(self.row);
+            let len = ((end - column) as usize).min(n - i);
+            each(group as usize, i..i + len);
+            i += len;
+            at += len as u64;
+        }
+    }
+}
+
+/// Whether the bits are those of a finite binary32.
+pub(crate) fn is_finite(bits: u32) -> bool {
+    bits & EXPONENT != EXPONENT
+}
+
+/// What predicts the elements of a column.
+pub(crate) struct GridModel<'a> {
+    pub(crate) conversion: Conversion,
+    /// The bits of a finite binary32 each, at most 256.
+    pub(crate) levels: &'a [u32],
+    pub(crate) groups: Groups,
+    /// Of every group the bits of a finite binary32.
+    pub(crate) scales: &'a [u8],
+    /// The index of each element's level.
+    pub(crate) indices: &'a [u8],
+}
+
+/// Most groups side by side whose predictions are kept from row to row.
+const MOST_TABLES: usize = 1024;
+
+/// The predictions of a group by index.
+type Table<E> = [E; 256];
+
+impl GridModel<'_> {
+    /// Bytes of an element.
+    fn width(&self) -> usize {
+        if self.conversion == Conversion::None { 4 } else { 2 }
+    }
+
+    /// Replaces `out`, an element for each index, by predictions. All indices are of levels.
+    pub(crate) fn predict(&self, out: &mut [u8]) {
+        assert_eq!(out.len(), self.indices.len() * self.width(), "an element for each index");
+        with_element!(self.width(), E => self.predict_as::<E>(out));
+    }
+
+    /// The bits of an element.
+    #[inline(always)]
+    pub(crate) fn element(conversion: Conversion, scale: u32, level: u32) -> u32 {
+        Self::converted(conversion, product(scale, level))
+    }
+
+    #[inline(always)]
+    fn converted(conversion: Conversion, x: u32) -> u32 {
+        match conversion {
+            Conversion::NarrowBf16 => bf16(x).into(),
+            Conversion::NarrowF16 => f16(x).into(),
+            Conversion::None | Conversion::WidenBf16 => x,
+        }
+    }
+
+    fn predict_as<E: Element>(&self, out: &mut [u8]) {
+        let (scales, out) = (self.scales.as_chunks::<4>().0, E::all_mut(out));
+        let n = self.indices.len();
+        let group_len = self.groups.columns.saturating_mul(self.groups.rows).min(n as u64) as usize;
+        let in_a_row = self.groups.in_a_row().min(scales.len() as u64) as usize;
+        let levels: Vec<f32> = self.levels.iter().map(|&level| f32::from_bits(level)).collect();
+        let ordinary = self.levels.iter().all(|&level| level << 1 == 0 || is_ordinary(level));
+        if group_len < 2 * self.levels.len() || in_a_row > MOST_TABLES {
+            self.groups.each(n, |group, range| {
+                let scale = u32::from_le_bytes(scales[group]);
+                let (to, indices) = (&mut out[range.clone()], &self.indices[range]);
+                for (to, &index) in to.iter_mut().zip(indices) {
+                    let level = self.levels[usize::from(index)];
+                    *to = E::cut(Self::element(self.conversion, scale, level).into()).to_bytes();
+                }
+            });
+            return;
+        }
+        // A table for each group of a row of groups, made where the first of its elements is.
+        let mut tables: Vec<(usize, Table<E>)> = vec![(usize::MAX, [E::default(); 256]); in_a_row];
+        self.groups.each(n, |group, range| {
+            let (of, table) = &mut tables[group % in_a_row];
+            if *of != group {
+                *of = group;
+                let scale = u32::from_le_bytes(scales[group]);
+                if ordinary && is_ordinary(scale) {
+                    let scale = f32::from_bits(scale);
+                    let of_level = |level: f32| Self::converted(self.conversion, (scale * level).to_bits());
+                    zip(table, &levels, |to, &level| *to = E::cut(of_level(level).into()));
+                } else {
+                    let of_level = |level| Self::element(self.conversion, scale, level);
+                    zip(table, self.levels, |to, &level| *to = E::cut(of_level(level).into()));
+                }
+            }
+            look_up(table, &self.indices[range.clone()], &mut out[range]);
+        });
+    }
+}
+
+/// Whether the product of this one and another such is a normal binary32.
+fn is_ordinary(bits: u32) -> bool {
+    (64..192).contains(&(bits >> 23 & 0xff))
+}
+
+#[inline(always)]
+fn look_up<E: Element>(table: &Table<E>, indices: &[u8], out: &mut [E::Bytes]) {
+    zip(out, indices, |to, &index| *to = table[usize::from(index)].to_bytes());
+}
+
+/// The bits of the product of two finite binary32, to nearest, ties to even.
+#[inline(always)]
+pub(crate) fn product(a: u32, b: u32) -> u32 {
+    let sign = (a ^ b) & 1 << 31;
+    // The value is m · 2^(e − 150).
+    let parts = |x: u32| {
+        let (e, m) = (x >> 23 & 0xff, x & 0x7f_ffff);
+        if e == 0 { (1, m) } else { (e, m | 1 << 23) }
+    };
+    let ((ea, ma), (eb, mb)) = (parts(a), parts(b));
+    let m = u64::from(ma) * u64::from(mb);
+    if m == 0 {
+        return sign;
+    }
+    let top = 63 - m.leading_zeros() as i32;
+    let e = top + (ea + eb) as i32 - 173;
+    // 24 bits are kept, fewer of a subnormal result.
+    let shift = top - 23 + (1 - e).max(0);
+    let rounded = match shift {
+        ..=0 => m << -shift,
+        // Less than half a unit.
+        50.. => 0,
+        _ => (m + (1 << (shift - 1)) - 1 + (m >> shift & 1)) >> shift,
+    };
+    // A carry goes on into the exponent.
+    let bits = ((e.max(1) as u64 - 1) << 23) + rounded;
+    sign | bits.min(0x7f80_0000) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lmc_testing::input::Random;
+
+    #[test]
+    fn products_are_those_of_ieee_754() {
+        let mut r = Random::new(5);
+        let special = [0, 1, 2, 0x7f_ffff, 0x80_0000, 0x80_0001, 0x3f80_0000, 0x3f80_0001, 0x7f7f_ffff, 0x0400_0000];
+        let finite = |x: u32| if x >> 23 & 0xff == 0xff { x & 0xff80_0000 ^ 0x4000_0000 } else { x };
+        let check = |a: u32, b: u32| {
+            let expected = (f32::from_bits(a) * f32::from_bits(b)).to_bits();
+            assert_eq!(product(a, b), expected, "{a:#x} {b:#x}");
+        };
+        for a in special {
+            for b in special {
+                for sign in [0, 1 << 31] {
+                    check(a, b | sign);
+                }
+            }
+        }
+        let (mut subnormal, mut infinite) = (0, 0);
+        for i in 0..2_000_000 {
+            let (a, mut b) = (finite(r.u64() as u32), finite(r.u64() as u32));
+            if i % 2 == 0 {
+                // The result is near the smallest ones.
+                let e = (127i32 - (a >> 23 & 0xff) as i32 - 20 + r.below(40) as i32).clamp(0, 254);
+                b = b & 0x807f_ffff | (e as u32) << 23;
+            }
+            check(a, b);
+            let e = product(a, b) >> 23 & 0xff;
+            subnormal += usize::from(e == 0);
+            infinite += usize::from(e == 0xff);
+        }
+        assert!(subnormal > 1000 && infinite > 1000, "{subnormal} {infinite}");
+    }
+
+    #[test]
+    fn tables_give_what_products_do() {
+        let mut r = Random::new(6);
+        for (row, rows, columns, n) in [(64, 1, 64, 1000), (100, 3, 30, 3000), (16, 1, 1, 100), (5000, 2, 2, 5000)] {
+            for conversion in [Conversion::None, Conversion::NarrowBf16, Conversion::NarrowF16] {
+                for levels in [1, 5, 256] {
+                    let levels: Vec<u32> = (0..levels).map(|_| (r.u64() as u32 as f32 / 1e9 - 2.0).to_bits()).collect();
+                    let groups = Groups { row, rows, columns, position: r.below(row * rows) };
+                    let scales: Vec<u32> =
+                        (0..groups.count(n as u64)).map(|_| (r.u64() as u32 as f32 / 1e10).to_bits()).collect();
+                    let indices: Vec<u8> = (0..n).map(|_| r.below(levels.len() as u64) as u8).collect();
+                    let bytes: Vec<u8> = scales.iter().flat_map(|s| s.to_le_bytes()).collect();
+                    let m = GridModel { conversion, levels: &levels, groups, scales: &bytes, indices: &indices };
+                    let mut out = vec![0; n * m.width()];
+                    m.predict(&mut out);
+                    let mut expected = vec![];
+                    groups.each(n, |group, range| {
+                        for i in range {
+                            let level = levels[usize::from(indices[i])];
+                            let e = GridModel::element(conversion, scales[group], level);
+                            expected.extend_from_slice(&e.to_le_bytes()[..m.width()]);
+                        }
+                    });
+                    assert_eq!(out, expected);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn groups_are_those_of_each_element() {
+        for (row, rows, columns) in [(1, 1, 1), (7, 1, 7), (7, 1, 3), (10, 3, 4), (8, 2, 8), (5, 4, 1)] {
+            for position in 0..row * rows {
+                for n in 1..40usize {
+                    let g = Groups { row, rows, columns, position };
+                    let mut of = vec![];
+                    g.each(n, |group, range| {
+                        assert_eq!(range.start, of.len());
+                        of.extend(range.map(|_| group as u64));
+                    });
+                    let group = |e: u64| {
+                        let a = position + e;
+                        a / (rows * row) * row.div_ceil(columns) + a % row / columns
+                    };
+                    assert_eq!(of, (0..n as u64).map(group).collect::<Vec<_>>(), "{g:?} {n}");
+                    assert!(of.iter().all(|&group| group < g.count(n as u64)));
+                }
+            }
+        }
+    }
+}
