@@ -22,6 +22,7 @@ pub(super) struct Predicted {
     streams: Vec<(usize, Option<Stream>)>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "there are a few at a time")]
 enum Operand {
     /// The prediction of each element.
     Elements(Vec<u64>),

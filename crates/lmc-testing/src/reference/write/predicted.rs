@@ -26,6 +26,7 @@ pub struct Predicted {
 
 /// What the elements of a column are predicted from.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are a few at a time")]
 pub enum Operand {
     /// Elements of other data, one for each of the column's, and how they are converted.
     Ranges { conversion: u8, ranges: Vec<Range> },
