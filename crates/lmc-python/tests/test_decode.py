@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import random
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -421,7 +422,7 @@ def test_made_files_are_valid() -> None:
         (b"\2\0\0\0\1\1\x0f\x08", b"", "t, the low bits"),
         (b"\2\0\0\0\1\1\1\0\x40", b"", "r is 64"),
         (b"\2\0\0\0\1\1\1\0\1\xff\0", b"", "more than 64 bits"),
-        (b"\2\0\0\0\1\1\1\0\0\xff\1", b"", "last bucket is 256"),
+        (b"\2\0\0\0\1\1\1\0\0\xff\1", b"", "code of gaps: count - 1 is 1, not 0 to 0"),
         (b"\2\0\0\0\1\1\1\0\0\x0f\0\0\0\0\0" + ZERO, b"", "a gap is 15, the stream has 15 elements"),
         (b"\2\0\0\0\1\1\2\0\0\x07\0\0\0\0\0" + ZERO, b"", "the last gap leads to element 15"),
         (b"\2\0\0\0\1\1\1\7\0\0\0\0\1\0\0" + ZERO, b"", r"\(y \+ 1\) << 7 is 0x100"),
@@ -458,7 +459,8 @@ def test_made_files_are_valid() -> None:
         (b"\3\0\1\0", b"", "number of operands is 0"),
         (b"\3\0\1\2", b"", "number of operands is 2"),
         (b"\3\0\1\1\1", b"", "conversion is 1"),
-        (b"\3\0\1\1\4", b"", "conversion is 4"),
+        (b"\3\0\1\1\5", b"", "conversion is 5"),
+        (b"\3\0\1\1\4", b"", "grid: bit 2 of required features is not set"),
         (b"\3\0\1\1\0\0", b"", "number of ranges is 0"),
         (b"\3\0\1\1\0\1\0\0\1", b"", "range 0: bit 0 of required features is not set"),
     ],
@@ -482,8 +484,9 @@ SKIPPABLE = record(b"zZ\0\xff", b"whatever")
         (file_of([], b"", header=HEADER[:8] + b"\2\0" + HEADER[10:]), "header: version is 2"),
         (file_of([], b"", header=HEADER[:10] + b"\2\0" + HEADER[12:]), "header: hash is 2"),
         (file_of([], b"", header=HEADER[:10] + b"\1\1" + HEADER[12:]), "header: reserved is 1"),
-        (file_of([], b"", header=HEADER[:12] + u32(4)), "header: required features is 4"),
+        (file_of([], b"", header=HEADER[:12] + u32(8)), "header: required features is 8"),
         (file_of([], b"", header=HEADER[:12] + u32(2)), "header: required features is 2"),
+        (file_of([], b"", header=HEADER[:12] + u32(6)), "header: required features is 6"),
         (file_of([STORED], RAW, between=SKIPPABLE * 65), "more than 64"),
         (file_of([STORED], RAW, before=SKIPPABLE), "index: tag"),
         (file_of([STORED], RAW, between=record(b"zzzz", b"", b"1")), "skippable record 0: body length is 1"),
@@ -498,8 +501,8 @@ SKIPPABLE = record(b"zZ\0\xff", b"whatever")
         (file_of([STORED], RAW, exact=1), "index: exact features is 1, not 0"),
         (file_of([(STORED[0], 14)], RAW), "raw length of block 0"),
         (file_of([STORED], RAW, segments=opaque(14)), "sum of the lengths of segments is 14"),
-        (file_of([STORED], RAW, segments=opaque(16)), "segment 0: it ends at 16"),
-        (file_of([STORED], RAW, segments=opaque(15) + b"\0"), "1 bytes are left over"),
+        (file_of([STORED], RAW, segments=opaque(16)), "sum of the lengths of segments is 16, not 15"),
+        (file_of([STORED], RAW, segments=opaque(15) + b"\0"), "left over after the last segment is 1"),
         (file_of([STORED], RAW, segments=b"\1\x17"), "dtype 23 is unknown"),
         (file_of([STORED], RAW, segments=b"\1\x80"), "bit 7 of an opaque segment"),
         (file_of([STORED], RAW, segments=b"\1\x82\0\0"), "bit 7 of the first tensor"),
@@ -785,6 +788,94 @@ def test_mask_of_a_context() -> None:
     data = block(len(raw), column, b"", raw, checked=b"")
     header = HEADER[:12] + u32(1)
     assert decode.decode(file_of([(data, len(raw))], raw, header=header, before=bases, exact=1), [base]) == raw
+
+
+def grid(
+    levels: Sequence[float], groups: Sequence[int], scales: Sequence[float], indices: Sequence[int], conversion: int = 1
+) -> tuple[bytes, bytes]:
+    """Make a predicted column that is what a grid predicts; returns its head and its bulk."""
+    n, width = len(indices), 2 if conversion else 4
+    head = bytes([3, width // 2, 1, 1, 4, conversion, len(levels) - 1]) + struct.pack(f"<{len(levels)}f", *levels)
+    head += b"".join(map(varint, groups)) + b"\0\0\1\0" + b"\0\0\0\x20\0" + b"\0\0\1\0" + BYTES
+    head += b"\0" + varint(n) + b"\0\0\1\0" + bytes([0, 8 * width, 0, 0, 0])
+    planes = [bytes(plane) for plane in zip(*(struct.pack("<f", scale) for scale in scales), strict=True)]
+    return head, b"".join(planes) + bytes(indices)
+
+
+def of_grid(column: tuple[bytes, bytes], raw: bytes) -> bytes:
+    """Restore a file of one column with a grid."""
+    data = block(len(raw), column[0], column[1], raw)
+    return decode.decode(file_of([(data, len(raw))], raw, header=HEADER[:12] + u32(4), exact=4))
+
+
+def test_grid() -> None:
+    """Predictions are products of levels and the scales of groups, rounded to binary32 and then converted."""
+    # Rows of three; groups of two rows and two columns. The column begins with the last element of the first row.
+    column = grid([1.0, -3.0], [3, 2, 2, 2], [1.0, 0.5, 4.0, 8.0], [0, 1, 0, 1, 1, 0, 0])
+    expected = [0.5, -3.0, 1.0, -1.5, -12.0, 4.0, 8.0]
+    assert of_grid(column, b"".join(struct.pack("<f", x)[2:] for x in expected)) == b"".join(
+        struct.pack("<f", x)[2:] for x in expected
+    )
+    one_row = [1, 2**40, 1, 0]
+    for conversion, scale, level, product in (
+        (0, 2.0**-149, 1.5, u32(2)),  # a tie, to even
+        (0, 2.0**-149, 0.5, u32(0)),
+        (0, 2.0**-149, -0.5, u32(1 << 31)),
+        (0, 3 * 2.0**-149, 0.5, u32(2)),
+        (0, 2.0**-126 - 2.0**-149, 2.0, u32(0x00FFFFFE)),
+        (0, 2.0**100, -(2.0**100), u32(0xFF800000)),
+        (1, 2.0**127, 1.998046875, b"\x80\x7f"),  # infinite by the conversion
+        (3, 2.0**-24, 0.5, b"\0\0"),
+        (3, 2.0**-24, -1.5, b"\2\x80"),
+        (3, 65520.0, 1.0, b"\0\x7c"),
+        (3, 0.0, -1.0, b"\0\x80"),
+    ):
+        assert of_grid(grid([level], one_row, [scale], [0], conversion), product) == product
+
+
+@pytest.mark.parametrize(
+    ("groups", "scales", "wrong"),
+    [
+        ([0, 1, 1, 0], 1, "elements of a row is 0, not 1 to"),
+        ([2, 0, 1, 0], 1, "rows of a group is 0, not 1 to 140737488355328"),
+        ([2, 1, 3, 0], 1, "columns of a group is 3, not 1 to 2"),
+        ([2, 1, 2, 2], 2, "position is 2, not 0 to 1"),
+        ([2, 1, 1, 1], 4, "there are 4 scales, and 2 elements"),
+        ([2**48, 1, 1, 0], 1, "there are 281474976710656 scales, and 2 elements"),
+        ([2**48, 1, 2**48, 2**48 - 1], 2, "position is 281474976710655, not 0 to 281474976710654"),
+    ],
+)
+def test_wrong_groups(groups: Sequence[int], scales: int, wrong: str) -> None:
+    """The fields of groups have their ranges, and there are at most as many scales as elements."""
+    column = grid([1.0], groups, [1.0] * scales, [0, 0])
+    with pytest.raises(FormatError, match=f"column 0: grid: {wrong}"):
+        of_grid(column, b"\x80\x3f" * 2)
+
+
+def test_wrong_grids() -> None:
+    """Levels differ; levels and scales are finite; indices are of levels; the conversion is for the width."""
+
+    def refused(column: tuple[bytes, bytes], wrong: str) -> None:
+        with pytest.raises(FormatError, match=f"column 0: grid: {wrong}"):
+            of_grid(column, b"\x80\x3f" * 2)
+
+    groups, nan, inf = [1, 1, 1, 0], float("nan"), float("inf")
+    assert of_grid(grid([1.0, 0.0, -0.0], groups, [1.0, 1.0], [0, 0]), b"\x80\x3f" * 2)
+    refused(grid([1.0, 1.0], groups, [1.0, 1.0], [0, 0]), "a level is there more than once")
+    refused(grid([1.0], groups, [1.0, 1.0], [0, 1]), "an index is 1, there are 1 levels")
+    for column in (
+        grid([1.0, nan], groups, [1.0, 1.0], [0, 0]),
+        grid([1.0, -inf], groups, [1.0, 1.0], [0, 0]),
+        grid([1.0], groups, [1.0, inf], [0, 0]),
+        grid([1.0], groups, [nan, 1.0], [0, 0]),
+    ):
+        refused(column, "not all levels and scales are finite")
+    for conversion, wrong in ((0, "0, the width 2"), (2, "2, the width 2"), (4, "4, not 0 to 3")):
+        head, bulk = grid([1.0], groups, [1.0, 1.0], [0, 0])
+        refused((head[:5] + bytes([conversion]) + head[6:], bulk), f"conversion is {wrong}")
+    head, bulk = grid([1.0], groups, [1.0, 1.0], [0, 0])
+    for stream, at in (("scales", 15), ("indices", 24)):
+        refused((head[:at] + b"\3" + head[at + 1 :], bulk), f"{stream}: map is 3, not 0 to 2")
 
 
 def test_content_hash() -> None:

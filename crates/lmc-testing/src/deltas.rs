@@ -1,14 +1,13 @@
 //! Valid files whose blocks name ranges of bases and of the file itself: predicted columns, prefixes and patches of every
 //! shape.
 
-use crate::blocks::{self, element_count, low_bits, stream};
+use crate::blocks;
 use crate::decoders::LIMIT;
-use crate::input::{Input, Random};
+use crate::input::Input;
+use crate::predictions::{predicted, predicted_by_grid};
 use crate::reference::write::File;
-use crate::reference::write::block::{
-    Block, Cluster, Column, Mask, NumberCode, Operand, Patch, PatchCodes, Predicted, Range, Stream, Zstd,
-};
-use crate::reference::write::entropy::Coder;
+use crate::reference::write::block::{Block, Column, Operand, Predicted, Range, Zstd};
+use crate::streams::{element_count, mask, patch, to_bytes};
 
 /// The blocks of a file, and its bases.
 #[derive(Clone, Debug)]
@@ -151,7 +150,8 @@ fn block(input: &mut Input<'_>, bases: &[Vec<u8>], raw: &[u8]) -> Block {
                 patched(input, column, lane_sets)
             }
             1 => Column::Zstd(prefixed(input, &sources)),
-            _ => Column::Predicted(predicted(input, &sources, lane_sets)),
+            5 => Column::Predicted(predicted_by_grid(input, lane_sets)),
+            _ => Column::Predicted(predicted_by_ranges(input, &sources, lane_sets)),
         });
     }
     let (extents, states_repeats) = blocks::extents(input, &columns);
@@ -175,62 +175,17 @@ fn patched(input: &mut Input<'_>, column: Column, lane_sets: u8) -> Column {
     let width = 1 << plain_column.width_code;
     let element = |bytes: &[u8]| bytes.iter().rev().fold(0, |u, &byte| u << 8 | u64::from(byte));
     let mut elements: Vec<u64> = plain_column.raw.chunks(width).map(element).collect();
-    patch(input, plain_column.width_code, &mut plain_column.stream, &mut elements);
+    patch(input, plain_column.width_code, &mut plain_column.stream, &mut elements, |_| true);
     mask(input, 8 << plain_column.width_code, &mut plain_column.stream, &mut elements, lane_sets);
-    plain_column.raw = blocks::to_bytes(&elements, plain_column.width_code);
+    plain_column.raw = to_bytes(&elements, plain_column.width_code);
     Column::Plain(plain_column)
 }
 
-/// Gives a stream without patches some, or none, perhaps instead of its clusters, and changes its elements accordingly.
-fn patch(input: &mut Input<'_>, width_code: u8, stream: &mut Stream, elements: &mut [u64]) {
-    let w: u8 = 8 << width_code;
-    // One element in this many, and the last.
-    let one_in = [0, 0, 1, 3, 50, 400][input.below(6)];
-    let also_last = input.bool();
-    if input.below(6) == 0 {
-        (stream.clusters, stream.cluster_of) = (Vec::new(), Vec::new());
-        elements.fill(stream.unmapped(0, w.into()));
-    }
-    let low = if input.bool() { 0 } else { input.below(w.into()) as u8 };
-    let (raw_of_gaps, raw_of_changes) = (input.below(64) as u8, input.below(64) as u8);
-    let mut random = input.random();
-    let last = elements.len().saturating_sub(1);
-    for (i, u) in elements.iter_mut().enumerate() {
-        let chosen = one_in > 0 && (random.below(one_in) == 0 || also_last && i == last);
-        let x = (random.u64() & low_bits(1 + random.below((w - low).into()) as u8)) << low;
-        if chosen && x > 0 {
-            let v = stream.mapped(*u, w.into()).expect("the element is one of the stream") ^ x;
-            if stream.map == 3 && v >= stream.palette.len() as u64 {
-                continue;
-            }
-            *u = stream.unmapped(v, w.into());
-            stream.patches.push(Patch { element: i as u64, x });
-        }
-    }
-    if stream.clusters.is_empty() {
-        // Listed, not patched.
-        let values = elements.iter().map(|&u| stream.mapped(u, w.into()).expect("the element is one of the stream"));
-        let listed = (0..).zip(values).filter(|(_, v)| *v != 0);
-        stream.patches = listed.map(|(element, x)| Patch { element, x }).collect();
-    }
-    let low = if stream.clusters.is_empty() { 0 } else { low };
-    let after = [0].into_iter().chain(stream.patches.iter().map(|patch| patch.element + 1));
-    let gaps: Vec<u64> = stream.patches.iter().zip(after).map(|(patch, after)| patch.element - after).collect();
-    let changes: Vec<u64> = stream.patches.iter().map(|patch| (patch.x >> low) - 1).collect();
-    stream.patch_codes = PatchCodes {
-        low,
-        gaps: Some(NumberCode::of(&gaps, raw_of_gaps)),
-        changes: Some(NumberCode::of(&changes, raw_of_changes)),
-    };
-    if stream.clusters.is_empty() {
-        stream.patches.clear();
-    }
-}
-
-fn predicted(input: &mut Input<'_>, sources: &Sources<'_>, lane_sets: u8) -> Predicted {
+/// A column whose operand is ranges.
+fn predicted_by_ranges(input: &mut Input<'_>, sources: &Sources<'_>, lane_sets: u8) -> Predicted {
     let width_code = input.below(4) as u8;
     let width = 1 << width_code;
-    let elements = element_count(input);
+    let n = element_count(input);
     let predictor = 1 + input.below(2) as u8;
     let conversions: &[(u8, usize)] = match width {
         2 => &[(0, 2), (1, 4), (3, 4)],
@@ -238,77 +193,6 @@ fn predicted(input: &mut Input<'_>, sources: &Sources<'_>, lane_sets: u8) -> Pre
         _ => &[(0, width)],
     };
     let (conversion, takes) = conversions[input.below(conversions.len())];
-    let operands = vec![Operand { conversion, ranges: sources.choose(input, takes * elements) }];
-    let boundaries = boundaries(input);
-    let raw = vec![0; elements * width];
-    let streams = Vec::new();
-    let mut predicted = Predicted { raw, width_code, predictor, operands, boundaries, streams };
-    let mut residuals = Vec::new();
-    for count in predicted.context_counts().expect("the ranges are as long as the column needs") {
-        if count == 0 {
-            predicted.streams.push(Stream::default());
-            residuals.push(Vec::new());
-            continue;
-        }
-        let map = input.below(3) as u8;
-        let (mut stream, mut elements) = stream(input, width_code, map, Vec::new(), count, lane_sets);
-        patch(input, width_code, &mut stream, &mut elements);
-        mask(input, 8 << width_code, &mut stream, &mut elements, lane_sets);
-        predicted.streams.push(stream);
-        residuals.push(elements);
-    }
-    predicted.set_residuals(residuals).expect("the ranges are as long as the column needs");
-    predicted
-}
-
-/// Gives a stream of one cluster and without patches a mask, and makes some elements 0.
-fn mask(input: &mut Input<'_>, w: u8, stream: &mut Stream, elements: &mut [u64], lane_sets: u8) {
-    let kind = input.below(5);
-    if stream.clusters.len() != 1 || !stream.patches.is_empty() || stream.map == 3 || kind > 2 {
-        return;
-    }
-    // Bit 0 is cleared: it must not belong to a symbol.
-    let Cluster { z, k, constant, .. } = &stream.clusters[0];
-    if kind == 1 && (*z > 0 || *k == 0 || constant.is_some()) {
-        return;
-    }
-    // One element in this many is coded, or one in this many hundreds of them.
-    let coded_one_in = 1 + input.below(20) as u64;
-    let (together, mut random) = (input.bool(), input.random());
-    let mut coded = true;
-    for (i, u) in elements.iter_mut().enumerate() {
-        if !together || i % 100 == 0 {
-            coded = random.below(coded_one_in) == 0;
-        }
-        if !coded {
-            // With signs apart, of either sign.
-            let zero = if kind == 1 { random.below(2) } else { 0 };
-            *u = stream.unmapped(zero, w.into());
-        }
-    }
-    let values: Vec<u64> = elements.iter().map(|&u| stream.mapped(u, w.into()).expect("there is no palette")).collect();
-    let selected: Vec<bool> = values.iter().map(|v| v >> u32::from(kind == 1) != 0).collect();
-    stream.patch_codes = PatchCodes::default();
-    if !selected.contains(&true) {
-        // All are listed, if any is not 0.
-        (stream.clusters, stream.cluster_of) = (Vec::new(), Vec::new());
-        return;
-    }
-    let bytes: Vec<u8> =
-        selected.chunks(8).map(|b| b.iter().rev().fold(0, |byte, &bit| byte << 1 | u8::from(bit))).collect();
-    let cluster = if lane_sets > 0 && input.bool() {
-        Cluster { coder: Coder::fine_rans(&bytes, input.bool()), ..Cluster::default() }
-    } else {
-        Cluster { k: 8, ..Cluster::default() }
-    };
-    stream.mask = [Mask::Bits(cluster.clone()), Mask::BitsAndSigns(cluster), Mask::Gaps][kind].clone();
-}
-
-fn boundaries(input: &mut Input<'_>) -> Vec<u8> {
-    let count = [0, 1, 2, 5, 15][input.below(5)];
-    let mut random: Random = input.random();
-    let mut boundaries: Vec<u8> = (0..count).map(|_| 1 + random.below(255) as u8).collect();
-    boundaries.sort_unstable();
-    boundaries.dedup();
-    boundaries
+    let operand = Operand::Ranges { conversion, ranges: sources.choose(input, takes * n) };
+    predicted(input, width_code, n, predictor, operand, lane_sets)
 }

@@ -2,10 +2,12 @@
 
 mod broken_blocks;
 mod broken_files;
+mod broken_grids;
 mod broken_predictions;
 mod broken_streams;
 mod containers;
 mod folder;
+mod grids;
 mod predictions;
 mod streams;
 

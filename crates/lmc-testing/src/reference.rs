@@ -8,11 +8,13 @@
 
 mod block;
 mod bytes;
+mod conversion;
 pub mod describe;
 mod digests;
 mod entropy;
 mod faults;
 mod frames;
+mod grid;
 mod index;
 mod numbers;
 mod predicted;
@@ -58,8 +60,8 @@ pub fn decode_with_bases(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<V
     must(rest.u8()? == HASH, "the file has an unknown hash")?;
     must(rest.u8()? == 0, "the reserved field of the header is not 0")?;
     let features = rest.u32()?;
-    must(features <= 3, "the file needs a feature that does not exist")?;
-    must(features != 2, "bit 1 of the features needs bit 0")?;
+    must(features <= 7, "the file needs a feature that does not exist")?;
+    must(features & 3 != 2, "bit 1 of the features needs bit 0")?;
 
     let mut bases_named = 0;
     let mut sources = Sources::new(features, Vec::new());

@@ -2,6 +2,7 @@
 
 use crate::data;
 use crate::input::{Input, Random};
+use crate::one_grid;
 use crate::reference::write::File;
 use crate::reference::write::block::{Block, Cluster, Column, Plain, Stream};
 use crate::reference::write::entropy::Coder;
@@ -25,6 +26,7 @@ pub fn all() -> Vec<Sample> {
         encoded("pack of dtypes", &pack(), None, Level::Default),
         cluster_map(),
         fine_rans(),
+        grid(),
         vector("planes of 300 elements of 2 bytes"),
         vector("palette of 17 values of 2 bytes, patched"),
         vector("palette of 256 values of 1 bytes, in clusters"),
@@ -94,6 +96,13 @@ fn cluster_map() -> Sample {
     let block = cluster_map_block();
     let record = block.record().expect("the block can be coded");
     ("f32 with cluster map", File::new(vec![record]).to_bytes(), block.raw())
+}
+
+/// A column predicted by a grid.
+fn grid() -> Sample {
+    let block = Block::of(Column::Predicted(one_grid::column()), 0);
+    let record = block.record().expect("the block can be coded");
+    ("grid", File::new(vec![record]).to_bytes(), block.raw())
 }
 
 /// Bytes as symbols of fine rANS, some of them literals, with a partial run.

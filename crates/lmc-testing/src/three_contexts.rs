@@ -14,7 +14,7 @@ pub fn column() -> (Vec<u8>, Predicted) {
         raw: (1..9).collect(),
         width_code: 1,
         predictor: 1,
-        operands: vec![Operand { conversion: 1, ranges: vec![range(0, 6), range(6, 10)] }],
+        operands: vec![Operand::Ranges { conversion: 1, ranges: vec![range(0, 6), range(6, 10)] }],
         boundaries: vec![100, 120],
         streams: vec![Stream::of(0, Cluster { k: 16, ..Cluster::default() }); 3],
     };

@@ -5,7 +5,6 @@ mod masks;
 
 pub use masks::masks;
 
-use crate::blocks::{low_bits, palette, to_bytes};
 use crate::data::noise;
 use crate::decoders::LIMIT;
 use crate::handmade::{FIRST, LEAF, copy, filled, prefixed, records, stored};
@@ -13,6 +12,7 @@ use crate::input::Random;
 use crate::reference::write::File;
 use crate::reference::write::block::{Block, BlockFields, Cluster, Column, Patch, Plain, Stream, Zstd};
 use crate::reference::write::entropy::Coder;
+use crate::streams::{low_bits, palette, to_bytes};
 
 /// A valid file, its bases and its raw bytes.
 #[derive(Debug)]
@@ -181,10 +181,10 @@ pub fn features() -> Vec<Vector> {
         Vector { name, file, bases, raw: filled(raw) }
     };
     let mut vectors = Vec::new();
-    for features in [0, 1, 3] {
+    for features in [0, 1, 3, 4, 5, 7] {
         vectors.push(vector(features, &[stored(b"a")], &[b"a"], false));
     }
-    for features in [1, 3] {
+    for features in [1, 3, 5, 7] {
         vectors.push(vector(features, &[stored(b"a")], &[b"a"], true));
         vectors.push(vector(features, &[stored(b"a"), base()], &[b"a", FIRST], true));
     }

@@ -10,7 +10,6 @@ Nothing of the package is used: a copy of this file works alone, with numpy, zst
 
 import argparse
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import zstandard
 from xxhash import xxh3_64_intdigest, xxh3_128_intdigest
 
-Array = npt.NDArray[Any]
+Array = np.ndarray[Any, Any]
 NumberCode = list[tuple[int, int, int]]  # by the next 11 bits: length of the code, lowest number, number of open bits
 
 
@@ -93,10 +91,7 @@ class Reader:
     def string(self, name: str) -> bytes:
         """Read a varint length and that many bytes of UTF-8 (§2.3)."""
         text = self.take(self.varint(f"length of {name}"), name)
-        try:
-            text.decode()
-        except UnicodeDecodeError as error:
-            raise FormatError(f"{name} is not UTF-8: {error}") from None
+        must(text == text.decode(errors="replace").encode(), f"{name} is not UTF-8: {text[:99]!r}")
         return text
 
     def half_bytes(self, count: int, name: str) -> list[int]:
@@ -104,10 +99,6 @@ class Reader:
         numbers = [half for byte in self.take((count + 1) // 2, name) for half in (byte & 15, byte >> 4)]
         must(not any(numbers[count:]), f"{name}: the half-byte left over is {numbers[-1]}, not 0")
         return numbers[:count]
-
-    def end(self, what: str) -> None:
-        """Check that everything was read."""
-        must(self.left() == 0, f"{self.left()} bytes are left over after {what}")
 
 
 def unpack_zstd(frame: bytes, n: int, prefix: bytes | bytearray = b"") -> bytes:
@@ -129,8 +120,7 @@ def unpack_zstd(frame: bytes, n: int, prefix: bytes | bytearray = b"") -> bytes:
 # 2. The file
 TAGS = {b"BASE": (2**24, 0), b"BLCK": (2**24, 2**25), b"INDX": (2**30, 0)}  # largest head and body
 LEAF, RUN = 2**18, 128  # bytes, elements
-IDENTITY, ROTATE, ZIGZAG, PALETTE = range(4)  # maps
-NO_MASK, BITS, BITS_AND_SIGNS, GAPS = range(4)  # masks
+IDENTITY, ROTATE, ZIGZAG, PALETTE = NO_MASK, BITS, BITS_AND_SIGNS, GAPS = range(4)  # maps, masks
 
 
 @dataclass
@@ -146,6 +136,7 @@ class File:
     depths: list[int] = field(default_factory=list)  # depth of each leaf's block: blocks start with a leaf
 
 
+@np.errstate(all="ignore")  # products and conversions may overflow to infinity (§3.8)
 def decode(data: bytes, bases: Sequence[bytes] = (), max_size: int = 2**32) -> bytes:
     """Restore the raw file. The bases of a delta are identified by their contents: their order is free."""
     reader = Reader(data)
@@ -156,8 +147,8 @@ def decode(data: bytes, bases: Sequence[bytes] = (), max_size: int = 2**32) -> b
         must_be("version", version, 1)
         reader.u8("hash", 1, 1)
         reader.u8("reserved", 0, 0)
-        file = File(max_size, reader.uint(4, "required features", 0, 3))
-        must(file.features != 2, "required features is 2: bit 1 needs bit 0")
+        file = File(max_size, reader.uint(4, "required features", 0, 7))
+        must(file.features & 3 != 2, f"required features is {file.features}: bit 1 needs bit 0")
     if data[reader.pos : reader.pos + 4] == b"BASE":
         with at("bases"):
             read_bases(file, read_record(reader)[1], bases)
@@ -187,7 +178,7 @@ def decode(data: bytes, bases: Sequence[bytes] = (), max_size: int = 2**32) -> b
     return bytes(file.raw)
 
 
-def read_record(reader: Reader) -> tuple[bytes, bytes, bytes]:
+def read_record(reader: Reader) -> tuple[bytes, Reader, Reader]:
     """§2.2: Read a record: tag, head and body."""
     fixed = reader.take(16, "record")
     tag, skippable = fixed[:4], b"a" <= fixed[:1] <= b"z"
@@ -197,12 +188,11 @@ def read_record(reader: Reader) -> tuple[bytes, bytes, bytes]:
     head_length, body_length = fields.uint(4, "head length", 0, max_head), fields.uint(8, "body length", 0, max_body)
     check, head = reader.uint(8, "check"), reader.take(head_length, "head")
     must_be("check", check, xxh3_64_intdigest(fixed + head))
-    return tag, head, reader.take(body_length, "body")
+    return tag, Reader(head), Reader(reader.take(body_length, "body"))
 
 
-def read_index(file: File, head: bytes) -> None:
+def read_index(file: File, reader: Reader) -> None:
     """§2.3: Read the index and compare it with what the blocks said."""
-    reader = Reader(head)
     must_be("raw size", reader.uint(8, "raw size"), len(file.raw))
     must_be("content hash", reader.take(16, "content hash"), content_hash(file.raw))
     must_be("exact features", reader.uint(4, "exact features"), file.exact_features)
@@ -214,13 +204,7 @@ def read_index(file: File, head: bytes) -> None:
         must_be(f"record length, raw length of block {i}", of_table, lengths)
     table.string("layout")
     table.string("writer")
-    read_segments(table, len(file.raw))
-    table.end("the last segment")
-
-
-def read_segments(table: Reader, raw_size: int) -> None:
-    """§2.3: Read the segments, each of which may refer to the tensor before."""
-    name, shape, total = bytearray(), None, 0
+    name, shape, total = bytearray(), None, 0  # a segment may refer to the tensor before
     for i in range(table.varint("number of segments")):
         with at(f"segment {i}"):
             same_shape, dtype = divmod(table.u8("dtype"), 0x80)
@@ -244,8 +228,8 @@ def read_segments(table: Reader, raw_size: int) -> None:
                     must(bits < 2**64, f"a product of dimensions and bits is {bits}, above 2^64 - 1")
                 must(bits % 8 == 0, f"a tensor of dtype {dtype} has {bits} bits, not a whole number of bytes")
             total += bits // 8
-            must(total <= raw_size, f"it ends at {total}, the raw file at {raw_size}")
-    must_be("sum of the lengths of segments", total, raw_size)
+    must_be("sum of the lengths of segments", total, len(file.raw))
+    must_be("number of bytes left over after the last segment", table.left(), 0)
 
 
 def content_hash(data: bytes | bytearray) -> bytes:
@@ -254,10 +238,9 @@ def content_hash(data: bytes | bytearray) -> bytes:
     return xxh3_128_intdigest(b"".join(leaf.to_bytes(16, "little") for leaf in leaves)).to_bytes(16, "little")
 
 
-def read_bases(file: File, head: bytes, given: Sequence[bytes]) -> None:
+def read_bases(file: File, reader: Reader, given: Sequence[bytes]) -> None:
     """§2.6: Read the bases record and find each base among the given ones."""
     must(file.features & 1, "bit 0 of required features is not set")
-    reader = Reader(head)
     by_hash = {content_hash(base): base for base in given}
     for i in range(1, reader.varint("number of bases", 1, 2**16) + 1):
         with at(f"base {i}"):
@@ -265,7 +248,7 @@ def read_bases(file: File, head: bytes, given: Sequence[bytes]) -> None:
             must(digest in by_hash, f"it was not given: file name {name.decode()!r}, content hash {digest.hex()}")
             must_be("raw length", length, len(by_hash[digest]))
             file.bases.append(by_hash[digest])
-    reader.end("the bases")
+    must_be("number of bytes left over after the bases", reader.left(), 0)
 
 
 # 3. Block
@@ -282,10 +265,8 @@ class Block:
     depth: int = 0
 
 
-def decode_block(file: File, head_bytes: bytes, body_bytes: bytes) -> bytes:
-    """Decode a block."""
-    # 3.1 Head
-    head = Reader(head_bytes)
+def decode_block(file: File, head: Reader, body: Reader) -> bytes:
+    """§3.1: Decode a block."""
     must(len(file.raw) % LEAF == 0, f"it starts at {len(file.raw)}, which is not a multiple of 2^18")
     raw_length = head.varint("raw length", 1, 2**24)
     must(len(file.raw) + raw_length <= file.max_size, f"the raw file has more than {file.max_size} bytes")
@@ -306,9 +287,8 @@ def decode_block(file: File, head_bytes: bytes, body_bytes: bytes) -> bytes:
     must_be("sum of the lengths of extents", sum(length for _, length in extents), raw_length)
     # 3.2 Body
     behind = 2 * sum(word_counts) + literal_count + 256 * z
-    must(behind <= len(body_bytes), f"the body has {len(body_bytes)} bytes, but bulk is followed by {behind}")
-    body = Reader(body_bytes)
-    bulk = Reader(body.take(len(body_bytes) - behind, "bulk"))
+    must(behind <= body.left(), f"the body has {body.left()} bytes, but bulk is followed by {behind}")
+    bulk = Reader(body.take(body.left() - behind, "bulk"))
     words = [body.take(2 * count, "words") for count in word_counts]
     literals = Reader(body.take(literal_count, "literals"))
     lane_sets = [LaneSet(body.take(256, "states"), words_of_set) for words_of_set in words]
@@ -323,7 +303,7 @@ def decode_block(file: File, head_bytes: bytes, body_bytes: bytes) -> bytes:
     digest = head.take(16, "digest")
     head.take(8 if block.ranges > 0 else 0, "xxh3-64 of the body")  # not needed beside the digest
     for reader, what in ((head, "the head"), (bulk, "the bulk"), (literals, "the last literal that was used")):
-        reader.end(what)
+        must_be(f"number of bytes left over after {what}", reader.left(), 0)
     for lane_set in lane_sets:
         must_be("number of words that were used", lane_set.pos, len(lane_set.words))
         must((lane_set.x == 2**16).all(), "not all lanes end at 2^16")
@@ -429,8 +409,8 @@ def read_number_codes(head: Reader, *names: str) -> tuple[list[NumberCode], int]
     codes: list[NumberCode] = []
     for name in names:
         with at(f"code of {name}"):
-            r, first, count = head.u8("r", 0, 63), head.u8("first"), head.u8("count - 1") + 1
-            must(first + count - 1 <= 255, f"the last bucket is {first + count - 1}, above 255")
+            r, first = head.u8("r", 0, 63), head.u8("first")
+            count = head.u8("count - 1", 0, 255 - first) + 1
             slots = [(first, 0)] * 2**11
             if count > 1:
                 slots = prefix_code(dict(enumerate(head.half_bytes(count, "code lengths"), first)), 11)
@@ -460,15 +440,13 @@ def read_numbers(block: Block, count: int, codes: list[NumberCode], bits_length:
 
 def peek(bits: bytes, pos: int, count: int) -> int:
     """Return some bits, the first in bit 0; those behind the end are 0."""
-    window = int.from_bytes(bits[pos // 8 : pos // 8 + 10], "little")
-    return (window >> pos % 8) & ((1 << count) - 1)
+    return (int.from_bytes(bits[pos // 8 : pos // 8 + 10], "little") >> pos % 8) & ((1 << count) - 1)
 
 
 def decode_cluster(block: Block, n: int, width: int) -> Array:
     """§3.5: Decode a cluster of n elements of `width` bytes; returns their mapped values v."""
     head, w = block.head, 8 * width
-    flags = head.u8("flags", 0, 3)
-    z, h, k = head.u8("low"), head.u8("high"), head.u8("k")
+    flags, z, h, k = head.u8("flags", 0, 3), head.u8("low"), head.u8("high"), head.u8("k")
     s = w - z - h - k
     must(s >= 0, f"low, high and k are {z}, {h} and {k}, more than the width of {w} bits")
     must(flags & 2 == 0 or z >= 1, "there is a sign plane, and low is 0")
@@ -478,11 +456,8 @@ def decode_cluster(block: Block, n: int, width: int) -> Array:
     constant = head.uint(width, "constant") if flags & 1 else 0
     v = np.zeros(n, f"<u{width}")
     if coder != NO_CODER:
-        with at("table"):
-            table = read_table(head, coder, s)
-        v |= decode_symbols(block, table, n, s).astype(v.dtype) << (k + z)
-    # The runs of 128, then the partial run.
-    for runs, elements in ((n // RUN, v[: n // RUN * RUN]), (1, v[n // RUN * RUN :])):
+        v |= decode_symbols(block, read_table(head, coder, s), n, s).astype(v.dtype) << (k + z)
+    for runs, elements in ((n // RUN, v[: n // RUN * RUN]), (1, v[n // RUN * RUN :])):  # the partial run comes last
         if len(elements) > 0:
             read_planes(block.bulk, elements.reshape(runs, -1), z, k, flags >> 1)
     return v ^ constant
@@ -528,16 +503,17 @@ def read_ranges(block: Block, least: int, most: int, name: str, max_length: int)
 def decode_predicted(block: Block, n: int, width: int) -> Array:
     """§3.7: Decode a predicted column of n elements of `width` bytes."""
     head, w = block.head, 8 * width
-    predictor = head.u8("predictor", 1, 2)
-    head.u8("number of operands", 1, 1)  # both predictors have exactly one
-    conversion = head.u8("conversion", 0, 3)
-    source_width, target_width = {0: (width, width), 1: (4, 2), 2: (2, 4), 3: (4, 2)}[conversion]
-    must(width == target_width, f"conversion is {conversion}, the width {width} bytes")
-    operand = read_ranges(block, 1, 2**20, "operand", n * source_width)
-    must_be("length of the operand", len(operand), n * source_width)
+    predictor, _ = head.u8("predictor", 1, 2), head.u8("number of operands", 1, 1)  # both have exactly one
+    if (conversion := head.u8("conversion", 0, 4)) == 4:
+        p = decode_grid(block, n, width)
+    else:
+        source_width, target_width = {0: (width, width), 1: (4, 2), 2: (2, 4), 3: (4, 2)}[conversion]
+        must(width == target_width, f"conversion is {conversion}, the width {width} bytes")
+        operand = read_ranges(block, 1, 2**20, "operand", n * source_width)
+        must_be("length of the operand", len(operand), n * source_width)
+        p = convert(conversion, np.frombuffer(operand, f"<u{source_width}"))
     boundaries = list(head.take(head.u8("number of boundaries", 0, 15), "boundaries"))
     must(boundaries == sorted(set(boundaries) - {0}), f"boundaries are {boundaries}, which do not rise from 1")
-    p = convert(conversion, np.frombuffer(operand, f"<u{source_width}"))
     key = ((p << 1) | (p >> (w - 1))) >> (w - 8)
     context_of = np.searchsorted(np.array(boundaries, key.dtype), key, side="right")
     e = np.zeros(n, p.dtype)
@@ -551,6 +527,34 @@ def decode_predicted(block: Block, n: int, width: int) -> Array:
     return np.asarray(float_order(d + float_order(p)) if predictor == 1 else d + p)
 
 
+@at("grid")
+def decode_grid(block: Block, n: int, width: int) -> Array:
+    """§3.8: Decode a grid for n elements of `width` bytes; returns their predictions p."""
+    head = block.head
+    must(block.file.features & 4, "bit 2 of required features is not set")
+    block.file.exact_features |= 4
+    conversion = head.u8("conversion", 0, 3)
+    must((conversion, width) in ((0, 4), (1, 2), (3, 2)), f"conversion is {conversion}, the width {width} bytes")
+    count = head.u8("count - 1 of the levels") + 1
+    levels = np.frombuffer(head.take(4 * count, "levels"), "<f4")
+    must(len(np.unique(levels.view("<u4"))) == count, "a level is there more than once")
+    row = head.varint("elements of a row", 1, 2**48)
+    rows, columns = head.varint("rows of a group", 1, 2**48 // row), head.varint("columns of a group", 1, row)
+    position = head.varint("position", 0, min(rows * row - 1, 2**48 - n))
+    groups = -(-row // columns)  # of a row of groups
+    scale_count = -(-(position + n) // (rows * row)) * groups
+    must(scale_count <= n, f"there are {scale_count} scales, and {n} elements")
+    with at("scales"):
+        scales = decode_stream(block, scale_count, 4, ZIGZAG).view("<f4")
+    with at("indices"):
+        index = decode_stream(block, n, 1, ZIGZAG)
+    must(np.isfinite(levels).all() and np.isfinite(scales).all(), "not all levels and scales are finite")
+    must(index.max() < count, f"an index is {index.max()}, there are {count} levels")
+    a = position + np.arange(n)
+    scale = scales[a // (rows * row) * groups + a % row // columns]
+    return convert(conversion, (scale * levels[index]).view("<u4"))
+
+
 def convert(conversion: int, x: Array) -> Array:
     """Convert elements of a source to predictions p."""
     if conversion == 1:  # F32 to BF16
@@ -558,16 +562,14 @@ def convert(conversion: int, x: Array) -> Array:
     if conversion == 2:  # BF16 to F32
         return x.astype("<u4") << 16
     if conversion == 3:  # F32 to F16
-        with np.errstate(all="ignore"):
-            f16 = x.view("<f4").astype("<f2").view("<u2")
+        f16 = x.view("<f4").astype("<f2").view("<u2")
         return np.where(np.isnan(x.view("<f4")), 0x7E00 | ((x >> 16) & 0x8000), f16).astype("<u2")
     return x
 
 
 def float_order(y: Array) -> Array:
     """Return ord(y)."""
-    low_bits = 2 ** (8 * y.itemsize - 1) - 1
-    return np.where(y <= low_bits, y, y ^ low_bits)
+    return np.where(y <= (low_bits := 2 ** (8 * y.itemsize - 1) - 1), y, y ^ low_bits)
 
 
 # 4. Dtypes: bits by code, opaque, BOOL, U8, … C64
@@ -634,10 +636,11 @@ def decode_symbols(block: Block, table: Table, n: int, s: int) -> Array:
     return symbols[:n]
 
 
+@at("table")
 def read_table(head: Reader, coder: int, s: int) -> Table:
     """§5.3: Read the table of a cluster whose symbols have s bits."""
-    first, count = head.u8("first"), head.u8("count - 1") + 1
-    must(first + count - 1 <= 255, f"the last symbol is {first + count - 1}, above 255")
+    first = head.u8("first")
+    count = head.u8("count - 1", 0, 255 - first) + 1
     if coder == HUFFMAN:
         b, entries = 7, head.half_bytes(count + 1, "code lengths")
     else:
@@ -665,8 +668,7 @@ def prefix_code(lengths: dict[int, int], bits: int) -> list[tuple[int, int]]:
     codes = sorted((length, symbol) for symbol, length in lengths.items() if length > 0)
     must(all(length <= bits for length, _ in codes), f"a code length is {codes[-1:]}, above {bits}")
     must_be(f"the sum of 2^({bits} - length)", sum(2 ** (bits - length) for length, _ in codes), 2**bits)
-    slots = [(0, 0)] * 2**bits
-    code, previous = -1, codes[0][0]
+    slots, code, previous = [(0, 0)] * 2**bits, -1, codes[0][0]
     for length, symbol in codes:
         code, previous = (code + 1) << (length - previous), length
         reversed_code = int(f"{code:0{length}b}"[::-1], 2)
@@ -675,8 +677,8 @@ def prefix_code(lengths: dict[int, int], bits: int) -> list[tuple[int, int]]:
 
 
 # The command line
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Restore the raw file from an .lmc file; returns the exit status."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Restore the raw file from an .lmc file."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("file", metavar="FILE.lmc", type=Path)
     parser.add_argument("-b", "--base", type=Path, action="append", default=[], help="a base of the delta")
@@ -690,11 +692,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         temporary.write_bytes(raw)
         temporary.rename(options.output)
     except (FormatError, OSError) as error:
-        print(f"{parser.prog}: {options.file}: {error}", file=sys.stderr)
         temporary.unlink(missing_ok=True)
-        return 1
-    return 0
+        parser.exit(1, f"{parser.prog}: {options.file}: {error}\n")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -35,7 +35,7 @@ pub(super) fn all() -> Vec<Broken> {
         start("predictor-3", predictor, [3, 1, 3]),
         operands("operands-0", one, &[0]),
         operands("operands-2", one, &two),
-        operands("conversion-4", "the conversion must be 0 to 3", &conversion(4)),
+        operands("conversion-5", "the conversion must be 0 to 4", &conversion(5)),
         operands("conversion-2-to-2-bytes", width, &conversion(2)),
         start("conversion-1-to-4-bytes", width, [3, 2, 1]),
         operands("conversion-0-of-f32", exactly, &conversion(0)),

@@ -44,6 +44,17 @@ fn files() -> Vec<Feature> {
         changed("required-features-1", "2.1", "the header requires bit 0, which no block needs", |file| {
             file.features = 1;
         }),
+        changed("required-features-4", "2.1", "the header requires bit 2, which no block needs", |file| {
+            file.features = 4;
+        }),
+        changed(
+            "required-features-7",
+            "2.1",
+            "the header requires all features, none of which a block needs",
+            |file| {
+                file.features = 7;
+            },
+        ),
         changed("writer-empty", "2.3", "no name of the writer, no name of the layout", |file| {
             (file.index.writer, file.index.layout) = (Vec::new(), Vec::new());
         }),

@@ -1,7 +1,8 @@
 //! The contents of `testdata/format1`, and what the codec says of its broken files.
 
 use super::{Broken, Feature, LIMIT};
-use super::{broken_blocks, broken_files, broken_predictions, broken_streams, containers, predictions, streams};
+use super::{broken_blocks, broken_files, broken_grids, broken_predictions, broken_streams};
+use super::{containers, grids, predictions, streams};
 use crate::json::Json;
 use crate::reference;
 use lmc::{Base, DecodeLimits, DecompressOptions, Decompressor, Isa, Result};
@@ -11,15 +12,13 @@ const README: &str = include_str!("README.md");
 
 /// All features.
 pub fn features() -> Vec<Feature> {
-    [containers::all(), streams::all(), predictions::all()].into_iter().flatten().collect()
+    [containers::all(), streams::all(), predictions::all(), grids::all()].into_iter().flatten().collect()
 }
 
 /// All broken files.
 pub fn broken() -> Vec<Broken> {
-    [broken_files::all(), broken_blocks::all(), broken_streams::all(), broken_predictions::all()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let of_columns = [broken_streams::all(), broken_predictions::all(), broken_grids::all()];
+    [broken_files::all(), broken_blocks::all()].into_iter().chain(of_columns).flatten().collect()
 }
 
 /// All files but the manifest, in the order of their names: the name, with `/` between parts, and the bytes.

@@ -2,11 +2,11 @@
 
 use super::containers::feature;
 use super::{Feature, redigested};
-use crate::blocks::to_bytes;
 use crate::handmade::{encoded, records};
 use crate::reference::write::File;
 use crate::reference::write::block::{Block, Cluster, Column, Mask, Operand, Plain, Predicted, Range, Stream};
 use crate::reference::write::entropy::Coder;
+use crate::streams::to_bytes;
 
 /// A delta of one column, predicted from ranges of its base: offset and length.
 fn predicted(
@@ -22,7 +22,7 @@ fn predicted(
         offset: offset as u64,
         bytes: base[offset..offset + length].to_vec(),
     };
-    let operands = vec![Operand { conversion, ranges: ranges.iter().map(range).collect() }];
+    let operands = vec![Operand::Ranges { conversion, ranges: ranges.iter().map(range).collect() }];
     let column = Predicted { operands, ..column };
     let raw = column.raw.clone();
     let is_coded = |stream: &Stream| stream.clusters.iter().any(|cluster| cluster.coder != Coder::None);
@@ -99,7 +99,7 @@ fn conversions() -> Vec<Feature> {
             if width_code == 1 { zeros.clone() } else { Stream::of(0, Cluster { z: 32, ..Cluster::default() }) };
         let mut column = column(vec![0; n << width_code], width_code, 1, &[], &stream);
         let range = Range { source: 1, offset: 0, bytes: base.to_vec() };
-        column.operands = vec![Operand { conversion, ranges: vec![range] }];
+        column.operands = vec![Operand::Ranges { conversion, ranges: vec![range] }];
         column.set_residuals(vec![vec![0; n]]).expect("the range fits");
         predicted(name, shows, base, &[(0, base.len())], conversion, column)
     };

@@ -2,11 +2,11 @@
 
 use super::Feature;
 use super::containers::feature;
-use crate::blocks::to_bytes;
 use crate::handmade::{encoded, records};
 use crate::reference::write::File;
 use crate::reference::write::block::{Block, Cluster, Column, Mask, NumberCode, Patch, PatchCodes, Plain, Stream};
 use crate::reference::write::entropy::{Coder, Pad, Table};
+use crate::streams::to_bytes;
 
 pub(super) fn all() -> Vec<Feature> {
     [maps(), clusters(), coders(), palettes(), patches(), masks()].into_iter().flatten().collect()

@@ -74,7 +74,7 @@ impl Head {
             columns.push((length, method(&mut head, length, lane_sets, &mut ranges, &mut faults)?));
         }
         let digest = head.array()?;
-        let names_ranges = ranges.needs != 0;
+        let names_ranges = ranges.needs & 1 != 0;
         let body_check = if names_ranges { Some(head.u64()?) } else { None };
         head.end("something follows the digest of a block")?;
         let Ranges { depth, needs, .. } = ranges;

@@ -4,6 +4,7 @@ use super::block::Head;
 use super::bytes::Bytes;
 use super::entropy::Lanes;
 use super::frames::zstd_frame;
+use super::predicted::GRID;
 use super::ranges::Sources;
 use super::stream::Steps;
 use crate::json::Json;
@@ -236,10 +237,8 @@ fn column(head: &mut At<'_>, steps: &mut impl Iterator<Item = Steps>) -> Result<
         _ => {
             fields.push(("predictor", head.u8()?));
             let operands = head.bytes.u8()?;
-            let operand = |_| -> Result<Json, String> {
-                Ok(Json::Object(vec![("conversion", head.u8()?), ("ranges", ranges(head)?)]))
-            };
-            fields.push(("operands", Json::List((0..operands).map(operand).collect::<Result<_, _>>()?)));
+            let operands = (0..operands).map(|_| operand(head, steps)).collect::<Result<_, _>>()?;
+            fields.push(("operands", Json::List(operands)));
             let boundaries = head.bytes.u8()?;
             fields.push(("boundaries", Json::numbers(head.bytes.take(boundaries.into())?)));
             let mut contexts = Vec::new();
@@ -255,6 +254,32 @@ fn column(head: &mut At<'_>, steps: &mut impl Iterator<Item = Steps>) -> Result<
         }
     }
     Ok(fields)
+}
+
+fn operand(head: &mut At<'_>, steps: &mut impl Iterator<Item = Steps>) -> Result<Json, String> {
+    let conversion = head.bytes.u8()?;
+    let mut fields: Fields = vec![("conversion", u64::from(conversion).into())];
+    fields.push(match conversion {
+        GRID => ("grid", grid(head, steps)?),
+        _ => ("ranges", ranges(head)?),
+    });
+    Ok(Json::Object(fields))
+}
+
+fn grid(head: &mut At<'_>, steps: &mut impl Iterator<Item = Steps>) -> Result<Json, String> {
+    let conversion = head.u8()?;
+    let count = u64::from(head.bytes.u8()?) + 1;
+    let levels = (0..count).map(|_| head.bytes.u32()).collect::<Result<Vec<u32>, _>>()?;
+    Ok(Json::Object(vec![
+        ("conversion", conversion),
+        ("levels", Json::numbers(&levels)),
+        ("elements of a row", head.varint()?),
+        ("rows of a group", head.varint()?),
+        ("columns of a group", head.varint()?),
+        ("position", head.varint()?),
+        ("scales", stream(head, 4, steps)?),
+        ("indices", stream(head, 1, steps)?),
+    ]))
 }
 
 fn ranges(head: &mut At<'_>) -> Result<Json, String> {

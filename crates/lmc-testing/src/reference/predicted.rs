@@ -1,35 +1,38 @@
 //! Predicted columns (§3.7): elements coded as residuals.
 
 use super::bytes::Bytes;
+use super::conversion::Conversion;
 use super::faults::{Faults, must};
+use super::grid::Grid;
 use super::ranges::{Ranges, bytes_of, elements};
 use super::stream::{Stream, Streams, ones};
 use std::iter::zip;
+
+/// What stands in place of a conversion where an operand is a grid.
+pub(super) const GRID: u8 = 4;
 
 pub(super) struct Predicted {
     /// Bytes of an element.
     width: usize,
     predictor: Predictor,
-    /// One for each element.
-    predictions: Vec<u64>,
-    /// The context of each element.
-    contexts: Vec<usize>,
+    operand: Operand,
+    /// Those between contexts.
+    boundaries: Vec<u8>,
     /// Number of elements of each context, with its stream unless the context is empty.
     streams: Vec<(usize, Option<Stream>)>,
+}
+
+#[expect(clippy::large_enum_variant, reason = "there are a few at a time")]
+enum Operand {
+    /// The prediction of each element.
+    Elements(Vec<u64>),
+    Grid(Grid),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Predictor {
     DifferenceOfFloats,
     DifferenceOfIntegers,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Conversion {
-    None,
-    F32ToBf16,
-    Bf16ToF32,
-    F32ToF16,
 }
 
 impl Predicted {
@@ -46,14 +49,14 @@ impl Predicted {
         let predictor = Predictor::of(head.u8()?).ok_or("a column has an unknown predictor")?;
         let operands = head.u8()?;
         must(operands == 1, "a column has another number of operands than its predictor needs")?;
-        let predictions = operand(head, width, n, ranges, faults)?;
+        let operand = Operand::parse(head, width, n, lane_sets, ranges, faults)?;
 
         let count = head.u8()?;
         faults.must(count <= 15, "a column has too many boundaries");
         let boundaries = head.take(count.into())?;
         faults.must(boundaries.first() != Some(&0), "the first boundary is 0");
         faults.must(boundaries.is_sorted_by(|a, b| a < b), "a boundary is not larger than the one before it");
-        let contexts = predictions.iter().map(|&p| context(key(p, 8 * width as u32), boundaries)).collect();
+        let boundaries = boundaries.to_vec();
 
         let mut streams = Vec::new();
         let mut sum = 0;
@@ -65,12 +68,18 @@ impl Predicted {
         }
         must(sum == n as u128, "the contexts of a column do not add up to its elements")?;
         let streams = streams.into_iter().map(|(elements, stream)| (elements as usize, stream)).collect();
-        Ok(Self { width, predictor, predictions, contexts, streams })
+        Ok(Self { width, predictor, operand, boundaries, streams })
     }
 
     pub(super) fn decode(&self, streams: &mut Streams<'_>, faults: &mut Faults) -> Result<Vec<u8>, String> {
+        let w = 8 * self.width as u32;
+        let predictions = match &self.operand {
+            Operand::Elements(predictions) => predictions.clone(),
+            Operand::Grid(grid) => grid.decode(streams, faults)?,
+        };
+        let contexts: Vec<usize> = predictions.iter().map(|&p| context(key(p, w), &self.boundaries)).collect();
         for (context, (count, _)) in self.streams.iter().enumerate() {
-            let actual = self.contexts.iter().filter(|&&c| c == context).count();
+            let actual = contexts.iter().filter(|&&c| c == context).count();
             must(*count == actual, "a context of a column has another number of elements")?;
         }
 
@@ -81,35 +90,42 @@ impl Predicted {
                 Some(stream) => stream.decode(*count, streams, faults)?.into_iter(),
             });
         }
-        let w = 8 * self.width as u32;
         let element = |(&p, &context): (&u64, &usize)| {
             let e = residuals[context].next().expect("a context has the elements that were counted");
             self.predictor.element(e, p, w)
         };
-        let elements: Vec<u64> = zip(&self.predictions, &self.contexts).map(element).collect();
+        let elements: Vec<u64> = zip(&predictions, &contexts).map(element).collect();
         Ok(bytes_of(&elements, self.width))
     }
 }
 
-/// Reads an operand of a column of `n` elements of `width` bytes: one converted element for each of them.
-fn operand(
-    head: &mut Bytes<'_>,
-    width: usize,
-    n: usize,
-    ranges: &mut Ranges<'_>,
-    faults: &mut Faults,
-) -> Result<Vec<u64>, String> {
-    let conversion = Conversion::of(head.u8()?).ok_or("an operand has an unknown conversion")?;
-    must(conversion.gives(width), "the conversion of an operand does not give elements of its column's width")?;
-    let count = head.varint()?;
-    must(count >= 1, "an operand has no ranges")?;
-    let bytes = ranges.read(head, count, faults)?;
-    let length: usize = bytes.iter().map(|range| range.len()).sum();
-    must(
-        length == n * conversion.takes(width),
-        "the ranges of an operand do not have its column's number of elements",
-    )?;
-    Ok(elements(&bytes.concat(), conversion.takes(width)).into_iter().map(|x| conversion.convert(x)).collect())
+impl Operand {
+    /// Reads the operand of a column of `n` elements of `width` bytes.
+    fn parse(
+        head: &mut Bytes<'_>,
+        width: usize,
+        n: usize,
+        lane_sets: u8,
+        ranges: &mut Ranges<'_>,
+        faults: &mut Faults,
+    ) -> Result<Self, String> {
+        let conversion = head.u8()?;
+        if conversion == GRID {
+            return Ok(Self::Grid(Grid::parse(head, width, n, lane_sets, ranges, faults)?));
+        }
+        let conversion = Conversion::of(conversion).ok_or("an operand has an unknown conversion")?;
+        must(conversion.gives(width), "the conversion of an operand does not give elements of its column's width")?;
+        let count = head.varint()?;
+        must(count >= 1, "an operand has no ranges")?;
+        let bytes = ranges.read(head, count, faults)?;
+        let length: usize = bytes.iter().map(|range| range.len()).sum();
+        must(
+            length == n * conversion.takes(width),
+            "the ranges of an operand do not have its column's number of elements",
+        )?;
+        let elements = elements(&bytes.concat(), conversion.takes(width));
+        Ok(Self::Elements(elements.into_iter().map(|x| conversion.convert(x)).collect()))
+    }
 }
 
 /// The key of a prediction of `w` bits.
@@ -141,54 +157,4 @@ impl Predictor {
 /// Makes neighbouring floats of `w` bits neighbouring integers, and back.
 pub(super) fn ord(y: u64, w: u32) -> u64 {
     if y >> (w - 1) == 0 { y } else { y ^ (ones(w) >> 1) }
-}
-
-impl Conversion {
-    pub(super) fn of(code: u8) -> Option<Self> {
-        [Self::None, Self::F32ToBf16, Self::Bf16ToF32, Self::F32ToF16].get(usize::from(code)).copied()
-    }
-
-    /// Whether it gives elements of `width` bytes.
-    fn gives(self, width: usize) -> bool {
-        match self {
-            Self::None => true,
-            Self::F32ToBf16 | Self::F32ToF16 => width == 2,
-            Self::Bf16ToF32 => width == 4,
-        }
-    }
-
-    /// Bytes of an element before conversion to `width` bytes.
-    pub(super) fn takes(self, width: usize) -> usize {
-        match self {
-            Self::None => width,
-            Self::F32ToBf16 | Self::F32ToF16 => 4,
-            Self::Bf16ToF32 => 2,
-        }
-    }
-
-    pub(super) fn convert(self, x: u64) -> u64 {
-        match self {
-            Self::None => x,
-            Self::F32ToBf16 => ((x + 0x7fff + (x >> 16 & 1)) % (1 << 32)) >> 16,
-            Self::Bf16ToF32 => x << 16,
-            Self::F32ToF16 => f16_of(x as u32).into(),
-        }
-    }
-}
-
-/// The F16 nearest to an F32. Everything here is exact but the rounding.
-fn f16_of(x: u32) -> u16 {
-    let sign = (x >> 16) as u16 & 0x8000;
-    let magnitude = f32::from_bits(x & 0x7fff_ffff);
-    if magnitude.is_nan() {
-        return sign | 0x7e00;
-    }
-    if magnitude >= 65536.0 {
-        return sign | 0x7c00;
-    }
-    // The exponent of the first bit; below 2^-14 all F16 are multiples of 2^-24.
-    let exponent = ((magnitude.to_bits() >> 23) as i32 - 127).max(-14);
-    let multiples = (f64::from(magnitude) * 2f64.powi(10 - exponent)).round_ties_even() as u16;
-    // From 2^10 to 2^11; the first bit adds 1 to the exponent. Fewer when the result is subnormal.
-    sign | ((((exponent + 14) as u16) << 10) + multiples)
 }

@@ -42,7 +42,7 @@ pub(super) struct Ranges<'s> {
     sum: u128,
     /// How many blocks may have to be decoded, one for the other, before this one.
     pub(super) depth: u32,
-    /// The bits of the features that they need.
+    /// The bits of the features that the block needs.
     pub(super) needs: u32,
 }
 
@@ -81,6 +81,12 @@ impl<'s> Ranges<'s> {
         faults: &mut Faults,
     ) -> Result<Vec<&'s [u8]>, String> {
         (0..count).map(|_| self.next(head, faults)).collect()
+    }
+
+    /// Notes that the block has a grid (§3.8).
+    pub(super) fn need_grids(&mut self, faults: &mut Faults) {
+        self.needs |= 4;
+        faults.must(self.sources.features & 4 != 0, "grids need bit 2 of the features");
     }
 
     fn next(&mut self, head: &mut Bytes<'_>, faults: &mut Faults) -> Result<&'s [u8], String> {

@@ -75,7 +75,7 @@ impl Streams<'_> {
         self.steps.iter_mut().for_each(|steps| steps.push(Vec::new()));
     }
 
-    fn step(&mut self, name: &'static str, result: impl FnOnce() -> Vec<u64>) {
+    pub(super) fn step(&mut self, name: &'static str, result: impl FnOnce() -> Vec<u64>) {
         if let Some(steps) = self.steps.as_mut().and_then(|steps| steps.last_mut()) {
             steps.push((name, result()));
         }
@@ -83,7 +83,7 @@ impl Streams<'_> {
 }
 
 impl Stream {
-    /// Reads the head of the stream, which is a `whole_column` or a context; its elements have `width` bytes.
+    /// Reads the head of the stream, which is a `whole_column` or a part of a predicted one; its elements have `width` bytes.
     pub(super) fn parse(
         head: &mut Bytes<'_>,
         width: usize,

@@ -6,6 +6,7 @@
 
 pub mod block;
 pub mod entropy;
+pub mod grid;
 pub mod numbers;
 pub mod predicted;
 mod range;
@@ -160,7 +161,7 @@ pub fn zstd_frame(bytes: &[u8], prefix: &[u8]) -> Vec<u8> {
 }
 
 impl File {
-    /// A file of these records, with an index that fits them and one opaque segment.
+    /// A file of these records, with the features and an index that fit them, and one opaque segment.
     pub fn new(records: Vec<Record>) -> Self {
         let index = Index::of(&records);
         Self {
@@ -168,7 +169,7 @@ impl File {
             version: VERSION,
             hash: HASH,
             reserved: 0,
-            features: 0,
+            features: index.exact_features,
             records,
             index,
             index_record: None,
@@ -179,13 +180,15 @@ impl File {
         }
     }
 
-    /// A file whose blocks may name ranges of bases and of the file itself: bits 0 and 1 of the features are set.
+    /// A file whose blocks may name ranges of bases and of the file itself: bits 0 and 1 of the features are set besides
+    /// those that the blocks are known to need.
     /// The bases are named only if there are any.
     pub fn delta(bases: &[&[u8]], mut blocks: Vec<Record>) -> Self {
         if !bases.is_empty() {
             blocks.insert(0, Bases::of(bases).record());
         }
-        Self { features: 3, ..Self::new(blocks) }
+        let file = Self::new(blocks);
+        Self { features: 3 | file.features, ..file }
     }
 
     /// Parses a valid file. Its index becomes the one that [`File::new`] makes, with the content hash and the exact features

@@ -1,7 +1,6 @@
 //! Masks (§3.3.2) of every kind, in every column and with everything that a stream may have besides.
 
 use super::Vector;
-use crate::blocks::{low_bits, palette, to_bytes};
 use crate::data::noise;
 use crate::decoders::LIMIT;
 use crate::handmade::{encoded, records};
@@ -11,6 +10,7 @@ use crate::reference::write::block::{
     Block, Cluster, Column, Mask, NumberCode, Operand, Patch, PatchCodes, Plain, Predicted, Range, Stream,
 };
 use crate::reference::write::entropy::Coder;
+use crate::streams::{low_bits, palette, to_bytes};
 
 const KINDS: [&str; 3] = ["bits", "bits and signs", "gaps"];
 /// Number of the kind whose signs are apart.

@@ -29,10 +29,11 @@ fn headers_and_trailers() {
     for reserved in [1, 0x80] {
         refused_file("reserved", |file| file.reserved = reserved);
     }
-    for bit in [2, 7, 31] {
+    for bit in [3, 7, 31] {
         refused_file("feature", |file| file.features = 1 << bit);
     }
     refused_file("needs bit 0", |file| file.features = 2);
+    refused_file("needs bit 0", |file| file.features = 6);
     refused_file("wrong offset", |file| file.offset_error = 1);
     refused_file("wrong offset", |file| file.offset_error = u64::MAX);
     refused_file("wrong offset", |file| file.offset_error = 1 << 63);
@@ -257,7 +258,7 @@ fn what_a_newer_writer_may_write_is_unsupported_and_not_damage() {
     file.version += 1;
     assert_eq!(kind_of(&file.to_bytes()), ErrorKind::Unsupported);
     file.version = FORMAT_VERSION;
-    file.features = 4;
+    file.features = 8;
     assert_eq!(kind_of(&file.to_bytes()), ErrorKind::Unsupported);
     file.features = 0;
     file.hash = 2;

@@ -14,6 +14,7 @@ mod estimates;
 mod fine_rans;
 mod format1;
 mod format_limits;
+mod grid;
 mod hostile;
 mod hostile_blocks;
 mod input_output;

@@ -26,7 +26,7 @@ fn decoded(fields: &BlockFields, base: &[u8]) -> Result<Vec<u8>, String> {
 
 /// All of the base, converted.
 fn operands(conversion: u8, base: &[u8]) -> Vec<Operand> {
-    vec![Operand { conversion, ranges: vec![Range::of_base(1, base)] }]
+    vec![Operand::Ranges { conversion, ranges: vec![Range::of_base(1, base)] }]
 }
 
 /// A block of one column with these residuals, context by context; of `raw` only the length matters.

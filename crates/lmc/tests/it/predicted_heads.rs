@@ -41,7 +41,7 @@ fn operands() {
         refused_operands(&operands, "number of operands");
     }
     let with_conversion = |conversion: u8| [&[1, conversion], &OPERANDS[2..]].concat();
-    for conversion in [4, 255] {
+    for conversion in [5, 255] {
         refused_operands(&with_conversion(conversion), "unknown conversion");
     }
     // Elements of two bytes come from F32 by conversions 1 and 3 alone.

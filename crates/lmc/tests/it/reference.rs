@@ -11,7 +11,7 @@ use lmc_testing::{blocks, deltas, vectors};
 fn every_shape_of_block_is_read_back() {
     let mut random = Random::new(1);
     // Counts of the relevant cases.
-    let (mut palettes, mut planes) = (0, 0);
+    let (mut palettes, mut planes, mut grids) = (0, 0, 0);
     for case in 0..3000 {
         let choices = random.bytes(400);
         let mut input = Input::new(&choices);
@@ -23,9 +23,10 @@ fn every_shape_of_block_is_read_back() {
         for column in blocks.iter().flat_map(|block| &block.columns) {
             palettes += usize::from(matches!(column, Column::Plain(column) if column.stream.map == 3));
             planes += usize::from(matches!(column, Column::Zstd(column) if column.width_code > 0));
+            grids += usize::from(column.has_grid());
         }
     }
-    assert!(palettes > 300 && planes > 300, "{palettes} {planes}");
+    assert!(palettes > 300 && planes > 300 && grids > 300, "{palettes} {planes} {grids}");
 }
 
 #[test]
@@ -41,7 +42,7 @@ fn every_shape_of_delta_is_read_back() {
     let mut random = Random::new(2);
     // Counts of the relevant cases.
     let (mut own, mut of_bases, mut packs, mut patched, mut empty, mut masked) = (0, 0, 0, 0, 0, 0);
-    let mut prefixes = 0;
+    let (mut prefixes, mut grids) = (0, 0);
     for case in 0..3000 {
         let choices = random.bytes(600);
         let delta = deltas::delta(&mut Input::new(&choices));
@@ -57,6 +58,7 @@ fn every_shape_of_delta_is_read_back() {
             let is_predicted = |column: &Column| matches!(column, Column::Predicted(_));
             packs += usize::from(block.columns.iter().any(is_predicted) && !block.columns.iter().all(is_predicted));
             for column in &block.columns {
+                grids += usize::from(column.has_grid());
                 match column {
                     Column::Plain(plain_column) => patched += usize::from(!plain_column.stream.patches.is_empty()),
                     Column::Predicted(predicted) => {
@@ -71,6 +73,6 @@ fn every_shape_of_delta_is_read_back() {
             }
         }
     }
-    let counts = [own, of_bases, packs, patched, empty, masked, prefixes];
+    let counts = [own, of_bases, packs, patched, empty, masked, prefixes, grids];
     assert!(counts.iter().all(|&count| count > 300), "{counts:?}");
 }

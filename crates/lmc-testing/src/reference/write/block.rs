@@ -1,5 +1,6 @@
 //! Blocks from a description (§3), and their fields one by one.
 
+pub use super::grid::{Grid, Groups};
 pub use super::numbers::NumberCode;
 pub use super::predicted::{Operand, Predicted};
 pub use super::range::Range;
@@ -104,8 +105,13 @@ impl Column {
         match self {
             Column::Stored(_) | Column::Plain(_) => Vec::new(),
             Column::Zstd(zstd) => zstd.prefix.iter().collect(),
-            Column::Predicted(predicted) => predicted.operands.iter().flat_map(|operand| &operand.ranges).collect(),
+            Column::Predicted(predicted) => predicted.operands.iter().flat_map(Operand::ranges).collect(),
         }
+    }
+
+    /// Whether it has a grid.
+    pub fn has_grid(&self) -> bool {
+        matches!(self, Column::Predicted(predicted) if predicted.operands.iter().any(|o| matches!(o, Operand::Grid(_))))
     }
 }
 
@@ -167,7 +173,7 @@ impl Block {
     /// Codes the block as described.
     ///
     /// # Errors
-    /// When a cluster cannot hold its elements, or the ranges of an operand do not have its column's number of elements.
+    /// When a cluster cannot hold its elements, or an operand does not have its column's number of elements.
     pub fn encode(&self) -> Result<BlockFields, String> {
         let mut chunks = Vec::new();
         let mut columns = Vec::new();
@@ -179,7 +185,8 @@ impl Block {
             columns.push(output.head);
             bulk.push(output.bulk);
         }
-        let needs = range::needs(self.columns.iter().flat_map(Column::ranges));
+        let grids = if self.columns.iter().any(Column::has_grid) { 4 } else { 0 };
+        let needs = grids | range::needs(self.columns.iter().flat_map(Column::ranges));
         let raw = self.raw();
         let leaves: Vec<[u8; 16]> = raw.chunks(LEAF).map(digest).collect();
         let Encoded { states, words, literals } = encode(&chunks, usize::from(self.lane_sets), self.final_state)?;
@@ -194,7 +201,7 @@ impl Block {
             repeats: Vec::new(),
             columns,
             digest: digest(&leaves.concat()).to_vec(),
-            has_body_check: needs != 0,
+            has_body_check: needs & 1 != 0,
             body_check_error: 0,
             leaves,
             needs,
@@ -212,7 +219,7 @@ impl Block {
     /// The record of the block, coded as described.
     ///
     /// # Errors
-    /// When a cluster cannot hold its elements, or the ranges of an operand do not have its column's number of elements.
+    /// When a cluster cannot hold its elements, or an operand does not have its column's number of elements.
     pub fn record(&self) -> Result<Record, String> {
         Ok(self.encode()?.record())
     }

@@ -2,8 +2,10 @@
 //!
 //! Conversions and contexts are shared with the reference decoder.
 
-use super::super::predicted::{Conversion, Predictor, context, key, ord};
+use super::super::conversion::Conversion;
+use super::super::predicted::{GRID, Predictor, context, key, ord};
 use super::super::ranges::{bytes_of, elements};
+use super::grid::Grid;
 use super::range::{self, Range};
 use super::stream::{Output, Stream};
 use super::varint;
@@ -22,11 +24,14 @@ pub struct Predicted {
     pub streams: Vec<Stream>,
 }
 
-/// Elements of other data, one for each of a column's, and how they are converted.
+/// What the elements of a column are predicted from.
 #[derive(Clone, Debug)]
-pub struct Operand {
-    pub conversion: u8,
-    pub ranges: Vec<Range>,
+#[expect(clippy::large_enum_variant, reason = "there are a few at a time")]
+pub enum Operand {
+    /// Elements of other data, one for each of the column's, and how they are converted.
+    Ranges { conversion: u8, ranges: Vec<Range> },
+    /// Products of levels and scales.
+    Grid(Grid),
 }
 
 /// The prediction and the context of each element.
@@ -39,7 +44,7 @@ impl Predicted {
     /// Number of elements of each context. Of `raw` only the length matters.
     ///
     /// # Errors
-    /// When the ranges do not have the column's number of elements.
+    /// When the operand does not have the column's number of elements.
     pub fn context_counts(&self) -> Result<Vec<usize>, String> {
         let Classified { contexts, .. } = self.classified()?;
         Ok((0..=self.boundaries.len()).map(|context| contexts.iter().filter(|&&c| c == context).count()).collect())
@@ -48,7 +53,7 @@ impl Predicted {
     /// Replaces `raw`, keeping its length, by the elements that have these residuals, context by context.
     ///
     /// # Errors
-    /// When the ranges do not have the column's number of elements.
+    /// When the operand does not have the column's number of elements.
     ///
     /// # Panics
     /// When a context has fewer residuals than elements.
@@ -82,10 +87,7 @@ impl Predicted {
 
     pub(super) fn encode(&self, output: &mut Output<'_>) -> Result<(), String> {
         output.head.extend([3, self.width_code, self.predictor, self.operands.len() as u8]);
-        for Operand { conversion, ranges } in &self.operands {
-            output.head.push(*conversion);
-            range::write(ranges, &mut output.head);
-        }
+        self.operands.iter().try_for_each(|operand| operand.encode(output))?;
         output.head.push(self.boundaries.len() as u8);
         output.head.extend(&self.boundaries);
 
@@ -119,13 +121,39 @@ fn residual(predictor: u8, u: u64, p: u64, w: u32) -> u64 {
 impl Operand {
     /// Of these ranges, not converted.
     pub fn of(ranges: Vec<Range>) -> Self {
-        Self { conversion: 0, ranges }
+        Self::Ranges { conversion: 0, ranges }
     }
 
-    /// The bytes of the ranges as `n` elements, converted to `width` bytes.
+    /// The ranges that it names.
+    pub fn ranges(&self) -> &[Range] {
+        match self {
+            Self::Ranges { ranges, .. } => ranges,
+            Self::Grid(_) => &[],
+        }
+    }
+
+    fn encode(&self, output: &mut Output<'_>) -> Result<(), String> {
+        match self {
+            Self::Ranges { conversion, ranges } => {
+                output.head.push(*conversion);
+                range::write(ranges, &mut output.head);
+                Ok(())
+            }
+            Self::Grid(grid) => {
+                output.head.push(GRID);
+                grid.encode(output)
+            }
+        }
+    }
+
+    /// The predictions of `n` elements of `width` bytes.
     fn elements(&self, width: usize, n: usize) -> Result<Vec<u64>, String> {
-        let conversion = Conversion::of(self.conversion).ok_or("there is no such conversion")?;
-        let bytes = range::bytes(&self.ranges);
+        let (conversion, ranges) = match self {
+            Self::Ranges { conversion, ranges } => (*conversion, ranges),
+            Self::Grid(grid) => return grid.predictions(n),
+        };
+        let conversion = Conversion::of(conversion).ok_or("there is no such conversion")?;
+        let bytes = range::bytes(ranges);
         if bytes.len() != n * conversion.takes(width) {
             return Err("the ranges of an operand do not have its column's number of elements".into());
         }

@@ -1,0 +1,57 @@
+//! A column predicted by a grid (§3.8), and its head byte by byte, to be changed.
+
+use crate::handmade::encoded;
+use crate::reference::write::block::{Block, BlockFields, Cluster, Column, Grid, Groups, Operand, Predicted, Stream};
+
+/// Groups of two rows and two columns of a matrix with rows of four.
+pub const GROUPS: Groups = Groups { row: 4, rows: 2, columns: 2, position: 3 };
+
+/// A column of six BF16, which the products of two levels and four scales are.
+///
+/// # Panics
+/// Never.
+pub fn column() -> Predicted {
+    let (levels, scales) = (vec![0x3f80_0000, 0xbf00_0000], vec![0x3f80_0000, 0x4000_0000, 0x3e80_0000, 0x8000_0001]);
+    let grid = Grid::of(1, levels, GROUPS, scales, vec![0, 1, 1, 0, 0, 1]);
+    let bit = Stream::of(0, Cluster { k: 1, h: 7, ..Cluster::default() });
+    let mut column = Predicted {
+        raw: vec![0; 12],
+        width_code: 1,
+        predictor: 1,
+        operands: vec![Operand::Grid(Grid { index_stream: bit, ..grid })],
+        boundaries: Vec::new(),
+        streams: vec![Stream::of(0, Cluster { z: 16, ..Cluster::default() })],
+    };
+    column.set_residuals(vec![vec![0; 6]]).expect("the grid has six elements");
+    column
+}
+
+/// Method, width code, predictor, one operand, which is a grid.
+pub const START: [u8; 5] = [3, 1, 1, 1, 4];
+/// Conversion, levels.
+pub const LEVELS: [u8; 10] = [1, 1, 0, 0, 0x80, 0x3f, 0, 0, 0, 0xbf];
+/// The fields of [`GROUPS`].
+pub const OF_GROUPS: [u8; 4] = [4, 2, 2, 3];
+/// Map, mask, clusters, patches, cluster: 32 raw bits.
+pub const SCALES: [u8; 9] = [0, 0, 1, 0, 0, 0, 0, 32, 0];
+/// The same with one raw bit.
+pub const INDICES: [u8; 9] = [0, 0, 1, 0, 0, 0, 7, 1, 0];
+/// No boundaries; six elements in context 0; all residuals are 0.
+pub const REST: [u8; 11] = [0, 6, 0, 0, 1, 0, 0, 16, 0, 0, 0];
+
+/// The head of [`column()`].
+pub fn head() -> Vec<u8> {
+    [&START[..], &LEVELS, &OF_GROUPS, &SCALES, &INDICES, &REST].concat()
+}
+
+/// A block of [`column()`].
+pub fn fields() -> BlockFields {
+    encoded(&Block::of(Column::Predicted(column()), 0))
+}
+
+/// A block of [`column()`] with another head.
+pub fn with_head(head: &[u8]) -> BlockFields {
+    let mut fields = fields();
+    fields.columns[0] = head.to_vec();
+    fields
+}

@@ -1,0 +1,128 @@
+//! Predicted columns of every valid shape, as the input chooses them.
+
+use crate::input::{Input, Random};
+use crate::reference::write::block::{Grid, Groups, Operand, Predicted, Stream};
+use crate::streams::{element_count, low_bits, mask, patch, stream, stream_of_bits};
+
+/// A column of `n` elements with this operand, in some contexts.
+pub(crate) fn predicted(
+    input: &mut Input<'_>,
+    width_code: u8,
+    n: usize,
+    predictor: u8,
+    operand: Operand,
+    lane_sets: u8,
+) -> Predicted {
+    let boundaries = boundaries(input);
+    let (raw, operands, streams) = (vec![0; n << width_code], vec![operand], Vec::new());
+    let mut predicted = Predicted { raw, width_code, predictor, operands, boundaries, streams };
+    let mut residuals = Vec::new();
+    for count in predicted.context_counts().expect("the operand is as long as the column needs") {
+        if count == 0 {
+            predicted.streams.push(Stream::default());
+            residuals.push(Vec::new());
+            continue;
+        }
+        let map = input.below(3) as u8;
+        let (mut stream, mut elements) = stream(input, width_code, map, Vec::new(), count, lane_sets);
+        patch(input, width_code, &mut stream, &mut elements, |_| true);
+        mask(input, 8 << width_code, &mut stream, &mut elements, lane_sets);
+        predicted.streams.push(stream);
+        residuals.push(elements);
+    }
+    predicted.set_residuals(residuals).expect("the operand is as long as the column needs");
+    predicted
+}
+
+fn boundaries(input: &mut Input<'_>) -> Vec<u8> {
+    let count = [0, 1, 2, 5, 15][input.below(5)];
+    let mut random: Random = input.random();
+    let mut boundaries: Vec<u8> = (0..count).map(|_| 1 + random.below(255) as u8).collect();
+    boundaries.sort_unstable();
+    boundaries.dedup();
+    boundaries
+}
+
+/// A column whose operand is a grid.
+pub(crate) fn predicted_by_grid(input: &mut Input<'_>, lane_sets: u8) -> Predicted {
+    let conversion = [0, 1, 3][input.below(3)];
+    let width_code = if conversion == 0 { 2 } else { 1 };
+    let predictor = 1 + input.below(2) as u8;
+    let n = element_count(input);
+    let grid = grid(input, conversion, n, lane_sets);
+    predicted(input, width_code, n, predictor, Operand::Grid(grid), lane_sets)
+}
+
+fn grid(input: &mut Input<'_>, conversion: u8, n: usize, lane_sets: u8) -> Grid {
+    let groups = groups(input, n);
+    let scale_count = Grid::scale_count(&groups, n) as usize;
+    let count = [1, 2, 3, 16, 17, 255, 256, 1 + input.below(256)][input.below(8)];
+    let levels = levels(input, count);
+
+    let bits = count.ilog2() as u8;
+    let (mut index_stream, mut indices) = stream_of_bits(input, 0, Stream::default(), bits, n, lane_sets);
+    patch(input, 0, &mut index_stream, &mut indices, |index| index < count as u64);
+    if count > 1 {
+        mask(input, 8, &mut index_stream, &mut indices, lane_sets);
+    }
+
+    // Without the top bit of the exponent: rotated, it is the top bit of all.
+    let map = input.below(2) as u8;
+    let start = Stream { map, ..Stream::default() };
+    let (mut scale_stream, mut scales) = stream_of_bits(input, 2, start, 30 + map, scale_count, lane_sets);
+    patch(input, 2, &mut scale_stream, &mut scales, |scale| is_finite(scale as u32));
+    mask(input, 32, &mut scale_stream, &mut scales, lane_sets);
+
+    let scales = scales.into_iter().map(|scale| scale as u32).collect();
+    let indices = indices.into_iter().map(|index| index as u8).collect();
+    Grid { conversion, levels, groups, scales, scale_stream, indices, index_stream }
+}
+
+/// Groups of which a column of `n` elements has at most as many.
+fn groups(input: &mut Input<'_>, n: usize) -> Groups {
+    let longest = [8, 2 * n, 1 << 16][input.below(3)];
+    let row = 1 + input.below(longest) as u64;
+    let (row, rows) = match input.below(8) {
+        // As large as they may be.
+        0 => ((1 << 48) / row, 1 + input.below(256) as u64 % row),
+        _ => (row, [1, 1, 2, 3, 1 + input.below(300) as u64][input.below(5)]),
+    };
+    let mut random = input.random();
+    let position = if input.bool() { 0 } else { random.below((rows * row).min((1 << 48) - n as u64)) };
+    let most = [4, 128, row][input.below(3)];
+    let mut groups = Groups { row, rows, columns: 1 + random.below(row.min(most)), position };
+    // One in each row of groups is never too many.
+    while Grid::scale_count(&groups, n) > n as u128 {
+        groups.columns = row.min(2 * groups.columns);
+    }
+    groups
+}
+
+/// So many levels, no two the same.
+fn levels(input: &mut Input<'_>, count: usize) -> Vec<u32> {
+    let kind = input.below(4);
+    let mut random = input.random();
+    let special = [0, 0x8000_0000, 0x3f80_0000, 0xbf80_0000, 1, 0x8000_0001, 0x7f7f_ffff, 0xff7f_ffff, 0x0080_0000];
+    let mut levels = Vec::new();
+    while levels.len() < count {
+        let any = random.u64() as u32;
+        let level = match kind {
+            0 => any,
+            // Small integers.
+            1 => ((any >> 24) as f32 - 128.0).to_bits(),
+            2 if levels.len() < special.len() => special[levels.len()],
+            // Subnormal.
+            3 => any & 0x8000_0000 | any & low_bits(23) as u32,
+            _ => any & 0xbfff_ffff,
+        };
+        if is_finite(level) && !levels.contains(&level) {
+            levels.push(level);
+        }
+    }
+    levels
+}
+
+/// Whether the bits of a binary32 are those of a finite number.
+fn is_finite(bits: u32) -> bool {
+    f32::from_bits(bits).is_finite()
+}

@@ -1,0 +1,138 @@
+//! Grids (§3.8): predictions that are products of a scale and a level.
+
+use super::bytes::Bytes;
+use super::conversion::Conversion;
+use super::faults::{Faults, must};
+use super::ranges::{Ranges, elements};
+use super::stream::{Stream, Streams};
+use std::collections::HashSet;
+
+/// What a row of groups, and what the place of the last element, may have at most.
+const MOST: u128 = 1 << 48;
+
+pub(super) struct Grid {
+    conversion: Conversion,
+    levels: Vec<u64>,
+    groups: Groups,
+    /// Elements of the column.
+    n: usize,
+    scale_count: usize,
+    scales: Stream,
+    indices: Stream,
+}
+
+/// How a matrix is cut into groups, and where in it the column starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Groups {
+    /// C: elements of a row of the matrix.
+    pub row: u64,
+    /// r: rows of a group.
+    pub rows: u64,
+    /// c: columns of a group.
+    pub columns: u64,
+    /// Of the column's first element in r rows of the matrix.
+    pub position: u64,
+}
+
+impl Groups {
+    fn parse(head: &mut Bytes<'_>, n: usize, faults: &mut Faults) -> Result<Self, String> {
+        let groups =
+            Self { row: head.varint()?, rows: head.varint()?, columns: head.varint()?, position: head.varint()? };
+        must(groups.row >= 1, "the rows of a grid have no elements")?;
+        must(groups.rows >= 1, "the groups of a grid have no rows")?;
+        must(groups.columns >= 1, "the groups of a grid have no columns")?;
+        faults.must(groups.columns <= groups.row, "the groups of a grid have more columns than its rows have elements");
+        faults.must(groups.row_of_groups() <= MOST, "a row of groups has more than 2^48 elements");
+        let position = u128::from(groups.position);
+        faults.must(position < groups.row_of_groups(), "the position of a grid is not in its first row of groups");
+        faults.must(position + n as u128 <= MOST, "a grid ends beyond 2^48 elements");
+        Ok(groups)
+    }
+
+    /// Elements of a row of groups: r · C.
+    fn row_of_groups(&self) -> u128 {
+        u128::from(self.rows) * u128::from(self.row)
+    }
+
+    /// Groups of a row of groups: G.
+    fn groups_of_a_row(&self) -> u128 {
+        self.row.div_ceil(self.columns).into()
+    }
+
+    /// How many scales a column of `n` elements has: S.
+    pub(super) fn scale_count(&self, n: usize) -> u128 {
+        (u128::from(self.position) + n as u128).div_ceil(self.row_of_groups()) * self.groups_of_a_row()
+    }
+
+    /// The number of the scale of an element of the column.
+    pub(super) fn scale_of(&self, element: usize) -> usize {
+        let a = u128::from(self.position) + element as u128;
+        let in_row = a % u128::from(self.row) / u128::from(self.columns);
+        (a / self.row_of_groups() * self.groups_of_a_row() + in_row) as usize
+    }
+}
+
+impl Grid {
+    /// Reads the operand of a column of `n` elements of `width` bytes, after the 4 in place of a conversion.
+    pub(super) fn parse(
+        head: &mut Bytes<'_>,
+        width: usize,
+        n: usize,
+        lane_sets: u8,
+        ranges: &mut Ranges<'_>,
+        faults: &mut Faults,
+    ) -> Result<Self, String> {
+        ranges.need_grids(faults);
+        let conversion = conversion(head.u8()?).ok_or("a grid has an unknown conversion")?;
+        let gives = if conversion == Conversion::None { 4 } else { 2 };
+        must(width == gives, "the conversion of a grid does not give elements of its column's width")?;
+        let count = u64::from(head.u8()?) + 1;
+        let levels = elements(head.take(4 * count)?, 4);
+        let distinct: HashSet<&u64> = levels.iter().collect();
+        faults.must(distinct.len() == levels.len(), "a grid has a level twice");
+        faults.must(levels.iter().all(|&level| is_finite(level)), "a level of a grid is not finite");
+        let groups = Groups::parse(head, n, faults)?;
+        let scale_count = groups.scale_count(n);
+        let few = "a grid has more scales than its column has elements";
+        faults.must(scale_count <= n as u128, few);
+        // Not a fault: nobody should have to read so many.
+        must(scale_count <= 1 << 24, few)?;
+        let scales = Stream::parse(head, 4, false, lane_sets, faults)?;
+        let indices = Stream::parse(head, 1, false, lane_sets, faults)?;
+        Ok(Self { conversion, levels, groups, n, scale_count: scale_count as usize, scales, indices })
+    }
+
+    /// The prediction of each element.
+    pub(super) fn decode(&self, streams: &mut Streams<'_>, faults: &mut Faults) -> Result<Vec<u64>, String> {
+        let scales = self.scales.decode(self.scale_count, streams, faults)?;
+        faults.must(scales.iter().all(|&scale| is_finite(scale)), "a scale of a grid is not finite");
+        let indices = self.indices.decode(self.n, streams, faults)?;
+        let mut products = Vec::new();
+        for (element, &index) in indices.iter().enumerate() {
+            let level = self.levels.get(index as usize);
+            faults.must(level.is_some(), "an index is not of a level of its grid");
+            products.push(product(scales[self.groups.scale_of(element)], level.copied().unwrap_or(0)));
+        }
+        streams.step("products", || products.clone());
+        let predictions: Vec<u64> = products.into_iter().map(|x| self.conversion.convert(x)).collect();
+        streams.step("predictions", || predictions.clone());
+        Ok(predictions)
+    }
+}
+
+/// The conversions of a grid: from F32, or none.
+pub(super) fn conversion(code: u8) -> Option<Conversion> {
+    Conversion::of(code).filter(|&conversion| conversion != Conversion::Bf16ToF32)
+}
+
+/// Whether the bits of a binary32 are those of a finite number.
+fn is_finite(x: u64) -> bool {
+    x >> 23 & 0xff != 0xff
+}
+
+/// The product of two binary32, as their bits. A binary64 holds it exactly, so that it is rounded once.
+pub(super) fn product(scale: u64, level: u64) -> u64 {
+    let exact = |x: u64| f64::from(f32::from_bits(x as u32));
+    let rounded = (exact(scale) * exact(level)) as f32;
+    rounded.to_bits().into()
+}

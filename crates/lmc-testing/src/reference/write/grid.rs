@@ -1,0 +1,66 @@
+//! Grids (§3.8) from a description.
+//!
+//! Products, conversions and the places of scales are shared with the reference decoder.
+
+pub use super::super::grid::Groups;
+
+use super::super::grid::{conversion, product};
+use super::stream::{Cluster, Output, Stream};
+use super::varint;
+
+/// An operand that is computed: a scale and a level for each element.
+#[derive(Clone, Debug)]
+pub struct Grid {
+    pub conversion: u8,
+    /// As the bits of a binary32.
+    pub levels: Vec<u32>,
+    pub groups: Groups,
+    /// As the bits of a binary32. [`Grid::scale_count`] says how many there are in a valid grid.
+    pub scales: Vec<u32>,
+    pub scale_stream: Stream,
+    /// The index of each element's level.
+    pub indices: Vec<u8>,
+    pub index_stream: Stream,
+}
+
+impl Grid {
+    /// A grid whose streams have all bits as they are.
+    pub fn of(conversion: u8, levels: Vec<u32>, groups: Groups, scales: Vec<u32>, indices: Vec<u8>) -> Self {
+        let raw = |k| Stream::of(0, Cluster { k, ..Cluster::default() });
+        Self { conversion, levels, groups, scales, scale_stream: raw(32), indices, index_stream: raw(8) }
+    }
+
+    /// How many scales a column of `n` elements needs.
+    ///
+    /// # Panics
+    /// When a field of the groups is 0 that must not be.
+    pub fn scale_count(groups: &Groups, n: usize) -> u128 {
+        groups.scale_count(n)
+    }
+
+    /// The prediction of each of a column's `n` elements.
+    pub(super) fn predictions(&self, n: usize) -> Result<Vec<u64>, String> {
+        let conversion = conversion(self.conversion).ok_or("there is no such conversion of a grid")?;
+        let Groups { row, rows, columns, .. } = self.groups;
+        if [row, rows, columns].contains(&0) || self.indices.len() != n {
+            return Err("a grid has no groups, or another number of elements than its column".into());
+        }
+        let prediction = |(element, &index): (usize, &u8)| {
+            let level = self.levels.get(usize::from(index)).ok_or("an index is not of a level")?;
+            let scale = self.scales.get(self.groups.scale_of(element)).ok_or("a grid has too few scales")?;
+            Ok(conversion.convert(product((*scale).into(), (*level).into())))
+        };
+        self.indices.iter().enumerate().map(prediction).collect()
+    }
+
+    pub(super) fn encode(&self, output: &mut Output<'_>) -> Result<(), String> {
+        output.head.extend([self.conversion, self.levels.len().wrapping_sub(1) as u8]);
+        self.levels.iter().for_each(|level| output.head.extend(level.to_le_bytes()));
+        let Groups { row, rows, columns, position } = self.groups;
+        [row, rows, columns, position].into_iter().for_each(|number| varint(&mut output.head, number));
+        let scales: Vec<u64> = self.scales.iter().map(|&scale| scale.into()).collect();
+        let indices: Vec<u64> = self.indices.iter().map(|&index| index.into()).collect();
+        self.scale_stream.encode(&scales, 4, output)?;
+        self.index_stream.encode(&indices, 1, output)
+    }
+}
