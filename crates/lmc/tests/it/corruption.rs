@@ -17,8 +17,8 @@ fn every_flipped_bit_is_noticed() {
             file[bit / 8] ^= 1 << (bit % 8);
             if let Ok(decoded) = agree(&file) {
                 // Some bits of a zstd frame mean nothing, such as one of its header and the rest of its last byte; and a
-                // file may say that it may have ranges when it has none.
-                let means_nothing = bit == FEATURE_BIT_0 || frames.iter().any(|frame| frame.contains(&(bit / 8)));
+                // file may say that it may have ranges or grids when it has none.
+                let means_nothing = FEATURES.contains(&bit) || frames.iter().any(|frame| frame.contains(&(bit / 8)));
                 assert!(means_nothing, "{name}: bit {bit}");
                 assert!(decoded == raw, "{name}: bit {bit}");
             }
@@ -27,8 +27,8 @@ fn every_flipped_bit_is_noticed() {
     }
 }
 
-/// Offset of the header's required features.
-const FEATURE_BIT_0: usize = 8 * 12;
+/// Bits of the header for ranges and for grids.
+const FEATURES: [usize; 2] = [8 * 12, 8 * 12 + 2];
 
 /// Places of zstd frames in a file.
 fn zstd_frames(file: &[u8]) -> Vec<Range<usize>> {

@@ -29,7 +29,8 @@ fn every_flipped_bit_is_noticed() {
     for bit in 0..8 * blocks_end {
         let mut file = valid.clone();
         file[bit / 8] ^= 1 << (bit % 8);
-        assert!(decode_with_bases(&file, &BASES, LIMIT).is_err(), "bit {bit}");
+        // A file may say that it may have grids when it has none.
+        assert_eq!(decode_with_bases(&file, &BASES, LIMIT).is_err(), bit != 8 * 12 + 2, "bit {bit}");
     }
 }
 
