@@ -286,24 +286,24 @@ fn list_names_required_features() {
 fn the_version_to_write_is_a_known_one() {
     let dir = Dir::new();
     dir.write("m", &model());
-    dir.run(["compress", "--format", "1", "m", "-o", "given.lmc"]).silent();
+    dir.run(["compress", "--format", "1.1", "m", "-o", "given.lmc"]).silent();
     dir.run(["compress", "m", "-o", "default.lmc"]).silent();
     assert_eq!(dir.read("given.lmc"), dir.read("default.lmc"));
-    dir.run(["snapshot", "save", "store", "m", "--format", "1"]).ok();
+    dir.run(["snapshot", "save", "store", "m", "--format", "1.0"]).ok();
     let before = dir.names();
     for version in ["0", "2", "1.0", "01", "latest", ""] {
         for command in [&["compress", "m", "-o", "x"][..], &["snapshot", "save", "other", "m"]] {
             let args = [command, &["--format", version]].concat();
             let run = Run(dir.command(args).output().unwrap());
             assert_eq!(run.0.status.code(), Some(2), "{run:?}");
-            assert!(run.stderr().contains("'--format <VERSION>'") && run.stderr().contains("[possible values: 1]"));
+            assert!(run.stderr().contains("'--format <VERSION>'") && run.stderr().contains("[possible values: 1.0, 1.1]"));
         }
     }
     assert_eq!(dir.names(), before);
     for help in [&["compress", "--help"][..], &["snapshot", "save", "--help"]] {
         let run = Run(dir.command(help).output().unwrap());
         let text = run.ok().stdout();
-        assert!(text.contains("--format <VERSION>") && text.contains("[possible values: 1]"), "{text}");
+        assert!(text.contains("--format <VERSION>") && text.contains("[possible values: 1.0, 1.1]"), "{text}");
     }
     assert!(dir.run(["completions", "bash"]).stdout().contains("--format"));
     dir.run(["man", "pages"]).silent();
