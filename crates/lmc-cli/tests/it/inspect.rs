@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::support::{Dir, Run, model, noise, safetensors, weights};
+use lmc_testing::input::Random;
 use serde_json::{Value, json};
 
 fn compressed(data: &[u8]) -> Dir {
@@ -22,8 +23,8 @@ fn list_for_people() {
         text.lines().map(|l| l.split("  ").filter(|c| !c.is_empty()).map(str::trim).collect()).collect();
     assert!(lines[0][0].starts_with("m.lmc : ") && text.lines().next().unwrap().contains("safetensors"), "{text}");
     assert!(lines[1][0].starts_with("content hash "), "{text}");
-    assert!(lines[1][0].ends_with(&format!(", format 1, by lmc {} default", env!("CARGO_PKG_VERSION"))), "{text}");
-    assert_eq!(lines[2], ["required features: none"]);
+    assert!(lines[1][0].ends_with(&format!(", format 1.1, by lmc {} default", env!("CARGO_PKG_VERSION"))), "{text}");
+    assert_eq!(lines[2], ["required features: grids"]);
     assert_eq!(lines[4], ["tensor", "dtype", "shape", "raw", "compressed", "ratio", "coder"]);
     let row = |name: &str| lines.iter().find(|l| l.first() == Some(&name)).unwrap_or_else(|| panic!("{name}: {text}"));
     assert_eq!(row("embed.weight")[1..4], ["BF16", "[1000, 96]", "187.5 KiB"]);
@@ -282,6 +283,43 @@ fn list_names_required_features() {
     assert_eq!(m["required_features"], json!(["ranges of bases", "ranges of the file itself"]));
 }
 
+/// bf16 weights that had 4 bits, in groups of 64 with a scale each.
+fn dequantised() -> Vec<u8> {
+    let mut r = Random::new(4);
+    let mut elements = Vec::new();
+    for _ in 0..2048 {
+        let scale = 0.001 + r.below(1000) as f32 / 1e6;
+        for _ in 0..64 {
+            // The sum of two dice.
+            let level = (r.below(8) + r.below(8)) as f32 - 7.0;
+            elements.extend_from_slice(&(scale * level).to_bits().to_le_bytes()[2..]);
+        }
+    }
+    safetensors(&[("w", "BF16", &[128, 1024], &elements)])
+}
+
+#[test]
+fn grids_are_listed_and_left_out_on_demand() {
+    let dir = Dir::new();
+    let raw = dequantised();
+    dir.write("m", &raw);
+    dir.run(["compress", "m", "-o", "m.lmc"]).silent();
+    dir.run(["compress", "--format", "1.0", "m", "-o", "old.lmc"]).silent();
+    let (with, without) = (dir.read("m.lmc").len(), dir.read("old.lmc").len());
+    assert!(10 * with < 3 * raw.len() && 2 * with < without, "{with} and {without} of {}", raw.len());
+    for file in ["m.lmc", "old.lmc"] {
+        dir.run(["decompress", "-f", file, "-o", "back"]).silent();
+        assert_eq!(dir.read("back"), raw);
+    }
+    let text = dir.run(["list", "m.lmc"]).ok().stdout();
+    assert!(text.contains("format 1.1") && text.contains("required features: grids"), "{text}");
+    assert!(text.contains("grid int4 1 × 64"), "{text}");
+    let text = dir.run(["list", "old.lmc"]).ok().stdout();
+    assert!(text.contains("format 1.0") && text.contains("required features: none"), "{text}");
+    let text = dir.run(["list", "--json", "-v", "m.lmc"]).ok().stdout();
+    assert!(text.contains(r#""grid": {"format": "int4", "group": [1, 64], "levels": 15, "row": 64}"#), "{text}");
+}
+
 #[test]
 fn the_version_to_write_is_a_known_one() {
     let dir = Dir::new();
@@ -291,7 +329,7 @@ fn the_version_to_write_is_a_known_one() {
     assert_eq!(dir.read("given.lmc"), dir.read("default.lmc"));
     dir.run(["snapshot", "save", "store", "m", "--format", "1.0"]).ok();
     let before = dir.names();
-    for version in ["0", "2", "1.0", "01", "latest", ""] {
+    for version in ["0", "2", "1", "01.0", "latest", ""] {
         for command in [&["compress", "m", "-o", "x"][..], &["snapshot", "save", "other", "m"]] {
             let args = [command, &["--format", version]].concat();
             let run = Run(dir.command(args).output().unwrap());
