@@ -12,8 +12,8 @@ use lmc_store::{
     At, CopyOptions, ErrorKind, Hash, Keep, Location, RebaseOptions, SaveOptions, Store, StoreOptions, Verified,
     VerifyOptions,
 };
-use object_store::{ObjectStore, ObjectStoreExt};
 use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
 
 const GRACE: u64 = 1000;
 
