@@ -605,7 +605,7 @@ class Store:
     ) -> Follower: ...
     def follow_tensors(
         self,
-        tensors: Iterable[tuple[str, str, Sequence[int]]],
+        tensors: Iterable[tuple[str, str, Sequence[int], int | None]],
         *,
         rewind: bool = False,
         verify: bool = False,

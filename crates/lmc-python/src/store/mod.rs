@@ -314,7 +314,8 @@ impl Store {
         Ok(Follower::new(follower))
     }
 
-    /// Makes tensors in memory follow the store, given as `(name, dtype, shape)`: what `lmc.sync.Follower` is made of.
+    /// Makes tensors in memory follow the store, given as `(name, dtype, shape, first_row)`: what `lmc.sync.Follower` is made of. The last
+    /// is `None` for those that have all rows.
     #[pyo3(signature = (tensors, *, rewind=false, verify=false, threads=None))]
     fn follow_tensors(
         &self,
