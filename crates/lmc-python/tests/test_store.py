@@ -250,11 +250,18 @@ def test_housekeeping(store):
 
 
 def test_copying(store, tmp_path):
-    other = lmc.Store.create(tmp_path / "other")
+    other = lmc.Store.create(tmp_path / "other", run=store.run)
     assert [s.step for s in other.copy_from(store, 300)] == [300]
     assert [s.step for s in other.copy_from(store)] == [100, 200]
     assert other.find(300).id == store.find(300).id
     assert other.open_snapshot(300).read("w") == state(300)[0][3].tobytes()
+    mixed = lmc.Store.create(tmp_path / "mixed")
+    with pytest.raises(lmc.UsageError, match=f"is of run {mixed.run}, and the .* of run {store.run}: .*mix_runs"):
+        mixed.copy_from(store, 300)
+    assert mixed.snapshots() == []
+    assert [s.step for s in mixed.copy_from(store, 300, mix_runs=True)] == [300]
+    with pytest.raises(lmc.UsageError, match=f"the store that is here is of run {mixed.run}, not of {store.run}"):
+        lmc.Store.create(tmp_path / "mixed", run=store.run)
 
 
 def test_more_files_than_may_be_open(tmp_path):

@@ -348,3 +348,69 @@ def test_a_follower_belongs_to_one_thread_and_process(publisher):
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert follower.update() == 2
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_rows_of_tensors_follow(publisher, given):
+    published = publisher.published
+    rows = [{"w": (0, 171), "bias": (0, 50)}, {"w": (171, 512), "bias": (50, 100)}]
+
+    def part(worker, name):
+        return published[name][slice(*rows[worker][name])]
+
+    def follower(worker):
+        some = {name: np.empty_like(part(worker, name)) for name in rows[worker]} if given else list(rows[worker])
+        return lmc.sync.Follower(publisher.store.location, some, rows=rows[worker], framework="np")
+
+    workers = [follower(0), follower(1)]
+    copies = []
+    for worker, f in enumerate(workers):
+        assert f.update() == 1
+        assert f.tensors["w"].shape == part(worker, "w").shape
+        copies.append({name: array.copy() for name, array in f.tensors.items()})
+    for step in range(2, 7):
+        # Sparse, then dense, then of a single worker.
+        change(published, step, 50 if step < 5 else 1)
+        if step == 6:
+            published["w"][511, 3] = 7
+        publisher.publish(published, step=step)
+        for worker, f in enumerate(workers):
+            if step == 3:
+                # This one will be several versions behind.
+                continue
+            update = f.stage()
+            for patch in update.patches():
+                patch.write(copies[worker][patch.name])
+            f.commit(update)
+            for name, array in f.tensors.items():
+                assert np.array_equal(array, part(worker, name)), (step, worker, name)
+                assert np.array_equal(array, copies[worker][name])
+
+
+def test_rows_that_there_are_not(publisher):
+    store, w = publisher.store.location, np.zeros((10, 512), "f4")
+
+    def load(*tensors, rows):
+        lmc.sync.Follower(store, *tensors, rows=rows, framework="np").load()
+
+    load({"w": w}, rows={"w": (502, 512)})
+    assert np.array_equal(w, publisher.published["w"][502:])
+    for tensors, rows, why in [
+        ([{"w": w}], {"w": (503, 513)}, r"\[512, 512\] in step 1, and F32 of shape \[10, 512\] from row 503 on"),
+        ([{"w": w}], {"w": (0, 11)}, r"rows=\(0, 11\) of 'w', and the tensor has the shape \[10, 512\]"),
+        ([{"w": w}], {"w": (-10, 0)}, r"rows=\(-10, 0\) of 'w'"),
+        ([{"w": w[:, :5].copy()}], {"w": (0, 10)}, r"F32 of shape \[10, 5\] from row 0 on"),
+        ([{"w": w}], {"w": (0, 10), "x": (0, 1)}, "rows of 'x': no tensor of this name follows"),
+        ([], {"x": (0, 1)}, "rows of 'x': no tensor of this name follows"),
+        ([], {"w": (500, 513)}, r"rows=\(500, 513\) of 'w', which has the shape \[512, 512\]"),
+        ([["scale"]], {"scale": (0, 1)}, r"rows=\(0, 1\) of 'scale', which has the shape \[\]"),
+    ]:
+        with pytest.raises(lmc.UsageError, match=why):
+            load(*tensors, rows=rows)
+    with pytest.raises(lmc.NotFoundError):
+        lmc.sync.Follower(store, ["absent"], framework="np").load()
+    with pytest.raises(TypeError):
+        lmc.sync.Follower(store, rows={"w": (0.5, 2)})
+    some = lmc.sync.Follower(store, ["bias", "w"], framework="np")
+    some.load()
+    assert list(some.tensors) == ["bias", "w"]

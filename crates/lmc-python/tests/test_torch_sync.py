@@ -104,3 +104,33 @@ def test_shared_memory_is_published_once(tmp_path):
     assert publisher.store.open_snapshot().keys() == ["a"]
     with pytest.raises(lmc.torch.TensorError, match="covers their storage"):
         publisher.publish({"a": w[:200], "b": w[100:]})
+
+
+@pytest.mark.parametrize("every", [97, 1])
+def test_rows_of_every_dtype_follow(tmp_path, every):
+    published = model()
+    publisher = lmc.sync.Publisher(tmp_path / "s")
+    publisher.publish(published)
+    rows = {name: (tensor.shape[0] // 3, tensor.shape[0] // 2 + 1) for name, tensor in published.items()}
+    follower = lmc.sync.Follower(publisher.store, rows=rows)
+    follower.load()
+    for round in range(3):
+        for tensor in published.values():
+            flat = as_bytes(tensor)
+            flat[round * tensor.itemsize :: every * tensor.itemsize] ^= 1
+        publisher.publish(published)
+        follower.update()
+        assert equal(follower.tensors, {name: tensor[slice(*rows[name])] for name, tensor in published.items()})
+
+
+def test_rows_of_four_bits(tmp_path):
+    packed = torch.arange(240, dtype=torch.uint8).view(torch.float4_e2m1fn_x2).view(60, 4)
+    publisher = lmc.sync.Publisher(tmp_path / "s")
+    publisher.publish({"w": packed, "flat": packed.view(-1)})
+    # Of a dimension that torch packs, rows are counted as the store has them: two in one.
+    follower = lmc.sync.Follower(publisher.store, rows={"w": (7, 20), "flat": (10, 20)})
+    follower.load()
+    assert torch.equal(as_bytes(follower.tensors["w"]), as_bytes(packed)[28:80])
+    assert torch.equal(as_bytes(follower.tensors["flat"]), as_bytes(packed)[5:10])
+    with pytest.raises(lmc.UsageError, match="row 3 of F4 does not begin with a byte"):
+        lmc.sync.Follower(publisher.store, ["flat"], rows={"flat": (3, 5)}).load()

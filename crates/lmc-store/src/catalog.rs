@@ -41,17 +41,17 @@ impl Catalog {
         Self::load_beside(remote, ids, &Self::default()).await
     }
 
-    /// [`Self::load`] of several snapshots at once.
-    pub(crate) async fn load_all(remote: &Remote, ids: &[ShardId], snapshots: usize) -> Result<Self> {
-        Self::load_within(remote, ids, &Self::default(), Budget::of(snapshots)).await
+    /// [`Self::load`] with another budget, as that of several snapshots.
+    pub(crate) async fn load_within(remote: &Remote, ids: &[ShardId], budget: Budget) -> Result<Self> {
+        Self::load_beside_within(remote, ids, &Self::default(), budget).await
     }
 
     /// [`Self::load`], reusing shards that `other` already has.
     pub(crate) async fn load_beside(remote: &Remote, ids: &[ShardId], other: &Self) -> Result<Self> {
-        Self::load_within(remote, ids, other, Budget::of(1)).await
+        Self::load_beside_within(remote, ids, other, Budget::default()).await
     }
 
-    async fn load_within(remote: &Remote, ids: &[ShardId], other: &Self, mut budget: Budget) -> Result<Self> {
+    async fn load_beside_within(remote: &Remote, ids: &[ShardId], other: &Self, mut budget: Budget) -> Result<Self> {
         let mut catalog = Self::default();
         catalog.add(remote, ids.to_vec(), other, &mut budget).await?;
         let mut more: Vec<ShardId> = catalog.shards.values().flat_map(|p| p.shards.iter().copied()).collect();
@@ -101,13 +101,17 @@ impl Catalog {
         })
     }
 
+    /// The shard that another one refers to by a number.
+    pub(crate) fn numbered(&self, from: ShardId, number: usize) -> Result<ShardId> {
+        match number {
+            0 => Ok(from),
+            i => Ok(self.shard(from)?.shards[i - 1]),
+        }
+    }
+
     /// Resolves a reference made by a shard.
     pub(crate) fn resolve(&self, from: ShardId, Ref(shard, index): Ref) -> Result<SetId> {
-        let shard = match shard {
-            0 => from,
-            i => self.shard(from)?.shards[i - 1],
-        };
-        Ok(SetId { shard, index })
+        Ok(SetId { shard: self.numbered(from, shard)?, index })
     }
 
     /// The base of a block set, if it has one.
@@ -134,14 +138,22 @@ impl Catalog {
 }
 
 /// What may still be read of the documents of a snapshot.
-struct Budget {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
     /// Decompressed.
-    bytes: u64,
-    segments: u64,
+    pub(crate) bytes: u64,
+    pub(crate) segments: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self::of(1)
+    }
 }
 
 impl Budget {
-    fn of(snapshots: usize) -> Self {
+    /// That of several snapshots at once.
+    pub(crate) fn of(snapshots: usize) -> Self {
         let snapshots = snapshots.max(1) as u64;
         Self { bytes: MAX_DOCUMENTS.saturating_mul(snapshots), segments: MAX_SEGMENTS.saturating_mul(snapshots) }
     }

@@ -12,7 +12,7 @@ use crate::layout;
 use crate::manifest::Document;
 use crate::manifest::marker::Marker;
 use crate::manifest::record::{Record, RecordId, Seen};
-use crate::manifest::shard::{At, BlockSet, Extent, File, Ref, Shard};
+use crate::manifest::shard::{At, BlockSet, Extent, Ref, Shard};
 use crate::publish::{Original, exists};
 use crate::reach::{ObjectId, files_of};
 use crate::save::Numbers;
@@ -20,6 +20,14 @@ use crate::save::upload::Uploader;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
 use crate::{chain, ordered};
+
+/// Options of copying snapshots.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct CopyOptions {
+    /// Whether snapshots of another run may be copied into a store. What follows it cannot tell them apart afterwards.
+    pub mix_runs: bool,
+}
 
 /// The result of copying snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,8 +50,17 @@ impl Store {
     /// A snapshot appears once it is complete. A repeated copy resumes an interrupted one: snapshots already here are skipped.
     ///
     /// # Errors
-    /// `Exists` when a step has a different snapshot here, `Damaged` when the source is not what was written, and those of [`Self::save`].
-    pub fn copy_from(&self, from: &Store, snapshots: &[Snapshot]) -> Result<Copied> {
+    /// `Usage` when the source is of another run, unless [`CopyOptions::mix_runs`] is set: nothing is copied. `Exists` when a step has a
+    /// different snapshot here, `Damaged` when the source is not what was written, and those of [`Self::save`].
+    pub fn copy_from(&self, from: &Store, snapshots: &[Snapshot], o: CopyOptions) -> Result<Copied> {
+        let run = from.run_now()?;
+        if run != self.run() && !o.mix_runs {
+            return Err(Error::usage(format!(
+                "the store is of run {}, and the snapshots to be copied are of run {run}: what follows the store could not tell them \
+                 apart; copy into a store that does not exist yet, or allow it with --mix-runs (mix_runs)",
+                self.run()
+            )));
+        }
         let mut snapshots: Vec<&Snapshot> = snapshots.iter().collect();
         snapshots.sort_by_key(|s| s.step);
         let mut copied = Copied::default();
@@ -213,14 +230,9 @@ impl<'a> Copy<'a> {
         for (set, &original) in shard.sets.iter_mut().zip(&new) {
             set.base = theirs.base(original)?.map(&mut refer).transpose()?;
         }
-        for file in &theirs.shard(id)?.files {
-            let refer = |&Extent(of, set, from, len): &Extent| {
-                let Ref(of, set) = refer(theirs.resolve(id, Ref(of, set))?)?;
-                Ok(Extent(of, set, from, len))
-            };
-            let extents = file.extents.iter().map(refer).collect::<Result<_>>()?;
-            let segments = theirs.segments(id, file)?.to_vec();
-            shard.files.push(File { extents, segments, segments_of: None, ..file.clone() });
+        shard.files = theirs.files(id)?;
+        for Extent(of, set, ..) in shard.files.iter_mut().flat_map(|f| &mut f.extents) {
+            Ref(*of, *set) = refer(theirs.resolve(id, Ref(*of, *set))?)?;
         }
         shard.share_segments(&self.ours)?;
         let (copy, bytes) = shard.to_stored()?;

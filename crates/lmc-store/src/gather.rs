@@ -24,6 +24,22 @@ pub(crate) struct Located {
     pub(crate) len: u64,
 }
 
+/// The part of `extents`, which are in order, that has `len` bytes from `start` on. Offsets count from there.
+pub(crate) fn part(extents: &[Located], start: u64, len: u64) -> Vec<Located> {
+    let first = extents.partition_point(|e| e.offset + e.len <= start);
+    let end = start + len;
+    let cut = |e: &Located| {
+        let (from, to) = (e.offset.max(start), (e.offset + e.len).min(end));
+        (from < to).then(|| Located {
+            offset: from - start,
+            set: e.set,
+            from: e.from + (from - e.offset),
+            len: to - from,
+        })
+    };
+    extents[first..].iter().take_while(|e| e.offset < end).filter_map(cut).collect()
+}
+
 /// The fewest chains fetched in parallel, whatever the number of threads: they mostly wait for the store.
 pub(crate) const SIDE_BY_SIDE: usize = 8;
 
@@ -32,9 +48,9 @@ pub(crate) trait Sink<T>: Sync {
     /// Copies bytes to their destination, in any order.
     fn put(&self, to: T, bytes: &[u8]) -> Result<()>;
 
-    /// Takes a block set, all of which goes to one destination, as the stored bytes of deltas, each from the one before, the first from a
-    /// block set that is held. Returns whether it did; otherwise the set is decoded.
-    fn put_deltas(&self, _to: &T, _held: &BlockSet, _set: &BlockSet, _deltas: &[Bytes]) -> Result<bool> {
+    /// Takes what goes to destinations from one block set as the stored bytes of deltas, each from the one before, the first from a block
+    /// set that is held. Returns whether it did; otherwise the set is decoded.
+    fn put_deltas(&self, _takes: &[Take<T>], _held: &BlockSet, _set: &BlockSet, _deltas: &[Bytes]) -> Result<bool> {
         Ok(false)
     }
 }
@@ -46,7 +62,7 @@ impl<T, F: Fn(T, &[u8]) -> Result<()> + Sync> Sink<T> for F {
 }
 
 /// A byte range of a block set, and its destination.
-type Take<T> = (Range<usize>, T);
+pub(crate) type Take<T> = (Range<usize>, T);
 
 /// Ranges to gather. `T` is a destination of bytes.
 pub(crate) struct Gather<T> {
@@ -70,12 +86,11 @@ impl<T> Job<T> {
         &self.chain[self.held.map_or(0, |i| i + 1)..]
     }
 
-    /// The only range that is taken, the block set that is held, and the last one, if that is made from it and all is taken from it.
-    fn deltas(&self) -> Option<(&Take<T>, SetId, SetId)> {
+    /// What is taken from the last block set, the one that is held, and the last one, if nothing else is taken.
+    fn deltas(&self) -> Option<(&[Take<T>], SetId, SetId)> {
         let held = self.held.filter(|i| i + 1 < self.chain.len())?;
-        let [(_, takes)] = &self.takes[..] else { return None };
-        let [take] = &takes[..] else { return None };
-        Some((take, self.chain[held], *self.chain.last()?))
+        let [(last, takes)] = &self.takes[..] else { return None };
+        (last + 1 == self.chain.len()).then(|| (&takes[..], self.chain[held], self.chain[*last]))
     }
 }
 
@@ -134,11 +149,10 @@ impl<T: Send> Gather<T> {
             |decoder, _, (begun, job)| {
                 let stored = chain::finish(remote, catalog, job.fetched(), begun)?;
                 let stored_len = stored.iter().map(|s| s.len() as u64).sum::<u64>();
-                if let Some(((range, to), held, set)) = job.deltas() {
-                    let (held, set) = (catalog.set(held)?, catalog.set(set)?);
-                    if range.len() as u64 == set.raw_len && sink.put_deltas(to, held, set, &stored)? {
-                        return Ok((set.raw_len, stored_len));
-                    }
+                if let Some((takes, held, set)) = job.deltas()
+                    && sink.put_deltas(takes, catalog.set(held)?, catalog.set(set)?, &stored)?
+                {
+                    return Ok((takes.iter().map(|(range, _)| range.len() as u64).sum(), stored_len));
                 }
                 let Job { chain, takes, held: first } = job;
                 let chain = &chain[first.unwrap_or(0)..];

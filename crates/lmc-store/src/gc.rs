@@ -1,18 +1,18 @@
 //! Garbage collection: deleting what no snapshot needs (`docs/store.md` §8).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 
-use crate::catalog::Catalog;
+use crate::catalog::{Budget, Catalog};
 use crate::error::{Error, ErrorKind, Result};
 use crate::history::{Current, DamagedRecord, Listed};
 use crate::ids::ShardId;
 use crate::layout;
 use crate::leftovers::{Leftover, Orphan};
 use crate::manifest::record::RecordId;
-use crate::reach::Reach;
-use crate::remote::{CONCURRENT, Object};
+use crate::reach::{ObjectId, Reach};
+use crate::remote::{CONCURRENT, Object, Remote};
 use crate::store::Store;
 
 /// The objects that no snapshot needs.
@@ -39,13 +39,20 @@ struct Found {
     leftovers: Vec<Leftover>,
 }
 
+/// Shards and data objects.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Used {
+    shards: HashSet<ShardId>,
+    objects: BTreeSet<ObjectId>,
+}
+
 /// The objects in use.
 #[derive(Default)]
 struct Needed {
     /// Needed by snapshots.
-    now: Reach,
+    now: Used,
     /// Needed by snapshots, or by those pruned or re-based within the grace period.
-    still: Reach,
+    still: Used,
     /// Records superseded within the grace period.
     young: Vec<Object>,
     /// Records superseded earlier.
@@ -102,7 +109,7 @@ impl Store {
         for object in data {
             if let Some(id) = layout::parse_data(&object.key) {
                 let (now, still) = (&needed.now.objects, &needed.still.objects);
-                judge(object, now.contains_key(&id), still.contains_key(&id), &mut found.data);
+                judge(object, now.contains(&id), still.contains(&id), &mut found.data);
             }
         }
         found.probes = probes.into_iter().filter(|p| is_old(p.time)).collect();
@@ -154,17 +161,37 @@ impl Store {
         }
         let records: Vec<(bool, Vec<ShardId>)> =
             records.into_iter().map(|(counts, c)| (counts, c.record.shards)).collect();
+        needed.add(self.remote(), &records, Budget::default()).map_err(nothing_deleted)?;
+        Ok(needed)
+    }
+}
+
+impl Needed {
+    /// Adds what records need, each of which counts or not: of all at once, if their documents are within the budget of one snapshot, or
+    /// else of one half after the other. So what is in memory is bounded, however many there are.
+    fn add(&mut self, remote: &Remote, records: &[(bool, Vec<ShardId>)], budget: Budget) -> Result<()> {
         let shards: BTreeSet<ShardId> = records.iter().flat_map(|(_, shards)| shards).copied().collect();
         let shards: Vec<ShardId> = shards.into_iter().collect();
-        let catalog = self.remote().wait(Catalog::load_all(self.remote(), &shards, records.len()));
-        let catalog = catalog.map_err(nothing_deleted)?;
-        for (counts, shards) in &records {
-            needed.still.add(&catalog, shards).map_err(nothing_deleted)?;
+        let catalog = match remote.wait(Catalog::load_within(remote, &shards, budget)) {
+            Err(e) if e.kind() == ErrorKind::Limit && records.len() > 1 => {
+                let (first, second) = records.split_at(records.len() / 2);
+                self.add(remote, first, budget)?;
+                return self.add(remote, second, budget);
+            }
+            loaded => loaded?,
+        };
+        let (mut now, mut still) = (Reach::default(), Reach::default());
+        for (counts, shards) in records {
+            still.add(&catalog, shards)?;
             if *counts {
-                needed.now.add(&catalog, shards).map_err(nothing_deleted)?;
+                now.add(&catalog, shards)?;
             }
         }
-        Ok(needed)
+        for (all, some) in [(&mut self.now, now), (&mut self.still, still)] {
+            all.shards.extend(some.shards);
+            all.objects.extend(some.objects.into_keys());
+        }
+        Ok(())
     }
 }
 
@@ -203,4 +230,54 @@ fn orphans(found: impl Iterator<Item = Orphan>) -> Vec<Orphan> {
     let mut found: Vec<Orphan> = found.collect();
     found.sort_unstable();
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use object_store::memory::InMemory;
+
+    use super::*;
+    use crate::{Input, SaveOptions, Snapshot, Step, StoreOptions, catalog};
+
+    /// The lengths of all documents that a snapshot needs.
+    fn documents(remote: &Remote, s: &Snapshot) -> u64 {
+        let mut reach = Reach::default();
+        reach.add(&remote.wait(Catalog::load(remote, &s.shards)).unwrap(), &s.shards).unwrap();
+        reach.shards.iter().map(|&id| remote.wait(catalog::read(remote, id)).unwrap().2).sum()
+    }
+
+    #[test]
+    fn what_many_snapshots_need_is_found_within_the_budget_of_one() {
+        let store = Store::create_on(Arc::new(InMemory::new()), StoreOptions::default()).unwrap();
+        let remote = store.remote();
+        let mut records = vec![];
+        let (mut largest, mut all) = (0, 0);
+        let mut file = vec![0u8; 1 << 20];
+        for n in 0..12u64 {
+            // Some stand alone, and some need the shards before.
+            (0..file.len()).step_by(4096).for_each(|i| file[i] = file[i].wrapping_add(1 + n as u8));
+            let mut o = SaveOptions::default();
+            o.anchor_every = 4;
+            let saved =
+                store.save(&[Input::new("x", &file)], Some(Step::new(n).unwrap()), Default::default(), &o).unwrap();
+            let size = documents(remote, &saved);
+            (largest, all) = (largest.max(size), all + size);
+            records.push((n % 3 > 0, saved.shards));
+        }
+        assert!(largest * 4 < all, "{largest} {all}");
+        let needed = |bytes, segments| {
+            let mut needed = Needed::default();
+            needed.add(remote, &records, Budget { bytes, segments }).map(|()| (needed.now, needed.still))
+        };
+        let whole = needed(all, 100).unwrap();
+        assert!(whole.0.objects.len() < whole.1.objects.len() && whole.1.shards.len() == 12, "{whole:?}");
+        assert_eq!(needed(largest, 100).unwrap(), whole);
+        assert_eq!(needed(all, 2).unwrap(), whole);
+        // Less than what a single one needs.
+        for (bytes, segments) in [(largest - 1, 100), (all, 0)] {
+            assert_eq!(needed(bytes, segments).unwrap_err().kind(), ErrorKind::Limit);
+        }
+    }
 }

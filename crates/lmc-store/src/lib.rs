@@ -67,7 +67,7 @@ mod verify;
 
 pub use backend::Location;
 pub use cache::Cache;
-pub use copy::Copied;
+pub use copy::{Copied, CopyOptions};
 pub use cost::Cost;
 pub use error::{Error, ErrorKind, Result};
 #[cfg(unix)]

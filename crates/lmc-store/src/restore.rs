@@ -8,7 +8,7 @@ use lmc::{Segment, WriteAt};
 
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
-use crate::gather::{Gather, Located, Sink};
+use crate::gather::{Gather, Located, Sink, part};
 use crate::held::{Held, StoredExtent};
 use crate::layout;
 use crate::manifest::names::check_together;
@@ -284,14 +284,7 @@ impl SnapshotReader {
     pub(crate) fn tensor_extents(&self, name: &str) -> Result<(&Segment, Vec<Located>)> {
         let (file, s) = self.tensor_number(name)?;
         let s = &self.files[file].segments[s];
-        let extents = &self.extents[file];
-        let first = extents.partition_point(|e| e.offset + e.len <= s.offset);
-        let extents = extents[first..].iter().take_while(|e| s.len > 0 && e.offset < s.end());
-        let of_tensor = extents.filter(|e| e.len > 0).map(|e| {
-            let (start, end) = (e.offset.max(s.offset), (e.offset + e.len).min(s.end()));
-            Located { offset: start - s.offset, set: e.set, from: e.from + (start - e.offset), len: end - start }
-        });
-        Ok((s, of_tensor.collect()))
+        Ok((s, part(&self.extents[file], s.offset, s.len)))
     }
 
     /// Runs [`Gather`] on the block sets of this snapshot.

@@ -24,7 +24,8 @@ pub struct StoreOptions {
     /// The grace period of a new store, in seconds. A save that takes more than half of it is refused, and data may be deleted once no
     /// snapshot has needed it for this long.
     pub grace_seconds: u64,
-    /// The run of a new store, as for the copy of another one's; by default a new one, drawn at random.
+    /// The run of the store, as for the copy of another one's; by default that of the store that is there, and of a new one one drawn at
+    /// random.
     pub run: Option<RunId>,
     /// Where to keep the raw bytes of the newest snapshot, so that the next save need not decode its bases.
     pub cache: Cache,
@@ -75,7 +76,7 @@ impl Store {
     ///
     /// # Errors
     /// `Store` or `Io` when the location cannot be reached or written, `Damaged` or `Unsupported` when it holds something that is not a
-    /// store of this version.
+    /// store of this version, `Usage` when it holds a store of another run than [`StoreOptions::run`].
     pub fn create(location: &Location, o: StoreOptions) -> Result<Self> {
         let store = Self::create_on(location.connect(true)?, o).map_err(|e| location.explain(e))?;
         Ok(Self { leftovers: Leftovers::of(location)?, ..store })
@@ -117,6 +118,13 @@ impl Store {
             }
             found => found?,
         };
+        if let Some(run) = o.run.filter(|&run| run != marker.run()) {
+            return Err(Error::usage(format!(
+                "{}: the store that is here is of run {}, not of {run}: use another location",
+                layout::marker(),
+                marker.run()
+            )));
+        }
         Self::new(remote, &marker, o)
     }
 

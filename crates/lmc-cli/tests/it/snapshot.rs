@@ -365,7 +365,15 @@ fn snapshots_are_copied_exported_and_imported() {
     }
     // The other run's snapshot of the step is not overwritten.
     dir.run(["-q", "snapshot", "save", "other", "notes.txt", "--step", "101"]).silent();
-    dir.run(["snapshot", "copy", "new", "other", "--at", "101"]).fails(&["other: step 101 has a snapshot"]);
+    let mixed = ["snapshot", "copy", "new", "other", "--at", "101", "--mix-runs"];
+    dir.run(mixed).fails(&["other: step 101 has a snapshot"]);
+    // Neither is anything copied into the store of another run.
+    for run in [&["snapshot", "copy", "new", "other"][..], &["snapshot", "import", "other", "one.tar"]] {
+        dir.run(run).is_misused(&["other: the store is of run", "to be copied are of run", "--mix-runs"]);
+    }
+    assert_eq!(list("other").len(), 1);
+    dir.run(["-q", "snapshot", "import", "other", "one.tar", "--mix-runs"]).silent();
+    assert_eq!(list("other").len(), 2);
     let mut cut = dir.read("run.tar");
     cut.truncate(cut.len() - 600);
     dir.write("cut.tar", &cut);

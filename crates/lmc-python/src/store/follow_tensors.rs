@@ -14,16 +14,19 @@ use crate::options::dtype;
 use crate::text::text;
 use crate::work::Signals;
 
-/// The tensors of an iterable of `(name, dtype, shape)`.
+/// The tensors of an iterable of `(name, dtype, shape, first_row)`.
 pub(super) fn specs(tensors: &Bound<'_, PyAny>) -> Result<Vec<TensorSpec>> {
     let one = |one: PyResult<Bound<'_, PyAny>>| {
-        let (name, of, shape): (Bound<'_, PyAny>, Bound<'_, PyAny>, Bound<'_, PyAny>) = one?.extract()?;
+        let (name, of, shape, first): Parts<'_> = one?.extract()?;
         let name = text(&name)?.to_owned();
         let shape = numbers::shape(&shape, &name)?;
-        Ok(TensorSpec { name, dtype: dtype(text(&of)?)?, shape })
+        let first_row = first.map(|first| numbers::number(&first, &format!("a row of {name:?}"))).transpose()?;
+        Ok(TensorSpec { name, dtype: dtype(text(&of)?)?, shape, first_row })
     };
     tensors.try_iter()?.map(one).collect()
 }
+
+type Parts<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
 
 /// What changed, ready to be committed.
 #[pyclass(frozen, module = "lmc._lmc")]

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use lmc_store::{
-    At, Cache, FollowOptions, Keep, Location, RebaseOptions, SaveId, ShardId, Step, StoreOptions, TensorFollowOptions,
-    VerifyOptions,
+    At, Cache, CopyOptions, FollowOptions, Keep, Location, RebaseOptions, SaveId, ShardId, Step, StoreOptions,
+    TensorFollowOptions, VerifyOptions,
 };
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -146,7 +146,8 @@ impl Store {
         Ok(Self::new(name, location, options, store))
     }
 
-    /// Opens a store, and creates it if missing: of a new run, or that of the store that is to be copied into it.
+    /// Opens a store, and creates it if missing: of a new run, or that of the store that is to be copied into it. A store that is there must
+    /// be of `run`, if that is given.
     #[staticmethod]
     #[pyo3(signature = (location, *, grace_seconds=86_400, run=None, cache=None, cache_size=BUDGET))]
     fn create(
@@ -313,7 +314,8 @@ impl Store {
         Ok(Follower::new(follower))
     }
 
-    /// Makes tensors in memory follow the store, given as `(name, dtype, shape)`: what `lmc.sync.Follower` is made of.
+    /// Makes tensors in memory follow the store, given as `(name, dtype, shape, first_row)`: what `lmc.sync.Follower` is made of. The last
+    /// is `None` for those that have all rows.
     #[pyo3(signature = (tensors, *, rewind=false, verify=false, threads=None))]
     fn follow_tensors(
         &self,
@@ -411,9 +413,18 @@ impl Store {
         Garbage::of(py, self.ask(py, |s| s.gc())?)
     }
 
-    /// Copies snapshots of another store into this one; returns those that were not here yet.
-    #[pyo3(signature = (other, at=None))]
-    fn copy_from(&self, py: Python<'_>, other: &Self, at: Option<&Bound<'_, PyAny>>) -> Result<Vec<Snapshot>> {
+    /// Copies snapshots of another store into this one; returns those that were not here yet. The other one must be of the same run, unless
+    /// `mix_runs` is set.
+    #[pyo3(signature = (other, at=None, *, mix_runs=false))]
+    fn copy_from(
+        &self,
+        py: Python<'_>,
+        other: &Self,
+        at: Option<&Bound<'_, PyAny>>,
+        mix_runs: bool,
+    ) -> Result<Vec<Snapshot>> {
+        let mut options = CopyOptions::default();
+        options.mix_runs = mix_runs;
         let which = at.map(|at| self::at(Some(at))).transpose()?;
         let from = other.shared.get(py)?;
         let copied = self.ask(py, |s| {
@@ -421,7 +432,7 @@ impl Store {
                 Some(at) => vec![from.store.find(at)?],
                 None => from.store.snapshots()?,
             };
-            s.copy_from(&from.store, &snapshots)
+            s.copy_from(&from.store, &snapshots, options)
         })?;
         Ok(copied.snapshots.into_iter().map(Snapshot).collect())
     }

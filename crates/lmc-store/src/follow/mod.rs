@@ -6,10 +6,12 @@ mod budget;
 mod directory;
 #[cfg(unix)]
 mod interchange;
+mod lists;
 #[cfg(unix)]
 mod marker;
 mod order;
 mod patch;
+mod spec;
 #[cfg(unix)]
 mod staged;
 mod state;
@@ -20,6 +22,7 @@ mod version;
 #[cfg(unix)]
 pub use directory::Follower;
 pub use patch::Patch;
+pub use spec::TensorSpec;
 #[cfg(unix)]
 pub use staged::{FollowOptions, Staged, Version};
-pub use tensors::{StagedTensors, TensorFollowOptions, TensorFollower, TensorSpec};
+pub use tensors::{StagedTensors, TensorFollowOptions, TensorFollower};

@@ -118,6 +118,22 @@ impl Patch {
         Ok(Some(Self { tensor, width, elements, changed: Some(indices), values }))
     }
 
+    /// What a list changes in a `range` of its bytes, for a tensor that has these from `offset` on; `None` if that is not of whole elements.
+    pub(super) fn part(&self, tensor: usize, offset: u64, range: Range<usize>) -> Option<Self> {
+        let (width, changed) = (self.width, self.changed.as_ref()?);
+        let is_whole = |n: usize| n.is_multiple_of(width);
+        if !is_whole(range.start) || !is_whole(range.end) || !offset.is_multiple_of(width as u64) {
+            return None;
+        }
+        let start = (range.start / width) as u64;
+        let at = |byte: usize| changed.partition_point(|&i| (i as usize) < byte / width);
+        let (first, last) = (at(range.start), at(range.end));
+        let elements = offset / width as u64..(offset + range.len() as u64) / width as u64;
+        let indices = changed[first..last].iter().map(|&i| i - start as u32).collect();
+        let values = self.values[first * width..last * width].to_vec();
+        Some(Self { tensor, width, elements, changed: Some(indices), values })
+    }
+
     /// New bytes for all of a run.
     fn whole(tensor: usize, width: usize, start: u64, new: &[u8]) -> Self {
         let elements = start / width as u64..(start + new.len() as u64) / width as u64;
@@ -320,6 +336,21 @@ mod tests {
         assert_eq!(joined, (vec![0, 1, 4, 5, 9], vec![0, 0, 1, 1, 44, 44, 5, 5, 9, 9]));
         assert_eq!(join::<1>((&[], &[]), (&[3], &[7])), (vec![3], vec![7]));
         assert_eq!(join::<1>((&[3], &[7]), (&[], &[])), (vec![3], vec![7]));
+    }
+
+    #[test]
+    fn a_list_has_parts() {
+        let (changed, values) = (Some(vec![1, 4, 9]), vec![1, 1, 4, 4, 9, 9]);
+        let list = Patch { tensor: 0, width: 2, elements: 0..10, changed, values };
+        let part = |offset, range| list.part(7, offset, range);
+        let of = |elements, changed: &[u32], values: &[u8]| {
+            Some(Patch { tensor: 7, width: 2, elements, changed: Some(changed.into()), values: values.into() })
+        };
+        assert_eq!(part(0, 0..20), of(0..10, &[1, 4, 9], &[1, 1, 4, 4, 9, 9]));
+        assert_eq!(part(100, 8..18), of(50..55, &[0], &[4, 4]));
+        assert_eq!(part(100, 10..18), of(50..54, &[], &[]));
+        assert_eq!(part(2, 2..20), of(1..10, &[0, 3, 8], &[1, 1, 4, 4, 9, 9]));
+        assert_eq!((part(1, 0..20), part(0, 1..20), part(0, 0..19)), (None, None, None));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use lmc::ReadAt;
 
 use crate::error::Result;
-use crate::gather::{Gather, Located, Sink};
+use crate::gather::{Gather, Located, Sink, Take};
 use crate::held::{Held, end_of};
 use crate::ids::{Hash, RunId, SaveId, Step};
 use crate::manifest::shard::BlockSet;
@@ -50,6 +50,9 @@ impl Place {
 /// Bytes of block sets that are kept at most, besides four times those of the tensors. What is not kept is decoded from the beginning of its
 /// chain each time.
 const LEAST_KEPT: u64 = 1 << 28;
+
+/// A block set that is kept, by the hash of its raw bytes; or none.
+pub(super) type Kept = Option<(Hash, Arc<[u8]>)>;
 
 /// Where bytes go that come from the store.
 pub(super) enum To<'a> {
@@ -95,15 +98,15 @@ impl State {
         Ok(state)
     }
 
-    /// Gathers everything, and keeps what is to be kept. `put` gets the new bytes of tensors, `list` deltas of what these hold, and says
-    /// whether they are lists of changes.
+    /// Gathers everything, and keeps what is to be kept. `put` gets the new bytes of tensors, `list` deltas of what these hold; if they are
+    /// lists of changes it returns block sets to be kept.
     pub(super) fn run(
         &mut self,
         reader: &SnapshotReader,
         gather: Gather<To<'_>>,
         held: &Held<'_>,
         put: impl Fn(usize, u64, &[u8]) -> Result<()> + Sync,
-        list: impl Fn(usize, u64, &BlockSet, &BlockSet, &[Bytes]) -> Result<bool> + Sync,
+        list: impl Fn(&[Take<To<'_>>], &BlockSet, &BlockSet, &[Bytes]) -> Result<Option<Kept>> + Sync,
         progress: &mut dyn FnMut(u64),
     ) -> Result<u64> {
         reader.gather(gather, held, &Destinations { kept: Mutex::new(&mut self.kept), put, list }, progress)
@@ -149,7 +152,7 @@ struct Destinations<'k, P, L> {
 impl<P, L> Sink<To<'_>> for Destinations<'_, P, L>
 where
     P: Fn(usize, u64, &[u8]) -> Result<()> + Sync,
-    L: Fn(usize, u64, &BlockSet, &BlockSet, &[Bytes]) -> Result<bool> + Sync,
+    L: Fn(&[Take<To<'_>>], &BlockSet, &BlockSet, &[Bytes]) -> Result<Option<Kept>> + Sync,
 {
     fn put(&self, to: To<'_>, bytes: &[u8]) -> Result<()> {
         match to {
@@ -160,11 +163,10 @@ where
         Ok(())
     }
 
-    fn put_deltas(&self, to: &To<'_>, held: &BlockSet, set: &BlockSet, deltas: &[Bytes]) -> Result<bool> {
-        match *to {
-            To::Tensor(tensor, offset) => (self.list)(tensor, offset, held, set, deltas),
-            _ => Ok(false),
-        }
+    fn put_deltas(&self, takes: &[Take<To<'_>>], held: &BlockSet, set: &BlockSet, deltas: &[Bytes]) -> Result<bool> {
+        let Some(kept) = (self.list)(takes, held, set, deltas)? else { return Ok(false) };
+        self.kept.lock().expect("no panic while it is held").extend(kept);
+        Ok(true)
     }
 }
 
@@ -174,6 +176,6 @@ pub(super) fn add(gather: &mut Gather<To<'_>>, tensor: usize, extent: &Located) 
     gather.add(&[*extent], range, |offset, _| To::Tensor(tensor, offset));
 }
 
-pub(super) fn no_list(_: usize, _: u64, _: &BlockSet, _: &BlockSet, _: &[Bytes]) -> Result<bool> {
-    Ok(false)
+pub(super) fn no_list(_: &[Take<To<'_>>], _: &BlockSet, _: &BlockSet, _: &[Bytes]) -> Result<Option<Kept>> {
+    Ok(None)
 }

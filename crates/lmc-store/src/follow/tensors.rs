@@ -4,31 +4,22 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use lmc::{Dtype, ReadAt};
+use lmc::ReadAt;
 use lmc_pool::Workers;
 
+use super::lists::{Listed, Lists};
 use super::order;
 use super::patch::{Patch, width};
+use super::spec::TensorSpec;
 use super::state::{Place, State, To, add, no_list};
 use crate::error::{Error, ErrorKind, Result};
-use crate::gather::{Gather, Located};
+use crate::gather::{Gather, Located, Take};
 use crate::held::Held;
 use crate::ids::{Hash, RunId, SaveId, Step};
 use crate::manifest::shard::BlockSet;
 use crate::restore::SnapshotReader;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
-
-/// A tensor that follows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TensorSpec {
-    /// Its name in the store.
-    pub name: String,
-    /// Type of its elements.
-    pub dtype: Dtype,
-    /// Its dimensions, outermost first.
-    pub shape: Vec<u64>,
-}
 
 /// Options of following with tensors.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,7 +53,8 @@ pub struct StagedTensors {
 /// ```no_run
 /// use lmc_store::{Location, Store, TensorFollower, TensorSpec};
 /// let store = Store::open(&"s3://bucket/run".parse::<Location>()?, Default::default())?;
-/// let spec = TensorSpec { name: "lm_head.weight".into(), dtype: lmc::Dtype::Bf16, shape: vec![32000, 4096] };
+/// let (name, dtype, shape) = ("lm_head.weight".into(), lmc::Dtype::Bf16, vec![32000, 4096]);
+/// let spec = TensorSpec { name, dtype, shape, first_row: None };
 /// let mut head = vec![0; 32000 * 4096 * 2];
 /// let mut follower = TensorFollower::new(store, vec![spec], Default::default())?;
 /// if let Some(snapshot) = follower.newest()? {
@@ -127,7 +119,7 @@ impl TensorFollower {
             if !names.insert(&t.name[..]) {
                 return Err(Error::usage(format!("two tensors have the name {:?}", t.name)));
             }
-            len_of(t)?;
+            t.byte_len()?;
         }
         let workers = Workers::new(options.threads, Box::new(|| ()) as Box<dyn Fn() + Send + Sync>);
         let workers = workers.map_err(|e| Error::io("cannot start threads", e))?;
@@ -302,7 +294,7 @@ impl TensorFollower {
             return Err(Error::usage(format!("{} buffers for {} tensors", lens.len(), self.tensors.len())));
         }
         for (t, len) in self.tensors.iter().zip(lens) {
-            let wanted = len_of(t)?;
+            let wanted = t.byte_len()?;
             if len != wanted {
                 return Err(Error::usage(format!("tensor {:?}: has {wanted} bytes, and its buffer {len}", t.name)));
             }
@@ -315,14 +307,7 @@ impl TensorFollower {
         let reader = self.store.open_snapshot(snapshot)?.with_threads(self.options.threads);
         let extents = self.tensors.iter().map(|t| {
             let (there, extents) = reader.tensor_extents(&t.name)?;
-            if there.dtype != Some(t.dtype) || there.shape[..] != t.shape {
-                let dtype = there.dtype.map_or_else(|| "?".to_owned(), |d| d.to_string());
-                return Err(Error::usage(format!(
-                    "tensor {:?}: is {dtype} of shape {:?} in step {}, and {} of shape {:?} here",
-                    t.name, there.shape, snapshot.step, t.dtype, t.shape
-                )));
-            }
-            Ok(extents)
+            t.extents_in(snapshot.step, there, extents)
         });
         let extents = extents.collect::<Result<_>>()?;
         Ok((reader, extents))
@@ -352,16 +337,17 @@ impl TensorFollower {
             push(self.patch(t, tensors[t], offset, new)?);
             Ok(())
         };
-        let list = |t: usize, offset: u64, held: &BlockSet, set: &BlockSet, deltas: &[Bytes]| {
-            let place = Place { offset, hash: held.raw_hash, raw_len: held.raw_len, from: 0, len: set.raw_len };
+        let lists = Lists { state, specs: &self.tensors, tensors };
+        let list = |takes: &[Take<To<'_>>], held: &BlockSet, set: &BlockSet, deltas: &[Bytes]| {
             // To verify is to compare the hash of what is decoded.
-            if self.options.verify || state.place_at(t, offset) != Some(&place) {
-                return Ok(false);
+            if self.options.verify {
+                return Ok(None);
             }
-            let patch = Patch::listed(t, width(self.tensors[t].dtype), tensors[t], offset, set.raw_len, deltas)?;
-            let found = patch.is_some();
-            push(patch.filter(|patch| !patch.values().is_empty()));
-            Ok(found)
+            let listed = lists.apply(takes, held, set, deltas)?;
+            Ok(listed.map(|Listed { patches, kept }| {
+                patches.into_iter().filter(|p| !p.values().is_empty()).for_each(|p| push(Some(p)));
+                kept
+            }))
         };
         let fetched_size = to.run(reader, gather, held, compare, list, progress)?;
         let mut patches = patches.into_inner().expect("no panic while it is held");
@@ -422,10 +408,4 @@ impl std::fmt::Debug for TensorFollower {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TensorFollower").field("current", &self.current()).finish_non_exhaustive()
     }
-}
-
-fn len_of(t: &TensorSpec) -> Result<u64> {
-    lmc::tensor_len(t.dtype, &t.shape).ok_or_else(|| {
-        Error::usage(format!("tensor {:?}: {} of shape {:?} has no length in bytes", t.name, t.dtype, t.shape))
-    })
 }

@@ -43,7 +43,7 @@ pub(crate) struct BlockSet {
 }
 
 /// A range of a file; a tensor if it has a name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Segment {
     pub(crate) len: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,7 +64,7 @@ pub(crate) struct File {
     pub(crate) layout: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) segments: Vec<Segment>,
-    /// The file of another shard that lists this one's segments, if this one does not: number of the shard, index of the file there.
+    /// The file that lists this one's segments, if this one does not: number of its shard, index of the file there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) segments_of: Option<Ref>,
     pub(crate) extents: Vec<Extent>,
@@ -125,13 +125,21 @@ impl Shard {
         }
     }
 
-    fn check_file(&self, file: &File) -> Result<()> {
+    fn check_file(&self, i: usize, file: &File) -> Result<()> {
         check_name(&file.name).map_err(Error::damaged)?;
         match file.segments_of {
             Some(_) if !file.segments.is_empty() => {
                 return Err(Error::damaged("has segments, and those of another file"));
             }
-            Some(Ref(shard, _)) if shard == 0 || shard > self.shards.len() => {
+            Some(Ref(0, other)) => {
+                let lists = |f: &File| f.segments_of.is_none() && f.len == file.len;
+                if !self.files[..i].get(other).is_some_and(lists) {
+                    return Err(Error::damaged(format!(
+                        "has the segments of file {other}, which does not come before it or lists none of that length"
+                    )));
+                }
+            }
+            Some(Ref(shard, _)) if shard > self.shards.len() => {
                 return Err(Error::damaged("has the segments of a file of an unknown shard"));
             }
             None if sum(file.segments.iter().map(|s| s.len)) != Some(file.len) => {
@@ -230,8 +238,8 @@ impl Document for Shard {
         if sum(self.files.iter().map(|f| f.len)).is_none_or(|total| total > MAX_TOTAL) {
             return Err(Error::limit("has files of more than 2^53 bytes"));
         }
-        for f in &self.files {
-            self.check_file(f).map_err(|e| e.at(format_args!("file {:?}", f.name)))?;
+        for (i, f) in self.files.iter().enumerate() {
+            self.check_file(i, f).map_err(|e| e.at(format_args!("file {:?}", f.name)))?;
         }
         check_together(self.files.iter().map(|f| &f.name[..])).map_err(Error::damaged)
     }
@@ -316,9 +324,7 @@ mod tests {
             ("no such shard", |p| p.files[0].extents[1].0 = 2),
             ("an empty extent", |p| p.files[0].extents.push(Extent(0, 0, 0, 0))),
             ("segments twice", |p| p.files[0].segments_of = Some(Ref(1, 0))),
-            ("segments of its own shard", |p| {
-                (p.files[0].segments, p.files[0].segments_of) = (vec![], Some(Ref(0, 0)))
-            }),
+            ("its own segments", |p| (p.files[0].segments, p.files[0].segments_of) = (vec![], Some(Ref(0, 0)))),
             ("segments of no shard", |p| (p.files[0].segments, p.files[0].segments_of) = (vec![], Some(Ref(2, 0)))),
             ("no segments", |p| p.files[0].segments.clear()),
             ("shape", |p| p.files[0].segments[1].shape[0] = 6),

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::history::{next_generation, to_name};
 use crate::ids::{Hash, ShardId, Step};
 use crate::layout;
-use crate::manifest::shard::{BlockSet, Extent, File, Ref, Shard};
+use crate::manifest::shard::{BlockSet, Extent, Ref, Shard};
 use crate::ordered;
 use crate::reach::files_of;
 use crate::save::Numbers;
@@ -195,10 +195,7 @@ fn refer(
 ) -> Result<()> {
     let catalog = &survey.catalog;
     let mut numbers = Numbers::new(&mut shard.shards, catalog);
-    for file in &catalog.shard(old)?.files {
-        let segments = catalog.segments(old, file)?.to_vec();
-        shard.files.push(File { segments, segments_of: None, ..file.clone() });
-    }
+    shard.files = catalog.files(old)?;
     for extent in shard.files.iter_mut().flat_map(|f| &mut f.extents) {
         let &mut Extent(of, set, from, len) = extent;
         let set = catalog.resolve(old, Ref(of, set))?;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::catalog::{Catalog, SetId};
+use crate::catalog::{Budget, Catalog, SetId};
 use crate::error::Result;
 use crate::ids::{Hash, ShardId};
 use crate::manifest::shard::{At, BlockSet};
@@ -57,7 +57,7 @@ impl Survey {
     /// Surveys all snapshots of a store, given by their shards.
     pub(super) fn new(remote: &Remote, snapshots: &[&[ShardId]]) -> Result<Self> {
         let shards = snapshots.concat();
-        let catalog = remote.wait(Catalog::load_all(remote, &shards, snapshots.len()))?;
+        let catalog = remote.wait(Catalog::load_within(remote, &shards, Budget::of(snapshots.len())))?;
         let mut reach = Reach::default();
         reach.add(&catalog, &shards)?;
         let mut used: HashMap<ObjectId, u64> = HashMap::new();

@@ -1,9 +1,13 @@
-//! Object stores for tests: one with its own clock, and one that injects faults.
+//! Object stores for tests: one with its own clock, and one that injects faults. Directories of versions that somebody made.
 
 mod faulty;
 mod memory;
 mod random;
+#[cfg(unix)]
+mod versions;
 
 pub use faulty::{Faults, Faulty};
 pub use memory::Memory;
 pub use random::Random;
+#[cfg(unix)]
+pub use versions::{follow_versions, pack_versions};

@@ -8,7 +8,7 @@ use crate::support::*;
 use futures::TryStreamExt;
 use futures::executor::block_on;
 use lmc_store::testing::{Faults, Faulty};
-use lmc_store::{At, BasePolicy, ErrorKind, Input, Location, SaveOptions, Store, StoreOptions};
+use lmc_store::{At, BasePolicy, CopyOptions, ErrorKind, Input, Location, SaveOptions, Store, StoreOptions};
 use object_store::{ObjectStore, ObjectStoreExt};
 
 /// Six snapshots; "head" changes in each, and "embed" in every second one.
@@ -50,8 +50,8 @@ fn copies_are_the_same_and_cost_the_same() {
         let from = memory();
         let (run, files) = run(&from);
         let snapshots = run.snapshots().unwrap();
-        let store = new_store(&objects);
-        let copied = store.copy_from(&run, &snapshots).unwrap();
+        let store = store_like(&run, &objects);
+        let copied = store.copy_from(&run, &snapshots, CopyOptions::default()).unwrap();
         assert_eq!((copied.snapshots.len(), copied.skipped), (6, 0));
         check(&store, &[0, 10, 20, 30, 40, 50], &files);
         assert_eq!(bytes(&objects, "data"), bytes(&from, "data"));
@@ -61,7 +61,7 @@ fn copies_are_the_same_and_cost_the_same() {
         }
         assert_eq!(store.costs(&copied.snapshots).unwrap(), run.costs(&snapshots).unwrap());
         // A repeated copy does nothing.
-        let again = store.copy_from(&run, &snapshots).unwrap();
+        let again = store.copy_from(&run, &snapshots, CopyOptions::default()).unwrap();
         assert_eq!((again.snapshots.len(), again.skipped), (0, 6));
         // Later saves use the copied sets as bases.
         let mut tensors = model();
@@ -75,18 +75,18 @@ fn copies_are_the_same_and_cost_the_same() {
 fn some_are_copied_with_what_they_need_alone() {
     let (from, to) = (memory(), memory());
     let (run, files) = run(&from);
-    let store = new_store(&to);
+    let store = store_like(&run, &to);
     let of = |n| run.find(At::Step(step(n))).unwrap();
-    store.copy_from(&run, &[of(50), of(20)]).unwrap();
+    store.copy_from(&run, &[of(50), of(20)], CopyOptions::default()).unwrap();
     check(&store, &[20, 50], &files);
     assert!(bytes(&to, "data") < bytes(&from, "data"));
     // A snapshot copied in between shares sets with its neighbour.
     let before = bytes(&to, "data");
-    store.copy_from(&run, &[of(30)]).unwrap();
+    store.copy_from(&run, &[of(30)], CopyOptions::default()).unwrap();
     check(&store, &[20, 30, 50], &files);
     assert!(bytes(&to, "data") - before < of(0).new_size / 2);
     save(&store, 40, &files[1]);
-    let e = store.copy_from(&run, &[of(40)]).unwrap_err();
+    let e = store.copy_from(&run, &[of(40)], CopyOptions::default()).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Exists);
 }
 
@@ -101,8 +101,8 @@ fn several_shards_are_copied_as_several() {
         .collect();
     let metadata = BTreeMap::from([("loss".to_owned(), "2.5".to_owned())]);
     let s = from.publish(step(1), metadata.clone(), &shards).unwrap();
-    let store = new_store(&memory());
-    let copy = store.copy_from(&from, &[s]).unwrap().snapshots.remove(0);
+    let store = store_like(&from, &memory());
+    let copy = store.copy_from(&from, &[s], CopyOptions::default()).unwrap().snapshots.remove(0);
     assert_eq!((copy.shards.len(), copy.metadata), (3, metadata));
     for (rank, f) in files.iter().enumerate() {
         let mut out = vec![];
@@ -112,23 +112,62 @@ fn several_shards_are_copied_as_several() {
 }
 
 #[test]
+fn runs_are_mixed_only_where_that_is_asked_for() {
+    let (run, files) = run(&memory());
+    let first = [run.find(At::Step(step(0))).unwrap()];
+    let objects = memory();
+    let store = new_store(&objects);
+    let refused = |e: lmc_store::Error, text: String| {
+        assert!(e.kind() == ErrorKind::Usage && e.to_string().contains(&text), "{e}");
+    };
+    let (is, of) = (store.run(), run.run());
+    // Empty or not, it is the store of another run.
+    for there in [&[][..], &[10]] {
+        let e = store.copy_from(&run, &first, CopyOptions::default()).unwrap_err();
+        refused(e, format!("is of run {is}, and the snapshots to be copied are of run {of}"));
+        check(&store, there, &files);
+        if there.is_empty() {
+            save(&store, 10, &files[1]);
+        }
+    }
+    let mut o = CopyOptions::default();
+    o.mix_runs = true;
+    assert_eq!(store.copy_from(&run, &first, o).unwrap().snapshots.len(), 1);
+    check(&store, &[0, 10], &files);
+    assert_eq!(store.run(), is);
+    // A store that is there keeps its run.
+    let mut o = options(1);
+    o.run = Some(of);
+    refused(Store::create_on(objects, o).unwrap_err(), format!("the store that is here is of run {is}, not of {of}"));
+    // The source was deleted, and made anew, since it was opened.
+    let objects = memory();
+    let run = new_store(&objects);
+    let store = store_like(&run, &memory());
+    block_on(objects.delete(&"lmc-store.json".into())).unwrap();
+    let now = new_store(&objects).run();
+    let e = store.copy_from(&run, &[], CopyOptions::default()).unwrap_err();
+    refused(e, format!("the snapshots to be copied are of run {now}"));
+}
+
+#[test]
 fn a_copy_that_is_interrupted_anywhere_goes_on() {
     let (run, files) = run(&memory());
     let snapshots = run.snapshots().unwrap();
     let mut interrupted = 0;
     for after in (1..100).step_by(7) {
         let objects = memory();
-        drop(new_store(&objects));
+        drop(store_like(&run, &objects));
         let mut faults = Faults::default();
         faults.dies_after = after;
         let faulty = Arc::new(Faulty::new(objects.clone(), after, faults));
-        let dying = Store::open_on(faulty, options(after)).and_then(|s| s.copy_from(&run, &snapshots));
+        let dying =
+            Store::open_on(faulty, options(after)).and_then(|s| s.copy_from(&run, &snapshots, CopyOptions::default()));
         interrupted += u64::from(dying.is_err());
         let store = new_store(&objects);
         // Whole snapshots, or none.
         let there: Vec<u64> = store.snapshots().unwrap().iter().map(|s| s.step.get()).collect();
         check(&store, &there, &files);
-        let copied = store.copy_from(&run, &snapshots).unwrap();
+        let copied = store.copy_from(&run, &snapshots, CopyOptions::default()).unwrap();
         assert_eq!(copied.skipped, there.len());
         check(&store, &[0, 10, 20, 30, 40, 50], &files);
     }
@@ -144,8 +183,8 @@ fn damage_is_not_copied() {
     let middle = bad.len() / 2;
     bad[middle] ^= 1;
     block_on(from.put(&key, bad.into())).unwrap();
-    let store = new_store(&memory());
-    let e = store.copy_from(&run, &run.snapshots().unwrap()).unwrap_err();
+    let store = store_like(&run, &memory());
+    let e = store.copy_from(&run, &run.snapshots().unwrap(), CopyOptions::default()).unwrap_err();
     assert!(e.kind() == ErrorKind::Damaged && e.to_string().contains("data/"), "{e}");
     for s in store.snapshots().unwrap() {
         assert!(store.verify(&[s], true, 1).unwrap().problems.is_empty());
@@ -173,9 +212,15 @@ fn an_archive_is_a_store() {
     save(&store, 60, &files[0]);
     // It can be copied from one store into another.
     let objects = memory();
-    let store = new_store(&objects);
-    assert_eq!(store.copy_from(&open(&one).unwrap(), &open(&one).unwrap().snapshots().unwrap()).unwrap().skipped, 0);
-    let copied = store.copy_from(&open(&all).unwrap(), &run.snapshots().unwrap()).unwrap();
+    let store = store_like(&run, &objects);
+    assert_eq!(
+        store
+            .copy_from(&open(&one).unwrap(), &open(&one).unwrap().snapshots().unwrap(), CopyOptions::default())
+            .unwrap()
+            .skipped,
+        0
+    );
+    let copied = store.copy_from(&open(&all).unwrap(), &run.snapshots().unwrap(), CopyOptions::default()).unwrap();
     assert_eq!((copied.skipped, copied.snapshots.len()), (1, 5));
     check(&store, &[0, 10, 20, 30, 40, 50], &files);
     let e = save_with(&open(&all).unwrap(), 70, &files[0], &SaveOptions::default()).unwrap_err();
@@ -274,8 +319,8 @@ fn archives_are_not_believed() {
     for at in (0..whole.len()).step_by(61) {
         let mut bad = whole.clone();
         bad[at] ^= 0x04;
-        let copy = new_store(&memory());
-        match open_bytes(&bad).and_then(|from| copy.copy_from(&from, &snapshots)) {
+        let copy = store_like(&store, &memory());
+        match open_bytes(&bad).and_then(|from| copy.copy_from(&from, &snapshots, CopyOptions::default())) {
             Ok(_) => assert!(restored(&copy, 1).unwrap() == file, "byte {at}"),
             Err(e) => {
                 assert!(!matches!(e.kind(), ErrorKind::Io | ErrorKind::Usage), "byte {at}: {e:?}");

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::support::{memory, needs, new_store, noise, options, restored, save_with, step};
+use crate::support::{memory, needs, new_store, noise, options, restored, save_with, step, store_like};
 use lmc::Level;
 use lmc_store::testing::Memory;
 use lmc_store::{
-    At, BasePolicy, ErrorKind, Input, Keep, Location, RebaseOptions, SaveOptions, Saved, Store, StoreOptions,
+    At, BasePolicy, CopyOptions, ErrorKind, Input, Keep, Location, RebaseOptions, SaveOptions, Saved, Store,
+    StoreOptions,
 };
 use object_store::{ObjectStore, ObjectStoreExt};
 use serde_json::Value;
@@ -138,6 +139,54 @@ fn segments_are_listed_again_where_nothing_else_of_a_shard_is_needed() {
 }
 
 #[test]
+fn files_of_one_save_list_their_segments_once() {
+    let objects = Arc::new(Memory::default());
+    let there: Arc<dyn ObjectStore> = objects.clone();
+    let store = Store::create_on(there, options(1)).unwrap();
+    let mut file = many(300);
+    let mut files = vec![];
+    for _ in 0..4 {
+        change(&mut file, 1, 100_000);
+        files.push(file.clone());
+    }
+    // By names, of different lengths, which are not in the order of the files.
+    let names = ["w.safetensors", "a/ema.safetensors", "b", "exp_avg.safetensors"];
+    let inputs: Vec<Input<'_>> = names.iter().zip(&files).map(|(name, f)| Input::new(*name, f)).collect();
+    store.save(&inputs, Some(step(0)), Default::default(), &fast()).unwrap();
+    let lists = |store: &Store, objects: &dyn ObjectStore, n| {
+        let files = document(objects, store, n).1["files"].as_array().unwrap().clone();
+        files.iter().filter(|f| !f["segments"].is_null()).count()
+    };
+    let all = |store: &Store, n| {
+        let found = store.verify(&store.snapshots().unwrap(), true, 1).unwrap();
+        assert!(found.problems.is_empty(), "{found:?}");
+        let reader = store.open_snapshot(&store.find(At::Step(step(n))).unwrap()).unwrap();
+        for (name, file) in names.iter().zip(&files) {
+            let mut out = vec![];
+            reader.read_file(name, &mut out).unwrap();
+            assert!(out == *file, "step {n}: {name}");
+        }
+    };
+    assert_eq!(lists(&store, &*objects, 0), 1);
+    all(&store, 0);
+    // The next one names what the first one lists, and lists it where it is copied alone.
+    let saved = store.save(&inputs, Some(step(1)), Default::default(), &fast()).unwrap();
+    assert_eq!(lists(&store, &*objects, 1), 0);
+    let copies = memory();
+    let copy = store_like(&store, &copies);
+    copy.copy_from(&store, &[saved], CopyOptions::default()).unwrap();
+    assert_eq!(lists(&copy, &*copies, 1), 1);
+    all(&copy, 1);
+    let mut keep = Keep::default();
+    keep.steps = vec![step(1)];
+    store.prune(&store.plan_prune(&keep).unwrap(), &RebaseOptions::default()).unwrap();
+    store.rebase(&[step(1)], &RebaseOptions::default()).unwrap();
+    objects.advance(200_000);
+    store.gc().unwrap();
+    all(&store, 1);
+}
+
+#[test]
 fn what_lists_the_segments_stays_and_moves_with_what_needs_it() {
     let objects = Arc::new(Memory::default());
     let there: Arc<dyn ObjectStore> = objects.clone();
@@ -149,13 +198,13 @@ fn what_lists_the_segments_stays_and_moves_with_what_needs_it() {
     };
     all(&store, &[0, 1, 2, 3, 4, 5, 6]);
     // Copied as a whole, and in parts: the copy's own shards list and name.
-    let copy = new_store(&memory());
+    let copy = store_like(&store, &memory());
     let of = |n| store.find(At::Step(step(n))).unwrap();
-    copy.copy_from(&store, &[of(2)]).unwrap();
-    copy.copy_from(&store, &[of(4), of(5)]).unwrap();
+    copy.copy_from(&store, &[of(2)], CopyOptions::default()).unwrap();
+    copy.copy_from(&store, &[of(4), of(5)], CopyOptions::default()).unwrap();
     all(&copy, &[2, 4, 5]);
-    let copy = new_store(&memory());
-    copy.copy_from(&store, &store.snapshots().unwrap()).unwrap();
+    let copy = store_like(&store, &memory());
+    copy.copy_from(&store, &store.snapshots().unwrap(), CopyOptions::default()).unwrap();
     all(&copy, &[0, 1, 2, 3, 4, 5, 6]);
     // An archive has the shards that list them, and the run's id.
     let dir = tempfile::tempdir().unwrap();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use crate::support::{Tensor, data_objects, memory, model, new_store, on_each_backend, options, safetensors, step};
-use lmc_store::{ErrorKind, FollowOptions, Follower, Input, RebaseOptions, SaveOptions, Staged, Store};
+use lmc_store::{CopyOptions, ErrorKind, FollowOptions, Follower, Input, RebaseOptions, SaveOptions, Staged, Store};
 use object_store::{ObjectStore, ObjectStoreExt};
 
 /// The files of a model directory by name: two of weights, and one that never changes.
@@ -264,7 +264,7 @@ fn versions_of_another_run_must_be_asked_for() {
     o.run = Some(was);
     let objects = memory();
     let copy = Store::create_on(objects.clone(), o).unwrap();
-    copy.copy_from(&run.store, &run.store.snapshots().unwrap()).unwrap();
+    copy.copy_from(&run.store, &run.store.snapshots().unwrap(), CopyOptions::default()).unwrap();
     run.objects = objects;
     run.follow(dir.path()).unwrap();
     run.check(dir.path(), 1);

@@ -75,7 +75,7 @@ impl Run {
 }
 
 fn spec(Tensor(name, rows, columns, _): &Tensor) -> TensorSpec {
-    TensorSpec { name: (*name).into(), dtype: Dtype::F32, shape: vec![*rows, *columns] }
+    TensorSpec { name: (*name).into(), dtype: Dtype::F32, shape: vec![*rows, *columns], first_row: None }
 }
 
 /// Changes one element in `every`.
@@ -441,7 +441,7 @@ fn what_would_be_a_wrong_or_mixed_version_is_refused() {
 #[test]
 fn tensors_that_the_store_does_not_have_like_that_are_refused() {
     let run = Run::new();
-    let norm = || TensorSpec { name: "norm".into(), dtype: Dtype::F32, shape: vec![1, 200] };
+    let norm = || TensorSpec { name: "norm".into(), dtype: Dtype::F32, shape: vec![1, 200], first_row: None };
     let store = || Store::open_on(run.objects.clone(), options(1)).unwrap();
     let new = |specs| TensorFollower::new(store(), specs, TensorFollowOptions::default());
     let load = |spec: TensorSpec| {
@@ -462,7 +462,7 @@ fn tensors_that_the_store_does_not_have_like_that_are_refused() {
         assert!(e.kind() == ErrorKind::Usage && e.to_string().contains(text), "{e}");
     }
     assert!(new(vec![norm(), norm()]).unwrap_err().to_string().contains("two tensors have the name \"norm\""));
-    let odd = TensorSpec { name: "odd".into(), dtype: Dtype::F4, shape: vec![3] };
+    let odd = TensorSpec { name: "odd".into(), dtype: Dtype::F4, shape: vec![3], first_row: None };
     assert!(new(vec![odd]).unwrap_err().to_string().contains("has no length in bytes"));
 }
 

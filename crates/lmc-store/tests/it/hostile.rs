@@ -4,9 +4,9 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use crate::support::{model, options, safetensors, save, save_with};
+use crate::support::{memory, model, options, safetensors, save, save_with, store_like};
 use lmc_store::testing::{Memory, Random};
-use lmc_store::{ErrorKind, Hash, Keep, RebaseOptions, SaveOptions, Store, VerifyOptions};
+use lmc_store::{CopyOptions, ErrorKind, Hash, Keep, RebaseOptions, SaveOptions, Store, VerifyOptions};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use serde_json::{Value, json};
@@ -241,8 +241,8 @@ fn use_all(objects: &Arc<Memory>, next: &[u8]) -> bool {
     store.costs(&snapshots).map(drop).unwrap_or_else(&mut note);
     store.garbage().map(drop).unwrap_or_else(&mut note);
     let there: Arc<dyn ObjectStore> = Arc::new(Memory::default());
-    let copy = Store::create_on(there, options(3)).unwrap();
-    copy.copy_from(&store, &snapshots).map(drop).unwrap_or_else(&mut note);
+    let copy = store_like(&store, &there);
+    copy.copy_from(&store, &snapshots, CopyOptions::default()).map(drop).unwrap_or_else(&mut note);
     store.export(&snapshots, std::io::sink()).map(drop).unwrap_or_else(&mut note);
     // A later save is restored as saved, or fails.
     let mut o = SaveOptions::default();
@@ -429,8 +429,8 @@ fn segments_that_many_files_have_in_common_are_counted_for_each() {
     let mut o = SaveOptions::default();
     o.from = Some(snapshots[1].step);
     refused(save_with(&store, 9, &good.next, &o).unwrap_err());
-    let copy = Store::create_on(Arc::new(Memory::default()), options(3)).unwrap();
-    refused(copy.copy_from(&store, &snapshots[1..2]).unwrap_err());
+    let copy = store_like(&store, &memory());
+    refused(copy.copy_from(&store, &snapshots[1..2], CopyOptions::default()).unwrap_err());
     refused(store.rebase(&[snapshots[1].step], &RebaseOptions::default()).unwrap_err());
     // Collecting needs no segments.
     store.gc().unwrap();

@@ -9,10 +9,11 @@ use bytes::Bytes;
 use futures::executor::block_on;
 use lmc_store::testing::Memory;
 use lmc_store::{
-    At, ErrorKind, Hash, Keep, Location, RebaseOptions, SaveOptions, Store, StoreOptions, Verified, VerifyOptions,
+    At, CopyOptions, ErrorKind, Hash, Keep, Location, RebaseOptions, SaveOptions, Store, StoreOptions, Verified,
+    VerifyOptions,
 };
-use object_store::ObjectStoreExt;
 use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
 
 const GRACE: u64 = 1000;
 
@@ -124,8 +125,11 @@ fn a_bad_record_stops_nothing_but_what_needs_it() {
         assert!(next.new_size * 2 < next.raw_size, "{next:?}");
         save_with(&store, 3, &file(3), &SaveOptions::default()).unwrap_err();
         assert_eq!(store.find(At::Latest).unwrap().step.get(), 4);
-        let copy = Store::create_on(memory(), options(9)).unwrap();
-        assert_eq!(copy.copy_from(&store, &store.snapshots().unwrap()).unwrap().snapshots.len(), 3);
+        let copy = store_like(&store, &memory());
+        assert_eq!(
+            copy.copy_from(&store, &store.snapshots().unwrap(), CopyOptions::default()).unwrap().snapshots.len(),
+            3
+        );
         store.export(&store.snapshots().unwrap(), std::io::sink()).unwrap();
         let plan = store.plan_prune(&keep(2, &[])).unwrap();
         assert_eq!((plan.left_out.len(), plan.damaged.len(), plan.prune.len()), (1, 0, 1));
@@ -346,8 +350,9 @@ fn copies_and_archives_miss_their_records_too() {
     assert!(wrong(&exported).is_empty(), "{:?}", verify(&exported, &[]));
     assert_eq!(steps(&exported), [1, 3, 4]);
     let objects = Arc::new(Memory::default());
-    let copy = Store::create_on(objects.clone(), options(5)).unwrap();
-    copy.copy_from(&exported, &exported.snapshots().unwrap()).unwrap();
+    let there: Arc<dyn ObjectStore> = objects.clone();
+    let copy = store_like(&exported, &there);
+    copy.copy_from(&exported, &exported.snapshots().unwrap(), CopyOptions::default()).unwrap();
     assert!(wrong(&copy).is_empty());
     for n in [1, 3] {
         let other = Arc::new(objects.fork());

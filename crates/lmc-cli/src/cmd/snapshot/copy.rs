@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use lmc_store::{At, Snapshot, Store, StoreOptions};
+use lmc_store::{At, CopyOptions, ErrorKind, Snapshot, Store, StoreOptions};
 use serde_json::json;
 
 use super::place::Place;
@@ -17,7 +17,7 @@ use crate::ui::Ui;
 ///
 /// They keep their ids, times and metadata. Stored data is copied verbatim after its hashes were verified. Data that the other store
 /// already has is skipped, so that an interrupted copy resumes when it is started again. The other store is created if missing, as one of
-/// the same run: what follows the first one can follow it.
+/// the same run: what follows the first one can follow it. One that exists must be of the same run.
 #[derive(Args)]
 pub(super) struct CopyArgs {
     #[command(flatten)]
@@ -29,6 +29,9 @@ pub(super) struct CopyArgs {
 
     #[command(flatten)]
     some: Chosen,
+
+    #[command(flatten)]
+    runs: Runs,
 
     /// Print a JSON object.
     #[arg(long, help_heading = "Messages")]
@@ -58,7 +61,8 @@ pub(super) struct ExportArgs {
 
 /// Copy the snapshots of an archive into a store, which is created if missing.
 ///
-/// All data is verified against its hashes before it is stored. Snapshots that the store already has are skipped.
+/// All data is verified against its hashes before it is stored. Snapshots that the store already has are skipped. A store that exists must
+/// be of the run of the archive.
 #[derive(Args)]
 pub(super) struct ImportArgs {
     #[command(flatten)]
@@ -71,9 +75,20 @@ pub(super) struct ImportArgs {
     #[command(flatten)]
     some: Chosen,
 
+    #[command(flatten)]
+    runs: Runs,
+
     /// Print a JSON object.
     #[arg(long, help_heading = "Messages")]
     json: bool,
+}
+
+/// Which stores may be copied into.
+#[derive(Args)]
+struct Runs {
+    /// Copy into a store of another run, too. What follows that store cannot tell the runs apart afterwards.
+    #[arg(long)]
+    mix_runs: bool,
 }
 
 /// Selects snapshots.
@@ -101,22 +116,29 @@ impl Chosen {
 
 /// Copies snapshots from one store to another.
 pub(super) fn copy(args: &CopyArgs, ui: &Ui) -> Result {
-    between(&args.from, &Place { store: args.to.clone() }, &args.some, args.json, ui)
+    between(&args.from, &Place { store: args.to.clone() }, &args.some, &args.runs, args.json, ui)
 }
 
 /// Copies snapshots from an archive to a store.
 pub(super) fn import(args: &ImportArgs, ui: &Ui) -> Result {
-    between(&Place { store: args.file.clone() }, &args.place, &args.some, args.json, ui)
+    between(&Place { store: args.file.clone() }, &args.place, &args.some, &args.runs, args.json, ui)
 }
 
-fn between(from: &Place, to: &Place, some: &Chosen, json: bool, ui: &Ui) -> Result {
+fn between(from: &Place, to: &Place, some: &Chosen, runs: &Runs, json: bool, ui: &Ui) -> Result {
     let source = from.open()?;
     let snapshots = some.of(from, &source, ui)?;
-    // A new store holds the same run.
-    let mut options = StoreOptions::default();
-    options.run = Some(source.run());
-    let store = to.create_with(options)?;
-    let copied = store.copy_from(&source, &snapshots).map_err(|e| to.failure(&e))?;
+    let store = match to.try_open() {
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            // A new store holds the same run.
+            let mut options = StoreOptions::default();
+            options.run = Some(source.run());
+            to.create_with(options)?
+        }
+        found => found.map_err(|e| to.failure(&e))?,
+    };
+    let mut options = CopyOptions::default();
+    options.mix_runs = runs.mix_runs;
+    let copied = store.copy_from(&source, &snapshots, options).map_err(|e| to.failure(&e))?;
     let size = copied.snapshots.iter().map(|s| s.new_size).fold(0, u64::saturating_add);
     if json {
         let steps: Vec<_> = copied.snapshots.iter().map(|s| s.step.get()).collect();

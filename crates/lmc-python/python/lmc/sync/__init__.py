@@ -22,7 +22,8 @@
 """
 
 from lmc.sync._follower import Follower, Update
+from lmc.sync._part import Part
 from lmc.sync._patch import Patch
 from lmc.sync._publisher import Published, Publisher
 
-__all__ = ["Follower", "Patch", "Published", "Publisher", "Update"]
+__all__ = ["Follower", "Part", "Patch", "Published", "Publisher", "Update"]

@@ -1,11 +1,13 @@
 """Tensors in memory that follow a store."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from operator import index
 from typing import Any, Self, TypeAlias
 
 from lmc._errors import NotFoundError, UsageError
 from lmc._lmc import Snapshot, StagedTensors, Store, TensorFollower
+from lmc._lmc import Tensor as Entry
 from lmc.sync._libraries import library, library_of
 from lmc.sync._library import Library
 from lmc.sync._patch import Patch
@@ -67,7 +69,11 @@ class Follower:
     `tensors` are those to keep up to date, by their names in the store: tensors of torch on the CPU, or arrays of
     numpy, contiguous and writable. Names that the store lacks are left out if the tensor shares its memory with one
     that it has, as tied weights do. By default new tensors are made for all that the first version has, of `framework`,
-    `"pt"` or `"np"`.
+    `"pt"` or `"np"`; given names in place of tensors, for these.
+
+    `rows` are those that a tensor has, by its name: `(start, stop)` along the first dimension, as a worker of an engine
+    holds a part of a matrix. Names without rows have all. What others have is not fetched, except with what is stored
+    in one block with it.
 
     `stage` gets a version ready while the tensors are in use, `commit` writes what changed. Only the follower may
     write to the tensors: where that happened, the next version is decoded without them, if it is noticed; `verify`
@@ -78,16 +84,19 @@ class Follower:
     def __init__(
         self,
         store: Store | Path,
-        tensors: Mapping[str, Any] | None = None,
+        tensors: Mapping[str, Any] | Iterable[str] | None = None,
         *,
+        rows: Mapping[str, tuple[int, int]] | None = None,
         framework: str = "pt",
         verify: bool = False,
         rewind: bool = False,
         threads: int | None = None,
     ) -> None:
         self._store = store if isinstance(store, Store) else Store(store)
-        self._library = library(framework) if tensors is None else library_of(tensors)
-        self._given = None if tensors is None else dict(tensors)
+        self._given = dict(tensors) if isinstance(tensors, Mapping) else None
+        self._names = None if tensors is None else list(dict.fromkeys(tensors))
+        self._rows = {name: (index(start), index(stop)) for name, (start, stop) in dict(rows or {}).items()}
+        self._library = library(framework) if self._given is None else library_of(self._given)
         self._options: dict[str, Any] = {"verify": verify, "rewind": rewind, "threads": threads}
         self._tensors = dict[str, Any]()
         self._native: TensorFollower | None = None
@@ -195,12 +204,35 @@ class Follower:
             return self._native, self._tensors
         reader = self._store.open_snapshot(snapshot)
         if self._given is None:
-            entries = [reader.tensor(name) for name in dict.fromkeys(reader.keys())]
-            tensors = {entry.name: self._library.empty(entry) for entry in entries}
+            names = dict.fromkeys(reader.keys()) if self._names is None else self._names
+            tensors = {name: self._empty(reader.tensor(name)) for name in names}
         else:
-            tensors = _without_aliases(self._given, self._library, set(reader.keys()))
-        specs = [self._library.spec(name, tensor) for name, tensor in tensors.items()]
+            tensors = _without_aliases(self._given, self._library, set(reader.keys()), self._rows)
+        for name in self._rows.keys() - tensors.keys() - (self._given or {}).keys():
+            raise UsageError(f"rows of {name!r}: no tensor of this name follows")
+        specs = [self._spec(name, tensor) for name, tensor in tensors.items()]
         return self._store.follow_tensors(specs, **self._options), tensors
+
+    def _empty(self, entry: Entry) -> Any:
+        """A new tensor, of the rows of an entry that follow."""
+        rows = self._rows.get(entry.name)
+        if rows is None:
+            return self._library.empty(entry, entry.shape)
+        start, stop = rows
+        if not entry.shape or not 0 <= start <= stop <= entry.shape[0]:
+            raise UsageError(f"rows={rows} of {entry.name!r}, which has the shape {list(entry.shape)}")
+        return self._library.empty(entry, (stop - start, *entry.shape[1:]))
+
+    def _spec(self, name: str, tensor: Any) -> tuple[str, str, tuple[int, ...], int | None]:
+        """A tensor for the native follower: name, dtype, shape, and its first row unless it has all."""
+        spec = self._library.spec(name, tensor)
+        rows, shape = self._rows.get(name), spec[2]
+        if rows is None:
+            return (*spec, None)
+        start, stop = rows
+        if not shape or start < 0 or stop - start != shape[0]:
+            raise UsageError(f"rows={rows} of {name!r}, and the tensor has the shape {list(shape)}")
+        return (*spec, start)
 
     def _hold(self, native: TensorFollower, tensors: dict[str, Any], step: int) -> int:
         self._native, self._tensors, self._step = native, tensors, step
@@ -210,14 +242,16 @@ class Follower:
         return [self._library.memory(tensor) for tensor in tensors.values()]
 
 
-def _without_aliases(tensors: dict[str, Any], library: Library, stored: set[str]) -> dict[str, Any]:
+def _without_aliases(
+    tensors: dict[str, Any], library: Library, stored: set[str], rows: dict[str, tuple[int, int]]
+) -> dict[str, Any]:
     """Each memory once, under a name that the store has if it has one."""
     names = dict[Any, str]()
     for name, tensor in tensors.items():
         spec = library.spec(name, tensor)
         address = library.address(tensor)
         # Empty tensors may be anywhere.
-        key = (*address, *spec[1:]) if address[1] else name
+        key = (*address, *spec[1:], rows.get(name)) if address[1] else name
         if key not in names or (names[key] not in stored and name in stored):
             names[key] = name
     kept = set(names.values())

@@ -21,8 +21,8 @@ class Library(Protocol):
     def address(self, tensor: Any) -> tuple[int, int]:
         """Where a tensor begins, and its length in bytes."""
 
-    def empty(self, entry: Entry) -> Any:
-        """A new tensor."""
+    def empty(self, entry: Entry, shape: tuple[int, ...]) -> Any:
+        """A new tensor of the dtype of an entry."""
 
     def indices(self, data: bytes) -> Any:
         """A tensor of these integers of 64 bits."""

@@ -34,9 +34,9 @@ class Numpy:
         """Where an array begins, and its length in bytes."""
         return tensor.ctypes.data, tensor.nbytes
 
-    def empty(self, entry: Entry) -> Array:
-        """A new array."""
-        return np.empty(entry.shape, dtype_of(entry.dtype))
+    def empty(self, entry: Entry, shape: tuple[int, ...]) -> Array:
+        """A new array of the dtype of an entry."""
+        return np.empty(shape, dtype_of(entry.dtype))
 
     def indices(self, data: bytes) -> Array:
         """An array of these integers of 64 bits."""

@@ -2,13 +2,14 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from lmc._errors import ExistsError, NotFoundError, UsageError
-from lmc._lmc import Store
+from lmc._lmc import Saved, Store
 from lmc.sync._libraries import library_of
+from lmc.sync._part import INDEX, Part, check_together, file_of, in_files, index_of
 
 Path: TypeAlias = str | os.PathLike[str]
 
@@ -73,31 +74,27 @@ class Publisher:
 
     def publish(
         self,
-        weights: Mapping[str, Any] | Path,
+        weights: Mapping[str, Any] | Iterable[tuple[str, Any]] | Path,
         *,
         step: int | None = None,
         metadata: dict[str, str] | None = None,
     ) -> Published:
-        """Publishes tensors by name, or a file, or a directory of files, as a version.
+        """Publishes tensors by name, or pairs of name and tensor, or a file, or a directory of files, as a version.
 
         Tensors of torch, on any device, or arrays of numpy are saved as `model.safetensors`. Of tensors of torch that
         share memory one is saved. They must not be written to meanwhile; files that change while they are read are not
-        published. `step` is the version's number, by default the one after the last.
+        published. Pairs, as of a generator, are saved as `save_part` does it, so that not all are in memory at once.
+        `step` is the version's number, by default the one after the last.
 
         Raises `lmc.ExistsError` when another publisher has published this step, `lmc.UsageError` when it comes before
         the last one, `lmc.StoreError` when the store cannot be reached: then followers have what they had.
         """
+        if not isinstance(weights, str | os.PathLike | Mapping):
+            return self.publish_parts([self.save_part(weights, step=self._check_order(step))], metadata=metadata)
         start = time.monotonic()
         inputs: Any = [weights] if isinstance(weights, str | os.PathLike) else _tensors(weights)
         step = self._check_order(step)
-        saved = self._store.save_shard(
-            inputs,
-            step=step,
-            level=self._level,
-            threads=self._threads,
-            base="previous",
-            anchor_every=self._anchor_every,
-        )
+        saved = self._save(inputs, step)
         begun = time.monotonic()
         snapshot = self._store.publish(step, [saved.shard], metadata=metadata)
         now = time.monotonic()
@@ -112,6 +109,107 @@ class Publisher:
             saved.changed,
             now - start,
             phases | {"commit": now - begun},
+        )
+
+    def save_part(
+        self,
+        weights: Mapping[str, Any] | Iterable[tuple[str, Any]],
+        *,
+        step: int,
+        rank: int = 0,
+        world_size: int = 1,
+        file_size: int = 4 << 30,
+    ) -> Part:
+        """Saves tensors of one rank, by name or as pairs of name and tensor, as a part of a version.
+
+        Each rank has a `Publisher` and saves other tensors; one of them gets the parts of all, and publishes these.
+        Nothing appears before. The tensors are saved as files of `file_size` bytes or a little more, each when it is
+        complete: of pairs that a generator makes, no more are in memory. A tensor must not be written to until its
+        file is saved.
+
+        Raises as `publish`, and `lmc.UsageError` when two tensors have one name.
+        """
+        if not 0 <= rank < world_size:
+            raise UsageError(f"rank={rank}: must be from 0 to {world_size - 1}, as world_size={world_size}")
+        if file_size < 1:
+            raise UsageError(f"file_size={file_size}: must be 1 or more")
+        start = time.monotonic()
+        self._check_order(step)
+        saved = []
+        files = dict[str, tuple[str, ...]]()
+        for number, tensors in enumerate(in_files(weights, file_size)):
+            name = f"model-{rank:05}-{number:05}.safetensors"
+            part, files[name] = self._save_file(name, tensors, step)
+            saved.append(part)
+        changed = [part.changed for part in saved]
+        return Part(
+            step=step,
+            rank=rank,
+            world_size=world_size,
+            run=self._store.run,
+            shards=tuple(part.shard for part in saved),
+            files=files,
+            raw_size=sum(part.raw_size for part in saved),
+            document_size=sum(part.document_size for part in saved),
+            elements=sum(part.elements for part in saved),
+            changed=None if None in changed else sum(n for n in changed if n is not None),
+            seconds=time.monotonic() - start,
+            phases={
+                "read": sum(part.read_seconds for part in saved),
+                "compress": sum(part.compress_seconds for part in saved),
+                "upload": sum(part.upload_seconds for part in saved),
+            },
+        )
+
+    def publish_parts(self, parts: Iterable[Part], *, metadata: dict[str, str] | None = None) -> Published:
+        """Publishes the parts of all ranks as a version, with an index of their files.
+
+        `seconds` and `phases` are those of the slowest rank, and of this call.
+
+        Raises `lmc.UsageError` unless each rank's part is there once, all are of one step and of this store's run, and
+        no tensor is in two of them; `lmc.ExpiredError` when one was saved too long ago; otherwise as `publish`.
+        """
+        start = time.monotonic()
+        parts = sorted(parts, key=lambda part: part.rank)
+        check_together(parts)
+        step = parts[0].step
+        if parts[0].run != self._store.run:
+            raise UsageError(f"the parts are of run {parts[0].run}, and the store is of run {self._store.run}")
+        self._check_order(step)
+        shards = [shard for part in parts for shard in part.shards]
+        if not shards:
+            raise UsageError(f"step {step}: there are no tensors to publish")
+        index = self._save({INDEX: index_of(parts)}, step)
+        begun = time.monotonic()
+        snapshot = self._store.publish(step, [*shards, index.shard], metadata=metadata)
+        now = time.monotonic()
+        phases = {phase: max(part.phases[phase] for part in parts) for phase in parts[0].phases}
+        unknown = any(part.changed is None for part in parts)
+        return Published(
+            snapshot.step,
+            snapshot.id,
+            snapshot.raw_size,
+            snapshot.new_size,
+            index.document_size + sum(part.document_size for part in parts),
+            sum(part.elements for part in parts),
+            None if unknown else sum(part.changed or 0 for part in parts),
+            now - start + max(part.seconds for part in parts),
+            phases | {"commit": now - begun},
+        )
+
+    def _save_file(self, name: str, tensors: dict[str, Any], step: int) -> tuple[Saved, tuple[str, ...]]:
+        given, names = file_of(tensors)
+        return self._save({name: given}, step), names
+
+    def _save(self, inputs: Any, step: int) -> Saved:
+        """Saves files as a shard, with the version before as base."""
+        return self._store.save_shard(
+            inputs,
+            step=step,
+            level=self._level,
+            threads=self._threads,
+            base="previous",
+            anchor_every=self._anchor_every,
         )
 
     def _check_order(self, step: int | None) -> int:

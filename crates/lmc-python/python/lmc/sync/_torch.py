@@ -43,9 +43,9 @@ class Torch:
         """Where a tensor begins, and its length in bytes."""
         return tensor.data_ptr(), tensor.nbytes
 
-    def empty(self, entry: Entry) -> Tensor:
-        """A new tensor."""
-        dtype, shape = torch_type(entry.name, entry.dtype, entry.shape)
+    def empty(self, entry: Entry, shape: tuple[int, ...]) -> Tensor:
+        """A new tensor of the dtype of an entry."""
+        dtype, shape = torch_type(entry.name, entry.dtype, shape)
         return empty(shape, dtype)
 
     def indices(self, data: bytes) -> Tensor:

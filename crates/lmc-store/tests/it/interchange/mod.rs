@@ -1,5 +1,6 @@
 //! Versions for receivers without a store: written, followed, damaged, out of order, and left unfinished.
 
+mod corpus;
 mod hostile;
 mod order;
 

@@ -92,6 +92,13 @@ pub(crate) fn new_store(objects: &Arc<dyn ObjectStore>) -> Store {
     Store::create_on(objects.clone(), StoreOptions::default()).unwrap()
 }
 
+/// A new store of the run of another one.
+pub(crate) fn store_like(other: &Store, objects: &Arc<dyn ObjectStore>) -> Store {
+    let mut o = StoreOptions::default();
+    o.run = Some(other.run());
+    Store::create_on(objects.clone(), o).unwrap()
+}
+
 pub(crate) fn save_with(store: &Store, n: u64, file: &[u8], o: &SaveOptions) -> lmc_store::Result<Snapshot> {
     store.save(&[Input::new("m.safetensors", &file)], Some(step(n)), BTreeMap::new(), o)
 }

@@ -1,0 +1,95 @@
+"""Versions that several ranks publish together."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lmc._errors import UsageError
+from lmc.sync._libraries import library_of
+
+# The file that says which file has which tensor, for loaders of checkpoints.
+INDEX: Final = "model.safetensors.index.json"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one rank saved of a version: `Publisher.save_part` makes it, and `Publisher.publish_parts` a version of all.
+
+    It is small, and can be pickled: ranks send it to the one that publishes.
+    """
+
+    step: int
+    rank: int
+    world_size: int
+    run: str
+    """The id of the store's run."""
+    shards: tuple[str, ...]
+    files: dict[str, tuple[str, ...]]
+    """The names of the tensors of each file."""
+    raw_size: int
+    """Bytes of the files."""
+    document_size: int
+    """Bytes of the documents that say where they are."""
+    elements: int
+    changed: int | None
+    """How many elements changed since the version before; `None` where the deltas do not say it."""
+    seconds: float
+    phases: dict[str, float]
+
+
+def in_files(weights: Mapping[str, Any] | Iterable[tuple[str, Any]], file_size: int) -> Iterator[dict[str, Any]]:
+    """Tensors by name, in dictionaries of `file_size` bytes or a little more.
+
+    Each is emptied when the next one is asked for: nothing is in memory that was saved.
+    """
+    names = set[str]()
+    tensors, size = dict[str, Any](), 0
+    for name, tensor in weights.items() if isinstance(weights, Mapping) else weights:
+        if name in names:
+            raise UsageError(f"two tensors have the name {name!r}")
+        names.add(name)
+        tensors[name] = tensor
+        size += tensor.nbytes
+        if size >= file_size:
+            yield tensors
+            tensors.clear()
+            size = 0
+    if tensors:
+        yield tensors
+
+
+def file_of(tensors: dict[str, Any]) -> tuple[Any, tuple[str, ...]]:
+    """Tensors to be saved as a file, and their names; of those that share memory, one is saved."""
+    given, left_out = library_of(tensors).given(tensors)
+    return (given, left_out), tuple(name for name in tensors if name not in left_out)
+
+
+def check_together(parts: list[Part]) -> None:
+    """Raises `UsageError` unless these are the parts of all ranks, and no tensor is in two files."""
+    if not parts:
+        raise UsageError("there are no parts to publish")
+    for what in ("step", "world_size", "run"):
+        given = {getattr(part, what) for part in parts}
+        if len(given) > 1:
+            raise UsageError(f"the parts have more than one {what}: {', '.join(map(str, sorted(given)))}")
+    world_size = parts[0].world_size
+    ranks = Counter(part.rank for part in parts)
+    if missing := [rank for rank in range(world_size) if rank not in ranks]:
+        raise UsageError(f"step {parts[0].step}: the parts of ranks {missing} of {world_size} are missing")
+    if twice := [rank for rank, n in ranks.items() if n > 1]:
+        raise UsageError(f"step {parts[0].step}: there are several parts of ranks {twice}")
+    of = dict[str, str]()
+    for file, names in (file for part in parts for file in part.files.items()):
+        for name in names:
+            if of.setdefault(name, file) != file:
+                raise UsageError(f"tensor {name!r} is in {of[name]} and in {file}: each rank saves tensors of its own")
+
+
+def index_of(parts: list[Part]) -> bytes:
+    """The index of the files, as loaders of checkpoints read it."""
+    weight_map = {name: file for part in parts for file, names in part.files.items() for name in names}
+    total_size = sum(part.raw_size for part in parts)
+    index = {"metadata": {"total_size": total_size}, "weight_map": dict(sorted(weight_map.items()))}
+    return json.dumps(index, indent=2).encode()

@@ -1,0 +1,177 @@
+"""Versions that several ranks publish together, and streams of tensors."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+
+import lmc
+import lmc.sync
+import numpy as np
+import pytest
+from conftest import weights
+
+WORLD = 3
+
+
+def tensors(rank, step=0):
+    """Those of a rank, of which some change with each step."""
+    w = weights(1 << 17).reshape(128, 1024) * np.float32(1 + rank / 100)
+    for n in range(step):
+        w.reshape(-1)[n::70] *= np.float32(1.01)
+    return {f"layers.{rank}.w": w, f"layers.{rank}.bias": w[0] + 1, f"layers.{rank}.still": np.arange(50.0) + rank}
+
+
+def whole(step):
+    return {name: array for rank in range(WORLD) for name, array in tensors(rank, step).items()}
+
+
+def save(store, step, rank):
+    publisher = lmc.sync.Publisher(store)
+    # Two files for each rank; as pairs from every second one.
+    given = tensors(rank, step)
+    return publisher.save_part(
+        given.items() if rank % 2 else given, step=step, rank=rank, world_size=WORLD, file_size=1 << 19
+    )
+
+
+def equal(a, b):
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def test_ranks_publish_a_version_together(tmp_path):
+    store = str(tmp_path / "store")
+    publisher = lmc.sync.Publisher(store)
+    follower = lmc.sync.Follower(store, framework="np")
+    with multiprocessing.get_context("spawn").Pool(WORLD) as ranks:
+        for step in (1, 2, 4):
+            parts = ranks.starmap(save, [(store, step, rank) for rank in range(WORLD)])
+            # Nothing is there before all is published.
+            assert all(s.step < step for s in publisher.store.snapshots())
+            done = publisher.publish_parts(reversed(parts), metadata={"loss": "1"})
+            assert (done.step, follower.update()) == (step, step)
+            assert equal(follower.tensors, whole(step))
+            assert done.raw_size == publisher.store.find(step).raw_size > sum(part.raw_size for part in parts)
+            assert done.elements == sum(array.size for array in whole(step).values())
+            if step > 1:
+                assert 0 < done.new_size < done.raw_size / 20
+                assert done.changed is not None
+                assert 0 < done.changed < done.elements / 20
+    reader = publisher.store.open_snapshot()
+    files = [f"model-{rank:05}-{n:05}.safetensors" for rank in range(WORLD) for n in range(2)]
+    assert sorted(f.name for f in reader.files) == [*files, "model.safetensors.index.json"]
+    publisher.store.restore(tmp_path / "restored")
+    index = json.loads((tmp_path / "restored" / "model.safetensors.index.json").read_text())
+    assert index["weight_map"].keys() == whole(4).keys()
+    for name, file in index["weight_map"].items():
+        with lmc.safe_open(tmp_path / "restored" / file, "np") as f:
+            assert np.array_equal(f.get_tensor(name), whole(4)[name])
+
+
+def test_what_is_no_whole_version_is_not_published(tmp_path):
+    store = str(tmp_path / "store")
+    publisher = lmc.sync.Publisher(store)
+    parts = [save(store, 5, rank) for rank in range(WORLD)]
+    other = lmc.sync.Publisher(tmp_path / "other").save_part(tensors(1), step=5, rank=1, world_size=WORLD)
+    same = publisher.save_part(tensors(0), step=5, rank=1, world_size=WORLD)
+    empty = publisher.save_part({}, step=5)
+    for given, why in [
+        ([], "no parts"),
+        (parts[:2], r"ranks \[2\] of 3 are missing"),
+        ([*parts, parts[1]], r"several parts of ranks \[1\]"),
+        ([parts[0], other, parts[2]], "more than one run"),
+        ([parts[0], same, parts[2]], "tensor 'layers.0.w' is in model-00000-00000.safetensors and in model-00001"),
+        ([parts[0], save(store, 6, 1), parts[2]], "more than one step: 5, 6"),
+        ([empty], "no tensors"),
+    ]:
+        with pytest.raises(lmc.UsageError, match=why):
+            publisher.publish_parts(given)
+    with pytest.raises(lmc.UsageError, match=f"of run {other.run}, and the store is of run {publisher.store.run}"):
+        publisher.publish_parts([lmc.sync.Publisher(tmp_path / "other").save_part(tensors(1), step=5)])
+    assert publisher.store.snapshots() == []
+    publisher.publish_parts(parts)
+    with pytest.raises(lmc.ExistsError):
+        publisher.publish_parts(parts)
+    with pytest.raises(lmc.ExistsError):
+        save(store, 5, 0)
+    with pytest.raises(lmc.UsageError, match="comes before the last one"):
+        save(store, 4, 0)
+    for options, why in [
+        ({"rank": 3, "world_size": 3}, "rank=3: must be from 0 to 2"),
+        ({"file_size": 0}, "file_size=0"),
+    ]:
+        with pytest.raises(lmc.UsageError, match=why):
+            publisher.save_part(tensors(0), step=9, **options)
+
+
+KILLED = """
+import os, signal, sys
+import lmc.sync, numpy as np
+
+def stream():
+    for i in range(3):
+        yield f"w{i}", np.full(100_000, i, "f4")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+lmc.sync.Publisher(sys.argv[1]).save_part(stream(), step=1, rank=1, world_size=2, file_size=400_000)
+"""
+
+
+def test_a_rank_that_is_killed_leaves_no_version(tmp_path):
+    store = str(tmp_path / "store")
+    publisher = lmc.sync.Publisher(store)
+    mine = publisher.save_part({"mine": np.ones(1000)}, step=1, rank=0, world_size=2)
+    killed = subprocess.run([sys.executable, "-c", KILLED, store], env=os.environ, timeout=120)
+    assert killed.returncode == -signal.SIGKILL
+    # It has stored some, which no version has.
+    assert len(list((tmp_path / "store" / "shards").iterdir())) == 4
+    assert publisher.store.snapshots() == []
+    with pytest.raises(lmc.UsageError, match=r"ranks \[1\] of 2 are missing"):
+        publisher.publish_parts([mine])
+    again = lmc.sync.Publisher(store).save_part({"w0": np.zeros(10)}, step=1, rank=1, world_size=2)
+    publisher.publish_parts([mine, again])
+    follower = lmc.sync.Follower(store, framework="np")
+    assert follower.update() == 1
+    assert equal(follower.tensors, {"mine": np.ones(1000), "w0": np.zeros(10)})
+
+
+def test_a_stream_is_published_in_bounded_memory(tmp_path):
+    publisher = lmc.sync.Publisher(tmp_path / "store", cache_size=0)
+    alive, most = set(), 0
+
+    class Counted(np.ndarray):
+        def __del__(self):
+            alive.discard(id(self))
+
+    def stream(seed):
+        nonlocal most
+        for i in range(40):
+            array = np.full(25_000, i + seed, "f4").view(Counted)
+            alive.add(id(array))
+            most = max(most, len(alive))
+            yield f"w{i}", array
+            del array
+
+    parts = [publisher.save_part(stream(1), step=3, file_size=500_000)]
+    # Five in each file, and one that is being made.
+    assert 5 <= most <= 7
+    publisher.publish_parts(parts)
+    assert publisher.publish(stream(2)).step == 4
+    follower = lmc.sync.Follower(publisher.store, framework="np")
+    follower.load()
+    assert equal(follower.tensors, {f"w{i}": np.full(25_000, i + 2, "f4") for i in range(40)})
+
+    def twice():
+        yield "w", np.zeros(3)
+        yield "w", np.ones(3)
+
+    def fails():
+        yield "w", np.zeros(3)
+        raise ValueError("no more")
+
+    for bad, error in [(twice, lmc.UsageError), (fails, ValueError)]:
+        with pytest.raises(error):
+            publisher.publish(bad())
+    assert publisher.store.find().step == 4
