@@ -123,7 +123,7 @@ fn other_compressors_on_a_sample() {
         assert!(row["size"].as_u64().unwrap() > 0 && row["compress_of_memcpy"].as_f64().unwrap() > 0.0, "{row}");
     }
     let alone = study(&dir, &["step100.safetensors", "--engines", "all", "--sample", "20k"]);
-    assert_eq!(alone["engines"]["engines"].as_array().unwrap().len(), 1 + 7 * 2);
+    assert_eq!(alone["engines"]["engines"].as_array().unwrap().len(), 1 + 9 * 2);
     dir.run(["analyze", "step100.safetensors", "--engines", "zip"]).is_misused(&["unknown engine \"zip\""]);
 }
 

@@ -53,7 +53,7 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "N", default_value_t = 4)]
     pairs: u32,
 
-    /// Also measure other compressors on a sample of the last checkpoint: all, or some of zstd-1, zstd-3, zstd-19, lz4, gzip, bzip2, snappy.
+    /// Also measure other compressors on a sample of the last checkpoint: all, or some of zstd-1, zstd-3, zstd-19, lz4, gzip, bzip2, brotli, xz, snappy.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     engines: Vec<String>,
 
