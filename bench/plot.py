@@ -16,6 +16,8 @@ COLORS = {
     "lz4": "#8a6d1d",
     "gzip": "#7a5c46",
     "bzip2": "#8a4f7d",
+    "brotli": "#9a6a2e",
+    "xz": "#5a6b7b",
     "snappy": "#4f6d3a",
 }
 LABEL_HEIGHT = 0.036  # of the axes' height

@@ -9,7 +9,8 @@ import json
 import subprocess
 import sys
 
-PEERS = {("zstd", "1"), ("zstd", "3"), ("zstd", "19"), ("lz4", ""), ("gzip", ""), ("bzip2", ""), ("snappy", "")}
+PEERS = {("zstd", "1"), ("zstd", "3"), ("zstd", "19")}
+PEERS |= {(name, "") for name in ("lz4", "gzip", "bzip2", "brotli", "xz", "snappy")}
 LEVELS = {"fast", "default", "max"}
 
 

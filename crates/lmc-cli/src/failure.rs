@@ -14,6 +14,10 @@ use crate::guard::Refusal;
 pub enum Failure {
     /// The work failed: exit code 1.
     Failed(String),
+    /// The codec failed, by the kind of its error: exit code 1.
+    Codec(ErrorKind, String),
+    /// A store failed, by the kind of its error: exit code 1.
+    Store(lmc_store::ErrorKind, String),
     /// The command line is invalid or contradicts itself: exit code 2.
     Usage(String),
     /// The reader of standard output is gone. Nothing is reported.
@@ -36,13 +40,14 @@ impl Failure {
 
     /// An error of the codec about one file.
     pub(crate) fn codec(path: &Path, error: &lmc::Error) -> Self {
+        let text = format!("{}: {error}", Name::path(path));
         match error.kind() {
-            ErrorKind::Usage => Failure::Usage(format!("{}: {error}", Name::path(path))),
+            ErrorKind::Usage => Failure::Usage(text),
             // The codec's message contains advice where it has some.
-            ErrorKind::Damaged if !error.to_string().contains("again") => {
-                Self::at(path, format_args!("{error}: the file is damaged, fetch it again"))
+            kind @ ErrorKind::Damaged if !error.to_string().contains("again") => {
+                Failure::Codec(kind, format!("{text}: the file is damaged, fetch it again"))
             }
-            _ => Self::at(path, error),
+            kind => Failure::Codec(kind, text),
         }
     }
 }
@@ -56,7 +61,9 @@ impl From<Refusal> for Failure {
 impl Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Failed(text) | Failure::Usage(text) => f.write_str(text),
+            Failure::Failed(text) | Failure::Usage(text) | Failure::Codec(_, text) | Failure::Store(_, text) => {
+                f.write_str(text)
+            }
             Failure::BrokenPipe => f.write_str("the reader of the output is gone"),
         }
     }

@@ -39,6 +39,7 @@ use std::io::Write;
 
 use clap::Parser;
 
+pub use cmd::analyze::Study;
 pub use durable::{DurableFile, Unfinished};
 pub use failure::Failure;
 pub use files::{NamedFile, NamedFiles};

@@ -1,6 +1,6 @@
 //! Messages: which are printed, where, and when.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{BufWriter, IsTerminal, Write};
 
 use crate::args::Global;
@@ -15,6 +15,8 @@ pub(crate) struct Ui {
     progress: bool,
     stderr_is_terminal: bool,
     worst: Cell<u8>,
+    /// What would be said, where nobody reads standard error.
+    kept: Option<RefCell<Vec<String>>>,
 }
 
 impl Ui {
@@ -26,7 +28,26 @@ impl Ui {
             progress: stderr_is_terminal && !global.quiet && !global.no_progress,
             stderr_is_terminal,
             worst: Cell::new(0),
+            kept: None,
         }
+    }
+
+    /// For callers that are programs: warnings and failures are kept for [`Self::kept`].
+    pub(crate) fn keeping() -> Self {
+        let (progress, stderr_is_terminal) = (false, false);
+        Ui {
+            quiet: false,
+            verbose: false,
+            progress,
+            stderr_is_terminal,
+            worst: Cell::new(0),
+            kept: Some(RefCell::default()),
+        }
+    }
+
+    /// What was kept, in order.
+    pub(crate) fn kept(self) -> Vec<String> {
+        self.kept.map_or_else(Vec::new, RefCell::into_inner)
     }
 
     pub(crate) fn verbose(&self) -> bool {
@@ -47,7 +68,7 @@ impl Ui {
     pub(crate) fn fail(&self, failure: &Failure) {
         let (code, text) = match failure {
             Failure::BrokenPipe => interrupt::die_of_broken_pipe(),
-            Failure::Failed(text) => (1, text),
+            Failure::Failed(text) | Failure::Codec(_, text) | Failure::Store(_, text) => (1, text),
             Failure::Usage(text) => (2, text),
         };
         self.worst.set(self.worst.get().max(code));
@@ -123,6 +144,11 @@ impl Ui {
     }
 
     fn line(&self, text: std::fmt::Arguments<'_>) {
+        if let Some(kept) = &self.kept {
+            let text = text.to_string();
+            kept.borrow_mut().push(text.strip_prefix("lmc: ").unwrap_or(&text).to_owned());
+            return;
+        }
         // When standard error is closed, nothing can be reported.
         let _ = writeln!(std::io::stderr(), "{text}");
     }

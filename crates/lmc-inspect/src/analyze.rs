@@ -5,21 +5,18 @@ mod duplicates;
 mod fields;
 mod flips;
 mod input;
-mod kind;
 mod page;
 mod plan;
 mod result;
 mod sample;
 mod series;
 mod shares;
-mod spelled;
 mod sums;
 mod survey;
 
 use lmc::{Base, CompressOptions, Compressor, Error, ErrorKind};
 
 pub use self::input::{AnalyzeOptions, Checkpoints, Failed, Progress};
-pub use self::kind::Kind;
 pub use self::page::page;
 pub use self::result::{
     Analysis, Change, Checkpoint, Delta, Distance, Engine, Engines, Figures, Group, GroupChange, GroupDelta, Pair,
@@ -30,7 +27,7 @@ pub use self::sample::{Sample, sample};
 
 use self::plan::Plan;
 use self::series::Series;
-use self::survey::Survey;
+use self::survey::{Passes, Survey};
 
 /// Studies checkpoints: each is read as a whole, beside the one before it, once more by itself, and once more for each further distance that it is a part of.
 /// Memory does not depend on their sizes. `progress` is called with what is done: which passes of how many, and the bytes of the current one.
@@ -39,7 +36,8 @@ use self::survey::Survey;
 /// would write, and no estimates. What is not there (fields of types that are no floats, distances of bytes) is left out.
 ///
 /// # Errors
-/// [`Failed`] with the file that cannot be read or is damaged; `Usage` when a checkpoint has no tensors, or when there is none.
+/// [`Failed`] with the file that cannot be read or is damaged; `Usage` when a checkpoint has no tensors, or when there is none; `Io` when
+/// [`AnalyzeOptions::stop`] was set.
 pub fn analyze(
     codec: &CompressOptions,
     checkpoints: &dyn Checkpoints,
@@ -51,6 +49,7 @@ pub fn analyze(
         return Err(Failed { checkpoint: 0, file: None, error });
     }
     let compressor = &Compressor::new(codec).map_err(|error| Failed { checkpoint: 0, file: None, error })?;
+    let passes = Passes { compressor, stop: &options.stop };
     let steps: Vec<u64> = (0..checkpoints.count()).map(|i| checkpoints.step(i)).collect();
     let plan = Plan::new(&steps, options);
     let mut series = Series::new();
@@ -60,12 +59,12 @@ pub fn analyze(
         let new = checkpoints.open(i)?;
         let size = new.iter().map(Base::raw_size).sum();
         let mut at = |done| progress(Progress { pass, passes: plan.passes(), checkpoint: i, size, done });
-        let mut survey = Survey::full(compressor, i, &new, &old, &mut at)?;
+        let mut survey = Survey::full(passes, i, &new, &old, &mut at)?;
         drop(old);
         pass += 1;
         if i > 0 {
             let mut at = |done| progress(Progress { pass, passes: plan.passes(), checkpoint: i, size, done });
-            survey.add_alone(compressor, i, &new, &mut at)?;
+            survey.add_alone(passes, i, &new, &mut at)?;
             pass += 1;
         }
         series.add(i, checkpoints.name(i), &steps, survey);
@@ -74,7 +73,7 @@ pub fn analyze(
             checkpoints.open(i)?;
             let old = checkpoints.open(from)?;
             let mut at = |done| progress(Progress { pass, passes: plan.passes(), checkpoint: i, size, done });
-            let survey = Survey::delta(compressor, to, &new, &old, &mut at)?;
+            let survey = Survey::delta(passes, to, &new, &old, &mut at)?;
             series.add_delta(from, to, &steps, &survey);
             pass += 1;
         }

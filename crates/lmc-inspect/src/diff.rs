@@ -3,6 +3,7 @@
 pub(crate) mod changes;
 pub(crate) mod counterparts;
 pub(crate) mod entropy;
+mod page;
 pub(crate) mod pieces;
 
 use std::ops::Range;
@@ -14,6 +15,8 @@ use self::changes::{Changes, measure};
 use self::counterparts::Relation;
 use self::pieces::{Buffers, Comparison};
 use crate::describe::BlockDescription;
+
+pub use self::page::{Compared, diff_page};
 
 /// How a file differs from others, and what it takes to store it given them.
 #[derive(Clone, Debug)]

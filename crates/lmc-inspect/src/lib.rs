@@ -25,10 +25,13 @@ pub mod bench;
 mod describe;
 mod diff;
 mod element;
+mod kind;
+mod page;
+mod spelled;
 
 pub use analyze::{
     Analysis, AnalyzeOptions, Change, Checkpoint, Checkpoints, Delta, Distance, Engine, Engines, Failed, Figures,
-    Group, GroupChange, GroupDelta, Kind, Pair, Progress, Sample, Tensor, TensorChange, analyze, page, sample,
+    Group, GroupChange, GroupDelta, Pair, Progress, Sample, Tensor, TensorChange, analyze, page, sample,
 };
 pub use describe::{
     BlockDescription, ClusterDescription, ColumnDescription, ExtentDescription, GridDescription, PredictionDescription,
@@ -37,4 +40,5 @@ pub use describe::{
 pub use diff::changes::Changes;
 pub use diff::counterparts::Relation;
 pub use diff::entropy::DifferenceEntropy;
-pub use diff::{Coded, Diff, SegmentDiff, diff};
+pub use diff::{Coded, Compared, Diff, SegmentDiff, diff, diff_page};
+pub use kind::Kind;

@@ -57,30 +57,9 @@ impl Failure {
     }
 
     fn class(&self) -> &'static str {
-        use lmc::ErrorKind as C;
-        use lmc_store::ErrorKind as S;
         match self {
-            Self::Codec(e, _) => match e.kind() {
-                C::Io => "IOError",
-                C::Damaged => "DamagedError",
-                C::Unsupported => "UnsupportedError",
-                C::Limit => "LimitError",
-                C::Usage => "UsageError",
-                C::Base => "BaseMismatchError",
-                _ => "InternalError",
-            },
-            Self::Store(e) => match e.kind() {
-                S::Store => "StoreError",
-                S::Io => "IOError",
-                S::Damaged => "DamagedError",
-                S::Unsupported => "UnsupportedError",
-                S::NotFound => "NotFoundError",
-                S::Exists => "ExistsError",
-                S::Expired => "ExpiredError",
-                S::Limit => "LimitError",
-                S::Usage => "UsageError",
-                _ => "InternalError",
-            },
+            Self::Codec(e, _) => class_of_codec(e.kind()),
+            Self::Store(e) => class_of_store(e.kind()),
             Self::Python(_) => "InternalError",
             Self::Other(class, _) => class,
             Self::Path(_, _, e) => match e.kind() {
@@ -132,6 +111,37 @@ impl Failure {
             exception.setattr("offset", e.offset())?;
         }
         Ok(PyErr::from_value(exception))
+    }
+}
+
+/// The class for errors of the codec.
+pub(crate) fn class_of_codec(kind: lmc::ErrorKind) -> &'static str {
+    use lmc::ErrorKind as C;
+    match kind {
+        C::Io => "IOError",
+        C::Damaged => "DamagedError",
+        C::Unsupported => "UnsupportedError",
+        C::Limit => "LimitError",
+        C::Usage => "UsageError",
+        C::Base => "BaseMismatchError",
+        _ => "InternalError",
+    }
+}
+
+/// The class for errors of stores.
+pub(crate) fn class_of_store(kind: lmc_store::ErrorKind) -> &'static str {
+    use lmc_store::ErrorKind as S;
+    match kind {
+        S::Store => "StoreError",
+        S::Io => "IOError",
+        S::Damaged => "DamagedError",
+        S::Unsupported => "UnsupportedError",
+        S::NotFound => "NotFoundError",
+        S::Exists => "ExistsError",
+        S::Expired => "ExpiredError",
+        S::Limit => "LimitError",
+        S::Usage => "UsageError",
+        _ => "InternalError",
     }
 }
 

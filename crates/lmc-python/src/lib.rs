@@ -4,6 +4,7 @@
 
 #![deny(unsafe_code)]
 
+mod analyze;
 mod base;
 mod bases;
 mod buffer;
@@ -35,6 +36,8 @@ use pyo3::prelude::*;
 mod _lmc {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use crate::analyze::analyze;
     #[pymodule_export]
     use crate::base::Base;
     #[pymodule_export]

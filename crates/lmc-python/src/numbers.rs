@@ -97,9 +97,12 @@ macro_rules! with_default {
 with_default! {
     anchor_every -> u32;
     cache_size -> u64;
+    every -> u32;
     grace_seconds -> u64;
     keep -> usize;
     keep_last -> usize;
+    pairs -> u32;
+    sample -> usize;
 }
 
 /// Functions for arguments that are lists of numbers.
@@ -115,6 +118,7 @@ macro_rules! lists {
 
 lists! {
     damaged;
+    distances;
     expect;
     keep_steps;
 }

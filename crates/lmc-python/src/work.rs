@@ -4,7 +4,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lmc::ReadAt;
@@ -26,7 +26,7 @@ pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T>
 /// Checks for signals while other threads work: if a handler raises (as that of Ctrl-C does), the work ends because its [`Interruptible`]
 /// sources fail.
 pub(crate) struct Signals {
-    stop: AtomicBool,
+    stop: Arc<AtomicBool>,
     raised: Mutex<Option<PyErr>>,
 }
 
@@ -37,7 +37,7 @@ impl Signals {
         bytes: u64,
         work: impl FnOnce(&Signals) -> Result<T> + Send,
     ) -> Result<T> {
-        let signals = Signals { stop: AtomicBool::new(false), raised: Mutex::new(None) };
+        let signals = Signals { stop: Arc::default(), raised: Mutex::new(None) };
         if bytes < LITTLE {
             return detached(py, || work(&signals));
         }
@@ -74,6 +74,11 @@ impl Signals {
     /// A source that fails once a signal came.
     pub(crate) fn interrupting<'s>(&'s self, source: &'s dyn ReadAt) -> Interruptible<'s> {
         Interruptible { signals: self, source }
+    }
+
+    /// Set once a signal came.
+    pub(crate) fn stop(&self) -> Arc<AtomicBool> {
+        self.stop.clone()
     }
 
     /// Fails once a signal came.

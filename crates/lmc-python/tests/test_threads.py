@@ -235,6 +235,7 @@ INTERRUPTED = {
     "a stream": "lmc.compress_stream(Endless(), 'out')",
     "a save": "lmc.Store.create('store').save(['huge'])",
     "memory": "while True: lmc.compress(memory)",
+    "a study": "lmc.analyze('huge')",
 }
 
 SCRIPT = """

@@ -11,6 +11,7 @@ pub(crate) mod diff;
 pub(crate) mod follow;
 pub(crate) mod list;
 mod looks;
+mod page;
 pub(crate) mod publish;
 pub(crate) mod snapshot;
 pub(crate) mod test;

@@ -123,7 +123,7 @@ fn other_compressors_on_a_sample() {
         assert!(row["size"].as_u64().unwrap() > 0 && row["compress_of_memcpy"].as_f64().unwrap() > 0.0, "{row}");
     }
     let alone = study(&dir, &["step100.safetensors", "--engines", "all", "--sample", "20k"]);
-    assert_eq!(alone["engines"]["engines"].as_array().unwrap().len(), 1 + 7 * 2);
+    assert_eq!(alone["engines"]["engines"].as_array().unwrap().len(), 1 + 9 * 2);
     dir.run(["analyze", "step100.safetensors", "--engines", "zip"]).is_misused(&["unknown engine \"zip\""]);
 }
 
@@ -216,4 +216,58 @@ fn names_in_the_short_report_do_nothing() {
     dir.write("a.safetensors", &safetensors(&[("lm_head\u{1b}[2J", "F32", &[2], &[0; 8])]));
     let shown = dir.run(["analyze", "a.safetensors"]);
     assert!(!shown.ok().stdout().contains('\u{1b}'), "{shown:?}");
+}
+
+/// Copies a checkpoint that torch wrote into a directory.
+fn copy_of_checkpoint(dir: &Dir, name: &str, to: &str) {
+    let from = format!("{}/../../testdata/layouts/dcp/{name}", env!("CARGO_MANIFEST_DIR"));
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        dir.write(&format!("{to}/{}", entry.file_name().to_str().unwrap()), &std::fs::read(entry.path()).unwrap());
+    }
+}
+
+#[test]
+fn chunks_in_several_files_are_one_tensor() {
+    for name in ["fsdp", "grid", "named"] {
+        let dir = Dir::new();
+        copy_of_checkpoint(&dir, name, "step1");
+        copy_of_checkpoint(&dir, name, "step2/model");
+        dir.run(["unpack", "-q", "step1", "-o", "whole"]).ok();
+        let one = study(&dir, &["step1"]);
+        let whole = study(&dir, &["whole/model.safetensors"]);
+        assert_eq!(one["tensors"], whole["tensors"], "{name}");
+        assert_eq!(one["checkpoints"][0]["all"], whole["checkpoints"][0]["all"], "{name}");
+        let mut names: Vec<&str> =
+            one["tensors"].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
+        names.sort_unstable();
+        let all = names.len();
+        names.dedup();
+        assert_eq!(names.len(), all, "{name}: {names:?}");
+        // Below another directory, and compared with the same.
+        let both = study(&dir, &["step1", "step2"]);
+        assert_eq!(both["checkpoints"][1]["files"], json!(["model/model.safetensors"]));
+        let pair = &both["pairs"][0]["all"];
+        assert_eq!((&pair["changed"], pair["compared"].as_u64().unwrap() > 0), (&json!(0), true), "{name}");
+    }
+}
+
+#[test]
+fn checkpoints_that_cannot_be_joined() {
+    let dir = Dir::new();
+    copy_of_checkpoint(&dir, "fsdp", "step1");
+    std::fs::remove_file(dir.path("step1/__1_0.distcp")).unwrap();
+    dir.run(["analyze", "step1"]).fails(&["step1/__1_0.distcp: is missing"]);
+    // What is overwritten is not what is read.
+    copy_of_checkpoint(&dir, "fsdp", "step2");
+    dir.run(["analyze", "step2", "--html", "step2/__0_0.distcp", "-f"]).is_misused(&["is the input file"]);
+    // Of another program.
+    dir.write("step3/.metadata", b"no pickle");
+    dir.write("step3/model.safetensors", &model());
+    assert_eq!(study(&dir, &["step3"])["checkpoints"][0]["files"], json!(["model.safetensors"]));
+    // Types that only torch has.
+    copy_of_checkpoint(&dir, "unsupported", "step4");
+    let shown = run(&dir, &["step4"]);
+    let said = shown.stderr();
+    assert!(said.contains("left out") || said.contains("without tensors"), "{shown:?}");
 }

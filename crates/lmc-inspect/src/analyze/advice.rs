@@ -1,8 +1,8 @@
 //! What the figures say in sentences, and what may be done.
 
-use super::kind::Kind;
 use super::result::{Analysis, Distance, Group, Tensor};
-use super::spelled::{agreeing, bytes, count, name, percent};
+use crate::kind::Kind;
+use crate::spelled::{agreeing, bytes, count, name, percent};
 
 /// Names that a sentence lists at most.
 const LISTED: usize = 3;

@@ -1,5 +1,8 @@
 //! What is studied, and how; what is told while that is done.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use lmc::{Base, Error};
 
 /// What to study.
@@ -45,11 +48,13 @@ pub struct AnalyzeOptions {
     pub distances: Option<Vec<u64>>,
     /// The most pairs for each of these distances; they are spread over the run.
     pub pairs: usize,
+    /// Another thread sets it to end the study, which then fails.
+    pub stop: Arc<AtomicBool>,
 }
 
 impl Default for AnalyzeOptions {
     fn default() -> Self {
-        Self { distances: None, pairs: 4 }
+        Self { distances: None, pairs: 4, stop: Arc::default() }
     }
 }
 

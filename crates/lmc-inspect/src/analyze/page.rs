@@ -4,22 +4,15 @@ mod brief;
 mod charts;
 mod engines;
 mod heat;
-mod html;
-mod svg;
 mod table;
 
 use std::fmt::Write;
 
-use self::html::escaped;
-use super::kind::Kind;
 use super::result::Analysis;
-use super::spelled::{agreeing, bytes, count, name, percent};
-
-const STYLE: &str = include_str!("page/style.css");
-const SCRIPT: &str = include_str!("page/script.js");
-/// Nothing is loaded from anywhere.
-const POLICY: &str =
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+use crate::kind::Kind;
+use crate::page as pages;
+use crate::page::html::escaped;
+use crate::spelled::{agreeing, bytes, count, name, percent};
 
 /// The page of a study: charts, tables, and the study as JSON. Names are text that anyone may have written, and do nothing. It is the same for
 /// the same study.
@@ -30,17 +23,13 @@ pub fn page(a: &Analysis) -> String {
         1 => name(&last.name),
         n => format!("{n} checkpoints, {} to {}", name(&first.name), name(&last.name)),
     };
-    let _ = write!(
-        out,
-        "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8>\
-         <meta http-equiv=Content-Security-Policy content=\"{POLICY}\">\
-         <meta name=viewport content=\"width=device-width,initial-scale=1\"><title>{0} – lmc analyze</title>\
-         <style>{STYLE}</style></head><body><main><h1>{0}</h1><p class=dim>How it compresses, by {1} at level {2}{3}.</p>",
-        escaped(&title),
-        escaped(&a.program),
-        escaped(&a.level),
+    let about = format!(
+        "How it compresses, by {} at level {}{}",
+        a.program,
+        a.level,
         if a.independent { ", no tensor predicted from another one of its checkpoint" } else { "" },
     );
+    pages::begin(&title, "lmc analyze", &about, &mut out);
     out.push_str("<div class=cards>");
     cards(a, &mut out);
     out.push_str("</div>");
@@ -54,22 +43,13 @@ pub fn page(a: &Analysis) -> String {
     engines::write(a, &mut out);
     table::write(a, &mut out);
     let (json, left_out) = brief::brief(a);
-    out.push_str("<h2>Data</h2><p class=dim>The figures of this page are in it as JSON, in the element with the id <code>study</code>");
-    if let Some(left_out) = left_out {
-        let _ = write!(out, ", without {left_out}: <code>lmc analyze --json</code> has them all");
-    }
-    let _ = writeln!(
-        out,
-        ".</p><script type=\"application/json\" id=study>{json}</script></main><script>{SCRIPT}</script></body></html>"
-    );
+    pages::end(&json, "study", left_out, "lmc analyze", &mut out);
     out
 }
 
 /// What matters most, in numbers.
 fn cards(a: &Analysis, out: &mut String) {
-    let mut card = |number: String, what: String| {
-        let _ = write!(out, "<div><b>{}</b><span>{}</span></div>", escaped(&number), escaped(&what));
-    };
+    let mut card = |number: String, what: String| pages::card(&number, &what, out);
     let Some(last) = a.checkpoints.last() else { return };
     card(bytes(last.all.raw_size), format!("{} in the last checkpoint", count(last.all.tensors, "tensor")));
     card(percent(last.all.lmc_size, last.all.raw_size), format!("of that by itself: {}", bytes(last.all.lmc_size)));

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     fn pairs(steps: &[u64], distances: Option<Vec<u64>>, pairs: usize) -> Vec<(usize, usize)> {
-        Plan::new(steps, &AnalyzeOptions { distances, pairs }).pairs
+        Plan::new(steps, &AnalyzeOptions { distances, pairs, ..AnalyzeOptions::default() }).pairs
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::kind::Kind;
+use crate::kind::Kind;
 
 /// What was found in one checkpoint, or in several in order.
 #[derive(Clone, Debug, Serialize)]

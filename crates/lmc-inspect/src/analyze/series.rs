@@ -7,12 +7,12 @@ use lmc::{Base, CompressOptions};
 use super::advice::advice;
 use super::duplicates;
 use super::input::Failed;
-use super::kind::Kind;
 use super::result::{
     Analysis, Checkpoint, Delta, Distance, Group, GroupChange, GroupDelta, Pair, Tensor, TensorChange,
 };
 use super::sums::{Moves, Sums, rounded};
 use super::survey::{Survey, Surveyed};
+use crate::kind::Kind;
 
 /// The most tensors that are listed one by one.
 pub(super) const MAX_TENSORS: usize = 1 << 16;

@@ -1,6 +1,7 @@
 //! One pass over a checkpoint.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lmc::internals::{EncodedBoth, encode_both, for_call, source};
 use lmc::{Base, Compressor, Dtype, Error, ErrorKind, Segment};
@@ -8,11 +9,19 @@ use lmc::{Base, Compressor, Dtype, Error, ErrorKind, Segment};
 use super::fields::{Fields, Histograms};
 use super::flips;
 use super::input::Failed;
-use super::kind::Kind;
 use super::shares::Shares;
 use super::sums::{Moves, Sums};
 use crate::diff::changes::measure;
 use crate::diff::pieces::{Buffers, Comparison, Piece};
+use crate::kind::Kind;
+
+/// How checkpoints are passed over.
+#[derive(Clone, Copy)]
+pub(super) struct Passes<'a> {
+    pub(super) compressor: &'a Compressor,
+    /// Set to end them.
+    pub(super) stop: &'a AtomicBool,
+}
 
 /// What a pass over a checkpoint finds.
 pub(super) struct Survey {
@@ -72,13 +81,13 @@ impl Survey {
     /// Counts everything in a checkpoint, beside the one before it if there is one. Given one, the sizes without it are those that
     /// [`Self::add_alone`] adds: blocks are not the same then.
     pub(super) fn full(
-        compressor: &Compressor,
+        passes: Passes<'_>,
         number: usize,
         new: &[Base<'_>],
         old: &[Base<'_>],
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self, Failed> {
-        let survey = Self::new(compressor, number, new, old, Scope::Full, progress)?;
+        let survey = Self::new(passes, number, new, old, Scope::Full, progress)?;
         if survey.segments.iter().any(|s| s.segment.name.is_some()) {
             return Ok(survey);
         }
@@ -96,24 +105,24 @@ impl Survey {
 
     /// Tells the size of a delta from an earlier checkpoint.
     pub(super) fn delta(
-        compressor: &Compressor,
+        passes: Passes<'_>,
         number: usize,
         new: &[Base<'_>],
         old: &[Base<'_>],
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self, Failed> {
-        Self::new(compressor, number, new, old, Scope::Sizes, progress)
+        Self::new(passes, number, new, old, Scope::Sizes, progress)
     }
 
     /// Adds the sizes that the checkpoint has without an earlier one, to what was counted beside one.
     pub(super) fn add_alone(
         &mut self,
-        compressor: &Compressor,
+        passes: Passes<'_>,
         number: usize,
         new: &[Base<'_>],
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), Failed> {
-        let mut alone = Self::new(compressor, number, new, &[], Scope::Sizes, progress)?;
+        let mut alone = Self::new(passes, number, new, &[], Scope::Sizes, progress)?;
         self.lmc_size = alone.lmc_size;
         for (s, alone) in self.segments.iter_mut().zip(alone.segments.drain(..)) {
             s.sums.lmc_size = alone.sums.lmc_size;
@@ -123,7 +132,7 @@ impl Survey {
     }
 
     fn new(
-        compressor: &Compressor,
+        passes: Passes<'_>,
         number: usize,
         new: &[Base<'_>],
         old: &[Base<'_>],
@@ -137,7 +146,7 @@ impl Survey {
         let mut before = 0;
         for (i, file) in new.iter().enumerate() {
             let mut at = |done| progress(before + done);
-            survey.add_file(compressor, i, file, old, scope, &mut at).map_err(|error| Failed {
+            survey.add_file(passes, i, file, old, scope, &mut at).map_err(|error| Failed {
                 checkpoint: number,
                 file: Some(file.name().to_owned()),
                 error,
@@ -149,7 +158,7 @@ impl Survey {
 
     fn add_file(
         &mut self,
-        compressor: &Compressor,
+        passes: Passes<'_>,
         number: usize,
         file: &Base<'_>,
         old: &[Base<'_>],
@@ -158,7 +167,7 @@ impl Survey {
     ) -> lmc::Result<()> {
         // Deltas record the names of files without their directories.
         let old: Vec<Base<'_>> = old.iter().map(|b| b.clone().with_name(last_component(b.name()))).collect();
-        let bases = for_call(compressor, &old);
+        let bases = for_call(passes.compressor, &old);
         let (c, layout) = Comparison::new(file, &bases)?;
         if let Some(end) = layout.segments.last().map(Segment::end).filter(|&end| end > file.raw_size()) {
             let m = format!("it has {} bytes, and its tensors would end at byte {end}: it ends early", file.raw_size());
@@ -170,11 +179,16 @@ impl Survey {
         let mut open: Option<(usize, Box<Histograms>)> = None;
         let segments = &mut self.segments[first..];
         let (made, _) = encode_both(
-            compressor,
+            passes.compressor,
             (&source(file), file.raw_size(), layout),
             &bases,
             false,
-            |encoded, block| look(&c, encoded, scope, !old.is_empty(), block),
+            |encoded, block| {
+                if passes.stop.load(Ordering::Relaxed) {
+                    return Err(Error::new(ErrorKind::Io, "the study was stopped"));
+                }
+                look(&c, encoded, scope, !old.is_empty(), block)
+            },
             |block, done| {
                 for share in block.shares.drain(..) {
                     let s = &mut segments[share.segment];

@@ -23,6 +23,24 @@ pub enum Relation {
     Renamed,
 }
 
+impl Relation {
+    /// All, in the order in which they are told.
+    pub const ALL: [Relation; 6] =
+        [Relation::Same, Relation::Reshaped, Relation::Resized, Relation::Retyped, Relation::Renamed, Relation::New];
+
+    /// Its name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Relation::New => "new",
+            Relation::Same => "same",
+            Relation::Reshaped => "reshaped",
+            Relation::Resized => "resized",
+            Relation::Retyped => "retyped",
+            Relation::Renamed => "renamed",
+        }
+    }
+}
+
 /// Where the counterpart of a segment is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counterpart {

@@ -12,6 +12,7 @@ True
 `lmc.numpy` saves and loads arrays as `safetensors.numpy` does, and `lmc.torch` tensors as `safetensors.torch`.
 """
 
+from lmc._analysis import Analysis
 from lmc._errors import (
     BaseMismatchError,
     DamagedError,
@@ -57,6 +58,7 @@ from lmc._lmc import (
     Verified,
     Version,
     __version__,
+    analyze,
     compress,
     compress_bound,
     compress_file,
@@ -75,6 +77,7 @@ from lmc._safe_open import safe_open
 open = File
 
 __all__ = [
+    "Analysis",
     "Base",
     "BaseInfo",
     "BaseMismatchError",
@@ -117,6 +120,7 @@ __all__ = [
     "Verified",
     "Version",
     "__version__",
+    "analyze",
     "compress",
     "compress_bound",
     "compress_file",

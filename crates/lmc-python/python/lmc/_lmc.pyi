@@ -6,6 +6,8 @@ from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar, final, type_c
 
 from _typeshed import ReadableBuffer as _Buffer
 
+from lmc._analysis import Analysis as _Analysis
+
 # Arrays of numpy are buffers, but say so to type checkers from Python 3.12 on only.
 @type_check_only
 class _Array(Protocol):
@@ -69,6 +71,7 @@ __all__ = [
     "Verified",
     "Version",
     "__version__",
+    "analyze",
     "check_pickle",
     "compress",
     "compress_bound",
@@ -90,6 +93,19 @@ FORMAT_VERSION: Final[int]
 DTYPES: Final[list[str]]
 LEVELS: Final[list[str]]
 
+def analyze(
+    checkpoints: _Path | list[_Path] | tuple[_Path, ...] | Store,
+    *,
+    every: int = 1,
+    distances: Iterable[int] | None = None,
+    pairs: int = 4,
+    engines: Sequence[str] = ...,
+    sample: int = 4_000_000,
+    independent: bool = False,
+    level: str = "default",
+    threads: int | None = None,
+    max_work: int | None = None,
+) -> _Analysis: ...
 def compress(
     data: _Readable,
     *,

@@ -111,6 +111,14 @@ fn options(grace_seconds: Option<u64>, cache: Option<&Bound<'_, PyAny>>, budget:
 }
 
 impl Store {
+    /// Where it is, as commands name it.
+    pub(crate) fn place(&self) -> PathBuf {
+        match &self.shared.location {
+            Location::Directory(path) => path.clone(),
+            _ => PathBuf::from(&self.name),
+        }
+    }
+
     fn new(name: String, location: Location, options: StoreOptions, store: lmc_store::Store) -> Self {
         let open = Mutex::new(Arc::new(Open { process: std::process::id(), store }));
         Self { name, shared: Arc::new(Shared { location, options, open }) }

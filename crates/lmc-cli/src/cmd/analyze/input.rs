@@ -1,10 +1,12 @@
 //! The checkpoints of a study: files, directories, or the snapshots of a store.
 
 use std::fs::File;
+use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lmc::{Base, ErrorKind};
+use lmc::{Base, ErrorKind, WriteAt};
 use lmc_inspect::{Checkpoints, Failed};
 use lmc_store::{Listing, Snapshot, Store};
 
@@ -28,6 +30,7 @@ pub(super) struct Snapshots {
     threads: usize,
     /// Snapshots that were restored last, the latest at the end, and their numbers.
     kept: Mutex<Vec<(usize, Arc<Restored>)>>,
+    stop: Arc<AtomicBool>,
 }
 
 /// Names of files, and what is in them.
@@ -37,14 +40,14 @@ type Restored = Vec<(String, Arc<File>)>;
 const KEPT: usize = 3;
 
 impl Input {
-    pub(super) fn open(paths: &[PathBuf], every: u32, threads: usize, ui: &Ui) -> Result<Self> {
-        if let Some(stored) = Snapshots::open(paths, every, threads, ui)? {
+    pub(super) fn open(paths: &[PathBuf], every: u32, threads: usize, stop: &Arc<AtomicBool>, ui: &Ui) -> Result<Self> {
+        if let Some(stored) = Snapshots::open(paths, every, threads, stop, ui)? {
             return Ok(Input::Store(stored));
         }
         if every > 1 {
             return Err(Failure::Usage("--every is for the snapshots of a store: name the files to study".to_owned()));
         }
-        Files::open(paths, threads, ui).map(Input::Files)
+        Files::open(paths, threads, stop, ui).map(Input::Files)
     }
 
     /// The failure of a study.
@@ -57,6 +60,13 @@ impl Input {
                 let at = PathBuf::from(format!("{}, step {step}{file}", s.place.store));
                 Failure::codec(&at, &failed.error)
             }
+        }
+    }
+
+    /// Says what was left out.
+    pub(super) fn say_left_out(&self, ui: &Ui) {
+        if let Input::Files(files) = self {
+            files.say_left_out(ui);
         }
     }
 
@@ -101,7 +111,7 @@ impl Checkpoints for Input {
 
     fn open(&self, checkpoint: usize) -> Result<Vec<Base<'_>>, Failed> {
         match self {
-            Input::Files(files) => Ok(files.open_one(checkpoint)),
+            Input::Files(files) => files.open_one(checkpoint),
             Input::Store(s) => s.files(checkpoint),
         }
     }
@@ -109,7 +119,7 @@ impl Checkpoints for Input {
 
 impl Snapshots {
     /// The store that the only path names, if it does.
-    fn open(paths: &[PathBuf], every: u32, threads: usize, ui: &Ui) -> Result<Option<Self>> {
+    fn open(paths: &[PathBuf], every: u32, threads: usize, stop: &Arc<AtomicBool>, ui: &Ui) -> Result<Option<Self>> {
         let [path] = paths else { return Ok(None) };
         let text = path.to_string_lossy();
         let remote = text.starts_with("s3://");
@@ -130,7 +140,7 @@ impl Snapshots {
         if snapshots.is_empty() {
             return Err(Failure::at(path, "has no snapshots to study"));
         }
-        Ok(Some(Self { place, store, snapshots, threads, kept: Mutex::default() }))
+        Ok(Some(Self { place, store, snapshots, threads, kept: Mutex::default(), stop: stop.clone() }))
     }
 
     fn files(&self, checkpoint: usize) -> Result<Vec<Base<'_>>, Failed> {
@@ -162,7 +172,8 @@ impl Snapshots {
             let directory = std::env::temp_dir();
             let doing = || format!("cannot restore it to {}: set TMPDIR to a directory with room", directory.display());
             let temporary = tempfile::tempfile().map_err(|e| failed(lmc::Error::io(doing(), e)))?;
-            let restored = reader.restore_file(&file.name, &temporary, &mut |_| ());
+            let unless_stopped = UnlessStopped { file: &temporary, stop: &self.stop };
+            let restored = reader.restore_file(&file.name, &unless_stopped, &mut |_| ());
             restored.map_err(|e| match e.kind() {
                 lmc_store::ErrorKind::Io => failed(lmc::Error::new(ErrorKind::Io, format!("{}: {e}", doing()))),
                 _ => failed(of_store(e)),
@@ -172,5 +183,24 @@ impl Snapshots {
         let files = Arc::new(reader.files().iter().map(restore).collect::<Result<Restored, _>>()?);
         kept.push((checkpoint, files.clone()));
         Ok(files)
+    }
+}
+
+/// A file that cannot be written any more once the study is to end.
+struct UnlessStopped<'a> {
+    file: &'a File,
+    stop: &'a AtomicBool,
+}
+
+impl WriteAt for UnlessStopped<'_> {
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(io::Error::other("the study was stopped"));
+        }
+        self.file.write_all_at(buf, offset)
+    }
+
+    fn read_back(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_back(buf, offset)
     }
 }

@@ -4,21 +4,22 @@
 mod engines;
 mod files;
 mod input;
+mod joined;
 mod steps;
+mod study;
 mod text;
 
-use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use lmc::{CompressOptions, Level};
-use lmc_inspect::{AnalyzeOptions, Checkpoints};
 
-use self::input::Input;
+pub use self::study::Study;
 use crate::args::{Limits, Threads, level};
-use crate::failure::{Failure, Result};
-use crate::format::{Name, parse_size};
-use crate::output::{Origin, Output, Target, is_stdout};
+use crate::cmd::page::PageArgs;
+use crate::failure::Result;
+use crate::format::parse_size;
 use crate::ui::Ui;
 
 /// Study how checkpoints compress, and what changes from one to the next.
@@ -27,23 +28,19 @@ use crate::ui::Ui;
 /// for (weights, embedding, norm, master, exp_avg, exp_avg_sq, by their names) and by dtype: sizes as they are, as lmc makes them, and as a
 /// delta; the entropy of signs, exponents and mantissas; zeros; tensors with the same bytes; tensors that a narrower dtype holds. From
 /// checkpoint to checkpoint: how many elements changed, which of their bits, how far; and what deltas over longer distances take. All
-/// sizes are those of files that lmc would write. Snapshots of a store are restored to nameless files in the directory for temporary files
-/// (TMPDIR), three at a time. Nothing else is written but --html.
+/// sizes are those of files that lmc would write. Snapshots of a store are restored, and chunks joined, to nameless files in the directory for temporary
+/// files (TMPDIR), those of three checkpoints at a time. Nothing else is written but --html.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(crate) struct AnalyzeArgs {
     /// Checkpoints in order, of any format that lmc knows, compressed or not: files, model.safetensors.index.json of several files,
-    /// directories, of which the files with tensors count. Or one store: a directory, or s3://BUCKET/PREFIX.
+    /// directories, of which the files with tensors count; in those of torch.distributed.checkpoint the chunks of tensors are joined. Or one
+    /// store: a directory, or s3://BUCKET/PREFIX.
     #[arg(value_name = "CHECKPOINT", required = true)]
     paths: Vec<PathBuf>,
 
-    /// Write the study as a page: one HTML file that needs nothing else. `-` is standard output.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-
-    /// Overwrite FILE.
-    #[arg(short, long)]
-    force: bool,
+    #[command(flatten)]
+    page: PageArgs,
 
     /// Of a store, take every Nth snapshot, and the last one.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -58,7 +55,7 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "N", default_value_t = 4)]
     pairs: u32,
 
-    /// Also measure other compressors on a sample of the last checkpoint: all, or some of zstd-1, zstd-3, zstd-19, lz4, gzip, bzip2, snappy.
+    /// Also measure other compressors on a sample of the last checkpoint: all, or some of zstd-1, zstd-3, zstd-19, lz4, gzip, bzip2, brotli, xz, snappy.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     engines: Vec<String>,
 
@@ -113,83 +110,38 @@ const JSON_HELP: &str = "\
                            elements moved by 2^i to 2^(i+1) - 1 values), largest_distance
   flips                    for each bit from the lowest, how many elements have it changed";
 
+impl AnalyzeArgs {
+    fn study(&self) -> Study {
+        let codec = CompressOptions::default().with_level(self.level).with_threads(self.threads.count());
+        Study {
+            paths: self.paths.clone(),
+            every: self.every,
+            distances: (!self.distances.is_empty()).then(|| self.distances.clone()),
+            pairs: self.pairs as usize,
+            engines: self.engines.clone(),
+            sample: self.sample,
+            codec: codec.with_max_work(self.limits.max_work()).with_independent(self.independent),
+            stop: Arc::default(),
+        }
+    }
+}
+
 /// Studies checkpoints.
 pub(crate) fn run(args: &AnalyzeArgs, ui: &Ui) -> Result {
-    let threads = args.threads.count();
-    let page_is_shown = args.html.as_deref().is_some_and(is_stdout);
-    if args.json && page_is_shown {
-        return Err(Failure::Usage(
-            "both the page and --json would go to standard output: name a file for the page".to_owned(),
-        ));
-    }
-    if page_is_shown && ui.stdout_is_terminal() && !args.force {
-        let why =
-            "--html: standard output is a terminal: name a file for the page, or redirect it; -f shows it all the same";
-        return Err(Failure::Usage(why.to_owned()));
-    }
-    if !args.engines.is_empty() {
-        engines::check(&args.engines, args.sample)?;
-    }
-    let input = Input::open(&args.paths, args.every, threads, ui)?;
+    args.page.check(args.json, ui)?;
+    let study = args.study();
+    study.check()?;
+    let input = study.open(ui)?;
     let guard = input.guard();
-    // Opened first: what cannot be written is said before the work.
-    let page = args.html.as_ref().map(|path| {
-        let target = if page_is_shown { Target::Stdout } else { Target::File(path.clone()) };
-        Output::create(&target, args.force, Origin::Stdin(None), &guard)
-    });
-    let page = page.transpose()?;
-    let codec =
-        CompressOptions::default().with_level(args.level).with_threads(threads).with_max_work(args.limits.max_work());
-    let codec = codec.with_independent(args.independent);
-    let mut options = AnalyzeOptions::default();
-    options.pairs = args.pairs as usize;
-    if !args.distances.is_empty() {
-        options.distances = Some(args.distances.clone());
-    }
-    for distance in args.distances.iter().filter(|d| !occurs(&input, **d, options.pairs)) {
-        ui.warn(format_args!("--distances {distance}: no pair of checkpoints to be compared is so many steps apart"));
-    }
-    let mut shown = None;
-    let mut progress = |p: lmc_inspect::Progress| {
-        let (pass, bar) = shown.get_or_insert_with(|| (usize::MAX, ui.progress("", None)));
-        if *pass != p.pass {
-            let name = Name::text(&input.name(p.checkpoint)).to_string();
-            *bar = ui.progress(&format!("{name} ({} of {})", p.pass + 1, p.passes), Some(p.size));
-            *pass = p.pass;
-        }
-        bar.at(p.done);
-    };
-    let analysis = lmc_inspect::analyze(&codec, &input, &options, &mut progress).map_err(|e| input.failure(&e));
-    drop(shown);
-    let mut analysis = analysis?;
-    if !args.engines.is_empty() {
-        analysis.engines = engines::measure(&input, &args.engines, args.level, args.sample as u64, ui)?;
-    }
-    input.check_unchanged()?;
-    if let Some(mut page) = page {
-        if page.write_all(lmc_inspect::page(&analysis).as_bytes()).is_err()
-            && let Some(failure) = page.take_failure()
-        {
-            return Err(failure);
-        }
-        page.finish(&guard)?;
-    }
+    let page = args.page.create(&guard)?;
+    let analysis = study.of(&input, ui)?;
+    page.finish(|| lmc_inspect::page(&analysis), &guard)?;
     match args.json {
         true => ui.write(|out| {
             serde_json::to_writer(&mut *out, &analysis)?;
             out.write_all(b"\n")
         }),
-        false if page_is_shown => Ok(()),
+        false if args.page.is_shown() => Ok(()),
         false => ui.write(|out| text::write(&analysis, out)),
     }
-}
-
-/// Whether checkpoints are compared that are so many steps apart; besides neighbours, so many pairs for each distance. None may be wished for.
-fn occurs(input: &Input, distance: u64, pairs: usize) -> bool {
-    let steps: Vec<u64> = (0..input.count()).map(|i| input.step(i)).collect();
-    let of_distance = |(from, step): (usize, &u64)| {
-        let to = step.checked_add(distance).and_then(|to| steps.binary_search(&to).ok());
-        to.is_some_and(|to| pairs > 0 || to == from + 1)
-    };
-    distance == 0 || steps.iter().enumerate().any(of_distance)
 }

@@ -9,7 +9,8 @@ use crate::ui::Ui;
 
 /// Says that there are none.
 pub(super) fn check(_: &[String], _: usize) -> Result {
-    let why = "--engines: this lmc was built without other compressors (the feature bench): leave it out, or use the program of a release";
+    let why = "--engines: this lmc was built without other compressors, as wheels are: leave it out, or use the program of a \
+               release, or one built with the feature bench (cargo install --path crates/lmc-cli)";
     Err(Failure::Usage(why.to_owned()))
 }
 

@@ -35,7 +35,7 @@ use report::Measured;
 /// Pieces of a file that make up the sample for slow codecs.
 const SAMPLE_PIECES: usize = 16;
 
-/// Measure speed and size of lmc beside memcpy, zstd, lz4, gzip, bzip2 and snappy.
+/// Measure speed and size of lmc beside memcpy, zstd, lz4, gzip, bzip2, brotli, xz and snappy.
 ///
 /// Everything runs in memory, in buffers that are reused. All contenders run once a round; medians over the rounds
 /// are shown. Every round trip is verified. Speeds count uncompressed bytes, 1 GB = 10^9 bytes. "grouped" rows get the
@@ -73,7 +73,7 @@ pub(crate) struct BenchArgs {
     /// Measure deltas, made from OLD: as it is, or as .lmc file, or the index.json of a checkpoint in several files.
     #[arg(long = "base", value_name = "OLD", conflicts_with = "breakdown")]
     bases: Vec<PathBuf>,
-    /// Codecs to compare with: all, none, or some of zstd-1, zstd-3, zstd-19, lz4, gzip, bzip2, snappy; with --base also
+    /// Codecs to compare with: all, none, or some of zstd-1, zstd-3, zstd-19, lz4, gzip, bzip2, brotli, xz, snappy; with --base also
     /// lmc-alone, lmc-xor and zstd-patch.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all")]
     peers: Vec<String>,
@@ -81,7 +81,7 @@ pub(crate) struct BenchArgs {
     /// base has something for.
     #[arg(long, value_name = "BYTES", value_parser = crate::format::parse_size)]
     size: Option<usize>,
-    /// How much of the data zstd-19 and bzip2 get; 0 is all of it.
+    /// How much of the data zstd-19, bzip2, brotli and xz get; 0 is all of it.
     #[arg(long, value_name = "BYTES", default_value = "4MB", value_parser = crate::format::parse_size)]
     sample: usize,
     /// Also show what hashing, choosing groups and tables, page faults and copying cost.

@@ -8,7 +8,7 @@ use super::codec::Codec;
 use super::contender::Contender;
 
 /// Names that `--peers` takes, in the order of the table.
-pub(super) const NAMES: &[&str] = &["zstd-1", "zstd-3", "zstd-19", "lz4", "gzip", "bzip2", "snappy"];
+pub(super) const NAMES: &[&str] = &["zstd-1", "zstd-3", "zstd-19", "lz4", "gzip", "bzip2", "brotli", "xz", "snappy"];
 
 /// What `--peers` takes with `--base` besides: `lmc` without the base, `lmc` on the exclusive or, zstd with a prefix.
 pub(super) const OF_DELTAS: &[&str] = &[ALONE, LMC_XOR, PATCH];
@@ -18,7 +18,7 @@ pub(super) const PATCH: &str = "zstd-patch";
 
 /// Whether a codec is so slow that it only gets a sample.
 pub(super) fn is_slow(name: &str) -> bool {
-    matches!(name, "zstd-19" | "bzip2")
+    matches!(name, "zstd-19" | "bzip2" | "brotli" | "xz")
 }
 
 /// The codec of one of [`NAMES`].
@@ -30,6 +30,8 @@ pub(super) fn contender(name: &str) -> Result<Contender> {
         "lz4" => Contender::new("lz4", "", Box::new(Lz4)),
         "gzip" => Contender::new("gzip", "6", Box::new(Gzip)),
         "bzip2" => Contender::new("bzip2", "9", Box::new(Bzip2)),
+        "brotli" => Contender::new("brotli", "9", Box::new(Brotli)),
+        "xz" => Contender::new("xz", "6", Box::new(Xz)),
         "snappy" => Contender::new("snappy", "", Box::new(Snappy { encoder: snap::raw::Encoder::new() })),
         _ => {
             let why = match OF_DELTAS.contains(&name) {
@@ -106,6 +108,36 @@ impl Codec for Bzip2 {
     }
     fn decompress(&mut self, packed: &[u8], out: &mut [u8]) -> Result<()> {
         bzip2::read::BzDecoder::new(packed).read_exact(out).map_err(|e| failed("bzip2", e))
+    }
+}
+
+struct Brotli;
+
+impl Codec for Brotli {
+    fn compress(&mut self, raw: &[u8], packed: &mut Vec<u8>) -> Result<()> {
+        packed.clear();
+        // A window of 4 MiB, the largest of the brotli program unless it is asked for more.
+        let mut encoder = brotli::CompressorWriter::new(packed, 1 << 16, 9, 22);
+        encoder.write_all(raw).map_err(|e| failed("brotli", e))?;
+        // Ends the stream.
+        encoder.into_inner();
+        Ok(())
+    }
+    fn decompress(&mut self, packed: &[u8], out: &mut [u8]) -> Result<()> {
+        brotli::Decompressor::new(packed, 1 << 16).read_exact(out).map_err(|e| failed("brotli", e))
+    }
+}
+
+struct Xz;
+
+impl Codec for Xz {
+    fn compress(&mut self, raw: &[u8], packed: &mut Vec<u8>) -> Result<()> {
+        packed.clear();
+        let mut encoder = liblzma::write::XzEncoder::new(packed, 6);
+        encoder.write_all(raw).and_then(|()| encoder.finish().map(drop)).map_err(|e| failed("xz", e))
+    }
+    fn decompress(&mut self, packed: &[u8], out: &mut [u8]) -> Result<()> {
+        liblzma::read::XzDecoder::new(packed).read_exact(out).map_err(|e| failed("xz", e))
     }
 }
 

@@ -7,11 +7,12 @@ use lmc::{Base, Segment};
 use lmc_inspect::SegmentDiff;
 use serde_json::{Map, Value, json};
 
-use super::report::{Report, bits, elements, state};
+use super::report::{Report, bits, elements};
 use crate::json::Object;
 
 impl Report {
-    pub(super) fn write_json(&self, old: &Path, new: &Path, out: &mut dyn Write) -> Result<()> {
+    /// All of it, or without single tensors.
+    pub(super) fn write_json(&self, old: &Path, new: &Path, whole: bool, out: &mut dyn Write) -> Result<()> {
         let t = &self.total;
         let segments = self.new.iter().flat_map(|(file, d)| d.segments.iter().map(move |s| self.segment(file, s)));
         let missing = self.missing.iter().map(|&(base, i)| {
@@ -31,10 +32,14 @@ impl Report {
             "states": states,
         });
         let mut object = Object::begin(out)?;
-        object.list("missing", missing)?;
+        if whole {
+            object.list("missing", missing)?;
+        }
         object.field("new", &json!(new.to_string_lossy()))?;
         object.field("old", &json!(old.to_string_lossy()))?;
-        object.list("segments", segments)?;
+        if whole {
+            object.list("segments", segments)?;
+        }
         object.field("total", &total)?;
         object.end().map(|_| ())
     }
@@ -44,7 +49,7 @@ impl Report {
         let c = &s.changes;
         let fields = [
             ("raw_size", json!(s.segment.len)),
-            ("state", json!(state(s.relation))),
+            ("state", json!(s.relation.name())),
             ("old", s.counterpart.map_or(Value::Null, |(b, i)| described(&self.old[b], &self.old[b].segments()[i]))),
             ("elements", json!(elements(&s.segment))),
             ("compared", json!(c.compared)),

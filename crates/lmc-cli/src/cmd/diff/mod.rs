@@ -4,14 +4,17 @@ mod json;
 mod report;
 mod text;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lmc::{CompressOptions, Compressor, Level};
+use lmc_inspect::{Compared, diff_page};
 
 use self::report::Report;
 use crate::args::{Limits, Threads, level};
 use crate::bases::{BaseArgs, Bases};
+use crate::cmd::page::PageArgs;
 use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::names::is_dash;
@@ -25,7 +28,7 @@ use crate::ui::Ui;
 /// numbers (units in the last place), those of integers as they are; the two zeros are neighbours, and what is not a number
 /// comes after the infinities. Both sizes are those that compressing gives; of small tensors, which share blocks, each has its
 /// share of the block's. -v draws the distribution of the distances. Names of more than 200 characters are cut; --json has all of
-/// them. Nothing is written.
+/// them. Nothing is written but --html.
 ///
 /// States: same (matched by name, shape and dtype), reshaped, resized, re-typed, renamed (matched by name without wrappers like
 /// model. or module., or by content), new, missing.
@@ -47,6 +50,9 @@ pub(crate) struct DiffArgs {
     /// Print one JSON object.
     #[arg(long, help_heading = "Messages")]
     json: bool,
+
+    #[command(flatten)]
+    page: PageArgs,
 
     #[command(flatten)]
     bases: BaseArgs,
@@ -86,10 +92,13 @@ pub(crate) fn run(args: &DiffArgs, ui: &Ui) -> Result {
             "diff reads here and there in its files, not standard input: name a file as {name}"
         )));
     }
+    args.page.check(args.json, ui)?;
     let threads = args.threads.count();
     let mut paths = vec![args.old.clone(), args.new.clone()];
     paths.extend_from_slice(args.bases.paths());
     let files = Bases::open(&paths, true, threads)?;
+    let guard = files.guard();
+    let page = args.page.create(&guard)?;
     let options =
         CompressOptions::default().with_level(args.level).with_threads(threads).with_max_work(args.limits.max_work());
     let mut compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
@@ -104,8 +113,19 @@ pub(crate) fn run(args: &DiffArgs, ui: &Ui) -> Result {
     }
     files.check_unchanged()?;
     let report = Report::new(old, new);
+    let names = [&args.old, &args.new].map(|path| path.to_string_lossy());
+    let json = |whole: bool, out: &mut dyn Write| report.write_json(&args.old, &args.new, whole, out);
+    let compared = Compared {
+        old: (&names[0], &report.old),
+        new: (&names[1], &report.new),
+        missing: &report.missing,
+        level: args.level,
+        json: &json,
+    };
+    page.finish(|| diff_page(&compared), &guard)?;
     match args.json {
-        true => ui.write(|out| report.write_json(&args.old, &args.new, out)),
+        true => ui.write(|out| report.write_json(&args.old, &args.new, true, out)),
+        false if args.page.is_shown() => Ok(()),
         false => ui.write(|out| report.write_text(&args.old, &args.new, ui.verbose(), out)),
     }
 }

@@ -1,7 +1,7 @@
 //! What a comparison of files finds.
 
 use lmc::{Base, Segment};
-use lmc_inspect::{Changes, Diff, Relation};
+use lmc_inspect::{Changes, Diff};
 
 /// All that was found out.
 pub(super) struct Report {
@@ -54,22 +54,10 @@ impl Report {
     pub(super) fn states(&self) -> Vec<(&'static str, usize)> {
         let relations = self.new.iter().flat_map(|(_, d)| &d.segments).filter(|s| s.segment.name.is_some());
         let names: Vec<&str> =
-            relations.map(|s| state(s.relation)).chain(self.missing.iter().map(|_| "missing")).collect();
+            relations.map(|s| s.relation.name()).chain(self.missing.iter().map(|_| "missing")).collect();
         let all = ["same", "reshaped", "resized", "retyped", "renamed", "new", "missing"];
         let counted = all.map(|state| (state, names.iter().filter(|n| **n == state).count()));
         counted.into_iter().filter(|(_, n)| *n > 0).collect()
-    }
-}
-
-/// The state of a tensor, as JSON has it.
-pub(super) fn state(relation: Relation) -> &'static str {
-    match relation {
-        Relation::Same => "same",
-        Relation::Reshaped => "reshaped",
-        Relation::Resized => "resized",
-        Relation::Retyped => "retyped",
-        Relation::Renamed => "renamed",
-        _ => "new",
     }
 }
 

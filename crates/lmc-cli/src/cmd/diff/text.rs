@@ -5,7 +5,7 @@ use std::path::Path;
 
 use lmc_inspect::{Changes, Relation, SegmentDiff};
 
-use super::report::{Report, bits, state};
+use super::report::{Report, bits};
 use crate::cmd::list::{Between, display_name};
 use crate::format::{Name, bytes, percent};
 use crate::table::Table;
@@ -105,9 +105,9 @@ impl Report {
 
     /// The state of a tensor, and what it was before if that is another.
     fn state(&self, s: &SegmentDiff) -> String {
-        let Some((base, i)) = s.counterpart else { return spelled(state(s.relation)).to_owned() };
+        let Some((base, i)) = s.counterpart else { return spelled(s.relation.name()).to_owned() };
         let old = &self.old[base].segments()[i];
-        let name = spelled(state(s.relation));
+        let name = spelled(s.relation.name());
         match s.relation {
             Relation::Renamed => format!("{name}, was {}", display_name(old)),
             Relation::Retyped => format!("{name}, was {}", dtype(old)),

@@ -76,7 +76,7 @@ impl Place {
         };
         match e.kind() {
             ErrorKind::Usage => Failure::Usage(text),
-            _ => Failure::Failed(text),
+            kind => Failure::Store(kind, text),
         }
     }
 }

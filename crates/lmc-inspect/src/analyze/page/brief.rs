@@ -1,12 +1,10 @@
 //! The study in the page, with as much detail as there is room for.
 
 use crate::analyze::result::{Analysis, Change, GroupChange, Pair, Tensor, TensorChange};
-use crate::analyze::spelled;
+use crate::page::ROOM;
+use crate::page::html::{json, json_within};
+use crate::spelled;
 
-use super::html::{json, json_within};
-
-/// Bytes of JSON that a page has room for.
-const ROOM: usize = 110_000;
 /// Bytes that a tensor takes at least.
 const TENSOR: usize = 100;
 

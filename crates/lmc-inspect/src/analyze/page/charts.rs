@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use super::svg::{Bar, Chart, Line, bars, legend};
-use crate::analyze::kind::Kind;
 use crate::analyze::result::{Analysis, Figures, GroupChange, GroupDelta};
-use crate::analyze::spelled::{percent, share, two_decimals};
+use crate::kind::Kind;
+use crate::page::svg::{Bar, Chart, Line, bars, legend};
+use crate::spelled::{percent, share, two_decimals};
 
 /// The colour of what is of all kinds.
 const ALL: usize = 7;
@@ -179,7 +179,7 @@ fn where_bits_go(a: &Analysis, out: &mut String) {
         let _ = write!(
             out,
             "<tr><td class=l>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{:.3}<td>{:.3}<td>{:.3}<td>{:.3}<td>{}<td>{}",
-            super::html::escaped(name),
+            crate::page::html::escaped(name),
             f.tensors,
             f.elements,
             f.raw_size,

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use super::html::escaped;
 use crate::analyze::result::Analysis;
-use crate::analyze::spelled::{bytes, percent};
+use crate::page::html::escaped;
+use crate::spelled::{bytes, percent};
 
 pub(super) fn write(a: &Analysis, out: &mut String) {
     let Some(engines) = &a.engines else { return };

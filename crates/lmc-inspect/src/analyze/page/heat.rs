@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::html::escaped;
-use super::svg::{HeatRow, SHADES, heat_map};
-use crate::analyze::kind::Kind;
 use crate::analyze::result::{Analysis, Tensor};
-use crate::analyze::spelled::{name, pattern, share};
+use crate::kind::Kind;
+use crate::page::html::escaped;
+use crate::page::svg::{HeatRow, SHADES, heat_map};
+use crate::spelled::{name, pattern, share};
 
 /// Rows of a heat map at most.
 const ROWS: usize = 40;

@@ -2,14 +2,10 @@
 
 use std::fmt::Write;
 
-use super::html::escaped;
 use crate::analyze::result::{Analysis, Tensor};
-use crate::analyze::spelled::{agreeing, bytes, name, percent, share};
-
-/// Rows at most.
-const ROWS: usize = 2000;
-/// Bytes at most: names may be long.
-const ROOM: usize = 1_000_000;
+use crate::page::html::escaped;
+use crate::page::{self, ROWS, TABLE, begin_table, part};
+use crate::spelled::{agreeing, bytes, name, percent, share};
 
 const HEADS: [&str; 9] = [
     "size",
@@ -25,16 +21,10 @@ const HEADS: [&str; 9] = [
 
 pub(super) fn write(a: &Analysis, out: &mut String) {
     out.push_str("<h2>Tensors</h2><p class=dim>Of the last checkpoint. Sizes by lmc are parts of the size; deltas, those of all pairs.</p>");
-    out.push_str(
-        "<div class=t0><table class=s><thead><tr><th class=l>tensor<th class=l>kind<th class=l>dtype<th class=l>shape",
-    );
-    for head in HEADS {
-        let _ = write!(out, "<th>{head}");
-    }
-    out.push_str("<th class=l>notes</thead><tbody>");
+    begin_table(&["tensor", "kind", "dtype", "shape"], &HEADS, "notes", out);
     let (start, mut rows) = (out.len(), 0);
     for t in a.tensors.iter().take(ROWS) {
-        if out.len() - start > ROOM {
+        if out.len() - start > TABLE {
             break;
         }
         row(a, t, out);
@@ -59,14 +49,7 @@ fn row(a: &Analysis, t: &Tensor, out: &mut String) {
         escaped(&t.dtype),
         shape.join("×")
     );
-    let mut cell = |value: Option<f64>, text: String| {
-        let _ = match value {
-            Some(v) => write!(out, "<td data-v={v}>{text}"),
-            None => write!(out, "<td data-v=-1>–"),
-        };
-    };
-    // To sort by: as many digits as one can tell apart.
-    let part = |n: u64, of: u64| (of > 0).then(|| (1e6 * n as f64 / of as f64).round() / 1e6);
+    let mut cell = |value: Option<f64>, text: String| page::cell(value, &text, out);
     cell(Some(f.raw_size as f64), bytes(f.raw_size));
     cell(part(f.lmc_size, f.raw_size), percent(f.lmc_size, f.raw_size));
     for bits in [f.exponent_entropy, f.mantissa_entropy] {

@@ -19,9 +19,10 @@ for (const table of document.querySelectorAll("table.s")) {
   });
   const input = document.createElement("input");
   input.type = "search";
+  input.name = "filter";
   input.placeholder = "filter, such as: mlp bf16";
   input.setAttribute("aria-label", "filter the rows of the table");
-  const texts = new Map(rows.map((r) => [r, r.textContent.toLowerCase()]));
+  const texts = new Map(rows.map((r) => [r, [...r.querySelectorAll(".l")].map((c) => c.textContent).join(" ").toLowerCase()]));
   input.addEventListener("input", () => {
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
     for (const row of rows) row.hidden = !words.every((w) => texts.get(row).includes(w));

@@ -4,10 +4,10 @@ use std::fmt::{self, Display, Formatter, Write};
 use std::io;
 
 /// Text with everything escaped that means something in HTML, in elements as in attributes.
-pub(super) struct Escaped<'a>(&'a str);
+pub(crate) struct Escaped<'a>(&'a str);
 
 /// Text that anyone may have written.
-pub(super) fn escaped(text: &str) -> Escaped<'_> {
+pub(crate) fn escaped(text: &str) -> Escaped<'_> {
     Escaped(text)
 }
 
@@ -31,14 +31,19 @@ impl Display for Escaped<'_> {
 }
 
 /// JSON for an element of its own: nothing in it ends the element or opens a comment.
-pub(super) fn json(value: &impl serde::Serialize) -> String {
+pub(crate) fn json(value: &impl serde::Serialize) -> String {
     plain(&serde_json::to_string(value).unwrap_or_default())
 }
 
 /// The same if it has no more than so many bytes; else `None`, and no more memory was taken.
-pub(super) fn json_within(value: &impl serde::Serialize, room: usize) -> Option<String> {
+pub(crate) fn json_within(value: &impl serde::Serialize, room: usize) -> Option<String> {
+    written_within(room, |out| Ok(serde_json::to_writer(out, value)?))
+}
+
+/// The same for JSON that a function writes.
+pub(crate) fn written_within(room: usize, write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> Option<String> {
     let mut text = Bounded { text: Vec::new(), room };
-    serde_json::to_writer(&mut text, value).ok()?;
+    write(&mut text).ok()?;
     let text = plain(std::str::from_utf8(&text.text).ok()?);
     (text.len() <= room).then_some(text)
 }

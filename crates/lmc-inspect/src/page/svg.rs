@@ -3,27 +3,27 @@
 use std::fmt::Write;
 
 use super::html::escaped;
-use crate::analyze::spelled::{share, two_decimals};
+use crate::spelled::{share, two_decimals};
 
 /// A line of a chart.
-pub(super) struct Line {
-    pub(super) name: String,
+pub(crate) struct Line {
+    pub(crate) name: String,
     /// Number of its colour.
-    pub(super) colour: usize,
+    pub(crate) colour: usize,
     /// By x.
-    pub(super) points: Vec<(f64, f64)>,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
 /// A chart of lines.
-pub(super) struct Chart<'a> {
-    pub(super) title: &'a str,
-    pub(super) x: &'a str,
-    pub(super) y: &'a str,
+pub(crate) struct Chart<'a> {
+    pub(crate) title: &'a str,
+    pub(crate) x: &'a str,
+    pub(crate) y: &'a str,
     /// Whether x doubles at equal distances.
-    pub(super) log: bool,
-    pub(super) lines: Vec<Line>,
+    pub(crate) log: bool,
+    pub(crate) lines: Vec<Line>,
     /// Formats y.
-    pub(super) spell: fn(f64) -> String,
+    pub(crate) spell: fn(f64) -> String,
 }
 
 const WIDTH: f64 = 560.0;
@@ -37,7 +37,7 @@ const MARKED: usize = 64;
 
 impl Chart<'_> {
     /// Empty if there are not two points on any line.
-    pub(super) fn write(&self, out: &mut String) {
+    pub(crate) fn write(&self, out: &mut String) {
         let points = || self.lines.iter().flat_map(|l| &l.points);
         if !self.lines.iter().any(|l| l.points.len() > 1) {
             return;
@@ -127,7 +127,7 @@ fn nice_above(x: f64) -> f64 {
 }
 
 /// Names of colours.
-pub(super) fn legend<'n>(entries: impl Iterator<Item = (usize, &'n str)>, out: &mut String) {
+pub(crate) fn legend<'n>(entries: impl Iterator<Item = (usize, &'n str)>, out: &mut String) {
     out.push_str("<p class=k>");
     for (colour, name) in entries {
         let _ = write!(out, "<span><i class=b{colour}></i>{}</span> ", escaped(name));
@@ -136,18 +136,18 @@ pub(super) fn legend<'n>(entries: impl Iterator<Item = (usize, &'n str)>, out: &
 }
 
 /// A bar of parts.
-pub(super) struct Bar {
-    pub(super) name: String,
+pub(crate) struct Bar {
+    pub(crate) name: String,
     /// What is written behind it.
-    pub(super) label: String,
+    pub(crate) label: String,
     /// Class and length of each part, and what it is.
-    pub(super) parts: Vec<(&'static str, f64, String)>,
+    pub(crate) parts: Vec<(&'static str, f64, String)>,
     /// A mark across the bar, and what it is.
-    pub(super) mark: Option<(f64, String)>,
+    pub(crate) mark: Option<(f64, String)>,
 }
 
 /// Bars below each other, in one scale from 0.
-pub(super) fn bars(title: &str, x: &str, bars: &[Bar], out: &mut String) {
+pub(crate) fn bars(title: &str, x: &str, bars: &[Bar], out: &mut String) {
     const ROW: f64 = 26.0;
     let (left, right) = (92.0, 120.0);
     let longest = bars.iter().map(|b| b.parts.iter().map(|p| p.1).sum::<f64>()).fold(1.0, f64::max);
@@ -199,17 +199,17 @@ pub(super) fn bars(title: &str, x: &str, bars: &[Bar], out: &mut String) {
 }
 
 /// A row of a heat map: rates from the first column on.
-pub(super) struct HeatRow {
-    pub(super) name: String,
+pub(crate) struct HeatRow {
+    pub(crate) name: String,
     /// 0 to 1 each.
-    pub(super) rates: Vec<f64>,
+    pub(crate) rates: Vec<f64>,
 }
 
 /// The rates that shades begin at; below the first there is none, but a trace of everything above 0.
-pub(super) const SHADES: [f64; 7] = [1e-5, 1e-3, 0.01, 0.05, 0.15, 0.3, 0.45];
+pub(crate) const SHADES: [f64; 7] = [1e-5, 1e-3, 0.01, 0.05, 0.15, 0.3, 0.45];
 
 /// A heat map of bits: the highest bit first. `fields`: bits of sign and exponent.
-pub(super) fn heat_map(title: &str, rows: &[HeatRow], (sign, exponent): (u32, u32), out: &mut String) {
+pub(crate) fn heat_map(title: &str, rows: &[HeatRow], (sign, exponent): (u32, u32), out: &mut String) {
     let bits = rows.iter().map(|r| r.rates.len()).max().unwrap_or(0);
     if bits == 0 {
         return;

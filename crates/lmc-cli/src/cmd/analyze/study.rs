@@ -1,0 +1,99 @@
+//! A study, whoever asks for it: the command, or the Python package.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use lmc::CompressOptions;
+use lmc_inspect::{Analysis, AnalyzeOptions, Checkpoints};
+
+use super::engines;
+use super::input::Input;
+use crate::failure::{Failure, Result};
+use crate::format::Name;
+use crate::ui::Ui;
+
+/// What `lmc analyze` studies, and how.
+pub struct Study {
+    /// Checkpoints in order, or one store.
+    pub paths: Vec<PathBuf>,
+    /// Of a store, every how many snapshots count.
+    pub every: u32,
+    /// Distances in steps whose deltas are measured; `None` for those that the command chooses.
+    pub distances: Option<Vec<u64>>,
+    /// The most pairs for each of them.
+    pub pairs: usize,
+    /// Names of other compressors that are measured, too.
+    pub engines: Vec<String>,
+    /// Bytes of the sample that they get.
+    pub sample: usize,
+    /// How the checkpoints are compressed.
+    pub codec: CompressOptions,
+    /// Another thread sets it to end the study, which then fails.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Study {
+    /// What `lmc analyze --json` prints, and the warnings that it gives.
+    ///
+    /// # Errors
+    /// Those of the command.
+    pub fn json(&self) -> Result<(String, Vec<String>), Failure> {
+        let ui = Ui::keeping();
+        self.check()?;
+        let input = self.open(&ui)?;
+        let text = serde_json::to_string(&self.of(&input, &ui)?);
+        let text = text.map_err(|e| Failure::Failed(format!("the study is no JSON: {e}")))?;
+        Ok((text, ui.kept()))
+    }
+
+    /// Says what is wrong before any work.
+    pub(super) fn check(&self) -> Result {
+        if self.engines.is_empty() { Ok(()) } else { engines::check(&self.engines, self.sample) }
+    }
+
+    /// Opens what is studied.
+    pub(super) fn open(&self, ui: &Ui) -> Result<Input> {
+        Input::open(&self.paths, self.every, self.codec.threads, &self.stop, ui)
+    }
+
+    /// What is found in it.
+    pub(super) fn of(&self, input: &Input, ui: &Ui) -> Result<Analysis> {
+        let mut options = AnalyzeOptions::default();
+        (options.distances, options.pairs, options.stop) = (self.distances.clone(), self.pairs, self.stop.clone());
+        for distance in self.distances.iter().flatten().filter(|d| !occurs(input, **d, self.pairs)) {
+            ui.warn(format_args!(
+                "--distances {distance}: no pair of checkpoints to be compared is so many steps apart"
+            ));
+        }
+        let mut shown = None;
+        let mut progress = |p: lmc_inspect::Progress| {
+            let (pass, bar) = shown.get_or_insert_with(|| (usize::MAX, ui.progress("", None)));
+            if *pass != p.pass {
+                let name = Name::text(&input.name(p.checkpoint)).to_string();
+                *bar = ui.progress(&format!("{name} ({} of {})", p.pass + 1, p.passes), Some(p.size));
+                *pass = p.pass;
+            }
+            bar.at(p.done);
+        };
+        let analysis = lmc_inspect::analyze(&self.codec, input, &options, &mut progress);
+        let mut analysis = analysis.map_err(|e| input.failure(&e))?;
+        drop(shown);
+        if !self.engines.is_empty() {
+            analysis.engines = engines::measure(input, &self.engines, self.codec.level, self.sample as u64, ui)?;
+        }
+        input.say_left_out(ui);
+        input.check_unchanged()?;
+        Ok(analysis)
+    }
+}
+
+/// Whether checkpoints are compared that are so many steps apart; besides neighbours, so many pairs for each distance. None may be wished for.
+fn occurs(input: &Input, distance: u64, pairs: usize) -> bool {
+    let steps: Vec<u64> = (0..input.count()).map(|i| input.step(i)).collect();
+    let of_distance = |(from, step): (usize, &u64)| {
+        let to = step.checked_add(distance).and_then(|to| steps.binary_search(&to).ok());
+        to.is_some_and(|to| pairs > 0 || to == from + 1)
+    };
+    distance == 0 || steps.iter().enumerate().any(of_distance)
+}

@@ -1,0 +1,69 @@
+//! Pages that commands write besides what they print.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::failure::{Failure, Result};
+use crate::guard::Guard;
+use crate::output::{Origin, Output, Target, is_stdout};
+use crate::ui::Ui;
+
+/// Asks for a page.
+#[derive(Args)]
+pub(super) struct PageArgs {
+    /// Write all of it as a page: one HTML file that needs nothing else. `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Overwrite FILE.
+    #[arg(short, long)]
+    force: bool,
+}
+
+/// A page that was asked for: its file, which has no content yet.
+pub(super) struct Page(Option<Output>);
+
+impl PageArgs {
+    /// Whether the page goes to standard output, in place of what is printed.
+    pub(super) fn is_shown(&self) -> bool {
+        self.html.as_deref().is_some_and(is_stdout)
+    }
+
+    /// Says what is wrong before any work.
+    pub(super) fn check(&self, json: bool, ui: &Ui) -> Result {
+        if json && self.is_shown() {
+            return Err(Failure::Usage(
+                "both the page and --json would go to standard output: name a file for the page".to_owned(),
+            ));
+        }
+        if self.is_shown() && ui.stdout_is_terminal() && !self.force {
+            let why = "--html: standard output is a terminal: name a file for the page, or redirect it; -f shows it all the same";
+            return Err(Failure::Usage(why.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Opens the page's file, before the work: what cannot be written is said at once.
+    pub(super) fn create(&self, guard: &Guard) -> Result<Page> {
+        let page = self.html.as_ref().map(|path| {
+            let target = if self.is_shown() { Target::Stdout } else { Target::File(path.clone()) };
+            Output::create(&target, self.force, Origin::Stdin(None), guard)
+        });
+        page.transpose().map(Page)
+    }
+}
+
+impl Page {
+    /// Writes the page, if one was asked for.
+    pub(super) fn finish(self, page: impl FnOnce() -> String, guard: &Guard) -> Result {
+        let Some(mut output) = self.0 else { return Ok(()) };
+        if output.write_all(page().as_bytes()).is_err()
+            && let Some(failure) = output.take_failure()
+        {
+            return Err(failure);
+        }
+        output.finish(guard).map(drop)
+    }
+}

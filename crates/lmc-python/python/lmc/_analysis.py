@@ -1,0 +1,162 @@
+"""What `lmc.analyze` returns: the object that `lmc analyze --json` prints, as types for checkers.
+
+Each is a plain dict, so that it equals the parsed output of the command, can be saved with `json.dump`, and has the
+fields of later versions. `lmc analyze --help` says what the fields mean; sizes are in bytes, entropies in bits an
+element.
+"""
+
+from typing import Literal, TypedDict
+
+_Kind = Literal["weights", "embedding", "norm", "master", "exp_avg", "exp_avg_sq", "other"]
+
+
+class Figures(TypedDict):
+    """Of the elements of one or more tensors."""
+
+    tensors: int
+    elements: int
+    raw_size: int
+    lmc_size: int
+    element_bits: float
+    lmc_bits: float
+    sign_entropy: float
+    exponent_entropy: float
+    mantissa_entropy: float
+    zeros: int
+    not_finite: int
+    distinct_exponents: int
+
+
+class Group(Figures):
+    """Of one kind or dtype, which `name` tells."""
+
+    name: str
+
+
+class Checkpoint(TypedDict):
+    """A checkpoint."""
+
+    name: str
+    step: int
+    files: list[str]
+    formats: list[str]
+    all: Figures
+    kinds: list[Group]
+    dtypes: list[Group]
+
+
+class Change(TypedDict):
+    """What became of the elements of one or more tensors."""
+
+    tensors: int
+    unchanged_tensors: int
+    raw_size: int
+    delta_size: int
+    lmc_size: int
+    compared: int
+    changed: int
+    distances: list[int]
+    largest_distance: int
+
+
+class GroupChange(Change):
+    """Of one kind and dtype."""
+
+    kind: _Kind
+    dtype: str
+    flips: list[int]
+
+
+# `from` is a keyword.
+Pair = TypedDict("Pair", {"from": int, "to": int, "steps": int, "all": Change, "groups": list[GroupChange]})
+
+
+class GroupDelta(TypedDict):
+    """The size of a kind and dtype in one or more deltas."""
+
+    kind: _Kind
+    dtype: str
+    raw_size: int
+    delta_size: int
+
+
+Delta = TypedDict(
+    "Delta",
+    {"from": int, "to": int, "steps": int, "raw_size": int, "delta_size": int, "groups": list[GroupDelta]},
+)
+
+
+class Distance(TypedDict):
+    """All deltas over one distance in steps."""
+
+    steps: int
+    deltas: int
+    raw_size: int
+    delta_size: int
+    groups: list[GroupDelta]
+
+
+class TensorChange(TypedDict):
+    """What became of a tensor in all pairs together."""
+
+    pairs: int
+    unchanged_pairs: int
+    compared: int
+    changed: int
+    flips: list[int]
+    distances: list[int]
+    delta_size: int
+    raw_size: int
+    changed_by_pair: list[float | None]
+
+
+class Tensor(Figures):
+    """A tensor of the last checkpoint."""
+
+    file: int
+    name: str
+    kind: _Kind
+    dtype: str
+    shape: list[int]
+    fits: str | None
+    duplicate_of: int | None
+    change: TensorChange | None
+
+
+class Engine(TypedDict):
+    """One compressor on one arrangement of the bytes."""
+
+    name: str
+    order: Literal["as is", "grouped"]
+    given: Literal["nothing", "xor", "base"]
+    raw_size: int
+    size: int
+    compress_of_memcpy: float
+    decompress_of_memcpy: float
+
+
+class Engines(TypedDict):
+    """Compressors beside each other, on a sample."""
+
+    of: str
+    sample_size: int
+    pieces: int
+    engines: list[Engine]
+
+
+class Analysis(TypedDict):
+    """What was found in one checkpoint, or in several in order."""
+
+    version: int
+    program: str
+    level: str
+    independent: bool
+    checkpoints: list[Checkpoint]
+    pairs: list[Pair]
+    deltas: list[Delta]
+    distances: list[Distance]
+    changes: list[GroupChange]
+    tensors: list[Tensor]
+    tensors_left_out: int
+    engines: Engines | None
+    advice: list[str]

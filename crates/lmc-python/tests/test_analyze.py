@@ -1,0 +1,106 @@
+"""Studies: the dict of `lmc.analyze` is what the command prints."""
+
+import json
+import subprocess
+import sys
+
+import lmc
+import numpy as np
+import pytest
+from conftest import weights
+
+TENSORS = 1 << 17
+
+
+def save(path, step):
+    """A checkpoint of some kinds of tensors, some steps into a run."""
+    w = weights(TENSORS)
+    moved = (w + np.float32(step) * weights(TENSORS, seed=1) / 1000).astype(np.float32)
+    tensors = [
+        ("layers.0.weight", "F32", (256, 512), moved),
+        ("norm.weight", "F32", (64,), np.ones(64, np.float32)),
+        ("exp_avg.layers.0.weight", "F32", (256, 512), moved * np.float32(step + 1)),
+        ("copy", "F32", (256, 512), moved),
+    ]
+    path.write_bytes(lmc.decompress(lmc.compress_tensors(tensors)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Paths of a run's checkpoints."""
+    folder = tmp_path_factory.mktemp("run")
+    return [save(folder / f"step{step}.safetensors", step) for step in (10, 20, 30)]
+
+
+def command(*args):
+    """What the command prints, and what it says."""
+    args = [sys.executable, "-m", "lmc", "analyze", *map(str, args)]
+    done = subprocess.run(args, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr.decode()
+
+
+def test_one_checkpoint(run):
+    found = lmc.analyze(run[0])
+    assert found == command(run[0], "--json")[0]
+    assert found["checkpoints"][0]["all"]["tensors"] == 4
+    by_name = {t["name"]: t for t in found["tensors"]}
+    # In the order of the file, which is that of their names.
+    assert by_name["layers.0.weight"]["duplicate_of"] == list(by_name).index("copy") == 0
+    assert by_name["exp_avg.layers.0.weight"]["kind"] == "exp_avg"
+
+
+def test_a_sequence(run):
+    options = ["--json", "--independent", "--level", "fast", "--distances", "20", "--pairs", "1"]
+    found = lmc.analyze(run, independent=True, level="fast", distances=[20], pairs=1, threads=1)
+    assert found == command(*run, *options)[0]
+    assert [c["step"] for c in found["checkpoints"]] == [10, 20, 30]
+    assert [(d["from"], d["to"], d["steps"]) for d in found["deltas"]] == [(0, 1, 10), (1, 2, 10), (0, 2, 20)]
+    assert found["independent"] and found["level"] == "fast"
+    assert lmc.analyze(tuple(run), distances=(0,)) == command(*run, "--json", "--distances", "0")[0]
+
+
+def test_a_store(run, tmp_path):
+    store = lmc.Store.create(tmp_path / "store")
+    for i, path in enumerate(run):
+        store.save({"model.safetensors": path}, step=10 * (i + 1))
+    expected, _ = command(tmp_path / "store", "--json")
+    assert [c["step"] for c in expected["checkpoints"]] == [10, 20, 30]
+    assert lmc.analyze(store) == expected
+    assert lmc.analyze(str(tmp_path / "store")) == expected
+    assert lmc.analyze(store, every=2) == command(tmp_path / "store", "--json", "--every", "2")[0] != expected
+
+
+def test_warnings(run):
+    with pytest.warns(UserWarning, match="--distances 7: no pair of checkpoints"):
+        found = lmc.analyze(run[:2], distances=[7])
+    expected, said = command(*run[:2], "--json", "--distances", "7")
+    assert found == expected
+    assert "--distances 7: no pair" in said
+
+
+def test_errors(run, tmp_path):
+    with pytest.raises(lmc.MissingFileError) as missing:
+        lmc.analyze([run[0], tmp_path / "step20.safetensors"])
+    assert missing.value.filename == str(tmp_path / "step20.safetensors")
+    (tmp_path / "text").write_text("no tensors")
+    (tmp_path / "cut.lmc").write_bytes(lmc.compress(run[0].read_bytes())[:-1000])
+    for given, options, error, text in [
+        ([], {}, lmc.UsageError, "no checkpoints"),
+        ([run[1], run[0]], {}, lmc.UsageError, "named before"),
+        (tmp_path / "text", {}, lmc.UsageError, "no tensors"),
+        (tmp_path / "cut.lmc", {}, lmc.DamagedError, r"cut\.lmc"),
+        (run[0], {"every": 2}, lmc.UsageError, "--every"),
+        (run[0], {"every": 0}, lmc.UsageError, "every=0"),
+        (run[0], {"pairs": -1}, lmc.UsageError, "pairs=-1"),
+        (run[0], {"distances": [1 << 64]}, lmc.UsageError, "distances="),
+        (run[0], {"level": "none"}, lmc.UsageError, "level"),
+        (run[0], {"engines": ["zip"]}, lmc.UsageError, "--engines|engine"),
+        ("s3://", {}, lmc.UsageError, "names no bucket"),
+        (7, {}, TypeError, "checkpoints must be"),
+        (b"raw", {}, TypeError, "checkpoints must be"),
+        ([run[0], 7], {}, TypeError, "each of checkpoints"),
+    ]:
+        with pytest.raises(error, match=text):
+            lmc.analyze(given, **options)

@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""Checks in a browser the pages that lmc writes.
+
+    check_browser.py CHECK LMC
+
+CHECK is one of those below. LMC is the program. CHROMIUM may name the browser; without, it is looked for under its
+usual names.
+"""
+
+import json
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from devtools import INSTALL, Browser, chromium
+
+TENSORS = 2000
+# Narrower than most phones, and as wide as a laptop.
+WIDTHS = (360, 1280)
+
+# A page that does what none of lmc's may: the checks below notice it.
+GUILTY = """<!DOCTYPE html><meta charset=utf-8><meta http-equiv=Content-Security-Policy content="default-src 'none'">
+<title>x</title><img src="http://127.0.0.1:9/x.png"><script>document.title = "y"</script>"""
+
+
+def values(number, step):
+    """Bytes of a tensor of F32 that differ from tensor to tensor, in a few elements from step to step."""
+    elements = [((number * 7919 + i * 104729) % 4096 - 2048) / 65536 for i in range(8 + number * 37 % 57)]
+    if number % 3:
+        elements[0] += step / 1024
+    return struct.pack(f"<{len(elements)}f", *elements)
+
+
+def checkpoint(path, step):
+    """A safetensors file of many tensors, one of them with a name that means something in HTML."""
+    header, data = {}, bytearray()
+    for i in range(TENSORS):
+        raw = values(i, step)
+        name = f"layers.{i // 10}.{('mlp', 'attn')[i % 2]}.{i % 10}.weight" if i else "<img src=x onerror=alert(1)>"
+        header[name] = {"dtype": "F32", "shape": [len(raw) // 4], "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return path
+
+
+class Page:
+    """The page of a study of two checkpoints with many tensors, and the study."""
+
+    def __init__(self, lmc, folder):
+        self.path = folder / "page.html"
+        files = [checkpoint(folder / f"step{step}.safetensors", step) for step in (1, 2)]
+        made = [lmc, "analyze", "--json", "--html", self.path, *files]
+        self.study = json.loads(subprocess.run(made, check=True, capture_output=True).stdout)
+        self.tensors = self.study["tensors"]
+        self.diff = folder / "diff.html"
+        made = [lmc, "diff", "--json", "--html", self.diff, *files]
+        self.segments = json.loads(subprocess.run(made, check=True, capture_output=True).stdout)["segments"]
+        assert len(self.tensors) == TENSORS
+
+
+# The table of tensors is the last one that can be sorted.
+TABLE = "[...document.querySelectorAll('table.s')].at(-1)"
+FIELD = f"{TABLE}.parentElement.previousElementSibling"
+SHOWN = f"[...{TABLE}.tBodies[0].rows].filter((r) => r.getClientRects().length > 0)"
+
+
+def head(title):
+    """The head of a column."""
+    return f"[...{TABLE}.tHead.rows[0].cells].find((c) => c.textContent === {json.dumps(title)})"
+
+
+def names(browser):
+    """The names of the tensors that are shown, in order."""
+    return browser.run(f"{SHOWN}.map((r) => r.cells[0].textContent)")
+
+
+def expect(what, found, expected):
+    """Fails unless both are the same."""
+    if found != expected:
+        sys.exit(f"{what}: expected {str(expected)[:500]}, found {str(found)[:500]}")
+
+
+def sorts(browser, page):
+    """A click or a key on the head of a column sorts by it, the largest first, and again the other way."""
+    order = [t["name"] for t in page.tensors]
+    expect("the order at first", names(browser), order)
+    sizes = {t["name"]: t["raw_size"] for t in page.tensors}
+    browser.click(head("size"))
+    found = names(browser)
+    expect("rows after a click", sorted(found), sorted(order))
+    expect("sizes after a click", [sizes[n] for n in found], sorted(sizes.values(), reverse=True))
+    expect("the mark", browser.run(f"{head('size')}.getAttribute('aria-sort')"), "descending")
+    browser.click(head("size"))
+    expect("sizes after two", [sizes[n] for n in names(browser)], sorted(sizes.values()))
+    changed = {t["name"]: t["change"]["changed"] / t["change"]["compared"] for t in page.tensors}
+    browser.run(f"{head('changed')}.focus()")
+    browser.press("Enter", 13)
+    rounded = [round(changed[n], 6) for n in names(browser)]
+    expect("changes after a key", rounded, sorted((round(c, 6) for c in changed.values()), reverse=True))
+    expect("marks", browser.run(f"{TABLE}.querySelectorAll('[aria-sort]').length"), 1)
+    browser.click(head("tensor"))
+    browser.click(head("tensor"))
+    by_name = browser.run(f"{json.dumps(order)}.sort((a, b) => a.localeCompare(b))")
+    expect("names", names(browser), by_name)
+
+
+def filters(browser, page):
+    """What is typed above the table hides the rows that have not all of its words."""
+    expect("rows at first", len(names(browser)), TENSORS)
+    for text, wanted in [
+        ("layers.7.", lambda name: "layers.7." in name),
+        ("MLP weight .12", lambda name: all(w in name for w in ("mlp", "weight", ".12"))),
+        ("<img", lambda name: "<img" in name),
+        ("no such tensor", lambda name: False),
+    ]:
+        browser.click(FIELD)
+        browser.run(f"{FIELD}.select()")
+        browser.type(text)
+        expect(f"rows with {text!r}", names(browser), [t["name"] for t in page.tensors if wanted(t["name"])])
+    # Sorted while some are hidden, and shown again.
+    browser.click(head("size"))
+    browser.run(f"{FIELD}.select()")
+    browser.press("Backspace", 8)
+    expect("rows at last", len(names(browser)), TENSORS)
+
+
+def quiet(browser, page):
+    """Nothing is asked for, and the browser has nothing against the page."""
+    del page
+    browser.click(head("size"))
+    expect("requests", [url for url in browser.requests() if not url.startswith("file:")], [])
+    expect("files", len(browser.requests()), 1)
+    expect("complaints", browser.complaints(), [])
+
+
+def plain(browser, page):
+    """Without JavaScript all is there to be read, and nothing that would do nothing."""
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    browser.open(page.path.as_uri())
+    expect("names", names(browser), [t["name"] for t in page.tensors])
+    expect("fields", browser.run("document.querySelectorAll('input,button,select').length"), 0)
+    expect("heads that look active", browser.run("document.querySelectorAll('th[tabindex]').length"), 0)
+    headings = browser.run("[...document.querySelectorAll('h1,h2')].filter((h) => h.offsetHeight > 10).length")
+    if headings < 5:
+        sys.exit(f"only {headings} headings are seen")
+    heights = browser.run("[...document.querySelectorAll('svg')].map((s) => s.getBoundingClientRect().height)")
+    expect("charts that are not seen", [h for h in heights if h < 5], [])
+    last = page.study["checkpoints"][-1]["all"]
+    card = browser.run("[...document.querySelectorAll('.cards div')].map((d) => d.innerText).join(' ')")
+    expect("the number of tensors", f"{last['tensors']} tensors" in card, True)
+
+
+def differs(browser, page):
+    """The page of `lmc diff` sorts, filters and fits, and asks for nothing."""
+    browser.call("Emulation.setDeviceMetricsOverride", width=WIDTHS[0], height=800, deviceScaleFactor=1, mobile=False)
+    browser.open(page.diff.as_uri())
+    expect("width", browser.run("document.documentElement.scrollWidth"), WIDTHS[0])
+    tensors = [s for s in page.segments if s["name"] is not None]
+    expect("the order at first", names(browser), [s["name"] for s in tensors])
+    changed = {s["name"]: round(s["changed"] / s["compared"], 6) for s in tensors}
+    browser.click(head("changed"))
+    expect("changes after a click", [changed[n] for n in names(browser)], sorted(changed.values(), reverse=True))
+    browser.click(FIELD)
+    browser.type("unchanged")
+    same = [s["name"] for s in tensors if s["changed"] == 0]
+    expect("rows that are unchanged", sorted(names(browser)), sorted(same))
+    expect("files", len(browser.requests()), 1)
+    expect("complaints", browser.complaints(), [])
+
+
+def fits(browser, page):
+    """The page is as wide as the window: what is wider has a scroll bar of its own."""
+    for width in WIDTHS:
+        browser.call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
+        browser.open(page.path.as_uri())
+        expect(f"width at {width}", browser.run("document.documentElement.scrollWidth"), width)
+
+
+def guilty(browser, page):
+    """Requests and violations of a page that has some are noticed: else the other checks would say nothing."""
+    path = page.path.with_name("guilty.html")
+    path.write_text(GUILTY)
+    browser.open(path.as_uri())
+    complaints = browser.complaints()
+    if not any("ContentSecurityPolicy" in c for c in complaints):
+        sys.exit(f"a violation was not noticed: {complaints}")
+    path.write_text(GUILTY.replace("default-src 'none'", "default-src * 'unsafe-inline'"))
+    browser.open(path.as_uri())
+    if not any(url.startswith("http:") for url in browser.requests()):
+        sys.exit(f"a request was not noticed: {browser.requests()}")
+
+
+CHECKS = {f.__name__: f for f in (sorts, filters, quiet, plain, fits, differs, guilty)}
+
+
+def main():
+    """Runs one check."""
+    if len(sys.argv) != 3 or sys.argv[1] not in CHECKS:
+        sys.exit(f"{__doc__}\nchecks: {', '.join(CHECKS)}")
+    path = chromium()
+    if path is None:
+        sys.exit(INSTALL)
+    with tempfile.TemporaryDirectory() as folder, Browser(path) as browser:
+        page = Page(sys.argv[2], Path(folder))
+        browser.open(page.path.as_uri())
+        CHECKS[sys.argv[1]](browser, page)
+
+
+if __name__ == "__main__":
+    main()
