@@ -129,18 +129,23 @@ def test_reload_weights_gets_the_newest_or_a_given_version(run, at_step_2):
 @pytest.mark.parametrize("every", [50, 1])
 @pytest.mark.parametrize("stage", [False, True])
 def test_a_damaged_version_is_not_written(run, at_step_2, every, stage):
-    before = set(Path(run.location).rglob("*"))
-    step = run.publish(changed(run.versions[1], 3, every))
-    data = max((p for p in set(Path(run.location).rglob("*")) - before if p.is_file()), key=lambda p: p.stat().st_size)
-    whole = data.read_bytes()
-    os.chmod(data, 0o600)
-    data.write_bytes(whole[: len(whole) // 2] + bytes([whole[len(whole) // 2] ^ 1]) + whole[len(whole) // 2 + 1 :])
-    if stage:
-        update(at_step_2, step=step, stage=True)
-    with pytest.raises(lmc.Error):
-        update(at_step_2, step=step)
-    assert tokens(at_step_2) == run.expected[1]
-    data.write_bytes(whole)
+    data = Path(run.location, "data")
+    before = set(data.rglob("*"))
+    # Weights of its own: those that an earlier version has are not stored again.
+    step = run.publish(changed(run.versions[1], 10 + 2 * every + stage, every))
+    (damaged,) = (path for path in set(data.rglob("*")) - before if path.is_file())
+    whole = damaged.read_bytes()
+    os.chmod(damaged, 0o600)
+    damaged.write_bytes(whole[: len(whole) // 2] + bytes([whole[len(whole) // 2] ^ 1]) + whole[len(whole) // 2 + 1 :])
+    try:
+        if stage:
+            update(at_step_2, step=step, stage=True)
+        with pytest.raises(lmc.Error):
+            update(at_step_2, step=step)
+        assert tokens(at_step_2) == run.expected[1]
+    finally:
+        # Later versions are made from it.
+        damaged.write_bytes(whole)
     update(at_step_2, step=step)
     assert tokens(at_step_2) != run.expected[1]
 

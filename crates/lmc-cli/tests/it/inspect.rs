@@ -311,12 +311,15 @@ fn grids_are_listed_and_left_out_on_demand() {
         dir.run(["decompress", "-f", file, "-o", "back"]).silent();
         assert_eq!(dir.read("back"), raw);
     }
-    let text = dir.run(["list", "m.lmc"]).ok().stdout();
+    let run = dir.run(["list", "m.lmc"]);
+    let text = run.ok().stdout();
     assert!(text.contains("format 1.1") && text.contains("required features: grids"), "{text}");
     assert!(text.contains("grid int4 1 × 64"), "{text}");
-    let text = dir.run(["list", "old.lmc"]).ok().stdout();
+    let run = dir.run(["list", "old.lmc"]);
+    let text = run.ok().stdout();
     assert!(text.contains("format 1.0") && text.contains("required features: none"), "{text}");
-    let text = dir.run(["list", "--json", "-v", "m.lmc"]).ok().stdout();
+    let run = dir.run(["list", "--json", "-v", "m.lmc"]);
+    let text = run.ok().stdout();
     assert!(text.contains(r#""grid": {"format": "int4", "group": [1, 64], "levels": 15, "row": 64}"#), "{text}");
 }
 

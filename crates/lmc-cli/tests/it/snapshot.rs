@@ -368,7 +368,7 @@ fn snapshots_are_copied_exported_and_imported() {
     let mixed = ["snapshot", "copy", "new", "other", "--at", "101", "--mix-runs"];
     dir.run(mixed).fails(&["other: step 101 has a snapshot"]);
     // Neither is anything copied into the store of another run.
-    for run in [&["snapshot", "copy", "new", "other"][..], &["snapshot", "import", "other", "one.tar"]] {
+    for run in [["snapshot", "copy", "new", "other"], ["snapshot", "import", "other", "one.tar"]] {
         dir.run(run).is_misused(&["other: the store is of run", "to be copied are of run", "--mix-runs"]);
     }
     assert_eq!(list("other").len(), 1);
