@@ -80,7 +80,7 @@ impl Predicted {
         Ok(Classified { predictions, contexts })
     }
 
-    pub(super) fn encode(&self, output: &mut Output<'_>) -> Result<(), String> {
+    pub(super) fn encode<'c>(&'c self, output: &mut Output<'_, 'c>) -> Result<(), String> {
         output.head.extend([3, self.width_code, self.predictor, self.operands.len() as u8]);
         for Operand { conversion, ranges } in &self.operands {
             output.head.push(*conversion);
