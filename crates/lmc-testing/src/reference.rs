@@ -101,7 +101,8 @@ pub fn decode_with_bases(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<V
                 must(digest(&block.leaves.concat()) == head.digest, "a block does not have its digest")?;
                 block_lengths.push((length, block.raw.len() as u64));
                 needs |= head.needs;
-                sources.add(&block.raw, head.depth);
+                let depth = head.depth;
+                sources.add(block.raw, depth);
             }
             b"INDX" => {
                 must(record.head.len() <= 1 << 30, "the head of the index exceeds 2^30 bytes")?;

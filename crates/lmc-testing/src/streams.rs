@@ -77,7 +77,10 @@ pub(crate) fn stream_of_bits(
 }
 
 pub(crate) fn to_bytes(elements: &[u64], width_code: u8) -> Vec<u8> {
-    elements.iter().flat_map(|u| u.to_le_bytes().into_iter().take(1 << width_code)).collect()
+    let width = 1 << width_code;
+    let mut bytes = Vec::with_capacity(elements.len() * width);
+    elements.iter().for_each(|u| bytes.extend(&u.to_le_bytes()[..width]));
+    bytes
 }
 
 /// The cluster of a cluster map: all bits raw, or as symbols.

@@ -305,8 +305,9 @@ fn one_more_than_slice(choice: u8) -> [Way; 2] {
     [Way::Slice, Way::ALL[1 + usize::from(choice % 3)]]
 }
 
-/// Cached compressors: each keeps buffers of its largest input, and there are hundreds of combinations of options.
-const MOST_KEPT: usize = 64;
+/// Cached compressors: each keeps buffers of its largest input. More than the combinations of level, dtype and instruction set, so that
+/// a target that varies nothing else makes each once.
+const MOST_KEPT: usize = 256;
 
 /// Runs `f` with a compressor that is kept for the next input: making one costs more than compressing some bytes.
 fn with_compressor<T>(options: CompressOptions, isa: Isa, f: impl FnOnce(&mut Compressor) -> T) -> T {

@@ -32,7 +32,7 @@ pub(crate) use ahead::Ahead;
 use ahead::Stream;
 use jobs::Encoders;
 pub(crate) use jobs::Loader;
-pub(crate) use ordered::{finish, write};
+pub(crate) use ordered::write;
 
 /// Compresses a file in memory.
 ///

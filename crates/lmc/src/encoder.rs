@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use crate::Summary;
-use crate::compress::{Ahead, Compressor, Loader, finish, write};
+use crate::compress::{Ahead, Compressor, Loader, write};
 use crate::error::{Error, Result};
 use crate::layout::{self, Prefix};
 use crate::options::CompressOptions;
@@ -69,7 +69,8 @@ impl<W: Write> Encoder<W> {
     pub fn finish(mut self) -> Result<(W, Summary)> {
         self.advance(true)?;
         let State::Blocks(session) = self.state else { return Err(failed_before()) };
-        let summary = finish(session.writer, &session.layout, &mut self.inner)?;
+        let encoders = self.compressor.encoders();
+        let summary = encoders.finish(session.writer, &session.layout, &mut self.inner)?;
         Ok((self.inner, summary))
     }
 

@@ -139,7 +139,7 @@ impl Compressor {
                 leaves: vec![],
             });
         }
-        let (_, summary) = writer.finish(&layout)?;
+        let (_, summary) = self.workers().with(|encoder| writer.finish(&layout, encoder.frames()))?;
         Ok(Estimate { raw_size: size, compressed_size: summary.compressed_size, sampled })
     }
 }

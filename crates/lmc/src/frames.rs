@@ -34,7 +34,7 @@ pub(crate) struct FrameEncoder {
 }
 
 /// An encoder for bytes with repeats at distances of a few hundred bytes.
-pub(crate) fn near() -> Result<CCtx<'static>> {
+fn near() -> Result<CCtx<'static>> {
     let mut near = encoder(1)?;
     near.set_parameter(CParameter::HashLog(NEAR_HASH_LOG)).expect("zstd takes hashes of ten bits");
     Ok(near)
@@ -64,12 +64,21 @@ impl FrameEncoder {
         Self { level, near: None, far: None, thorough: None, frame: Vec::new() }
     }
 
+    /// A frame of bytes with repeats at distances of a few hundred bytes.
+    ///
+    /// # Errors
+    /// `Limit` when there is no memory.
+    pub(crate) fn encode_near(&mut self, bytes: &[u8]) -> Result<&[u8]> {
+        encode(made(&mut self.near, near)?, bytes, &mut self.frame)?;
+        Ok(&self.frame)
+    }
+
     /// A frame of bytes that may repeat at any distance.
     ///
     /// # Errors
     /// `Limit` when there is no memory.
     pub(crate) fn encode(&mut self, bytes: &[u8]) -> Result<&[u8]> {
-        encode(made(&mut self.near, near)?, bytes, &mut self.frame)?;
+        self.encode_near(bytes)?;
         if self.frame.len() * NEAR_IS_ENOUGH > bytes.len() {
             let (near, level) = (std::mem::take(&mut self.frame), self.far_level());
             encode(made(&mut self.far, || encoder(level))?, bytes, &mut self.frame)?;
@@ -125,7 +134,7 @@ pub(crate) fn encode_after(prefix: &[u8], bytes: &[u8], level: Level) -> Result<
 ///
 /// # Errors
 /// `Limit` when there is no memory.
-pub(crate) fn encode(encoder: &mut CCtx<'_>, bytes: &[u8], frame: &mut Vec<u8>) -> Result<()> {
+fn encode(encoder: &mut CCtx<'_>, bytes: &[u8], frame: &mut Vec<u8>) -> Result<()> {
     encode_within(bytes.len().next_power_of_two().trailing_zeros().max(10), encoder, bytes, frame)
 }
 

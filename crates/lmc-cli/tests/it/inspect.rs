@@ -337,7 +337,9 @@ fn the_version_to_write_is_a_known_one() {
             let args = [command, &["--format", version]].concat();
             let run = Run(dir.command(args).output().unwrap());
             assert_eq!(run.0.status.code(), Some(2), "{run:?}");
-            assert!(run.stderr().contains("'--format <VERSION>'") && run.stderr().contains("[possible values: 1.0, 1.1]"));
+            assert!(
+                run.stderr().contains("'--format <VERSION>'") && run.stderr().contains("[possible values: 1.0, 1.1]")
+            );
         }
     }
     assert_eq!(dir.names(), before);

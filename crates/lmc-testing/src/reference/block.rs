@@ -100,7 +100,7 @@ impl Head {
             let column = match method {
                 Method::Stored => streams.bulk.take(length as u64)?.to_vec(),
                 Method::Zstd { width, prefix, frame_length } => {
-                    of_planes(&zstd_frame(streams.bulk.take(*frame_length)?, prefix, length)?, *width)
+                    of_planes(zstd_frame(streams.bulk.take(*frame_length)?, prefix, length)?, *width)
                 }
                 Method::Plain { width, stream } => {
                     bytes_of(&stream.decode(length / width, &mut streams, &mut faults)?, *width)
@@ -112,7 +112,7 @@ impl Head {
         streams.lanes.finish(&mut faults);
         faults.must(streams.bulk.rest().is_empty(), "the body of a block is too long");
 
-        let mut raw = Vec::new();
+        let mut raw = Vec::with_capacity(self.columns.iter().map(|&(length, _)| length).sum());
         let mut rests: Vec<Bytes<'_>> = columns.iter().map(|column| Bytes::new(column)).collect();
         for &(column, length) in &self.extents {
             raw.extend(rests[usize::from(column)].take(length as u64)?);
@@ -210,9 +210,9 @@ fn prefix(
 }
 
 /// The bytes whose byte planes these are: the first byte of each element of `width` bytes, then the second of each, ….
-fn of_planes(planes: &[u8], width: usize) -> Vec<u8> {
+fn of_planes(planes: Vec<u8>, width: usize) -> Vec<u8> {
     if width == 1 {
-        return planes.to_vec();
+        return planes;
     }
     let n = planes.len() / width;
     let mut bytes = Vec::with_capacity(planes.len());

@@ -194,7 +194,7 @@ fn block(
     }
     fields.push(("depth", u64::from(parsed.depth).into()));
     fields.push(("body", parts_of_body(body, &words, literals)?));
-    sources.add(&decoded.raw, parsed.depth);
+    sources.add(decoded.raw, parsed.depth);
     Ok(fields)
 }
 

@@ -2,10 +2,11 @@
 
 use super::bytes::Bytes;
 use super::faults::{Faults, must};
+use std::iter::repeat_n;
 
-/// A slot: the meaning of the low bits of a state.
+/// What slots mean, which are the low bits of a state.
 #[derive(Clone, Copy)]
-struct Slot {
+struct Entry {
     /// `None` is the escape.
     symbol: Option<u8>,
     step: Step,
@@ -14,15 +15,24 @@ struct Slot {
 /// The transition of a state.
 #[derive(Clone, Copy)]
 enum Step {
-    Huffman { length: u8 },
-    Rans { freq: u32, offset: u32 },
+    Huffman {
+        length: u8,
+    },
+    /// The slots from `start` on.
+    Rans {
+        freq: u32,
+        start: u32,
+    },
 }
 
 pub(super) struct Table {
     /// Bits of a symbol.
     s: u32,
-    /// 2^7, or 2^12 for rANS.
-    slots: Vec<Slot>,
+    /// The number of slots is 2^7, or 2^12 for rANS.
+    log_slots: u32,
+    /// The entry of each slot.
+    slots: Vec<u16>,
+    entries: Vec<Entry>,
     pad: u8,
 }
 
@@ -62,13 +72,17 @@ impl Table {
 
         let below = |&(symbol, _): &(u16, u64)| symbol == ESCAPE || symbol < 1 << s;
         must(entries.iter().all(below), "a table has a symbol that is too wide")?;
-        let slots = match coder {
+        let (log_slots, slots, steps) = match coder {
             Coder::Rans { log_slots } => {
                 let escape = entries.iter().any(|&(symbol, _)| symbol == ESCAPE);
                 must(!escape || entries.len() - 1 <= 255, "a table has more than 255 symbols and an escape")?;
-                rans_slots(&entries, 1 << log_slots)?
+                let (slots, steps) = rans_slots(&entries, 1 << log_slots)?;
+                (u32::from(log_slots), slots, steps)
             }
-            _ => huffman_slots(&entries)?,
+            _ => {
+                let (slots, steps) = huffman_slots(&entries)?;
+                (7, slots, steps)
+            }
         };
         // The first of the best: entries are in the order of their symbols.
         let symbols = entries.iter().filter(|&&(symbol, _)| symbol != ESCAPE);
@@ -77,51 +91,55 @@ impl Table {
             _ => symbols.min_by_key(|&&(_, length)| length),
         };
         let pad = pad.ok_or("a table has no symbol but the escape")?.0 as u8;
-        Ok(Self { s, slots, pad })
+        let meaning = |(&(symbol, _), step): (&(u16, u64), Step)| Entry { symbol: u8::try_from(symbol).ok(), step };
+        let entries = entries.iter().zip(steps).map(meaning).collect();
+        Ok(Self { s, log_slots, slots, entries, pad })
     }
 }
 
-fn symbol_or_escape(symbol: u16) -> Option<u8> {
-    u8::try_from(symbol).ok()
-}
-
-fn rans_slots(entries: &[(u16, u64)], count: u64) -> Result<Vec<Slot>, String> {
-    must(entries.iter().all(|&(_, freq)| freq < count), &format!("a frequency exceeds {}", count - 1))?;
+/// The entry of each slot, and the step of each entry.
+fn rans_slots(entries: &[(u16, u64)], count: u64) -> Result<(Vec<u16>, Vec<Step>), String> {
+    if entries.iter().any(|&(_, freq)| freq >= count) {
+        return Err(format!("a frequency exceeds {}", count - 1));
+    }
     let sum: u64 = entries.iter().map(|&(_, freq)| freq).sum();
-    must(sum == count, &format!("the frequencies of a table do not sum to {count}"))?;
-    let mut slots = Vec::new();
-    for &(symbol, freq) in entries {
-        for offset in 0..freq as u32 {
-            let step = Step::Rans { freq: freq as u32, offset };
-            slots.push(Slot { symbol: symbol_or_escape(symbol), step });
-        }
+    if sum != count {
+        return Err(format!("the frequencies of a table do not sum to {count}"));
     }
-    Ok(slots)
+    let mut slots = Vec::with_capacity(count as usize);
+    let mut steps = Vec::with_capacity(entries.len());
+    for (entry, &(_, freq)) in (0..).zip(entries) {
+        steps.push(Step::Rans { freq: freq as u32, start: slots.len() as u32 });
+        slots.extend(repeat_n(entry, freq as usize));
+    }
+    Ok((slots, steps))
 }
 
-fn huffman_slots(entries: &[(u16, u64)]) -> Result<Vec<Slot>, String> {
+/// The entry of each slot, and the step of each entry.
+fn huffman_slots(entries: &[(u16, u64)]) -> Result<(Vec<u16>, Vec<Step>), String> {
     must(entries.iter().all(|&(_, length)| length <= 7), "a code length exceeds 7")?;
     let kraft: u32 = entries.iter().map(|&(_, length)| 1 << (7 - length)).sum();
     must(kraft == 128, "the code of a table is not complete")?;
 
-    let mut sorted: Vec<(u8, u16)> = entries.iter().map(|&(symbol, length)| (length as u8, symbol)).collect();
+    // Entries are in the order of their symbols.
+    let mut sorted: Vec<(u8, u16)> = (0..).zip(entries).map(|(entry, &(_, length))| (length as u8, entry)).collect();
     sorted.sort();
     let mut slots = [None; 128];
     let mut code = 0u32;
     let mut previous = sorted[0].0;
-    for (i, &(length, symbol)) in sorted.iter().enumerate() {
+    for (i, &(length, entry)) in sorted.iter().enumerate() {
         if i > 0 {
             code = (code + 1) << (length - previous);
         }
         previous = length;
         let reversed = code.reverse_bits() >> (32 - u32::from(length));
-        for (slot, entry) in slots.iter_mut().enumerate() {
-            if slot as u32 % (1 << length) == reversed {
-                *entry = Some(Slot { symbol: symbol_or_escape(symbol), step: Step::Huffman { length } });
-            }
+        // Those whose low bits are the code.
+        for slot in slots.iter_mut().skip(reversed as usize).step_by(1 << length) {
+            *slot = Some(entry);
         }
     }
-    Ok(slots.into_iter().map(|slot| slot.expect("a complete code covers every slot")).collect())
+    let slots = slots.into_iter().map(|slot| slot.expect("a complete code covers every slot")).collect();
+    Ok((slots, entries.iter().map(|&(_, length)| Step::Huffman { length: length as u8 }).collect()))
 }
 
 /// The lane sets of a block, their words, and the literals (§5.1).
@@ -169,9 +187,9 @@ impl<'a> Lanes<'a> {
     pub(super) fn chunk(&mut self, i: usize, table: &Table, t: usize, faults: &mut Faults) -> Result<Vec<u8>, String> {
         let sets = self.sets.len();
         let set = &mut self.sets[i % sets];
-        let mut symbols = Vec::new();
+        let mut symbols = Vec::with_capacity(128);
         symbols.extend(set.states.iter_mut().map(|x| table.step(x)));
-        if table.slots.len() == 4096 {
+        if table.log_slots == 12 {
             set.refill()?;
         }
         symbols.extend(set.states.iter_mut().map(|x| table.step(x)));
@@ -198,9 +216,7 @@ impl<'a> Lanes<'a> {
 impl LaneSet<'_> {
     /// Gives every lane below 2^16 a word.
     fn refill(&mut self) -> Result<(), String> {
-        let mut order: Vec<usize> = (0..64).collect();
-        order.sort_by_key(|j| (j % 4, j / 4));
-        for j in order {
+        for j in (0..4).flat_map(|first| (first..64).step_by(4)) {
             let x = &mut self.states[j];
             if *x < 1 << 16 {
                 *x = *x << 16 | u32::from(self.words.u16()?);
@@ -212,12 +228,12 @@ impl LaneSet<'_> {
 
 impl Table {
     fn step(&self, x: &mut u32) -> Option<u8> {
-        let slots = self.slots.len() as u32;
-        let slot = self.slots[(*x % slots) as usize];
-        *x = match slot.step {
+        let slot = *x % (1 << self.log_slots);
+        let entry = self.entries[usize::from(self.slots[slot as usize])];
+        *x = match entry.step {
             Step::Huffman { length } => *x >> length,
-            Step::Rans { freq, offset } => freq * (*x / slots) + offset,
+            Step::Rans { freq, start } => freq * (*x >> self.log_slots) + slot - start,
         };
-        slot.symbol
+        entry.symbol
     }
 }

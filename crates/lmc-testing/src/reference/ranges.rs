@@ -61,8 +61,12 @@ impl<'a> Sources<'a> {
     }
 
     /// Adds a block, of which those after it may name ranges.
-    pub(super) fn add(&mut self, raw: &[u8], depth: u32) {
-        self.raw.extend(raw);
+    pub(super) fn add(&mut self, raw: Vec<u8>, depth: u32) {
+        if self.raw.is_empty() {
+            self.raw = raw;
+        } else {
+            self.raw.extend(raw);
+        }
         self.blocks.push((self.raw.len(), depth));
     }
 
@@ -136,5 +140,7 @@ pub(super) fn elements(bytes: &[u8], width: usize) -> Vec<u64> {
 
 /// Elements of `width` bytes each as bytes.
 pub(super) fn bytes_of(elements: &[u64], width: usize) -> Vec<u8> {
-    elements.iter().flat_map(|u| u.to_le_bytes()[..width].to_vec()).collect()
+    let mut bytes = Vec::with_capacity(elements.len() * width);
+    elements.iter().for_each(|u| bytes.extend(&u.to_le_bytes()[..width]));
+    bytes
 }

@@ -138,10 +138,12 @@ impl Stream {
         if !signs.is_empty() {
             streams.step("signs", || signs.iter().map(|&sign| u64::from(sign)).collect());
         }
-        let coded = self.decode_selected(selected.len(), streams, faults)?;
-        let mut values = vec![0; n];
-        for (element, value) in selected.into_iter().zip(coded) {
-            values[element] = value;
+        let mut values = self.decode_selected(selected.len(), streams, faults)?;
+        if !matches!(self.mask, Mask::None) {
+            let coded = std::mem::replace(&mut values, vec![0; n]);
+            for (element, value) in selected.into_iter().zip(coded) {
+                values[element] = value;
+            }
         }
         for (value, sign) in values.iter_mut().zip(signs) {
             *value ^= u64::from(sign);
@@ -349,7 +351,7 @@ impl Cluster {
         streams: &mut Streams<'_>,
         faults: &mut Faults,
     ) -> Result<Vec<u64>, String> {
-        let mut values = Vec::new();
+        let mut values = Vec::with_capacity(runs.iter().sum());
         for (i, &t) in runs.iter().enumerate() {
             let raw_values = raw_bits(&mut streams.bulk, self.k, t, faults)?;
             let signs = raw_bits(&mut streams.bulk, u32::from(self.sign_plane), t, faults)?;

@@ -295,7 +295,8 @@ impl Record {
         }
         let Ok(block) = head.decode(&self.body) else { return false };
         self.head[digest_end - 16..digest_end].copy_from_slice(&digest(&block.leaves.concat()));
-        sources.add(&block.raw, head.depth);
+        let depth = head.depth;
+        sources.add(block.raw, depth);
         self.leaves = block.leaves;
         true
     }

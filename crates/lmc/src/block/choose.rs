@@ -98,6 +98,10 @@ impl Chooser {
         })
     }
 
+    pub(super) fn frames(&mut self) -> &mut FrameEncoder {
+        &mut self.frames
+    }
+
     /// Takes back the working memory of a plan.
     pub(crate) fn recycle(&mut self, plan: ColumnPlan) {
         if plan.is_predicted() {

@@ -21,6 +21,7 @@ use crate::format::checksum::{Digest, block_digest, check64, leaf_lens, leaves, 
 use crate::format::extents::Extents;
 use crate::format::header::Features;
 use crate::format::record::{self, RecordHeader};
+use crate::frames::FrameEncoder;
 use crate::io::{ReadAt, read_at};
 use crate::isa::Isa;
 use crate::options::Level;
@@ -94,6 +95,11 @@ impl BlockEncoder {
             literals: LiteralWriter::new(),
             bytes: Default::default(),
         }
+    }
+
+    /// Makes frames, with this encoder's working memory.
+    pub(crate) fn frames(&mut self) -> &mut FrameEncoder {
+        self.chooser.frames()
     }
 
     /// Upper bound of a record of these extents, in bytes.

@@ -3,7 +3,7 @@
 use crate::arch::inline::array;
 use crate::cluster::RUN;
 use crate::cluster::element::with_element;
-use crate::cluster::runs::count_run;
+use crate::cluster::runs::{RunStats, count_run, run_stats};
 use crate::entropy::cost;
 use crate::entropy::histogram::{Histogram, sum_of};
 use crate::map::Map;
@@ -59,26 +59,23 @@ pub(super) fn detect_width(bytes: &[u8]) -> Option<(usize, Map)> {
         let run = RUN * width;
         let runs = bytes.len() / run;
         let step = (runs / SAMPLE_RUNS).max(1);
-        // A histogram for every byte of the mapped element; a noisy byte costs eight bits.
-        let mut bits = 0;
-        let mut sampled = 0u64;
-        for plane in 0..width {
-            let mut h: [Histogram; 4] = [[0; 256]; 4];
-            for r in (0..runs).step_by(step) {
-                with_element!(width, E => count_run::<E>(map, 8 * plane as u32, &bytes[r * run..][..run], &mut h));
-            }
-            let h: Histogram = array(|s| sum_of(&h, s));
-            let n: u64 = h.iter().map(|&c| u64::from(c)).sum();
-            // Only the top byte is coded by a table; constant bytes below it are dropped.
-            let constant = h.iter().any(|&c| u64::from(c) == n);
-            bits += if plane == width - 1 || constant {
-                cost::estimate(&h, 7).min(8 * cost::BIT * n)
-            } else {
-                8 * cost::BIT * n
-            };
-            sampled += n;
+        // Only the top byte of mapped elements is coded by a table; constant bytes below it are dropped. A noisy byte costs eight bits.
+        let mut top: [Histogram; 4] = [[0; 256]; 4];
+        let mut stats = RunStats::default();
+        let shift = 8 * (width - 1) as u32;
+        for r in (0..runs).step_by(step) {
+            let run = &bytes[r * run..][..run];
+            with_element!(width, E => {
+                count_run::<E>(map, shift, run, &mut top);
+                run_stats::<E>(map, run, &mut stats);
+            });
         }
-        let score = bits * 1000 / sampled.max(1);
+        let varying = stats.or.iter().fold(0, |or, r| or | r) ^ stats.and.iter().fold(u64::MAX, |and, r| and & r);
+        let noisy = (0..width - 1).filter(|plane| (varying >> (8 * plane)) as u8 != 0).count() as u64;
+        let n = (stats.len() * RUN) as u64;
+        let top: Histogram = array(|s| sum_of(&top, s));
+        let bits = cost::estimate(&top, 7).min(8 * cost::BIT * n) + noisy * 8 * cost::BIT * n;
+        let score = bits * 1000 / (n * width as u64).max(1);
         if best.is_none_or(|b| score * 100 < b.0 * 99) {
             best = Some((score, (width, map)));
         }

@@ -126,6 +126,8 @@ pub fn encode_both<J: Default + Send>(
             Ok(())
         },
     )?;
-    let delta = writer.finish(&covered)?.1;
-    Ok((delta, if wanted { Some(plain_writer.finish(&covered)?.1) } else { None }))
+    compressor.workers().with(|encoder| {
+        let delta = writer.finish(&covered, encoder.frames())?.1;
+        Ok((delta, if wanted { Some(plain_writer.finish(&covered, encoder.frames())?.1) } else { None }))
+    })
 }

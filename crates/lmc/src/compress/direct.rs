@@ -46,7 +46,7 @@ impl Encoders {
         } else {
             self.by_all((src, &loader), size, &mut cutter, &origin, &mut writer, out)?;
         }
-        let (end, summary) = writer.finish(&layout)?;
+        let (end, summary) = self.workers.with(|encoder| writer.finish(&layout, encoder.frames()))?;
         out.extend(&end);
         Ok(summary)
     }

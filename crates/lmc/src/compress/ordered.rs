@@ -25,7 +25,15 @@ impl Encoders {
         let EncodeSession { mut cutter, layout, mut writer, start, origin } = session;
         write(dst, &start)?;
         self.blocks(loader, &origin, &mut writer, |job| next(&mut cutter, job), dst, progress)?;
-        finish(writer, &layout, dst)
+        self.finish(writer, &layout, dst)
+    }
+
+    /// Writes the records after the last block.
+    pub(crate) fn finish(&self, writer: Writer, layout: &Layout, dst: &mut dyn Write) -> Result<Summary> {
+        let (end, summary) = self.workers.with(|encoder| writer.finish(layout, encoder.frames()))?;
+        write(dst, &end)?;
+        dst.flush().map_err(Error::cannot_write)?;
+        Ok(summary)
     }
 
     /// Plans blocks with `plan` (false at the end), loads and encodes them in parallel, and writes them in order.
@@ -56,14 +64,6 @@ impl Encoders {
             },
         )
     }
-}
-
-/// Writes the records after the last block.
-pub(crate) fn finish(writer: Writer, layout: &Layout, dst: &mut dyn Write) -> Result<Summary> {
-    let (end, summary) = writer.finish(layout)?;
-    write(dst, &end)?;
-    dst.flush().map_err(Error::cannot_write)?;
-    Ok(summary)
 }
 
 pub(crate) fn write(dst: &mut dyn Write, bytes: &[u8]) -> Result<()> {

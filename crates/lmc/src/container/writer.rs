@@ -9,6 +9,7 @@ use crate::format::header::{self, Features};
 use crate::format::index::Index;
 use crate::format::trailer::{self, Trailer};
 use crate::format::varint::put;
+use crate::frames::FrameEncoder;
 use crate::layout::Layout;
 
 /// Collects the lengths and digests of the blocks written.
@@ -51,12 +52,12 @@ impl Writer {
         b.leaves.iter().for_each(|l| self.hash.push(l));
     }
 
-    /// The bytes that follow the last block.
-    pub(crate) fn finish(self, layout: &Layout) -> Result<(Vec<u8>, Summary)> {
+    /// The bytes that follow the last block. `frames` is one that is kept: making one takes longer than a small file.
+    pub(crate) fn finish(self, layout: &Layout, frames: &mut FrameEncoder) -> Result<(Vec<u8>, Summary)> {
         let content_hash = self.hash.finish();
         let segments = layout.covering(self.raw);
         let (blocks, names) = ((self.blocks, self.lengths), [layout.name, &self.name]);
-        let mut end = Index::encode(self.raw, &content_hash, self.features, blocks, names, &segments)?;
+        let mut end = Index::encode(self.raw, &content_hash, self.features, blocks, names, &segments, frames)?;
         let index_len = end.len() as u64;
         end.extend_from_slice(&Trailer { index_offset: self.offset, index_len }.encode());
         let compressed_size = self.offset + index_len + trailer::LEN as u64;

@@ -8,7 +8,7 @@ use super::segments::{self, Budget, Packed};
 use super::varint::{Cursor, put, put_string, string};
 
 use crate::error::{Error, Result};
-use crate::frames::{self, FrameDecoder};
+use crate::frames::{FrameDecoder, FrameEncoder};
 use crate::options::DecodeLimits;
 use crate::segment::Segment;
 
@@ -44,6 +44,7 @@ impl Index {
         (n, lengths): (u64, Vec<u8>),
         [layout, writer]: [&str; 2],
         segments: &[Segment],
+        frames: &mut FrameEncoder,
     ) -> Result<Vec<u8>> {
         let mut table = lengths;
         put_string(&mut table, layout);
@@ -61,9 +62,7 @@ impl Index {
         out.extend_from_slice(&features.bits().to_le_bytes());
         put(&mut out, n);
         put(&mut out, table.len() as u64);
-        let mut frame = Vec::new();
-        frames::encode(&mut frames::near()?, &table, &mut frame)?;
-        out.extend_from_slice(&frame);
+        out.extend_from_slice(frames.encode_near(&table)?);
         if out.len() - HEADER_LEN > record::MAX_INDEX_HEAD as usize {
             return Err(Error::limit(format!(
                 "the index of {n} blocks takes {} bytes; it can have at most {}",

@@ -142,7 +142,7 @@ impl Block {
 
     /// Adds a column of zeros, so that another block may follow: its start must be a multiple of a leaf.
     pub fn fill(&mut self) {
-        let length = self.raw().len();
+        let length: usize = self.columns.iter().map(|column| column.raw().len()).sum();
         let zeros = length.next_multiple_of(LEAF) - length;
         if zeros == 0 {
             return;
@@ -161,7 +161,7 @@ impl Block {
             return self.columns[0].raw().to_vec();
         }
         let mut rests: Vec<&[u8]> = self.columns.iter().map(Column::raw).collect();
-        let mut raw = Vec::new();
+        let mut raw = Vec::with_capacity(rests.iter().map(|rest| rest.len()).sum());
         for &(column, length) in &self.extents {
             let (extent, rest) = rests[usize::from(column)].split_at(length as usize);
             raw.extend(extent);
@@ -295,9 +295,9 @@ impl BlockFields {
 
     pub fn body(&self) -> Vec<u8> {
         let mut out = self.bulk.concat();
-        out.extend(self.words.concat().iter().flat_map(|word| word.to_le_bytes()));
+        self.words.iter().flatten().for_each(|word| out.extend(word.to_le_bytes()));
         out.extend(&self.literals);
-        out.extend(self.states.concat().iter().flat_map(|state| state.to_le_bytes()));
+        self.states.iter().flatten().for_each(|state| out.extend(state.to_le_bytes()));
         out
     }
 
@@ -307,7 +307,7 @@ impl BlockFields {
 }
 
 impl Column {
-    fn encode(&self, output: &mut Output<'_>) -> Result<(), String> {
+    fn encode<'c>(&'c self, output: &mut Output<'_, 'c>) -> Result<(), String> {
         match self {
             Column::Stored(raw) => {
                 output.head.push(0);

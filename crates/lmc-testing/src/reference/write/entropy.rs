@@ -2,6 +2,7 @@
 
 use super::varint;
 use std::cmp::Reverse;
+use std::ptr;
 
 /// A cluster's coder, with its table as it is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,9 +39,10 @@ pub enum Pad {
 }
 
 /// Up to 128 symbols that one lane set codes at once; padding completes them.
-pub(super) struct Chunk {
+pub(super) struct Chunk<'a> {
     pub(super) lane_set: usize,
-    pub(super) coder: Coder,
+    /// The same reference for all chunks of a cluster.
+    pub(super) coder: &'a Coder,
     pub(super) symbols: Vec<u8>,
     pub(super) pad: Pad,
 }
@@ -200,9 +202,10 @@ impl Table {
 
 /// The frequencies of the symbols `present`, which sum to `slots`: each at least 1, none all slots.
 fn frequencies(present: &[usize], symbols: &[u8], slots: usize) -> Vec<u16> {
-    let count = |symbol: usize| symbols.iter().filter(|&&s| usize::from(s) == symbol).count();
+    let mut counts = [0; ESCAPE + 1];
+    symbols.iter().for_each(|&symbol| counts[usize::from(symbol)] += 1);
     let spare = slots - present.len();
-    let share = |&symbol: &usize| 1 + (count(symbol) * spare / symbols.len().max(1)).min(slots - 2);
+    let share = |&symbol: &usize| 1 + (counts[symbol] * spare / symbols.len().max(1)).min(slots - 2);
     let mut freqs: Vec<usize> = present.iter().map(share).collect();
     let mut room = slots - freqs.iter().sum::<usize>();
     for freq in &mut freqs {
@@ -247,33 +250,35 @@ impl Push {
 }
 
 /// Codes all chunks of a block.
-pub(super) fn encode(chunks: &[Chunk], lane_sets: usize, final_state: u32) -> Result<Encoded, String> {
+pub(super) fn encode(chunks: &[Chunk<'_>], lane_sets: usize, final_state: u32) -> Result<Encoded, String> {
     let mut literals = Vec::new();
-    let mut pushes_of_chunks = Vec::new();
-    for chunk in chunks {
-        let table = chunk.coder.pushes();
-        let mut pushes = Vec::new();
-        for &symbol in &chunk.symbols {
-            pushes.push(match table[usize::from(symbol)] {
-                Some(push) => push,
-                None => {
-                    literals.push(symbol);
-                    table[ESCAPE].ok_or("a symbol is not in its table, which has no escape")?
-                }
-            });
+    let mut pushes_of_chunks = Vec::with_capacity(chunks.len());
+    for cluster in chunks.chunk_by(|a, b| ptr::eq(a.coder, b.coder)) {
+        let table = cluster[0].coder.pushes();
+        let pad_symbol = cluster[0].coder.pad_symbol().ok_or("a table has no symbol")?;
+        for chunk in cluster {
+            let mut pushes = Vec::with_capacity(128);
+            for &symbol in &chunk.symbols {
+                pushes.push(match table[usize::from(symbol)] {
+                    Some(push) => push,
+                    None => {
+                        literals.push(symbol);
+                        table[ESCAPE].ok_or("a symbol is not in its table, which has no escape")?
+                    }
+                });
+            }
+            let (pad, literal) = match chunk.pad {
+                Pad::PadSymbol => (usize::from(pad_symbol), None),
+                Pad::Symbol(symbol) => (usize::from(symbol), None),
+                Pad::PadSymbolAsLiteral => (ESCAPE, Some(pad_symbol)),
+                Pad::Literal(literal) => (ESCAPE, Some(literal)),
+            };
+            if let Some(literal) = literal {
+                literals.resize(literals.len() + 128 - pushes.len(), literal);
+            }
+            pushes.resize(128, table[pad].ok_or("the pad symbol is not in its table")?);
+            pushes_of_chunks.push(pushes);
         }
-        let pad_symbol = chunk.coder.pad_symbol().ok_or("a table has no symbol")?;
-        let (pad, literal) = match chunk.pad {
-            Pad::PadSymbol => (usize::from(pad_symbol), None),
-            Pad::Symbol(symbol) => (usize::from(symbol), None),
-            Pad::PadSymbolAsLiteral => (ESCAPE, Some(pad_symbol)),
-            Pad::Literal(literal) => (ESCAPE, Some(literal)),
-        };
-        if let Some(literal) = literal {
-            literals.resize(literals.len() + 128 - pushes.len(), literal);
-        }
-        pushes.resize(128, table[pad].ok_or("the pad symbol is not in its table")?);
-        pushes_of_chunks.push(pushes);
     }
 
     let mut order: Vec<usize> = (0..64).collect();

@@ -53,7 +53,7 @@ impl Grid {
         self.indices.iter().enumerate().map(prediction).collect()
     }
 
-    pub(super) fn encode(&self, output: &mut Output<'_>) -> Result<(), String> {
+    pub(super) fn encode<'c>(&'c self, output: &mut Output<'_, 'c>) -> Result<(), String> {
         output.head.extend([self.conversion, self.levels.len().wrapping_sub(1) as u8]);
         self.levels.iter().for_each(|level| output.head.extend(level.to_le_bytes()));
         let Groups { row, rows, columns, position } = self.groups;

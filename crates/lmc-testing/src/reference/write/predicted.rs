@@ -85,7 +85,7 @@ impl Predicted {
         Ok(Classified { predictions, contexts })
     }
 
-    pub(super) fn encode(&self, output: &mut Output<'_>) -> Result<(), String> {
+    pub(super) fn encode<'c>(&'c self, output: &mut Output<'_, 'c>) -> Result<(), String> {
         output.head.extend([3, self.width_code, self.predictor, self.operands.len() as u8]);
         self.operands.iter().try_for_each(|operand| operand.encode(output))?;
         output.head.push(self.boundaries.len() as u8);
@@ -132,7 +132,7 @@ impl Operand {
         }
     }
 
-    fn encode(&self, output: &mut Output<'_>) -> Result<(), String> {
+    fn encode<'c>(&'c self, output: &mut Output<'_, 'c>) -> Result<(), String> {
         match self {
             Self::Ranges { conversion, ranges } => {
                 output.head.push(*conversion);

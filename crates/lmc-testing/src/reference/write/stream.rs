@@ -69,10 +69,10 @@ pub struct Cluster {
 }
 
 /// The parts of a block that its streams are encoded to.
-pub(super) struct Output<'a> {
+pub(super) struct Output<'a, 'c> {
     pub(super) lane_sets: usize,
     /// Chunks of all columns, in order.
-    pub(super) chunks: &'a mut Vec<Chunk>,
+    pub(super) chunks: &'a mut Vec<Chunk<'c>>,
     /// The head of this column.
     pub(super) head: Vec<u8>,
     pub(super) bulk: Vec<u8>,
@@ -112,7 +112,12 @@ impl Stream {
     }
 
     /// Codes elements of `width` bytes.
-    pub(super) fn encode(&self, elements: &[u64], width: usize, output: &mut Output<'_>) -> Result<(), String> {
+    pub(super) fn encode<'c>(
+        &'c self,
+        elements: &[u64],
+        width: usize,
+        output: &mut Output<'_, 'c>,
+    ) -> Result<(), String> {
         let w = 8 * width as u32;
         let values = elements.iter().map(|&u| self.mapped(u, w)).collect::<Result<Vec<u64>, String>>()?;
 
@@ -180,7 +185,12 @@ impl Stream {
     }
 
     /// Codes the mapped values of the selected elements in clusters.
-    fn encode_selected(&self, mut values: Vec<u64>, width: usize, output: &mut Output<'_>) -> Result<(), String> {
+    fn encode_selected<'c>(
+        &'c self,
+        mut values: Vec<u64>,
+        width: usize,
+        output: &mut Output<'_, 'c>,
+    ) -> Result<(), String> {
         let w = 8 * width as u32;
         for patch in &self.patches {
             *values.get_mut(patch.element as usize).ok_or("a patch is not in its stream")? ^= patch.x;
@@ -206,7 +216,7 @@ impl Stream {
 }
 
 /// Writes the code of numbers and their length to the head, and the numbers to the bulk.
-fn write_numbers(numbers: &[u64], code: Option<&NumberCode>, output: &mut Output<'_>) -> Result<(), String> {
+fn write_numbers(numbers: &[u64], code: Option<&NumberCode>, output: &mut Output<'_, '_>) -> Result<(), String> {
     let code = code.cloned().unwrap_or_else(|| NumberCode::of(numbers, 0));
     let mut bits = Vec::new();
     numbers.iter().try_for_each(|&number| code.write(number, &mut bits))?;
@@ -260,7 +270,7 @@ impl Cluster {
         head.extend(self.coder.table());
     }
 
-    pub(super) fn encode(&self, runs: &[&[u64]], w: u32, output: &mut Output<'_>) -> Result<(), String> {
+    pub(super) fn encode<'c>(&'c self, runs: &[&[u64]], w: u32, output: &mut Output<'_, 'c>) -> Result<(), String> {
         let (z, k) = (u32::from(self.z), u32::from(self.k));
         for (i, run) in runs.iter().enumerate() {
             let mut symbols = Vec::new();
@@ -283,7 +293,7 @@ impl Cluster {
             }
             if self.coder != Coder::None {
                 let lane_set = i.checked_rem(output.lane_sets).ok_or("a coder needs lanes")?;
-                output.chunks.push(Chunk { lane_set, coder: self.coder.clone(), symbols, pad: self.pad });
+                output.chunks.push(Chunk { lane_set, coder: &self.coder, symbols, pad: self.pad });
             }
         }
         Ok(())
