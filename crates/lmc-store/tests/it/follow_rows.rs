@@ -165,12 +165,12 @@ fn rows_follow_as_the_whole_does() {
         }
         // Several versions at once: of lists, and of lists and others.
         (5..8).for_each(|seed| run.save(sparse(seed, 70)));
-        workers.iter_mut().for_each(|w| w.follow(&run.snapshot(7)).unwrap());
+        workers.iter_mut().for_each(|w| drop(w.follow(&run.snapshot(7)).unwrap()));
         workers.iter().for_each(|w| run.check(w, 7));
         run.save(sparse(8, 70));
         run.save(|t| t.train(9));
         run.save(sparse(10, 70));
-        workers.iter_mut().for_each(|w| w.follow(&run.snapshot(10)).unwrap());
+        workers.iter_mut().for_each(|w| drop(w.follow(&run.snapshot(10)).unwrap()));
         workers.iter().for_each(|w| run.check(w, 10));
     }
 }
