@@ -1,5 +1,7 @@
 //! How a block is coded, for people who want to see.
 
+use std::fmt;
+
 use lmc::internals::{
     BlockHead, Cluster, Column, Conversion, HEADER_LEN, Map, Mask, Method, Operand, Predicted, Predictor, Stream,
     block_head, coder_name, grid_format, ranges,
@@ -90,7 +92,24 @@ pub struct GridDescription {
     pub group: [u64; 2],
     /// Elements of a row of the matrix.
     pub row: u64,
+    /// Scales of the column.
+    pub scales: u64,
 }
+
+/// The format and the groups: `fp8 e4m3 128 × 128`.
+impl fmt::Display for GridDescription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.format)?;
+        match self.group {
+            _ if self.scales == 1 => f.write_str(", one scale"),
+            [rows, 1] if rows >= ALL_ROWS => f.write_str(" by column"),
+            [rows, columns] => write!(f, " {rows} × {columns}"),
+        }
+    }
+}
+
+/// Rows of a group that is a whole column.
+const ALL_ROWS: u64 = 1 << 16;
 
 /// How the elements of a cluster are split into bits, and how those are coded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,7 +240,7 @@ impl ColumnDescription {
                 method: "predicted",
                 width: Some(p.width),
                 map: None,
-                prediction: Some(PredictionDescription::new(p, head)),
+                prediction: Some(PredictionDescription::new(p, raw_len / p.width as u64, head)),
                 clusters: of_streams.collect(),
                 patches,
                 listed,
@@ -249,7 +268,8 @@ impl ColumnDescription {
 }
 
 impl PredictionDescription {
-    fn new(p: &Predicted, head: &BlockHead) -> Self {
+    /// Of a column of that many elements.
+    fn new(p: &Predicted, elements: u64, head: &BlockHead) -> Self {
         let mut sources: Vec<u32> = ranges(head, p).iter().map(|d| d.source).collect();
         sources.sort_unstable();
         sources.dedup();
@@ -268,6 +288,7 @@ impl PredictionDescription {
             levels: g.levels.len(),
             group: [g.groups.rows, g.groups.columns],
             row: g.groups.row,
+            scales: g.groups.count(elements),
         });
         Self { predictor, conversion, grid, sources, contexts: p.streams.len() }
     }

@@ -13,6 +13,7 @@ pub mod damage;
 pub mod data;
 pub mod decoders;
 pub mod deltas;
+pub mod dequantised;
 pub mod distcp;
 pub mod format1;
 pub mod handmade;

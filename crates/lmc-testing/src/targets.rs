@@ -5,9 +5,11 @@ use crate::decoders::{LIMIT, Way, agree_by, agree_with_bases, isas, options as o
 use crate::input::Input;
 use crate::reference::{self, write};
 use crate::snapshots::{Snapshots, snapshots};
-use crate::{blocks, data, deltas};
+use crate::{blocks, data, deltas, dequantised};
 use lmc::distcp::Metadata;
-use lmc::{Base, CompressOptions, Compressor, Dtype, FORMAT_VERSION, Isa, Level, Reader, Segment, Sink, Source};
+use lmc::{
+    Base, CompressOptions, Compressor, Dtype, FORMAT_VERSION, FormatVersion, Isa, Level, Reader, Segment, Sink, Source,
+};
 use safetensors::SafeTensors;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,11 +18,12 @@ use std::collections::HashMap;
 pub type Target = fn(&[u8]);
 
 /// Every target with its name.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("container", container),
     ("decode_vs_reference", decode_vs_reference),
     ("delta_roundtrip", delta_roundtrip),
     ("delta_vs_reference", delta_vs_reference),
+    ("grids", grids),
     ("isas_agree", isas_agree),
     ("layout", layout),
     ("roundtrip", roundtrip),
@@ -187,6 +190,29 @@ pub fn isas_agree(bytes: &[u8]) {
     assert!(agree_by(&[Way::Slice], &file).is_ok_and(|decoded| decoded == raw), "the data are not restored");
 }
 
+/// Dequantised weights, or nearly: every instruction set writes the same bytes, which are at most some more than without grids, and all
+/// decoders restore the data.
+pub fn grids(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let level = Level::ALL[input.below(Level::ALL.len())];
+    let raw = dequantised::safetensors(&mut input);
+    let compress = |isa: Isa, format: FormatVersion| {
+        let options = CompressOptions::default().with_level(level).with_threads(1).with_format(format);
+        with_compressor(options, isa, |compressor| {
+            let mut file = Vec::new();
+            compressor.compress(&raw, &[], &mut file).expect("anything can be compressed");
+            file
+        })
+    };
+    let file = compress(fastest(), FormatVersion::V1_1);
+    for &isa in isas() {
+        assert!(file == compress(isa, FormatVersion::V1_1), "{} writes other bytes", isa.name());
+    }
+    let without = compress(fastest(), FormatVersion::V1_0).len();
+    assert!(file.len() <= without + without / 16 + 1024, "{} bytes with grids, {without} without", file.len());
+    assert!(agree_by(&[Way::Slice], &file).is_ok_and(|decoded| decoded == raw), "the data are not restored");
+}
+
 /// Any bytes as a file of any format, or as the header of a safetensors file: segments cover the file, and tensors have the bytes of
 /// their shapes. What the `safetensors` crate accepts is laid out as the crate says. For one input in twenty, everything is
 /// compressed, restored, and read in parts, too. As `.metadata` of a checkpoint, tensors have the elements of their chunks.
@@ -311,20 +337,20 @@ const MOST_KEPT: usize = 256;
 
 /// Runs `f` with a compressor that is kept for the next input: making one costs more than compressing some bytes.
 fn with_compressor<T>(options: CompressOptions, isa: Isa, f: impl FnOnce(&mut Compressor) -> T) -> T {
-    type Kept = (Isa, Level, Option<Dtype>, bool, Compressor);
+    type Kept = (Isa, Level, Option<Dtype>, bool, FormatVersion, Compressor);
     thread_local!(static COMPRESSORS: RefCell<Vec<Kept>> = const { RefCell::new(Vec::new()) });
     COMPRESSORS.with_borrow_mut(|kept| {
-        let wanted = (isa, options.level, options.dtype, options.independent);
-        let fits = |kept: &Kept| (kept.0, kept.1, kept.2, kept.3) == wanted;
+        let wanted = (isa, options.level, options.dtype, options.independent, options.format);
+        let fits = |kept: &Kept| (kept.0, kept.1, kept.2, kept.3, kept.4) == wanted;
         let at = kept.iter().position(fits).unwrap_or_else(|| {
             let compressor = Compressor::new(&options.with_isa(isa)).expect("the options are valid");
             if kept.len() == MOST_KEPT {
                 kept.remove(0);
             }
-            kept.push((isa, options.level, options.dtype, options.independent, compressor));
+            kept.push((isa, options.level, options.dtype, options.independent, options.format, compressor));
             kept.len() - 1
         });
-        f(&mut kept[at].4)
+        f(&mut kept[at].5)
     })
 }
 

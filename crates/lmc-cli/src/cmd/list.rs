@@ -338,6 +338,7 @@ fn block_json(block: &BlockInfo, description: &BlockDescription) -> Value {
                     "levels": g.levels,
                     "group": g.group,
                     "row": g.row,
+                    "scales": g.scales,
                 })),
                 "sources": p.sources,
                 "contexts": p.contexts,

@@ -1,5 +1,7 @@
 //! What the figures say in sentences, and what may be done.
 
+use std::collections::BTreeSet;
+
 use super::result::{Analysis, Distance, Group, Tensor};
 use crate::kind::Kind;
 use crate::spelled::{agreeing, bytes, count, name, percent};
@@ -21,6 +23,7 @@ pub(super) fn advice(a: &Analysis) -> Vec<String> {
     never_change(a, &mut said);
     duplicates(&a.tensors, &mut said);
     fits(&a.tensors, &mut said);
+    quantised(&a.tensors, &mut said);
     for g in last.kinds.iter().filter(|g| g.name != Kind::Other.name() && 2 * g.figures.zeros > g.figures.elements) {
         said.push(format!("{} of {} is zero.", percent(g.figures.zeros, g.figures.elements), g.name));
     }
@@ -119,6 +122,25 @@ fn fits(tensors: &[Tensor], said: &mut Vec<String>) {
             let thing = |s: &str| format!("of {} {s} only values of {narrow}: {}.", bytes(size), listed(&fit));
             said.push(agreeing(fit.len() as u64, "tensor", &thing("has"), &thing("have")));
         }
+    }
+}
+
+/// Weights that had fewer bits.
+fn quantised(tensors: &[Tensor], said: &mut Vec<String>) {
+    let formats: BTreeSet<&str> = tensors.iter().filter_map(|t| t.quantised.as_deref()).collect();
+    for format in formats {
+        let of: Vec<&Tensor> = tensors.iter().filter(|t| t.quantised.as_deref() == Some(format)).collect();
+        let sum = |f: &dyn Fn(&Tensor) -> u64| of.iter().map(|t| f(t)).sum::<u64>();
+        let (raw, coded) = (sum(&|t| t.figures.raw_size), sum(&|t| t.figures.lmc_size));
+        let thing = |verb: &str| {
+            format!(
+                "{verb} dequantised, from {format}: {} in {}, about what the original takes: {}.",
+                bytes(raw),
+                bytes(coded),
+                listed(&of)
+            )
+        };
+        said.push(agreeing(of.len() as u64, "tensor", &thing("was"), &thing("were")));
     }
 }
 

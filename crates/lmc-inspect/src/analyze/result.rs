@@ -225,6 +225,8 @@ pub struct Tensor {
     pub figures: Figures,
     /// A narrower type that has all its values, such as `BF16` for numbers of `F32` whose low 16 bits are 0.
     pub fits: Option<String>,
+    /// The format that the weights had before they were dequantised, and the rows and columns that a scale has: `fp8 e4m3 128 × 128`.
+    pub quantised: Option<String>,
     /// Number of an earlier tensor of this list with the same bytes.
     pub duplicate_of: Option<usize>,
     /// What became of it in all pairs together, since it has its dtype and shape; `None` where it is compared in none.

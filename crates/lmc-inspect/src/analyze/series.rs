@@ -240,6 +240,7 @@ impl Series {
             shape: s.segment.shape.to_vec(),
             figures: s.sums.figures(),
             fits: s.sums.fits.map(str::to_owned),
+            quantised: s.grid.map(|g| g.to_string()),
             duplicate_of,
             change,
         }

@@ -5,12 +5,14 @@ use std::ops::Range;
 use lmc::Result;
 use lmc::internals::split_record;
 
-use crate::describe::BlockDescription;
+use crate::describe::{BlockDescription, GridDescription};
 
 /// Bytes of records by the raw bytes that they stand for: each column's bytes, evenly.
 pub(super) struct Shares {
     /// In order, where a stretch of raw bytes begins, the bytes of records before it, and those for each raw byte of it.
     stretches: Vec<(u64, f64, f64)>,
+    /// Raw bytes that are on grids.
+    grids: Vec<(Range<u64>, GridDescription)>,
 }
 
 impl Shares {
@@ -19,7 +21,7 @@ impl Shares {
     /// # Errors
     /// When they are no such records.
     pub(super) fn new(mut records: &[u8]) -> Result<Self> {
-        let (mut stretches, mut raw, mut coded) = (Vec::new(), 0, 0.0);
+        let (mut stretches, mut grids, mut raw, mut coded) = (Vec::new(), Vec::new(), 0, 0.0);
         while !records.is_empty() {
             let (head, _, rest) = split_record(records)?;
             let block = BlockDescription::new(&head, (records.len() - rest.len()) as u64);
@@ -27,17 +29,26 @@ impl Shares {
                 let column = &block.columns[extent.column];
                 let rate = column.coded_len as f64 / column.raw_len.max(1) as f64;
                 stretches.push((raw, coded, rate));
+                if let Some(grid) = column.prediction.as_ref().and_then(|p| p.grid) {
+                    grids.push((raw..raw + extent.raw_len, grid));
+                }
                 raw += extent.raw_len;
                 coded += rate * extent.raw_len as f64;
             }
             records = rest;
         }
-        Ok(Self { stretches })
+        Ok(Self { stretches, grids })
     }
 
     /// Bytes for a range of raw bytes, in whole bytes, which add up.
     pub(super) fn of(&self, bytes: &Range<u64>) -> u64 {
         self.before(bytes.end) - self.before(bytes.start)
+    }
+
+    /// The first grid that some of a range of raw bytes are on.
+    pub(super) fn grid(&self, bytes: &Range<u64>) -> Option<GridDescription> {
+        let overlaps = |g: &Range<u64>| g.start < bytes.end && bytes.start < g.end;
+        self.grids.iter().find(|g| overlaps(&g.0)).map(|g| g.1)
     }
 
     fn before(&self, at: u64) -> u64 {

@@ -11,6 +11,7 @@ use super::flips;
 use super::input::Failed;
 use super::shares::Shares;
 use super::sums::{Moves, Sums};
+use crate::describe::GridDescription;
 use crate::diff::changes::measure;
 use crate::diff::pieces::{Buffers, Comparison, Piece};
 use crate::kind::Kind;
@@ -44,6 +45,8 @@ pub(super) struct Surveyed {
     pub(super) kind: Kind,
     pub(super) sums: Sums,
     pub(super) moves: Moves,
+    /// The grid that its elements are on, or some of them.
+    pub(super) grid: Option<GridDescription>,
 }
 
 /// What is counted in a pass.
@@ -61,6 +64,7 @@ struct Share {
     counted: Counted,
     moves: Moves,
     lmc_size: u64,
+    grid: Option<GridDescription>,
 }
 
 enum Counted {
@@ -127,6 +131,7 @@ impl Survey {
         for (s, alone) in self.segments.iter_mut().zip(alone.segments.drain(..)) {
             s.sums.lmc_size = alone.sums.lmc_size;
             s.moves.lmc_size = alone.sums.lmc_size;
+            s.grid = s.grid.or(alone.grid);
         }
         Ok(())
     }
@@ -194,6 +199,7 @@ impl Survey {
                     let s = &mut segments[share.segment];
                     s.sums.lmc_size += share.lmc_size;
                     s.moves.add(&share.moves);
+                    s.grid = s.grid.or(share.grid);
                     match share.counted {
                         Counted::Nothing => {}
                         Counted::Whole(sums) => s.finish(sums),
@@ -242,7 +248,8 @@ fn look(
             counted = if whole { Counted::Whole(h.sums()) } else { Counted::Part(h) };
             look_at_changes(&piece, &mut moves);
         }
-        shares.push(Share { segment: piece.segment, counted, moves, lmc_size });
+        let grid = record.grid(&piece.bytes);
+        shares.push(Share { segment: piece.segment, counted, moves, lmc_size, grid });
     })
 }
 
@@ -263,7 +270,8 @@ fn last_component(name: &str) -> String {
 impl Surveyed {
     fn new(file: usize, segment: &Segment) -> Self {
         let kind = Kind::of(segment.name.as_deref());
-        Self { file, segment: segment.clone(), kind, sums: Sums::default(), moves: Moves::default() }
+        let (sums, moves) = (Sums::default(), Moves::default());
+        Self { file, segment: segment.clone(), kind, sums, moves, grid: None }
     }
 
     /// Everything of the segment was counted.

@@ -189,6 +189,28 @@ fn what_is_twice_what_is_narrow_and_what_is_no_number() {
     }
 }
 
+/// Also where the checkpoint before is the base of all sizes.
+#[test]
+fn what_was_quantised() {
+    let levels = lmc_testing::data::noise(1 << 16, 3);
+    let of = |step: f32| -> Vec<u8> {
+        let value = |i: usize, b: &u8| f32::from(b % 8 + b / 32) * (0.01 + step + (i / 64) as f32 / 65_536.0);
+        levels.iter().enumerate().flat_map(|(i, b)| value(i, b).to_bits().to_le_bytes()[2..].to_vec()).collect()
+    };
+    let plain = bf16s(1 << 16);
+    let file = |step| {
+        let shape = vec![256, 256];
+        safetensors(&[("a", "BF16", shape.clone(), &of(step)), ("b", "BF16", shape, &plain)])
+    };
+    for run in [Run(vec![(0, file(0.0))]), Run(vec![(0, file(0.0)), (1, file(0.001))])] {
+        let a = study(&run);
+        let of: Vec<_> = a.tensors.iter().map(|t| t.quantised.as_deref()).collect();
+        assert_eq!(of, [Some("int4 with zero points 1 × 64"), None]);
+        let said = a.advice.iter().find(|s| s.contains("dequantised")).unwrap();
+        assert!(said.starts_with("1 tensor was dequantised, from int4 with zero points 1 × 64: 128 KiB in "), "{said}");
+    }
+}
+
 #[test]
 fn weights_beside_their_copies() {
     let noise = lmc_testing::data::noise(2_400_000, 1);

@@ -119,6 +119,7 @@ class Tensor(Figures):
     dtype: str
     shape: list[int]
     fits: str | None
+    quantised: str | None
     duplicate_of: int | None
     change: TensorChange | None
 

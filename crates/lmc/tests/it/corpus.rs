@@ -36,4 +36,4 @@ macro_rules! replayed {
     };
 }
 
-replayed!(container decode_vs_reference delta_roundtrip delta_vs_reference isas_agree layout roundtrip);
+replayed!(container decode_vs_reference delta_roundtrip delta_vs_reference grids isas_agree layout roundtrip);

@@ -121,11 +121,7 @@ fn joined(words: impl Iterator<Item = String>) -> String {
 
 /// What predicts elements: `ulp`, or `grid fp8 e4m3 128 × 128`.
 pub(super) fn predictor_text(p: &PredictionDescription) -> String {
-    let Some(g) = &p.grid else { return p.predictor.to_owned() };
-    match g.group {
-        [rows, 1] if rows >= 1 << 16 => format!("grid {} by column", g.format),
-        [rows, columns] => format!("grid {} {rows} × {columns}", g.format),
-    }
+    p.grid.as_ref().map_or_else(|| p.predictor.to_owned(), |g| format!("grid {g}"))
 }
 
 /// What a column is coded with.

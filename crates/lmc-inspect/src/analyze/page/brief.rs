@@ -54,6 +54,7 @@ fn without_details(a: &Analysis) -> Analysis {
         shape: t.shape.clone(),
         figures: t.figures.clone(),
         fits: t.fits.clone(),
+        quantised: t.quantised.clone(),
         change: t.change.as_ref().map(change),
         ..*t
     };

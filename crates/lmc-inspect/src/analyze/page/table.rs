@@ -72,6 +72,9 @@ fn row(a: &Analysis, t: &Tensor, out: &mut String) {
     if let Some(fits) = &t.fits {
         notes.push(format!("fits {fits}"));
     }
+    if let Some(format) = &t.quantised {
+        notes.push(format!("dequantised {format}"));
+    }
     if c.is_some_and(|c| c.never_changes(a.pairs.len())) {
         notes.push("never changes".to_owned());
     }
