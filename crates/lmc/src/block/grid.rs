@@ -23,6 +23,7 @@ use super::planned::{ColumnPlan, Elements as Coded};
 use super::predictor_choice::PredictionInput;
 use crate::cluster::element::{Element, with_element};
 use crate::dtype::Dtype;
+use crate::entropy::cost;
 use crate::format::block_head::{Grid, Method, Operand};
 use crate::map::Map;
 use crate::predict::Conversion;
@@ -45,14 +46,13 @@ pub(super) struct Found {
 const WINDOWS: u64 = 8;
 const WINDOW: u64 = 16;
 const WINDOWS_FIT: usize = 2;
-/// Groups of a shape that are looked at, elements of each, and the least of a group some of whose elements may not be on the grid.
+/// Groups of a shape that are looked at, of which one may be on no grid, and elements of each: at least so many of a group if some of its
+/// elements may not be on it.
 const SAMPLES: u64 = 8;
 const SAMPLE: usize = 96;
 const SAMPLE_LEAST: usize = 24;
 /// The largest elements that a sample has.
 const LARGEST: usize = 6;
-/// Groups of a sample that may be on no grid.
-const STRANGE: usize = 1;
 /// The part of elements that may not be on it.
 const MISFITS: (usize, usize) = (1, 6);
 /// Bits of a scale and of an element that is not on the grid, roughly.
@@ -60,6 +60,8 @@ const SCALE_BITS: f64 = 20.0;
 const MISFIT_BITS: f64 = 12.0;
 /// Bits that a format with more levels must save: it explains more that is on no grid.
 const LARGER: f64 = 0.25;
+/// Bits that smaller groups must save: estimates differ by chance.
+const SMALLER: f64 = 0.1;
 /// Elements of a group that its scale is fitted to at first, those that are added where they do not fit, and how often.
 const FITTED: usize = 192;
 const ADDED: usize = 32;
@@ -89,12 +91,12 @@ pub(super) fn find(dtype: Dtype, matrix: &Matrix, bytes: &[u8]) -> Option<Found>
         return None;
     }
     let shapes = shape::candidates(matrix, elements.len() as u64);
-    let mut best: Option<(f64, &Codebook, Groups)> = None;
+    let mut best: Option<(Cost, &Codebook, Groups)> = None;
     // Some elements of any group may not be on it, but that takes longer to find.
     for is_strict in [true, false] {
         for groups in &shapes {
             let least = column.scale_bits(groups);
-            if best.is_some_and(|b| b.0 <= least) {
+            if best.as_ref().is_some_and(|b| b.0.besides_levels <= least) {
                 continue;
             }
             let mut of_shape: Option<(Cost, &Codebook)> = None;
@@ -106,9 +108,9 @@ pub(super) fn find(dtype: Dtype, matrix: &Matrix, bytes: &[u8]) -> Option<Found>
                 }
             }
             if let Some((cost, book)) = of_shape
-                && best.is_none_or(|b| cost.besides_levels < b.0)
+                && best.as_ref().is_none_or(|b| cost.all() + SMALLER < b.0.all())
             {
-                best = Some((cost.besides_levels, book, *groups));
+                best = Some((cost, book, *groups));
             }
         }
     }
@@ -116,10 +118,10 @@ pub(super) fn find(dtype: Dtype, matrix: &Matrix, bytes: &[u8]) -> Option<Found>
     column.fit_all(book, groups)
 }
 
-/// Bits of an element, roughly.
+/// Bits of an element, roughly. Without functions that machines round differently, such as logarithms.
 struct Cost {
     levels: f64,
-    /// Scales, and elements that are not on the grid. Those of different samples can be compared.
+    /// Scales, and elements that are not on the grid.
     besides_levels: f64,
 }
 
@@ -190,7 +192,10 @@ impl Elements<'_> {
     fn cost(&self, book: &Codebook, groups: &Groups, is_strict: bool) -> Option<Cost> {
         let n = self.elements.len() as u64;
         let count = groups.count(n);
-        let step = count.div_ceil(SAMPLES).max(1);
+        // Of small groups more, so that the estimates of shapes are of as many elements.
+        let of_group = groups.columns.saturating_mul(groups.rows).min(SAMPLE as u64);
+        let samples = SAMPLES * SAMPLE as u64 / of_group;
+        let step = count.div_ceil(samples).max(1);
         let (mut seen, mut strange, mut misfits, mut top) = (0, 0, 0, usize::MAX);
         let mut used = [[0u32; 256]; 2];
         for group in (step / 2..count).step_by(step as usize) {
@@ -207,7 +212,7 @@ impl Elements<'_> {
             seen += sample.len();
             let Some(scales) = scales else {
                 (strange, misfits) = (strange + 1, misfits + sample.len());
-                if strange > STRANGE {
+                if strange * SAMPLES > samples {
                     return None;
                 }
                 continue;
@@ -225,9 +230,10 @@ impl Elements<'_> {
         if seen == 0 || misfits * MISFITS.1 > seen * MISFITS.0 {
             return None;
         }
-        let counts = used.iter().flatten().filter(|&&count| count > 0).map(|&count| f64::from(count));
-        let all = counts.clone().sum::<f64>();
-        let levels = counts.map(|count| count * (all / count).log2()).sum::<f64>() / all;
+        let counts = || used.iter().flatten().filter(|&&count| count > 0);
+        let all: u32 = counts().sum();
+        let bits: u64 = counts().map(|&n| u64::from(n) * u64::from(cost::log2(all) - cost::log2(n))).sum();
+        let levels = bits as f64 / (cost::BIT * u64::from(all).max(1)) as f64;
         let besides_levels = self.scale_bits(groups) + MISFIT_BITS * misfits as f64 / seen as f64;
         Some(Cost { levels, besides_levels })
     }
