@@ -26,6 +26,20 @@ struct Kind {
     field: Option<(Dtype, u8)>,
 }
 
+/// What is known of a column before all of its extents are.
+struct Gathered {
+    kind: Kind,
+    base: Vec<SourceRange>,
+    prefix: Vec<SourceRange>,
+    matrix: Option<Matrix>,
+}
+
+impl Gathered {
+    fn new(kind: Kind) -> Self {
+        Self { kind, base: vec![], prefix: vec![], matrix: None }
+    }
+}
+
 /// The bytes of one column; copied if it has several extents.
 pub(super) struct Source<'a> {
     kind: Kind,
@@ -67,11 +81,11 @@ pub(super) fn gather<'a>(
     predict: bool,
     finder: &mut Finder,
 ) -> (Vec<Source<'a>>, Extents) {
-    let mut kinds: Vec<(Kind, [Vec<SourceRange>; 2], Option<Matrix>)> = Vec::new();
+    let mut columns: Vec<Gathered> = Vec::new();
     let mut placed = Extents::new();
     for (i, (p, structure)) in find_structure(raw, extents, predict, finder).iter().enumerate() {
         let structure = *structure;
-        if let Some((period, times)) = by_field(p, &mut kinds, placed.count()) {
+        if let Some((period, times)) = by_field(p, &mut columns, placed.count()) {
             placed.push_repeated(&period, times);
             continue;
         }
@@ -88,7 +102,7 @@ pub(super) fn gather<'a>(
         let plain = Kind { dtype: p.dtype.filter(|_| whole), own: p.own, prefix: prefix.is_some(), ..OPAQUE };
         let kind = Kind { base: base.map(|l| l.conversion), ..plain };
         let structured = Kind { structure, own: if p.own > 0 { p.own } else { usize::MAX - i }, ..plain };
-        let fits = |kind: &Kind, most| kinds.len() < most || kinds.iter().any(|k| k.0 == *kind);
+        let fits = |kind: &Kind, most| columns.len() < most || columns.iter().any(|c| c.kind == *kind);
         let (kind, base) = if base.is_some() && fits(&kind, MAX_PREDICTED) {
             (kind, base)
         } else if !structure.is_noise() && fits(&structured, MAX_COLUMNS - 2) {
@@ -98,13 +112,13 @@ pub(super) fn gather<'a>(
         } else {
             (OPAQUE, None)
         };
-        let column = kinds.iter().position(|k| k.0 == kind).unwrap_or(kinds.len());
-        if column == kinds.len() {
-            kinds.push((kind, Default::default(), p.matrix));
+        let column = columns.iter().position(|c| c.kind == kind).unwrap_or(columns.len());
+        if column == columns.len() {
+            columns.push(Gathered { matrix: p.matrix, ..Gathered::new(kind) });
         } else {
-            kinds[column].2 = None;
+            columns[column].matrix = None;
         }
-        let [operand, prefixes] = &mut kinds[column].1;
+        let Gathered { base: operand, prefix: prefixes, .. } = &mut columns[column];
         if let Some(l) = base {
             let source_width = l.conversion.source_width(width).expect("checked above");
             let len = (p.len / width * source_width) as u64;
@@ -115,12 +129,12 @@ pub(super) fn gather<'a>(
         }
         placed.push(column as u8, p.len);
     }
-    let sources = kinds.into_iter().enumerate().map(|(column, (kind, [base, prefix], matrix))| Source {
+    let sources = (0..).zip(columns).map(|(column, Gathered { kind, base, prefix, matrix })| Source {
         kind,
         base,
         prefix,
         matrix,
-        bytes: placed.gather(column as u8, raw),
+        bytes: placed.gather(column, raw),
     });
     (sources.collect(), placed)
 }
@@ -182,25 +196,21 @@ fn find_structure(raw: &[u8], extents: &[Extent], predict: bool, finder: &mut Fi
 
 /// The columns and lengths of the fields of quantised blocks, and the number of blocks; `None` if these are not such, or if there are too
 /// few columns or extents left for them.
-fn by_field(
-    p: &Extent,
-    kinds: &mut Vec<(Kind, [Vec<SourceRange>; 2], Option<Matrix>)>,
-    extents: usize,
-) -> Option<(Vec<(u8, usize)>, usize)> {
+fn by_field(p: &Extent, columns: &mut Vec<Gathered>, extents: usize) -> Option<(Vec<(u8, usize)>, usize)> {
     let dtype = p.dtype.filter(|_| p.base.is_none())?;
     let (fields, len) = fields_of(dtype).filter(|f| p.len.is_multiple_of(f.1))?;
     let times = p.len / len;
     let kind = |i: usize, f: &Field| Kind { dtype: Some(f.dtype), own: p.own, field: Some((dtype, i as u8)), ..OPAQUE };
     let of_fields = fields.iter().enumerate().map(|(i, f)| (kind(i, f), f.len));
-    let new = of_fields.clone().filter(|(kind, _)| kinds.iter().all(|k| k.0 != *kind)).count();
+    let new = of_fields.clone().filter(|(kind, _)| columns.iter().all(|c| c.kind != *kind)).count();
     // One column is left for opaque bytes, and half of the extents for what is not quantised.
-    if kinds.len() + new > MAX_COLUMNS - 1 || extents + times * fields.len() > MAX_EXTENTS / 2 {
+    if columns.len() + new > MAX_COLUMNS - 1 || extents + times * fields.len() > MAX_EXTENTS / 2 {
         return None;
     }
     let place = |(kind, len)| {
-        let column = kinds.iter().position(|k| k.0 == kind).unwrap_or(kinds.len());
-        if column == kinds.len() {
-            kinds.push((kind, Default::default(), None));
+        let column = columns.iter().position(|c| c.kind == kind).unwrap_or(columns.len());
+        if column == columns.len() {
+            columns.push(Gathered::new(kind));
         }
         (column as u8, len)
     };

@@ -18,7 +18,7 @@ macro_rules! versions {
         /// assert_eq!(e.to_string(), r#"unknown format version "2": must be one of 1.0, 1.1"#);
         /// # Ok::<(), lmc::ParseNameError>(())
         /// ```
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum FormatVersion {
             $($(#[$doc])* $version,)*
@@ -42,6 +42,7 @@ versions! {
     /// Version 1 without grids.
     V1_0 = "1.0",
     /// Version 1 with grids (`docs/format.md` §3.8).
+    #[default]
     V1_1 = "1.1",
 }
 
@@ -59,12 +60,6 @@ impl FormatVersion {
     /// The first version that has these features.
     pub(crate) fn with(features: Features) -> Self {
         Self::ALL.iter().copied().find(|v| v.has(features)).unwrap_or_default()
-    }
-}
-
-impl Default for FormatVersion {
-    fn default() -> Self {
-        FormatVersion::V1_1
     }
 }
 
