@@ -46,7 +46,7 @@ pub(crate) struct Chooser {
 }
 
 /// Bytes of a block's lane states, which a column with clusters must save.
-pub(super) const LANE_BYTES: u64 = 4 * (SETS * LANES) as u64;
+const LANE_BYTES: u64 = 4 * (SETS * LANES) as u64;
 /// Parts of a column that zstd tries before the whole, and bytes of each.
 const SAMPLES: usize = 4;
 const SAMPLE_BYTES: usize = 8 << 10;
@@ -199,7 +199,8 @@ impl Chooser {
         let found = grid::find(dtype, &matrix, column.bytes)?;
         let residuals = self.spare.pop().unwrap_or_default();
         let plan = self.planner.plan_grid(dtype, column.bytes, found, residuals);
-        let plan = plan.map_err(|residuals| self.spare.push(residuals)).ok()?;
+        let mut plan = plan.map_err(|residuals| self.spare.push(residuals)).ok()?;
+        plan.estimate += LANE_BYTES;
         if plan.estimate < other {
             return Some(plan);
         }

@@ -17,7 +17,6 @@ use fit::{Bounded, fit, fit_most};
 use lattice::Lattice;
 
 use super::Matrix;
-use super::choose::LANE_BYTES;
 use super::plan::{Planner, coding_of};
 use super::planned::{ColumnPlan, Elements as Coded};
 use super::predictor_choice::PredictionInput;
@@ -419,8 +418,7 @@ impl Planner {
         let (mut plan, _) = self.plan_predicted(width, bytes, &input, streams)?;
         let of_scales = self.plan(4, Map::Identity, &scales);
         let of_indices = self.plan(1, Map::Identity, &indices);
-        let lanes = if of_indices.stream.clusters.is_empty() { 0 } else { LANE_BYTES };
-        plan.estimate += 4 * levels.len() as u64 + of_scales.estimate + of_indices.estimate + lanes;
+        plan.estimate += 4 * levels.len() as u64 + of_scales.estimate + of_indices.estimate;
         let Method::Predicted(predicted) = &mut plan.method else { unreachable!("it has predictions") };
         predicted.operand = Operand::Grid(Box::new(Grid {
             conversion,
