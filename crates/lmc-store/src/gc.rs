@@ -258,8 +258,7 @@ mod tests {
         for n in 0..12u64 {
             // Some stand alone, and some need the shards before.
             (0..file.len()).step_by(4096).for_each(|i| file[i] = file[i].wrapping_add(1 + n as u8));
-            let mut o = SaveOptions::default();
-            o.anchor_every = 4;
+            let o = SaveOptions { anchor_every: 4, ..SaveOptions::default() };
             let saved =
                 store.save(&[Input::new("x", &file)], Some(Step::new(n).unwrap()), Default::default(), &o).unwrap();
             let size = documents(remote, &saved);

@@ -16,9 +16,9 @@ fn every_flipped_bit_is_noticed() {
         for bit in 0..8 * file.len() {
             file[bit / 8] ^= 1 << (bit % 8);
             if let Ok(decoded) = agree(&file) {
-                // Some bits of a zstd frame mean nothing, such as one of its header and the rest of its last byte, and the
-                // low ones of a scale, whose products are rounded; and a
-                // file may say that it may have ranges or grids when it has none.
+                // Some bits mean nothing: of a zstd frame, such as one of its header and the rest of its last byte; the low
+                // ones of a scale, whose products are rounded; and a file may say that it may have ranges or grids when it
+                // has none.
                 let means_nothing = FEATURES.contains(&bit)
                     || name == "grid" && scales(&file).contains(&(bit / 8))
                     || frames.iter().any(|frame| frame.contains(&(bit / 8)));

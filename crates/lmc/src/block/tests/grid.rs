@@ -203,7 +203,7 @@ fn elements_that_are_on_no_grid_are_coded_beside_it() {
         for one_in in [n as u64, 1000, 20] {
             let damaged: Vec<f32> = values
                 .iter()
-                .map(|v| if r.next() % one_in == 0 { v * (1.0 + 0.02 * r.normal()) } else { *v })
+                .map(|v| if r.next().is_multiple_of(one_in) { v * (1.0 + 0.02 * r.normal()) } else { *v })
                 .collect();
             let raw = bytes(Dtype::Bf16, &damaged);
             let record = round_trip(&raw, &[extent(Dtype::Bf16, raw.len(), row, 0)], Level::Default);
