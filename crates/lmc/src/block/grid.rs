@@ -26,7 +26,7 @@ use crate::entropy::cost;
 use crate::format::block_head::{Grid, Method, Operand};
 use crate::map::Map;
 use crate::predict::Conversion;
-use crate::predict::grid::{GridModel, Groups};
+use crate::predict::grid::{GridModel, Groups, is_finite};
 use crate::predict::job::Streams;
 
 /// A grid, and the elements that it predicts.
@@ -90,17 +90,19 @@ pub(super) fn find(dtype: Dtype, matrix: &Matrix, bytes: &[u8]) -> Option<Found>
         return None;
     }
     let shapes = shape::candidates(matrix, elements.len() as u64);
+    let mut samples: Vec<Option<Vec<Sample>>> = shapes.iter().map(|_| None).collect();
     let mut best: Option<(Cost, &Codebook, Groups)> = None;
     // Some elements of any group may not be on it, but that takes longer to find.
     for is_strict in [true, false] {
-        for groups in &shapes {
+        for (groups, samples) in shapes.iter().zip(&mut samples) {
             let least = column.scale_bits(groups);
             if best.as_ref().is_some_and(|b| b.0.besides_levels <= least) {
                 continue;
             }
+            let samples = samples.get_or_insert_with(|| column.samples(groups));
             let mut of_shape: Option<(Cost, &Codebook)> = None;
             for book in &books {
-                if let Some(cost) = column.cost(book, groups, is_strict)
+                if let Some(cost) = column.cost(book, groups, samples, is_strict)
                     && of_shape.as_ref().is_none_or(|b| cost.all() + LARGER < b.0.all())
                 {
                     of_shape = Some((cost, book));
@@ -128,6 +130,12 @@ impl Cost {
     fn all(&self) -> f64 {
         self.levels + self.besides_levels
     }
+}
+
+/// Some elements of a group, and what bounds its scale.
+struct Sample {
+    at: Vec<usize>,
+    bounds: Vec<Bounded>,
 }
 
 /// The elements of a column.
@@ -178,7 +186,7 @@ impl Elements<'_> {
                 fitting >= WINDOWS_FIT
             })
         };
-        row >= WINDOW && is_possible(&along, 1) || row * WINDOW < n && is_possible(&down, row)
+        row >= WINDOW && is_possible(&along, 1) || row < n / WINDOW && is_possible(&down, row)
     }
 
     /// Bits of an element that the scales take, roughly.
@@ -187,37 +195,42 @@ impl Elements<'_> {
         SCALE_BITS * groups.count(n) as f64 / n as f64
     }
 
-    /// The cost of an element, if nearly all groups of a sample have these levels: all of their elements, or most.
-    fn cost(&self, book: &Codebook, groups: &Groups, is_strict: bool) -> Option<Cost> {
+    /// Some groups, evenly spread. Of small ones more, so that the estimates of shapes are of as many elements.
+    fn samples(&self, groups: &Groups) -> Vec<Sample> {
         let n = self.elements.len() as u64;
-        let count = groups.count(n);
-        // Of small groups more, so that the estimates of shapes are of as many elements.
         let of_group = groups.columns.saturating_mul(groups.rows).min(SAMPLE as u64);
-        let samples = SAMPLES * SAMPLE as u64 / of_group;
-        let step = count.div_ceil(samples).max(1);
+        let count = groups.count(n);
+        let step = count.div_ceil(SAMPLES * SAMPLE as u64 / of_group).max(1);
+        let sample = |group| {
+            let at = self.sample(shape::pieces(groups, group, n), SAMPLE);
+            Sample { bounds: self.bounded(&at), at }
+        };
+        (step / 2..count).step_by(step as usize).map(sample).collect()
+    }
+
+    /// The cost of an element, if nearly all groups of a sample have these levels: all of their elements, or most.
+    fn cost(&self, book: &Codebook, groups: &Groups, samples: &[Sample], is_strict: bool) -> Option<Cost> {
         let (mut seen, mut strange, mut misfits, mut top) = (0, 0, 0, usize::MAX);
         let mut used = [[0u32; 256]; 2];
-        for group in (step / 2..count).step_by(step as usize) {
-            let sample = self.sample(shape::pieces(groups, group, n), SAMPLE);
-            let bounds = self.bounded(&sample);
+        for Sample { at: sample, bounds } in samples {
             // Any few elements are on some grid.
             if bounds.is_empty() || !is_strict && bounds.len() < SAMPLE_LEAST {
                 continue;
             }
-            let scales = match fit(book, &bounds, &mut top) {
-                None if !is_strict => fit_most(book, &bounds, &mut top),
+            let scales = match fit(book, bounds, &mut top) {
+                None if !is_strict => fit_most(book, bounds, &mut top),
                 found => found,
             };
             seen += sample.len();
             let Some(scales) = scales else {
                 (strange, misfits) = (strange + 1, misfits + sample.len());
-                if strange * SAMPLES > samples {
+                if strange * SAMPLES as usize > samples.len() {
                     return None;
                 }
                 continue;
             };
             let scale = scales.shortest();
-            for &i in &sample {
+            for &i in sample {
                 let (level, fits) = self.level(book, scale, i);
                 used[usize::from(level.negative)][usize::from(level.at)] += 1;
                 misfits += usize::from(!fits);
@@ -257,20 +270,20 @@ impl Elements<'_> {
 
     /// The level of an element that is nearest for a scale, and whether their product is the element.
     #[inline(always)]
-    fn level(&self, book: &Codebook, scale: u32, i: usize) -> (Level, bool) {
+    fn level(&self, book: &Codebook, scale: u32, i: usize) -> (LevelIndex, bool) {
         let (l, bits) = (self.lattice, self.elements[i]);
         let (magnitude, negative) = (l.magnitude(bits), l.is_negative(bits));
         let side = book.side(negative);
         let at = side.nearest(l.value(magnitude) / f32::from_bits(scale));
         let level = side.level(at).to_bits();
-        (Level { at: at as u8, negative }, GridModel::element(l.0, scale, level) == magnitude)
+        (LevelIndex { at: at as u8, negative }, GridModel::element(l.0, scale, level) == magnitude)
     }
 
     /// Fits all groups.
     fn fit_all(&self, book: &Codebook, groups: Groups) -> Option<Found> {
         let n = self.elements.len();
         let mut scales = vec![0u32; groups.count(n as u64) as usize];
-        let mut levels = vec![Level::default(); n];
+        let mut levels = vec![LevelIndex::default(); n];
         let (mut top, mut last, mut misfits) = (usize::MAX, 1.0f32.to_bits(), 0);
         let mut known = vec![false; scales.len()];
         for group in 0..scales.len() {
@@ -295,6 +308,7 @@ impl Elements<'_> {
                 scales[i] = scales[i - 1];
             }
         }
+        assert!(scales.iter().all(|&scale| is_finite(scale)), "the format has no others");
         Some(self.found(book, groups, scales, &levels))
     }
 
@@ -305,7 +319,7 @@ impl Elements<'_> {
         group: impl Iterator<Item = Range<usize>> + Clone,
         top: &mut usize,
         last: u32,
-        levels: &mut [Level],
+        levels: &mut [LevelIndex],
     ) -> (u32, usize) {
         let mut bounds = self.bounded(&self.sample(group.clone(), FITTED));
         let mut wrong = vec![];
@@ -339,7 +353,7 @@ impl Elements<'_> {
         book: &Codebook,
         group: impl Iterator<Item = Range<usize>>,
         scale: u32,
-        levels: &mut [Level],
+        levels: &mut [LevelIndex],
         wrong: &mut Vec<usize>,
     ) -> usize {
         let mut misfits = 0;
@@ -357,7 +371,7 @@ impl Elements<'_> {
     }
 
     /// The grid with these scales, and the levels that occur.
-    fn found(&self, book: &Codebook, groups: Groups, scales: Vec<u32>, levels: &[Level]) -> Found {
+    fn found(&self, book: &Codebook, groups: Groups, scales: Vec<u32>, levels: &[LevelIndex]) -> Found {
         // By magnitude: neighbours are about as frequent, so that the low bits of indices can be raw.
         let mut used = [[0u32; 256]; 2];
         levels.iter().for_each(|level| used[usize::from(level.negative)][usize::from(level.at)] += 1);
@@ -395,7 +409,7 @@ impl Elements<'_> {
 
 /// The level of an element: its index among those of its sign.
 #[derive(Clone, Copy, Default)]
-struct Level {
+struct LevelIndex {
     at: u8,
     negative: bool,
 }

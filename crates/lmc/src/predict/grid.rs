@@ -1,11 +1,14 @@
 //! Predictions from a grid: products of levels and scales (`docs/format.md` §3.8). Those that may be subnormal are computed in integers: a
-//! process may have told its floating-point unit to take subnormal numbers for 0.
+//! process may have told its floating-point unit to take subnormal numbers for 0. (Another rounding mode than the default one is not
+//! supported: Rust does not.)
 
 use super::Conversion;
 use super::convert::{bf16, f16};
 use crate::arch::inline::zip;
 use crate::cluster::element::{Element, with_element};
 
+/// Most elements of the rows of a group, and of what precedes a column's end in them.
+const MAX_ELEMENTS: u64 = 1 << 48;
 /// The exponent of a binary32 that is not finite.
 const EXPONENT: u32 = 0x7f80_0000;
 
@@ -33,18 +36,31 @@ impl Groups {
         (self.position + n).div_ceil(self.rows * self.row).saturating_mul(self.in_a_row())
     }
 
+    /// Whether `n` elements can be in such groups: there are not more scales than elements.
+    pub(crate) fn are_valid(&self, n: u64) -> bool {
+        let Groups { row, rows, columns, position } = *self;
+        let of_rows = u128::from(row) * u128::from(rows);
+        let within = columns >= 1 && columns <= row && u128::from(position) < of_rows;
+        within && of_rows <= MAX_ELEMENTS.into() && position + n <= MAX_ELEMENTS && self.count(n) <= n
+    }
+
     /// Calls `each` with every group that some of `n` elements are in, and which: in order, a group of several rows several times.
     #[inline(always)]
     pub(crate) fn each(&self, n: usize, mut each: impl FnMut(usize, std::ops::Range<usize>)) {
-        let (in_a_row, mut at, mut i) = (self.in_a_row(), self.position, 0);
+        let Groups { row, rows, columns, position } = *self;
+        let (in_a_row, mut at, mut i) = (self.in_a_row(), position, 0);
         while i < n {
-            let column = at % self.row;
-            let group = at / (self.rows * self.row) * in_a_row + column / self.columns;
-            let end = ((column / self.columns + 1) * self.columns).min(self.row);
-            let len = ((end - column) as usize).min(n - i);
-            each(group as usize, i..i + len);
-            i += len;
-            at += len as u64;
+            // One row of the matrix, or what is left of it.
+            let (of_rows, mut column) = (at / (rows * row), at % row);
+            let mut group = column / columns;
+            let end = n.min(i.saturating_add((row - column) as usize));
+            at += row - column;
+            while i < end {
+                let next = ((group + 1) * columns).min(row);
+                let len = ((next - column) as usize).min(end - i);
+                each((of_rows * in_a_row + group) as usize, i..i + len);
+                (i, column, group) = (i + len, next, group + 1);
+            }
         }
     }
 }
@@ -65,12 +81,6 @@ pub(crate) struct GridModel<'a> {
     /// The index of each element's level.
     pub(crate) indices: &'a [u8],
 }
-
-/// Most groups side by side whose predictions are kept from row to row.
-const MOST_TABLES: usize = 1024;
-
-/// The predictions of a group by index.
-type Table<E> = [E; 256];
 
 impl GridModel<'_> {
     /// Bytes of an element.
@@ -102,50 +112,64 @@ impl GridModel<'_> {
     fn predict_as<E: Element>(&self, out: &mut [u8]) {
         let (scales, out) = (self.scales.as_chunks::<4>().0, E::all_mut(out));
         let n = self.indices.len();
-        let group_len = self.groups.columns.saturating_mul(self.groups.rows).min(n as u64) as usize;
-        let in_a_row = self.groups.in_a_row().min(scales.len() as u64) as usize;
-        let levels: Vec<f32> = self.levels.iter().map(|&level| f32::from_bits(level)).collect();
         let ordinary = self.levels.iter().all(|&level| level << 1 == 0 || is_ordinary(level));
-        if group_len < 2 * self.levels.len() || in_a_row > MOST_TABLES {
+        let levels: Vec<f32> = self.levels.iter().map(|&level| f32::from_bits(level)).collect();
+        // Replaces `to` by the products of a group's scale and all levels.
+        let products = |group: usize, to: &mut [E]| {
+            let scale = u32::from_le_bytes(scales[group]);
+            if ordinary && is_ordinary(scale) {
+                let scale = f32::from_bits(scale);
+                let product = |level: f32| Self::converted(self.conversion, (scale * level).to_bits());
+                zip(to, &levels, |to, &level| *to = E::cut(product(level).into()));
+            } else {
+                let product = |level| Self::element(self.conversion, scale, level);
+                zip(to, self.levels, |to, &level| *to = E::cut(product(level).into()));
+            }
+        };
+        let group_len = self.groups.columns.saturating_mul(self.groups.rows);
+        let tables = self.groups.in_a_row().saturating_mul(levels.len() as u64);
+        if group_len < levels.len() as u64 || tables > n as u64 {
             self.groups.each(n, |group, range| {
                 let scale = u32::from_le_bytes(scales[group]);
-                let (to, indices) = (&mut out[range.clone()], &self.indices[range]);
-                for (to, &index) in to.iter_mut().zip(indices) {
+                zip(&mut out[range.clone()], &self.indices[range], |to, &index| {
                     let level = self.levels[usize::from(index)];
                     *to = E::cut(Self::element(self.conversion, scale, level).into()).to_bytes();
-                }
+                });
             });
             return;
         }
         // A table for each group of a row of groups, made where the first of its elements is.
-        let mut tables: Vec<(usize, Table<E>)> = vec![(usize::MAX, [E::default(); 256]); in_a_row];
+        let in_a_row = self.groups.in_a_row() as usize;
+        // Of 256 entries where there is room: no index is beyond them.
+        let size = if in_a_row * WHOLE <= n { WHOLE } else { levels.len() };
+        let mut tables = vec![E::default(); in_a_row * size];
+        let mut made = vec![usize::MAX; in_a_row];
         self.groups.each(n, |group, range| {
-            let (of, table) = &mut tables[group % in_a_row];
-            if *of != group {
-                *of = group;
-                let scale = u32::from_le_bytes(scales[group]);
-                if ordinary && is_ordinary(scale) {
-                    let scale = f32::from_bits(scale);
-                    let of_level = |level: f32| Self::converted(self.conversion, (scale * level).to_bits());
-                    zip(table, &levels, |to, &level| *to = E::cut(of_level(level).into()));
-                } else {
-                    let of_level = |level| Self::element(self.conversion, scale, level);
-                    zip(table, self.levels, |to, &level| *to = E::cut(of_level(level).into()));
-                }
+            let at = group % in_a_row;
+            let table = &mut tables[at * size..][..size];
+            if made[at] != group {
+                made[at] = group;
+                products(group, table);
             }
-            look_up(table, &self.indices[range.clone()], &mut out[range]);
+            look_up::<E>(table, &self.indices[range.clone()], &mut out[range]);
         });
     }
 }
 
-/// Whether the product of this one and another such is a normal binary32.
+/// Whether the product of this one and another such is neither 0 nor subnormal. It may be infinite.
 fn is_ordinary(bits: u32) -> bool {
     (64..192).contains(&(bits >> 23 & 0xff))
 }
 
+/// Entries of a table for any index.
+const WHOLE: usize = 256;
+
 #[inline(always)]
-fn look_up<E: Element>(table: &Table<E>, indices: &[u8], out: &mut [E::Bytes]) {
-    zip(out, indices, |to, &index| *to = table[usize::from(index)].to_bytes());
+fn look_up<E: Element>(table: &[E], indices: &[u8], out: &mut [E::Bytes]) {
+    match <&[E; WHOLE]>::try_from(table) {
+        Ok(table) => zip(out, indices, |to, &index| *to = table[usize::from(index)].to_bytes()),
+        Err(_) => zip(out, indices, |to, &index| *to = table[usize::from(index)].to_bytes()),
+    }
 }
 
 /// The bits of the product of two finite binary32, to nearest, ties to even.

@@ -41,7 +41,7 @@ impl Side {
     }
 
     /// The first level that is at least `x`, from 0 on.
-    pub(super) fn from(&self, x: f64) -> usize {
+    pub(super) fn first_at_least(&self, x: f64) -> usize {
         let mut at = usize::from(self.first[((x as f32).to_bits() >> SHIFT) as usize & (self.first.len() - 1)]);
         at = at.saturating_sub(2);
         while self.levels.get(at).is_some_and(|&level| f64::from(level) < x) {
@@ -194,7 +194,7 @@ mod tests {
                     let distance = |at: usize| (side.level(at) - x).abs();
                     let least = (0..=side.levels.len()).map(distance).fold(f32::MAX, f32::min);
                     assert_eq!(distance(side.nearest(x)), least, "{x}");
-                    let from = side.from(x.into());
+                    let from = side.first_at_least(x.into());
                     assert_eq!(from, side.levels.partition_point(|&level| level < x), "{x}");
                 }
                 assert_eq!(side.nearest(f32::INFINITY), side.levels.len());

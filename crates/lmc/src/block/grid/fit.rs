@@ -51,14 +51,14 @@ fn intersect(book: &Codebook, elements: &[Bounded], mut s: Scales) -> Option<Sca
         let mut next = Vec::new();
         for e in if pass == 0 { elements } else { &open } {
             match level(book, e, s) {
-                Level::None => return None,
-                Level::Several if pass + 1 < PASSES => next.push(*e),
-                Level::Several => {
+                Possible::None => return None,
+                Possible::Several if pass + 1 < PASSES => next.push(*e),
+                Possible::Several => {
                     let side = book.side(e.negative);
                     let nearest = side.nearest(((e.lo + e.hi) / (s.lo + s.hi)) as f32);
                     s = narrow(s, e, side.level(nearest).into())?;
                 }
-                Level::One(level) => s = narrow(s, e, level)?,
+                Possible::One(level) => s = narrow(s, e, level)?,
             }
         }
         if next.is_empty() {
@@ -69,23 +69,24 @@ fn intersect(book: &Codebook, elements: &[Bounded], mut s: Scales) -> Option<Sca
     Some(s)
 }
 
-enum Level {
+/// The levels that an element may have.
+enum Possible {
     None,
     One(f64),
     Several,
 }
 
-/// The level of an element, if scales leave one.
+/// The levels of an element that scales leave.
 #[inline(always)]
-fn level(book: &Codebook, e: &Bounded, s: Scales) -> Level {
+fn level(book: &Codebook, e: &Bounded, s: Scales) -> Possible {
     let side = book.side(e.negative);
     let (lo, hi) = (e.lo / s.hi, e.hi / s.lo);
-    let at = side.from(lo);
+    let at = side.first_at_least(lo);
     let is_possible = |at: usize| side.levels.get(at).is_some_and(|&level| f64::from(level) <= hi);
     match (is_possible(at), is_possible(at + 1)) {
-        (false, _) => Level::None,
-        (true, false) => Level::One(side.levels[at].into()),
-        (true, true) => Level::Several,
+        (false, _) => Possible::None,
+        (true, false) => Possible::One(side.levels[at].into()),
+        (true, true) => Possible::Several,
     }
 }
 
@@ -133,7 +134,7 @@ pub(super) fn fit_most(book: &Codebook, elements: &[Bounded], top: &mut usize) -
 fn deepest(book: &Codebook, elements: &[Bounded], s: Scales) -> Option<(Scales, usize)> {
     let mut edges = Vec::with_capacity(2 * elements.len());
     for e in elements {
-        if let Level::One(level) = level(book, e, s) {
+        if let Possible::One(level) = level(book, e, s) {
             let of = Scales { lo: (e.lo / level).max(s.lo), hi: (e.hi / level).min(s.hi) };
             if of.lo <= of.hi {
                 edges.push((of.lo, 1i32));
@@ -160,8 +161,9 @@ impl Scales {
     /// The bits of the binary32 in it that has the fewest bits of mantissa: it takes the least space.
     pub(super) fn shortest(self) -> u32 {
         let margin = (MARGIN * self.lo).min((self.hi - self.lo) / 8.0);
-        let lo = (self.lo + margin).max(f32::MIN_POSITIVE.into());
-        let hi = (self.hi - margin).min(f32::MAX.into());
+        // Scales are finite. An element may be larger than any of them times its level.
+        let finite = |x: f64| x.clamp(f32::MIN_POSITIVE.into(), f32::MAX.into());
+        let (lo, hi) = (finite(self.lo + margin), finite(self.hi - margin));
         let from = lo as f32;
         // The smallest binary32 that is not below.
         let first = if f64::from(from) < lo { from.next_up() } else { from }.to_bits();

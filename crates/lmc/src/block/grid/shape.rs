@@ -10,9 +10,11 @@ const LENGTHS: [u64; 5] = [128, 64, 32, 256, 16];
 /// Rows and columns of a block that has one scale.
 const BLOCK: u64 = 128;
 /// More rows than a column has elements of.
-const ALL: u64 = 1 << 24;
+const ALL_ROWS: u64 = 1 << 24;
+/// Most elements of a row of a matrix whose groups have several rows.
+const MOST_ROW: u64 = 1 << 32;
 
-/// The possible groups of `n` elements of a matrix, those with few scales first.
+/// The possible groups of `n` elements of a matrix, those that are found most often first.
 pub(super) fn candidates(m: &Matrix, n: u64) -> Vec<Groups> {
     let Matrix { row, position } = *m;
     let of = |rows: u64, columns: u64| Groups { row, rows, columns, position: position % (rows * row) };
@@ -27,12 +29,14 @@ pub(super) fn candidates(m: &Matrix, n: u64) -> Vec<Groups> {
     // One for all.
     let mut all = vec![Groups { row: n, rows: 1, columns: n, position: 0 }];
     let rows = (position % row + n).div_ceil(row);
+    // What is larger is no matrix.
+    let rows = if row <= MOST_ROW { rows } else { 1 };
     if rows > 1 {
         if row > BLOCK {
             all.push(of(BLOCK, BLOCK));
         }
         all.push(of(1, row));
-        all.push(Groups { position: position % row, ..of(ALL.min((1 << 40) / row), 1) });
+        all.push(of(ALL_ROWS.min((1 << 40) / row), 1));
     }
     for len in LENGTHS {
         if row > len {
@@ -42,7 +46,7 @@ pub(super) fn candidates(m: &Matrix, n: u64) -> Vec<Groups> {
             all.push(of(len, 1));
         }
     }
-    all.retain(|g| g.count(n) * 2 <= n);
+    all.retain(|g| g.are_valid(n) && g.count(n) * 2 <= n);
     all
 }
 

@@ -241,6 +241,30 @@ fn special_values_are_restored() {
     }
 }
 
+/// Some groups have other contents, larger than a finite scale times the level that they would have.
+#[test]
+fn groups_that_are_on_no_grid_are_coded_beside_it() {
+    let (row, n) = (1024, 1 << 16);
+    let mut r = Random(77);
+    for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+        for kind in 0..3 {
+            let mut values = dequantised(&normal(n, 4), row, (1, 64), nf4);
+            for group in values.chunks_mut(64).step_by(50) {
+                for v in group {
+                    *v = match kind {
+                        0 => f32::from_bits(r.next() as u32),
+                        1 => 2e38 + r.next() as f32 / u64::MAX as f32 * 1.3e38,
+                        _ => ([0.562_617, -0.525_073_05, 0.0, 0.722_956_84][r.next() as usize % 4] * 4.2e38_f64) as f32,
+                    };
+                }
+            }
+            let raw = bytes(dtype, &values);
+            let record = round_trip(&raw, &[extent(dtype, raw.len(), row, 0)], Level::Default);
+            assert_eq!(grids(&record), [(1, 64)], "{dtype:?} {kind}");
+        }
+    }
+}
+
 #[test]
 fn what_is_no_grid_is_not_taken_for_one() {
     let mut r = Random(31);

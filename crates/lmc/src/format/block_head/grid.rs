@@ -6,9 +6,6 @@ use crate::error::{Error, Result};
 use crate::predict::Conversion;
 use crate::predict::grid::{Groups, is_finite};
 
-/// Most elements of the rows of a group, and of what precedes a column's end in them.
-const MAX_ELEMENTS: u64 = 1 << 48;
-
 /// Predictions that are products of a level and the scale of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
@@ -50,17 +47,11 @@ impl Grid {
             return Err(Error::damaged(format!("a grid of {count} levels has {:#010x} twice", pair[0])));
         }
         let groups = Groups { row: c.varint()?, rows: c.varint()?, columns: c.varint()?, position: c.varint()? };
-        let Groups { row, rows, columns, position } = groups;
-        let of_rows = u128::from(row) * u128::from(rows);
-        let within = columns >= 1 && columns <= row && u128::from(position) < of_rows;
-        if !within || of_rows > MAX_ELEMENTS.into() || position + n as u64 > MAX_ELEMENTS {
+        if !groups.are_valid(n as u64) {
+            let Groups { row, rows, columns, position } = groups;
             return Err(Error::damaged(format!(
                 "a grid of {n} elements has rows of {row}, groups of {rows} rows and {columns} columns, and position {position}"
             )));
-        }
-        let scales = groups.count(n as u64);
-        if scales > n as u64 {
-            return Err(Error::damaged(format!("a grid has {scales} scales for {n} elements")));
         }
         Ok(Self { conversion, levels, groups, scales: Stream::parse(c, 4)?, indices: Stream::parse(c, 1)? })
     }
