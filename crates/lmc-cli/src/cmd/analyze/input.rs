@@ -47,7 +47,7 @@ impl Input {
         if every > 1 {
             return Err(Failure::Usage("--every is for the snapshots of a store: name the files to study".to_owned()));
         }
-        Files::open(paths, threads, stop, ui).map(Input::Files)
+        Files::open(paths, threads, ui).map(Input::Files)
     }
 
     /// The failure of a study.
@@ -60,13 +60,6 @@ impl Input {
                 let at = PathBuf::from(format!("{}, step {step}{file}", s.place.store));
                 Failure::codec(&at, &failed.error)
             }
-        }
-    }
-
-    /// Says what was left out.
-    pub(super) fn say_left_out(&self, ui: &Ui) {
-        if let Input::Files(files) = self {
-            files.say_left_out(ui);
         }
     }
 
@@ -111,7 +104,7 @@ impl Checkpoints for Input {
 
     fn open(&self, checkpoint: usize) -> Result<Vec<Base<'_>>, Failed> {
         match self {
-            Input::Files(files) => files.open_one(checkpoint),
+            Input::Files(files) => Ok(files.open_one(checkpoint)),
             Input::Store(s) => s.files(checkpoint),
         }
     }
