@@ -159,9 +159,9 @@ fn deltas_without_their_bases() {
     std::fs::create_dir(dir.path("deltas")).unwrap();
     dir.run(delta).silent();
     dir.run(["analyze", "deltas/model.lmc"])
-        .fails(&["model.lmc: is a delta, made from step100.safetensors", "name that"]);
+        .is_misused(&["model.lmc: is a delta, made from step100.safetensors", "name that"]);
     let shown = run(&dir, &["deltas"]);
-    assert_eq!(shown.0.status.code(), Some(1), "{shown:?}");
+    assert_eq!(shown.0.status.code(), Some(2), "{shown:?}");
     assert!(shown.stderr().contains("deltas: has no files with tensors"), "{shown:?}");
     let after = study(&dir, &[old, "deltas"]);
     assert_eq!(after["pairs"][0]["all"]["changed"], 10_000);
@@ -198,7 +198,9 @@ fn what_cannot_be_studied() {
     dir.write("texts/notes.txt", b"nothing but text");
     dir.run(["analyze", "empty.safetensors"]).is_misused(&["empty.safetensors: it is empty"]);
     dir.run(["analyze", "model.safetensors", "notes.txt"]).is_misused(&["notes.txt: lmc finds no tensors in it"]);
-    dir.run(["analyze", "texts"]).fails(&["texts: has no files with tensors, and is no store"]);
+    std::fs::create_dir(dir.path("empty")).unwrap();
+    dir.run(["analyze", "empty"]).is_misused(&["empty: has no files with tensors, and is no store"]);
+    dir.run(["analyze", "texts"]).is_misused(&["texts: has no files with tensors, and is no store"]);
     dir.run(["analyze", "missing"]).fails(&["missing: cannot read"]);
     dir.run(["analyze", "model.safetensors", "--every", "2"]).is_misused(&["--every is for the snapshots of a store"]);
     dir.run(["analyze", "-"]).is_misused(&["not standard input"]);
@@ -208,6 +210,22 @@ fn what_cannot_be_studied() {
     damaged[middle] ^= 1;
     dir.write("damaged.lmc", &damaged);
     dir.run(["analyze", "model.safetensors", "damaged.lmc"]).fails(&["damaged.lmc: "]);
+}
+
+#[test]
+fn stores_that_cannot_be_studied() {
+    let dir = Dir::new();
+    dir.write("model.safetensors", &model());
+    dir.run(["snapshot", "save", "-q", "store", "model.safetensors", "--step", "1"]).silent();
+    dir.run(["snapshot", "export", "-q", "store", "run.tar"]).silent();
+    let imported = ["run.tar: is an archive of a store", "lmc snapshot import STORE ARCHIVE"];
+    dir.run(["analyze", "run.tar"]).is_misused(&imported);
+    dir.run(["analyze", "model.safetensors", "run.tar"]).is_misused(&imported);
+    dir.run(["snapshot", "import", "-q", "imported", "run.tar"]).silent();
+    assert_eq!(study(&dir, &["imported"])["checkpoints"], study(&dir, &["store"])["checkpoints"]);
+    // It has the marker of a store, and nothing else.
+    dir.write("none/lmc-store.json", &dir.read("store/lmc-store.json"));
+    dir.run(["analyze", "none"]).is_misused(&["none: the store has no snapshots"]);
 }
 
 #[test]

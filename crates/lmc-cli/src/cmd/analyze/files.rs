@@ -71,7 +71,7 @@ impl Files {
         let files = Self { bases, opened, places, steps };
         if let Some(none) = (0..files.count()).find(|&c| files.open_one(c).is_empty()) {
             let why = "has no files with tensors, and is no store: name others to study";
-            return Err(Failure::at(&files.places[none].path, why));
+            return Err(Failure::usage(&files.places[none].path, why));
         }
         Ok(files)
     }
@@ -134,7 +134,7 @@ impl Files {
 fn leave_out(found: &mut Vec<Found>, Lacking(all): &Lacking, ui: &Ui) -> Result {
     if let Some(Lack { path, wanted, .. }) = all.iter().find(|l| found[l.number].name.is_none()) {
         let why = format!("is a delta, made from {wanted}: name that, too, as a checkpoint before this one");
-        return Err(Failure::at(path, why));
+        return Err(Failure::usage(path, why));
     }
     for Lack { path, wanted, .. } in all {
         let path = Name::path(path);

@@ -33,7 +33,8 @@ use crate::ui::Ui;
 #[command(after_long_help = JSON_HELP)]
 pub(crate) struct AnalyzeArgs {
     /// Checkpoints in order, of any format that lmc knows, compressed or not: files, model.safetensors.index.json of several files,
-    /// directories, of which the files with tensors count. Or one store: a directory, or s3://BUCKET/PREFIX.
+    /// directories, of which the files with tensors count. Or one store: a directory,
+    /// or s3://BUCKET/PREFIX; an archive of one is to be imported first.
     #[arg(value_name = "CHECKPOINT", required = true)]
     paths: Vec<PathBuf>,
 
