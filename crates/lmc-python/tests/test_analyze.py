@@ -91,7 +91,8 @@ def test_errors(run, tmp_path):
     lmc.Store.create(tmp_path / "unused")
     store = lmc.Store.create(tmp_path / "store")
     store.save({"model.safetensors": run[0]}, step=1)
-    lmc.run_command(["snapshot", "export", "-q", str(tmp_path / "store"), str(tmp_path / "run.tar")])
+    export = [sys.executable, "-m", "lmc", "snapshot", "export", "-q", tmp_path / "store", tmp_path / "run.tar"]
+    subprocess.run(export, check=True, timeout=120)
     lmc.Store.create(tmp_path / "damaged").save({"model.safetensors": run[0]}, step=1)
     [data] = [path for path in (tmp_path / "damaged" / "data").rglob("*") if path.is_file()]
     data.chmod(0o600)
