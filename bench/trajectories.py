@@ -58,6 +58,8 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 CHUNK = 1 << 20
 TRIES = 5
+#: What a hub says that is too busy, besides its own errors: "Request Timeout" and "Too Many Requests".
+AGAIN = (408, 429)
 
 
 def ask(url: str) -> Any:
@@ -113,10 +115,21 @@ def inside(folder: Path, name: str) -> Path:
     return path
 
 
+def is_pinned(path: Path, file: dict[str, Any]) -> bool:
+    """Whether a file on the disk has the size and the SHA-256 that were pinned."""
+    if path.stat().st_size != file["size"]:
+        return False
+    with path.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest() == file["sha256"]
+
+
 def download(repo: str, commit: str, file: dict[str, Any], target: Path) -> None:
-    """Downloads a file, unless it is there; it has its name only once its bytes are what was pinned."""
+    """Downloads a file, unless it is there with the bytes that were pinned; it has its name only once it has them."""
     if target.exists():
-        return
+        if is_pinned(target, file):
+            return
+        print(f"{target}: has other bytes than were pinned: downloaded again", flush=True)
+        target.unlink()
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + ".part")
     url = f"{HUB}/{quoted(repo)}/resolve/{commit}/{quoted(file['path'])}"
@@ -129,7 +142,7 @@ def download(repo: str, commit: str, file: dict[str, Any], target: Path) -> None
                     digest.update(piece)
                     size += len(piece)
         except (urllib.error.URLError, OSError) as e:
-            if isinstance(e, urllib.error.HTTPError) and e.code < 500:
+            if isinstance(e, urllib.error.HTTPError) and e.code < 500 and e.code not in AGAIN:
                 sys.exit(f"{url}: {e}")
             if attempt == TRIES:
                 sys.exit(f"{url}: {e}, {TRIES} times")

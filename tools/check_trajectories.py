@@ -41,6 +41,8 @@ class Hub(http.server.ThreadingHTTPServer):
             files[f"global_step{step}/zero_pp_rank_0_mp_rank_00_optim_states.pt"] = OPTIMIZER
             self.trees[f"{step:040x}"] = files | {"README.md": b"not asked for"}
         self.asked = []
+        # What the next requests of files get instead.
+        self.refusals = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -67,6 +69,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return self.answer(entries[2:])
             return self.answer(entries[:2], {"Link": f'<{self.path}&cursor=2>; rel="next"'})
         if path.startswith(f"/{REPO}/resolve/"):
+            if hub.refusals:
+                return self.send_error(hub.refusals.pop())
             commit, _, name = path.removeprefix(f"/{REPO}/resolve/").partition("/")
             return self.answer(hub.trees[commit][name])
         return self.send_error(404)
@@ -137,6 +141,18 @@ def main(lmc):
         hub.asked.clear()
         before = results.read_text()
         assert run().returncode == 0 and not hub.asked and results.read_text() == before, hub.asked
+
+        # A file that was kept and has other bytes now is fetched again, and so is one from a hub that was too busy.
+        changed = next((work / NAME / "step000000002").rglob("*_optim_states.pt"))
+        changed.write_bytes(OPTIMIZER[:-1] + bytes([OPTIMIZER[-1] ^ 1]))
+        (work / NAME / "step000000002.json").unlink()
+        hub.refusals = [408, 429]
+        done = run()
+        assert done.returncode == 0 and results.read_text() == before, done
+        assert "has other bytes than were pinned: downloaded again" in done.stdout and not hub.refusals, done
+        assert changed.read_bytes() == OPTIMIZER
+        # Layers and the optimizer of step 1, of which one was refused twice, and the optimizer of step 2.
+        assert len(hub.asked) == 5, hub.asked
 
 
 if __name__ == "__main__":

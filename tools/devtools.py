@@ -12,6 +12,8 @@ import time
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 INSTALL = "needs Chromium: apt-get install --no-install-recommends chromium, or set CHROMIUM to its path"
 TIMEOUT = 120
+#: Milliseconds in which a page that is loaded may still ask for something, or complain.
+SETTLES = 200
 
 
 def chromium():
@@ -39,29 +41,44 @@ class Browser:
             os.dup2(reading, 3)
             os.dup2(writing, 4)
 
-        self.process = subprocess.Popen(
-            [path, *options, "about:blank"],
-            preexec_fn=descriptors,
-            pass_fds=(3, 4),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        os.close(theirs_in)
-        os.close(theirs_out)
         self.out, self.into, self.rest = ours_out, ours_in, b""
         self.number, self.session, self.events = 0, None, []
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Network", "Runtime", "Log", "Audits", "DOM"):
-            self.call(f"{domain}.enable")
+        self.process = None
+        try:
+            self.process = subprocess.Popen(
+                [path, *options, "about:blank"],
+                preexec_fn=descriptors,
+                pass_fds=(3, 4),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            os.close(theirs_in)
+            os.close(theirs_out)
+        try:
+            target = self.call("Target.createTarget", url="about:blank")["targetId"]
+            self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+            for domain in ("Page", "Network", "Runtime", "Log", "Audits", "DOM"):
+                self.call(f"{domain}.enable")
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
+        self.close()
+
+    def close(self):
+        """Ends the browser, if it began, and waits for its end."""
+        if self.process:
+            self.process.kill()
+            self.process.wait()
         os.close(self.out)
         os.close(self.into)
         self.profile.cleanup()
@@ -99,7 +116,7 @@ class Browser:
                 self.events.append(message)
 
     def open(self, url):
-        """Loads a page, of which nothing happened before."""
+        """Loads a page, of which nothing happened before, and waits for what happens shortly after it is loaded."""
         self.events = []
         self.call("Page.navigate", url=url)
         deadline = time.monotonic() + TIMEOUT
@@ -107,6 +124,7 @@ class Browser:
             message = self.message(deadline)
             if "method" in message:
                 self.events.append(message)
+        self.run(f"new Promise(done => setTimeout(done, {SETTLES}))")
 
     def run(self, expression):
         """The value of an expression of JavaScript."""

@@ -33,6 +33,11 @@ impl Failure {
         Failure::Failed(format!("{}: {what}", Name::path(path)))
     }
 
+    /// A path that is not what the command takes.
+    pub(crate) fn usage(path: &Path, what: impl Display) -> Self {
+        Failure::Usage(format!("{}: {what}", Name::path(path)))
+    }
+
     /// An error of the operating system about one file.
     pub(crate) fn io(path: &Path, doing: &str, error: &io::Error) -> Self {
         Self::at(path, format_args!("{doing}: {}", io_error(error)))

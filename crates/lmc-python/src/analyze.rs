@@ -23,8 +23,8 @@ use crate::work::Signals;
 /// `lmc analyze --help` describes. Warnings of the command are given as `UserWarning`. Nothing is written but temporary files, of a store.
 ///
 /// Raises `lmc.MissingFileError` and `lmc.IOError` when a file cannot be read or changes meanwhile, `lmc.DamagedError` when one is damaged,
-/// `lmc.StoreError` and others of a store, and `lmc.UsageError` when there are no tensors, or for engines that this build lacks: wheels
-/// have none.
+/// `lmc.StoreError` and others of a store, and `lmc.UsageError` when there are no tensors or no snapshots, for deltas without their bases,
+/// for a store that is an archive, which is to be imported first, or for engines that this build lacks: wheels have none.
 #[pyfunction]
 #[pyo3(signature = (
     checkpoints, *, every=1, distances=None, pairs=4, engines=Vec::new(), sample=4_000_000, independent=false, level="default",

@@ -86,10 +86,28 @@ def test_errors(run, tmp_path):
     assert missing.value.filename == str(tmp_path / "step20.safetensors")
     (tmp_path / "text").write_text("no tensors")
     (tmp_path / "cut.lmc").write_bytes(lmc.compress(run[0].read_bytes())[:-1000])
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "delta.lmc").write_bytes(lmc.compress(run[1].read_bytes(), base=run[0].read_bytes()))
+    lmc.Store.create(tmp_path / "unused")
+    store = lmc.Store.create(tmp_path / "store")
+    store.save({"model.safetensors": run[0]}, step=1)
+    export = [sys.executable, "-m", "lmc", "snapshot", "export", "-q", tmp_path / "store", tmp_path / "run.tar"]
+    subprocess.run(export, check=True, timeout=120)
+    lmc.Store.create(tmp_path / "damaged").save({"model.safetensors": run[0]}, step=1)
+    [data] = [path for path in (tmp_path / "damaged" / "data").rglob("*") if path.is_file()]
+    data.chmod(0o600)
+    data.write_bytes(bytes(data.stat().st_size))
     for given, options, error, text in [
         ([], {}, lmc.UsageError, "no checkpoints"),
         ([run[1], run[0]], {}, lmc.UsageError, "named before"),
         (tmp_path / "text", {}, lmc.UsageError, "no tensors"),
+        (tmp_path / "empty", {}, lmc.UsageError, "no files with tensors"),
+        (tmp_path / "delta.lmc", {}, lmc.UsageError, "is a delta"),
+        (tmp_path / "unused", {}, lmc.UsageError, "has no snapshots"),
+        (lmc.Store(tmp_path / "unused"), {}, lmc.UsageError, "has no snapshots"),
+        (tmp_path / "run.tar", {}, lmc.UsageError, "lmc snapshot import"),
+        (lmc.Store(tmp_path / "run.tar"), {}, lmc.UsageError, "lmc snapshot import"),
+        (tmp_path / "damaged", {}, lmc.DamagedError, "damaged, step 1"),
         (tmp_path / "cut.lmc", {}, lmc.DamagedError, r"cut\.lmc"),
         (run[0], {"every": 2}, lmc.UsageError, "--every"),
         (run[0], {"every": 0}, lmc.UsageError, "every=0"),

@@ -15,6 +15,8 @@ import lmc
 EXAMPLE = Path(__file__).parents[3] / "examples" / "rl.py"
 STEPS, KILLED = 30, 7
 SMALL = ["--steps", str(STEPS), "--digits", "3"]
+#: Seconds after which a run has not merely been slow.
+HANGS = 600
 
 #: Every process of a run starts with this: a follower that does not write what changed.
 BROKEN = """
@@ -35,7 +37,8 @@ def train(folder: Path, *arguments: str, start: str = "") -> subprocess.Complete
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, str(EXAMPLE), "--dir", str(folder / "run"), "--log", str(folder / "log"), *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    return subprocess.run(command, capture_output=True, text=True, env=environment)
+    # A generator that hangs shall not hang the tests, too.
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=HANGS)
 
 
 def steps(folder: Path) -> list[dict[str, Any]]:
@@ -53,10 +56,10 @@ def test_it_learns_and_a_generator_that_is_killed_makes_no_difference(tmp_path):
     first, last = (statistics.fmean(step["reward"] for step in part) for part in (log[:5], log[-5:]))
     assert last > 0.25 and last > 2 * first
 
-    # The second process begins where the first one was killed, or with the next batch.
+    # The second process begins where the first one was killed, or up to two batches later: it may have made those.
     processes = [step["generator"] for step in log]
     assert len(set(processes)) == 2
-    assert KILLED <= processes.index(processes[-1]) <= KILLED + 1
+    assert KILLED <= processes.index(processes[-1]) <= KILLED + 2
     assert f"process {processes[0]} was killed" in done.stdout
 
     # Each batch is of the version before the last one, with the weights that were published as that.

@@ -15,7 +15,6 @@ use lmc::{Base, Dtype, ReadAt, Reader, Segment};
 
 use self::args::To;
 pub(crate) use self::args::UnpackArgs;
-pub(in crate::cmd) use self::checkpoint::{is_checkpoint, join_all, name_of_joined};
 use self::data::METADATA;
 use self::safetensors::{Entry, header};
 use crate::bases::Bases;

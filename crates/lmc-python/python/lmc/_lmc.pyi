@@ -94,7 +94,7 @@ DTYPES: Final[list[str]]
 LEVELS: Final[list[str]]
 
 def analyze(
-    checkpoints: _Path | list[_Path] | tuple[_Path, ...] | Store,
+    checkpoints: _Path | Sequence[_Path] | Store,
     *,
     every: int = 1,
     distances: Iterable[int] | None = None,

@@ -4,13 +4,10 @@ use std::collections::HashSet;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
 
-use lmc::{Base, ErrorKind};
+use lmc::Base;
 use lmc_inspect::Failed;
 
-use super::joined::{Directory, Joined};
 use super::steps::steps;
 use crate::bases::{Bases, Lack, Lacking};
 use crate::failure::{Failure, Result};
@@ -23,10 +20,6 @@ use crate::ui::Ui;
 /// Checkpoints in files.
 pub(super) struct Files {
     bases: Bases,
-    joined: Joined,
-    /// Why one could not be opened, and what was said about it.
-    failed: Mutex<Option<Failure>>,
-    warned: Mutex<HashSet<String>>,
     /// The checkpoint and the name within it of each path that was opened.
     opened: Vec<(usize, Option<String>)>,
     places: Vec<Place>,
@@ -49,8 +42,8 @@ struct Found {
 }
 
 impl Files {
-    pub(super) fn open(paths: &[PathBuf], threads: usize, stop: &Arc<AtomicBool>, ui: &Ui) -> Result<Self> {
-        let (mut found, mut places, mut directories) = (Vec::new(), Vec::new(), Vec::new());
+    pub(super) fn open(paths: &[PathBuf], threads: usize, ui: &Ui) -> Result<Self> {
+        let (mut found, mut places) = (Vec::new(), Vec::new());
         for (checkpoint, path) in paths.iter().enumerate() {
             if is_dash(path) {
                 let why = "analyze reads here and there in its files, not standard input: name a file";
@@ -58,19 +51,10 @@ impl Files {
             }
             let is_directory = path.is_dir();
             match is_directory {
-                true => {
-                    let mut joined = |dir: &Path| {
-                        let inside = dir.strip_prefix(path).unwrap_or(dir);
-                        let directory = Directory::of(checkpoint, dir, inside);
-                        let is_one = directory.is_some();
-                        directories.extend(directory);
-                        is_one
-                    };
-                    found.extend(in_directory(path, &mut joined)?.into_iter().map(|file| {
-                        let name = file.strip_prefix(path).unwrap_or(&file).to_string_lossy().into_owned();
-                        Found { checkpoint, path: file, name: Some(name) }
-                    }));
-                }
+                true => found.extend(in_directory(path)?.into_iter().map(|file| {
+                    let name = file.strip_prefix(path).unwrap_or(&file).to_string_lossy().into_owned();
+                    Found { checkpoint, path: file, name: Some(name) }
+                })),
                 false => found.push(Found { checkpoint, path: path.clone(), name: None }),
             }
             places.push(Place { path: path.clone(), is_directory });
@@ -84,12 +68,10 @@ impl Files {
             }
         };
         let opened = found.into_iter().map(|f| (f.checkpoint, f.name)).collect();
-        let joined = Joined::new(directories, threads, stop);
-        let (failed, warned) = (Mutex::default(), Mutex::default());
-        let files = Self { bases, joined, failed, warned, opened, places, steps };
-        if let Some(none) = (0..files.count()).find(|&c| !files.joined.has(c) && files.in_files(c).is_empty()) {
+        let files = Self { bases, opened, places, steps };
+        if let Some(none) = (0..files.count()).find(|&c| files.open_one(c).is_empty()) {
             let why = "has no files with tensors, and is no store: name others to study";
-            return Err(Failure::at(&files.places[none].path, why));
+            return Err(Failure::usage(&files.places[none].path, why));
         }
         Ok(files)
     }
@@ -106,27 +88,8 @@ impl Files {
         self.steps[checkpoint]
     }
 
-    /// The files of a checkpoint, those of joined tensors first.
-    pub(super) fn open_one(&self, checkpoint: usize) -> Result<Vec<Base<'static>>, Failed> {
-        let warn = |text: String| _ = self.warned.lock().unwrap_or_else(PoisonError::into_inner).insert(text);
-        let mut files = self.joined.open(checkpoint, &warn).map_err(|failure| {
-            let error = lmc::Error::new(ErrorKind::Io, failure.to_string());
-            *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
-            Failed::new(checkpoint, None, error)
-        })?;
-        files.extend(self.in_files(checkpoint));
-        Ok(files)
-    }
-
-    /// Says what was left out of joined checkpoints.
-    pub(super) fn say_left_out(&self, ui: &Ui) {
-        let mut all: Vec<String> = self.warned.lock().unwrap_or_else(PoisonError::into_inner).drain().collect();
-        all.sort();
-        all.iter().for_each(|text| ui.warn(text));
-    }
-
-    /// The files of a checkpoint that are studied as they are.
-    fn in_files(&self, checkpoint: usize) -> Vec<Base<'static>> {
+    /// The files of a checkpoint.
+    pub(super) fn open_one(&self, checkpoint: usize) -> Vec<Base<'static>> {
         let is_directory = self.places[checkpoint].is_directory;
         // One that ends early has none, and is no reason to be silent.
         let is_of_tensors = |b: &Base<'_>| Path::new(b.name()).extension().is_some_and(|e| e == "safetensors");
@@ -144,9 +107,6 @@ impl Files {
 
     /// The failure of a study.
     pub(super) fn failure(&self, failed: &Failed) -> Failure {
-        if let Some(failure) = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            return failure;
-        }
         if let Err(changed) = self.check_unchanged() {
             return changed;
         }
@@ -162,9 +122,7 @@ impl Files {
     }
 
     pub(super) fn guard(&self) -> Guard {
-        let guard = self.bases.guard_as(Role::Input);
-        self.joined.guard(&guard);
-        guard
+        self.bases.guard_as(Role::Input)
     }
 
     pub(super) fn check_unchanged(&self) -> Result {
@@ -176,7 +134,7 @@ impl Files {
 fn leave_out(found: &mut Vec<Found>, Lacking(all): &Lacking, ui: &Ui) -> Result {
     if let Some(Lack { path, wanted, .. }) = all.iter().find(|l| found[l.number].name.is_none()) {
         let why = format!("is a delta, made from {wanted}: name that, too, as a checkpoint before this one");
-        return Err(Failure::at(path, why));
+        return Err(Failure::usage(path, why));
     }
     for Lack { path, wanted, .. } in all {
         let path = Name::path(path);
@@ -193,10 +151,10 @@ fn leave_out(found: &mut Vec<Found>, Lacking(all): &Lacking, ui: &Ui) -> Result 
 /// Levels of directories below one that was named.
 const DEPTH: usize = 8;
 
-/// The files in a directory and below it that may have tensors, each of them once; but for those of directories that `joined` takes.
-fn in_directory(path: &Path, joined: &mut dyn FnMut(&Path) -> bool) -> Result<Vec<PathBuf>> {
+/// The files in a directory and below it that may have tensors, each of them once.
+fn in_directory(path: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    walk(path, 0, joined, &mut found)?;
+    walk(path, 0, &mut found)?;
     // A file beside its compressed form is that form, too.
     let names: HashSet<PathBuf> = found.iter().cloned().collect();
     found.retain(|f| !(f.extension().is_some_and(|e| e == SUFFIX) && names.contains(&f.with_extension(""))));
@@ -208,8 +166,7 @@ fn in_directory(path: &Path, joined: &mut dyn FnMut(&Path) -> bool) -> Result<Ve
 
 /// The regular files in a directory and below it, in order of names. Links to files are followed: model caches consist of them. What begins with
 /// a dot is no part of a checkpoint, and indexes name files that are found anyway.
-fn walk(dir: &Path, depth: usize, joined: &mut dyn FnMut(&Path) -> bool, found: &mut Vec<PathBuf>) -> Result {
-    let is_joined = joined(dir);
+fn walk(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result {
     let unreadable = |e| Failure::io(dir, "cannot read the directory", &e);
     let entries = std::fs::read_dir(dir).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
     let mut entries = entries.map_err(unreadable)?;
@@ -221,9 +178,9 @@ fn walk(dir: &Path, depth: usize, joined: &mut dyn FnMut(&Path) -> bool, found: 
         }
         if entry.file_type().map_err(unreadable)?.is_dir() {
             if depth < DEPTH {
-                walk(&path, depth + 1, joined, found)?;
+                walk(&path, depth + 1, found)?;
             }
-        } else if !is_joined && path.is_file() {
+        } else if path.is_file() {
             found.push(path);
         }
     }

@@ -2,13 +2,13 @@
 
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lmc::{Base, ErrorKind, WriteAt};
 use lmc_inspect::{Checkpoints, Failed};
-use lmc_store::{Listing, Snapshot, Store};
+use lmc_store::{Listing, Location, Snapshot, Store, StoreOptions};
 
 use super::files::Files;
 use crate::cmd::snapshot::place::Place;
@@ -30,6 +30,8 @@ pub(super) struct Snapshots {
     threads: usize,
     /// Snapshots that were restored last, the latest at the end, and their numbers.
     kept: Mutex<Vec<(usize, Arc<Restored>)>>,
+    /// The kind of the store's error that ended the study.
+    failed: Mutex<Option<lmc_store::ErrorKind>>,
     stop: Arc<AtomicBool>,
 }
 
@@ -41,13 +43,14 @@ const KEPT: usize = 3;
 
 impl Input {
     pub(super) fn open(paths: &[PathBuf], every: u32, threads: usize, stop: &Arc<AtomicBool>, ui: &Ui) -> Result<Self> {
+        paths.iter().try_for_each(|p| refuse_archive(p))?;
         if let Some(stored) = Snapshots::open(paths, every, threads, stop, ui)? {
             return Ok(Input::Store(stored));
         }
         if every > 1 {
             return Err(Failure::Usage("--every is for the snapshots of a store: name the files to study".to_owned()));
         }
-        Files::open(paths, threads, stop, ui).map(Input::Files)
+        Files::open(paths, threads, ui).map(Input::Files)
     }
 
     /// The failure of a study.
@@ -58,15 +61,13 @@ impl Input {
                 let step = s.snapshots.get(failed.checkpoint).map_or(0, |s| s.step.get());
                 let file = failed.file.as_ref().map_or(String::new(), |f| format!(", {f}"));
                 let at = PathBuf::from(format!("{}, step {step}{file}", s.place.store));
-                Failure::codec(&at, &failed.error)
+                let kind = s.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
+                match kind {
+                    Some(lmc_store::ErrorKind::Usage) => Failure::usage(&at, &failed.error),
+                    Some(kind) => Failure::Store(kind, Failure::at(&at, &failed.error).to_string()),
+                    None => Failure::codec(&at, &failed.error),
+                }
             }
-        }
-    }
-
-    /// Says what was left out.
-    pub(super) fn say_left_out(&self, ui: &Ui) {
-        if let Input::Files(files) = self {
-            files.say_left_out(ui);
         }
     }
 
@@ -111,7 +112,7 @@ impl Checkpoints for Input {
 
     fn open(&self, checkpoint: usize) -> Result<Vec<Base<'_>>, Failed> {
         match self {
-            Input::Files(files) => files.open_one(checkpoint),
+            Input::Files(files) => Ok(files.open_one(checkpoint)),
             Input::Store(s) => s.files(checkpoint),
         }
     }
@@ -138,9 +139,10 @@ impl Snapshots {
         let taken = |i: usize| i.is_multiple_of(every as usize) || i == last;
         let snapshots: Vec<_> = snapshots.into_iter().enumerate().filter(|(i, _)| taken(*i)).map(|(_, s)| s).collect();
         if snapshots.is_empty() {
-            return Err(Failure::at(path, "has no snapshots to study"));
+            return Err(Failure::usage(path, "the store has no snapshots to study: save one first"));
         }
-        Ok(Some(Self { place, store, snapshots, threads, kept: Mutex::default(), stop: stop.clone() }))
+        let (kept, failed) = (Mutex::default(), Mutex::default());
+        Ok(Some(Self { place, store, snapshots, threads, kept, failed, stop: stop.clone() }))
     }
 
     fn files(&self, checkpoint: usize) -> Result<Vec<Base<'_>>, Failed> {
@@ -164,7 +166,10 @@ impl Snapshots {
         if kept.len() == KEPT {
             kept.remove(0);
         }
-        let of_store = |e: lmc_store::Error| lmc::Error::new(ErrorKind::Io, e.to_string());
+        let of_store = |e: lmc_store::Error| {
+            *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(e.kind());
+            lmc::Error::new(ErrorKind::Io, e.to_string())
+        };
         let reader = self.store.open_snapshot(&self.snapshots[checkpoint]).map_err(|e| (None, of_store(e)))?;
         let reader = reader.with_threads(self.threads);
         let restore = |file: &lmc_store::FileInfo| {
@@ -184,6 +189,16 @@ impl Snapshots {
         kept.push((checkpoint, files.clone()));
         Ok(files)
     }
+}
+
+/// Fails if a path is a store in one file. Other commands read those in place; here one would pass for a checkpoint without tensors.
+fn refuse_archive(path: &Path) -> Result {
+    if !path.is_file() || Store::open(&Location::Directory(path.to_owned()), StoreOptions::default()).is_err() {
+        return Ok(());
+    }
+    let why = "is an archive of a store, which is not studied as it is: import it with lmc snapshot import STORE ARCHIVE, \
+               and name that store";
+    Err(Failure::usage(path, why))
 }
 
 /// A file that cannot be written any more once the study is to end.

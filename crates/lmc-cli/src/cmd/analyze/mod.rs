@@ -4,7 +4,6 @@
 mod engines;
 mod files;
 mod input;
-mod joined;
 mod steps;
 mod study;
 mod text;
@@ -28,14 +27,14 @@ use crate::ui::Ui;
 /// for (weights, embedding, norm, master, exp_avg, exp_avg_sq, by their names) and by dtype: sizes as they are, as lmc makes them, and as a
 /// delta; the entropy of signs, exponents and mantissas; zeros; tensors with the same bytes; tensors that a narrower dtype holds. From
 /// checkpoint to checkpoint: how many elements changed, which of their bits, how far; and what deltas over longer distances take. All
-/// sizes are those of files that lmc would write. Snapshots of a store are restored, and chunks joined, to nameless files in the directory for temporary
-/// files (TMPDIR), those of three checkpoints at a time. Nothing else is written but --html.
+/// sizes are those of files that lmc would write. Snapshots of a store are restored to nameless files in the directory for temporary files
+/// (TMPDIR), three at a time. Nothing else is written but --html.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(crate) struct AnalyzeArgs {
     /// Checkpoints in order, of any format that lmc knows, compressed or not: files, model.safetensors.index.json of several files,
-    /// directories, of which the files with tensors count; in those of torch.distributed.checkpoint the chunks of tensors are joined. Or one
-    /// store: a directory, or s3://BUCKET/PREFIX.
+    /// directories, of which the files with tensors count. Or one store: a directory,
+    /// or s3://BUCKET/PREFIX; an archive of one is to be imported first.
     #[arg(value_name = "CHECKPOINT", required = true)]
     paths: Vec<PathBuf>,
 

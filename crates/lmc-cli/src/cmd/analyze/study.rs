@@ -82,7 +82,6 @@ impl Study {
         if !self.engines.is_empty() {
             analysis.engines = engines::measure(input, &self.engines, self.codec.level, self.sample as u64, ui)?;
         }
-        input.say_left_out(ui);
         input.check_unchanged()?;
         Ok(analysis)
     }

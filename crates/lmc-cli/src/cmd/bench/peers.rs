@@ -116,7 +116,7 @@ struct Brotli;
 impl Codec for Brotli {
     fn compress(&mut self, raw: &[u8], packed: &mut Vec<u8>) -> Result<()> {
         packed.clear();
-        // A window of 4 MiB, the largest of the brotli program unless it is asked for more.
+        // A window of 4 MiB, the library's default.
         let mut encoder = brotli::CompressorWriter::new(packed, 1 << 16, 9, 22);
         encoder.write_all(raw).map_err(|e| failed("brotli", e))?;
         // Ends the stream.

@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use lmc::ReadAt;
 use lmc::distcp::{Metadata, Tensor};
-use lmc::{DecompressOptions, ReadAt};
 
 use super::args::UnpackArgs;
 use super::data::{DataFiles, METADATA};
@@ -41,7 +41,11 @@ pub(super) fn unpack(directory: &Path, args: &UnpackArgs, bases: &Bases, ui: &Ui
     let guard = bases.guard();
     guard.keep(Role::Input, &path, source.metadata());
     let mut files = DataFiles::new(directory, bases, args.options());
-    add(&mut files, &metadata, &chosen, &guard)?;
+    for Chosen { tensor, .. } in &chosen {
+        for place in tensor.chunks.iter().filter(|c| !c.sizes.contains(&0)).filter_map(|c| c.place.as_ref()) {
+            files.add(place.file, &metadata.files[place.file], &guard)?;
+        }
+    }
     let total: u64 = chosen.iter().map(|c| c.len).sum();
     let number = count(chosen.len() as u64, "tensor");
     let shards = shards(chosen, args.max_shard_size as u64);
@@ -78,60 +82,6 @@ pub(super) fn unpack(directory: &Path, args: &UnpackArgs, bases: &Bases, ui: &Ui
     let target = if names.len() == 1 { &names[0] } else { safetensors::INDEX };
     let target = args.output.join(target);
     ui.result(format_args!("{} : {number}, {}  ({})", Name::path(directory), bytes(total), Name::path(&target)));
-    Ok(())
-}
-
-/// Whether a directory is a checkpoint with tensors.
-pub(in crate::cmd) fn is_checkpoint(directory: &Path) -> bool {
-    let path = directory.join(METADATA);
-    // A FIFO is not even opened.
-    path.metadata().is_ok_and(|m| m.is_file() && m.len() <= Metadata::MAX_LEN)
-        && Source::open(&path, true).and_then(|s| read(&s)).is_ok_and(|m| !m.tensors.is_empty())
-}
-
-/// What the file of a whole checkpoint is called.
-pub(in crate::cmd) fn name_of_joined() -> String {
-    safetensors::name(0, 1)
-}
-
-/// Joins the tensors of a checkpoint to one file of safetensors, whose bytes `write` gets in order. Returns the names of tensors that are left
-/// out, because safetensors lacks their types. All checks of the metadata come before the first byte.
-pub(in crate::cmd) fn join_all(
-    directory: &Path,
-    options: DecompressOptions,
-    write: &mut dyn FnMut(&[u8]) -> Result,
-) -> Result<Vec<String>> {
-    let path = directory.join(METADATA);
-    let source = Source::open(&path, true)?;
-    let mut metadata = read(&source)?;
-    let mut left_out = Vec::new();
-    metadata.tensors.retain(|t| {
-        let known = t.in_safetensors().is_some();
-        if !known {
-            left_out.push(t.name.clone());
-        }
-        known
-    });
-    let chosen = choose(&path, &metadata, "")?;
-    let (bases, guard) = (Bases::open(&[], true, options.threads)?, Guard::default());
-    let mut files = DataFiles::new(directory, &bases, options);
-    add(&mut files, &metadata, &chosen, &guard)?;
-    let [shard] = &shards(chosen, u64::MAX)[..] else { return Ok(left_out) };
-    write(&safetensors::header(shard.iter().map(Chosen::entry)))?;
-    let tensors: Vec<_> = shard.iter().map(|chosen| chosen.tensor).collect();
-    join(&tensors, &mut files, write)?;
-    source.check_unchanged()?;
-    files.check_unchanged()?;
-    Ok(left_out)
-}
-
-/// Adds the data files that tensors are in.
-fn add(files: &mut DataFiles<'_>, metadata: &Metadata, chosen: &[Chosen<'_>], guard: &Guard) -> Result {
-    for Chosen { tensor, .. } in chosen {
-        for place in tensor.chunks.iter().filter(|c| !c.sizes.contains(&0)).filter_map(|c| c.place.as_ref()) {
-            files.add(place.file, &metadata.files[place.file], guard)?;
-        }
-    }
     Ok(())
 }
 

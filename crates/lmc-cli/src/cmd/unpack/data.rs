@@ -189,10 +189,7 @@ impl<'a> DataFiles<'a> {
 }
 
 fn delta(path: &Path, of: &str) -> Failure {
-    Failure::at(
-        path,
-        format_args!("is a delta of {of}, which is not beside it: put it there, or give it to lmc unpack with --base"),
-    )
+    Failure::at(path, format_args!("is a delta of {of}, which is not beside it: give it with --base"))
 }
 
 /// Whether a data file's name is one that `lmc.dcp` gives.
