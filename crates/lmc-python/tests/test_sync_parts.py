@@ -65,6 +65,7 @@ def test_ranks_publish_a_version_together(tmp_path):
     publisher.store.restore(tmp_path / "restored")
     index = json.loads((tmp_path / "restored" / "model.safetensors.index.json").read_text())
     assert index["weight_map"].keys() == whole(4).keys()
+    assert index["metadata"]["total_size"] == sum(array.nbytes for array in whole(4).values())
     for name, file in index["weight_map"].items():
         with lmc.safe_open(tmp_path / "restored" / file, "np") as f:
             assert np.array_equal(f.get_tensor(name), whole(4)[name])
@@ -76,7 +77,8 @@ def test_what_is_no_whole_version_is_not_published(tmp_path):
     parts = [save(store, 5, rank) for rank in range(WORLD)]
     other = lmc.sync.Publisher(tmp_path / "other").save_part(tensors(1), step=5, rank=1, world_size=WORLD)
     same = publisher.save_part(tensors(0), step=5, rank=1, world_size=WORLD)
-    empty = publisher.save_part({}, step=5)
+    empty = publisher.save_part({}, step=5, rank=0, world_size=1)
+    again = publisher.save_part(tensors(1), step=5, rank=1, world_size=WORLD, attempt="second")
     for given, why in [
         ([], "no parts"),
         (parts[:2], r"ranks \[2\] of 3 are missing"),
@@ -84,12 +86,15 @@ def test_what_is_no_whole_version_is_not_published(tmp_path):
         ([parts[0], other, parts[2]], "more than one run"),
         ([parts[0], same, parts[2]], "tensor 'layers.0.w' is in model-00000-00000.safetensors and in model-00001"),
         ([parts[0], save(store, 6, 1), parts[2]], "more than one step: 5, 6"),
+        ([parts[0], again, parts[2]], "more than one attempt: '', 'second'"),
         ([empty], "no tensors"),
     ]:
         with pytest.raises(lmc.UsageError, match=why):
             publisher.publish_parts(given)
     with pytest.raises(lmc.UsageError, match=f"of run {other.run}, and the store is of run {publisher.store.run}"):
-        publisher.publish_parts([lmc.sync.Publisher(tmp_path / "other").save_part(tensors(1), step=5)])
+        publisher.publish_parts(
+            [lmc.sync.Publisher(tmp_path / "other").save_part(tensors(1), step=5, rank=0, world_size=1)]
+        )
     assert publisher.store.snapshots() == []
     publisher.publish_parts(parts)
     with pytest.raises(lmc.ExistsError):
@@ -103,7 +108,7 @@ def test_what_is_no_whole_version_is_not_published(tmp_path):
         ({"file_size": 0}, "file_size=0"),
     ]:
         with pytest.raises(lmc.UsageError, match=why):
-            publisher.save_part(tensors(0), step=9, **options)
+            publisher.save_part(tensors(0), step=9, **{"rank": 0, "world_size": 1, **options})
 
 
 KILLED = """
@@ -154,7 +159,7 @@ def test_a_stream_is_published_in_bounded_memory(tmp_path):
             yield f"w{i}", array
             del array
 
-    parts = [publisher.save_part(stream(1), step=3, file_size=500_000)]
+    parts = [publisher.save_part(stream(1), step=3, rank=0, world_size=1, file_size=500_000)]
     # Five in each file, and one that is being made.
     assert 5 <= most <= 7
     publisher.publish_parts(parts)
@@ -175,3 +180,75 @@ def test_a_stream_is_published_in_bounded_memory(tmp_path):
         with pytest.raises(error):
             publisher.publish(bad())
     assert publisher.store.find().step == 4
+
+
+def test_memory_that_is_used_again_is_refused(tmp_path):
+    publisher = lmc.sync.Publisher(tmp_path / "store")
+    buffer = np.zeros(100, "f4")
+
+    def again(views):
+        for i in range(3):
+            buffer[:] = i
+            yield f"w{i}", buffer[:] if views else buffer
+
+    for views in (False, True):
+        with pytest.raises(lmc.UsageError, match="tensor 'w1' is in the memory of 'w0'"):
+            publisher.publish(again(views))
+    with pytest.raises(lmc.UsageError, match="tensor 'b' is in the memory of 'a'"):
+        publisher.publish([("a", buffer[10:20]), ("c", buffer[20:]), ("b", buffer[5:11])])
+    assert publisher.store.snapshots() == []
+    # Each is saved before the next one is made; or a copy is, or they do not overlap.
+    part = publisher.save_part(again(False), step=1, rank=0, world_size=1, file_size=1)
+    publisher.publish_parts([part])
+    follower = lmc.sync.Follower(publisher.store, framework="np")
+    follower.load()
+    assert equal(follower.tensors, {f"w{i}": np.full(100, i, "f4") for i in range(3)})
+    matrix = np.arange(100.0).reshape(10, 10)
+    columns = {"left": matrix[:, :5], "right": matrix[:, 5:], "top": matrix[:5], "bottom": matrix[5:]}
+    publisher.publish(columns.items())
+    follower = lmc.sync.Follower(publisher.store, framework="np")
+    follower.load()
+    assert equal(follower.tensors, columns)
+
+
+def test_ranks_that_are_not_in_step_do_not_say_what_changed(tmp_path):
+    publisher = lmc.sync.Publisher(tmp_path / "store")
+    publisher.publish(whole(1), step=1)
+    early = save(publisher.store.location, 3, 0)
+    publisher.publish_parts([save(publisher.store.location, 2, rank) for rank in range(WORLD)])
+    late = [save(publisher.store.location, 3, rank) for rank in (1, 2)]
+    assert (early.base_step, late[0].base_step) == (1, 2)
+    assert publisher.publish_parts([early, *late]).changed is None
+    assert publisher.publish_parts([save(publisher.store.location, 4, rank) for rank in range(WORLD)]).changed > 0
+
+
+def test_a_part_that_is_gone_is_expired(tmp_path):
+    publisher = lmc.sync.Publisher(tmp_path / "store")
+    part = publisher.save_part(tensors(0), step=1, rank=0, world_size=1)
+    assert len({part, publisher.save_part(tensors(0), step=1, rank=0, world_size=1)}) == 2
+    for shard in (tmp_path / "store" / "shards").iterdir():
+        shard.unlink()
+    with pytest.raises(lmc.ExpiredError, match="no longer there: save it again"):
+        publisher.publish_parts([part])
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("weights", "str 'weights'"),
+        (b"weights", "bytes b'weights'"),
+        (None, "not NoneType"),
+        (7, "not int"),
+        (np.ones((3, 2)), "ndarray is none"),
+        (["w", "v"], "str 'w' is none"),
+        ([("w", np.ones(3), 1)], "tuple is none"),
+        ([(1, np.ones(3))], "tuple is none"),
+        ({1: np.ones(3)}, "tuple is none"),
+    ],
+)
+def test_what_is_no_weights_is_named(tmp_path, given, why):
+    publisher = lmc.sync.Publisher(tmp_path / "store")
+    with pytest.raises(lmc.UsageError, match=why):
+        publisher.save_part(given, step=1, rank=0, world_size=1)
+    with pytest.raises(lmc.UsageError, match="tensors='weight'"):
+        lmc.sync.Follower(publisher.store, "weight")

@@ -97,13 +97,62 @@ def test_what_is_not_contiguous_is_packed_to_publish_and_refused_to_follow(tmp_p
         lmc.sync.Follower(publisher.store, {"w": torch.zeros(3), "v": torch.zeros(3).numpy()})
 
 
-def test_shared_memory_is_published_once(tmp_path):
+def test_tied_tensors_are_published_once(tmp_path):
     w = torch.randn(300, 300)
     publisher = lmc.sync.Publisher(tmp_path / "s")
-    publisher.publish({"a": w, "b": w})
+    publisher.publish({"b": w, "a": w.detach(), "t": w.T, "u": w.T})
+    assert publisher.store.open_snapshot().keys() == ["a", "t"]
+    # A part of larger memory, too.
+    publisher.publish({"a": w[:200], "b": w[:200]})
     assert publisher.store.open_snapshot().keys() == ["a"]
-    with pytest.raises(lmc.torch.TensorError, match="covers their storage"):
-        publisher.publish({"a": w[:200], "b": w[100:]})
+
+
+@pytest.mark.parametrize("file_size", [1, 4 << 30])
+@pytest.mark.parametrize("pairs", [False, True])
+def test_views_are_published(tmp_path, file_size, pairs):
+    qkv = torch.randn(6, 40)
+    views = {"q": qkv[:2], "k": qkv[2:4], "v": qkv[4:], "left": qkv[:, :20], "right": qkv[:, 20:]}
+    if not pairs:
+        # Beside its whole, and some that overlap.
+        views |= {"all": qkv, "flat": qkv.view(-1), "early": qkv[:4], "late": qkv[2:]}
+    publisher = lmc.sync.Publisher(tmp_path / "s")
+    given = views.items() if pairs else views
+    part = publisher.save_part(given, step=1, rank=0, world_size=1, file_size=file_size)
+    publisher.publish_parts([part])
+    follower = lmc.sync.Follower(publisher.store)
+    follower.load()
+    assert equal(follower.tensors, views)
+
+
+def test_memory_that_is_used_again_is_refused(tmp_path):
+    publisher = lmc.sync.Publisher(tmp_path / "s")
+    w, buffer = torch.ones(10), torch.zeros(10)
+
+    def again(tensor_of):
+        yield "w", w
+        for i in range(3):
+            buffer.fill_(i)
+            yield f"w{i}", tensor_of()
+
+    for tensor_of, why in [
+        (lambda: buffer, "'w0' was written to after it was given"),
+        (lambda: buffer[:], "'w1' is in the memory of 'w0'"),
+        (lambda: buffer.detach(), "'w1' is in the memory of 'w0'"),
+    ]:
+        with pytest.raises(lmc.UsageError, match=why):
+            publisher.publish(again(tensor_of))
+    # Where writes are not counted, nobody knows whether it is the same.
+    with torch.inference_mode():
+        inferred = torch.ones(3)
+    with pytest.raises(lmc.UsageError, match="'b' is in the memory of 'a'"):
+        publisher.publish([("a", inferred), ("b", inferred)])
+    assert publisher.store.snapshots() == []
+    publisher.publish([("b", w), ("a", w), ("c", w.clone())])
+    assert publisher.store.open_snapshot().keys() == ["a", "c"]
+    publisher.publish(again(buffer.clone))
+    follower = lmc.sync.Follower(publisher.store)
+    follower.load()
+    assert equal(follower.tensors, {"w": w, **{f"w{i}": torch.full((10,), float(i)) for i in range(3)}})
 
 
 @pytest.mark.parametrize("every", [97, 1])

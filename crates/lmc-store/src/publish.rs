@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::catalog::{self, Catalog};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::history::{next_generation, to_name};
 use crate::ids::{SaveId, ShardId, Step};
 use crate::manifest::names::check_together;
@@ -68,8 +68,8 @@ impl Store {
     /// After a `Store` error the snapshot may have been published all the same: check with [`Self::find`].
     ///
     /// # Errors
-    /// `Exists` when the step has a snapshot, or another process was first; `Expired` when a shard was begun too long ago; `Usage` when two
-    /// shards have files of the same name, or the store was replaced by another one since it was opened; `Store` when requests fail.
+    /// `Exists` when the step has a snapshot, or another process was first; `Expired` when a shard was begun too long ago, or is gone; `Usage`
+    /// when two shards have files of the same name, or the store was replaced by another one since it was opened; `Store` when requests fail.
     pub fn publish(&self, step: Step, metadata: BTreeMap<String, String>, shards: &[ShardId]) -> Result<Snapshot> {
         self.publish_as(step, metadata, shards, None)
     }
@@ -89,7 +89,11 @@ impl Store {
         let mut names = Vec::new();
         let mut began = u64::MAX;
         for &id in shards {
-            let (_, shard, _) = remote.wait(catalog::read(remote, id))?;
+            let (_, shard, _) = remote.wait(catalog::read(remote, id)).map_err(|e| match e.kind() {
+                // Nothing refers to a shard that is not published: a collection removes it after the grace period.
+                ErrorKind::NotFound => Error::expired(format!("shard {id} is no longer there: save it again")),
+                _ => e,
+            })?;
             record.raw_size = record.raw_size.saturating_add(shard.raw_size());
             record.new_size = record.new_size.saturating_add(shard.new_size());
             began = began.min(shard.began);

@@ -65,7 +65,9 @@ impl Lists<'_> {
                 Ok(patch.map(|patch| Listed { patches: vec![patch], kept: None }))
             }
             // Tensors hold parts of it.
-            Some(raw) if parts.iter().all(|part| width(self.dtype(part.0)) == of) => {
+            Some(raw)
+                if raw.len() as u64 == set.raw_len && parts.iter().all(|part| width(self.dtype(part.0)) == of) =>
+            {
                 let Some(list) = Patch::listed(first, of, &&raw[..], 0, set.raw_len, deltas)? else { return Ok(None) };
                 let part = |(tensor, offset, range)| list.part(tensor, offset, range);
                 let Some(patches) = parts.into_iter().map(part).collect() else { return Ok(None) };

@@ -39,11 +39,17 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// The block set, as hash and length: documents may say of one hash that it has several lengths.
+    pub(super) fn set(&self) -> (Hash, u64) {
+        (self.hash, self.raw_len)
+    }
+
     /// Whether a tensor has the bytes of this block set.
     pub(super) fn is_in(&self, tensor: &dyn ReadAt, raw: &[u8]) -> bool {
-        let mut there = vec![0; self.len as usize];
-        let from = self.from as usize;
-        tensor.read_exact_at(&mut there, self.offset).is_ok() && raw[from..][..there.len()] == there
+        let end = self.from.checked_add(self.len).and_then(|end| usize::try_from(end).ok());
+        let Some(expected) = end.and_then(|end| raw.get(self.from as usize..end)) else { return false };
+        let mut there = vec![0; expected.len()];
+        tensor.read_exact_at(&mut there, self.offset).is_ok() && there == expected
     }
 }
 
@@ -83,11 +89,11 @@ impl State {
         let of_tensors: u64 = state.places.iter().flatten().map(|p| p.len).sum();
         let mut budget = of_tensors.saturating_mul(4).saturating_add(LEAST_KEPT);
         for (place, extent) in state.places.iter().flatten().zip(extents.iter().flatten()) {
-            if !done.insert(place.hash) || place.raw_len > budget {
+            if !done.insert(place.set()) || place.raw_len > budget {
                 continue;
             }
             budget -= place.raw_len;
-            match before.get(&place.hash) {
+            match before.get(&place.hash).filter(|raw| raw.len() as u64 == place.raw_len) {
                 Some(raw) => _ = state.kept.insert(place.hash, raw.clone()),
                 None => {
                     let whole = Located { offset: 0, set: extent.set, from: 0, len: place.raw_len };
@@ -118,12 +124,12 @@ impl State {
         places.binary_search_by_key(&offset, |p| p.offset).ok().map(|i| &places[i])
     }
 
-    /// The block sets of which the tensors hold every byte.
-    pub(super) fn whole_sets(&self) -> HashSet<Hash> {
+    /// The block sets of which the tensors hold every byte, as hash and length.
+    pub(super) fn whole_sets(&self) -> HashSet<(Hash, u64)> {
         let mut parts: Vec<&Place> = self.places.iter().flatten().collect();
-        parts.sort_unstable_by_key(|p| (p.hash, p.from));
+        parts.sort_unstable_by_key(|p| (p.set(), p.from));
         let whole = |parts: &&[&Place]| end_of(parts.iter().map(|p| (p.from, p.len))) == parts[0].raw_len;
-        parts.chunk_by(|a, b| a.hash == b.hash).filter(whole).map(|parts| parts[0].hash).collect()
+        parts.chunk_by(|a, b| a.set() == b.set()).filter(whole).map(|parts| parts[0].set()).collect()
     }
 
     /// The block sets in the tensors, as far as these are sound, and those that are kept.
@@ -178,4 +184,32 @@ pub(super) fn add(gather: &mut Gather<To<'_>>, tensor: usize, extent: &Located) 
 
 pub(super) fn no_list(_: &[Take<To<'_>>], _: &BlockSet, _: &BlockSet, _: &[Bytes]) -> Result<Option<Kept>> {
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_beyond_a_block_set_are_not_in_it() {
+        let (hash, raw) = (Hash::of(b"raw"), b"0123456789");
+        let place = |from, len| Place { offset: 1, hash, raw_len: from + len, from, len };
+        let tensor: &dyn ReadAt = &&b"x3456789"[..];
+        assert!(place(3, 4).is_in(tensor, raw) && place(3, 7).is_in(tensor, raw) && place(10, 0).is_in(tensor, raw));
+        for (from, len) in [(2, 4), (3, 8), (10, 1), (11, 0), (1 << 40, 5), (0, 1 << 60)] {
+            assert!(!place(from, len).is_in(tensor, raw), "{from} {len}");
+        }
+        let overflows = Place { raw_len: 0, from: u64::MAX, ..place(0, 4) };
+        assert!(!overflows.is_in(tensor, raw));
+    }
+
+    #[test]
+    fn sets_of_one_hash_and_several_lengths_are_several() {
+        let hash = Hash::of(b"raw");
+        let place = |raw_len, from, len| Place { offset: 0, hash, raw_len, from, len };
+        let places = vec![vec![place(8, 0, 4), place(4, 0, 4)], vec![place(9, 4, 5)]];
+        let (step, id, run) = (Step::new(1), "01".repeat(16).parse().unwrap(), RunId::new([1; 16]));
+        let state = State { step, id, run, places, kept: HashMap::new() };
+        assert_eq!(state.whole_sets(), HashSet::from([(hash, 4)]));
+    }
 }

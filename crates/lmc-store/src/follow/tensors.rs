@@ -187,7 +187,7 @@ impl TensorFollower {
         };
         for (t, (places, extents)) in state.places.iter().zip(&extents).enumerate() {
             for (place, extent) in places.iter().zip(extents) {
-                match whole.contains(&place.hash) {
+                match whole.contains(&place.set()) {
                     true if !unsound.contains(&(t, place.offset)) => {}
                     true => return Err(differs(t)),
                     // Only what is stored with them has a hash: they are compared with it.
@@ -365,17 +365,17 @@ impl TensorFollower {
     /// follower have all.
     fn unsound(&self, state: &State, tensors: &[&dyn ReadAt]) -> Result<HashSet<(usize, u64)>> {
         let (held, whole) = (state.held(tensors, |_, _| true), state.whole_sets());
-        let mut sets: HashMap<Hash, Vec<(usize, &Place)>> = HashMap::new();
+        let mut sets: HashMap<(Hash, u64), Vec<(usize, &Place)>> = HashMap::new();
         for (t, place) in state.places.iter().enumerate().flat_map(|(t, places)| places.iter().map(move |p| (t, p))) {
-            sets.entry(place.hash).or_default().push((t, place));
+            sets.entry(place.set()).or_default().push((t, place));
         }
         let unsound = Mutex::new(Ok(HashSet::new()));
-        self.for_each(sets, |(hash, places)| {
+        self.for_each(sets, |((hash, len), places)| {
             let raw = match state.kept.get(&hash) {
-                Some(raw) => Ok(Some(raw.clone())),
-                None if !whole.contains(&hash) => Ok(None),
+                Some(raw) => Ok(Some(raw.clone()).filter(|raw| raw.len() as u64 == len)),
+                None if !whole.contains(&(hash, len)) => Ok(None),
                 None => {
-                    let mut raw = vec![0; places[0].1.raw_len as usize];
+                    let mut raw = vec![0; len as usize];
                     held.read(hash, &mut raw).map(|()| Some(raw.into()).filter(|raw: &Arc<[u8]>| Hash::of(raw) == hash))
                 }
             };

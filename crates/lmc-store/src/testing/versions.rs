@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -71,10 +72,16 @@ struct Scratch(PathBuf);
 impl Scratch {
     fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let name = format!("lmc-versions-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).expect("there is space for temporary files");
-        Self(path)
+        loop {
+            let name = format!("lmc-versions-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+            let path = std::env::temp_dir().join(name);
+            match fs::create_dir(&path) {
+                Ok(()) => return Self(path),
+                // Left by a process that was killed, and had the same id.
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                Err(e) => panic!("there is no space for temporary files: {e}"),
+            }
+        }
     }
 }
 

@@ -284,6 +284,10 @@ fn a_save_that_took_too_long_is_refused() {
         store.save_shard(&[Input::new("m.safetensors", &file)], step(3), &SaveOptions::default()).unwrap().shard;
     objects.advance(600);
     assert_eq!(store.publish(step(3), BTreeMap::new(), &[shard]).unwrap_err().kind(), ErrorKind::Expired);
+    // So has one that a collection removed.
+    let gone = "01".repeat(32).parse().unwrap();
+    let e = store.publish(step(3), BTreeMap::new(), &[gone]).unwrap_err();
+    assert!(e.kind() == ErrorKind::Expired && e.to_string().contains("no longer there: save it again"), "{e}");
 }
 
 #[test]

@@ -72,8 +72,9 @@ class Follower:
     `"pt"` or `"np"`; given names in place of tensors, for these.
 
     `rows` are those that a tensor has, by its name: `(start, stop)` along the first dimension, as a worker of an engine
-    holds a part of a matrix. Names without rows have all. What others have is not fetched, except with what is stored
-    in one block with it.
+    holds a part of a matrix. Names without rows have all; all names of tied tensors need the same. What others have is
+    not fetched, except with what is stored in one block with it. Such blocks count whole towards the memory that the
+    follower keeps (at most 256 MiB and four times the tensors); what is not kept is fetched again.
 
     `stage` gets a version ready while the tensors are in use, `commit` writes what changed. Only the follower may
     write to the tensors: where that happened, the next version is decoded without them, if it is noticed; `verify`
@@ -92,6 +93,8 @@ class Follower:
         rewind: bool = False,
         threads: int | None = None,
     ) -> None:
+        if isinstance(tensors, str | bytes):
+            raise UsageError(f"tensors={tensors!r}: give tensors by name, or a list of names")
         self._store = store if isinstance(store, Store) else Store(store)
         self._given = dict(tensors) if isinstance(tensors, Mapping) else None
         self._names = None if tensors is None else list(dict.fromkeys(tensors))

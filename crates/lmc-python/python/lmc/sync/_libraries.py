@@ -36,5 +36,3 @@ def library(framework: str) -> Library:
     from lmc.sync._torch import Torch
 
     return Torch()
-
-

@@ -21,6 +21,15 @@ class Library(Protocol):
     def address(self, tensor: Any) -> tuple[int, int]:
         """Where a tensor begins, and its length in bytes."""
 
+    def packed(self, tensor: Any) -> Any:
+        """The tensor itself if it is contiguous, or else a copy that is."""
+
+    def place(self, tensor: Any) -> tuple[Any, int, int] | None:
+        """Where a contiguous tensor is: the device, the first byte, and past the last one. `None` without memory."""
+
+    def version(self, tensor: Any) -> int | None:
+        """A number that changes when the tensor is written to; `None` where that is not counted."""
+
     def empty(self, entry: Entry, shape: tuple[int, ...]) -> Any:
         """A new tensor of the dtype of an entry."""
 

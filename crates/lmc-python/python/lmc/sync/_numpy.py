@@ -34,6 +34,19 @@ class Numpy:
         """Where an array begins, and its length in bytes."""
         return tensor.ctypes.data, tensor.nbytes
 
+    def packed(self, tensor: Array) -> Array:
+        """The array itself if it is contiguous, or else a copy that is."""
+        return tensor if tensor.flags.c_contiguous else np.ascontiguousarray(tensor)
+
+    def place(self, tensor: Array) -> tuple[str, int, int] | None:
+        """Where an array is. Scalars have memory of their own, which nobody can write to."""
+        if not isinstance(tensor, np.ndarray) or not tensor.nbytes:
+            return None
+        return "cpu", tensor.ctypes.data, tensor.ctypes.data + tensor.nbytes
+
+    def version(self, tensor: Array) -> None:
+        """Not counted."""
+
     def empty(self, entry: Entry, shape: tuple[int, ...]) -> Array:
         """A new array of the dtype of an entry."""
         return np.empty(shape, dtype_of(entry.dtype))

@@ -81,19 +81,22 @@ class Publisher:
     ) -> Published:
         """Publishes tensors by name, or pairs of name and tensor, or a file, or a directory of files, as a version.
 
-        Tensors of torch, on any device, or arrays of numpy are saved as `model.safetensors`. Of tensors of torch that
-        share memory one is saved. They must not be written to meanwhile; files that change while they are read are not
-        published. Pairs, as of a generator, are saved as `save_part` does it, so that not all are in memory at once.
-        `step` is the version's number, by default the one after the last.
+        Tensors of torch, on any device, or arrays of numpy are saved as `model.safetensors`. Of tied tensors of torch,
+        which are the same memory in the same shape, one is saved; others may overlap. They must not be written to
+        meanwhile; files that change while they are read are not published. Pairs, as of a generator, are saved as
+        `save_part` does it, so that not all are in memory at once. `step` is the version's number, by default the one
+        after the last.
 
         Raises `lmc.ExistsError` when another publisher has published this step, `lmc.UsageError` when it comes before
-        the last one, `lmc.StoreError` when the store cannot be reached: then followers have what they had.
+        the last one, or these are no such weights: then followers have what they had. `lmc.StoreError` when the store
+        cannot be reached: the version may have been published all the same, which `store.find(step)` says.
         """
         if not isinstance(weights, str | os.PathLike | Mapping):
-            return self.publish_parts([self.save_part(weights, step=self._check_order(step))], metadata=metadata)
+            step = _check_order(step, self._last_step())
+            return self.publish_parts([self.save_part(weights, step=step, rank=0, world_size=1)], metadata=metadata)
         start = time.monotonic()
         inputs: Any = [weights] if isinstance(weights, str | os.PathLike) else _tensors(weights)
-        step = self._check_order(step)
+        step = _check_order(step, self._last_step())
         saved = self._save(inputs, step)
         begun = time.monotonic()
         snapshot = self._store.publish(step, [saved.shard], metadata=metadata)
@@ -116,40 +119,55 @@ class Publisher:
         weights: Mapping[str, Any] | Iterable[tuple[str, Any]],
         *,
         step: int,
-        rank: int = 0,
-        world_size: int = 1,
+        rank: int,
+        world_size: int,
+        attempt: str = "",
         file_size: int = 4 << 30,
     ) -> Part:
         """Saves tensors of one rank, by name or as pairs of name and tensor, as a part of a version.
 
         Each rank has a `Publisher` and saves other tensors; one of them gets the parts of all, and publishes these.
-        Nothing appears before. The tensors are saved as files of `file_size` bytes or a little more, each when it is
-        complete: of pairs that a generator makes, no more are in memory. A tensor must not be written to until its
-        file is saved.
+        Nothing appears before. The ranks begin when the version before was published. `attempt` tells parts apart that
+        were saved for one step several times, as when a rank failed and all began again: any word that the ranks agree
+        on, as a random one that rank 0 makes and broadcasts.
 
-        Raises as `publish`, and `lmc.UsageError` when two tensors have one name.
+        The tensors are saved as files of `file_size` bytes or a little more, each when it is complete: of pairs that a
+        generator makes, no more are in memory, besides `cache_size` of the publisher. A tensor must not be written to
+        until its file is saved, nor its memory be used for another one: the same tensor may come twice, others must not
+        overlap.
+
+        Raises as `publish`, and `lmc.UsageError` when two tensors have one name, or pairs are of tensors that overlap,
+        or were written to: not all writes are noticed, as those to arrays of numpy.
         """
         if not 0 <= rank < world_size:
             raise UsageError(f"rank={rank}: must be from 0 to {world_size - 1}, as world_size={world_size}")
         if file_size < 1:
             raise UsageError(f"file_size={file_size}: must be 1 or more")
         start = time.monotonic()
-        self._check_order(step)
-        saved = []
+        base_step = self._last_step()
+        _check_order(step, base_step)
+        saved, tensor_size = [], 0
         files = dict[str, tuple[str, ...]]()
         for number, tensors in enumerate(in_files(weights, file_size)):
             name = f"model-{rank:05}-{number:05}.safetensors"
-            part, files[name] = self._save_file(name, tensors, step)
-            saved.append(part)
+            given, sizes = file_of(tensors)
+            saved.append(self._save({name: given}, step))
+            # Nothing may hold tensors when the next ones are made.
+            del given
+            files[name] = tuple(sizes)
+            tensor_size += sum(sizes.values())
         changed = [part.changed for part in saved]
         return Part(
             step=step,
             rank=rank,
             world_size=world_size,
             run=self._store.run,
+            attempt=attempt,
+            base_step=base_step,
             shards=tuple(part.shard for part in saved),
             files=files,
             raw_size=sum(part.raw_size for part in saved),
+            tensor_size=tensor_size,
             document_size=sum(part.document_size for part in saved),
             elements=sum(part.elements for part in saved),
             changed=None if None in changed else sum(n for n in changed if n is not None),
@@ -164,10 +182,12 @@ class Publisher:
     def publish_parts(self, parts: Iterable[Part], *, metadata: dict[str, str] | None = None) -> Published:
         """Publishes the parts of all ranks as a version, with an index of their files.
 
-        `seconds` and `phases` are those of the slowest rank, and of this call.
+        `seconds` is that of the slowest rank and of this call; each of `phases` is the longest of any rank. `changed`
+        is `None` if a part was saved before the last version was published.
 
-        Raises `lmc.UsageError` unless each rank's part is there once, all are of one step and of this store's run, and
-        no tensor is in two of them; `lmc.ExpiredError` when one was saved too long ago; otherwise as `publish`.
+        Raises `lmc.UsageError` unless each rank's part is there once, all are of one step, of one attempt and of this
+        store's run, and no tensor is in two of them; `lmc.ExpiredError` when one was saved too long ago; otherwise as
+        `publish`.
         """
         start = time.monotonic()
         parts = sorted(parts, key=lambda part: part.rank)
@@ -175,7 +195,8 @@ class Publisher:
         step = parts[0].step
         if parts[0].run != self._store.run:
             raise UsageError(f"the parts are of run {parts[0].run}, and the store is of run {self._store.run}")
-        self._check_order(step)
+        last = self._last_step()
+        _check_order(step, last)
         shards = [shard for part in parts for shard in part.shards]
         if not shards:
             raise UsageError(f"step {step}: there are no tensors to publish")
@@ -184,7 +205,7 @@ class Publisher:
         snapshot = self._store.publish(step, [*shards, index.shard], metadata=metadata)
         now = time.monotonic()
         phases = {phase: max(part.phases[phase] for part in parts) for phase in parts[0].phases}
-        unknown = any(part.changed is None for part in parts)
+        unknown = any(part.changed is None or part.base_step != last for part in parts)
         return Published(
             snapshot.step,
             snapshot.id,
@@ -197,10 +218,6 @@ class Publisher:
             phases | {"commit": now - begun},
         )
 
-    def _save_file(self, name: str, tensors: dict[str, Any], step: int) -> tuple[Saved, tuple[str, ...]]:
-        given, names = file_of(tensors)
-        return self._save({name: given}, step), names
-
     def _save(self, inputs: Any, step: int) -> Saved:
         """Saves files as a shard, with the version before as base."""
         return self._store.save_shard(
@@ -212,22 +229,12 @@ class Publisher:
             anchor_every=self._anchor_every,
         )
 
-    def _check_order(self, step: int | None) -> int:
-        """The step to publish, by default the one after the last."""
+    def _last_step(self) -> int | None:
+        """The last step of the store."""
         try:
-            last = self._store.find().step
+            return self._store.find().step
         except NotFoundError:
-            return 0 if step is None else step
-        if step is None:
-            return last + 1
-        if step == last:
-            raise ExistsError(f"step {step} has a snapshot: publish another step")
-        if step < last:
-            raise UsageError(
-                f"step {step} comes before the last one of the store, {last}, and no follower would get it: if the run"
-                " was rewound, publish it to another store"
-            )
-        return step
+            return None
 
     def __repr__(self) -> str:
         return f"<lmc.sync.Publisher to {self._store.location!r}>"
@@ -235,3 +242,19 @@ class Publisher:
 
 def _tensors(weights: Mapping[str, Any]) -> dict[str, Any]:
     return {_FILE: library_of(weights).given(weights)}
+
+
+def _check_order(step: int | None, last: int | None) -> int:
+    """The step to publish, by default the one after the last; raises unless followers will get it."""
+    if last is None:
+        return 0 if step is None else step
+    if step is None:
+        return last + 1
+    if step == last:
+        raise ExistsError(f"step {step} has a snapshot: publish another step")
+    if step < last:
+        raise UsageError(
+            f"step {step} comes before the last one of the store, {last}, and no follower would get it: if the run"
+            " was rewound, publish it to another store"
+        )
+    return step

@@ -12,7 +12,7 @@ from lmc.sync._library import Spec
 from lmc.torch._dtypes import CARRIERS, NAMES, shape_in_file, torch_type
 from lmc.torch._memory import check_byte_order, empty, memory
 from lmc.torch._save import Given, given
-from lmc.torch._sharing import names_to_leave_out
+from lmc.torch._sharing import storage_of, tied
 
 
 class Torch:
@@ -43,6 +43,22 @@ class Torch:
         """Where a tensor begins, and its length in bytes."""
         return tensor.data_ptr(), tensor.nbytes
 
+    def packed(self, tensor: Tensor) -> Tensor:
+        """The tensor itself if it is contiguous, or else a copy that is."""
+        if storage_of(tensor) is None or tensor.layout != torch.strided or tensor.is_contiguous():
+            return tensor
+        return tensor.detach().contiguous()
+
+    def place(self, tensor: Tensor) -> tuple[torch.device, int, int] | None:
+        """Where a tensor is."""
+        if storage_of(tensor) is None or tensor.layout != torch.strided or not tensor.nbytes:
+            return None
+        return tensor.device, tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+
+    def version(self, tensor: Tensor) -> int | None:
+        """How often a tensor was written to; those of inference mode do not count it."""
+        return None if tensor.is_inference() else tensor._version
+
     def empty(self, entry: Entry, shape: tuple[int, ...]) -> Tensor:
         """A new tensor of the dtype of an entry."""
         dtype, shape = torch_type(entry.name, entry.dtype, shape)
@@ -70,10 +86,8 @@ class Torch:
             flat[indices.to(flat.device)] = values
 
     def given(self, tensors: Mapping[str, Tensor]) -> tuple[list[Given], dict[str, str]]:
-        """Tensors to be saved. Of those that share memory one is, and the names of others are metadata, as in
-        `safetensors.torch.save_model`."""
-        left_out = {name: kept for kept, names in names_to_leave_out(tensors).items() for name in names}
+        """Tensors to be saved. Of tied ones one is, and the names of others are metadata, as in
+        `safetensors.torch.save_model`. What only overlaps is saved as it is."""
+        left_out = tied(tensors)
         kept = {name: tensor for name, tensor in tensors.items() if name not in left_out}
         return [given(name, tensor.detach().contiguous()) for name, tensor in kept.items()], left_out
-
-

@@ -54,6 +54,25 @@ def shared_tensors(tensors: Mapping[str, Tensor]) -> list[set[str]]:
     return groups
 
 
+def tied(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """For each tensor that is the same memory, seen in the same way, as one of an earlier name, that name.
+
+    Tensors that only overlap are not tied: they differ.
+    """
+    first = dict[tuple[object, ...], str]()
+    others = {}
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        storage = storage_of(tensor)
+        if storage is None or tensor.layout != torch.strided or not tensor.numel():
+            continue
+        seen = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg())
+        kept = first.setdefault((storage, *seen), name)
+        if kept != name:
+            others[name] = kept
+    return others
+
+
 def _is_whole(tensor: Tensor) -> bool:
     """Whether a tensor covers its whole storage."""
     storage = tensor.untyped_storage()
