@@ -43,7 +43,7 @@ fn list_for_programs() {
     let run = dir.run(["list", "--json", "m.lmc", "n.lmc"]);
     let [m, n] = &run.json()[..] else { panic!("{run:?}") };
     assert_eq!((&m["file"], &m["layout"], &n["layout"]), (&json!("m.lmc"), &json!("safetensors"), &json!("raw")));
-    assert_eq!((&m["version"], &m["required_features"]), (&json!(1), &json!([])));
+    assert_eq!((&m["version"], &m["required_features"]), (&json!(1), &json!(["grids"])));
     assert_eq!(m["writer"], format!("lmc {} default", env!("CARGO_PKG_VERSION")));
     assert_eq!(m["raw_size"], model().len());
     assert_eq!(m["compressed_size"], dir.read("m.lmc").len());
@@ -278,9 +278,12 @@ fn list_names_required_features() {
     let weights = weights(1 << 20, 7);
     let dir = compressed(&safetensors(&[("a", "BF16", &[1 << 20], &weights), ("b", "BF16", &[1 << 20], &weights)]));
     let run = dir.run(["list", "m.lmc"]);
-    assert!(run.ok().stdout().contains("\nrequired features: ranges of bases, ranges of the file itself\n"), "{run:?}");
+    assert!(
+        run.ok().stdout().contains("\nrequired features: ranges of bases, ranges of the file itself, grids\n"),
+        "{run:?}"
+    );
     let m = &dir.run(["list", "--json", "m.lmc"]).json()[0];
-    assert_eq!(m["required_features"], json!(["ranges of bases", "ranges of the file itself"]));
+    assert_eq!(m["required_features"], json!(["ranges of bases", "ranges of the file itself", "grids"]));
 }
 
 /// bf16 weights that had 4 bits, in groups of 64 with a scale each.
@@ -320,10 +323,7 @@ fn grids_are_listed_and_left_out_on_demand() {
     assert!(text.contains("format 1.0") && text.contains("required features: none"), "{text}");
     let run = dir.run(["list", "--json", "-v", "m.lmc"]);
     let text = run.ok().stdout();
-    assert!(
-        text.contains(r#""grid": {"format": "int4", "group": [1, 64], "levels": 15, "row": 64, "scales": 2048}"#),
-        "{text}"
-    );
+    assert!(text.contains(r#""grid":{"format":"int4","group":[1,64],"levels":15,"row":64,"scales":2048}"#), "{text}");
 }
 
 #[test]

@@ -208,7 +208,7 @@ mod tests {
         let hash = Hash::of(b"raw");
         let place = |raw_len, from, len| Place { offset: 0, hash, raw_len, from, len };
         let places = vec![vec![place(8, 0, 4), place(4, 0, 4)], vec![place(9, 4, 5)]];
-        let (step, id, run) = (Step::new(1), "01".repeat(16).parse().unwrap(), RunId::new([1; 16]));
+        let (step, id, run) = (Step::new(1).unwrap(), "01".repeat(16).parse().unwrap(), RunId::new([1; 16]));
         let state = State { step, id, run, places, kept: HashMap::new() };
         assert_eq!(state.whole_sets(), HashSet::from([(hash, 4)]));
     }
