@@ -197,7 +197,8 @@ fn what_was_quantised() {
         let value = |i: usize, b: &u8| f32::from(b % 8 + b / 32) * (0.01 + step + (i / 64) as f32 / 65_536.0);
         levels.iter().enumerate().flat_map(|(i, b)| value(i, b).to_bits().to_le_bytes()[2..].to_vec()).collect()
     };
-    let plain = bf16s(1 << 16);
+    let plain: Vec<u8> =
+        lmc_testing::data::noise(1 << 17, 4).chunks(2).flat_map(|e| [e[0], 0x3c | (e[1] & 0x83)]).collect();
     let file = |step| {
         let shape = vec![256, 256];
         safetensors(&[("a", "BF16", shape.clone(), &of(step)), ("b", "BF16", shape, &plain)])
