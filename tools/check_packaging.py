@@ -29,14 +29,14 @@ def header(version: int, features: int, then: bytes = b"BLCK") -> bytes:
 def check_magic(lmc: str, folder: Path) -> list[str]:
     """The descriptions of files that LMC wrote, of others, and of other versions."""
     for output, *arguments in [
-        ["plain.lmc", PLAIN, "--format=1"],
+        ["plain.lmc", PLAIN, "--format=1.0"],
         ["itself.lmc", NEW],
         ["delta.lmc", NEW, "--base", OLD],
     ]:
         subprocess.run([lmc, "compress", "-q", *arguments, "-o", folder / output], check=True)
     for name, data in [
         ("delta-only.lmc", header(1, 1, b"BASE")),
-        ("newer.lmc", header(7, 5, b"BASE")),
+        ("newer.lmc", header(7, 9, b"BASE")),
         ("draft.lmc", header(0x8003, 1, b"BASE")),
     ]:
         (folder / name).write_bytes(data)

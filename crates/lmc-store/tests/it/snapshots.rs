@@ -254,7 +254,7 @@ fn shards_of_several_processes_make_one_snapshot_at_once() {
         assert!(out == *f);
     }
     let lost = "0".repeat(64).parse().unwrap();
-    assert_eq!(store.publish(step(30), BTreeMap::new(), &[lost]).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(store.publish(step(30), BTreeMap::new(), &[lost]).unwrap_err().kind(), ErrorKind::Expired);
     assert_eq!(store.publish(step(30), BTreeMap::new(), &[]).unwrap_err().kind(), ErrorKind::Damaged);
     assert_eq!(store.snapshots().unwrap().len(), 2);
 }
