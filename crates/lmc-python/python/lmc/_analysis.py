@@ -2,12 +2,10 @@
 
 Each is a plain dict, so that it equals the parsed output of the command, can be saved with `json.dump`, and has the
 fields of later versions. `lmc analyze --help` says what the fields mean; sizes are in bytes, entropies in bits an
-element.
+element. A kind is "weights", "embedding", "norm", "master", "exp_avg", "exp_avg_sq" or "other".
 """
 
 from typing import Literal, TypedDict
-
-_Kind = Literal["weights", "embedding", "norm", "master", "exp_avg", "exp_avg_sq", "other"]
 
 
 class Figures(TypedDict):
@@ -62,7 +60,7 @@ class Change(TypedDict):
 class GroupChange(Change):
     """Of one kind and dtype."""
 
-    kind: _Kind
+    kind: str
     dtype: str
     flips: list[int]
 
@@ -74,7 +72,7 @@ Pair = TypedDict("Pair", {"from": int, "to": int, "steps": int, "all": Change, "
 class GroupDelta(TypedDict):
     """The size of a kind and dtype in one or more deltas."""
 
-    kind: _Kind
+    kind: str
     dtype: str
     raw_size: int
     delta_size: int
@@ -115,7 +113,7 @@ class Tensor(Figures):
 
     file: int
     name: str
-    kind: _Kind
+    kind: str
     dtype: str
     shape: list[int]
     fits: str | None
