@@ -212,7 +212,13 @@ fn coded_bits(p: &Column) -> u64 {
     };
     match &p.method {
         Method::Plain(g) => of(g.elements(p.len), g),
-        Method::Predicted(p) => p.streams.iter().map(|(n, g)| g.as_ref().map_or(0, |g| of(*n, g))).sum(),
+        Method::Predicted(predicted) => {
+            let of_grid = predicted.operand.grid().map_or(0, |grid| {
+                let n = p.len / predicted.width;
+                of(grid.groups.count(n as u64) as usize, &grid.scales) + of(n, &grid.indices)
+            });
+            of_grid + predicted.streams.iter().map(|(n, g)| g.as_ref().map_or(0, |g| of(*n, g))).sum::<u64>()
+        }
         Method::Stored | Method::Zstd { .. } => 0,
     }
 }

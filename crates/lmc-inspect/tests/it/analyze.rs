@@ -194,7 +194,7 @@ fn what_is_twice_what_is_narrow_and_what_is_no_number() {
 fn what_was_quantised() {
     let levels = lmc_testing::data::noise(1 << 16, 3);
     let of = |step: f32| -> Vec<u8> {
-        let value = |i: usize, b: &u8| f32::from(b % 8 + b / 32) * (0.01 + step + (i / 64) as f32 / 65_536.0);
+        let value = |i: usize, b: &u8| f32::from(b % 8 + b / 32) * (0.01 + step + (i / 64 * 37 % 101) as f32 / 2000.0);
         levels.iter().enumerate().flat_map(|(i, b)| value(i, b).to_bits().to_le_bytes()[2..].to_vec()).collect()
     };
     let plain: Vec<u8> =
@@ -208,7 +208,13 @@ fn what_was_quantised() {
         let of: Vec<_> = a.tensors.iter().map(|t| t.quantised.as_deref()).collect();
         assert_eq!(of, [Some("int4 with zero points 1 × 64"), None]);
         let said = a.advice.iter().find(|s| s.contains("dequantised")).unwrap();
-        assert!(said.starts_with("1 tensor was dequantised, from int4 with zero points 1 × 64: 128 KiB in "), "{said}");
+        assert!(
+            said.starts_with("1 tensor was dequantised, from int4 with zero points 1 × 64: 128.0 KiB in "),
+            "{said}"
+        );
+        // Less than 4 bits of the 16 of an element, and more than 3.
+        let size = a.tensors[0].figures.lmc_size;
+        assert!(size > 3 << 13 && size < 34_000, "{size}");
     }
 }
 
