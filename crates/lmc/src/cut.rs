@@ -328,7 +328,7 @@ impl<'m> Cutter<'m> {
             related.filter_map(|r| r.resembles).next().filter(|_| dtype.is_none()).and_then(|r| around(r, pos, len));
         let mut at = pos;
         for (dtype, len, base) in columns.into_iter().filter(|p| p.1 > 0) {
-            let row = self.layout.segments.get(segment).and_then(|s| s.shape.last()).map_or(UNKNOWN_ROW, |&row| row);
+            let row = row.copied().unwrap_or(UNKNOWN_ROW);
             let matrix = (self.grids && row > 0).then_some(Matrix { row, position: at / width });
             at += len;
             let (dtype, base) = if extents.len() < MAX_EXTENTS { (dtype, base) } else { (None, None) };

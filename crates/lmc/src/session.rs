@@ -11,7 +11,6 @@ use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::format::bases::{BaseInfo, Sources};
 use crate::format::header::Features;
-use crate::format::version::FormatVersion;
 use crate::layout::Layout;
 use crate::options::CompressOptions;
 use crate::origin::{NoSelf, Raw, ReferenceResolver, SelfSource};
@@ -52,7 +51,7 @@ impl<'m> EncodeSession<'m> {
         let features = Features {
             ranges: has_siblings || !named.is_empty(),
             own: has_siblings,
-            grids: o.format >= FormatVersion::V1_1 && may_have_grids(&layout),
+            grids: o.format.has(Features { grids: true, ..Features::default() }) && may_have_grids(&layout),
         };
         let name = format!("lmc {} {}", env!("CARGO_PKG_VERSION"), o.level.name());
         let (writer, start) = Writer::start(&Sources { features, bases: named }, name)?;

@@ -184,8 +184,10 @@ impl Chooser {
         {
             return Ok(frame);
         }
+        if let Some(plan) = grid {
+            return Ok(plan);
+        }
         Ok(match stream {
-            _ if grid.is_some() => grid.expect("it is some"),
             Some(g) if g.estimate + lanes(&g) < len || g.estimate * 64 < len => {
                 ColumnPlan { coded, ..ColumnPlan::plain(g) }
             }

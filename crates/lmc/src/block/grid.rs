@@ -1,6 +1,6 @@
 //! Finds grids: elements that are products of few levels and the scales of groups, as dequantised weights are (`docs/format.md` §3.8).
 //!
-//! Nobody says which format the weights had, or how they were grouped: windows of elements show whether a format is possible, samples of
+//! Files do not say which format the weights had, or how they were grouped: windows of elements show whether a format is possible, samples of
 //! groups which shape they have, and then each group is fitted. What does not fit is left to the residuals.
 
 mod codebook;
@@ -401,7 +401,7 @@ impl Elements<'_> {
         let scales: Vec<u8> = scales.iter().flat_map(|s| s.to_le_bytes()).collect();
         let conversion = self.lattice.0;
         let model = GridModel { conversion, levels: &levels, groups, scales: &scales, indices: &indices };
-        let mut prediction = vec![0; self.elements.len() * if conversion == Conversion::None { 4 } else { 2 }];
+        let mut prediction = vec![0; self.elements.len() * conversion.width_of_f32()];
         model.predict(&mut prediction);
         Found { conversion, levels, groups, scales, indices, prediction }
     }

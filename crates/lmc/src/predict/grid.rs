@@ -85,7 +85,7 @@ pub(crate) struct GridModel<'a> {
 impl GridModel<'_> {
     /// Bytes of an element.
     fn width(&self) -> usize {
-        if self.conversion == Conversion::None { 4 } else { 2 }
+        self.conversion.width_of_f32()
     }
 
     /// Replaces `out`, an element for each index, by predictions. All indices are of levels.

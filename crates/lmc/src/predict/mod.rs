@@ -45,6 +45,11 @@ impl Conversion {
         })
     }
 
+    /// Bytes of an element that it makes of an F32.
+    pub(crate) fn width_of_f32(self) -> usize {
+        if self == Conversion::None { 4 } else { 2 }
+    }
+
     /// Bytes of an element before conversion, if afterwards it has `width`; `None` where that cannot be.
     pub fn source_width(self, width: usize) -> Option<usize> {
         match (self, width) {

@@ -39,7 +39,7 @@ class Numpy:
         return tensor if tensor.flags.c_contiguous else np.ascontiguousarray(tensor)
 
     def place(self, tensor: Array) -> tuple[str, int, int] | None:
-        """Where an array is. Scalars have memory of their own, which nobody can write to."""
+        """Where an array is. Scalars have memory of their own, and cannot be written to."""
         if not isinstance(tensor, np.ndarray) or not tensor.nbytes:
             return None
         return "cpu", tensor.ctypes.data, tensor.ctypes.data + tensor.nbytes

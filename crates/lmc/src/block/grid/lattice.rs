@@ -17,7 +17,7 @@ impl Lattice {
     }
 
     fn bits(self) -> u32 {
-        if self.0 == Conversion::None { 32 } else { 16 }
+        8 * self.0.width_of_f32() as u32
     }
 
     /// Whether a magnitude is neither infinite nor no number, and neither is the next larger one.

@@ -24,7 +24,7 @@ pub struct Grid {
 impl Grid {
     /// Bytes of an element that it predicts.
     pub fn width(&self) -> usize {
-        if self.conversion == Conversion::None { 4 } else { 2 }
+        self.conversion.width_of_f32()
     }
 
     /// A grid of `n` elements of `width` bytes.
