@@ -7,7 +7,9 @@ mod codebook;
 mod fit;
 mod lattice;
 mod shape;
+mod values;
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use codebook::Codebook;
@@ -15,6 +17,7 @@ use codebook::Codebook;
 pub use codebook::name_of;
 use fit::{Bounded, fit, fit_most};
 use lattice::Lattice;
+use values::{Value, Values};
 
 use super::Matrix;
 use super::plan::{Planner, coding_of};
@@ -61,12 +64,10 @@ const MISFIT_BITS: f64 = 12.0;
 const LARGER: f64 = 0.25;
 /// Bits that smaller groups must save: estimates differ by chance.
 const SMALLER: f64 = 0.1;
-/// Elements of a group that its scale is fitted to at first, those that are added where they do not fit, and how often.
-const FITTED: usize = 192;
+/// Values of a group that its scale is fitted to at first, those that are added where they do not fit, and how often.
+const FITTED: usize = 256;
 const ADDED: usize = 32;
 const ROUNDS: usize = 6;
-/// Elements that do not fit, from which those are taken.
-const MOST_WRONG: usize = 1 << 12;
 
 /// What elements of a dtype are, as a conversion from F32.
 pub(crate) fn conversion_of(dtype: Dtype) -> Option<Conversion> {
@@ -91,7 +92,8 @@ pub(super) fn find(dtype: Dtype, matrix: &Matrix, bytes: &[u8]) -> Option<Found>
     }
     let shapes = shape::candidates(matrix, elements.len() as u64);
     let mut samples: Vec<Option<Vec<Sample>>> = shapes.iter().map(|_| None).collect();
-    let mut best: Option<(Cost, &Codebook, Groups)> = None;
+    let mut best: Option<(Cost, &Codebook, Groups, bool)> = None;
+    let mut work = Work::new();
     // Some elements of any group may not be on it, but that takes longer to find.
     for is_strict in [true, false] {
         for (groups, samples) in shapes.iter().zip(&mut samples) {
@@ -99,7 +101,7 @@ pub(super) fn find(dtype: Dtype, matrix: &Matrix, bytes: &[u8]) -> Option<Found>
             if best.as_ref().is_some_and(|b| b.0.besides_levels <= least) {
                 continue;
             }
-            let samples = samples.get_or_insert_with(|| column.samples(groups));
+            let samples = samples.get_or_insert_with(|| column.samples(groups, &mut work.values));
             let mut of_shape: Option<(Cost, &Codebook)> = None;
             for book in &books {
                 if let Some(cost) = column.cost(book, groups, samples, is_strict)
@@ -111,12 +113,12 @@ pub(super) fn find(dtype: Dtype, matrix: &Matrix, bytes: &[u8]) -> Option<Found>
             if let Some((cost, book)) = of_shape
                 && best.as_ref().is_none_or(|b| cost.all() + SMALLER < b.0.all())
             {
-                best = Some((cost, book, *groups));
+                best = Some((cost, book, *groups, is_strict));
             }
         }
     }
-    let (_, book, groups) = best?;
-    column.fit_all(book, groups)
+    let (_, book, groups, is_strict) = best?;
+    column.fit_all(book, is_strict, groups, &mut work)
 }
 
 /// Bits of an element, roughly. Without functions that machines round differently, such as logarithms.
@@ -132,10 +134,26 @@ impl Cost {
     }
 }
 
-/// Some elements of a group, and what bounds its scale.
+/// The values of some elements of a group, and what bounds its scale.
 struct Sample {
-    at: Vec<usize>,
+    values: Vec<Value>,
     bounds: Vec<Bounded>,
+}
+
+/// Memory that is used for one group after the other.
+struct Work {
+    values: Values,
+    /// The values in the order in which the scale is fitted to them.
+    order: Vec<Value>,
+    bounds: Vec<Bounded>,
+    /// The level of each value, and whether it gives the value back.
+    fits: Vec<(LevelIndex, bool)>,
+}
+
+impl Work {
+    fn new() -> Self {
+        Self { values: Values::new(), order: vec![], bounds: vec![], fits: vec![] }
+    }
 }
 
 /// The elements of a column.
@@ -145,18 +163,13 @@ struct Elements<'a> {
 }
 
 impl Elements<'_> {
-    /// What bounds a scale: those elements other than 0 that have neighbours.
-    fn bounded(&self, at: &[usize]) -> Vec<Bounded> {
-        let mut bounds = Vec::with_capacity(at.len());
-        for &i in at {
-            let (bits, l) = (self.elements[i], self.lattice);
-            let magnitude = l.magnitude(bits);
-            if magnitude > 0 && l.is_inside(magnitude) {
-                let (lo, hi) = l.interval(magnitude);
-                bounds.push(Bounded { lo, hi, negative: l.is_negative(bits) });
-            }
-        }
-        bounds
+    /// What bounds a scale: a value other than 0 that has neighbours.
+    fn bounded(&self, Value { bits, count }: Value) -> Option<Bounded> {
+        let magnitude = self.lattice.magnitude(bits);
+        (magnitude > 0 && self.lattice.is_inside(magnitude)).then(|| {
+            let (lo, hi) = self.lattice.interval(magnitude);
+            Bounded { lo, hi, negative: self.lattice.is_negative(bits), count }
+        })
     }
 
     /// Whether some windows of neighbours, along rows or down columns, can have these levels.
@@ -181,8 +194,9 @@ impl Elements<'_> {
             (0..WINDOWS).any(|w| {
                 let start = begin(n / WINDOWS * w + w * 37);
                 let end = start + step * (WINDOW - 1);
-                let window: Vec<usize> = (start..=end).step_by(step as usize).map(|i| i as usize).collect();
-                fitting += usize::from(end < n && fit(self.bounded(&window), &mut top));
+                let window = (start..=end).step_by(step as usize);
+                let value = |i: u64| self.bounded(Value { bits: self.elements[i as usize], count: 1 });
+                fitting += usize::from(end < n && fit(window.filter_map(value).collect(), &mut top));
                 fitting >= WINDOWS_FIT
             })
         };
@@ -196,14 +210,15 @@ impl Elements<'_> {
     }
 
     /// Some groups, evenly spread. Of small ones more, so that the estimates of shapes are of as many elements.
-    fn samples(&self, groups: &Groups) -> Vec<Sample> {
+    fn samples(&self, groups: &Groups, values: &mut Values) -> Vec<Sample> {
         let n = self.elements.len() as u64;
         let of_group = groups.columns.saturating_mul(groups.rows).min(SAMPLE as u64);
         let count = groups.count(n);
         let step = count.div_ceil(SAMPLES * SAMPLE as u64 / of_group).max(1);
         let sample = |group| {
             let at = self.sample(shape::pieces(groups, group, n), SAMPLE);
-            Sample { bounds: self.bounded(&at), at }
+            let values = values.collect(self.elements, at.into_iter().map(|i| i..i + 1)).to_vec();
+            Sample { bounds: values.iter().filter_map(|&v| self.bounded(v)).collect(), values }
         };
         (step / 2..count).step_by(step as usize).map(sample).collect()
     }
@@ -212,28 +227,29 @@ impl Elements<'_> {
     fn cost(&self, book: &Codebook, groups: &Groups, samples: &[Sample], is_strict: bool) -> Option<Cost> {
         let (mut seen, mut strange, mut misfits, mut top) = (0, 0, 0, usize::MAX);
         let mut used = [[0u32; 256]; 2];
-        for Sample { at: sample, bounds } in samples {
+        for Sample { values, bounds } in samples {
             // Any few elements are on some grid.
-            if bounds.is_empty() || !is_strict && bounds.len() < SAMPLE_LEAST {
+            if bounds.is_empty() || !is_strict && fit::count(bounds) < SAMPLE_LEAST {
                 continue;
             }
             let scales = match fit(book, bounds, &mut top) {
                 None if !is_strict => fit_most(book, bounds, &mut top),
                 found => found,
             };
-            seen += sample.len();
+            let of_sample: u32 = values.iter().map(|v| v.count).sum();
+            seen += of_sample as usize;
             let Some(scales) = scales else {
-                (strange, misfits) = (strange + 1, misfits + sample.len());
+                (strange, misfits) = (strange + 1, misfits + of_sample as usize);
                 if strange * SAMPLES as usize > samples.len() {
                     return None;
                 }
                 continue;
             };
             let scale = scales.shortest();
-            for &i in sample {
-                let (level, fits) = self.level(book, scale, i);
-                used[usize::from(level.negative)][usize::from(level.at)] += 1;
-                misfits += usize::from(!fits);
+            for &Value { bits, count } in values {
+                let (level, fits) = self.level(book, scale, bits);
+                used[usize::from(level.negative)][usize::from(level.at)] += count;
+                misfits += if fits { 0 } else { count as usize };
             }
             if misfits * MISFITS.1 > (seen + SAMPLE) * MISFITS.0 {
                 return None;
@@ -270,8 +286,8 @@ impl Elements<'_> {
 
     /// The level of an element that is nearest for a scale, and whether their product is the element.
     #[inline(always)]
-    fn level(&self, book: &Codebook, scale: u32, i: usize) -> (LevelIndex, bool) {
-        let (l, bits) = (self.lattice, self.elements[i]);
+    fn level(&self, book: &Codebook, scale: u32, bits: u32) -> (LevelIndex, bool) {
+        let l = self.lattice;
         let (magnitude, negative) = (l.magnitude(bits), l.is_negative(bits));
         let side = book.side(negative);
         let at = side.nearest(l.value(magnitude) / f32::from_bits(scale));
@@ -279,8 +295,8 @@ impl Elements<'_> {
         (LevelIndex { at: at as u8, negative }, GridModel::element(l.0, scale, level) == magnitude)
     }
 
-    /// Fits all groups.
-    fn fit_all(&self, book: &Codebook, groups: Groups) -> Option<Found> {
+    /// Fits all groups; `is_strict` if nearly all of those of a sample have only elements that are on the grid.
+    fn fit_all(&self, book: &Codebook, is_strict: bool, groups: Groups, work: &mut Work) -> Option<Found> {
         let n = self.elements.len();
         let mut scales = vec![0u32; groups.count(n as u64) as usize];
         let mut levels = vec![LevelIndex::default(); n];
@@ -291,7 +307,7 @@ impl Elements<'_> {
             if pieces.clone().next().is_none() {
                 continue;
             }
-            let (scale, of_group) = self.fit_group(book, pieces, &mut top, last, &mut levels);
+            let (scale, of_group) = self.fit_group((book, is_strict), pieces, &mut top, last, work, &mut levels);
             (last, misfits) = (scale, misfits + of_group);
             (scales[group], known[group]) = (scale, true);
             // No grid: most groups would be like this one.
@@ -315,59 +331,56 @@ impl Elements<'_> {
     /// The scale of a group and the number of elements that it does not give back; fills in the levels of all.
     fn fit_group(
         &self,
-        book: &Codebook,
+        (book, is_strict): (&Codebook, bool),
         group: impl Iterator<Item = Range<usize>> + Clone,
         top: &mut usize,
         last: u32,
+        work: &mut Work,
         levels: &mut [LevelIndex],
     ) -> (u32, usize) {
-        let mut bounds = self.bounded(&self.sample(group.clone(), FITTED));
-        let mut wrong = vec![];
-        let mut best: Option<(u32, usize)> = None;
+        let Work { values, order, bounds, fits } = work;
+        let of_group = values.collect(self.elements, group.clone());
+        order.clear();
+        order.extend(of_group);
+        if order.len() > FITTED {
+            // The largest ones show what the scale may be.
+            order.select_nth_unstable_by_key(LARGEST, |v| Reverse(self.lattice.magnitude(v.bits)));
+            order[LARGEST..].sort_by_key(|v| Reverse(v.count));
+        }
+        bounds.clear();
+        bounds.extend(order.iter().take(FITTED).filter_map(|&v| self.bounded(v)));
+        let mut best: Option<(u32, u32)> = None;
+        let mut tried = None;
         for _ in 0..ROUNDS {
-            let strict = fit(book, &bounds, top);
-            let Some(scales) = strict.or_else(|| fit_most(book, &bounds, top)) else { break };
+            let strict = if is_strict { fit(book, bounds, top) } else { None };
+            let Some(scales) = strict.or_else(|| fit_most(book, bounds, top)) else { break };
             let scale = scales.shortest();
-            wrong.clear();
-            let misfits = self.assign(book, group.clone(), scale, levels, &mut wrong);
-            if misfits == 0 {
-                return (scale, 0);
-            }
+            fits.clear();
+            fits.extend(of_group.iter().map(|v| self.level(book, scale, v.bits)));
+            tried = Some(scale);
+            let wrong = || of_group.iter().zip(&*fits).filter(|(_, (_, fits))| !fits).map(|(v, _)| v);
+            let misfits = wrong().map(|v| v.count).sum();
             if best.is_none_or(|b| misfits < b.1) {
                 best = Some((scale, misfits));
             }
-            if strict.is_none() {
+            if strict.is_none() || misfits == 0 {
                 break;
             }
             // They narrow the scales.
-            let some: Vec<usize> = wrong.iter().copied().step_by(wrong.len().div_ceil(ADDED)).collect();
-            bounds.extend(self.bounded(&some));
+            bounds.extend(wrong().filter_map(|&v| self.bounded(v)).take(ADDED));
         }
-        let (scale, _) = best.unwrap_or((last, 0));
-        (scale, self.assign(book, group, scale, levels, &mut wrong))
-    }
-
-    /// The levels of the elements of a group for a scale. Returns how many it does not give back; some of them in `wrong`.
-    fn assign(
-        &self,
-        book: &Codebook,
-        group: impl Iterator<Item = Range<usize>>,
-        scale: u32,
-        levels: &mut [LevelIndex],
-        wrong: &mut Vec<usize>,
-    ) -> usize {
+        let scale = best.map_or(last, |b| b.0);
+        if tried != Some(scale) {
+            fits.clear();
+            fits.extend(of_group.iter().map(|v| self.level(book, scale, v.bits)));
+        }
         let mut misfits = 0;
-        for i in group.flatten() {
-            let (level, fits) = self.level(book, scale, i);
+        values.each(group, |i, value| {
+            let (level, fits) = value.map_or_else(|| self.level(book, scale, self.elements[i]), |value| fits[value]);
             levels[i] = level;
-            if !fits {
-                misfits += 1;
-                if wrong.len() < MOST_WRONG {
-                    wrong.push(i);
-                }
-            }
-        }
-        misfits
+            misfits += usize::from(!fits);
+        });
+        (scale, misfits)
     }
 
     /// The grid with these scales, and the levels that occur.

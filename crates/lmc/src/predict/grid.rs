@@ -97,7 +97,12 @@ impl GridModel<'_> {
     /// The bits of an element.
     #[inline(always)]
     pub(crate) fn element(conversion: Conversion, scale: u32, level: u32) -> u32 {
-        Self::converted(conversion, product(scale, level))
+        let product = if is_ordinary(scale) && is_ordinary(level) {
+            (f32::from_bits(scale) * f32::from_bits(level)).to_bits()
+        } else {
+            product(scale, level)
+        };
+        Self::converted(conversion, product)
     }
 
     #[inline(always)]

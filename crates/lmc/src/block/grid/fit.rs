@@ -5,13 +5,20 @@
 
 use super::codebook::Codebook;
 
-/// An element other than 0 of a group.
+/// A value other than 0 of a group.
 #[derive(Clone, Copy)]
 pub(super) struct Bounded {
     /// What is rounded to its magnitude.
     pub(super) lo: f64,
     pub(super) hi: f64,
     pub(super) negative: bool,
+    /// Elements that have it.
+    pub(super) count: u32,
+}
+
+/// The elements of all.
+pub(super) fn count(bounds: &[Bounded]) -> usize {
+    bounds.iter().map(|e| e.count as usize).sum()
 }
 
 /// Scales that give all elements, or most, back.
@@ -107,6 +114,7 @@ pub(super) fn fit_most(book: &Codebook, elements: &[Bounded], top: &mut usize) -
     let mut largest: Vec<&Bounded> = elements.iter().collect();
     largest.sort_by(|a, b| b.hi.total_cmp(&a.hi));
     let mut best: Option<(Scales, usize)> = None;
+    let all = count(elements);
     for seed in largest.into_iter().take(SEEDS) {
         let levels = &book.side(seed.negative).levels;
         let Some(last) = levels.len().checked_sub(1) else { continue };
@@ -122,7 +130,7 @@ pub(super) fn fit_most(book: &Codebook, elements: &[Bounded], top: &mut usize) -
                 best = Some(found);
                 *top = at;
             }
-            if found.1 * MOST.1 >= elements.len() * MOST.0 {
+            if found.1 * MOST.1 >= all * MOST.0 {
                 return Some(found.0);
             }
         }
@@ -137,13 +145,13 @@ fn deepest(book: &Codebook, elements: &[Bounded], s: Scales) -> Option<(Scales, 
         if let Possible::One(level) = level(book, e, s) {
             let of = Scales { lo: (e.lo / level).max(s.lo), hi: (e.hi / level).min(s.hi) };
             if of.lo <= of.hi {
-                edges.push((of.lo, 1i32));
-                edges.push((of.hi, -1));
+                edges.push((of.lo, i64::from(e.count)));
+                edges.push((of.hi, -i64::from(e.count)));
             }
         }
     }
     // Of equal edges, those that begin come first.
-    edges.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+    edges.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
     let (mut depth, mut best) = (0, None);
     for (i, &(at, step)) in edges.iter().enumerate() {
         depth += step;

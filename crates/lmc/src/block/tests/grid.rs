@@ -1,7 +1,7 @@
 //! Elements that are products of levels and scales. Formulas are those of the libraries that dequantise; `bench/grids.py` names them.
 
 use super::*;
-use crate::block::Matrix;
+use crate::block::{Matrix, grid};
 use crate::format::block_head::{Method, Operand};
 use crate::predict::grid::Groups;
 
@@ -265,28 +265,47 @@ fn groups_that_are_on_no_grid_are_coded_beside_it() {
     }
 }
 
+/// No kind of ordinary elements is taken for a grid, whether or not the search is worth the time for it.
 #[test]
 fn what_is_no_grid_is_not_taken_for_one() {
     let mut r = Random(31);
-    for i in 0..60usize {
-        let n = 1 << 15;
-        let row = [1usize, 64, 100, 512, 1 << 14][i % 5];
-        let values: Vec<f32> = match i % 6 {
-            0 => normal(n, i as u64 + 1),
-            1 => (0..n).map(|_| r.next() as f32 / u64::MAX as f32).collect(),
-            2 => (0..n).map(|_| r.normal().exp()).collect(),
-            3 => (0..n).map(|_| f32::from_bits(r.next() as u32 & 0xbfff_ffff)).collect(),
-            // Few values in each window, as a grid has, but any values.
-            4 => {
-                let some = normal(60, i as u64 + 7);
-                (0..n).map(|_| some[r.next() as usize % 60] * (1.0 + (r.next() % 300) as f32 / 256.0)).collect()
-            }
-            _ => (0..n).map(|_| (r.normal() * 3.0).round() + 0.1 * r.normal()).collect(),
+    let file = |name| std::fs::read(format!("{}/../../testdata/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let (trained, state) = (file("minilm-f32.safetensors"), file("gpt-step310-state.safetensors"));
+    let trained: Vec<f32> = trained[8192..].as_chunks().0.iter().map(|e| f32::from_le_bytes(*e)).collect();
+    let n = 1 << 14;
+    for i in 0..1000usize {
+        let row = [1usize, 64, 100, 512, 1 << 13][i % 5];
+        let dtype = [Dtype::F32, Dtype::Bf16, Dtype::F16][i % 3];
+        let at = |of: usize| 4 * (i * 7919 % (of / 4 - n));
+        let raw = match i / 5 % 8 {
+            0 => bytes(dtype, &normal(n, i as u64 + 1)),
+            1 => bytes(dtype, &(0..n).map(|_| r.next() as f32 / u64::MAX as f32).collect::<Vec<_>>()),
+            2 => bytes(dtype, &(0..n).map(|_| r.normal().exp()).collect::<Vec<_>>()),
+            3 => (0..n * dtype.coding_width()).map(|_| r.next() as u8).collect(),
+            4 => bytes(dtype, &(0..n).map(|_| (r.normal() * 3.0).round() + 0.1 * r.normal()).collect::<Vec<_>>()),
+            5 => bytes(dtype, &(0..n).map(|_| r.normal() / r.normal().abs().max(0.01)).collect::<Vec<_>>()),
+            6 => bytes(dtype, &trained[at(trained.len())..][..n]),
+            _ => state[8192 + at(state.len() - 8192 - 4 * n)..][..n * dtype.coding_width()].to_vec(),
         };
+        let found = grid::find(dtype, &Matrix { row: row as u64, position: 0 }, &raw);
+        let found = found.map(|found| (found.groups, found.levels.len()));
+        assert!(found.is_none(), "kind {}, {dtype:?}: {found:?}", i / 5 % 8);
+    }
+}
+
+/// Few values in each window, as a grid has, but any values.
+#[test]
+fn few_values_are_a_grid_if_they_take_less() {
+    let (mut r, n) = (Random(32), 1 << 15);
+    for i in 0..15usize {
+        let row = [1usize, 64, 100, 512, 1 << 14][i % 5];
+        let some = normal(60, i as u64 + 7);
+        let values: Vec<f32> =
+            (0..n).map(|_| some[r.next() as usize % 60] * (1.0 + (r.next() % 300) as f32 / 256.0)).collect();
         let dtype = [Dtype::F32, Dtype::Bf16, Dtype::F16][i % 3];
         let raw = bytes(dtype, &values);
         let with = round_trip(&raw, &[extent(dtype, raw.len(), row, 0)], Level::Default);
         let without = round_trip(&raw, &[Extent::plain(Some(dtype), raw.len())], Level::Default);
-        assert!(grids(&with).is_empty() || with.len() < without.len(), "kind {}, {dtype:?}: {:?}", i % 6, grids(&with));
+        assert!(grids(&with).is_empty() || with.len() < without.len(), "{dtype:?}: {:?}", grids(&with));
     }
 }
