@@ -7,7 +7,7 @@ from origin import sentence
 
 
 def tables_of(measured: dict[str, Any]) -> str:
-    """Speeds over those of the library, and many small tensors over one large."""
+    """Speeds relative to the library, and many small tensors relative to one large tensor."""
     speeds = [[r["what"], number(r["gb_per_s"]), f"{r['of_library']:.3f}"] for r in measured["memory"]]
     small = [
         [r["what"], f"{1e3 * r['many']:.1f}", f"{1e3 * r['one']:.1f}", number(r["ratio"])] for r in measured["small"]

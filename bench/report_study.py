@@ -28,7 +28,7 @@ def cell(part: dict[str, Any] | None) -> str:
 
 
 def draw(study: dict[str, Any], path: Path) -> None:
-    """What every step took, and by learning rate."""
+    """The delta of every step, by step and by learning rate."""
     plt.rcParams.update({"svg.hashsalt": "lmc", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
     figure, (steps, rates) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained", sharey=True)
     for phase, color in PHASES.items():
@@ -140,7 +140,7 @@ All numbers are per cent of raw, at level `default` unless stated otherwise. Δ:
 
 
 def measured(study: dict[str, Any]) -> str:
-    """What a run that was only trained does not have yet."""
+    """The sections that need measurements besides training."""
     if "states" not in study:
         return ""
     return f"""
