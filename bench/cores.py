@@ -3,14 +3,14 @@
 
     bench/cores.py LMC [--size GB] [--json OUT] FILE[:BASE]...
 
-In memory, by `lmc bench`: the elements of the most common dtype of each file, repeated to --size, with 1, 2, 4 …
-threads, beside copies of them by as many; given a base, as a delta. Files without a base are compressed by ZipNN, too,
-with one thread and with all. Then whole processes (bench/process.py) with all cores, on random bf16 weights of --size,
-from a warm page cache.
+`lmc bench` measures in memory: the elements of the most common dtype of each file, repeated to --size, with 1, 2, 4 …
+threads, beside memcpy with the same number of threads; with a base, as a delta. ZipNN also compresses files without a
+base, with one thread and with all. Then whole processes (bench/process.py) run with all cores, on random bf16 weights
+of --size, from a warm page cache.
 
-A copy moves two bytes for each one of the input, or three where the destination is read before it is written;
-decompressing moves `size / raw + 1`, or one more. The share of the memory's bandwidth that it uses is that over the
-copy's, with the fewer bytes for both.
+A copy moves two bytes for each byte of the input, or three if the destination is read before it is written;
+decompressing moves `size / raw + 1`, or one more. The share of the memory's bandwidth is the ratio of both, each with
+the lower count.
 """
 
 import argparse

@@ -5,13 +5,13 @@
 
 Both are states with tensors model.NAME (bf16), master.NAME, exp_avg.NAME and exp_avg_sq.NAME, such as those of
 bench/study.py. An element is rounded to another value with the probability |u| / ulp(w), at most 1, where u is its
-update and ulp(w) the distance of bf16 values around it. Of the update is known
+update and ulp(w) the distance of bf16 values around it. For the update there are
 
 * a bound, the learning rate: Adam's |m / (sqrt(v) + eps)| hardly exceeds 1 in a steady run;
-* what the moments of the state before say, lr * |m| / (sqrt(v) + eps): the next gradient changes them by little.
+* an estimate from the moments of the earlier state, lr * |m| / (sqrt(v) + eps): the next gradient changes them little.
 
-Without --lr, the learning rate is fitted to what became of the masters. Weight decay is left out. One step, no more:
-over several, updates of changing signs cancel.
+Without --lr, the learning rate is fitted to the changes of the masters. Weight decay is left out. The prediction is for
+one step only: over several, updates of changing signs cancel.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def ulp(weights: np.ndarray) -> np.ndarray:
 
 
 def densities(old: State, new: State, name: str, lr: float, eps: float) -> tuple[float, float, float]:
-    """The part of a tensor's elements that changed, as measured, from the moments, and at most."""
+    """The share of a tensor's elements that changed: measured, predicted from the moments, and its bound."""
     step = ulp(old["master"][name])
     measured = np.mean(old["model"][name] != new["model"][name])
     predicted = np.mean(np.minimum(1, lr * np.abs(direction(old, name, eps)) / step))

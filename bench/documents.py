@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What a version of a store takes beside its delta: the document that says where its block sets are, and its record.
+"""Sizes of a version's objects beside its delta: the document that locates its block sets, and its record.
 
 Usage: bench/documents.py LMC [--tensors N] [--elements N] [--few N]
 
-Makes bf16 weights of that many tensors, of 1,024 to 32,767 elements or of as many as said, and saves them with the
-program LMC at level `fast`: as they are, twice with 1.8 % of the elements of every tensor changed, and twice with those
-of a few tensors. Prints the bytes of each version's objects beside those of one `.lmc` file with the version before as
-its base; and what other ways of storing the documents would take.
+Makes bf16 weights of N tensors, with 1,024 to 32,767 elements or the given number, and saves them with the program LMC
+at level `fast`: as they are, twice with 1.8 % of the elements of every tensor changed, and twice with 1.8 % of the
+elements of a few tensors changed. Prints the bytes of each version's objects beside those of one `.lmc` file with the
+previous version as its base, and the sizes of other ways to store the documents.
 """
 
 import argparse
@@ -23,7 +23,7 @@ SHARE = 0.018
 
 
 def names(count: int) -> list[str]:
-    """Those of the experts of a mixture of experts."""
+    """The names of the tensors of a mixture of experts."""
     parts = [f"{e}.{p}_proj" for e in range(256) for p in ("gate", "up", "down")]
     return [f"model.layers.{i // len(parts)}.mlp.experts.{parts[i % len(parts)]}.weight" for i in range(count)]
 

@@ -3,12 +3,12 @@
 
 Usage: bench/follow.py [--size MB] [--rounds N] [OLD NEW]
 
-Makes bf16 weights of that size, normally distributed, and changes shares of their elements by one bit in the last
-place, as a step of training does to a few per cent of them; or takes two safetensors files of a real run. Prints a
-table: bytes of each protocol in per cent of raw; and, of one thread, in multiples of the time of a copy of the weights
-(medians of the rounds, all in one process), publishing, staging, committing, and applying the others. A number above 1
-is faster than the copy. `lmc` is level `fast`, with a store in a directory, and verifies what it fetches; the others
-verify nothing.
+Makes normally distributed bf16 weights of that size, and changes shares of their elements by one bit in the last place,
+as a step of training does to a few per cent of them; or takes two safetensors files of a real run. Prints a table with
+the bytes of each protocol in per cent of raw, and the speeds of publishing, staging and committing, and of applying the
+other protocols, as multiples of the speed of copying the weights (one thread, medians of the rounds, all in one
+process). A number above 1 is faster than the copy. `lmc` is level `fast`, with a store in a directory, and verifies
+fetched data; the other protocols verify nothing.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from safetensors.numpy import load_file
 Array = np.ndarray
 Weights = dict[str, Array]
 SHARES = (0.002, 0.01, 0.018, 0.045)
-# Elements of a tensor: as the matrices of a model of a few billion parameters.
+# Elements of a tensor, as in the matrices of a model of a few billion parameters.
 TENSOR = 4096 * 4096
 
 

@@ -43,7 +43,7 @@ class Grid:
         return Grid(self.values.astype(dtype), self.levels, self.scales)
 
     def damaged(self, random: np.random.Generator, share: float) -> "Grid":
-        """Some elements are replaced by what they were before they were quantised, as good as any number."""
+        """Replaces some elements by their values before quantisation, which are on no grid."""
         hit = random.random(self.values.shape) < share
         wide = self.values.astype(np.float32)
         noise = wide * (1 + random.standard_normal(wide.shape).astype(np.float32) * 0.02)
@@ -160,7 +160,7 @@ def main() -> None:
             planes = np.ascontiguousarray(flat.reshape(-1, grid.values.itemsize).T).tobytes()
             plain, grouped = (len(zstd.compress(data)) / flat.size for data in (raw.read_bytes(), planes))
             bound = grid.bound() / flat.size
-            # Damaged elements take room of their own.
+            # Damaged elements take additional space.
             larger = ours > bound * (1.3 if "damaged" in title else 1.02)
             worse += larger
             mark = "**larger**" if larger else ""

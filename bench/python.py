@@ -3,10 +3,10 @@
 
     bench/run python [FILE.safetensors]      by default the elements of the file that bench/inputs.py makes
 
-Each way takes its turn in every round, in one process, with buffers that are reused; `lmc bench` measures the library
-on the same file, with as many threads, before each of the rounds and in a process of its own. The restored data are
-compared. Ratios are those of one round, and medians count. Writes bench/results/python.json, from which
-`bench/run --report` makes a section of docs/benchmarks.md, and prints the tables.
+Each way takes its turn in every round, in one process, with reused buffers. `lmc bench` measures the library on the
+same file, with the same number of threads, before each round and in a separate process. The restored data are compared.
+Ratios are medians of the ratios within a round. Writes bench/results/python.json, from which `bench/run --report` makes
+a section of docs/benchmarks.md, and prints the tables.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def memory(file: Path, program: str, isa: str, threads: int, rounds: int) -> lis
         for name, (_, way) in ways.items():
             # The first allocation of memory that is new to a virtual machine is slow.
             way()
-            # As long as the library's measurement, so that a slow phase has the same weight.
+            # As long as the library's measurement, so a slow phase has the same weight.
             times, end = list[float](), time.perf_counter() + 0.25
             while not times or time.perf_counter() < end:
                 times.append(seconds_of(way))

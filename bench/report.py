@@ -180,7 +180,7 @@ def profiles(suffix: str) -> str:
 
 def page(results: dict, suffix: str) -> str:
     """The page of one machine; `suffix` is empty for that of the README, and `-NAME` for others."""
-    other = "\nAnother machine than that of [`benchmarks.md`](benchmarks.md).\n" if suffix else ""
+    other = "\nA different machine from that of [`benchmarks.md`](benchmarks.md).\n" if suffix else ""
     folder = "bench/results" + suffix.replace("-", "/", 1)
     quick = "\n**A quick run: these numbers only show that the tool works.**\n" if results["machine"]["quick"] else ""
     speed = "\n".join(speed_table(r["files"][0]) for r in results["speed"])
@@ -196,22 +196,21 @@ def page(results: dict, suffix: str) -> str:
 <!-- Written by bench/run from {folder}/*.json. Do not edit: edit bench/report.py or bench/notes{suffix}.md. -->
 {quick}{other}
 {machine_table(results["machine"], suffix)}
-Speeds count uncompressed bytes: 1 GB is 10^9 bytes. *In* is compression, *out* decompression. One thread unless said.
-In every row `lmc` hashes its input and checks the hashes when it restores. [`bench/README.md`](../bench/README.md) says
-how things are measured.
+Speeds count uncompressed bytes: 1 GB is 10^9 bytes. *In* is compression, *out* decompression. One thread unless stated
+otherwise. In every row `lmc` hashes its input, and checks the hashes when it restores.
+[`bench/README.md`](../bench/README.md) describes the method.
 
 ![Speed relative to memcpy against size, for every codec](benchmarks{suffix}.svg)
 
 ## Targets
 
-*Must* is required, *aim* desired. Ratios to memcpy are the worse of 90 MB and 1 GB.
+*Must* is required, *aim* is desired. Ratios to memcpy are the worse of 90 MB and 1 GB.
 
 {bar_tables(results)}{notes(suffix)}
 ## Beside general-purpose codecs
 
-*Grouped*: the first bytes of all elements, then the second bytes, and so on; grouping is part of the time. `*`:
-measured on a sample, spread evenly over the data. ±: distance between the quartiles of the time, in per cent of
-the median.
+*Grouped*: the first bytes of all elements, then the second bytes, and so on; the time includes grouping. `*`: measured
+on a sample, spread evenly over the data. ±: distance between the quartiles of the time, in per cent of the median.
 
 {speed}
 ## Large buffers
@@ -219,14 +218,14 @@ the median.
 {buffers_table(results)}
 ## Beside ZipNN and OpenZL
 
-One thread, in turns, on the same bytes; ratios are those of one round, and medians count. The allocator keeps freed
-memory, so that page faults do not count against the Python packages.
+One thread, in turns, on the same bytes. Ratios are medians of the ratios within a round. The allocator keeps freed
+memory, so page faults do not count against the Python packages.
 
 {peers}
 {report_deltas.section(results)}
 {cores}{stores}{checkpoints}{python}## Whole processes
 
-Durable: every command's output is synced to the disk. Warm page cache, {results["process"][0]["threads"]} threads.
+Durable: the output of every command is synced to the disk. Warm page cache, {results["process"][0]["threads"]} threads.
 
 {processes}
 ## Many small tensors
@@ -237,9 +236,8 @@ Durable: every command's output is synced to the disk. Warm page cache, {results
 {breakdown_table(results)}
 ## Sizes
 
-Per cent of raw, whole files. General-purpose codecs: the smaller of as is and grouped. ZipNN, OpenZL: every dtype's
-elements by themselves, with the package's best settings for them. `*`: a sample. Bold: the smallest that is not of a
-sample.
+Per cent of raw, whole files. General-purpose codecs: the smaller of as is and grouped. ZipNN, OpenZL: the elements of
+each dtype separately, with the package's best settings for them. `*`: a sample. Bold: the smallest, samples excluded.
 
 {size_table(results)}"""
 

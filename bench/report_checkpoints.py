@@ -37,14 +37,11 @@ def section(measured: dict[str, Any]) -> str:
     return f"""## Checkpoints from Python
 
 A training state of {measured["raw"]:,} bytes in {measured["tensors"]:,} tensors (bf16 weights, fp32 masters, both
-moments of AdamW), eleven steps after the
-state that was saved before it, from memory to the disk and back into existing tensors, with
-{measured["threads"]} threads. Medians of {measured["rounds"]} rounds, in
-which every way took its turn in a process of its own, and restored the state to the bit. *Blocked* is the time
-for which a training loop would wait;
-the memory is that taken besides the state. lmc keeps the last state in memory as the base of the next, which
-is not counted: it was
-taken with the first save. {sentence(measured)}
+moments of AdamW), eleven steps after the previously saved state, goes from memory to the disk and back into existing
+tensors, with {measured["threads"]} threads. Medians of {measured["rounds"]} rounds, in which every way took its turn in
+a separate process, and restored the state bit for bit. *Blocked* is the time for which a training loop would wait. The
+memory excludes the state. It also excludes the last state, which lmc keeps in memory as the base of the next one since
+the first save. {sentence(measured)}
 
 {table_of(measured)}
 """

@@ -68,26 +68,26 @@ def section(results: dict) -> str:
     isas = "\n".join(map(isa_table, deltas["isas"]))
     return f"""## Deltas
 
-A new file given an old one. Speeds count the bytes of the new file only; the old one is in memory.
+A new file given an old one. Speeds count only the bytes of the new file; the old file is in memory.
 
-*Changed*: the share of elements whose bits differ from the old file. *H*: the entropy of the floats given the old ones'
-exponents, per cent of the whole file. It is the entropy of the number of representable values from old to new, counted
-for each exponent over all tensors of a dtype, without any cost for tables or heads. For fp32 it is the entropy of that
-number's length and first eight bits, plus the bits below. A codec that uses more than the one old element can be below
-it: `lmc` is where weights follow from master weights, and where tensors are smaller without the base.
+*Changed*: the share of elements whose bits differ from the old file. *H*: the entropy of the floats given the exponents
+of the old ones, per cent of the whole file. It is the entropy of the number of representable values from old to new,
+counted for each exponent over all tensors of a dtype, without any cost for tables or heads. For fp32 it is the entropy
+of that number's length and first eight bits, plus the bits below. A codec that uses more than the one old element can
+be below H: `lmc` is below it where weights follow from master weights, and where tensors are smaller without the base.
 
 ### Sizes of deltas
 
 Per cent of raw, whole files. *No base*: level default without the old file. *XOR, lmc*: level default on the exclusive
 or. zstd and bzip2: on the exclusive or, the smaller of as is and grouped. ZipNN, z4ai, OpenZL (byte planes of the
-exclusive or): every dtype's elements by themselves, without the file's header; z4ai also as a whole. *Patch-from*:
-`zstd --patch-from`, level 3, long mode, by the library. `*`: a sample. Bold: the smallest that is not of a sample.
+exclusive or): the elements of each dtype separately, without the file's header; z4ai also the whole file. *Patch-from*:
+`zstd --patch-from`, level 3, long mode, by the library. `*`: a sample. Bold: the smallest, samples excluded.
 
 {size_table(deltas)}
 ### Speed of deltas
 
-GB/s, and in brackets the ratio to memcpy with as many threads. Elements of one dtype, repeated to the size given, new
-and old alike.
+GB/s, and in brackets the ratio to memcpy with the same number of threads. Elements of one dtype, repeated to the given
+size, in the new and the old file alike.
 
 {speed_table(deltas["speed"] + deltas["buffers"])}
 {isas}

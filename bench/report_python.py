@@ -7,7 +7,7 @@ from origin import sentence
 
 
 def tables_of(measured: dict[str, Any]) -> str:
-    """Speeds over those of the library, and many small tensors over one large."""
+    """Speeds relative to the library, and many small tensors relative to one large tensor."""
     speeds = [[r["what"], number(r["gb_per_s"]), f"{r['of_library']:.3f}"] for r in measured["memory"]]
     small = [
         [r["what"], f"{1e3 * r['many']:.1f}", f"{1e3 * r['one']:.1f}", number(r["ratio"])] for r in measured["small"]
@@ -22,12 +22,12 @@ def section(measured: dict[str, Any]) -> str:
     threads = "one thread" if measured["threads"] == 1 else f"{measured['threads']} threads"
     return f"""## From Python
 
-{measured["file"]}, its {measured["dtype"]} elements repeated to {measured["raw_size"]:,} bytes, {threads}, medians of
-{measured["rounds"]} rounds in which every way took its turn beside `lmc bench` of the same file. `compress` and
+{measured["file"]}, its {measured["dtype"]} elements repeated to {measured["raw_size"]:,} bytes, {threads}. Medians of
+{measured["rounds"]} rounds, in which every way took its turn beside `lmc bench` of the same file. `compress` and
 `decompress` return new memory each time (a call before the measured ones makes a virtual machine allocate it);
-everything else reuses its buffers, as `lmc bench` does. Below it, the same elements in many tensors
-(of {measured["tensor_size"]:,} bytes as bf16, with numpy of twice as many as fp32) and in one, saved to memory and
-loaded from a file. {sentence(measured)}
+everything else reuses its buffers, as `lmc bench` does. The second table has the same elements in many tensors
+(of {measured["tensor_size"]:,} bytes as bf16; with numpy of twice as many, as fp32) and in one tensor, saved to memory
+and loaded from a file. {sentence(measured)}
 
 {tables_of(measured)}
 """

@@ -64,16 +64,17 @@ def section(measured: dict) -> str:
     local = measured["stores"]["directory"]
     return f"""## A run in a store
 
-{measured["files"]} snapshots of a training run, steps {first} to {last}, each saved by a process of its own with
+{measured["files"]} snapshots of a training run, steps {first} to {last}, each saved by a separate process with
 the default options and {measured["threads"]} threads, in turns with `cp F G && sync G`. All were restored
-and compared. A bucket, if there is one, is on a server of the same machine. With a cache (`--cache`), the
+and compared. A bucket, if measured, is on a server on the same machine. With a cache (`--cache`), the
 newest snapshot need not be decoded to save the next one.
 
 {bytes_table(measured)}
 {time_table(measured)}
 ### By chain length
 
-Number of block sets that are decoded in sequence for a tensor; the longest chain of a snapshot counts.
+The chain length is the number of block sets that are decoded in sequence for a tensor, at most over the tensors of a
+snapshot.
 
 {chain_table(local)}
 ### Snapshot by snapshot

@@ -28,7 +28,7 @@ def cell(part: dict[str, Any] | None) -> str:
 
 
 def draw(study: dict[str, Any], path: Path) -> None:
-    """What every step took, and by learning rate."""
+    """The delta of every step, by step and by learning rate."""
     plt.rcParams.update({"svg.hashsalt": "lmc", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
     figure, (steps, rates) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained", sharey=True)
     for phase, color in PHASES.items():
@@ -79,7 +79,7 @@ def every_step(study: dict[str, Any]) -> str:
                 phase, where, f"{min(rates):.1e}–{max(rates):.1e}" if min(rates) < max(rates) else f"{rates[0]:.1e}",
                 f"{statistics.mean(shares):.2f}", f"{min(shares):.2f}", f"{max(shares):.2f}", str(alone),
             ])  # fmt: skip
-    headings = ["", "steps", "learning rate", "mean Δ", "least", "most", "stand alone"]
+    headings = ["", "steps", "learning rate", "mean Δ", "least", "most", "without a base"]
     return table(headings, rows, left=3)
 
 
@@ -115,12 +115,12 @@ def page(study: dict[str, Any], notes: str) -> str:
     text = training["text"]
     intro = f"""A GPT of {model["parameters"]:,} parameters ({model["layers"]} blocks of width {model["width"]},
 sequences of {model["context"]} bytes, {training["batch"]} in a batch), trained by `bench/study.py` on
-{training["device"]}: its weights are bf16, with fp32 masters, and AdamW. *Pretrain*: from random weights, on
+{training["device"]} with AdamW, bf16 weights and fp32 masters. *Pretrain*: from random weights, on
 {text["pretrain"]:,} bytes of Python, with a warm-up to a learning rate of {rates["pretrain"]:g} and a cosine decay to a
 tenth. *Finetune*: from there, on {text["finetune"]:,} bytes of C++, at {rates["finetune"]:g}. *Sparse*: from there, at
-{rates["sparse"]:g}, as in reinforcement learning. The bf16 weights of every step were kept in a store, each as a delta
-of the step before (every {study["anchor_every"]}th stands alone), and whole states at powers of two, and of the step
-before each. {sentence(study)}"""
+{rates["sparse"]:g}, as in reinforcement learning. Stores keep the bf16 weights of every step, each as a delta of the
+previous step (every {study["anchor_every"]}th has no base), and whole states of steps that are powers of two, and of
+the step before each. {sentence(study)}"""
     intro = textwrap.fill(" ".join(intro.split()), 120)
     return f"""# A study of a run
 
@@ -128,7 +128,7 @@ before each. {sentence(study)}"""
 
 {intro}
 
-All numbers are per cent of raw, at level `default` unless said. Δ: given the step before.
+All numbers are per cent of raw, at level `default` unless stated otherwise. Δ: a delta of the previous step.
 
 {notes.strip()}
 
@@ -140,13 +140,13 @@ All numbers are per cent of raw, at level `default` unless said. Δ: given the s
 
 
 def measured(study: dict[str, Any]) -> str:
-    """What a run that was only trained does not have yet."""
+    """The sections that need measurements besides training."""
     if "states" not in study:
         return ""
     return f"""
 ## By distance
 
-The weights of the last step of a phase, given those of 1, 2, 4 … steps before.
+The weights of the last step of a phase, as deltas of the weights 1, 2, 4 … steps before.
 
 {by_distance(study)}
 ## Whole states
@@ -154,8 +154,9 @@ The weights of the last step of a phase, given those of 1, 2, 4 … steps before
 {states(study)}
 ## Beside general-purpose codecs
 
-The smaller of two ways: as it is, and in byte planes. For a delta they get the exclusive or of both files, and zstd 3
-also the base as a prefix. zstd 19 and bzip2 got a sample of 16 MB. Δ k: given the weights k steps before.
+The smaller of two ways: as is, and in byte planes. For a delta, these codecs get the exclusive or of both files, and
+zstd 3 also gets the base as a prefix. zstd 19 and bzip2 got a sample of 16 MB. Δ k: a delta of the weights k steps
+before.
 
 {engines(study)}"""
 

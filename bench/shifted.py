@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """The cost of a base with a longer header, so that its blocks are shifted: bench/shifted.py LMC NEW OLD.
 
-OLD is given a header that is 8 bytes longer, and one that is 1 MiB + 8 longer (blanks behind the JSON, as safetensors
-allows). Bases are compressed, and chained: the last of CHAIN deltas, each of which has another such header. The last
-byte differs from one to the next, so that none can stand for another one. Each round runs the base as it is twice.
-Printed is the median over the rounds of the processor time over that of the first of the two: the second one's is what
-the machine does.
+OLD gets a header that is 8 bytes longer, and one that is 1 MiB + 8 bytes longer (blanks after the JSON, as safetensors
+allows). Bases are compressed, or chained: the last of CHAIN deltas, each with another such header. The last byte
+differs between them, so none can stand for another one. Each round runs the unchanged base twice. The output is the
+median over the rounds of the processor time over that of the first run of the unchanged base; the ratio of its second
+run shows the noise of the machine.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def main() -> None:
             options = ["--quiet", "--force", "--threads", "1", *(o for base in bases for o in ("--base", base))]
             return seconds([arguments.lmc, command, *options, source, "--output", target])
 
-        # By how much the headers are longer that follow one another, the last one's being that of the base.
+        # How much longer the headers of the chain are; the last one is that of the base.
         aligned = [0] * CHAIN
         ways = {"as it is": aligned, "again": aligned, "+ 8": [0, 16, 8], "+ 1 MiB + 8": [0, 8, (1 << 20) + 8]}
         bases: dict[str, dict[str, list[Path]]] = {"compressed": {}, "chained": {}}

@@ -4,9 +4,9 @@
 Usage: bench/structured.py LMC [--level LEVEL] [--seed S] [--rows R] [--cols C] [FILE...]
 
 Makes a safetensors file of each tensor, compresses it with the program LMC, restores it, and prints its size in parts
-of raw beside those of zstd 3 (1 for `fast`), as it is and grouped (byte planes of the tensor). With FILEs, compares
-those instead, as they are, with the zstd level that belongs to the level of lmc: 3, and 19 at `max`. The exit status is
-1 if a file is more than 1 % (and 0.1 % of raw) larger than the smaller zstd's, or above its own bar.
+of raw beside the sizes of zstd 3 (1 for `fast`), as is and grouped (byte planes of the tensor). With FILEs, compares
+these files instead, as they are, with the zstd level that corresponds to the level of lmc: 3, and 19 at `max`. The exit
+status is 1 if a file is more than 1 % (and 0.1 % of raw) larger than the smaller zstd's, or above its own bar.
 """
 
 import argparse
@@ -21,8 +21,8 @@ from tensors import Tensor, restored_size, write
 
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "bool": "BOOL", "int64": "I64", "int8": "I8", "uint8": "U8"}
 
-# Of raw. Entropies of order 0 of what was pruned with +0: .389, .340, .090; with -0, as weight * mask leaves it: .420,
-# .393, .125.
+# In parts of raw. Entropies of order 0 of tensors pruned with +0: .389, .340, .090; with -0, as weight * mask gives:
+# .420, .393, .125.
 BARS = {
     "prune50-bf16": 0.400,
     "prune24-bf16": 0.350,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How the checkpoints of a run compress: trains a GPT, keeps every step, and measures what that takes.
+"""How the checkpoints of a run compress: trains a GPT, keeps every step, and measures sizes and times.
 
     bench/study.py --lmc target/release/lmc --dir run --json run/study.json [--device cuda] [--width 768 …]
 
@@ -8,14 +8,14 @@ library, with a warm-up and a cosine decay; *finetune*, from its end, on other t
 package) at a sixtieth of its learning rate; and *sparse*, from the end of that at a thousandth of it, where most bf16
 weights do not change in a step, as in reinforcement learning.
 
-`--dir` gets a store of the bf16 weights of every step for each phase, at level `default`; and states as safetensors
-files, of the powers of two, of the step before each (so that there are deltas of one step) and of the last step of each
-phase: weights, fp32 masters and both moments of AdamW. A run that is started again goes on where it was: phases that
-are done are not repeated.
+`--dir` gets a store for each phase, with the bf16 weights of every step, at level `default`. It also gets states
+(weights, fp32 masters and both moments of AdamW) as safetensors files: of steps that are powers of two, of the step
+before each (for deltas of one step), and of the last step of each phase. A run that is started again continues:
+finished phases are not repeated.
 
-Measured, into `--json`: bytes stored of every step; of the weights of the last step the delta against the weights k
-steps before, for k = 1, 2, 4 …; of each state and each of its kinds the size by itself, and given the state of the step
-before; and, on the last weights and states, general-purpose codecs (`lmc bench`), with the exclusive or for deltas.
+`--json` gets the stored bytes of every step; the deltas of the last step's weights against the weights k steps before,
+for k = 1, 2, 4 …; the sizes of each state and each of its kinds, alone and given the state of the step before; and, for
+the last weights and states, general-purpose codecs (`lmc bench`), with the exclusive or for deltas.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ import torch  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 KINDS = ("model", "master", "exp_avg", "exp_avg_sq")
-# Deltas of a chain in a store; a version this far from the last one that stands alone stands alone again.
+# The most deltas of a chain in a store: a version this far from the last one without a base has no base.
 ANCHOR = 64
 # Codecs beside lmc, on samples; with a base, those that get the exclusive or.
 PEERS = "zstd-1,zstd-3,zstd-19,gzip,bzip2,lz4"
@@ -53,7 +53,7 @@ QUICK_PEERS = "zstd-1,zstd-19,bzip2"
 
 
 class Phase:
-    """Steps of training, and what is kept of them in a folder."""
+    """Steps of training, and the files that are kept of them in a folder."""
 
     def __init__(self, folder: Path, name: str, first: int, last: int) -> None:
         self.name, self.first, self.last = name, first, last
@@ -197,7 +197,7 @@ def measure(phases: list[Phase], measure: Measure, folder: Path) -> dict[str, An
 
 
 def resolved(value: Any) -> Any:
-    """With results in the place of futures."""
+    """The same with results in place of futures."""
     if isinstance(value, concurrent.futures.Future):
         return value.result()
     if isinstance(value, dict):

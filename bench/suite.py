@@ -44,7 +44,7 @@ class Suite:
         command = [self.lmc, "bench", "--json", *map(str, args)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         measured = json.loads(done.stdout)
-        # Names instead of paths: they say more, and reveal no folders of this machine.
+        # Names instead of paths: they are clearer, and reveal no folders of this machine.
         for file in measured["files"]:
             for i in self.inputs:
                 file["file"] = file["file"].replace(str(i.path), i.name)

@@ -86,7 +86,7 @@ def streams(path: Path) -> dict[str, np.ndarray]:
 
 
 def repeated(elements: np.ndarray, count: int) -> np.ndarray:
-    """So many elements, in the order that `lmc bench --size` has: all, then every third, every fifth and so on."""
+    """The given number of elements in the order of `lmc bench --size`: all, then every third, every fifth and so on."""
     found, step, n = [], 1, len(elements)
     for start in range(0, count, n):
         while math.gcd(step, n) > 1:

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Studies public runs whose checkpoints are on a hub: `lmc analyze` of each checkpoint beside the one before it.
+"""Studies public runs whose checkpoints are on a hub: `lmc analyze` of each checkpoint and the previous one.
 
     bench/trajectories.py pin pythia-70m --pins pins.json
     bench/trajectories.py run pythia-70m --pins pins.json --lmc target/release/lmc --dir work --json pythia.json
 
 `pin` asks the hub for the commit of each step's branch, and for the size and the SHA-256 of each file in it, once.
-`run` downloads what was pinned, a checkpoint at a time, refuses whatever has other bytes, and studies it with the one
-before, which is then deleted: of a run, two checkpoints are on the disk. Pairs that were studied are not studied again.
-The hub is that of HF_ENDPOINT, https://huggingface.co by default. Nothing but Python and `lmc` is needed.
+`run` downloads the pinned files, one checkpoint at a time, refuses files with other bytes, and studies each checkpoint
+with the previous one, which it then deletes: at most two checkpoints of a run are on the disk. Studied pairs are not
+studied again. HF_ENDPOINT sets the hub, by default https://huggingface.co. Only Python and `lmc` are needed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ AGAIN = (408, 429)
 
 
 def ask(url: str) -> Any:
-    """A JSON document of the hub, and those that continue it."""
+    """A JSON document of the hub, and its further pages."""
     found: Any = None
     next_url: str | None = url
     while next_url:
@@ -108,7 +108,7 @@ def pin(run: dict[str, Any], wanted: list[int] | None) -> list[dict[str, Any]]:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """The place of a file, whose name anyone may have written."""
+    """The path for a file of the hub, whose name is untrusted."""
     path = folder / name
     if not name or Path(name).is_absolute() or ".." in Path(name).parts:
         sys.exit(f"{name!r} is not inside of its checkpoint")
@@ -124,7 +124,7 @@ def is_pinned(path: Path, file: dict[str, Any]) -> bool:
 
 
 def download(repo: str, commit: str, file: dict[str, Any], target: Path) -> None:
-    """Downloads a file, unless it is there with the bytes that were pinned; it has its name only once it has them."""
+    """Downloads a file, unless it exists with the pinned bytes; a file with other bytes never gets the name."""
     if target.exists():
         if is_pinned(target, file):
             return

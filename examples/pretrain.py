@@ -4,9 +4,9 @@
     torchrun --nproc-per-node 2 examples/pretrain.py --dir run              # FSDP2, over gloo
     … --resume                                                              # resumes from the newest complete snapshot
 
-Weights are bf16, and AdamW works on fp32 masters of them: a snapshot has both, and both moments. The results of a run
-depend only on its seed, its number of processes and, on a CPU, its number of threads; a run that was killed and
-resumed has the same losses as one that was not.
+Weights are bf16, and AdamW works on their fp32 masters. A snapshot has both, and both moments. The results of a run
+depend only on its seed, its number of processes and, on a CPU, its number of threads; a run that was killed and resumed
+has the same losses as an uninterrupted one.
 
 The three lines that keep snapshots with lmc are marked with `# lmc`. `--format dcp` keeps them as PyTorch does, for
 comparison, and `--export DIR` also writes the state as safetensors files.
@@ -112,7 +112,7 @@ class Training:
         self.masters = {name: p.detach().float() for name, p in self.weights.items()}
         self.optimizer = torch.optim.AdamW(list(self.masters.values()), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.1)
         for master in self.masters.values():
-            # As the first step would do, so that there are tensors to load into.
+            # As the first step would do, to have tensors to load into.
             moments = {key: torch.zeros_like(master) for key in ("exp_avg", "exp_avg_sq")}
             self.optimizer.state[master] = {"step": torch.tensor(0.0), **moments}
 
@@ -143,7 +143,7 @@ class Training:
         return total.item() / self.ranks
 
     def learning_rate(self, step: int) -> float:
-        """It rises over the warm-up, and falls to a tenth."""
+        """The learning rate: it rises over the warm-up, and falls to a tenth."""
         warm = min(1.0, step / self.args.warmup)
         return self.args.lr * warm * (0.1 + 0.45 * (1 + math.cos(math.pi * step / self.args.schedule)))
 

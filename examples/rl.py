@@ -1,17 +1,16 @@
-"""Trains a small policy by reinforcement learning: one process trains, another one generates with the weights it gets.
+"""Trains a small policy by reinforcement learning: one process trains, another generates with the published weights.
 
     python examples/rl.py --dir run                                         # versions in the directory run/store
     python examples/rl.py --dir run --store s3://bucket/runs/12             # in a bucket
 
-The policy, a GPT that was never trained before, is to sort digits. The reward of an answer is the share of its digits
-that are right, and GRPO (arXiv:2402.03300) raises the probability of those that are better than others of the same
-prompt.
+The policy, an untrained GPT, learns to sort digits. The reward of an answer is the share of its digits that are right.
+GRPO (arXiv:2402.03300) raises the probability of answers that are better than others for the same prompt.
 
-After each step the trainer publishes the weights as a version of a store. The generator follows it, checks that the
-hash of its weights is the one that was published, and hands back what it generated as files. Halfway the trainer kills
-it and starts another one, which goes on from the store (`--kill`). The next version is made ready while the generator
-is at work: each step learns from answers of the weights before the last (`--lag`). So the results depend only on the
-seed, not on which process is faster, nor on whether one was killed.
+After each step the trainer publishes the weights as a version of a store. The generator follows the store, checks that
+its weights have the published hash, and returns its batches as files. Halfway the trainer kills the generator and
+starts another one, which continues from the store (`--kill`). The next version is prepared while the generator works:
+each step learns from answers of the weights before the last (`--lag`). So the results depend only on the seed, not on
+which process is faster, nor on whether a process was killed.
 
 The lines that send weights with lmc are marked with `# lmc`.
 """
@@ -45,7 +44,7 @@ ZERO, EQUALS = ord("0"), ord("=")
 
 
 class Sorting:
-    """The task: digits in a random order are to be repeated in ascending order."""
+    """The task: repeat digits, given in a random order, in ascending order."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.digits, self.prompts, self.group, self.seed = args.digits, args.prompts, args.group, args.seed
@@ -74,7 +73,7 @@ class Sorting:
         }
 
     def loss(self, policy: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-        """What GRPO minimises. The ratio is there because the weights that generated the answers are some steps old."""
+        """The loss of GRPO. The ratio corrects for the age of the weights that generated the answers."""
         rewards = batch["rewards"].view(self.prompts, self.group)
         advantages = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-2)
         advantages = advantages.view(-1, 1)
@@ -100,7 +99,7 @@ def digest(weights: Mapping[str, Tensor]) -> str:
 
 
 def set_up(args: argparse.Namespace) -> None:
-    """What every process of a run does first."""
+    """The setup of every process of a run."""
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     torch.manual_seed(args.seed)
@@ -109,7 +108,7 @@ def set_up(args: argparse.Namespace) -> None:
 def await_result(get: Callable[[], T | None], alive: Callable[[], bool], what: str, interval: float) -> T:
     """Calls a function until it returns something. Ends the process if the other one died."""
     while True:
-        # Asked before: what it left behind as it ended is found.
+        # Asked before the call, which then finds everything that the process wrote before it ended.
         goes_on = alive()
         found = get()
         if found is not None:
@@ -138,7 +137,7 @@ class Weights:
         self.next: Future[tuple[lmc.Snapshot, lmc.sync.Update, float]] | None = None
 
     def get(self, version: int) -> None:
-        """Gets to a version. Nothing may use the weights meanwhile."""
+        """Moves the weights to a version. Nothing may use them meanwhile."""
         if version == self.version:
             return
         if self.follower is None:
@@ -160,7 +159,7 @@ class Weights:
             sys.exit(f"rl.py: version {version} has the hash {snapshot.metadata['sha256']}, and not {self.digest}")
 
     def prepare(self, version: int) -> None:
-        """Makes a version ready in the background, as soon as it is published. The weights may be used meanwhile."""
+        """Prepares a version in the background, as soon as it is published. The weights may be used meanwhile."""
         if self.next is None and version != self.version:
             self.next = self.pool.submit(self.stage, version)
 
@@ -241,7 +240,7 @@ def start(args: argparse.Namespace) -> BaseProcess:
 
 
 def received(args: argparse.Namespace, number: int, generator: BaseProcess) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """A batch, and what its generator says about it."""
+    """A batch, and the report of its generator."""
     path = batch_file(args, number)
     await_result(lambda: path.exists() or None, generator.is_alive, f"batch {number}", 0.002)
     with safe_open(path, "pt") as file:
@@ -294,7 +293,7 @@ def train(args: argparse.Namespace) -> None:
 
 
 def say(step: dict[str, Any]) -> None:
-    """Prints a step. Seconds of staging are those of another process, and mostly of while this one trained."""
+    """Prints a step. Staging ran in another process, mostly while this one trained."""
     changed = "" if step["density"] is None else f", {100 * step['density']:.0f} % changed"
     print(
         f"step {step['step']:4}   reward {step['reward']:.3f} of version {step['version']} in process"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# A real S3 server for tests: a Ceph monitor, an OSD that keeps its objects in memory, and a RADOS Gateway, on loopback alone.
+# A real S3 server for tests: a Ceph monitor, an OSD that keeps its objects in memory, and a RADOS Gateway, on loopback only.
 #
 #   tools/ceph.sh start FOLDER [PORT]   starts it; prints the endpoint
 #   tools/ceph.sh stop FOLDER           ends the three processes
 #
-# Access key: AKTEST, secret key: SKTEST, bucket: test. PORT is the gateway's, the one after it the monitor's; without it, two that are free
-# are taken. Needs ceph-mon, ceph-osd, radosgw, ceph-common and curl, and a folder with a short path, because it holds sockets.
+# Access key: AKTEST, secret key: SKTEST, bucket: test. PORT is the gateway's port, PORT + 1 the monitor's; by default, two free ports are
+# chosen. Needs ceph-mon, ceph-osd, radosgw, ceph-common and curl, and a folder with a short path, because it holds sockets.
 set -euo pipefail
 
 verb=${1:?start or stop}
@@ -21,7 +21,7 @@ stop() {
     return 0
 }
 
-# free PORT: whether no process listens on it.
+# free PORT: succeeds if no process listens on it.
 free() { ! (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
 # choose_port: sets the port, the first of a free pair below the system's ephemeral ports.

@@ -20,7 +20,7 @@ TENSORS = 2000
 # Narrower than most phones, and as wide as a laptop.
 WIDTHS = (360, 1280)
 
-# A page that does what none of lmc's may: the checks below notice it.
+# A page that breaks the rules for lmc's pages: the checks below must notice it.
 GUILTY = """<!DOCTYPE html><meta charset=utf-8><meta http-equiv=Content-Security-Policy content="default-src 'none'">
 <title>x</title><img src="http://127.0.0.1:9/x.png"><script>document.title = "y"</script>"""
 
@@ -109,7 +109,7 @@ def sorts(browser, page):
 
 
 def filters(browser, page):
-    """What is typed above the table hides the rows that have not all of its words."""
+    """Text typed above the table hides the rows that lack one of its words."""
     expect("rows at first", len(names(browser)), TENSORS)
     for text, wanted in [
         ("layers.7.", lambda name: "layers.7." in name),
@@ -129,7 +129,7 @@ def filters(browser, page):
 
 
 def quiet(browser, page):
-    """Nothing is asked for, and the browser has nothing against the page."""
+    """The page requests nothing, and the browser has no complaints."""
     del page
     browser.click(head("size"))
     expect("requests", [url for url in browser.requests() if not url.startswith("file:")], [])
@@ -138,7 +138,7 @@ def quiet(browser, page):
 
 
 def plain(browser, page):
-    """Without JavaScript all is there to be read, and nothing that would do nothing."""
+    """Without JavaScript everything can be read, and controls that would not work are hidden."""
     browser.call("Emulation.setScriptExecutionDisabled", value=True)
     browser.open(page.path.as_uri())
     expect("names", names(browser), [t["name"] for t in page.tensors])
@@ -155,7 +155,7 @@ def plain(browser, page):
 
 
 def differs(browser, page):
-    """The page of `lmc diff` sorts, filters and fits, and asks for nothing."""
+    """The page of `lmc diff` sorts, filters and fits, and requests nothing."""
     browser.call("Emulation.setDeviceMetricsOverride", width=WIDTHS[0], height=800, deviceScaleFactor=1, mobile=False)
     browser.open(page.diff.as_uri())
     expect("width", browser.run("document.documentElement.scrollWidth"), WIDTHS[0])
@@ -173,7 +173,7 @@ def differs(browser, page):
 
 
 def fits(browser, page):
-    """The page is as wide as the window: what is wider has a scroll bar of its own."""
+    """The page is as wide as the window: wider contents have their own scroll bar."""
     for width in WIDTHS:
         browser.call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
         browser.open(page.path.as_uri())
@@ -181,7 +181,7 @@ def fits(browser, page):
 
 
 def guilty(browser, page):
-    """Requests and violations of a page that has some are noticed: else the other checks would say nothing."""
+    """Requests and violations of a page are noticed: otherwise the other checks would prove nothing."""
     path = page.path.with_name("guilty.html")
     path.write_text(GUILTY)
     browser.open(path.as_uri())

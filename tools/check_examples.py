@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "testdata"
 BUCKET = "s3://bucket"
-#: Pages whose commands need what their blocks of Python make.
+#: Pages whose commands need files that their blocks of Python make.
 NEED_PYTHON = {"docs/book/resume-a-run.md"}
 #: Programs that need the package: `commands` leaves them out.
 OF_PYTHON = {"python"}
@@ -109,7 +109,8 @@ def run_rust(page, text, folder, libraries):
 
 
 def compare_restored(folder):
-    """Compares each file restored-NAME, or NAME in a directory `restored…`, with NAME. Returns errors and how many."""
+    """Compares each file restored-NAME, or NAME in a directory `restored…`, with NAME. Returns errors and the number
+    of comparisons."""
     wrong, count = [], 0
     for restored in folder.rglob("*"):
         path = restored.relative_to(folder)
@@ -166,7 +167,7 @@ def program_of(text, folder):
             parts.append(block)
         elif language == "console":
             for command, shown in commands(block):
-                # The package's command does not have it.
+                # The package's command lacks it.
                 if not command.startswith("lmc bench"):
                     parts.append(f"_examples.must_run({command!r}, {shown!r}, {str(folder)!r})")
     return "\n".join(parts)

@@ -4,9 +4,9 @@ far as a model can.
 
     check_power_cut.py LMC [WORK]
 
-The commands run under strace. From the calls that change files this builds the possible contents of a disk after each
-call, runs lmc on them, and compares the restored files with the saved ones. Of a directory that follows a store, what
-`current` leads to is compared; then it must get to the newest snapshot.
+The commands run under strace. From the calls that change files, this program builds the possible contents of a disk
+after each call, runs lmc on them, and compares the restored files with the saved ones. For a directory that follows a
+store, it compares the files below `current`; then the directory must be able to follow to the newest snapshot.
 
 The model: synced data survive. The contents of a file are on disk if the file was synced after they were written;
 otherwise all of them are, or none, or the first half. A name is added to a directory, or removed, if that directory was
@@ -39,7 +39,7 @@ RENAMED = re.compile(rf'rename(?:at|at2)?\({AT}"([^"]*)", {AT}"([^"]*)"(?:, \w+)
 LINKED = re.compile(rf'link(?:at)?\({AT}"([^"]*)", {AT}"([^"]*)"(?:, \w+)?\) += 0')
 SYMLINKED = re.compile(rf'symlink(?:at)?\("([^"]*)", {AT}"([^"]*)"\) += 0')
 REMOVED = re.compile(rf'(?:unlink(?:at)?|rmdir)\({AT}"([^"]*)"(?:, \w+)?\) += 0')
-# As removing a whole directory does it.
+# As when a whole directory is removed.
 REMOVED_IN = re.compile(r'unlinkat\(\d+<([^>]*)>, "([^"]*)", \w+\) += 0')
 WRITTEN = re.compile(r"(?:p?writev?(?:64)?|ftruncate)\(\d+<([^>]*)>.*\) += \d")
 SYNCED = re.compile(r"f(?:data)?sync\(\d+<([^>]*)>\) += 0")
@@ -86,7 +86,7 @@ class Disk:
         return path if self.root in path.parents or path == self.root else None
 
     def move(self, path, to):
-        """Renames; what is in a directory goes with it."""
+        """Renames; the contents of a directory move with it."""
         inside = {p: self.seen.pop(p) for p in [*self.seen] if path in p.parents}
         self.change((path, None), (to, self.seen[path]))
         self.seen.update({to / p.relative_to(path): node for p, node in inside.items()})
@@ -101,7 +101,7 @@ class Disk:
         self.seen[changes[0][0].parent].pending.append([(path.name, node) for path, node in changes])
 
     def forget(self, path):
-        """Takes it that a directory was created, and not synced, by a process that is no more."""
+        """Assumes that a process created a directory, did not sync it, and ended."""
         parent = self.seen[path.parent]
         parent.pending.append([(path.name, parent.names.pop(path.name))])
 
@@ -193,7 +193,7 @@ def step(disk, call, contents, fsync):
 
 
 def contents_of(disk, log):
-    """What is written to each file that a trace creates, in that order; unknown if it is gone in the end."""
+    """The contents of each file that a trace creates, in that order; unknown if the file is gone in the end."""
     names, created = {}, []
     for call in calls(log):
         if (m := CREATED.match(call)) and disk.within(m[1]) and Path(m[1]) not in disk.seen and m[1] not in names:
@@ -267,7 +267,7 @@ class Check:
             assert files_in(left / "m" / "current") == becomes, f"next time after {call or 'the end'}"
 
     def lefts(self, disk, log, fsync):
-        """What a disk may have after each call of a trace, and whether that was the last one."""
+        """The possible states of a disk after each call of a trace, and whether that call was the last one."""
         contents = contents_of(disk, log)
         known = set()
         for number, call in enumerate([*calls(log), None]):
@@ -293,7 +293,7 @@ def files_in(directory):
 
 
 def digest(directory):
-    """Of all names and contents."""
+    """A digest of all names and contents."""
     state = hashlib.sha256()
     for path in sorted(directory.rglob("*")):
         state.update(f"{path}\n".encode())
@@ -366,7 +366,7 @@ def follow(check):
         assert check.run("save", store, model, "--step", n).returncode == 0
         disk = Disk(root)
         log = check.lmc_trace("-q", "follow", str(store), str(root / "m"), "--once")
-        # The first one writes its marker twice, of which this check would know the last contents only.
+        # The first save writes its marker twice, and this check would know only the last contents.
         if n in (1, 2):
             check.cut_follower(disk, log, store, before, files)
             print(f"follow: {check.states} states")

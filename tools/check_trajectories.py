@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "bench/trajectories.py"
-# As torch saved it, for what a tool for training keeps besides weights.
+# A file of torch.save with what a training tool keeps besides weights.
 SAVED = ROOT / "testdata/layouts/deepspeed"
 OPTIMIZER = (SAVED / "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt").read_bytes()
 NAME, REPO = "pythia-70m", "EleutherAI/neox-ckpt-pythia-70m-v1"
@@ -23,7 +23,7 @@ STEPS = (0, 1, 2)
 
 
 def safetensors(step):
-    """Some weights, of which a step changes every tenth."""
+    """Some weights; a step changes every tenth."""
     values = [((i * 7919) % 1000 + (step if i % 10 == 0 else 0)) / 1024 for i in range(10000)]
     raw = struct.pack("<10000f", *values)
     header = json.dumps({"layer.weight": {"dtype": "F32", "shape": [100, 100], "data_offsets": [0, len(raw)]}}).encode()
@@ -41,7 +41,7 @@ class Hub(http.server.ThreadingHTTPServer):
             files[f"global_step{step}/zero_pp_rank_0_mp_rank_00_optim_states.pt"] = OPTIMIZER
             self.trees[f"{step:040x}"] = files | {"README.md": b"not asked for"}
         self.asked = []
-        # What the next requests of files get instead.
+        # The responses that the next requests of files get instead.
         self.refusals = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -51,7 +51,7 @@ class Hub(http.server.ThreadingHTTPServer):
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """What the script asks of a hub."""
+    """The requests that the script sends to a hub."""
 
     def do_GET(self):
         hub, parts = self.server, urlsplit(self.path)
@@ -151,7 +151,7 @@ def main(lmc):
         assert done.returncode == 0 and results.read_text() == before, done
         assert "has other bytes than were pinned: downloaded again" in done.stdout and not hub.refusals, done
         assert changed.read_bytes() == OPTIMIZER
-        # Layers and the optimizer of step 1, of which one was refused twice, and the optimizer of step 2.
+        # Layers and the optimizer of step 1 (one was refused twice), and the optimizer of step 2.
         assert len(hub.asked) == 5, hub.asked
 
 

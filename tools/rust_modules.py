@@ -1,4 +1,4 @@
-"""Which files of a Rust crate name items of which others: the graph in which `check_modules.py` searches circles.
+"""The files of a Rust crate and the items that they name of each other: `check_modules.py` searches it for cycles.
 
 This reads only text, without expansion of macros or inference of types. Every path is resolved as the compiler
 would, through `use`, re-exports and globs, to the file that defines the item: its last segment that is found in a

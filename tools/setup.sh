@@ -54,14 +54,14 @@ build_release() {
     cargo build --release --quiet -p lmc-codec-cli
 }
 
-# python_venv NAME PACKAGE...: installs Python packages into an environment beside the build, of that name and for just these versions, and
+# python_venv NAME PACKAGE...: installs Python packages into an environment of that name beside the build, for exactly these versions, and
 # prints its python.
 python_venv() { python_env "$(target_dir)" "$@"; }
 
 # python_shared_venv NAME PACKAGE...: like python_venv, for packages so large that clones share them.
 python_shared_venv() { python_env "${XDG_CACHE_HOME:-$HOME/.cache}/lmc" "$@"; }
 
-# python_env FOLDER NAME PACKAGE...: an environment in a folder. Of several concurrent calls one makes it, and the others wait.
+# python_env FOLDER NAME PACKAGE...: an environment in a folder. If calls run concurrently, one makes it, and the others wait.
 python_env() {
     local venv
     venv=$1/$2-$(printf '%s\n' "$(python3 --version)" "${@:3}" | sha256sum | cut -c1-12)
@@ -79,7 +79,7 @@ python_env() {
 }
 
 # python_install VENV PACKAGE...: with uv, which is several times as fast as pip, or else with pip: uv does not read pip's configuration.
-# Requirements in `overrides` replace those that packages have.
+# Requirements in `overrides` replace those of the packages.
 overrides=()
 python_install() {
     local venv=$1 pip=("$1/bin/pip" --quiet --disable-pip-version-check) uv=("$1/bin/uv" --quiet pip install --python "$1" --compile-bytecode)
