@@ -19,7 +19,7 @@ use crate::shards::{shards, with_suffix};
 /// The bases of deltas.
 #[derive(Args)]
 pub(crate) struct BaseArgs {
-    /// An earlier version of the file; only the differences are stored. A raw file, an .lmc file, or the model.safetensors.index.json of a
+    /// The earlier version that a delta is made from, or was made from. A raw file, an .lmc file, or the model.safetensors.index.json of a
     /// checkpoint in several files. Repeat the option for each further file, and for the bases of a base that is a delta itself.
     #[arg(long = "base", value_name = "OLD")]
     paths: Vec<PathBuf>,

@@ -26,7 +26,7 @@ use crate::ui::Ui;
 ///
 /// Reads the index and the heads of blocks, and decodes nothing. Bytes between tensors are one row; with -v, each of their ranges. The coder is that of a tensor's first block, and -v shows every block.
 /// Small tensors of one dtype are one column of a block: each has its share of the column by length. Bytes that belong to several columns
-/// are shared by the bits that each has there, which is an estimate; the sizes add up to those of the blocks. Of deltas, it tells
+/// are shared by the bits that each has there, which is an estimate; the sizes add up to those of the blocks. Of deltas, it shows
 /// what each tensor is predicted from, and with --base whether that is the right base. Names of more than 200 characters are cut; --json
 /// has all of them.
 #[derive(Args)]

@@ -43,8 +43,8 @@ const SAMPLE_PIECES: usize = 16;
 ///
 /// With --base, deltas are measured: of lmc; of all codecs on the exclusive or with what the base has for each tensor; of
 /// zstd with the base as its prefix, as `zstd --patch-from` has it; and lmc without the base. Bases are in memory and
-/// hashed before, and their bytes do not count. Beside the sizes stands H: how much the elements leave to be told given the base's
-/// exponents, by counting how often each difference follows each exponent, over all tensors of a dtype. A difference is
+/// hashed before, and their bytes do not count. Beside the sizes stands H, the entropy of the differences
+/// given the base's exponents: it counts how often each difference follows each exponent, over all tensors of a dtype. A difference is
 /// a number of representable values; of types of more than 16 bits, H counts its length and first 8 bits, and adds the bits below as
 /// they are. "×H" is size over H.
 #[derive(Debug, clap::Args)]
@@ -84,7 +84,7 @@ pub(crate) struct BenchArgs {
     /// How much of the data zstd-19, bzip2, brotli and xz get; 0 is all of it.
     #[arg(long, value_name = "BYTES", default_value = "4MB", value_parser = crate::format::parse_size)]
     sample: usize,
-    /// Also show what hashing, choosing groups and tables, page faults and copying cost.
+    /// Also show what hashing, choosing clusters and tables, page faults and copying cost.
     #[arg(long)]
     breakdown: bool,
 }

@@ -43,7 +43,7 @@ pub(crate) struct DiffArgs {
     #[arg(value_name = "NEW")]
     new: PathBuf,
 
-    /// Level of compression that sizes are told for.
+    /// Level of compression of the sizes.
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
     level: Level,
 
