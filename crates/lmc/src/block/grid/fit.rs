@@ -150,8 +150,9 @@ fn deepest(book: &Codebook, elements: &[Bounded], s: Scales) -> Option<(Scales, 
             }
         }
     }
-    // Of equal edges, those that begin come first.
-    edges.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+    // Of equal edges, those that end come first: at an edge, products are rounded to one of two neighbours. Many edges are equal, as levels
+    // of several exponents have the same mantissas.
+    edges.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let (mut depth, mut best) = (0, None);
     for (i, &(at, step)) in edges.iter().enumerate() {
         depth += step;
@@ -184,5 +185,21 @@ impl Scales {
         }
         // No binary32 is in it.
         (((lo + hi) / 2.0) as f32).to_bits()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::grid::codebook::ALL;
+
+    #[test]
+    fn scales_at_the_edge_of_two_intervals_give_one_of_them_back() {
+        let int4 = ALL.iter().find(|book| book.side(false).levels == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]).unwrap();
+        let value = |lo, hi, count| Bounded { lo, hi, negative: false, count };
+        // All have the level 7. More have the scale at the edge of the first and the second than any other.
+        let values = [value(10.0, 10.1, 4), value(10.1, 10.2, 3), value(10.05, 10.15, 2)];
+        let (scales, count) = deepest(int4, &values, Scales { lo: 10.0 / 7.0, hi: 10.2 / 7.0 }).unwrap();
+        assert_eq!((scales.lo, scales.hi, count), (10.05 / 7.0, 10.1 / 7.0, 6));
     }
 }
