@@ -144,7 +144,7 @@ fn deepest(book: &Codebook, elements: &[Bounded], s: Scales) -> Option<(Scales, 
     for e in elements {
         if let Possible::One(level) = level(book, e, s) {
             let of = Scales { lo: (e.lo / level).max(s.lo), hi: (e.hi / level).min(s.hi) };
-            if of.lo <= of.hi {
+            if of.lo < of.hi {
                 edges.push((of.lo, i64::from(e.count)));
                 edges.push((of.hi, -i64::from(e.count)));
             }
