@@ -209,7 +209,7 @@ fn elements_that_are_on_no_grid_are_coded_beside_it() {
             let record = round_trip(&raw, &[extent(Dtype::Bf16, raw.len(), row, 0)], Level::Default);
             let size = record.len() as f64 / raw.len() as f64;
             println!("{groups:?}, one in {one_in}: {size:.4}, groups {:?}", grids(&record));
-            assert!(size < alone * if one_in == 20 { 1.3 } else { 1.04 }, "{groups:?}, one in {one_in}: {size}");
+            assert!(size < alone * if one_in == 20 { 1.15 } else { 1.04 }, "{groups:?}, one in {one_in}: {size}");
         }
     }
 }
