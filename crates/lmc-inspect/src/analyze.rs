@@ -1,6 +1,7 @@
 //! How checkpoints compress, and what becomes of them in training: a study of one checkpoint, or of several in order.
 
 mod advice;
+mod charts;
 mod duplicates;
 mod fields;
 mod flips;
@@ -16,6 +17,7 @@ mod survey;
 
 use lmc::{Base, CompressOptions, Compressor, Error, ErrorKind};
 
+pub use self::charts::{FIRST_CHART, vega};
 pub use self::input::{AnalyzeOptions, Checkpoints, Failed, Progress};
 pub use self::page::page;
 pub use self::result::{

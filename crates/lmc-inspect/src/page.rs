@@ -1,7 +1,9 @@
 //! Pages: HTML files that need nothing else, and no script to be read. Names are text that anyone may have written, and do nothing.
 
+pub(crate) mod chart;
 pub(crate) mod html;
 pub(crate) mod svg;
+pub(crate) mod vega;
 
 use std::fmt::Write;
 

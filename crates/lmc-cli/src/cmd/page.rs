@@ -17,7 +17,7 @@ pub(super) struct PageArgs {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Overwrite FILE.
+    /// Overwrite files that are there.
     #[arg(short, long)]
     force: bool,
 }
@@ -26,6 +26,11 @@ pub(super) struct PageArgs {
 pub(super) struct Page(Option<Output>);
 
 impl PageArgs {
+    /// Whether files that are there are overwritten.
+    pub(super) fn force(&self) -> bool {
+        self.force
+    }
+
     /// Whether the page goes to standard output, in place of what is printed.
     pub(super) fn is_shown(&self) -> bool {
         self.html.as_deref().is_some_and(is_stdout)

@@ -105,6 +105,55 @@ fn a_page_is_written_or_nothing_is() {
 }
 
 #[test]
+fn charts_are_written_beside_the_page() {
+    let dir = run_of_three();
+    let files = |of: &str| {
+        let mut all: Vec<(String, Vec<u8>)> = std::fs::read_dir(dir.path(of))
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .map(|name| (name.clone(), dir.read(&format!("{of}/{name}"))))
+            .collect();
+        all.sort();
+        all
+    };
+    let names = |of: &str| files(of).into_iter().map(|f| f.0.replace(".vl.json", "")).collect::<Vec<_>>();
+    let of_files = ["step100.safetensors", "step101.safetensors", "step104.safetensors"];
+    let shown = run(&dir, &[&of_files[..], &["--vega", "new/charts"]].concat());
+    assert!(shown.ok().stdout().contains("Deltas take"), "{shown:?}");
+    let written = files("new/charts");
+    assert_eq!(names("new/charts"), ["changed", "deltas", "distances", "exponents", "fields", "flips-1", "sizes"]);
+    for (name, chart) in &written {
+        let chart: Value = serde_json::from_slice(chart).unwrap();
+        assert_eq!(chart["$schema"], "https://vega.github.io/schema/vega-lite/v5.json", "{name}");
+    }
+    // The same from a store and from directories, but for the name of the base in whole deltas.
+    run(&dir, &["store", "--vega", "of-store", "--json"]).ok();
+    run(&dir, &["run/step100", "run/step101", "run/step104", "--vega", "of-directories", "--html", "page.html"]).ok();
+    for other in ["of-store", "of-directories"] {
+        for (a, b) in files(other).iter().zip(&written).filter(|(a, _)| a.0 != "deltas.vl.json") {
+            assert_eq!(a, b, "{other}");
+        }
+    }
+    // Files that are there are told before the work; nothing else in the directory is touched.
+    run(&dir, &["missing", "--vega", "new/charts"]).fails(&["missing: cannot read"]);
+    run(&dir, &["step100.safetensors", "--vega", "new/charts"])
+        .fails(&["new/charts/fields.vl.json: exists; -f overwrites it"]);
+    assert_eq!(files("new/charts"), written);
+    run(&dir, &[&of_files[..], &["--vega", "new/charts", "-f"]].concat()).ok();
+    assert_eq!(files("new/charts"), written, "the same for the same files");
+    run(&dir, &["step100.safetensors", "--vega", "one"]).ok();
+    assert_eq!(names("one"), ["fields"]);
+    let cut = dir.read("step101.safetensors");
+    dir.write("cut.safetensors", &cut[..cut.len() - 1]);
+    run(&dir, &["step100.safetensors", "cut.safetensors", "--vega", "none"]).fails(&["cut.safetensors: it has"]);
+    assert_eq!(names("none"), [""; 0]);
+    run(&dir, &["store", "--vega", "store/charts"]).is_misused(&["is in the store"]);
+    assert!(!dir.path("store/charts").exists());
+    run(&dir, &["store", "--vega", "-"]).is_misused(&["--vega writes several files"]);
+    run(&dir, &["store", "--vega", "page.html"]).fails(&["page.html: cannot create the directory"]);
+}
+
+#[test]
 fn other_compressors_on_a_sample() {
     let dir = run_of_three();
     let args = ["step100.safetensors", "step101.safetensors", "--engines", "zstd-1,lz4", "--sample", "100k"];

@@ -8,6 +8,7 @@ mod table;
 
 use std::fmt::Write;
 
+use super::charts::Charts;
 use super::result::Analysis;
 use crate::kind::Kind;
 use crate::page as pages;
@@ -38,8 +39,9 @@ pub fn page(a: &Analysis) -> String {
         let _ = write!(out, "<li>{}", sentence(said));
     }
     out.push_str("</ul>");
-    charts::write(a, &mut out);
-    heat::write(a, &mut out);
+    let drawn = Charts::of(a);
+    charts::write(a, &drawn, &mut out);
+    heat::write(a, &drawn, &mut out);
     engines::write(a, &mut out);
     table::write(a, &mut out);
     let (json, left_out) = brief::brief(a);

@@ -10,10 +10,11 @@ use super::changes::Changes;
 use super::counterparts::Relation;
 use super::{Diff, SegmentDiff};
 use crate::kind::Kind;
+use crate::page::chart::{Axis, Bar, Bars, Line, Lines, Unit};
 use crate::page::html::{escaped, written_within};
-use crate::page::svg::{Bar, Chart, Line, bars};
+use crate::page::svg::bars;
 use crate::page::{ROOM, ROWS, TABLE, begin, begin_table, card, cell, end, part};
-use crate::spelled::{agreeing, bytes, count, name, percent, share};
+use crate::spelled::{agreeing, bytes, count, name, percent};
 
 /// Files that were compared.
 pub struct Compared<'a> {
@@ -121,7 +122,7 @@ fn is_unchanged(s: &SegmentDiff) -> bool {
 /// Bits of an element in the delta and without it, by kind.
 fn what_it_takes(kinds: &BTreeMap<Kind, Sum>, out: &mut String) {
     out.push_str("<h2>What it takes</h2>");
-    let rows: Vec<Bar> = kinds
+    let rows = kinds
         .iter()
         .filter(|(_, s)| s.elements > 0)
         .map(|(kind, s)| {
@@ -129,15 +130,19 @@ fn what_it_takes(kinds: &BTreeMap<Kind, Sum>, out: &mut String) {
             Bar {
                 name: kind.name().to_owned(),
                 label: format!("{delta:.2} of {alone:.2} bits"),
-                parts: vec![
-                    ("f0", delta, format!("delta: {delta:.3} bits")),
-                    ("r", (alone - delta).max(0.0), format!("saved: {:.3} bits", (alone - delta).max(0.0))),
-                ],
+                parts: vec![delta, (alone - delta).max(0.0)],
                 mark: None,
             }
         })
         .collect();
-    bars("What an element takes in the delta, and what that saves (grey)", "bits an element", &rows, out);
+    let chart = Bars {
+        title: "What an element takes in the delta, and what that saves (grey)",
+        x: Axis { field: "bits", title: "bits an element" },
+        parts: vec![(Some(0), "delta"), (None, "saved")],
+        mark: "",
+        bars: rows,
+    };
+    bars(&chart, out);
     out.push_str("<div class=t0><table><thead><tr><th class=l>kind");
     for head in ["elements", "raw bytes", "delta bytes", "of raw", "bytes alone", "of raw", "changed"] {
         let _ = write!(out, "<th>{head}");
@@ -173,13 +178,13 @@ fn how_far(kinds: &BTreeMap<Kind, Sum>, out: &mut String) {
         return;
     }
     out.push_str("<h2>How far elements moved</h2><div class=charts>");
-    Chart {
+    Lines {
         title: "Elements by the distance that they moved",
-        x: "distance in representable values: 2^x to 2^(x+1) − 1",
-        y: "% of elements",
+        x: Axis { field: "log2_distance", title: "distance in representable values: 2^x to 2^(x+1) − 1" },
+        y: Axis { field: "of_elements", title: "% of elements" },
+        unit: Unit::Share,
         log: false,
         lines,
-        spell: share,
     }
     .write(out);
     out.push_str("</div>");

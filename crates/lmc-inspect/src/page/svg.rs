@@ -2,29 +2,9 @@
 
 use std::fmt::Write;
 
+use super::chart::{Bars, HeatMap, Lines, MARKED, SHADES};
 use super::html::escaped;
 use crate::spelled::{share, two_decimals};
-
-/// A line of a chart.
-pub(crate) struct Line {
-    pub(crate) name: String,
-    /// Number of its colour.
-    pub(crate) colour: usize,
-    /// By x.
-    pub(crate) points: Vec<(f64, f64)>,
-}
-
-/// A chart of lines.
-pub(crate) struct Chart<'a> {
-    pub(crate) title: &'a str,
-    pub(crate) x: &'a str,
-    pub(crate) y: &'a str,
-    /// Whether x doubles at equal distances.
-    pub(crate) log: bool,
-    pub(crate) lines: Vec<Line>,
-    /// Formats y.
-    pub(crate) spell: fn(f64) -> String,
-}
 
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 250.0;
@@ -32,14 +12,12 @@ const LEFT: f64 = 66.0;
 const RIGHT: f64 = 18.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 40.0;
-/// Points of a line that have tooltips.
-const MARKED: usize = 64;
 
-impl Chart<'_> {
-    /// Empty if there are not two points on any line.
+impl Lines {
+    /// Draws them, if they show something.
     pub(crate) fn write(&self, out: &mut String) {
         let points = || self.lines.iter().flat_map(|l| &l.points);
-        if !self.lines.iter().any(|l| l.points.len() > 1) {
+        if !self.show_something() {
             return;
         }
         let at = |x: f64| if self.log { x.max(1.0).log2() } else { x };
@@ -62,7 +40,7 @@ impl Chart<'_> {
                 WIDTH - RIGHT,
                 LEFT - 6.0,
                 py(y) + 4.0,
-                (self.spell)(y).replace(".0 %", " %")
+                self.unit.spell(y).replace(".0 %", " %")
             );
         }
         for x in self.ticks(min, max) {
@@ -75,9 +53,9 @@ impl Chart<'_> {
              <text class=a transform=\"translate(11 {:.1}) rotate(-90)\" text-anchor=middle>{}</text>",
             (LEFT + WIDTH - RIGHT) / 2.0,
             HEIGHT - 6.0,
-            escaped(self.x),
+            escaped(self.x.title),
             (TOP + HEIGHT - BOTTOM) / 2.0,
-            escaped(self.y)
+            escaped(self.y.title)
         );
         for l in &self.lines {
             let path: Vec<String> = l.points.iter().map(|p| format!("{:.1} {:.1}", px(p.0), py(p.1))).collect();
@@ -91,7 +69,7 @@ impl Chart<'_> {
                     py(p.1),
                     escaped(&l.name),
                     p.0,
-                    (self.spell)(p.1)
+                    self.unit.spell(p.1)
                 );
             }
         }
@@ -127,7 +105,7 @@ fn nice_above(x: f64) -> f64 {
 }
 
 /// Names of colours.
-pub(crate) fn legend<'n>(entries: impl Iterator<Item = (usize, &'n str)>, out: &mut String) {
+fn legend<'n>(entries: impl Iterator<Item = (usize, &'n str)>, out: &mut String) {
     out.push_str("<p class=k>");
     for (colour, name) in entries {
         let _ = write!(out, "<span><i class=b{colour}></i>{}</span> ", escaped(name));
@@ -135,51 +113,42 @@ pub(crate) fn legend<'n>(entries: impl Iterator<Item = (usize, &'n str)>, out: &
     out.push_str("</p>");
 }
 
-/// A bar of parts.
-pub(crate) struct Bar {
-    pub(crate) name: String,
-    /// What is written behind it.
-    pub(crate) label: String,
-    /// Class and length of each part, and what it is.
-    pub(crate) parts: Vec<(&'static str, f64, String)>,
-    /// A mark across the bar, and what it is.
-    pub(crate) mark: Option<(f64, String)>,
-}
-
-/// Bars below each other, in one scale from 0.
-pub(crate) fn bars(title: &str, x: &str, bars: &[Bar], out: &mut String) {
+/// Bars below each other.
+pub(crate) fn bars(chart: &Bars, out: &mut String) {
+    let bars = &chart.bars;
     const ROW: f64 = 26.0;
     let (left, right) = (92.0, 120.0);
-    let longest = bars.iter().map(|b| b.parts.iter().map(|p| p.1).sum::<f64>()).fold(1.0, f64::max);
+    let longest = bars.iter().map(|b| b.parts.iter().sum::<f64>()).fold(1.0, f64::max);
     let scale = (760.0 - left - right) / longest;
     let height = ROW * bars.len() as f64 + 36.0;
     let _ = write!(
         out,
         "<figure class=w><figcaption>{0}</figcaption><svg viewBox=\"0 0 760 {height}\" role=img aria-label=\"{0}\">",
-        escaped(title)
+        escaped(chart.title)
     );
     for (i, b) in bars.iter().enumerate() {
         let y = ROW * i as f64;
         let _ =
             write!(out, "<text class=n x={} y={} text-anchor=end>{}</text>", left - 8.0, y + 17.0, escaped(&b.name));
         let mut x = left;
-        for (class, len, what) in &b.parts {
+        for ((colour, what), len) in chart.parts.iter().zip(&b.parts) {
+            let class = colour.map_or("r".to_owned(), |c| format!("f{c}"));
             let _ = write!(
                 out,
-                "<rect class={class} x={x:.1} y={} width={:.1} height=18><title>{}</title></rect>",
+                "<rect class={class} x={x:.1} y={} width={:.1} height=18><title>{}: {len:.3} bits</title></rect>",
                 y + 4.0,
                 len * scale,
                 escaped(what)
             );
             x += len * scale;
         }
-        if let Some((at, what)) = &b.mark {
+        if let Some(at) = b.mark {
             let _ = write!(
                 out,
-                "<path class=m d=\"M{:.1} {}v24\"><title>{}</title></path>",
+                "<path class=m d=\"M{:.1} {}v24\"><title>{}: {at:.3} bits</title></path>",
                 left + at * scale,
                 y + 1.0,
-                escaped(what)
+                escaped(chart.mark)
             );
         }
         let _ = write!(out, "<text class=t x={:.1} y={}>{}</text>", x + 8.0, y + 17.0, escaped(&b.label));
@@ -191,29 +160,21 @@ pub(crate) fn bars(title: &str, x: &str, bars: &[Bar], out: &mut String) {
     }
     let _ = write!(
         out,
-        "<text class=a x={:.1} y={} text-anchor=middle>{}</text></svg></figure>",
+        "<text class=a x={:.1} y={} text-anchor=middle>{}</text></svg>",
         left + longest * scale / 2.0,
         y + 27.0,
-        escaped(x)
+        escaped(chart.x.title)
     );
-}
-
-/// A row of a heat map: rates from the first column on.
-pub(crate) struct HeatRow {
-    pub(crate) name: String,
-    /// 0 to 1 each.
-    pub(crate) rates: Vec<f64>,
-}
-
-/// The rates that shades begin at; below the first there is none, but a trace of everything above 0.
-pub(crate) const SHADES: [f64; 7] = [1e-5, 1e-3, 0.01, 0.05, 0.15, 0.3, 0.45];
-
-/// A heat map of bits: the highest bit first. `fields`: bits of sign and exponent.
-pub(crate) fn heat_map(title: &str, rows: &[HeatRow], (sign, exponent): (u32, u32), out: &mut String) {
-    let bits = rows.iter().map(|r| r.rates.len()).max().unwrap_or(0);
-    if bits == 0 {
-        return;
+    let coloured = || chart.parts.iter().filter_map(|(colour, name)| Some(((*colour)?, *name)));
+    if coloured().count() > 1 {
+        legend(coloured(), out);
     }
+    out.push_str("</figure>");
+}
+
+/// A heat map of bits: the highest bit first.
+pub(crate) fn heat_map(map: &HeatMap, out: &mut String) {
+    let (bits, rows, (sign, exponent)) = (map.bits(), &map.rows, map.fields);
     let left = 250.0;
     let cell = ((760.0 - left - 60.0) / bits as f64).min(22.0).floor();
     let row = 15.0;
@@ -221,7 +182,7 @@ pub(crate) fn heat_map(title: &str, rows: &[HeatRow], (sign, exponent): (u32, u3
     let _ = write!(
         out,
         "<figure class=w><figcaption>{0}</figcaption><svg viewBox=\"0 0 760 {height}\" role=img aria-label=\"{0}\">",
-        escaped(title)
+        escaped(&map.title)
     );
     let x_of = |column: usize| left + cell * column as f64;
     for column in (0..bits).filter(|c| (bits - 1 - c).is_multiple_of(if bits > 16 { 4 } else { 2 }) || *c == 0) {

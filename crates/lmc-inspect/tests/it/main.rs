@@ -4,6 +4,7 @@ mod analyze;
 mod describe;
 mod diff;
 mod page;
+mod vega;
 
 /// A safetensors file of a few tensors: name, dtype, shape and data.
 fn safetensors(tensors: &[(&str, &str, Vec<u64>, &[u8])]) -> Vec<u8> {

@@ -11,7 +11,7 @@ const OPTIONAL: &[&str] = &["li", "td", "th", "tr"];
 
 /// What a page is made of.
 #[derive(Debug, Default)]
-struct Parsed {
+pub(crate) struct Parsed {
     /// Elements: name and attributes.
     elements: Vec<(String, Vec<(String, String)>)>,
     /// The text of each cell of a table, as it is written.
@@ -20,8 +20,17 @@ struct Parsed {
     scripts: Vec<String>,
 }
 
+impl Parsed {
+    /// The titles of the charts.
+    pub(crate) fn titles(&self) -> Vec<String> {
+        let drawn = self.elements.iter().filter(|e| e.0 == "svg");
+        let titles = drawn.filter_map(|e| e.1.iter().find(|a| a.0 == "aria-label"));
+        titles.map(|a| a.1.clone()).collect()
+    }
+}
+
 /// Parses a page, and fails unless all elements are closed in order, and all attributes are well-formed.
-fn parse(html: &str) -> Parsed {
+pub(crate) fn parse(html: &str) -> Parsed {
     let mut parsed = Parsed::default();
     let mut rest = html.strip_prefix("<!DOCTYPE html>").expect("a page");
     let mut open: Vec<String> = Vec::new();
@@ -96,7 +105,7 @@ fn tag(text: &str) -> (String, Vec<(String, String)>, &str, bool) {
 }
 
 /// A run of a model with that many layers, and names of tensors that begin with `prefix`.
-fn run(prefix: &str, layers: u64, steps: u64) -> Run {
+pub(crate) fn run(prefix: &str, layers: u64, steps: u64) -> Run {
     let (w, m) = (bf16s(600), f32s(600));
     let checkpoint = |step: u64| {
         let data: Vec<_> = (0..layers)

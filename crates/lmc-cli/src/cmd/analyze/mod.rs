@@ -1,5 +1,6 @@
 //! `lmc analyze`.
 
+mod charts;
 #[cfg_attr(not(feature = "bench"), path = "no_engines.rs")]
 mod engines;
 mod files;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use clap::Args;
 use lmc::{CompressOptions, Level};
 
+use self::charts::Charts;
 pub use self::study::Study;
 use crate::args::{Limits, Threads, level};
 use crate::cmd::page::PageArgs;
@@ -28,7 +30,7 @@ use crate::ui::Ui;
 /// delta; the entropy of signs, exponents and mantissas; zeros; tensors with the same bytes; tensors that a narrower dtype holds. From
 /// checkpoint to checkpoint: how many elements changed, which of their bits, how far; and what deltas over longer distances take. All
 /// sizes are those of files that lmc would write. Snapshots of a store are restored to nameless files in the directory for temporary files
-/// (TMPDIR), three at a time. Nothing else is written but --html.
+/// (TMPDIR), three at a time. Nothing else is written but --html and --vega.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(crate) struct AnalyzeArgs {
@@ -40,6 +42,12 @@ pub(crate) struct AnalyzeArgs {
 
     #[command(flatten)]
     page: PageArgs,
+
+    /// Write each chart of the page as a Vega-Lite specification with its data, to be drawn or restyled elsewhere: fields (where the bits go),
+    /// deltas, changed, sizes, exponents, distances, and flips-1 and so on (which bits change, by dtype, the largest first), all .vl.json.
+    /// What has nothing to show is not written. DIR is created.
+    #[arg(long, value_name = "DIR")]
+    vega: Option<PathBuf>,
 
     /// Of a store, take every Nth snapshot, and the last one.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -133,8 +141,10 @@ pub(crate) fn run(args: &AnalyzeArgs, ui: &Ui) -> Result {
     let input = study.open(ui)?;
     let guard = input.guard();
     let page = args.page.create(&guard)?;
+    let charts = args.vega.as_ref().map(|dir| Charts::create(dir, args.page.force(), &guard)).transpose()?;
     let analysis = study.of(&input, ui)?;
     page.finish(|| lmc_inspect::page(&analysis), &guard)?;
+    charts.map_or(Ok(()), |charts| charts.write(&analysis, &guard))?;
     match args.json {
         true => ui.write(|out| {
             serde_json::to_writer(&mut *out, &analysis)?;

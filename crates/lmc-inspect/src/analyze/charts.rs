@@ -1,0 +1,165 @@
+//! The charts of a study, for its page and for other programs.
+
+mod flips;
+
+use super::result::{Analysis, Figures, GroupChange, GroupDelta};
+use crate::kind::Kind;
+use crate::page::chart::{Axis, Bar, Bars, Chart, HeatMap, Line, Lines, Unit};
+use crate::page::html;
+use crate::page::vega::specification;
+
+/// The colour of what is of all kinds.
+const ALL: usize = 7;
+
+/// What there is to be drawn.
+pub(super) struct Charts {
+    /// What the fields of elements take, in the last checkpoint.
+    pub(super) fields: Bars,
+    /// What becomes of checkpoints over steps and distances, each with its name.
+    pub(super) steps: Vec<(&'static str, Lines)>,
+    /// Which bits change, by dtype, the largest first.
+    pub(super) flips: Vec<HeatMap>,
+}
+
+/// The charts of a study's page as Vega-Lite specifications with their data: names of files, and what is in them. Both depend on the study alone;
+/// names of tensors are data, and in no name of a file.
+pub fn vega(a: &Analysis) -> Vec<(String, String)> {
+    let Charts { fields, steps, flips } = Charts::of(a);
+    let mut all = Vec::new();
+    if !fields.bars.is_empty() {
+        all.push((FIRST_CHART.to_owned(), Chart::Bars(fields)));
+    }
+    all.extend(steps.into_iter().map(|(name, lines)| (format!("{name}.vl.json"), Chart::Lines(lines))));
+    all.extend((1..).zip(flips).map(|(i, map)| (format!("flips-{i}.vl.json"), Chart::HeatMap(map))));
+    all.into_iter().map(|(name, chart)| (name, html::json(&specification(&chart)) + "\n")).collect()
+}
+
+/// The name of the first file of [`vega`]; every study of numbers has it.
+pub const FIRST_CHART: &str = "fields.vl.json";
+
+impl Charts {
+    pub(super) fn of(a: &Analysis) -> Self {
+        let mut steps = if a.checkpoints.len() < 2 { vec![] } else { steps(a) };
+        steps.retain(|(_, lines)| lines.show_something());
+        Self { fields: fields(a), steps, flips: flips::maps(a) }
+    }
+}
+
+/// What the fields of elements take, and what `lmc` makes of them, by kind.
+fn fields(a: &Analysis) -> Bars {
+    let kinds = a.checkpoints.last().map_or(&[][..], |last| &last.kinds);
+    let of_tensors = kinds.iter().filter(|g| g.figures.elements > 0 && g.name != Kind::Other.name());
+    let bar = of_tensors.map(|g| {
+        let f = &g.figures;
+        let fields = [f.sign_entropy, f.exponent_entropy, f.mantissa_entropy];
+        let left = (f.element_bits - fields.iter().sum::<f64>()).max(0.0);
+        Bar {
+            name: g.name.clone(),
+            label: format!("{:.2} of {:.2} bits", f.lmc_bits, f.element_bits),
+            parts: fields.into_iter().chain([left]).collect(),
+            mark: Some(f.lmc_bits),
+        }
+    });
+    Bars {
+        title: "Entropy of the fields of an element, and what lmc makes of it (the line), in the last checkpoint",
+        x: Axis { field: "bits", title: "bits an element" },
+        parts: vec![(Some(0), "sign"), (Some(1), "exponent"), (Some(3), "mantissa"), (None, "saved")],
+        mark: "lmc",
+        bars: bar.collect(),
+    }
+}
+
+/// What becomes of checkpoints.
+fn steps(a: &Analysis) -> Vec<(&'static str, Lines)> {
+    let step = Axis { field: "step", title: "step" };
+    let over_steps = |title, y, unit, lines| Lines { title, x: step, y, unit, log: spans(a), lines };
+    let deltas = Lines {
+        title: "Size of deltas by distance",
+        x: Axis { field: "steps", title: "distance in steps, log scale" },
+        y: Axis { field: "of_raw", title: "% of raw size" },
+        unit: Unit::Share,
+        log: true,
+        lines: by_kind_of_deltas(a),
+    };
+    let changed = by_kind(|kind| {
+        a.pairs.iter().filter_map(move |p| {
+            let of = p.groups.iter().filter(|g| g.kind == kind);
+            let (n, of) = of.fold((0, 0), |(c, n), g| (c + g.change.changed, n + g.change.compared));
+            Some((a.checkpoints[p.to].step as f64, part(n, of)?))
+        })
+    });
+    let of_elements = |field| Axis { field, title: "% of elements" };
+    let distances = Lines {
+        title: "How far elements moved",
+        x: Axis { field: "log2_distance", title: "distance in representable values: 2^x to 2^(x+1) − 1" },
+        y: of_elements("of_elements"),
+        unit: Unit::Share,
+        log: false,
+        lines: how_far(a),
+    };
+    let size = Axis { field: "lmc_bits", title: "lmc, bits an element" };
+    let entropy = Axis { field: "exponent_entropy", title: "bits an element" };
+    let changes = "Elements that changed since the checkpoint before";
+    vec![
+        ("deltas", deltas),
+        ("changed", over_steps(changes, of_elements("changed"), Unit::Share, changed)),
+        ("sizes", over_steps("Size by itself", size, Unit::Bits, of_kinds(a, |f| f.lmc_bits))),
+        ("exponents", over_steps("Entropy of exponents", entropy, Unit::Bits, of_kinds(a, |f| f.exponent_entropy))),
+        ("distances", distances),
+    ]
+}
+
+fn part(n: u64, of: u64) -> Option<f64> {
+    (of > 0).then(|| n as f64 / of as f64)
+}
+
+/// Whether steps are spread over so many magnitudes that they are told apart only by their logarithms.
+fn spans(a: &Analysis) -> bool {
+    let (Some(first), Some(last)) = (a.checkpoints.first(), a.checkpoints.last()) else { return false };
+    first.step > 0 && last.step / first.step >= 32 && a.checkpoints.len() > 3
+}
+
+/// A line for each kind that has points.
+fn by_kind<I: Iterator<Item = (f64, f64)>>(points: impl Fn(Kind) -> I) -> Vec<Line> {
+    let kinds = Kind::ALL.into_iter().enumerate().filter(|(_, kind)| *kind != Kind::Other);
+    let lines =
+        kinds.map(|(colour, kind)| Line { name: kind.name().to_owned(), colour, points: points(kind).collect() });
+    lines.filter(|l| !l.points.is_empty()).collect()
+}
+
+fn of_kinds(a: &Analysis, figure: impl Fn(&Figures) -> f64) -> Vec<Line> {
+    let figure = &figure;
+    by_kind(|kind| {
+        a.checkpoints.iter().filter_map(move |c| {
+            let g = c.kinds.iter().find(|g| g.name == kind.name())?;
+            (g.figures.elements > 0).then(|| (c.step as f64, figure(&g.figures)))
+        })
+    })
+}
+
+fn by_kind_of_deltas(a: &Analysis) -> Vec<Line> {
+    let sizes = |groups: &[GroupDelta], kind: Kind| {
+        let of = groups.iter().filter(|g| g.kind == kind);
+        of.fold((0, 0), |(d, r), g| (d + g.delta_size, r + g.raw_size))
+    };
+    let mut lines = by_kind(|kind| {
+        a.distances.iter().filter_map(move |d| {
+            let (delta, raw) = sizes(&d.groups, kind);
+            Some((d.steps as f64, part(delta, raw)?))
+        })
+    });
+    let all = a.distances.iter().filter_map(|d| Some((d.steps as f64, part(d.delta_size, d.raw_size)?)));
+    lines.push(Line { name: "all".to_owned(), colour: ALL, points: all.collect() });
+    lines
+}
+
+/// How far elements moved, of all pairs together.
+fn how_far(a: &Analysis) -> Vec<Line> {
+    by_kind(|kind| {
+        let groups: Vec<&GroupChange> = a.changes.iter().filter(|g| g.kind == kind).collect();
+        let compared: u64 = groups.iter().map(|g| g.change.compared).sum();
+        let longest = groups.iter().map(|g| g.change.distances.len()).max().unwrap_or(0);
+        let at = move |i: usize| groups.iter().filter_map(|g| g.change.distances.get(i)).sum::<u64>();
+        (0..longest).filter_map(move |i| Some((i as f64, part(at(i), compared)?)))
+    })
+}

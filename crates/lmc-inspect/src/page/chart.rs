@@ -1,0 +1,114 @@
+//! What charts show, whatever they are drawn as.
+
+use crate::spelled::{share, two_decimals};
+
+/// A chart.
+pub(crate) enum Chart {
+    Lines(Lines),
+    Bars(Bars),
+    HeatMap(HeatMap),
+}
+
+/// What is along an axis.
+#[derive(Clone, Copy)]
+pub(crate) struct Axis {
+    /// Its name for programs.
+    pub(crate) field: &'static str,
+    /// What is written beside it.
+    pub(crate) title: &'static str,
+}
+
+/// What y counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Parts of one.
+    Share,
+    Bits,
+}
+
+impl Unit {
+    pub(crate) fn spell(self, y: f64) -> String {
+        match self {
+            Unit::Share => share(y),
+            Unit::Bits => two_decimals(y).to_string(),
+        }
+    }
+}
+
+/// Lines in one system of axes.
+pub(crate) struct Lines {
+    pub(crate) title: &'static str,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    pub(crate) unit: Unit,
+    /// Whether x doubles at equal distances; it is at least 1 then.
+    pub(crate) log: bool,
+    pub(crate) lines: Vec<Line>,
+}
+
+/// A line of a chart.
+pub(crate) struct Line {
+    pub(crate) name: String,
+    /// Number of its colour.
+    pub(crate) colour: usize,
+    /// By x.
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+impl Lines {
+    /// Whether there are two points on any line: a chart without shows nothing.
+    pub(crate) fn show_something(&self) -> bool {
+        self.lines.iter().any(|l| l.points.len() > 1)
+    }
+}
+
+/// Points of a line that are marked one by one at most.
+pub(crate) const MARKED: usize = 64;
+
+/// Bars of the same parts below each other, in one scale from 0.
+pub(crate) struct Bars {
+    pub(crate) title: &'static str,
+    pub(crate) x: Axis,
+    /// The number of the colour, which is none for what is saved, and the name of each part.
+    pub(crate) parts: Vec<(Option<usize>, &'static str)>,
+    /// What marks across bars stand for.
+    pub(crate) mark: &'static str,
+    pub(crate) bars: Vec<Bar>,
+}
+
+/// A bar.
+pub(crate) struct Bar {
+    pub(crate) name: String,
+    /// What is written behind it.
+    pub(crate) label: String,
+    /// The length of each part.
+    pub(crate) parts: Vec<f64>,
+    /// Where there is a mark across it.
+    pub(crate) mark: Option<f64>,
+}
+
+/// A heat map of bits.
+pub(crate) struct HeatMap {
+    pub(crate) title: String,
+    /// Bits of sign and exponent, where they are known.
+    pub(crate) fields: (u32, u32),
+    pub(crate) rows: Vec<HeatRow>,
+}
+
+/// A row of a heat map.
+pub(crate) struct HeatRow {
+    /// Text that anyone may have written, in one line.
+    pub(crate) name: String,
+    /// 0 to 1 each, from the lowest bit on.
+    pub(crate) rates: Vec<f64>,
+}
+
+impl HeatMap {
+    /// Columns: the most bits of a row.
+    pub(crate) fn bits(&self) -> usize {
+        self.rows.iter().map(|r| r.rates.len()).max().unwrap_or(0)
+    }
+}
+
+/// The rates that shades begin at; below the first there is none, but a trace of everything above 0.
+pub(crate) const SHADES: [f64; 7] = [1e-5, 1e-3, 0.01, 0.05, 0.15, 0.3, 0.45];
