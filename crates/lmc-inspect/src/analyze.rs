@@ -2,6 +2,7 @@
 
 mod advice;
 mod charts;
+mod density;
 mod duplicates;
 mod fields;
 mod flips;
@@ -21,8 +22,8 @@ pub use self::charts::{FIRST_CHART, vega};
 pub use self::input::{AnalyzeOptions, Checkpoints, Failed, Progress};
 pub use self::page::page;
 pub use self::result::{
-    Analysis, Change, Checkpoint, Delta, Distance, Engine, Engines, Figures, Group, GroupChange, GroupDelta, Pair,
-    Tensor, TensorChange,
+    Analysis, Change, Checkpoint, Delta, Density, Distance, Engine, Engines, Figures, Group, GroupChange, GroupDelta,
+    Pair, Tensor, TensorChange,
 };
 
 pub use self::sample::{Sample, sample};
@@ -62,6 +63,10 @@ pub fn analyze(
         let size = new.iter().map(Base::raw_size).sum();
         let mut at = |done| progress(Progress { pass, passes: plan.passes(), checkpoint: i, size, done });
         let mut survey = Survey::full(passes, i, &new, &old, &mut at)?;
+        // Over more steps updates cancel.
+        let one = i > 0 && steps[i] - steps[i - 1] == 1;
+        let density = if one { density::density(&old, &new, &options.stop) } else { Ok(None) };
+        let density = density.map_err(|error| Failed::new(i, None, error))?;
         drop(old);
         pass += 1;
         if i > 0 {
@@ -69,7 +74,7 @@ pub fn analyze(
             survey.add_alone(passes, i, &new, &mut at)?;
             pass += 1;
         }
-        series.add(i, checkpoints.name(i), &steps, survey);
+        series.add(i, checkpoints.name(i), &steps, survey, density);
         for &(from, to) in plan.pairs.iter().filter(|(_, to)| *to == i) {
             // Of those that are kept open for a while, this one is needed next.
             checkpoints.open(i)?;

@@ -27,6 +27,7 @@ pub enum Kind {
 const SECOND: &[&str] = &["exp_avg_sq", "exp_avg_sqs", "moment2", "second_moment", "variance", "nu"];
 const FIRST: &[&str] = &["exp_avg", "exp_avgs", "moment1", "first_moment", "momentum", "momentum_buffer", "mu"];
 const COPIES: &[&str] = &["master", "fp32_param", "fp32_params", "fp32_flat_groups", "single_fp32", "main_param"];
+const WRAPPERS: &[&str] = &["model", "module", "optim", "optimizer", "state"];
 const EMBEDDINGS: &[&str] = &["embed", "wte", "wpe", "lm_head", "token_embd", "position_embd"];
 
 impl Kind {
@@ -54,6 +55,13 @@ impl Kind {
         } else {
             Kind::Weights
         }
+    }
+
+    /// What the names of a parameter's tensors have in common: without the words that say what they are for, and wrappers.
+    pub(crate) fn parameter(name: &str) -> String {
+        let words = name.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+        let says = |w: &&str| [SECOND, FIRST, COPIES, WRAPPERS].iter().any(|list| list.contains(w));
+        words.filter(|w| !w.is_empty() && !says(w)).collect::<Vec<_>>().join(".")
     }
 
     /// Its name, as in JSON.
@@ -105,6 +113,14 @@ mod tests {
             assert_eq!(Kind::of(Some(name)), kind, "{name}");
         }
         assert_eq!(Kind::of(None), Kind::Other);
+        for name in [
+            "model.layers.0.w",
+            "optimizer.state.exp_avg_sq.layers.0.w",
+            "optim/state/layers.0.w/exp_avg",
+            "master.layers.0.w",
+        ] {
+            assert_eq!(Kind::parameter(name), "layers.0.w", "{name}");
+        }
         for kind in Kind::ALL {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
         }

@@ -30,8 +30,9 @@ mod page;
 mod spelled;
 
 pub use analyze::{
-    Analysis, AnalyzeOptions, Change, Checkpoint, Checkpoints, Delta, Distance, Engine, Engines, FIRST_CHART, Failed,
-    Figures, Group, GroupChange, GroupDelta, Pair, Progress, Sample, Tensor, TensorChange, analyze, page, sample, vega,
+    Analysis, AnalyzeOptions, Change, Checkpoint, Checkpoints, Delta, Density, Distance, Engine, Engines, FIRST_CHART,
+    Failed, Figures, Group, GroupChange, GroupDelta, Pair, Progress, Sample, Tensor, TensorChange, analyze, page,
+    sample, vega,
 };
 pub use describe::{
     BlockDescription, ClusterDescription, ColumnDescription, ExtentDescription, GridDescription, PredictionDescription,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::result::{Analysis, Distance, Group, Tensor};
 use crate::kind::Kind;
-use crate::spelled::{agreeing, bytes, count, name, percent};
+use crate::spelled::{agreeing, bytes, count, name, percent, share};
 
 /// Names that a sentence lists at most.
 const LISTED: usize = 3;
@@ -19,6 +19,7 @@ pub(super) fn advice(a: &Analysis) -> Vec<String> {
         bytes(last.all.raw_size)
     ));
     deltas(a, &mut said);
+    density(a, &mut said);
     sixteen_bits(a, &last.kinds, &mut said);
     never_change(a, &mut said);
     duplicates(&a.tensors, &mut said);
@@ -62,6 +63,24 @@ fn deltas(a: &Analysis, said: &mut Vec<String>) {
             said.push(format!("The {} weights every {}: {share} of their size.", g.dtype, steps(shortest.steps)));
         }
     }
+}
+
+/// The part of what became of the copies that a learning rate explains where they are updated by Adam.
+const BY_ADAM: f64 = 0.9;
+
+/// How many weights a step changes, the last one that is known.
+fn density(a: &Analysis, said: &mut Vec<String>) {
+    let known = a.pairs.iter().rev().find_map(|p| Some((p, p.density?)));
+    let Some((pair, d)) = known.filter(|(_, d)| d.explained >= BY_ADAM) else { return };
+    said.push(format!(
+        "Step {} changed {} of the 16-bit weights that have copies: at a learning rate of {:.2e}, Adam's moments predict {}, and updates as \
+         large as the learning rate {}.",
+        a.checkpoints[pair.to].step,
+        percent(d.changed, d.elements),
+        d.learning_rate,
+        share(d.predicted),
+        share(d.at_most)
+    ));
 }
 
 fn steps(n: u64) -> String {

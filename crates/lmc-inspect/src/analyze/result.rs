@@ -116,6 +116,27 @@ pub struct Pair {
     pub all: Change,
     /// By kind and dtype.
     pub groups: Vec<GroupChange>,
+    /// How many 16-bit weights changed, and were to change, where the pair is one step of Adam and has all that tells it.
+    pub density: Option<Density>,
+}
+
+/// How many 16-bit weights a step of Adam changed, beside what the state before it predicts: of those with copies and both moments in `F32`.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Density {
+    /// Number of weights.
+    pub elements: u64,
+    /// Those of them whose bits are not the same.
+    pub changed: u64,
+    /// The part that was to change, 0 to 1: each weight with the probability of its update over the distance of 16-bit values there, at most 1. Of
+    /// the update, the learning rate and the moments before the step are known.
+    pub predicted: f64,
+    /// The same with updates as large as the learning rate, which they hardly exceed once Adam's corrections of bias have faded.
+    pub at_most: f64,
+    /// The learning rate that explains best what became of the copies; with the corrections of bias, as long as there are any.
+    pub learning_rate: f64,
+    /// How much of what became of the copies it explains, 0 to 1. Where that is little, they were updated in another way.
+    pub explained: f64,
 }
 
 /// What became of the elements of one or more tensors.

@@ -8,7 +8,7 @@ use super::advice::advice;
 use super::duplicates;
 use super::input::Failed;
 use super::result::{
-    Analysis, Checkpoint, Delta, Distance, Group, GroupChange, GroupDelta, Pair, Tensor, TensorChange,
+    Analysis, Checkpoint, Delta, Density, Distance, Group, GroupChange, GroupDelta, Pair, Tensor, TensorChange,
 };
 use super::sums::{Moves, Sums, rounded};
 use super::survey::{Survey, Surveyed};
@@ -83,7 +83,14 @@ impl Series {
     }
 
     /// Adds a checkpoint, which was compared with the one before it.
-    pub(super) fn add(&mut self, number: usize, name: String, steps: &[u64], mut survey: Survey) {
+    pub(super) fn add(
+        &mut self,
+        number: usize,
+        name: String,
+        steps: &[u64],
+        mut survey: Survey,
+        density: Option<Density>,
+    ) {
         let (mut all, mut kinds, mut dtypes) = (Sums::default(), BTreeMap::new(), BTreeMap::new());
         for s in &survey.segments {
             all.add(&s.sums);
@@ -101,14 +108,14 @@ impl Series {
             dtypes: dtypes.iter().map(|(dtype, sums)| Group::new(dtype, sums)).collect(),
         });
         if number > 0 {
-            self.add_pair(number, steps, &survey);
+            self.add_pair(number, steps, &survey, density);
         }
         // There may be a million tensors, and what became of them is remembered elsewhere.
         survey.segments.iter_mut().for_each(|s| s.moves = Moves::default());
         self.last = Some(survey);
     }
 
-    fn add_pair(&mut self, to: usize, steps: &[u64], survey: &Survey) {
+    fn add_pair(&mut self, to: usize, steps: &[u64], survey: &Survey, density: Option<Density>) {
         let (mut all, mut groups) = (Moves::default(), BTreeMap::new());
         let names = Names::new(survey);
         for s in &survey.segments {
@@ -125,7 +132,7 @@ impl Series {
             self.changes.entry(key.clone()).or_default().add(moves);
         }
         let groups = groups.into_iter().map(|((kind, dtype), m)| GroupChange::new(kind, dtype, &m)).collect();
-        self.pairs.push(Pair { from, to, steps: distance, all: all.change(), groups });
+        self.pairs.push(Pair { from, to, steps: distance, all: all.change(), groups, density });
     }
 
     /// Remembers what became of a tensor.

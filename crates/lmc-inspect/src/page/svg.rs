@@ -45,7 +45,7 @@ impl Lines {
         }
         for x in self.ticks(min, max) {
             let _ =
-                write!(out, "<text class=t x={:.1} y={} text-anchor=middle>{x}</text>", px(x), HEIGHT - BOTTOM + 16.0);
+                write!(out, "<text class=t x={:.1} y={} text-anchor=middle>{x}</text>", px(x), HEIGHT - BOTTOM + 18.0);
         }
         let _ = write!(
             out,

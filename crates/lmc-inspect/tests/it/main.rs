@@ -1,6 +1,7 @@
 //! Tests of what the crate offers.
 
 mod analyze;
+mod density;
 mod describe;
 mod diff;
 mod page;

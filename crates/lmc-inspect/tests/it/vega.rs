@@ -154,8 +154,8 @@ fn hostile_names_are_data() {
         "</script><img src=x onerror=alert(1)>",
         "' + alert(1) + '",
         "../../etc/passwd/",
-        "a\\nb\\u202ec\\u0000d",
-        "datum.rate",
+        "a\\nb\\u202ec\\u0000d.",
+        "datum.rate.",
     ] {
         let a = study(&run(name, 2, 3));
         let (texts, hostile) = (vega(&a), charts(&a));

@@ -65,8 +65,29 @@ class GroupChange(Change):
     flips: list[int]
 
 
+class Density(TypedDict):
+    """How many 16-bit weights a step of Adam changed, and was to change."""
+
+    elements: int
+    changed: int
+    predicted: float
+    at_most: float
+    learning_rate: float
+    explained: float
+
+
 # `from` is a keyword.
-Pair = TypedDict("Pair", {"from": int, "to": int, "steps": int, "all": Change, "groups": list[GroupChange]})
+Pair = TypedDict(
+    "Pair",
+    {
+        "from": int,
+        "to": int,
+        "steps": int,
+        "all": Change,
+        "groups": list[GroupChange],
+        "density": Density | None,
+    },
+)
 
 
 class GroupDelta(TypedDict):

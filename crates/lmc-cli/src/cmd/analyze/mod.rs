@@ -97,7 +97,10 @@ const JSON_HELP: &str = "\
                            1; the version of lmc; the level of compression; whether --independent was given
   checkpoints              name, step, files, formats, and figures: all, kinds and dtypes (these two are lists with a name)
   pairs                    each checkpoint but the first, and the one before it: from, to (numbers of checkpoints), steps, all, and
-                           groups by kind and dtype, with flips
+                           groups by kind and dtype, with flips; density: null, or of one step of Adam between states with 16-bit weights,
+                           and copies and both moments in F32: elements, changed, predicted (the part that was to change, from the moments
+                           before), at_most (with updates as large as the learning rate), learning_rate (fitted to the copies),
+                           explained (the part of what became of the copies that it explains)
   changes                  the groups of all pairs together
   deltas                   from, to, steps, raw_size, delta_size, groups
   distances                by steps: deltas (how many), raw_size and delta_size of all of them, groups
