@@ -121,7 +121,7 @@ fn charts_are_written_beside_the_page() {
     let shown = run(&dir, &[&of_files[..], &["--vega", "new/charts"]].concat());
     assert!(shown.ok().stdout().contains("Deltas take"), "{shown:?}");
     let written = files("new/charts");
-    assert_eq!(names("new/charts"), ["changed", "deltas", "distances", "exponents", "fields", "flips-1", "sizes"]);
+    assert_eq!(names("new/charts"), ["changed", "deltas", "exponents", "fields", "flips-1", "sizes"]);
     for (name, chart) in &written {
         let chart: Value = serde_json::from_slice(chart).unwrap();
         assert_eq!(chart["$schema"], "https://vega.github.io/schema/vega-lite/v5.json", "{name}");
