@@ -145,7 +145,6 @@ fn heat_map(chart: &HeatMap) -> Value {
                     "field": "rate",
                     "type": "quantitative",
                     "title": "part of elements",
-                    "legend": { "type": "symbol" },
                     "scale": { "type": "threshold", "domain": SHADES[1..], "range": colours },
                 },
                 "value": "transparent",
