@@ -341,11 +341,11 @@ impl Elements<'_> {
         let Work { values, order, bounds, fits } = work;
         let of_group = values.collect(self.elements, group.clone());
         order.clear();
-        order.extend(of_group);
+        order.extend(of_group.iter().filter(|v| self.bounded(**v).is_some()));
         if order.len() > FITTED {
             // The largest ones show what the scale may be.
-            order.select_nth_unstable_by_key(LARGEST, |v| Reverse(self.lattice.magnitude(v.bits)));
-            order[LARGEST..].sort_by_key(|v| Reverse(v.count));
+            order.select_nth_unstable_by_key(LARGEST, |v| (Reverse(self.lattice.magnitude(v.bits)), v.bits));
+            order[LARGEST..].sort_unstable_by_key(|v| (Reverse(v.count), v.bits));
         }
         bounds.clear();
         bounds.extend(order.iter().take(FITTED).filter_map(|&v| self.bounded(v)));

@@ -15,6 +15,8 @@ const MOST: usize = 1024;
 const NONE: u16 = MOST as u16;
 /// Slots of the hash table.
 const LOG_SLOTS: u32 = 12;
+/// Slots that are looked at for a value: crafted values may all have neighbouring ones.
+const MOST_PROBES: usize = 64;
 /// 2^32 over the golden ratio.
 const GOLDEN: u32 = 0x9e37_79b9;
 
@@ -39,7 +41,7 @@ impl Values {
         Self { slots: vec![Slot::default(); 1 << LOG_SLOTS], round: 0, values: vec![], of_elements: vec![] }
     }
 
-    /// The values of some elements, in the order in which they first occur; if there are very many, the first ones.
+    /// The values of some elements, in the order in which they first occur; if there are very many, some of them.
     pub(super) fn collect(&mut self, elements: &[u32], group: impl Iterator<Item = Range<usize>>) -> &[Value] {
         self.values.clear();
         self.of_elements.clear();
@@ -59,9 +61,9 @@ impl Values {
 
     #[inline(always)]
     fn add(&mut self, bits: u32) -> u16 {
-        let mut at = (bits.wrapping_mul(GOLDEN) >> (32 - LOG_SLOTS)) as usize;
-        loop {
-            let slot = &mut self.slots[at];
+        let first = (bits.wrapping_mul(GOLDEN) >> (32 - LOG_SLOTS)) as usize;
+        for probe in 0..MOST_PROBES {
+            let slot = &mut self.slots[(first + probe) % (1 << LOG_SLOTS)];
             if slot.round != self.round {
                 if self.values.len() == MOST {
                     return NONE;
@@ -74,8 +76,8 @@ impl Values {
                 self.values[usize::from(slot.value)].count += 1;
                 return slot.value;
             }
-            at = (at + 1) % (1 << LOG_SLOTS);
         }
+        NONE
     }
 
     /// Calls `each` with every element of the group that was collected, and the index of its value if that is kept.
@@ -93,6 +95,20 @@ impl Values {
 mod tests {
     use super::*;
     use lmc_testing::input::Random;
+
+    #[test]
+    fn values_with_one_hash_are_not_searched_for_long() {
+        let hash = |bits: &u32| bits.wrapping_mul(GOLDEN) >> (32 - LOG_SLOTS);
+        let elements: Vec<u32> = (0..).filter(|bits| hash(bits) == 4095).take(500).collect();
+        let mut values = Values::new();
+        assert_eq!(values.collect(&elements, [0..500].into_iter()).len(), MOST_PROBES);
+        let mut kept = 0;
+        values.each([0..500].into_iter(), |i, value| {
+            assert_eq!(value, (i < MOST_PROBES).then_some(i));
+            kept += 1;
+        });
+        assert_eq!(kept, 500);
+    }
 
     #[test]
     fn values_are_counted_and_those_of_other_groups_forgotten() {
