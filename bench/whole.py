@@ -163,7 +163,8 @@ def main() -> None:
     for name, of, bar in BARS:
         if name in ran and of in ran:
             pairs = list(zip(ran[name], ran[of], strict=True))
-            times, cpu = (statistics.median(getattr(a, k) / getattr(b, k) for a, b in pairs) for k in ("seconds", "cpu"))
+            times = statistics.median(a.seconds / b.seconds for a, b in pairs)
+            cpu = statistics.median(a.cpu / b.cpu for a, b in pairs)
             print(f"{name} over {of}: time {times:.2f}, processor {cpu:.2f}" + (f"; the bar is {bar}" if bar else ""))
     if args.json:
         results = {"raw_size": old.stat().st_size, "threads": args.threads, "rounds": args.rounds, "commands": rows}
