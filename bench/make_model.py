@@ -19,6 +19,7 @@ VOCABULARY = 32_000
 WIDTH = 768
 LAYERS = 12
 SEED = 20_250_101
+METADATA = {"synthetic": "made by bench/make_model.py; untrained"}
 
 
 def matrix(rng: np.random.Generator, rows: int, columns: int, scale: float, freedom: float | None) -> np.ndarray:
@@ -58,7 +59,7 @@ def make(path: Path, width: int = WIDTH, layers: int = LAYERS) -> int:
         tensors.Tensor(name, "BF16", list(values.shape), tensors.to_bf16(values).ravel())
         for name, values in model(rng, width, layers)
     ]
-    tensors.write(path, out, {"synthetic": "made by bench/make_model.py; untrained"})
+    tensors.write(path, out, METADATA)
     return sum(t.data.size for t in out)
 
 

@@ -51,6 +51,7 @@ class Command:
 
 def change(old: Path, new: Path) -> None:
     """Writes a model with some of its elements, drawn at random, moved by one representable value."""
+    import make_model
     import numpy as np
     import tensors
 
@@ -63,7 +64,8 @@ def change(old: Path, new: Path) -> None:
         at = at[(bits[at] & 0x7FFF) != 0]
         bits[at] += rng.choice(np.array([1, 0xFFFF], "<u2"), at.size)
         t.data = bits
-    tensors.write(new, source, {"synthetic": "made by bench/whole.py; untrained"})
+    # As long a header as the old file's, as the files of a run have.
+    tensors.write(new, source, make_model.METADATA)
 
 
 def commands(lmc: str, old: Path, new: Path, folder: Path, threads: int) -> dict[str, Command]:
