@@ -32,7 +32,7 @@ impl std::ops::Deref for Buffer {
 }
 
 /// The most bytes that a pool keeps for later.
-const KEPT: usize = 64 << 20;
+const KEPT: usize = 32 << 20;
 
 /// Buffers for bytes that others read and drop. Then they are used again: pages that come from the system are cleared first, which takes
 /// almost as long as writing them.
