@@ -115,7 +115,8 @@ mod tests {
         // Few bytes are copied.
         again.truncate(300);
         let bytes = pool.bytes(again);
-        assert_eq!((&bytes[..], pool.take(1000).as_ptr()), (&[7; 300][..], memory));
+        let again = pool.take(1000);
+        assert_eq!((&bytes[..], again.as_ptr()), (&[7; 300][..], memory));
     }
 
     #[test]
