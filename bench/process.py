@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 THREADS = 2
 
@@ -42,19 +43,26 @@ import os, sys, time
 start = time.perf_counter()
 child = os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ)
 _, status, usage = os.wait4(child, 0)
-print(time.perf_counter() - start, usage.ru_maxrss * 1024)
+print(time.perf_counter() - start, usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime)
 sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-def run(command: list[str]) -> tuple[float, int]:
-    """Seconds, and the peak of resident memory in bytes."""
+class Ran(NamedTuple):
+    """Seconds, the peak of resident memory in bytes, and seconds of processor time, user and system."""
+
+    seconds: float
+    peak: int
+    cpu: float
+
+
+def run(command: list[str]) -> Ran:
     launcher = [sys.executable, "-I", "-S", "-c", LAUNCHER, *command]
     done = subprocess.run(launcher, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}: exit status {done.returncode}")
-    seconds, peak = done.stdout.split()
-    return float(seconds), int(peak)
+    seconds, peak, cpu = done.stdout.split()
+    return Ran(float(seconds), int(peak), float(cpu))
 
 
 def measure(path: Path, name: str, rounds: int, lmc: str, folder: Path) -> dict:
@@ -69,9 +77,9 @@ def measure(path: Path, name: str, rounds: int, lmc: str, folder: Path) -> dict:
             target.unlink(missing_ok=True)
         for what, (command, target) in todo.items():
             os.sync()
-            took, peak = run(command)
-            seconds[what].append(took)
-            memory[what] = max(memory[what], peak)
+            ran = run(command)
+            seconds[what].append(ran.seconds)
+            memory[what] = max(memory[what], ran.peak)
             sizes[what] = target.stat().st_size
         for what in todo.keys() & {"lmc decompress", "zstd -d"}:
             if todo[what][1].read_bytes() != raw:

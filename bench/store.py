@@ -43,7 +43,7 @@ def copy(source: Path, target: Path) -> float:
     """Seconds of `cp && sync`."""
     target.unlink(missing_ok=True)
     os.sync()
-    return process.run(["sh", "-c", '"$@" && sync "$0"', str(target), "cp", str(source), str(target)])[0]
+    return process.run(["sh", "-c", '"$@" && sync "$0"', str(target), "cp", str(source), str(target)]).seconds
 
 
 def logged(lmc: str, store: str) -> list[dict]:
@@ -63,7 +63,7 @@ def measure(lmc: str, store: str, files: list[tuple[int, Path]], folder: Path, o
         copied = copy(source, target)
         os.sync()
         command = [lmc, "-q", "snapshot", "save", store, str(source), "--step", str(step), "-T", str(THREADS), *options]
-        seconds, peak = process.run(command)
+        seconds, peak, _ = process.run(command)
         rows[step] = {"step": step, "save": seconds, "save_of_cp": seconds / copied, "save_memory": peak}
     for row in logged(lmc, store):
         rows[row["step"]] |= {k: row[k] for k in ("raw_size", "new_size", "chain", "read_size")}
@@ -72,7 +72,7 @@ def measure(lmc: str, store: str, files: list[tuple[int, Path]], folder: Path, o
         shutil.rmtree(out, ignore_errors=True)
         os.sync()
         command = [lmc, "-q", "snapshot", "restore", store, "--at", str(step), "-o", str(out), "-T", str(THREADS)]
-        seconds, peak = process.run(command)
+        seconds, peak, _ = process.run(command)
         if not filecmp.cmp(out / source.name, file, shallow=False):
             sys.exit(f"{store}: step {step} did not come back as it was")
         rows[step] |= {"restore": seconds, "restore_of_cp": seconds / copied, "restore_memory": peak}

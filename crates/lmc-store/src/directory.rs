@@ -1,7 +1,7 @@
 //! A directory as an object store: `LocalFileSystem`, with the durability and the checks that it lacks.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -11,13 +11,16 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
+use crate::buffer::Pool;
+use crate::disk::{blocking, create_all, failed, sync};
 use crate::error::Error;
 use crate::irregular::Irregular;
 use crate::layout;
+use crate::staged::Staged;
 
 /// Objects in a directory. Once a write returns, the object and all directories above it are on disk.
 ///
@@ -27,7 +30,12 @@ use crate::layout;
 pub(crate) struct Directory {
     root: PathBuf,
     files: LocalFileSystem,
+    /// For what is read.
+    buffers: Pool,
 }
+
+/// Less is read into memory of its own, which may be kept.
+const LARGE: u64 = 1 << 20;
 
 impl Directory {
     /// Opens a directory; `create`: creates it and its parents if missing.
@@ -44,19 +52,7 @@ impl Directory {
         let root = path.canonicalize().map_err(|e| failed("cannot open the directory", e))?;
         let files = LocalFileSystem::new_with_prefix(&root)
             .map_err(|e| Error::store(format!("{}: cannot open the directory: {e}", path.display())))?;
-        Ok(Self { root, files: files.with_fsync(true) })
-    }
-}
-
-fn failed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> object_store::Error {
-    object_store::Error::Generic { store: "Directory", source: source.into() }
-}
-
-/// Runs blocking file operations.
-async fn blocking<T: Send + 'static>(f: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    match tokio::runtime::Handle::try_current() {
-        Ok(runtime) => runtime.spawn_blocking(f).await.map_err(object_store::Error::from)?,
-        Err(_) => f(),
+        Ok(Self { root, files: files.with_fsync(true), buffers: Pool::default() })
     }
 }
 
@@ -89,17 +85,6 @@ fn walk(root: &FilePath, below: &str, found: &mut Vec<ObjectMeta>) -> io::Result
         }
     }
     Ok(())
-}
-
-/// Creates a directory and its missing parents durably.
-fn create_all(path: &FilePath) -> io::Result<()> {
-    let missing = path.ancestors().take_while(|d| !d.as_os_str().is_empty() && !d.exists()).count();
-    fs::create_dir_all(path)?;
-    path.canonicalize()?.ancestors().take(missing + 1).skip(1).try_for_each(sync)
-}
-
-fn sync(directory: &FilePath) -> io::Result<()> {
-    File::open(directory)?.sync_all()
 }
 
 impl fmt::Display for Directory {
@@ -152,16 +137,33 @@ impl ObjectStore for Directory {
         Ok(done)
     }
 
-    async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+    async fn put_multipart_opts(&self, location: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
         // The directories of a multipart upload belong to its save, which created them when it began.
-        let upload = self.files.put_multipart_opts(location, opts).await?;
+        let target = file_of(self.root.clone(), location);
+        let upload = blocking(|| Staged::create(target).map_err(failed)).await?;
         sync_above(self.root.clone(), location.clone()).await?;
-        Ok(upload)
+        Ok(Box::new(upload))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         check_regular(self.root.clone(), location.clone()).await?;
-        self.files.get_opts(location, options).await
+        let got = self.files.get_opts(location, options).await?;
+        let len = got.range.end - got.range.start;
+        if len < LARGE {
+            return Ok(got);
+        }
+        let GetResultPayload::File(file, _) = got.payload else { return Ok(got) };
+        let start = got.range.start;
+        let (buffers, len) = (self.buffers.clone(), usize::try_from(len).map_err(failed)?);
+        let read = blocking(move || {
+            let mut buffer = buffers.take(len);
+            if buffer.len() < len {
+                buffer.resize(len, 0);
+            }
+            lmc::ReadAt::read_exact_at(&file, &mut buffer[..len], start).map_err(failed)?;
+            Ok(buffers.lend(buffer, len))
+        });
+        Ok(GetResult { payload: GetResultPayload::Stream(stream::once(read).boxed()), ..got })
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {

@@ -31,6 +31,7 @@ mod clock;
 mod copy;
 mod cost;
 mod directory;
+mod disk;
 mod error;
 #[cfg(unix)]
 mod files;
@@ -56,6 +57,7 @@ mod restore;
 mod save;
 mod segments;
 mod snapshot;
+mod staged;
 mod store;
 mod target;
 mod tensors;

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use crate::budget::{Budget, BudgetPool, ReadWithin};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::bases::BaseInfo;
-use crate::format::checksum::{ContentHash, Digest, LEAF, digest, leaf_lens, leaves};
+use crate::format::checksum::{ContentHash, Digest, LEAF, digest, leaf_lens, leaves, read_leaves};
 use crate::io::{ReadAt, scratch};
 use crate::layout::{self, Layout, Start};
 use crate::reread::Reread;
@@ -49,6 +49,8 @@ pub struct Base<'a> {
     hash: OnceLock<Digest>,
     /// Digests of hashed bytes that may change; not for immutable memory, nor for compressed bases.
     hashed: Arc<Reread>,
+    /// Digests of what blocks were decoded from before the hash is known.
+    seen: Arc<Reread>,
     /// Limit of the call that the base is for, if it is for a single one.
     work: Option<Arc<Work>>,
     name: String,
@@ -96,6 +98,7 @@ impl<'a> Base<'a> {
             contents: Arc::new(OnceLock::from(Contents::from((&layout, raw_size)))),
             hash: OnceLock::new(),
             hashed: Arc::default(),
+            seen: Arc::default(),
             work: None,
             name: String::new(),
             optional: false,
@@ -121,6 +124,7 @@ impl<'a> Base<'a> {
             source: reader.clone(),
             compressed: Some(reader),
             hashed: Arc::default(),
+            seen: Arc::default(),
             work: None,
             name: String::new(),
             optional: false,
@@ -210,9 +214,13 @@ impl<'a> Base<'a> {
                 let mut next = offset;
                 leaf_lens(len)
                     .map(|len| {
-                        let leaf = scratch(leaf, len);
-                        self.read(next, leaf)?;
+                        let start = next;
                         next += len as u64;
+                        if let Some(seen) = self.seen.digest_of(start, len) {
+                            return Ok(seen);
+                        }
+                        let leaf = scratch(leaf, len);
+                        self.read(start, leaf)?;
                         Ok(digest(leaf))
                     })
                     .collect()
@@ -285,6 +293,8 @@ impl<'a> Base<'a> {
                 let pool = BudgetPool::new();
                 c.read_within(offset, buf, pool.budget(work)).map_err(std::io::Error::other)
             }
+            // Only decoders have a budget. Encoders know the hash.
+            (None, Some(_), _) if self.hash.get().is_none() => self.read_noting(offset, buf),
             _ => self.source.read_exact_at(buf, offset),
         };
         read.map_err(|e| {
@@ -298,6 +308,19 @@ impl<'a> Base<'a> {
                 Err(e) => Error::io(format!("cannot read the base{name}"), e),
             }
         })
+    }
+
+    /// Reads, and notes the digests of whole leaves, each while it is in the cache.
+    fn read_noting(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        let end = offset + buf.len() as u64;
+        let start = offset.next_multiple_of(LEAF as u64).min(end);
+        let stop = if end == self.raw_size { end } else { end / LEAF as u64 * LEAF as u64 }.max(start);
+        let (before, rest) = buf.split_at_mut((start - offset) as usize);
+        let (whole, after) = rest.split_at_mut((stop - start) as usize);
+        self.source.read_exact_at(before, offset)?;
+        let digests = read_leaves(whole, |at, leaf| self.source.read_exact_at(leaf, start + at as u64))?;
+        self.seen.note(start, leaf_lens(whole.len()).zip(digests));
+        self.source.read_exact_at(after, stop)
     }
 
     /// [`Self::read`] for a delta, which names the base by its hash: the bytes are checked to be those that were hashed.
@@ -379,6 +402,19 @@ pub(crate) fn resolve<'a, S: Send>(
         }
     }
     Ok(found)
+}
+
+/// The bases of a file, if there is no choice: one is given for each, and of its size. They are taken for the right ones until [`resolve`] has
+/// compared their hashes. Reading them once more for that, before anything is decoded, would take as long as decoding a sparse delta; so only
+/// bases in memory are hashed before.
+pub(crate) fn presumed<'a>(wanted: &[BaseInfo], given: &[Base<'a>]) -> Option<Vec<Base<'a>>> {
+    let in_file = |b: &Base<'_>| b.hash.get().is_none() && b.compressed.is_none() && b.source.as_slice().is_none();
+    let of_size = |w: &BaseInfo| {
+        let mut fitting = given.iter().filter(|b| b.raw_size == w.raw_size);
+        fitting.next().filter(|_| fitting.next().is_none()).cloned()
+    };
+    let one_each = wanted.len() == given.len() && given.iter().all(in_file);
+    if one_each { wanted.iter().map(of_size).collect() } else { None }
 }
 
 /// The error of a delta without a base that it needs. `other`: a base of the same size, and its hash.

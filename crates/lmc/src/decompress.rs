@@ -9,7 +9,7 @@ mod whole;
 use std::io::{self, Read};
 
 use crate::Summary;
-use crate::base::{Base, resolve};
+use crate::base::{Base, presumed, resolve};
 use crate::block::decode::BlockDecoder;
 use crate::container::open::Opened;
 use crate::error::{Error, Result};
@@ -63,8 +63,9 @@ fn resize(bytes: &mut Vec<u8>, len: u64) -> Result<&mut [u8]> {
 ///
 /// Restoring checks every block, the index, the trailer and the content hash. After an error the output is invalid.
 ///
-/// A delta needs the bases that it was made from, in any order. They are identified by their hashes, which are computed before
-/// anything is written, unless [`Base::with_hash`] sets them. A base that the file was not made from is an error, unless it is
+/// A delta needs the bases that it was made from, in any order. They are identified by their hashes. These are computed before anything is
+/// written, unless [`Base::with_hash`] sets them, or the bases are files, and one of each size is given: then they are hashed while they are
+/// read, and compared at the end. A base that the file was not made from is an error, unless it is
 /// [optional](Base::optional).
 pub struct Decompressor {
     o: DecompressOptions,
@@ -176,11 +177,20 @@ impl Decompressor {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Summary> {
         let opened = Opened::open_whole(src, &self.o.limits)?;
-        let bases = resolve(&opened.sources.bases, bases, &self.workers)?;
+        let wanted = &opened.sources.bases;
+        let presumed = presumed(wanted, bases);
+        let is_presumed = presumed.is_some();
+        let given = bases;
+        let bases = presumed.map_or_else(|| resolve(wanted, given, &self.workers), Ok)?;
         let place = place(opened.index.raw_size)?;
         let max_work = self.o.limits.max_work;
         let whole = Whole { src, opened: &opened, bases: &bases, max_work };
-        whole.decode(&self.workers, &mut self.buffers, place, progress)
+        let done = whole.decode(&self.workers, &mut self.buffers, place, progress);
+        if is_presumed {
+            // That a base is the wrong one explains any other error.
+            resolve(wanted, given, &self.workers)?;
+        }
+        done
     }
 }
 

@@ -44,6 +44,11 @@ impl Reread {
         }
     }
 
+    /// The digest of a leaf, if it was read before.
+    pub(crate) fn digest_of(&self, start: u64, len: usize) -> Option<Digest> {
+        lock(&self.first).get(&start).filter(|leaf| leaf.0 == len).map(|leaf| leaf.1)
+    }
+
     /// Whether nothing was read before.
     pub(crate) fn is_empty(&self) -> bool {
         lock(&self.first).is_empty()

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SaveTimes {
-    /// Reading the files, as far as they are not in memory.
+    /// Reading the files, as far as they are not in memory, and hashing what is read.
     pub read: Duration,
-    /// Hashing and compressing; and getting bases, and files that are mapped.
+    /// Compressing, and hashing the result; and getting bases, and files that are mapped.
     pub compress: Duration,
     /// Waiting for what was compressed to be stored.
     pub upload: Duration,

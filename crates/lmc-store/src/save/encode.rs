@@ -12,7 +12,7 @@ use super::clocks::Clocks;
 use super::input::Input;
 use super::options::BasePolicy;
 use super::plan::Job;
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Pool};
 use crate::cache::ChunkCache;
 use crate::catalog::{MAX_CHAIN, SetId};
 use crate::chain::{self, ChainDecoder};
@@ -40,8 +40,8 @@ pub(super) struct New {
 }
 
 impl Encoded {
-    fn new(bytes: Vec<u8>, raw_hash: Hash, base: MadeFrom) -> Self {
-        Self::New(New { hash: Hash::of(&bytes), bytes: bytes.into(), raw_hash, base, changed: None })
+    fn new(bytes: Bytes, raw_hash: Hash, base: MadeFrom) -> Self {
+        Self::New(New { hash: Hash::of(&bytes), bytes, raw_hash, base, changed: None })
     }
 }
 
@@ -78,6 +78,8 @@ pub(super) struct Shared<'a> {
     pub(super) choice: Choice<'a>,
     pub(super) cache: Option<&'a ChunkCache>,
     pub(super) clocks: &'a Clocks,
+    /// For compressed chunks, until they are stored.
+    pub(super) buffers: &'a Pool,
 }
 
 /// Buffers of one thread.
@@ -163,12 +165,12 @@ impl<'a> Encoder<'a> {
         let at = |job: &Job<'_>, e: Error| e.at(&job.input.name);
         let (lead, others) = group.split_first().expect("a group has a first chunk");
         let clocks = self.shared.clocks;
-        let lead_raw = clocks.read(|| read(lead, lead_buf)).map_err(|e| at(lead, e))?;
+        let (lead_raw, hash) = clocks.read(|| read(lead, lead_buf)).map_err(|e| at(lead, e))?;
         let role = Role::Lead { followed: !others.is_empty() };
-        let mut encoded = vec![self.encode_raw(number, lead_raw, &lead.chunk, role).map_err(|e| at(lead, e))?];
+        let mut encoded = vec![self.encode_raw(number, (lead_raw, hash), &lead.chunk, role).map_err(|e| at(lead, e))?];
         let leads = self.shared.can_lead(&encoded[0])?;
         for (job, number) in others.iter().zip(number + 1..) {
-            let raw = clocks.read(|| read(job, buf)).map_err(|e| at(job, e))?;
+            let (raw, hash) = clocks.read(|| read(job, buf)).map_err(|e| at(job, e))?;
             let segments;
             let role = match leads {
                 true => {
@@ -177,14 +179,23 @@ impl<'a> Encoder<'a> {
                 }
                 false => Role::Lead { followed: false },
             };
-            encoded.push(self.encode_raw(number, raw, &job.chunk, role).map_err(|e| at(job, e))?);
+            encoded.push(self.encode_raw(number, (raw, hash), &job.chunk, role).map_err(|e| at(job, e))?);
         }
         Ok(encoded)
     }
 
-    fn encode_raw(&mut self, number: usize, raw: &[u8], chunk: &Chunk, role: Role<'_>) -> Result<Encoded> {
-        let raw_hash = Hash::of(raw);
+    /// Encodes a chunk of these bytes, with their hash if it is known.
+    fn encode_raw(
+        &mut self,
+        number: usize,
+        (raw, hash): (&[u8], Option<Hash>),
+        chunk: &Chunk,
+        role: Role<'_>,
+    ) -> Result<Encoded> {
+        let raw_hash = hash.unwrap_or_else(|| Hash::of(raw));
         let shared = self.shared;
+        let room = usize::try_from(lmc::compress_bound(raw.len() as u64)).expect("chunks are small");
+        let buffers = shared.buffers;
         if let Some(set) = shared.bases().equal(raw_hash) {
             if matches!(role, Role::Lead { .. }) && shared.choice.lasting(set)? == set {
                 shared.keep(raw_hash, raw, chunk)?;
@@ -196,19 +207,21 @@ impl<'a> Encoder<'a> {
             return Ok(Encoded::Repeated(raw_hash));
         }
         if let Role::Follower(of, lead_raw) = role {
-            let mut out = Vec::new();
+            let mut out = buffers.take(room);
             let bases = [Base::of_segments(lead_raw, of).map_err(Error::codec)?];
-            compress(&mut self.compressor, raw, &chunk.segments, &bases, &mut out)?;
+            compress_to(&mut self.compressor, raw, &chunk.segments, &bases, &mut out)?;
             // The samples of a tensor may not be typical of the rest.
             if out.len() < raw.len() / 4 {
-                return Ok(Encoded::new(out, raw_hash, MadeFrom::Lead));
+                return Ok(Encoded::new(buffers.bytes(out), raw_hash, MadeFrom::Lead));
             }
+            buffers.put(out);
         }
-        let mut alone = Vec::new();
+        let mut alone = None;
         if let Some((base, age)) = shared.choice.choose(chunk)? {
-            let mut out = Vec::new();
+            let mut out = buffers.take(room);
             self.compress_from(base, raw, chunk, &mut out)?;
             if self.pays(&out, raw, chunk, &mut alone)? {
+                alone.into_iter().for_each(|alone| buffers.put(alone));
                 if shared.choice.options.base != BasePolicy::Anchor {
                     shared.keep(raw_hash, raw, chunk)?;
                 }
@@ -220,14 +233,13 @@ impl<'a> Encoder<'a> {
                 };
                 let hash = Hash::of(&out);
                 let base = MadeFrom::Earlier(base, age);
-                return Ok(Encoded::New(New { hash, bytes: out.into(), raw_hash, base, changed }));
+                return Ok(Encoded::New(New { hash, bytes: buffers.bytes(out), raw_hash, base, changed }));
             }
+            buffers.put(out);
         }
-        if alone.is_empty() {
-            compress(&mut self.compressor, raw, &chunk.segments, &[], &mut alone)?;
-        }
+        let alone = alone.map_or_else(|| self.compress_alone(raw, chunk), Ok)?;
         shared.keep(raw_hash, raw, chunk)?;
-        Ok(Encoded::new(alone, raw_hash, MadeFrom::Nothing))
+        Ok(Encoded::new(buffers.bytes(alone), raw_hash, MadeFrom::Nothing))
     }
 
     /// Compresses a chunk against a base.
@@ -257,16 +269,22 @@ impl<'a> Encoder<'a> {
         if shared.choice.options.base == BasePolicy::Anchor {
             shared.keep(set.raw_hash, old, chunk)?;
         }
-        compress(&mut self.compressor, raw, &chunk.segments, &bases, out)
+        compress_to(&mut self.compressor, raw, &chunk.segments, &bases, out)
+    }
+
+    /// Compresses a chunk without a base.
+    fn compress_alone(&mut self, raw: &[u8], chunk: &Chunk) -> Result<Vec<u8>> {
+        let mut out = self.shared.buffers.take(lmc::compress_bound(raw.len() as u64) as usize);
+        compress_to(&mut self.compressor, raw, &chunk.segments, &[], &mut out)?;
+        Ok(out)
     }
 
     /// Whether a delta is worth its chain. If finding out takes compressing the chunk alone, the result goes to `alone`.
-    fn pays(&mut self, delta: &[u8], raw: &[u8], chunk: &Chunk, alone: &mut Vec<u8>) -> Result<bool> {
+    fn pays(&mut self, delta: &[u8], raw: &[u8], chunk: &Chunk, alone: &mut Option<Vec<u8>>) -> Result<bool> {
         if self.shared.choice.options.base != BasePolicy::Auto || delta.len() <= raw.len() / 2 {
             return Ok(true);
         }
-        compress(&mut self.compressor, raw, &chunk.segments, &[], alone)?;
-        Ok(is_worth_its_chain(delta, alone))
+        Ok(is_worth_its_chain(delta, alone.insert(self.compress_alone(raw, chunk)?)))
     }
 }
 
@@ -299,9 +317,9 @@ fn like(lead: &Chunk, job: &Job<'_>) -> Result<Vec<Segment>> {
     rename(&segments, &job.chunk.segments, |s| Some(&job.chunk.segments[*job.rounded.get(&s.offset)?]))
 }
 
-/// The bytes of a chunk: borrowed if they are contiguous in memory, otherwise read into `buf`.
-fn read<'b>(job: &Job<'b>, buf: &'b mut Buffer) -> Result<&'b [u8]> {
-    let raw = read_ranges(job.input, &job.chunk, buf)?;
+/// The bytes of a chunk: borrowed if they are contiguous in memory, otherwise read into `buf`; and their hash if they were read.
+fn read<'b>(job: &Job<'b>, buf: &'b mut Buffer) -> Result<(&'b [u8], Option<Hash>)> {
+    let (raw, hash) = read_ranges(job.input, &job.chunk, buf)?;
     for (Range { offset, len }, hash) in &job.repeated {
         // Another file would be restored with bytes that it never had.
         if Hash::of(&raw[*offset as usize..][..*len as usize]) != *hash {
@@ -311,21 +329,29 @@ fn read<'b>(job: &Job<'b>, buf: &'b mut Buffer) -> Result<&'b [u8]> {
             ));
         }
     }
-    Ok(raw)
+    Ok((raw, hash))
 }
 
-fn read_ranges<'b>(input: &Input<'b>, chunk: &Chunk, buf: &'b mut Buffer) -> Result<&'b [u8]> {
+fn read_ranges<'b>(input: &Input<'b>, chunk: &Chunk, buf: &'b mut Buffer) -> Result<(&'b [u8], Option<Hash>)> {
     if let [r] = chunk.ranges[..]
         && let Some(raw) = input.source.slice_at(r.offset, r.len as usize)
     {
-        return Ok(raw);
+        return Ok((raw, None));
     }
     let mut rest = buf.reset(usize::try_from(chunk.len()).expect("chunks are small"));
+    let mut hasher = blake3::Hasher::new();
     for r in &chunk.ranges {
-        input.read_exact_at(rest.split_off_mut(..r.len as usize).expect("ranges add up to the chunk"), r.offset)?;
+        let range = rest.split_off_mut(..r.len as usize).expect("ranges add up to the chunk");
+        for (i, part) in range.chunks_mut(READ_AT_ONCE).enumerate() {
+            input.read_exact_at(part, r.offset + (i * READ_AT_ONCE) as u64)?;
+            hasher.update(part);
+        }
     }
-    Ok(buf)
+    Ok((buf, Some(Hash::finish(&hasher))))
 }
+
+/// Bytes that are hashed right after they were read, while they are in the second-level cache.
+const READ_AT_ONCE: usize = 1 << 18;
 
 /// Whether a delta is enough smaller than the chunk alone.
 pub(crate) fn is_worth_its_chain(delta: &[u8], alone: &[u8]) -> bool {
@@ -333,6 +359,7 @@ pub(crate) fn is_worth_its_chain(delta: &[u8], alone: &[u8]) -> bool {
     (delta.len() as u64) * 100 < alone.len() as u64 * 97
 }
 
+/// [`compress_to`] a vector with no more memory than that takes.
 pub(crate) fn compress(
     c: &mut Compressor,
     raw: &[u8],
@@ -340,12 +367,24 @@ pub(crate) fn compress(
     bases: &[Base<'_>],
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let done = match segments {
-        [] => c.compress(raw, bases, &mut *out),
-        segments => c.compress(Source::segments(raw, segments), bases, &mut *out),
-    };
+    let done = compress_to(c, raw, segments, bases, out);
     // While it is written, it occupies the space of the worst case.
     out.shrink_to_fit();
+    done
+}
+
+/// Compresses bytes with these segments, or opaque ones, in place of what `out` holds.
+fn compress_to(
+    c: &mut Compressor,
+    raw: &[u8],
+    segments: &[Segment],
+    bases: &[Base<'_>],
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let done = match segments {
+        [] => c.compress(raw, bases, out),
+        segments => c.compress(Source::segments(raw, segments), bases, out),
+    };
     done.map(|_| ()).map_err(Error::codec)
 }
 

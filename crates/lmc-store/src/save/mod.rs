@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use lmc::Base;
 
+use crate::buffer::Pool;
 use crate::cache::ChunkCache;
 use crate::catalog::{Catalog, MAX_SEGMENTS, SetId};
 use crate::error::{Error, Result};
@@ -99,7 +100,8 @@ pub(crate) fn save(
     let plan = Plan::new(&files, choice)?;
     let mut uploader = Uploader::new(remote, shard.save);
     let clocks = Clocks::default();
-    let shared = encode::Shared { remote, choice, cache, clocks: &clocks };
+    let buffers = Pool::default();
+    let shared = encode::Shared { remote, choice, cache, clocks: &clocks, buffers: &buffers };
     let mut tally = Tally::new(before.is_some());
     let mut upload = Duration::ZERO;
     let done = store(&shared, &plan, &mut shard, &mut uploader, (&mut tally, &mut upload)).and_then(|places| {

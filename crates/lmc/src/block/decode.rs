@@ -4,7 +4,7 @@ use super::body::Body;
 use super::mask::{check_bits, expand};
 use super::patches::{places, values};
 use super::restore_sparse::{SparseChanges, other_contexts, restore_listed};
-use super::{Origin, read_all};
+use super::{Origin, read_all, read_to};
 use crate::arch::decode_chunk;
 use crate::arch::job::DecodeJob;
 use crate::cluster::RUN;
@@ -57,6 +57,17 @@ impl BlockRanges<'_> {
     /// The bytes of some ranges, concatenated: in `buf` unless they are in memory already.
     fn get<'b>(&'b self, named: &NamedRanges, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
         read_all(named.of(self.list), self.origin, buf)
+    }
+
+    /// The bytes of some ranges that are as long as `out`: there, and an empty slice, unless they are in memory already.
+    fn get_in_place(&self, named: &NamedRanges, out: &mut [u8]) -> Result<&[u8]> {
+        let list = named.of(self.list);
+        if let [d] = list
+            && let Some(bytes) = self.origin.slice(d.source, d.offset, d.len as usize)
+        {
+            return Ok(bytes);
+        }
+        read_to(list, self.origin, out).map(|()| &[][..])
     }
 }
 
@@ -176,7 +187,13 @@ impl BlockDecoder {
         let (mut streams, mut bytes) = (std::mem::take(&mut self.streams), std::mem::take(&mut self.bytes));
         let result = (|| {
             let [base, converted] = &mut bytes;
+            let sparse = p.is_sparse_by_context();
+            // Of sparse columns nearly all elements are those of the prediction. Where it is empty, `out` has it.
+            let in_place = sparse || p.sparse().is_some();
             let prediction = match &p.operand {
+                Operand::Ranges { conversion: Conversion::None, base: named } if in_place => {
+                    origin.get_in_place(named, out)?
+                }
                 Operand::Ranges { conversion, base: named } => {
                     let prediction = origin.get(named, base)?;
                     if *conversion == Conversion::None {
@@ -205,7 +222,6 @@ impl BlockDecoder {
                 }
                 return with_element!(p.width, E => restore_listed::<E>(g, p.predictor, body, out));
             }
-            let sparse = p.is_sparse_by_context();
             if sparse {
                 self.sparse.read(p, body)?;
             } else if let [(_, only)] = &p.streams[..] {

@@ -96,13 +96,18 @@ pub(crate) fn read_all<'b>(list: &[SourceRange], origin: &'b dyn Origin, buf: &'
     }
     // Heads are checked: the lengths add up to 64 MiB at most.
     let bytes = scratch(buf, list.iter().map(|d| d.len as usize).sum());
-    let mut rest = &mut *bytes;
-    for d in list {
-        let (to, more) = rest.split_at_mut(d.len as usize);
-        origin.read(d.source, d.offset, to)?;
-        rest = more;
-    }
+    read_to(list, origin, bytes)?;
     Ok(bytes)
+}
+
+/// Fills `bytes` with the concatenated bytes of ranges, which have its length.
+pub(crate) fn read_to(list: &[SourceRange], origin: &dyn Origin, mut bytes: &mut [u8]) -> Result<()> {
+    for d in list {
+        let (to, more) = bytes.split_at_mut(d.len as usize);
+        origin.read(d.source, d.offset, to)?;
+        bytes = more;
+    }
+    Ok(())
 }
 
 /// The origin of blocks without ranges.

@@ -74,7 +74,7 @@ impl SparseChanges {
         Ok(())
     }
 
-    /// Fills `out` with the predictions, and replaces the changed elements.
+    /// Fills `out` with the predictions, unless there are none because `out` has them, and replaces the changed elements.
     pub(super) fn restore(&mut self, isa: Isa, p: &Predicted, m: &Model<'_>, out: &mut [u8]) -> Result<()> {
         self.at.clear();
         self.at.resize(self.ranks.len(), 0);
@@ -87,9 +87,11 @@ impl SparseChanges {
         }
         let (mut selections, residuals): (Vec<_>, Vec<_>) = contexts.into_iter().unzip();
         for (i, out) in out.chunks_mut(CHUNK * m.width).enumerate() {
-            let m = m.column(i * CHUNK, out.len() / m.width);
-            isa.select_in_contexts(&m, &mut selections);
-            out.copy_from_slice(m.prediction);
+            if !m.prediction.is_empty() {
+                out.copy_from_slice(m.predictions(i * CHUNK, out.len()));
+            }
+            let len = out.len() / m.width;
+            isa.select_in_contexts(&Model { len, prediction: out, ..*m }, &mut selections);
             for (selection, residuals) in selections.iter_mut().zip(&residuals) {
                 let (new, at) = selection.take();
                 with_element!(m.width, E => replace::<E>(m.predictor, at, &residuals[new], out));

@@ -19,11 +19,6 @@ pub(crate) struct Model<'a> {
 }
 
 impl<'a> Model<'a> {
-    /// The model of `len` of its elements, from element `first` on.
-    pub(crate) fn column(&self, first: usize, len: usize) -> Self {
-        Self { len, prediction: self.predictions(first, len * self.width), ..*self }
-    }
-
     /// The predictions of `len` bytes of elements, from element `first` on.
     #[inline(always)]
     pub(crate) fn predictions(&self, first: usize, len: usize) -> &'a [u8] {

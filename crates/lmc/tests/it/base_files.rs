@@ -1,0 +1,53 @@
+//! Bases that are files: a whole delta reads each of them once, and they are compared with their hashes all the same.
+
+use crate::support::snapshots::file_of;
+use crate::support::{Counted, delta_of, restore};
+use lmc::{Base, CompressOptions, DecompressOptions, ErrorKind};
+
+const LEAF: u64 = 1 << 18;
+
+/// A file of two tensors, and a later version without the second: of the first, one of so many elements changed.
+fn pair(changed: usize) -> (Vec<u8>, Vec<u8>) {
+    let first: Vec<f32> = (0..900_000u32).map(|i| (i as f32 * 0.37).sin()).collect();
+    let second: Vec<f32> = (0..200_000u32).map(|i| (i as f32 * 0.73).cos()).collect();
+    let mut later = first.clone();
+    later.iter_mut().step_by(changed).for_each(|x| *x = f32::from_bits(x.to_bits() ^ 0x1_0000));
+    (file_of(&[("a".into(), first), ("b".into(), second)]), file_of(&[("a".into(), later)]))
+}
+
+#[test]
+fn a_base_is_read_once() {
+    for changed in [1, 100] {
+        let (old, new) = pair(changed);
+        let delta = delta_of(&new, &[Base::new(&old[..]).unwrap()], &CompressOptions::default()).unwrap();
+        assert!(delta.len() < new.len() / 4);
+        for threads in [1, 3] {
+            let counted = Counted::new(&old);
+            let base = Base::new(&counted).unwrap();
+            counted.take();
+            let restored = restore(&delta, &[base], &DecompressOptions::default().with_threads(threads)).unwrap();
+            assert!(restored == new);
+            // The first leaf begins with the header, and the last one of the first tensor has some of the second.
+            let (read, len) = (counted.take(), old.len() as u64);
+            assert!((len..len + 2 * LEAF).contains(&read), "{read} of {len}");
+        }
+    }
+}
+
+#[test]
+fn another_base_is_refused_wherever_it_differs() {
+    let (old, new) = pair(100);
+    let delta = delta_of(&new, &[Base::new(&old[..]).unwrap()], &CompressOptions::default()).unwrap();
+    // In the header, where a block reads, in the leaf of both tensors, and where no block does.
+    for at in [9, 1_000_000, new.len() + 100, old.len() - 1] {
+        let mut altered = old.clone();
+        altered[at] ^= 1;
+        let counted = Counted::new(&altered);
+        let base = Base::new(&counted).unwrap().with_name("given");
+        let e = restore(&delta, &[base], &DecompressOptions::default().with_threads(2)).unwrap_err();
+        assert!(
+            e.kind() == ErrorKind::Base && e.to_string().contains("the base \"given\" is another file"),
+            "{at}: {e}"
+        );
+    }
+}
