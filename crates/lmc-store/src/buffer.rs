@@ -31,8 +31,8 @@ impl std::ops::Deref for Buffer {
     }
 }
 
-/// The most bytes that a pool keeps for later.
-const KEPT: usize = 32 << 20;
+/// The most bytes that a pool keeps for later: two buffers of the longest compressed chunks, and a little.
+const KEPT: usize = 33 << 20;
 
 /// Buffers for bytes that others read and drop. Then they are used again: pages that come from the system are cleared first, which takes
 /// almost as long as writing them.
@@ -52,9 +52,14 @@ impl Pool {
     pub(crate) fn put(&self, vector: Vec<u8>) {
         let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         free.push(vector);
-        while free.iter().map(Vec::capacity).sum::<usize>() > KEPT {
-            free.remove(0);
+        let mut surplus = 0;
+        while free[surplus..].iter().map(Vec::capacity).sum::<usize>() > KEPT {
+            surplus += 1;
         }
+        let freed: Vec<Vec<u8>> = free.drain(..surplus).collect();
+        // Freeing much memory takes long.
+        drop(free);
+        drop(freed);
     }
 
     /// The first `len` bytes of a vector, which comes back once they are dropped.

@@ -46,7 +46,9 @@ impl Staged {
     }
 
     fn remove(&mut self) -> io::Result<()> {
-        self.path.take().map_or(Ok(()), fs::remove_file)
+        let removed = self.path.take().map_or(Ok(()), fs::remove_file);
+        // It may have become the object before an error, which this one would hide.
+        removed.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
     }
 }
 

@@ -49,7 +49,7 @@ pub struct Base<'a> {
     hash: OnceLock<Digest>,
     /// Digests of hashed bytes that may change; not for immutable memory, nor for compressed bases.
     hashed: Arc<Reread>,
-    /// Digests of what blocks were decoded from before the hash is known.
+    /// Digests of what blocks were decoded from before the hash is known, in one call.
     seen: Arc<Reread>,
     /// Limit of the call that the base is for, if it is for a single one.
     work: Option<Arc<Work>>,
@@ -404,17 +404,46 @@ pub(crate) fn resolve<'a, S: Send>(
     Ok(found)
 }
 
-/// The bases of a file, if there is no choice: one is given for each, and of its size. They are taken for the right ones until [`resolve`] has
-/// compared their hashes. Reading them once more for that, before anything is decoded, would take as long as decoding a sparse delta; so only
-/// bases in memory are hashed before.
-pub(crate) fn presumed<'a>(wanted: &[BaseInfo], given: &[Base<'a>]) -> Option<Vec<Base<'a>>> {
-    let in_file = |b: &Base<'_>| b.hash.get().is_none() && b.compressed.is_none() && b.source.as_slice().is_none();
+/// Bases that are taken for the right ones until their hashes are compared. Reading them once more for that, before anything is decoded, would
+/// take as long as decoding a sparse delta.
+pub(crate) struct Presumed<'a> {
+    /// All that are given, for one call: what is read before the hashes are known is forgotten with them.
+    given: Vec<Base<'a>>,
+    /// Those of the file, in its order.
+    pub(crate) found: Vec<Base<'a>>,
+}
+
+/// The bases of a file, if there is no choice: one is given for each, and of its size. Bases in immutable memory are hashed before, as are
+/// those that must be decoded.
+pub(crate) fn presumed<'a>(wanted: &[BaseInfo], given: &[Base<'a>]) -> Option<Presumed<'a>> {
+    let is_read = |b: &Base<'_>| b.hash.get().is_none() && b.compressed.is_none() && b.source.as_slice().is_none();
+    if wanted.is_empty() || wanted.len() != given.len() || !given.iter().all(is_read) {
+        return None;
+    }
+    let given: Vec<Base<'a>> = given.iter().map(|b| Base { seen: Arc::default(), ..b.clone() }).collect();
     let of_size = |w: &BaseInfo| {
         let mut fitting = given.iter().filter(|b| b.raw_size == w.raw_size);
         fitting.next().filter(|_| fitting.next().is_none()).cloned()
     };
-    let one_each = wanted.len() == given.len() && given.iter().all(in_file);
-    if one_each { wanted.iter().map(of_size).collect() } else { None }
+    let found = wanted.iter().map(of_size).collect::<Option<_>>()?;
+    Some(Presumed { given, found })
+}
+
+impl Presumed<'_> {
+    /// Compares the hashes, and keeps them in `given`, which they were made from.
+    ///
+    /// # Errors
+    /// Those of [`resolve`].
+    pub(crate) fn check<S: Send>(&self, wanted: &[BaseInfo], given: &[Base<'_>], workers: &Workers<S>) -> Result<()> {
+        resolve(wanted, &self.given, workers)?;
+        for (of_call, given) in self.given.iter().zip(given) {
+            if let Some(&hash) = of_call.hash.get() {
+                // Another thread may have set it meanwhile.
+                _ = given.hash.set(hash);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The error of a delta without a base that it needs. `other`: a base of the same size, and its hash.

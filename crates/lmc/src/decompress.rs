@@ -12,7 +12,7 @@ use crate::Summary;
 use crate::base::{Base, presumed, resolve};
 use crate::block::decode::BlockDecoder;
 use crate::container::open::Opened;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::io::{ReadAt, zeroed};
 use crate::isa::Isa;
 use crate::options::{DecodeLimits, DecompressOptions};
@@ -64,8 +64,8 @@ fn resize(bytes: &mut Vec<u8>, len: u64) -> Result<&mut [u8]> {
 /// Restoring checks every block, the index, the trailer and the content hash. After an error the output is invalid.
 ///
 /// A delta needs the bases that it was made from, in any order. They are identified by their hashes. These are computed before anything is
-/// written, unless [`Base::with_hash`] sets them, or the bases are files, and one of each size is given: then they are hashed while they are
-/// read, and compared at the end. A base that the file was not made from is an error, unless it is
+/// written, unless [`Base::with_hash`] sets them, or the bases are not in immutable memory, and one of each size is given: then they are hashed
+/// while they are read, and compared at the end. A base that the file was not made from is an error, unless it is
 /// [optional](Base::optional).
 pub struct Decompressor {
     o: DecompressOptions,
@@ -179,16 +179,24 @@ impl Decompressor {
         let opened = Opened::open_whole(src, &self.o.limits)?;
         let wanted = &opened.sources.bases;
         let presumed = presumed(wanted, bases);
-        let is_presumed = presumed.is_some();
-        let given = bases;
-        let bases = presumed.map_or_else(|| resolve(wanted, given, &self.workers), Ok)?;
+        let resolved;
+        let found = match &presumed {
+            Some(presumed) => &presumed.found,
+            None => {
+                resolved = resolve(wanted, bases, &self.workers)?;
+                &resolved
+            }
+        };
         let place = place(opened.index.raw_size)?;
         let max_work = self.o.limits.max_work;
-        let whole = Whole { src, opened: &opened, bases: &bases, max_work };
+        let whole = Whole { src, opened: &opened, bases: found, max_work };
         let done = whole.decode(&self.workers, &mut self.buffers, place, progress);
-        if is_presumed {
-            // That a base is the wrong one explains any other error.
-            resolve(wanted, given, &self.workers)?;
+        // That a base is the wrong one explains damage, but no failure to read or write: after that, the rest of the base is not read.
+        let may_be_wrong = |e: &Error| matches!(e.kind(), ErrorKind::Damaged | ErrorKind::Base);
+        if let Some(presumed) = presumed
+            && done.as_ref().err().is_none_or(may_be_wrong)
+        {
+            presumed.check(wanted, bases, &self.workers)?;
         }
         done
     }

@@ -2,7 +2,9 @@
 
 use crate::support::snapshots::file_of;
 use crate::support::{Counted, delta_of, restore};
-use lmc::{Base, CompressOptions, DecompressOptions, ErrorKind};
+use lmc::{Base, CompressOptions, DecompressOptions, Decompressor, ErrorKind, ReadAt, WriteAt};
+use std::io;
+use std::sync::Mutex;
 
 const LEAF: u64 = 1 << 18;
 
@@ -50,4 +52,54 @@ fn another_base_is_refused_wherever_it_differs() {
             "{at}: {e}"
         );
     }
+}
+
+/// A disk that is full.
+struct Full;
+
+impl WriteAt for Full {
+    fn write_all_at(&self, _: &[u8], _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+}
+
+/// A file that is written to.
+struct Written(Mutex<Vec<u8>>);
+
+impl ReadAt for Written {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.0.lock().unwrap().read_exact_at(buf, offset)
+    }
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.0.lock().unwrap().len() as u64)
+    }
+}
+
+#[test]
+fn after_a_failure_the_rest_of_a_base_is_not_read() {
+    let (old, new) = pair(100);
+    let delta = delta_of(&new, &[Base::new(&old[..]).unwrap()], &CompressOptions::default()).unwrap();
+    let counted = Counted::new(&old);
+    let base = Base::new(&counted).unwrap();
+    counted.take();
+    let mut d = Decompressor::new(&DecompressOptions::default().with_threads(1)).unwrap();
+    let e = d.decompress(&delta[..], &[base], &Full).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Io, "{e}");
+    let read = counted.take();
+    assert!(read < old.len() as u64, "{read}");
+}
+
+#[test]
+fn what_a_failed_call_read_is_not_taken_for_what_is_there_now() {
+    let (old, new) = pair(100);
+    let delta = delta_of(&new, &[Base::new(&old[..]).unwrap()], &CompressOptions::default()).unwrap();
+    let mut altered = old.clone();
+    altered[1_000_000] ^= 1;
+    let file = Written(Mutex::new(altered));
+    let base = [Base::new(&file).unwrap()];
+    let mut d = Decompressor::new(&DecompressOptions::default().with_threads(1)).unwrap();
+    d.decompress(&delta[..], &base, &Full).unwrap_err();
+    assert_eq!(restore(&delta, &base, &DecompressOptions::default()).unwrap_err().kind(), ErrorKind::Base);
+    *file.0.lock().unwrap() = old;
+    assert!(restore(&delta, &base, &DecompressOptions::default()).unwrap() == new);
 }
