@@ -61,17 +61,16 @@ impl<'a> Encoder<'a> {
                 like(&stored[stored.len() - 1], segments).map_err(|e| chain::damaged(self.catalog, base, e))?
             };
             let bases = [Base::of_segments(old, &base_segments).map_err(Error::codec)?.with_hash(content_hash)];
-            let mut delta = Vec::new();
-            compress(&mut self.compressor, &raw, segments, &bases, &mut delta)?;
+            let delta = compressed(&mut self.compressor, &raw, segments, &bases)?;
             drop(bases);
             if delta.len() > raw.len() / 2 {
-                compress(&mut self.compressor, &raw, segments, &[], &mut alone)?;
+                alone = compressed(&mut self.compressor, &raw, segments, &[])?;
             }
             if alone.is_empty() || is_worth_its_chain(&delta, &alone) {
                 return Ok(New { bytes: delta.into(), base: Some(base) });
             }
         } else {
-            compress(&mut self.compressor, &raw, segments, &[], &mut alone)?;
+            alone = compressed(&mut self.compressor, &raw, segments, &[])?;
         }
         Ok(New { bytes: alone.into(), base: None })
     }
@@ -88,6 +87,14 @@ impl<'a> Encoder<'a> {
             Err(e) => Err(e),
         }
     }
+}
+
+/// A block set in no more memory than it takes: while it is written, it occupies the space of the worst case.
+fn compressed(c: &mut Compressor, raw: &[u8], segments: &[Segment], bases: &[Base<'_>]) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    compress(c, raw, segments, bases, &mut out)?;
+    out.shrink_to_fit();
+    Ok(out)
 }
 
 /// The segments of a stored set, as segments of the set predicted from it: a rounded tensor is matched by name. Several small tensors have

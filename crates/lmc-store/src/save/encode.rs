@@ -209,7 +209,7 @@ impl<'a> Encoder<'a> {
         if let Role::Follower(of, lead_raw) = role {
             let mut out = buffers.take(room);
             let bases = [Base::of_segments(lead_raw, of).map_err(Error::codec)?];
-            compress_to(&mut self.compressor, raw, &chunk.segments, &bases, &mut out)?;
+            compress(&mut self.compressor, raw, &chunk.segments, &bases, &mut out)?;
             // The samples of a tensor may not be typical of the rest.
             if out.len() < raw.len() / 4 {
                 return Ok(Encoded::new(buffers.bytes(out), raw_hash, MadeFrom::Lead));
@@ -269,13 +269,13 @@ impl<'a> Encoder<'a> {
         if shared.choice.options.base == BasePolicy::Anchor {
             shared.keep(set.raw_hash, old, chunk)?;
         }
-        compress_to(&mut self.compressor, raw, &chunk.segments, &bases, out)
+        compress(&mut self.compressor, raw, &chunk.segments, &bases, out)
     }
 
     /// Compresses a chunk without a base.
     fn compress_alone(&mut self, raw: &[u8], chunk: &Chunk) -> Result<Vec<u8>> {
         let mut out = self.shared.buffers.take(lmc::compress_bound(raw.len() as u64) as usize);
-        compress_to(&mut self.compressor, raw, &chunk.segments, &[], &mut out)?;
+        compress(&mut self.compressor, raw, &chunk.segments, &[], &mut out)?;
         Ok(out)
     }
 
@@ -359,22 +359,8 @@ pub(crate) fn is_worth_its_chain(delta: &[u8], alone: &[u8]) -> bool {
     (delta.len() as u64) * 100 < alone.len() as u64 * 97
 }
 
-/// [`compress_to`] a vector with no more memory than that takes.
-pub(crate) fn compress(
-    c: &mut Compressor,
-    raw: &[u8],
-    segments: &[Segment],
-    bases: &[Base<'_>],
-    out: &mut Vec<u8>,
-) -> Result<()> {
-    let done = compress_to(c, raw, segments, bases, out);
-    // While it is written, it occupies the space of the worst case.
-    out.shrink_to_fit();
-    done
-}
-
 /// Compresses bytes with these segments, or opaque ones, in place of what `out` holds.
-fn compress_to(
+pub(crate) fn compress(
     c: &mut Compressor,
     raw: &[u8],
     segments: &[Segment],

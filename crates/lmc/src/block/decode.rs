@@ -1,10 +1,11 @@
 //! Decoding a block.
 
+use super::Origin;
 use super::body::Body;
 use super::mask::{check_bits, expand};
 use super::patches::{places, values};
+use super::ranges::BlockRanges;
 use super::restore_sparse::{SparseChanges, other_contexts, restore_listed};
-use super::{Origin, read_all, read_to};
 use crate::arch::decode_chunk;
 use crate::arch::job::DecodeJob;
 use crate::cluster::RUN;
@@ -13,10 +14,7 @@ use crate::cluster::split::{Shape, lengthen_raw, merge_run};
 use crate::entropy::SETS;
 use crate::entropy::table::DecodeTable;
 use crate::error::{Error, Result};
-use crate::format::bases::SourceRange;
-use crate::format::block_head::{
-    BlockHead, Cluster, Grid, Mask, Method, NamedRanges, Operand, Palette, Patches, Predicted, Stream,
-};
+use crate::format::block_head::{BlockHead, Cluster, Grid, Mask, Method, Operand, Palette, Patches, Predicted, Stream};
 use crate::format::checksum::{Digest, block_digest, leaves};
 use crate::frames::FrameDecoder;
 use crate::io::scratch;
@@ -45,30 +43,6 @@ pub struct BlockDecoder {
     /// Elements that a mask selects.
     selected: Vec<u8>,
     sparse: SparseChanges,
-}
-
-/// The ranges of a block, and the origin of their bytes.
-struct BlockRanges<'a> {
-    list: &'a [SourceRange],
-    origin: &'a dyn Origin,
-}
-
-impl BlockRanges<'_> {
-    /// The bytes of some ranges, concatenated: in `buf` unless they are in memory already.
-    fn get<'b>(&'b self, named: &NamedRanges, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
-        read_all(named.of(self.list), self.origin, buf)
-    }
-
-    /// The bytes of some ranges that are as long as `out`: there, and an empty slice, unless they are in memory already.
-    fn get_in_place(&self, named: &NamedRanges, out: &mut [u8]) -> Result<&[u8]> {
-        let list = named.of(self.list);
-        if let [d] = list
-            && let Some(bytes) = self.origin.slice(d.source, d.offset, d.len as usize)
-        {
-            return Ok(bytes);
-        }
-        read_to(list, self.origin, out).map(|()| &[][..])
-    }
 }
 
 impl BlockDecoder {

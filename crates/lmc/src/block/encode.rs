@@ -213,7 +213,7 @@ impl BlockEncoder {
         let base = match s.conversion() {
             None => None,
             Some(conversion) => {
-                let mut bytes = super::read_all(&s.base, origin, base)?;
+                let mut bytes = super::ranges::read_all(&s.base, origin, base)?;
                 if conversion != Conversion::None {
                     convert(conversion, bytes, converted);
                     bytes = converted;
@@ -224,7 +224,7 @@ impl BlockEncoder {
         let mut plan = self.chooser.choose(&s.column(), base)?;
         // Bytes with counterparts nearby that are in other places: a header of which one name has changed.
         if !s.prefix.is_empty() {
-            let prefix = super::read_all(&s.prefix, origin, &mut self.bytes[0])?;
+            let prefix = super::ranges::read_all(&s.prefix, origin, &mut self.bytes[0])?;
             plan = self.chooser.or_with_prefix(&s.bytes, prefix, plan)?;
         }
         Ok(plan)

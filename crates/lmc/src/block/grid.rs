@@ -349,14 +349,17 @@ impl Elements<'_> {
         }
         bounds.clear();
         bounds.extend(order.iter().take(FITTED).filter_map(|&v| self.bounded(v)));
+        let try_scale = |fits: &mut Vec<_>, scale| {
+            fits.clear();
+            fits.extend(of_group.iter().map(|v| self.level(book, scale, v.bits)));
+        };
         let mut best: Option<(u32, u32)> = None;
         let mut tried = None;
         for _ in 0..ROUNDS {
             let strict = if is_strict { fit(book, bounds, top) } else { None };
             let Some(scales) = strict.or_else(|| fit_most(book, bounds, top)) else { break };
             let scale = scales.shortest();
-            fits.clear();
-            fits.extend(of_group.iter().map(|v| self.level(book, scale, v.bits)));
+            try_scale(fits, scale);
             tried = Some(scale);
             let wrong = || of_group.iter().zip(&*fits).filter(|(_, (_, fits))| !fits).map(|(v, _)| v);
             let misfits = wrong().map(|v| v.count).sum();
@@ -371,8 +374,7 @@ impl Elements<'_> {
         }
         let scale = best.map_or(last, |b| b.0);
         if tried != Some(scale) {
-            fits.clear();
-            fits.extend(of_group.iter().map(|v| self.level(book, scale, v.bits)));
+            try_scale(fits, scale);
         }
         let mut misfits = 0;
         values.each(group, |i, value| {

@@ -17,6 +17,7 @@ pub(crate) mod plan;
 mod planned;
 pub(crate) mod predicted;
 mod predictor_choice;
+mod ranges;
 mod residual;
 mod restore_sparse;
 pub(crate) mod sparse;
@@ -27,7 +28,6 @@ use crate::dtype::Dtype;
 use crate::error::Error;
 use crate::error::Result;
 use crate::format::bases::SourceRange;
-use crate::io::scratch;
 use crate::predict::Conversion;
 
 /// A range of a block's raw bytes of one dtype; `None` for opaque bytes.
@@ -85,29 +85,6 @@ pub trait Origin: Sync {
         _ = (source, offset, len);
         None
     }
-}
-
-/// The concatenated bytes of ranges: in `buf` unless they are in memory already.
-pub(crate) fn read_all<'b>(list: &[SourceRange], origin: &'b dyn Origin, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
-    if let [d] = list
-        && let Some(bytes) = origin.slice(d.source, d.offset, d.len as usize)
-    {
-        return Ok(bytes);
-    }
-    // Heads are checked: the lengths add up to 64 MiB at most.
-    let bytes = scratch(buf, list.iter().map(|d| d.len as usize).sum());
-    read_to(list, origin, bytes)?;
-    Ok(bytes)
-}
-
-/// Fills `bytes` with the concatenated bytes of ranges, which have its length.
-pub(crate) fn read_to(list: &[SourceRange], origin: &dyn Origin, mut bytes: &mut [u8]) -> Result<()> {
-    for d in list {
-        let (to, more) = bytes.split_at_mut(d.len as usize);
-        origin.read(d.source, d.offset, to)?;
-        bytes = more;
-    }
-    Ok(())
 }
 
 /// The origin of blocks without ranges.
