@@ -16,14 +16,18 @@ from typing import NamedTuple
 THREADS = 2
 
 
+def then_sync(target: Path, *command: object) -> list[str]:
+    """A command, and a sync of the file that it writes."""
+    return ["sh", "-c", '"$@" && sync "$0"', str(target), *map(str, command)]
+
+
 def commands(lmc: str, file: Path, folder: Path) -> dict[str, tuple[list[str], Path]]:
     """Name → command and the file that it writes, in an order in which each finds its input."""
     copy, packed, unpacked = folder / "process.copy", folder / "process.lmc", folder / "process.out"
     zst, unzst = folder / "process.zst", folder / "process.unzst"
-    then_sync = ["sh", "-c", '"$@" && sync "$0"']
 
     def synced(target: Path, *command: object) -> tuple[list[str], Path]:
-        return [*then_sync, str(target), *map(str, command)], target
+        return then_sync(target, *command), target
 
     quiet = [lmc, "-q"]
     found = {

@@ -43,7 +43,7 @@ def copy(source: Path, target: Path) -> float:
     """Seconds of `cp && sync`."""
     target.unlink(missing_ok=True)
     os.sync()
-    return process.run(["sh", "-c", '"$@" && sync "$0"', str(target), "cp", str(source), str(target)]).seconds
+    return process.run(process.then_sync(target, "cp", source, target)).seconds
 
 
 def logged(lmc: str, store: str) -> list[dict]:

@@ -88,7 +88,7 @@ def commands(lmc: str, old: Path, new: Path, folder: Path, threads: int) -> dict
         return Command(line, [store], out, (out / first.name, file))
 
     return {
-        "cp": Command(["sh", "-c", '"$@" && sync "$0"', str(copy), "cp", str(old), str(copy)], [old], copy),
+        "cp": Command(process.then_sync(copy, "cp", old, copy), [old], copy),
         "compress": Command(run("compress", "-o", packed, old), [old], packed),
         "decompress": Command(run("decompress", "-o", out, packed), [packed], out, (out, old)),
         "compress --base": Command(run("compress", "--base", old, "-o", delta, new), [old, new], delta),
