@@ -5,8 +5,8 @@ Usage: bench/grids.py LMC [--level LEVEL] [--seed S] [--rows R] [--cols C] [--fo
 
 Makes a safetensors file of each kind by the formulas of the libraries that write them, compresses it with the program
 LMC, restores it, and prints its size in parts of raw beside zstd's at level 19, as it is and grouped (byte planes), and
-what its grid takes: the entropy of order 0 of the levels, and 24 bits for each scale. The exit status is 1 if a file is
-more than 2 % larger than its grid.
+what its grid takes: the entropy of order 0 of the levels, and 24 bits for each scale and offset. The exit status is 1
+if a file is more than 2 % larger than its grid.
 """
 
 import argparse
@@ -61,6 +61,29 @@ def e4m3(x: np.ndarray) -> np.ndarray:
     return x.astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
 
 
+def affine(w: np.ndarray, scale: np.ndarray, offset: np.ndarray, top: int, zero: int = 0) -> Grid:
+    """Integers 0 … top, less a zero point, times a scale, plus an offset: each step is rounded to binary32."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        q = np.clip(np.nan_to_num(np.round((w - offset) / scale) + zero), 0, top) - zero
+    q = q.astype(np.float32)
+    values = (scale * q + offset).astype(np.float32).reshape(-1, w.shape[1] * w.shape[2])
+    return Grid(values, q.reshape(-1), scale.size + offset.size)
+
+
+def k_scales(scales: np.ndarray, length: int, top: int) -> np.ndarray:
+    """Scales of groups of `length` elements as K-quants of ggml have them: integers up to `top`, times an fp16 for 256 elements."""
+    groups = scales.reshape(-1, 256 // length)
+    whole = (groups.max(1, keepdims=True) / np.float32(top)).astype(np.float16).astype(np.float32)
+    return (np.round(groups / whole).clip(0, top) * whole).astype(np.float32).reshape(scales.shape)
+
+
+def k_terms(w: np.ndarray, top: int, of_scales: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scale and offset of each group of a K-quant with offsets; these are 0 or negative."""
+    least, most = np.minimum(w.min(2, keepdims=True), 0), w.max(2, keepdims=True)
+    length = w.shape[2]
+    return k_scales((most - least) / np.float32(top), length, of_scales), -k_scales(-least, length, of_scales)
+
+
 def e2m1(x: np.ndarray) -> np.ndarray:
     return np.copysign(E2M1[np.abs(np.abs(x)[..., None] - E2M1).argmin(-1)], x)
 
@@ -111,6 +134,22 @@ def grids(seed: int, rows: int, cols: int) -> dict[str, Grid]:
     all_scale = np.abs(w).max() / f32(6 * 448)
     nv_scale = e4m3(np.abs(grouped(16)).max(2, keepdims=True) / 6 / all_scale) * all_scale
     nvfp4 = grid(e2m1(np.clip(grouped(16) / nv_scale, -6, 6)), nv_scale)
+    q5_0_scale = (largest / -16).astype(f16).astype(f32)
+    q5_0 = grid(np.clip(np.floor(of_32 / q5_0_scale + 16.5), 0, 31) - 16, q5_0_scale)
+    # ggml, dequantize_row_q4_1: d * q + m, both of fp16.
+    least, most = of_32.min(2, keepdims=True), of_32.max(2, keepdims=True)
+    q4_1_scale, q4_1_offset = ((most - least) / 15).astype(f16).astype(f32), least.astype(f16).astype(f32)
+    q4_1 = affine(of_32, q4_1_scale, q4_1_offset, 15)
+    # ggml, dequantize_row_q4_K and its like: scales and offsets of groups are 6 bits (Q2_K: 4) times fp16 of 256 elements.
+    q4_k, q5_k = (affine(of_32, *k_terms(of_32, top, 63), top) for top in (15, 31))
+    q2_k = affine(grouped(16), *k_terms(grouped(16), 3, 15), 3)
+    q6_k_scale = k_scales(np.abs(grouped(16)).max(2, keepdims=True) / f32(31), 16, 127)
+    q6_k = grid(np.clip(np.round(grouped(16) / q6_k_scale), -32, 31), q6_k_scale)
+    # torch.ao, affine integers of 4 bits: (q - 8) * scale + zero point, both of bf16, in groups of 64.
+    of_64 = grouped(64)
+    least, most = of_64.min(2, keepdims=True), of_64.max(2, keepdims=True)
+    ao_scale = ((most - least) / 15).astype(bf16).astype(f32)
+    ao = affine(of_64, ao_scale, (least + ao_scale * 8).astype(bf16).astype(f32), 15, 8)
     # GPTQ: groups of 128 inputs, down the columns where a matrix is stored by input.
     down = w.reshape(rows // 128, 128, cols)
     down_scale = np.abs(down).max(1, keepdims=True) / f32(7)
@@ -130,7 +169,22 @@ def grids(seed: int, rows: int, cols: int) -> dict[str, Grid]:
         "awq-g128-in-bf16": awq.as_type(bf16),
         "q4_0-in-bf16": q4_0.as_type(bf16),
         "q4_0-in-fp16": q4_0.as_type(f16),
+        "q5_0-in-bf16": q5_0.as_type(bf16),
+        "q5_0-in-fp16": q5_0.as_type(f16),
         "gptq-g128-in-bf16": gptq.as_type(bf16),
+        "q4_1-in-fp16": q4_1.as_type(f16),
+        "q4_k-in-bf16": q4_k.as_type(bf16),
+        "q4_k-in-fp16": q4_k.as_type(f16),
+        "q4_k-in-fp32": q4_k,
+        "q5_k-in-bf16": q5_k.as_type(bf16),
+        "q5_k-in-fp16": q5_k.as_type(f16),
+        "q5_k-in-fp32": q5_k,
+        "q2_k-in-bf16": q2_k.as_type(bf16),
+        "q6_k-in-bf16": q6_k.as_type(bf16),
+        "q6_k-in-fp16": q6_k.as_type(f16),
+        "q6_k-in-fp32": q6_k,
+        "affine-int4-g64-in-bf16": ao.as_type(bf16),
+        "affine-int4-g64-in-fp32": ao,
         "mxfp4-in-bf16": mxfp4.as_type(bf16),
         "nvfp4-in-bf16": nvfp4.as_type(bf16),
         "int4-g64-in-bf16, 5 % damaged": int4.as_type(bf16).damaged(random, 0.05),

@@ -80,11 +80,11 @@ pub struct PredictionDescription {
     pub contexts: usize,
 }
 
-/// Predictions that are products of a level and the scale of a group: dequantised weights.
+/// Predictions that are products of a level and the scale of a group, perhaps with an offset of the group: dequantised weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GridDescription {
-    /// The format that the weights had: "fp8 e4m3", "int4", "nf4" and the like; "levels" if none is known.
+    /// The format that the weights had: "fp8 e4m3", "int4", "nf4" and the like, with offsets "uint4"; "levels" if none is known.
     pub format: &'static str,
     /// How many levels occur.
     pub levels: usize,
@@ -94,12 +94,17 @@ pub struct GridDescription {
     pub row: u64,
     /// Scales of the column.
     pub scales: u64,
+    /// Whether an offset is added for each scale.
+    pub offsets: bool,
 }
 
-/// The format and the groups: `fp8 e4m3 128 × 128`.
+/// The format and the groups: `fp8 e4m3 128 × 128`, `uint4 with offsets 1 × 32`.
 impl fmt::Display for GridDescription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.format)?;
+        if self.offsets {
+            f.write_str(" with offsets")?;
+        }
         match self.group {
             _ if self.scales == 1 => f.write_str(", one scale"),
             [rows, 1] if rows >= ALL_ROWS => f.write_str(" by column"),
@@ -215,7 +220,9 @@ fn coded_bits(p: &Column) -> u64 {
         Method::Predicted(predicted) => {
             let of_grid = predicted.operand.grid().map_or(0, |grid| {
                 let n = p.len / predicted.width;
-                of(grid.groups.count(n as u64) as usize, &grid.scales) + of(n, &grid.indices)
+                let terms = [Some(&grid.scales), grid.offsets.as_ref()].into_iter().flatten();
+                let groups = grid.groups.count(n as u64) as usize;
+                terms.map(|stream| of(groups, stream)).sum::<u64>() + of(n, &grid.indices)
             });
             of_grid + predicted.streams.iter().map(|(n, g)| g.as_ref().map_or(0, |g| of(*n, g))).sum::<u64>()
         }
@@ -290,11 +297,12 @@ impl PredictionDescription {
             _ => None,
         };
         let grid = p.operand.grid().map(|g| GridDescription {
-            format: grid_format(&g.levels).unwrap_or("levels"),
+            format: grid_format(&g.levels, g.offsets.is_some()).unwrap_or("levels"),
             levels: g.levels.len(),
             group: [g.groups.rows, g.groups.columns],
             row: g.groups.row,
             scales: g.groups.count(elements),
+            offsets: g.offsets.is_some(),
         });
         Self { predictor, conversion, grid, sources, contexts: p.streams.len() }
     }

@@ -339,6 +339,7 @@ fn block_json(block: &BlockInfo, description: &BlockDescription) -> Value {
                     "group": g.group,
                     "row": g.row,
                     "scales": g.scales,
+                    "offsets": g.offsets,
                 })),
                 "sources": p.sources,
                 "contexts": p.contexts,

@@ -323,7 +323,10 @@ fn grids_are_listed_and_left_out_on_demand() {
     assert!(text.contains("format 1.0") && text.contains("required features: none"), "{text}");
     let run = dir.run(["list", "--json", "-v", "m.lmc"]);
     let text = run.ok().stdout();
-    assert!(text.contains(r#""grid":{"format":"int4","group":[1,64],"levels":15,"row":64,"scales":2048}"#), "{text}");
+    assert!(
+        text.contains(r#""grid":{"format":"int4","group":[1,64],"levels":15,"offsets":false,"row":64,"scales":2048}"#),
+        "{text}"
+    );
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub struct BlockDecoder {
     /// A column of several extents before it is scattered.
     gathered: Vec<u8>,
     streams: Streams,
-    /// Bytes of an operand, and the same converted; of a grid the scales and the indices, and the predictions.
+    /// Bytes of an operand, and the same converted; of a grid the scales, offsets and indices, and the predictions.
     bytes: [Vec<u8>; 2],
     mask: Vec<u8>,
     /// Elements that a mask selects.
@@ -235,12 +235,21 @@ impl BlockDecoder {
     /// Replaces `out` by the predictions of a grid.
     fn decode_grid(&mut self, grid: &Grid, body: &mut Body<'_>, buf: &mut Vec<u8>, out: &mut [u8]) -> Result<()> {
         let n = out.len() / grid.width();
-        let scales = 4 * grid.groups.count(n as u64) as usize;
-        let (scales, indices) = scratch(buf, scales + n).split_at_mut(scales);
-        self.decode_stream(&grid.scales, body, scales)?;
-        let bits = |b: &[u8; 4]| u32::from_le_bytes(*b);
-        if let Some(scale) = scales.as_chunks::<4>().0.iter().map(bits).find(|&bits| !is_finite(bits)) {
-            return Err(Error::damaged(format!("a grid has scale {scale:#010x}, which is not finite")));
+        let terms = 4 * grid.groups.count(n as u64) as usize;
+        let of_offsets = if grid.offsets.is_some() { terms } else { 0 };
+        let (scales, rest) = scratch(buf, terms + of_offsets + n).split_at_mut(terms);
+        let (offsets, indices) = rest.split_at_mut(of_offsets);
+        let mut decode = |name: &str, stream: &Stream, to: &mut [u8]| {
+            self.decode_stream(stream, body, to)?;
+            let bits = |b: &[u8; 4]| u32::from_le_bytes(*b);
+            match to.as_chunks::<4>().0.iter().map(bits).find(|&bits| !is_finite(bits)) {
+                Some(bits) => Err(Error::damaged(format!("a grid has {name} {bits:#010x}, which is not finite"))),
+                None => Ok(()),
+            }
+        };
+        decode("scale", &grid.scales, scales)?;
+        if let Some(stream) = &grid.offsets {
+            decode("offset", stream, offsets)?;
         }
         self.decode_stream(&grid.indices, body, indices)?;
         let (largest, count) = (indices.iter().fold(0, |a, &b| a.max(b)), grid.levels.len());
@@ -248,7 +257,7 @@ impl BlockDecoder {
             return Err(Error::damaged(format!("an element has level {largest} of a grid that has {count}")));
         }
         let &Grid { conversion, ref levels, groups, .. } = grid;
-        GridModel { conversion, levels, groups, scales, indices }.predict(out);
+        GridModel { conversion, levels, groups, scales, offsets, indices }.predict(out);
         Ok(())
     }
 

@@ -257,7 +257,8 @@ impl BlockEncoder {
                             Elements::Column => plan.coded.as_deref().unwrap_or(&source.bytes),
                             Elements::Context(context) => plan.residuals.get(*context),
                             Elements::Scales => &plan.grid[0],
-                            Elements::Indices => &plan.grid[1],
+                            Elements::Offsets => &plan.grid[1],
+                            Elements::Indices => &plan.grid[2],
                             Elements::Map(map) => map,
                         };
                         self.encode_cluster(g, &elements[..g.n * g.width], space);

@@ -1,36 +1,36 @@
-//! Finds grids: elements that are products of few levels and the scales of groups, as dequantised weights are (`docs/format.md` §3.8).
+//! Finds grids: elements that are products of few levels and the scales of groups, perhaps with offsets, as dequantised weights are
+//! (`docs/format.md` §3.8).
 //!
 //! Files do not say which format the weights had, or how they were grouped: windows of elements show whether a format is possible, samples of
 //! groups which shape they have, and then each group is fitted. What does not fit is left to the residuals.
 
+mod affine;
 mod codebook;
 mod fit;
+mod form;
 mod lattice;
+mod plan;
 mod shape;
 mod values;
 
 use std::cmp::Reverse;
 use std::ops::Range;
 
+use affine::AffineFit;
 use codebook::Codebook;
 #[cfg(feature = "internals")]
 pub use codebook::name_of;
 use fit::{Bounded, fit, fit_most};
+use form::{Form, LevelIndex};
 use lattice::Lattice;
 use values::{Value, Values};
 
 use super::Matrix;
-use super::plan::{Planner, coding_of};
-use super::planned::{ColumnPlan, Elements as Coded};
-use super::predictor_choice::PredictionInput;
 use crate::cluster::element::{Element, with_element};
 use crate::dtype::Dtype;
 use crate::entropy::cost;
-use crate::format::block_head::{Grid, Method, Operand};
-use crate::map::Map;
 use crate::predict::Conversion;
-use crate::predict::grid::{GridModel, Groups, is_finite};
-use crate::predict::job::Streams;
+use crate::predict::grid::{GridModel, Groups, Terms, is_finite};
 
 /// A grid, and the elements that it predicts.
 pub(super) struct Found {
@@ -39,6 +39,8 @@ pub(super) struct Found {
     pub(super) groups: Groups,
     /// Elements of four bytes.
     pub(super) scales: Vec<u8>,
+    /// The same, or none.
+    pub(super) offsets: Vec<u8>,
     /// The level of each element.
     pub(super) indices: Vec<u8>,
     pub(super) prediction: Vec<u8>,
@@ -57,7 +59,9 @@ const SAMPLE_LEAST: usize = 24;
 const LARGEST: usize = 6;
 /// The part of elements that may not be on it.
 const MISFITS: (usize, usize) = (1, 6);
-/// Bits of a scale and of an element that is not on the grid, roughly.
+/// Of windows and samples, how unlikely it is that values on no grid have an offset and a scale: any few do.
+const EVIDENCE: i32 = 12;
+/// Bits of a scale or an offset, and of an element that is not on the grid, roughly.
 const SCALE_BITS: f64 = 20.0;
 const MISFIT_BITS: f64 = 12.0;
 /// Bits that a format with more levels must save: it explains more that is on no grid.
@@ -86,14 +90,14 @@ pub(super) fn find(dtype: Dtype, matrix: &Matrix, bytes: &[u8]) -> Option<Found>
         E::all(bytes).iter().map(|e| E::from_bytes(*e).wide() as u32).collect()
     });
     let column = Elements { lattice, elements: &elements };
-    let books: Vec<&Codebook> = codebook::ALL.iter().filter(|book| column.is_possible(book, matrix)).collect();
-    if books.is_empty() {
+    let mut work = Work::new();
+    let forms: Vec<Form> = Form::all().filter(|&form| column.is_possible(form, matrix, &mut work)).collect();
+    if forms.is_empty() {
         return None;
     }
     let shapes = shape::candidates(matrix, elements.len() as u64);
     let mut samples: Vec<Option<Vec<Sample>>> = shapes.iter().map(|_| None).collect();
-    let mut best: Option<(Cost, &Codebook, Groups, bool)> = None;
-    let mut work = Work::new();
+    let mut best: Option<(Cost, Form, Groups, bool)> = None;
     // Some elements of any group may not be on it, but that takes longer to find.
     for is_strict in [true, false] {
         for (groups, samples) in shapes.iter().zip(&mut samples) {
@@ -102,29 +106,29 @@ pub(super) fn find(dtype: Dtype, matrix: &Matrix, bytes: &[u8]) -> Option<Found>
                 continue;
             }
             let samples = samples.get_or_insert_with(|| column.samples(groups, &mut work.values));
-            let mut of_shape: Option<(Cost, &Codebook)> = None;
-            for book in &books {
-                if let Some(cost) = column.cost(book, groups, samples, is_strict)
+            let mut of_shape: Option<(Cost, Form)> = None;
+            for &form in &forms {
+                if let Some(cost) = column.cost(form, groups, samples, is_strict, &mut work.affine)
                     && of_shape.as_ref().is_none_or(|b| cost.all() + LARGER < b.0.all())
                 {
-                    of_shape = Some((cost, book));
+                    of_shape = Some((cost, form));
                 }
             }
-            if let Some((cost, book)) = of_shape
+            if let Some((cost, form)) = of_shape
                 && best.as_ref().is_none_or(|b| cost.all() + SMALLER < b.0.all())
             {
-                best = Some((cost, book, *groups, is_strict));
+                best = Some((cost, form, *groups, is_strict));
             }
         }
     }
-    let (_, book, groups, is_strict) = best?;
-    column.fit_all(book, is_strict, groups, &mut work)
+    let (_, form, groups, is_strict) = best?;
+    column.fit_all(form, is_strict, groups, &mut work)
 }
 
 /// Bits of an element, roughly. Without functions that machines round differently, such as logarithms.
 struct Cost {
     levels: f64,
-    /// Scales, and elements that are not on the grid.
+    /// Scales and offsets, and elements that are not on the grid.
     besides_levels: f64,
 }
 
@@ -146,13 +150,14 @@ struct Work {
     /// The values in the order in which the scale is fitted to them.
     order: Vec<Value>,
     bounds: Vec<Bounded>,
+    affine: AffineFit,
     /// The level of each value, and whether it gives the value back.
     fits: Vec<(LevelIndex, bool)>,
 }
 
 impl Work {
     fn new() -> Self {
-        Self { values: Values::new(), order: vec![], bounds: vec![], fits: vec![] }
+        Self { values: Values::new(), order: vec![], bounds: vec![], affine: AffineFit::default(), fits: vec![] }
     }
 }
 
@@ -172,8 +177,8 @@ impl Elements<'_> {
         })
     }
 
-    /// Whether some windows of neighbours, along rows or down columns, can have these levels.
-    fn is_possible(&self, book: &Codebook, matrix: &Matrix) -> bool {
+    /// Whether some windows of neighbours, along rows or down columns, can have this form.
+    fn is_possible(&self, form: Form, matrix: &Matrix, work: &mut Work) -> bool {
         let n = self.elements.len() as u64;
         let Matrix { row, position } = *matrix;
         // Windows begin where groups do, and do not go on in the next row.
@@ -186,17 +191,23 @@ impl Elements<'_> {
             let of_row = (position + at) / row;
             at + (of_row.next_multiple_of(WINDOW) - of_row) * row
         };
-        let fit = |window: Vec<Bounded>, top: &mut usize| {
-            2 * window.len() as u64 >= WINDOW && fit(book, &window, top).is_some()
+        let mut fits = |window: std::iter::StepBy<std::ops::RangeInclusive<u64>>, top: &mut usize| match form {
+            Form::Scaled(book) => {
+                let value = |i: u64| self.bounded(Value { bits: self.elements[i as usize], count: 1 });
+                let window: Vec<Bounded> = window.filter_map(value).collect();
+                2 * window.len() as u64 >= WINDOW && fit(book, &window, top).is_some()
+            }
+            Form::Affine => {
+                let values = work.values.collect(self.elements, window.map(|i| i as usize..i as usize + 1));
+                work.affine.fit(self.lattice, values).is_some_and(|found| found.evidence >= EVIDENCE)
+            }
         };
-        let is_possible = |begin: &dyn Fn(u64) -> u64, step: u64| {
+        let mut is_possible = |begin: &dyn Fn(u64) -> u64, step: u64| {
             let (mut fitting, mut top) = (0, usize::MAX);
             (0..WINDOWS).any(|w| {
                 let start = begin(n / WINDOWS * w + w * 37);
                 let end = start + step * (WINDOW - 1);
-                let window = (start..=end).step_by(step as usize);
-                let value = |i: u64| self.bounded(Value { bits: self.elements[i as usize], count: 1 });
-                fitting += usize::from(end < n && fit(window.filter_map(value).collect(), &mut top));
+                fitting += usize::from(end < n && fits((start..=end).step_by(step as usize), &mut top));
                 fitting >= WINDOWS_FIT
             })
         };
@@ -223,8 +234,15 @@ impl Elements<'_> {
         (step / 2..count).step_by(step as usize).map(sample).collect()
     }
 
-    /// The cost of an element, if nearly all groups of a sample have these levels: all of their elements, or most.
-    fn cost(&self, book: &Codebook, groups: &Groups, samples: &[Sample], is_strict: bool) -> Option<Cost> {
+    /// The cost of an element, if nearly all groups of a sample have this form: all of their elements, or most.
+    fn cost(
+        &self,
+        form: Form,
+        groups: &Groups,
+        samples: &[Sample],
+        is_strict: bool,
+        affine: &mut AffineFit,
+    ) -> Option<Cost> {
         let (mut seen, mut strange, mut misfits, mut top) = (0, 0, 0, usize::MAX);
         let mut used = [[0u32; 256]; 2];
         for Sample { values, bounds } in samples {
@@ -232,22 +250,28 @@ impl Elements<'_> {
             if bounds.is_empty() || !is_strict && fit::count(bounds) < SAMPLE_LEAST {
                 continue;
             }
-            let scales = match fit(book, bounds, &mut top) {
-                None if !is_strict => fit_most(book, bounds, &mut top),
-                found => found,
+            let terms = match form {
+                Form::Scaled(book) => match fit(book, bounds, &mut top) {
+                    None if !is_strict => fit_most(book, bounds, &mut top),
+                    found => found,
+                }
+                .map(|scales| Terms { scale: scales.shortest(), offset: None }),
+                Form::Affine => match affine.fit(self.lattice, values) {
+                    Some(found) if found.evidence < EVIDENCE => continue,
+                    found => found.map(|found| found.terms),
+                },
             };
             let of_sample: u32 = values.iter().map(|v| v.count).sum();
             seen += of_sample as usize;
-            let Some(scales) = scales else {
+            let Some(terms) = terms else {
                 (strange, misfits) = (strange + 1, misfits + of_sample as usize);
                 if strange * SAMPLES as usize > samples.len() {
                     return None;
                 }
                 continue;
             };
-            let scale = scales.shortest();
             for &Value { bits, count } in values {
-                let (level, fits) = self.level(book, scale, bits);
+                let (level, fits) = form.level(self.lattice, terms, bits);
                 used[usize::from(level.negative)][usize::from(level.at)] += count;
                 misfits += if fits { 0 } else { count as usize };
             }
@@ -262,7 +286,7 @@ impl Elements<'_> {
         let all: u32 = counts().sum();
         let bits: u64 = counts().map(|&n| u64::from(n) * u64::from(cost::log2(all) - cost::log2(n))).sum();
         let levels = bits as f64 / (cost::BIT * u64::from(all).max(1)) as f64;
-        let besides_levels = self.scale_bits(groups) + MISFIT_BITS * misfits as f64 / seen as f64;
+        let besides_levels = form.terms() as f64 * self.scale_bits(groups) + MISFIT_BITS * misfits as f64 / seen as f64;
         Some(Cost { levels, besides_levels })
     }
 
@@ -284,32 +308,26 @@ impl Elements<'_> {
         pieces.flatten().step_by(n.div_ceil(most - LARGEST)).chain(largest).collect()
     }
 
-    /// The level of an element that is nearest for a scale, and whether their product is the element.
-    #[inline(always)]
-    fn level(&self, book: &Codebook, scale: u32, bits: u32) -> (LevelIndex, bool) {
-        let l = self.lattice;
-        let (magnitude, negative) = (l.magnitude(bits), l.is_negative(bits));
-        let side = book.side(negative);
-        let at = side.nearest(l.value(magnitude) / f32::from_bits(scale));
-        let level = side.level(at).to_bits();
-        (LevelIndex { at: at as u8, negative }, GridModel::element(l.0, scale, level) == magnitude)
-    }
-
     /// Fits all groups; `is_strict` if nearly all of those of a sample have only elements that are on the grid.
-    fn fit_all(&self, book: &Codebook, is_strict: bool, groups: Groups, work: &mut Work) -> Option<Found> {
+    fn fit_all(&self, form: Form, is_strict: bool, groups: Groups, work: &mut Work) -> Option<Found> {
         let n = self.elements.len();
-        let mut scales = vec![0u32; groups.count(n as u64) as usize];
+        let mut last = Terms { scale: 1.0f32.to_bits(), offset: matches!(form, Form::Affine).then_some(0) };
+        let mut terms = vec![last; groups.count(n as u64) as usize];
         let mut levels = vec![LevelIndex::default(); n];
-        let (mut top, mut last, mut misfits) = (usize::MAX, 1.0f32.to_bits(), 0);
-        let mut known = vec![false; scales.len()];
-        for group in 0..scales.len() {
+        let (mut top, mut misfits) = (usize::MAX, 0);
+        let mut known = vec![false; terms.len()];
+        for group in 0..terms.len() {
             let pieces = shape::pieces(&groups, group as u64, n as u64);
             if pieces.clone().next().is_none() {
                 continue;
             }
-            let (scale, of_group) = self.fit_group((book, is_strict), pieces, &mut top, last, work, &mut levels);
-            (last, misfits) = (scale, misfits + of_group);
-            (scales[group], known[group]) = (scale, true);
+            let of_group;
+            (last, of_group) = match form {
+                Form::Scaled(book) => self.fit_scaled((book, is_strict), pieces, &mut top, last, work, &mut levels),
+                Form::Affine => self.fit_affine(pieces, last, work, &mut levels),
+            };
+            misfits += of_group;
+            (terms[group], known[group]) = (last, true);
             // No grid: most groups would be like this one.
             if misfits * 4 > n {
                 return None;
@@ -317,28 +335,63 @@ impl Elements<'_> {
         }
         // Groups that the column has no elements of cost least like their neighbours.
         let first = known.iter().position(|&is_known| is_known)?;
-        let scale = scales[first];
-        scales[..first].fill(scale);
-        for i in first + 1..scales.len() {
+        let of_first = terms[first];
+        terms[..first].fill(of_first);
+        for i in first + 1..terms.len() {
             if !known[i] {
-                scales[i] = scales[i - 1];
+                terms[i] = terms[i - 1];
             }
         }
-        assert!(scales.iter().all(|&scale| is_finite(scale)), "the format has no others");
-        Some(self.found(book, groups, scales, &levels))
+        Some(self.found(form, groups, &terms, &levels))
     }
 
-    /// The scale of a group and the number of elements that it does not give back; fills in the levels of all.
-    fn fit_group(
+    /// The terms of a group and the number of elements that they do not give back; fills in the levels of all.
+    fn fit_affine(
         &self,
-        (book, is_strict): (&Codebook, bool),
         group: impl Iterator<Item = Range<usize>> + Clone,
-        top: &mut usize,
-        last: u32,
+        last: Terms,
         work: &mut Work,
         levels: &mut [LevelIndex],
-    ) -> (u32, usize) {
-        let Work { values, order, bounds, fits } = work;
+    ) -> (Terms, usize) {
+        let Work { values, affine, fits, .. } = work;
+        let of_group = values.collect(self.elements, group.clone());
+        let terms = affine.fit(self.lattice, of_group).map_or(last, |found| found.terms);
+        fits.clear();
+        fits.extend(of_group.iter().map(|v| Form::Affine.level(self.lattice, terms, v.bits)));
+        (terms, self.set_levels(Form::Affine, terms, group, (values, fits), levels))
+    }
+
+    /// Fills in the levels of a group's elements, those of its values first; returns how many are not on the grid.
+    fn set_levels(
+        &self,
+        form: Form,
+        terms: Terms,
+        group: impl Iterator<Item = Range<usize>>,
+        (values, fits): (&Values, &[(LevelIndex, bool)]),
+        levels: &mut [LevelIndex],
+    ) -> usize {
+        let mut misfits = 0;
+        values.each(group, |i, value| {
+            let (level, fits) =
+                value.map_or_else(|| form.level(self.lattice, terms, self.elements[i]), |value| fits[value]);
+            levels[i] = level;
+            misfits += usize::from(!fits);
+        });
+        misfits
+    }
+
+    /// The same of a scale alone.
+    fn fit_scaled(
+        &self,
+        (book, is_strict): (&'static Codebook, bool),
+        group: impl Iterator<Item = Range<usize>> + Clone,
+        top: &mut usize,
+        last: Terms,
+        work: &mut Work,
+        levels: &mut [LevelIndex],
+    ) -> (Terms, usize) {
+        let Work { values, order, bounds, fits, .. } = work;
+        let form = Form::Scaled(book);
         let of_group = values.collect(self.elements, group.clone());
         order.clear();
         order.extend(of_group.iter().filter(|v| self.bounded(**v).is_some()));
@@ -349,22 +402,22 @@ impl Elements<'_> {
         }
         bounds.clear();
         bounds.extend(order.iter().take(FITTED).filter_map(|&v| self.bounded(v)));
-        let try_scale = |fits: &mut Vec<_>, scale| {
+        let try_terms = |fits: &mut Vec<_>, terms| {
             fits.clear();
-            fits.extend(of_group.iter().map(|v| self.level(book, scale, v.bits)));
+            fits.extend(of_group.iter().map(|v| form.level(self.lattice, terms, v.bits)));
         };
-        let mut best: Option<(u32, u32)> = None;
+        let mut best: Option<(Terms, u32)> = None;
         let mut tried = None;
         for _ in 0..ROUNDS {
             let strict = if is_strict { fit(book, bounds, top) } else { None };
             let Some(scales) = strict.or_else(|| fit_most(book, bounds, top)) else { break };
-            let scale = scales.shortest();
-            try_scale(fits, scale);
-            tried = Some(scale);
+            let terms = Terms { scale: scales.shortest(), offset: None };
+            try_terms(fits, terms);
+            tried = Some(terms);
             let wrong = || of_group.iter().zip(&*fits).filter(|(_, (_, fits))| !fits).map(|(v, _)| v);
             let misfits = wrong().map(|v| v.count).sum();
             if best.is_none_or(|b| misfits < b.1) {
-                best = Some((scale, misfits));
+                best = Some((terms, misfits));
             }
             if strict.is_none() || misfits == 0 {
                 break;
@@ -372,93 +425,45 @@ impl Elements<'_> {
             // They narrow the scales.
             bounds.extend(wrong().filter_map(|&v| self.bounded(v)).take(ADDED));
         }
-        let scale = best.map_or(last, |b| b.0);
-        if tried != Some(scale) {
-            try_scale(fits, scale);
+        let terms = best.map_or(last, |b| b.0);
+        if tried != Some(terms) {
+            try_terms(fits, terms);
         }
-        let mut misfits = 0;
-        values.each(group, |i, value| {
-            let (level, fits) = value.map_or_else(|| self.level(book, scale, self.elements[i]), |value| fits[value]);
-            levels[i] = level;
-            misfits += usize::from(!fits);
-        });
-        (scale, misfits)
+        (terms, self.set_levels(form, terms, group, (values, fits), levels))
     }
 
-    /// The grid with these scales, and the levels that occur.
-    fn found(&self, book: &Codebook, groups: Groups, scales: Vec<u32>, levels: &[LevelIndex]) -> Found {
-        // By magnitude: neighbours are about as frequent, so that the low bits of indices can be raw.
+    /// The grid with these terms, and the levels that occur.
+    fn found(&self, form: Form, groups: Groups, terms: &[Terms], levels: &[LevelIndex]) -> Found {
+        assert!(terms.iter().all(|t| is_finite(t.scale) && t.offset.is_none_or(is_finite)), "the format has no others");
         let mut used = [[0u32; 256]; 2];
         levels.iter().for_each(|level| used[usize::from(level.negative)][usize::from(level.at)] += 1);
-        let mut all: Vec<(u32, bool, usize)> = Vec::new();
+        let mut all: Vec<(u32, LevelIndex)> = Vec::new();
         for negative in [true, false] {
-            let side = book.side(negative);
-            let of_side = (0..=side.levels.len()).filter(|&at| used[usize::from(negative)][at] > 0);
-            all.extend(of_side.map(|at| (used[usize::from(negative)][at], negative, at)));
+            let of_side = used[usize::from(negative)].iter().enumerate().filter(|(_, used)| **used > 0);
+            all.extend(of_side.map(|(at, &used)| (used, LevelIndex { at: at as u8, negative })));
         }
         if all.len() > 256 {
             // The rarest are left out.
-            all.sort_unstable_by(|a, b| b.cmp(a));
+            all.sort_unstable_by_key(|&(used, level)| Reverse((used, level.negative, level.at)));
             all.truncate(256);
         }
-        let value = |&(_, negative, at): &(u32, bool, usize)| {
-            let level = book.side(negative).level(at);
-            if negative { -level } else { level }
-        };
-        all.sort_by(|a, b| value(a).abs().total_cmp(&value(b).abs()).then(a.1.cmp(&b.1)));
+        // By magnitude: neighbours are about as frequent, so that the low bits of indices can be raw.
+        let value = |level| form.value(level);
+        all.sort_by(|(_, a), (_, b)| value(*a).abs().total_cmp(&value(*b).abs()).then(a.negative.cmp(&b.negative)));
         let mut index = [[0u8; 256]; 2];
-        for (i, &(_, negative, at)) in all.iter().enumerate() {
-            index[usize::from(negative)][at] = i as u8;
+        for (i, (_, level)) in all.iter().enumerate() {
+            index[usize::from(level.negative)][usize::from(level.at)] = i as u8;
         }
         let indices: Vec<u8> =
             levels.iter().map(|level| index[usize::from(level.negative)][usize::from(level.at)]).collect();
-        let levels: Vec<u32> = all.iter().map(|level| value(level).to_bits()).collect();
-        let scales: Vec<u8> = scales.iter().flat_map(|s| s.to_le_bytes()).collect();
+        let levels: Vec<u32> = all.iter().map(|(_, level)| value(*level).to_bits()).collect();
+        let scales: Vec<u8> = terms.iter().flat_map(|t| t.scale.to_le_bytes()).collect();
+        let offsets: Vec<u8> = terms.iter().filter_map(|t| t.offset).flat_map(u32::to_le_bytes).collect();
         let conversion = self.lattice.0;
-        let model = GridModel { conversion, levels: &levels, groups, scales: &scales, indices: &indices };
+        let model =
+            GridModel { conversion, levels: &levels, groups, scales: &scales, offsets: &offsets, indices: &indices };
         let mut prediction = vec![0; self.elements.len() * conversion.width_of_f32()];
         model.predict(&mut prediction);
-        Found { conversion, levels, groups, scales, indices, prediction }
-    }
-}
-
-/// The level of an element: its index among those of its sign.
-#[derive(Clone, Copy, Default)]
-struct LevelIndex {
-    at: u8,
-    negative: bool,
-}
-
-impl Planner {
-    /// A plan of elements that a grid predicts.
-    ///
-    /// # Errors
-    /// `streams`, if it promises no gain.
-    pub(super) fn plan_grid(
-        &mut self,
-        dtype: Dtype,
-        bytes: &[u8],
-        found: Found,
-        streams: Streams,
-    ) -> Result<ColumnPlan, Streams> {
-        let (width, map) = coding_of(dtype);
-        let Found { conversion, levels, groups, scales, indices, prediction } = found;
-        let input = PredictionInput { prediction: &prediction, conversion, map };
-        let (mut plan, _) = self.plan_predicted(width, bytes, &input, streams)?;
-        let of_scales = self.plan(4, Map::Identity, &scales);
-        let of_indices = self.plan(1, Map::Identity, &indices);
-        plan.estimate += 4 * levels.len() as u64 + of_scales.estimate + of_indices.estimate;
-        let Method::Predicted(predicted) = &mut plan.method else { unreachable!("it has predictions") };
-        predicted.operand = Operand::Grid(Box::new(Grid {
-            conversion,
-            levels,
-            groups,
-            scales: of_scales.stream.clone(),
-            indices: of_indices.stream.clone(),
-        }));
-        let items = of_scales.body_of(|| Coded::Scales).chain(of_indices.body_of(|| Coded::Indices));
-        plan.body.splice(..0, items);
-        plan.grid = [scales, indices];
-        Ok(plan)
+        Found { conversion, levels, groups, scales, offsets, indices, prediction }
     }
 }

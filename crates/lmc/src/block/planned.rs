@@ -18,8 +18,8 @@ pub(crate) struct ColumnPlan {
     pub(crate) residuals: Streams,
     /// The elements that the clusters of a plain column code, if they are not its bytes: indices of a palette, or those of a mask.
     pub(crate) coded: Option<Vec<u8>>,
-    /// The scales of a grid and the indices of its levels.
-    pub(crate) grid: [Vec<u8>; 2],
+    /// The scales and offsets of a grid, and the indices of its levels.
+    pub(crate) grid: [Vec<u8>; 3],
     /// Estimated bytes without lane states.
     pub(crate) estimate: u64,
 }
@@ -47,7 +47,7 @@ impl ColumnPlan {
 
     /// Nothing planned yet.
     pub(super) fn of(method: Method) -> Self {
-        Self { method, body: vec![], residuals: Streams::default(), coded: None, grid: [vec![], vec![]], estimate: 0 }
+        Self { method, body: vec![], residuals: Streams::default(), coded: None, grid: Default::default(), estimate: 0 }
     }
 
     pub(crate) fn is_predicted(&self) -> bool {
@@ -107,6 +107,8 @@ pub(crate) enum Elements {
     Context(usize),
     /// The scales of a grid.
     Scales,
+    /// Its offsets.
+    Offsets,
     /// The indices of its levels.
     Indices,
     /// Those of a cluster map, or of a mask.

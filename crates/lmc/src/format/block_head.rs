@@ -105,7 +105,7 @@ impl Method {
     pub fn streams(&self) -> impl Iterator<Item = &Stream> {
         let stream = if let Method::Plain(g) = self { Some(&**g) } else { None };
         let predicted = if let Method::Predicted(p) = self { Some(p) } else { None };
-        let grid = predicted.and_then(|p| p.operand.grid()).into_iter().flat_map(|g| [&g.scales, &g.indices]);
+        let grid = predicted.and_then(|p| p.operand.grid()).into_iter().flat_map(|g| g.streams());
         let residuals = predicted.into_iter().flat_map(|p| p.streams.iter().filter_map(|s| s.1.as_ref()));
         stream.into_iter().chain(grid).chain(residuals)
     }
@@ -136,7 +136,7 @@ pub enum Operand {
         /// Where they are.
         base: NamedRanges,
     },
-    /// Levels and scales.
+    /// Levels, scales and offsets.
     Grid(Box<Grid>),
 }
 

@@ -1,6 +1,6 @@
-//! Predictions from a grid: products of levels and scales (`docs/format.md` §3.8). Those that may be subnormal are computed in integers: a
-//! process may have told its floating-point unit to take subnormal numbers for 0. (Another rounding mode than the default one is not
-//! supported: Rust does not.)
+//! Predictions from a grid: products of levels and scales, to which offsets may be added (`docs/format.md` §3.8). Numbers that may be
+//! subnormal are not left to the floating-point unit: a process may have set it to take them for 0. (Another rounding mode than the default
+//! one is not supported: Rust does not.)
 
 use super::Conversion;
 use super::convert::{bf16, f16};
@@ -70,6 +70,31 @@ pub(crate) fn is_finite(bits: u32) -> bool {
     bits & EXPONENT != EXPONENT
 }
 
+/// What the elements of a group have in common: the bits of finite binary32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) scale: u32,
+    pub(crate) offset: Option<u32>,
+}
+
+impl Terms {
+    /// The bits of the binary32 that a level becomes.
+    #[inline(always)]
+    fn apply(self, level: u32) -> u32 {
+        let product = if is_ordinary(self.scale) && is_ordinary(level) {
+            (f32::from_bits(self.scale) * f32::from_bits(level)).to_bits()
+        } else {
+            product(self.scale, level)
+        };
+        self.offset.map_or(product, |offset| sum(product, offset))
+    }
+
+    /// Whether products with levels that are ordinary or 0, and sums, need no care.
+    fn are_ordinary(self) -> bool {
+        is_ordinary(self.scale) && self.offset.is_none_or(|offset| offset << 1 == 0 || is_ordinary(offset))
+    }
+}
+
 /// What predicts the elements of a column.
 pub(crate) struct GridModel<'a> {
     pub(crate) conversion: Conversion,
@@ -78,6 +103,8 @@ pub(crate) struct GridModel<'a> {
     pub(crate) groups: Groups,
     /// Of every group the bits of a finite binary32.
     pub(crate) scales: &'a [u8],
+    /// Of every group the bits of a finite binary32, or nothing.
+    pub(crate) offsets: &'a [u8],
     /// The index of each element's level.
     pub(crate) indices: &'a [u8],
 }
@@ -96,13 +123,8 @@ impl GridModel<'_> {
 
     /// The bits of an element.
     #[inline(always)]
-    pub(crate) fn element(conversion: Conversion, scale: u32, level: u32) -> u32 {
-        let product = if is_ordinary(scale) && is_ordinary(level) {
-            (f32::from_bits(scale) * f32::from_bits(level)).to_bits()
-        } else {
-            product(scale, level)
-        };
-        Self::converted(conversion, product)
+    pub(crate) fn element(conversion: Conversion, terms: Terms, level: u32) -> u32 {
+        Self::converted(conversion, terms.apply(level))
     }
 
     #[inline(always)]
@@ -115,30 +137,37 @@ impl GridModel<'_> {
     }
 
     fn predict_as<E: Element>(&self, out: &mut [u8]) {
-        let (scales, out) = (self.scales.as_chunks::<4>().0, E::all_mut(out));
+        let [scales, offsets] = [self.scales, self.offsets].map(|bytes| bytes.as_chunks::<4>().0);
+        let terms = |group: usize| Terms {
+            scale: u32::from_le_bytes(scales[group]),
+            offset: (!offsets.is_empty()).then(|| u32::from_le_bytes(offsets[group])),
+        };
+        let out = E::all_mut(out);
         let n = self.indices.len();
         let ordinary = self.levels.iter().all(|&level| level << 1 == 0 || is_ordinary(level));
         let levels: Vec<f32> = self.levels.iter().map(|&level| f32::from_bits(level)).collect();
-        // Replaces `to` by the products of a group's scale and all levels.
-        let products = |group: usize, to: &mut [E]| {
-            let scale = u32::from_le_bytes(scales[group]);
-            if ordinary && is_ordinary(scale) {
-                let scale = f32::from_bits(scale);
-                let product = |level: f32| Self::converted(self.conversion, (scale * level).to_bits());
-                zip(to, &levels, |to, &level| *to = E::cut(product(level).into()));
-            } else {
-                let product = |level| Self::element(self.conversion, scale, level);
-                zip(to, self.levels, |to, &level| *to = E::cut(product(level).into()));
+        // Replaces `to` by what all levels become in a group.
+        let fill = |group: usize, to: &mut [E]| {
+            let terms = terms(group);
+            let element = |x: f32| E::cut(Self::converted(self.conversion, x.to_bits()).into());
+            let scale = f32::from_bits(terms.scale);
+            match terms.offset.map(f32::from_bits) {
+                _ if !ordinary || !terms.are_ordinary() => {
+                    let element = |level| E::cut(Self::element(self.conversion, terms, level).into());
+                    zip(to, self.levels, |to, &level| *to = element(level));
+                }
+                None => zip(to, &levels, |to, &level| *to = element(scale * level)),
+                Some(offset) => zip(to, &levels, |to, &level| *to = element(scale * level + offset)),
             }
         };
         let group_len = self.groups.columns.saturating_mul(self.groups.rows);
         let tables = self.groups.in_a_row().saturating_mul(levels.len() as u64);
         if group_len < levels.len() as u64 || tables > n as u64 {
             self.groups.each(n, |group, range| {
-                let scale = u32::from_le_bytes(scales[group]);
+                let terms = terms(group);
                 zip(&mut out[range.clone()], &self.indices[range], |to, &index| {
                     let level = self.levels[usize::from(index)];
-                    *to = E::cut(Self::element(self.conversion, scale, level).into()).to_bytes();
+                    *to = E::cut(Self::element(self.conversion, terms, level).into()).to_bytes();
                 });
             });
             return;
@@ -154,14 +183,15 @@ impl GridModel<'_> {
             let table = &mut tables[at * size..][..size];
             if made[at] != group {
                 made[at] = group;
-                products(group, table);
+                fill(group, table);
             }
             look_up::<E>(table, &self.indices[range.clone()], &mut out[range]);
         });
     }
 }
 
-/// Whether the product of this one and another such is neither 0 nor subnormal. It may be infinite.
+/// Whether the product of this one and another such is neither 0 nor subnormal, and the sum of such a product and another such not
+/// subnormal. They may be infinite.
 fn is_ordinary(bits: u32) -> bool {
     (64..192).contains(&(bits >> 23 & 0xff))
 }
@@ -206,6 +236,35 @@ pub(crate) fn product(a: u32, b: u32) -> u32 {
     sign | bits.min(0x7f80_0000) as u32
 }
 
+/// The bits of the sum of a binary32 that may be infinite and a finite one, to nearest, ties to even.
+#[inline(always)]
+pub(crate) fn sum(a: u32, b: u32) -> u32 {
+    if !is_finite(a) {
+        return a;
+    }
+    // As a binary64 the sum is rounded at a place where rounding it again makes no difference (Figueroa, "When is double rounding
+    // innocuous?", 1995), and nothing is subnormal.
+    let sum = wide(a) + wide(b);
+    if sum.abs() < f32::MIN_POSITIVE.into() {
+        // Exact: a multiple of the smallest binary32.
+        return u32::from(sum.is_sign_negative()) << 31 | (sum.abs() * SMALLEST_INVERSE) as u32;
+    }
+    (sum as f32).to_bits()
+}
+
+/// 2^149: one over the smallest positive binary32.
+const SMALLEST_INVERSE: f64 = f64::from_bits((1023 + 149) << 52);
+
+/// The value of a finite binary32.
+#[inline(always)]
+fn wide(bits: u32) -> f64 {
+    let magnitude = match bits & !(1 << 31) {
+        subnormal @ 0..0x80_0000 => f64::from(subnormal) / SMALLEST_INVERSE,
+        normal => f64::from(f32::from_bits(normal)),
+    };
+    if bits >> 31 == 1 { -magnitude } else { magnitude }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,7 +303,49 @@ mod tests {
     }
 
     #[test]
-    fn tables_give_what_products_do() {
+    fn sums_are_those_of_ieee_754() {
+        let mut r = Random::new(7);
+        let special = [0, 1, 2, 0x7f_ffff, 0x80_0000, 0x80_0001, 0x3f80_0000, 0x3f7f_ffff, 0x7f7f_ffff, 0x7f00_0000];
+        let check = |a: u32, b: u32| {
+            let expected = (f32::from_bits(a) + f32::from_bits(b)).to_bits();
+            assert_eq!(sum(a, b), expected, "{a:#x} {b:#x}");
+            expected
+        };
+        for a in special.into_iter().chain([0x7f80_0000]) {
+            for b in special {
+                for signs in 0..4 {
+                    check(a | (signs & 1) << 31, b | (signs >> 1) << 31);
+                }
+            }
+        }
+        let (mut subnormal, mut zero, mut infinite) = (0, 0, 0);
+        for i in 0..2_000_000 {
+            let mut a = r.u64() as u32;
+            a = if is_finite(a) { a } else { a & !(1 << 30) };
+            let b = match i % 3 {
+                // Near the negative, so that much cancels, and any of near exponents.
+                0 => (a ^ 1 << 31).wrapping_add(r.below(5) as u32).wrapping_sub(2),
+                1 => a ^ (r.u64() as u32 & 0x03ff_ffff),
+                _ => r.u64() as u32,
+            };
+            match i % 8 {
+                0 => a &= 0x80ff_ffff,
+                1 => a = a & 0xfeff_ffff | 0x7e00_0000,
+                _ => (),
+            }
+            let b = if i % 8 == 1 && i % 3 == 1 { a ^ b & 0x7f_ffff } else { b };
+            if is_finite(b) {
+                let magnitude = check(a, b) << 1;
+                subnormal += usize::from(magnitude != 0 && magnitude >> 24 == 0);
+                zero += usize::from(magnitude == 0);
+                infinite += usize::from(magnitude >> 24 == 0xff);
+            }
+        }
+        assert!(subnormal > 1000 && zero > 1000 && infinite > 1000, "{subnormal} {zero} {infinite}");
+    }
+
+    #[test]
+    fn tables_give_what_terms_do() {
         let mut r = Random::new(6);
         for (row, rows, columns, n) in [(64, 1, 64, 1000), (100, 3, 30, 3000), (16, 1, 1, 100), (5000, 2, 2, 5000)] {
             for conversion in [Conversion::None, Conversion::NarrowBf16, Conversion::NarrowF16] {
@@ -254,15 +355,21 @@ mod tests {
                     let scales: Vec<u32> =
                         (0..groups.count(n as u64)).map(|_| (r.u64() as u32 as f32 / 1e10).to_bits()).collect();
                     let indices: Vec<u8> = (0..n).map(|_| r.below(levels.len() as u64) as u8).collect();
-                    let bytes: Vec<u8> = scales.iter().flat_map(|s| s.to_le_bytes()).collect();
-                    let m = GridModel { conversion, levels: &levels, groups, scales: &bytes, indices: &indices };
+                    let offsets: Vec<u32> = scales.iter().map(|_| (r.u64() as u32 as f32 / -1e10).to_bits()).collect();
+                    let bytes = |terms: &[u32]| terms.iter().flat_map(|t| t.to_le_bytes()).collect::<Vec<u8>>();
+                    let (of_scales, of_offsets) = (bytes(&scales), bytes(&offsets));
+                    let (has_offsets, levels, indices) = (r.below(2) == 1, &levels, &indices);
+                    let (scales_bytes, offsets_bytes) =
+                        (&of_scales[..], if has_offsets { &of_offsets[..] } else { &[] });
+                    let m =
+                        GridModel { conversion, levels, groups, scales: scales_bytes, offsets: offsets_bytes, indices };
                     let mut out = vec![0; n * m.width()];
                     m.predict(&mut out);
                     let mut expected = vec![];
                     groups.each(n, |group, range| {
+                        let terms = Terms { scale: scales[group], offset: has_offsets.then(|| offsets[group]) };
                         for i in range {
-                            let level = levels[usize::from(indices[i])];
-                            let e = GridModel::element(conversion, scales[group], level);
+                            let e = GridModel::element(conversion, terms, levels[usize::from(indices[i])]);
                             expected.extend_from_slice(&e.to_le_bytes()[..m.width()]);
                         }
                     });

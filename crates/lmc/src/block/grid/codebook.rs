@@ -126,10 +126,17 @@ fn integers(name: &'static str, most: u32) -> Codebook {
     Codebook::symmetric(name, (1..=most).map(|i| i as f32).collect())
 }
 
-/// The name of the format that has these levels, the bits of a binary32 each; `None` if none is known.
+/// The name of the format that has these levels, the bits of a binary32 each; `None` if none is known. With offsets, all integers can be the
+/// levels of unsigned ones.
 #[cfg(any(test, feature = "internals"))]
-pub fn name_of(levels: &[u32]) -> Option<&'static str> {
+pub fn name_of(levels: &[u32], has_offsets: bool) -> Option<&'static str> {
     let levels = || levels.iter().map(|&bits| f32::from_bits(bits));
+    if has_offsets {
+        let integers = || levels().map(|level| (level >= 0.0 && level.fract() == 0.0).then_some(level));
+        let largest = integers().try_fold(0.0f32, |a, level| Some(a.max(level?)))?;
+        let unsigned = ["uint1", "uint2", "uint3", "uint4", "uint5", "uint6", "uint7", "uint8"];
+        return unsigned.into_iter().zip(1..).find(|(_, bits)| largest < (1 << bits) as f32).map(|(name, _)| name);
+    }
     let magnitudes: std::collections::BTreeSet<u32> =
         levels().filter(|&level| level != 0.0).map(|level| level.abs().to_bits()).collect();
     if magnitudes.len() <= 1 {
@@ -149,6 +156,9 @@ pub(super) static ALL: LazyLock<Vec<Codebook>> = LazyLock::new(|| {
         signed(&NF4_SHORT),
         // Integers of 4 bits less a zero point.
         integers("int4 with zero points", 15),
+        // Signed integers of 5 and 6 bits.
+        integers("int5", 16),
+        integers("int6", 32),
         // E4M3, largest value 448, and E5M2.
         Codebook::symmetric("fp8 e4m3", small_float(3, 7, 126)),
         // Integers of 8 bits.
@@ -172,7 +182,8 @@ mod tests {
 
     #[test]
     fn formats_are_known_by_their_levels() {
-        let name = |levels: &[f32]| name_of(&levels.iter().map(|level| level.to_bits()).collect::<Vec<_>>());
+        let bits = |levels: &[f32]| levels.iter().map(|level| level.to_bits()).collect::<Vec<_>>();
+        let name = |levels: &[f32]| name_of(&bits(levels), false);
         assert_eq!(name(&[-6.0, 0.0, -0.0, 6.0]), Some("ternary"));
         assert_eq!(name(&[-6.0, 0.5, 1.5, 3.0]), Some("fp4 e2m1"));
         assert_eq!(name(&[-8.0, 0.0, 5.0, 7.0]), Some("int4"));
@@ -182,6 +193,15 @@ mod tests {
         assert_eq!(name(&[-1.0, 0.0, 0.440_709_83]), Some("nf4"));
         assert_eq!(name(&[-57344.0, 0.0, 1.0]), Some("fp8 e5m2"));
         assert_eq!(name(&[0.3, 1.0]), None);
+        assert_eq!(name(&[-16.0, 0.0, 15.0]), Some("int5"));
+        assert_eq!(name(&[-32.0, 0.0, 15.0]), Some("int6"));
+        let with_offsets = |levels: &[f32]| name_of(&bits(levels), true);
+        assert_eq!(with_offsets(&[0.0, 1.0, 3.0]), Some("uint2"));
+        assert_eq!(with_offsets(&[0.0, 15.0]), Some("uint4"));
+        assert_eq!(with_offsets(&[0.0, 16.0]), Some("uint5"));
+        assert_eq!(with_offsets(&[-1.0, 16.0]), None);
+        assert_eq!(with_offsets(&[0.5]), None);
+        assert_eq!(with_offsets(&[256.0]), None);
     }
 
     #[test]

@@ -169,22 +169,34 @@ const MARGIN: f64 = 1.0 / (1 << 23) as f64;
 impl Scales {
     /// The bits of the binary32 in it that has the fewest bits of mantissa: it takes the least space.
     pub(super) fn shortest(self) -> u32 {
-        let margin = (MARGIN * self.lo).min((self.hi - self.lo) / 8.0);
+        // If no binary32 is in it, one beside it.
+        self.by_length(MARGIN)
+            .next()
+            .unwrap_or_else(|| (((self.lo + self.hi) / 2.0).min(f32::MAX.into()) as f32).to_bits())
+    }
+
+    /// The half that is farthest from the ends.
+    pub(super) fn middle(self) -> Scales {
+        let quarter = (self.hi - self.lo) / 4.0;
+        Scales { lo: self.lo + quarter, hi: self.hi - quarter }
+    }
+
+    /// The bits of binary32 in it, farther from the ends than `margin`, a part of them: the one with the fewest bits of mantissa, and for
+    /// each number of bits more one.
+    pub(super) fn by_length(self, margin: f64) -> impl Iterator<Item = u32> {
+        let margin = (margin * self.lo).min((self.hi - self.lo) / 8.0);
         // Scales are finite. An element may be larger than any of them times its level.
         let finite = |x: f64| x.clamp(f32::MIN_POSITIVE.into(), f32::MAX.into());
         let (lo, hi) = (finite(self.lo + margin), finite(self.hi - margin));
         let from = lo as f32;
         // The smallest binary32 that is not below.
         let first = if f64::from(from) < lo { from.next_up() } else { from }.to_bits();
-        for dropped in (0..=23).rev() {
-            let unit = 1u32 << dropped;
-            let candidate = first.next_multiple_of(unit);
-            if f64::from(f32::from_bits(candidate)) <= hi {
-                return candidate;
-            }
-        }
-        // No binary32 is in it.
-        (((lo + hi) / 2.0) as f32).to_bits()
+        let mut last = None;
+        (0..=23).rev().filter_map(move |dropped| {
+            let candidate = first.next_multiple_of(1 << dropped);
+            let is_new = f64::from(f32::from_bits(candidate)) <= hi && last != Some(candidate);
+            is_new.then(|| *last.insert(candidate))
+        })
     }
 }
 

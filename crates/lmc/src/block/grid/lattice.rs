@@ -50,6 +50,27 @@ impl Lattice {
         let (below, at, above) = (v(magnitude - 1), v(magnitude), v(magnitude + 1));
         ((below + at) / 2.0, (at + above) / 2.0)
     }
+
+    /// The value of an element.
+    #[inline(always)]
+    pub(super) fn signed_value(self, bits: u32) -> f32 {
+        let value = self.value(self.magnitude(bits));
+        if self.is_negative(bits) { -value } else { value }
+    }
+
+    /// [`Self::interval`] of an element that has neighbours, 0 among them.
+    pub(super) fn signed_interval(self, bits: u32) -> Option<(f64, f64)> {
+        let magnitude = self.magnitude(bits);
+        if !self.is_inside(magnitude) {
+            return None;
+        }
+        if magnitude == 0 {
+            let least = f64::from(self.value(1)) / 2.0;
+            return Some((-least, least));
+        }
+        let (lo, hi) = self.interval(magnitude);
+        Some(if self.is_negative(bits) { (-hi, -lo) } else { (lo, hi) })
+    }
 }
 
 #[cfg(test)]

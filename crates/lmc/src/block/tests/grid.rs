@@ -39,6 +39,50 @@ fn dequantised(
     out
 }
 
+/// The same with an offset: `of_group` gives it after the scale. Product and sum are each rounded to binary32.
+fn dequantised_with_offsets(
+    w: &[f32],
+    row: usize,
+    columns: usize,
+    of_group: impl Fn(&[f32]) -> (f32, f32, Vec<f32>),
+) -> Vec<f32> {
+    let mut out = vec![];
+    for group in w.chunks(row).flat_map(|of_row| of_row.chunks(columns)) {
+        let (scale, offset, levels) = of_group(group);
+        out.extend(levels.into_iter().map(|level| scale * level + offset));
+    }
+    out
+}
+
+/// Integers 0 … top of a group: the nearest ones.
+fn with_offset(group: &[f32], scale: f32, offset: f32, top: f32) -> (f32, f32, Vec<f32>) {
+    let level = |x: &f32| if scale == 0.0 { 0.0 } else { ((x - offset) / scale).round().clamp(0.0, top) };
+    (scale, offset, group.iter().map(level).collect())
+}
+
+fn ends(group: &[f32]) -> (f32, f32) {
+    group.iter().fold((f32::MAX, f32::MIN), |(a, b), x| (a.min(*x), b.max(*x)))
+}
+
+/// Q4_1 of ggml, and the like of other numbers of bits: the smallest value and a step, both of fp16.
+fn q4_1(top: f32) -> impl Fn(&[f32]) -> (f32, f32, Vec<f32>) {
+    move |group| {
+        let (low, high) = ends(group);
+        with_offset(group, half((high - low) / top), half(low), top)
+    }
+}
+
+/// K-quants of ggml: scale and offset are integers of 6 bits times an fp16; of 256 elements there, of all here.
+fn k_quant(top: f32) -> impl Fn(&[f32]) -> (f32, f32, Vec<f32>) {
+    let whole = [0.2 / top, 0.1].map(|most| half(most / 63.0));
+    move |group| {
+        let (low, high) = ends(group);
+        let [scale, offset] = [((high - low) / top, whole[0]), (-low, whole[1])]
+            .map(|(x, whole)| whole * (x / whole).round().clamp(0.0, 63.0));
+        with_offset(group, scale, -offset, top)
+    }
+}
+
 fn largest(group: &[f32]) -> f32 {
     group.iter().fold(0.0, |a, x| x.abs().max(a))
 }
@@ -81,7 +125,7 @@ fn nf4(group: &[f32]) -> (f32, Vec<f32>) {
 
 /// Integers of 4 bits less a zero point, with scales of fp16, as AWQ has them.
 fn with_zero_points(group: &[f32]) -> (f32, Vec<f32>) {
-    let (low, high) = group.iter().fold((f32::MAX, f32::MIN), |(a, b), x| (a.min(*x), b.max(*x)));
+    let (low, high) = ends(group);
     let scale = half((high - low) / 15.0);
     let zero = (-low / scale).round().clamp(0.0, 15.0);
     (scale, group.iter().map(|x| ((x / scale).round() + zero).clamp(0.0, 15.0) - zero).collect())
@@ -180,6 +224,46 @@ fn dequantised_weights_take_little_more_than_quantised_ones() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
+/// Also of 6 bits in groups of 16, where elements are seldom equal.
+#[test]
+fn dequantised_weights_with_offsets_take_little_more_than_quantised_ones() {
+    let (row, n) = (1024, 1 << 18);
+    let w = normal(n, 78);
+    type Quantise = Box<dyn Fn(&[f32]) -> (f32, f32, Vec<f32>)>;
+    let q6_k = |group: &[f32]| {
+        let scale = largest(group) / 31.0;
+        let scale = half(0.1 / 31.0 / 127.0) * (scale / half(0.1 / 31.0 / 127.0)).round();
+        (scale, 0.0, group.iter().map(|x| (x / scale).round().clamp(-32.0, 31.0)).collect())
+    };
+    let kinds: Vec<(&str, Dtype, usize, Quantise, f64)> = vec![
+        ("q4_1", Dtype::Bf16, 32, Box::new(q4_1(15.0)), 0.31),
+        ("q4_1", Dtype::F16, 32, Box::new(q4_1(15.0)), 0.295),
+        ("q5_1", Dtype::F16, 32, Box::new(q4_1(31.0)), 0.36),
+        ("q4_k", Dtype::Bf16, 32, Box::new(k_quant(15.0)), 0.31),
+        ("q4_k", Dtype::F16, 32, Box::new(k_quant(15.0)), 0.32),
+        ("q4_k", Dtype::F32, 32, Box::new(k_quant(15.0)), 0.15),
+        ("q5_k", Dtype::Bf16, 32, Box::new(k_quant(31.0)), 0.38),
+        ("q5_k", Dtype::F32, 32, Box::new(k_quant(31.0)), 0.18),
+        ("q2_k", Dtype::Bf16, 16, Box::new(k_quant(3.0)), 0.24),
+        ("q6_k", Dtype::Bf16, 16, Box::new(q6_k), 0.43),
+        ("q6_k", Dtype::F16, 16, Box::new(q6_k), 0.44),
+        ("int4", Dtype::Bf16, 64, Box::new(q4_1(15.0)), 0.28),
+    ];
+    let mut wrong = vec![];
+    for (name, dtype, columns, quantise, most) in kinds {
+        let raw = bytes(dtype, &dequantised_with_offsets(&w, row, columns, quantise));
+        let width = dtype.coding_width();
+        let part = &raw[300 * width..raw.len() - 77 * width];
+        let record = round_trip(part, &[extent(dtype, part.len(), row, 300)], Level::Default);
+        let size = record.len() as f64 / part.len() as f64;
+        println!("{name} {dtype:?}: {size:.4} of {most}, groups {:?}", grids(&record));
+        if size > most {
+            wrong.push((name, dtype, size));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
 /// Groups of 64 in rows of 1000 elements.
 #[test]
 fn the_last_group_of_a_row_may_be_shorter() {
@@ -218,8 +302,12 @@ fn elements_that_are_on_no_grid_are_coded_beside_it() {
 #[test]
 fn special_values_are_restored() {
     let (row, n) = (256, 1 << 16);
-    let values = dequantised(&normal(n, 3), row, (1, 64), integers(7.0));
-    for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+    let weights = normal(n, 3);
+    let with_offsets = dequantised_with_offsets(&weights, row, 32, k_quant(15.0));
+    let values = dequantised(&weights, row, (1, 64), integers(7.0));
+    for (dtype, values) in
+        [Dtype::F32, Dtype::Bf16, Dtype::F16].into_iter().flat_map(|d| [(d, &values), (d, &with_offsets)])
+    {
         let width = dtype.coding_width();
         for scale in [1.0, 1e-36, 1e-38, 1e-40, 1e-44, 1e30, 1e39] {
             let scaled: Vec<f32> = values.iter().map(|v| (f64::from(*v) * scale) as f32).collect();

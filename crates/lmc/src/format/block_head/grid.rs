@@ -1,4 +1,4 @@
-//! A grid in the head of a block: levels, and how the scales of groups belong to elements (`docs/format.md` §3.8).
+//! A grid in the head of a block: levels, and how the scales and offsets of groups belong to elements (`docs/format.md` §3.8).
 
 use super::super::varint::{Cursor, put};
 use super::Stream;
@@ -6,10 +6,10 @@ use crate::error::{Error, Result};
 use crate::predict::Conversion;
 use crate::predict::grid::{Groups, is_finite};
 
-/// Predictions that are products of a level and the scale of a group.
+/// Predictions that are products of a level and the scale of a group, to which the offset of the group may be added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// What the products, of type F32, become.
+    /// What the results, of type F32, become.
     pub conversion: Conversion,
     /// The bits of a binary32 each; finite.
     pub levels: Vec<u32>,
@@ -17,6 +17,8 @@ pub struct Grid {
     pub groups: Groups,
     /// The scales: elements of 4 bytes.
     pub scales: Stream,
+    /// The offsets, if there are any: elements of 4 bytes.
+    pub offsets: Option<Stream>,
     /// The index of each element's level: elements of 1 byte.
     pub indices: Stream,
 }
@@ -36,6 +38,10 @@ impl Grid {
         if conversion.source_width(width) != Some(4) {
             return Err(Error::damaged(format!("a grid's conversion {code} does not give elements of {width} bytes")));
         }
+        let has_offsets = match c.u8()? {
+            code @ (0 | 1) => code == 1,
+            code => return Err(Error::unknown_code("offsets of a grid", code)),
+        };
         let count = usize::from(c.u8()?) + 1;
         let levels: Vec<u32> = c.bytes(4 * count)?.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
         if let Some(level) = levels.iter().find(|&&level| !is_finite(level)) {
@@ -53,15 +59,21 @@ impl Grid {
                 "a grid of {n} elements has rows of {row}, groups of {rows} rows and {columns} columns, and position {position}"
             )));
         }
-        Ok(Self { conversion, levels, groups, scales: Stream::parse(c, 4)?, indices: Stream::parse(c, 1)? })
+        let scales = Stream::parse(c, 4)?;
+        let offsets = if has_offsets { Some(Stream::parse(c, 4)?) } else { None };
+        Ok(Self { conversion, levels, groups, scales, offsets, indices: Stream::parse(c, 1)? })
+    }
+
+    /// Its streams, in order.
+    pub(super) fn streams(&self) -> impl Iterator<Item = &Stream> {
+        std::iter::once(&self.scales).chain(&self.offsets).chain([&self.indices])
     }
 
     pub(super) fn put(&self, out: &mut Vec<u8>) {
-        out.extend([self.conversion as u8, (self.levels.len() - 1) as u8]);
+        out.extend([self.conversion as u8, self.offsets.is_some().into(), (self.levels.len() - 1) as u8]);
         self.levels.iter().for_each(|level| out.extend_from_slice(&level.to_le_bytes()));
         let Groups { row, rows, columns, position } = self.groups;
         [row, rows, columns, position].into_iter().for_each(|v| put(out, v));
-        self.scales.put(out);
-        self.indices.put(out);
+        self.streams().for_each(|stream| stream.put(out));
     }
 }

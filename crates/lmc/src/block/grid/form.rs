@@ -1,0 +1,54 @@
+//! The ways in which weights are quantised.
+
+use super::affine;
+use super::codebook::{self, Codebook};
+use super::lattice::Lattice;
+use crate::predict::grid::{GridModel, Terms};
+
+/// What the levels are, and what groups have in common.
+#[derive(Clone, Copy)]
+pub(super) enum Form {
+    /// The levels of a format; a scale.
+    Scaled(&'static Codebook),
+    /// Integers from 0 on; a scale and an offset.
+    Affine,
+}
+
+/// The level of an element: its index among those of its sign.
+#[derive(Clone, Copy, Default)]
+pub(super) struct LevelIndex {
+    pub(super) at: u8,
+    pub(super) negative: bool,
+}
+
+impl Form {
+    /// All that are looked for, those that explain least first.
+    pub(super) fn all() -> impl Iterator<Item = Form> {
+        codebook::ALL.iter().map(Form::Scaled).chain([Form::Affine])
+    }
+
+    /// Terms of each group.
+    pub(super) fn terms(self) -> usize {
+        if let Form::Affine = self { 2 } else { 1 }
+    }
+
+    /// The level of an element that is nearest for some terms, and whether it becomes the element.
+    #[inline(always)]
+    pub(super) fn level(self, lattice: Lattice, terms: Terms, bits: u32) -> (LevelIndex, bool) {
+        let Form::Scaled(book) = self else { return affine::level(lattice, terms, bits) };
+        let (magnitude, negative) = (lattice.magnitude(bits), lattice.is_negative(bits));
+        let side = book.side(negative);
+        let at = side.nearest(lattice.value(magnitude) / f32::from_bits(terms.scale));
+        let level = side.level(at).to_bits();
+        (LevelIndex { at: at as u8, negative }, GridModel::element(lattice.0, terms, level) == magnitude)
+    }
+
+    /// The value of a level.
+    pub(super) fn value(self, LevelIndex { at, negative }: LevelIndex) -> f32 {
+        match self {
+            Form::Affine => at.into(),
+            Form::Scaled(book) if negative => -book.side(true).level(at.into()),
+            Form::Scaled(book) => book.side(false).level(at.into()),
+        }
+    }
+}
