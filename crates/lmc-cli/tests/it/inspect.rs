@@ -329,6 +329,31 @@ fn grids_are_listed_and_left_out_on_demand() {
     );
 }
 
+/// Q4_1 of GGUF.
+#[test]
+fn grids_with_offsets_are_listed() {
+    let dir = Dir::new();
+    let mut r = Random::new(6);
+    let mut elements = Vec::new();
+    for _ in 0..4096 {
+        let (scale, offset) = (0.001 + r.below(1000) as f32 / 1e6, -0.02 - r.below(1000) as f32 / 1e6);
+        for _ in 0..32 {
+            let level = (r.below(9) + r.below(8)) as f32;
+            elements.extend_from_slice(&(scale * level + offset).to_bits().to_le_bytes()[2..]);
+        }
+    }
+    let raw = safetensors(&[("w", "BF16", &[128, 1024], &elements)]);
+    dir.write("m", &raw);
+    dir.run(["compress", "m", "-o", "m.lmc"]).silent();
+    dir.run(["decompress", "m.lmc", "-o", "back"]).silent();
+    assert_eq!(dir.read("back"), raw);
+    assert!(100 * dir.read("m.lmc").len() < 35 * raw.len(), "{}", dir.read("m.lmc").len());
+    let run = dir.run(["list", "m.lmc"]);
+    assert!(run.ok().stdout().contains("grid uint4 with offsets 1 × 32"), "{}", run.stdout());
+    let run = dir.run(["list", "--json", "-v", "m.lmc"]);
+    assert!(run.ok().stdout().contains(r#""offsets":true"#), "{}", run.stdout());
+}
+
 #[test]
 fn the_version_to_write_is_a_known_one() {
     let dir = Dir::new();
