@@ -791,15 +791,28 @@ def test_mask_of_a_context() -> None:
 
 
 def grid(
-    levels: Sequence[float], groups: Sequence[int], scales: Sequence[float], indices: Sequence[int], conversion: int = 1
+    levels: Sequence[float],
+    groups: Sequence[int],
+    scales: Sequence[float],
+    indices: Sequence[int],
+    conversion: int = 1,
+    offsets: Sequence[float] | None = None,
 ) -> tuple[bytes, bytes]:
     """Make a predicted column that is what a grid predicts; returns its head and its bulk."""
     n, width = len(indices), 2 if conversion else 4
-    head = bytes([3, width // 2, 1, 1, 4, conversion, len(levels) - 1]) + struct.pack(f"<{len(levels)}f", *levels)
-    head += b"".join(map(varint, groups)) + b"\0\0\1\0" + b"\0\0\0\x20\0" + b"\0\0\1\0" + BYTES
+    head = bytes([3, width // 2, 1, 1, 4, conversion, offsets is not None, len(levels) - 1])
+    head += struct.pack(f"<{len(levels)}f", *levels) + b"".join(map(varint, groups))
+    head += (WORDS if offsets is None else WORDS + WORDS) + b"\0\0\1\0" + BYTES
     head += b"\0" + varint(n) + b"\0\0\1\0" + bytes([0, 8 * width, 0, 0, 0])
-    planes = [bytes(plane) for plane in zip(*(struct.pack("<f", scale) for scale in scales), strict=True)]
-    return head, b"".join(planes) + bytes(indices)
+    return head, planes_of(scales) + planes_of(offsets or []) + bytes(indices)
+
+
+WORDS = b"\0\0\1\0" + b"\0\0\0\x20\0"  # a stream of words that stand in the bulk, in byte planes
+
+
+def planes_of(numbers: Sequence[float]) -> bytes:
+    """Return the byte planes of up to 128 numbers."""
+    return b"".join(map(bytes, zip(*(struct.pack("<f", number) for number in numbers), strict=True)))
 
 
 def of_grid(column: tuple[bytes, bytes], raw: bytes) -> bytes:
@@ -833,6 +846,66 @@ def test_grid() -> None:
         assert of_grid(grid([level], one_row, [scale], [0], conversion), product) == product
 
 
+def test_grid_with_offsets() -> None:
+    """The offset of the group is added to the rounded product; the sum is rounded to binary32 and then converted."""
+    # Rows of three; groups of two rows and two columns. The column begins with the last element of the first row.
+    groups, scales = [3, 2, 2, 2], [1.0, 0.5, 4.0, 8.0]
+    column = grid([1.0, -3.0], groups, scales, [0, 1, 0, 1, 1, 0, 0], offsets=[3.0, 0.25, -4.0, -0.5])
+    expected = b"".join(struct.pack("<f", x)[2:] for x in [0.75, 0.0, 4.0, -1.25, -16.0, 0.0, 7.5])
+    assert of_grid(column, expected) == expected
+    one_row, least, largest = [1, 2**40, 1, 0], 2.0**-149, (2.0 - 2.0**-23) * 2.0**127
+    for conversion, scale, level, offset, expected in (
+        (0, 0.0, 1.0, 0.0, u32(0)),
+        (0, 0.0, 1.0, -0.0, u32(0)),
+        (0, 0.0, -1.0, 0.0, u32(0)),
+        (0, 0.0, -1.0, -0.0, u32(1 << 31)),
+        (0, 3.0, -1.0, 3.0, u32(0)),  # numbers that cancel
+        (0, 3.0, 1.0, -3.0, u32(0)),
+        (0, least, 3.0, -4 * least, u32(1 << 31 | 1)),
+        (0, least, 0.5, -0.0, u32(0)),
+        (0, least, -0.5, -0.0, u32(1 << 31)),
+        (0, 2.0**-126, 1.0, -least, u32(0x007FFFFF)),
+        (0, 2.0**-126 - least, 1.0, least, u32(0x00800000)),
+        (0, 2.0**-126, 1.5, -(2.0**-126), u32(0x00400000)),
+        (0, 1.0, 1.0, 2.0**-24, u32(0x3F800000)),  # ties, to even
+        (0, 1.0, 1.0, 3 * 2.0**-24, u32(0x3F800002)),
+        (0, 1.0, 1.0, 2.0**-24 + 2.0**-47, u32(0x3F800001)),
+        (0, 1.0 + 2.0**-23, 1.0 + 2.0**-23, -1.0 - 2.0**-22, u32(0)),  # the product is rounded, too
+        (0, 2.0**-75, 2.0**-75, least, u32(1)),
+        (0, largest, 1.0, 2.0**102, u32(0x7F7FFFFF)),
+        (0, largest, -1.0, -(2.0**103), u32(0xFF800000)),
+        (0, largest, 2.0, -largest, u32(0x7F800000)),  # an infinite product
+        (1, 1.0, 1.0, 2.0**-8 + 2.0**-30, b"\x80\x3f"),  # rounded twice
+        (1, largest, 1.0, 0.0, b"\x80\x7f"),  # infinite by the conversion
+        (1, largest, 1.0, -(2.0**120), b"\x7f\x7f"),
+        (3, 1.0, 1.0, 2.0**-11 + 2.0**-30, b"\0\x3c"),
+        (3, 65519.0, 1.0, 1.0, b"\0\x7c"),
+        (3, 2.0**-24, 1.0, 2.0**-25, b"\2\0"),
+        (3, 0.0, -1.0, 0.0, b"\0\0"),
+    ):
+        assert of_grid(grid([level], one_row, [scale], [0], conversion, [offset]), expected) == expected
+
+
+def test_offsets_stand_between_scales_and_indices() -> None:
+    """Offsets are a stream like others: here a palette is refused, and a mask selects one of them."""
+    head, bulk = grid([1.0], [1, 1, 1, 0], [1.0, 1.0], [0, 0], offsets=[0.0, 2.0])
+    at = 8 + 4 + 4 + len(WORDS)  # behind the scales
+    raw = b"\x80\x3f\x40\x40"
+    assert of_grid((head, bulk), raw) == raw
+    masked = b"\0\3\1" + b"\0\1\0\0" + b"\1\0" + WORDS[4:]  # a gap of 1
+    assert of_grid((head[:at] + masked + head[at + len(WORDS) :], bulk[:8] + planes_of([2.0]) + bulk[16:]), raw) == raw
+    for wrong_head, wrong_bulk, wrong in (
+        (head[:at] + b"\3" + head[at + 1 :], bulk, "grid: offsets: map is 3, not 0 to 2"),
+        (head[:6] + b"\2" + head[7:], bulk, "grid: offsets is 2, not 0 to 1"),
+        (head, bulk[:-1], "grid: indices: cluster 0: raw bits should have 2 bytes, 1 are left"),
+        (head, bulk[:15], "grid: offsets: cluster 0: raw bits should have 8 bytes, 7 are left"),
+        (head, bulk + b"\0", "number of bytes left over after the bulk is 1"),
+        (head[:at] + masked.replace(b"\3\1", b"\3\3", 1), bulk, "grid: offsets: number of selected elements is 3"),
+    ):
+        with pytest.raises(FormatError, match=wrong):
+            of_grid((wrong_head, wrong_bulk), raw)
+
+
 @pytest.mark.parametrize(
     ("groups", "scales", "wrong"),
     [
@@ -853,7 +926,7 @@ def test_wrong_groups(groups: Sequence[int], scales: int, wrong: str) -> None:
 
 
 def test_wrong_grids() -> None:
-    """Levels differ; levels and scales are finite; indices are of levels; the conversion is for the width."""
+    """Levels differ; levels, scales and offsets are finite; indices are of levels; the conversion is for the width."""
 
     def refused(column: tuple[bytes, bytes], wrong: str) -> None:
         with pytest.raises(FormatError, match=f"column 0: grid: {wrong}"):
@@ -868,13 +941,15 @@ def test_wrong_grids() -> None:
         grid([1.0, -inf], groups, [1.0, 1.0], [0, 0]),
         grid([1.0], groups, [1.0, inf], [0, 0]),
         grid([1.0], groups, [nan, 1.0], [0, 0]),
+        grid([1.0], groups, [1.0, 1.0], [0, 0], offsets=[0.0, -inf]),
+        grid([1.0], groups, [1.0, 1.0], [0, 0], offsets=[nan, 0.0]),
     ):
-        refused(column, "not all levels and scales are finite")
+        refused(column, "not all levels, scales and offsets are finite")
     for conversion, wrong in ((0, "0, the width 2"), (2, "2, the width 2"), (4, "4, not 0 to 3")):
         head, bulk = grid([1.0], groups, [1.0, 1.0], [0, 0])
         refused((head[:5] + bytes([conversion]) + head[6:], bulk), f"conversion is {wrong}")
     head, bulk = grid([1.0], groups, [1.0, 1.0], [0, 0])
-    for stream, at in (("scales", 15), ("indices", 24)):
+    for stream, at in (("scales", 16), ("indices", 25)):
         refused((head[:at] + b"\3" + head[at + 1 :], bulk), f"{stream}: map is 3, not 0 to 2")
 
 

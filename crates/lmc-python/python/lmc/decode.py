@@ -136,7 +136,7 @@ class File:
     depths: list[int] = field(default_factory=list)  # depth of each leaf's block: blocks start with a leaf
 
 
-@np.errstate(all="ignore")  # products and conversions may overflow to infinity (§3.8)
+@np.errstate(all="ignore")  # products, sums and conversions may overflow to infinity (§3.8)
 def decode(data: bytes, bases: Sequence[bytes] = (), max_size: int = 2**32) -> bytes:
     """Restore the raw file. The bases of a delta are identified by their contents: their order is free."""
     reader = Reader(data)
@@ -533,11 +533,10 @@ def decode_grid(block: Block, n: int, width: int) -> Array:
     head = block.head
     must(block.file.features & 4, "bit 2 of required features is not set")
     block.file.exact_features |= 4
-    conversion = head.u8("conversion", 0, 3)
+    conversion, has_offsets = head.u8("conversion", 0, 3), head.u8("offsets", 0, 1)
     must((conversion, width) in ((0, 4), (1, 2), (3, 2)), f"conversion is {conversion}, the width {width} bytes")
-    count = head.u8("count - 1 of the levels") + 1
-    levels = np.frombuffer(head.take(4 * count, "levels"), "<f4")
-    must(len(np.unique(levels.view("<u4"))) == count, "a level is there more than once")
+    levels = np.frombuffer(head.take(4 * head.u8("count - 1 of the levels") + 4, "levels"), "<f4")
+    must(len(np.unique(levels.view("<u4"))) == len(levels), "a level is there more than once")
     row = head.varint("elements of a row", 1, 2**48)
     rows, columns = head.varint("rows of a group", 1, 2**48 // row), head.varint("columns of a group", 1, row)
     position = head.varint("position", 0, min(rows * row - 1, 2**48 - n))
@@ -546,13 +545,15 @@ def decode_grid(block: Block, n: int, width: int) -> Array:
     must(scale_count <= n, f"there are {scale_count} scales, and {n} elements")
     with at("scales"):
         scales = decode_stream(block, scale_count, 4, ZIGZAG).view("<f4")
+    with at("offsets"):
+        offsets = decode_stream(block, scale_count, 4, ZIGZAG).view("<f4") if has_offsets else scales[:0]
     with at("indices"):
         index = decode_stream(block, n, 1, ZIGZAG)
-    must(np.isfinite(levels).all() and np.isfinite(scales).all(), "not all levels and scales are finite")
-    must(index.max() < count, f"an index is {index.max()}, there are {count} levels")
-    a = position + np.arange(n)
-    scale = scales[a // (rows * row) * groups + a % row // columns]
-    return convert(conversion, (scale * levels[index]).view("<u4"))
+    must(np.isfinite(np.concatenate((levels, scales, offsets))).all(), "not all levels, scales and offsets are finite")
+    must(index.max() < len(levels), f"an index is {index.max()}, there are {len(levels)} levels")
+    group = (a := position + np.arange(n)) // (rows * row) * groups + a % row // columns
+    x = scales[group] * levels[index]
+    return convert(conversion, (x + offsets[group] if has_offsets else x).view("<u4"))
 
 
 def convert(conversion: int, x: Array) -> Array:
@@ -589,8 +590,7 @@ def inverse_map(map_code: int, v: Array, palette: Sequence[int] = ()) -> Array:
 
 
 # 5. The entropy coder
-NO_CODER, HUFFMAN = 0, 1  # other coders are the b of rANS
-ESCAPE = 256  # it counts as this symbol
+NO_CODER, HUFFMAN, ESCAPE = 0, 1, 256  # other coders are the b of rANS; the escape counts as symbol 256
 Table = tuple[int, Array, Array, Array, int]  # b, the bits of a slot; symbol, freq and offset of slots; pad symbol
 REFILL_ORDER = np.array(sorted(range(64), key=lambda j: (j % 4, j // 4)))
 
