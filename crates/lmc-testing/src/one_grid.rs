@@ -11,14 +11,30 @@ pub const GROUPS: Groups = Groups { row: 4, rows: 2, columns: 2, position: 3 };
 /// # Panics
 /// Never.
 pub fn column() -> Predicted {
+    exact(grid())
+}
+
+/// The same column with an offset for each scale.
+///
+/// # Panics
+/// Never.
+pub fn column_with_offsets() -> Predicted {
+    exact(Grid { offsets: Some(vec![0xbf00_0000, 0x3f80_0000, 0x8000_0000, 0x3f80_0000]), ..grid() })
+}
+
+fn grid() -> Grid {
     let (levels, scales) = (vec![0x3f80_0000, 0xbf00_0000], vec![0x3f80_0000, 0x4000_0000, 0x3e80_0000, 0x8000_0001]);
-    let grid = Grid::of(1, levels, GROUPS, scales, vec![0, 1, 1, 0, 0, 1]);
     let bit = Stream::of(0, Cluster { k: 1, h: 7, ..Cluster::default() });
+    Grid { index_stream: bit, ..Grid::of(1, levels, GROUPS, scales, vec![0, 1, 1, 0, 0, 1]) }
+}
+
+/// Six BF16 that are what the grid predicts.
+fn exact(grid: Grid) -> Predicted {
     let mut column = Predicted {
         raw: vec![0; 12],
         width_code: 1,
         predictor: 1,
-        operands: vec![Operand::Grid(Grid { index_stream: bit, ..grid })],
+        operands: vec![Operand::Grid(grid)],
         boundaries: Vec::new(),
         streams: vec![Stream::of(0, Cluster { z: 16, ..Cluster::default() })],
     };
@@ -28,11 +44,11 @@ pub fn column() -> Predicted {
 
 /// Method, width code, predictor, one operand, which is a grid.
 pub const START: [u8; 5] = [3, 1, 1, 1, 4];
-/// Conversion, levels.
-pub const LEVELS: [u8; 10] = [1, 1, 0, 0, 0x80, 0x3f, 0, 0, 0, 0xbf];
+/// Conversion, no offsets, levels.
+pub const LEVELS: [u8; 11] = [1, 0, 1, 0, 0, 0x80, 0x3f, 0, 0, 0, 0xbf];
 /// The fields of [`GROUPS`].
 pub const OF_GROUPS: [u8; 4] = [4, 2, 2, 3];
-/// Map, mask, clusters, patches, cluster: 32 raw bits.
+/// Map, mask, clusters, patches, cluster: 32 raw bits. Offsets have the same.
 pub const SCALES: [u8; 9] = [0, 0, 1, 0, 0, 0, 0, 32, 0];
 /// The same with one raw bit.
 pub const INDICES: [u8; 9] = [0, 0, 1, 0, 0, 0, 7, 1, 0];

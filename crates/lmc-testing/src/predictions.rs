@@ -1,7 +1,7 @@
 //! Predicted columns of every valid shape, as the input chooses them.
 
 use crate::input::{Input, Random};
-use crate::reference::write::block::{Grid, Groups, Operand, Predicted, Stream};
+use crate::reference::write::block::{Cluster, Grid, Groups, Operand, Predicted, Stream};
 use crate::streams::{element_count, low_bits, mask, patch, stream, stream_of_bits};
 
 /// A column of `n` elements with this operand, in some contexts.
@@ -45,11 +45,15 @@ fn boundaries(input: &mut Input<'_>) -> Vec<u8> {
 
 /// A column whose operand is a grid.
 pub(crate) fn predicted_by_grid(input: &mut Input<'_>, lane_sets: u8) -> Predicted {
-    let conversion = [0, 1, 3][input.below(3)];
+    let choice = input.below(6);
+    let (conversion, has_offsets) = ([0, 1, 3][choice % 3], choice >= 3);
     let width_code = if conversion == 0 { 2 } else { 1 };
     let predictor = 1 + input.below(2) as u8;
     let n = element_count(input);
-    let grid = grid(input, conversion, n, lane_sets);
+    let mut grid = grid(input, conversion, n, lane_sets);
+    if has_offsets {
+        add_offsets(input, &mut grid, lane_sets);
+    }
     predicted(input, width_code, n, predictor, Operand::Grid(grid), lane_sets)
 }
 
@@ -66,16 +70,59 @@ fn grid(input: &mut Input<'_>, conversion: u8, n: usize, lane_sets: u8) -> Grid 
         mask(input, 8, &mut index_stream, &mut indices, lane_sets);
     }
 
+    let (scale_stream, scales) = of_groups(input, scale_count, lane_sets);
+    let indices = indices.into_iter().map(|index| index as u8).collect();
+    Grid { scale_stream, index_stream, ..Grid::of(conversion, levels, groups, scales, indices) }
+}
+
+/// Finite numbers, one for each group, and their coding.
+fn of_groups(input: &mut Input<'_>, count: usize, lane_sets: u8) -> (Stream, Vec<u32>) {
     // Without the top bit of the exponent: rotated, it is the top bit of all.
     let map = input.below(2) as u8;
     let start = Stream { map, ..Stream::default() };
-    let (mut scale_stream, mut scales) = stream_of_bits(input, 2, start, 30 + map, scale_count, lane_sets);
-    patch(input, 2, &mut scale_stream, &mut scales, |scale| is_finite(scale as u32));
-    mask(input, 32, &mut scale_stream, &mut scales, lane_sets);
+    let (mut stream, mut numbers) = stream_of_bits(input, 2, start, 30 + map, count, lane_sets);
+    patch(input, 2, &mut stream, &mut numbers, |number| is_finite(number as u32));
+    mask(input, 32, &mut stream, &mut numbers, lane_sets);
+    (stream, numbers.into_iter().map(|number| number as u32).collect())
+}
 
-    let scales = scales.into_iter().map(|scale| scale as u32).collect();
-    let indices = indices.into_iter().map(|index| index as u8).collect();
-    Grid { conversion, levels, groups, scales, scale_stream, indices, index_stream }
+/// Gives a grid offsets: any, or some that make special sums.
+fn add_offsets(input: &mut Input<'_>, grid: &mut Grid, lane_sets: u8) {
+    if input.bool() {
+        let (stream, offsets) = of_groups(input, grid.scales.len(), lane_sets);
+        (grid.offset_stream, grid.offsets) = (stream, Some(offsets));
+        return;
+    }
+    // The last one: each group has any of the others.
+    let kind = input.below(9);
+    let mut random = input.random();
+    let mut offset_of = |&scale: &u32| {
+        // A product that elements of the group may have.
+        let level = grid.levels[random.below(grid.levels.len() as u64) as usize];
+        let product = (f32::from_bits(scale) * f32::from_bits(level)).to_bits();
+        let (any, sign) = (random.u64() as u32, 0x8000_0000);
+        let offset = match if kind == 8 { random.below(8) as usize } else { kind } {
+            // A zero of either sign.
+            0 => any & sign,
+            // Added, they are 0, or next to it.
+            1 => product ^ sign,
+            2 => (product ^ sign).wrapping_add(any % 9).wrapping_sub(4),
+            // Infinite, if the product is large; an infinite product stays so.
+            3 => 0x7f7f_ffff | product & sign,
+            4 => 0x7f7f_ffff | any & sign,
+            // Subnormal.
+            5 => any & 0x807f_ffff,
+            // Half of the last bit of the product, or nearly: a tie.
+            6 => (product & 0x7f80_0000).saturating_sub(24 << 23) | any & sign | any >> 30 & 1,
+            _ => any,
+        };
+        if is_finite(offset) { offset } else { offset & 0xbfff_ffff }
+    };
+    let mut offsets: Vec<u64> = grid.scales.iter().map(|scale| offset_of(scale).into()).collect();
+    let mut stream = Stream::of(input.below(2) as u8, Cluster { k: 32, ..Cluster::default() });
+    mask(input, 32, &mut stream, &mut offsets, lane_sets);
+    grid.offsets = Some(offsets.into_iter().map(|offset| offset as u32).collect());
+    grid.offset_stream = stream;
 }
 
 /// Groups of which a column of `n` elements has at most as many.

@@ -13,6 +13,7 @@ pub mod describe;
 mod digests;
 mod entropy;
 mod faults;
+mod float32;
 mod frames;
 mod grid;
 mod index;

@@ -4,7 +4,7 @@ use crate::data;
 use crate::input::{Input, Random};
 use crate::one_grid;
 use crate::reference::write::File;
-use crate::reference::write::block::{Block, Cluster, Column, Plain, Stream};
+use crate::reference::write::block::{Block, Cluster, Column, Plain, Predicted, Stream};
 use crate::reference::write::entropy::Coder;
 use crate::vectors;
 use lmc::{CompressOptions, Dtype, Level, compress};
@@ -26,7 +26,8 @@ pub fn all() -> Vec<Sample> {
         encoded("pack of dtypes", &pack(), None, Level::Default),
         cluster_map(),
         fine_rans(),
-        grid(),
+        grid("grid", one_grid::column()),
+        grid("grid with offsets", one_grid::column_with_offsets()),
         vector("planes of 300 elements of 2 bytes"),
         vector("palette of 17 values of 2 bytes, patched"),
         vector("palette of 256 values of 1 bytes, in clusters"),
@@ -99,10 +100,10 @@ fn cluster_map() -> Sample {
 }
 
 /// A column predicted by a grid.
-fn grid() -> Sample {
-    let block = Block::of(Column::Predicted(one_grid::column()), 0);
+fn grid(name: &'static str, column: Predicted) -> Sample {
+    let block = Block::of(Column::Predicted(column), 0);
     let record = block.record().expect("the block can be coded");
-    ("grid", File::new(vec![record]).to_bytes(), block.raw())
+    (name, File::new(vec![record]).to_bytes(), block.raw())
 }
 
 /// Bytes as symbols of fine rANS, some of them literals, with a partial run.

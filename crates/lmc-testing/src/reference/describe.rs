@@ -268,18 +268,24 @@ fn operand(head: &mut At<'_>, steps: &mut impl Iterator<Item = Steps>) -> Result
 
 fn grid(head: &mut At<'_>, steps: &mut impl Iterator<Item = Steps>) -> Result<Json, String> {
     let conversion = head.u8()?;
+    let has_offsets = head.bytes.u8()? == 1;
     let count = u64::from(head.bytes.u8()?) + 1;
     let levels = (0..count).map(|_| head.bytes.u32()).collect::<Result<Vec<u32>, _>>()?;
-    Ok(Json::Object(vec![
+    let mut fields: Fields = vec![
         ("conversion", conversion),
+        ("has offsets", Json::Bool(has_offsets)),
         ("levels", Json::numbers(&levels)),
         ("elements of a row", head.varint()?),
         ("rows of a group", head.varint()?),
         ("columns of a group", head.varint()?),
         ("position", head.varint()?),
         ("scales", stream(head, 4, steps)?),
-        ("indices", stream(head, 1, steps)?),
-    ]))
+    ];
+    if has_offsets {
+        fields.push(("offsets", stream(head, 4, steps)?));
+    }
+    fields.push(("indices", stream(head, 1, steps)?));
+    Ok(Json::Object(fields))
 }
 
 fn ranges(head: &mut At<'_>) -> Result<Json, String> {

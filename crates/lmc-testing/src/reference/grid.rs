@@ -1,8 +1,9 @@
-//! Grids (§3.8): predictions that are products of a scale and a level.
+//! Grids (§3.8): predictions that are products of a scale and a level, to which an offset may be added.
 
 use super::bytes::Bytes;
 use super::conversion::Conversion;
 use super::faults::{Faults, must};
+use super::float32::{is_finite, product, sum};
 use super::ranges::{Ranges, elements};
 use super::stream::{Stream, Streams};
 use std::collections::HashSet;
@@ -18,6 +19,8 @@ pub(super) struct Grid {
     n: usize,
     scale_count: usize,
     scales: Stream,
+    /// If the grid has them.
+    offsets: Option<Stream>,
     indices: Stream,
 }
 
@@ -59,12 +62,12 @@ impl Groups {
         self.row.div_ceil(self.columns).into()
     }
 
-    /// How many scales a column of `n` elements has: S.
+    /// How many scales, and offsets if there are any, a column of `n` elements has: S.
     pub(super) fn scale_count(&self, n: usize) -> u128 {
         (u128::from(self.position) + n as u128).div_ceil(self.row_of_groups()) * self.groups_of_a_row()
     }
 
-    /// The number of the scale of an element of the column.
+    /// The number of the scale, and of the offset, of an element of the column.
     pub(super) fn scale_of(&self, element: usize) -> usize {
         let a = u128::from(self.position) + element as u128;
         let in_row = a % u128::from(self.row) / u128::from(self.columns);
@@ -86,6 +89,11 @@ impl Grid {
         let conversion = conversion(head.u8()?).ok_or("a grid has an unknown conversion")?;
         let gives = if conversion == Conversion::None { 4 } else { 2 };
         must(width == gives, "the conversion of a grid does not give elements of its column's width")?;
+        let has_offsets = match head.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err("the offsets of a grid are not 0 or 1".into()),
+        };
         let count = u64::from(head.u8()?) + 1;
         let levels = elements(head.take(4 * count)?, 4);
         let distinct: HashSet<&u64> = levels.iter().collect();
@@ -98,23 +106,36 @@ impl Grid {
         // Not a fault: nobody should have to read so many.
         must(scale_count <= 1 << 24, few)?;
         let scales = Stream::parse(head, 4, false, lane_sets, faults)?;
+        let offsets = if has_offsets { Some(Stream::parse(head, 4, false, lane_sets, faults)?) } else { None };
         let indices = Stream::parse(head, 1, false, lane_sets, faults)?;
-        Ok(Self { conversion, levels, groups, n, scale_count: scale_count as usize, scales, indices })
+        Ok(Self { conversion, levels, groups, n, scale_count: scale_count as usize, scales, offsets, indices })
     }
 
     /// The prediction of each element.
     pub(super) fn decode(&self, streams: &mut Streams<'_>, faults: &mut Faults) -> Result<Vec<u64>, String> {
         let scales = self.scales.decode(self.scale_count, streams, faults)?;
         faults.must(scales.iter().all(|&scale| is_finite(scale)), "a scale of a grid is not finite");
+        let mut offsets = None;
+        if let Some(stream) = &self.offsets {
+            let decoded = stream.decode(self.scale_count, streams, faults)?;
+            faults.must(decoded.iter().all(|&offset| is_finite(offset)), "an offset of a grid is not finite");
+            offsets = Some(decoded);
+        }
         let indices = self.indices.decode(self.n, streams, faults)?;
-        let mut products = Vec::new();
+        let mut values = Vec::new();
         for (element, &index) in indices.iter().enumerate() {
             let level = self.levels.get(index as usize);
             faults.must(level.is_some(), "an index is not of a level of its grid");
-            products.push(product(scales[self.groups.scale_of(element)], level.copied().unwrap_or(0)));
+            values.push(product(scales[self.groups.scale_of(element)], level.copied().unwrap_or(0)));
         }
-        streams.step("products", || products.clone());
-        let predictions: Vec<u64> = products.into_iter().map(|x| self.conversion.convert(x)).collect();
+        streams.step("products", || values.clone());
+        if let Some(offsets) = offsets {
+            for (element, value) in values.iter_mut().enumerate() {
+                *value = sum(*value, offsets[self.groups.scale_of(element)]);
+            }
+            streams.step("sums", || values.clone());
+        }
+        let predictions: Vec<u64> = values.into_iter().map(|x| self.conversion.convert(x)).collect();
         streams.step("predictions", || predictions.clone());
         Ok(predictions)
     }
@@ -123,16 +144,4 @@ impl Grid {
 /// The conversions of a grid: from F32, or none.
 pub(super) fn conversion(code: u8) -> Option<Conversion> {
     Conversion::of(code).filter(|&conversion| conversion != Conversion::Bf16ToF32)
-}
-
-/// Whether the bits of a binary32 are those of a finite number.
-fn is_finite(x: u64) -> bool {
-    x >> 23 & 0xff != 0xff
-}
-
-/// The product of two binary32, as their bits. A binary64 holds it exactly, so that it is rounded once.
-pub(super) fn product(scale: u64, level: u64) -> u64 {
-    let exact = |x: u64| f64::from(f32::from_bits(x as u32));
-    let rounded = (exact(scale) * exact(level)) as f32;
-    rounded.to_bits().into()
 }

@@ -286,7 +286,7 @@ fn coded_grid(conversion: u8, n: usize, coding: usize, random: &mut Random) -> G
             index_stream.patches = vec![Patch { element: n as u64 - 1, x: 1 << 7 }];
         }
     }
-    Grid { conversion, levels, groups, scales, scale_stream, indices, index_stream }
+    Grid { scale_stream, index_stream, ..Grid::of(conversion, levels, groups, scales, indices) }
 }
 
 /// Asserts that all decoders refuse the column with this head, and these bytes in the bulk.
@@ -313,12 +313,12 @@ fn conversions_and_levels() {
         refused_head(&[&start, &levels, &OF_GROUPS, &SCALES, &INDICES, &REST], None, why);
     }
     for level in [0x7f80_0000u32, 0xff80_0000, 0x7fc0_0000, 0x7f80_0001, 0xffff_ffff] {
-        refused_levels(&[&LEVELS[..6], &level.to_le_bytes()].concat(), "a level of a grid is not finite");
+        refused_levels(&[&LEVELS[..7], &level.to_le_bytes()].concat(), "a level of a grid is not finite");
     }
-    refused_levels(&[&LEVELS[..6], &LEVELS[2..6]].concat(), "a level twice");
+    refused_levels(&[&LEVELS[..7], &LEVELS[3..7]].concat(), "a level twice");
     // A level more, or one less, with other fields in its place.
-    refused_levels(&[&[1, 2], &LEVELS[2..]].concat(), "");
-    refused_levels(&[&[1, 0], &LEVELS[2..]].concat(), "");
+    refused_levels(&[&[1, 0, 2], &LEVELS[3..]].concat(), "");
+    refused_levels(&[&[1, 0, 0], &LEVELS[3..]].concat(), "");
 }
 
 /// A stream of scales that all are 1, whatever their number.

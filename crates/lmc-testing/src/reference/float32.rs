@@ -1,0 +1,65 @@
+//! Products and sums of binary32 (§3.8), as their bits. They are computed in integers: a process may flush subnormal floats to zero.
+
+/// A finite number: m · 2^e, or −m · 2^e.
+struct Exact {
+    is_negative: bool,
+    m: u64,
+    e: i32,
+}
+
+impl Exact {
+    fn of(x: u64) -> Self {
+        let (exponent, fraction) = ((x >> 23 & 0xff) as i32, x & 0x7f_ffff);
+        let (m, e) = if exponent == 0 { (fraction, -149) } else { (fraction | 1 << 23, exponent - 150) };
+        Self { is_negative: x >> 31 == 1, m, e }
+    }
+}
+
+/// Whether the bits are those of a finite number.
+pub(super) fn is_finite(x: u64) -> bool {
+    x >> 23 & 0xff != 0xff
+}
+
+/// The product of two numbers.
+pub(super) fn product(x: u64, y: u64) -> u64 {
+    if !is_finite(x) || !is_finite(y) {
+        return u64::from((f32::from_bits(x as u32) * f32::from_bits(y as u32)).to_bits());
+    }
+    let (x, y) = (Exact::of(x), Exact::of(y));
+    rounded(x.is_negative != y.is_negative, u128::from(x.m * y.m), x.e + y.e)
+}
+
+/// The sum of two numbers.
+pub(super) fn sum(x: u64, y: u64) -> u64 {
+    if !is_finite(x) || !is_finite(y) {
+        return u64::from((f32::from_bits(x as u32) + f32::from_bits(y as u32)).to_bits());
+    }
+    let (x, y) = (Exact::of(x), Exact::of(y));
+    let (high, mut low) = if x.e >= y.e { (x, y) } else { (y, x) };
+    // So far below the last bit of the sum, it only matters whether there is anything.
+    if high.e - low.e > 64 {
+        (low.m, low.e) = (low.m.min(1), high.e - 64);
+    }
+    let signed = |of: &Exact, shift| if of.is_negative { -1 } else { 1 } * (i128::from(of.m) << shift);
+    let exact = signed(&high, high.e - low.e) + signed(&low, 0);
+    // Zeros of both signs, and opposite numbers, give 0.
+    let is_negative = if exact == 0 { high.is_negative && low.is_negative } else { exact < 0 };
+    rounded(is_negative, exact.unsigned_abs(), low.e)
+}
+
+/// The binary32 nearest to m · 2^e, ties to even, where m < 2^100.
+fn rounded(is_negative: bool, m: u128, e: i32) -> u64 {
+    let sign = u64::from(is_negative) << 31;
+    if m == 0 {
+        return sign;
+    }
+    // The exponent of the last of 24 bits, at least that of subnormal numbers.
+    let last = (e + m.ilog2() as i32 - 23).max(-149);
+    let m = m << (e - last).max(0);
+    let one = 1 << (last - e).clamp(0, 101);
+    let (multiples, rest) = (m / one, m % one);
+    let is_up = 2 * rest > one || 2 * rest == one && multiples % 2 == 1;
+    // The first bit of a normal number adds 1 to the exponent.
+    let magnitude = (((last + 149) as u64) << 23) + multiples as u64 + u64::from(is_up);
+    sign | magnitude.min(0x7f80_0000)
+}
