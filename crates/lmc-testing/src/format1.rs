@@ -7,6 +7,7 @@ mod broken_predictions;
 mod broken_streams;
 mod containers;
 mod folder;
+mod grid_offsets;
 mod grids;
 mod predictions;
 mod streams;

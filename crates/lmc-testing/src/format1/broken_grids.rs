@@ -6,7 +6,7 @@ use crate::one_grid::{INDICES, LEVELS, OF_GROUPS, REST, SCALES, START, fields, w
 use crate::reference::write::block::BlockFields;
 use crate::reference::write::{File, varint};
 
-/// A stream of scales that all are 1, whatever their number: it has no bytes in the bulk.
+/// A stream of scales or offsets that all are 1, whatever their number: it has no bytes in the bulk.
 const ONES: [u8; 13] = [0, 0, 1, 0, 1, 32, 0, 0, 0, 0, 0, 0x80, 0x3f];
 
 fn of_fields(name: &str, section: &'static str, rule: &'static str, fields: BlockFields) -> Broken {
@@ -29,7 +29,7 @@ fn of_head(
 }
 
 pub(super) fn all() -> Vec<Broken> {
-    [features(), conversions(), levels(), groups(), scales(), streams()].into_iter().flatten().collect()
+    [features(), conversions(), levels(), groups(), scales(), offsets(), streams()].into_iter().flatten().collect()
 }
 
 fn features() -> Vec<Broken> {
@@ -77,7 +77,7 @@ fn conversions() -> Vec<Broken> {
 fn levels() -> Vec<Broken> {
     // All elements have the first level.
     let of = |name: &str, rule, level: u32| {
-        let levels = [&LEVELS[..6], &level.to_le_bytes()].concat();
+        let levels = [&LEVELS[..7], &level.to_le_bytes()].concat();
         of_head(name, "3.8", rule, &[&START, &levels, &OF_GROUPS, &ONES, &INDICES, &REST], vec![0])
     };
     let finite = "levels must be finite";
@@ -129,6 +129,51 @@ fn scales() -> Vec<Broken> {
         of("grid-scale-infinite-of-no-element", 3, 0xff80_0000),
         of("grid-scale-nan", 3, 0x7fc0_0000),
         of("grid-scale-nan-of-one-bit", 3, 0x7f80_0001),
+    ]
+}
+
+fn offsets() -> Vec<Broken> {
+    let of = |name: &str, section, rule, offsets: u8, streams: &[&[u8]], bulk: Vec<u8>| {
+        let start = [&START[..], &[LEVELS[0], offsets], &LEVELS[2..], &OF_GROUPS].concat();
+        of_head(name, section, rule, &[&start, &streams.concat(), &REST], bulk)
+    };
+    let byte = "offsets must be 0 or 1";
+    let bulk = "the bulk must be exactly as long as the head and the cluster maps imply";
+    let map = "map 3 stands only in plain columns";
+    let mask = "the number of selected elements must be 1 to n";
+    let scales = "the number of scales must be at most n";
+    let index = 0b10_0110;
+    let palette = [3, 0, 0, 0, 0x80, 0x3f, 0, 1, 0, 0, 32, 0, 0, 0];
+    // Gaps of 0, and listed values of 1.
+    let masked = [0, 3, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    // The last offset is of a group that the column has no element of.
+    let finite = |name: &str, number: usize, bits: u32| {
+        let mut planes = vec![0; 16];
+        (0..4).for_each(|i| planes[4 * i + number] = bits.to_le_bytes()[i]);
+        of(name, "3.8", "offsets must be finite", 1, &[&ONES, &SCALES, &INDICES], [planes, vec![index]].concat())
+    };
+    let groups = [&START[..], &[LEVELS[0], 1], &LEVELS[2..], &[8, 1, 2, 3], &ONES, &ONES, &INDICES, &REST].concat();
+    vec![
+        of("grid-offsets-2", "3.8", byte, 2, &[&ONES, &ONES, &INDICES], vec![index]),
+        of("grid-offsets-255", "3.8", byte, 255, &[&ONES, &ONES, &INDICES], vec![index]),
+        of(
+            "grid-offsets-without-byte",
+            "3.8",
+            "there are offsets only if the byte is 1",
+            0,
+            &[&ONES, &ONES, &INDICES],
+            vec![index],
+        ),
+        of("grid-offsets-missing", "3.8", "there are offsets if the byte is 1", 1, &[&ONES, &INDICES], vec![index]),
+        of("grid-offsets-cut", "3.2", bulk, 1, &[&ONES, &SCALES, &INDICES], [vec![0; 15], vec![index]].concat()),
+        of("grid-offsets-too-many", "3.2", bulk, 1, &[&ONES, &SCALES, &INDICES], [vec![0; 20], vec![index]].concat()),
+        of("grid-offsets-of-no-scale", "3.3.2", mask, 1, &[&ONES, &masked, &INDICES], vec![index]),
+        of("grid-palette-of-offsets", "3.8", map, 1, &[&ONES, &palette, &INDICES], vec![index]),
+        of_head("grid-scales-above-n-with-offsets", "3.8", scales, &[&groups], vec![index]),
+        finite("grid-offset-infinite", 1, 0x7f80_0000),
+        finite("grid-offset-infinite-of-no-element", 3, 0xff80_0000),
+        finite("grid-offset-nan", 3, 0x7fc0_0000),
+        finite("grid-offset-nan-of-one-bit", 3, 0x7f80_0001),
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Broken, Feature, LIMIT};
 use super::{broken_blocks, broken_files, broken_grids, broken_predictions, broken_streams};
-use super::{containers, grids, predictions, streams};
+use super::{containers, grid_offsets, grids, predictions, streams};
 use crate::json::Json;
 use crate::reference;
 use lmc::{Base, DecodeLimits, DecompressOptions, Decompressor, Isa, Result};
@@ -12,7 +12,8 @@ const README: &str = include_str!("README.md");
 
 /// All features.
 pub fn features() -> Vec<Feature> {
-    [containers::all(), streams::all(), predictions::all(), grids::all()].into_iter().flatten().collect()
+    let of_predictions = [predictions::all(), grids::all(), grid_offsets::all()];
+    [containers::all(), streams::all()].into_iter().chain(of_predictions).flatten().collect()
 }
 
 /// All broken files.

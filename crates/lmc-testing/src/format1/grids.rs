@@ -16,14 +16,14 @@ pub(super) fn all() -> Vec<Feature> {
 }
 
 /// A file of this column.
-fn file_of(name: &'static str, shows: &'static str, column: Predicted, lane_sets: u8) -> Feature {
+pub(super) fn file_of(name: &'static str, shows: &'static str, column: Predicted, lane_sets: u8) -> Feature {
     let raw = column.raw.clone();
     let block = Block::of(Column::Predicted(column), lane_sets);
     feature(name, "3.8", shows, File::new(records(&[encoded(&block)])), &[], &raw)
 }
 
 /// A column that is what the grid predicts.
-fn exact(grid: Grid) -> Predicted {
+pub(super) fn exact(grid: Grid) -> Predicted {
     let (n, width_code) = (grid.indices.len(), if grid.conversion == 0 { 2 } else { 1 });
     let zeros = Stream::of(0, Cluster { z: 8 << width_code, ..Cluster::default() });
     let mut column = Predicted {
@@ -39,27 +39,27 @@ fn exact(grid: Grid) -> Predicted {
 }
 
 /// One group to a row of this many elements.
-fn whole_rows(row: u64) -> Groups {
+pub(super) fn whole_rows(row: u64) -> Groups {
     Groups { row, rows: 1, columns: row, position: 0 }
 }
 
-fn bits_of(numbers: &[f32]) -> Vec<u32> {
+pub(super) fn bits_of(numbers: &[f32]) -> Vec<u32> {
     numbers.iter().map(|x| x.to_bits()).collect()
 }
 
 /// −8 … 7, as of four bits.
-fn sixteen() -> Vec<u32> {
+pub(super) fn sixteen() -> Vec<u32> {
     bits_of(&(-8..8).map(|x| x as f32).collect::<Vec<_>>())
 }
 
 /// This many numbers below `count`.
-fn indices(n: usize, count: u64) -> Vec<u8> {
+pub(super) fn indices(n: usize, count: u64) -> Vec<u8> {
     let mut random = Random::new(n as u64);
     (0..n).map(|_| random.below(count) as u8).collect()
 }
 
 /// This many scales between 2^−8 and 2^−4.
-fn scales(n: usize) -> Vec<u32> {
+pub(super) fn scales(n: usize) -> Vec<u32> {
     let mut random = Random::new(n as u64);
     (0..n).map(|_| 0x3b80_0000 + random.below(0x0200_0000) as u32).collect()
 }
