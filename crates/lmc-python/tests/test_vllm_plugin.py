@@ -39,10 +39,10 @@ def fake(monkeypatch):
 
     class Factory:
         @staticmethod
-        def register_engine(name, module, cls):
+        def register_engine(name, cls):
             if name in [call[1] for call in calls if call[0] == "engine"]:
                 raise ValueError("already registered")
-            calls.append(("engine", name, module, cls))
+            calls.append(("engine", name, cls))
 
     modules = {
         name: types.ModuleType(name)
@@ -54,6 +54,7 @@ def fake(monkeypatch):
             "vllm.distributed.weight_transfer",
             "vllm.distributed.weight_transfer.factory",
             "lmc.vllm._loader",
+            "lmc.vllm._engine",
         )
     }
     modules["vllm.model_executor.model_loader"].register_model_loader = lambda name: (
@@ -61,6 +62,7 @@ def fake(monkeypatch):
     )
     modules["vllm.distributed.weight_transfer.factory"].WeightTransferEngineFactory = Factory
     modules["lmc.vllm._loader"].Loader = "Loader"
+    modules["lmc.vllm._engine"].Engine = "Engine"
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(lmc.vllm, "_registered", set())
@@ -71,7 +73,7 @@ def test_it_registers_once(fake, caplog):
     _, calls = fake
     for _ in range(3):
         lmc.vllm.register()
-    assert calls == [("loader", "lmc", "Loader"), ("engine", "lmc", "lmc.vllm._engine", "Engine")]
+    assert calls == [("loader", "lmc", "Loader"), ("engine", "lmc", "Engine")]
     assert not caplog.records
 
 
@@ -82,3 +84,31 @@ def test_an_older_vllm_gets_what_it_takes(fake, caplog):
     assert calls == [("loader", "lmc", "Loader")]
     (record,) = caplog.records
     assert "weight transfer backend" in record.getMessage()
+    assert lmc.vllm.TESTED[0] in record.getMessage()
+
+
+@pytest.mark.parametrize("error", [AttributeError, TypeError, ValueError, RuntimeError, OSError])
+def test_a_vllm_whose_interface_is_another_gets_a_warning(fake, monkeypatch, caplog, error):
+    modules, calls = fake
+
+    def fails(*_arguments):
+        raise error("as told")
+
+    monkeypatch.setattr(modules["vllm.model_executor.model_loader"], "register_model_loader", fails)
+    factory = modules["vllm.distributed.weight_transfer.factory"].WeightTransferEngineFactory
+    monkeypatch.setattr(factory, "register_engine", fails)
+    lmc.vllm.register()
+    assert not calls
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    for record in caplog.records:
+        assert f"{error.__name__}: as told" in record.getMessage()
+        assert lmc.vllm.TESTED[0] in record.getMessage()
+
+
+def test_a_vllm_without_the_classes_of_a_backend_gets_a_warning(fake, monkeypatch, caplog):
+    _, calls = fake
+    monkeypatch.setitem(sys.modules, "lmc.vllm._engine", None)
+    lmc.vllm.register()
+    assert calls == [("loader", "lmc", "Loader")]
+    (record,) = caplog.records
+    assert lmc.vllm.TESTED[0] in record.getMessage()

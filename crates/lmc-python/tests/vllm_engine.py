@@ -2,11 +2,16 @@
 
 vllm_engine.py DIRECTORY WORKERS                 of an engine that was started on files
 vllm_engine.py CONFIG_DIRECTORY WORKERS STORE    of one with step 1, after an update that fails, and with step 2
+
+or saves files as step 2 of a store, says so, and waits instead of publishing them:
+
+vllm_engine.py DIRECTORY publish STORE
 """
 
 import contextlib
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -20,17 +25,19 @@ os.environ.update(
     HF_HUB_OFFLINE="1",
 )
 
+# Larger to measure pauses.
+SIZE = int(os.environ.get("LMC_VLLM_SIZE", "64"))
 # The smallest heads that vLLM takes on CPUs are of 32.
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
     "torch_dtype": "bfloat16",
-    "hidden_size": 64,
-    "intermediate_size": 176,
+    "hidden_size": SIZE,
+    "intermediate_size": SIZE * 11 // 4,
     "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "vocab_size": 512,
+    "num_attention_heads": SIZE // 32,
+    "num_key_value_heads": SIZE // 32,
+    "vocab_size": SIZE * 8,
     "max_position_embeddings": 256,
     "rms_norm_eps": 1e-5,
 }
@@ -148,6 +155,14 @@ def say(value):
 
 if __name__ == "__main__":
     directory, workers, *store = sys.argv[1:]
+    if workers == "publish":
+        import lmc.sync
+        from safetensors.torch import load_file
+
+        tensors = load_file(Path(directory, "model.safetensors"))
+        lmc.sync.Publisher(store[0]).save_part(tensors, step=2, rank=0, world_size=1)
+        print("saved", flush=True)
+        signal.pause()
     if not store:
         say(tokens(engine(directory, tensor_parallel_size=int(workers))))
         sys.exit()

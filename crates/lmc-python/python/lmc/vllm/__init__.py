@@ -63,7 +63,10 @@ def _add_load_format() -> None:
 def _add_backend() -> None:
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
-    WeightTransferEngineFactory.register_engine("lmc", "lmc.vllm._engine", "Engine")
+    # Now, not when an engine starts: what this vLLM lacks is said with the versions that have it.
+    from lmc.vllm._engine import Engine
+
+    WeightTransferEngineFactory.register_engine("lmc", Engine)
 
 
 def _version() -> str:
