@@ -137,6 +137,7 @@ def test_pauses(run, at_step_2, capsys):
     ways = {
         "update_weights, prepared": (prepare, lambda: update(at_step_2, step=2)),
         "update_weights": (None, lambda: update(at_step_2, step=2)),
+        "update_weights, full": (None, lambda: update(at_step_2, step=2, full=True)),
         "reload_weights of a store": (
             lambda: set_load_format(at_step_2, "lmc", {**store, "step": 2}),
             lambda: at_step_2.collective_rpc("reload_weights"),
@@ -149,7 +150,7 @@ def test_pauses(run, at_step_2, capsys):
     pauses = {way: [] for way in ways}
     for _ in range(5):
         for way, (before, call) in ways.items():
-            # Every way begins with step 1 in memory: a reload of the store decodes only what changed, too.
+            # Every way begins with step 1 in memory: but for `full`, only what changed is fetched from the store.
             update(at_step_2, **store, step=1, full=True)
             if before:
                 before()
