@@ -92,7 +92,7 @@ def test_a_vllm_whose_interface_is_another_gets_a_warning(fake, monkeypatch, cap
     modules, calls = fake
 
     def fails(*_arguments):
-        raise error("as told")
+        raise error("on purpose")
 
     monkeypatch.setattr(modules["vllm.model_executor.model_loader"], "register_model_loader", fails)
     factory = modules["vllm.distributed.weight_transfer.factory"].WeightTransferEngineFactory
@@ -101,7 +101,7 @@ def test_a_vllm_whose_interface_is_another_gets_a_warning(fake, monkeypatch, cap
     assert not calls
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
     for record in caplog.records:
-        assert f"{error.__name__}: as told" in record.getMessage()
+        assert f"{error.__name__}: on purpose" in record.getMessage()
         assert lmc.vllm.TESTED[0] in record.getMessage()
 
 
