@@ -63,12 +63,12 @@ impl Groups {
     }
 
     /// How many scales, and offsets if there are any, a column of `n` elements has: S.
-    pub(super) fn scale_count(&self, n: usize) -> u128 {
+    pub fn scale_count(&self, n: usize) -> u128 {
         (u128::from(self.position) + n as u128).div_ceil(self.row_of_groups()) * self.groups_of_a_row()
     }
 
     /// The number of the scale, and of the offset, of an element of the column.
-    pub(super) fn scale_of(&self, element: usize) -> usize {
+    pub fn scale_of(&self, element: usize) -> usize {
         let a = u128::from(self.position) + element as u128;
         let in_row = a % u128::from(self.row) / u128::from(self.columns);
         (a / self.row_of_groups() * self.groups_of_a_row() + in_row) as usize
@@ -89,11 +89,8 @@ impl Grid {
         let conversion = conversion(head.u8()?).ok_or("a grid has an unknown conversion")?;
         let gives = if conversion == Conversion::None { 4 } else { 2 };
         must(width == gives, "the conversion of a grid does not give elements of its column's width")?;
-        let has_offsets = match head.u8()? {
-            0 => false,
-            1 => true,
-            _ => return Err("the offsets of a grid are not 0 or 1".into()),
-        };
+        let has_offsets = head.u8()?;
+        faults.must(has_offsets <= 1, "the offsets of a grid are not 0 or 1");
         let count = u64::from(head.u8()?) + 1;
         let levels = elements(head.take(4 * count)?, 4);
         let distinct: HashSet<&u64> = levels.iter().collect();
@@ -106,7 +103,7 @@ impl Grid {
         // Not a fault: nobody should have to read so many.
         must(scale_count <= 1 << 24, few)?;
         let scales = Stream::parse(head, 4, false, lane_sets, faults)?;
-        let offsets = if has_offsets { Some(Stream::parse(head, 4, false, lane_sets, faults)?) } else { None };
+        let offsets = if has_offsets > 0 { Some(Stream::parse(head, 4, false, lane_sets, faults)?) } else { None };
         let indices = Stream::parse(head, 1, false, lane_sets, faults)?;
         Ok(Self { conversion, levels, groups, n, scale_count: scale_count as usize, scales, offsets, indices })
     }
