@@ -93,15 +93,26 @@ fn add_offsets(input: &mut Input<'_>, grid: &mut Grid, lane_sets: u8) {
         (grid.offset_stream, grid.offsets) = (stream, Some(offsets));
         return;
     }
-    // The last one: each group has any of the others.
-    let kind = input.below(9);
+    // From 8 on, each group has any of the others.
+    let kind = input.below(16);
+    let has_large_scales = input.bool();
     let mut random = input.random();
-    let mut offset_of = |&scale: &u32| {
-        // A product that elements of the group may have.
-        let level = grid.levels[random.below(grid.levels.len() as u64) as usize];
-        let product = (f32::from_bits(scale) * f32::from_bits(level)).to_bits();
+    if has_large_scales {
+        // From 2^100 up.
+        let magnitude = |random: &mut Random| 0x7180_0000 + random.below(0x0e00_0000) as u32;
+        grid.scales.fill_with(|| magnitude(&mut random) | random.u64() as u32 & 0x8000_0000);
+        grid.scale_stream = all_bits(0);
+    }
+    // The product of the last element of each group.
+    let mut products = vec![0; grid.scales.len()];
+    for (element, &index) in grid.indices.iter().enumerate() {
+        let (group, level) = (grid.groups.scale_of(element), grid.levels[usize::from(index)]);
+        products[group] = (f32::from_bits(grid.scales[group]) * f32::from_bits(level)).to_bits();
+    }
+    let mut offset_of = |&product: &u32| {
         let (any, sign) = (random.u64() as u32, 0x8000_0000);
-        let offset = match if kind == 8 { random.below(8) as usize } else { kind } {
+        let kind = if kind < 8 { kind } else { random.below(8) as usize };
+        let offset = match kind {
             // A zero of either sign.
             0 => any & sign,
             // Added, they are 0, or next to it.
@@ -118,11 +129,16 @@ fn add_offsets(input: &mut Input<'_>, grid: &mut Grid, lane_sets: u8) {
         };
         if is_finite(offset) { offset } else { offset & 0xbfff_ffff }
     };
-    let mut offsets: Vec<u64> = grid.scales.iter().map(|scale| offset_of(scale).into()).collect();
-    let mut stream = Stream::of(input.below(2) as u8, Cluster { k: 32, ..Cluster::default() });
+    let mut offsets: Vec<u64> = products.iter().map(|product| offset_of(product).into()).collect();
+    let mut stream = all_bits(input.below(2) as u8);
     mask(input, 32, &mut stream, &mut offsets, lane_sets);
     grid.offsets = Some(offsets.into_iter().map(|offset| offset as u32).collect());
     grid.offset_stream = stream;
+}
+
+/// 32 bits of each element as they are.
+fn all_bits(map: u8) -> Stream {
+    Stream::of(map, Cluster { k: 32, ..Cluster::default() })
 }
 
 /// Groups of which a column of `n` elements has at most as many.

@@ -17,10 +17,11 @@ fn every_flipped_bit_is_noticed() {
             file[bit / 8] ^= 1 << (bit % 8);
             if let Ok(decoded) = agree(&file) {
                 // Some bits mean nothing: of a zstd frame, such as one of its header and the rest of its last byte; the low
-                // ones of a scale, whose products are rounded; and a file may say that it may have ranges or grids when it
-                // has none.
+                // ones of a scale or an offset, as results are rounded; and a file may say that it may have ranges or grids
+                // when it has none.
                 let means_nothing = FEATURES.contains(&bit)
-                    || name == "grid" && scales(&file).contains(&(bit / 8))
+                    || name == "grid" && of_groups(&file, 16).contains(&(bit / 8))
+                    || name == "grid with offsets" && of_groups(&file, 32).contains(&(bit / 8))
                     || frames.iter().any(|frame| frame.contains(&(bit / 8)));
                 assert!(means_nothing, "{name}: bit {bit}");
                 assert!(decoded == raw, "{name}: bit {bit}");
@@ -33,11 +34,12 @@ fn every_flipped_bit_is_noticed() {
 /// Bits of the header for ranges and for grids.
 const FEATURES: [usize; 2] = [8 * 12, 8 * 12 + 2];
 
-/// The scales of a file with a block that begins with those of a grid, as [`one_grid`](lmc_testing::one_grid) makes it.
-fn scales(file: &[u8]) -> Range<usize> {
+/// The scales, and offsets if there are any, of a file with a block that begins with those of a grid, as
+/// [`one_grid`](lmc_testing::one_grid) makes it: so many bytes.
+fn of_groups(file: &[u8], length: usize) -> Range<usize> {
     let head = u32::from_le_bytes(file[20..24].try_into().expect("the head's length"));
     let body = 40 + head as usize;
-    body..body + 16
+    body..body + length
 }
 
 /// Places of zstd frames in a file.

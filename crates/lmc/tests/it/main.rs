@@ -16,6 +16,7 @@ mod fine_rans;
 mod format1;
 mod format_limits;
 mod grid;
+mod grid_offsets;
 mod hostile;
 mod hostile_blocks;
 mod input_output;
