@@ -4,13 +4,11 @@
 //! each value bounds the offset that a scale needs.
 
 use super::fit::Scales;
-use super::form::LevelIndex;
+use super::form::{TOP, affine_element as element};
 use super::lattice::Lattice;
 use super::values::Value;
-use crate::predict::grid::{GridModel, Terms};
+use crate::predict::grid::Terms;
 
-/// Levels are 0 … this.
-pub(super) const TOP: usize = 31;
 /// The most by which rounding moves a product, in parts of the largest one.
 const ROUNDING: f64 = 1.0 / (1 << 24) as f64;
 /// What [`Scales::by_length`] leaves out at the ends: nothing, as all are tried. Ties of binary16 and bfloat16 are often exact.
@@ -194,29 +192,12 @@ fn offsets(lo: f64, hi: f64) -> impl Iterator<Item = u32> {
     zero.into_iter().chain(others.map(move |bits| bits | u32::from(negative) << 31))
 }
 
-/// The bits of an element.
-#[inline(always)]
-fn element(lattice: Lattice, terms: Terms, level: usize) -> u32 {
-    GridModel::element(lattice.0, terms, (level as f32).to_bits())
-}
-
-/// The level that is nearest to an element, and whether it becomes the element.
-#[inline(always)]
-pub(super) fn level(lattice: Lattice, terms: Terms, bits: u32) -> (LevelIndex, bool) {
-    let offset = f32::from_bits(terms.offset.unwrap_or(0));
-    let above = (lattice.signed_value(bits) - offset) / f32::from_bits(terms.scale);
-    // No number becomes 0.
-    let nearest = ((above + 0.5) as usize).min(TOP);
-    // What is rounded to an element may be nearer to another level.
-    let near = [nearest, nearest.saturating_sub(1), (nearest + 1).min(TOP)];
-    let found = near.into_iter().find(|&at| element(lattice, terms, at) == bits);
-    (LevelIndex { at: found.unwrap_or(nearest) as u8, negative: false }, found.is_some())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block::grid::form::affine_level as level;
     use crate::predict::Conversion;
+    use crate::predict::grid::GridModel;
     use lmc_testing::input::Random;
 
     const CONVERSIONS: [Conversion; 3] = [Conversion::None, Conversion::NarrowBf16, Conversion::NarrowF16];
