@@ -3,6 +3,8 @@
 use std::path::{Component, Path, PathBuf};
 
 use crate::failure::{Failure, Result};
+use crate::input::same_file;
+use crate::shards::shards;
 
 /// A file, and its name in the snapshot.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,7 +15,8 @@ pub struct NamedFile {
     pub name: String,
 }
 
-/// The files that paths stand for: a directory stands for all files in it, named by their paths there; anything else for itself.
+/// The files that paths stand for: a directory stands for all files in it, named by their paths there; the index of a checkpoint for itself
+/// and the files that it names; anything else for itself.
 #[derive(Debug)]
 pub struct NamedFiles {
     paths: Vec<PathBuf>,
@@ -54,6 +57,7 @@ impl NamedFiles {
 fn found(paths: &[PathBuf], store: &str) -> Result<Vec<NamedFile>> {
     let store = std::fs::canonicalize(store).ok();
     let mut found = Vec::new();
+    let mut indexed = Vec::new();
     for path in paths {
         if path.is_dir() {
             let before = found.len();
@@ -64,9 +68,23 @@ fn found(paths: &[PathBuf], store: &str) -> Result<Vec<NamedFile>> {
         } else {
             let name = path.file_name().map(Path::new).unwrap_or(path);
             found.push(NamedFile { name: name_of(name, path)?, path: path.clone() });
+            // An index without its files would be a snapshot without a model.
+            let names = shards(path)?.unwrap_or_default();
+            indexed.extend(names.into_iter().map(|name| NamedFile { path: path.with_file_name(&name), name }));
+        }
+    }
+    for file in indexed {
+        // It may be given by itself, too.
+        let same = |other: &NamedFile| other.name == file.name && is_same(&other.path, &file.path);
+        if !found.iter().any(same) {
+            found.push(file);
         }
     }
     Ok(found)
+}
+
+fn is_same(a: &Path, b: &Path) -> bool {
+    matches!((std::fs::metadata(a), std::fs::metadata(b)), (Ok(a), Ok(b)) if same_file(&a, &b))
 }
 
 /// Adds the files of a directory and its subdirectories, in order of names.

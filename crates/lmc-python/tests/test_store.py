@@ -126,6 +126,17 @@ def test_what_is_saved(tmp_path):
     assert [s.step for s in store.snapshots()] == [0, 1]
 
 
+def test_an_index_is_saved_with_its_files(tmp_path):
+    store = lmc.Store.create(tmp_path / "store")
+    (tmp_path / "a.safetensors").write_bytes(b"of a file")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"w": "a.safetensors"}}')
+    store.save([index])
+    assert sorted(f.name for f in store.open_snapshot().files) == ["a.safetensors", index.name]
+    store.save({index.name: index})
+    assert [f.name for f in store.open_snapshot().files] == [index.name]
+
+
 def test_shards(tmp_path):
     store = lmc.Store.create(tmp_path / "store")
     shards = [store.save_shard({f"rank{n}": bytes([n]) * 1000}, step=7) for n in range(2)]

@@ -106,3 +106,30 @@ fn restoring_follows_no_link_and_opens_no_fifo() {
         dir.run(["snapshot", command, "st"]).fails(&["st", "lmc-store.json: is a FIFO"]);
     }
 }
+
+#[test]
+fn an_index_is_saved_with_its_files() {
+    let dir = Dir::new();
+    let index = "m/model.safetensors.index.json";
+    dir.write("m/a.safetensors", b"first");
+    dir.write("m/b.safetensors", b"second");
+    dir.write(index, br#"{"weight_map": {"x": "a.safetensors", "y": "b.safetensors", "z": "a.safetensors"}}"#);
+    dir.run(["-q", "snapshot", "save", "s", index]).silent();
+    // Files that are given by themselves, too, are saved once.
+    dir.run(["-q", "snapshot", "save", "s", index, "./m/b.safetensors", "m/a.safetensors"]).silent();
+    let names = ["a.safetensors", "b.safetensors", "model.safetensors.index.json"];
+    for step in ["0", "1"] {
+        dir.run(["snapshot", "restore", "s", "--at", step, "-o", step]).silent();
+        for name in names {
+            assert_eq!(dir.read(&format!("{step}/{name}")), dir.read(&format!("m/{name}")));
+        }
+        assert_eq!(fs::read_dir(dir.path(step)).unwrap().count(), names.len());
+    }
+    // Another file of the same name is not the one that the index names.
+    dir.write("b.safetensors", b"another");
+    dir.run(["snapshot", "save", "s", index, "b.safetensors"]).is_misused(&["two files are named \"b.safetensors\""]);
+    // Whoever keeps only the index has lost the model.
+    fs::remove_file(dir.path("m/b.safetensors")).unwrap();
+    dir.run(["snapshot", "save", "s", index]).fails(&["m/b.safetensors: cannot read"]);
+    assert_eq!(dir.run(["snapshot", "list", "s", "--json"]).json().len(), 2);
+}

@@ -214,8 +214,8 @@ impl Store {
     ///
     /// `inputs` maps names of files to their contents: a path, a buffer, a list of tensors (those of `lmc.compress_tensors`), or a tuple of
     /// such a list and the metadata of the safetensors file. Names are paths below the directory to restore to, with slashes. A list of
-    /// paths stands for files under their own names, and for the files of directories under their paths there. `base` is the policy that
-    /// selects bases: "auto", "previous", "anchor" or "none".
+    /// paths stands for files under their own names, for the files of directories under their paths there, and for the files that a
+    /// `model.safetensors.index.json` names. `base` is the policy that selects bases: "auto", "previous", "anchor" or "none".
     #[pyo3(signature = (
         inputs, *, step=None, metadata=None, level="default", threads=None, base="auto", anchor_every=16, from_step=None,
     ))]

@@ -30,7 +30,7 @@ pub(super) struct SaveArgs {
     #[command(flatten)]
     place: Place,
 
-    /// Files to save, or directories of them.
+    /// Files to save, or directories of them. The index of a checkpoint (model.safetensors.index.json) stands for itself and its files.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
