@@ -244,6 +244,18 @@ def test_checkpoints_that_were_copied(run, tmp_path):
     assert equal(load(tmp_path / "back" / "step-3"), state(3))
 
 
+def test_a_url_that_became_a_path_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in (Path("s3://bucket/run/1"), "gs:/bucket/run/1"):
+        for made in (lmc.dcp.Writer, lmc.dcp.Reader):
+            with pytest.raises(lmc.UsageError, match="is no URL"):
+                made(path)
+    assert not list(tmp_path.iterdir())
+    # Names with a colon are names.
+    dcp.save(state(0), storage_writer=lmc.dcp.Writer("run:1"), no_dist=True)
+    assert (tmp_path / "run:1" / ".metadata").exists()
+
+
 def test_files_under_a_url(tmp_path):
     """They are brought to stable storage as any files are, and their garbage is found by path, too."""
     for seed in range(3):

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import lmc
 import numpy as np
@@ -157,6 +158,12 @@ def test_opening(tmp_path, store):
             lmc.Store(missing)
     with pytest.raises(lmc.UsageError):
         lmc.Store("gs://bucket")
+    # As a path, the URL of a bucket is the name of a directory.
+    for place in (Path("s3://bucket/run"), "s3:/bucket/run", "s3:run"):
+        for open_ in (lmc.Store, lmc.Store.create):
+            with pytest.raises(lmc.UsageError, match="s3:.*is no URL"):
+                open_(place)
+    assert not os.path.exists("s3:")
     for wrong in (3, None, b"store"):
         with pytest.raises(TypeError):
             lmc.Store(wrong)

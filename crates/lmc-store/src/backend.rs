@@ -48,13 +48,13 @@ pub enum Location {
 impl FromStr for Location {
     type Err = Error;
 
-    /// `s3://bucket/prefix`, or the path of a directory.
+    /// `s3://bucket/prefix`, `file:///directory`, or the path of a directory, as [`Self::directory`] takes it.
     fn from_str(s: &str) -> Result<Self> {
         let Some((scheme, rest)) = s.split_once("://") else {
             return if s.is_empty() {
                 Err(Error::usage("the name of a store is empty"))
             } else {
-                Ok(Self::Directory(s.into()))
+                Self::directory(s.into())
             };
         };
         match scheme {
@@ -79,6 +79,23 @@ impl FromStr for Location {
 }
 
 impl Location {
+    /// A directory.
+    ///
+    /// # Errors
+    /// `Usage` for a URL without its second slash, as `pathlib` makes it: a directory `s3:` would be made here, and the bucket would stay
+    /// empty. `./s3:` is a directory.
+    pub fn directory(path: PathBuf) -> Result<Self> {
+        let first = path.components().next().map(|c| c.as_os_str().to_string_lossy().into_owned()).unwrap_or_default();
+        if first.starts_with("s3:") || first.ends_with(':') {
+            return Err(Error::usage(format!(
+                "{0}: is no URL, for it lacks \"//\", as after a change to a path: write s3://BUCKET/PREFIX, in Python as a str; \
+                 for a directory of this name write ./{0}",
+                path.display()
+            )));
+        }
+        Ok(Self::Directory(path))
+    }
+
     /// The object store at this location. `create`: whether to create a missing directory.
     ///
     /// # Errors
@@ -100,6 +117,10 @@ impl Location {
             Self::Memory => Ok(Arc::new(InMemory::new())),
             // An export is read in place.
             Self::Directory(path) if !create && path.is_file() => Ok(Arc::new(Archive::open(path.clone())?)),
+            Self::Directory(path) if create && path.is_file() => Err(Error::new(
+                ErrorKind::Io,
+                "is a file, and nothing can be saved into it: name a directory; lmc snapshot import makes one of an archive",
+            )),
             Self::Directory(path) => Ok(Arc::new(Directory::open(path, create)?)),
             #[cfg(feature = "s3")]
             Self::S3 { prefix, .. } => {
@@ -180,8 +201,17 @@ mod tests {
         let parse = |s: &str| s.parse::<Location>();
         assert_eq!(parse("runs/7").unwrap(), Location::Directory("runs/7".into()));
         assert_eq!(parse("file:///runs/7").unwrap(), Location::Directory("/runs/7".into()));
+        assert_eq!(parse("./s3:/b").unwrap(), Location::Directory("./s3:/b".into()));
+        assert_eq!(parse("/s3:/b:/c:").unwrap(), Location::Directory("/s3:/b:/c:".into()));
+        assert_eq!(parse("runs:7").unwrap(), Location::Directory("runs:7".into()));
         for bad in ["", "gs://b/p", "http://b"] {
             parse(bad).unwrap_err();
+        }
+        // pathlib.Path("s3://b/p") is "s3:/b/p".
+        for bad in ["s3:/b/p", "s3:", "s3:b/p", "gs:/b/p", "file:/p"] {
+            let e = parse(bad).unwrap_err();
+            assert!(e.kind() == ErrorKind::Usage && e.to_string().contains("s3://BUCKET/PREFIX"), "{bad}: {e}");
+            assert_eq!(Location::directory(bad.into()).unwrap_err().to_string(), e.to_string());
         }
         #[cfg(feature = "s3")]
         {

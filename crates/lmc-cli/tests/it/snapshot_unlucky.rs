@@ -133,3 +133,17 @@ fn an_index_is_saved_with_its_files() {
     dir.run(["snapshot", "save", "s", index]).fails(&["m/b.safetensors: cannot read"]);
     assert_eq!(dir.run(["snapshot", "list", "s", "--json"]).json().len(), 2);
 }
+
+#[test]
+fn a_store_is_not_made_of_a_slip_of_the_pen() {
+    let dir = saved();
+    dir.run(["snapshot", "export", "runs/7", "run.tar"]).ok();
+    let before = dir.names();
+    dir.run(["snapshot", "save", "run.tar", "notes.txt"]).fails(&["run.tar: is a file", "lmc snapshot import"]);
+    dir.run(["snapshot", "save", "s3:/bucket/runs", "notes.txt"]).is_misused(&["s3:/bucket/runs: is no URL"]);
+    dir.run(["snapshot", "copy", "runs/7", "s3:bucket/runs"]).is_misused(&["s3:bucket/runs: is no URL"]);
+    dir.run(["snapshot", "import", "new", "-"]).is_misused(&["not standard input: name a file"]);
+    assert_eq!(dir.names(), before);
+    dir.run(["-q", "snapshot", "save", "./s3:", "notes.txt"]).silent();
+    assert!(dir.has("s3:/lmc-store.json"));
+}

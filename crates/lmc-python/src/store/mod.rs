@@ -89,7 +89,7 @@ fn location(location: &Bound<'_, PyAny>) -> Result<(String, Location)> {
     let name = path.to_string_lossy().into_owned();
     let parsed = match path.to_str() {
         Some(text) if location.is_instance_of::<PyString>() => text.parse()?,
-        _ => Location::Directory(path),
+        _ => Location::directory(path)?,
     };
     Ok((name, parsed))
 }

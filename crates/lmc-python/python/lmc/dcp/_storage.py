@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -263,6 +264,9 @@ def storage_of(
 ) -> tuple[FileSystem, Storage, Any]:
     """Opens a location: PyTorch's file system and ours, and the path as they take it."""
     names = _unpickle.trusted(trust)
+    # A directory "s3:" would be made here, and the bucket would stay empty.
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)", os.fspath(path)):
+        raise lmc.UsageError(f'{path}: is no URL, for it lacks "//", as after a change to a path: give URLs as str')
     if "://" in os.fspath(path):
         remote = Remote(os.fspath(path), options)
         # PyTorch's classes are annotated for a directory, but take any.
