@@ -135,6 +135,18 @@ fn an_index_is_saved_with_its_files() {
 }
 
 #[test]
+fn nothing_is_copied_into_a_store_that_is_read() {
+    let dir = saved();
+    let before = dir.names();
+    for to in ["runs/7", "runs/7/copy", "runs/7/data/copy", "runs/../runs/7/copy"] {
+        dir.run(["snapshot", "copy", "runs/7", to]).is_misused(&["the store runs/7: write elsewhere"]);
+        dir.run(["snapshot", "import", to, "runs/7"]).is_misused(&["the store runs/7: write elsewhere"]);
+    }
+    assert_eq!(dir.names(), before);
+    dir.run(["-q", "snapshot", "copy", "runs/7", "runs/7b"]).silent();
+}
+
+#[test]
 fn a_store_is_not_made_of_a_slip_of_the_pen() {
     let dir = saved();
     dir.run(["snapshot", "export", "runs/7", "run.tar"]).ok();

@@ -1,13 +1,13 @@
 //! `lmc snapshot copy`, `export` and `import`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lmc_store::{At, CopyOptions, ErrorKind, Snapshot, Store, StoreOptions};
+use lmc_store::{At, CopyOptions, ErrorKind, Location, Snapshot, Store, StoreOptions};
 use serde_json::json;
 
 use super::place::Place;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, count};
 use crate::names::is_dash;
 use crate::output::{Origin, Output, Target};
@@ -121,11 +121,19 @@ pub(super) fn copy(args: &CopyArgs, ui: &Ui) -> Result {
 
 /// Copies snapshots from an archive to a store.
 pub(super) fn import(args: &ImportArgs, ui: &Ui) -> Result {
+    if is_dash(Path::new(&args.file)) {
+        return Err(Failure::Usage(
+            "import reads here and there in an archive, not standard input: name a file".to_owned(),
+        ));
+    }
     between(&Place { store: args.file.clone() }, &args.place, &args.some, &args.runs, args.json, ui)
 }
 
 fn between(from: &Place, to: &Place, some: &Chosen, runs: &Runs, json: bool, ui: &Ui) -> Result {
     let source = from.open()?;
+    if let Ok(Location::Directory(path)) = to.location() {
+        from.guard().check_replace(&path)?;
+    }
     let snapshots = some.of(from, &source, ui)?;
     let store = match to.try_open() {
         Err(e) if e.kind() == ErrorKind::NotFound => {
