@@ -105,7 +105,7 @@ fn refusal(metadata: &Metadata) -> Option<&'static str> {
     Some(if kind.is_file() {
         return None;
     } else if kind.is_dir() {
-        "is a directory; -r descends into directories"
+        "is a directory, and not a file; compress, decompress and test take directories with -r"
     } else if kind.is_symlink() {
         "is a symbolic link; name the file itself, or use -f to read through links"
     } else if kind.is_fifo() {

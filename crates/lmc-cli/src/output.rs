@@ -214,6 +214,10 @@ fn exists(path: &Path) -> Failure {
     Failure::at(path, "exists; -f overwrites it")
 }
 
+fn is_directory(path: &Path) -> Failure {
+    Failure::at(path, "is a directory: name a file in it; compress and decompress take --output-dir-flat, too")
+}
+
 fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) -> Result<Kind> {
     let cannot = |e: io::Error| Failure::io(path, "cannot write", &e);
     match open_descriptor(path) {
@@ -227,7 +231,7 @@ fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) ->
             let metadata = std::fs::metadata(path).unwrap_or(link);
             let kind = metadata.file_type();
             if kind.is_dir() {
-                return Err(Failure::at(path, "is a directory; name a file, or use --output-dir-flat"));
+                return Err(is_directory(path));
             }
             if kind.is_char_device() || kind.is_fifo() {
                 let file = File::options().write(true).open(path).map_err(cannot)?;
@@ -254,7 +258,7 @@ fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) ->
         Err(e) => return Err(cannot(e)),
     }
     if path.file_name().is_none() {
-        return Err(Failure::at(path, "is a directory; name a file, or use --output-dir-flat"));
+        return Err(is_directory(path));
     }
     // While it is written, users who cannot read the source must not read the output.
     let private = matches!(origin, Origin::File(_));

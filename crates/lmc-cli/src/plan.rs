@@ -68,6 +68,8 @@ pub(crate) trait Naming {
     fn input_beside(&self, index: &Path, name: &str) -> PathBuf;
     /// Whether a file found in a directory is selected.
     fn picks(&self, path: &Path) -> bool;
+    /// What a directory lacks if no file in it is.
+    fn lacks(&self) -> &'static str;
 }
 
 /// `name` → `name.lmc`.
@@ -92,6 +94,14 @@ impl Naming for AddSuffix {
         let has = |suffix: &str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(suffix));
         !has(SUFFIX) && (self.all || CHECKPOINT_SUFFIXES.iter().any(|s| has(s)))
     }
+
+    fn lacks(&self) -> &'static str {
+        if self.all {
+            "has no regular file"
+        } else {
+            "has no regular file with the suffix of a checkpoint: --all takes others, too; links are not followed"
+        }
+    }
 }
 
 /// `name.lmc` → `name`.
@@ -110,6 +120,10 @@ impl Naming for RemoveSuffix {
 
     fn picks(&self, path: &Path) -> bool {
         path.extension() == Some(OsStr::new(SUFFIX))
+    }
+
+    fn lacks(&self) -> &'static str {
+        "has no regular file whose name ends in .lmc"
     }
 }
 
@@ -242,9 +256,9 @@ pub(crate) fn guard(jobs: &[Job], bases: &Bases, args: &Files) -> Result<Guard> 
     Ok(guard)
 }
 
-/// The regular files under a directory that `naming` selects, in order of names.
+/// The regular files under a directory that `naming` selects, in order of names. Says so if there are none, and none that is compressed.
 fn walk(dir: &Path, naming: &dyn Naming, ui: &Ui) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+    let (mut found, mut compressed) = (Vec::new(), false);
     // The stack holds directories and files. The last name is pushed first, so that the first is popped first.
     let mut stack = vec![(dir.to_owned(), true)];
     while let Some((path, is_dir)) = stack.pop() {
@@ -268,11 +282,15 @@ fn walk(dir: &Path, naming: &dyn Naming, ui: &Ui) -> Vec<PathBuf> {
                 Ok(kind) if kind.is_dir() => stack.push((path, true)),
                 Ok(kind) if kind.is_file() && naming.picks(&path) => stack.push((path, false)),
                 Ok(kind) => {
+                    compressed |= kind.is_file() && path.extension() == Some(OsStr::new(SUFFIX));
                     let why = if kind.is_file() { "not picked by -r" } else { "not a regular file" };
                     ui.detail(format_args!("{}: left alone, {why}", Name::path(&path)));
                 }
             }
         }
+    }
+    if found.is_empty() && !compressed {
+        ui.warn(Failure::at(dir, naming.lacks()));
     }
     found
 }

@@ -52,6 +52,10 @@ pub(crate) fn run(args: &TestArgs, ui: &Ui) -> Result {
     let options = DecompressOptions::default().with_threads(args.threads.count()).with_limits(limits);
     let mut decompressor = Decompressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let inputs = inputs(&args.files, args.recursive, &RemoveSuffix, ui)?;
+    if inputs.is_empty() {
+        // Success would say that files are well.
+        return Err(Failure::Failed("nothing was checked: none of the directories has a .lmc file".to_owned()));
+    }
     let bases = args.bases.open(inputs.len() > 1, args.threads.count())?;
     report::each(&inputs, Input::path, Show::Verdicts, args.json, ui, |input| {
         test(&mut decompressor, &options, &bases, input, args.force, ui)

@@ -347,6 +347,48 @@ fn directories_flattened() {
 }
 
 #[test]
+fn directories_without_such_files() {
+    let dir = Dir::new();
+    dir.write("blobs/1", b"weights");
+    symlink("../blobs/1", dir.write("links/config.json", b"{}").with_file_name("model.safetensors")).unwrap();
+    let compress = dir.run(["compress", "-r", "links", "blobs"]);
+    for name in ["links", "blobs"] {
+        assert!(
+            compress
+                .ok()
+                .stderr()
+                .contains(&format!("lmc: {name}: has no regular file with the suffix of a checkpoint"))
+        );
+    }
+    assert!(
+        dir.run(["decompress", "-r", "links"])
+            .ok()
+            .stderr()
+            .contains("links: has no regular file whose name ends in .lmc")
+    );
+    dir.run(["-q", "compress", "-r", "links"]).silent();
+    // A check of nothing is no success.
+    dir.run(["-q", "test", "-r", "links", "blobs"]).fails(&["nothing was checked"]);
+    dir.run(["compress", "-r", "--all", "blobs"]).silent();
+    let test = dir.run(["test", "-r", "links", "blobs"]);
+    assert!(
+        test.ok().stdout().contains("blobs/1.lmc : OK") && test.stderr().contains("links: has no regular file"),
+        "{test:?}"
+    );
+    // Commands without -r do not offer it.
+    for args in [["list", "blobs"], ["test", "blobs"]] {
+        dir.run(args).fails(&[
+            "blobs: is a directory, and not a file",
+            "compress, decompress and test take directories with -r",
+        ]);
+    }
+    dir.write("m.safetensors", &model());
+    dir.run(["compress", "m.safetensors"]).silent();
+    let cat = dir.run(["cat", "m.safetensors.lmc", "embed.weight", "-o", "links"]);
+    cat.fails(&["links: is a directory: name a file in it"]);
+}
+
+#[test]
 fn zeros_are_restored_as_holes() {
     let dir = Dir::new();
     let mut data = vec![0; 64 << 20];
