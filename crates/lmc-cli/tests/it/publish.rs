@@ -143,6 +143,18 @@ fn a_version_is_saved_when_it_is_finished() {
     dir.write("v/step4/sub/part", b"part");
     dir.run(ONCE).ok();
     assert_eq!(steps(&dir), [2, 3, 4]);
+    // Or if there is none yet.
+    std::fs::create_dir_all(dir.path("v/step5/sub")).unwrap();
+    write(&dir, "step6", 6);
+    let waits = dir.run(ONCE);
+    assert!(
+        waits.ok().stderr().contains("v/step5: is not finished: it has no files; v/step6 waits for it"),
+        "{waits:?}"
+    );
+    assert_eq!(steps(&dir), [2, 3, 4]);
+    dir.write("v/step5/sub/file", b"file");
+    dir.run(ONCE).ok();
+    assert_eq!(steps(&dir), [2, 3, 4, 5, 6]);
 }
 
 #[test]

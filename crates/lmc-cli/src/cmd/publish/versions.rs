@@ -125,7 +125,14 @@ impl Finished {
             }
             _ => {}
         }
-        if m.is_dir() { missing(&version.path) } else { Ok(None) }
+        if !m.is_dir() {
+            return Ok(None);
+        }
+        // A run may have died before it wrote the first one.
+        if is_empty(&version.path).map_err(failed)? {
+            return Ok(Some("it has no files".to_owned()));
+        }
+        missing(&version.path)
     }
 }
 
@@ -143,6 +150,17 @@ fn last_change(path: &Path, m: &Metadata) -> io::Result<SystemTime> {
         }
     }
     Ok(last)
+}
+
+/// Whether a directory has no files, nor have those in it.
+fn is_empty(dir: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if !(entry.file_type()?.is_dir() && is_empty(&entry.path())?) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// What an index in a directory, or below, names and is not there.
