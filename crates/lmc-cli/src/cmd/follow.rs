@@ -51,7 +51,7 @@ pub(crate) struct FollowArgs {
     #[arg(long)]
     rewind: bool,
 
-    /// Read and verify files that did not change, instead of linking them.
+    /// With a new version, read and verify the files that did not change, instead of linking them. Without one, nothing is read.
     #[arg(long)]
     verify: bool,
 
