@@ -248,7 +248,7 @@ def test_a_url_that_became_a_path_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for path in (Path("s3://bucket/run/1"), "gs:/bucket/run/1"):
         for made in (lmc.dcp.Writer, lmc.dcp.Reader):
-            with pytest.raises(lmc.UsageError, match="is no URL"):
+            with pytest.raises(lmc.UsageError, match="is a URL without"):
                 made(path)
     assert not list(tmp_path.iterdir())
     # Names with a colon are names.

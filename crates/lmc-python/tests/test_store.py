@@ -161,7 +161,7 @@ def test_opening(tmp_path, store):
     # As a path, the URL of a bucket is the name of a directory.
     for place in (Path("s3://bucket/run"), "s3:/bucket/run", "s3:run"):
         for open_ in (lmc.Store, lmc.Store.create):
-            with pytest.raises(lmc.UsageError, match="s3:.*is no URL"):
+            with pytest.raises(lmc.UsageError, match="s3:.*is a URL without"):
                 open_(place)
     assert not os.path.exists("s3:")
     for wrong in (3, None, b"store"):

@@ -88,7 +88,7 @@ impl Location {
         let first = path.components().next().map(|c| c.as_os_str().to_string_lossy().into_owned()).unwrap_or_default();
         if first.starts_with("s3:") || first.ends_with(':') {
             return Err(Error::usage(format!(
-                "{0}: is no URL, for it lacks \"//\", as after a change to a path: write s3://BUCKET/PREFIX, in Python as a str; \
+                "{0}: is a URL without \"//\", as pathlib makes it: write s3://BUCKET/PREFIX, in Python as a str; \
                  for a directory of this name write ./{0}",
                 path.display()
             )));

@@ -152,8 +152,8 @@ fn a_store_is_not_made_of_a_slip_of_the_pen() {
     dir.run(["snapshot", "export", "runs/7", "run.tar"]).ok();
     let before = dir.names();
     dir.run(["snapshot", "save", "run.tar", "notes.txt"]).fails(&["run.tar: is a file", "lmc snapshot import"]);
-    dir.run(["snapshot", "save", "s3:/bucket/runs", "notes.txt"]).is_misused(&["s3:/bucket/runs: is no URL"]);
-    dir.run(["snapshot", "copy", "runs/7", "s3:bucket/runs"]).is_misused(&["s3:bucket/runs: is no URL"]);
+    dir.run(["snapshot", "save", "s3:/bucket/runs", "notes.txt"]).is_misused(&["s3:/bucket/runs: is a URL without"]);
+    dir.run(["snapshot", "copy", "runs/7", "s3:bucket/runs"]).is_misused(&["s3:bucket/runs: is a URL without"]);
     dir.run(["snapshot", "import", "new", "-"]).is_misused(&["not standard input: name a file"]);
     assert_eq!(dir.names(), before);
     dir.run(["-q", "snapshot", "save", "./s3:", "notes.txt"]).silent();

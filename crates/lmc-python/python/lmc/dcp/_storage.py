@@ -266,7 +266,7 @@ def storage_of(
     names = _unpickle.trusted(trust)
     # A directory "s3:" would be made here, and the bucket would stay empty.
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)", os.fspath(path)):
-        raise lmc.UsageError(f'{path}: is no URL, for it lacks "//", as after a change to a path: give URLs as str')
+        raise lmc.UsageError(f'{path}: is a URL without "//", as pathlib makes it: give it as a str')
     if "://" in os.fspath(path):
         remote = Remote(os.fspath(path), options)
         # PyTorch's classes are annotated for a directory, but take any.
