@@ -339,7 +339,9 @@ fn grids_with_offsets_are_listed() {
         let (scale, offset) = (0.001 + r.below(1000) as f32 / 1e6, -0.02 - r.below(1000) as f32 / 1e6);
         for _ in 0..32 {
             let level = (r.below(9) + r.below(8)) as f32;
-            elements.extend_from_slice(&(scale * level + offset).to_bits().to_le_bytes()[2..]);
+            let bits = (scale * level + offset).to_bits();
+            // To nearest, ties to even.
+            elements.extend_from_slice(&(bits + 0x7fff + (bits >> 16 & 1)).to_le_bytes()[2..]);
         }
     }
     let raw = safetensors(&[("w", "BF16", &[128, 1024], &elements)]);
