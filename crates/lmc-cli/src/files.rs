@@ -3,8 +3,10 @@
 use std::path::{Component, Path, PathBuf};
 
 use crate::failure::{Failure, Result};
+use crate::format::Name;
 use crate::input::same_file;
-use crate::shards::shards;
+use crate::names::SUFFIX;
+use crate::shards::{is_torn_index, shards, with_suffix};
 
 /// A file, and its name in the snapshot.
 #[derive(Debug, PartialEq, Eq)]
@@ -69,8 +71,12 @@ fn found(paths: &[PathBuf], store: &str) -> Result<Vec<NamedFile>> {
             let name = path.file_name().map(Path::new).unwrap_or(path);
             found.push(NamedFile { name: name_of(name, path)?, path: path.clone() });
             // An index without its files would be a snapshot without a model.
-            let names = shards(path)?.unwrap_or_default();
-            indexed.extend(names.into_iter().map(|name| NamedFile { path: path.with_file_name(&name), name }));
+            if is_torn_index(path) {
+                return Err(Failure::at(path, "is not JSON, as an index that is not completely written"));
+            }
+            for name in shards(path)?.unwrap_or_default() {
+                indexed.push(named_by(path, name)?);
+            }
         }
     }
     for file in indexed {
@@ -81,6 +87,19 @@ fn found(paths: &[PathBuf], store: &str) -> Result<Vec<NamedFile>> {
         }
     }
     Ok(found)
+}
+
+/// A file that an index names, or the compressed form that took its place.
+fn named_by(index: &Path, name: String) -> Result<NamedFile> {
+    let (plain, compressed) = (index.with_file_name(&name), with_suffix(index, &name));
+    if plain.exists() || !compressed.exists() && plain.is_symlink() {
+        Ok(NamedFile { path: plain, name })
+    } else if compressed.exists() {
+        Ok(NamedFile { path: compressed, name: format!("{name}.{SUFFIX}") })
+    } else {
+        let what = format_args!("names {}, which is not beside it", Name::text(&name));
+        Err(Failure::at(index, what))
+    }
 }
 
 fn is_same(a: &Path, b: &Path) -> bool {

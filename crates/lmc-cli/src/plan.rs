@@ -258,7 +258,7 @@ pub(crate) fn guard(jobs: &[Job], bases: &Bases, args: &Files) -> Result<Guard> 
 
 /// The regular files under a directory that `naming` selects, in order of names. Says so if there are none, and none that is compressed.
 fn walk(dir: &Path, naming: &dyn Naming, ui: &Ui) -> Vec<PathBuf> {
-    let (mut found, mut compressed) = (Vec::new(), false);
+    let (mut found, mut compressed, mut failed) = (Vec::new(), false, false);
     // The stack holds directories and files. The last name is pushed first, so that the first is popped first.
     let mut stack = vec![(dir.to_owned(), true)];
     while let Some((path, is_dir)) = stack.pop() {
@@ -271,6 +271,7 @@ fn walk(dir: &Path, naming: &dyn Naming, ui: &Ui) -> Vec<PathBuf> {
             Ok(entries) => entries,
             Err(e) => {
                 ui.fail(&Failure::io(&path, "cannot read the directory", &e));
+                failed = true;
                 continue;
             }
         };
@@ -289,7 +290,7 @@ fn walk(dir: &Path, naming: &dyn Naming, ui: &Ui) -> Vec<PathBuf> {
             }
         }
     }
-    if found.is_empty() && !compressed {
+    if found.is_empty() && !compressed && !failed {
         ui.warn(Failure::at(dir, naming.lacks()));
     }
     found

@@ -250,6 +250,8 @@ def test_a_url_that_became_a_path_is_refused(tmp_path, monkeypatch):
         for made in (lmc.dcp.Writer, lmc.dcp.Reader):
             with pytest.raises(lmc.UsageError, match="is a URL without"):
                 made(path)
+    with pytest.raises(lmc.UsageError, match="is a URL without"):
+        lmc.dcp.collect_garbage(Path("s3://bucket/run"))
     assert not list(tmp_path.iterdir())
     # Names with a colon are names.
     dcp.save(state(0), storage_writer=lmc.dcp.Writer("run:1"), no_dist=True)

@@ -83,13 +83,13 @@ impl Location {
     ///
     /// # Errors
     /// `Usage` for a URL without its second slash, as `pathlib` makes it: a directory `s3:` would be made here, and the bucket would stay
-    /// empty. `./s3:` is a directory.
+    /// empty. `/s3:` is a directory, and in text `./s3:`.
     pub fn directory(path: PathBuf) -> Result<Self> {
         let first = path.components().next().map(|c| c.as_os_str().to_string_lossy().into_owned()).unwrap_or_default();
         if first.starts_with("s3:") || first.ends_with(':') {
             return Err(Error::usage(format!(
-                "{0}: is a URL without \"//\", as pathlib makes it: write s3://BUCKET/PREFIX, in Python as a str; \
-                 for a directory of this name write ./{0}",
+                "{}: is a URL without \"//\", as pathlib makes it: write s3://BUCKET/PREFIX, in Python as a str; \
+                 for a directory of this name give its absolute path",
                 path.display()
             )));
         }
@@ -117,10 +117,10 @@ impl Location {
             Self::Memory => Ok(Arc::new(InMemory::new())),
             // An export is read in place.
             Self::Directory(path) if !create && path.is_file() => Ok(Arc::new(Archive::open(path.clone())?)),
-            Self::Directory(path) if create && path.is_file() => Err(Error::new(
-                ErrorKind::Io,
-                "is a file, and nothing can be saved into it: name a directory; lmc snapshot import makes one of an archive",
-            )),
+            Self::Directory(path) if create && path.is_file() => Err(Error::usage(format!(
+                "{}: is a file, and nothing can be saved into it: name a directory; lmc snapshot import makes one of an archive",
+                path.display()
+            ))),
             Self::Directory(path) => Ok(Arc::new(Directory::open(path, create)?)),
             #[cfg(feature = "s3")]
             Self::S3 { prefix, .. } => {

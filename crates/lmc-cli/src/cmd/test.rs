@@ -54,7 +54,7 @@ pub(crate) fn run(args: &TestArgs, ui: &Ui) -> Result {
     let inputs = inputs(&args.files, args.recursive, &RemoveSuffix, ui)?;
     if inputs.is_empty() {
         // Success would say that files are well.
-        return Err(Failure::Failed("nothing was checked: none of the directories has a .lmc file".to_owned()));
+        return Err(Failure::Failed("nothing was checked: no file ending in .lmc was found".to_owned()));
     }
     let bases = args.bases.open(inputs.len() > 1, args.threads.count())?;
     report::each(&inputs, Input::path, Show::Verdicts, args.json, ui, |input| {

@@ -72,6 +72,8 @@ const SMALLER: f64 = 0.1;
 const FITTED: usize = 256;
 const ADDED: usize = 32;
 const ROUNDS: usize = 6;
+/// The scale of groups that may have any, before there is another.
+const ONE: u32 = 1.0f32.to_bits();
 
 /// What elements of a dtype are, as a conversion from F32.
 pub(crate) fn conversion_of(dtype: Dtype) -> Option<Conversion> {
@@ -199,7 +201,7 @@ impl Elements<'_> {
             }
             Form::Affine => {
                 let values = work.values.collect(self.elements, window.map(|i| i as usize..i as usize + 1));
-                work.affine.fit(self.lattice, values).is_some_and(|found| found.evidence >= EVIDENCE)
+                work.affine.fit(self.lattice, values, ONE).is_some_and(|found| found.evidence >= EVIDENCE)
             }
         };
         let mut is_possible = |begin: &dyn Fn(u64) -> u64, step: u64| {
@@ -256,7 +258,7 @@ impl Elements<'_> {
                     found => found,
                 }
                 .map(|scales| Terms { scale: scales.shortest(), offset: None }),
-                Form::Affine => match affine.fit(self.lattice, values) {
+                Form::Affine => match affine.fit(self.lattice, values, ONE) {
                     Some(found) if found.evidence < EVIDENCE => continue,
                     found => found.map(|found| found.terms),
                 },
@@ -311,7 +313,7 @@ impl Elements<'_> {
     /// Fits all groups; `is_strict` if nearly all of those of a sample have only elements that are on the grid.
     fn fit_all(&self, form: Form, is_strict: bool, groups: Groups, work: &mut Work) -> Option<Found> {
         let n = self.elements.len();
-        let mut last = Terms { scale: 1.0f32.to_bits(), offset: matches!(form, Form::Affine).then_some(0) };
+        let mut last = Terms { scale: ONE, offset: matches!(form, Form::Affine).then_some(0) };
         let mut terms = vec![last; groups.count(n as u64) as usize];
         let mut levels = vec![LevelIndex::default(); n];
         let (mut top, mut misfits) = (usize::MAX, 0);
@@ -355,7 +357,7 @@ impl Elements<'_> {
     ) -> (Terms, usize) {
         let Work { values, affine, fits, .. } = work;
         let of_group = values.collect(self.elements, group.clone());
-        let terms = affine.fit(self.lattice, of_group).map_or(last, |found| found.terms);
+        let terms = affine.fit(self.lattice, of_group, last.scale).map_or(last, |found| found.terms);
         fits.clear();
         fits.extend(of_group.iter().map(|v| Form::Affine.level(self.lattice, terms, v.bits)));
         (terms, self.set_levels(Form::Affine, terms, group, (values, fits), levels))

@@ -25,14 +25,12 @@ pub(crate) const LEAST: usize = 32 << 10;
 
 /// Windows of elements whose values are counted: their number and their length, and the part in sixteenths that differs at most if elements
 /// are few. Of 128 weights in bf16 some 120 differ, of those that have 6 bits in groups of 16 some 108; of 512 in fp32 nearly all.
-const NARROW: Windows = Windows { most: 8, len: 128, sixteenths: 14 };
-const WIDE: Windows = Windows { most: 1, len: 512, sixteenths: 14 };
-/// Bytes for each window.
-const WINDOW_EVERY: usize = 64 << 10;
+const NARROW: Windows = Windows { count: 8, len: 128, sixteenths: 14 };
+const WIDE: Windows = Windows { count: 1, len: 512, sixteenths: 14 };
 
 #[derive(Clone, Copy)]
 struct Windows {
-    most: usize,
+    count: usize,
     len: usize,
     sixteenths: usize,
 }
@@ -203,20 +201,19 @@ fn is_few<E: Element>(bytes: &[u8]) -> bool {
     let some = elements.iter().step_by(elements.len() / NARROW.len);
     let low = some.fold(E::default(), |or, e| or.or(E::from_bytes(*e).and(E::cut(0xffff))));
     let w = if E::BYTES > 2 && low != E::default() { WIDE } else { NARROW };
-    let windows = (bytes.len() / WINDOW_EVERY).clamp(1, w.most);
     let (mut different, mut seen) = (0, [0u64; WIDE.len / 2]);
     // One bit for each of 32 hashes an element.
     let seen = &mut seen[..w.len / 2];
-    for i in 0..windows {
+    for i in 0..w.count {
         seen.fill(0);
-        for e in elements[elements.len() / windows * i..].iter().take(w.len) {
+        for e in elements[elements.len() / w.count * i..].iter().take(w.len) {
             let h = E::from_bytes(*e).wide().wrapping_mul(GOLDEN) >> 32;
             let h = (h * (64 * seen.len() as u64)) >> 32;
             seen[(h >> 6) as usize] |= 1 << (h & 63);
         }
         different += seen.iter().map(|s| s.count_ones() as usize).sum::<usize>();
     }
-    different * 16 <= windows * w.len * w.sixteenths
+    different * 16 <= w.count * w.len * w.sixteenths
 }
 
 /// Rows of a window down a column. Of its elements 13/16 differ at most if they are few; of 128 weights in bf16

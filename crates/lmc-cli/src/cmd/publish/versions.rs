@@ -154,7 +154,12 @@ fn last_change(path: &Path, m: &Metadata) -> io::Result<SystemTime> {
 
 /// Whether a directory has no files, nor have those in it.
 fn is_empty(dir: &Path) -> io::Result<bool> {
-    for entry in fs::read_dir(dir)? {
+    let entries = match fs::read_dir(dir) {
+        // It was removed meanwhile.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(true),
+        entries => entries?,
+    };
+    for entry in entries {
         let entry = entry?;
         if !(entry.file_type()?.is_dir() && is_empty(&entry.path())?) {
             return Ok(false);

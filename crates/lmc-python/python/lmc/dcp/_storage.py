@@ -259,14 +259,21 @@ def _seconds(when: Any) -> float:
     return float(when.timestamp() if hasattr(when, "timestamp") else when)
 
 
+def refuse_half_url(path: str | os.PathLike[str]) -> None:
+    """Refuses what pathlib makes of a URL: a directory "s3:" would be made here, and the bucket would stay empty."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)", os.fspath(path)):
+        raise lmc.UsageError(
+            f'{path}: is a URL without "//", as pathlib makes it: write s3://BUCKET/PREFIX, as a str; '
+            "for a directory of this name give its absolute path"
+        )
+
+
 def storage_of(
     path: str | os.PathLike[str], options: dict[str, Any], trust: Trust
 ) -> tuple[FileSystem, Storage, Any]:
     """Opens a location: PyTorch's file system and ours, and the path as they take it."""
     names = _unpickle.trusted(trust)
-    # A directory "s3:" would be made here, and the bucket would stay empty.
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)", os.fspath(path)):
-        raise lmc.UsageError(f'{path}: is a URL without "//", as pathlib makes it: give it as a str')
+    refuse_half_url(path)
     if "://" in os.fspath(path):
         remote = Remote(os.fspath(path), options)
         # PyTorch's classes are annotated for a directory, but take any.

@@ -62,9 +62,14 @@ pub(super) struct Affine {
 }
 
 impl AffineFit {
-    /// Terms that give all these values back, if there are any.
-    pub(super) fn fit(&mut self, lattice: Lattice, values: &[Value]) -> Option<Affine> {
-        if values.len() < 2 || values.len() > TOP + 1 {
+    /// Terms that give all these values back, if there are any. One value may have any scale, and gets this one.
+    pub(super) fn fit(&mut self, lattice: Lattice, values: &[Value], scale: u32) -> Option<Affine> {
+        if let [one] = values {
+            lattice.signed_interval(one.bits)?;
+            let terms = Terms { scale, offset: Some(lattice.signed_value(one.bits).to_bits()) };
+            return (element(lattice, terms, 0) == one.bits).then_some(Affine { terms, evidence: 0 });
+        }
+        if values.is_empty() || values.len() > TOP + 1 {
             return None;
         }
         self.values.clear();
@@ -227,7 +232,7 @@ mod tests {
                 let (mut found, all) = (0, 500);
                 for _ in 0..all {
                     let values = on_grid(&mut r, conversion, top, 32);
-                    let Some(affine) = fit.fit(lattice, &values) else { continue };
+                    let Some(affine) = fit.fit(lattice, &values, ONE.scale) else { continue };
                     assert!(values.iter().all(|v| level(lattice, affine.terms, v.bits).1), "{values:?}");
                     found += 1;
                 }
@@ -247,7 +252,7 @@ mod tests {
                 for _ in 0..2000 {
                     let random = |_| GridModel::element(conversion, ONE, (r.below(1 << 24) as f32 - 8e6).to_bits());
                     let values = values((0..n).map(random));
-                    found += usize::from(fit.fit(lattice, &values).is_some_and(|f| f.evidence >= 12));
+                    found += usize::from(fit.fit(lattice, &values, ONE.scale).is_some_and(|f| f.evidence >= 12));
                 }
                 assert!(found <= 4, "{conversion:?} {n}: {found}");
             }
@@ -255,6 +260,24 @@ mod tests {
     }
 
     const ONE: Terms = Terms { scale: 0x3f80_0000, offset: None };
+
+    #[test]
+    fn one_value_is_the_offset() {
+        let (mut fit, scale) = (AffineFit::default(), 0x3c00_0000);
+        for conversion in CONVERSIONS {
+            let lattice = Lattice(conversion);
+            for x in [0.0f32, 1.5, -0.25] {
+                let bits = GridModel::element(conversion, ONE, x.to_bits());
+                let terms = fit.fit(lattice, &values([bits].into_iter()), scale).unwrap().terms;
+                assert_eq!((terms.scale, terms.offset), (scale, Some(x.to_bits())));
+            }
+            let all = u32::MAX >> (32 - 8 * conversion.width_of_f32());
+            // −0, and what is no number.
+            for bits in [all ^ all >> 1, all] {
+                assert!(fit.fit(lattice, &values([bits].into_iter()), scale).is_none());
+            }
+        }
+    }
 
     #[test]
     fn any_values_are_looked_at() {
@@ -267,7 +290,7 @@ mod tests {
                 let (base, n) = (r.u64() & all, 1 + r.below(34));
                 let bits = |r: &mut Random| if near { (base + r.below(40)) & all } else { r.u64() & all } as u32;
                 let values = values((0..n).map(|_| bits(&mut r)));
-                if let Some(affine) = fit.fit(lattice, &values) {
+                if let Some(affine) = fit.fit(lattice, &values, ONE.scale) {
                     assert!(values.iter().all(|v| level(lattice, affine.terms, v.bits).1), "{values:x?}");
                 }
             }

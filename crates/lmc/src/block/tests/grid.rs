@@ -264,6 +264,28 @@ fn dequantised_weights_with_offsets_take_little_more_than_quantised_ones() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
+/// Of padded rows all elements are 0, and of groups whose scale is rounded to 0 all are the offset.
+#[test]
+fn groups_of_one_value_are_on_a_grid_with_offsets() {
+    let (row, n) = (1024, 1 << 18);
+    let values = dequantised_with_offsets(&normal(n, 79), row, 32, k_quant(15.0));
+    let whole = bytes(Dtype::Bf16, &values);
+    let without = round_trip(&whole, &[extent(Dtype::Bf16, whole.len(), row, 0)], Level::Default).len();
+    let mut padded = values.clone();
+    padded[7 * n / 10..].fill(0.0);
+    let mut constant = values.clone();
+    for group in constant.chunks_mut(32).step_by(6) {
+        group.fill(group[0]);
+    }
+    for (name, values, most) in [("padded", padded, 72), ("constant", constant, 99)] {
+        let raw = bytes(Dtype::Bf16, &values);
+        let record = round_trip(&raw, &[extent(Dtype::Bf16, raw.len(), row, 0)], Level::Default);
+        println!("{name}: {} of {without}, groups {:?}", record.len(), grids(&record));
+        assert_eq!(grids(&record), [(1, 32)], "{name}");
+        assert!(record.len() * 100 < without * most, "{name}: {} of {without}", record.len());
+    }
+}
+
 /// Groups of 64 in rows of 1000 elements.
 #[test]
 fn the_last_group_of_a_row_may_be_shorter() {
