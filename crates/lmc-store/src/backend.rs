@@ -117,10 +117,10 @@ impl Location {
             Self::Memory => Ok(Arc::new(InMemory::new())),
             // An export is read in place.
             Self::Directory(path) if !create && path.is_file() => Ok(Arc::new(Archive::open(path.clone())?)),
-            Self::Directory(path) if create && path.is_file() => Err(Error::usage(format!(
-                "{}: is a file, and nothing can be saved into it: name a directory; lmc snapshot import makes one of an archive",
-                path.display()
-            ))),
+            Self::Directory(path) if create && path.is_file() => Err(Error::new(
+                ErrorKind::Io,
+                "is a file, and nothing can be saved into it: name a directory; lmc snapshot import makes one of an archive",
+            )),
             Self::Directory(path) => Ok(Arc::new(Directory::open(path, create)?)),
             #[cfg(feature = "s3")]
             Self::S3 { prefix, .. } => {
