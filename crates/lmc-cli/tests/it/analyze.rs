@@ -273,6 +273,8 @@ fn what_cannot_be_studied() {
     dir.write("texts/notes.txt", b"nothing but text");
     dir.run(["analyze", "empty.safetensors"]).is_misused(&["empty.safetensors: it is empty"]);
     dir.run(["analyze", "model.safetensors", "notes.txt"]).is_misused(&["notes.txt: lmc finds no tensors in it"]);
+    dir.write("none.safetensors", &safetensors(&[]));
+    dir.run(["analyze", "none.safetensors"]).is_misused(&["none.safetensors: it has no tensors"]);
     std::fs::create_dir(dir.path("empty")).unwrap();
     dir.run(["analyze", "empty"]).is_misused(&["empty: has no files with tensors, and is no store"]);
     dir.run(["analyze", "texts"]).is_misused(&["texts: has no files with tensors, and is no store"]);

@@ -95,10 +95,12 @@ impl Survey {
         if survey.segments.iter().any(|s| s.segment.name.is_some()) {
             return Ok(survey);
         }
-        let empty = survey.raw_size == 0;
-        let why = match empty {
-            true => "it is empty: there is nothing to study",
-            false => "lmc finds no tensors in it: it is damaged, or of a format that lmc does not know",
+        let why = if survey.raw_size == 0 {
+            "it is empty: there is nothing to study"
+        } else if new.iter().any(|file| file.layout() != "raw") {
+            "it has no tensors: there is nothing to study"
+        } else {
+            "lmc finds no tensors in it: it is damaged, or of a format that lmc does not know"
         };
         let file = match &survey.files[..] {
             [one] => Some(one.clone()),
