@@ -16,9 +16,7 @@ use object_store::{
 
 use crate::archive::Archive;
 use crate::directory::Directory;
-#[cfg(feature = "s3")]
-use crate::error::ErrorKind;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// How long failed requests are retried.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
