@@ -71,7 +71,7 @@ def affine(w: np.ndarray, scale: np.ndarray, offset: np.ndarray, top: int, zero:
 
 
 def k_scales(scales: np.ndarray, length: int, top: int) -> np.ndarray:
-    """Scales of groups of `length` elements as K-quants of ggml have them: integers up to `top`, times an fp16 for 256 elements."""
+    """Scales of groups of `length` elements, as in ggml's K-quants: integers up to `top`, times an fp16 of 256 elements."""
     groups = scales.reshape(-1, 256 // length)
     whole = (groups.max(1, keepdims=True) / np.float32(top)).astype(np.float16).astype(np.float32)
     return (np.round(groups / whole).clip(0, top) * whole).astype(np.float32).reshape(scales.shape)
@@ -140,7 +140,7 @@ def grids(seed: int, rows: int, cols: int) -> dict[str, Grid]:
     least, most = of_32.min(2, keepdims=True), of_32.max(2, keepdims=True)
     q4_1_scale, q4_1_offset = ((most - least) / 15).astype(f16).astype(f32), least.astype(f16).astype(f32)
     q4_1 = affine(of_32, q4_1_scale, q4_1_offset, 15)
-    # ggml, dequantize_row_q4_K and its like: scales and offsets of groups are 6 bits (Q2_K: 4) times fp16 of 256 elements.
+    # ggml, dequantize_row_q4_K: scales and offsets of groups are 6 bits (Q2_K: 4) times fp16 of 256 elements.
     q4_k, q5_k = (affine(of_32, *k_terms(of_32, top, 63), top) for top in (15, 31))
     q2_k = affine(grouped(16), *k_terms(grouped(16), 3, 15), 3)
     q6_k_scale = k_scales(np.abs(grouped(16)).max(2, keepdims=True) / f32(31), 16, 127)
