@@ -71,7 +71,7 @@ def affine(w: np.ndarray, scale: np.ndarray, offset: np.ndarray, top: int, zero:
 
 
 def k_scales(scales: np.ndarray, length: int, top: int) -> np.ndarray:
-    """Scales of groups of `length` elements, as in ggml's K-quants: integers up to `top`, times an fp16 of 256 elements."""
+    """Scales of groups of `length` elements, as in ggml's K-quants: integers to `top` times an fp16 of 256 elements."""
     groups = scales.reshape(-1, 256 // length)
     whole = (groups.max(1, keepdims=True) / np.float32(top)).astype(np.float16).astype(np.float32)
     return (np.round(groups / whole).clip(0, top) * whole).astype(np.float32).reshape(scales.shape)
