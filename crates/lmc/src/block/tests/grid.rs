@@ -184,6 +184,16 @@ fn normal(n: usize, seed: u64) -> Vec<f32> {
 /// `bench/grids.py` gives, and a little for less than one block.
 type Kind = (&'static str, Dtype, (usize, usize), Box<dyn Fn(&[f32]) -> (f32, Vec<f32>)>, f64);
 
+/// The size of a block that begins within a group of a matrix, and ends within one, in parts of raw.
+fn size_of_part(name: &str, dtype: Dtype, values: &[f32], row: usize) -> f64 {
+    let (raw, width) = (bytes(dtype, values), dtype.coding_width());
+    let part = &raw[300 * width..raw.len() - 77 * width];
+    let record = round_trip(part, &[extent(dtype, part.len(), row, 300)], Level::Default);
+    let size = record.len() as f64 / part.len() as f64;
+    println!("{name} {dtype:?}: {size:.4}, groups {:?}", grids(&record));
+    size
+}
+
 #[test]
 fn dequantised_weights_take_little_more_than_quantised_ones() {
     let (row, n) = (1024, 1 << 18);
@@ -209,14 +219,7 @@ fn dequantised_weights_take_little_more_than_quantised_ones() {
     let mut wrong = vec![];
     for (name, dtype, groups, quantise, most) in kinds {
         let values = dequantised(&w, row, groups, quantise);
-        let raw = bytes(dtype, &values);
-        let width = dtype.coding_width();
-        // The block begins within a group, and ends within one.
-        let (from, to) = (300 * width, raw.len() - 77 * width);
-        let part = &raw[from..to];
-        let record = round_trip(part, &[extent(dtype, part.len(), row, 300)], Level::Default);
-        let size = record.len() as f64 / part.len() as f64;
-        println!("{name} {dtype:?}: {size:.4} of {most}, groups {:?}", grids(&record));
+        let size = size_of_part(name, dtype, &values, row);
         if size > most {
             wrong.push((name, dtype, size));
         }
@@ -251,12 +254,7 @@ fn dequantised_weights_with_offsets_take_little_more_than_quantised_ones() {
     ];
     let mut wrong = vec![];
     for (name, dtype, columns, quantise, most) in kinds {
-        let raw = bytes(dtype, &dequantised_with_offsets(&w, row, columns, quantise));
-        let width = dtype.coding_width();
-        let part = &raw[300 * width..raw.len() - 77 * width];
-        let record = round_trip(part, &[extent(dtype, part.len(), row, 300)], Level::Default);
-        let size = record.len() as f64 / part.len() as f64;
-        println!("{name} {dtype:?}: {size:.4} of {most}, groups {:?}", grids(&record));
+        let size = size_of_part(name, dtype, &dequantised_with_offsets(&w, row, columns, quantise), row);
         if size > most {
             wrong.push((name, dtype, size));
         }
