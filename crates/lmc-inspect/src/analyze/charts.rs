@@ -1,10 +1,11 @@
 //! The charts of a study, for its page and for other programs.
 
+mod engines;
 mod flips;
 
 use super::result::{Analysis, Figures, GroupChange, GroupDelta};
 use crate::kind::Kind;
-use crate::page::chart::{Axis, Bar, Bars, Chart, HeatMap, Line, Lines, Unit};
+use crate::page::chart::{Axis, Bar, Bars, Chart, HeatMap, Line, Lines, Scatter, Unit};
 use crate::page::html;
 use crate::page::vega::specification;
 
@@ -19,18 +20,21 @@ pub(super) struct Charts {
     pub(super) steps: Vec<(&'static str, Lines)>,
     /// Which bits change, by dtype, the largest first.
     pub(super) flips: Vec<HeatMap>,
+    /// Sizes and speeds of other compressors, each with its name.
+    pub(super) engines: Vec<(&'static str, Scatter)>,
 }
 
 /// The charts of a study's page as Vega-Lite specifications with their data: names of files, and what is in them. Both depend on the study alone;
 /// names of tensors are data, and in no name of a file.
 pub fn vega(a: &Analysis) -> Vec<(String, String)> {
-    let Charts { fields, steps, flips } = Charts::of(a);
+    let Charts { fields, steps, flips, engines } = Charts::of(a);
     let mut all = Vec::new();
     if !fields.bars.is_empty() {
         all.push((FIRST_CHART.to_owned(), Chart::Bars(fields)));
     }
     all.extend(steps.into_iter().map(|(name, lines)| (format!("{name}.vl.json"), Chart::Lines(lines))));
     all.extend((1..).zip(flips).map(|(i, map)| (format!("flips-{i}.vl.json"), Chart::HeatMap(map))));
+    all.extend(engines.into_iter().map(|(name, plot)| (format!("{name}.vl.json"), Chart::Scatter(plot))));
     all.into_iter().map(|(name, chart)| (name, html::json(&specification(&chart)) + "\n")).collect()
 }
 
@@ -41,7 +45,7 @@ impl Charts {
     pub(super) fn of(a: &Analysis) -> Self {
         let mut steps = if a.checkpoints.len() < 2 { vec![] } else { steps(a) };
         steps.retain(|(_, lines)| lines.show_something());
-        Self { fields: fields(a), steps, flips: flips::maps(a) }
+        Self { fields: fields(a), steps, flips: flips::maps(a), engines: engines::plots(a) }
     }
 }
 

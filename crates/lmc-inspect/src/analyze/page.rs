@@ -42,7 +42,7 @@ pub fn page(a: &Analysis) -> String {
     let drawn = Charts::of(a);
     charts::write(a, &drawn, &mut out);
     heat::write(a, &drawn, &mut out);
-    engines::write(a, &mut out);
+    engines::write(a, &drawn, &mut out);
     table::write(a, &mut out);
     let (json, left_out) = brief::brief(a);
     pages::end(&json, "study", left_out, "lmc analyze", &mut out);

@@ -7,6 +7,7 @@ pub(crate) enum Chart {
     Lines(Lines),
     Bars(Bars),
     HeatMap(HeatMap),
+    Scatter(Scatter),
 }
 
 /// What is along an axis.
@@ -112,3 +113,37 @@ impl HeatMap {
 
 /// The rates that shades begin at; below the first there is none, but a trace of everything above 0.
 pub(crate) const SHADES: [f64; 7] = [1e-5, 1e-3, 0.01, 0.05, 0.15, 0.3, 0.45];
+
+/// Points with names: x is a part of one, y is positive and has a logarithmic scale.
+pub(crate) struct Scatter {
+    pub(crate) title: &'static str,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    pub(crate) groups: Vec<Group>,
+}
+
+/// Points of one colour.
+pub(crate) struct Group {
+    pub(crate) name: &'static str,
+    /// Number of its colour.
+    pub(crate) colour: usize,
+    pub(crate) points: Vec<Point>,
+}
+
+/// A point.
+pub(crate) struct Point {
+    pub(crate) name: String,
+    pub(crate) x: f64,
+    pub(crate) y: f64,
+}
+
+impl Scatter {
+    pub(crate) fn points(&self) -> impl Iterator<Item = &Point> {
+        self.groups.iter().flat_map(|g| &g.points)
+    }
+
+    /// Whether no other point has both a lower x and a higher y.
+    pub(crate) fn is_best(&self, p: &Point) -> bool {
+        !self.points().any(|o| o.x <= p.x && o.y >= p.y && (o.x, o.y) != (p.x, p.y))
+    }
+}

@@ -1,4 +1,6 @@
-//! Charts as SVG that is part of a page: bars, lines, heat maps. Colours are classes that the page's styles define.
+//! Charts as SVG that is part of a page: bars, lines, heat maps, scatter plots. Colours are classes that the page's styles define.
+
+mod scatter;
 
 use std::fmt::Write;
 
@@ -25,38 +27,14 @@ impl Lines {
         let top = nice_above(points().fold(0.0, |m: f64, p| m.max(p.1)));
         let px = |x: f64| LEFT + (WIDTH - LEFT - RIGHT) * (at(x) - min) / (max - min).max(1e-9);
         let py = |y: f64| HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * y / top;
-        let _ = write!(
-            out,
-            "<figure><figcaption>{}</figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=img aria-label=\"{}\">",
-            escaped(self.title),
-            escaped(self.title)
-        );
+        begin(self.title, (self.x.title, self.y.title), out);
         for i in 0..=4 {
             let y = top * f64::from(i) / 4.0;
-            let _ = write!(
-                out,
-                "<path class=g d=\"M{LEFT} {0:.1}H{1}\"/><text class=t x={2} y={3:.1} text-anchor=end>{4}</text>",
-                py(y),
-                WIDTH - RIGHT,
-                LEFT - 6.0,
-                py(y) + 4.0,
-                self.unit.spell(y).replace(".0 %", " %")
-            );
+            level(py(y), &self.unit.spell(y).replace(".0 %", " %"), out);
         }
         for x in self.ticks(min, max) {
-            let _ =
-                write!(out, "<text class=t x={:.1} y={} text-anchor=middle>{x}</text>", px(x), HEIGHT - BOTTOM + 18.0);
+            tick(px(x), &x.to_string(), out);
         }
-        let _ = write!(
-            out,
-            "<text class=a x={:.1} y={} text-anchor=middle>{}</text>\
-             <text class=a transform=\"translate(11 {:.1}) rotate(-90)\" text-anchor=middle>{}</text>",
-            (LEFT + WIDTH - RIGHT) / 2.0,
-            HEIGHT - 6.0,
-            escaped(self.x.title),
-            (TOP + HEIGHT - BOTTOM) / 2.0,
-            escaped(self.y.title)
-        );
         for l in &self.lines {
             let path: Vec<String> = l.points.iter().map(|p| format!("{:.1} {:.1}", px(p.0), py(p.1))).collect();
             let _ = write!(out, "<path class=\"l s{}\" d=\"M{}\"/>", l.colour, path.join("L"));
@@ -93,6 +71,38 @@ impl Lines {
         });
         all
     }
+}
+
+/// The beginning of a chart with two axes, and their titles.
+fn begin(title: &str, (x, y): (&str, &str), out: &mut String) {
+    let _ = write!(
+        out,
+        "<figure><figcaption>{0}</figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=img aria-label=\"{0}\">\
+         <text class=a x={1:.1} y={2} text-anchor=middle>{3}</text>\
+         <text class=a transform=\"translate(11 {4:.1}) rotate(-90)\" text-anchor=middle>{5}</text>",
+        escaped(title),
+        (LEFT + WIDTH - RIGHT) / 2.0,
+        HEIGHT - 6.0,
+        escaped(x),
+        (TOP + HEIGHT - BOTTOM) / 2.0,
+        escaped(y)
+    );
+}
+
+/// A value of the axis of y, and a line across the chart.
+fn level(y: f64, value: &str, out: &mut String) {
+    let _ = write!(
+        out,
+        "<path class=g d=\"M{LEFT} {y:.1}H{0}\"/><text class=t x={1} y={2:.1} text-anchor=end>{value}</text>",
+        WIDTH - RIGHT,
+        LEFT - 6.0,
+        y + 4.0
+    );
+}
+
+/// A value of the axis of x.
+fn tick(x: f64, value: &str, out: &mut String) {
+    let _ = write!(out, "<text class=t x={x:.1} y={} text-anchor=middle>{value}</text>", HEIGHT - BOTTOM + 18.0);
 }
 
 /// The next of 1, 2, 2.5, 4, 5, 8 times a power of ten, for four equal parts.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::chart::{Bars, Chart, HeatMap, Lines, MARKED, SHADES, Unit};
+use super::chart::{Bars, Chart, HeatMap, Lines, MARKED, SHADES, Scatter, Unit};
 
 /// The language of specifications. It is a name: nothing is loaded from there.
 const SCHEMA: &str = "https://vega.github.io/schema/vega-lite/v5.json";
@@ -20,6 +20,7 @@ pub(crate) fn specification(chart: &Chart) -> Value {
         Chart::Lines(chart) => lines(chart),
         Chart::Bars(chart) => bars(chart),
         Chart::HeatMap(chart) => heat_map(chart),
+        Chart::Scatter(chart) => scatter(chart),
     }
 }
 
@@ -148,6 +149,34 @@ fn heat_map(chart: &HeatMap) -> Value {
                     "scale": { "type": "threshold", "domain": SHADES[1..], "range": colours },
                 },
                 "value": "transparent",
+            },
+        },
+    })
+}
+
+fn scatter(chart: &Scatter) -> Value {
+    let Scatter { title, x, y, groups } = chart;
+    let values = groups.iter().flat_map(|g| {
+        g.points.iter().map(|p| json!({ "group": g.name, "name": p.name, x.field: number(p.x), y.field: number(p.y) }))
+    });
+    let names: Vec<&str> = groups.iter().map(|g| g.name).collect();
+    let colours: Vec<&str> = groups.iter().map(|g| COLOURS[g.colour]).collect();
+    let scale = json!({ "zero": false });
+    json!({
+        "$schema": SCHEMA,
+        "title": title,
+        "width": 480,
+        "height": 240,
+        "data": { "values": values.collect::<Vec<_>>() },
+        "mark": { "type": "point", "filled": true, "size": 60, "tooltip": { "content": "data" } },
+        "encoding": {
+            "x": { "field": x.field, "type": "quantitative", "title": x.title, "scale": scale, "axis": { "format": "~%" } },
+            "y": { "field": y.field, "type": "quantitative", "title": y.title, "scale": { "type": "log" } },
+            "color": {
+                "field": "group",
+                "type": "nominal",
+                "title": null,
+                "scale": { "domain": names, "range": colours },
             },
         },
     })

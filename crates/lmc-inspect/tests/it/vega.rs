@@ -1,6 +1,6 @@
 //! The charts of a study as Vega-Lite specifications.
 
-use lmc_inspect::{Analysis, GroupChange, Kind, page, vega};
+use lmc_inspect::{Analysis, Engine, Engines, GroupChange, Kind, page, vega};
 use serde_json::{Value, json};
 
 use crate::analyze::{Run, study};
@@ -24,7 +24,10 @@ fn charts(a: &Analysis) -> Vec<(String, Value)> {
 }
 
 fn check(view: &Value) {
-    assert!(["line", "bar", "tick", "text", "rect"].contains(&view["mark"]["type"].as_str().unwrap()), "{view}");
+    assert!(
+        ["line", "bar", "tick", "text", "rect", "point"].contains(&view["mark"]["type"].as_str().unwrap()),
+        "{view}"
+    );
     assert!(view["data"].as_object().unwrap().keys().eq(["values"]), "{view}");
     let rows = values(view);
     assert!(!rows.is_empty());
@@ -174,6 +177,59 @@ fn hostile_names_are_data() {
             assert_eq!(chart, plain, "{name}");
         }
     }
+}
+
+fn engine(name: &str, [order, given]: [&str; 2], size: u64, speeds: [f64; 2]) -> Engine {
+    Engine {
+        name: name.to_owned(),
+        order: order.to_owned(),
+        given: given.to_owned(),
+        raw_size: 1000,
+        size,
+        compress_of_memcpy: speeds[0],
+        decompress_of_memcpy: speeds[1],
+    }
+}
+
+#[test]
+fn sizes_and_speeds_of_engines() {
+    let mut a = study(&run("", 2, 3));
+    let all = vec![
+        engine("lmc default", ["as is", "nothing"], 660, [0.2, 0.5]),
+        engine("lmc default", ["as is", "base"], 80, [0.1, 0.25]),
+        engine("zstd 3", ["as is", "nothing"], 930, [0.05, 0.1]),
+        engine("zstd 3", ["grouped", "nothing"], 710, [0.02, 0.125]),
+        engine("zstd 3", ["as is", "xor"], 400, [0.01, 0.05]),
+        engine("zstd 3", ["grouped", "xor"], 150, [0.03, 0.0625]),
+    ];
+    a.engines = Some(Engines { of: "F32 of c".to_owned(), sample_size: 1000, pieces: 1, engines: all });
+    let charts = charts(&a);
+    for (name, field) in [("compression", 0), ("decompression", 1)] {
+        let chart = &charts.iter().find(|c| c.0 == name).unwrap().1;
+        let found: Vec<_> =
+            values(chart).iter().map(|p| (&p["group"], &p["name"], &p["of_raw"], &p["of_memcpy"])).collect();
+        let expected = [
+            ("lmc", "lmc default", 0.66, [0.2, 0.5]),
+            ("lmc", "lmc default with base", 0.08, [0.1, 0.25]),
+            ("as is", "zstd 3", 0.93, [0.05, 0.1]),
+            ("grouped", "zstd 3", 0.71, [0.02, 0.125]),
+            ("xor", "zstd 3", 0.4, [0.01, 0.05]),
+            ("xor, grouped", "zstd 3", 0.15, [0.03, 0.0625]),
+        ];
+        for (found, (group, of, size, speeds)) in found.iter().zip(expected) {
+            assert_eq!(*found, (&json!(group), &json!(of), &json!(size), &json!(speeds[field])), "{name}");
+        }
+        assert_eq!(found.len(), expected.len());
+    }
+    let page = page(&a);
+    assert_eq!(parse(&page).titles().last().unwrap(), "Size and speed of decompression");
+    for shown in [">lmc default with base</text>", "<title>zstd 3 (xor, grouped): 15.0 %, 0.0300</title>"] {
+        assert!(page.contains(shown), "{shown}");
+    }
+    assert!(!page.contains(">zstd 3</text>"), "lmc outdoes it");
+    // One point, and speeds that could not be measured, show nothing.
+    a.engines.as_mut().unwrap().engines.truncate(1);
+    assert!(!vega(&a).iter().any(|c| c.0.contains("compression")));
 }
 
 /// Dtypes are names that come from files, too.

@@ -44,8 +44,8 @@ pub(crate) struct AnalyzeArgs {
     page: PageArgs,
 
     /// Write each chart of the page as a Vega-Lite specification with its data, to be drawn or restyled elsewhere: fields (where the bits go),
-    /// deltas, changed, sizes, exponents, distances, and flips-1 and so on (which bits change, by dtype, the largest first), all .vl.json.
-    /// What has nothing to show is not written. DIR is created.
+    /// deltas, changed, sizes, exponents, distances, flips-1 and so on (which bits change, by dtype, the largest first), and with --engines
+    /// compression and decompression, all .vl.json. What has nothing to show is not written. DIR is created.
     #[arg(long, value_name = "DIR")]
     vega: Option<PathBuf>,
 

@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
+use crate::analyze::charts::Charts;
 use crate::analyze::result::Analysis;
 use crate::page::html::escaped;
 use crate::spelled::{bytes, percent};
 
-pub(super) fn write(a: &Analysis, out: &mut String) {
+pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
     let Some(engines) = &a.engines else { return };
     let _ = write!(
         out,
@@ -20,6 +21,13 @@ pub(super) fn write(a: &Analysis, out: &mut String) {
             n => format!("{n} evenly spread pieces"),
         }
     );
+    if !charts.engines.is_empty() {
+        out.push_str("<div class=charts>");
+        charts.engines.iter().for_each(|(_, plot)| plot.write(out));
+        out.push_str(
+            "</div><p class=dim>Smaller is to the left, faster is above. Names stand beside what nothing else outdoes in both.</p>",
+        );
+    }
     out.push_str(
         "<div class=t0><table class=s><thead><tr><th class=l>engine<th class=l>bytes<th class=l>given<th>size, bytes<th>of raw\
          <th>compress, of memcpy<th>decompress, of memcpy</thead><tbody>",
