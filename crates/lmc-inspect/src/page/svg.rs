@@ -11,7 +11,7 @@ use crate::spelled::{share, two_decimals};
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 250.0;
 const LEFT: f64 = 66.0;
-const RIGHT: f64 = 18.0;
+const RIGHT: f64 = 24.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 40.0;
 

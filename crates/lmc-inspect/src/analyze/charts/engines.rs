@@ -9,24 +9,24 @@ const GROUPS: [(&str, usize); 5] = [("lmc", 0), ("as is", 1), ("grouped", 2), ("
 /// Size against the speed of compression, and of decompression.
 pub(super) fn plots(a: &Analysis) -> Vec<(&'static str, Scatter)> {
     let Some(engines) = &a.engines else { return vec![] };
-    let speeds: [(_, _, fn(&Engine) -> f64); 2] = [
-        ("compression", "Size and speed of compression", |e| e.compress_of_memcpy),
-        ("decompression", "Size and speed of decompression", |e| e.decompress_of_memcpy),
+    let plots = [
+        ("compression", plot(&engines.engines, "Size and speed of compression", |e| e.compress_of_memcpy)),
+        ("decompression", plot(&engines.engines, "Size and speed of decompression", |e| e.decompress_of_memcpy)),
     ];
-    let plot = |(name, title, speed): (&'static str, &'static str, fn(&Engine) -> f64)| {
-        let group = |(name, colour): (&'static str, usize)| {
-            let of = engines.engines.iter().filter(|e| group_of(e) == name);
-            let of = of.filter(|e| e.raw_size > 0 && speed(e) > 0.0);
-            let point = |e: &Engine| Point { name: name_of(e), x: e.size as f64 / e.raw_size as f64, y: speed(e) };
-            Group { name, colour, points: of.map(point).collect() }
-        };
-        let groups = GROUPS.map(group).into_iter().filter(|g| !g.points.is_empty());
-        let x = Axis { field: "of_raw", title: "% of raw size" };
-        let y = Axis { field: "of_memcpy", title: "speed of memcpy, log scale" };
-        (name, Scatter { title, x, y, groups: groups.collect() })
+    plots.into_iter().filter(|(_, plot)| plot.points().count() > 1).collect()
+}
+
+fn plot(engines: &[Engine], title: &'static str, speed: impl Fn(&Engine) -> f64) -> Scatter {
+    let group = |(name, colour): (&'static str, usize)| {
+        let of = engines.iter().filter(|e| group_of(e) == name);
+        let of = of.filter(|e| e.raw_size > 0 && speed(e) > 0.0);
+        let point = |e: &Engine| Point { name: name_of(e), x: e.size as f64 / e.raw_size as f64, y: speed(e) };
+        Group { name, colour, points: of.map(point).collect() }
     };
-    let plots = speeds.map(plot).into_iter();
-    plots.filter(|(_, plot)| plot.points().count() > 1).collect()
+    let groups = GROUPS.map(group).into_iter().filter(|g| !g.points.is_empty()).collect();
+    let x = Axis { field: "of_raw", title: "% of raw size" };
+    let y = Axis { field: "of_memcpy", title: "speed of memcpy, log scale" };
+    Scatter { title, x, y, groups }
 }
 
 fn group_of(e: &Engine) -> &'static str {

@@ -23,8 +23,8 @@ impl Scatter {
         begin(self.title, (self.x.title, self.y.title), out);
         let mut decade = y.0;
         while decade <= y.1 {
-            let value = 10f64.powf(decade);
-            level(py(value), &format!("{value}"), out);
+            let spelled = if decade < -3.0 { format!("1e{decade}") } else { 10f64.powf(decade).to_string() };
+            level(py(10f64.powf(decade)), &spelled, out);
             decade += 1.0;
         }
         for i in 0..=4 {
