@@ -11,8 +11,8 @@ use crate::ids::Hash;
 pub(crate) const MAX_CHUNK: u64 = 1 << 24;
 /// The most elements of a chunk of a tensor. It counts elements, so that tensors of equal shape are cut alike whatever their dtypes.
 const ELEMENTS: u64 = 1 << 22;
-/// Tensors with fewer elements share a block set. It counts elements, so that tensors of equal shape are treated alike whatever their
-/// dtypes.
+/// Tensors with fewer elements share a block set, and so do opaque bytes with fewer between tensors. It counts elements, so that tensors of
+/// equal shape are treated alike whatever their dtypes.
 const SMALL: u64 = 1 << 16;
 
 /// A byte range of a file.
@@ -55,11 +55,21 @@ impl Chunk {
         self.ranges.iter().map(|r| r.len).sum()
     }
 
-    /// What identifies it: a key for opaque bytes, and one for each tensor otherwise.
+    /// What identifies it: a key for each range of opaque bytes, or for each tensor.
     pub(crate) fn keys(&self) -> impl Iterator<Item = Keys> {
-        let opaque = self.segments.is_empty().then(|| Keys::opaque(&self.file, self.ranges[0].offset, self.len()));
+        let opaque = self.opaque().iter().map(|r| Keys::opaque(&self.file, r.offset, r.len));
         let tensors = self.segments.iter().zip(&self.starts);
-        opaque.into_iter().chain(tensors.map(|(s, &start)| Keys::tensor(&self.file, s, start, s.len)))
+        opaque.chain(tensors.map(|(s, &start)| Keys::tensor(&self.file, s, start, s.len)))
+    }
+
+    /// The bytes that each of the keys is for.
+    pub(crate) fn lens(&self) -> impl Iterator<Item = u64> {
+        self.opaque().iter().map(|r| r.len).chain(self.segments.iter().map(|s| s.len))
+    }
+
+    /// The ranges, if they are opaque.
+    fn opaque(&self) -> &[Range] {
+        if self.segments.is_empty() { &self.ranges } else { &[] }
     }
 
     /// Adds elements of a tensor, starting at its byte `start`.
@@ -121,14 +131,20 @@ impl Keys {
 
 /// Whether a segment is a tensor that shares a block set with others.
 pub(crate) fn is_small(s: &Segment) -> bool {
-    s.dtype.is_some_and(|dtype| s.len > 0 && s.len * 8 / u64::from(dtype.bits()) < SMALL)
+    s.dtype.is_some_and(|dtype| s.len > 0 && shares(s.len, dtype))
+}
+
+/// Whether bytes of a tensor share a block set with others. Few elements of named dtypes may be too long for one set.
+fn shares(len: u64, dtype: Dtype) -> bool {
+    len * 8 / u64::from(dtype.bits()) < SMALL && len <= MAX_CHUNK
 }
 
 /// The chunks of a tensor that is not small: the first bytes and the lengths.
 pub(crate) fn cuts_of(len: u64, dtype: Dtype) -> impl Iterator<Item = (u64, u64)> {
-    let most = (ELEMENTS * u64::from(dtype.bits()) / 8).min(MAX_CHUNK);
-    // Whole runs of 128 elements.
-    cuts(len, most, 16 * u64::from(dtype.bits()))
+    // Whole runs of 128 elements, which take 1 MiB at most.
+    let run = 16 * u64::from(dtype.bits());
+    let most = (ELEMENTS * u64::from(dtype.bits()) / 8).min(MAX_CHUNK / run * run);
+    cuts(len, most, run)
 }
 
 /// Cuts a file: every byte is in exactly one chunk, but what is elsewhere is in none. `elsewhere` tells which bytes of a tensor are that, by
@@ -140,10 +156,14 @@ pub(crate) fn cut<'r>(
 ) -> Result<Vec<Chunk>> {
     let file: Arc<str> = file.into();
     let mut chunks = Vec::new();
-    let mut pack = Chunk::new(&file);
-    let mut pack_len = 0;
+    let (mut gaps, mut pack) = (Pack::new(&file), Pack::new(&file));
     for (number, s) in segments.iter().enumerate().filter(|(_, s)| s.len > 0) {
         let Some(dtype) = s.dtype else {
+            if s.len < SMALL {
+                // Each by itself: the next snapshot may lack what is between.
+                gaps.room(s.len, &mut chunks).ranges.push(Range { offset: s.offset, len: s.len });
+                continue;
+            }
             for (start, len) in cuts(s.len, MAX_CHUNK, 1) {
                 let mut chunk = Chunk::new(&file);
                 chunk.range(s.offset + start, len);
@@ -153,13 +173,8 @@ pub(crate) fn cut<'r>(
         };
         for Range { offset: first, len } in others(s.len, elsewhere(number)) {
             // So is what is left of a large one.
-            if len * 8 / u64::from(dtype.bits()) < SMALL {
-                if pack_len + len > MAX_CHUNK {
-                    chunks.push(std::mem::replace(&mut pack, Chunk::new(&file)));
-                    pack_len = 0;
-                }
-                pack.tensor(number, s, first, len)?;
-                pack_len += len;
+            if shares(len, dtype) {
+                pack.room(len, &mut chunks).tensor(number, s, first, len)?;
                 continue;
             }
             for (start, len) in cuts_of(len, dtype) {
@@ -170,10 +185,31 @@ pub(crate) fn cut<'r>(
             }
         }
     }
-    if pack_len > 0 {
-        chunks.push(pack);
-    }
+    chunks.extend([gaps, pack].into_iter().filter(|p| p.len > 0).map(|p| p.chunk));
     Ok(chunks)
+}
+
+/// A chunk of what is small.
+struct Pack {
+    chunk: Chunk,
+    len: u64,
+}
+
+impl Pack {
+    fn new(file: &Arc<str>) -> Self {
+        Self { chunk: Chunk::new(file), len: 0 }
+    }
+
+    /// The chunk, which has room for `len` bytes more, at most [`MAX_CHUNK`]: what was in it may be one of the `chunks` now.
+    fn room(&mut self, len: u64, chunks: &mut Vec<Chunk>) -> &mut Chunk {
+        if self.len + len > MAX_CHUNK {
+            let empty = Chunk::new(&self.chunk.file);
+            chunks.push(std::mem::replace(&mut self.chunk, empty));
+            self.len = 0;
+        }
+        self.len += len;
+        &mut self.chunk
+    }
 }
 
 /// What is in none of these ranges of `len` bytes.
@@ -202,6 +238,7 @@ fn cuts(len: u64, most: u64, unit: u64) -> impl Iterator<Item = (u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lmc::NamedDtype;
 
     fn file(tensors: &[(&str, Option<Dtype>, u64)]) -> Vec<Segment> {
         let mut at = 0;
@@ -246,11 +283,59 @@ mod tests {
         let chunks = check(&f);
         let names: Vec<Vec<&str>> =
             chunks.iter().map(|p| p.segments.iter().map(|s| s.name.as_deref().unwrap()).collect()).collect();
-        assert_eq!(names, [&[][..], &["a"], &["a"], &["a"], &["b"], &["b"], &["b"], &["c"], &["s", "u"]]);
+        assert_eq!(names, [&["a"][..], &["a"], &["a"], &["b"], &["b"], &["b"], &["c"], &[], &["s", "u"]]);
         // Equal shapes are cut at equal elements.
         let elements = |i: usize| chunks[i].segments[0].shape[0];
-        assert_eq!([elements(1), elements(2), elements(3)], [elements(4), elements(5), elements(6)]);
+        assert_eq!([elements(0), elements(1), elements(2)], [elements(3), elements(4), elements(5)]);
         assert_eq!(chunks.last().unwrap().ranges.len(), 2);
+    }
+
+    /// A `.pt` file has a header before each of its tensors.
+    #[test]
+    fn what_is_between_tensors_shares_chunks() {
+        let names: Vec<String> = (0..400).map(|i| format!("t{i}")).collect();
+        let large = |n| (n as &str, Some(Dtype::F16), 2 * SMALL);
+        let mut tensors: Vec<_> = names.iter().flat_map(|n| [("", None, 64), large(n)]).collect();
+        // Two in a row stay two.
+        tensors.splice(0..0, [("", None, 100), ("", Some(Dtype::U8), 0)]);
+        tensors.extend([("", None, SMALL), ("x", Some(Dtype::U8), 1), ("", None, 2 * MAX_CHUNK + 5)]);
+        let chunks = check(&file(&tensors));
+        let opaque: Vec<_> =
+            chunks.iter().filter(|c| c.segments.is_empty()).map(|c| (c.ranges.len(), c.len())).collect();
+        let half = MAX_CHUNK / 2 + 3;
+        assert_eq!(opaque, [(1, SMALL), (1, MAX_CHUNK), (1, half - 1), (1, half), (401, 100 + 400 * 64)]);
+        let gaps = chunks.iter().find(|c| c.ranges.len() == 401).unwrap();
+        assert!(gaps.keys().count() == 401 && gaps.lens().eq([100].into_iter().chain([64; 400])));
+        // What is small fills chunks, and then others.
+        let gaps: Vec<_> = names.iter().flat_map(|n| [("", None, SMALL - 1), (n, Some(Dtype::U8), 1)]).collect();
+        assert_eq!(check(&file(&gaps)).iter().filter(|c| c.segments.is_empty()).count(), 2);
+    }
+
+    /// Blocks of quantised weights, and elements of kilobytes, of which whole ones take less than the most bytes of a chunk.
+    #[test]
+    fn elements_of_many_bytes_are_not_cut() {
+        let named = |bits| Some(Dtype::Named(NamedDtype::new("X", bits).unwrap()));
+        for (bits, elements) in [
+            (144, 4 << 20),
+            (272, 1 << 20),
+            (1152, 300_000),
+            (1680, 512_000),
+            (1680, SMALL - 1),
+            (40_960, 4096),
+            (65_536, 20_001),
+            (65_536, 1),
+            (65_535, 8 * 3000),
+        ] {
+            let len = elements * u64::from(bits) / 8;
+            let chunks = check(&file(&[("", None, 24), ("s", Some(Dtype::U8), 5), ("q", named(bits), len)]));
+            let of = |c: &Chunk| {
+                c.segments.iter().filter(|s| s.name.as_deref() == Some("q")).map(|s| s.shape[0]).sum::<u64>()
+            };
+            assert_eq!(chunks.iter().map(of).sum::<u64>(), elements, "{bits}");
+            let expected = len.div_ceil(MAX_CHUNK);
+            let found = chunks.iter().filter(|c| of(c) > 0).count() as u64;
+            assert!((expected..=expected + 1 + expected / 16).contains(&found), "{found} chunks of {len} bytes");
+        }
     }
 
     #[test]
@@ -271,7 +356,7 @@ mod tests {
                 let len = elements * u64::from(dtype.bits()) / 8;
                 let chunks = check(&file(&[("", None, 24), ("a", Some(dtype), len)]));
                 let of = |p: &Chunk| Some((p.of.filter(|of| of.0 == 1)?.1, p.segments[0].shape[0]));
-                chunks[1..].iter().map(|p| of(p).unwrap()).collect()
+                chunks[..chunks.len() - 1].iter().map(|p| of(p).unwrap()).collect()
             };
             assert_eq!(cuts_of(Dtype::F32), cuts_of(Dtype::Bf16), "{elements}");
             assert_eq!(cuts_of(Dtype::F32).iter().map(|c| c.1).sum::<u64>(), elements);
@@ -306,15 +391,15 @@ mod tests {
         };
         let (a, moved, other) = (keys("f", &f), keys("f", &moved), keys("f", &other));
         let (renamed, wrapped) = (keys("g", &f), keys("f", &wrapped));
-        assert!(a[1] == moved[1] && a[0] != moved[0] && a[0] == other[0]);
+        assert!(a[0] == moved[0] && a[1] != moved[1] && a[1] == other[1]);
         let equal = |x: &Keys, y: &Keys| -> Vec<bool> {
             let all = |k: &Keys| [k.exact, k.unwrapped.unwrap()].concat();
             all(x).iter().zip(all(y)).map(|(x, y)| *x == y).collect()
         };
-        assert_eq!(equal(&a[1], &other[1]), [false; 4]);
-        assert_eq!(equal(&a[1], &renamed[1]), [false, true, false, true]);
-        assert_eq!(equal(&a[1], &wrapped[1]), [false, false, true, true]);
-        assert!(a[0].exact != renamed[0].exact && a[0].unwrapped.is_none());
+        assert_eq!(equal(&a[0], &other[0]), [false; 4]);
+        assert_eq!(equal(&a[0], &renamed[0]), [false, true, false, true]);
+        assert_eq!(equal(&a[0], &wrapped[0]), [false, false, true, true]);
+        assert!(a[1].exact != renamed[1].exact && a[1].unwrapped.is_none());
         // Parts of a tensor are told apart.
         let large = keys("f", &file(&[("a", Some(Dtype::F32), 40 << 20)]));
         assert!(large.len() == 3 && equal(&large[0], &large[1]) == [false; 4]);

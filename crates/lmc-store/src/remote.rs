@@ -9,12 +9,16 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use crate::error::{Error, ErrorKind, Result, root_cause};
 
 /// Concurrent requests for one purpose.
 pub(crate) const CONCURRENT: usize = 16;
+
+/// Concurrent requests for ranges, whatever they are for: each has a file or a connection open.
+const RANGES: usize = 64;
 
 /// Blocking threads for disk access: they read, write and sync. Computation runs elsewhere.
 const BLOCKING: usize = 4;
@@ -36,6 +40,8 @@ pub(crate) struct Object {
 pub(crate) struct Remote {
     objects: Arc<dyn ObjectStore>,
     runtime: Arc<Runtime>,
+    /// One permit for each request for a range.
+    ranges: Arc<Semaphore>,
 }
 
 /// Requests in progress.
@@ -68,7 +74,7 @@ fn runtime() -> Result<Arc<Runtime>> {
 
 impl Remote {
     pub(crate) fn new(objects: Arc<dyn ObjectStore>) -> Result<Self> {
-        Ok(Self { objects, runtime: runtime()? })
+        Ok(Self { objects, runtime: runtime()?, ranges: Arc::new(Semaphore::new(RANGES)) })
     }
 
     /// Runs requests to completion.
@@ -115,6 +121,7 @@ impl Remote {
             return Ok(Bytes::new());
         }
         let end = range.end;
+        let _one = self.ranges.acquire().await.expect("it is never closed");
         let e = match self.objects.get_range(key, range).await {
             Ok(bytes) if bytes.len() as u64 == len => return Ok(bytes),
             Ok(bytes) => {

@@ -1,6 +1,6 @@
 //! Commands that read very many files have few of them open at a time.
 
-use crate::support::{Dir, noise};
+use crate::support::{Dir, noise, safetensors};
 
 /// A directory of some files.
 fn many(dir: &Dir, count: usize) {
@@ -14,6 +14,25 @@ fn a_snapshot_of_more_files_than_may_be_open() {
     dir.shell("ulimit -n 256; exec $LMC snapshot save st many").ok();
     dir.run(["snapshot", "restore", "st", "-o", "out"]).ok();
     dir.shell("diff -r many out").silent();
+}
+
+/// Restoring a snapshot takes a chain of deltas for each part of a tensor.
+#[test]
+fn longer_chains_than_may_be_open() {
+    let dir = Dir::new();
+    let mut bytes = noise(40 << 16, 1);
+    for step in 1..=16 {
+        // An element of each tensor, none of which is small.
+        (0..40).for_each(|i| bytes[(i << 16) + step] ^= 1);
+        let names: Vec<String> = (0..40).map(|i| format!("t{i:02}")).collect();
+        let tensors: Vec<_> =
+            names.iter().zip(bytes.chunks(1 << 16)).map(|(n, data)| (&n[..], "U8", &[1u64 << 16][..], data)).collect();
+        dir.write("w.safetensors", &safetensors(&tensors));
+        dir.run(["snapshot", "save", "st", "w.safetensors", "--step", &step.to_string(), "--anchor-every", "16"]).ok();
+    }
+    let chains = "ulimit -n 160; exec $LMC snapshot restore st -o back -T 16";
+    dir.shell(chains).ok();
+    assert_eq!(dir.read("back/w.safetensors"), dir.read("w.safetensors"));
 }
 
 #[test]

@@ -174,10 +174,9 @@ impl Bases {
     /// names, or by names without wrappers if there is only one such.
     pub(super) fn alike(&self, chunk: &Chunk) -> Option<SetId> {
         let places = self.places(chunk);
-        let lens = chunk.segments.iter().map(|s| s.len).chain(chunk.segments.is_empty().then(|| chunk.len()));
         // Sets in the order of the tensors, so that the choice is definite.
         let (mut votes, mut sets): (HashMap<SetId, u64>, Vec<SetId>) = (HashMap::new(), vec![]);
-        for (place, len) in places.iter().zip(lens) {
+        for (place, len) in places.iter().zip(chunk.lens()) {
             if let Some(Spot { set, .. }) = place.filter(|p| self.contents.contains_key(&p.set)) {
                 *votes.entry(set).or_insert_with(|| {
                     sets.push(set);
@@ -211,7 +210,7 @@ impl Bases {
         self.cut.get(Keys::tensor(file, s, 0, s.len)).map_or(&[], |i| &self.cuts[i])
     }
 
-    /// Where each tensor of a chunk was, or its opaque bytes.
+    /// Where each tensor of a chunk was, or each range of its opaque bytes.
     fn places(&self, chunk: &Chunk) -> Vec<Option<Spot>> {
         chunk.keys().map(|keys| self.places.get(keys)).collect()
     }
