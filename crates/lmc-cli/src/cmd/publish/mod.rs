@@ -225,3 +225,4 @@ impl Publisher<'_> {
         Ok(())
     }
 }
+        files.note_compressed(ui)?;
