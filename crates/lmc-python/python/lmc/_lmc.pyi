@@ -72,6 +72,7 @@ __all__ = [
     "Version",
     "__version__",
     "analyze",
+    "check_local_path",
     "check_pickle",
     "compress",
     "compress_bound",
@@ -204,6 +205,7 @@ def decompress_stream(
     max_size: int | None = None,
     max_work: int | None = None,
 ) -> Summary: ...
+def check_local_path(path: _Path) -> None: ...
 def check_pickle(data: bytes) -> None: ...
 def run_command(args: Sequence[str]) -> int: ...
 
