@@ -204,6 +204,35 @@ fn the_current_version_is_verified_at_the_beginning() {
     assert_eq!(left, 2, "a version and its description");
 }
 
+/// Kills at as many moments as `LMC_KILLS` says, and when the first file was restored.
+#[test]
+fn after_a_kill_a_file_is_the_damaged_one_or_restored() {
+    let dir = stored();
+    dir.run(["-q", "follow", "s", "origin", "--once"]).silent();
+    let damaged = FILES.map(|name| [&b"XXXX"[..], &file(name, 0)].concat());
+    FILES.iter().zip(&damaged).for_each(|(name, bytes)| _ = dir.write(&format!("origin/current/{name}"), bytes));
+    let repair = ["-q", "follow", "s", "m", "--once", "--verify"];
+    let copy = || _ = dir.shell("rm -rf m && cp -a origin m").ok();
+    let is_restored = |name: &str| dir.read(&format!("m/current/{name}")) == file(name, 0);
+    copy();
+    let moments = Moments::of(40, 7, || dir.run(repair).silent());
+    assert_eq!(step(&dir, "m"), Some(0));
+    for moment in moments.iter().map(Some).chain([None]) {
+        copy();
+        let mut child = dir.command(repair).spawn().unwrap();
+        if moment.is_none() {
+            wait_until("a file is restored", || FILES.iter().any(|name| is_restored(name)));
+        }
+        kill_after(&mut child, moment.unwrap_or_default());
+        for (name, damaged) in FILES.iter().zip(&damaged) {
+            assert!(is_restored(name) || dir.read(&format!("m/current/{name}")) == *damaged, "{name}, {moment:?}");
+        }
+        dir.run(repair).silent();
+        assert_eq!(step(&dir, "m"), Some(0));
+        assert_eq!(std::fs::read_dir(dir.path("m/versions")).unwrap().count(), 2, "{moment:?}");
+    }
+}
+
 #[test]
 fn a_full_disk_leaves_the_version_before() {
     let dir = stored();
