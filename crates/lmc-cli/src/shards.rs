@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::failure::{Failure, Result};
+use crate::format::{Name, count};
 use crate::input::Source;
 use crate::names::SUFFIX;
 
@@ -36,6 +37,17 @@ pub(crate) fn shards(path: &Path) -> Result<Option<BTreeSet<String>>> {
         names.insert(name.to_owned());
     }
     Ok(Some(names))
+}
+
+/// Fails if a path is an index, for commands that take each file by itself: says which files these are.
+pub(crate) fn refuse_index(path: &Path) -> Result {
+    let Some(names) = shards(path)? else { return Ok(()) };
+    let Some(first) = names.first() else { return Ok(()) };
+    let compressed = with_suffix(path, first);
+    let file = if compressed.exists() { compressed } else { path.with_file_name(first) };
+    let (number, file) = (count(names.len(), "file"), Name::path(&file));
+    let what = format_args!("is the index of a checkpoint of {number}: name one of its files, such as {file}");
+    Err(Failure::at(path, what))
 }
 
 /// Whether a path has the name of such an index.

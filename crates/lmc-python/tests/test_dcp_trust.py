@@ -11,6 +11,7 @@ import io
 import operator
 import os
 import pickle
+import signal
 import struct
 import subprocess
 import sys
@@ -425,3 +426,41 @@ class TestTrust:
         done = unpack("--trust", f"{__name__}.Ours")
         assert done.returncode == 0, done.stderr
         assert unpack("--trust", "all").returncode == 1, "the directory is there"
+
+
+@pytest.fixture
+def impatient():
+    """A test that waits for the writer of a FIFO ends."""
+
+    def end(*_):
+        raise TimeoutError("it waits for somebody who writes")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("url", [False, True])
+@pytest.mark.parametrize("plain", [False, True])
+def test_what_is_no_file_is_refused(tmp_path, impatient, plain, url):
+    checkpoint = tmp_path / "a"
+    writer = FileSystemWriter(checkpoint) if plain else lmc.dcp.Writer(checkpoint)
+    dcp.save(state(0), storage_writer=writer, no_dist=True)
+    location = f"file://{checkpoint}" if url else checkpoint
+    assert equal(load(location), state(0))
+    data = next(path for path in checkpoint.iterdir() if path.suffix in (".distcp", ".lmc"))
+    for path in (data, checkpoint / ".metadata"):
+        path.rename(tmp_path / "moved")
+        os.mkfifo(path)
+        refused = f"{path.name}: cannot read: it is not a regular file"
+        with pytest.raises((lmc.IOError, CheckpointException), match=refused):
+            load(location)
+        path.unlink()
+        # A link to a file is as good as one.
+        path.symlink_to(tmp_path / "moved")
+        assert equal(load(location), state(0))
+        path.unlink()
+        (tmp_path / "moved").rename(path)
+    assert equal(load(location), state(0))

@@ -67,6 +67,27 @@ def test_versions_follow_each_other(store, tmp_path):
             other.commit(staged)
 
 
+def test_changed_files_are_restored(store, tmp_path):
+    directory = tmp_path / "m"
+    with store.follow(directory) as follower:
+        assert follower.repair() == []
+        version = follower.update()
+        assert follower.repair() == []
+        before = read(directory)
+        with open(version.path / "model.safetensors", "r+b") as file:
+            file.seek(-1000, os.SEEK_END)
+            file.write(b"x" * 100)
+        (version.path / "config").unlink()
+        assert not np.array_equal(read(directory), before)
+        assert sorted(follower.repair()) == ["config", "model.safetensors"]
+        assert np.array_equal(read(directory), before)
+        assert follower.repair() == []
+        (version.path / "config").unlink()
+        os.rename(tmp_path / "store" / "data", tmp_path / "data")
+        with pytest.raises(lmc.DamagedError, match="config"):
+            follower.repair()
+
+
 def test_what_is_refused(store, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis").write_bytes(b"all of it")

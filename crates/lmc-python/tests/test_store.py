@@ -189,6 +189,26 @@ def test_verifying(store, tmp_path):
         store.open_snapshot(100).read("w")
 
 
+def test_results_say_what_they_are(store, tmp_path):
+    found = store.verify()
+    assert repr(found) == f"Verified(objects={found.objects}, block_sets={found.block_sets}, 0 problems, 0 notes)"
+    saved = store.save_shard({"a": b"not published"}, step=500)
+    assert repr(saved) == f"Saved(shard={saved.shard!r}, raw_size=13, new_size={saved.new_size})".replace("'", '"')
+    garbage = store.garbage()
+    assert repr(garbage) == f"Garbage(time={garbage.time}, 0 orphans of 0 bytes, {len(garbage.young)} young)"
+    young = garbage.young[0]
+    assert repr(young) == f'Orphan(key="{young.key}", size={young.size}, time={young.time})'
+    cost = store.cost(100)
+    assert repr(cost) == f"Cost(block_sets={cost.block_sets}, stored_size={cost.stored_size}, longest_chain=1)"
+    plan = store.plan_prune(keep_last=1)
+    sizes = f"before={plan.before}, after={plan.after}"
+    assert repr(plan) == f"PrunePlan(keep=[300], prune=[100, 200], rebase={plan.rebase}, {sizes})"
+    assert repr(store.prune(keep_last=1)) == f"Pruned(pruned=[100, 200], rebased={plan.rebase}, changed=[])"
+    shutil.rmtree(tmp_path / "store" / "data")
+    problem = store.verify().problems[0]
+    assert repr(problem).startswith(f"Problem(step=300, {len(problem.lost)} lost, intact=False, message=")
+
+
 def test_records_are_missed(store, tmp_path):
     assert store.verify(expect=[100, 300]).problems == []
     with pytest.raises(lmc.UsageError, match="leave out at"):

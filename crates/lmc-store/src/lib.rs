@@ -73,7 +73,7 @@ pub use copy::{Copied, CopyOptions};
 pub use cost::Cost;
 pub use error::{Error, ErrorKind, Result};
 #[cfg(unix)]
-pub use follow::{FollowOptions, Follower, Staged, Version};
+pub use follow::{FollowOptions, Follower, Repaired, Staged, Version};
 pub use follow::{Patch, StagedTensors, TensorFollowOptions, TensorFollower, TensorSpec};
 pub use gc::Garbage;
 pub use history::{DamagedRecord, Listing};

@@ -16,6 +16,7 @@ use crate::input::Source;
 use crate::names::is_dash;
 use crate::output::{Origin, Output, Target};
 use crate::report;
+use crate::shards::refuse_index;
 use crate::ui::Ui;
 
 /// Write the bytes of one tensor, or of some of its rows, as they were in the original file.
@@ -81,6 +82,7 @@ pub(crate) fn run(args: &CatArgs, ui: &Ui) -> Result {
     }
     let limits = DecodeLimits::default().with_max_work(args.limits.max_work());
     let options = DecompressOptions::default().with_threads(args.threads.count()).with_limits(limits);
+    refuse_index(&args.file)?;
     let source = Source::open(&args.file, args.force)?;
     let at_fault = |e| Failure::codec(&args.file, &e);
     let reader = Reader::open(&source, &options).map_err(at_fault)?;

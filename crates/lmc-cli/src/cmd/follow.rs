@@ -8,7 +8,7 @@ use clap::Args;
 use lmc_store::{ErrorKind, FollowOptions, Follower, Interchange, Snapshot, Staged, Step};
 use serde_json::json;
 
-use super::looks::Looks;
+use super::looks::{Looks, check_no_file};
 use super::snapshot::place::Place;
 use crate::args::Threads;
 use crate::failure::{Failure, Result};
@@ -51,7 +51,8 @@ pub(crate) struct FollowArgs {
     #[arg(long)]
     rewind: bool,
 
-    /// With a new version, read and verify the files that did not change, instead of linking them. Without one, nothing is read.
+    /// Read and verify the files of the current version at the beginning, and restore those that are not what was published. With a new
+    /// version, read and verify the files that did not change, instead of linking them. At other looks nothing is read.
     #[arg(long)]
     verify: bool,
 
@@ -64,7 +65,7 @@ pub(crate) struct FollowArgs {
     #[arg(long, value_name = "N", requires = "base", default_value_t = 0, value_parser = clap::value_parser!(u64))]
     base_version: u64,
 
-    /// Print a JSON object for every new version.
+    /// Print a JSON object for every new version, and for a version in which files were restored.
     #[arg(long, help_heading = "Messages")]
     json: bool,
 
@@ -75,8 +76,13 @@ pub(crate) struct FollowArgs {
 /// Follows a store.
 pub(crate) fn run(args: &FollowArgs, ui: &Ui) -> Result {
     args.place.guard().check_replace(&args.dir.join("current"))?;
-    let mut follower = None;
-    args.looks.run(ui, || look(args, opened(args, &mut follower)?, ui))
+    check_no_file(&args.dir)?;
+    if Path::new(&args.place.store).is_file() {
+        // It is an archive, or will never be a store.
+        args.place.open()?;
+    }
+    let (mut follower, mut verified) = (None, !args.verify);
+    args.looks.run(ui, || look(args, opened(args, &mut follower)?, &mut verified, ui))
 }
 
 /// Opens the store and the directory.
@@ -101,10 +107,15 @@ fn opened<'f>(args: &FollowArgs, follower: &'f mut Option<Follower>) -> Result<&
     Ok(follower.as_mut().expect("it was opened"))
 }
 
-/// Gets to the newest snapshot, and tells about it.
-fn look(args: &FollowArgs, follower: &mut Follower, ui: &Ui) -> Result {
+/// Gets to the newest snapshot, and tells about it. Everything in it has been `verified` once.
+fn look(args: &FollowArgs, follower: &mut Follower, verified: &mut bool, ui: &Ui) -> Result {
     let newest = follower.newest().map_err(|e| refused(&e).unwrap_or_else(|| args.place.failure(&e)));
-    let got = newest.and_then(|s| s.map_or(Ok(()), |snapshot| get(args, follower, &snapshot, ui)));
+    let got = newest.and_then(|newest| match newest {
+        Some(snapshot) => get(args, follower, &snapshot, ui),
+        None if !*verified && follower.current().is_some() => repair(args, follower, ui),
+        None => Ok(()),
+    });
+    *verified |= got.is_ok() && follower.current().is_some();
     // Also about the current version, if there is no getting to a newer one.
     got.and(tell(args, follower))
 }
@@ -131,10 +142,7 @@ fn tell(args: &FollowArgs, follower: &mut Follower) -> Result {
 fn get(args: &FollowArgs, follower: &mut Follower, snapshot: &Snapshot, ui: &Ui) -> Result {
     let start = Instant::now();
     let progress = ui.progress(&format!("step {}", snapshot.step), Some(snapshot.raw_size).filter(|&n| n != 0));
-    let staged = follower.stage(snapshot, &mut |done| progress.at(done)).map_err(|e| match e.kind() {
-        ErrorKind::Io => directory_failure(&e),
-        _ => refused(&e).unwrap_or_else(|| args.place.failure(&e)),
-    })?;
+    let staged = follower.stage(snapshot, &mut |done| progress.at(done)).map_err(|e| failed(args, &e))?;
     drop(progress);
     let staged_after = start.elapsed().as_secs_f64();
     let Staged { from, linked_size, written_size, fetched_size, .. } = staged;
@@ -166,6 +174,37 @@ fn get(args: &FollowArgs, follower: &mut Follower, snapshot: &Snapshot, ui: &Ui)
     Ok(())
 }
 
+/// Verifies the current version, and restores what is not as it was published.
+fn repair(args: &FollowArgs, follower: &mut Follower, ui: &Ui) -> Result {
+    let progress = ui.progress("verifying", None);
+    let repaired = follower.repair(&mut |done| progress.at(done)).map_err(|e| failed(args, &e))?;
+    drop(progress);
+    let version = follower.current().expect("it was verified");
+    for name in &repaired.files {
+        let path = args.dir.join("current").join(name);
+        ui.warn(format_args!("{}: was not what was published, and was restored", Name::path(&path)));
+    }
+    if args.json && !repaired.files.is_empty() {
+        return ui.json(&json!({
+            "step": version.step.get(),
+            "id": version.id.to_string(),
+            "path": version.path.to_string_lossy(),
+            "restored": repaired.files,
+            "written_size": repaired.written_size,
+            "fetched_size": repaired.fetched_size,
+        }));
+    }
+    Ok(())
+}
+
+/// An error of the store, or of the directory.
+fn failed(args: &FollowArgs, e: &lmc_store::Error) -> Failure {
+    match e.kind() {
+        ErrorKind::Io => directory_failure(e),
+        _ => refused(e).unwrap_or_else(|| args.place.failure(e)),
+    }
+}
+
 /// The error of a version that is not the next one of the run.
 fn refused(e: &lmc_store::Error) -> Option<Failure> {
     (e.kind() == ErrorKind::Usage).then(|| Failure::Usage(format!("{} (--rewind)", Name::text(&e.to_string()))))
@@ -176,6 +215,6 @@ fn directory_failure(e: &lmc_store::Error) -> Failure {
     let text = Name::text(&e.to_string()).to_string();
     match e.kind() {
         ErrorKind::Usage => Failure::Usage(text),
-        _ => Failure::Failed(text),
+        kind => Failure::Store(kind, text),
     }
 }

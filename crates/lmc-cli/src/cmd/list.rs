@@ -19,6 +19,7 @@ use crate::format::{Name, bytes, count, hex, percent, quoted, ratio};
 use crate::input::Source;
 use crate::json::Object;
 use crate::names::is_dash;
+use crate::shards::refuse_index;
 use crate::table::Table;
 use crate::ui::Ui;
 
@@ -84,6 +85,7 @@ fn list(path: &Path, args: &ListArgs, bases: &Bases, ui: &Ui) -> Result<Shown> {
     if path.is_dir() && Store::open(&store, Default::default()).is_ok() {
         return Err(Failure::at(path, format_args!("is a store: use lmc snapshot list {}", quoted(path))));
     }
+    refuse_index(path)?;
     let source = Source::open(path, args.force)?;
     let options = DecompressOptions::default().with_threads(1); // nothing is decoded
     let mut reader = Reader::open(&source, &options).map_err(|e| Failure::codec(path, &e))?;

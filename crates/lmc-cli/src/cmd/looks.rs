@@ -1,8 +1,10 @@
 //! Commands that look for something new at intervals, and go on when that fails.
 
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
+use lmc_store::ErrorKind;
 
 use crate::failure::{Failure, Result};
 use crate::ui::Ui;
@@ -35,15 +37,24 @@ pub(super) fn parse_seconds(text: &str, least: f64, what: &str) -> Result<f64, S
     Ok(seconds)
 }
 
+/// Fails if a directory cannot be at a path, because a file is there or in the place of one of its parents: that does not pass.
+pub(super) fn check_no_file(path: &Path) -> Result {
+    let there = path.ancestors().find_map(|at| Some((at, std::fs::metadata(at).ok()?)));
+    match there {
+        Some((at, m)) if !m.is_dir() => {
+            Err(Failure::usage(at, "is a file, and has to be a directory: name another one"))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Looks {
-    /// Looks until the process is ended; each failure is said once.
+    /// Looks until the process is ended; each failure is said once. Those that cannot pass end it.
     pub(super) fn run(&self, ui: &Ui, mut look: impl FnMut() -> Result) -> Result {
         let (mut last, mut wait) = (String::new(), self.interval);
         loop {
             match look() {
-                Err(failure) if self.once || matches!(failure, Failure::Usage(_) | Failure::BrokenPipe) => {
-                    return Err(failure);
-                }
+                Err(failure) if self.once || is_final(&failure) => return Err(failure),
                 // It may be over the next time: a server that cannot be reached, something that was deleted meanwhile.
                 Err(failure) => {
                     if std::mem::replace(&mut last, failure.to_string()) != last {
@@ -62,4 +73,9 @@ impl Looks {
             std::thread::sleep(Duration::from_secs_f64(wait));
         }
     }
+}
+
+/// Whether a failure is the same at every look: what another version of lmc wrote is not read by this one later.
+fn is_final(failure: &Failure) -> bool {
+    matches!(failure, Failure::Usage(_) | Failure::BrokenPipe | Failure::Store(ErrorKind::Unsupported, _))
 }

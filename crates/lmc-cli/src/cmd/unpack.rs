@@ -24,6 +24,7 @@ use crate::input::Source;
 use crate::names::{SUFFIX, is_dash};
 use crate::output::{Origin, Output, Target};
 use crate::report;
+use crate::shards::refuse_index;
 use crate::ui::Ui;
 
 /// The most bytes copied at a time.
@@ -50,6 +51,7 @@ pub(crate) fn run(args: &UnpackArgs, ui: &Ui) -> Result {
             let what = "is a directory without .metadata, which a checkpoint of torch.distributed.checkpoint has once it is complete";
             return Err(Failure::at(path, what));
         }
+        refuse_index(path)?;
         let target = target(args, path);
         if !targets.insert(target.clone()) {
             let target = Name::path(&target).to_string();

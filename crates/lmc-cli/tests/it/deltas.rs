@@ -231,6 +231,14 @@ fn checkpoints_of_several_files() {
         assert!(dir.read(&format!("back/{name}")) == dir.read(&format!("new/{name}")));
     }
     assert!(dir.run(["test", "--base", old, index]).ok().stdout().matches("OK").count() == 2);
+    // Commands for one file say which.
+    let given =
+        "old/model.safetensors.index.json: is the index of a checkpoint of 3 files: name one of its files, such as ";
+    for args in [&["list", old][..], &["cat", old, "a"], &["unpack", old, "-o", "u"]] {
+        dir.shell(&format!("exec $LMC {}", args.join(" "))).fails(&[given, "old/model-0.safetensors"]);
+    }
+    dir.run(["list", index]).fails(&["of 2 files", "such as new/model-0.safetensors.lmc"]);
+    assert!(!dir.has("u"));
     dir.write("bad/x.index.json", br#"{"weight_map":{"a":"../y"}}"#);
     dir.run(["compress", "--base", "bad/x.index.json", "new/model-0.safetensors", "-o", "z"])
         .fails(&["not the name of a file"]);

@@ -165,6 +165,75 @@ fn many_files_need_few_descriptors() {
 }
 
 #[test]
+fn the_current_version_is_verified_at_the_beginning() {
+    let dir = stored();
+    let told = ["follow", "s", "m", "--once", "--verify", "--exec", "echo $LMC_STEP >> told"];
+    dir.run(told).ok();
+    dir.run(told).silent();
+    // Bits that changed on the disk: neither length nor time say so.
+    dir.shell(
+        "cp -p m/current/w w; printf XXXX | dd of=m/current/w bs=1 seek=4000 conv=notrunc && touch -r w m/current/w",
+    )
+    .ok();
+    std::fs::remove_file(dir.path("m/current/sub/v")).unwrap();
+    dir.run(["follow", "s", "m", "--once"]).silent();
+    assert_eq!(dir.read("m/current/w")[4000..4004], *b"XXXX");
+    let restored = dir.run(told);
+    let said: Vec<&str> = restored.ok().stderr().lines().collect();
+    let what = |name| format!("lmc: m/current/{name}: was not what was published, and was restored");
+    assert_eq!(said, [what("sub/v"), what("w")]);
+    assert_eq!(step(&dir, "m"), Some(0));
+    // Whoever uses it is told again.
+    assert_eq!(dir.read("told"), b"0\n0\n");
+    dir.run(told).silent();
+    dir.write("m/current/w", b"something else");
+    let restored = dir.run(["-q", "follow", "s", "m", "--once", "--verify", "--json"]);
+    let [object] = &restored.ok().json()[..] else { panic!("{restored:?}") };
+    assert_eq!((&object["step"], &object["restored"]), (&json!(0), &json!(["w"])));
+    assert_eq!(object["written_size"], json!(file("w", 0).len()));
+    assert_eq!(step(&dir, "m"), Some(0));
+    // What cannot be restored is an error, as long as that is so.
+    dir.write("m/current/w", b"something else");
+    dir.shell("mv s/data data").ok();
+    dir.run(["follow", "s", "m", "--once", "--verify"]).fails(&["step 0, w", "data/"]);
+    assert_eq!(dir.read("m/current/w"), b"something else");
+    dir.shell("mv data s/data").ok();
+    dir.run(["-q", "follow", "s", "m", "--once", "--verify"]).silent();
+    assert_eq!(step(&dir, "m"), Some(0));
+    let left = std::fs::read_dir(dir.path("m/versions")).unwrap().count();
+    assert_eq!(left, 2, "a version and its description");
+}
+
+/// Kills at as many moments as `LMC_KILLS` says, and when the first file was restored.
+#[test]
+fn after_a_kill_a_file_is_the_damaged_one_or_restored() {
+    let dir = stored();
+    dir.run(["-q", "follow", "s", "origin", "--once"]).silent();
+    let damaged = FILES.map(|name| [&b"XXXX"[..], &file(name, 0)].concat());
+    FILES.iter().zip(&damaged).for_each(|(name, bytes)| _ = dir.write(&format!("origin/current/{name}"), bytes));
+    let repair = ["-q", "follow", "s", "m", "--once", "--verify"];
+    let copy = || _ = dir.shell("rm -rf m && cp -a origin m").ok();
+    let is_restored = |name: &str| dir.read(&format!("m/current/{name}")) == file(name, 0);
+    copy();
+    let moments = Moments::of(40, 7, || dir.run(repair).silent());
+    assert_eq!(step(&dir, "m"), Some(0));
+    for moment in moments.iter().map(Some).chain([None]) {
+        copy();
+        let mut child = dir.command(repair).spawn().unwrap();
+        if moment.is_none() {
+            wait_until("a file is restored", || FILES.iter().any(|name| is_restored(name)));
+        }
+        kill_after(&mut child, moment.unwrap_or_default());
+        for (name, damaged) in FILES.iter().zip(&damaged) {
+            assert!(is_restored(name) || dir.read(&format!("m/current/{name}")) == *damaged, "{name}, {moment:?}");
+        }
+        dir.run(repair).silent();
+        assert_eq!(step(&dir, "m"), Some(0));
+        assert_eq!(std::fs::read_dir(dir.path("m/versions")).unwrap().count(), 2, "{moment:?}");
+    }
+}
+
+#[test]
 fn a_full_disk_leaves_the_version_before() {
     let dir = stored();
     dir.run(["-q", "follow", "s", "m", "--once"]).silent();

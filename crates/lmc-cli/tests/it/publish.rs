@@ -58,6 +58,16 @@ fn versions_are_saved_in_the_order_of_their_steps() {
     dir.run(ONCE).silent();
     // One that comes before the last is not a later version.
     write(&dir, "checkpoint-10", 10);
+    let passed = dir.run(ONCE);
+    let text =
+        "lmc: v/checkpoint-10: is not saved: the store does not have this step, but later ones; if the run was rewound";
+    assert!(passed.ok().stderr().starts_with(text) && passed.stderr().lines().count() == 1, "{passed:?}");
+    // It may be one that was not wanted.
+    dir.run(["publish", "s", "v", "--once", "--settle", "0", "--newest"]).silent();
+    write(&dir, "checkpoint-11", 11);
+    let passed = dir.run(ONCE);
+    assert!(passed.ok().stderr().starts_with("lmc: v/checkpoint-10: and 1 more are not saved: "), "{passed:?}");
+    std::fs::remove_dir_all(dir.path("v/checkpoint-11")).unwrap();
     write(&dir, "checkpoint-30", 30);
     let [a] = &dir.run(["publish", "s", "v", "--once", "--settle", "0", "--json"]).json()[..] else { panic!() };
     assert_eq!((&a["step"], &a["base"], &a["path"]), (&json!(30), &json!(20), &json!("v/checkpoint-30")));
@@ -232,6 +242,35 @@ fn what_is_no_version_is_said() {
     }
     let both = dir.run(["publish", "s", "v", "--settle", "1", "--marker", "x"]);
     assert!(both.stderr().contains("cannot be used with"), "{both:?}");
+}
+
+/// Without `--once`: what does not pass ends it.
+#[test]
+fn a_file_in_the_place_of_a_directory_ends_it_at_once() {
+    let dir = Dir::new();
+    write(&dir, "step1", 1);
+    dir.run(ONCE).ok();
+    dir.run(["snapshot", "export", "s", "run.tar"]).ok();
+    dir.write("file", b"not a store");
+    let before = dir.names();
+    let what = "is a file, and has to be a directory";
+    for (store, from) in [("run.tar", "v"), ("run.tar/x", "v"), ("file", "v"), ("s", "run.tar"), ("s", "file/v")] {
+        let file = if store == "s" { from } else { store };
+        let file = file.split('/').next().unwrap();
+        dir.run(["publish", store, from]).is_misused(&[&format!("{file}: {what}")]);
+    }
+    dir.run(["publish", "s", "v", "--interchange", "file/out"]).is_misused(&[&format!("file: {what}")]);
+    dir.run(["follow", "s", "file"]).is_misused(&[&format!("file: {what}")]);
+    dir.run(["follow", "file", "m"]).fails(&["file: is a file, not a store"]);
+    // A store of another version of lmc stays one.
+    dir.shell("cp -r s t && sed -i 's/\"version\":1/\"version\":9/' t/lmc-store.json").ok();
+    for args in [["publish", "t", "v"], ["follow", "t", "m"]] {
+        dir.run(args).fails(&["t: ", "version 9"]);
+    }
+    assert_eq!(dir.names().iter().filter(|n| !n.starts_with("t/") && *n != "t").count(), before.len());
+    // An archive can be followed.
+    dir.run(["-q", "follow", "run.tar", "m", "--once"]).silent();
+    assert!(dir.read("m/current/model.safetensors") == model(1));
 }
 
 #[test]

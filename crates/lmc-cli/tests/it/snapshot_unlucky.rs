@@ -135,10 +135,17 @@ fn an_index_is_saved_with_its_files() {
     // Its compressed form is as good.
     dir.write("m/b.safetensors", b"second");
     dir.run(["compress", "-q", "--rm", "m/b.safetensors"]).silent();
-    dir.run(["-q", "snapshot", "save", "t", index]).silent();
+    let saved = dir.run(["snapshot", "save", "t", index]);
+    let note = "lmc: m/b.safetensors.lmc: is compressed, and stored as it is: ";
+    assert!(saved.ok().stderr().starts_with(note) && saved.stderr().lines().count() == 2, "{saved:?}");
     dir.run(["snapshot", "restore", "t", "-o", "of-t"]).silent();
     assert_eq!(dir.read("of-t/b.safetensors.lmc"), dir.read("m/b.safetensors.lmc"));
     assert_eq!(fs::read_dir(dir.path("of-t")).unwrap().count(), names.len());
+    // One line for all, and none for a file that only has the name.
+    dir.write("m/c.lmc", &dir.read("m/b.safetensors.lmc"));
+    dir.write("m/d.lmc", b"");
+    let saved = dir.run(["snapshot", "save", "t", "m"]);
+    assert!(saved.ok().stderr().contains("b.safetensors.lmc: and 1 more are compressed"), "{saved:?}");
     dir.write("torn.index.json", br#"{"weight_map": {"x""#);
     dir.run(["snapshot", "save", "s", "torn.index.json"]).fails(&["torn.index.json: is not JSON"]);
     assert_eq!(dir.run(["snapshot", "list", "s", "--json"]).json().len(), 2);

@@ -115,6 +115,12 @@ impl Follower {
         })
     }
 
+    /// Reads all files of the current version, and restores those that are missing, or are not what was published. Each is replaced as a
+    /// whole. Returns their names.
+    fn repair(&self, py: Python<'_>) -> Result<Vec<String>> {
+        self.0.work(py, |f| Ok(f.repair(&mut |_| {})?.files))
+    }
+
     /// Lets another process follow into the directory.
     fn close(&self, py: Python<'_>) -> Result<()> {
         self.0.close(py)

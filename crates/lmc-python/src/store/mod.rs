@@ -94,6 +94,13 @@ fn location(location: &Bound<'_, PyAny>) -> Result<(String, Location)> {
     Ok((name, parsed))
 }
 
+/// Refuses the path of a directory that is a URL without its second slash, as a store does.
+#[pyfunction]
+pub(crate) fn check_local_path(path: PathBuf) -> Result<()> {
+    Location::directory(path)?;
+    Ok(())
+}
+
 fn options(grace_seconds: Option<u64>, cache: Option<&Bound<'_, PyAny>>, budget: u64) -> Result<StoreOptions> {
     let mut o = StoreOptions::default();
     o.grace_seconds = grace_seconds.unwrap_or(o.grace_seconds);

@@ -98,6 +98,14 @@ impl From<lmc_store::Saved> for Saved {
     }
 }
 
+#[pymethods]
+impl Saved {
+    fn __repr__(&self) -> String {
+        let Self { shard, raw_size, new_size, .. } = self;
+        format!("Saved(shard={shard:?}, raw_size={raw_size}, new_size={new_size})")
+    }
+}
+
 /// A file of a snapshot.
 #[pyclass(frozen, get_all, module = "lmc")]
 pub(crate) struct FileInfo {
@@ -134,6 +142,19 @@ pub(crate) struct Problem {
     message: String,
 }
 
+#[pymethods]
+impl Problem {
+    fn __repr__(&self) -> String {
+        let Self { step, lost, intact, message } = self;
+        let (lost, intact) = (lost.len(), python_bool(*intact));
+        format!("Problem(step={step}, {lost} lost, intact={intact}, message={message:?})")
+    }
+}
+
+fn python_bool(value: bool) -> &'static str {
+    if value { "True" } else { "False" }
+}
+
 /// The result of a verification.
 #[pyclass(frozen, get_all, module = "lmc")]
 pub(crate) struct Verified {
@@ -155,6 +176,17 @@ impl Verified {
     }
 }
 
+#[pymethods]
+impl Verified {
+    fn __repr__(&self) -> String {
+        let (problems, notes) = (self.problems.len(), self.notes.len());
+        format!(
+            "Verified(objects={}, block_sets={}, {problems} problems, {notes} notes)",
+            self.objects, self.block_sets
+        )
+    }
+}
+
 /// The cost of restoring a snapshot.
 #[pyclass(frozen, get_all, module = "lmc")]
 pub(crate) struct Cost {
@@ -166,6 +198,14 @@ pub(crate) struct Cost {
 impl From<lmc_store::Cost> for Cost {
     fn from(c: lmc_store::Cost) -> Self {
         Self { block_sets: c.block_sets, stored_size: c.stored_size, longest_chain: c.longest_chain }
+    }
+}
+
+#[pymethods]
+impl Cost {
+    fn __repr__(&self) -> String {
+        let Self { block_sets, stored_size, longest_chain } = self;
+        format!("Cost(block_sets={block_sets}, stored_size={stored_size}, longest_chain={longest_chain})")
     }
 }
 
@@ -196,6 +236,14 @@ impl From<lmc_store::PrunePlan> for PrunePlan {
     }
 }
 
+#[pymethods]
+impl PrunePlan {
+    fn __repr__(&self) -> String {
+        let Self { keep, prune, rebase, before, after, .. } = self;
+        format!("PrunePlan(keep={keep:?}, prune={prune:?}, rebase={rebase:?}, before={before}, after={after})")
+    }
+}
+
 /// The result of a pruning.
 #[pyclass(frozen, get_all, module = "lmc")]
 pub(crate) struct Pruned {
@@ -211,12 +259,28 @@ impl From<lmc_store::Pruned> for Pruned {
     }
 }
 
+#[pymethods]
+impl Pruned {
+    fn __repr__(&self) -> String {
+        let Self { pruned, rebased, changed } = self;
+        format!("Pruned(pruned={pruned:?}, rebased={rebased:?}, changed={changed:?})")
+    }
+}
+
 /// An object that no snapshot needs.
 #[pyclass(frozen, get_all, module = "lmc")]
 pub(crate) struct Orphan {
     key: String,
     size: u64,
     time: u64,
+}
+
+#[pymethods]
+impl Orphan {
+    fn __repr__(&self) -> String {
+        let Self { key, size, time } = self;
+        format!("Orphan(key={key:?}, size={size}, time={time})")
+    }
 }
 
 /// The objects that no snapshot needs.
@@ -233,5 +297,14 @@ impl Garbage {
         let orphan = |o: lmc_store::Orphan| Py::new(py, Orphan { key: o.key, size: o.size, time: o.time });
         let all = |of: Vec<lmc_store::Orphan>| of.into_iter().map(orphan).collect::<PyResult<Vec<_>>>();
         Ok(Self { time: g.time, orphans: all(g.orphans)?, young: all(g.young)?, unseen: g.unseen })
+    }
+}
+
+#[pymethods]
+impl Garbage {
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let size = self.orphans.iter().map(|o| o.borrow(py).size).sum::<u64>();
+        let (orphans, young) = (self.orphans.len(), self.young.len());
+        format!("Garbage(time={}, {orphans} orphans of {size} bytes, {young} young)", self.time)
     }
 }

@@ -33,7 +33,7 @@ const STAGING: &str = ".staging";
 
 /// What is followed.
 #[derive(Debug)]
-enum Origin {
+pub(super) enum Origin {
     Store(Store),
     Interchange(Source),
 }
@@ -52,10 +52,10 @@ enum Origin {
 /// ```
 #[derive(Debug)]
 pub struct Follower {
-    origin: Origin,
+    pub(super) origin: Origin,
     directory: PathBuf,
-    options: FollowOptions,
-    current: Option<Version>,
+    pub(super) options: FollowOptions,
+    pub(super) current: Option<Version>,
     marker: Marker,
     /// Locked as long as it is open.
     _lock: File,
@@ -126,7 +126,7 @@ impl Follower {
         Ok(follower)
     }
 
-    fn versions(&self) -> PathBuf {
+    pub(super) fn versions(&self) -> PathBuf {
         self.directory.join(VERSIONS)
     }
 
@@ -247,15 +247,24 @@ impl Follower {
     /// # Errors
     /// `Io`.
     pub fn announce(&mut self) -> Result<()> {
+        self.note_announced(self.current.as_ref().map(|c| c.id))
+    }
+
+    /// Remembers that they have to be told again.
+    pub(super) fn forget_announcement(&mut self) -> Result<()> {
+        self.note_announced(None)
+    }
+
+    fn note_announced(&mut self, id: Option<SaveId>) -> Result<()> {
         let mut marker = self.marker.clone();
-        marker.announced = self.current.as_ref().map(|c| c.id);
+        marker.announced = id;
         marker.write(&self.directory)?;
         self.marker = marker;
         Ok(())
     }
 
     /// The run of the store, checked to be that of the versions here. Versions that were written for others name none.
-    fn run(&self) -> Result<Option<RunId>> {
+    pub(super) fn run(&self) -> Result<Option<RunId>> {
         let Origin::Store(store) = &self.origin else { return Ok(None) };
         // A directory without a version may follow any run.
         let held = self.current_name().and_then(|name| self.marker.run_of(&name));
@@ -275,12 +284,18 @@ impl Follower {
         self.current.as_ref().map(|c| (c.step, c.id))
     }
 
+    /// Makes the staging directory, empty.
+    pub(super) fn new_staging(&self) -> Result<PathBuf> {
+        let staging = self.versions().join(STAGING);
+        let made = remove_if_there(&staging).and_then(|()| fs::create_dir(&staging));
+        made.map_err(|e| Error::io(format_args!("{}: cannot write", staging.display()), e))?;
+        Ok(staging)
+    }
+
     /// Writes the files of a snapshot to the staging directory.
     fn write(&self, snapshot: &Snapshot, staged: &mut Staged, progress: &mut dyn FnMut(u64)) -> Result<Description> {
-        let staging = self.versions().join(STAGING);
+        let staging = self.new_staging()?;
         let failed = |e| Error::io(format_args!("{}: cannot write", staging.display()), e);
-        remove_if_there(&staging).map_err(failed)?;
-        fs::create_dir(&staging).map_err(failed)?;
         let (before, held) = self.held();
         let mut description = Description::new(snapshot.step, snapshot.id);
         let store = match &self.origin {
@@ -325,7 +340,7 @@ impl Follower {
     }
 
     /// The files of the current version that nobody has changed, with their paths; and the block sets in them.
-    fn held(&self) -> (Vec<(StoredFile, PathBuf)>, Held<'static>) {
+    pub(super) fn held(&self) -> (Vec<(StoredFile, PathBuf)>, Held<'static>) {
         let mut held = Held::default();
         let mut files = vec![];
         if let Some(current) = &self.current
@@ -407,7 +422,7 @@ impl lmc::WriteAt for Output {
 }
 
 /// Restores a file, from what is held if that is what it was. Returns how many bytes were fetched.
-fn restore(
+pub(super) fn restore(
     reader: &SnapshotReader,
     file: &FileInfo,
     held: &Held<'_>,

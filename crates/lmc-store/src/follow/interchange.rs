@@ -288,6 +288,18 @@ fn verify(file: &StoredFile, path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Whether a file has the bytes that were written. One that cannot be read has not.
+pub(super) fn is_same(file: &StoredFile, path: &Path) -> bool {
+    let is_regular = fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.len() == file.len);
+    let Some(local) = is_regular.then(|| File::open(path).ok()).flatten() else { return false };
+    let mut at = 0;
+    file.extents.iter().all(|&(hash, _, len)| {
+        at += len;
+        let unreadable = |e| Error::io("cannot read", e);
+        hash_of(&local, at - len..at, unreadable, |_, _| Ok(())).is_ok_and(|found| found == hash)
+    })
+}
+
 /// The metadata of a full version's file without the checksums, which hold for that version alone.
 fn kept_metadata(header: &Header) -> BTreeMap<String, String> {
     let kept = header.metadata.iter().filter(|(key, _)| header.tensor(key).is_none());

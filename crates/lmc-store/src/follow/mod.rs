@@ -11,6 +11,8 @@ mod lists;
 mod marker;
 mod order;
 mod patch;
+#[cfg(unix)]
+mod repair;
 mod spec;
 #[cfg(unix)]
 mod staged;
@@ -24,5 +26,5 @@ pub use directory::Follower;
 pub use patch::Patch;
 pub use spec::TensorSpec;
 #[cfg(unix)]
-pub use staged::{FollowOptions, Staged, Version};
+pub use staged::{FollowOptions, Repaired, Staged, Version};
 pub use tensors::{StagedTensors, TensorFollowOptions, TensorFollower};

@@ -14,7 +14,8 @@ pub struct FollowOptions {
     pub keep: usize,
     /// Whether a snapshot of an earlier step, another one of the same step, or one of another run, may replace the current version.
     pub rewind: bool,
-    /// Whether files that did not change are read and verified, too, instead of linked.
+    /// Whether files that did not change are read and verified, too, instead of linked. [`Follower::repair`](super::Follower::repair) does
+    /// so without a new version.
     pub verify: bool,
 }
 
@@ -22,6 +23,18 @@ impl Default for FollowOptions {
     fn default() -> Self {
         Self { threads: 0, keep: 1, rewind: false, verify: false }
     }
+}
+
+/// What was restored in the current version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Repaired {
+    /// The names of files that were missing, or were not what was published.
+    pub files: Vec<String>,
+    /// Their bytes.
+    pub written_size: u64,
+    /// Bytes fetched from the store, to compare and to restore.
+    pub fetched_size: u64,
 }
 
 /// A version in a directory.

@@ -15,11 +15,11 @@ use object_store::{ObjectStore, ObjectStoreExt};
 /// The files of a model directory by name: two of weights, and one that never changes.
 type Files = Vec<(&'static str, Vec<u8>)>;
 
-struct Run {
-    objects: Arc<dyn ObjectStore>,
-    store: Store,
+pub(crate) struct Run {
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    pub(crate) store: Store,
     parts: [Vec<Tensor>; 2],
-    saved: Vec<Files>,
+    pub(crate) saved: Vec<Files>,
 }
 
 impl Run {
@@ -31,12 +31,12 @@ impl Run {
         run
     }
 
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::on(memory())
     }
 
     /// Trains some of the parts, and saves all files as the next step.
-    fn save(&mut self, trained: &[usize]) {
+    pub(crate) fn save(&mut self, trained: &[usize]) {
         let n = self.saved.len() as u64;
         trained.iter().for_each(|&i| self.parts[i].iter_mut().for_each(|t| t.train(n)));
         let [a, b] = &self.parts;
@@ -47,13 +47,13 @@ impl Run {
         self.saved.push(files);
     }
 
-    fn follower(&self, directory: &Path, o: FollowOptions) -> lmc_store::Result<Follower> {
+    pub(crate) fn follower(&self, directory: &Path, o: FollowOptions) -> lmc_store::Result<Follower> {
         let store = Store::open_on(self.objects.clone(), options(1))?;
         Follower::open(store, directory, o)
     }
 
     /// Follows to the newest snapshot.
-    fn follow(&self, directory: &Path) -> lmc_store::Result<Option<Staged>> {
+    pub(crate) fn follow(&self, directory: &Path) -> lmc_store::Result<Option<Staged>> {
         let mut follower = self.follower(directory, FollowOptions::default())?;
         let Some(newest) = follower.newest()? else { return Ok(None) };
         let staged = follower.stage(&newest, &mut |_| {})?;
@@ -62,7 +62,7 @@ impl Run {
     }
 
     /// Compares all files of the current version with those of a step.
-    fn check(&self, directory: &Path, n: usize) {
+    pub(crate) fn check(&self, directory: &Path, n: usize) {
         let current = directory.join("current");
         assert!(fs::read_link(&current).unwrap().to_str().unwrap().starts_with(&format!("versions/{n}-")));
         for (name, bytes) in &self.saved[n] {

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use lmc::Level;
-use lmc_store::{At, BasePolicy, Cache, ErrorKind, SaveOptions, Store, StoreOptions};
+use lmc_store::{At, BasePolicy, Cache, ErrorKind, Location, SaveOptions, Step, Store, StoreOptions};
 use serde_json::Value;
 
 use self::interchange::{Exporter, InterchangeArgs};
 use self::versions::{Finished, Identity, Version};
-use super::looks::{Looks, parse_seconds};
+use super::looks::{Looks, check_no_file, parse_seconds};
 use super::snapshot::place::Place;
 use super::snapshot::save::Opened;
 use crate::args::{Threads, level};
@@ -28,7 +28,8 @@ use crate::ui::Ui;
 /// DIR has a directory or a file for each version, whose name ends with its step: checkpoint-1000, global_step1000, model-1000.safetensors.
 /// Those that come after the last step of the store are saved, in order, each as the snapshot of its step, for lmc follow. Other names are
 /// ignored, as are those that begin with a dot or "tmp", end with "tmp", or are one file of several (00001-of-00002). What appears later
-/// with an earlier step, as after a run was rewound, is not saved, and reported.
+/// with an earlier step, as after a run was rewound, is not saved, and reported; with --once, also what was there before, unless --newest
+/// may have left it out.
 ///
 /// A version must be finished when it is saved. Give the run's sign of that with --marker, or let it write elsewhere and rename, with
 /// --settle 0. Without a sign, a version counts as finished when nothing in it has changed for a while; and never as long as files are
@@ -93,7 +94,12 @@ pub(crate) fn run(args: &PublishArgs, ui: &Ui) -> Result {
         Some(name) => Finished::Marker(name.clone()),
         None => Finished::Settled(Duration::from_secs_f64(args.settle)),
     };
+    if let Ok(Location::Directory(store)) = args.place.location() {
+        check_no_file(&store)?;
+    }
+    check_no_file(&args.dir)?;
     if let Some(out) = args.interchange.directory() {
+        check_no_file(out)?;
         args.place.guard().check_replace(&out.join("version"))?;
     }
     let (seen, waited_for, exporter) = Default::default();
@@ -139,6 +145,9 @@ impl Publisher<'_> {
         let (mut new, old): (Vec<Version>, Vec<Version>) = versions.into_iter().partition(|v| v.step >= next);
         versions::check(&new)?;
         if is_first {
+            if args.looks.once && !args.newest {
+                self.report_passed_over(&old)?;
+            }
             self.seen.extend(old.iter().map(|v| (v.path.clone(), v.identity.clone())));
         }
         for version in old {
@@ -175,6 +184,27 @@ impl Publisher<'_> {
         let Self { args, ui, .. } = *self;
         let Some(store) = &self.store else { return Ok(()) };
         self.exporter.look(&args.interchange, store, &args.dir, args.threads.count(), args.json, ui)
+    }
+
+    /// Reports versions that the store has not, and that come before its last step.
+    fn report_passed_over(&self, old: &[Version]) -> Result {
+        if old.is_empty() {
+            return Ok(());
+        }
+        // A record that cannot be read is no concern of those that are to be saved.
+        let there = self.store.as_ref().expect("it was opened").list().map_err(|e| self.failure(&e))?;
+        let saved = there.snapshots.iter().map(|s| s.step).chain(there.damaged.iter().map(|bad| bad.step));
+        let saved: HashSet<Step> = saved.collect();
+        let passed: Vec<&Version> = old.iter().filter(|v| !saved.contains(&v.step)).collect();
+        let Some(first) = passed.first() else { return Ok(()) };
+        let what = match passed.len() - 1 {
+            0 => "is not saved: the store does not have this step".to_owned(),
+            n => format!("and {n} more are not saved: the store does not have these steps"),
+        };
+        let name = Name::path(&first.path);
+        self.ui
+            .warn(format_args!("{name}: {what}, but later ones; if the run was rewound, publish it to another store"));
+        Ok(())
     }
 
     /// Reports a version that appeared with a step that is not after the last one of the store, or was written again.
@@ -214,6 +244,7 @@ impl Publisher<'_> {
         options.anchor_every = args.anchor_every;
         options.base = BasePolicy::Previous;
         let files = Opened::new(NamedFiles::find(std::slice::from_ref(&version.path), &args.place.store)?)?;
+        files.note_compressed(ui)?;
         let saved = files.save(&args.place, store, Some(version.step), BTreeMap::new(), &options)?;
         self.seen.insert(version.path.clone(), version.identity.clone());
         if args.json {

@@ -49,7 +49,7 @@ impl Place {
         self.location().and_then(|l| Store::create(&l, o)).map_err(|e| self.failure(&e))
     }
 
-    pub(super) fn location(&self) -> lmc_store::Result<Location> {
+    pub(in crate::cmd) fn location(&self) -> lmc_store::Result<Location> {
         self.store.parse()
     }
 

@@ -22,7 +22,8 @@ use crate::ui::Ui;
 /// Save files as the snapshot of a step. The store is created if missing.
 ///
 /// Files are identified by their names, those of a directory by their paths in it: it is saved with everything in it, except empty
-/// directories. Tensors that did not change since the previous snapshot cost next to nothing, others only their changes. The snapshot
+/// directories. A file that lmc compressed is stored as it is, and a message says so: its tensors cost what they cost there, in each snapshot.
+/// Tensors that did not change since the previous snapshot cost next to nothing, others only their changes. The snapshot
 /// appears only when it is complete. A line on standard error says what was saved: its size, the bytes stored for it, and which snapshot it
 /// builds on.
 #[derive(Args)]
@@ -121,6 +122,7 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
         store.cache = Cache::Directory { path: path.clone(), budget: args.cache_size as u64 };
     }
     let store = place.create_with(store)?;
+    files.note_compressed(ui)?;
     let saved = files.save(place, &store, step(args.step)?, metadata, &options)?;
     if args.json {
         return ui.json(&saved.json(place, start));
@@ -148,6 +150,27 @@ impl Opened {
         let sources = named.files().iter().map(|f| Source::open_one_of(&f.path, true, &handles));
         let sources = sources.collect::<Result<_>>()?;
         Ok(Self { named, sources })
+    }
+
+    /// Says which of them are compressed: they are saved, but nothing in them is found again in other snapshots.
+    pub(in crate::cmd) fn note_compressed(&self, ui: &Ui) -> Result {
+        let mut compressed = Vec::new();
+        for source in &self.sources {
+            let mut start = [0; lmc::MAGIC.len()];
+            if source.start(&mut start)? == lmc::MAGIC {
+                compressed.push(source.path());
+            }
+        }
+        let Some(first) = compressed.first() else { return Ok(()) };
+        let what = match compressed.len() - 1 {
+            0 => "is compressed, and stored as it is".to_owned(),
+            n => format!("and {n} more are compressed, and stored as they are"),
+        };
+        let first = Name::path(first);
+        ui.warn(format_args!(
+            "{first}: {what}: for tensors that are compared with other snapshots, save what lmc decompress restores"
+        ));
+        Ok(())
     }
 
     /// Saves them as the snapshot of a step, unless they change while they are read.

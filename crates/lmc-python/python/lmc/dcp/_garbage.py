@@ -10,7 +10,7 @@ from typing import Any
 import lmc
 from lmc.dcp import _notices
 from lmc.dcp._files import data_files, is_data_file, with_bases
-from lmc.dcp._storage import METADATA, POOL, Fsspec, refuse_half_url, storage_of
+from lmc.dcp._storage import METADATA, POOL, Fsspec, is_url, storage_of
 from lmc.dcp._unpickle import Trust
 
 
@@ -50,9 +50,8 @@ def collect_garbage(
             are not trusted. In that case nothing was deleted.
     """
     where = os.fspath(parent)
-    refuse_half_url(where)
     # Among directories, only checkpoints saved under a URL have such a folder.
-    _, storage, run = storage_of(where if "://" in where else f"file://{os.path.abspath(where)}", options, trust)
+    _, storage, run = storage_of(where if is_url(where) else f"file://{os.path.abspath(where)}", options, trust)
     assert isinstance(storage, Fsspec), "the path is a URL"
     pool = storage.join(run, POOL)
     if not any(is_data_file(n) for n in storage.names(pool)):

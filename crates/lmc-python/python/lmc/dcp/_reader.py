@@ -86,6 +86,8 @@ class Reader(FileSystemReader):
             else:
                 ours.setdefault(place.relative_path, {}).setdefault(name, []).append(item)
         if others:
+            for name in {self.storage_data[item.storage_index].relative_path for item in others}:
+                self._storage.check_regular(self._storage.join(os.fspath(self.path), name))
             super().read_data(dataclasses.replace(plan, items=others), planner).wait()
         for name, chunks in ours.items():
             with Files(self._storage, os.fspath(self.path)) as files:

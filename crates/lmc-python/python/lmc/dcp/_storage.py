@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
+import stat
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
@@ -13,6 +14,7 @@ from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemBase
 from torch.distributed.checkpoint.metadata import Metadata
 
 import lmc
+from lmc._lmc import check_local_path
 from lmc.dcp import _unpickle
 from lmc.dcp._unpickle import Trust
 
@@ -107,8 +109,18 @@ class Storage:
     def remove(self, path: str) -> None:
         self.fs.rm_file(path)
 
+    def check_regular(self, path: str) -> None:
+        """Fails if something else than a file is there: opening a FIFO would wait for ever, reading a device never end.
+
+        Raises `lmc.IOError`.
+        """
+        with suppress(FileNotFoundError):  # whoever opens it says so
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                raise lmc.IOError(f"{path}: cannot read: it is not a regular file")
+
     def has_data(self, path: str) -> bool:
         """Whether a data file exists, and is not a placeholder."""
+        self.check_regular(path)
         try:
             with open(path, "rb") as file:
                 return file.read(len(NOTE)) != NOTE
@@ -121,9 +133,10 @@ class Storage:
         Nothing that it names is executed unless it is trusted.
 
         Raises `lmc.MissingFileError` if it is missing, `lmc.FormatError` if it is invalid, or contains an untrusted
-        name.
+        name; `lmc.IOError` if it is not a file.
         """
         path = self.join(checkpoint, name)
+        self.check_regular(path)
         try:
             with self.fs.create_stream(path, "rb") as stream:
                 return _unpickle.load(cast(BinaryIO, stream), path, self._trust)
@@ -205,7 +218,12 @@ class Fsspec(Storage):
     def read(self, path: str) -> bytes:
         return bytes(self._fs.cat_file(path))
 
+    def check_regular(self, path: str) -> None:
+        if self.has_fsync:  # in a bucket there is nothing else
+            super().check_regular(self._fs._strip_protocol(path))
+
     def has_data(self, path: str) -> bool:
+        self.check_regular(path)
         try:
             return bool(self._fs.cat_file(path, start=0, end=len(NOTE)) != NOTE)
         except FileNotFoundError:
@@ -259,13 +277,16 @@ def _seconds(when: Any) -> float:
     return float(when.timestamp() if hasattr(when, "timestamp") else when)
 
 
-def refuse_half_url(path: str | os.PathLike[str]) -> None:
-    """Refuses what pathlib makes of a URL: a directory "s3:" would be made here, and the bucket would stay empty."""
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)", os.fspath(path)):
-        raise lmc.UsageError(
-            f'{path}: is a URL without "//", as pathlib makes it: write s3://BUCKET/PREFIX, as a str; '
-            "for a directory of this name give its absolute path"
-        )
+def is_url(path: str | os.PathLike[str]) -> bool:
+    """Whether a location is a URL, and not a directory.
+
+    Raises `lmc.UsageError` for what pathlib makes of a URL: a directory "s3:" would be made here, and the bucket would
+    stay empty.
+    """
+    if "://" in os.fspath(path):
+        return True
+    check_local_path(path)
+    return False
 
 
 def storage_of(
@@ -273,8 +294,7 @@ def storage_of(
 ) -> tuple[FileSystem, Storage, Any]:
     """Opens a location: PyTorch's file system and ours, and the path as they take it."""
     names = _unpickle.trusted(trust)
-    refuse_half_url(path)
-    if "://" in os.fspath(path):
+    if is_url(path):
         remote = Remote(os.fspath(path), options)
         # PyTorch's classes are annotated for a directory, but take any.
         return cast(FileSystem, remote), Fsspec(remote, names), os.fspath(path)

@@ -208,6 +208,37 @@ fn options(encoding: DeltaEncoding, checksum: Checksum) -> InterchangeOptions {
 }
 
 #[test]
+fn changed_files_of_the_current_version_are_restored_from_a_full_one() {
+    let run = Run::of_three(InterchangeOptions::default(), 100);
+    assert_eq!(follow(&run, "m").unwrap(), Some(3));
+    let current = run.to("m").join("current");
+    let repair = || {
+        let mut follower =
+            Follower::open_interchange(&run.versions(), None, &run.to("m"), FollowOptions::default()).unwrap();
+        follower.repair(&mut |_| {}).map(|repaired| repaired.files)
+    };
+    assert_eq!(repair().unwrap(), [""; 0]);
+    for (name, at) in [("model-0.safetensors", 20), ("model-1.safetensors", 200), ("config.json", 7)] {
+        let path = current.join(name);
+        let was = fs::read(&path).unwrap();
+        let mut bytes = was.clone();
+        bytes[at] ^= 1;
+        let time = fs::metadata(&path).unwrap().modified().unwrap();
+        fs::write(&path, &bytes).unwrap();
+        fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+        // Not without what leads to the version.
+        fs::rename(run.version(2), run.to("gone")).unwrap();
+        refused(repair(), ErrorKind::Damaged, &format!("{name}: cannot be restored"));
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+        fs::rename(run.to("gone"), run.version(2)).unwrap();
+        assert_eq!(repair().unwrap(), [name]);
+        assert_eq!(fs::read(&path).unwrap(), was);
+    }
+    assert!(run.is_at("m", 3));
+    assert_eq!(repair().unwrap(), [""; 0]);
+}
+
+#[test]
 fn versions_are_written_and_followed_with_every_encoding_and_checksum() {
     for encoding in DeltaEncoding::ALL {
         for checksum in Checksum::ALL {

@@ -1,0 +1,216 @@
+//! Verification of the current version in a directory that follows, and restoring of files that are not what was written.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::directory::{Follower, Origin, restore};
+use super::interchange::{self, is_same};
+use super::staged::{Repaired, Staged, Version};
+use super::version::{Description, StoredFile};
+use crate::error::{Error, Result};
+use crate::files::{remove_if_there, sync, sync_tree};
+use crate::held::Held;
+use crate::interchange::Source;
+use crate::restore::{FileInfo, SnapshotReader};
+use crate::snapshot::{At, Snapshot};
+use crate::store::Store;
+
+/// What the files of a version are, and those of them that are in the staging directory because they have to be replaced.
+struct Checked {
+    files: Vec<StoredFile>,
+    staged: Vec<String>,
+}
+
+impl Follower {
+    /// Reads all files of the current version, and restores those that are missing, or are not what was published. Each file is replaced
+    /// as a whole, by a rename, so `current` leads to files of this version all the time. If any was, [`Self::is_announced`] is false
+    /// after that. `progress` is called with the number of bytes read. Without a version there is nothing to do.
+    ///
+    /// # Errors
+    /// `NotFound` when the store no longer has the snapshot; `Damaged` when a file cannot be restored, because something of the snapshot
+    /// is missing or damaged; `Usage` when the store is of another run, unless [`FollowOptions::rewind`](super::FollowOptions::rewind) is
+    /// set; `Store`, `Io`.
+    pub fn repair(&mut self, progress: &mut dyn FnMut(u64)) -> Result<Repaired> {
+        let Some(current) = self.current.clone() else { return Ok(Repaired::default()) };
+        self.run()?;
+        let staging = self.new_staging()?;
+        let mut done = Repaired::default();
+        let checked = match &self.origin {
+            Origin::Store(store) => self.check_stored(store, &current, &staging, &mut done, progress),
+            Origin::Interchange(source) => self.check_interchange(source, &current, &staging, &mut done, progress),
+        };
+        let replaced = checked.and_then(|checked| self.replace(&current, &staging, checked, &mut done));
+        let removed = remove_if_there(&staging);
+        replaced?;
+        removed.map_err(|e| Error::io(format_args!("{}: cannot remove", staging.display()), e))?;
+        Ok(done)
+    }
+
+    fn check_stored(
+        &self,
+        store: &Store,
+        current: &Version,
+        staging: &Path,
+        done: &mut Repaired,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Checked> {
+        let at = |e: Error| e.at(format_args!("{}: cannot be verified", current.path.display()));
+        let snapshot = store.find(At::Step(current.step)).map_err(at)?;
+        if snapshot.id != current.id {
+            return Err(at(Error::not_found(format!("the store has another snapshot of step {}", current.step))));
+        }
+        let reader = store.open_snapshot(&snapshot)?.with_threads(self.options.threads);
+        let (_, held) = self.held();
+        let mut checked = Checked { files: vec![], staged: vec![] };
+        let mut read = 0;
+        for (i, file) in reader.files().iter().enumerate() {
+            let path = current.path.join(&file.name);
+            let is_same = is_restored(&reader, file, &held, &path, done, &mut |n| progress(read + n))?;
+            let (name, extents) = (&file.name[..], reader.stored_extents(i)?);
+            let described = if is_same {
+                StoredFile::of(&path, name, extents)
+            } else {
+                let staged = staging.join(name);
+                fs::create_dir_all(staged.parent().unwrap_or(staging)).map_err(|e| cannot_write(&staged, e))?;
+                done.fetched_size += restore(&reader, file, &held, &staged, &mut |_| {})?;
+                checked.staged.push(file.name.clone());
+                StoredFile::of(&staged, name, extents)
+            };
+            checked.files.push(described.map_err(|e| cannot_write(&path, e))?);
+            read += file.len;
+            progress(read);
+        }
+        Ok(checked)
+    }
+
+    /// The same for versions that were written for others: files are compared with the hashes that were noted, and written anew from a full
+    /// version.
+    fn check_interchange(
+        &self,
+        source: &Source,
+        current: &Version,
+        staging: &Path,
+        done: &mut Repaired,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Checked> {
+        let place = current.path.display();
+        let lost = |why: &str| Error::damaged(format!("{place}: {why}: follow into an empty directory"));
+        let known = Description::read(&current.path).ok_or_else(|| lost("its description is missing or damaged"))?;
+        let (mut files, mut changed, mut read) = (known.files, vec![], 0);
+        for file in &mut files {
+            let path = current.path.join(&file.name);
+            if is_same(file, &path) {
+                let now = StoredFile::of(&path, &file.name, std::mem::take(&mut file.extents));
+                *file = now.map_err(|e| cannot_write(&path, e))?;
+            } else {
+                changed.push(file.name.clone());
+            }
+            read += file.len;
+            progress(read);
+        }
+        if !changed.is_empty() {
+            let names = changed.join(", ");
+            let chain = source.chain(current.step, None, self.options.rewind);
+            let chain = chain.map_err(|e| e.at(format_args!("{place}: {names}: cannot be restored")))?;
+            let work = interchange::Work { chain, before: vec![], staging, options: self.options };
+            let (time, metadata, shards, raw_size, new_size) = Default::default();
+            let Version { step, id, .. } = *current;
+            let snapshot = Snapshot { step, id, time, metadata, shards, raw_size, new_size };
+            let (version, run, from) = (current.clone(), None, None);
+            let mut staged = Staged { version, run, from, linked_size: 0, written_size: 0, fetched_size: 0 };
+            let written = work.write(&snapshot, &mut staged, &mut |_| {})?;
+            done.fetched_size += staged.fetched_size;
+            for file in files.iter_mut().filter(|f| changed.contains(&f.name)) {
+                // Another full version may have its tensors in other files.
+                let same = |f: &&StoredFile| f.name == file.name && f.extents == file.extents;
+                *file = written.iter().find(same).ok_or_else(|| lost(&format!("{} was changed", file.name)))?.clone();
+            }
+        }
+        Ok(Checked { files, staged: changed })
+    }
+
+    /// Puts staged files in the place of others, and describes the version.
+    fn replace(&mut self, current: &Version, staging: &Path, checked: Checked, done: &mut Repaired) -> Result<()> {
+        let Checked { files, staged } = checked;
+        if !staged.is_empty() {
+            // Whoever uses the version may have read what is replaced.
+            self.forget_announcement()?;
+            sync_tree(staging).map_err(|e| cannot_write(staging, e))?;
+        }
+        for name in &staged {
+            let to = current.path.join(name);
+            let moved = || {
+                fs::create_dir_all(to.parent().unwrap_or(&current.path))?;
+                if fs::symlink_metadata(&to).is_ok_and(|m| m.is_dir()) {
+                    remove_if_there(&to)?;
+                }
+                fs::rename(staging.join(name), &to)
+            };
+            moved().map_err(|e| cannot_write(&to, e))?;
+        }
+        let mut description = Description::new(current.step, current.id);
+        description.files = files;
+        if !staged.is_empty() || Description::read(&current.path).as_ref() != Some(&description) {
+            let written = || {
+                sync_tree(&current.path)?;
+                description.write(&current.path)?;
+                sync(&self.versions())
+            };
+            written().map_err(|e| cannot_write(&current.path, e))?;
+        }
+        done.written_size = description.files.iter().filter(|f| staged.contains(&f.name)).map(|f| f.len).sum();
+        done.files = staged;
+        Ok(())
+    }
+}
+
+fn cannot_write(path: &Path, e: io::Error) -> Error {
+    Error::io(format_args!("{}: cannot write", path.display()), e)
+}
+
+/// Whether a file has the bytes of a snapshot's. What is held is verified, and anything else is fetched.
+fn is_restored(
+    reader: &SnapshotReader,
+    file: &FileInfo,
+    held: &Held<'_>,
+    path: &Path,
+    done: &mut Repaired,
+    progress: &mut dyn FnMut(u64),
+) -> Result<bool> {
+    let is_regular = fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.len() == file.len);
+    // One that cannot be read is replaced as well.
+    let Some(local) = is_regular.then(|| File::open(path).ok()).flatten() else { return Ok(false) };
+    let compared = Compared { local, differs: AtomicBool::new(false) };
+    held.take_used();
+    let fetched = reader.restore_file_from(&file.name, held, &compared, progress).or_else(|e| {
+        // What is held may be damaged in another file.
+        if held.take_used() && !compared.differs.load(Ordering::Relaxed) {
+            return reader.restore_file_from(&file.name, &Held::default(), &compared, progress);
+        }
+        Err(e)
+    });
+    if compared.differs.load(Ordering::Relaxed) {
+        return Ok(false);
+    }
+    done.fetched_size += fetched?;
+    Ok(true)
+}
+
+/// Compares a file with what would be written to it.
+struct Compared {
+    local: File,
+    differs: AtomicBool,
+}
+
+impl lmc::WriteAt for Compared {
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let mut there = vec![0; buf.len()];
+        if lmc::ReadAt::read_exact_at(&self.local, &mut there, offset).is_ok() && there == buf {
+            return Ok(());
+        }
+        self.differs.store(true, Ordering::Relaxed);
+        Err(io::Error::other("it differs"))
+    }
+}
