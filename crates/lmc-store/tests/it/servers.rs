@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::support::server::{Request, Server, Spoil, Upload};
-use crate::support::{model, restored, safetensors, save, save_with};
+use crate::support::{model, restored, safetensors, save, save_with, step};
 use lmc_store::{Error, ErrorKind, Store, StoreOptions, Uploads};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
@@ -156,10 +156,33 @@ fn altered_answers_are_noticed() {
 fn a_server_that_overwrites_what_it_should_only_create_is_refused() {
     let server = Server::start();
     server.spoil(|_| Spoil::Unconditional);
-    let e = Store::create_on(connect(&server), StoreOptions::default()).unwrap_err();
-    assert_eq!(e.kind(), ErrorKind::Unsupported);
-    assert!(e.to_string().contains("If-None-Match"), "{e}");
-    assert_eq!(server.keys(), ["lmc-store.json"]);
+    // Each time: nothing is left that a second one would take for a store.
+    for _ in 0..2 {
+        let e = Store::create_on(connect(&server), StoreOptions::default()).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unsupported);
+        assert!(e.to_string().contains("If-None-Match"), "{e}");
+        assert_eq!(server.keys(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_store_that_was_copied_to_a_server_that_overwrites_is_not_changed() {
+    let (server, _, file) = saved();
+    server.spoil(|_| Spoil::Unconditional);
+    let before = server.keys();
+    let store = Store::create_on(connect(&server), StoreOptions::default()).unwrap();
+    assert!(restored(&store, 1).unwrap() == file);
+    let shards = store.snapshots().unwrap().remove(0).shards;
+    for e in [
+        save_with(&store, 2, &file, &Default::default()).unwrap_err(),
+        store.publish(step(2), Default::default(), &shards).unwrap_err(),
+        store.gc().unwrap_err(),
+    ] {
+        assert!(e.kind() == ErrorKind::Unsupported && e.to_string().contains("If-None-Match"), "{e}");
+    }
+    assert_eq!(server.keys(), before);
+    server.heal();
+    save(&store, 2, &file);
 }
 
 /// A store with many incomplete uploads: of the day before the store's time, of its hour, and of others.
