@@ -112,7 +112,7 @@ impl Store {
                 judge(object, now.contains(&id), still.contains(&id), &mut found.data);
             }
         }
-        found.probes = probes.into_iter().filter(|p| is_old(p.time)).collect();
+        found.probes = probes.into_iter().filter(|p| layout::parse_probe(&p.key).is_some() && is_old(p.time)).collect();
         let (leftovers, unseen) = match self.leftovers().map_or(Ok(vec![]), |place| self.remote().wait(place.list())) {
             Ok(leftovers) => (leftovers, None),
             Err(e) if e.kind() == ErrorKind::Store => (vec![], Some(e.to_string())),
