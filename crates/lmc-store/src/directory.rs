@@ -16,7 +16,7 @@ use object_store::{
 };
 
 use crate::buffer::Pool;
-use crate::disk::{blocking, create_all, failed, sync};
+use crate::disk::{NotOnDisk, blocking, create_all, failed, sync};
 use crate::error::Error;
 use crate::irregular::Irregular;
 use crate::layout;
@@ -32,6 +32,8 @@ pub(crate) struct Directory {
     files: LocalFileSystem,
     /// For what is read.
     buffers: Pool,
+    /// Syncs a directory.
+    sync: fn(&FilePath) -> io::Result<()>,
 }
 
 /// Less is read into memory of its own, which may be kept.
@@ -52,7 +54,7 @@ impl Directory {
         let root = path.canonicalize().map_err(|e| failed("cannot open the directory", e))?;
         let files = LocalFileSystem::new_with_prefix(&root)
             .map_err(|e| Error::store(format!("{}: cannot open the directory: {e}", path.display())))?;
-        Ok(Self { root, files: files.with_fsync(true), buffers: Pool::default() })
+        Ok(Self { root, files: files.with_fsync(true), buffers: Pool::default(), sync })
     }
 }
 
@@ -87,19 +89,19 @@ fn walk(root: &FilePath, below: &str, found: &mut Vec<ObjectMeta>) -> io::Result
     Ok(())
 }
 
+impl Directory {
+    /// Syncs the directories above the object's own, which is synced with the object.
+    async fn sync_above(&self, key: &Path) -> Result<()> {
+        let (file, depth, sync) = (file_of(self.root.clone(), key), key.parts().count(), self.sync);
+        blocking(move || file.ancestors().skip(2).take(depth.saturating_sub(1)).try_for_each(sync).map_err(failed))
+            .await
+    }
+}
+
 impl fmt::Display for Directory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.root.display().fmt(f)
     }
-}
-
-/// Syncs the directories above the object's own, which is synced with the object.
-async fn sync_above(root: PathBuf, key: Path) -> Result<()> {
-    let depth = key.parts().count();
-    blocking(move || {
-        file_of(root, &key).ancestors().skip(2).take(depth.saturating_sub(1)).try_for_each(sync).map_err(failed)
-    })
-    .await
 }
 
 /// The path of an object.
@@ -122,7 +124,7 @@ async fn check_regular(root: PathBuf, key: Path) -> Result<()> {
 impl ObjectStore for Directory {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
         let done = match self.files.put_opts(location, payload, opts).await {
-            Ok(done) => done,
+            Ok(done) => self.sync_above(location).await.map(|()| done),
             Err(e) => {
                 // An empty directory of a step would mean that its record was lost.
                 if location.parts().count() > 1
@@ -130,18 +132,17 @@ impl ObjectStore for Directory {
                 {
                     _ = fs::remove_dir(directory);
                 }
-                return Err(e);
+                Err(e)
             }
         };
-        sync_above(self.root.clone(), location.clone()).await?;
-        Ok(done)
+        done.map_err(NotOnDisk::mark)
     }
 
     async fn put_multipart_opts(&self, location: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
         // The directories of a multipart upload belong to its save, which created them when it began.
         let target = file_of(self.root.clone(), location);
         let upload = blocking(|| Staged::create(target).map_err(failed)).await?;
-        sync_above(self.root.clone(), location.clone()).await?;
+        self.sync_above(location).await?;
         Ok(Box::new(upload))
     }
 
@@ -186,7 +187,7 @@ impl ObjectStore for Directory {
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         self.files.copy_opts(from, to, options).await?;
-        sync_above(self.root.clone(), to.clone()).await
+        self.sync_above(to).await
     }
 }
 
@@ -284,7 +285,10 @@ fn if_there<T>(done: io::Result<T>) -> io::Result<Option<T>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::remote::Remote;
 
     #[test]
     fn leftovers_are_uploads_and_empty_directories() {
@@ -344,5 +348,25 @@ mod tests {
         Directory::open(&path, true).unwrap();
         fs::write(dir.path().join("f"), b"").unwrap();
         assert_eq!(Directory::open(&dir.path().join("f/d"), true).unwrap_err().kind(), crate::ErrorKind::Io);
+    }
+
+    #[test]
+    fn an_object_that_may_not_be_on_disk_was_not_created() {
+        let dir = tempfile::tempdir().unwrap();
+        let good = Directory::open(dir.path(), false).unwrap();
+        let bad = Directory {
+            sync: |_| Err(io::ErrorKind::StorageFull.into()),
+            ..Directory::open(dir.path(), false).unwrap()
+        };
+        let [good, bad] = [good, bad].map(|d| Remote::new(Arc::new(d)).unwrap());
+        let key = layout::record(crate::Step::new(7).unwrap(), 0);
+        let e = bad.wait(bad.create(&key, "ours".into())).unwrap_err();
+        assert!(e.kind() == crate::ErrorKind::Store && e.to_string().contains(key.as_ref()), "{e}");
+        assert!(e.to_string().ends_with("free some space there"), "{e}");
+        // It is there all the same, as after a lost answer of a server.
+        assert_eq!(good.wait(good.get(&key, 9)).unwrap(), "ours");
+        assert!(!good.wait(good.create(&key, "theirs".into())).unwrap());
+        // What exists is no failure of the disk.
+        assert!(!bad.wait(bad.create(&key, "theirs".into())).unwrap());
     }
 }

@@ -185,6 +185,33 @@ fn a_store_that_was_copied_to_a_server_that_overwrites_is_not_changed() {
     save(&store, 2, &file);
 }
 
+#[test]
+fn what_cannot_be_deleted_does_not_stop_a_collection() {
+    let (server, store, _) = saved();
+    let before = server.keys();
+    let dead = "7".repeat(32);
+    let data = |n| format!("data/{dead}/{n:06}");
+    let probe = format!("probes/{dead}");
+    (0..5).map(data).chain([probe.clone()]).for_each(|key| server.add(&key));
+    server.spoil(|_| Spoil::KeepOdd);
+    let e = store.gc().unwrap_err();
+    let cause = format!("cannot delete {}: ", data(1));
+    assert!(e.kind() == ErrorKind::Store && e.to_string().starts_with(&cause), "{e}");
+    assert!(e.to_string().contains("2 of 6 objects"), "{e}");
+    let mut left = [before.clone(), vec![data(1), data(3)]].concat();
+    left.sort();
+    assert_eq!(server.keys(), left);
+    // A request for several objects that fails as a whole is an error of its first one.
+    server.spoil(|r| if r.query.starts_with("delete") { Spoil::Status(403) } else { Spoil::Not });
+    let e = store.gc().unwrap_err();
+    assert!(e.to_string().starts_with(&cause) && e.to_string().contains("2 of 2 objects"), "{e}");
+    server.heal();
+    assert_eq!(store.gc().unwrap().orphans.len(), 2);
+    // The probe could not be deleted, either.
+    let left: Vec<String> = server.keys().into_iter().filter(|key| !key.starts_with("probes/")).collect();
+    assert_eq!(left, before);
+}
+
 /// A store with many incomplete uploads: of the day before the store's time, of its hour, and of others.
 fn with_uploads() -> (Server, Store, [Vec<Upload>; 3]) {
     let (server, store, _) = saved();
