@@ -362,6 +362,24 @@ fn what_is_not_the_stores_is_left_alone_in_a_directory() {
 }
 
 #[test]
+fn a_store_is_collected_where_it_was_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let [here, elsewhere, link] = ["here", "elsewhere", "link"].map(|name| dir.path().join(name));
+    let leftover = |root: &Path| root.join(format!("data/{}/000000#1", "0".repeat(32)));
+    for root in [&here, &elsewhere] {
+        fs::create_dir_all(leftover(root).parent().unwrap()).unwrap();
+        fs::write(leftover(root), b"").unwrap();
+        make_old(&leftover(root));
+    }
+    std::os::unix::fs::symlink(&here, &link).unwrap();
+    let store = Store::create(&Location::Directory(link.clone()), options(0)).unwrap();
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
+    assert_eq!(store.gc().unwrap().orphans.len(), 1);
+    assert!(!leftover(&here).exists() && leftover(&elsewhere).exists());
+}
+
+#[test]
 fn what_dead_writers_left_in_a_directory_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("run");
