@@ -231,6 +231,13 @@ impl Store {
         self.check_same()?;
         let now = self.now()?;
         let half = self.grace_seconds / 2;
+        // Times are whole seconds, and the servers of a bucket may differ by one.
+        if now.saturating_add(1) < began {
+            return Err(Error::expired(format!(
+                "this began at {began} by the store's clock, and now it is {now} (seconds since 1970): \
+                 the clock was set back, and data it refers to may be gone; do it again"
+            )));
+        }
         if now.saturating_sub(began) <= half {
             return Ok(now);
         }
