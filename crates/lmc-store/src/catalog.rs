@@ -29,7 +29,8 @@ pub(crate) struct SetId {
 
 #[derive(Clone, Default)]
 pub(crate) struct Catalog {
-    shards: HashMap<ShardId, Arc<Shard>>,
+    /// With the lengths of their documents, as far as they were read.
+    shards: HashMap<ShardId, (Arc<Shard>, u64)>,
 }
 
 impl Catalog {
@@ -43,34 +44,47 @@ impl Catalog {
 
     /// [`Self::load`] with another budget, as that of several snapshots.
     pub(crate) async fn load_within(remote: &Remote, ids: &[ShardId], budget: Budget) -> Result<Self> {
-        Self::load_beside_within(remote, ids, &Self::default(), budget).await
+        Self::load_all(remote, ids, &Self::default(), budget).await.map_err(Error::or_damaged)
     }
 
     /// [`Self::load`], reusing shards that `other` already has.
     pub(crate) async fn load_beside(remote: &Remote, ids: &[ShardId], other: &Self) -> Result<Self> {
-        Self::load_beside_within(remote, ids, other, Budget::default()).await
+        Self::load_all(remote, ids, other, Budget::default()).await.map_err(Error::or_damaged)
     }
 
-    async fn load_beside_within(remote: &Remote, ids: &[ShardId], other: &Self, mut budget: Budget) -> Result<Self> {
+    /// [`Self::load`] of shards that no record names yet: `NotFound` when one of them is gone, or one that they refer to.
+    pub(crate) async fn load_unpublished(remote: &Remote, ids: &[ShardId]) -> Result<Self> {
+        Self::load_all(remote, ids, &Self::default(), Budget::default()).await
+    }
+
+    async fn load_all(remote: &Remote, ids: &[ShardId], other: &Self, mut budget: Budget) -> Result<Self> {
         let mut catalog = Self::default();
         catalog.add(remote, ids.to_vec(), other, &mut budget).await?;
-        let mut more: Vec<ShardId> = catalog.shards.values().flat_map(|p| p.shards.iter().copied()).collect();
+        let mut more: Vec<ShardId> = catalog.shards.values().flat_map(|(p, _)| p.shards.iter().copied()).collect();
         more.sort_unstable();
         more.dedup();
-        more.retain(|id| !catalog.shards.contains_key(id));
         catalog.add(remote, more, other, &mut budget).await?;
         Ok(catalog)
     }
 
     async fn add(&mut self, remote: &Remote, mut ids: Vec<ShardId>, other: &Self, budget: &mut Budget) -> Result<()> {
-        ids.retain(|id| match other.shards.get(id) {
-            Some(shard) => self.shards.insert(*id, shard.clone()).is_some(),
-            None => true,
-        });
+        let mut take =
+            |id, shard: &Shard, len| budget.take(len, shard.listed_segments()).map_err(|e| e.at(layout::shard(id)));
+        ids.retain(|id| !self.shards.contains_key(id));
+        for &id in &ids {
+            // What is reused counts like what is read: the limits are those of a reader of this snapshot alone.
+            if let Some((shard, len)) = other.shards.get(&id)
+                && !self.shards.contains_key(&id)
+            {
+                take(id, shard, *len)?;
+                self.shards.insert(id, (shard.clone(), *len));
+            }
+        }
+        ids.retain(|id| !self.shards.contains_key(id));
         let mut shards = stream::iter(ids).map(|id| read(remote, id)).buffer_unordered(CONCURRENT);
-        while let Some((id, shard, len)) = shards.try_next().await.map_err(Error::or_damaged)? {
-            budget.take(len, shard.listed_segments()).map_err(|e| e.at(layout::shard(id)))?;
-            self.shards.insert(id, Arc::new(shard));
+        while let Some((id, shard, len)) = shards.try_next().await? {
+            take(id, &shard, len)?;
+            self.shards.insert(id, (Arc::new(shard), len));
         }
         Ok(())
     }
@@ -82,11 +96,11 @@ impl Catalog {
 
     /// Adds a shard that was just written.
     pub(crate) fn insert(&mut self, id: ShardId, shard: Shard) {
-        self.shards.insert(id, Arc::new(shard));
+        self.shards.insert(id, (Arc::new(shard), 0));
     }
 
     pub(crate) fn shard(&self, id: ShardId) -> Result<&Arc<Shard>> {
-        self.shards.get(&id).ok_or_else(|| {
+        self.shards.get(&id).map(|(shard, _)| shard).ok_or_else(|| {
             Error::damaged(format!("{}: is needed, but no shard that needs it lists it", layout::shard(id)))
         })
     }
@@ -207,6 +221,30 @@ mod tests {
         two.take(MAX_DOCUMENTS, MAX_SEGMENTS).unwrap();
         two.take(MAX_DOCUMENTS, MAX_SEGMENTS).unwrap();
         assert_eq!(two.take(0, 1).unwrap_err().kind(), ErrorKind::Limit);
+    }
+
+    #[test]
+    fn documents_that_snapshots_share_count_for_each() {
+        let remote = Remote::new(Arc::new(object_store::memory::InMemory::new())).unwrap();
+        let mut lens = vec![];
+        let ids: Vec<ShardId> = (0..2)
+            .map(|n| {
+                let (id, stored) = Shard::new(SaveId::new([n; 16]), 0).to_stored().unwrap();
+                remote.wait(remote.put(&layout::shard(id), stored.into())).unwrap();
+                lens.push(remote.wait(read(&remote, id)).unwrap().2);
+                id
+            })
+            .collect();
+        let all = remote.wait(Catalog::load(&remote, &ids)).unwrap();
+        let load = |bytes| remote.wait(Catalog::load_all(&remote, &ids, &all, Budget { bytes, segments: 0 }));
+        let both = lens[0] + lens[1];
+        assert_eq!(load(both).unwrap().shards.len(), 2);
+        assert_eq!(load(both - 1).err().unwrap().kind(), ErrorKind::Limit);
+        // Nothing is read again, and nothing counts twice.
+        ids.iter().for_each(|&id| remote.wait(remote.delete(&layout::shard(id))).unwrap());
+        let twice = [ids[0], ids[1], ids[0]];
+        let budget = Budget { bytes: both, segments: 0 };
+        assert_eq!(remote.wait(Catalog::load_all(&remote, &twice, &all, budget)).unwrap().shards.len(), 2);
     }
 
     #[test]

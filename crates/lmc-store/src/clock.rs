@@ -2,16 +2,27 @@
 
 use bytes::Bytes;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::SaveId;
 use crate::layout;
 use crate::remote::{self, Remote};
 
-/// The time of an object just written, in seconds since 1970.
-pub(crate) async fn now(remote: &Remote, probe: SaveId) -> Result<u64> {
+/// The time of an object just written, in seconds since 1970. `strict`: also creates what is there a second time. A server that accepts this
+/// would let one writer's record overwrite another's.
+///
+/// # Errors
+/// `Unsupported` when the server overwrites existing objects.
+pub(crate) async fn now(remote: &Remote, probe: SaveId, strict: bool) -> Result<u64> {
     let key = layout::probe(probe);
     remote.put(&key, Bytes::new()).await?;
     let time = remote::seconds(remote.head(&key).await?.last_modified.timestamp());
+    if strict && !remote.refuses_to_replace(&key, Bytes::new()).await? {
+        _ = remote.delete(&key).await;
+        return Err(Error::unsupported(
+            "this server ignores the condition `If-None-Match: *` and overwrites existing objects: \
+             of two concurrent writers one would silently lose its snapshot; use a server that honours the condition, or a directory",
+        ));
+    }
     // If deleting fails, the collector removes it later.
     _ = remote.delete(&key).await;
     time

@@ -16,7 +16,7 @@ use object_store::{
 };
 
 use crate::buffer::Pool;
-use crate::disk::{blocking, create_all, failed, sync};
+use crate::disk::{NotOnDisk, blocking, create_all, failed, sync};
 use crate::error::Error;
 use crate::irregular::Irregular;
 use crate::layout;
@@ -32,6 +32,8 @@ pub(crate) struct Directory {
     files: LocalFileSystem,
     /// For what is read.
     buffers: Pool,
+    /// Syncs a directory.
+    sync: fn(&FilePath) -> io::Result<()>,
 }
 
 /// Less is read into memory of its own, which may be kept.
@@ -52,7 +54,7 @@ impl Directory {
         let root = path.canonicalize().map_err(|e| failed("cannot open the directory", e))?;
         let files = LocalFileSystem::new_with_prefix(&root)
             .map_err(|e| Error::store(format!("{}: cannot open the directory: {e}", path.display())))?;
-        Ok(Self { root, files: files.with_fsync(true), buffers: Pool::default() })
+        Ok(Self { root, files: files.with_fsync(true), buffers: Pool::default(), sync })
     }
 }
 
@@ -78,7 +80,7 @@ fn walk(root: &FilePath, below: &str, found: &mut Vec<ObjectMeta>) -> io::Result
         let is_record = layout::parse_record(&location).is_some();
         if meta.is_dir() && !is_record && key.split('/').count() < DEPTH {
             walk(root, &key, found)?;
-        } else if is_record || meta.is_file() && !is_staged(&name) {
+        } else if is_record || meta.is_file() && staged_for(&name).is_none() {
             let size = if meta.is_file() { meta.len() } else { 0 };
             let last_modified = meta.modified()?.into();
             found.push(ObjectMeta { location, last_modified, size, e_tag: None, version: None });
@@ -87,19 +89,19 @@ fn walk(root: &FilePath, below: &str, found: &mut Vec<ObjectMeta>) -> io::Result
     Ok(())
 }
 
+impl Directory {
+    /// Syncs the directories above the object's own, which is synced with the object.
+    async fn sync_above(&self, key: &Path) -> Result<()> {
+        let (file, depth, sync) = (file_of(self.root.clone(), key), key.parts().count(), self.sync);
+        blocking(move || file.ancestors().skip(2).take(depth.saturating_sub(1)).try_for_each(sync).map_err(failed))
+            .await
+    }
+}
+
 impl fmt::Display for Directory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.root.display().fmt(f)
     }
-}
-
-/// Syncs the directories above the object's own, which is synced with the object.
-async fn sync_above(root: PathBuf, key: Path) -> Result<()> {
-    let depth = key.parts().count();
-    blocking(move || {
-        file_of(root, &key).ancestors().skip(2).take(depth.saturating_sub(1)).try_for_each(sync).map_err(failed)
-    })
-    .await
 }
 
 /// The path of an object.
@@ -122,7 +124,7 @@ async fn check_regular(root: PathBuf, key: Path) -> Result<()> {
 impl ObjectStore for Directory {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
         let done = match self.files.put_opts(location, payload, opts).await {
-            Ok(done) => done,
+            Ok(done) => self.sync_above(location).await.map(|()| done),
             Err(e) => {
                 // An empty directory of a step would mean that its record was lost.
                 if location.parts().count() > 1
@@ -130,18 +132,17 @@ impl ObjectStore for Directory {
                 {
                     _ = fs::remove_dir(directory);
                 }
-                return Err(e);
+                Err(e)
             }
         };
-        sync_above(self.root.clone(), location.clone()).await?;
-        Ok(done)
+        done.map_err(NotOnDisk::mark)
     }
 
     async fn put_multipart_opts(&self, location: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
         // The directories of a multipart upload belong to its save, which created them when it began.
         let target = file_of(self.root.clone(), location);
         let upload = blocking(|| Staged::create(target).map_err(failed)).await?;
-        sync_above(self.root.clone(), location.clone()).await?;
+        self.sync_above(location).await?;
         Ok(Box::new(upload))
     }
 
@@ -186,7 +187,7 @@ impl ObjectStore for Directory {
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
         self.files.copy_opts(from, to, options).await?;
-        sync_above(self.root.clone(), to.clone()).await
+        self.sync_above(to).await
     }
 }
 
@@ -203,54 +204,55 @@ pub(crate) struct Leftover {
     pub(crate) was_never_used: bool,
 }
 
-/// Finds what writers and collectors left behind in a root and in some directories below it.
+/// Finds what writers and collectors left behind in a root and in some directories below it. What has no key of a store is not theirs.
 ///
 /// # Errors
 /// `Io` when a directory cannot be read.
 pub(crate) fn leftovers(root: &FilePath, under: &[&str]) -> Result<Vec<Leftover>, Error> {
     let mut found = vec![];
-    let mut look = |directory: &FilePath, deeper: bool| {
-        look_into(root, directory, deeper, &mut found)
-            .map_err(|e| Error::io(format_args!("{}: cannot read", directory.display()), e))
-    };
-    look(root, false)?;
-    under.iter().try_for_each(|top| look(&root.join(top), true))?;
+    [""].iter().chain(under).try_for_each(|below| {
+        look_into(root, below, &mut found)
+            .map_err(|e| Error::io(format_args!("{}: cannot read", root.join(below).display()), e))
+    })?;
     Ok(found)
 }
 
-fn look_into(root: &FilePath, directory: &FilePath, deeper: bool, found: &mut Vec<Leftover>) -> io::Result<()> {
+fn look_into(root: &FilePath, below: &str, found: &mut Vec<Leftover>) -> io::Result<()> {
     // Others clean up, too: entries deleted meanwhile are skipped.
-    let Some(entries) = if_there(fs::read_dir(directory))? else { return Ok(()) };
+    let Some(entries) = if_there(fs::read_dir(root.join(below)))? else { return Ok(()) };
     for entry in entries {
         let entry = entry?;
         let Some(kind) = if_there(entry.file_type())? else { continue };
-        if kind.is_file() && is_staged(&entry.file_name().to_string_lossy()) {
-            found.extend(leftover(root, &entry.path())?);
-        } else if kind.is_dir() && deeper {
-            look_into(root, &entry.path(), true, found)?;
+        // Keys are ASCII.
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        let key = if below.is_empty() { name.to_owned() } else { format!("{below}/{name}") };
+        if kind.is_file() && staged_for(&key).is_some_and(|key| layout::is_key(&Path::from(key))) {
+            found.extend(leftover(entry.path(), key)?);
+        } else if kind.is_dir() && layout::is_directory(&key) {
+            look_into(root, &key, found)?;
             if if_there(fs::read_dir(entry.path()))?.is_some_and(|mut entries| entries.next().is_none()) {
-                found.extend(leftover(root, &entry.path())?);
+                found.extend(leftover(entry.path(), key)?);
             }
         }
     }
     Ok(())
 }
 
-/// Whether `LocalFileSystem` uses this name for a file until it is complete: it hides such files.
-fn is_staged(name: &str) -> bool {
-    name.rsplit_once('#').is_some_and(|(_, n)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+/// The path that a file gets once it is complete, if `LocalFileSystem` uses this one until then: it hides such files.
+fn staged_for(path: &str) -> Option<&str> {
+    path.rsplit_once('#').filter(|(_, n)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())).map(|(path, _)| path)
 }
 
-fn leftover(root: &FilePath, path: &FilePath) -> io::Result<Option<Leftover>> {
+fn leftover(path: PathBuf, key: String) -> io::Result<Option<Leftover>> {
     let Some(meta) = if_there(path.symlink_metadata())? else { return Ok(None) };
     let modified = meta.modified()?;
     let time = modified.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let below: Vec<_> = path.strip_prefix(root).unwrap_or(path).iter().map(|c| c.to_string_lossy()).collect();
     let is_directory = meta.is_dir();
     let size = if is_directory { 0 } else { meta.len() };
     // Adding or removing an entry changes a directory's modification time.
     let was_never_used = is_directory && meta.created().is_ok_and(|created| created == modified);
-    Ok(Some(Leftover { path: path.into(), key: below.join("/"), size, time, is_directory, was_never_used }))
+    Ok(Some(Leftover { path, key, size, time, is_directory, was_never_used }))
 }
 
 impl Leftover {
@@ -283,41 +285,58 @@ fn if_there<T>(done: io::Result<T>) -> io::Result<Option<T>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::remote::Remote;
 
     #[test]
     fn leftovers_are_uploads_and_empty_directories() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        for d in ["data/a", "data/b", "data/c", "shards", "other/x"] {
+        let [a, b, c] = ["a", "b", "c"].map(|save| format!("data/{}", save.repeat(32)));
+        let (shard, probe) = (format!("shards/{}.json.zst", "5".repeat(64)), format!("probes/{}#9", "6".repeat(32)));
+        let step = format!("snapshots/{:020}", 7);
+        let foreign = ["data/b", "data/x/000000#1", "other/x", "snapshots/7", "probes/x"];
+        for d in [&a[..], &b, &c, &step, "shards"].into_iter().chain(foreign) {
             fs::create_dir_all(root.join(d)).unwrap();
         }
-        for f in [
-            "data/a/000000",
-            "data/a/000001#1",
-            "data/c/000000#23",
-            "shards/p.json",
-            "shards/p.json#1x",
-            "shards/#",
-            "m#1",
-            "other/x#1",
-        ] {
+        let uploads =
+            [format!("{a}/000001#1"), format!("{c}/000000#23"), "lmc-store.json#1".into(), probe, format!("{shard}#2")];
+        let others = [
+            format!("{a}/000000"),
+            format!("{a}/notes#1"),
+            format!("{a}/1#1"),
+            format!("{shard}#1x"),
+            format!("{shard}#"),
+            "shards/p.json#1".into(),
+            "data/x/000001#1".into(),
+            "probes/x/y#1".into(),
+            "m#1".into(),
+            "other/x#1".into(),
+        ];
+        for f in uploads.iter().chain(&others) {
             fs::write(root.join(f), b"12").unwrap();
         }
-        let found = leftovers(root, &["data", "shards", "none"]).unwrap();
-        let mut keys: Vec<(&str, u64)> = found.iter().map(|l| (&l.key[..], l.size)).collect();
-        keys.sort_unstable();
-        assert_eq!(keys, [("data/a/000001#1", 2), ("data/b", 0), ("data/c/000000#23", 2), ("m#1", 2)]);
+        let find = || {
+            let mut found = leftovers(root, &["snapshots", "data", "shards", "probes", "none"]).unwrap();
+            found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+            found
+        };
+        let found = find();
+        let mut want: Vec<(&str, u64)> =
+            uploads.iter().map(|f| (&f[..], 2)).chain([(&b[..], 0), (&step[..], 0)]).collect();
+        want.sort_unstable();
+        assert_eq!(found.iter().map(|l| (&l.key[..], l.size)).collect::<Vec<_>>(), want);
         // Somebody is faster, or begins to use it.
-        fs::remove_file(root.join("data/a/000001#1")).unwrap();
-        fs::write(root.join("data/b/000000"), b"").unwrap();
+        fs::remove_file(root.join(&uploads[0])).unwrap();
+        fs::write(root.join(&b).join("000000"), b"").unwrap();
         found.iter().for_each(|l| l.remove().unwrap());
-        assert!(root.join("data/b/000000").exists() && root.join("data/c").exists());
-        assert!(!root.join("data/c/000000#23").exists());
+        assert!(root.join(&b).join("000000").exists() && uploads.iter().all(|f| !root.join(f).exists()));
+        assert!(others.iter().all(|f| root.join(f).exists()) && foreign.iter().all(|d| root.join(d).is_dir()));
         // The directories that a store always has stay.
-        let mut found: Vec<String> = leftovers(root, &["data", "other"]).unwrap().into_iter().map(|l| l.key).collect();
-        found.sort_unstable();
-        assert_eq!(found, ["data/c", "other/x", "other/x#1"]);
+        assert_eq!(find().iter().map(|l| &l.key[..]).collect::<Vec<_>>(), [&c[..]]);
+        assert!(root.join("snapshots").is_dir());
     }
 
     #[test]
@@ -329,5 +348,25 @@ mod tests {
         Directory::open(&path, true).unwrap();
         fs::write(dir.path().join("f"), b"").unwrap();
         assert_eq!(Directory::open(&dir.path().join("f/d"), true).unwrap_err().kind(), crate::ErrorKind::Io);
+    }
+
+    #[test]
+    fn an_object_that_may_not_be_on_disk_was_not_created() {
+        let dir = tempfile::tempdir().unwrap();
+        let good = Directory::open(dir.path(), false).unwrap();
+        let bad = Directory {
+            sync: |_| Err(io::ErrorKind::StorageFull.into()),
+            ..Directory::open(dir.path(), false).unwrap()
+        };
+        let [good, bad] = [good, bad].map(|d| Remote::new(Arc::new(d)).unwrap());
+        let key = layout::record(crate::Step::new(7).unwrap(), 0);
+        let e = bad.wait(bad.create(&key, "ours".into())).unwrap_err();
+        assert!(e.kind() == crate::ErrorKind::Store && e.to_string().contains(key.as_ref()), "{e}");
+        assert!(e.to_string().ends_with("free some space there"), "{e}");
+        // It is there all the same, as after a lost answer of a server.
+        assert_eq!(good.wait(good.get(&key, 9)).unwrap(), "ours");
+        assert!(!good.wait(good.create(&key, "theirs".into())).unwrap());
+        // What exists is no failure of the disk.
+        assert!(!bad.wait(bad.create(&key, "theirs".into())).unwrap());
     }
 }

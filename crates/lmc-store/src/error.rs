@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::disk::NotOnDisk;
 use crate::irregular::Irregular;
 
 /// What a caller can do about an [`Error`].
@@ -78,7 +79,6 @@ impl Error {
     }
 
     /// Appends advice to the message.
-    #[cfg(feature = "s3")]
     #[must_use]
     pub(crate) fn and(mut self, advice: &str) -> Self {
         self.0.message += advice;
@@ -134,6 +134,11 @@ impl Error {
 
 fn causes(e: &object_store::Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
     std::iter::successors(Some(e as &(dyn std::error::Error + 'static)), |e| e.source())
+}
+
+/// Whether a write to a directory failed.
+pub(crate) fn is_not_on_disk(e: &object_store::Error) -> bool {
+    causes(e).any(|e| e.is::<NotOnDisk>())
 }
 
 /// Whether an object's path holds something that cannot be an object.

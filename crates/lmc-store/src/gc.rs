@@ -76,15 +76,30 @@ impl Store {
     /// next collection finds what is left.
     pub fn gc(&self) -> Result<Garbage> {
         let (found, garbage) = self.find_garbage()?;
+        let (mut left, mut first) = (0, None);
         // Referrers before what they refer to, although no reader uses what is deleted here.
         for objects in [found.records, found.shards, found.data, found.probes] {
             let keys = objects.into_iter().map(|o| o.key).collect();
-            self.remote().wait(self.remote().delete_all(keys))?;
+            if let Some((n, e)) = self.remote().wait(self.remote().delete_all(keys)) {
+                left += n;
+                first.get_or_insert(e);
+            }
         }
         if let Some(place) = self.leftovers() {
-            found.leftovers.iter().try_for_each(|l| self.remote().wait(place.remove(l)))?;
+            for leftover in &found.leftovers {
+                if let Err(e) = self.remote().wait(place.remove(leftover)) {
+                    left += 1;
+                    first.get_or_insert(e);
+                }
+            }
         }
-        Ok(garbage)
+        match first {
+            None => Ok(garbage),
+            Some(e) => {
+                Err(e
+                    .and(&format!("; {left} of {} objects could not be deleted: collect again", garbage.orphans.len())))
+            }
+        }
     }
 
     /// Correctness depends on the order of requests: the time, then the objects, then the records that may need them.
@@ -112,7 +127,7 @@ impl Store {
                 judge(object, now.contains(&id), still.contains(&id), &mut found.data);
             }
         }
-        found.probes = probes.into_iter().filter(|p| is_old(p.time)).collect();
+        found.probes = probes.into_iter().filter(|p| layout::parse_probe(&p.key).is_some() && is_old(p.time)).collect();
         let (leftovers, unseen) = match self.leftovers().map_or(Ok(vec![]), |place| self.remote().wait(place.list())) {
             Ok(leftovers) => (leftovers, None),
             Err(e) if e.kind() == ErrorKind::Store => (vec![], Some(e.to_string())),

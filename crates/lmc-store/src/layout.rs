@@ -72,6 +72,25 @@ pub(crate) fn parse_data(key: &Path) -> Option<(SaveId, usize)> {
     (data(save, number) == *key).then_some((save, number))
 }
 
+/// The id of a probe's key; `None` for any other key.
+pub(crate) fn parse_probe(key: &Path) -> Option<SaveId> {
+    key.as_ref().strip_prefix("probes/")?.parse().ok()
+}
+
+/// Whether a store has objects of this key.
+pub(crate) fn is_key(key: &Path) -> bool {
+    *key == marker()
+        || parse_record(key).is_some()
+        || parse_shard(key).is_some()
+        || parse_data(key).is_some()
+        || parse_probe(key).is_some()
+}
+
+/// Whether this is the prefix of the generations of a step, or of the data of a save: a directory that writers create.
+pub(crate) fn is_directory(key: &str) -> bool {
+    parse_records_of(key).is_some() || key.strip_prefix("data/").is_some_and(|save| save.parse::<SaveId>().is_ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::backend::Location;
 use crate::directory;
-use crate::error::Result;
+use crate::error::{Error, Result};
 #[cfg(feature = "s3")]
 use crate::uploads::{Upload, Uploads};
 
@@ -41,7 +41,10 @@ impl Leftovers {
     /// Where the leftovers of a store at `location` are; `None` if there can be none.
     pub(crate) fn of(location: &Location) -> Result<Option<Self>> {
         Ok(match location {
-            Location::Directory(path) => Some(Self::Directory(path.clone())),
+            // As the objects: a relative path, or a link, may lead elsewhere later.
+            Location::Directory(path) => Some(Self::Directory(
+                path.canonicalize().map_err(|e| Error::io(format_args!("{}: cannot open", path.display()), e))?,
+            )),
             #[cfg(feature = "s3")]
             Location::S3 { .. } => Uploads::of(location)?.map(Self::Bucket),
             Location::Memory => None,

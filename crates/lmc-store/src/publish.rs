@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::catalog::{self, Catalog};
+use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result};
 use crate::history::{next_generation, to_name};
 use crate::ids::{SaveId, ShardId, Step};
@@ -69,7 +69,8 @@ impl Store {
     ///
     /// # Errors
     /// `Exists` when the step has a snapshot, or another process was first; `Expired` when a shard was begun too long ago, or is gone; `Usage`
-    /// when two shards have files of the same name, or the store was replaced by another one since it was opened; `Store` when requests fail.
+    /// when two shards have files of the same name, or the store was replaced by another one since it was opened; `Limit` when the snapshot
+    /// could not be opened; `Store` when requests fail.
     pub fn publish(&self, step: Step, metadata: BTreeMap<String, String>, shards: &[ShardId]) -> Result<Snapshot> {
         self.publish_as(step, metadata, shards, None)
     }
@@ -88,22 +89,21 @@ impl Store {
         record.shards = shards.to_vec();
         let mut names = Vec::new();
         let mut began = u64::MAX;
+        // Each shard is within the limits; what is beyond them with the shards that it needs could not be read.
+        let catalog = remote.wait(Catalog::load_unpublished(remote, shards)).map_err(|e| match e.kind() {
+            // Nothing refers to a shard that is not published: a collection removes it after the grace period, and what it refers to.
+            ErrorKind::NotFound => Error::expired(format!("{e}: the shard is no longer there: save it again")),
+            _ => e,
+        })?;
+        catalog.check_segments(shards)?;
         for &id in shards {
-            let (_, shard, _) = remote.wait(catalog::read(remote, id)).map_err(|e| match e.kind() {
-                // Nothing refers to a shard that is not published: a collection removes it after the grace period.
-                ErrorKind::NotFound => Error::expired(format!("shard {id} is no longer there: save it again")),
-                _ => e,
-            })?;
+            let shard = catalog.shard(id)?;
             record.raw_size = record.raw_size.saturating_add(shard.raw_size());
             record.new_size = record.new_size.saturating_add(shard.new_size());
             began = began.min(shard.began);
-            names.extend(shard.files.into_iter().map(|f| f.name));
+            names.extend(shard.files.iter().map(|f| &f.name[..]));
         }
-        if shards.len() > 1 {
-            // Each shard is within the limits; what is beyond them together could not be read.
-            remote.wait(Catalog::load(remote, shards))?.check_segments(shards)?;
-        }
-        check_together(names.iter().map(|n| &n[..])).map_err(Error::usage)?;
+        check_together(names).map_err(Error::usage)?;
         let recent = self.recent(&self.keys()?)?;
         if let Some(Err(bad)) = recent.steps.get(&step) {
             return Err(bad.error("save under another step; "));

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use crate::error::{Error, ErrorKind, Result, root_cause};
+use crate::error::{Error, ErrorKind, Result, is_not_on_disk};
 
 /// Concurrent requests for one purpose.
 pub(crate) const CONCURRENT: usize = 16;
@@ -152,7 +152,11 @@ impl Remote {
         loop {
             let options = PutOptions::from(PutMode::Create);
             let Err(e) = self.objects.put_opts(key, bytes.clone().into(), options).await else { return Ok(true) };
+            let not_on_disk = is_not_on_disk(&e);
             let told = Error::request("write", key, e);
+            if not_on_disk {
+                return Err(told);
+            }
             match self.objects.get(key).await {
                 Ok(got) if got.meta.size != bytes.len() as u64 => return Ok(false),
                 Ok(got) => return Ok(got.bytes().await.map_err(|e| Error::request("read back", key, e))? == bytes),
@@ -186,16 +190,30 @@ impl Remote {
         self.objects.delete(key).await.map_err(|e| Error::request("delete", key, e))
     }
 
-    /// Deletes objects, in no specified order; missing ones count as deleted.
-    pub(crate) async fn delete_all(&self, keys: Vec<Path>) -> Result<()> {
+    /// Deletes objects, in no specified order; missing ones count as deleted. Goes on after an error; returns the number of objects left, and
+    /// the first error.
+    pub(crate) async fn delete_all(&self, keys: Vec<Path>) -> Option<(usize, Error)> {
+        let (mut left, mut first) = (keys.len(), None);
+        // Answers are in the order of the keys. One that many keys share is an error of the first of them.
+        let mut rest = keys.clone().into_iter();
         let mut deleted = self.objects.delete_stream(stream::iter(keys).map(Ok).boxed());
         while let Some(done) = deleted.next().await {
             match done {
-                Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
-                Err(e) => return Err(Error::store(format!("cannot delete: {}", root_cause(&e)))),
+                Ok(key) => {
+                    left -= 1;
+                    rest.find(|k| *k == key);
+                }
+                Err(object_store::Error::NotFound { .. }) => {
+                    left -= 1;
+                    rest.next();
+                }
+                Err(e) => {
+                    let key = rest.next().unwrap_or_default();
+                    first.get_or_insert_with(|| Error::request("delete", &key, e));
+                }
             }
         }
-        Ok(())
+        first.map(|e| (left, e))
     }
 
     /// The objects under a prefix.

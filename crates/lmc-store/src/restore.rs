@@ -63,7 +63,12 @@ impl Store {
     /// # Errors
     /// `Store` when requests fail, `Damaged`, `Unsupported` or `Limit` when a shard is invalid.
     pub fn open_snapshot(&self, snapshot: &Snapshot) -> Result<SnapshotReader> {
-        let catalog = self.remote().wait(Catalog::load(self.remote(), &snapshot.shards))?;
+        self.open_beside(snapshot, &Catalog::default())
+    }
+
+    /// [`Self::open_snapshot`], reusing shards that a catalog already has.
+    pub(crate) fn open_beside(&self, snapshot: &Snapshot, other: &Catalog) -> Result<SnapshotReader> {
+        let catalog = self.remote().wait(Catalog::load_beside(self.remote(), &snapshot.shards, other))?;
         SnapshotReader::new(self.remote().clone(), catalog, snapshot.clone())
     }
 }

@@ -1,6 +1,7 @@
 //! A store: its marker, its options, and its clock.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use object_store::ObjectStore;
 
@@ -63,6 +64,8 @@ pub struct Store {
     cache: Option<ChunkCache>,
     entropy: Arc<dyn Fn() -> Result<[u8; 16]> + Send + Sync>,
     leftovers: Option<Leftovers>,
+    /// Whether the server was seen to refuse to overwrite: a store may have been copied to one that does not.
+    strict: AtomicBool,
 }
 
 impl std::fmt::Debug for Store {
@@ -100,21 +103,12 @@ impl Store {
         let marker = match read_marker(&remote) {
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 let run = o.run.map_or_else(|| (o.entropy)().map(RunId::new), Ok)?;
+                // No marker is left on a server that cannot have a store.
+                remote.wait(clock::now(&remote, (o.entropy)().map(SaveId::new)?, true))?;
                 let marker = Marker::new(o.grace_seconds, run);
                 // Another process may have been faster: its marker counts.
-                let bytes = bytes::Bytes::from(marker.to_bytes()?);
-                remote.wait(remote.create(&layout::marker(), bytes))?;
-                let key = layout::marker();
-                let bytes = remote.wait(remote.get(&key, Marker::MAX))?;
-                let marker = Marker::parse(&bytes).map_err(|e| e.at(&key))?;
-                // Creates what is there a second time. A server that accepts this would let one writer's record overwrite another's.
-                if !remote.wait(remote.refuses_to_replace(&key, bytes))? {
-                    return Err(Error::unsupported(
-                        "this server ignores the condition `If-None-Match: *` and overwrites existing objects: \
-                         of two concurrent writers one would silently lose its snapshot; use a server that honours the condition, or a directory",
-                    ));
-                }
-                marker
+                remote.wait(remote.create(&layout::marker(), marker.to_bytes()?.into()))?;
+                read_marker(&remote)?
             }
             found => found?,
         };
@@ -152,7 +146,15 @@ impl Store {
     fn new(remote: Remote, marker: &Marker, o: StoreOptions) -> Result<Self> {
         let cache = ChunkCache::new(&o.cache)?;
         let (remote, run, grace_seconds) = (Arc::new(remote), marker.run(), marker.grace_seconds);
-        Ok(Self { remote, run, grace_seconds, cache, entropy: o.entropy, leftovers: None })
+        Ok(Self {
+            remote,
+            run,
+            grace_seconds,
+            cache,
+            entropy: o.entropy,
+            leftovers: None,
+            strict: AtomicBool::new(false),
+        })
     }
 
     /// The run whose snapshots it holds, as when it was opened.
@@ -203,9 +205,12 @@ impl Store {
         (self.entropy)().map(SaveId::new)
     }
 
-    /// The time, by the store's clock.
-    pub(crate) fn now(&self) -> Result<u64> {
-        self.remote.wait(clock::now(&self.remote, self.fresh_id()?))
+    /// The time, by the store's clock. Every change of a store begins with it.
+    fn now(&self) -> Result<u64> {
+        let known = self.strict.load(Ordering::Relaxed);
+        let now = self.remote.wait(clock::now(&self.remote, self.fresh_id()?, !known))?;
+        self.strict.store(true, Ordering::Relaxed);
+        Ok(now)
     }
 
     /// The time at which something begins that will change the store: whatever is found afterwards stays for a grace period from then.
@@ -226,6 +231,13 @@ impl Store {
         self.check_same()?;
         let now = self.now()?;
         let half = self.grace_seconds / 2;
+        // Times are whole seconds, and the servers of a bucket may differ by one.
+        if now.saturating_add(1) < began {
+            return Err(Error::expired(format!(
+                "this began at {began} by the store's clock, and now it is {now} (seconds since 1970): \
+                 the clock was set back, and data it refers to may be gone; do it again"
+            )));
+        }
         if now.saturating_sub(began) <= half {
             return Ok(now);
         }

@@ -52,6 +52,11 @@ impl Memory {
         lock(&self.clock).now += seconds;
     }
 
+    /// Sets the clock back.
+    pub fn set_back(&self, seconds: u64) {
+        lock(&self.clock).now -= seconds;
+    }
+
     /// A copy with the same objects and time; the two are independent afterwards.
     #[must_use]
     pub fn fork(&self) -> Self {

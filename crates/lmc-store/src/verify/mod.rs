@@ -2,6 +2,7 @@
 
 mod records;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures::stream::{self, StreamExt};
@@ -61,24 +62,30 @@ impl Store {
     /// `Store` when requests fail. Problems of the snapshots are not errors but part of the result.
     pub fn verify(&self, snapshots: &[Snapshot], deep: bool, threads: usize) -> Result<Verified> {
         let mut found = Verified { snapshots: snapshots.len() as u64, ..Verified::default() };
-        let (mut readers, mut catalog) = (vec![], Catalog::default());
+        let (mut opened, mut catalog) = (vec![], Catalog::default());
+        let mut chains: BTreeMap<SetId, Vec<SetId>> = BTreeMap::new();
         for s in snapshots {
-            match self.open_snapshot(s) {
+            match self.open_beside(s, &catalog) {
                 Ok(reader) => {
                     found.problems.extend(wrong_sizes(&reader)?);
-                    catalog.extend(reader.catalog());
-                    readers.push(reader);
+                    let here = reader.catalog();
+                    for e in reader.extents().flat_map(|(_, extents)| extents) {
+                        if chains.contains_key(&e.set) {
+                            continue;
+                        }
+                        for link in here.chain(e.set)? {
+                            if let Entry::Vacant(new) = chains.entry(link) {
+                                new.insert(here.chain(link)?);
+                            }
+                        }
+                    }
+                    catalog.extend(here);
+                    opened.push(s);
                 }
                 Err(e) if e.kind() == ErrorKind::Store => return Err(e),
                 Err(e) => {
                     found.problems.push(Problem { step: s.step, lost: vec![], intact: false, message: e.to_string() })
                 }
-            }
-        }
-        let mut chains: BTreeMap<SetId, Vec<SetId>> = BTreeMap::new();
-        for e in readers.iter().flat_map(|r| r.extents()).flat_map(|(_, extents)| extents) {
-            for link in catalog.chain(e.set)? {
-                chains.entry(link).or_insert(catalog.chain(link)?);
             }
         }
         found.block_sets = chains.len() as u64;
@@ -87,8 +94,9 @@ impl Store {
         if deep {
             decode_all(self.remote(), &catalog, &chains, threads, &mut bad)?;
         }
-        for reader in &readers {
-            problems_of(reader, &chains, &bad, &mut found.problems);
+        // The lists of files and tensors of all snapshots would fill the memory. Their documents are in the catalog.
+        for s in opened.into_iter().filter(|_| !bad.is_empty()) {
+            problems_of(&self.open_beside(s, &catalog)?, &chains, &bad, &mut found.problems);
         }
         found.problems.sort_by_key(|p| p.step);
         Ok(found)

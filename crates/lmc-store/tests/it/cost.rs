@@ -33,4 +33,8 @@ fn chains_and_what_they_read_are_told() {
     assert!((1..1000).contains(&header));
     assert_eq!(costs[5].stored_size, header + new[3..6].iter().sum::<u64>());
     assert_eq!(store.costs(&saved[5..]).unwrap(), costs[5..]);
+    // So does a verification, which looks at every object.
+    let before = objects.requests();
+    let verified = store.verify(&saved, false, 1).unwrap();
+    assert_eq!((objects.requests() - before, verified.problems.len()), (7 + verified.objects, 0));
 }

@@ -1,10 +1,11 @@
 //! Documents with arbitrary contents and correct hashes: reading, saving, pruning and collecting such a store gives the saved bytes or an
 //! error, never a panic, a hang or other bytes. `LMC_STORE_TEST_SEEDS` sets the number of stores.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use crate::support::{memory, model, options, safetensors, save, save_with, store_like};
+use crate::support::{memory, model, options, safetensors, save, save_with, step, store_like};
 use lmc_store::testing::{Memory, Random};
 use lmc_store::{CopyOptions, ErrorKind, Hash, Keep, RebaseOptions, SaveOptions, Store, VerifyOptions};
 use object_store::path::Path;
@@ -432,6 +433,7 @@ fn segments_that_many_files_have_in_common_are_counted_for_each() {
     let copy = store_like(&store, &memory());
     refused(copy.copy_from(&store, &snapshots[1..2], CopyOptions::default()).unwrap_err());
     refused(store.rebase(&[snapshots[1].step], &RebaseOptions::default()).unwrap_err());
+    refused(store.publish(step(9), BTreeMap::new(), &snapshots[1].shards).unwrap_err());
     // Collecting needs no segments.
     store.gc().unwrap();
 }

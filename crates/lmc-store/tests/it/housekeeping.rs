@@ -1,7 +1,10 @@
 //! Pruning, re-basing and collecting: what is deleted, what stays, and the cost.
 
 use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use crate::support::*;
 use lmc_store::testing::Memory;
@@ -309,7 +312,9 @@ fn nothing_is_deleted_when_it_cannot_be_told_what_is_needed() {
 fn what_is_not_the_stores_is_left_alone() {
     let (objects, store) = new();
     train(&store, 0..1, &mut small(), BasePolicy::Auto);
-    let foreign = ["data/readme", "data/x/000000", "shards/notes.json", "elsewhere/000000"];
+    let probe = format!("probes/{}x", "0".repeat(32));
+    let foreign =
+        ["data/readme", "data/x/000000", "shards/notes.json", "elsewhere/000000", "probes/notes", "probes/x/y", &probe];
     for key in foreign {
         futures::executor::block_on(objects.put(&key.into(), vec![].into())).unwrap();
     }
@@ -318,9 +323,64 @@ fn what_is_not_the_stores_is_left_alone() {
     assert!(foreign.iter().all(|k| needs::keys(&*objects).contains(*k)));
 }
 
+/// Sets the time of a file or directory to one long ago.
+fn make_old(path: &Path) {
+    let time = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    File::open(path).unwrap().set_modified(time).unwrap();
+}
+
+#[test]
+fn what_is_not_the_stores_is_left_alone_in_a_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::create(&Location::Directory(dir.path().into()), options(0)).unwrap();
+    save(&store, 0, &noise(1000, 1));
+    let save = store.snapshots().unwrap()[0].id;
+    let files = [
+        "notes#1",
+        "data/notes#1",
+        "data/x/000000#1",
+        "shards/notes.json#1",
+        "snapshots/x#1",
+        "probes/notes",
+        "probes/x/y#1",
+        "other/x#1",
+        &format!("data/{save}/notes#1"),
+        &format!("snapshots/{:020}/notes#1", 0),
+    ];
+    let empty =
+        ["data/empty", "data/x/y", "snapshots/7", "probes/empty", "shards/empty", &format!("data/{save}/empty")];
+    for file in files {
+        let file = dir.path().join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, b"").unwrap();
+    }
+    empty.iter().for_each(|d| fs::create_dir_all(dir.path().join(d)).unwrap());
+    files.iter().chain(&empty).for_each(|path| make_old(&dir.path().join(path)));
+    let garbage = store.gc().unwrap();
+    assert_eq!((garbage.orphans, garbage.young), (vec![], vec![]));
+    assert!(files.iter().chain(&empty).all(|path| dir.path().join(path).exists()));
+}
+
+#[test]
+fn a_store_is_collected_where_it_was_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let [here, elsewhere, link] = ["here", "elsewhere", "link"].map(|name| dir.path().join(name));
+    let leftover = |root: &Path| root.join(format!("data/{}/000000#1", "0".repeat(32)));
+    for root in [&here, &elsewhere] {
+        fs::create_dir_all(leftover(root).parent().unwrap()).unwrap();
+        fs::write(leftover(root), b"").unwrap();
+        make_old(&leftover(root));
+    }
+    std::os::unix::fs::symlink(&here, &link).unwrap();
+    let store = Store::create(&Location::Directory(link.clone()), options(0)).unwrap();
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
+    assert_eq!(store.gc().unwrap().orphans.len(), 1);
+    assert!(!leftover(&here).exists() && leftover(&elsewhere).exists());
+}
+
 #[test]
 fn what_dead_writers_left_in_a_directory_is_removed() {
-    use std::fs::{self, File};
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("run");
     let store = Store::create(&Location::Directory(root.clone()), options(0)).unwrap();
@@ -329,9 +389,9 @@ fn what_dead_writers_left_in_a_directory_is_removed() {
     let write = |name: &str, old: bool| {
         let path = root.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let file = File::create(&path).unwrap();
+        fs::write(&path, b"").unwrap();
         if old {
-            file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000)).unwrap();
+            make_old(&path);
         }
         path
     };

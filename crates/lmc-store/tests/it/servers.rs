@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::support::server::{Request, Server, Spoil, Upload};
-use crate::support::{model, restored, safetensors, save, save_with};
+use crate::support::{model, restored, safetensors, save, save_with, step};
 use lmc_store::{Error, ErrorKind, Store, StoreOptions, Uploads};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
@@ -156,10 +156,60 @@ fn altered_answers_are_noticed() {
 fn a_server_that_overwrites_what_it_should_only_create_is_refused() {
     let server = Server::start();
     server.spoil(|_| Spoil::Unconditional);
-    let e = Store::create_on(connect(&server), StoreOptions::default()).unwrap_err();
-    assert_eq!(e.kind(), ErrorKind::Unsupported);
-    assert!(e.to_string().contains("If-None-Match"), "{e}");
-    assert_eq!(server.keys(), ["lmc-store.json"]);
+    // Each time: nothing is left that a second one would take for a store.
+    for _ in 0..2 {
+        let e = Store::create_on(connect(&server), StoreOptions::default()).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unsupported);
+        assert!(e.to_string().contains("If-None-Match"), "{e}");
+        assert_eq!(server.keys(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_store_that_was_copied_to_a_server_that_overwrites_is_not_changed() {
+    let (server, _, file) = saved();
+    server.spoil(|_| Spoil::Unconditional);
+    let before = server.keys();
+    let store = Store::create_on(connect(&server), StoreOptions::default()).unwrap();
+    assert!(restored(&store, 1).unwrap() == file);
+    let shards = store.snapshots().unwrap().remove(0).shards;
+    for e in [
+        save_with(&store, 2, &file, &Default::default()).unwrap_err(),
+        store.publish(step(2), Default::default(), &shards).unwrap_err(),
+        store.gc().unwrap_err(),
+    ] {
+        assert!(e.kind() == ErrorKind::Unsupported && e.to_string().contains("If-None-Match"), "{e}");
+    }
+    assert_eq!(server.keys(), before);
+    server.heal();
+    save(&store, 2, &file);
+}
+
+#[test]
+fn what_cannot_be_deleted_does_not_stop_a_collection() {
+    let (server, store, _) = saved();
+    let before = server.keys();
+    let dead = "7".repeat(32);
+    let data = |n| format!("data/{dead}/{n:06}");
+    let probe = format!("probes/{dead}");
+    (0..5).map(data).chain([probe.clone()]).for_each(|key| server.add(&key));
+    server.spoil(|_| Spoil::KeepOdd);
+    let e = store.gc().unwrap_err();
+    let cause = format!("cannot delete {}: ", data(1));
+    assert!(e.kind() == ErrorKind::Store && e.to_string().starts_with(&cause), "{e}");
+    assert!(e.to_string().contains("2 of 6 objects"), "{e}");
+    let mut left = [before.clone(), vec![data(1), data(3)]].concat();
+    left.sort();
+    assert_eq!(server.keys(), left);
+    // A request for several objects that fails as a whole is an error of its first one.
+    server.spoil(|r| if r.query.starts_with("delete") { Spoil::Status(403) } else { Spoil::Not });
+    let e = store.gc().unwrap_err();
+    assert!(e.to_string().starts_with(&cause) && e.to_string().contains("2 of 2 objects"), "{e}");
+    server.heal();
+    assert_eq!(store.gc().unwrap().orphans.len(), 2);
+    // The probe could not be deleted, either.
+    let left: Vec<String> = server.keys().into_iter().filter(|key| !key.starts_with("probes/")).collect();
+    assert_eq!(left, before);
 }
 
 /// A store with many incomplete uploads: of the day before the store's time, of its hour, and of others.

@@ -42,6 +42,8 @@ pub(crate) enum Spoil {
     Etag,
     /// Conditions of the request are ignored.
     Unconditional,
+    /// Of several objects, data objects of odd numbers are not deleted.
+    KeepOdd,
 }
 
 /// An incomplete multipart upload: key, id, time, and sizes of its parts.
@@ -55,6 +57,9 @@ pub(crate) struct Upload {
 
 /// Uploads, or parts, per answer.
 const PAGE: usize = 2;
+
+/// What a save wrote that died two days ago has this in its keys.
+const DEAD: &str = "7777777777777777";
 
 type Objects = BTreeMap<String, Vec<u8>>;
 type Spoiler = Box<dyn FnMut(&Request) -> Spoil + Send>;
@@ -131,6 +136,11 @@ impl Server {
 
     pub(crate) fn uploads(&self) -> Vec<Upload> {
         self.state.lock().unwrap().uploads.clone()
+    }
+
+    /// Adds an empty object.
+    pub(crate) fn add(&self, key: &str) {
+        self.state.lock().unwrap().objects.insert(key.to_owned(), vec![]);
     }
 
     pub(crate) fn keys(&self) -> Vec<String> {
@@ -308,10 +318,16 @@ fn respond(request: &Request, objects: &mut Objects, spoil: Spoil) -> Answer {
         // Deletion of several objects.
         "POST" if query.starts_with("delete") => {
             let text = String::from_utf8_lossy(body).into_owned();
+            let mut kept = String::new();
             for piece in text.split("<Key>").skip(1) {
-                objects.remove(piece.split("</Key>").next().unwrap());
+                let key = piece.split("</Key>").next().unwrap();
+                if spoil == Spoil::KeepOdd && key.ends_with(['1', '3', '5', '7', '9']) && key.starts_with("data/") {
+                    _ = write!(kept, "<Error><Key>{key}</Key><Code>AccessDenied</Code><Message>no</Message></Error>");
+                } else {
+                    objects.remove(key);
+                }
             }
-            Answer::new(200, "<DeleteResult></DeleteResult>")
+            Answer::new(200, format!("<DeleteResult>{kept}</DeleteResult>"))
         }
         _ => Answer::error(501),
     }
@@ -327,9 +343,10 @@ fn list(query: &str, objects: &Objects) -> String {
     let prefix = query.split('&').find_map(|p| p.strip_prefix("prefix=")).unwrap_or("");
     let mut text = String::from("<ListBucketResult><IsTruncated>false</IsTruncated>");
     for (key, object) in objects.iter().filter(|(k, _)| k.starts_with(prefix)) {
+        let day = if key.contains(DEAD) { 19 } else { 21 };
         _ = write!(
             text,
-            "<Contents><Key>{key}</Key><LastModified>2026-11-21T12:00:00.000Z</LastModified>\
+            "<Contents><Key>{key}</Key><LastModified>2026-11-{day}T12:00:00.000Z</LastModified>\
              <ETag>\"7\"</ETag><Size>{}</Size></Contents>",
             object.len()
         );
