@@ -341,9 +341,12 @@ fn snapshots_are_copied_exported_and_imported() {
     dir.run(["snapshot", "export", "runs/7", "run.tar"]).silent();
     dir.run(["snapshot", "export", "runs/7", "run.tar"]).fails(&["run.tar: exists"]);
     dir.run(["snapshot", "export", "runs/7", "one.tar", "--at", "100"]).silent();
+    let twice =
+        dir.run(["snapshot", "export", "-v", "runs/7", "twice.tar", "--at", "latest", "--at", "100", "--at", "101"]);
+    assert!(twice.ok().stderr().contains("twice.tar : 2 snapshots"), "{twice:?}");
     // An archive is a read-only store.
     let list = |store| dir.run(["snapshot", "list", store, "--json"]).json();
-    assert_eq!(list("run.tar"), list("runs/7"));
+    assert_eq!((list("run.tar"), list("twice.tar")), (list("runs/7"), list("runs/7")));
     assert!(dir.run(["snapshot", "verify", "run.tar", "--deep"]).ok().stdout().contains("2 snapshots"));
     dir.run(["snapshot", "restore", "one.tar", "-o", "restored"]).silent();
     assert!(dir.read("restored/m.safetensors") == model() && dir.read("restored/notes.txt") == b"first");

@@ -230,6 +230,29 @@ fn an_archive_is_a_store() {
 }
 
 #[test]
+fn an_archive_has_each_snapshot_once_and_by_step() {
+    let (run, files) = run(&memory());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.tar");
+    let of = |n| run.find(At::Step(step(n))).unwrap();
+    run.export(&[of(50), of(20), run.find(At::Latest).unwrap()], std::fs::File::create(&path).unwrap()).unwrap();
+    check(&open(&path).unwrap(), &[20, 50], &files);
+    let store = store_like(&run, &memory());
+    let copied = store.copy_from(&run, &[of(50), of(50)], CopyOptions::default()).unwrap();
+    assert_eq!((copied.snapshots.len(), copied.skipped), (1, 0));
+    // Another snapshot of a step, as another store may have it.
+    let other = new_store(&memory());
+    let both = [save(&other, 20, &files[0]), of(20)];
+    for e in [run.export(&both, vec![]), store.copy_from(&run, &both, CopyOptions::default()).map(|_| ())] {
+        let e = e.unwrap_err();
+        let (a, b) = (both[0].id, both[1].id);
+        assert_eq!((e.kind(), e.to_string().contains("step 20 is given as two snapshots, ")), (ErrorKind::Usage, true));
+        assert!([a, b].iter().all(|id| e.to_string().contains(&id.to_string())), "{e}");
+    }
+    check(&store, &[50], &files);
+}
+
+#[test]
 fn what_is_damaged_is_not_exported() {
     let objects = memory();
     let (run, _) = run(&objects);

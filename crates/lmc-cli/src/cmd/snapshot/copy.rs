@@ -94,13 +94,13 @@ struct Runs {
 /// Selects snapshots.
 #[derive(Args)]
 struct Chosen {
-    /// Only this snapshot, or several: a step, an id, or `latest`.
+    /// Only this snapshot, or several: a step, an id, or `latest`. One that is named twice counts once.
     #[arg(long, value_name = "WHICH")]
     at: Vec<At>,
 }
 
 impl Chosen {
-    /// The selected snapshots of a store. Missing ones are reported, and make the command fail at the end.
+    /// The selected snapshots of a store, each once. Missing ones are reported, and make the command fail at the end.
     fn of(&self, place: &Place, store: &Store, ui: &Ui) -> Result<Vec<Snapshot>> {
         let failure = |e| place.failure(&e);
         match &self.at[..] {
@@ -109,7 +109,13 @@ impl Chosen {
                 place.left_out(&listing.damaged, ui);
                 Ok(listing.snapshots)
             }
-            some => some.iter().map(|&at| store.find(at)).collect::<Result<_, _>>().map_err(failure),
+            some => {
+                let found = some.iter().map(|&at| store.find(at)).collect::<Result<Vec<_>, _>>();
+                let mut found = found.map_err(failure)?;
+                found.sort_by_key(|s| s.step);
+                found.dedup();
+                Ok(found)
+            }
         }
     }
 }
