@@ -51,9 +51,11 @@ impl Store {
     ///
     /// # Errors
     /// `Usage` when the source is of another run, unless [`CopyOptions::mix_runs`] is set, or two snapshots are of one step: nothing is
-    /// copied. `Exists` when a step has a different snapshot here, `Damaged` when the source is not what was written, and those of [`Self::save`].
+    /// copied. `Exists` when a step has a different snapshot here, `Damaged` when the source is not what was written, and those of
+    /// [`Self::save`]. Messages about the source begin with its location.
     pub fn copy_from(&self, from: &Store, snapshots: &[Snapshot], o: CopyOptions) -> Result<Copied> {
-        let run = from.run_now()?;
+        let of_source = |e| from.blame(e);
+        let run = from.run_now().map_err(of_source)?;
         if run != self.run() && !o.mix_runs {
             return Err(Error::usage(format!(
                 "the store is of run {}, and the snapshots to be copied are of run {run}: what follows the store could not tell them \
@@ -73,8 +75,8 @@ impl Store {
                 Some(_) => return Err(exists(s.step)),
                 None => {}
             }
-            theirs = from.remote().wait(Catalog::load_beside(from.remote(), &s.shards, &theirs))?;
-            theirs.check_segments(&s.shards)?;
+            theirs = from.remote().wait(Catalog::load_beside(from.remote(), &s.shards, &theirs)).map_err(of_source)?;
+            theirs.check_segments(&s.shards).map_err(of_source)?;
             let shards = Copy::new(self, from, &theirs, s)?.shards(s)?;
             let original = Original { id: s.id, time: s.time };
             copied.snapshots.push(self.publish_as(s.step, s.metadata.clone(), &shards, Some(original))?);
@@ -211,8 +213,9 @@ impl<'a> Copy<'a> {
         // New block sets, each with its number in this shard.
         let mut new = Vec::new();
         let mut numbers: HashMap<Contents, usize> = HashMap::new();
-        for set in needed(theirs, &[id])? {
-            let contents = contents(theirs, set)?;
+        let of_source = |e| self.from.blame(e);
+        for set in needed(theirs, &[id]).map_err(of_source)? {
+            let contents = contents(theirs, set).map_err(of_source)?;
             if !self.here.contains_key(&contents) && !numbers.contains_key(&contents) {
                 numbers.insert(contents, new.len());
                 new.push(set);
@@ -225,7 +228,7 @@ impl<'a> Copy<'a> {
             new.len(),
             |i| chain::begin(remote, theirs, &new[i..=i]),
             || Ok(()),
-            |(), i, begun| Ok(chain::finish(remote, theirs, &new[i..=i], begun)?.remove(0)),
+            |(), i, begun| Ok(chain::finish(remote, theirs, &new[i..=i], begun).map_err(of_source)?.remove(0)),
             |i, bytes| {
                 let &BlockSet { hash, raw_len, raw_hash, age, .. } = theirs.set(new[i])?;
                 shard.sets.push(BlockSet { at: uploader.append(bytes)?, hash, raw_len, raw_hash, base: None, age });

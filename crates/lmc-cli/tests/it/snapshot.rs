@@ -392,6 +392,15 @@ fn snapshots_are_copied_exported_and_imported() {
     assert_eq!(list("other").len(), 1);
     dir.run(["-q", "snapshot", "import", "other", "one.tar", "--mix-runs"]).silent();
     assert_eq!(list("other").len(), 2);
+    // Damage of the source is the source's.
+    let data = dir.names().into_iter().find(|n| n.starts_with("a/b/data/") && n.ends_with("000000")).unwrap();
+    let mut bad = dir.read(&data);
+    let middle = bad.len() / 2;
+    bad[middle] ^= 1;
+    dir.write(&data, &bad);
+    let copy = dir.run(["snapshot", "copy", "a/b", "copy"]);
+    copy.fails(&["lmc: a/b: data/"]);
+    assert!(!copy.stderr().contains("copy: "), "{copy:?}");
     let mut cut = dir.read("run.tar");
     cut.truncate(cut.len() - 600);
     dir.write("cut.tar", &cut);

@@ -185,7 +185,8 @@ fn damage_is_not_copied() {
     block_on(from.put(&key, bad.into())).unwrap();
     let store = store_like(&run, &memory());
     let e = store.copy_from(&run, &run.snapshots().unwrap(), CopyOptions::default()).unwrap_err();
-    assert!(e.kind() == ErrorKind::Damaged && e.to_string().contains("data/"), "{e}");
+    let of_source = format!("{from}: {key}: ");
+    assert!(e.kind() == ErrorKind::Damaged && e.to_string().starts_with(&of_source), "{e}");
     for s in store.snapshots().unwrap() {
         assert!(store.verify(&[s], true, 1).unwrap().problems.is_empty());
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lmc_store::{At, CopyOptions, ErrorKind, Location, Snapshot, Store, StoreOptions};
+use lmc_store::{At, CopyOptions, Error, ErrorKind, Location, Snapshot, Store, StoreOptions};
 use serde_json::json;
 
 use super::place::Place;
@@ -152,7 +152,10 @@ fn between(from: &Place, to: &Place, some: &Chosen, runs: &Runs, json: bool, ui:
     };
     let mut options = CopyOptions::default();
     options.mix_runs = runs.mix_runs;
-    let copied = store.copy_from(&source, &snapshots, options).map_err(|e| to.failure(&e))?;
+    // The store says of which of both an error is.
+    let of_source = |e: &Error| from.location().is_ok_and(|l| e.to_string().starts_with(&format!("{l}: ")));
+    let copied = store.copy_from(&source, &snapshots, options);
+    let copied = copied.map_err(|e| if of_source(&e) { from.failure(&e) } else { to.failure(&e) })?;
     let size = copied.snapshots.iter().map(|s| s.new_size).fold(0, u64::saturating_add);
     if json {
         let steps: Vec<_> = copied.snapshots.iter().map(|s| s.step.get()).collect();
