@@ -106,7 +106,10 @@ fn look(args: &FollowArgs, follower: &mut Follower, ui: &Ui) -> Result {
     let newest = follower.newest().map_err(|e| refused(&e).unwrap_or_else(|| args.place.failure(&e)));
     let got = newest.and_then(|s| s.map_or(Ok(()), |snapshot| get(args, follower, &snapshot, ui)));
     // Also about the current version, if there is no getting to a newer one.
-    got.and(tell(args, follower))
+    match (got, tell(args, follower)) {
+        (Err(failure), Err(other)) => Err(failure.and(&other)),
+        (got, told) => got.and(told),
+    }
 }
 
 /// Runs the command, unless it succeeded for the current version.

@@ -76,6 +76,15 @@ fn the_newest_version_is_followed_and_told_about_until_that_succeeds() {
 }
 
 #[test]
+fn a_command_that_fails_is_said_beside_another_failure() {
+    let dir = stored();
+    let told = ["follow", "s", "m", "--once", "-q", "--exec", "exit 3"];
+    dir.run(told).fails(&["step 0: exit status: 3"]);
+    save_apart(&dir, 1);
+    dir.run(told).fails(&["lmc: s: ", "data/", "; and --exec ", "step 0: exit status: 3"]);
+}
+
+#[test]
 fn errors_that_may_pass_do_not_end_it_and_are_said_once() {
     let dir = stored();
     dir.run(["-q", "follow", "s", "m", "--once"]).silent();
