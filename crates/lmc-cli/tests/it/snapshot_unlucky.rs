@@ -69,6 +69,21 @@ fn a_damaged_record_is_shown_and_passed_over() {
 }
 
 #[test]
+fn files_that_change_while_they_are_saved_leave_nothing() {
+    let dir = Dir::new();
+    dir.write("d/w", &noise(100_000, 1));
+    // The cache is written into the directory while that is saved.
+    let save = ["snapshot", "save", "s", "d", "--cache", "d"];
+    dir.run(save).fails(&["d: got or lost files while it was read"]);
+    let files = |below: &str| dir.try_names(below).into_iter().filter(|n| dir.path(n).is_file()).collect::<Vec<_>>();
+    assert_eq!(files("s"), ["s/lmc-store.json"]);
+    assert!(dir.run(["snapshot", "list", "s", "--json"]).json().is_empty());
+    fs::remove_dir_all(dir.path("d/lmc-cache")).unwrap();
+    dir.run(["-q", "snapshot", "save", "s", "d"]).silent();
+    assert!(files("s").iter().any(|n| n.starts_with("s/data/")));
+}
+
+#[test]
 fn files_are_replaced_together_or_not_at_all() {
     let dir = Dir::new();
     let files = |n: u64| [("a", noise(1000, n)), ("b", noise(4 << 20, n))];
