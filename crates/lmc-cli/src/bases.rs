@@ -14,7 +14,7 @@ use crate::guard::{Guard, Role};
 use crate::handles::Handles;
 use crate::input::{Source, same_file};
 use crate::names::is_dash;
-use crate::shards::{shards, with_suffix};
+use crate::shards::{named_by, shards};
 
 /// The bases of deltas.
 #[derive(Args)]
@@ -82,8 +82,8 @@ impl Bases {
             match shards(path)? {
                 None => files.push((path.clone(), number, several)),
                 Some(names) => files.extend(names.iter().map(|name| {
-                    let (raw, compressed) = (path.with_file_name(name), with_suffix(path, name));
-                    (if !raw.exists() && compressed.exists() { compressed } else { raw }, number, true)
+                    // Opening one that is missing says so.
+                    (named_by(path, name).unwrap_or_else(|| path.with_file_name(name)), number, true)
                 })),
             }
         }

@@ -52,12 +52,20 @@ impl DurableFile {
         self.file().set_len(size)
     }
 
-    /// Flushes the bytes written so far to disk and drops them from the cache, so that later reads come from disk.
+    /// Flushes the bytes written so far to disk.
     ///
     /// # Errors
     /// Errors of the operating system.
     pub fn sync(&self) -> io::Result<()> {
-        self.file().sync_all()?;
+        self.file().sync_all()
+    }
+
+    /// [`Self::sync`], and drops the bytes from the cache, so that later reads come from disk.
+    ///
+    /// # Errors
+    /// Errors of the operating system.
+    pub fn sync_uncached(&self) -> io::Result<()> {
+        self.sync()?;
         platform::drop_from_cache(self.file());
         Ok(())
     }

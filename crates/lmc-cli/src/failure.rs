@@ -28,6 +28,17 @@ pub enum Failure {
 pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
+    /// This failure, and another one of the same run, in one line.
+    pub(crate) fn and(mut self, other: &Self) -> Self {
+        match &mut self {
+            Failure::Failed(text) | Failure::Codec(_, text) | Failure::Store(_, text) | Failure::Usage(text) => {
+                *text += &format!("; and {other}");
+            }
+            Failure::BrokenPipe => {}
+        }
+        self
+    }
+
     /// A failure about one file.
     pub(crate) fn at(path: &Path, what: impl Display) -> Self {
         Failure::Failed(format!("{}: {what}", Name::path(path)))

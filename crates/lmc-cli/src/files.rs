@@ -5,8 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::input::same_file;
-use crate::names::SUFFIX;
-use crate::shards::{is_torn_index, shards, with_suffix};
+use crate::shards::{is_torn_index, named_by, shards};
 
 /// A file, and its name in the snapshot.
 #[derive(Debug, PartialEq, Eq)]
@@ -75,7 +74,10 @@ fn found(paths: &[PathBuf], store: &str) -> Result<Vec<NamedFile>> {
                 return Err(Failure::at(path, "is not JSON, as an index that is not completely written"));
             }
             for name in shards(path)?.unwrap_or_default() {
-                indexed.push(named_by(path, name)?);
+                let what = || format!("names {}, which is not beside it", Name::text(&name));
+                let there = named_by(path, &name).ok_or_else(|| Failure::at(path, what()))?;
+                let name = name_of(there.file_name().map(Path::new).unwrap_or(&there), &there)?;
+                indexed.push(NamedFile { path: there, name });
             }
         }
     }
@@ -87,19 +89,6 @@ fn found(paths: &[PathBuf], store: &str) -> Result<Vec<NamedFile>> {
         }
     }
     Ok(found)
-}
-
-/// A file that an index names, or the compressed form that took its place.
-fn named_by(index: &Path, name: String) -> Result<NamedFile> {
-    let (plain, compressed) = (index.with_file_name(&name), with_suffix(index, &name));
-    if plain.exists() || !compressed.exists() && plain.is_symlink() {
-        Ok(NamedFile { path: plain, name })
-    } else if compressed.exists() {
-        Ok(NamedFile { path: compressed, name: format!("{name}.{SUFFIX}") })
-    } else {
-        let what = format_args!("names {}, which is not beside it", Name::text(&name));
-        Err(Failure::at(index, what))
-    }
 }
 
 fn is_same(a: &Path, b: &Path) -> bool {

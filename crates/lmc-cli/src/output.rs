@@ -7,12 +7,15 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::directory::{parent, sync_directory};
 use crate::durable::{DurableFile, Unfinished, leads_to_open_file};
 use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::guard::{Guard, Role};
 use crate::input::same_file;
+use crate::interrupt;
 use crate::names::is_dash;
 use crate::platform::{Descriptor, open_descriptor};
 
@@ -120,7 +123,7 @@ impl Output {
     /// The bytes written so far, read back from disk before the file has its name; `None` unless it is a regular file.
     pub(crate) fn written(&self) -> Result<Option<&DurableFile>> {
         let Kind::Temporary(file) = &self.kind else { return Ok(None) };
-        file.sync().map_err(|e| self.failure("cannot write", &e))?;
+        file.sync_uncached().map_err(|e| self.failure("cannot write", &e))?;
         Ok(Some(file))
     }
 
@@ -149,6 +152,36 @@ impl Output {
         self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         kind.into()
     }
+}
+
+/// Gives all files their names, in order, or none: they are on disk before, and a signal waits until this is done. Should one fail to get its
+/// name, those before it that replaced others keep theirs: the files that they replaced are gone.
+pub(crate) fn finish_all(outputs: Vec<Output>, guard: &Guard) -> Result {
+    for output in &outputs {
+        if let Kind::Temporary(file) = &output.kind {
+            file.sync().map_err(|e| output.failure("cannot write", &e))?;
+        }
+    }
+    let _uninterrupted = interrupt::hold();
+    let mut new = Vec::new();
+    for output in outputs {
+        let (path, overwrite) = (output.target.path().to_owned(), output.overwrite);
+        if let Err(failure) = output.finish(guard) {
+            new.iter().for_each(|path| _ = std::fs::remove_file(path));
+            return Err(failure);
+        }
+        if !overwrite {
+            new.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Lets the process have as many open files as the system permits: outputs that are to be finished together are open until then.
+pub(crate) fn allow_many() {
+    let limits = getrlimit(Resource::Nofile);
+    // Where this is refused, opening one too many fails.
+    _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
 }
 
 impl Write for Output {
@@ -275,5 +308,35 @@ pub(crate) fn create_directories(dir: &Path) -> Result {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
         Err(e) => Err(Failure::io(dir, "cannot create the directory", &e)),
         Ok(()) => sync_directory(parent(dir)).map_err(|e| Failure::io(dir, "cannot create the directory", &e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_failure_takes_back_what_is_new_and_keeps_what_replaced() {
+        for overwrite in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            let at = |name: &str| dir.path().join(name);
+            if overwrite {
+                fs::write(at("first"), "old").unwrap();
+            }
+            let guard = Guard::default();
+            let outputs = ["first", "second"].map(|name| {
+                let target = Target::File(at(name));
+                let mut output = Output::create(&target, overwrite, Origin::Stdin(None), &guard).unwrap();
+                output.write_all(b"new").unwrap();
+                output
+            });
+            // Nothing can be given this name any more.
+            fs::create_dir_all(at("second/sub")).unwrap();
+            finish_all(outputs.into(), &guard).unwrap_err();
+            let there = fs::read_to_string(at("first")).ok();
+            assert_eq!(there.as_deref(), overwrite.then_some("new"));
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1 + usize::from(overwrite));
+        }
     }
 }

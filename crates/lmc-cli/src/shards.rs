@@ -61,6 +61,14 @@ pub(crate) fn is_torn_index(path: &Path) -> bool {
     is_index(path) && std::fs::read_to_string(path).is_ok_and(|text| !is_json(text))
 }
 
+/// Where a file that an index names is: under its name, or as the compressed form that took its place. `None` if it is not there.
+pub(crate) fn named_by(index: &Path, name: &str) -> Option<PathBuf> {
+    let (plain, compressed) = (index.with_file_name(name), with_suffix(index, name));
+    // Opening a link that leads nowhere says so.
+    let dangling = plain.is_symlink().then(|| plain.clone());
+    [plain, compressed].into_iter().find(|path| path.exists()).or(dangling)
+}
+
 /// The compressed form of a file beside `index`.
 pub(crate) fn with_suffix(index: &Path, name: &str) -> PathBuf {
     index.with_file_name(format!("{name}.{SUFFIX}"))

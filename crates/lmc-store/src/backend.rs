@@ -1,5 +1,6 @@
 //! Where a store is: a directory, a bucket, or memory.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -72,6 +73,20 @@ impl FromStr for Location {
             _ => {
                 Err(Error::usage(format!("{s}: not the location of a store: name a directory, or s3://BUCKET/PREFIX")))
             }
+        }
+    }
+}
+
+/// As [`FromStr`] takes it.
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(path) => path.display().fmt(f),
+            #[cfg(feature = "s3")]
+            Self::S3 { bucket, prefix } if prefix.is_empty() => write!(f, "s3://{bucket}"),
+            #[cfg(feature = "s3")]
+            Self::S3 { bucket, prefix } => write!(f, "s3://{bucket}/{prefix}"),
+            Self::Memory => f.write_str("memory"),
         }
     }
 }
@@ -199,6 +214,7 @@ mod tests {
         let parse = |s: &str| s.parse::<Location>();
         assert_eq!(parse("runs/7").unwrap(), Location::Directory("runs/7".into()));
         assert_eq!(parse("file:///runs/7").unwrap(), Location::Directory("/runs/7".into()));
+        assert_eq!(parse("file:///runs/7").unwrap().to_string(), "/runs/7");
         assert_eq!(parse("./s3:/b").unwrap(), Location::Directory("./s3:/b".into()));
         assert_eq!(parse("/s3:/b:/c:").unwrap(), Location::Directory("/s3:/b:/c:".into()));
         assert_eq!(parse("runs:7").unwrap(), Location::Directory("runs:7".into()));
@@ -216,6 +232,9 @@ mod tests {
             let s3 = |bucket: &str, prefix: &str| Location::S3 { bucket: bucket.into(), prefix: prefix.into() };
             assert_eq!(parse("s3://b").unwrap(), s3("b", ""));
             assert_eq!(parse("s3://b/runs/7/").unwrap(), s3("b", "runs/7"));
+            for (location, text) in [(s3("b", ""), "s3://b"), (s3("b", "runs/7"), "s3://b/runs/7")] {
+                assert_eq!((&location.to_string()[..], parse(text).unwrap()), (text, location));
+            }
             parse("s3:///p").unwrap_err();
         }
         #[cfg(not(feature = "s3"))]

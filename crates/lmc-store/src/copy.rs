@@ -50,10 +50,12 @@ impl Store {
     /// A snapshot appears once it is complete. A repeated copy resumes an interrupted one: snapshots already here are skipped.
     ///
     /// # Errors
-    /// `Usage` when the source is of another run, unless [`CopyOptions::mix_runs`] is set: nothing is copied. `Exists` when a step has a
-    /// different snapshot here, `Damaged` when the source is not what was written, and those of [`Self::save`].
+    /// `Usage` when the source is of another run, unless [`CopyOptions::mix_runs`] is set, or two snapshots are of one step: nothing is
+    /// copied. `Exists` when a step has a different snapshot here, `Damaged` when the source is not what was written, and those of
+    /// [`Self::save`]. Messages about the source begin with its location.
     pub fn copy_from(&self, from: &Store, snapshots: &[Snapshot], o: CopyOptions) -> Result<Copied> {
-        let run = from.run_now()?;
+        let of_source = |e| from.blame(e);
+        let run = from.run_now().map_err(of_source)?;
         if run != self.run() && !o.mix_runs {
             return Err(Error::usage(format!(
                 "the store is of run {}, and the snapshots to be copied are of run {run}: what follows the store could not tell them \
@@ -61,8 +63,7 @@ impl Store {
                 self.run()
             )));
         }
-        let mut snapshots: Vec<&Snapshot> = snapshots.iter().collect();
-        snapshots.sort_by_key(|s| s.step);
+        let snapshots = in_order(snapshots)?;
         let mut copied = Copied::default();
         let mut theirs = Catalog::default();
         for s in snapshots {
@@ -74,8 +75,8 @@ impl Store {
                 Some(_) => return Err(exists(s.step)),
                 None => {}
             }
-            theirs = from.remote().wait(Catalog::load_beside(from.remote(), &s.shards, &theirs))?;
-            theirs.check_segments(&s.shards)?;
+            theirs = from.remote().wait(Catalog::load_beside(from.remote(), &s.shards, &theirs)).map_err(of_source)?;
+            theirs.check_segments(&s.shards).map_err(of_source)?;
             let shards = Copy::new(self, from, &theirs, s)?.shards(s)?;
             let original = Original { id: s.id, time: s.time };
             copied.snapshots.push(self.publish_as(s.step, s.metadata.clone(), &shards, Some(original))?);
@@ -83,21 +84,22 @@ impl Store {
         Ok(copied)
     }
 
-    /// Writes snapshots and everything that they need as an archive: a read-only store in one file.
+    /// Writes snapshots and everything that they need as an archive: a read-only store in one file. One that is given twice is written once.
     ///
     /// # Errors
-    /// `Usage` when there are no snapshots, `Damaged` when something they need is missing or is not what was written, `Io` when writing
+    /// `Usage` when there are no snapshots, or two of one step, `Damaged` when something they need is missing or is not what was written, `Io` when writing
     /// fails, `Store` when requests fail.
     pub fn export(&self, snapshots: &[Snapshot], to: impl Write) -> Result<()> {
         let Some(time) = snapshots.iter().map(|s| s.time).max() else {
             return Err(Error::usage("there are no snapshots to export: an archive needs at least one"));
         };
+        let snapshots = in_order(snapshots)?;
         let remote = self.remote();
         let mut shards = BTreeSet::new();
         // Length and expected hashes of each object.
         let mut objects: BTreeMap<ObjectId, (u64, Hashes)> = BTreeMap::new();
         let mut catalog = Catalog::default();
-        for s in snapshots {
+        for s in &snapshots {
             catalog = remote.wait(Catalog::load_beside(remote, &s.shards, &catalog))?;
             for set in needed(&catalog, &s.shards)? {
                 let &BlockSet { at: At(object, offset, len), hash, .. } = catalog.set(set)?;
@@ -137,6 +139,20 @@ impl Store {
         }
         archive.finish()
     }
+}
+
+/// Each snapshot once, by step.
+fn in_order(snapshots: &[Snapshot]) -> Result<Vec<&Snapshot>> {
+    let mut sorted: Vec<&Snapshot> = snapshots.iter().collect();
+    sorted.sort_by_key(|s| (s.step, s.id));
+    sorted.dedup_by_key(|s| (s.step, s.id));
+    for two in sorted.windows(2) {
+        if two[0].step == two[1].step {
+            let (step, a, b) = (two[0].step, two[0].id, two[1].id);
+            return Err(Error::usage(format!("step {step} is given as two snapshots, {a} and {b}: choose one")));
+        }
+    }
+    Ok(sorted)
 }
 
 /// The block sets that the files of shards consist of, bases first.
@@ -197,8 +213,9 @@ impl<'a> Copy<'a> {
         // New block sets, each with its number in this shard.
         let mut new = Vec::new();
         let mut numbers: HashMap<Contents, usize> = HashMap::new();
-        for set in needed(theirs, &[id])? {
-            let contents = contents(theirs, set)?;
+        let of_source = |e| self.from.blame(e);
+        for set in needed(theirs, &[id]).map_err(of_source)? {
+            let contents = contents(theirs, set).map_err(of_source)?;
             if !self.here.contains_key(&contents) && !numbers.contains_key(&contents) {
                 numbers.insert(contents, new.len());
                 new.push(set);
@@ -211,7 +228,7 @@ impl<'a> Copy<'a> {
             new.len(),
             |i| chain::begin(remote, theirs, &new[i..=i]),
             || Ok(()),
-            |(), i, begun| Ok(chain::finish(remote, theirs, &new[i..=i], begun)?.remove(0)),
+            |(), i, begun| Ok(chain::finish(remote, theirs, &new[i..=i], begun).map_err(of_source)?.remove(0)),
             |i, bytes| {
                 let &BlockSet { hash, raw_len, raw_hash, age, .. } = theirs.set(new[i])?;
                 shard.sets.push(BlockSet { at: uploader.append(bytes)?, hash, raw_len, raw_hash, base: None, age });

@@ -47,11 +47,20 @@ pub(crate) async fn blocking<T: Send + 'static>(f: impl FnOnce() -> Result<T> + 
     }
 }
 
-/// Creates a directory and its missing parents durably.
+/// Creates a directory and its missing parents durably. One that exists may have been created a moment ago by a process that did not get to
+/// make it durable.
 pub(crate) fn create_all(path: &Path) -> io::Result<()> {
     let missing = path.ancestors().take_while(|d| !d.as_os_str().is_empty() && !d.exists()).count();
     fs::create_dir_all(path)?;
-    path.canonicalize()?.ancestors().take(missing + 1).skip(1).try_for_each(sync)
+    let path = path.canonicalize()?;
+    if missing == 0 {
+        return match path.parent().map_or(Ok(()), sync) {
+            // Somebody else's directory, as above a mount: it was there before.
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            synced => synced,
+        };
+    }
+    path.ancestors().take(missing + 1).skip(1).try_for_each(sync)
 }
 
 /// Syncs a directory: what its names lead to.

@@ -8,6 +8,7 @@ use crate::history::{next_generation, to_name};
 use crate::ids::{SaveId, ShardId, Step};
 use crate::manifest::names::check_together;
 use crate::manifest::record::Record;
+use crate::manifest::shard::Shard;
 use crate::save::{self, Input, SaveOptions, Saved};
 use crate::snapshot::{At, Snapshot};
 use crate::store::Store;
@@ -55,12 +56,28 @@ impl Store {
     /// opened, and those of [`Self::open_snapshot`] for the
     /// snapshot before.
     pub fn save_shard(&self, inputs: &[Input<'_>], step: Step, o: &SaveOptions) -> Result<Saved> {
+        self.save_shard_if(inputs, step, o, || Ok(()))
+    }
+
+    /// [`Self::save_shard`], unless `check` refuses it: for inputs that may have changed while they were read. It is called last, before
+    /// anything refers to the stored data, which is deleted if it fails.
+    ///
+    /// # Errors
+    /// That of `check`, and those of [`Self::save_shard`].
+    pub fn save_shard_if(
+        &self,
+        inputs: &[Input<'_>],
+        step: Step,
+        o: &SaveOptions,
+        check: impl FnOnce() -> Result<()>,
+    ) -> Result<Saved> {
         let began = self.begin()?;
         let before = match o.from {
             Some(from) => Some(self.find(At::Step(from))?),
             None => self.last_before(step)?,
         };
-        save::save(self.remote(), inputs, before.as_ref(), o, self.cache(), began, self.fresh_id()?)
+        let shard = Shard::new(self.fresh_id()?, began);
+        save::save(self.remote(), inputs, before.as_ref(), o, self.cache(), shard, check)
     }
 
     /// Publishes saved shards as the snapshot of a step, atomically.

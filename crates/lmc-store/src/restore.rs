@@ -1,6 +1,6 @@
 //! Restoring files, tensors and rows of a snapshot.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -39,6 +39,8 @@ pub struct SnapshotReader {
     catalog: Catalog,
     snapshot: Snapshot,
     files: Vec<FileInfo>,
+    /// The index of each file.
+    names: BTreeMap<String, usize>,
     /// The first tensor of each name: index of the file, and of the segment there.
     tensors: HashMap<lmc::Name, (usize, usize)>,
     /// Extents of each file.
@@ -76,8 +78,8 @@ impl Store {
 impl SnapshotReader {
     fn new(remote: Arc<Remote>, catalog: Catalog, snapshot: Snapshot) -> Result<Self> {
         catalog.check_segments(&snapshot.shards)?;
-        let (files, tensors, extents) = (vec![], HashMap::new(), vec![]);
-        let mut reader = Self { remote, catalog, snapshot, files, tensors, extents, threads: 0 };
+        let (files, names, tensors, extents) = Default::default();
+        let mut reader = Self { remote, catalog, snapshot, files, names, tensors, extents, threads: 0 };
         for id in reader.snapshot.shards.clone() {
             let shard = reader.catalog.shard(id)?.clone();
             for file in &shard.files {
@@ -100,6 +102,7 @@ impl SnapshotReader {
         }
         check_together(reader.files.iter().map(|f| &f.name[..]))
             .map_err(|why| Error::damaged(format!("step {}: {why}", reader.snapshot.step)))?;
+        reader.names = reader.files.iter().enumerate().map(|(i, f)| (f.name.clone(), i)).collect();
         Ok(reader)
     }
 
@@ -152,11 +155,14 @@ impl SnapshotReader {
         let mut seen = HashSet::new();
         for name in names.iter().map(AsRef::as_ref) {
             let directory = format!("{}/", name.trim_end_matches('/'));
-            let mut of_name: Vec<&FileInfo> = self.files.iter().filter(|f| f.name.starts_with(&directory)).collect();
+            let in_it = self.names.range(directory.clone()..).take_while(|(name, _)| name.starts_with(&directory));
+            let mut of_name: Vec<usize> = in_it.map(|(_, &i)| i).collect();
             if of_name.is_empty() {
-                of_name.push(self.file(name)?);
+                of_name.push(self.index(name)?);
             }
-            found.extend(of_name.into_iter().filter(|f| seen.insert(&f.name)));
+            // In the order in which they were saved.
+            of_name.sort_unstable();
+            found.extend(of_name.into_iter().filter(|&i| seen.insert(i)).map(|i| &self.files[i]));
         }
         Ok(found)
     }
@@ -310,7 +316,13 @@ impl SnapshotReader {
 
     /// The extents of a file, by its index.
     pub(crate) fn stored_extents(&self, file: usize) -> Result<Vec<StoredExtent>> {
-        self.extents[file].iter().map(|e| Ok((self.catalog.set(e.set)?.raw_hash, e.from, e.len))).collect()
+        self.stored_part(file, 0..self.files[file].len)
+    }
+
+    /// The extents of a range of a file, by its index.
+    pub(crate) fn stored_part(&self, file: usize, range: Range<u64>) -> Result<Vec<StoredExtent>> {
+        let part = part(&self.extents[file], range.start, range.end - range.start);
+        part.iter().map(|e| Ok((self.catalog.set(e.set)?.raw_hash, e.from, e.len))).collect()
     }
 
     /// The extents of each file.
@@ -325,7 +337,7 @@ impl SnapshotReader {
     }
 
     fn index(&self, name: &str) -> Result<usize> {
-        self.files.iter().position(|f| f.name == name).ok_or_else(|| {
+        self.names.get(name).copied().ok_or_else(|| {
             Error::not_found(format!("the snapshot of step {} has no file {name:?}", self.snapshot.step))
         })
     }

@@ -59,6 +59,8 @@ impl std::fmt::Debug for StoreOptions {
 /// share one.
 pub struct Store {
     remote: Arc<Remote>,
+    /// Where it is, for messages.
+    place: String,
     run: RunId,
     grace_seconds: u64,
     cache: Option<ChunkCache>,
@@ -82,7 +84,7 @@ impl Store {
     /// store of this version, `Usage` when it holds a store of another run than [`StoreOptions::run`].
     pub fn create(location: &Location, o: StoreOptions) -> Result<Self> {
         let store = Self::create_on(location.connect(true)?, o).map_err(|e| location.explain(e))?;
-        Ok(Self { leftovers: Leftovers::of(location)?, ..store })
+        Ok(Self { leftovers: Leftovers::of(location)?, place: location.to_string(), ..store })
     }
 
     /// Opens an existing store.
@@ -91,7 +93,7 @@ impl Store {
     /// Those of [`Self::create`], and `NotFound` when there is no store.
     pub fn open(location: &Location, o: StoreOptions) -> Result<Self> {
         let store = Self::open_on(location.connect(false)?, o).map_err(|e| location.explain(e))?;
-        Ok(Self { leftovers: Leftovers::of(location)?, ..store })
+        Ok(Self { leftovers: Leftovers::of(location)?, place: location.to_string(), ..store })
     }
 
     /// [`Self::create`] on any object store.
@@ -145,9 +147,11 @@ impl Store {
 
     fn new(remote: Remote, marker: &Marker, o: StoreOptions) -> Result<Self> {
         let cache = ChunkCache::new(&o.cache)?;
+        let place = remote.objects().to_string();
         let (remote, run, grace_seconds) = (Arc::new(remote), marker.run(), marker.grace_seconds);
         Ok(Self {
             remote,
+            place,
             run,
             grace_seconds,
             cache,
@@ -186,6 +190,11 @@ impl Store {
 
     pub(crate) fn remote(&self) -> &Arc<Remote> {
         &self.remote
+    }
+
+    /// Says that an error is this store's, where another one is in play.
+    pub(crate) fn blame(&self, e: Error) -> Error {
+        e.at(&self.place)
     }
 
     pub(crate) fn cache(&self) -> Option<&ChunkCache> {

@@ -117,7 +117,10 @@ fn look(args: &FollowArgs, follower: &mut Follower, verified: &mut bool, ui: &Ui
     });
     *verified |= got.is_ok() && follower.current().is_some();
     // Also about the current version, if there is no getting to a newer one.
-    got.and(tell(args, follower))
+    match (got, tell(args, follower)) {
+        (Err(failure), Err(other)) => Err(failure.and(&other)),
+        (got, told) => got.and(told),
+    }
 }
 
 /// Runs the command, unless it succeeded for the current version.

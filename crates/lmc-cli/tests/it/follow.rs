@@ -76,6 +76,15 @@ fn the_newest_version_is_followed_and_told_about_until_that_succeeds() {
 }
 
 #[test]
+fn a_command_that_fails_is_said_beside_another_failure() {
+    let dir = stored();
+    let told = ["follow", "s", "m", "--once", "-q", "--exec", "exit 3"];
+    dir.run(told).fails(&["step 0: exit status: 3"]);
+    save_apart(&dir, 1);
+    dir.run(told).fails(&["lmc: s: ", "data/", "; and --exec ", "step 0: exit status: 3"]);
+}
+
+#[test]
 fn errors_that_may_pass_do_not_end_it_and_are_said_once() {
     let dir = stored();
     dir.run(["-q", "follow", "s", "m", "--once"]).silent();
@@ -102,6 +111,36 @@ fn errors_that_may_pass_do_not_end_it_and_are_said_once() {
         let misused = dir.run(["follow", "s", "m", "--interval", bad]);
         assert!(misused.stderr().contains("invalid value") && misused.stderr().contains("--interval"), "{misused:?}");
     }
+}
+
+#[test]
+fn what_cannot_be_removed_is_in_nobodys_way() {
+    let dir = stored();
+    dir.run(["-q", "follow", "s", "m", "--once", "--keep", "0"]).silent();
+    let old = std::fs::read_link(dir.path("m/current")).unwrap();
+    // Deeper than directories may be open: neither an old version nor what is unfinished can be removed.
+    let deep = "d/".repeat(300);
+    let stuck = [format!("m/{}", old.display()), "m/versions/unfinished".to_owned()];
+    stuck.iter().for_each(|of| std::fs::create_dir_all(dir.path(format!("{of}/{deep}"))).unwrap());
+    let limited = |n: u64| {
+        save(&dir, n);
+        for _ in 0..2 {
+            dir.shell("ulimit -n 150; exec $LMC -q follow s m --once --keep 0").silent();
+            assert_eq!(step(&dir, "m"), Some(n));
+            assert!(stuck.iter().all(|of| dir.path(format!("{of}/{deep}")).is_dir()), "step {n}");
+        }
+    };
+    limited(1);
+    limited(2);
+    // Later they can.
+    save(&dir, 3);
+    dir.run(["-q", "follow", "s", "m", "--once", "--keep", "0"]).silent();
+    let versions = std::fs::read_dir(dir.path("m/versions")).unwrap().map(|e| e.unwrap().file_name());
+    let current = std::fs::read_link(dir.path("m/current")).unwrap();
+    let name = current.file_name().unwrap().to_str().unwrap();
+    let mut versions: Vec<_> = versions.map(|name| name.into_string().unwrap()).collect();
+    versions.sort();
+    assert_eq!(versions, [name.to_owned(), format!("{name}.json")]);
 }
 
 /// Kills at as many moments as `LMC_KILLS` says.

@@ -14,6 +14,9 @@ fn a_snapshot_of_more_files_than_may_be_open() {
     dir.shell("ulimit -n 256; exec $LMC snapshot save st many").ok();
     dir.run(["snapshot", "restore", "st", "-o", "out"]).ok();
     dir.shell("diff -r many out").silent();
+    dir.write("out/0007", b"another one");
+    dir.shell("ulimit -S -n 256; exec $LMC snapshot restore st -f -o out").ok();
+    dir.shell("diff -r many out").silent();
 }
 
 /// Restoring a snapshot takes a chain of deltas for each part of a tensor.

@@ -165,6 +165,13 @@ fn a_version_is_saved_when_it_is_finished() {
     dir.write("v/step5/sub/file", b"file");
     dir.run(ONCE).ok();
     assert_eq!(steps(&dir), [2, 3, 4, 5, 6]);
+    // Compressed files stand for those that an index names.
+    write(&dir, "step7", 7);
+    dir.write("v/step7/model.safetensors.index.json", br#"{"weight_map": {"a": "model.safetensors"}}"#);
+    dir.run(["-q", "compress", "--rm", "v/step7/model.safetensors.index.json"]).silent();
+    assert!(!dir.has("v/step7/model.safetensors") && dir.has("v/step7/model.safetensors.lmc"));
+    dir.run(ONCE).ok();
+    assert_eq!(steps(&dir), [2, 3, 4, 5, 6, 7]);
 }
 
 #[test]

@@ -341,9 +341,12 @@ fn snapshots_are_copied_exported_and_imported() {
     dir.run(["snapshot", "export", "runs/7", "run.tar"]).silent();
     dir.run(["snapshot", "export", "runs/7", "run.tar"]).fails(&["run.tar: exists"]);
     dir.run(["snapshot", "export", "runs/7", "one.tar", "--at", "100"]).silent();
+    let twice =
+        dir.run(["snapshot", "export", "-v", "runs/7", "twice.tar", "--at", "latest", "--at", "100", "--at", "101"]);
+    assert!(twice.ok().stderr().contains("twice.tar : 2 snapshots"), "{twice:?}");
     // An archive is a read-only store.
     let list = |store| dir.run(["snapshot", "list", store, "--json"]).json();
-    assert_eq!(list("run.tar"), list("runs/7"));
+    assert_eq!((list("run.tar"), list("twice.tar")), (list("runs/7"), list("runs/7")));
     assert!(dir.run(["snapshot", "verify", "run.tar", "--deep"]).ok().stdout().contains("2 snapshots"));
     dir.run(["snapshot", "restore", "one.tar", "-o", "restored"]).silent();
     assert!(dir.read("restored/m.safetensors") == model() && dir.read("restored/notes.txt") == b"first");
@@ -374,6 +377,15 @@ fn snapshots_are_copied_exported_and_imported() {
     assert_eq!(list("other").len(), 1);
     dir.run(["-q", "snapshot", "import", "other", "one.tar", "--mix-runs"]).silent();
     assert_eq!(list("other").len(), 2);
+    // Damage of the source is the source's.
+    let data = dir.names().into_iter().find(|n| n.starts_with("a/b/data/") && n.ends_with("000000")).unwrap();
+    let mut bad = dir.read(&data);
+    let middle = bad.len() / 2;
+    bad[middle] ^= 1;
+    dir.write(&data, &bad);
+    let copy = dir.run(["snapshot", "copy", "a/b", "copy"]);
+    copy.fails(&["lmc: a/b: data/"]);
+    assert!(!copy.stderr().contains("copy: "), "{copy:?}");
     let mut cut = dir.read("run.tar");
     cut.truncate(cut.len() - 600);
     dir.write("cut.tar", &cut);

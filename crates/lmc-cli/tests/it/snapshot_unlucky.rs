@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::snapshot::saved;
-use crate::support::Dir;
+use crate::support::{Dir, noise};
 use serde_json::json;
 
 #[test]
@@ -66,6 +66,44 @@ fn a_damaged_record_is_shown_and_passed_over() {
     dir.write("runs/7/snapshots/.DS_Store", b"");
     let noted = dir.run(["snapshot", "verify", "runs/7"]);
     assert!(noted.ok().stderr().contains(".DS_Store: is not a record of a snapshot"), "{noted:?}");
+}
+
+#[test]
+fn files_that_change_while_they_are_saved_leave_nothing() {
+    let dir = Dir::new();
+    dir.write("d/w", &noise(100_000, 1));
+    // The cache is written into the directory while that is saved.
+    let save = ["snapshot", "save", "s", "d", "--cache", "d"];
+    dir.run(save).fails(&["d: got or lost files while it was read"]);
+    let files = |below: &str| dir.try_names(below).into_iter().filter(|n| dir.path(n).is_file()).collect::<Vec<_>>();
+    assert_eq!(files("s"), ["s/lmc-store.json"]);
+    assert!(dir.run(["snapshot", "list", "s", "--json"]).json().is_empty());
+    fs::remove_dir_all(dir.path("d/lmc-cache")).unwrap();
+    dir.run(["-q", "snapshot", "save", "s", "d"]).silent();
+    assert!(files("s").iter().any(|n| n.starts_with("s/data/")));
+}
+
+#[test]
+fn files_are_replaced_together_or_not_at_all() {
+    let dir = Dir::new();
+    let files = |n: u64| [("a", noise(1000, n)), ("b", noise(4 << 20, n))];
+    for n in [100, 200] {
+        files(n).iter().for_each(|(name, data)| _ = dir.write(&format!("d/{name}"), data));
+        dir.run(["-q", "snapshot", "save", "st", "d", "--step", &n.to_string()]).silent();
+    }
+    let check = |n| {
+        assert_eq!(dir.try_names("out"), ["out/a", "out/b"]);
+        assert!(files(n).iter().all(|(name, data)| dir.read(&format!("out/{name}")) == *data), "step {n}");
+    };
+    dir.run(["snapshot", "restore", "st", "-o", "out", "--at", "100"]).silent();
+    for way in ["", "named"] {
+        // The limit is in blocks of 512 or 1024 bytes: the first file fits.
+        let restore = "ulimit -f 100; exec $LMC snapshot restore st -f -o out --at 200";
+        dir.shell(&format!("export LMC_TEMPORARY={way}; {restore}")).fails(&["out/b: cannot write"]);
+        check(100);
+    }
+    dir.run(["snapshot", "restore", "st", "-f", "-o", "out", "--at", "200"]).silent();
+    check(200);
 }
 
 #[test]

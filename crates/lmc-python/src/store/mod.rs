@@ -243,9 +243,9 @@ impl Store {
         let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, step.map(|n| Step::new(n.0)).transpose()?);
         let open = self.shared.get(py)?;
         // Published only if no input changed while it was read.
-        let (step, saved) = inputs.save(py, |inputs| {
+        let (step, saved) = inputs.save(py, |inputs, unchanged| {
             let step = open.store.step(step)?;
-            Ok((step, open.store.save_shard(inputs, step, &options)?))
+            Ok((step, open.store.save_shard_if(inputs, step, &options, unchanged)?))
         })?;
         let snapshot = detached(py, || Ok(open.store.publish(step, metadata.unwrap_or_default(), &[saved.shard])?))?;
         Ok(Snapshot(snapshot))
@@ -268,7 +268,7 @@ impl Store {
         let options = save::options(level, threads, base, anchor_every, from_step)?;
         let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, Step::new(step.0)?);
         let open = self.shared.get(py)?;
-        let saved = inputs.save(py, |inputs| open.store.save_shard(inputs, step, &options))?;
+        let saved = inputs.save(py, |inputs, unchanged| open.store.save_shard_if(inputs, step, &options, unchanged))?;
         Ok(saved.into())
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lmc::ReadAt;
 use lmc_cli::{Handles, NamedFiles};
-use lmc_store::{BasePolicy, Input, SaveOptions, Step, Tensors};
+use lmc_store::{BasePolicy, ErrorKind, Input, SaveOptions, Step, Tensors};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyMapping, PyTuple};
@@ -84,11 +84,11 @@ impl Inputs {
         Ok(Self { named: found.files().iter().map(open).collect::<Result<_>>()?, found: Some(found) })
     }
 
-    /// Saves them; a signal interrupts it.
+    /// Lets `save` save them; a signal interrupts it. Its second argument fails if they changed while they were read.
     pub(super) fn save<T: Send>(
         &self,
         py: Python<'_>,
-        save: impl FnOnce(&[Input<'_>]) -> lmc_store::Result<T> + Send,
+        save: impl FnOnce(&[Input<'_>], &mut dyn FnMut() -> lmc_store::Result<()>) -> lmc_store::Result<T> + Send,
     ) -> Result<T> {
         let tensors: Vec<Option<Tensors<'_>>> = (self.named.iter())
             .map(|(_, contents)| match contents {
@@ -105,14 +105,26 @@ impl Inputs {
                 .collect();
             let named = self.named.iter().zip(&sources);
             let inputs: Vec<_> = named.map(|((name, _), source)| Input::new(name.clone(), source)).collect();
-            let saved = save(&inputs)?;
-            self.named.iter().try_for_each(|(_, contents)| match contents {
-                Contents::Source(source) => source.check_unchanged(),
-                Contents::Tensors(..) => Ok(()),
-            })?;
-            self.found.as_ref().map_or(Ok(()), NamedFiles::check_same).map_err(refused)?;
-            Ok(saved)
+            let mut changed = None;
+            let saved = save(&inputs, &mut || {
+                self.check_unchanged().map_err(|why| {
+                    changed = Some(why);
+                    lmc_store::Error::new(ErrorKind::Io, "an input changed while it was read")
+                })
+            });
+            match changed {
+                Some(why) => Err(why),
+                None => Ok(saved?),
+            }
         })
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        self.named.iter().try_for_each(|(_, contents)| match contents {
+            Contents::Source(source) => source.check_unchanged(),
+            Contents::Tensors(..) => Ok(()),
+        })?;
+        self.found.as_ref().map_or(Ok(()), NamedFiles::check_same).map_err(refused)
     }
 }
 

@@ -62,7 +62,8 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Opens a directory, or makes an empty or missing one follow the store. Removes what an earlier process left unfinished.
+    /// Opens a directory, or makes an empty or missing one follow the store. Removes what an earlier process left unfinished,
+    /// if that is possible.
     ///
     /// # Errors
     /// `Usage` when the directory holds other files; `Exists` when another process follows into it; `Unsupported` when another version of
@@ -122,7 +123,7 @@ impl Follower {
             return Err(failed(io::Error::other(format!("{VERSIONS} is not a directory"))));
         }
         follower.current = follower.find_current().map_err(failed)?;
-        follower.remove_unfinished().map_err(failed)?;
+        follower.remove_unfinished();
         Ok(follower)
     }
 
@@ -184,7 +185,7 @@ impl Follower {
             sync(&self.versions()).map_err(failed)
         });
         if written.is_err() {
-            _ = self.remove_unfinished();
+            self.remove_unfinished();
         }
         written.map(|()| staged)
     }
@@ -206,8 +207,7 @@ impl Follower {
         symlink(Path::new(VERSIONS).join(name), &new).map_err(failed)?;
         fs::rename(&new, self.directory.join(CURRENT)).map_err(failed)?;
         sync(&self.directory).map_err(failed)?;
-        // What cannot be removed now, is after the next commit.
-        _ = self.remove_old();
+        self.remove_old();
         Ok(self.current.insert(staged.version))
     }
 
@@ -379,33 +379,34 @@ impl Follower {
         Ok(path.is_dir().then_some(Version { step, id, path }))
     }
 
-    /// Removes what no version is, in the directory of versions.
-    fn remove_unfinished(&self) -> io::Result<()> {
-        for entry in fs::read_dir(self.versions())? {
-            let path = entry?.path();
+    /// Removes what no version is, in the directory of versions. What cannot be removed stays until the next time: it may be in use, which
+    /// on NFS keeps a directory, and is in nobody's way.
+    fn remove_unfinished(&self) {
+        for path in self.entries() {
             let Some(name) = path.file_name().and_then(|n| n.to_str()) else { continue };
             let complete = match name.strip_suffix(version::SUFFIX) {
                 Some(of) => version::parse_name(of).is_some() && path.with_file_name(of).is_dir(),
                 None => version::parse_name(name).is_some() && version::description_of(&path).is_file(),
             };
             if !complete && self.current.as_ref().is_none_or(|c| c.path != path) {
-                remove_if_there(&path)?;
+                _ = remove_if_there(&path);
             }
         }
-        Ok(())
     }
 
-    /// Removes all versions but those that were noted.
-    fn remove_old(&self) -> io::Result<()> {
-        for entry in fs::read_dir(self.versions())? {
-            let path = entry?.path();
+    /// Removes all versions but those that were noted, as far as possible, like [`Self::remove_unfinished`].
+    fn remove_old(&self) {
+        for path in self.entries() {
             let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
             if version::parse_name(name).is_some() && !self.marker.committed.iter().any(|c| c.name == name) {
-                remove_if_there(&version::description_of(&path))?;
-                remove_if_there(&path)?;
+                _ = remove_if_there(&path).and_then(|()| remove_if_there(&version::description_of(&path)));
             }
         }
-        Ok(())
+    }
+
+    /// What is in the directory of versions, as far as it can be read.
+    fn entries(&self) -> Vec<PathBuf> {
+        fs::read_dir(self.versions()).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
     }
 }
 

@@ -379,12 +379,13 @@ impl TensorFollower {
                     held.read(hash, &mut raw).map(|()| Some(raw.into()).filter(|raw: &Arc<[u8]>| Hash::of(raw) == hash))
                 }
             };
+            let compared = raw.map(|raw| {
+                let is_sound = |t: usize, p: &Place| raw.as_ref().is_some_and(|raw| p.is_in(tensors[t], raw));
+                places.iter().filter(|(t, p)| !is_sound(*t, p)).map(|(t, p)| (*t, p.offset)).collect::<Vec<_>>()
+            });
             let mut unsound = unsound.lock().expect("no panic while it is held");
-            match (&mut *unsound, raw) {
-                (Ok(found), Ok(raw)) => {
-                    let is_sound = |t: usize, p: &Place| raw.as_ref().is_some_and(|raw| p.is_in(tensors[t], raw));
-                    found.extend(places.iter().filter(|(t, p)| !is_sound(*t, p)).map(|(t, p)| (*t, p.offset)));
-                }
+            match (&mut *unsound, compared) {
+                (Ok(found), Ok(compared)) => found.extend(compared),
                 (Ok(_), Err(e)) => *unsound = Err(e),
                 _ => {}
             }

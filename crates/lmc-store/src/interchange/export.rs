@@ -183,7 +183,8 @@ impl Interchange {
         let failed = |e| Error::io(format_args!("{}: cannot write", path.display()), e);
         let begin = || remove_if_there(&staging).and_then(|()| fs::create_dir(&staging)).map_err(failed);
         begin()?;
-        let total_size = new.tensors.keys().map(|name| new.content(name).iter().map(|e| e.2).sum::<u64>()).sum();
+        let len = |range: Range<u64>| range.end - range.start;
+        let total_size = new.tensors.keys().map(|name| len(new.place(name).1)).sum();
         let (tensors, changed_size, written_size) = (new.tensors.len(), total_size, 0);
         let full = Exported { step, base: None, path: path.clone(), tensors, total_size, changed_size, written_size };
         let own_of_full = Own { snapshot: snapshot.id, deltas: 0, files: BTreeMap::new() };
@@ -252,8 +253,12 @@ impl Interchange {
     ) -> Result<BTreeMap<String, String>> {
         let InterchangeOptions { encoding, checksum, file_size, threads, .. } = self.options;
         let failed = |e| Error::io(format_args!("{}: cannot write", staging.display()), e);
-        let changed: Vec<&str> =
-            new.tensors.keys().map(|n| &n[..]).filter(|name| new.content(name) != base.content(name)).collect();
+        let mut changed = vec![];
+        for name in new.tensors.keys() {
+            if new.content(name)? != base.content(name)? {
+                changed.push(&name[..]);
+            }
+        }
         let mut writer = Writer::new(staging, file_size);
         (exported.tensors, exported.changed_size) = (0, 0);
         let mut done = 0;

@@ -1,8 +1,11 @@
 //! Headers of safetensors files: those of full checkpoints, and of the files that hold deltas.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
@@ -21,8 +24,8 @@ pub(crate) struct Header {
     pub(crate) metadata: BTreeMap<String, String>,
     /// By offset.
     pub(crate) tensors: Vec<Entry>,
-    json: Map<String, Value>,
-    by_name: HashMap<String, usize>,
+    /// Their indices, by name.
+    by_name: Vec<usize>,
 }
 
 /// A tensor in a file.
@@ -56,20 +59,12 @@ impl Header {
 
     fn parse(bytes: Vec<u8>, len: u64) -> Result<Self, String> {
         let json = bytes.get(8..).unwrap_or_default();
-        let json: Map<String, Value> = serde_json::from_slice(json).map_err(|e| format!("is no JSON object: {e}"))?;
-        let mut tensors = Vec::with_capacity(json.len());
-        let mut metadata = BTreeMap::new();
-        for (name, value) in &json {
-            if name == METADATA {
-                let all = value.as_object().ok_or("has metadata that are no object")?;
-                for (key, value) in all {
-                    let value = value.as_str().ok_or_else(|| format!("has metadata with {key:?}, which is no text"))?;
-                    metadata.insert(key.clone(), value.to_owned());
-                }
-                continue;
-            }
-            let entry = entry(name, value).ok_or_else(|| format!("describes the tensor {name:?} wrongly: {value}"))?;
-            tensors.push(entry);
+        let Listed { mut tensors, metadata } =
+            serde_json::from_slice(json).map_err(|e| format!("is not valid: {e}"))?;
+        if let Some(Entry { name, dtype, range, .. }) = tensors.iter().find(|t| !t.has_its_length()) {
+            return Err(format!(
+                "says that the tensor {name:?} of type {dtype:?} has bytes {range:?}, which is not the length of its shape"
+            ));
         }
         tensors.sort_by_key(|t: &Entry| (t.range.start, t.range.end));
         let data = len - bytes.len() as u64;
@@ -77,8 +72,12 @@ impl Header {
         if covered != Some(data) {
             return Err(format!("has tensors that do not cover the {data} bytes after it"));
         }
-        let by_name = tensors.iter().enumerate().map(|(i, t)| (t.name.clone(), i)).collect();
-        Ok(Self { bytes, metadata, tensors, json, by_name })
+        let mut by_name: Vec<usize> = (0..tensors.len()).collect();
+        by_name.sort_unstable_by(|&a, &b| tensors[a].name.cmp(&tensors[b].name));
+        if let Some(twice) = by_name.windows(2).find(|two| tensors[two[0]].name == tensors[two[1]].name) {
+            return Err(format!("names the tensor {:?} twice", tensors[twice[0]].name));
+        }
+        Ok(Self { bytes, metadata, tensors, by_name })
     }
 
     /// Its length, and the offset of the first tensor.
@@ -87,13 +86,18 @@ impl Header {
     }
 
     pub(crate) fn tensor(&self, name: &str) -> Option<&Entry> {
-        self.by_name.get(name).map(|&i| &self.tensors[i])
+        let found = self.by_name.binary_search_by(|&i| self.tensors[i].name.as_str().cmp(name));
+        found.ok().map(|i| &self.tensors[self.by_name[i]])
     }
 
     /// The same tensors with other metadata.
     pub(crate) fn with_metadata(&self, metadata: &BTreeMap<String, String>) -> Vec<u8> {
-        let mut json = self.json.clone();
-        json.remove(METADATA);
+        let mut json = Map::new();
+        for Entry { name, dtype, shape, range } in &self.tensors {
+            let offsets = [range.start, range.end];
+            let value = serde_json::json!({ "dtype": dtype, "shape": shape, "data_offsets": offsets });
+            json.insert(name.clone(), value);
+        }
         if !metadata.is_empty() {
             json.insert(METADATA.into(), metadata.iter().map(|(k, v)| (k.clone(), Value::from(&v[..]))).collect());
         }
@@ -128,28 +132,57 @@ fn written(json: &Map<String, Value>) -> Vec<u8> {
     bytes
 }
 
-fn entry(name: &str, value: &Value) -> Option<Entry> {
-    let dtype = value.get("dtype")?.as_str()?.to_owned();
-    let shape = value.get("shape")?.as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<u64>>>()?;
-    let [start, end] = &value.get("data_offsets")?.as_array()?[..] else { return None };
-    let range = start.as_u64()?..end.as_u64()?;
-    let len = range.end.checked_sub(range.start)?;
-    let elements = shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d))?;
-    let fits = bits_of(&dtype).is_none_or(|bits| elements.checked_mul(bits) == len.checked_mul(8));
-    fits.then(|| Entry { name: name.to_owned(), dtype, shape, range })
+impl Entry {
+    /// Whether its range has the bytes that its shape needs, as far as the type is known.
+    fn has_its_length(&self) -> bool {
+        let Some(len) = self.range.end.checked_sub(self.range.start) else { return false };
+        let Some(elements) = self.shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d)) else { return false };
+        let bits = self.dtype.parse::<lmc::Dtype>().map(|d| u64::from(d.bits()));
+        bits.map_or(true, |bits| elements.checked_mul(bits) == len.checked_mul(8))
+    }
 }
 
-/// Bits of an element, if the type is known.
-fn bits_of(dtype: &str) -> Option<u64> {
-    Some(match dtype {
-        "F4" => 4,
-        "F6_E2M3" | "F6_E3M2" => 6,
-        "BOOL" | "U8" | "I8" | "F8_E5M2" | "F8_E4M3" | "F8_E8M0" => 8,
-        "I16" | "U16" | "F16" | "BF16" => 16,
-        "I32" | "U32" | "F32" => 32,
-        "I64" | "U64" | "F64" | "C64" => 64,
-        _ => return None,
-    })
+/// What a header lists, as its JSON is read: a tree of it would take many times its length.
+struct Listed {
+    tensors: Vec<Entry>,
+    metadata: BTreeMap<String, String>,
+}
+
+impl<'de> Deserialize<'de> for Listed {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Described {
+            dtype: String,
+            shape: Vec<u64>,
+            data_offsets: (u64, u64),
+        }
+
+        struct All;
+
+        impl<'de> Visitor<'de> for All {
+            type Value = Listed;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of tensors")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Listed, A::Error> {
+                let mut listed = Listed { tensors: vec![], metadata: BTreeMap::new() };
+                while let Some(name) = map.next_key::<String>()? {
+                    let of = |e| A::Error::custom(format_args!("{name:?}: {e}"));
+                    if name == METADATA {
+                        listed.metadata = map.next_value().map_err(of)?;
+                        continue;
+                    }
+                    let Described { dtype, shape, data_offsets: (start, end) } = map.next_value().map_err(of)?;
+                    listed.tensors.push(Entry { name, dtype, shape, range: start..end });
+                }
+                Ok(listed)
+            }
+        }
+
+        deserializer.deserialize_map(All)
+    }
 }
 
 #[cfg(test)]
@@ -201,6 +234,14 @@ mod tests {
             (tensor(r#""dtype":"F32","shape":[2],"data_offsets":[0,4]"#), 4),
             (tensor(r#""dtype":"F32","shape":[1],"data_offsets":[4,0]"#), 4),
             (tensor(r#""dtype":"F32","shape":[9223372036854775807,9],"data_offsets":[0,4]"#), 4),
+            (tensor(r#""dtype":"F8_E4M3FNUZ","shape":[2],"data_offsets":[0,4]"#), 4),
+            (tensor(r#""dtype":"F8_E5M2FNUZ","shape":[2],"data_offsets":[0,4]"#), 4),
+            (
+                tensor(
+                    r#""dtype":"U8","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]"#,
+                ),
+                0,
+            ),
             (tensor(r#""dtype":"U8","shape":[-1],"data_offsets":[0,4]"#), 4),
             (tensor(r#""dtype":"U8","shape":[4],"data_offsets":[0,4,8]"#), 4),
             (tensor(r#""shape":[4],"data_offsets":[0,4]"#), 4),

@@ -28,14 +28,13 @@ pub(super) struct Model {
     pub(super) others: Vec<String>,
     /// The file and the entry there of each tensor.
     pub(super) tensors: BTreeMap<String, (usize, usize)>,
-    extents: BTreeMap<usize, Vec<StoredExtent>>,
 }
 
 impl Model {
     pub(super) fn open(store: &Store, snapshot: &Snapshot, threads: usize) -> Result<Self> {
         let reader = store.open_snapshot(snapshot)?.with_threads(threads);
-        let (files, others, tensors, extents) = Default::default();
-        let mut model = Self { reader, files, others, tensors, extents };
+        let (files, others, tensors) = Default::default();
+        let mut model = Self { reader, files, others, tensors };
         for (i, file) in model.reader.files().iter().enumerate() {
             let at = |e: Error| e.at(format_args!("step {}, {}", snapshot.step, file.name));
             let is_tensors = file.name.ends_with(FILE);
@@ -58,7 +57,6 @@ impl Model {
                     return Err(at(Error::usage(format!("has a tensor {:?}, as another file has", tensor.name))));
                 }
             }
-            model.extents.insert(i, model.reader.stored_extents(i)?);
             model.files.insert(i, header);
         }
         match model.tensors.is_empty() {
@@ -89,17 +87,8 @@ impl Model {
     }
 
     /// Which bytes a tensor has, as hashes: equal ones are the same bytes.
-    pub(super) fn content(&self, name: &str) -> Vec<StoredExtent> {
+    pub(super) fn content(&self, name: &str) -> Result<Vec<StoredExtent>> {
         let (file, range) = self.place(name);
-        let mut offset = 0;
-        let mut content = vec![];
-        for &(hash, from, len) in &self.extents[&file] {
-            let (start, end) = (range.start.max(offset), range.end.min(offset + len));
-            if start < end {
-                content.push((hash, from + (start - offset), end - start));
-            }
-            offset += len;
-        }
-        content
+        self.reader.stored_part(file, range)
     }
 }

@@ -23,7 +23,7 @@ use crate::buffer::Pool;
 use crate::cache::ChunkCache;
 use crate::catalog::{Catalog, MAX_SEGMENTS, SetId};
 use crate::error::{Error, Result};
-use crate::ids::{Hash, SaveId, ShardId, Step};
+use crate::ids::{Hash, ShardId, Step};
 use crate::layout;
 use crate::manifest::names::{check_name, check_together};
 use crate::manifest::shard::{BlockSet, Extent, File, Ref, Segment, Shard};
@@ -72,24 +72,23 @@ enum Place {
     Here(usize),
 }
 
-/// Saves files as a shard. `before`: the snapshot whose sets may be bases, and whose raw bytes `cache` may hold; it counted at the store's
-/// time `began`, or later. `id` must be unused.
+/// Saves files as `shard`, a new one whose id is unused, unless `check` refuses what was stored. `before`: the snapshot whose sets may be
+/// bases, and whose raw bytes `cache` may hold; it counted when the shard began, or later.
 pub(crate) fn save(
     remote: &Remote,
     inputs: &[Input<'_>],
     before: Option<&Snapshot>,
     o: &SaveOptions,
     cache: Option<&ChunkCache>,
-    began: u64,
-    id: SaveId,
+    mut shard: Shard,
+    check: impl FnOnce() -> Result<()>,
 ) -> Result<Saved> {
-    check(inputs, o)?;
+    check_arguments(inputs, o)?;
     if let Some(cache) = cache {
         cache.begin();
     }
     let shards = before.map_or(&[][..], |s| &s.shards);
     let bases = Bases::new(remote.wait(Catalog::load(remote, shards))?, shards)?;
-    let mut shard = Shard::new(id, began);
     let mut files = Vec::new();
     for input in inputs {
         let (file, segments) = begin(input)?;
@@ -117,6 +116,7 @@ pub(crate) fn save(
         shard.share_segments(&bases.catalog)?;
         let (id, bytes) = shard.to_stored()?;
         let document_size = bytes.len() as u64;
+        check()?;
         timed(&mut upload, || remote.wait(remote.put(&layout::shard(id), bytes.into())))?;
         // Sets of this shard are numbered as those of shard 0.
         let predicted = |set: &BlockSet| set.base.is_some_and(|Ref(of, _)| of != 0);
@@ -133,7 +133,7 @@ pub(crate) fn save(
     done
 }
 
-fn check(inputs: &[Input<'_>], o: &SaveOptions) -> Result<()> {
+fn check_arguments(inputs: &[Input<'_>], o: &SaveOptions) -> Result<()> {
     if inputs.is_empty() {
         return Err(Error::usage("there are no files to save: a snapshot needs at least one"));
     }

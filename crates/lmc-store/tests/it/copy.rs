@@ -185,7 +185,8 @@ fn damage_is_not_copied() {
     block_on(from.put(&key, bad.into())).unwrap();
     let store = store_like(&run, &memory());
     let e = store.copy_from(&run, &run.snapshots().unwrap(), CopyOptions::default()).unwrap_err();
-    assert!(e.kind() == ErrorKind::Damaged && e.to_string().contains("data/"), "{e}");
+    let of_source = format!("{from}: {key}: ");
+    assert!(e.kind() == ErrorKind::Damaged && e.to_string().starts_with(&of_source), "{e}");
     for s in store.snapshots().unwrap() {
         assert!(store.verify(&[s], true, 1).unwrap().problems.is_empty());
     }
@@ -227,6 +228,29 @@ fn an_archive_is_a_store() {
     assert!(e.kind() == ErrorKind::Store && e.to_string().contains("read-only"), "{e}");
     let e = run.export(&[], vec![]).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Usage);
+}
+
+#[test]
+fn an_archive_has_each_snapshot_once_and_by_step() {
+    let (run, files) = run(&memory());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.tar");
+    let of = |n| run.find(At::Step(step(n))).unwrap();
+    run.export(&[of(50), of(20), run.find(At::Latest).unwrap()], std::fs::File::create(&path).unwrap()).unwrap();
+    check(&open(&path).unwrap(), &[20, 50], &files);
+    let store = store_like(&run, &memory());
+    let copied = store.copy_from(&run, &[of(50), of(50)], CopyOptions::default()).unwrap();
+    assert_eq!((copied.snapshots.len(), copied.skipped), (1, 0));
+    // Another snapshot of a step, as another store may have it.
+    let other = new_store(&memory());
+    let both = [save(&other, 20, &files[0]), of(20)];
+    for e in [run.export(&both, vec![]), store.copy_from(&run, &both, CopyOptions::default()).map(|_| ())] {
+        let e = e.unwrap_err();
+        let (a, b) = (both[0].id, both[1].id);
+        assert_eq!((e.kind(), e.to_string().contains("step 20 is given as two snapshots, ")), (ErrorKind::Usage, true));
+        assert!([a, b].iter().all(|id| e.to_string().contains(&id.to_string())), "{e}");
+    }
+    check(&store, &[50], &files);
 }
 
 #[test]

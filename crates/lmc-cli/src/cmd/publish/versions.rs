@@ -10,7 +10,7 @@ use lmc_store::Step;
 
 use crate::failure::{Failure, Result};
 use crate::format::Name;
-use crate::shards::{is_torn_index, shards};
+use crate::shards::{is_torn_index, named_by, shards};
 
 /// A directory or a file of a version.
 #[derive(Debug)]
@@ -168,7 +168,7 @@ fn is_empty(dir: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// What an index in a directory, or below, names and is not there.
+/// What an index in a directory, or below, names and is not there, nor compressed.
 fn missing(dir: &Path) -> Result<Option<String>> {
     let failed = |e| Failure::io(dir, "cannot read the directory", &e);
     for entry in fs::read_dir(dir).map_err(failed)? {
@@ -186,7 +186,7 @@ fn missing(dir: &Path) -> Result<Option<String>> {
             }
             continue;
         };
-        if let Some(name) = names.iter().find(|name| !dir.join(name).is_file()) {
+        if let Some(name) = names.iter().find(|name| !named_by(&path, name).is_some_and(|file| file.is_file())) {
             return Ok(Some(format!("{} names {}, which is missing", Name::path(&path), Name::text(name))));
         }
     }

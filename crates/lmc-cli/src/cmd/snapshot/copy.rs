@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lmc_store::{At, CopyOptions, ErrorKind, Location, Snapshot, Store, StoreOptions};
+use lmc_store::{At, CopyOptions, Error, ErrorKind, Location, Snapshot, Store, StoreOptions};
 use serde_json::json;
 
 use super::place::Place;
@@ -94,13 +94,13 @@ struct Runs {
 /// Selects snapshots.
 #[derive(Args)]
 struct Chosen {
-    /// Only this snapshot, or several: a step, an id, or `latest`.
+    /// Only this snapshot, or several: a step, an id, or `latest`. One that is named twice counts once.
     #[arg(long, value_name = "WHICH")]
     at: Vec<At>,
 }
 
 impl Chosen {
-    /// The selected snapshots of a store. Missing ones are reported, and make the command fail at the end.
+    /// The selected snapshots of a store, each once. Missing ones are reported, and make the command fail at the end.
     fn of(&self, place: &Place, store: &Store, ui: &Ui) -> Result<Vec<Snapshot>> {
         let failure = |e| place.failure(&e);
         match &self.at[..] {
@@ -109,7 +109,13 @@ impl Chosen {
                 place.left_out(&listing.damaged, ui);
                 Ok(listing.snapshots)
             }
-            some => some.iter().map(|&at| store.find(at)).collect::<Result<_, _>>().map_err(failure),
+            some => {
+                let found = some.iter().map(|&at| store.find(at)).collect::<Result<Vec<_>, _>>();
+                let mut found = found.map_err(failure)?;
+                found.sort_by_key(|s| s.step);
+                found.dedup();
+                Ok(found)
+            }
         }
     }
 }
@@ -146,7 +152,10 @@ fn between(from: &Place, to: &Place, some: &Chosen, runs: &Runs, json: bool, ui:
     };
     let mut options = CopyOptions::default();
     options.mix_runs = runs.mix_runs;
-    let copied = store.copy_from(&source, &snapshots, options).map_err(|e| to.failure(&e))?;
+    // The store says of which of both an error is.
+    let of_source = |e: &Error| from.location().is_ok_and(|l| e.to_string().starts_with(&format!("{l}: ")));
+    let copied = store.copy_from(&source, &snapshots, options);
+    let copied = copied.map_err(|e| if of_source(&e) { from.failure(&e) } else { to.failure(&e) })?;
     let size = copied.snapshots.iter().map(|s| s.new_size).fold(0, u64::saturating_add);
     if json {
         let steps: Vec<_> = copied.snapshots.iter().map(|s| s.step.get()).collect();

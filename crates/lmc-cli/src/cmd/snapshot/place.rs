@@ -69,7 +69,7 @@ impl Place {
         let store = Name::text(&self.store);
         // The store's message may already say where.
         let text = e.to_string();
-        let text = if text.starts_with(&self.store) {
+        let text = if text.starts_with(&format!("{}: ", self.store)) {
             Name::text(&text).to_string()
         } else {
             format!("{store}: {}", Name::text(&text))

@@ -13,13 +13,13 @@ use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes};
 use crate::guard::Guard;
 use crate::names::is_dash;
-use crate::output::{Origin, Output, Target, create_directories};
+use crate::output::{Origin, Output, Target, allow_many, create_directories, finish_all};
 use crate::ui::Ui;
 
 /// Restore the files of a snapshot, or the bytes of one of its tensors.
 ///
 /// Files are restored bit for bit, into the current directory or the one given with -o. Each appears under its name only when it is
-/// complete and on disk. No symbolic link in that directory is followed. With --tensor, only the data of that tensor is read, and -o names
+/// complete and on disk; with -f, which replaces existing files, once all of them are. No symbolic link in that directory is followed. With --tensor, only the data of that tensor is read, and -o names
 /// the file for its bytes.
 #[derive(Args)]
 pub(super) struct RestoreArgs {
@@ -77,16 +77,34 @@ pub(super) fn run(args: &RestoreArgs, ui: &Ui) -> Result {
     if !dir.as_os_str().is_empty() {
         create_directories(&dir)?;
     }
-    files.iter().try_for_each(|file| restore_file(args, &reader, file, (&dir, &guard), ui))
+    let say = |FileInfo { name, len, .. }: &FileInfo| {
+        ui.result(format_args!("{} : step {}, {}", Name::path(&dir.join(name)), snapshot.step, bytes(*len)));
+    };
+    if !args.force {
+        for file in files {
+            restore_file(args, &reader, file, (&dir, &guard), ui)?.finish(&guard)?;
+            say(file);
+        }
+        return Ok(());
+    }
+    // Files of two snapshots beside each other would be loaded together: those that are there stay until all new ones are on disk.
+    allow_many();
+    let restored =
+        files.iter().map(|file| restore_file(args, &reader, file, (&dir, &guard), ui)).collect::<Result<_>>()?;
+    check_targets(&dir, files.iter().copied()).map_err(in_the_way)?;
+    finish_all(restored, &guard)?;
+    files.into_iter().for_each(say);
+    Ok(())
 }
 
+/// Restores a file that does not have its name yet.
 fn restore_file(
     args: &RestoreArgs,
     reader: &SnapshotReader,
     file: &FileInfo,
     (dir, guard): (&Path, &Guard),
     ui: &Ui,
-) -> Result {
+) -> Result<Output> {
     let FileInfo { name, len, .. } = file;
     let path = dir.join(name);
     // Checked again: restoring the previous files took time.
@@ -101,10 +119,7 @@ fn restore_file(
     reader
         .restore_file(name, &output, &mut |done| progress.at(done))
         .map_err(|e| output.take_failure().unwrap_or_else(|| args.place.failure(&e)))?;
-    drop(progress);
-    output.finish(guard)?;
-    ui.result(format_args!("{} : step {}, {}", Name::path(&path), reader.snapshot().step, bytes(*len)));
-    Ok(())
+    Ok(output)
 }
 
 /// Something is in the way of a file; the message says so, and where.

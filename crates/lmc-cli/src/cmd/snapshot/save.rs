@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use lmc::Level;
-use lmc_store::{BasePolicy, Cache, Input, SaveOptions, Saved, Snapshot, Step, Store, StoreOptions};
+use lmc_store::{BasePolicy, Cache, ErrorKind, Input, SaveOptions, Saved, Snapshot, Step, Store, StoreOptions};
 use serde_json::{Value, json};
 
 use super::place::Place;
@@ -186,11 +186,17 @@ impl Opened {
         let files = self.named.files().iter().zip(&self.sources);
         let inputs: Vec<Input<'_>> = files.map(|(f, s)| Input::new(&f.name, s)).collect();
         let step = store.step(step).map_err(failure)?;
-        let saved = store.save_shard(&inputs, step, options);
-        // A file that changed while it was read must not be published, and explains a read error.
-        self.sources.iter().try_for_each(Source::check_unchanged)?;
-        let saved = saved.map_err(failure)?;
-        self.named.check_same()?;
+        // Files that changed while they were read must not be published, and explain a read error.
+        let unchanged = || self.sources.iter().try_for_each(Source::check_unchanged);
+        let mut refused = None;
+        let saved = store.save_shard_if(&inputs, step, options, || {
+            unchanged().and_then(|()| self.named.check_same()).map_err(|why| {
+                let e = lmc_store::Error::new(ErrorKind::Io, why.to_string());
+                refused = Some(why);
+                e
+            })
+        });
+        let saved = saved.map_err(|e| refused.or_else(|| unchanged().err()).unwrap_or_else(|| failure(e)))?;
         let start = Instant::now();
         let snapshot = store.publish(step, metadata, &[saved.shard]).map_err(failure)?;
         Ok(Done { snapshot, saved, commit: start.elapsed() })

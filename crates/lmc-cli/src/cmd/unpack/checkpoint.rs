@@ -15,8 +15,7 @@ use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, count};
 use crate::guard::{Guard, Role};
 use crate::input::Source;
-use crate::interrupt;
-use crate::output::{Origin, Output, Target};
+use crate::output::{Origin, Output, Target, finish_all};
 use crate::ui::Ui;
 
 /// Names of entries in a message.
@@ -65,19 +64,20 @@ pub(super) fn unpack(directory: &Path, args: &UnpackArgs, bases: &Bases, ui: &Ui
             progress.at(done);
             Ok(())
         })?;
-        outputs.push((path, output));
+        outputs.push(output);
     }
     if shards.len() > 1 {
         let (path, mut output) = create(args, safetensors::INDEX, &source, &guard)?;
         let places = shards.iter().zip(&names).flat_map(|(s, file)| s.iter().map(move |c| (c.name, &file[..])));
         put(&mut output, &path, safetensors::index(places, total).as_bytes())?;
-        outputs.push((path, output));
+        outputs.push(output);
     }
     drop(progress);
     source.check_unchanged()?;
     files.check_unchanged()?;
     bases.check_unchanged()?;
-    finish(outputs, &guard)?;
+    // The index last.
+    finish_all(outputs, &guard)?;
     say_left_out(directory, &metadata.others, &args.prefix, ui);
     let target = if names.len() == 1 { &names[0] } else { safetensors::INDEX };
     let target = args.output.join(target);
@@ -184,21 +184,4 @@ fn create(args: &UnpackArgs, name: &str, source: &Source, guard: &Guard) -> Resu
 
 fn put(output: &mut Output, path: &Path, bytes: &[u8]) -> Result {
     output.write_all(bytes).map_err(|e| output.take_failure().unwrap_or_else(|| Failure::io(path, "cannot write", &e)))
-}
-
-/// Gives all files their names, the index last, or none: they are on disk before, and a signal waits until this is done.
-fn finish(outputs: Vec<(PathBuf, Output)>, guard: &Guard) -> Result {
-    for (_, output) in &outputs {
-        output.written()?;
-    }
-    let _uninterrupted = interrupt::hold();
-    let mut named = Vec::new();
-    for (path, output) in outputs {
-        if let Err(failure) = output.finish(guard) {
-            named.iter().for_each(|path| _ = std::fs::remove_file(path));
-            return Err(failure);
-        }
-        named.push(path);
-    }
-    Ok(())
 }
