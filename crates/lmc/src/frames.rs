@@ -47,7 +47,7 @@ fn encoder(level: i32) -> Result<CCtx<'static>> {
     Ok(encoder)
 }
 
-/// What is made on first use, and may not be.
+/// Made on first use; may fail for lack of memory.
 fn made<T>(slot: &mut Option<T>, make: impl FnOnce() -> Result<T>) -> Result<&mut T> {
     match slot {
         Some(made) => Ok(made),

@@ -1,11 +1,12 @@
-//! Tensors that are not noise: few values, or repeats far apart. Most are, so that finding it out must cost next to nothing.
+//! Finds tensors that are not noise: few values, or distant repeats. Most tensors are noise, so the search must cost
+//! almost nothing.
 
 use std::convert::Infallible;
 
 use crate::arch::inline::{array, zip};
 use crate::cluster::element::{Element, with_element};
 
-/// What was found in elements.
+/// The structure of elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Structure {
     /// Elements near each other are often equal.
@@ -38,9 +39,9 @@ struct Windows {
 /// Top bytes that a key has, and that must be equal where keys are.
 const KEY: usize = 16;
 const EQUAL: usize = 64;
-/// Parts of the elements, each of which may have structure when others do not.
+/// Parts into which elements are divided; each may have structure of its own.
 pub(crate) const PARTS: usize = 16;
-/// How thoroughly repeats are looked for.
+/// How thoroughly repeats are searched for.
 #[derive(Clone, Copy)]
 struct Effort {
     /// One element in this many belongs to the windows whose keys are known.
@@ -49,8 +50,8 @@ struct Effort {
     step: usize,
 }
 
-/// In a block: next to nothing of the time that it takes. In one that is long because repeats were found. In a file, where each probe may be
-/// a request.
+/// For a block: almost none of its time. For a block that is long because repeats were found. For a file, where each
+/// probe may be a request.
 const USUAL: Effort = Effort { known: 256, step: 8 << 10 };
 const LONG: Effort = Effort { known: 128, step: 8 << 10 };
 const FILE: Effort = Effort { known: 128, step: 32 << 10 };

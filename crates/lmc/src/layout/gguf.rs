@@ -43,7 +43,7 @@ impl Format for Gguf {
     }
 }
 
-/// Segments of a file, of which `start` has at least the header.
+/// Segments of a file; `start` has at least its header.
 fn segments(start: &[u8]) -> Result<Vec<Segment>, Stop> {
     let mut fields = Fields::new(start);
     fields.skip(MAGIC.len() as u64)?;

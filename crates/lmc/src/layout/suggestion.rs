@@ -110,7 +110,7 @@ pub(crate) struct Whole<'a> {
 }
 
 impl<'a> Whole<'a> {
-    /// A file that tells about another one; `None` if it cannot be read.
+    /// A file that describes another one; `None` if it cannot be read.
     pub(super) fn of(file: &'a File) -> Option<Self> {
         Some(Self { src: file, size: file.metadata().ok()?.len(), what: "a file beside the input" })
     }

@@ -29,7 +29,7 @@ pub(super) fn candidates(m: &Matrix, n: u64) -> Vec<Groups> {
     // One for all.
     let mut all = vec![Groups { row: n, rows: 1, columns: n, position: 0 }];
     let rows = (position % row + n).div_ceil(row);
-    // What is larger is no matrix.
+    // A larger number is not the rows of a matrix.
     let rows = if row <= MOST_ROW { rows } else { 1 };
     if rows > 1 {
         if row > BLOCK {

@@ -11,7 +11,7 @@ pub(super) struct Value {
 
 /// Values of a group that are kept. A grid has 256 at most; others are those of elements that are not on it.
 const MOST: usize = 1024;
-/// What [`Values::each`] gives for elements whose value is not kept.
+/// The index that [`Values::each`] gives for elements whose value is not kept.
 const NONE: u16 = MOST as u16;
 /// Slots of the hash table.
 const LOG_SLOTS: u32 = 12;

@@ -12,7 +12,7 @@ use crate::map::Map;
 pub struct Stream {
     /// Bytes of an element: 1, 2, 4 or 8.
     pub width: usize,
-    /// What elements become before they are split.
+    /// The map of elements before they are split.
     pub map: Map,
     /// Values for which the mapped elements are indices; the map is then [`Map::Identity`].
     pub palette: Option<Palette>,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::error::Error;
 use crate::layout::suggestion::Whole;
 
-/// Most bytes that are read of a file: what lies between its tensors.
+/// Most bytes that are read of a file, all between its tensors.
 pub(super) const MAX_READ: u64 = 1 << 26;
 
 /// Bytes that are read at a time.

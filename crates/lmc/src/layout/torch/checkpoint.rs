@@ -1,5 +1,5 @@
-//! What `.metadata` says of a checkpoint of `torch.distributed.checkpoint`: its tensors, of which chunks they are made, and where those are
-//! stored (`torch/distributed/checkpoint/metadata.py`). Only opcodes are walked: nothing is unpickled.
+//! Parses `.metadata` of a checkpoint of `torch.distributed.checkpoint`: its tensors, their chunks, and where the
+//! chunks are stored (`torch/distributed/checkpoint/metadata.py`). Only opcodes are walked: nothing is unpickled.
 
 mod blob;
 mod cover;
@@ -22,7 +22,7 @@ const MAX_CHUNKS: usize = 1 << 20;
 /// Most dimensions of a tensor, and most bytes of the name of a type.
 const MAX_DIMENSIONS: usize = 16;
 const MAX_DTYPE: usize = 64;
-/// What `lmc.dcp` writes before the name of a tensor in a data file of its own.
+/// The prefix of the names of tensors in data files of `lmc.dcp`.
 const OURS: &str = "lmc.tensor/";
 
 /// The contents of a checkpoint.
@@ -43,7 +43,7 @@ pub struct Metadata {
 pub struct Tensor {
     /// Its name.
     pub name: String,
-    /// What torch calls the type of its elements: `bfloat16`.
+    /// The type of its elements as torch names it: `bfloat16`.
     pub torch_dtype: String,
     /// Bytes of an element, as torch counts them; `None` for types that lmc does not know, such as quantised ones.
     pub element_len: Option<u64>,
@@ -71,7 +71,7 @@ pub struct Chunk {
 pub struct Place {
     /// The data file: an index of [`Metadata::files`].
     pub file: usize,
-    /// What the file has there.
+    /// How the chunk is stored there.
     pub stored: Stored,
 }
 
@@ -99,8 +99,8 @@ impl Metadata {
 
     /// Reads a `.metadata`. Memory is proportional to its length: 13 times as much for what torch writes, while this function runs.
     ///
-    /// # Errors
-    /// `Limit` when it is longer than [`Self::MAX_LEN`], `Damaged` when it is not what `torch.distributed.checkpoint` writes.
+    /// # Errors `Limit` when it is longer than [`Self::MAX_LEN`], `Damaged` when `torch.distributed.checkpoint` would
+    /// not write it.
     ///
     /// ```
     /// let e = lmc::distcp::Metadata::parse(b"no pickle").unwrap_err();
@@ -161,7 +161,7 @@ impl<'a> Texts<'a> {
         self.number_of(pickle, id, Some)
     }
 
-    /// The number of what `part` takes of a string.
+    /// The number of the part of a string that `part` selects.
     fn number_of(
         &mut self,
         pickle: &Pickle<'a>,

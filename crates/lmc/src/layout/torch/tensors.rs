@@ -153,7 +153,7 @@ impl<'p, 'a> Walk<'p, 'a> {
         }
     }
 
-    /// The name of what a way leads to.
+    /// The name of the value that a way leads to.
     fn path(&self, mut way: u32) -> Option<String> {
         let (mut steps, mut len) = (Vec::new(), 0);
         while way != 0 {

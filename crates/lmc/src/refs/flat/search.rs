@@ -54,7 +54,7 @@ pub(super) struct Search<'e, 'a, R> {
     pub(super) parts: Vec<RoundedPart>,
     /// By their first window.
     heads: HashMap<Key, VecDeque<usize>>,
-    /// What was found of each flat tensor: ends by first elements.
+    /// The found parts of each flat tensor: ends by first elements.
     taken: Vec<BTreeMap<u64, u64>>,
     cursors: Vec<Cursor>,
     /// Flat tensors to be followed, and those that wait for a rest with the window where they stopped.
@@ -79,7 +79,7 @@ impl<'e, 'a, E, R: FnMut(u64, &mut [u8]) -> Result<(), E>> Search<'e, 'a, R> {
         Ok(search)
     }
 
-    /// Finds what there is.
+    /// Finds all parts.
     pub(super) fn run(&mut self, grid: &mut Option<Grid>) -> Result<(), E> {
         self.follow()?;
         let mut large: Vec<usize> = (0..self.rests.len()).filter(|&i| self.rests[i].len() >= EVERY).collect();

@@ -38,7 +38,7 @@ pub(super) struct Bytes(pub(super) [u8; TILE]);
 #[repr(align(64))]
 pub(super) struct Elements(pub(super) [u8; 8 * TILE]);
 
-/// What the next tile will touch, nearly the first time that it is; or nothing.
+/// Memory that the next tile touches, mostly for the first time; or nothing.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Ahead<'a> {
     /// Its elements, read when they are scattered and written when they are gathered.
@@ -61,7 +61,8 @@ fn has_room(place: &Place, steps: usize) -> bool {
     place.end - place.next >= steps * STEP * place.width
 }
 
-/// What loads and stores rely on: no place is behind its stream's end, and behind that there is room for a tile and a register.
+/// Loads and stores rely on this: no place is behind its stream's end, and behind the end there is room for a tile and
+/// a register.
 fn check(places: &[Place], width: usize, bytes: &[u8]) {
     let valid =
         |p: &Place| p.width == width && p.next <= p.end && p.end <= bytes.len() && BEHIND <= bytes.len() - p.end;
@@ -156,7 +157,7 @@ kernels! {
         }
     }
 
-    /// Deals single bytes to N contexts. Unless `CHECKED`, their streams have room for the tile.
+    /// Scatters single bytes to N contexts. Unless `CHECKED`, their streams have room for the tile.
     fn scatter_singles<const N: usize, const CHECKED: bool>(
         ids: &[[u8; STEP]], lowest: &[[u8; STEP]], bytes: &mut [u8], places: &mut [Place]
     ) -> bool {
@@ -391,8 +392,8 @@ kernels! {
                 let mut at = next[i];
                 next[i] += WIDTH * mask.count_ones() as usize;
                 for v in &mut v {
-                    // SAFETY: what was next was not behind the stream's end, and since then there was a tile at most; behind
-                    // that there are 64 bytes.
+                    // SAFETY: the next place was not behind the stream's end, and since then a tile at most was read;
+                    // behind that there are 64 bytes.
                     let from = in_register(unsafe { _mm512_loadu_si512(bytes.as_ptr().add(at).cast()) });
                     let (expanded, n) = expand::<WIDTH>(mask, from);
                     *v = _mm512_or_si512(*v, expanded);
