@@ -67,7 +67,7 @@ impl<S: Send, M: Fn() -> S + Sync> Workers<S, M> {
         self.pool.is_none()
     }
 
-    /// Runs `f` with working memory that nobody else uses.
+    /// Runs `f` with working memory of its own.
     pub fn with<R>(&self, f: impl FnOnce(&mut S) -> R) -> R {
         self.with_kept(true, f)
     }
@@ -146,7 +146,7 @@ impl<S: Send, M: Fn() -> S + Sync> Workers<S, M> {
                                 let job = waiting.lock().expect("no panic while it is held").pop_front();
                                 let Some((id, mut job)) = job else { return };
                                 let done = catch_unwind(AssertUnwindSafe(|| self.with(|s| work(s, &mut job))));
-                                // The receiver is gone only after an error, when nobody needs the job.
+                                // The receiver is gone only after an error, when the job is not needed.
                                 let _ = tx.send((id, done.map(|()| job)));
                             });
                         }
@@ -174,7 +174,7 @@ impl<S: Send, M: Fn() -> S + Sync> Workers<S, M> {
     }
 }
 
-/// Takes back the jobs that nobody has begun, when an error or a panic ends the pipeline.
+/// Removes the jobs that no worker has begun, when an error or a panic ends the pipeline.
 struct Clear<'a, J>(&'a Mutex<VecDeque<J>>);
 
 impl<J> Drop for Clear<'_, J> {

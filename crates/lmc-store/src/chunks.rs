@@ -1,4 +1,4 @@
-//! Cutting files into chunks, each of which becomes a block set (`docs/store.md` §4).
+//! Cuts files into chunks; each chunk becomes a block set (`docs/store.md` §4).
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ impl Chunk {
         self.ranges.iter().map(|r| r.len).sum()
     }
 
-    /// What identifies it: a key for opaque bytes, and one for each tensor otherwise.
+    /// The keys that identify it: one for opaque bytes, otherwise one for each tensor.
     pub(crate) fn keys(&self) -> impl Iterator<Item = Keys> {
         let opaque = self.segments.is_empty().then(|| Keys::opaque(&self.file, self.ranges[0].offset, self.len()));
         let tensors = self.segments.iter().zip(&self.starts);
@@ -82,7 +82,8 @@ impl Chunk {
     }
 }
 
-/// What identifies bytes of a file in the next snapshot, best first: file and name, name, and both with the name without wrappers.
+/// The keys that identify bytes of a file in the next snapshot, best first: by file and name, by name, and both with
+/// the name without wrappers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     pub(crate) exact: [Hash; 2],
@@ -91,7 +92,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Those of `len` bytes of a tensor from its byte `start` on.
+    /// The keys of `len` bytes of a tensor from its byte `start` on.
     pub(crate) fn tensor(file: &str, s: &Segment, start: u64, len: u64) -> Self {
         let name = s.name.as_deref().unwrap_or_default();
         let dtype = s.dtype.as_ref().map_or("", |d| d.name());
@@ -112,7 +113,7 @@ impl Keys {
         }
     }
 
-    /// That of opaque bytes.
+    /// The keys of opaque bytes.
     pub(crate) fn opaque(file: &str, offset: u64, len: u64) -> Self {
         let holds = [&[4][..], &offset.to_le_bytes(), &len.to_le_bytes(), file.as_bytes()].concat();
         Self { exact: [Hash::of(&holds); 2], unwrapped: None }
@@ -131,8 +132,8 @@ pub(crate) fn cuts_of(len: u64, dtype: Dtype) -> impl Iterator<Item = (u64, u64)
     cuts(len, most, 16 * u64::from(dtype.bits()))
 }
 
-/// Cuts a file: every byte is in exactly one chunk, but what is elsewhere is in none. `elsewhere` tells which bytes of a tensor are that, by
-/// its number: ranges in order.
+/// Cuts a file: every byte is in exactly one chunk, except bytes that are stored elsewhere. `elsewhere` returns the
+/// ranges of these in a tensor, given by number, in order.
 pub(crate) fn cut<'r>(
     file: &str,
     segments: &[Segment],
@@ -152,7 +153,7 @@ pub(crate) fn cut<'r>(
             continue;
         };
         for Range { offset: first, len } in others(s.len, elsewhere(number)) {
-            // So is what is left of a large one.
+            // So is the rest of a large one.
             if len * 8 / u64::from(dtype.bits()) < SMALL {
                 if pack_len + len > MAX_CHUNK {
                     chunks.push(std::mem::replace(&mut pack, Chunk::new(&file)));
@@ -176,7 +177,7 @@ pub(crate) fn cut<'r>(
     Ok(chunks)
 }
 
-/// What is in none of these ranges of `len` bytes.
+/// The parts of `len` bytes that are in none of these ranges.
 fn others(len: u64, ranges: &[Range]) -> impl Iterator<Item = Range> {
     let starts = std::iter::once(0).chain(ranges.iter().map(|r| r.offset + r.len));
     let ends = ranges.iter().map(|r| r.offset).chain([len]);
@@ -285,7 +286,7 @@ mod tests {
         let chunks = cut("f", &f, |i| if i == 0 { &all } else { &[] }).unwrap();
         let numbers: Vec<&[usize]> = chunks.iter().map(|c| &c.numbers[..]).collect();
         assert_eq!(numbers, [[2], [1]]);
-        // Parts of a large tensor: what is left of it is as small or large as it is.
+        // Parts of a large tensor: the rest counts as small or large by its own size.
         let parts = [Range { offset: 4, len: 4 * (SMALL - 7) }, Range { offset: 4 * (SMALL - 4), len: 12 }];
         let f = file(&[("a", Some(Dtype::F32), 8 * SMALL - 4), ("b", Some(Dtype::F32), 200)]);
         let chunks = cut("f", &f, |i| if i == 0 { &parts } else { &[] }).unwrap();
@@ -315,7 +316,7 @@ mod tests {
         assert_eq!(equal(&a[1], &renamed[1]), [false, true, false, true]);
         assert_eq!(equal(&a[1], &wrapped[1]), [false, false, true, true]);
         assert!(a[0].exact != renamed[0].exact && a[0].unwrapped.is_none());
-        // Parts of a tensor are told apart.
+        // Parts of a tensor have different keys.
         let large = keys("f", &file(&[("a", Some(Dtype::F32), 40 << 20)]));
         assert!(large.len() == 3 && equal(&large[0], &large[1]) == [false; 4]);
     }

@@ -203,7 +203,7 @@ pub(crate) struct Leftover {
     pub(crate) was_never_used: bool,
 }
 
-/// Finds what writers and collectors left behind in a root and in some directories below it.
+/// Finds leftovers of writers and collectors in a root and in some directories below it.
 ///
 /// # Errors
 /// `Io` when a directory cannot be read.
@@ -308,7 +308,7 @@ mod tests {
         let mut keys: Vec<(&str, u64)> = found.iter().map(|l| (&l.key[..], l.size)).collect();
         keys.sort_unstable();
         assert_eq!(keys, [("data/a/000001#1", 2), ("data/b", 0), ("data/c/000000#23", 2), ("m#1", 2)]);
-        // Somebody is faster, or begins to use it.
+        // Another process removes one first, and begins to use another.
         fs::remove_file(root.join("data/a/000001#1")).unwrap();
         fs::write(root.join("data/b/000000"), b"").unwrap();
         found.iter().for_each(|l| l.remove().unwrap());

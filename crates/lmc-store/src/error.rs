@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::irregular::Irregular;
 
-/// What a caller can do about an [`Error`].
+/// Kinds of [`Error`], by what the caller can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -65,7 +65,7 @@ impl Error {
         usage Usage
     }
 
-    /// What the caller can do about it.
+    /// Its kind: what the caller can do.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }

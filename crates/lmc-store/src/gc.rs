@@ -1,4 +1,4 @@
-//! Garbage collection: deleting what no snapshot needs (`docs/store.md` §8).
+//! Garbage collection: deletes objects that no snapshot needs (`docs/store.md` §8).
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -23,7 +23,8 @@ pub struct Garbage {
     pub time: u64,
     /// The objects that may be deleted, by key.
     pub orphans: Vec<Orphan>,
-    /// What may not be deleted yet, by key: a save under way may have written it, or somebody may still use the snapshot that needed it.
+    /// Objects that may not be deleted yet, by key: a save under way may have written them, or a reader may still use
+    /// the snapshot that needed them.
     pub young: Vec<Orphan>,
     /// Why incomplete uploads could not be listed, if they could not: the server may lack that request, or deny it.
     pub unseen: Option<String>,
@@ -60,7 +61,7 @@ struct Needed {
 }
 
 impl Store {
-    /// Determines what no snapshot needs, and deletes nothing.
+    /// Determines the objects that no snapshot needs, and deletes nothing.
     ///
     /// # Errors
     /// Those of [`Self::gc`].
@@ -68,15 +69,15 @@ impl Store {
         Ok(self.find_garbage()?.1)
     }
 
-    /// Deletes what no snapshot needs, and has not needed for a grace period by the store's clock. Safe while others save, read, prune and
-    /// collect.
+    /// Deletes the objects that no snapshot needs, or has needed within the last grace period by the store's clock.
+    /// Safe while others save, read, prune and collect.
     ///
     /// # Errors
     /// `Damaged` or `Unsupported` when a record or shard cannot be read: then nothing is deleted. `Store` or `Io` when requests fail; the
     /// next collection finds what is left.
     pub fn gc(&self) -> Result<Garbage> {
         let (found, garbage) = self.find_garbage()?;
-        // Referrers before what they refer to, although no reader uses what is deleted here.
+        // Referrers before the objects that they refer to, although no reader uses the deleted objects.
         for objects in [found.records, found.shards, found.data, found.probes] {
             let keys = objects.into_iter().map(|o| o.key).collect();
             self.remote().wait(self.remote().delete_all(keys))?;
@@ -126,7 +127,7 @@ impl Store {
         Ok((found, garbage))
     }
 
-    /// What is needed at a time.
+    /// The objects that are needed at a time.
     fn needed(&self, time: u64) -> Result<Needed> {
         let mut needed = Needed::default();
         // Each record, and whether it counts.
@@ -167,8 +168,9 @@ impl Store {
 }
 
 impl Needed {
-    /// Adds what records need, each of which counts or not: of all at once, if their documents are within the budget of one snapshot, or
-    /// else of one half after the other. So what is in memory is bounded, however many there are.
+    /// Adds the objects that records need; a flag says whether a record counts. All records are read at once if their
+    /// documents are within the budget of one snapshot, else one half after the other: so memory is bounded, however
+    /// many there are.
     fn add(&mut self, remote: &Remote, records: &[(bool, Vec<ShardId>)], budget: Budget) -> Result<()> {
         let shards: BTreeSet<ShardId> = records.iter().flat_map(|(_, shards)| shards).copied().collect();
         let shards: Vec<ShardId> = shards.into_iter().collect();
@@ -195,7 +197,7 @@ impl Needed {
     }
 }
 
-/// Why nothing is collected while a record cannot be read.
+/// The error that explains why nothing is collected while a record cannot be read.
 fn refused(bad: &DamagedRecord, counts: bool) -> Error {
     const NOTHING: &str = "what its snapshot needs is unknown, and nothing was deleted; ";
     match counts {

@@ -79,7 +79,7 @@ impl Shard {
         let mut names: Vec<Option<Ref>> = vec![];
         for (i, file) in self.files.iter().enumerate() {
             let named = match file.segments_of {
-                // What that one has found, if it names another one now.
+                // The file that it names itself by now.
                 Some(Ref(0, first)) => names[first].or(file.segments_of),
                 Some(_) => file.segments_of,
                 None if file.segments.is_empty() => None,
@@ -123,7 +123,8 @@ mod tests {
         second.share_segments(&catalog).unwrap();
         assert_eq!((second.files[0].segments_of, second.files[1].segments_of), (Some(Ref(1, 0)), None));
         catalog.insert(ids[1], second);
-        // Never what names a third one; other orders of the same lengths are others. What no other shard lists is named here.
+        // A file never names one that names a third; the same lengths in another order are other segments. A list that
+        // no other shard has is named within this one.
         let mut files = vec![file("x", &[1, 2]), file("z", &[2, 1]), file("y", &[1, 2, 3]), file("empty", &[])];
         files.extend([file("x2", &[1, 2]), file("y2", &[1, 2, 3]), file("empty2", &[])]);
         let mut third = shard(&[ids[1]], files.clone());

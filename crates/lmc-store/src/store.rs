@@ -107,7 +107,8 @@ impl Store {
                 let key = layout::marker();
                 let bytes = remote.wait(remote.get(&key, Marker::MAX))?;
                 let marker = Marker::parse(&bytes).map_err(|e| e.at(&key))?;
-                // Creates what is there a second time. A server that accepts this would let one writer's record overwrite another's.
+                // Creates an existing object a second time. A server that accepts this would let one writer's record
+                // overwrite another's.
                 if !remote.wait(remote.refuses_to_replace(&key, bytes))? {
                     return Err(Error::unsupported(
                         "this server ignores the condition `If-None-Match: *` and overwrites existing objects: \
@@ -208,7 +209,8 @@ impl Store {
         self.remote.wait(clock::now(&self.remote, self.fresh_id()?))
     }
 
-    /// The time at which something begins that will change the store: whatever is found afterwards stays for a grace period from then.
+    /// The time at which an operation begins that will change the store: everything found afterwards stays for a grace
+    /// period from then.
     ///
     /// # Errors
     /// `Usage` when the store is another one than was opened.

@@ -66,7 +66,7 @@ pub(super) fn check([shards, objects, files, segments, dimensions, extents]: [u6
     Counts { shards, objects, files, segments, dimensions, extents }.check()
 }
 
-/// Adds up what the entries of a list are read as.
+/// Adds up the counts of the entries of a list.
 fn add_up<'de, T: Deserialize<'de>, S: Default, D: Deserializer<'de>>(d: D, add: fn(&mut S, T)) -> Result<S, D::Error> {
     struct List<T, S>(fn(&mut S, T));
     impl<'de, T: Deserialize<'de>, S: Default> Visitor<'de> for List<T, S> {

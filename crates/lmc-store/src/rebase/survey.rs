@@ -64,7 +64,7 @@ impl Survey {
         for &set in &reach.direct {
             *used.entry(object_of(&catalog, set)?).or_default() += stored(catalog.set(set)?);
         }
-        // Objects of which files use at least half stay.
+        // Objects stay if files use at least half of them.
         let stays = |object: &ObjectId| used.get(object).is_some_and(|&used| used >= reach.objects[object] / 2);
         let (mut settled, mut known) = (HashSet::new(), HashMap::new());
         let mut sets: Vec<SetId> = reach.sets.iter().copied().collect();

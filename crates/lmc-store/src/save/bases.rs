@@ -1,4 +1,4 @@
-//! What an earlier snapshot offers a new one: block sets to refer to, and bases.
+//! The block sets of an earlier snapshot that a new one can refer to or use as bases.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,7 +14,7 @@ pub(super) struct Bases {
     pub(super) catalog: Catalog,
     /// By hash of the raw bytes.
     equal: HashMap<Hash, SetId>,
-    /// Where bytes are.
+    /// The place of each key's bytes.
     places: Known<Spot>,
     /// Indices into `cuts`.
     cut: Known<usize>,
@@ -24,11 +24,11 @@ pub(super) struct Bases {
     contents: HashMap<SetId, Vec<Segment>>,
 }
 
-/// What an earlier snapshot had, by what identifies it.
+/// The bytes of an earlier snapshot, by the keys that identify them.
 #[derive(Debug)]
 struct Known<T> {
     exact: HashMap<Hash, T>,
-    /// By keys without wrappers; `None` if they are those of several.
+    /// By keys without wrappers; `None` if several have the key.
     unwrapped: HashMap<Hash, Option<T>>,
 }
 

@@ -13,7 +13,7 @@ use crate::catalog::SetId;
 use crate::chunks::{Chunk, Range};
 use crate::error::Result;
 
-/// The chunks of each file that are cut so. What they hold is `elsewhere` then. `fixed`: tensors that are not cut.
+/// The chunks of each file that are cut so. Their bytes are added to `elsewhere`. `fixed`: tensors that are not cut.
 pub(super) fn find(
     files: &[Planned<'_>],
     choice: Choice<'_>,
@@ -22,7 +22,7 @@ pub(super) fn find(
 ) -> Result<Vec<(usize, Chunk)>> {
     let mut found = vec![];
     for (file, (input, segments)) in files.iter().enumerate() {
-        // By set, what is in it: offset there, number of the segment, and range.
+        // The parts in each set: offset there, number of the segment, and range.
         let mut sets: BTreeMap<SetId, Vec<(u64, usize, Range)>> = BTreeMap::new();
         for (i, s) in segments.iter().enumerate().filter(|(i, s)| is_narrow(s) && !fixed((file, *i))) {
             if !elsewhere[file].contains_key(&i) {

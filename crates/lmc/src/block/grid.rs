@@ -52,8 +52,8 @@ pub(super) struct Found {
 const WINDOWS: u64 = 8;
 const WINDOW: u64 = 16;
 const WINDOWS_FIT: usize = 2;
-/// Groups that are sampled for a shape (one may be on no grid), the elements of each, and the least elements of a group
-/// that must fit if some may be off the grid.
+/// Groups that are sampled for a shape (one may be on no grid), the elements of each, and the least elements of a
+/// sample that counts if some may be off the grid.
 const SAMPLES: u64 = 8;
 const SAMPLE: usize = 96;
 const SAMPLE_LEAST: usize = 24;

@@ -55,8 +55,8 @@ pub fn for_call<'a>(compressor: &Compressor, bases: &[Base<'a>]) -> Vec<Base<'a>
 /// Encodes every block of `size` bytes given `bases`, which come from [`for_call`], and if `alone` without them too.
 /// Returns the summaries that compression in both ways would return.
 ///
-/// A worker shows each block to `work`, with memory that may be used again; that of one block after the other is then shown to `take`, with the
-/// number of raw bytes so far.
+/// A worker passes each block to `work`, with reusable memory of its own. Then `take` gets that memory, block by block
+/// in order, with the number of raw bytes so far.
 ///
 /// # Errors
 /// Those of `work` and `take`, and of [`Compressor::compress`].
