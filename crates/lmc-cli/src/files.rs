@@ -32,7 +32,7 @@ impl NamedFiles {
     /// in directories that are neither files nor directories.
     ///
     /// # Errors
-    /// For what is refused, cannot be read, or has no files.
+    /// For paths that are refused, cannot be read, or have no files.
     pub fn find(paths: &[PathBuf], store: &str) -> Result<Self> {
         let files = found(paths, store)?;
         Ok(Self { paths: paths.to_vec(), store: store.to_owned(), files })

@@ -8,7 +8,7 @@ pub(crate) fn load<const WIDTH: usize>(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(wide)
 }
 
-/// What an element is as a signed integer.
+/// An element as a signed integer.
 #[inline(always)]
 pub(crate) fn signed<const WIDTH: usize>(element: u64) -> i64 {
     let above = 64 - 8 * WIDTH as u32;

@@ -101,11 +101,11 @@ fn opened<'f>(args: &FollowArgs, follower: &'f mut Option<Follower>) -> Result<&
     Ok(follower.as_mut().expect("it was opened"))
 }
 
-/// Gets to the newest snapshot, and tells about it.
+/// Moves to the newest snapshot, and reports it.
 fn look(args: &FollowArgs, follower: &mut Follower, ui: &Ui) -> Result {
     let newest = follower.newest().map_err(|e| refused(&e).unwrap_or_else(|| args.place.failure(&e)));
     let got = newest.and_then(|s| s.map_or(Ok(()), |snapshot| get(args, follower, &snapshot, ui)));
-    // Also about the current version, if there is no getting to a newer one.
+    // Also for the current version, if a newer one cannot be reached.
     got.and(tell(args, follower))
 }
 

@@ -1,4 +1,4 @@
-//! `lmc publish --interchange` and `lmc follow` of what it writes.
+//! `lmc publish --interchange` and `lmc follow` of its output.
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ const PUBLISH: [&str; 9] = ["publish", "s", "v", "--once", "--settle", "0", "--i
 /// The step that a directory has, by its tensors.
 fn step(dir: &Dir, of: &str) -> Option<u64> {
     let there = dir.read(&format!("{of}/current/model.safetensors"));
-    // The header of a full version has checksums, which what follows it has not.
+    // The header of a full version has checksums, which the followed files lack.
     let data = |file: &[u8]| file[file.len() - 2 * TENSORS - 8..].to_vec();
     (0..9).find(|&n| data(&there) == data(&model(n)))
 }
@@ -35,7 +35,7 @@ fn step(dir: &Dir, of: &str) -> Option<u64> {
 #[test]
 fn versions_are_written_beside_the_store_and_followed_without_it() {
     let dir = Dir::new();
-    // What the store had before is not written but for the newest.
+    // Of the earlier snapshots of the store, only the newest is written.
     (1..=2).for_each(|n| write(&dir, n));
     dir.run(["-q", "publish", "s", "v", "--once", "--settle", "0"]).silent();
     (3..=4).for_each(|n| write(&dir, n));
@@ -114,7 +114,7 @@ fn after_a_kill_the_next_publisher_writes_what_is_missing() {
         dir.shell("rm -rf s out m").ok();
         let mut child = dir.command(PUBLISH).stdout(std::process::Stdio::null()).spawn().unwrap();
         kill_after(&mut child, moment);
-        // Whatever is there is whole.
+        // Every version is whole.
         if dir.has("out") && dir.names().iter().any(|name| name.starts_with("out/weight_v")) {
             dir.run(["-q", "follow", "out", "m", "--once"]).silent();
             assert!(step(&dir, "m").is_some());
@@ -139,7 +139,7 @@ fn after_a_kill_a_follower_has_one_whole_version() {
     let moments = Moments::of(25, 3, || dir.run(["-q", "follow", "out", "whole", "--once"]).silent());
     let mut versions = [0, 0];
     for moment in moments.iter() {
-        // Links: a copy is not what was written.
+        // Links: a copy would have other inodes than were recorded.
         dir.shell("rm -rf m && cp -al origin m").ok();
         let mut child = dir.command(["-q", "follow", "out", "m", "--once"]).spawn().unwrap();
         kill_after(&mut child, moment);

@@ -95,7 +95,7 @@ fn restoring_follows_no_link_and_opens_no_fifo() {
     fs::create_dir(dir.path("back")).unwrap();
     dir.run(["snapshot", "restore", "st", "-o", "to"]).silent();
     assert_eq!(dir.read("back/sub/config.json"), b"saved");
-    // Nothing is made in the store, whatever is there.
+    // Nothing is created in the store in any case.
     for inside in ["st", "st/new", "st/new/deep", "st/data"] {
         dir.run(["snapshot", "restore", "st", "-o", inside]).is_misused(&["is in the store st"]);
         assert!(!dir.has("st/new"));
@@ -128,7 +128,7 @@ fn an_index_is_saved_with_its_files() {
     // Another file of the same name is not the one that the index names.
     dir.write("b.safetensors", b"another");
     dir.run(["snapshot", "save", "s", index, "b.safetensors"]).is_misused(&["two files are named \"b.safetensors\""]);
-    // Whoever keeps only the index has lost the model.
+    // Keeping only the index would lose the model.
     fs::remove_file(dir.path("m/b.safetensors")).unwrap();
     dir.run(["snapshot", "save", "s", index])
         .fails(&["m/model.safetensors.index.json: names b.safetensors, which is not beside it"]);

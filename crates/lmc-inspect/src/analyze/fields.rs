@@ -1,4 +1,5 @@
-//! The fields of numbers: sign, exponent and mantissa, how often each value of them occurs, and what that makes in bits.
+//! The fields of numbers: sign, exponent and mantissa, how often each value of them occurs, and their entropies in
+//! bits.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -18,7 +19,7 @@ pub(crate) struct Fields {
     pub(crate) width: usize,
     pub(crate) sign: u32,
     pub(crate) exponent: u32,
-    /// Of what is no float: all bits.
+    /// Of types that are no floats: all bits.
     pub(crate) mantissa: u32,
     class: Class,
     /// The bits that are 0 in a zero; `None` if the type has none.
@@ -78,7 +79,7 @@ impl Fields {
     }
 }
 
-/// How often the values of fields occur in a tensor, and what all its elements have in common.
+/// How often the values of fields occur in a tensor, and properties that all its elements share.
 #[derive(Clone, Debug)]
 pub(crate) struct Histograms {
     fields: Fields,
@@ -132,14 +133,14 @@ impl Histograms {
         };
     }
 
-    /// What they make.
+    /// The figures of the counts.
     pub(crate) fn sums(&self) -> Sums {
         let float = self.fields.is_float();
         Sums {
             elements: self.elements,
             zeros: self.zeros,
             not_finite: match self.fields {
-                // Of the narrow types, some have no infinities, and some no exponent for what is not a number.
+                // Of the narrow types, some have no infinities, and some no exponent for NaN.
                 Fields { class: Class::Float, width: 2.., .. } => self.exponents[self.exponents.len() - 1],
                 _ => 0,
             },
@@ -236,7 +237,7 @@ fn add_as<const WIDTH: usize>(h: &mut Histograms, elements: &[u8]) {
     }
 }
 
-/// Whether `F16` has the value of the bits of an `F32`, too; of what is not a number, whether its payload fits.
+/// Whether `F16` has the value of the bits of an `F32`, too; for a NaN, whether its payload fits.
 fn is_half(f: u32) -> bool {
     let (exponent, mantissa) = (f >> 23 & 0xff, f & 0x7f_ffff);
     match exponent {

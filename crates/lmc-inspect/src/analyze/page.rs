@@ -49,7 +49,7 @@ pub fn page(a: &Analysis) -> String {
     out
 }
 
-/// What matters most, in numbers.
+/// The most important numbers.
 fn cards(a: &Analysis, out: &mut String) {
     let mut card = |number: String, what: String| pages::card(&number, &what, out);
     let Some(last) = a.checkpoints.last() else { return };

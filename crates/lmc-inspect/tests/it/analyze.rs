@@ -77,7 +77,7 @@ fn fields_of_a_checkpoint() {
         (7, &["step7.safetensors".to_owned()][..], &["safetensors".to_owned()][..])
     );
     assert_eq!((c.all.raw_size, c.all.tensors), (file.len() as u64, 3));
-    // What is told is what compressing gives.
+    // The sizes are those that compression gives.
     let options = CompressOptions::default();
     assert_eq!(c.all.lmc_size, lmc::compress(&file, &options).unwrap().len() as u64);
     let kinds: Vec<_> = c.kinds.iter().map(|g| (&g.name[..], g.figures.raw_size)).collect();

@@ -9,14 +9,14 @@ use crate::safetensors;
 const VOID: &[&str] = &["meta", "input", "br"];
 const OPTIONAL: &[&str] = &["li", "td", "th", "tr"];
 
-/// What a page is made of.
+/// The parts of a page.
 #[derive(Debug, Default)]
 pub(crate) struct Parsed {
     /// Elements: name and attributes.
     elements: Vec<(String, Vec<(String, String)>)>,
     /// The text of each cell of a table, as it is written.
     cells: Vec<String>,
-    /// What is in scripts.
+    /// The contents of scripts.
     scripts: Vec<String>,
 }
 

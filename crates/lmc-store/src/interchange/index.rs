@@ -58,7 +58,7 @@ impl Index {
     pub(super) fn parse(bytes: &[u8], step: Step) -> Result<Self> {
         let damaged = |why: String| Error::damaged(format!("{INDEX} {why}"));
         let json: Value = serde_json::from_slice(bytes).map_err(|e| damaged(format!("is no JSON: {e}")))?;
-        // Whose metadata were not found is not taken for a full version.
+        // Other fields are refused: an index whose `metadata` is misspelled must not pass for a full version.
         let other =
             json.as_object().and_then(|all| all.keys().find(|key| !matches!(&key[..], "metadata" | "weight_map")));
         if let Some(other) = other {

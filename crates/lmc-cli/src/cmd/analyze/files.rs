@@ -91,7 +91,7 @@ impl Files {
     /// The files of a checkpoint.
     pub(super) fn open_one(&self, checkpoint: usize) -> Vec<Base<'static>> {
         let is_directory = self.places[checkpoint].is_directory;
-        // One that ends early has none, and is no reason to be silent.
+        // A file that ends early has none, and must be reported.
         let is_of_tensors = |b: &Base<'_>| Path::new(b.name()).extension().is_some_and(|e| e == "safetensors");
         let has_tensors = |b: &Base<'_>| is_of_tensors(b) || b.segments().iter().any(|s| s.name.is_some());
         let mut files = Vec::new();

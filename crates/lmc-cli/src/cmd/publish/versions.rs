@@ -20,11 +20,12 @@ pub(super) struct Version {
     pub(super) identity: Identity,
 }
 
-/// What a directory or a file does not have in common with another one of the same name: its inode, and when it was created.
+/// Attributes that distinguish a directory or a file from another one of the same name: its inode, and when it was
+/// created.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Identity(u64, Option<SystemTime>);
 
-/// How one knows that a version is finished.
+/// The sign that a version is finished.
 pub(super) enum Finished {
     /// It has a file of this name.
     Marker(String),
@@ -168,7 +169,7 @@ fn is_empty(dir: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// What an index in a directory, or below, names and is not there.
+/// A missing file that an index in a directory, or below, names.
 fn missing(dir: &Path) -> Result<Option<String>> {
     let failed = |e| Failure::io(dir, "cannot read the directory", &e);
     for entry in fs::read_dir(dir).map_err(failed)? {

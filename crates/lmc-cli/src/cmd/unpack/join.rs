@@ -22,7 +22,7 @@ struct Window {
     at: usize,
 }
 
-/// What a window takes from a chunk.
+/// The part of a chunk that a window takes.
 struct Read {
     file: usize,
     window: usize,
