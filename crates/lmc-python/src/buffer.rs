@@ -46,7 +46,7 @@ enum Kept {
 // SAFETY: it is a pointer to memory that is kept in place until the view is dropped, and fields that never change. A `Py_buffer` is
 // released in `drop`, while attached to the interpreter, by whatever thread; `Py` and `Imported` may be sent.
 unsafe impl Send for View {}
-// SAFETY: as above; what the memory holds is not accessed by way of `&View` other than by the atomic loads of `Buffer`.
+// SAFETY: as above; the memory is accessed through `&View` only by the atomic loads of `Buffer`.
 unsafe impl Sync for View {}
 
 /// Why an object's memory is not used.
@@ -139,7 +139,8 @@ impl Drop for View {
 const OBJECTS: &str = "Python objects";
 const ADDRESSES: &str = "addresses";
 
-/// What elements of a format hold instead of plain data; `None` for plain data. Names of fields, between colons, may contain any letters.
+/// The contents of elements of a format that are not plain data; `None` for plain data. Names of fields, between
+/// colons, may contain any letters.
 fn no_data(format: &[u8]) -> Option<&'static str> {
     let mut in_name = false;
     format.iter().find_map(|&c| {
@@ -259,9 +260,10 @@ unsafe fn load(from: *const u8, to: &mut [u8]) {
     const LINE: usize = 64;
     let (lines, rest) = to.split_at_mut(to.len() / LINE * LINE);
     if !lines.is_empty() {
-        // SAFETY: the caller's promise; all registers and flags that change are named. What another thread writes meanwhile makes no
-        // difference to the instructions, each of which reads bytes as they are; and to the compiler, which does not know that they were
-        // read, none either. So it is as if each byte were loaded atomically and relaxed. What is written is `lines`, which is ours.
+        // SAFETY: the caller's promise; all registers and flags that change are named. Concurrent writes of another
+        // thread make no difference to the instructions, which read bytes as they are, nor to the compiler, which does
+        // not know of the reads. So it is as if each byte were loaded atomically and relaxed. Only `lines` is written,
+        // which is ours.
         unsafe {
             asm!(
                 "2:",
@@ -318,7 +320,7 @@ unsafe fn load(mut from: *const u8, to: &mut [u8]) {
         // SAFETY: within the caller's range.
         from = unsafe { from.add(line.len()) };
     }
-    // SAFETY: the rest of what the caller promised.
+    // SAFETY: the rest of the caller's range.
     unsafe { load_bytes(from, rest) };
 }
 

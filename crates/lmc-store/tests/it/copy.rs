@@ -1,4 +1,4 @@
-//! Snapshots copied between stores and into archives: they arrive whole, once each, and damaged data is rejected.
+//! Snapshots copied between stores and into archives: they arrive whole, once each, and damaged data are rejected.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -4,7 +4,7 @@ use super::bytes::Bytes;
 use super::faults::{Faults, must};
 use std::iter::repeat_n;
 
-/// What slots mean, which are the low bits of a state.
+/// The meanings of slots, which are the low bits of a state.
 #[derive(Clone, Copy)]
 struct Entry {
     /// `None` is the escape.

@@ -92,7 +92,7 @@ fn every_way_gives_the_same_bytes() {
     let plain = lmc::compress(&new, &o).unwrap();
     assert!(delta.len() * 10 < plain.len() * 8, "{} is not much less than {}", delta.len(), plain.len());
     assert_eq!(named_bases(&delta), 1);
-    // What is not there again costs next to nothing.
+    // A copy of the base costs almost nothing.
     assert!(check(&old, &[&old], &o).len() * 200 < old.len());
     // Without a base, and with an unrelated one, the file is the same.
     assert!(check(&new, &[], &o) == plain);
@@ -128,7 +128,7 @@ fn tensors_are_found_by_name_and_by_content() {
     new.push(("head".to_owned(), weights(30_000, 999)));
     let with_new = share(&file_of(&new), &[&file_of(&old)]);
     assert!(before < 0.75 && with_new > before && with_new < 0.95, "{before} {with_new}");
-    // Nothing that is there: no worse than without.
+    // No tensor in common: no worse than without a base.
     let stranger = [("x".to_owned(), weights(20_000, 55)), ("layer.0.weight".to_owned(), weights(20_000, 56))];
     let worse = share(&file_of(&stranger), &[&file_of(&old)]);
     assert!(worse < 1.002, "{worse}");

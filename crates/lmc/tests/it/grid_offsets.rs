@@ -15,7 +15,7 @@ struct Known {
     raw: Vec<u8>,
 }
 
-/// What a grid is expected to predict: all residuals are 0 in the file of a grid that does.
+/// The expected predictions of a grid: if they are right, all residuals of the file are 0.
 fn known(grid: Grid, predictions: &[u64]) -> Known {
     let width_code = if grid.conversion == 0 { 2 } else { 1 };
     let raw: Vec<u8> = predictions.iter().flat_map(|u| u.to_le_bytes()[..1 << width_code].to_vec()).collect();

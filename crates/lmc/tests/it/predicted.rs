@@ -18,7 +18,7 @@ fn to_bytes(elements: &[u64], width: usize) -> Vec<u8> {
     elements.iter().flat_map(|u| u.to_le_bytes()[..width].to_vec()).collect()
 }
 
-/// What all decoders make of a block that names ranges of one base.
+/// The result of all decoders for a block that names ranges of one base.
 fn decoded(fields: &BlockFields, base: &[u8]) -> Result<Vec<u8>, String> {
     let file = File { features: 1, ..File::delta(&[base], vec![fields.record()]) };
     agree_with_bases(&file.to_bytes(), &[base])

@@ -174,7 +174,7 @@ fn bodies_of_blocks_that_name_ranges_have_a_check() {
         };
         assert!(judged_as_it_is(&fields).is_ok());
         for body_check_error in [1, 1 << 63, u64::MAX] {
-            // The digest is right, so that nobody asks.
+            // The digest is right, so the check is not consulted.
             assert!(judged_as_it_is(&BlockFields { body_check_error, ..fields.clone() }).is_ok());
         }
         let without = BlockFields { has_body_check: false, ..fields };

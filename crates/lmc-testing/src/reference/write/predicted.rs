@@ -24,7 +24,7 @@ pub struct Predicted {
     pub streams: Vec<Stream>,
 }
 
-/// What the elements of a column are predicted from.
+/// The data that the elements of a column are predicted from.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "there are a few at a time")]
 pub enum Operand {
