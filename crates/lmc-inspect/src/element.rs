@@ -1,6 +1,6 @@
 //! Elements of one, two, four or eight bytes as integers of 64 bits.
 
-/// The bits of an element of `WIDTH` bytes; what is above them is zero.
+/// The bits of an element of `WIDTH` bytes; higher bits are zero.
 #[inline(always)]
 pub(crate) fn load<const WIDTH: usize>(bytes: &[u8]) -> u64 {
     let mut wide = [0; 8];

@@ -1,4 +1,4 @@
-//! Pages: HTML files that need nothing else, and no script to be read. Names are text that anyone may have written, and do nothing.
+//! Pages: HTML files that need nothing else, and no script to be read. Names are untrusted text, which is escaped.
 
 pub(crate) mod chart;
 pub(crate) mod html;

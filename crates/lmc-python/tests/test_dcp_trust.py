@@ -74,7 +74,7 @@ class SetState:
 
 
 def touch():
-    """What a gadget leaves behind."""
+    """The effect of a gadget."""
     return "open('PWNED', 'w').close()"
 
 
@@ -370,7 +370,7 @@ class TestWhatIsNoMetadata:
 
 
 class Ours:
-    """A part of metadata that somebody's own planner adds."""
+    """A part of metadata that a user's planner adds."""
 
     def __eq__(self, other):
         return type(other) is Ours

@@ -100,7 +100,7 @@ impl Store {
             names.extend(shard.files.into_iter().map(|f| f.name));
         }
         if shards.len() > 1 {
-            // Each shard is within the limits; what is beyond them together could not be read.
+            // Each shard is within the limits; a snapshot whose shards exceed them together could not be read.
             remote.wait(Catalog::load(remote, shards))?.check_segments(shards)?;
         }
         check_together(names.iter().map(|n| &n[..])).map_err(Error::usage)?;

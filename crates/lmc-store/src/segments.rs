@@ -232,7 +232,7 @@ mod tests {
         }
         let file = File { segments_of: Some(Ref(1, 0)), ..named };
         assert_eq!(catalog.segments(ids[1], &file).unwrap().len(), 2);
-        // A shard that was not read: what is listed by one that is listed.
+        // A shard that was not read: one that a listed shard lists.
         let e = Catalog::default().segments(ids[1], &file).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Damaged);
         assert!(shard(&[], vec![file]).to_bytes().is_err());

@@ -183,7 +183,8 @@ impl<'a> Base<'a> {
         &self.contents().segments
     }
 
-    /// Its format may have become known since it was compressed. What cannot be read is plain bytes; the error comes when it is needed.
+    /// Its format may have become known since it was compressed. A base that cannot be read counts as plain bytes; the
+    /// error comes when its bytes are needed.
     fn contents(&self) -> &Contents {
         self.contents.get_or_init(|| {
             let found = layout::detect(&mut Start::new(&*self.source, self.raw_size, "the base"), None);

@@ -120,7 +120,7 @@ fn after_a_kill_the_next_publisher_writes_what_is_missing() {
             assert!(step(&dir, "m").is_some());
         }
         dir.run(PUBLISH).ok();
-        // An empty directory begins with the newest version that the store has; what comes then is a delta.
+        // An empty directory begins with the newest version that the store has; later versions are deltas.
         let deltas = dir.shell("cd out && sha256sum weight_v*/model-* 2> /dev/null || true");
         assert!(deltas.stdout().lines().all(|delta| expected.contains(delta)), "{deltas:?}");
         dir.run(["-q", "follow", "out", "m", "--once"]).silent();

@@ -69,9 +69,10 @@ pub struct Group {
 
 /// Figures of the elements of one or more tensors.
 ///
-/// An element is what the codec works on: one of the dtype, but a half of a `C64`, and a byte where elements have fewer than eight bits, are
-/// blocks of quantised ones, or have no type. Entropies are means over all elements, in bits an element, of each tensor by itself: what an ideal
-/// code takes that knows how often each value occurs in the tensor, and nothing else.
+/// An element is what the codec works on: one of the dtype, but a half of a `C64`, and a byte where elements have fewer
+/// than eight bits, are blocks of quantised ones, or have no type. Entropies are means over all elements, in bits an
+/// element, of each tensor by itself: the length of an ideal code that knows how often each value occurs in the tensor,
+/// and nothing else.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Figures {

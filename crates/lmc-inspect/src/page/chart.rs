@@ -97,7 +97,7 @@ pub(crate) struct HeatMap {
 
 /// A row of a heat map.
 pub(crate) struct HeatRow {
-    /// Text that anyone may have written, in one line.
+    /// Untrusted text, in one line.
     pub(crate) name: String,
     /// 0 to 1 each, from the lowest bit on.
     pub(crate) rates: Vec<f64>,

@@ -6,7 +6,7 @@ use std::io;
 /// Text with all special characters of HTML escaped, in elements as in attributes.
 pub(crate) struct Escaped<'a>(&'a str);
 
-/// Text that anyone may have written.
+/// Untrusted text.
 pub(crate) fn escaped(text: &str) -> Escaped<'_> {
     Escaped(text)
 }

@@ -281,7 +281,7 @@ fn histories_follow_tensors_to_other_files() {
     let (a, b) = (f32s(100), f32s(300));
     let w = |name, bytes: &[u8]| safetensors(&[(name, "F32", vec![bytes.len() as u64 / 4], bytes)]);
     let both = safetensors(&[("a", "F32", vec![100], &a), ("b", "F32", vec![300], &b)]);
-    // "twice" is in two files: which of them is which, their names tell.
+    // "twice" is in two files, which their names distinguish.
     let (one, two) = (w("twice", &f32s(50)), w("twice", &f32s(50)));
     let moved = flipped(&a, 4, 5, 1);
     let run = Shards(vec![

@@ -15,7 +15,7 @@ const MAX_FILES: u64 = 1 << 20;
 const MAX_OBJECTS: u64 = 1 << 20;
 const MAX_SHARDS: u64 = 1 << 16;
 
-/// Shorter documents are parsed at once: whatever they list takes little memory.
+/// Shorter documents are parsed at once: all that they can list takes little memory.
 const SHORT: usize = 1 << 22;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -138,7 +138,7 @@ fn tensors_are_found_by_name_and_by_content() {
 fn names_are_matched_without_wrappers() {
     let w = weights(40_000, 1);
     let next = trained(&w, 2, 0.0005);
-    // Too small for a search by content, or of another dtype: only the name tells.
+    // Too small for a search by content, or of another dtype: only the name identifies it.
     let file = |prefix: &str, w: &[f32], narrow: bool| {
         let (wide, half) = (f32s(w), bf16(w));
         let small: Vec<(String, &[u8])> =
@@ -161,7 +161,7 @@ fn names_are_matched_without_wrappers() {
             let more = delta.len() as i64 - exact.as_ref().unwrap().len() as i64;
             assert!((-100..1000).contains(&more), "{prefix}: {more} bytes more");
         }
-        // Nothing tells which of two is meant.
+        // The candidates are ambiguous.
         let two = [&f32s(&w)[..800], &f32s(&weights(200, 9))[..]];
         let old = safetensors(&[("model.x", "F32", vec![200], two[0]), ("module.x", "F32", vec![200], two[1])]);
         let new = safetensors(&[("x", "F32", vec![200], two[0])]);

@@ -1,5 +1,5 @@
 //! Grids with offsets (§3.8): known sums, sums of any numbers, where the offset of each element is, and the streams that break a rule.
-//! The reference decoder is tested apart, so that it may judge the others.
+//! The reference decoder is tested separately, so that it may judge the others.
 
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::handmade::{judged, records, refused};

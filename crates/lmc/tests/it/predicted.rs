@@ -1,5 +1,5 @@
-//! Predicted columns (§3.7): what the writer makes of known residuals and predictions, byte by byte, and that all decoders
-//! restore them; and every predictor with every conversion, context and width.
+//! Predicted columns (§3.7): the writer's output for known residuals and predictions, byte by byte, which all decoders
+//! restore; and every predictor with every conversion, context and width.
 
 use lmc_testing::decoders::agree_with_bases;
 use lmc_testing::input::Random;

@@ -164,8 +164,8 @@ fn in_directory(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The regular files in a directory and below it, in order of names. Links to files are followed: model caches consist of them. What begins with
-/// a dot is no part of a checkpoint, and indexes name files that are found anyway.
+/// The regular files in a directory and below it, in order of names. Links to files are followed: model caches consist
+/// of them. Names that begin with a dot are no part of a checkpoint, and indexes name files that are found anyway.
 fn walk(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result {
     let unreadable = |e| Failure::io(dir, "cannot read the directory", &e);
     let entries = std::fs::read_dir(dir).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());

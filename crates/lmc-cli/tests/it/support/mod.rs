@@ -178,7 +178,7 @@ impl Dir {
         Run(command.current_dir(self.0.path()).stdin(Stdio::null()).output().unwrap())
     }
 
-    /// Runs `lmc` with some of its sides on a terminal; what the terminal showed and the exit code.
+    /// Runs `lmc` with some of its streams on a terminal; returns the terminal's output and the exit code.
     pub(crate) fn on_terminal(&self, args: &[&str], stdin: bool, stdout: bool) -> (String, i32) {
         use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();

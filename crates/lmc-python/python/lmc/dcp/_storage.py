@@ -260,7 +260,7 @@ def _seconds(when: Any) -> float:
 
 
 def refuse_half_url(path: str | os.PathLike[str]) -> None:
-    """Refuses what pathlib makes of a URL: a directory "s3:" would be made here, and the bucket would stay empty."""
+    """Refuses a URL as pathlib spells it: it would create a directory "s3:" here, and the bucket would stay empty."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)", os.fspath(path)):
         raise lmc.UsageError(
             f'{path}: is a URL without "//", as pathlib makes it: write s3://BUCKET/PREFIX, as a str; '
