@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Decompressor, Level};
 
-/// Bytes of what is compressed, at least: more than caches hold.
+/// The least bytes of the compressed data: more than caches hold.
 const SIZE: usize = 48 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {

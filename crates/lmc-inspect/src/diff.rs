@@ -81,7 +81,7 @@ struct Share {
     coded: Vec<Coded>,
 }
 
-/// Compares a file with earlier ones: matches tensors as [`Compressor::compress`] does, counts what changed, and
+/// Compares a file with earlier ones: matches tensors as [`Compressor::compress`] does, counts the changes, and
 /// compresses the file given the bases and without them, for the sizes. Memory is bounded; `progress` is
 /// called with the number of raw bytes done so far.
 ///

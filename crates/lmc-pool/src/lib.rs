@@ -101,7 +101,7 @@ impl<S: Send, M: Fn() -> S + Sync> Workers<S, M> {
     /// under way and keeps the buffers for the next call. The error is the one of the earliest job that has one,
     /// whatever the number of threads: a job fails in `drain`, and an error of `feed` counts after the jobs fed before.
     ///
-    /// Jobs are begun in the order in which they are fed: one that waits for what earlier ones do never waits in vain.
+    /// Jobs are begun in the order in which they are fed: a job may wait for the work of earlier ones.
     ///
     /// # Errors
     /// Those of `feed` and `drain`. Jobs that no worker has begun by then are not done.

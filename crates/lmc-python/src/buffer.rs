@@ -3,7 +3,7 @@
 //!
 //! Other threads may write to a buffer while it is read without the GIL. So no reference is made to memory that can change: unless a
 //! [`Buffer`] is a `bytes` object, the codec gets copies of a block at a time, made by [`load`]. Of bytes that change meanwhile each is
-//! copied as it was at some time; the codec compares what it reads twice.
+//! copied as it was at some time; the codec compares bytes that it reads twice.
 //!
 //! A buffer to be written belongs to the callee while it runs, as with `readinto`; callers must ensure it ([`Writable`]).
 
@@ -410,8 +410,9 @@ impl FreshBytes {
     }
 
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: no other code has seen the object (the empty one, which is shared, has no bytes to write). Its memory is an allocator's
-        // that Rust knows nothing of: its bytes are some values, which the codec writes before it reads them.
+        // SAFETY: no other code has seen the object (the empty one, which is shared, has no bytes to write). Its memory
+        // comes from an allocator that Rust does not know: its bytes have some values, which the codec overwrites
+        // before it reads them.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
     }
 

@@ -274,7 +274,7 @@ unsafe fn sizes(tensor: &DLTensor) -> &[i64] {
     }
 }
 
-/// Start and size of the memory of a tensor, or what is wrong with it.
+/// Start and size of the memory of a tensor, or an error message.
 ///
 /// # Safety
 /// The tensor is valid, as DLPack defines it.

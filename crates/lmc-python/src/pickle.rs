@@ -94,7 +94,8 @@ fn end(data: &[u8]) -> Result<usize, String> {
     }
 }
 
-/// Checks that a pickle is complete, and that it allocates no more memory than it fills. Does not check what it names.
+/// Checks that a pickle is complete, and that it allocates no more memory than it fills. Does not check the names in
+/// it.
 ///
 /// Raises `lmc.FormatError` if it is not.
 #[pyfunction]

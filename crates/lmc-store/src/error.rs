@@ -12,7 +12,7 @@ pub enum ErrorKind {
     Store,
     /// A file cannot be read or written.
     Io,
-    /// Something in the store is missing, or is not what was written there.
+    /// Something in the store is missing, or differs from the bytes written there.
     Damaged,
     /// It was written by another version of `lmc`, or is not a store.
     Unsupported,
@@ -28,7 +28,7 @@ pub enum ErrorKind {
     Usage,
 }
 
-/// An error of this crate: a kind, and a message with what is wrong, where, and what to do.
+/// An error of this crate: a kind, and a message that states the fault, its place, and the remedy.
 pub struct Error(Box<Inner>);
 
 struct Inner {

@@ -74,7 +74,7 @@ impl Store {
     ///
     /// # Errors
     /// `Damaged` or `Unsupported` when a record or shard cannot be read: then nothing is deleted. `Store` or `Io` when requests fail; the
-    /// next collection finds what is left.
+    /// next collection finds the rest.
     pub fn gc(&self) -> Result<Garbage> {
         let (found, garbage) = self.find_garbage()?;
         // Referrers before the objects that they refer to, although no reader uses the deleted objects.
@@ -276,7 +276,7 @@ mod tests {
         assert!(whole.0.objects.len() < whole.1.objects.len() && whole.1.shards.len() == 12, "{whole:?}");
         assert_eq!(needed(largest, 100).unwrap(), whole);
         assert_eq!(needed(all, 2).unwrap(), whole);
-        // Less than what a single one needs.
+        // Less than a single one needs.
         for (bytes, segments) in [(largest - 1, 100), (all, 0)] {
             assert_eq!(needed(bytes, segments).unwrap_err().kind(), ErrorKind::Limit);
         }

@@ -139,7 +139,7 @@ mod tests {
         for (found, file) in third.files.iter().zip(&files) {
             assert_eq!(catalog.segments(ids[2], found).unwrap(), file.segments);
         }
-        // Taken over by another shard: each list once, then by what that one needs.
+        // Taken over by another shard: each list once, then those that it needs anyway.
         let mut fourth = shard(&[], catalog.files(ids[2]).unwrap());
         let of = |shard: &Shard| shard.files.iter().map(|f| f.segments_of).collect::<Vec<_>>();
         let alone = [None, None, None, None, Some(Ref(0, 0)), Some(Ref(0, 2)), None];

@@ -220,7 +220,7 @@ impl Store {
         Ok(now)
     }
 
-    /// The store's time, checked to be early enough to commit what was begun at `began`.
+    /// The store's time, checked to be early enough to commit an operation that began at `began`.
     ///
     /// # Errors
     /// `Expired` when referenced data may have been deleted; `Usage` when the store is another one than was opened.

@@ -37,7 +37,7 @@ const HASHED_AT_ONCE: u64 = 4 * LEAF as u64;
 /// # Ok::<(), lmc::Error>(())
 /// ```
 ///
-/// Clones share what they read from.
+/// Clones share their source.
 #[derive(Clone)]
 pub struct Base<'a> {
     source: Arc<dyn ReadAt + Send + 'a>,

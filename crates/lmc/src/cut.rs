@@ -385,7 +385,7 @@ impl Reference {
     }
 }
 
-/// The part of a segment, or what is left of it, that opaque bytes at `pos` of their own may resemble most.
+/// The part of a segment, or the rest of it, that opaque bytes at `pos` of their own may resemble most.
 fn around(whole: SourceRange, pos: u64, len: u64) -> Option<SourceRange> {
     let start = pos.saturating_sub(MARGIN).min(whole.len);
     let end = (pos + len + MARGIN).min(whole.len);

@@ -10,7 +10,7 @@ use zstd::zstd_safe::{CCtx, CParameter, DCtx, compress_bound, find_frame_compres
 use crate::error::{Error, Result};
 use crate::options::Level;
 
-/// log2 of what the encoder for near repeats remembers, in positions.
+/// log2 of the positions that the encoder for near repeats remembers.
 const NEAR_HASH_LOG: u32 = 10;
 /// Frames of less than this part of the bytes are not tried a second time with a longer memory.
 const NEAR_IS_ENOUGH: usize = 8;

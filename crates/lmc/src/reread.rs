@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::io::{ReadAt, read_at};
 
-    /// A file of 100 bytes in leaves of 10, and what was noted of it.
+    /// A file of 100 bytes in leaves of 10, and the digests recorded of it.
     fn noted() -> (Vec<u8>, Reread) {
         let file: Vec<u8> = (0..100).collect();
         let reread = Reread::default();

@@ -85,7 +85,7 @@ fn versions_are_saved_in_the_order_of_their_steps() {
     dir.write("v/model-50.safetensors", &model(50));
     dir.run(["-q", "publish", "s", "v", "--once", "--settle", "0"]).silent();
     assert_eq!(steps(&dir), [9, 20, 30, 42, 50]);
-    // Those of something else.
+    // Names of other directories.
     write(&dir, "checkpoint-60", 60);
     write(&dir, "backup_20241126", 1);
     dir.run(ONCE).fails(&["v/checkpoint-60: is not named as v/backup_20241126 is: say by --prefix"]);

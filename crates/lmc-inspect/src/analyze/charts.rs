@@ -21,8 +21,8 @@ pub(super) struct Charts {
     pub(super) flips: Vec<HeatMap>,
 }
 
-/// The charts of a study's page as Vega-Lite specifications with their data: names of files, and what is in them. Both depend on the study alone;
-/// names of tensors are data, and in no name of a file.
+/// The charts of a study's page as Vega-Lite specifications with their data: names of files, and their contents. Both
+/// depend on the study alone; names of tensors are data, and in no name of a file.
 pub fn vega(a: &Analysis) -> Vec<(String, String)> {
     let Charts { fields, steps, flips } = Charts::of(a);
     let mut all = Vec::new();

@@ -38,7 +38,7 @@ enum Class {
 }
 
 impl Fields {
-    /// Those of a dtype; of bytes without one.
+    /// The fields of a dtype; of bytes without one.
     pub(crate) fn of(dtype: Option<Dtype>) -> Self {
         let width = dtype.map_or(1, Dtype::coding_width);
         let bits = 8 * width as u32;
@@ -117,7 +117,7 @@ impl Histograms {
         with_width!(self.fields.width, add_as(self, elements));
     }
 
-    /// Adds what was counted of other elements of the same type.
+    /// Adds the counts of other elements of the same type.
     pub(crate) fn merge(&mut self, other: &Self) {
         let add = |to: &mut [u64], from: &[u64]| to.iter_mut().zip(from).for_each(|(a, b)| *a += b);
         self.elements += other.elements;

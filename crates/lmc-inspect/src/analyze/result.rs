@@ -50,7 +50,7 @@ pub struct Checkpoint {
     pub formats: Vec<String>,
     /// All of it. The sizes are those of its files; those of groups exclude the container.
     pub all: Figures,
-    /// By what tensors are for.
+    /// By the purpose of tensors.
     pub kinds: Vec<Group>,
     /// By the type of elements.
     pub dtypes: Vec<Group>,
@@ -69,7 +69,7 @@ pub struct Group {
 
 /// Figures of the elements of one or more tensors.
 ///
-/// An element is what the codec works on: one of the dtype, but a half of a `C64`, and a byte where elements have fewer
+/// An element is the unit of the codec: one of the dtype, but a half of a `C64`, and a byte where elements have fewer
 /// than eight bits, are blocks of quantised ones, or have no type. Entropies are means over all elements, in bits an
 /// element, of each tensor by itself: the length of an ideal code that knows how often each value occurs in the tensor,
 /// and nothing else.
@@ -239,7 +239,7 @@ pub struct Tensor {
     pub file: usize,
     /// Its name.
     pub name: String,
-    /// What it is for.
+    /// Its purpose.
     pub kind: Kind,
     /// The type of its elements.
     pub dtype: String,

@@ -7,7 +7,7 @@ use crate::element::{load, ordered, signed, with_width};
 
 /// How the elements of a tensor differ from those of its counterpart.
 ///
-/// Elements are what the codec works on: those of the dtype, but halves of a `C64`, and bytes of opaque data and where
+/// Elements are the units of the codec: those of the dtype, but halves of a `C64`, and bytes of opaque data and where
 /// an element has fewer than eight bits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -325,7 +325,7 @@ fn histories_begin_anew_with_another_dtype_or_shape() {
             assert_eq!((c.compared, c.changed, c.flips[0], c.unchanged_pairs), (400, 100, 100, 1), "{c:?}");
             assert_eq!(c.changed_by_pair, [None, Some(0.0), Some(0.5)]);
         }
-        // Of what has grown a part is compared: that it stayed is not said of all of it.
+        // Only a part of a grown tensor is compared, so it is not reported as unchanged.
         if n == 2 {
             let c = a.tensors[1].change.as_ref().unwrap();
             assert_eq!((c.pairs, c.changed, c.unchanged_pairs), (1, 0, 0));
@@ -336,7 +336,8 @@ fn histories_begin_anew_with_another_dtype_or_shape() {
 
 #[test]
 fn sizes_by_itself_are_those_of_files_in_later_checkpoints_too() {
-    // Blocks of what is nearly all zeros are large, and those of repeated rows end where they do, unless a delta is compared with them.
+    // Blocks of data that are nearly all zeros are large, and those of repeated rows end where the rows do, unless a
+    // delta is compared with them.
     let mut zeros = vec![0; 18 << 20];
     zeros.iter_mut().step_by(40_000).for_each(|b| *b = 7);
     let row = lmc_testing::data::noise(300_000, 5);

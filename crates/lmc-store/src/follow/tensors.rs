@@ -29,8 +29,8 @@ pub struct TensorFollowOptions {
     pub threads: usize,
     /// Whether a snapshot of an earlier step, another one of the same step, or one of another run, may follow.
     pub rewind: bool,
-    /// Whether all bytes of the tensors are compared with what was committed, and all new ones with their recorded hashes, for each version,
-    /// in case something else changes the tensors.
+    /// Whether, for each version, all bytes of the tensors are compared with the committed ones, and all new bytes with
+    /// their recorded hashes, in case another program changes the tensors.
     pub verify: bool,
 }
 
@@ -230,7 +230,7 @@ impl TensorFollower {
         let is_sound = |t: usize, place: &Place| !unsound.contains(&(t, place.offset));
         let held = state.held(tensors, is_sound);
         self.changes((&reader, run), &extents, tensors, &held, is_sound, progress).or_else(|e| {
-            // Something else may have changed the tensors.
+            // Another program may have changed the tensors.
             if e.kind() == ErrorKind::Damaged && held.take_used() {
                 return self.changes((&reader, run), &extents, tensors, &Held::default(), |_, _| false, progress);
             }

@@ -134,7 +134,7 @@ impl<'f> Plain<'f> {
         self.0.read_exact(out).map_err(damaged)
     }
 
-    /// Checks that there is no more.
+    /// Checks that the frame has ended.
     fn end(mut self) -> Result<(), String> {
         match self.0.read(&mut [0]).map_err(damaged)? {
             0 if self.0.finish().is_empty() => Ok(()),

@@ -38,7 +38,7 @@ pub(super) struct Seen {
 }
 
 impl Version {
-    /// Reads the version in a directory. Its headers take of what is `left` of [`MAX_HEADERS`].
+    /// Reads the version in a directory. Subtracts its headers from `left`, the rest of [`MAX_HEADERS`].
     pub(super) fn read(directory: &Path, step: Step, left: &mut u64) -> Result<Self> {
         let path = directory.join(INDEX);
         // Later changes are noticed the next time.

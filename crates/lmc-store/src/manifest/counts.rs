@@ -61,7 +61,8 @@ pub(super) fn check_text(document: &[u8]) -> Result<()> {
     Counts { shards: d.shards.0, objects: d.objects.0, ..files }.check()
 }
 
-/// [`check_text`] of what was parsed, or is to be written: its shards, objects, files, segments, dimensions and extents.
+/// [`check_text`] for a parsed document, or one to be written: its shards, objects, files, segments, dimensions and
+/// extents.
 pub(super) fn check([shards, objects, files, segments, dimensions, extents]: [u64; 6]) -> Result<()> {
     Counts { shards, objects, files, segments, dimensions, extents }.check()
 }

@@ -47,7 +47,8 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    /// Re-basing reads and writes whole snapshots. It pays when a quarter of what they need becomes free, or where chains are long.
+    /// Re-basing reads and writes whole snapshots. It pays when a quarter of the data that they need becomes free, or
+    /// where chains are long.
     pub(crate) fn pays(&self) -> bool {
         self.after <= self.before - self.before / 4 && self.before > 0 || self.longest > LONG
     }

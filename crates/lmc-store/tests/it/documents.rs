@@ -78,7 +78,7 @@ fn documents_of_many_tensors_are_small_beside_their_deltas() {
         if n < 3 {
             assert!(all * 20 <= saved.new_size * 21, "step {n}: {saved:?}");
         }
-        // A twentieth of what it was, with hashes of two sets.
+        // A twentieth of the size before, with hashes of two sets.
         assert!(size * 5 < whole, "step {n}: {size} of {whole}");
     }
     for (n, file) in files.iter().enumerate() {

@@ -16,7 +16,7 @@ pub(super) struct Predicted {
     width: usize,
     predictor: Predictor,
     operand: Operand,
-    /// Those between contexts.
+    /// The boundaries between contexts.
     boundaries: Vec<u8>,
     /// Number of elements of each context, with its stream unless the context is empty.
     streams: Vec<(usize, Option<Stream>)>,

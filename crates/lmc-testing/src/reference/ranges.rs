@@ -47,7 +47,7 @@ pub(super) struct Ranges<'s> {
 }
 
 impl<'a> Sources<'a> {
-    /// Those of the first block of a file.
+    /// The sources of the first block of a file.
     pub(super) fn new(features: u32, bases: Vec<&'a [u8]>) -> Self {
         Self { features, bases, raw: Vec::new(), blocks: Vec::new() }
     }

@@ -198,7 +198,7 @@ fn blocks_of_what_hardly_changed_are_large() {
     let raw = vec![1; l.segments.last().unwrap().end() as usize];
     let mut r = lmc_testing::input::Random::new(18);
     for (one_in, most) in [(5000, 8), (20, 8), (1, 1)] {
-        // Next to what they are.
+        // Elements that differ a little from their base.
         let mut base = raw.clone();
         base.chunks_exact_mut(4).filter(|_| r.below(one_in) == 0).for_each(|e| e[0] = 30);
         let blocks = cut_with_base(&l, &raw, &base, 0);

@@ -147,7 +147,7 @@ struct Machine<'a> {
     tuples: Vec<Id>,
     changes: HashMap<Id, Changes>,
     stack: Vec<Id>,
-    /// Those with the keys 0, 1, 2 and so on, as Python numbers them; and all others.
+    /// The memo: entries with the keys 0, 1, 2 and so on, as Python numbers them; and all others.
     memo: Vec<Id>,
     more: HashMap<u64, Id>,
 }

@@ -97,7 +97,7 @@ fn numbers_of_ranges() {
     let bytes = |count: usize| vec![[1, 0, 1]; count];
     assert!(judged(file(naming(&bytes(1 << 20))), &BASES).is_ok());
     refused(file(naming(&bytes((1 << 20) + 1))), &BASES, "more than 2^20 ranges");
-    // Those of all columns count.
+    // The ranges of all columns count.
     let halves = |more: usize| file(naming_in_columns(&[&bytes(1 << 19), &bytes((1 << 19) + more)]));
     assert!(judged(halves(0), &BASES).is_ok());
     refused(halves(1), &BASES, "more than 2^20 ranges");

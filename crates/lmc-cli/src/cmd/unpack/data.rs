@@ -43,7 +43,7 @@ pub(super) struct DataFile<'a> {
     source: Arc<Source>,
     bases: &'a Bases,
     contents: Contents,
-    /// Whether it begins like a zip archive, as what `torch.save` writes does.
+    /// Whether it begins like a zip archive, as files of `torch.save` do.
     pub(super) is_archive: bool,
 }
 

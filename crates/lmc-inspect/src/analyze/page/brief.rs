@@ -8,7 +8,7 @@ use crate::spelled;
 /// Bytes that a tensor takes at least.
 const TENSOR: usize = 100;
 
-/// The study as JSON, and what is left out of it.
+/// The study as JSON, and the parts that are left out.
 pub(super) fn brief(a: &Analysis) -> (String, Option<&'static str>) {
     if let Some(whole) = json_within(a, ROOM) {
         return (whole, None);

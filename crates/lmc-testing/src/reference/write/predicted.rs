@@ -16,7 +16,7 @@ pub struct Predicted {
     pub raw: Vec<u8>,
     pub width_code: u8,
     pub predictor: u8,
-    /// The first one predicts; the predictors that there are have no other.
+    /// The first one predicts; existing predictors have no other.
     pub operands: Vec<Operand>,
     /// Boundaries between contexts; empty for a single context.
     pub boundaries: Vec<u8>,

@@ -110,7 +110,7 @@ impl AffineFit {
         for v in &self.values {
             let above = v.middle() - first.middle();
             let level = (above / step + 0.5) as usize;
-            // Those of both ends move the step.
+            // Rounding at both ends moves the step.
             let tolerance = v.half() + first.half() + last.half() + ROUNDING * above;
             let is_near = (above - step * level as f64).abs() <= tolerance;
             if !is_near || self.bounds.last().is_some_and(|below| below.level >= level) {

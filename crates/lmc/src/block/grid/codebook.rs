@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 pub(super) struct Codebook {
     #[cfg_attr(not(any(test, feature = "internals")), expect(dead_code, reason = "for descriptions"))]
     name: &'static str,
-    /// Those of positive and of negative elements: magnitudes, rising, without 0.
+    /// The levels of positive and of negative elements: magnitudes, rising, without 0.
     sides: [Side; 2],
 }
 

@@ -33,7 +33,7 @@ pub struct Stream {
 pub enum Mask {
     /// All.
     None,
-    /// Those with a 1 among bits that a cluster codes, eight in an element.
+    /// The elements with a 1 in a string of bits, which a cluster codes, eight in an element.
     Bits {
         /// How many there are.
         selected: usize,
@@ -42,7 +42,7 @@ pub enum Mask {
         /// How the bytes are coded.
         bytes: Box<Cluster>,
     },
-    /// Those at these distances.
+    /// The elements at these distances.
     Gaps {
         /// How many there are.
         selected: usize,

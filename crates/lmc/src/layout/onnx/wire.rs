@@ -13,7 +13,7 @@ const WINDOW: u64 = 1 << 12;
 
 /// Why a walk stops.
 pub(super) enum Stop {
-    /// These are no fields of the message, or too many.
+    /// The bytes are no fields of the message, or too many.
     Invalid,
     /// Reading failed.
     Failed(Error),

@@ -79,8 +79,9 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stored {
-    /// In one of the ways of PyTorch's own writer: as what `torch.save` writes, in these bytes of the file ([`Tensor::locate`] finds the
-    /// elements in them), or, if the file begins like no zip archive, as the tensor of the same name in a file of safetensors.
+    /// In one of the ways of PyTorch's own writer: as a file of `torch.save`, in these bytes of the file
+    /// ([`Tensor::locate`] finds the elements in them), or, if the file begins like no zip archive, as the tensor of
+    /// the same name in a file of safetensors.
     Plain {
         /// The first byte.
         offset: u64,
@@ -97,7 +98,8 @@ impl Metadata {
     /// The most bytes of a `.metadata` that is read: 128 MiB, as half a million chunks have.
     pub const MAX_LEN: u64 = MAX_LEN;
 
-    /// Reads a `.metadata`. Memory is proportional to its length: 13 times as much for what torch writes, while this function runs.
+    /// Reads a `.metadata`. Memory is proportional to its length: 13 times as much for files of torch, while this
+    /// function runs.
     ///
     /// # Errors `Limit` when it is longer than [`Self::MAX_LEN`], `Damaged` when `torch.distributed.checkpoint` would
     /// not write it.
@@ -233,7 +235,7 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// The number of the tensor's name, and the first indices of the chunk, none for what is no tensor.
+    /// The number of the tensor's name, and the first indices of the chunk; `None` for entries that are no tensors.
     fn index(&mut self, index: Id) -> Option<(usize, Shape)> {
         let name = self.names.number(self.pickle, self.pickle.attribute(index, "fqn")?)?;
         let first = match self.pickle.attribute(index, "offset") {

@@ -49,7 +49,7 @@ struct Cursor {
 pub(super) struct Search<'e, 'a, R> {
     elements: &'e mut Elements<'a, R>,
     flats: &'e [usize],
-    /// Those that were placed are empty.
+    /// Rests that were placed are empty.
     pub(super) rests: Vec<Rest>,
     pub(super) parts: Vec<RoundedPart>,
     /// By their first window.
@@ -216,7 +216,7 @@ impl<'e, 'a, E, R: FnMut(u64, &mut [u8]) -> Result<(), E>> Search<'e, 'a, R> {
         taken.range(at..).next().map_or(all, |(&next, _)| next) - at
     }
 
-    /// The same before a place.
+    /// Elements of a flat tensor before a place that have not been found.
     fn room_before(&self, number: usize, at: u64) -> u64 {
         at - self.taken[number].range(..=at).next_back().map_or(0, |(_, &end)| end.min(at))
     }

@@ -12,10 +12,10 @@
 //! For contexts with whole elements the cache lines of the next tile are prefetched between the steps of this one: to prefetch all at once
 //! stalls the processor.
 //!
-//! On Zen 5 a compress waits for its destination even where the mask zeroes it: those here keep what was in their source,
-//! so that both are one register. Measured and not taken (decision 0009): skipping contexts that have none of the 64 elements; stores
-//! of 16 bytes for rare contexts; taking rare contexts together first, and apart from there; collecting into one sorted register and
-//! permuting that.
+//! On Zen 5 a compress waits for its destination even where the mask zeroes it: those here keep the contents of their
+//! source, so that both are one register. Measured and not taken (decision 0009): skipping contexts that have none of
+//! the 64 elements; stores of 16 bytes for rare contexts; taking rare contexts together first, and apart from there;
+//! collecting into one sorted register and permuting that.
 
 use super::{every, expect_lines, in_register, index, load, store};
 use crate::arch::inline::{Each, array, zip};
