@@ -278,8 +278,8 @@ impl<'m> Cutter<'m> {
         Ok(if ahead <= len + REST { ahead } else { len })
     }
 
-    /// Whether the next `len` bytes, at most [`REPEATING_LEAST`], have some of a segment of that length: the first or the last one in them, as
-    /// there is no room between those.
+    /// Whether a segment of at least [`REPEATING_LEAST`] bytes overlaps the next `len` bytes, which are no more. Only
+    /// the first and the last segment there can be that long.
     fn has_long(&self, len: u64) -> bool {
         let segments = &self.layout.segments[self.first.min(self.layout.segments.len())..];
         let last = segments.partition_point(|s| s.offset < self.at + len).saturating_sub(1);

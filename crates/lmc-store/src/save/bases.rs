@@ -20,7 +20,7 @@ pub(super) struct Bases {
     cut: Known<usize>,
     /// Parts of tensors that other tensors cut (`flat.rs`), in order.
     cuts: Vec<Vec<Part>>,
-    /// The segments of each set that bytes of a file are all of.
+    /// The segments of each set that consists of bytes of one file.
     contents: HashMap<SetId, Vec<Segment>>,
 }
 

@@ -1,5 +1,5 @@
-//! 16-bit weights that flat tensors cut in the snapshot before ([`super::flat`]), and that stand without these now: they are cut as they
-//! were, so that they find their bases.
+//! 16-bit weights that were cut by flat tensors in the snapshot before ([`super::flat`]), and are saved without these
+//! now: they are cut in the same way, so that they find their bases.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -24,8 +24,9 @@ impl Structure {
 /// Least bytes in which structure is looked for.
 pub(crate) const LEAST: usize = 32 << 10;
 
-/// Windows of elements whose values are counted: their number and their length, and the part in sixteenths that differs at most if elements
-/// are few. Of 128 weights in bf16 some 120 differ, of those that have 6 bits in groups of 16 some 108; of 512 in fp32 nearly all.
+/// Windows of elements whose values are counted: their number and their length, and the largest share of different
+/// values, in sixteenths, that counts as few. Of 128 weights in bf16 some 120 differ, of those that have 6 bits in
+/// groups of 16 some 108; of 512 in fp32 nearly all.
 const NARROW: Windows = Windows { count: 8, len: 128, sixteenths: 14 };
 const WIDE: Windows = Windows { count: 1, len: 512, sixteenths: 14 };
 
@@ -92,7 +93,7 @@ impl Finder {
         Structure { few, repeats }
     }
 
-    /// Which parts repeat, of elements that were found to: all, unless some do so in most places and others hardly.
+    /// The parts that repeat, of elements that repeat: all parts, unless some repeat in most places and others hardly.
     pub(crate) fn parts(&self, bytes: &[u8]) -> [bool; PARTS] {
         let probes = (USUAL.probes(bytes.len()) / PARTS).max(1);
         if self.hits.iter().all(|&hits| 4 * hits < 3 * probes) {

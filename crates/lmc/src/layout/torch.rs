@@ -1,5 +1,5 @@
 //! Files of `torch.save`, TorchScript archives, and `.distcp` files of `torch.distributed.checkpoint`: zip archives,
-//! one behind the other, with storages as entries and a pickle that says which tensors view them
+//! one after the other, with storages as entries and a pickle that says which tensors view them
 //! (<https://docs.pytorch.org/docs/stable/notes/serialization.html>); and the format of `torch.save` before version
 //! 1.6.
 

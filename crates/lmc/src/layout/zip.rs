@@ -63,11 +63,11 @@ struct Directory {
 
 impl Directory {
     fn ending_at(file: Whole<'_>, end: u64) -> Result<Option<Self>> {
-        // The records in front of the last one are there in an archive of zip64.
+        // An archive of zip64 has two more records before the last one.
         let tail = end.min(END64 + LOCATOR + END);
         let Some(bytes) = file.bytes(end - tail, tail as usize)? else { return Ok(None) };
         let Some((before, record)) = bytes.split_last_chunk::<{ END as usize }>() else { return Ok(None) };
-        // A comment would come behind it.
+        // A comment would follow the record.
         if !record.starts_with(b"PK\x05\x06") || u16_at(record, 20) != 0 {
             return Ok(None);
         }

@@ -9,7 +9,7 @@ use crate::predict::grid::Groups;
 const LENGTHS: [u64; 5] = [128, 64, 32, 256, 16];
 /// Rows and columns of a block that has one scale.
 const BLOCK: u64 = 128;
-/// More rows than a column has elements of.
+/// More rows than any column spans.
 const ALL_ROWS: u64 = 1 << 24;
 /// Most elements of a row of a matrix whose groups have several rows.
 const MOST_ROW: u64 = 1 << 32;

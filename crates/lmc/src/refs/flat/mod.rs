@@ -1,9 +1,9 @@
 //! Parts of flat 32-bit tensors that 16-bit tensors are rounded from.
 //!
-//! Optimisers keep the 32-bit weights of many parameters behind each other in one tensor without names, cut over files at any element
-//! (DeepSpeed's ZeRO, and flat parameters in general). Which parameter is where is found by values: [`search`] follows the flat tensors, one
-//! parameter after the other, by one look-up each; [`grid`] finds where to go on after something unknown. A wrong part costs ratio, never
-//! correctness.
+//! Optimisers keep the 32-bit weights of many parameters one after the other in one tensor without names, cut over
+//! files at any element (DeepSpeed's ZeRO, and flat parameters in general). Which parameter is where is found by
+//! values: [`search`] follows the flat tensors, one parameter after the other, by one look-up each; [`grid`] finds
+//! where to go on after something unknown. A wrong part costs ratio, never correctness.
 
 mod compare;
 mod grid;

@@ -96,7 +96,7 @@ kernels! {
                 }
             }
         }
-        // There are no wholes of single bytes.
+        // Elements of one byte have no streams of whole elements.
         WIDTH == 1 || whole.chunks_mut(WHOLES).all(|cluster| {
             if cluster.iter().all(|p| has_room(p, ids.len())) {
                 let ahead = std::mem::take(&mut ahead);
@@ -340,7 +340,7 @@ kernels! {
             }
         }
         zip(to, lowest, |to, lowest| zip(to, &widened::<WIDTH>(load(lowest)), |to, &v| store(to, v)));
-        // There are no wholes of single bytes.
+        // Elements of one byte have no streams of whole elements.
         WIDTH == 1 || whole.chunks_mut(WHOLES).all(|cluster| {
             let ahead = std::mem::take(&mut ahead);
             counted!(cluster, N => gather_wholes::<WIDTH, N>(ids, bytes, cluster, to, ahead), 1 2 3 4 5 6 7 8)
