@@ -113,7 +113,7 @@ impl Bases {
         Ok(Ok(Bases { bases, numbers, files: sources, given: !paths.is_empty() }))
     }
 
-    /// The files that the path with this index stands for, in order.
+    /// The files that the path with this index names, in order.
     pub(crate) fn of(&self, number: usize) -> Vec<Base<'static>> {
         let each = self.bases.iter().zip(&self.numbers);
         each.filter(|(_, n)| **n == number).map(|(b, _)| b.clone()).collect()

@@ -17,8 +17,8 @@ pub struct NamedFile {
     pub name: String,
 }
 
-/// The files that paths stand for: a directory stands for all files in it, named by their paths there; the index of a checkpoint for itself
-/// and the files that it names; anything else for itself.
+/// The files that paths name: a directory names all files in it, named by their paths there; the index of a checkpoint
+/// for itself and the files that it names; anything else for itself.
 #[derive(Debug)]
 pub struct NamedFiles {
     paths: Vec<PathBuf>,

@@ -10,7 +10,7 @@ use rayon::ThreadPool;
 /// The name of every thread.
 const NAME: &str = "lmc-worker";
 
-/// How many threads to use if `wanted` are asked for: 0 stands for as many as the machine has.
+/// How many threads to use if `wanted` are requested: 0 requests as many as the machine has.
 pub fn threads(wanted: usize) -> usize {
     match wanted {
         0 => std::thread::available_parallelism().map_or(1, |n| n.get()),

@@ -84,7 +84,7 @@ impl View {
     /// The elements' format, in the syntax of Python's `struct`, if it was requested and given.
     fn format(&self) -> Option<&[u8]> {
         let Kept::Buffer(view) = &self.kept else { return None };
-        // SAFETY: an exporter fills in null or a string that is there until the buffer is released.
+        // SAFETY: an exporter fills in null or a string that lives until the buffer is released.
         (!view.format.is_null()).then(|| unsafe { CStr::from_ptr(view.format) }.to_bytes())
     }
 

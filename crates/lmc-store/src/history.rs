@@ -146,7 +146,7 @@ impl Keys {
         Some(RecordId { step, generation: highest(generations).generation })
     }
 
-    /// Whether a record, or one that supersedes it, is there: superseded records may have been collected.
+    /// Whether a record, or one that supersedes it, exists: superseded records may have been collected.
     fn has(&self, of: RecordId) -> bool {
         self.steps.get(&of.step).is_some_and(|g| highest(g).generation >= of.generation)
     }

@@ -26,7 +26,8 @@ impl Catalog {
         }
     }
 
-    /// The files of a shard for a new one, with the extents that they have. Each list of segments is there once: other files name it.
+    /// The files of a shard for a new one, with the extents that they have. Each list of segments is stored once: other
+    /// files name it.
     pub(crate) fn files(&self, shard: ShardId) -> Result<Vec<File>> {
         let mut files: Vec<File> = vec![];
         let mut listed: HashMap<(ShardId, usize), usize> = HashMap::new();

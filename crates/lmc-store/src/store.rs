@@ -24,8 +24,8 @@ pub struct StoreOptions {
     /// The grace period of a new store, in seconds. A save that takes more than half of it is refused, and data may be deleted once no
     /// snapshot has needed it for this long.
     pub grace_seconds: u64,
-    /// The run of the store, as for the copy of another one's; by default that of the store that is there, and of a new one one drawn at
-    /// random.
+    /// The run of the store, as for the copy of another one's; by default that of the existing store; for a new store,
+    /// one drawn at random.
     pub run: Option<RunId>,
     /// Where to keep the raw bytes of the newest snapshot, so that the next save need not decode its bases.
     pub cache: Cache,
@@ -161,12 +161,13 @@ impl Store {
         self.run
     }
 
-    /// The run of the store that is there now: it may have been deleted, and made anew.
+    /// The run of the store that exists now: the opened one may have been deleted, and a new one created.
     pub(crate) fn run_now(&self) -> Result<RunId> {
         read_marker(&self.remote).map(|marker| marker.run())
     }
 
-    /// Fails unless the store that is there now is the one that was opened: it may have been deleted, and made anew.
+    /// Fails unless the store that exists now is the one that was opened, which may have been deleted, and a new one
+    /// created.
     fn check_same(&self) -> Result<()> {
         let now = read_marker(&self.remote)?;
         if (now.run(), now.grace_seconds) == (self.run, self.grace_seconds) {

@@ -127,8 +127,8 @@ impl Access<'_> {
     fn part(&self, i: usize, range: Range<usize>, to: &mut [u8], budget: Budget<'_>) -> Result<usize> {
         let whole = range.len() as u64 == self.opened.block(i).raw_len;
         match self.cache.get(i) {
-            // A block that is requested whole is not cached: it will hardly be requested again. A tiny block is cached:
-            // any number of others can depend on it, and each decoding costs at least `MIN_COST`.
+            // A block that is requested whole is not cached: it is unlikely to be requested again. A tiny block is
+            // cached: any number of others can depend on it, and each decoding costs at least `MIN_COST`.
             None if whole && range.len() as u64 > MIN_COST => self.fresh(i, to, budget),
             entry => {
                 let (raw, depth) = self.kept(i, entry, budget)?;

@@ -220,7 +220,7 @@ fn each_file_of_a_directory_counts_once() {
     assert_eq!(c["files"], json!(["deep/model-2.safetensors", "model-1.safetensors"]));
     dir.write("m/deep/model-2.safetensors", &two[..two.len() - 1]);
     dir.run(["analyze", "m"]).fails(&["m/deep/model-2.safetensors: it has"]);
-    // An index that is named stands for its files, where they are.
+    // An index as an argument names its files, in its directory.
     dir.write("m/model-2.safetensors", &two);
     let c = study(&dir, &["m/model.safetensors.index.json"])["checkpoints"][0].clone();
     assert_eq!(c["all"]["raw_size"], (one.len() + two.len()) as u64, "{c}");

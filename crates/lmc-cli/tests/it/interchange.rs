@@ -64,7 +64,7 @@ fn versions_are_written_beside_the_store_and_followed_without_it() {
     // From a delta alone, with the checkpoint before it.
     dir.shell("mkdir other && cp -r out/weight_v000007 other/").ok();
     dir.run(["follow", "other", "n", "--once"]).fails(&["against version 4, which is not there"]);
-    // It stands for no other version.
+    // `--base` without a number is version 0, not 4.
     let wrong = dir.run(["follow", "other", "n", "--once", "--base", "v/step-4"]);
     wrong.fails(&["against version 4, which is not there", "given as version 0"]);
     dir.run(["-q", "follow", "other", "n", "--once", "--base", "v/step-4", "--base-version", "4"]).silent();
@@ -92,7 +92,7 @@ fn what_cannot_be_a_version_is_reported_and_left_out() {
     }
     let written: Vec<_> = run.json().into_iter().filter(|j| j["interchange"].is_string()).collect();
     assert_eq!((written.len(), &written[0]["version"], &written[0]["base"]), (1, &json!(5), &json!(1)));
-    // Not again, as later ones are there.
+    // They are not reported again, as later versions exist.
     let again = dir.run(PUBLISH);
     assert!(!again.ok().stderr().contains("is no version"), "{again:?}");
     dir.run(["-q", "follow", "out", "m", "--once"]).silent();

@@ -188,7 +188,7 @@ fn versions_of_a_run_that_was_rewound_are_reported() {
     write(&dir, "step11", 11);
     wait_until("step 11 is published", || steps(&dir) == [10, 11]);
     write(&dir, "step7", 7);
-    // A later one shows that it was looked at.
+    // Once a later one is published, it was examined.
     write(&dir, "step12", 12);
     wait_until("step 12 is published", || steps(&dir) == [10, 11, 12]);
     write(&dir, "step13", 13);

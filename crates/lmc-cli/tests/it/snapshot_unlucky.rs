@@ -46,7 +46,7 @@ fn a_damaged_record_is_shown_and_passed_over() {
     dir.run(["snapshot", "gc", "runs/7"]).fails(&["step 101", "nothing was deleted", "prune --damaged 101"]);
     dir.run(["snapshot", "restore", "runs/7", "--at", "101"]).fails(&["step 101", "prune --damaged 101"]);
     dir.run(["snapshot", "restore", "runs/7", "-o", "latest"]).silent();
-    // A run goes on after the newest, which is bad, too.
+    // The newest record, after which a run continues, is bad, too.
     let newest = record.replace("101", "102");
     dir.write(&newest, b"");
     dir.run(["snapshot", "restore", "runs/7", "-o", "none"]).fails(&["step 102", "restore another one (--at STEP)"]);

@@ -189,7 +189,7 @@ impl Histograms {
         }
     }
 
-    /// Equal for equal tensors, and for hardly any others.
+    /// Equal for equal tensors; different for almost all others.
     fn fingerprint(&self) -> u64 {
         let mut hash = DefaultHasher::new();
         (self.fields.width, self.elements, self.negative, self.any).hash(&mut hash);

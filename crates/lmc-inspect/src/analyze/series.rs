@@ -23,7 +23,7 @@ const MAX_SHARES: usize = 4_000_000;
 /// A tensor of any checkpoint: its name, and where several have that name, the name of its file. Which file of how many it is may change.
 type Key = (String, Option<String>);
 
-/// A sequence of checkpoints, as far as it has been looked at.
+/// A sequence of checkpoints, as far as it has been analysed.
 pub(super) struct Series {
     checkpoints: Vec<Checkpoint>,
     pairs: Vec<Pair>,

@@ -133,7 +133,7 @@ fn flips_are_counted_by_bit() {
     let moments = second.groups.iter().find(|g| g.kind == Kind::ExpAvg).unwrap();
     assert_eq!((moments.change.changed, moments.flips[31], moments.flips.iter().sum::<u64>()), (1000, 1000, 1000));
     assert_eq!(a.changes.iter().map(|g| g.change.changed).sum::<u64>(), first.all.changed + second.all.changed);
-    // Deltas are those that compressing gives, and those over the whole run are there, too.
+    // Deltas equal those of compression; deltas over the whole run are reported, too.
     let steps: Vec<_> = a.distances.iter().map(|d| (d.steps, d.deltas)).collect();
     assert_eq!(steps, [(1, 1), (2, 1)]);
     let delta = a.deltas.iter().find(|d| d.steps == 1).unwrap();

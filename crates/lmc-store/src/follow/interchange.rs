@@ -21,7 +21,7 @@ const COPY: u64 = 1 << 20;
 /// Bytes of tensors that change, and of their deltas, that all threads together have in memory; or those of one.
 const IN_MEMORY: u64 = 4 << 30;
 
-/// The newest version, unless it is the one that is there.
+/// The newest version, unless it is the current one.
 pub(super) fn newest(source: &Source, there: Option<(Step, SaveId)>) -> Result<Option<Snapshot>> {
     let Some((step, id)) = source.newest()?.filter(|(_, id)| there.is_none_or(|(_, there)| there != *id)) else {
         return Ok(None);

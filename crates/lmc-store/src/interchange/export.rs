@@ -212,7 +212,7 @@ impl Interchange {
             let failed = |e| Error::io(format_args!("{}: cannot write", exported.path.display()), e);
             create(&staging.join(INDEX), &index).map_err(failed)?;
             sync(&staging).map_err(failed)?;
-            // Fails if it is there and not empty: nothing is replaced.
+            // Fails if it exists and is not empty: nothing is replaced.
             fs::rename(&staging, &exported.path).map_err(failed)?;
             sync(&self.directory).map_err(failed)
         });

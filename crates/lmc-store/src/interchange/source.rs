@@ -28,7 +28,7 @@ pub(crate) struct Source {
     path: PathBuf,
     /// The checkpoint that the first delta is against, if no version has it, and its number.
     base: Option<(PathBuf, Step)>,
-    /// The newest version when it was last looked at.
+    /// The newest version at the last check.
     seen: Mutex<Option<Seen>>,
 }
 

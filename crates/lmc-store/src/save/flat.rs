@@ -81,7 +81,7 @@ pub(super) fn find(
     let mut all = vec![];
     for ((flat, first, file, ..), parts) in chunks {
         let mut rounded = Rounded { file, of: (flat, first), parts: vec![], offsets: vec![] };
-        // Each name stands for one place; so does each place, though equal flat tensors may be stored once.
+        // Each name has one place, and each place one name, though equal flat tensors may be stored once.
         let (mut names, mut end) = (HashSet::new(), 0);
         for (offset, (segment, range)) in parts {
             if offset >= end && names.insert(segment) {

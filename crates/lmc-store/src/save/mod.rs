@@ -53,7 +53,8 @@ pub struct Saved {
     pub new_size: u64,
     /// Bytes of the document that says where.
     pub document_size: u64,
-    /// The step of the snapshot before, if anything was predicted from it or from its bases, or all of it was there.
+    /// The step of the snapshot before, if anything was predicted from it or from its bases, or all of it was stored
+    /// already.
     pub base: Option<Step>,
     /// Elements of the tensors.
     pub elements: u64,

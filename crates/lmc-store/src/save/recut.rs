@@ -33,7 +33,7 @@ pub(super) fn find(
         }
         for mut parts in sets.into_values() {
             parts.sort_unstable_by_key(|p| p.0);
-            // Each name stands for one place, and each place for one tensor.
+            // Each name has one place, and each place one tensor.
             let (mut names, mut end) = (HashSet::new(), 0);
             parts.retain(|&(first, i, range)| {
                 let whole = range.offset.is_multiple_of(2) && range.len.is_multiple_of(2);

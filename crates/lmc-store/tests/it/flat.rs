@@ -299,7 +299,7 @@ fn weights_alone_are_deltas_against_a_whole_snapshot() {
         o.anchor_every = 1;
         m.train(6);
         let files = vec![m.narrow()];
-        // The header is there.
+        // The store has the header already.
         let (after_all, first) = (save(&after, 6, &files, &o), save(&new_store(&memory()), 0, &files, &o));
         assert!(first.new_size - after_all.new_size < 1000, "{after_all:?} and {first:?}");
         assert!(after.verify(&after.snapshots().unwrap(), true, 1).unwrap().problems.is_empty());

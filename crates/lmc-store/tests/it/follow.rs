@@ -101,7 +101,7 @@ fn versions_follow_each_other_at_the_cost_of_what_changed() {
         assert_eq!((next.from, next.linked_size), (Some(step(0)), raw - next.written_size));
         assert!(next.fetched_size < first.fetched_size / 3, "{} of {}", next.fetched_size, first.fetched_size);
         assert_eq!(before, ["sub/b.safetensors", "config"].map(inode));
-        // Three versions at once, and nothing that was there before.
+        // Three versions at once, in which both models change.
         (0..3).for_each(|_| run.save(&[0, 1]));
         let last = run.follow(&at).unwrap().unwrap();
         run.check(&at, 4);

@@ -21,7 +21,7 @@ impl Structure {
     }
 }
 
-/// Least bytes in which structure is looked for.
+/// Least bytes in which structure is searched for.
 pub(crate) const LEAST: usize = 32 << 10;
 
 /// Windows of elements whose values are counted: their number and their length, and the largest share of different
@@ -93,7 +93,7 @@ impl Finder {
         Structure { few, repeats }
     }
 
-    /// The parts that repeat, of elements that repeat: all parts, unless some repeat in most places and others hardly.
+    /// The parts that repeat, of elements that repeat: all parts, unless some repeat in most places and others rarely.
     pub(crate) fn parts(&self, bytes: &[u8]) -> [bool; PARTS] {
         let probes = (USUAL.probes(bytes.len()) / PARTS).max(1);
         if self.hits.iter().all(|&hits| 4 * hits < 3 * probes) {

@@ -14,7 +14,7 @@ use fields::{Fields, MAX_HEADER, Stop};
 
 const MAGIC: &[u8] = b"GGUF";
 
-/// Bytes that are read first, and the factor by which they grow while the header goes on.
+/// Bytes that are read first, and the factor by which they grow until the header ends.
 const FIRST: usize = 1 << 16;
 const GROWTH: usize = 4;
 

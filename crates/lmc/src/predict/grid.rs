@@ -231,7 +231,7 @@ pub(crate) fn product(a: u32, b: u32) -> u32 {
         50.. => 0,
         _ => (m + (1 << (shift - 1)) - 1 + (m >> shift & 1)) >> shift,
     };
-    // A carry goes on into the exponent.
+    // A carry propagates into the exponent.
     let bits = ((e.max(1) as u64 - 1) << 23) + rounded;
     sign | bits.min(0x7f80_0000) as u32
 }

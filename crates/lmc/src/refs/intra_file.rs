@@ -96,7 +96,7 @@ pub fn rounded_from<E>(
     tensors: &[Segment],
     mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
 ) -> Result<Vec<Option<usize>>, E> {
-    // Only lengths that both kinds have are looked at.
+    // Only tensors with lengths of both kinds are read.
     let lengths = |wide: bool| -> HashSet<u64> {
         let elements = |s: &Segment| match s.dtype? {
             Dtype::F32 if wide => Some(s.len / 4),

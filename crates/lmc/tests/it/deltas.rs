@@ -236,7 +236,7 @@ fn tensors_of_other_types_and_sizes_are_related() {
     // Another shape of as many elements.
     let flat = safetensors(&[("e", "BF16", vec![64_000], &bf16(&new)[..])]);
     assert!(share(&flat, &[&narrow]) < 0.75);
-    // The name says so, but rows have another length: as if it were new.
+    // The name matches, but rows have another length: coded as if it were new.
     let other = safetensors(&[("e", "BF16", vec![640, 100], &bf16(&weights(64_000, 77))[..])]);
     assert!(share(&other, &[&narrow]) < 1.002);
 }

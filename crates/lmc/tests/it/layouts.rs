@@ -63,7 +63,7 @@ const FILES: &[(&str, &str, &[&str])] = &[
         ],
     ),
     ("external.onnx", "raw", &[]),
-    // Its model beside it is not looked for where only the bytes are known.
+    // Where only the bytes are known, its model beside it cannot be searched for.
     ("external.onnx.data", "raw", &[]),
 ];
 

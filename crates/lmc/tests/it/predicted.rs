@@ -188,7 +188,7 @@ fn f32_to_f16() {
     known(1, 1, 3, &to_bytes(&[0x3f80_3000], 4), &[1], &[0x3c01]);
 }
 
-/// The number that an F16 stands for, if it is one.
+/// The value of an F16, if it is a number.
 fn f16(bits: u16) -> f32 {
     let (exponent, fraction) = (i32::from(bits >> 10 & 31), f32::from(bits & 0x3ff));
     let magnitude =

@@ -339,7 +339,7 @@ fn what_is_unfinished_is_no_version() {
     run.train(&["norm"]);
     fs::remove_file(run.index(4)).unwrap();
     assert_eq!(follow(&run, "n").unwrap(), Some(2));
-    // A version that is there is not replaced.
+    // An existing version is not replaced.
     fs::remove_dir_all(run.version(4)).unwrap();
     fs::create_dir(run.version(3)).unwrap();
     fs::write(run.version(3).join("file"), b"").unwrap();

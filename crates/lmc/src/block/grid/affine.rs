@@ -14,7 +14,7 @@ const ROUNDING: f64 = 1.0 / (1 << 24) as f64;
 /// The margin of [`Scales::by_length`] at the ends: none, as all scales are tried. Ties of binary16 and bfloat16 are
 /// often exact.
 const EDGE: f64 = -1.0 / (1u64 << 40) as f64;
-/// Numbers of steps for which terms are looked for.
+/// Numbers of steps for which terms are tried.
 const TRIES: usize = 2;
 /// The largest level that is tried for the smallest value.
 const SHIFTS: usize = 3;

@@ -28,7 +28,7 @@ pub(super) struct Scales {
     pub(super) hi: f64,
 }
 
-/// Times that elements with several possible levels are looked at again.
+/// Passes over the elements that may still have several levels.
 const PASSES: usize = 6;
 /// The largest element of a group may have any level but those of the lowest part.
 const TOPS: usize = 4;

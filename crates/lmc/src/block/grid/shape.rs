@@ -1,4 +1,4 @@
-//! The shapes of groups that are looked for.
+//! The shapes of groups that are tried.
 
 use std::ops::Range;
 

@@ -16,7 +16,7 @@ pub(super) const MAX_NAME: u64 = 1 << 12;
 /// Where external data are.
 #[derive(Default)]
 struct External {
-    /// Whether they are in the file that is looked at.
+    /// Whether they are in the file that is read.
     here: bool,
     place: Place,
 }
@@ -32,7 +32,7 @@ pub(super) struct Walk<'a> {
     pub(super) location: Option<&'a str>,
 }
 
-/// Where the bytes of a tensor are, if they are in the file that is looked at.
+/// Where the bytes of a tensor are, if they are in the file that is read.
 #[derive(Default)]
 struct Place {
     start: u64,

@@ -16,7 +16,7 @@ const PARTIAL: u64 = 256;
 const ALIKE: usize = 8;
 /// Tensors that are tried at one place and those ahead.
 const TRIES: usize = 16;
-/// Tensors that are looked for in the grid without success.
+/// Tensors that may fail the search in the grid before it ends.
 const FAILURES: usize = 64;
 
 /// Elements of a tensor that have no place yet.
@@ -38,7 +38,7 @@ pub(super) fn whole(narrow: &[usize], tensors: &[Segment]) -> Vec<Rest> {
     narrow.iter().map(|&tensor| Rest { tensor, first: 0, end: tensors[tensor].len / 2 }).collect()
 }
 
-/// Where the search in a flat tensor goes on.
+/// Where the search in a flat tensor continues.
 #[derive(Clone, Copy, Default)]
 struct Cursor {
     at: u64,
@@ -129,7 +129,7 @@ impl<'e, 'a, E, R: FnMut(u64, &mut [u8]) -> Result<(), E>> Search<'e, 'a, R> {
         Ok(())
     }
 
-    /// The rest that begins where the search in a flat tensor stands, or a little ahead; its place, and how much of it is there.
+    /// The rest that begins where the search in a flat tensor stands, or a little ahead; its place, and its size there.
     fn next(&mut self, number: usize) -> Result<Option<(usize, u64, u64)>, E> {
         let Cursor { at, behind } = self.cursors[number];
         let room = self.room(number, at);

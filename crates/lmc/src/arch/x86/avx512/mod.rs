@@ -100,8 +100,8 @@ kernels! {
         _mm512_mask_blend_epi16(0xaaaa_aaaa, a, _mm512_slli_epi32::<16>(b))
     }
 
-    /// Prefetches cache lines for reading, or with `_MM_HINT_ET0` for writing: the runs of a cluster are scattered, and encoders go
-    /// backwards, which hardware prefetchers hardly follow.
+    /// Prefetches cache lines for reading, or with `_MM_HINT_ET0` for writing: the runs of a cluster are scattered, and
+    /// encoders go backwards, which hardware prefetchers rarely follow.
     fn expect<const HINT: i32>(bytes: &[u8]) {
         for line in bytes.chunks(64) {
             _mm_prefetch::<HINT>(line.as_ptr().cast());
