@@ -15,7 +15,7 @@ update:
 demo:
     ./demo
 
-# what CI runs
+# all checks of CI
 ci:
     .ci/run
 

@@ -49,7 +49,7 @@ def changed(rng: np.random.Generator, bits: np.ndarray) -> np.ndarray:
 
 
 def versions(count: int, elements: int | None, few: int):
-    """What changed, the sizes of the tensors, and their bits."""
+    """The indices of the changed elements, the sizes of the tensors, and their bits."""
     rng = np.random.default_rng(1)
     sizes = np.full(count, elements) if elements else rng.integers(1024, 32768, count)
     ends = np.cumsum(sizes)

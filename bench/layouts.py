@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="*")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    # In memory, where there is such a file system: reading and writing is not what is measured.
+    # In memory, if such a file system exists: reading and writing are not measured.
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
         folder = Path(name)

@@ -1,5 +1,7 @@
 """The section on deltas of docs/benchmarks.md."""
 
+from textwrap import fill
+
 from bars import delta_row
 from markdown import LEVELS, number, peers_table, percent, smallest_in_bold, table
 
@@ -32,7 +34,8 @@ def size_table(deltas: dict) -> str:
     whats: dict[str, list[str]] = {}
     for s in deltas["sizes"]:
         whats.setdefault(s["what"], []).append(s["name"])
-    return table(headings, rows) + "\n" + "".join(f"* {'; '.join(names)}: {what}\n" for what, names in whats.items())
+    items = [f"* {'; '.join(names)}: {what}" for what, names in whats.items()]
+    return table(headings, rows) + "\n" + "".join(fill(i, 120, subsequent_indent="  ") + "\n" for i in items)
 
 
 def speed_table(measured: list[dict]) -> str:

@@ -165,7 +165,7 @@ def fetch(repo: str, checkpoint: dict[str, Any], folder: Path) -> Path:
 
 
 def study(lmc: str, paths: list[Path], page: Path) -> dict[str, Any]:
-    """What `lmc analyze` finds, without single tensors."""
+    """The findings of `lmc analyze`, without single tensors."""
     command = [lmc, "analyze", "--json", "--independent", "--html", page, "-f", *paths]
     done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:

@@ -26,7 +26,7 @@ import process
 
 # Of a sparse delta: how many of the elements move, by one representable value.
 MOVED = 0.017
-# What is compared, and the most that it may take.
+# The compared quantities, and the bar of each.
 BARS = [
     ("compress", "cp", 0.9),
     ("decompress", "cp", 0.7),
@@ -117,7 +117,7 @@ def warm(path: Path) -> None:
 
 
 def measure(todo: dict[str, Command], rounds: int, only: Callable[[str], bool]) -> dict[str, list[process.Ran]]:
-    """Runs the rounds. What is not measured runs in the first one, if something needs its output."""
+    """Runs the rounds. Commands that are not measured run in the first one, if another command needs their output."""
     ran: dict[str, list[process.Ran]] = {name: [] for name in todo}
     for i in range(rounds):
         for name, command in todo.items():

@@ -41,7 +41,7 @@ for shell in bash fish zsh; do "$work/$name/lmc" completions "$shell" >"$work/$n
 rm -f "$dist/$name.tar.gz"
 tar -C "$work" -czf "$dist/$name.tar.gz" "$name"
 
-# What users get, in an empty environment.
+# The users' view, in an empty environment.
 mkdir "$work/unpacked"
 tar -C "$work/unpacked" -xzf "$dist/$name.tar.gz"
 lmc=(env -i "$work/unpacked/$name/lmc")

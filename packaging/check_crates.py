@@ -47,7 +47,7 @@ def dependencies(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def check(package: Path, name: str, expected: dict[str, Any]) -> list[str]:
-    """What is wrong with a package, given the `workspace.package` of this repository."""
+    """The faults of a package, given the `workspace.package` of this repository."""
     wrong = []
     files = files_of(package)
     size = package.stat().st_size

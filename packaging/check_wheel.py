@@ -57,7 +57,7 @@ print(lmc.__version__, lmc.__file__)
 
 
 def contents(wheel: Path, version: str, platforms: str) -> list[str]:
-    """What is wrong with the files of a wheel."""
+    """The faults of the files of a wheel."""
     wrong = []
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())

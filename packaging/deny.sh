@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the crates that lmc is built from may be, as deny.toml says: packaging/deny.sh [CHECK...]
+# Checks the crates that lmc is built from against deny.toml: packaging/deny.sh [CHECK...]
 #
 # The checks are those of cargo-deny: licenses, bans, sources and advisories; by default all but the last, which fetches a database of
 # known vulnerabilities. Installs cargo-deny below the build folder, which takes minutes once.

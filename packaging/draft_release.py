@@ -39,7 +39,7 @@ def patterns(version: str) -> list[str]:
 
 
 def section(changelog: str, version: str) -> str:
-    """What the changelog says of a version."""
+    """The changelog's section of a version."""
     found = re.search(rf"^## \[{re.escape(version)}\] - (.+)\n([\s\S]*?)(?=^## |\Z)", changelog, re.M)
     if not found:
         sys.exit(f"CHANGELOG.md has no section ## [{version}] - DATE: write it and tag again")

@@ -30,7 +30,7 @@ WRITTEN = "bill-of-materials.cdx"
 
 
 def output_of(*command: str, **env: str) -> str:
-    """What a command prints."""
+    """The output of a command."""
     return subprocess.run(command, cwd=ROOT, env=os.environ | env, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
@@ -59,7 +59,7 @@ def crate_of(component: Any) -> str:
 def cleaned(text: str, crates: set[str]) -> Any:
     """A list of these crates alone, without the folders of the machine that made it.
 
-    cargo-cyclonedx lists what the features of the whole workspace need, which is more.
+    cargo-cyclonedx lists the crates that the features of the whole workspace need, which are more.
     """
     text = re.sub(r"\?download_url=file://[^\"#]*", "", text)
     bill = json.loads(text.replace(f"path+file://{ROOT}", "path+file:///lmc"))
@@ -73,7 +73,7 @@ def cleaned(text: str, crates: set[str]) -> Any:
 
 
 def wrong_with(bill: Any, crates: set[str]) -> list[str]:
-    """What is wrong with a list that should have these crates."""
+    """The faults of a list that should have these crates."""
     listed = {crate_of(c) for c in bill["components"]}
     wrong = [f"does not list {crate}" for crate in sorted(crates - listed)]
     refs = {c["bom-ref"] for c in (bill["metadata"]["component"], *bill["components"])}

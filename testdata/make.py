@@ -172,7 +172,7 @@ def tiny():
         ("all.bf16.patterns.of.one.exponent", "BF16", [2, 128], struct.pack("<256H", *range(0x3F00, 0x4000))),
     ])  # fmt: skip
 
-    # One run, less than one, and just more than one of what the format works in.
+    # One run, less than one, and just more than one: the unit of the format.
     sizes = [1, 2, 63, 64, 65, 127, 128, 129, 255, 256, 257]
     files["run-sizes"] = safetensors([(f"n{n}", "BF16", [n], gaussian_bf16(n, n)) for n in sizes])
 

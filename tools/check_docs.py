@@ -86,7 +86,7 @@ def check_links():
     return wrong, count
 
 
-# What requires a version, and what each document says of it: each pattern has the version as its group.
+# The source of each required version, and the statements of documents: each pattern has the version as its group.
 VERSIONS = (
     (
         "Cargo.toml",

@@ -5,7 +5,7 @@ Each page runs in a folder of its own, which holds what `prepare` puts there. `c
 and then its blocks of Rust. `python` runs the pages that have blocks of Python, commands and blocks in their order,
 with this Python, whose package must be the one to test: its command is then `lmc`.
 
-Lines below a command are what it prints, where … stands for any text. A command fails exactly if its first line is an
+Lines below a command are its output, where … stands for any text. A command fails exactly if its first line is an
 error of lmc. `s3://bucket` is a directory, or else --bucket; with that only pages that name it run, without their Rust.
 """
 
@@ -74,7 +74,7 @@ def environment(folder):
 
 
 def run_command(command, shown, folder):
-    """Runs one command. Returns what is wrong, or None."""
+    """Runs one command. Returns an error, or None."""
     program = command.split()[0]
     if program in INSTALLERS:
         return None
@@ -96,7 +96,7 @@ def run_command(command, shown, folder):
 
 
 def run_rust(page, text, folder, libraries):
-    """Compiles and runs a page's blocks of Rust, in the folder. Returns what is wrong, or None."""
+    """Compiles and runs a page's blocks of Rust, in the folder. Returns an error, or None."""
     copy = folder / Path(page).name
     copy.write_text(text)
     found = [option for name, path in libraries for option in ("--extern", f"{name}={path}")]

@@ -82,10 +82,10 @@ def check_magic(lmc: str, folder: Path) -> list[str]:
 
 
 def check_mime(folder: Path) -> list[str]:
-    """What update-mime-database makes of the media type."""
+    """The media type as update-mime-database compiles it."""
     (folder / "mime" / "packages").mkdir(parents=True)
     shutil.copy(XML, folder / "mime" / "packages")
-    # So that the program does not tell where else data are searched.
+    # So that the program finds no other data.
     environment = os.environ | {"XDG_DATA_HOME": str(folder), "LC_ALL": "C"}
     command = ["update-mime-database", "-V", folder / "mime"]
     run = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)

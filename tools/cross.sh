@@ -43,7 +43,7 @@ cross_lists() {
     apt-get "${apt[@]}" update
 }
 
-# cross_extract DIR ROOT: unpacks the packages in DIR/debs below ROOT, and removes what cross_lists made.
+# cross_extract DIR ROOT: unpacks the packages in DIR/debs below ROOT, and removes the files that cross_lists made.
 cross_extract() {
     local deb
     mkdir -p "$2"

@@ -28,7 +28,7 @@ def stop(message):
 
 
 def run(*command, cwd=None, exits=0, data=None):
-    """Runs a command and returns what it wrote; shows its message and stops when its exit code is not `exits`."""
+    """Runs a command and returns its output; shows its message and stops when its exit code is not `exits`."""
     done = subprocess.run([str(c) for c in command], capture_output=True, cwd=cwd, input=data)
     if done.returncode != exits:
         stop(f"{' '.join(map(str, command))} exits {done.returncode}: {done.stderr.decode(errors='replace').strip()}")

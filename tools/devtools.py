@@ -23,7 +23,7 @@ def chromium():
 
 
 class Browser:
-    """A headless Chromium with one page, and what happened in it."""
+    """A headless Chromium with one page, and its events."""
 
     def __init__(self, path):
         self.profile = tempfile.TemporaryDirectory(prefix="lmc-chromium-", ignore_cleanup_errors=True)
@@ -97,7 +97,7 @@ class Browser:
         return json.loads(message)
 
     def call(self, method, **params):
-        """Calls a method, and returns its result. What happens meanwhile is kept in `events`."""
+        """Calls a method, and returns its result. Events meanwhile are kept in `events`."""
         self.number += 1
         request = {"id": self.number, "method": method, "params": params}
         if self.session:
@@ -126,7 +126,7 @@ class Browser:
                 self.events.append(message)
         # By our clock: without JavaScript the page has none.
         time.sleep(SETTLES)
-        # What the page did until now is told before the answer.
+        # Events of the page until now come before the answer.
         self.run("0")
 
     def run(self, expression):

@@ -402,7 +402,7 @@ class Crate:
 
 
 def reachable(edges):
-    """What each file depends on, directly or not."""
+    """The dependencies of each file, direct or not."""
     direct = {}
     for edge in edges:
         direct.setdefault(edge[0], set()).add(edge[2])

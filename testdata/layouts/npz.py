@@ -1,4 +1,4 @@
-"""Writes `arrays.npz` and `compressed.npz`; the names, types and shapes of the arrays are what the tests expect.
+"""Writes `arrays.npz` and `compressed.npz`; the tests expect the names, types and shapes of the arrays.
 
 python3 testdata/layouts/npz.py
 """

@@ -1,5 +1,5 @@
-//! Speeds of the codec on one thread, in memory, in GB/s of raw bytes: `profiles FILE BASE [SECONDS [CASES]]`, CASES what
-//! the names of those that are measured begin with. `bench/profiles/run` compares builds.
+//! Speeds of the codec on one thread, in memory, in GB/s of raw bytes: `profiles FILE BASE [SECONDS [CASES]]`. CASES is
+//! a prefix of the names of the measured cases. `bench/profiles/run` compares builds.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Decompressor, Level};
 
-/// Bytes of what is compressed, at least: more than caches hold.
+/// The least bytes of the compressed data: more than caches hold.
 const SIZE: usize = 48 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -61,7 +61,7 @@ fn elements_of(file: &[u8], width: usize) -> Result<Vec<u8>, Box<dyn Error>> {
     Ok(order.take(count.max(SIZE / width)).flat_map(|i| &all[i * width..][..width]).copied().collect())
 }
 
-/// Time that this thread has had on a processor, which is all there is with one thread: others' work counts less.
+/// Processor time of this thread, so that the load of other programs matters less.
 fn now() -> Duration {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(t.tv_sec as u64, t.tv_nsec as u32)

@@ -35,7 +35,7 @@ pub(crate) struct Bases {
     given: bool,
 }
 
-/// Deltas whose own bases are not there.
+/// Deltas whose own bases are missing.
 pub(crate) struct Lacking(pub(crate) Vec<Lack>);
 
 /// A delta without its base.
@@ -43,12 +43,12 @@ pub(crate) struct Lack {
     pub(crate) path: PathBuf,
     /// The index of the path that it was given by.
     pub(crate) number: usize,
-    /// What base it needs, for people.
+    /// A description of the base that it needs.
     pub(crate) wanted: String,
 }
 
 impl BaseArgs {
-    /// Opens all bases. `several`: whether they serve several files, each of which may need only some.
+    /// Opens all bases. `several`: whether they serve several files; each file may need only some of them.
     pub(crate) fn open(&self, several: bool, threads: usize) -> Result<Bases> {
         Bases::open(&self.paths, several, threads)
     }
@@ -71,7 +71,7 @@ impl Bases {
         })
     }
 
-    /// [`Self::open`] for whoever does something about deltas whose own bases are not there.
+    /// [`Self::open`] for callers that handle deltas whose own bases are missing.
     pub(crate) fn try_open(paths: &[PathBuf], several: bool, threads: usize) -> Result<Result<Self, Lacking>> {
         let mut files = Vec::new();
         for (number, path) in paths.iter().enumerate() {
@@ -113,7 +113,7 @@ impl Bases {
         Ok(Ok(Bases { bases, numbers, files: sources, given: !paths.is_empty() }))
     }
 
-    /// The files that the path with this index stands for, in order.
+    /// The files that the path with this index names, in order.
     pub(crate) fn of(&self, number: usize) -> Vec<Base<'static>> {
         let each = self.bases.iter().zip(&self.numbers);
         each.filter(|(_, n)| **n == number).map(|(b, _)| b.clone()).collect()

@@ -16,8 +16,8 @@ pub struct NamedFile {
     pub name: String,
 }
 
-/// The files that paths stand for: a directory stands for all files in it, named by their paths there; the index of a checkpoint for itself
-/// and the files that it names; anything else for itself.
+/// The files that paths name: a directory names all files in it, named by their paths there; the index of a checkpoint
+/// for itself and the files that it names; anything else for itself.
 #[derive(Debug)]
 pub struct NamedFiles {
     paths: Vec<PathBuf>,
@@ -31,7 +31,7 @@ impl NamedFiles {
     /// in directories that are neither files nor directories.
     ///
     /// # Errors
-    /// For what is refused, cannot be read, or has no files.
+    /// For paths that are refused, cannot be read, or have no files.
     pub fn find(paths: &[PathBuf], store: &str) -> Result<Self> {
         let files = found(paths, store)?;
         Ok(Self { paths: paths.to_vec(), store: store.to_owned(), files })

@@ -127,7 +127,8 @@ impl Naming for RemoveSuffix {
     }
 }
 
-/// The inputs that a list of paths stands for: directories are walked if `recursive`, and the index of a checkpoint stands for its files.
+/// The inputs that a list of paths names: directories are walked if `recursive`, and the index of a checkpoint names
+/// its files.
 pub(crate) fn inputs(files: &[PathBuf], recursive: bool, naming: &dyn Naming, ui: &Ui) -> Result<Vec<Input>> {
     let mut inputs = Vec::new();
     for path in files {

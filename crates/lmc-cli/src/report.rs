@@ -14,11 +14,11 @@ use crate::ui::Ui;
 
 /// The outcome for a file, if it did not fail.
 pub(crate) enum Outcome {
-    /// Done: a line for people, fields for JSON, and the sizes.
+    /// Done: a line of text, fields for JSON, and the sizes.
     Done { line: String, fields: Vec<(&'static str, Value)>, summary: Summary },
     /// Nothing to do, and why.
     Skipped(&'static str),
-    /// As `Skipped`, of a file that may not be what it was taken for: said even with -q.
+    /// Like `Skipped`, for a file whose format is uncertain: reported even with -q.
     Doubtful(String),
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn each<'a, T>(
     Ok(())
 }
 
-/// Raw and compressed size for people: `66.31 %  (86.7 MiB => 57.5 MiB)`, without the closing parenthesis.
+/// Raw and compressed size as text: `66.31 %  (86.7 MiB => 57.5 MiB)`, without the closing parenthesis.
 fn open_sizes(raw: u64, compressed: u64) -> String {
     format!("{}  ({} => {}", percent(compressed, raw), bytes(raw), bytes(compressed))
 }

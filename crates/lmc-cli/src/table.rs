@@ -1,4 +1,4 @@
-//! Tables for people: aligned columns without rules.
+//! Tables as text: aligned columns without rules.
 
 use std::borrow::Cow;
 use std::io::{self, Write};

@@ -15,7 +15,7 @@ pub(crate) struct Ui {
     progress: bool,
     stderr_is_terminal: bool,
     worst: Cell<u8>,
-    /// What would be said, where nobody reads standard error.
+    /// Messages, kept for callers that do not read standard error.
     kept: Option<RefCell<Vec<String>>>,
 }
 
@@ -45,7 +45,7 @@ impl Ui {
         }
     }
 
-    /// What was kept, in order.
+    /// The kept messages, in order.
     pub(crate) fn kept(self) -> Vec<String> {
         self.kept.map_or_else(Vec::new, RefCell::into_inner)
     }
@@ -82,7 +82,7 @@ impl Ui {
         }
     }
 
-    /// Output requested by an option of its own, and what even -q must not hide.
+    /// Output requested by an option of its own, and messages that even -q must not hide.
     pub(crate) fn always(&self, text: impl std::fmt::Display) {
         self.line(format_args!("{text}"));
     }
@@ -94,7 +94,7 @@ impl Ui {
         }
     }
 
-    /// What a command has done whose output is not a file that one can look at.
+    /// The result of a command whose output is not a file.
     pub(crate) fn done(&self, text: impl std::fmt::Display) {
         if !self.quiet {
             self.line(format_args!("{text}"));

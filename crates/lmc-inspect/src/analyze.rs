@@ -1,4 +1,4 @@
-//! How checkpoints compress, and what becomes of them in training: a study of one checkpoint, or of several in order.
+//! How checkpoints compress, and how training changes them: a study of one checkpoint, or of several in order.
 
 mod advice;
 mod charts;
@@ -32,11 +32,13 @@ use self::plan::Plan;
 use self::series::Series;
 use self::survey::{Passes, Survey};
 
-/// Studies checkpoints: each is read as a whole, beside the one before it, once more by itself, and once more for each further distance that it is a part of.
-/// Memory does not depend on their sizes. `progress` is called with what is done: which passes of how many, and the bytes of the current one.
+/// Studies checkpoints: each is read as a whole, beside the one before it, once more by itself, and once more for each
+/// further distance that it is a part of. Memory does not depend on their sizes. `progress` is called with the number
+/// of the current pass, the number of passes, and the bytes done of the current one.
 ///
-/// All of a checkpoint is compressed, by itself and as a delta, as `codec` says: its figures are those of the files that `lmc`
-/// would write, and no estimates. What is not there (fields of types that are no floats, distances of bytes) is left out.
+/// All of a checkpoint is compressed, by itself and as a delta, as `codec` says: its figures are those of the files
+/// that `lmc` would write, and no estimates. Figures that do not exist (fields of types that are no floats, distances
+/// of bytes) are left out.
 ///
 /// # Errors
 /// [`Failed`] with the file that cannot be read or is damaged; `Usage` when a checkpoint has no tensors, or when there is none; `Io` when

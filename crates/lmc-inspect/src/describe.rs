@@ -1,4 +1,4 @@
-//! How a block is coded, for people who want to see.
+//! Describes how a block is coded, for display.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub struct BlockDescription {
     pub literals: u64,
     /// Stretches of bytes that alternate between the columns, in order; one if there is one column.
     pub extents: Vec<ExtentDescription>,
-    /// What the block is made of: one column, or several in a pack of small tensors.
+    /// The columns of the block: one, or several in a pack of small tensors.
     pub columns: Vec<ColumnDescription>,
 }
 
@@ -42,9 +42,10 @@ pub struct ColumnDescription {
     pub raw_len: u64,
     /// Bytes of the block's record that stand for the column. Those of all columns add up to the record.
     ///
-    /// A column has its own description, frame or bytes stored as they are, and list of patches. Clusters run through the same lanes: what the
-    /// lanes, the literals and the raw bits of all clusters take is shared by the bits that the clusters tell of their elements, which is an
-    /// estimate. What is left, of no column (headers, extents, digests), is shared by raw length.
+    /// A column has its own description, frame or bytes stored as they are, and list of patches. Clusters share lanes:
+    /// the bytes of the lanes, the literals and the raw bits of all clusters are divided by the bits that the clusters
+    /// code for their elements, which is an estimate. The rest, of no column (headers, extents, digests), is divided by
+    /// raw length.
     pub coded_len: u64,
     /// "stored", "zstd", "zstd of byte planes", "zstd with a prefix", "plain", or "predicted".
     pub method: &'static str,
@@ -64,11 +65,12 @@ pub struct ColumnDescription {
     pub masked: bool,
 }
 
-/// What the elements of a column are predicted from.
+/// The predictions of a column's elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PredictionDescription {
-    /// What is coded of an element: the distance to its prediction in representable numbers ("ulp"), or the "difference" of integers.
+    /// The coded value of an element: the distance to its prediction in representable numbers ("ulp"), or the
+    /// "difference" of integers.
     pub predictor: &'static str,
     /// Whether the prediction is of another type: "F32 to BF16", "BF16 to F32" or "F32 to F16".
     pub conversion: Option<&'static str>,
@@ -162,7 +164,7 @@ impl BlockDescription {
 fn shares(h: &BlockHead, record_len: u64) -> Vec<u64> {
     let mut text = Vec::new();
     h.put(&mut text);
-    // Nothing was compared with the body: lengths in a head are claims, and what is shared is the record.
+    // Nothing was compared with the body: lengths in a head are claims, so the record's length is divided.
     let mut body = record_len.saturating_sub((HEADER_LEN + text.len()) as u64);
     let mut rest = record_len - body;
     let take = |left: &mut u64, wanted: usize| {
@@ -178,7 +180,7 @@ fn shares(h: &BlockHead, record_len: u64) -> Vec<u64> {
     let mut shares: Vec<u64> = h.columns.iter().map(own).collect();
     let coded: Vec<u64> = h.columns.iter().map(coded_bits).collect();
     if coded.iter().all(|&bits| bits == 0) {
-        // Such a body is nearly empty: it is shared out by raw length, as the rest is.
+        // Such a body is nearly empty: it is divided by raw length, like the rest.
         rest += std::mem::take(&mut body);
     }
     share_out(body, &coded, &mut shares);
@@ -187,7 +189,7 @@ fn shares(h: &BlockHead, record_len: u64) -> Vec<u64> {
     shares
 }
 
-/// Deals bytes by weight.
+/// Divides bytes by weight.
 fn share_out(bytes: u64, weights: &[u64], to: &mut [u64]) {
     let all = u128::from(weights.iter().sum::<u64>().max(1));
     let share = |weight: u64| (u128::from(bytes) * u128::from(weight) / all) as u64;
@@ -207,7 +209,7 @@ fn own_bulk(p: &Column) -> usize {
     }
 }
 
-/// Bits that clusters tell of their elements, at most: whose cluster an element is, the body alone says.
+/// The most bits that clusters code for their elements: only the body says which cluster an element is in.
 fn coded_bits(p: &Column) -> u64 {
     let of = |elements: usize, g: &Stream| {
         let bits = |cluster: &Cluster| {

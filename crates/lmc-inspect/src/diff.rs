@@ -1,4 +1,4 @@
-//! What became of a file since earlier ones: tensor by tensor, as compression sees it.
+//! The changes of a file since earlier ones: tensor by tensor, as compression sees them.
 
 pub(crate) mod changes;
 pub(crate) mod counterparts;
@@ -18,16 +18,16 @@ use crate::describe::BlockDescription;
 
 pub use self::page::{Compared, diff_page};
 
-/// How a file differs from others, and what it takes to store it given them.
+/// How a file differs from others, and its size as a delta of them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Diff {
     /// The segments of the file, in order.
     pub segments: Vec<SegmentDiff>,
-    /// What compressing the file as a delta gives.
+    /// The result of compressing the file as a delta.
     pub delta: Summary,
-    /// What compressing it without bases gives; some 100 bytes more for each MiB of large tensors that are nearly all zeros, which are
-    /// compressed in larger blocks when no delta is compared with them.
+    /// The result of compressing it without bases; some 100 bytes more for each MiB of large tensors that are nearly
+    /// all zeros, which are compressed in larger blocks when no delta is compared with them.
     pub alone: Summary,
 }
 
@@ -39,7 +39,7 @@ pub struct SegmentDiff {
     pub segment: Segment,
     /// How it came from its counterpart.
     pub relation: Relation,
-    /// Where that is: which base, and which of the base's segments. `None` for what is new.
+    /// The place of the counterpart: which base, and which of the base's segments. `None` for a new segment.
     pub counterpart: Option<(usize, usize)>,
     /// How elements changed.
     pub changes: Changes,
@@ -55,7 +55,8 @@ pub struct SegmentDiff {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Coded {
-    /// What the elements are predicted by, as [`PredictionDescription`](crate::PredictionDescription) names it; `None` without prediction.
+    /// The predictor of the elements, as [`PredictionDescription`](crate::PredictionDescription) names it; `None`
+    /// without prediction.
     pub predictor: Option<&'static str>,
     /// Whether earlier bytes of the file itself predict them.
     pub from_itself: bool,
@@ -63,10 +64,10 @@ pub struct Coded {
     pub raw_len: u64,
 }
 
-/// What is known of a block, and memory for the next one.
+/// The findings of a block, and memory for the next one.
 #[derive(Default)]
 struct Block {
-    /// In order: what of the block belongs to which segment.
+    /// The parts of the block that belong to segments, in order.
     shares: Vec<Share>,
     buffers: Buffers,
 }
@@ -80,8 +81,8 @@ struct Share {
     coded: Vec<Coded>,
 }
 
-/// Compares a file with earlier ones: matches tensors as [`Compressor::compress`] does, counts what changed, and
-/// compresses the file given the bases and without them, to tell the sizes. Memory is bounded; `progress` is
+/// Compares a file with earlier ones: matches tensors as [`Compressor::compress`] does, counts the changes, and
+/// compresses the file given the bases and without them, for the sizes. Memory is bounded; `progress` is
 /// called with the number of raw bytes done so far.
 ///
 /// # Errors
@@ -128,7 +129,7 @@ fn begin(c: &Comparison<'_>) -> Vec<SegmentDiff> {
     .collect()
 }
 
-/// Counts what changed in a block, and what of it is whose.
+/// Counts the changes in a block, and its bytes by segment.
 fn look(c: &Comparison<'_>, encoded: &EncodedBoth<'_>, block: &mut Block) -> Result<()> {
     let coding = coding(encoded.record)?;
     let Block { shares, buffers } = block;
@@ -144,7 +145,7 @@ fn look(c: &Comparison<'_>, encoded: &EncodedBoth<'_>, block: &mut Block) -> Res
 }
 
 impl SegmentDiff {
-    /// Adds what a block has of the segment.
+    /// Adds the part of the segment in a block.
     fn add(&mut self, share: Share) {
         self.delta_size += share.delta_size;
         self.alone_size += share.alone_size;

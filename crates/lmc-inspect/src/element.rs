@@ -1,6 +1,6 @@
 //! Elements of one, two, four or eight bytes as integers of 64 bits.
 
-/// The bits of an element of `WIDTH` bytes; what is above them is zero.
+/// The bits of an element of `WIDTH` bytes; higher bits are zero.
 #[inline(always)]
 pub(crate) fn load<const WIDTH: usize>(bytes: &[u8]) -> u64 {
     let mut wide = [0; 8];
@@ -8,7 +8,7 @@ pub(crate) fn load<const WIDTH: usize>(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(wide)
 }
 
-/// What an element is as a signed integer.
+/// An element as a signed integer.
 #[inline(always)]
 pub(crate) fn signed<const WIDTH: usize>(element: u64) -> i64 {
     let above = 64 - 8 * WIDTH as u32;

@@ -1,8 +1,8 @@
-//! What a tensor is for, by its name.
+//! The purpose of a tensor, by its name.
 
 use serde::Serialize;
 
-/// What a tensor is for, as its name tells.
+/// The purpose of a tensor, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -57,7 +57,7 @@ impl Kind {
         }
     }
 
-    /// What the names of a parameter's tensors have in common: without the words that say what they are for, and wrappers.
+    /// The common part of the names of a parameter's tensors: without wrappers and the words that state their purpose.
     pub(crate) fn parameter(name: &str) -> String {
         let words = name.split(|c: char| !(c.is_alphanumeric() || c == '_'));
         let says = |w: &&str| [SECOND, FIRST, COPIES, WRAPPERS].iter().any(|list| list.contains(w));

@@ -1,5 +1,5 @@
-//! A look into what [`lmc`] does: how the blocks of a file are coded, what became of a file since earlier ones, and the stages of the codec
-//! apart from each other, for those who time them.
+//! Shows how [`lmc`] works: how the blocks of a file are coded, how a file changed since earlier ones, and the separate
+//! stages of the codec, for benchmarks.
 //!
 //! ```
 //! use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Reader};

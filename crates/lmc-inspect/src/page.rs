@@ -1,4 +1,4 @@
-//! Pages: HTML files that need nothing else, and no script to be read. Names are text that anyone may have written, and do nothing.
+//! Pages: HTML files that need nothing else, and no script to be read. Names are untrusted text, which is escaped.
 
 pub(crate) mod chart;
 pub(crate) mod html;
@@ -22,7 +22,7 @@ pub(crate) const ROWS: usize = 2000;
 /// Bytes of a table at most: names may be long.
 pub(crate) const TABLE: usize = 1_000_000;
 
-/// The beginning of a page of a command, up to what it says about its content.
+/// The beginning of a page of a command, up to the introduction of its content.
 pub(crate) fn begin(title: &str, command: &str, about: &str, out: &mut String) {
     let _ = write!(
         out,
@@ -35,7 +35,8 @@ pub(crate) fn begin(title: &str, command: &str, about: &str, out: &mut String) {
     );
 }
 
-/// The end of a page, with its figures as JSON, which [`html::json`] has made plain. `command` prints what is left out of them.
+/// The end of a page, with its figures as JSON, which [`html::json`] has made plain. `command` prints the figures that
+/// are left out.
 pub(crate) fn end(json: &str, id: &str, left_out: Option<&str>, command: &str, out: &mut String) {
     let _ = write!(
         out,
@@ -50,7 +51,7 @@ pub(crate) fn end(json: &str, id: &str, left_out: Option<&str>, command: &str, o
     );
 }
 
-/// A number that matters, and what it is.
+/// An important number, and its label.
 pub(crate) fn card(number: &str, what: &str, out: &mut String) {
     let _ = write!(out, "<div><b>{}</b><span>{}</span></div>", escaped(number), escaped(what));
 }
@@ -63,7 +64,7 @@ pub(crate) fn begin_table(text: &[&str], numbers: &[&str], last: &str, out: &mut
     let _ = write!(out, "<th class=l>{last}</thead><tbody>");
 }
 
-/// A cell of a table: what it is sorted by, and what it says; none is less than any.
+/// A cell of a table: its sort key, and its text. A missing key sorts first.
 pub(crate) fn cell(value: Option<f64>, text: &str, out: &mut String) {
     let _ = match value {
         Some(v) => write!(out, "<td data-v={v}>{text}"),
@@ -71,7 +72,7 @@ pub(crate) fn cell(value: Option<f64>, text: &str, out: &mut String) {
     };
 }
 
-/// A part of a whole, to sort by: as many digits as one can tell apart.
+/// A part of a whole, to sort by: as many digits as can be distinguished.
 pub(crate) fn part(n: u64, of: u64) -> Option<f64> {
     (of > 0).then(|| (1e6 * n as f64 / of as f64).round() / 1e6)
 }

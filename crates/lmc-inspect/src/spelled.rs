@@ -5,7 +5,8 @@ use std::fmt::Write;
 /// Characters of a name that are shown.
 const SHOWN: usize = 160;
 
-/// An untrusted name in one line: characters that control, hide or reorder text are spelled out, and what is too long is cut.
+/// An untrusted name in one line: characters that control, hide or reorder text are spelled out, and long names are
+/// cut.
 pub(crate) fn name(text: &str) -> String {
     let mut shown = String::new();
     for (i, c) in text.chars().enumerate() {
@@ -49,7 +50,7 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
 
 /// A part of one, in percent.
 pub(crate) fn share(part: f64) -> String {
-    // Neither nothing nor all is said of what is a little more or less.
+    // A share that is a little more than 0 or less than 1 is shown as neither.
     let p = 100.0 * part;
     let (p, digits) = match p {
         0.0 => (p, 0),
@@ -63,7 +64,7 @@ pub(crate) fn share(part: f64) -> String {
     format!("{p:.digits$} %")
 }
 
-/// A count, its noun, and what is said of one and of more: "1 tensor never changes", "2 tensors never change".
+/// A count, its noun, and the verb in singular and plural: "1 tensor never changes", "2 tensors never change".
 pub(crate) fn agreeing(n: u64, thing: &str, one: &str, more: &str) -> String {
     format!("{} {}", count(n, thing), if n == 1 { one } else { more })
 }

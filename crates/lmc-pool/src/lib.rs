@@ -10,7 +10,7 @@ use rayon::ThreadPool;
 /// The name of every thread.
 const NAME: &str = "lmc-worker";
 
-/// How many threads to use if `wanted` are asked for: 0 stands for as many as the machine has.
+/// How many threads to use if `wanted` are requested: 0 requests as many as the machine has.
 pub fn threads(wanted: usize) -> usize {
     match wanted {
         0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -67,7 +67,7 @@ impl<S: Send, M: Fn() -> S + Sync> Workers<S, M> {
         self.pool.is_none()
     }
 
-    /// Runs `f` with working memory that nobody else uses.
+    /// Runs `f` with working memory of its own.
     pub fn with<R>(&self, f: impl FnOnce(&mut S) -> R) -> R {
         self.with_kept(true, f)
     }
@@ -101,7 +101,7 @@ impl<S: Send, M: Fn() -> S + Sync> Workers<S, M> {
     /// under way and keeps the buffers for the next call. The error is the one of the earliest job that has one,
     /// whatever the number of threads: a job fails in `drain`, and an error of `feed` counts after the jobs fed before.
     ///
-    /// Jobs are begun in the order in which they are fed: one that waits for what earlier ones do never waits in vain.
+    /// Jobs are begun in the order in which they are fed: a job may wait for the work of earlier ones.
     ///
     /// # Errors
     /// Those of `feed` and `drain`. Jobs that no worker has begun by then are not done.
@@ -146,7 +146,7 @@ impl<S: Send, M: Fn() -> S + Sync> Workers<S, M> {
                                 let job = waiting.lock().expect("no panic while it is held").pop_front();
                                 let Some((id, mut job)) = job else { return };
                                 let done = catch_unwind(AssertUnwindSafe(|| self.with(|s| work(s, &mut job))));
-                                // The receiver is gone only after an error, when nobody needs the job.
+                                // The receiver is gone only after an error, when the job is not needed.
                                 let _ = tx.send((id, done.map(|()| job)));
                             });
                         }
@@ -174,7 +174,7 @@ impl<S: Send, M: Fn() -> S + Sync> Workers<S, M> {
     }
 }
 
-/// Takes back the jobs that nobody has begun, when an error or a panic ends the pipeline.
+/// Removes the jobs that no worker has begun, when an error or a panic ends the pipeline.
 struct Clear<'a, J>(&'a Mutex<VecDeque<J>>);
 
 impl<J> Drop for Clear<'_, J> {

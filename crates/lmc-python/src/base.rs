@@ -1,4 +1,4 @@
-//! The `base=` of every function that has one.
+//! The argument `base=` of all functions.
 
 use std::sync::Arc;
 

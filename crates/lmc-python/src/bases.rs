@@ -14,7 +14,7 @@ use crate::source::Source;
 #[derive(Clone)]
 pub(crate) struct BaseSource {
     pub(crate) source: Arc<Source>,
-    /// Whether only another base may need it.
+    /// Whether it is only for other bases.
     pub(crate) optional: bool,
     /// The name that deltas record; by default the file's.
     pub(crate) name: Option<Arc<str>>,

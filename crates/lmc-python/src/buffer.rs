@@ -3,7 +3,7 @@
 //!
 //! Other threads may write to a buffer while it is read without the GIL. So no reference is made to memory that can change: unless a
 //! [`Buffer`] is a `bytes` object, the codec gets copies of a block at a time, made by [`load`]. Of bytes that change meanwhile each is
-//! copied as it was at some time; the codec compares what it reads twice.
+//! copied as it was at some time; the codec compares bytes that it reads twice.
 //!
 //! A buffer to be written belongs to the callee while it runs, as with `readinto`; callers must ensure it ([`Writable`]).
 
@@ -46,7 +46,7 @@ enum Kept {
 // SAFETY: it is a pointer to memory that is kept in place until the view is dropped, and fields that never change. A `Py_buffer` is
 // released in `drop`, while attached to the interpreter, by whatever thread; `Py` and `Imported` may be sent.
 unsafe impl Send for View {}
-// SAFETY: as above; what the memory holds is not accessed by way of `&View` other than by the atomic loads of `Buffer`.
+// SAFETY: as above; the memory is accessed through `&View` only by the atomic loads of `Buffer`.
 unsafe impl Sync for View {}
 
 /// Why an object's memory is not used.
@@ -84,7 +84,7 @@ impl View {
     /// The elements' format, in the syntax of Python's `struct`, if it was requested and given.
     fn format(&self) -> Option<&[u8]> {
         let Kept::Buffer(view) = &self.kept else { return None };
-        // SAFETY: an exporter fills in null or a string that is there until the buffer is released.
+        // SAFETY: an exporter fills in null or a string that lives until the buffer is released.
         (!view.format.is_null()).then(|| unsafe { CStr::from_ptr(view.format) }.to_bytes())
     }
 
@@ -139,7 +139,8 @@ impl Drop for View {
 const OBJECTS: &str = "Python objects";
 const ADDRESSES: &str = "addresses";
 
-/// What elements of a format hold instead of plain data; `None` for plain data. Names of fields, between colons, may contain any letters.
+/// The contents of elements of a format that are not plain data; `None` for plain data. Names of fields, between
+/// colons, may contain any letters.
 fn no_data(format: &[u8]) -> Option<&'static str> {
     let mut in_name = false;
     format.iter().find_map(|&c| {
@@ -259,9 +260,10 @@ unsafe fn load(from: *const u8, to: &mut [u8]) {
     const LINE: usize = 64;
     let (lines, rest) = to.split_at_mut(to.len() / LINE * LINE);
     if !lines.is_empty() {
-        // SAFETY: the caller's promise; all registers and flags that change are named. What another thread writes meanwhile makes no
-        // difference to the instructions, each of which reads bytes as they are; and to the compiler, which does not know that they were
-        // read, none either. So it is as if each byte were loaded atomically and relaxed. What is written is `lines`, which is ours.
+        // SAFETY: the caller's promise; all registers and flags that change are named. Concurrent writes of another
+        // thread make no difference to the instructions, which read bytes as they are, nor to the compiler, which does
+        // not know of the reads. So it is as if each byte were loaded atomically and relaxed. Only `lines` is written,
+        // which is ours.
         unsafe {
             asm!(
                 "2:",
@@ -318,7 +320,7 @@ unsafe fn load(mut from: *const u8, to: &mut [u8]) {
         // SAFETY: within the caller's range.
         from = unsafe { from.add(line.len()) };
     }
-    // SAFETY: the rest of what the caller promised.
+    // SAFETY: the rest of the caller's range.
     unsafe { load_bytes(from, rest) };
 }
 
@@ -408,8 +410,9 @@ impl FreshBytes {
     }
 
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: no other code has seen the object (the empty one, which is shared, has no bytes to write). Its memory is an allocator's
-        // that Rust knows nothing of: its bytes are some values, which the codec writes before it reads them.
+        // SAFETY: no other code has seen the object (the empty one, which is shared, has no bytes to write). Its memory
+        // comes from an allocator that Rust does not know: its bytes have some values, which the codec overwrites
+        // before it reads them.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
     }
 

@@ -79,7 +79,7 @@ pub(crate) fn compress_bound(size: Size) -> u64 {
 ///
 /// A delta needs the `base` that it was made from. A small file can restore to terabytes: `max_size` limits the result, in bytes. A forged
 /// file can make the decoder work much for little output: `max_work` limits the bytes that a call decodes in all, bases included; by
-/// default 64 times the requested size plus 4 GiB.
+/// default 96 times the requested size plus 4 GiB.
 ///
 /// Raises `lmc.DamagedError` or `lmc.UnsupportedError` (both an `lmc.FormatError` and a `ValueError`) for data that is not a complete
 /// `.lmc` file, `lmc.LimitError` when the result exceeds `max_size` or memory, or the work `max_work`, `lmc.BaseMismatchError` when a base

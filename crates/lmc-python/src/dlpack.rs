@@ -1,8 +1,8 @@
 //! DLPack capsules (<https://dmlc.github.io/dlpack/latest/c_api.html>): those of tensors that share a block of memory, and those of
 //! tensors of other libraries.
 //!
-//! An array library turns a capsule into a tensor with its own storage in one call, much faster than it allocates one. And a capsule says
-//! where the memory of a tensor is without Python code that names addresses: only native code makes capsules.
+//! An array library turns a capsule into a tensor with its own storage in one call, much faster than it allocates one.
+//! And a capsule passes the memory of a tensor without addresses in Python code: only native code makes capsules.
 
 #![allow(unsafe_code)]
 
@@ -106,15 +106,15 @@ impl Tensors {
         Self { tensors: tensors.into_boxed_slice(), _dims: dims, _block: block }
     }
 
-    /// A capsule per tensor, in order. Whoever takes a capsule owns its tensor from then on.
+    /// A capsule per tensor, in order. The consumer of a capsule owns its tensor from then on.
     pub(crate) fn into_capsules(self, py: Python<'_>) -> impl Iterator<Item = Result<Bound<'_, PyAny>>> {
         let all = Arc::new(self);
         (0..all.tensors.len()).map(move |i| {
             let managed = all.tensors[i].get();
             // SAFETY: this tensor has no other owner: there is one iterator, which yields it once.
             unsafe { (*managed).manager_ctx = Arc::into_raw(all.clone()).cast_mut().cast() };
-            // SAFETY: the interpreter is held, the pointer is not null, and the name is static. Nobody but its destructor or who takes the
-            // tensor deletes what it points to: DLPack has it that who takes it renames the capsule.
+            // SAFETY: the interpreter is held, the pointer is not null, and the name is static. Only its destructor or
+            // the consumer deletes the tensor that it points to: by DLPack, the consumer renames the capsule.
             let made = unsafe { ffi::PyCapsule_New(managed.cast(), NAME.as_ptr(), Some(drop_capsule)) };
             if made.is_null() {
                 // SAFETY: it was given an owner above, and no capsule has it.
@@ -167,8 +167,8 @@ pub(crate) fn bytes_of(dtype: Dtype, shape: &[u64]) -> Option<usize> {
 /// # Safety
 /// `tensor` is one of [`Tensors`] that has an owner, and is not used again.
 unsafe extern "C" fn delete(tensor: *mut DLManagedTensor) {
-    // SAFETY: the caller's promise: it comes from `Arc::into_raw`, of which this is the one reference, and which keeps `tensor` where it is
-    // until it is read.
+    // SAFETY: the caller's promise: the pointer comes from `Arc::into_raw`; this is its only reference, and it keeps
+    // `tensor` in place until it is read.
     unsafe { drop(Arc::from_raw((*tensor).manager_ctx.cast::<Tensors>())) };
 }
 
@@ -216,10 +216,10 @@ impl Imported {
             return Err(PyErr::fetch(capsule.py()).into());
         };
         // SAFETY: Python code makes no capsules, so native code made this one, and a capsule of this name has a tensor that is valid until
-        // it is taken. The interpreter is held, so that nobody takes it meanwhile.
+        // it is taken. The interpreter is held, so no other code takes it meanwhile.
         let (start, len) = unsafe { extent(&tensor.as_ref().dl_tensor) }.map_err(Failure::usage)?;
-        // SAFETY: the capsule is valid, and the name is static. From now on its destructor leaves the tensor alone, and nobody else takes
-        // it: it is ours.
+        // SAFETY: the capsule is valid, and the name is static. From now on its destructor leaves the tensor alone, and
+        // no other code takes it: it is ours.
         if unsafe { ffi::PyCapsule_SetName(capsule.as_ptr(), USED.as_ptr()) } != 0 {
             return Err(PyErr::fetch(capsule.py()).into());
         }
@@ -274,10 +274,10 @@ unsafe fn sizes(tensor: &DLTensor) -> &[i64] {
     }
 }
 
-/// Start and size of the memory of a tensor, or what is wrong with it.
+/// Start and size of the memory of a tensor, or an error message.
 ///
 /// # Safety
-/// The tensor is valid, as DLPack has it.
+/// The tensor is valid, as DLPack defines it.
 unsafe fn extent(tensor: &DLTensor) -> Result<(*mut u8, usize), String> {
     let DLDevice { device_type, .. } = tensor.device;
     if device_type != CPU && !PINNED.contains(&device_type) {

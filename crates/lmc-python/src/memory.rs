@@ -108,7 +108,8 @@ pub(crate) fn expect_writes(memory: &mut [u8]) {
         let head = memory.as_ptr().align_offset(HUGE);
         let whole = memory.len().saturating_sub(head) / HUGE * HUGE;
         if let Some(inner) = memory.get_mut(head..).and_then(|rest| rest.get_mut(..whole)) {
-            // SAFETY: the pages are within `inner`, which is borrowed; the advice changes neither what they hold nor who may access them.
+            // SAFETY: the pages are within `inner`, which is borrowed; the advice changes neither their contents nor
+            // their protection.
             unsafe { libc::madvise(inner.as_mut_ptr().cast(), inner.len(), libc::MADV_HUGEPAGE) };
         }
     }
@@ -128,8 +129,8 @@ impl SharedMemory {
     /// That of `PyObject_GetBuffer`: `view` is null, or there is room for a buffer.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
         let Block { start, len } = slf.get().0;
-        // SAFETY: the caller's promise; the interpreter is held. The memory stays where it is as long as the object is there, which the
-        // buffer has a reference to, and Rust has none to what is in it.
+        // SAFETY: the caller's promise; the interpreter is held. The memory stays in place as long as the object
+        // exists, to which the buffer has a reference; Rust has no reference into the memory.
         let status =
             unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start.as_ptr().cast(), len as isize, 0, flags) };
         if status == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }

@@ -42,7 +42,7 @@ impl Open {
         } else {
             Contents::Plain(Base::new(source.clone())?)
         };
-        // A base may have been of no use when the file was made: then it is of none now.
+        // A base may have been unused when the file was made: then it is not needed now.
         let (contents, bases) = match contents {
             Contents::Compressed(r) if !r.bases().is_empty() && !bases.0.is_empty() => {
                 (Contents::Compressed(Box::new(r.with_bases(bases.link(o.threads)?)?)), bases)

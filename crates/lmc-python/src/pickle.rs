@@ -1,8 +1,8 @@
 //! Structural check of a pickle before Python's unpickler gets it.
 //!
-//! The unpickler allocates the length that an opcode declares before it checks that the data is there: twenty bytes can take gigabytes.
-//! Accepted are opcodes that protocols 2 to 5 write for plain data and objects; each must be complete, and memo indices must be
-//! consecutive.
+//! The unpickler allocates the length that an opcode declares before it checks that the data exists: twenty bytes can
+//! take gigabytes. Accepted are opcodes that protocols 2 to 5 write for plain data and objects; each must be complete,
+//! and memo indices must be consecutive.
 
 use pyo3::prelude::*;
 
@@ -94,7 +94,8 @@ fn end(data: &[u8]) -> Result<usize, String> {
     }
 }
 
-/// Checks that a pickle is complete, and that it allocates no more memory than it fills. Does not check what it names.
+/// Checks that a pickle is complete, and that it allocates no more memory than it fills. Does not check the names in
+/// it.
 ///
 /// Raises `lmc.FormatError` if it is not.
 #[pyfunction]

@@ -203,7 +203,7 @@ pub(crate) fn file_of(object: &Bound<'_, PyAny>) -> Option<(PathBuf, (u64, u64))
     Some((name.unwrap_or_else(|_| "(file object)".into()), id))
 }
 
-/// Calls Python from work without the GIL; what it raises goes through the codec as the cause of an I/O error.
+/// Calls Python from work without the GIL; an exception passes through the codec as the cause of an I/O error.
 pub(crate) fn attached<T>(call: impl FnOnce(Python<'_>) -> Result<T>) -> io::Result<T> {
     match Python::try_attach(call) {
         Some(done) => done.map_err(|e| io::Error::other(PyErr::from(e))),

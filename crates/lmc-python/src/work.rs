@@ -14,7 +14,7 @@ use crate::errors::{Failure, Result};
 
 /// Interval at which pending signals are checked.
 const EVERY: Duration = Duration::from_millis(50);
-/// Work on fewer bytes finishes before anybody could interrupt it.
+/// Work on fewer bytes finishes before a user could interrupt it.
 const LITTLE: u64 = 16 << 20;
 
 /// Runs work while other Python threads run. A panic, which would be a bug, becomes an exception.

@@ -1,4 +1,4 @@
-"""What the tests of checkpoints of one process save and load."""
+"""States that the tests of checkpoints of one process save and load."""
 
 from __future__ import annotations
 

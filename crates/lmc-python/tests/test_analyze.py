@@ -1,4 +1,4 @@
-"""Studies: the dict of `lmc.analyze` is what the command prints."""
+"""Studies: the dict of `lmc.analyze` equals the output of the command."""
 
 import json
 import subprocess
@@ -34,7 +34,7 @@ def run(tmp_path_factory):
 
 
 def command(*args):
-    """What the command prints, and what it says."""
+    """The output of the command, and its messages."""
     args = [sys.executable, "-m", "lmc", "analyze", *map(str, args)]
     done = subprocess.run(args, capture_output=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

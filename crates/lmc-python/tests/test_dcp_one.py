@@ -1,4 +1,4 @@
-"""Checkpoints of one process: their contents, their bases, and what is rejected."""
+"""Checkpoints of one process: their contents, their bases, and rejected checkpoints."""
 
 from __future__ import annotations
 
@@ -471,7 +471,7 @@ class TestUnpack:
         run = functools.partial(process, command, "unpack", folder=tmp_path)
         again = run(str(tmp_path / "a"), "--to=dcp", "-o", str(tmp_path / "plain"))
         assert again.returncode == 1 and "holds files" in again.stderr
-        # The program reads it, and what PyTorch's own writer saved; both have the same tensors.
+        # The program reads it, and the output of PyTorch's own writer; both have the same tensors.
         for name in ("a", "plain"):
             done = run(name, "-o", f"{name}-st", "--prefix", "weights.")
             assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -217,7 +217,7 @@ def test_what_pytorchs_own_writer_saved(fs, run):
 
 
 def forks(run):
-    """What was opened before a fork is used in both processes."""
+    """Objects that were opened before a fork work in both processes."""
     save(f"{run}/step-0", 0)
     writer, reader = lmc.dcp.Writer(f"{run}/step-1", threads=1), lmc.dcp.Reader(f"{run}/step-0", threads=1)
     child = os.fork()

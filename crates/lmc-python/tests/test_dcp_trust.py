@@ -75,7 +75,7 @@ class SetState:
 
 
 def touch():
-    """What a gadget leaves behind."""
+    """The effect of a gadget."""
     return "open('PWNED', 'w').close()"
 
 
@@ -371,7 +371,7 @@ class TestWhatIsNoMetadata:
 
 
 class Ours:
-    """A part of metadata that somebody's own planner adds."""
+    """A part of metadata that a user's planner adds."""
 
     def __eq__(self, other):
         return type(other) is Ours

@@ -586,7 +586,7 @@ def test_ranges_of_this_file() -> None:
 
 
 def test_wrong_ranges() -> None:
-    """The limits of what one block names, and of operands and prefixes, are checked."""
+    """The limits of the ranges that one block names, and of operands and prefixes, are checked."""
     header, leaf = HEADER[:12] + u32(3), (block(2**18, b"\0", bytes(2**18)), 2**18)
 
     def refused(column: bytes, wrong: str) -> None:
@@ -798,7 +798,7 @@ def grid(
     conversion: int = 1,
     offsets: Sequence[float] | None = None,
 ) -> tuple[bytes, bytes]:
-    """Make a predicted column that is what a grid predicts; returns its head and its bulk."""
+    """Make a column that equals the predictions of a grid; returns its head and its bulk."""
     n, width = len(indices), 2 if conversion else 4
     head = bytes([3, width // 2, 1, 1, 4, conversion, offsets is not None, len(levels) - 1])
     head += struct.pack(f"<{len(levels)}f", *levels) + b"".join(map(varint, groups))

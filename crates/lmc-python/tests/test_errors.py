@@ -369,7 +369,7 @@ def delta(tmp_path_factory):
 
 
 class TestWork:
-    """What one call may decode."""
+    """The bytes that one call may decode."""
 
     def test_a_small_limit(self, delta, tmp_path):
         path, base, raw = delta

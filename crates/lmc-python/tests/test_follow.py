@@ -54,7 +54,7 @@ def test_versions_follow_each_other(store, tmp_path):
         assert "linked_size=8" in repr(staged)
     with pytest.raises(lmc.UsageError, match="is closed"):
         follower.update()
-    # One that begins with what is there.
+    # A follower that begins with the existing version.
     w = save(store, 3)
     with store.follow(str(directory), verify=True, keep=0, threads=1) as follower:
         staged = follower.stage()

@@ -1,6 +1,6 @@
 """Versions that slime, miles, SGLang's branch and ModelExpress exchange, against the code of ModelExpress.
 
-ModelExpress reads and writes XOR with Adler-32 alone. What the others have beside that is decoded here.
+ModelExpress reads and writes XOR with Adler-32 alone. The other encodings and checksums are decoded here.
 """
 
 import hashlib
@@ -80,7 +80,7 @@ def digests(tensors):
 
 
 def read(directory):
-    """The tensors of a checkpoint, as what identifies them."""
+    """The tensors of a checkpoint, as values that identify them."""
     tensors = {}
     for file in Path(directory).glob("*.safetensors"):
         tensors.update(safetensors.numpy.load_file(file))
@@ -94,7 +94,7 @@ def lmc(*args):
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    """What lmc writes, by encoding and checksum."""
+    """The output of lmc, by encoding and checksum."""
     made = {}
 
     def publish(encoding, checksum):
@@ -167,7 +167,7 @@ def test_modelexpress_reads_what_lmc_writes(modelexpress, published, tmp_path):
     write(tmp_path / "seed4", steps[3])
     path = receive(modelexpress, out, tmp_path / "seed4", tmp_path / "cache4", [(4, None)])
     assert read(path) == digests(steps[3])
-    # It finds what is against another base.
+    # It detects a delta against another base.
     write(tmp_path / "wrong", steps[1])
     with pytest.raises(RuntimeError, match="checksum differs"):
         receive(modelexpress, out, tmp_path / "wrong", tmp_path / "other", [(2, 1)])
@@ -272,7 +272,7 @@ def test_lmc_follows_what_modelexpress_writes(modelexpress, tmp_path):
 
 
 def test_lmc_follows_deltas_from_the_checkpoint_of_the_engines(modelexpress, tmp_path):
-    # As slime: version 0 is what the engines were started on, and is not published.
+    # As slime does: the engines were started on version 0, which is not published.
     out, steps = tmp_path / "out", models()
     write(tmp_path / "base", steps[0])
     send(modelexpress, out, 1, steps[0], steps[1])

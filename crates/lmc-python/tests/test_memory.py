@@ -62,7 +62,7 @@ def test_nothing_stays(which, tmp_path):
     for _ in range(ROUNDS):
         work()
     gc.collect()
-    # Half of what one leaked copy per round would take is far more than allocators need.
+    # Half of the size of one leaked copy per round is far more than allocators need.
     assert rss() - before < ROUNDS * (1 << 15) // 4
 
 

@@ -102,7 +102,7 @@ def test_tensors_of_the_caller_follow(publisher):
     assert equal(mine, {name: array for name, array in published.items() if name != "bias"})
     change(published, 1)
     publisher.publish(published)
-    # Written to by somebody else: noticed, with `verify` also where nothing changed.
+    # Written to by another program: noticed, with `verify` also where nothing changed.
     mine["w"][5, 5] = 0
     mine["scale"][...] = 5
     assert follower.update() == 2
@@ -155,7 +155,7 @@ def test_wrong_tensors_and_versions_are_refused(publisher):
         lmc.sync.Follower(store, framework="tf")
     copies = lmc.sync.Follower(store, framework="np")
     copies.load()
-    # Two publishers of one step: the second is told.
+    # Two publishers of one step: the second gets an error.
     with pytest.raises(lmc.ExistsError):
         lmc.sync.Publisher(store.location).publish(publisher.published, step=1)
     # Back in the steps only with leave.

@@ -17,7 +17,7 @@ WORLD = 3
 
 
 def tensors(rank, step=0):
-    """Those of a rank, of which some change with each step."""
+    """The tensors of a rank; some change with each step."""
     w = weights(1 << 17).reshape(128, 1024) * np.float32(1 + rank / 100)
     for n in range(step):
         w.reshape(-1)[n::70] *= np.float32(1.01)

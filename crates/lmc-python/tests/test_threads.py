@@ -90,7 +90,7 @@ def test_threads_share_a_store(arrays, tmp_path):
 
 
 def test_a_buffer_that_changes_meanwhile():
-    """What is compressed is one of the values that each byte had, and nothing breaks."""
+    """Each compressed byte has one of the values that it had, and nothing breaks."""
     data = bytearray(8 << 20)
     stop = threading.Event()
 

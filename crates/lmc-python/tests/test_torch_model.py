@@ -59,7 +59,7 @@ MODELS = [Tied, Apart, Transposed, Part, Buffers, nn.Identity]
 
 
 def both(tmp_path, model, **options):
-    """What each of both saves: a file, or an exception."""
+    """The result of saving with each library: a file, or an exception."""
     ours, theirs = tmp_path / "ours.lmc", tmp_path / "theirs.safetensors"
     return (
         raised_by(lmc.torch.save_model, model, ours, **options) or lmc.decompress(ours.read_bytes()),

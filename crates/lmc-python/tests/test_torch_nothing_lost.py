@@ -1,4 +1,4 @@
-"""What `test_nothing_lost` has, with tensors of torch."""
+"""The tests of `test_nothing_lost`, with tensors of torch."""
 
 import os
 

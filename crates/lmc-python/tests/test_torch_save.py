@@ -1,4 +1,4 @@
-"""lmc.torch.save and save_file: the file that safetensors writes, and what it rejects."""
+"""lmc.torch.save and save_file: the file that safetensors writes, and tensors that it rejects."""
 
 import subprocess
 import sys
@@ -295,7 +295,7 @@ def test_tensors_stay_as_they_are():
 
 @pytest.mark.parametrize("which", ["apart", "same", "nothing in the middle", "nothing at the end", "two storages"])
 def test_memory_that_is_side_by_side(which):
-    """What safetensors saves is saved, and what it rejects is rejected."""
+    """Tensors that safetensors saves are saved, and those that it rejects are rejected."""
     whole = weights(12)
     memory = bytearray(bits(whole).numpy())
     tensors = {

@@ -141,7 +141,7 @@ def test_memory_that_is_used_again_is_refused(tmp_path):
     ]:
         with pytest.raises(lmc.UsageError, match=why):
             publisher.publish(again(tensor_of))
-    # Where writes are not counted, nobody knows whether it is the same.
+    # Where writes are not counted, a change cannot be noticed.
     with torch.inference_mode():
         inferred = torch.ones(3)
     with pytest.raises(lmc.UsageError, match="'b' is in the memory of 'a'"):

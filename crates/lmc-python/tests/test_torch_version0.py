@@ -1,4 +1,4 @@
-"""What lmc 0.1 wrote with PyTorch: `lmc.torch`, `lmc.dcp` and `lmc.hf` refuse it, and write nothing."""
+"""Files of lmc 0.1 with PyTorch: `lmc.torch`, `lmc.dcp` and `lmc.hf` refuse them, and write nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def nothing_in_memory() -> None:
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    """A copy of what lmc 0.1 wrote."""
+    """A copy of the files of lmc 0.1."""
     return Path(shutil.copytree(TESTDATA, tmp_path / "version0"))
 
 

@@ -1,4 +1,4 @@
-"""What lmc 0.1 wrote is refused with one sentence that says what to do, and nothing is written."""
+"""Files of lmc 0.1 are refused with one sentence that says what to do, and nothing is written."""
 
 import shutil
 import subprocess
@@ -16,7 +16,7 @@ PLAIN, DELTA, BASE, NEXT = "step1.safetensors.lmc", "step2.safetensors.lmc", "st
 
 @pytest.fixture
 def old(tmp_path):
-    """A copy of what lmc 0.1 wrote, which no test may change."""
+    """A copy of the files of lmc 0.1, which no test may change."""
     folder = tmp_path / "version0"
     shutil.copytree(TESTDATA, folder)
     before = contents(folder)

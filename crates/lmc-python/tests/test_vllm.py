@@ -50,7 +50,7 @@ def start(*arguments):
 
 
 def end(process):
-    """What it printed."""
+    """Its output."""
     said, _ = process.communicate()
     assert process.returncode == 0, said
     return [json.loads(line.removeprefix("tokens ")) for line in said.splitlines() if line.startswith("tokens ")]
@@ -133,7 +133,7 @@ def test_pauses(run, at_step_2, capsys):
         update(at_step_2, step=2, stage=True)
         at_step_2.collective_rpc(wait_for_stage)
 
-    # For each: what is done before, and the call.
+    # For each: the step before the call, and the call.
     ways = {
         "update_weights, prepared": (prepare, lambda: update(at_step_2, step=2)),
         "update_weights": (None, lambda: update(at_step_2, step=2)),
@@ -150,7 +150,7 @@ def test_pauses(run, at_step_2, capsys):
     pauses = {way: [] for way in ways}
     for _ in range(5):
         for way, (before, call) in ways.items():
-            # Every way begins with step 1 in memory: but for `full`, only what changed is fetched from the store.
+            # Every way begins with step 1 in memory: except for `full`, only changes are fetched from the store.
             update(at_step_2, **store, step=1, full=True)
             if before:
                 before()

@@ -34,7 +34,7 @@ def test_without_vllm_it_warns(monkeypatch, caplog):
 
 @pytest.fixture
 def fake(monkeypatch):
-    """Modules of vLLM that record what is registered."""
+    """Modules of vLLM that record registrations."""
     calls = []
 
     class Factory:

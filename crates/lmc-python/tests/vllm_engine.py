@@ -108,7 +108,7 @@ def engine(directory, **options):
 
 
 def tokens(llm):
-    """What it generates."""
+    """The tokens that it generates."""
     from vllm import SamplingParams
 
     sampling = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, detokenize=False)

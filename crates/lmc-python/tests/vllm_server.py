@@ -40,7 +40,7 @@ class Connection(http.client.HTTPConnection):
 
 
 class RequestError(Exception):
-    """The server did not do what was asked for."""
+    """The server did not fulfil the request."""
 
 
 class Client:
@@ -66,7 +66,7 @@ class Client:
             return False
 
     def tokens(self):
-        """What the server generates, as `vllm_engine.tokens`."""
+        """The tokens that the server generates, as `vllm_engine.tokens`."""
         sampling = {"temperature": 0, "max_tokens": 16, "ignore_eos": True, "detokenize": False}
         bodies = [{"token_ids": ids, "sampling_params": sampling} for ids in PROMPTS]
         return [self.post("/inference/v1/generate", body)["choices"][0]["token_ids"] for body in bodies]

@@ -71,7 +71,7 @@ impl Archive {
     }
 }
 
-/// Where the files in an archive are. Reads only the header of each.
+/// The places of the files in an archive. Reads only the header of each.
 fn scan(file: &mut File) -> Result<BTreeMap<Path, Range<u64>>> {
     let failed = |e: io::Error| match e.kind() {
         // The `tar` crate's error for input that is not an archive. Its message quotes the input.

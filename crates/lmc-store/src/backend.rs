@@ -1,4 +1,4 @@
-//! Where a store is: a directory, a bucket, or memory.
+//! The location of a store: a directory, a bucket, or memory.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-/// Bytes whose length changes often. Shorter contents keep the memory; what must grow is allocated anew, as zeros of the allocator: its
-/// bytes are not copied, and pages from the system are not cleared twice.
+/// Bytes whose length changes often. Shorter contents keep the memory. Longer contents get new zeroed memory from the
+/// allocator: the old bytes are not copied, and pages from the system are not cleared twice.
 #[derive(Default)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
@@ -34,8 +34,8 @@ impl std::ops::Deref for Buffer {
 /// The most bytes that a pool keeps for later: two buffers of the longest compressed chunks, and a little.
 const KEPT: usize = 33 << 20;
 
-/// Buffers for bytes that others read and drop. Then they are used again: pages that come from the system are cleared first, which takes
-/// almost as long as writing them.
+/// Buffers for bytes that readers drop when they have read them. The buffers are reused, because the system clears new
+/// pages first, which takes almost as long as writing them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pool(Arc<Mutex<Vec<Vec<u8>>>>);
 
@@ -68,7 +68,8 @@ impl Pool {
         Bytes::from_owner(Lent { vector, len, pool: self.clone() })
     }
 
-    /// What a vector holds. If that is a small part of its memory, it is copied, so that the memory is free again.
+    /// The bytes of a vector. If they are a small part of its memory, they are copied, so that the memory is free
+    /// again.
     pub(crate) fn bytes(&self, vector: Vec<u8>) -> Bytes {
         let len = vector.len();
         if len >= vector.capacity() / 3 {

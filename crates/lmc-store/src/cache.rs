@@ -1,6 +1,7 @@
 //! Raw bytes of the newest snapshot's chunks, kept so that the next save need not decode the chains of its bases.
 //!
-//! A cache is queried by hash. What comes from a file is verified against that hash: a lost or corrupted one costs time and nothing else.
+//! A cache is queried by hash. Bytes from a file are verified against that hash: a lost or corrupted file costs time
+//! and nothing else.
 
 mod directory;
 

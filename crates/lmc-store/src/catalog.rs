@@ -151,7 +151,7 @@ impl Catalog {
     }
 }
 
-/// What may still be read of the documents of a snapshot.
+/// How much may still be read of the documents of a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     /// Decompressed.
@@ -166,7 +166,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// That of several snapshots at once.
+    /// The budget of several snapshots at once.
     pub(crate) fn of(snapshots: usize) -> Self {
         let snapshots = snapshots.max(1) as u64;
         Self { bytes: MAX_DOCUMENTS.saturating_mul(snapshots), segments: MAX_SEGMENTS.saturating_mul(snapshots) }

@@ -16,7 +16,7 @@ use crate::layout;
 use crate::manifest::shard::{At, BlockSet};
 use crate::remote::{Begun, Remote};
 
-/// Location of block sets: what to fetch.
+/// The locations of block sets to fetch.
 fn places(catalog: &Catalog, sets: &[SetId]) -> Result<Vec<(Path, Range<u64>)>> {
     let place = |&id: &SetId| {
         let At(object, offset, len) = catalog.set(id)?.at;

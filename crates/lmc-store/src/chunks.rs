@@ -1,4 +1,4 @@
-//! Cutting files into chunks, each of which becomes a block set (`docs/store.md` §4).
+//! Cuts files into chunks; each chunk becomes a block set (`docs/store.md` §4).
 
 use std::sync::Arc;
 
@@ -92,7 +92,8 @@ impl Chunk {
     }
 }
 
-/// What identifies bytes of a file in the next snapshot, best first: file and name, name, and both with the name without wrappers.
+/// The keys that identify bytes of a file in the next snapshot, best first: by file and name, by name, and both with
+/// the name without wrappers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     pub(crate) exact: [Hash; 2],
@@ -101,7 +102,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Those of `len` bytes of a tensor from its byte `start` on.
+    /// The keys of `len` bytes of a tensor from its byte `start` on.
     pub(crate) fn tensor(file: &str, s: &Segment, start: u64, len: u64) -> Self {
         let name = s.name.as_deref().unwrap_or_default();
         let dtype = s.dtype.as_ref().map_or("", |d| d.name());
@@ -122,7 +123,7 @@ impl Keys {
         }
     }
 
-    /// That of opaque bytes.
+    /// The keys of opaque bytes.
     pub(crate) fn opaque(file: &str, offset: u64, len: u64) -> Self {
         let holds = [&[4][..], &offset.to_le_bytes(), &len.to_le_bytes(), file.as_bytes()].concat();
         Self { exact: [Hash::of(&holds); 2], unwrapped: None }
@@ -147,8 +148,8 @@ pub(crate) fn cuts_of(len: u64, dtype: Dtype) -> impl Iterator<Item = (u64, u64)
     cuts(len, most, run)
 }
 
-/// Cuts a file: every byte is in exactly one chunk, but what is elsewhere is in none. `elsewhere` tells which bytes of a tensor are that, by
-/// its number: ranges in order.
+/// Cuts a file: every byte is in exactly one chunk, except bytes that are stored elsewhere. `elsewhere` returns the
+/// ranges of these in a tensor, given by number, in order.
 pub(crate) fn cut<'r>(
     file: &str,
     segments: &[Segment],
@@ -370,7 +371,7 @@ mod tests {
         let chunks = cut("f", &f, |i| if i == 0 { &all } else { &[] }).unwrap();
         let numbers: Vec<&[usize]> = chunks.iter().map(|c| &c.numbers[..]).collect();
         assert_eq!(numbers, [[2], [1]]);
-        // Parts of a large tensor: what is left of it is as small or large as it is.
+        // Parts of a large tensor: the rest counts as small or large by its own size.
         let parts = [Range { offset: 4, len: 4 * (SMALL - 7) }, Range { offset: 4 * (SMALL - 4), len: 12 }];
         let f = file(&[("a", Some(Dtype::F32), 8 * SMALL - 4), ("b", Some(Dtype::F32), 200)]);
         let chunks = cut("f", &f, |i| if i == 0 { &parts } else { &[] }).unwrap();

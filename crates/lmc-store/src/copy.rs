@@ -25,7 +25,7 @@ use crate::{chain, ordered};
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct CopyOptions {
-    /// Whether snapshots of another run may be copied into a store. What follows it cannot tell them apart afterwards.
+    /// Whether snapshots of another run may be copied into a store. Followers cannot distinguish the runs afterwards.
     pub mix_runs: bool,
 }
 

@@ -30,7 +30,7 @@ use crate::staged::Staged;
 pub(crate) struct Directory {
     root: PathBuf,
     files: LocalFileSystem,
-    /// For what is read.
+    /// For reads.
     buffers: Pool,
     /// Syncs a directory.
     sync: fn(&FilePath) -> io::Result<()>,

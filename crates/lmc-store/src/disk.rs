@@ -63,7 +63,7 @@ pub(crate) fn create_all(path: &Path) -> io::Result<()> {
     path.ancestors().take(missing + 1).skip(1).try_for_each(sync)
 }
 
-/// Syncs a directory: what its names lead to.
+/// Syncs a directory: the entries for its names.
 pub(crate) fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }

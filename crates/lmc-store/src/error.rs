@@ -5,7 +5,7 @@ use std::fmt;
 use crate::disk::NotOnDisk;
 use crate::irregular::Irregular;
 
-/// What a caller can do about an [`Error`].
+/// Kinds of [`Error`], by what the caller can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -13,7 +13,7 @@ pub enum ErrorKind {
     Store,
     /// A file cannot be read or written.
     Io,
-    /// Something in the store is missing, or is not what was written there.
+    /// Something in the store is missing, or differs from the bytes written there.
     Damaged,
     /// It was written by another version of `lmc`, or is not a store.
     Unsupported,
@@ -29,7 +29,7 @@ pub enum ErrorKind {
     Usage,
 }
 
-/// An error of this crate: a kind, and a message with what is wrong, where, and what to do.
+/// An error of this crate: a kind, and a message that states the fault, its place, and the remedy.
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -66,7 +66,7 @@ impl Error {
         usage Usage
     }
 
-    /// What the caller can do about it.
+    /// Its kind: what the caller can do.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }

@@ -1,4 +1,4 @@
-//! Gathering ranges of files from their block sets, each of which is fetched and decoded once.
+//! Gathers ranges of files from their block sets. Each block set is fetched and decoded once.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -43,7 +43,7 @@ pub(crate) fn part(extents: &[Located], start: u64, len: u64) -> Vec<Located> {
 /// The fewest chains fetched in parallel, whatever the number of threads: they mostly wait for the store.
 pub(crate) const SIDE_BY_SIDE: usize = 8;
 
-/// What is done with gathered bytes; called by several threads at once.
+/// Receives gathered bytes; called by several threads at once.
 pub(crate) trait Sink<T>: Sync {
     /// Copies bytes to their destination, in any order.
     fn put(&self, to: T, bytes: &[u8]) -> Result<()>;
@@ -86,7 +86,8 @@ impl<T> Job<T> {
         &self.chain[self.held.map_or(0, |i| i + 1)..]
     }
 
-    /// What is taken from the last block set, the one that is held, and the last one, if nothing else is taken.
+    /// The ranges taken from the last block set, the block set that is held, and the last one; `None` if anything else
+    /// is taken.
     fn deltas(&self) -> Option<(&[Take<T>], SetId, SetId)> {
         let held = self.held.filter(|i| i + 1 < self.chain.len())?;
         let [(last, takes)] = &self.takes[..] else { return None };

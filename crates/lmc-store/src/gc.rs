@@ -1,4 +1,4 @@
-//! Garbage collection: deleting what no snapshot needs (`docs/store.md` §8).
+//! Garbage collection: deletes objects that no snapshot needs (`docs/store.md` §8).
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -23,7 +23,8 @@ pub struct Garbage {
     pub time: u64,
     /// The objects that may be deleted, by key.
     pub orphans: Vec<Orphan>,
-    /// What may not be deleted yet, by key: a save under way may have written it, or somebody may still use the snapshot that needed it.
+    /// Objects that may not be deleted yet, by key: a save under way may have written them, or a reader may still use
+    /// the snapshot that needed them.
     pub young: Vec<Orphan>,
     /// Why incomplete uploads could not be listed, if they could not: the server may lack that request, or deny it.
     pub unseen: Option<String>,
@@ -60,7 +61,7 @@ struct Needed {
 }
 
 impl Store {
-    /// Determines what no snapshot needs, and deletes nothing.
+    /// Determines the objects that no snapshot needs, and deletes nothing.
     ///
     /// # Errors
     /// Those of [`Self::gc`].
@@ -68,12 +69,12 @@ impl Store {
         Ok(self.find_garbage()?.1)
     }
 
-    /// Deletes what no snapshot needs, and has not needed for a grace period by the store's clock. Safe while others save, read, prune and
-    /// collect.
+    /// Deletes the objects that no snapshot needs, or has needed within the last grace period by the store's clock.
+    /// Safe while others save, read, prune and collect.
     ///
     /// # Errors
     /// `Damaged` or `Unsupported` when a record or shard cannot be read: then nothing is deleted. `Store` or `Io` when requests fail; the
-    /// next collection finds what is left.
+    /// next collection finds the rest.
     pub fn gc(&self) -> Result<Garbage> {
         let (found, garbage) = self.find_garbage()?;
         let (mut left, mut first) = (0, None);
@@ -141,7 +142,7 @@ impl Store {
         Ok((found, garbage))
     }
 
-    /// What is needed at a time.
+    /// The objects that are needed at a time.
     fn needed(&self, time: u64) -> Result<Needed> {
         let mut needed = Needed::default();
         // Each record, and whether it counts.
@@ -182,8 +183,9 @@ impl Store {
 }
 
 impl Needed {
-    /// Adds what records need, each of which counts or not: of all at once, if their documents are within the budget of one snapshot, or
-    /// else of one half after the other. So what is in memory is bounded, however many there are.
+    /// Adds the objects that records need; a flag says whether a record counts. All records are read at once if their
+    /// documents are within the budget of one snapshot, else one half after the other: so memory is bounded, however
+    /// many there are.
     fn add(&mut self, remote: &Remote, records: &[(bool, Vec<ShardId>)], budget: Budget) -> Result<()> {
         let shards: BTreeSet<ShardId> = records.iter().flat_map(|(_, shards)| shards).copied().collect();
         let shards: Vec<ShardId> = shards.into_iter().collect();
@@ -210,7 +212,7 @@ impl Needed {
     }
 }
 
-/// Why nothing is collected while a record cannot be read.
+/// The error that explains why nothing is collected while a record cannot be read.
 fn refused(bad: &DamagedRecord, counts: bool) -> Error {
     const NOTHING: &str = "what its snapshot needs is unknown, and nothing was deleted; ";
     match counts {
@@ -289,7 +291,7 @@ mod tests {
         assert!(whole.0.objects.len() < whole.1.objects.len() && whole.1.shards.len() == 12, "{whole:?}");
         assert_eq!(needed(largest, 100).unwrap(), whole);
         assert_eq!(needed(all, 2).unwrap(), whole);
-        // Less than what a single one needs.
+        // Less than a single one needs.
         for (bytes, segments) in [(largest - 1, 100), (all, 0)] {
             assert_eq!(needed(bytes, segments).unwrap_err().kind(), ErrorKind::Limit);
         }

@@ -13,8 +13,8 @@ pub(crate) type StoredExtent = (Hash, u64, u64);
 /// Fills a buffer from an offset on.
 type Read<'a> = Box<dyn Fn(&mut [u8], u64) -> io::Result<()> + Send + Sync + 'a>;
 
-/// Sources of bytes, and the block sets in them by the hash of their raw bytes. They may have changed since: what is decoded from them is
-/// verified.
+/// Sources of bytes, and the block sets in them by the hash of their raw bytes. They may have changed since: bytes
+/// decoded from them are verified.
 #[derive(Default)]
 pub(crate) struct Held<'a> {
     sources: Vec<Read<'a>>,
@@ -111,7 +111,7 @@ mod tests {
         short.add(source(b"01"), [(a, 0, 3)]);
         assert!(short.has(a, 3) && read_of(&short, a, 3).is_err());
         assert!(short.take_used() && !short.take_used());
-        // Pieces with a gap, of which the first ones alone are as long as another set of the same hash would be.
+        // Pieces with a gap; the first piece alone is a whole set of the same hash and a smaller length.
         let mut gap = Held::default();
         gap.add(source(b"0123456789"), [(a, 0, 4), (a, 6, 2)]);
         assert!(gap.has(a, 4) && !gap.has(a, 8));

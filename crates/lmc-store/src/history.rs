@@ -117,7 +117,7 @@ impl DamagedRecord {
         Error::new(self.kind, format!("step {step}: {message}; {meanwhile}{}", self.remedy()))
     }
 
-    /// What to do about it.
+    /// Advice for the error.
     pub(crate) fn remedy(&self) -> String {
         let step = self.step;
         format!(
@@ -146,7 +146,7 @@ impl Keys {
         Some(RecordId { step, generation: highest(generations).generation })
     }
 
-    /// Whether a record, or one that supersedes it, is there: superseded records may have been collected.
+    /// Whether a record, or one that supersedes it, exists: superseded records may have been collected.
     fn has(&self, of: RecordId) -> bool {
         self.steps.get(&of.step).is_some_and(|g| highest(g).generation >= of.generation)
     }
@@ -277,7 +277,7 @@ impl Store {
         self.current(RecordId { step, generation: highest(generations).generation }, "").map(Some)
     }
 
-    /// A record that counts; or the error, with what can be done `meanwhile`.
+    /// A record that counts; or the error, with advice on what works `meanwhile`.
     fn current(&self, id: RecordId, meanwhile: &str) -> Result<Current> {
         self.remote().wait(self.record(id)).map_err(|e| match DamagedRecord::of(id, e) {
             Ok(bad) => bad.error(meanwhile),

@@ -108,7 +108,7 @@ impl Hash {
         Self(Hex(*blake3::hash(bytes).as_bytes()))
     }
 
-    /// The hash of what the hasher was given.
+    /// The hash of the bytes that the hasher got.
     pub(crate) fn finish(hasher: &blake3::Hasher) -> Self {
         Self(Hex(*hasher.finalize().as_bytes()))
     }

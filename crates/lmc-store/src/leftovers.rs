@@ -38,7 +38,7 @@ pub struct Orphan {
 }
 
 impl Leftovers {
-    /// Where the leftovers of a store at `location` are; `None` if there can be none.
+    /// The place of leftovers of a store at `location`; `None` if there can be none.
     pub(crate) fn of(location: &Location) -> Result<Option<Self>> {
         Ok(match location {
             // As the objects: a relative path, or a link, may lead elsewhere later.

@@ -1,7 +1,8 @@
 //! Every snapshot of a training run in one store: a directory, or a bucket.
 //!
-//! A snapshot costs the space of what changed since an earlier one. Any snapshot is restored byte for byte, whole or in part. A crash or a
-//! concurrent writer never loses committed data. `docs/store.md` specifies the layout and the protocol.
+//! A snapshot costs the space of its changes since an earlier one. Any snapshot is restored byte for byte, whole or in
+//! part. A crash or a concurrent writer never loses committed data. `docs/store.md` specifies the layout and the
+//! protocol.
 //!
 //! ```
 //! use lmc_store::{At, Input, Location, SaveOptions, Step, Store};

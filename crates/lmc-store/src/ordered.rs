@@ -22,8 +22,8 @@ enum Slot<B, T> {
 
 /// Does `n` jobs on `threads` threads beside the caller, at most `ahead` more than the one that is taken next.
 ///
-/// `begin` is called for jobs in order, before any work: it requests what takes a while to come and no thread. `work` has what
-/// `start` gives its thread; `take` has the results in order. The first error ends it.
+/// `begin` is called for jobs in order, before any work: it requests data that take a while to come, and no thread.
+/// `work` gets the state that `start` made for its thread; `take` gets the results in order. The first error ends it.
 pub(crate) fn run<B: Send, W: Send, T: Send>(
     threads: usize,
     ahead: usize,
@@ -93,7 +93,7 @@ mod tests {
                 Ok(job * job)
             },
             |job, square| {
-                // What is taken at this moment counts as not taken.
+                // The job that is being taken counts as not taken.
                 assert!(begun.load(Ordering::Relaxed) <= job + 1 + 4);
                 taken.push(square);
                 Ok(())

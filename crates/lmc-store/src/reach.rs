@@ -24,7 +24,7 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// Adds what the files of some shards need. The catalog must hold these shards.
+    /// Adds the sets and objects that the files of some shards need. The catalog must hold these shards.
     pub(crate) fn add(&mut self, catalog: &Catalog, shards: &[ShardId]) -> Result<()> {
         for &id in shards {
             self.shards.insert(id);

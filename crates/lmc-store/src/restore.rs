@@ -146,7 +146,7 @@ impl SnapshotReader {
         Ok(&self.files[self.index(name)?])
     }
 
-    /// The files with these names; a directory's name stands for all files in it. Each once, in the order of `names`.
+    /// The files with these names; a directory's name selects all files in it. Each once, in the order of `names`.
     ///
     /// # Errors
     /// `NotFound` when there is neither a file nor a directory of a name.

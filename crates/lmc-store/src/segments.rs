@@ -26,7 +26,8 @@ impl Catalog {
         }
     }
 
-    /// The files of a shard for a new one, with the extents that they have. Each list of segments is there once: other files name it.
+    /// The files of a shard for a new one, with the extents that they have. Each list of segments is stored once: other
+    /// files name it.
     pub(crate) fn files(&self, shard: ShardId) -> Result<Vec<File>> {
         let mut files: Vec<File> = vec![];
         let mut listed: HashMap<(ShardId, usize), usize> = HashMap::new();
@@ -79,7 +80,7 @@ impl Shard {
         let mut names: Vec<Option<Ref>> = vec![];
         for (i, file) in self.files.iter().enumerate() {
             let named = match file.segments_of {
-                // What that one has found, if it names another one now.
+                // The file that it names itself by now.
                 Some(Ref(0, first)) => names[first].or(file.segments_of),
                 Some(_) => file.segments_of,
                 None if file.segments.is_empty() => None,
@@ -123,7 +124,8 @@ mod tests {
         second.share_segments(&catalog).unwrap();
         assert_eq!((second.files[0].segments_of, second.files[1].segments_of), (Some(Ref(1, 0)), None));
         catalog.insert(ids[1], second);
-        // Never what names a third one; other orders of the same lengths are others. What no other shard lists is named here.
+        // A file never names one that names a third; the same lengths in another order are other segments. A list that
+        // no other shard has is named within this one.
         let mut files = vec![file("x", &[1, 2]), file("z", &[2, 1]), file("y", &[1, 2, 3]), file("empty", &[])];
         files.extend([file("x2", &[1, 2]), file("y2", &[1, 2, 3]), file("empty2", &[])]);
         let mut third = shard(&[ids[1]], files.clone());
@@ -138,7 +140,7 @@ mod tests {
         for (found, file) in third.files.iter().zip(&files) {
             assert_eq!(catalog.segments(ids[2], found).unwrap(), file.segments);
         }
-        // Taken over by another shard: each list once, then by what that one needs.
+        // Taken over by another shard: each list once, then those that it needs anyway.
         let mut fourth = shard(&[], catalog.files(ids[2]).unwrap());
         let of = |shard: &Shard| shard.files.iter().map(|f| f.segments_of).collect::<Vec<_>>();
         let alone = [None, None, None, None, Some(Ref(0, 0)), Some(Ref(0, 2)), None];
@@ -231,7 +233,7 @@ mod tests {
         }
         let file = File { segments_of: Some(Ref(1, 0)), ..named };
         assert_eq!(catalog.segments(ids[1], &file).unwrap().len(), 2);
-        // A shard that was not read: what is listed by one that is listed.
+        // A shard that was not read: one that a listed shard lists.
         let e = Catalog::default().segments(ids[1], &file).unwrap_err();
         assert_eq!(e.kind(), ErrorKind::Damaged);
         assert!(shard(&[], vec![file]).to_bytes().is_err());

@@ -98,6 +98,6 @@ fn start_writeback(file: &File, offset: u64, len: u64) {
     _ = rustix::fs::fadvise(file, offset, std::num::NonZeroU64::new(len), rustix::fs::Advice::DontNeed);
 }
 
-/// Other systems begin when they like.
+/// Other systems choose the time themselves.
 #[cfg(not(target_os = "linux"))]
 fn start_writeback(_: &File, _: u64, _: u64) {}

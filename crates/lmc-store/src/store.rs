@@ -25,8 +25,8 @@ pub struct StoreOptions {
     /// The grace period of a new store, in seconds. A save that takes more than half of it is refused, and data may be deleted once no
     /// snapshot has needed it for this long.
     pub grace_seconds: u64,
-    /// The run of the store, as for the copy of another one's; by default that of the store that is there, and of a new one one drawn at
-    /// random.
+    /// The run of the store, as for the copy of another one's; by default that of the existing store; for a new store,
+    /// one drawn at random.
     pub run: Option<RunId>,
     /// Where to keep the raw bytes of the newest snapshot, so that the next save need not decode its bases.
     pub cache: Cache,
@@ -166,12 +166,13 @@ impl Store {
         self.run
     }
 
-    /// The run of the store that is there now: it may have been deleted, and made anew.
+    /// The run of the store that exists now: the opened one may have been deleted, and a new one created.
     pub(crate) fn run_now(&self) -> Result<RunId> {
         read_marker(&self.remote).map(|marker| marker.run())
     }
 
-    /// Fails unless the store that is there now is the one that was opened: it may have been deleted, and made anew.
+    /// Fails unless the store that exists now is the one that was opened, which may have been deleted, and a new one
+    /// created.
     fn check_same(&self) -> Result<()> {
         let now = read_marker(&self.remote)?;
         if (now.run(), now.grace_seconds) == (self.run, self.grace_seconds) {
@@ -222,7 +223,8 @@ impl Store {
         Ok(now)
     }
 
-    /// The time at which something begins that will change the store: whatever is found afterwards stays for a grace period from then.
+    /// The time at which an operation begins that will change the store: everything found afterwards stays for a grace
+    /// period from then.
     ///
     /// # Errors
     /// `Usage` when the store is another one than was opened.
@@ -232,7 +234,7 @@ impl Store {
         Ok(now)
     }
 
-    /// The store's time, checked to be early enough to commit what was begun at `began`.
+    /// The store's time, checked to be early enough to commit an operation that began at `began`.
     ///
     /// # Errors
     /// `Expired` when referenced data may have been deleted; `Usage` when the store is another one than was opened.

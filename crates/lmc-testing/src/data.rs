@@ -16,7 +16,7 @@ pub fn dtype(input: &mut Input<'_>) -> Option<Dtype> {
 }
 
 /// Up to some thousand bytes as the input chooses them: its own, or elements of `dtype` that look like weights, like
-/// optimizer states, or like what a sampling encoder gets wrong.
+/// optimizer states, or like data that mislead a sampling encoder.
 pub fn elements(input: &mut Input<'_>, dtype: Option<Dtype>) -> Vec<u8> {
     let width = dtype.map_or(4, Dtype::coding_width);
     let kind = input.below(8);

@@ -43,7 +43,7 @@ pub enum Way {
     Stream,
     /// From a positional source to a positional sink that can be read back.
     Positional,
-    /// To a positional sink that cannot be read back, so that blocks of which ranges are named are decoded again.
+    /// To a positional sink that cannot be read back, so that blocks named by ranges are decoded again.
     WriteOnly,
     /// [`Reader::read_range`] over everything.
     Reader,

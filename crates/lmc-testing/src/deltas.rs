@@ -108,8 +108,8 @@ fn base(input: &mut Input<'_>, least: usize) -> Vec<u8> {
     base
 }
 
-/// What a block may name ranges of: the file itself, then the bases, without empty ones. Of each its number, an offset, and the
-/// bytes from there on that may be named.
+/// The sources whose ranges a block may name: the file itself, then the bases, without empty ones. For each its number,
+/// an offset, and the bytes from there on that may be named.
 struct Sources<'a>(Vec<(u64, usize, &'a [u8])>);
 
 impl Sources<'_> {

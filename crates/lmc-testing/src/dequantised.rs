@@ -27,7 +27,7 @@ const AFFINE: [Affine; 5] = [
 ];
 
 impl Affine {
-    /// The scale and the offset of each of so many groups.
+    /// The scale and the offset of each of `count` groups.
     fn groups(self, count: usize, exponent: i32, random: &mut Random) -> Vec<(f32, f32)> {
         // As many bits as an F16 has.
         let f16 = |random: &mut Random| (1024 + random.below(1024)) as f32 * 2f32.powi(3 * exponent - 18);
@@ -45,7 +45,7 @@ impl Affine {
     }
 }
 
-/// A safetensors file of a tensor of at least 32 KiB, of which some elements may be anything.
+/// A safetensors file of a tensor of at least 32 KiB; some elements may have any value.
 pub fn safetensors(input: &mut Input<'_>) -> Vec<u8> {
     let choice = input.below(2 * DTYPES.len());
     let (dtype, has_offsets) = (DTYPES[choice % DTYPES.len()], choice >= DTYPES.len());
@@ -77,7 +77,7 @@ pub fn safetensors(input: &mut Input<'_>) -> Vec<u8> {
     let group_count = rows_of_tensor.div_ceil(rows) * groups_in_a_row;
     let groups: Vec<(f32, f32)> = match affine {
         Some(affine) => affine.groups(group_count, exponent, &mut random),
-        // Sums with −0 are what they were.
+        // Sums with −0 do not change.
         None => (0..group_count)
             .map(|_| ((1 + random.below(1 << (1 + 11 * spread))) as f32 * 10f32.powi(exponent), -0.0))
             .collect(),

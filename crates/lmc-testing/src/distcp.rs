@@ -5,7 +5,7 @@
 pub struct Entry<'a> {
     /// Its name.
     pub name: &'a str,
-    /// What torch calls the type of its elements.
+    /// The type of its elements as torch names it.
     pub dtype: Option<&'a str>,
     /// Dimensions.
     pub shape: Vec<i128>,

@@ -27,7 +27,7 @@ pub struct Feature {
     pub name: &'static str,
     /// Of `docs/format.md`.
     pub section: &'static str,
-    /// What the file shows.
+    /// The feature that the file shows.
     pub shows: &'static str,
     /// The file, its bases and raw bytes.
     pub vector: Vector,

@@ -28,7 +28,7 @@ impl Json {
         Self::List(numbers.iter().map(|&number| Self::Number(number.into())).collect())
     }
 
-    /// The text, indented by one blank a level; what has no objects in it, in one line.
+    /// The text, indented by one blank a level; values without objects are in one line.
     pub fn pretty(&self) -> String {
         let mut out = String::new();
         self.write(&mut out, 0);

@@ -1,5 +1,5 @@
-//! What the tests and the fuzz targets of `lmc` share: files of every valid shape, damaged ones, and the comparison of
-//! all decoders with the reference.
+//! Code shared by the tests and the fuzz targets of `lmc`: files of every valid shape, damaged ones, and the comparison
+//! of all decoders with the reference.
 
 #![deny(unsafe_code)]
 

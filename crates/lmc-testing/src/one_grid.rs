@@ -28,7 +28,7 @@ fn grid() -> Grid {
     Grid { index_stream: bit, ..Grid::of(1, levels, GROUPS, scales, vec![0, 1, 1, 0, 0, 1]) }
 }
 
-/// Six BF16 that are what the grid predicts.
+/// Six BF16 that equal the predictions of the grid.
 fn exact(grid: Grid) -> Predicted {
     let mut column = Predicted {
         raw: vec![0; 12],

@@ -141,7 +141,7 @@ fn all_bits(map: u8) -> Stream {
     Stream::of(map, Cluster { k: 32, ..Cluster::default() })
 }
 
-/// Groups of which a column of `n` elements has at most as many.
+/// Groups for a column of `n` elements, which has at most `n` of them.
 fn groups(input: &mut Input<'_>, n: usize) -> Groups {
     let longest = [8, 2 * n, 1 << 16][input.below(3)];
     let row = 1 + input.below(longest) as u64;
@@ -161,7 +161,7 @@ fn groups(input: &mut Input<'_>, n: usize) -> Groups {
     groups
 }
 
-/// So many levels, no two the same.
+/// `count` distinct levels.
 fn levels(input: &mut Input<'_>, count: usize) -> Vec<u32> {
     let kind = input.below(4);
     let mut random = input.random();

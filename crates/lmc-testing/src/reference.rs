@@ -2,9 +2,9 @@
 //! the oracle of the tests and of fuzzing.
 //!
 //! It checks every *must* of the format. A violation that leaves no way to go on is an error at once; one that does not
-//! (a wrong pad symbol, say) is noted as a *fault*, and decoding goes on. [`decode`] refuses a file with any fault, while
-//! [`Record::redigest`](write::Record::redigest) sets the digest of a block to that of the decoded bytes all the same: a decoder
-//! without a check must not be saved by a digest that fails as well.
+//! (a wrong pad symbol, say) is noted as a *fault*, and decoding continues. [`decode`] refuses a file with any fault,
+//! while [`Record::redigest`](write::Record::redigest) sets the digest of a block to that of the decoded bytes all the
+//! same: a decoder without a check must not be saved by a digest that fails as well.
 
 mod block;
 mod bytes;

@@ -39,7 +39,7 @@ pub(crate) fn stream(
     stream_of_bits(input, width_code, Stream { map, palette, ..Stream::default() }, bits, elements, lane_sets)
 }
 
-/// [`stream`] of a stream with a map, whose mapped values have at most so many bits.
+/// [`stream`] with a map, whose mapped values have at most `bits` bits.
 pub(crate) fn stream_of_bits(
     input: &mut Input<'_>,
     width_code: u8,

@@ -29,8 +29,8 @@ pub const TARGETS: [(&str, Target); 8] = [
     ("roundtrip", roundtrip),
 ];
 
-/// Any bytes as a file. The first byte says whether version, hash, checks and digests are made to fit, so that what is behind
-/// them is reached.
+/// Any bytes as a file. The first byte says whether version, hash, checks and digests are made to fit, so that the code
+/// behind them is reached.
 pub fn container(bytes: &[u8]) {
     let Some((mode, file)) = container_file(bytes) else { return };
     if mode / 4 % 4 > 0 {
@@ -213,9 +213,10 @@ pub fn grids(bytes: &[u8]) {
     assert!(agree_by(&[Way::Slice], &file).is_ok_and(|decoded| decoded == raw), "the data are not restored");
 }
 
-/// Any bytes as a file of any format, or as the header of a safetensors file: segments cover the file, and tensors have the bytes of
-/// their shapes. What the `safetensors` crate accepts is laid out as the crate says. For one input in twenty, everything is
-/// compressed, restored, and read in parts, too. As `.metadata` of a checkpoint, tensors have the elements of their chunks.
+/// Any bytes as a file of any format, or as the header of a safetensors file: segments cover the file, and tensors have
+/// the bytes of their shapes. Files that the `safetensors` crate accepts have the layout that the crate finds. For one
+/// input in twenty, everything is compressed, restored, and read in parts, too. As `.metadata` of a checkpoint, tensors
+/// have the elements of their chunks.
 pub fn layout(bytes: &[u8]) {
     let Some((mode, bytes)) = bytes.split_first() else { return };
     let raw = match mode % 3 {

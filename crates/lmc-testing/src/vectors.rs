@@ -1,5 +1,4 @@
-//! Valid files with what the format allows but random ones hardly have: byte planes, prefixes, palettes, masks,
-//! writers, features.
+//! Valid files with features that random files rarely have: byte planes, prefixes, palettes, masks, writers, features.
 
 mod masks;
 

@@ -1,4 +1,4 @@
-//! Single blocks of an open file, for whoever needs some of its bytes: with what they depend on, and the last ones kept.
+//! Decodes single blocks of an open file, with the blocks that they depend on, and caches the last ones.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -23,7 +23,7 @@ use lmc_pool::Workers;
 pub(crate) struct Access<'a> {
     pub(crate) src: &'a dyn ReadAt,
     pub(crate) opened: &'a Opened,
-    /// In the file's order; none if they are not there.
+    /// In the file's order; empty if they were not given.
     pub(crate) bases: &'a [Base<'a>],
     pub(crate) workers: &'a Workers<BlockDecoder>,
     pub(crate) cache: &'a Cache,
@@ -38,11 +38,11 @@ struct CheckedBlock<'a> {
     body: &'a [u8],
     /// Memory that it takes.
     held: u64,
-    /// For what it depends on.
+    /// The budget of the blocks that it depends on.
     budget: Budget<'a>,
 }
 
-/// Memory that a block takes while it waits for what it depends on, at most: its record, its bytes, and their predictions.
+/// The most memory that a block takes while it waits for the blocks that it depends on: record, bytes, and predictions.
 fn held(head: &BlockHead, record_len: u64) -> u64 {
     let predictions = |p: &Column| {
         let len = p.len as u64;
@@ -93,18 +93,18 @@ impl Access<'_> {
         })
     }
 
-    /// [`Self::read`] for the sake of a block of another file.
+    /// [`Self::read`] for a block of another file.
     pub(crate) fn read_within(&self, offset: u64, buf: &mut [u8], budget: Budget<'_>) -> Result<()> {
         let budget = budget.in_other_file();
         self.parts(offset, buf, |i, range, to| self.part(i, range, to, budget).map(|_| ()))
     }
 
-    /// Earlier blocks of the file, decoded for the sake of one.
+    /// Earlier blocks of the file, decoded because another block depends on them.
     pub(crate) fn earlier<'s>(&'s self, budget: Budget<'s>) -> Earlier<'s> {
         Earlier { access: self, budget, depth: AtomicUsize::new(0) }
     }
 
-    /// Calls `f` with every block that a range touches, what is wanted of it, and where it goes.
+    /// Calls `f` with every block that a range touches, the requested part of the block, and its destination.
     fn parts(
         &self,
         mut offset: u64,
@@ -127,8 +127,8 @@ impl Access<'_> {
     fn part(&self, i: usize, range: Range<usize>, to: &mut [u8], budget: Budget<'_>) -> Result<usize> {
         let whole = range.len() as u64 == self.opened.block(i).raw_len;
         match self.cache.get(i) {
-            // A block that is wanted whole is not kept: it will hardly be wanted again. One that counts for more than it has may be: others
-            // can depend on it any number of times.
+            // A block that is requested whole is not cached: it is unlikely to be requested again. A tiny block is
+            // cached: any number of others can depend on it, and each decoding costs at least `MIN_COST`.
             None if whole && range.len() as u64 > MIN_COST => self.fresh(i, to, budget),
             entry => {
                 let (raw, depth) = self.kept(i, entry, budget)?;
@@ -155,7 +155,8 @@ impl Access<'_> {
     fn kept(&self, i: usize, entry: Option<Arc<Entry>>, budget: Budget<'_>) -> Result<Decoded> {
         let len = self.opened.block(i).raw_len as usize;
         let (entry, memory) = entry.map_or_else(|| self.cache.insert(i, len), |entry| (entry, None));
-        // Who comes second waits for who came first. A block waits for earlier ones alone, so that somebody is at work.
+        // The second thread waits for the first one. A block waits only for earlier ones, so one thread always makes
+        // progress.
         let mut decoded = entry.decoded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(d) = &*decoded {
             return Ok(d.clone());
@@ -207,11 +208,11 @@ impl Access<'_> {
     }
 }
 
-/// What comes before a block that is being decoded: whoever needs it has it decoded.
+/// The blocks before one that is being decoded. They are decoded on demand.
 pub(crate) struct Earlier<'a> {
     access: &'a Access<'a>,
     budget: Budget<'a>,
-    /// That of the block, as far as it is known.
+    /// The depth of the block, from the ranges read so far.
     depth: AtomicUsize,
 }
 
@@ -226,24 +227,24 @@ impl SelfSource for Earlier<'_> {
     }
 }
 
-/// The last blocks that were decoded for the sake of a part of them, or of others.
+/// The last blocks that were decoded for a part of them, or for other blocks.
 pub(crate) struct Cache {
     /// Oldest first.
     entries: Mutex<VecDeque<(usize, Arc<Entry>)>>,
     /// Bytes that all blocks may have together, if there is more than one.
     capacity: usize,
-    /// Memory for records, which is used again: as much as was needed at once.
+    /// Reused memory for records: as many buffers as were in use at once.
     records: Mutex<Vec<Vec<u8>>>,
 }
 
 pub(crate) struct Entry {
     len: usize,
-    /// `None` until whoever put the entry there is done.
+    /// `None` until the thread that inserted the entry has decoded the block.
     decoded: Mutex<Option<Decoded>>,
 }
 
 impl Default for Cache {
-    /// Room for what as many threads as the machine has read at once.
+    /// Room for the blocks that one thread per core reads at once.
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
         Self { entries: Mutex::default(), capacity: (threads + 2) << 22, records: Mutex::default() }
@@ -293,7 +294,7 @@ impl Cache {
 }
 
 impl Entry {
-    /// What was decoded, unless somebody has yet to read it.
+    /// The decoded bytes, unless another thread still holds them.
     fn into_memory(self: Arc<Self>) -> Option<Vec<u8>> {
         let (raw, _) = Arc::into_inner(self)?.decoded.into_inner().ok()??;
         Arc::into_inner(raw)

@@ -37,7 +37,7 @@ const HASHED_AT_ONCE: u64 = 4 * LEAF as u64;
 /// # Ok::<(), lmc::Error>(())
 /// ```
 ///
-/// Clones share what they read from.
+/// Clones share their source.
 #[derive(Clone)]
 pub struct Base<'a> {
     source: Arc<dyn ReadAt + Send + 'a>,
@@ -49,7 +49,7 @@ pub struct Base<'a> {
     hash: OnceLock<Digest>,
     /// Digests of hashed bytes that may change; not for immutable memory, nor for compressed bases.
     hashed: Arc<Reread>,
-    /// Digests of what blocks were decoded from before the hash is known, in one call.
+    /// Digests of the bytes that one call decoded blocks from before the hash was known.
     seen: Arc<Reread>,
     /// Limit of the call that the base is for, if it is for a single one.
     work: Option<Arc<Work>>,
@@ -57,7 +57,7 @@ pub struct Base<'a> {
     optional: bool,
 }
 
-/// What a base is made of.
+/// The contents of a base.
 struct Contents {
     layout: String,
     /// They cover the base.
@@ -183,7 +183,8 @@ impl<'a> Base<'a> {
         &self.contents().segments
     }
 
-    /// Its format may have become known since it was compressed. What cannot be read is plain bytes; the error comes when it is needed.
+    /// Its format may have become known since it was compressed. A base that cannot be read counts as plain bytes; the
+    /// error comes when its bytes are needed.
     fn contents(&self) -> &Contents {
         self.contents.get_or_init(|| {
             let found = layout::detect(&mut Start::new(&*self.source, self.raw_size, "the base"), None);
@@ -407,9 +408,9 @@ pub(crate) fn resolve<'a, S: Send>(
 /// Bases that are taken for the right ones until their hashes are compared. Reading them once more for that, before anything is decoded, would
 /// take as long as decoding a sparse delta.
 pub(crate) struct Presumed<'a> {
-    /// All that are given, for one call: what is read before the hashes are known is forgotten with them.
+    /// The given bases, for one call: digests of bytes that are read before the hashes are known are dropped with them.
     given: Vec<Base<'a>>,
-    /// Those of the file, in its order.
+    /// The bases that the file names, in its order.
     pub(crate) found: Vec<Base<'a>>,
 }
 

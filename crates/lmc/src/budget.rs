@@ -82,7 +82,7 @@ impl<'a> Budget<'a> {
     }
 }
 
-/// What may be done for the sake of a block of a file that is restored whole.
+/// The budget of a block of a file that is restored whole.
 pub(crate) struct BudgetPool(AtomicU64);
 
 impl BudgetPool {
@@ -95,7 +95,7 @@ impl BudgetPool {
     }
 }
 
-/// Raw bytes that are decoded for the sake of a block of another file.
+/// Raw bytes that are decoded for a block of another file.
 pub(crate) trait ReadWithin: Send + Sync {
     fn read_within(&self, offset: u64, buf: &mut [u8], budget: Budget<'_>) -> Result<()>;
 }

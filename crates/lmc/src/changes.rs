@@ -24,12 +24,12 @@ const WINDOW: usize = 4096;
 /// Bytes between two changes above which elements are read one by one: four cache lines.
 const FAR: u64 = 256;
 
-/// A block's bytes in a base, of which elements are read in ascending order.
+/// A block's bytes in a base. Elements are read in ascending order.
 struct Window<'a> {
     base: &'a dyn ReadAt,
     /// The last byte's successor.
     end: u64,
-    /// Where what was read begins, and as much of it as is valid.
+    /// The offset of the bytes read, and how many are valid.
     at: u64,
     bytes: Vec<u8>,
     /// How much is read at once; 0 for an element.
@@ -65,11 +65,12 @@ impl<'a> Window<'a> {
     }
 }
 
-/// The elements that `delta` changes in `base`, which takes time for these alone. `None` if there is more to it, as in most deltas: then
-/// decompress it. Deltas of [`Level::Fast`](crate::Level::Fast) of which few elements changed are such lists.
+/// The elements that `delta` changes in `base`; only these take time. `None` if the delta is no list of changes, as
+/// most are not: then decompress it. Deltas of [`Level::Fast`](crate::Level::Fast) in which few elements changed are
+/// such lists.
 ///
-/// Only checks of the delta are verified, and not that `base` is what it was made from: the caller has to know. With another base the
-/// values are of no meaning.
+/// Only the checks of the delta are verified. The caller must know that it was made from `base`: with another base the
+/// values are meaningless.
 ///
 /// ```
 /// use lmc::{Base, CompressOptions, Compressor, Level};
@@ -120,9 +121,9 @@ pub fn changed_elements(delta: &dyn ReadAt, base: &dyn ReadAt) -> Result<Option<
     Ok(Some(changed))
 }
 
-/// How many elements a delta changes in its base, where the heads of its blocks say so, which are all that is read. `None` otherwise: where
-/// something is not predicted from the base, or most elements changed. Any level has such deltas; where [`changed_elements`] gives them,
-/// the numbers are equal.
+/// How many elements a delta changes in its base, by the heads of its blocks; nothing else is read. `None` if the heads
+/// do not say it: if something is not predicted from the base, or most elements changed. Any level has such deltas. If
+/// [`changed_elements`] returns a list, the numbers are equal.
 ///
 /// # Errors
 /// `Damaged` or `Unsupported` if `delta` is not a `.lmc` file that this version can read, `Io` when reading fails.

@@ -134,8 +134,8 @@ impl<'m> Cutter<'m> {
         if self.adaptive { LARGE_BLOCK } else { BLOCK }
     }
 
-    /// Length and extents of the next block. `ahead` bytes are left in the file (not 0), or at least [`Self::lookahead`]: what lies beyond
-    /// makes no difference. `raw` is the file; no bytes beyond those are read.
+    /// Length and extents of the next block. `ahead` bytes are left in the file (not 0), or at least
+    /// [`Self::lookahead`]: bytes beyond make no difference. `raw` is the file; no bytes beyond those are read.
     ///
     /// The length of a typed overlap is a multiple of its dtype's coding width.
     pub(crate) fn next_block(&mut self, raw: &dyn ReadAt, ahead: u64, extents: &mut Vec<Extent>) -> Result<usize> {
@@ -220,7 +220,7 @@ impl<'m> Cutter<'m> {
         Ok(())
     }
 
-    /// What [`Self::see`] found.
+    /// The result of [`Self::see`].
     fn seen(&self, segment: usize) -> &Seen {
         self.seen.get(segment - self.first).unwrap_or(&Seen::NOTHING)
     }
@@ -262,10 +262,10 @@ impl<'m> Cutter<'m> {
         let most = self.overlaps(len).max_by_key(|e| e.len);
         let Some((dtype, segment)) = most.and_then(|e| Some((e.dtype?, e.segment))) else { return Ok(0) };
         let Some(s) = self.layout.segments.get(segment).filter(|s| s.len >= REPEATING_LEAST) else { return Ok(0) };
-        // What comes before may be gone.
+        // Earlier bytes may be gone.
         let (offset, end) = (s.offset.max(self.at), s.end());
         if self.repeats.is_none_or(|(of, _)| of != segment) {
-            // What streams can read, too.
+            // As much as a stream can read, too.
             let known = (self.at + ahead.min(self.lookahead())).min(end).saturating_sub(offset).min(LARGE_BLOCK);
             let read = |at: usize, to: &mut [u8]| read_at(raw, "the input", to, offset + at as u64);
             let found = self.finder.find_repeats(dtype.coding_width(), known as usize, read)?;
@@ -278,8 +278,8 @@ impl<'m> Cutter<'m> {
         Ok(if ahead <= len + REST { ahead } else { len })
     }
 
-    /// Whether the next `len` bytes, at most [`REPEATING_LEAST`], have some of a segment of that length: the first or the last one in them, as
-    /// there is no room between those.
+    /// Whether a segment of at least [`REPEATING_LEAST`] bytes overlaps the next `len` bytes, which are no more. Only
+    /// the first and the last segment there can be that long.
     fn has_long(&self, len: u64) -> bool {
         let segments = &self.layout.segments[self.first.min(self.layout.segments.len())..];
         let last = segments.partition_point(|s| s.offset < self.at + len).saturating_sub(1);
@@ -385,7 +385,7 @@ impl Reference {
     }
 }
 
-/// The part of a segment, or what is left of it, that opaque bytes at `pos` of their own may resemble most.
+/// The part of a segment, or the rest of it, that opaque bytes at `pos` of their own may resemble most.
 fn around(whole: SourceRange, pos: u64, len: u64) -> Option<SourceRange> {
     let start = pos.saturating_sub(MARGIN).min(whole.len);
     let end = (pos + len + MARGIN).min(whole.len);

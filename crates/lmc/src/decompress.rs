@@ -191,7 +191,8 @@ impl Decompressor {
         let max_work = self.o.limits.max_work;
         let whole = Whole { src, opened: &opened, bases: found, max_work };
         let done = whole.decode(&self.workers, &mut self.buffers, place, progress);
-        // That a base is the wrong one explains damage, but no failure to read or write: after that, the rest of the base is not read.
+        // A wrong base explains damage, but no failure to read or write: after such a failure, the rest of the base is
+        // not read.
         let may_be_wrong = |e: &Error| matches!(e.kind(), ErrorKind::Damaged | ErrorKind::Base);
         if let Some(presumed) = presumed
             && done.as_ref().err().is_none_or(may_be_wrong)

@@ -24,7 +24,7 @@ macro_rules! dtypes {
         impl Dtype {
             /// Every dtype with a code, in the order of the codes.
             pub const ALL: &[Dtype] = &[$(Dtype::$variant),*];
-            /// The code that stands for this dtype in a file (`docs/format.md` §4).
+            /// The code of this dtype in a file (`docs/format.md` §4).
             pub const fn code(self) -> u8 { match self { $(Dtype::$variant => $code,)* Dtype::Named(_) => NAMED } }
             /// The dtype of a code of the format; `None` for 127, too, which says that a name follows.
             pub const fn from_code(code: u8) -> Option<Self> {

@@ -155,7 +155,7 @@ impl<W: Write> Write for Encoder<W> {
     }
 }
 
-/// What is known of the beginning of a file.
+/// The beginning of a file, as far as it was written.
 struct Beginning<'a> {
     bytes: &'a [u8],
     /// No more bytes follow.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-/// What a caller can do about an [`Error`].
+/// Kinds of [`Error`], by what the caller can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -118,7 +118,7 @@ impl Error {
         self.0.tensor.get_or_insert(name.into());
         self
     }
-    /// What the caller can do about it.
+    /// Its kind: what the caller can do.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }

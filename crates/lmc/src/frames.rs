@@ -10,7 +10,7 @@ use zstd::zstd_safe::{CCtx, CParameter, DCtx, compress_bound, find_frame_compres
 use crate::error::{Error, Result};
 use crate::options::Level;
 
-/// log2 of what the encoder for near repeats remembers, in positions.
+/// log2 of the positions that the encoder for near repeats remembers.
 const NEAR_HASH_LOG: u32 = 10;
 /// Frames of less than this part of the bytes are not tried a second time with a longer memory.
 const NEAR_IS_ENOUGH: usize = 8;
@@ -47,7 +47,7 @@ fn encoder(level: i32) -> Result<CCtx<'static>> {
     Ok(encoder)
 }
 
-/// What is made on first use, and may not be.
+/// Made on first use; may fail for lack of memory.
 fn made<T>(slot: &mut Option<T>, make: impl FnOnce() -> Result<T>) -> Result<&mut T> {
     match slot {
         Some(made) => Ok(made),

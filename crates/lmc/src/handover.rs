@@ -63,7 +63,7 @@ impl<T, J> Handover<T, J> {
         Watch(self)
     }
 
-    /// What is shared, and the jobs.
+    /// The shared state, and the jobs.
     pub(crate) fn into_inner(self) -> (T, Vec<J>) {
         let s = self.state.into_inner().expect("no panic while it is held");
         (s.shared, s.free)

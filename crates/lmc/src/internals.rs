@@ -1,5 +1,5 @@
-//! What `lmc-inspect` uses of the inside. **It is no API and follows no version rule**: anything here may change or go in any release, so that
-//! who uses it depends on one version exactly.
+//! The internals that `lmc-inspect` uses. **They are no API and follow no version rule**: anything here may change or
+//! go in any release, so `lmc-inspect` depends on exactly one version.
 
 pub use crate::block::decode::BlockDecoder;
 pub use crate::block::encode::BlockEncoder;
@@ -110,7 +110,7 @@ pub fn encode_block(
     encoder.encode(&RawBlock::new(raw, extents), origin, out).map(|_| ())
 }
 
-/// Plans a column, as is done before its first symbol is coded; gives the bytes that it will take, estimated.
+/// Plans a column, as encoding does before it codes the first symbol; returns the estimated size in bytes.
 pub fn plan(planner: &mut Planner, dtype: Dtype, raw: &[u8]) -> u64 {
     let (width, map) = coding_of(dtype);
     planner.plan(width, map, raw).estimate

@@ -27,7 +27,7 @@
 //! what it may cost.
 
 #![deny(unsafe_code)]
-// Some items are there, or public, for `internals` alone. Lints run with it.
+// Some items exist, or are public, only for `internals`. Lints run with it.
 #![cfg_attr(not(feature = "internals"), allow(dead_code, unreachable_pub))]
 
 mod access;

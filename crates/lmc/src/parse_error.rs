@@ -26,7 +26,7 @@ impl ParseNameError {
         &self.name
     }
 
-    /// The names that there are, separated by commas.
+    /// The valid names, separated by commas.
     pub fn possible(&self) -> &str {
         &self.possible
     }

@@ -231,7 +231,7 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         (0..self.opened.blocks()).map(|i| self.opened.block(i))
     }
 
-    /// The head of a block, of which nothing else is read.
+    /// The head of a block; nothing else of the block is read.
     pub(crate) fn block_head(&self, i: u64) -> Result<BlockHead> {
         let Some(n) = usize::try_from(i).ok().filter(|&n| n < self.opened.blocks()) else {
             return Err(Error::usage(format!("there is no block {i}: the file has {}", self.opened.blocks())));

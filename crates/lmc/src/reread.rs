@@ -54,7 +54,7 @@ impl Reread {
         lock(&self.first).is_empty()
     }
 
-    /// Fills `buf` with the bytes from `offset` on, all of which were read before. `read` reads them again, in whole leaves.
+    /// Fills `buf` with the bytes from `offset` on; all were read before. `read` reads them again, in whole leaves.
     ///
     /// # Errors
     /// Those of `read`, and [`Error::changed`] when the bytes differ from the first reading.
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::io::{ReadAt, read_at};
 
-    /// A file of 100 bytes in leaves of 10, and what was noted of it.
+    /// A file of 100 bytes in leaves of 10, and the digests recorded of it.
     fn noted() -> (Vec<u8>, Reread) {
         let file: Vec<u8> = (0..100).collect();
         let reread = Reread::default();
@@ -173,7 +173,7 @@ mod tests {
                 let e = read(&reread, &file, offset as u64, len).unwrap_err();
                 assert!(e.is_changed(), "{at} {offset} {len}");
             }
-            // What lies in other leaves is not concerned.
+            // Bytes in other leaves are not concerned.
             let other = (at / 10 + 1) % 10 * 10;
             assert_eq!(read(&reread, &file, other as u64, 10).unwrap(), file[other..other + 10]);
         }

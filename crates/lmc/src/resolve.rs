@@ -18,7 +18,7 @@ pub struct ResolveError {
     pub error: Error,
     /// The missing base, if the file is a delta whose base is not among the files.
     pub missing: Option<BaseInfo>,
-    /// The other deltas whose bases are not there, or lack theirs, each with a base that it needs.
+    /// The other deltas whose bases are missing, or lack their own bases, each with a base that it needs.
     pub also: Vec<(usize, BaseInfo)>,
 }
 
@@ -47,7 +47,7 @@ struct Waiting<'a, R> {
 /// `threads` threads (0 for as many as the machine has) compute hashes where they are needed.
 ///
 /// # Errors
-/// Those of [`Base::new`], [`Reader::open`] and [`Base::content_hash`], and `Base` when a delta's base is not there.
+/// Those of [`Base::new`], [`Reader::open`] and [`Base::content_hash`], and `Base` when a delta's base is missing.
 pub fn resolve_bases<'a, R: ReadAt + Send + 'a>(
     files: impl IntoIterator<Item = (String, R)>,
     threads: usize,

@@ -34,7 +34,7 @@ pub(crate) enum To<'a> {
 }
 
 impl To<'_> {
-    /// Puts bytes of a raw file that begin `at`; all before them are there.
+    /// Puts bytes of a raw file that begin `at`; all before them are written.
     pub(crate) fn put(&mut self, raw: &[u8], at: u64) -> Result<()> {
         match self {
             To::Stream(stream) => stream.write_all(raw).map_err(Error::cannot_write)?,

@@ -45,7 +45,7 @@ impl Input<'_> {
 }
 
 impl<'a> Source<'a> {
-    /// A stream. `&mut stream` is one, too; this says so where the stream is a slice.
+    /// A stream. `&mut stream` converts, too; this is explicit where the stream is a slice.
     pub fn reader<R: Read>(stream: &'a mut R) -> Self {
         Self::new(Input::Stream(stream))
     }

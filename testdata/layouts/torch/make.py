@@ -1,4 +1,4 @@
-"""Writes the files of this folder; the names of tensors, their types and values are what the tests expect.
+"""Writes the files of this folder; the tests expect the names, types and values of the tensors.
 
 python3 testdata/layouts/torch/make.py    # PyTorch 2.7 or later
 """

@@ -124,7 +124,7 @@ fn no_tensor(file: &Path, name: &str) -> Failure {
     Failure::at(file, format_args!("has no tensor {name:?}: lmc list shows the names"))
 }
 
-/// The byte range of the selected rows in the original file, and their shape; or what is wrong with the rows.
+/// The byte range of the selected rows in the original file, and their shape; or an error about the rows.
 fn selection(tensor: &Segment, rows: Option<Rows>) -> Result<(Range<u64>, Vec<u64>), String> {
     let all = tensor.offset..tensor.offset + tensor.len;
     let Some(rows) = rows else { return Ok((all, tensor.shape.to_vec())) };

@@ -154,7 +154,7 @@ fn skipped(source: &Source) -> Result<Option<Outcome>> {
         Ok(_) => Ok(Some(compressed)),
         // Its index exists and is larger than the prefix read here.
         Err(e) if e.kind() == ErrorKind::Limit => Ok(Some(compressed)),
-        // Another version of lmc wrote it, or it only looks like that: nobody has read the rest.
+        // Another version of lmc wrote it, or it only looks like that: the rest was not read.
         Err(e) if e.kind() == ErrorKind::Unsupported && has_version => Ok(Some(Outcome::Doubtful(format!(
             "it begins like a compressed file, but cannot be read: {e}; -f compresses it all the same"
         )))),

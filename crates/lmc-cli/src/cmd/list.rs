@@ -70,7 +70,7 @@ pub(crate) fn run(args: &ListArgs, ui: &Ui) -> Result {
     Ok(())
 }
 
-/// What is printed of a file.
+/// The output for a file.
 enum Shown {
     Json(String),
     /// A few lines, and tables.
@@ -104,7 +104,7 @@ fn list(path: &Path, args: &ListArgs, bases: &Bases, ui: &Ui) -> Result<Shown> {
     Ok(shown)
 }
 
-/// An open file and what is known of its blocks.
+/// An open file and the descriptions of its blocks.
 struct Listing<'a> {
     reader: Reader<'a, &'a Source>,
     blocks: Vec<BlockInfo>,
@@ -118,7 +118,7 @@ impl<'a> Listing<'a> {
         Listing { reader, blocks, verified }
     }
 
-    /// What predictions come from, for people.
+    /// The name of a source of predictions, for display.
     fn source_name(&self, source: u32) -> String {
         match (source as usize).checked_sub(1).map(|i| self.reader.bases()[i].name.as_str()) {
             None => "this file".to_owned(),

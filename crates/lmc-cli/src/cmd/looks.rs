@@ -1,4 +1,4 @@
-//! Commands that look for something new at intervals, and go on when that fails.
+//! Commands that look for new versions at intervals, and go on when that fails.
 
 use std::path::Path;
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn parse_interval(text: &str) -> Result<f64, String> {
     parse_seconds(text, 0.01, "an interval")
 }
 
-/// A number of seconds from `least` to those of a day. `what` it is, for the message.
+/// A number of seconds from `least` to a day. `what` names it in the message.
 pub(super) fn parse_seconds(text: &str, least: f64, what: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|e| format!("{e}"))?;
     if !(least..=86_400.0).contains(&seconds) {

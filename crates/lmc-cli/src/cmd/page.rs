@@ -1,4 +1,4 @@
-//! Pages that commands write besides what they print.
+//! Pages that commands write besides their printed output.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -31,12 +31,12 @@ impl PageArgs {
         self.force
     }
 
-    /// Whether the page goes to standard output, in place of what is printed.
+    /// Whether the page goes to standard output, in place of the printed output.
     pub(super) fn is_shown(&self) -> bool {
         self.html.as_deref().is_some_and(is_stdout)
     }
 
-    /// Says what is wrong before any work.
+    /// Reports wrong arguments before any work.
     pub(super) fn check(&self, json: bool, ui: &Ui) -> Result {
         if json && self.is_shown() {
             return Err(Failure::Usage(
@@ -50,7 +50,7 @@ impl PageArgs {
         Ok(())
     }
 
-    /// Opens the page's file, before the work: what cannot be written is said at once.
+    /// Opens the page's file before the work, so that failures are reported at once.
     pub(super) fn create(&self, guard: &Guard) -> Result<Page> {
         let page = self.html.as_ref().map(|path| {
             let target = if self.is_shown() { Target::Stdout } else { Target::File(path.clone()) };

@@ -29,7 +29,7 @@ use crate::ui::Ui;
 
 /// The most bytes copied at a time.
 const CHUNK: u64 = 16 << 20;
-/// What is said where only the Python package helps.
+/// The error where only the Python package helps.
 const PYTHON: &str = "use the command of the Python package (pip install 'lmc-codec[torch]')";
 
 /// Unpacks files and checkpoints.

@@ -2,7 +2,7 @@
 
 #[cfg(target_os = "linux")]
 mod linux;
-// Also compiled for tests, so that it does not rot.
+// Also compiled for tests, so that it stays correct.
 #[cfg(any(test, not(target_os = "linux")))]
 mod portable;
 

@@ -134,7 +134,7 @@ fn charts_are_written_beside_the_page() {
             assert_eq!(a, b, "{other}");
         }
     }
-    // Files that are there are told before the work; nothing else in the directory is touched.
+    // Existing files are reported before the work; nothing else in the directory is touched.
     run(&dir, &["missing", "--vega", "new/charts"]).fails(&["missing: cannot read"]);
     run(&dir, &["step100.safetensors", "--vega", "new/charts"])
         .fails(&["new/charts/fields.vl.json: exists; -f overwrites it"]);
@@ -187,7 +187,7 @@ fn weights_that_a_step_of_adam_changes() {
     });
     let a = study(&dir, &[&old, &new]);
     let d = &a["pairs"][0]["density"];
-    // What bench/density.py finds: 33.92 % of 254208 changed, 33.02 % by the moments, 82.05 % at most.
+    // bench/density.py finds that 33.92 % of 254208 changed, 33.02 % by the moments, 82.05 % at most.
     let part = d["changed"].as_f64().unwrap() / d["elements"].as_f64().unwrap();
     for (found, expected) in
         [(part, 0.3392), (d["predicted"].as_f64().unwrap(), 0.3302), (d["at_most"].as_f64().unwrap(), 0.8205)]
@@ -220,7 +220,7 @@ fn each_file_of_a_directory_counts_once() {
     assert_eq!(c["files"], json!(["deep/model-2.safetensors", "model-1.safetensors"]));
     dir.write("m/deep/model-2.safetensors", &two[..two.len() - 1]);
     dir.run(["analyze", "m"]).fails(&["m/deep/model-2.safetensors: it has"]);
-    // An index that is named stands for its files, where they are.
+    // An index as an argument names its files, in its directory.
     dir.write("m/model-2.safetensors", &two);
     let c = study(&dir, &["m/model.safetensors.index.json"])["checkpoints"][0].clone();
     assert_eq!(c["all"]["raw_size"], (one.len() + two.len()) as u64, "{c}");

@@ -284,7 +284,7 @@ fn a_page_has_what_json_has() {
     dir.run(["diff", "old", "new", "--html", "old", "-f"]).is_misused(&["old"]);
     dir.run(["diff", "old", "new", "--html", "-", "--json"]).is_misused(&["both the page and --json"]);
     assert_eq!(dir.run(["diff", "old", "new", "--html", "-"]).ok().stdout(), page);
-    // No page of what could not be compared.
+    // No page if the files could not be compared.
     dir.run(["diff", "old", "missing", "--html", "no.html"]).fails(&["missing"]);
     assert!(!dir.path("no.html").exists());
 }

@@ -1,4 +1,4 @@
-//! Which files are read, names and attributes of outputs, and what happens to the input.
+//! The files that are read, names and attributes of outputs, and the removal of inputs.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

@@ -1,4 +1,4 @@
-//! `lmc follow`: new versions as they are saved, commands that are told about them, kills and full disks.
+//! `lmc follow`: new versions as they are saved, commands that run for them, kills and full disks.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -65,7 +65,7 @@ fn the_newest_version_is_followed_and_told_about_until_that_succeeds() {
     (0..2).for_each(|_| dir.run(told).silent());
     let path = std::fs::canonicalize(dir.path("m/current")).unwrap();
     assert_eq!(String::from_utf8(dir.read("told")).unwrap(), format!("1 {}\n", path.display()).repeat(3));
-    // While it runs, a second one is told so.
+    // While it runs, a second one is refused.
     let child =
         Background(dir.command(["follow", "s", "m", "--interval", "0.01"]).stderr(Stdio::null()).spawn().unwrap());
     save(&dir, 2);
@@ -152,7 +152,7 @@ fn after_a_kill_there_is_one_whole_version() {
     let moments = Moments::of(40, 7, || dir.run(["-q", "follow", "s", "whole", "--once"]).silent());
     let mut versions = [0, 0];
     for moment in moments.iter() {
-        // Links: a copy is not what was written.
+        // Links: a copy would have other inodes than were recorded.
         dir.shell("rm -rf m && cp -al origin m").ok();
         let mut child = dir.command(["-q", "follow", "s", "m", "--once"]).spawn().unwrap();
         kill_after(&mut child, moment);

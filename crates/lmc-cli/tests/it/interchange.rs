@@ -1,4 +1,4 @@
-//! `lmc publish --interchange` and `lmc follow` of what it writes.
+//! `lmc publish --interchange` and `lmc follow` of its output.
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ const PUBLISH: [&str; 9] = ["publish", "s", "v", "--once", "--settle", "0", "--i
 /// The step that a directory has, by its tensors.
 fn step(dir: &Dir, of: &str) -> Option<u64> {
     let there = dir.read(&format!("{of}/current/model.safetensors"));
-    // The header of a full version has checksums, which what follows it has not.
+    // The header of a full version has checksums, which the followed files lack.
     let data = |file: &[u8]| file[file.len() - 2 * TENSORS - 8..].to_vec();
     (0..9).find(|&n| data(&there) == data(&model(n)))
 }
@@ -35,7 +35,7 @@ fn step(dir: &Dir, of: &str) -> Option<u64> {
 #[test]
 fn versions_are_written_beside_the_store_and_followed_without_it() {
     let dir = Dir::new();
-    // What the store had before is not written but for the newest.
+    // Of the earlier snapshots of the store, only the newest is written.
     (1..=2).for_each(|n| write(&dir, n));
     dir.run(["-q", "publish", "s", "v", "--once", "--settle", "0"]).silent();
     (3..=4).for_each(|n| write(&dir, n));
@@ -64,7 +64,7 @@ fn versions_are_written_beside_the_store_and_followed_without_it() {
     // From a delta alone, with the checkpoint before it.
     dir.shell("mkdir other && cp -r out/weight_v000007 other/").ok();
     dir.run(["follow", "other", "n", "--once"]).fails(&["against version 4, which is not there"]);
-    // It stands for no other version.
+    // `--base` without a number is version 0, not 4.
     let wrong = dir.run(["follow", "other", "n", "--once", "--base", "v/step-4"]);
     wrong.fails(&["against version 4, which is not there", "given as version 0"]);
     dir.run(["-q", "follow", "other", "n", "--once", "--base", "v/step-4", "--base-version", "4"]).silent();
@@ -92,7 +92,7 @@ fn what_cannot_be_a_version_is_reported_and_left_out() {
     }
     let written: Vec<_> = run.json().into_iter().filter(|j| j["interchange"].is_string()).collect();
     assert_eq!((written.len(), &written[0]["version"], &written[0]["base"]), (1, &json!(5), &json!(1)));
-    // Not again, as later ones are there.
+    // They are not reported again, as later versions exist.
     let again = dir.run(PUBLISH);
     assert!(!again.ok().stderr().contains("is no version"), "{again:?}");
     dir.run(["-q", "follow", "out", "m", "--once"]).silent();
@@ -114,13 +114,13 @@ fn after_a_kill_the_next_publisher_writes_what_is_missing() {
         dir.shell("rm -rf s out m").ok();
         let mut child = dir.command(PUBLISH).stdout(std::process::Stdio::null()).spawn().unwrap();
         kill_after(&mut child, moment);
-        // Whatever is there is whole.
+        // Every version is whole.
         if dir.has("out") && dir.names().iter().any(|name| name.starts_with("out/weight_v")) {
             dir.run(["-q", "follow", "out", "m", "--once"]).silent();
             assert!(step(&dir, "m").is_some());
         }
         dir.run(PUBLISH).ok();
-        // An empty directory begins with the newest version that the store has; what comes then is a delta.
+        // An empty directory begins with the newest version that the store has; later versions are deltas.
         let deltas = dir.shell("cd out && sha256sum weight_v*/model-* 2> /dev/null || true");
         assert!(deltas.stdout().lines().all(|delta| expected.contains(delta)), "{deltas:?}");
         dir.run(["-q", "follow", "out", "m", "--once"]).silent();
@@ -139,7 +139,7 @@ fn after_a_kill_a_follower_has_one_whole_version() {
     let moments = Moments::of(25, 3, || dir.run(["-q", "follow", "out", "whole", "--once"]).silent());
     let mut versions = [0, 0];
     for moment in moments.iter() {
-        // Links: a copy is not what was written.
+        // Links: a copy would have other inodes than were recorded.
         dir.shell("rm -rf m && cp -al origin m").ok();
         let mut child = dir.command(["-q", "follow", "out", "m", "--once"]).spawn().unwrap();
         kill_after(&mut child, moment);

@@ -95,7 +95,7 @@ fn versions_are_saved_in_the_order_of_their_steps() {
     dir.write("v/model-50.safetensors", &model(50));
     dir.run(["-q", "publish", "s", "v", "--once", "--settle", "0"]).silent();
     assert_eq!(steps(&dir), [9, 20, 30, 42, 50]);
-    // Those of something else.
+    // Names of other directories.
     write(&dir, "checkpoint-60", 60);
     write(&dir, "backup_20241126", 1);
     dir.run(ONCE).fails(&["v/checkpoint-60: is not named as v/backup_20241126 is: say by --prefix"]);
@@ -205,7 +205,7 @@ fn versions_of_a_run_that_was_rewound_are_reported() {
     write(&dir, "step11", 11);
     wait_until("step 11 is published", || steps(&dir) == [10, 11]);
     write(&dir, "step7", 7);
-    // A later one shows that it was looked at.
+    // Once a later one is published, it was examined.
     write(&dir, "step12", 12);
     wait_until("step 12 is published", || steps(&dir) == [10, 11, 12]);
     write(&dir, "step13", 13);

@@ -1,4 +1,4 @@
-//! Nothing half-written stays behind, whatever happens.
+//! Nothing half-written stays behind after any failure.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

@@ -46,7 +46,7 @@ fn a_damaged_record_is_shown_and_passed_over() {
     dir.run(["snapshot", "gc", "runs/7"]).fails(&["step 101", "nothing was deleted", "prune --damaged 101"]);
     dir.run(["snapshot", "restore", "runs/7", "--at", "101"]).fails(&["step 101", "prune --damaged 101"]);
     dir.run(["snapshot", "restore", "runs/7", "-o", "latest"]).silent();
-    // A run goes on after the newest, which is bad, too.
+    // The newest record, after which a run continues, is bad, too.
     let newest = record.replace("101", "102");
     dir.write(&newest, b"");
     dir.run(["snapshot", "restore", "runs/7", "-o", "none"]).fails(&["step 102", "restore another one (--at STEP)"]);
@@ -133,7 +133,7 @@ fn restoring_follows_no_link_and_opens_no_fifo() {
     fs::create_dir(dir.path("back")).unwrap();
     dir.run(["snapshot", "restore", "st", "-o", "to"]).silent();
     assert_eq!(dir.read("back/sub/config.json"), b"saved");
-    // Nothing is made in the store, whatever is there.
+    // Nothing is created in the store in any case.
     for inside in ["st", "st/new", "st/new/deep", "st/data"] {
         dir.run(["snapshot", "restore", "st", "-o", inside]).is_misused(&["is in the store st"]);
         assert!(!dir.has("st/new"));
@@ -166,7 +166,7 @@ fn an_index_is_saved_with_its_files() {
     // Another file of the same name is not the one that the index names.
     dir.write("b.safetensors", b"another");
     dir.run(["snapshot", "save", "s", index, "b.safetensors"]).is_misused(&["two files are named \"b.safetensors\""]);
-    // Whoever keeps only the index has lost the model.
+    // Keeping only the index would lose the model.
     fs::remove_file(dir.path("m/b.safetensors")).unwrap();
     dir.run(["snapshot", "save", "s", index])
         .fails(&["m/model.safetensors.index.json: names b.safetensors, which is not beside it"]);

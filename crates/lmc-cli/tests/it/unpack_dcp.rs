@@ -42,7 +42,7 @@ fn tensors(file: &[u8]) -> Tensors {
     tensors.collect()
 }
 
-/// What torch says that the whole tensors are.
+/// The whole tensors, as torch loads them.
 fn expected(name: &str) -> Tensors {
     tensors(&fs::read(sample(&format!("{name}.safetensors"))).unwrap())
 }
@@ -157,7 +157,7 @@ fn several_files_and_a_prefix() {
     dir.run(["unpack", "s3://bucket/c", "-o", "no"]).fails(&["s3://bucket/c: is a URL", "pip install"]);
 }
 
-/// A checkpoint with `.metadata` of these entries, and what files say of it; its data file is that of a sample.
+/// A checkpoint with `.metadata` of these entries and places; its data file is that of a sample.
 fn refused(entries: &[Entry<'_>], places: &[Place<'_>], parts: &[&str]) {
     let dir = with_copy("fsdp");
     dir.write("c/.metadata", &metadata(entries, places));
@@ -270,7 +270,7 @@ fn files_that_are_none() {
         there(&dir, name, &[&format!("c/{name}: is not a regular file")]);
     }
     there(&dir, ".metadata", &["c/.metadata: ", "tensor \"t\""]);
-    // A link to a file is what it leads to.
+    // A link to a file counts as its target.
     fs::rename(dir.path("c/__0_0.distcp"), dir.path("elsewhere")).unwrap();
     symlink("../elsewhere", dir.path("c/__0_0.distcp")).unwrap();
     symlink("c", dir.path("d")).unwrap();

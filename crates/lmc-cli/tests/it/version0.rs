@@ -1,11 +1,11 @@
-//! What lmc 0.1 wrote is refused with one sentence that says what to do, and nothing is written.
+//! Files of lmc 0.1 are refused with one sentence that says what to do, and nothing is written.
 
 use std::fs;
 use std::path::Path;
 
 use crate::support::{Dir, Run};
 
-/// What each refusal says.
+/// The text of each refusal.
 const SENTENCE: &str = "written by lmc 0.1; restore it with that version, and see docs/upgrade.md";
 
 fn copy(from: &Path, to: &Path) {
@@ -21,7 +21,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A copy of what lmc 0.1 wrote.
+/// A copy of the files of lmc 0.1.
 fn version_0() -> Dir {
     let dir = Dir::new();
     copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/version0"), &dir.path(""));
@@ -78,7 +78,7 @@ fn files_are_not_compressed_again() {
     let skipped = "step1.safetensors.lmc: skipped, it begins like a compressed file, but cannot be read: ";
     assert!(run.ok().stderr().contains(skipped), "{run:?}");
     assert!(contents(&dir) == before);
-    // It may be something else: -q does not hide that nothing was done.
+    // The format is uncertain: -q does not hide that nothing was done.
     let quiet = dir.run(["compress", "-q", "step1.safetensors.lmc", "-o", "again.lmc"]);
     assert_eq!(quiet.ok().stderr(), run.stderr());
     let json = dir.run(["compress", "-q", "--json", "step1.safetensors.lmc", "-o", "again.lmc"]).json();

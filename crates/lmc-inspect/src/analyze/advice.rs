@@ -1,4 +1,4 @@
-//! What the figures say in sentences, and what may be done.
+//! The findings in sentences, with advice.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ pub(super) fn advice(a: &Analysis) -> Vec<String> {
     said
 }
 
-/// What deltas take, at the shortest and at the longest distance.
+/// The sizes of deltas, at the shortest and at the longest distance.
 fn deltas(a: &Analysis, said: &mut Vec<String>) {
     let share = |d: &Distance| percent(d.delta_size, d.raw_size);
     match &a.distances[..] {
@@ -65,7 +65,7 @@ fn deltas(a: &Analysis, said: &mut Vec<String>) {
     }
 }
 
-/// The part of what became of the copies that a learning rate explains where they are updated by Adam.
+/// The share of the changes of fp32 copies that a learning rate must explain, to conclude that Adam updated them.
 const BY_ADAM: f64 = 0.9;
 
 /// How many weights a step changes, the last one that is known.

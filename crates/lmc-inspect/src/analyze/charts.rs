@@ -9,14 +9,14 @@ use crate::page::chart::{Axis, Bar, Bars, Chart, HeatMap, Line, Lines, Scatter, 
 use crate::page::html;
 use crate::page::vega::specification;
 
-/// The colour of what is of all kinds.
+/// The colour of figures over all kinds.
 const ALL: usize = 7;
 
-/// What there is to be drawn.
+/// The charts to draw.
 pub(super) struct Charts {
-    /// What the fields of elements take, in the last checkpoint.
+    /// The bits of the fields of elements, in the last checkpoint.
     pub(super) fields: Bars,
-    /// What becomes of checkpoints over steps and distances, each with its name.
+    /// The curves over steps and distances, each with its name.
     pub(super) steps: Vec<(&'static str, Lines)>,
     /// Which bits change, by dtype, the largest first.
     pub(super) flips: Vec<HeatMap>,
@@ -24,8 +24,8 @@ pub(super) struct Charts {
     pub(super) engines: Vec<(&'static str, Scatter)>,
 }
 
-/// The charts of a study's page as Vega-Lite specifications with their data: names of files, and what is in them. Both depend on the study alone;
-/// names of tensors are data, and in no name of a file.
+/// The charts of a study's page as Vega-Lite specifications with their data: names of files, and their contents. Both
+/// depend on the study alone; names of tensors are data, and in no name of a file.
 pub fn vega(a: &Analysis) -> Vec<(String, String)> {
     let Charts { fields, steps, flips, engines } = Charts::of(a);
     let mut all = Vec::new();
@@ -49,7 +49,7 @@ impl Charts {
     }
 }
 
-/// What the fields of elements take, and what `lmc` makes of them, by kind.
+/// The bits of the fields of elements, as they are and as `lmc` stores them, by kind.
 fn fields(a: &Analysis) -> Bars {
     let kinds = a.checkpoints.last().map_or(&[][..], |last| &last.kinds);
     let of_tensors = kinds.iter().filter(|g| g.figures.elements > 0 && g.name != Kind::Other.name());
@@ -73,7 +73,7 @@ fn fields(a: &Analysis) -> Bars {
     }
 }
 
-/// What becomes of checkpoints.
+/// The curves over steps and distances.
 fn steps(a: &Analysis) -> Vec<(&'static str, Lines)> {
     let step = Axis { field: "step", title: "step" };
     let over_steps = |title, y, unit, lines| Lines { title, x: step, y, unit, log: spans(a), lines };
@@ -117,7 +117,7 @@ fn part(n: u64, of: u64) -> Option<f64> {
     (of > 0).then(|| n as f64 / of as f64)
 }
 
-/// Whether steps are spread over so many magnitudes that they are told apart only by their logarithms.
+/// Whether steps span several orders of magnitude, so that the axis must be logarithmic.
 fn spans(a: &Analysis) -> bool {
     let (Some(first), Some(last)) = (a.checkpoints.first(), a.checkpoints.last()) else { return false };
     first.step > 0 && last.step / first.step >= 32 && a.checkpoints.len() > 3

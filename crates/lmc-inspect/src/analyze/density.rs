@@ -1,8 +1,9 @@
 //! How many 16-bit weights a step of Adam changes: as the state before it predicts, and as it was.
 //!
-//! An element is rounded to another value with the probability |u| / ulp(w), at most 1, where u is its update and ulp(w) the distance of
-//! values around it. Of the update, the moments before say lr · |m| / (√v + ε): the next gradient changes them by little. Weight decay is left
-//! out. Over several steps updates of changing signs cancel, and this does not hold.
+//! An element is rounded to another value with the probability |u| / ulp(w), at most 1, where u is its update and
+//! ulp(w) the distance of values around it. By the moments before the step, the update is lr · |m| / (√v + ε): the next
+//! gradient changes them by little. Weight decay is left out. Over several steps updates of changing signs cancel, and
+//! this does not hold.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,7 @@ use super::result::Density;
 use super::sums::rounded;
 use crate::kind::Kind;
 
-/// What most optimizers add to √v.
+/// The ε that most optimizers add to √v.
 const EPSILON: f32 = 1e-8;
 /// Elements that are read at once.
 const ELEMENTS: u64 = 1 << 20;
@@ -28,8 +29,8 @@ type Place<'b> = (&'b Base<'b>, &'b Segment);
 /// A parameter: its weights, their copies, and both moments.
 type Parameter<'b> = [Place<'b>; 4];
 
-/// What a step from `old` to `new` changed, and what it was to change; `None` where they have no 16-bit weights with copies and both moments in
-/// `F32`, or nothing moved.
+/// The number of weights that a step from `old` to `new` changed, and the predicted number; `None` where they have no
+/// 16-bit weights with copies and both moments in `F32`, or nothing moved.
 pub(super) fn density(old: &[Base<'_>], new: &[Base<'_>], stop: &AtomicBool) -> Result<Option<Density>> {
     let (old, new) = (parameters(old), parameters(new));
     let mut sums = Sums::new();
@@ -50,7 +51,7 @@ pub(super) fn density(old: &[Base<'_>], new: &[Base<'_>], stop: &AtomicBool) -> 
     Ok(sums.density())
 }
 
-/// The parameters of a checkpoint that have all four tensors, by what their names have in common.
+/// The parameters of a checkpoint that have all four tensors, by the common part of their names.
 fn parameters<'b>(files: &'b [Base<'b>]) -> BTreeMap<String, Parameter<'b>> {
     let mut found: BTreeMap<String, [Option<Place<'b>>; 4]> = BTreeMap::new();
     let mut ambiguous = HashSet::new();
@@ -119,7 +120,7 @@ impl Elements {
     }
 }
 
-/// What was counted of a step.
+/// The counts of a step.
 struct Sums {
     elements: u64,
     changed: u64,
@@ -127,7 +128,8 @@ struct Sums {
     along: f64,
     moved: f64,
     direction: f64,
-    /// Numbers of ulp for each unit of the learning rate: how many, and their sum; those that the moments say, and those of full updates.
+    /// Distances in ulp for each unit of the learning rate: how many, and their sum; by the moments, and with full
+    /// updates.
     predicted: Vec<(u64, f64)>,
     full: Vec<(u64, f64)>,
 }

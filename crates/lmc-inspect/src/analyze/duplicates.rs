@@ -34,7 +34,8 @@ pub(super) fn find(tensors: &[&Surveyed], files: &[Base<'_>]) -> Result<Vec<Opti
     Ok(found)
 }
 
-/// Different tensors with the same figures are the same elements in another order: nobody has many of them but who wants to keep us busy.
+/// Different tensors with the same figures have the same elements in another order: only hostile files have many of
+/// them.
 const MAX_FIRSTS: usize = 4;
 
 fn same(a: &Surveyed, b: &Surveyed, files: &[Base<'_>], buffers: &mut [Vec<u8>; 2]) -> Result<bool, (String, Error)> {

@@ -1,4 +1,5 @@
-//! The fields of numbers: sign, exponent and mantissa, how often each value of them occurs, and what that makes in bits.
+//! The fields of numbers: sign, exponent and mantissa, how often each value of them occurs, and their entropies in
+//! bits.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -18,7 +19,7 @@ pub(crate) struct Fields {
     pub(crate) width: usize,
     pub(crate) sign: u32,
     pub(crate) exponent: u32,
-    /// Of what is no float: all bits.
+    /// Of types that are no floats: all bits.
     pub(crate) mantissa: u32,
     class: Class,
     /// The bits that are 0 in a zero; `None` if the type has none.
@@ -37,7 +38,7 @@ enum Class {
 }
 
 impl Fields {
-    /// Those of a dtype; of bytes without one.
+    /// The fields of a dtype; of bytes without one.
     pub(crate) fn of(dtype: Option<Dtype>) -> Self {
         let width = dtype.map_or(1, Dtype::coding_width);
         let bits = 8 * width as u32;
@@ -78,7 +79,7 @@ impl Fields {
     }
 }
 
-/// How often the values of fields occur in a tensor, and what all its elements have in common.
+/// How often the values of fields occur in a tensor, and properties that all its elements share.
 #[derive(Clone, Debug)]
 pub(crate) struct Histograms {
     fields: Fields,
@@ -116,7 +117,7 @@ impl Histograms {
         with_width!(self.fields.width, add_as(self, elements));
     }
 
-    /// Adds what was counted of other elements of the same type.
+    /// Adds the counts of other elements of the same type.
     pub(crate) fn merge(&mut self, other: &Self) {
         let add = |to: &mut [u64], from: &[u64]| to.iter_mut().zip(from).for_each(|(a, b)| *a += b);
         self.elements += other.elements;
@@ -132,14 +133,14 @@ impl Histograms {
         };
     }
 
-    /// What they make.
+    /// The figures of the counts.
     pub(crate) fn sums(&self) -> Sums {
         let float = self.fields.is_float();
         Sums {
             elements: self.elements,
             zeros: self.zeros,
             not_finite: match self.fields {
-                // Of the narrow types, some have no infinities, and some no exponent for what is not a number.
+                // Of the narrow types, some have no infinities, and some no exponent for NaN.
                 Fields { class: Class::Float, width: 2.., .. } => self.exponents[self.exponents.len() - 1],
                 _ => 0,
             },
@@ -188,7 +189,7 @@ impl Histograms {
         }
     }
 
-    /// Equal for equal tensors, and for hardly any others.
+    /// Equal for equal tensors; different for almost all others.
     fn fingerprint(&self) -> u64 {
         let mut hash = DefaultHasher::new();
         (self.fields.width, self.elements, self.negative, self.any).hash(&mut hash);
@@ -236,7 +237,7 @@ fn add_as<const WIDTH: usize>(h: &mut Histograms, elements: &[u8]) {
     }
 }
 
-/// Whether `F16` has the value of the bits of an `F32`, too; of what is not a number, whether its payload fits.
+/// Whether `F16` has the value of the bits of an `F32`, too; for a NaN, whether its payload fits.
 fn is_half(f: u32) -> bool {
     let (exponent, mantissa) = (f >> 23 & 0xff, f & 0x7f_ffff);
     match exponent {

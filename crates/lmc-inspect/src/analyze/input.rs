@@ -1,11 +1,11 @@
-//! What is studied, and how; what is told while that is done.
+//! The input and the options of a study, its progress and its failures.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use lmc::{Base, Error};
 
-/// What to study.
+/// The checkpoints to study.
 pub trait Checkpoints {
     /// How many there are.
     fn count(&self) -> usize;
@@ -26,7 +26,7 @@ pub trait Checkpoints {
 pub struct Failed {
     /// Which checkpoint could not be studied.
     pub checkpoint: usize,
-    /// The name of its file, if one is to blame.
+    /// The name of the file that failed, if it is known.
     pub file: Option<String>,
     /// Why.
     pub error: Error,
@@ -39,7 +39,7 @@ impl Failed {
     }
 }
 
-/// How much is looked at.
+/// Options of a study.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AnalyzeOptions {
@@ -58,7 +58,7 @@ impl Default for AnalyzeOptions {
     }
 }
 
-/// How far a study is.
+/// The progress of a study.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Progress {

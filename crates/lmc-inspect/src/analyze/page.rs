@@ -15,8 +15,8 @@ use crate::page as pages;
 use crate::page::html::escaped;
 use crate::spelled::{agreeing, bytes, count, name, percent};
 
-/// The page of a study: charts, tables, and the study as JSON. Names are text that anyone may have written, and do nothing. It is the same for
-/// the same study.
+/// The page of a study: charts, tables, and the study as JSON. Names are untrusted text, which is escaped. It is the
+/// same for the same study.
 pub fn page(a: &Analysis) -> String {
     let mut out = String::new();
     let (Some(first), Some(last)) = (a.checkpoints.first(), a.checkpoints.last()) else { return out };
@@ -49,7 +49,7 @@ pub fn page(a: &Analysis) -> String {
     out
 }
 
-/// What matters most, in numbers.
+/// The most important numbers.
 fn cards(a: &Analysis, out: &mut String) {
     let mut card = |number: String, what: String| pages::card(&number, &what, out);
     let Some(last) = a.checkpoints.last() else { return };

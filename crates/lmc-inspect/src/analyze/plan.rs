@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn pairs_are_spread_and_bounded() {
         let steps: Vec<u64> = (0..9).map(|i| 10 * i).collect();
-        // One pair for each distance, from the middle of those that there are.
+        // One pair for each distance, from the middle of all.
         assert_eq!(pairs(&steps, None, 1), [(3, 5), (2, 6), (0, 8)]);
         assert_eq!(pairs(&steps, Some(vec![80, 80, 5, 0, 90]), 4), [(0, 8)]);
         assert_eq!(pairs(&steps, Some(vec![10]), 4), []);

@@ -1,18 +1,18 @@
-//! What a study finds, as programs get it.
+//! The result of a study, for programs.
 
 use serde::Serialize;
 
 use crate::kind::Kind;
 
-/// What was found in one checkpoint, or in several in order.
+/// The findings in one checkpoint, or in several in order.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Analysis {
     /// Version of this form: 1. Fields may be added without a new one.
     pub version: u32,
-    /// What wrote it, such as `lmc 0.2.0`.
+    /// The program that wrote it, such as `lmc 0.2.0`.
     pub program: String,
-    /// Name of the level of compression that all sizes are told for.
+    /// Name of the level of compression of all sizes.
     pub level: String,
     /// Whether no tensor was predicted from another one of the same checkpoint.
     pub independent: bool,
@@ -24,7 +24,7 @@ pub struct Analysis {
     pub deltas: Vec<Delta>,
     /// The deltas over each distance in steps, added up; by distance.
     pub distances: Vec<Distance>,
-    /// What changed in all pairs together, by kind and dtype.
+    /// The changes in all pairs together, by kind and dtype.
     pub changes: Vec<GroupChange>,
     /// The tensors of the last checkpoint, in order.
     pub tensors: Vec<Tensor>,
@@ -32,7 +32,7 @@ pub struct Analysis {
     pub tensors_left_out: u64,
     /// Other compressors beside `lmc`, if that was asked for.
     pub engines: Option<Engines>,
-    /// What the figures say, in sentences.
+    /// The findings, in sentences.
     pub advice: Vec<String>,
 }
 
@@ -48,9 +48,9 @@ pub struct Checkpoint {
     pub files: Vec<String>,
     /// Formats of its files, such as `safetensors`.
     pub formats: Vec<String>,
-    /// All of it. The sizes are those of its files; those of groups leave out what the container takes.
+    /// All of it. The sizes are those of its files; those of groups exclude the container.
     pub all: Figures,
-    /// By what tensors are for.
+    /// By the purpose of tensors.
     pub kinds: Vec<Group>,
     /// By the type of elements.
     pub dtypes: Vec<Group>,
@@ -69,9 +69,10 @@ pub struct Group {
 
 /// Figures of the elements of one or more tensors.
 ///
-/// An element is what the codec works on: one of the dtype, but a half of a `C64`, and a byte where elements have fewer than eight bits, are
-/// blocks of quantised ones, or have no type. Entropies are means over all elements, in bits an element, of each tensor by itself: what an ideal
-/// code takes that knows how often each value occurs in the tensor, and nothing else.
+/// An element is the unit of the codec: one of the dtype, but a half of a `C64`, and a byte where elements have fewer
+/// than eight bits, are blocks of quantised ones, or have no type. Entropies are means over all elements, in bits an
+/// element, of each tensor by itself: the length of an ideal code that knows how often each value occurs in the tensor,
+/// and nothing else.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Figures {
@@ -116,11 +117,13 @@ pub struct Pair {
     pub all: Change,
     /// By kind and dtype.
     pub groups: Vec<GroupChange>,
-    /// How many 16-bit weights changed, and were to change, where the pair is one step of Adam and has all that tells it.
+    /// How many 16-bit weights changed, and how many were predicted to change, if the pair is one step of Adam and has
+    /// the tensors that the prediction needs.
     pub density: Option<Density>,
 }
 
-/// How many 16-bit weights a step of Adam changed, beside what the state before it predicts: of those with copies and both moments in `F32`.
+/// How many 16-bit weights a step of Adam changed, beside the prediction from the state before it: of weights with
+/// copies and both moments in `F32`.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Density {
@@ -128,18 +131,19 @@ pub struct Density {
     pub elements: u64,
     /// Those of them whose bits are not the same.
     pub changed: u64,
-    /// The part that was to change, 0 to 1: each weight with the probability of its update over the distance of 16-bit values there, at most 1. Of
-    /// the update, the learning rate and the moments before the step are known.
+    /// The predicted part, 0 to 1: each weight changes with the probability of its update over the distance of 16-bit
+    /// values there, at most 1. The update is computed from the learning rate and the moments before the step.
     pub predicted: f64,
     /// The same with updates as large as the learning rate, which they hardly exceed once Adam's corrections of bias have faded.
     pub at_most: f64,
-    /// The learning rate that explains best what became of the copies; with the corrections of bias, as long as there are any.
+    /// The learning rate that best explains the changes of the copies; with the corrections of bias, as long as there
+    /// are any.
     pub learning_rate: f64,
-    /// How much of what became of the copies it explains, 0 to 1. Where that is little, they were updated in another way.
+    /// The share of these changes that it explains, 0 to 1. If it is small, the copies were updated in another way.
     pub explained: f64,
 }
 
-/// What became of the elements of one or more tensors.
+/// The changes of the elements of one or more tensors.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Change {
@@ -164,7 +168,7 @@ pub struct Change {
     pub largest_distance: u64,
 }
 
-/// What became of the elements of a kind and dtype.
+/// The changes of the elements of a kind and dtype.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct GroupChange {
@@ -172,7 +176,7 @@ pub struct GroupChange {
     pub kind: Kind,
     /// The type of their elements; `opaque` for bytes of no tensor.
     pub dtype: String,
-    /// What became of them.
+    /// Their changes.
     #[serde(flatten)]
     pub change: Change,
     /// For each bit of an element from the lowest: in how many of the compared elements it is not the same.
@@ -235,7 +239,7 @@ pub struct Tensor {
     pub file: usize,
     /// Its name.
     pub name: String,
-    /// What it is for.
+    /// Its purpose.
     pub kind: Kind,
     /// The type of its elements.
     pub dtype: String,
@@ -250,11 +254,11 @@ pub struct Tensor {
     pub quantised: Option<String>,
     /// Number of an earlier tensor of this list with the same bytes.
     pub duplicate_of: Option<usize>,
-    /// What became of it in all pairs together, since it has its dtype and shape; `None` where it is compared in none.
+    /// Its changes in all pairs together, since it has its dtype and shape; `None` if no pair compares it.
     pub change: Option<TensorChange>,
 }
 
-/// What became of a tensor in all pairs together.
+/// The changes of a tensor in all pairs together.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct TensorChange {
@@ -280,7 +284,7 @@ pub struct TensorChange {
 }
 
 impl TensorChange {
-    /// Whether all its elements were compared in each of so many pairs, and none changed.
+    /// Whether all its elements were compared in each of `pairs` pairs, and none changed.
     pub(crate) fn never_changes(&self, pairs: usize) -> bool {
         pairs > 0 && self.pairs == pairs as u64 && self.unchanged_pairs == self.pairs
     }
@@ -289,13 +293,13 @@ impl TensorChange {
 /// Compressors beside each other, on a sample.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Engines {
-    /// What the sample is of: the type of its elements, and the checkpoint's name.
+    /// The origin of the sample: the type of its elements, and the checkpoint's name.
     pub of: String,
     /// Bytes of the sample.
     pub sample_size: u64,
     /// How many pieces of the file it has, evenly spread.
     pub pieces: u64,
-    /// What was measured.
+    /// The measurements.
     pub engines: Vec<Engine>,
 }
 

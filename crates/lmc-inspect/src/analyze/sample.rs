@@ -8,7 +8,7 @@ use lmc::{Base, Dtype, Result, Segment};
 /// Pieces of a sample.
 const PIECES: u64 = 16;
 
-/// Elements of a checkpoint's most common dtype, and what the checkpoint before has for them.
+/// Elements of a checkpoint's most common dtype, and their counterparts in the checkpoint before.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Sample {

@@ -1,4 +1,4 @@
-//! What all passes found, put together.
+//! Combines the findings of all passes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,13 +23,13 @@ const MAX_SHARES: usize = 4_000_000;
 /// A tensor of any checkpoint: its name, and where several have that name, the name of its file. Which file of how many it is may change.
 type Key = (String, Option<String>);
 
-/// A sequence of checkpoints, as far as it has been looked at.
+/// A sequence of checkpoints, as far as it has been analysed.
 pub(super) struct Series {
     checkpoints: Vec<Checkpoint>,
     pairs: Vec<Pair>,
     deltas: Vec<Delta>,
     changes: BTreeMap<(Kind, String), Moves>,
-    /// What became of each tensor so far.
+    /// The changes of each tensor so far.
     history: HashMap<Key, History>,
     /// How many shares it has; `None` once they are too many, and left out.
     shares: Option<usize>,
@@ -37,7 +37,7 @@ pub(super) struct Series {
     last: Option<Survey>,
 }
 
-/// What became of a tensor since it has its dtype and shape.
+/// The changes of a tensor since it has its dtype and shape.
 struct History {
     dtype: String,
     shape: Vec<u64>,
@@ -110,7 +110,7 @@ impl Series {
         if number > 0 {
             self.add_pair(number, steps, &survey, density);
         }
-        // There may be a million tensors, and what became of them is remembered elsewhere.
+        // There may be a million tensors, and their changes are kept elsewhere.
         survey.segments.iter_mut().for_each(|s| s.moves = Moves::default());
         self.last = Some(survey);
     }
@@ -135,7 +135,7 @@ impl Series {
         self.pairs.push(Pair { from, to, steps: distance, all: all.change(), groups, density });
     }
 
-    /// Remembers what became of a tensor.
+    /// Records the changes of a tensor.
     fn remember(&mut self, key: Key, to: usize, s: &Surveyed) {
         if self.history.len() >= MAX_TENSORS && !self.history.contains_key(&key) {
             return;
@@ -170,7 +170,7 @@ impl Series {
         self.deltas.push(delta(from, to, steps, survey));
     }
 
-    /// All that was found. `last`: the files of the last checkpoint.
+    /// All findings. `last`: the files of the last checkpoint.
     pub(super) fn finish(mut self, codec: &CompressOptions, last: &[Base<'_>]) -> Result<Analysis, Failed> {
         self.deltas.sort_by_key(|d| (d.to, std::cmp::Reverse(d.from)));
         let number = self.checkpoints.len().saturating_sub(1);
@@ -218,7 +218,7 @@ impl Series {
 
     fn tensor(&mut self, key: Key, s: &Surveyed, pairs: usize, duplicate_of: Option<usize>) -> Tensor {
         let history = self.history.remove(&key);
-        // What it was before it got its dtype and shape is not told.
+        // Changes before it got its dtype and shape do not count.
         let history = history.filter(|h| (&h.dtype[..], &h.shape[..]) == (s.dtype(), &s.segment.shape[..]));
         let change = history.map(|mut h| {
             if self.shares.is_some() {

@@ -1,4 +1,4 @@
-//! What records of blocks hold of which bytes.
+//! The bytes of block records that stand for ranges of raw bytes.
 
 use std::ops::Range;
 
@@ -16,10 +16,10 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Those of records of adjacent blocks.
+    /// The shares of records of adjacent blocks.
     ///
     /// # Errors
-    /// When they are no such records.
+    /// When these are no such records.
     pub(super) fn new(mut records: &[u8]) -> Result<Self> {
         let (mut stretches, mut grids, mut raw, mut coded) = (Vec::new(), Vec::new(), 0, 0.0);
         while !records.is_empty() {
@@ -54,7 +54,7 @@ impl Shares {
     fn before(&self, at: u64) -> u64 {
         let next = self.stretches.partition_point(|s| s.0 <= at);
         let Some((start, coded, rate)) = next.checked_sub(1).map(|i| self.stretches[i]) else { return 0 };
-        // What adds up to a whole number may be a little less.
+        // A sum that should be a whole number may be a little less.
         (coded + rate * (at - start) as f64 + 1e-3) as u64
     }
 }

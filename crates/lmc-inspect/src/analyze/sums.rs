@@ -3,7 +3,7 @@
 use super::result::{Change, Figures};
 use crate::diff::changes::Changes;
 
-/// What was counted in some elements; in bits in all, not in bits an element.
+/// The counts of some elements; in bits in total, not in bits an element.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sums {
     pub(crate) tensors: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// Adds those of other elements. What is of one tensor alone is not kept.
+    /// Adds those of other elements. Figures of a single tensor are not kept.
     pub(crate) fn add(&mut self, other: &Self) {
         self.tensors += other.tensors;
         self.elements += other.elements;
@@ -64,7 +64,7 @@ impl Sums {
     }
 }
 
-/// What became of some elements.
+/// The changes of some elements.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Moves {
     pub(crate) tensors: u64,

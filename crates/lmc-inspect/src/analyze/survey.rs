@@ -24,7 +24,7 @@ pub(super) struct Passes<'a> {
     pub(super) stop: &'a AtomicBool,
 }
 
-/// What a pass over a checkpoint finds.
+/// The findings of a pass over a checkpoint.
 pub(super) struct Survey {
     /// The names of the files.
     pub(super) files: Vec<String>,
@@ -38,7 +38,7 @@ pub(super) struct Survey {
     pub(super) segments: Vec<Surveyed>,
 }
 
-/// A segment, and what was counted of it.
+/// A segment, and its counts.
 pub(super) struct Surveyed {
     pub(super) file: usize,
     pub(super) segment: Segment,
@@ -49,7 +49,7 @@ pub(super) struct Surveyed {
     pub(super) grid: Option<GridDescription>,
 }
 
-/// What is counted in a pass.
+/// The scope of a pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
     /// Everything.
@@ -74,7 +74,7 @@ enum Counted {
     Part(Box<Histograms>),
 }
 
-/// What is known of a block, and memory for the next one.
+/// The findings of a block, and memory for the next one.
 #[derive(Default)]
 struct Block {
     shares: Vec<Share>,
@@ -109,7 +109,7 @@ impl Survey {
         Err(Failed { checkpoint: number, file, error: Error::new(ErrorKind::Usage, why) })
     }
 
-    /// Tells the size of a delta from an earlier checkpoint.
+    /// Measures the size of a delta from an earlier checkpoint.
     pub(super) fn delta(
         passes: Passes<'_>,
         number: usize,
@@ -120,7 +120,7 @@ impl Survey {
         Self::new(passes, number, new, old, Scope::Sizes, progress)
     }
 
-    /// Adds the sizes that the checkpoint has without an earlier one, to what was counted beside one.
+    /// Adds the sizes that the checkpoint has without an earlier one to the counts beside one.
     pub(super) fn add_alone(
         &mut self,
         passes: Passes<'_>,
@@ -182,7 +182,7 @@ impl Survey {
         }
         let first = self.segments.len();
         self.segments.extend(c.segments.iter().map(|segment| Surveyed::new(number, segment)));
-        // The histograms of a segment of which blocks to come have more.
+        // The histograms of a segment that later blocks continue.
         let mut open: Option<(usize, Box<Histograms>)> = None;
         let segments = &mut self.segments[first..];
         let (made, _) = encode_both(
@@ -228,7 +228,7 @@ impl Survey {
     }
 }
 
-/// Counts what a block has of each segment.
+/// Counts the part of each segment in a block.
 fn look(
     c: &Comparison<'_>,
     encoded: &EncodedBoth<'_>,
@@ -255,7 +255,7 @@ fn look(
     })
 }
 
-/// Counts what changed in a piece.
+/// Counts the changes in a piece.
 fn look_at_changes(piece: &Piece<'_>, moves: &mut Moves) {
     let Some(old) = piece.old else { return };
     moves.changes = measure(piece.dtype, piece.compared, old);
@@ -281,7 +281,7 @@ impl Surveyed {
         self.sums = Sums { lmc_size: self.sums.lmc_size, ..sums };
     }
 
-    /// Adds what needs no counting.
+    /// Adds the figures that need no counting.
     fn settle(&mut self) {
         let tensors = u64::from(self.segment.name.is_some());
         (self.sums.tensors, self.sums.raw_size) = (tensors, self.segment.len);
@@ -290,7 +290,7 @@ impl Surveyed {
         m.unchanged_tensors = u64::from(
             tensors > 0 && m.changes.compared > 0 && m.changes.compared == self.sums.elements && m.changes.changed == 0,
         );
-        // So many as bits, even if none flipped.
+        // One count for each bit, even if none flipped.
         if m.changes.compared > 0 {
             m.flips.resize(8 * self.segment.dtype.map_or(1, Dtype::coding_width), 0);
         }

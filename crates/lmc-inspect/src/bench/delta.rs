@@ -1,4 +1,5 @@
-//! What a delta is made from: the bytes that a base has for those of a file, and which of its tensors they belong to.
+//! The input of a delta: the bytes of the bases that correspond to those of a file, and the file's tensors that they
+//! belong to.
 
 use std::ops::Range;
 
@@ -8,16 +9,16 @@ use lmc::{Base, Dtype, Result};
 use crate::diff::counterparts;
 use crate::diff::entropy::DifferenceEntropy;
 
-/// For each byte of a file what a base has at its place, converted to the file's dtype; 0 where it has nothing.
+/// For each byte of a file, the corresponding byte of a base, converted to the file's dtype; 0 where there is none.
 pub struct Expected {
     /// As many as the file has.
     pub bytes: Vec<u8>,
-    /// The stretches of the file that have something, and the dtype of their elements; whole elements.
+    /// The stretches of the file that have counterparts, in whole elements, and the dtype of these.
     pub stretches: Vec<(Range<usize>, Option<Dtype>)>,
 }
 
 impl Expected {
-    /// Looks for what a base has, as compression does.
+    /// Finds the counterparts, as compression does.
     ///
     /// # Errors
     /// Those of reading the bases.
@@ -37,7 +38,7 @@ impl Expected {
         Ok(Self { bytes, stretches })
     }
 
-    /// What is left to be told of the elements of each float dtype in `raw` that have something.
+    /// The entropy of the difference for the elements of each float dtype in `raw` that have counterparts.
     pub fn entropies(&self, raw: &[u8]) -> Vec<DifferenceEntropy> {
         let mut found: Vec<_> = Dtype::ALL.iter().filter_map(|&d| DifferenceEntropy::new(d)).collect();
         for (bytes, dtype) in &self.stretches {
@@ -49,7 +50,8 @@ impl Expected {
         found
     }
 
-    /// [`Self::bytes`] with zeros for what has no dtype: the exclusive or with them keeps a file's header, and so its layout.
+    /// [`Self::bytes`] with zeros for bytes without a dtype: the exclusive or with them keeps a file's header, and so
+    /// its layout.
     pub fn of_tensors(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.bytes.len()];
         for (s, _) in self.stretches.iter().filter(|s| s.1.is_some()) {

@@ -43,7 +43,7 @@ impl Blocks {
         }
     }
 
-    /// Makes deltas against `base`, which must be as long as what is encoded.
+    /// Makes deltas against `base`, which must be as long as the encoded bytes.
     #[must_use]
     pub fn with_base(mut self, base: Arc<Vec<u8>>) -> Self {
         self.base = Base(Some(base));
@@ -85,13 +85,13 @@ pub struct PredictStage {
     isa: Isa,
     raw_len: usize,
     base: Arc<Vec<u8>>,
-    /// What each block was predicted by, and its residuals.
+    /// The prediction of each block, and its residuals.
     columns: Vec<Option<(Box<Predicted>, Streams)>>,
 }
 
 impl PredictStage {
-    /// What [`Blocks::encode`] chose for the blocks of `raw_len` bytes whose records these are. Unchanged runs are taken with all others; blocks that
-    /// are not predicted from the base alone are left out.
+    /// The choices of [`Blocks::encode`] for the blocks of `raw_len` bytes whose records these are. Unchanged runs are
+    /// taken with all others; blocks that are not predicted from the base alone are left out.
     ///
     /// # Panics
     /// If they are no such records.

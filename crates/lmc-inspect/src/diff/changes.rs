@@ -7,7 +7,7 @@ use crate::element::{load, ordered, signed, with_width};
 
 /// How the elements of a tensor differ from those of its counterpart.
 ///
-/// Elements are what the codec works on: those of the dtype, but halves of a `C64`, and bytes of opaque data and where
+/// Elements are the units of the codec: those of the dtype, but halves of a `C64`, and bytes of opaque data and where
 /// an element has fewer than eight bits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -20,8 +20,8 @@ pub struct Changes {
     /// whose values have no order.
     ///
     /// The distance of floats is the number of representable values from one to the other (units in the last place),
-    /// where zeros of both signs are neighbours, and infinities and what is not a number follow the largest values. That of
-    /// integers is their difference.
+    /// where zeros of both signs are neighbours, and infinities and NaNs follow the largest values. That of integers is
+    /// their difference.
     pub levels: Vec<u64>,
     /// The largest distance; 0 where there is none.
     pub largest: u64,
@@ -39,7 +39,7 @@ impl Changes {
         })
     }
 
-    /// Adds what was counted elsewhere.
+    /// Adds other counts.
     pub fn add(&mut self, other: &Self) {
         self.compared += other.compared;
         self.changed += other.changed;
@@ -51,7 +51,7 @@ impl Changes {
     }
 }
 
-/// What makes values far from each other.
+/// The measure of the distance between values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
     /// Nothing: they are the same or not.
@@ -97,7 +97,7 @@ pub(crate) fn measure(dtype: Option<Dtype>, new: &[u8], old: &[u8]) -> Changes {
 
 fn measure_as<const WIDTH: usize>(order: Order, new: &[u8], old: &[u8]) -> Changes {
     let mut changes = Changes { compared: (new.len() / WIDTH) as u64, ..Changes::default() };
-    // One for each bit length, of which 0 is never counted.
+    // One for each bit length; length 0 never occurs.
     let mut levels = [0u64; 65];
     for (new, old) in new.chunks(STRETCH).zip(old.chunks(STRETCH)) {
         if new == old {

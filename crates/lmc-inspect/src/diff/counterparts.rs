@@ -1,4 +1,4 @@
-//! What the tensors of a file correspond to in its bases: what the matcher says, by tensor.
+//! The counterparts of a file's tensors in its bases, as the matcher finds them.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ pub enum Relation {
 }
 
 impl Relation {
-    /// All, in the order in which they are told.
+    /// All relations, in the order in which they are listed.
     pub const ALL: [Relation; 6] =
         [Relation::Same, Relation::Reshaped, Relation::Resized, Relation::Retyped, Relation::Renamed, Relation::New];
 
@@ -54,7 +54,7 @@ pub(crate) struct Counterpart {
     offset: u64,
 }
 
-/// The counterparts of the segments of a file, of which `raw` has the bytes.
+/// The counterparts of the segments of a file; `raw` has the bytes of the file.
 pub(crate) fn find(
     layout: &Layout,
     segments: &[Segment],
@@ -66,7 +66,7 @@ pub(crate) fn find(
     let tail = layout.segments.len();
     let mut found = Vec::with_capacity(segments.len());
     for (i, segment) in segments.iter().enumerate() {
-        // A tensor that the file does not hold whole, and what is left over behind the tail, have none.
+        // A tensor that the file does not hold whole, and bytes behind the tail, have none.
         let known = layout.segments.get(i).map_or(i == tail, |s| s == segment);
         let related = match known && segment.len > 0 {
             true => matcher.relate(layout, i, raw, segment.len)?,
@@ -136,7 +136,7 @@ fn incomparable(segment: &Segment, place: (usize, usize), bases: &[Base<'_>]) ->
 }
 
 impl Counterpart {
-    /// What stands in the base at the place of the `len` bytes from byte `pos` of the segment on, converted; whole
+    /// The bytes of the base that correspond to `len` bytes from byte `pos` of the segment on, converted; whole
     /// elements within [`Self::len`]. It is in one of the buffers.
     pub(crate) fn read<'b>(
         &self,

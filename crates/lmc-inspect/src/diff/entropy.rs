@@ -7,9 +7,9 @@ use crate::element::{load, with_width};
 
 /// The entropy of the difference of floats, given the exponents that they come from.
 ///
-/// The difference d is the signed number of representable values from the old element to the new one, zigzagged: what the codec
-/// codes. The key k is the top eight bits of the old element with its sign moved below the others: of `BF16` and `F32`, the
-/// exponent. What is told is
+/// The difference d is the signed number of representable values from the old element to the new one, zigzagged: what
+/// the codec codes. The key k is the top eight bits of the old element with its sign moved below the others: of `BF16`
+/// and `F32`, the exponent. The entropy is
 ///
 /// ```text
 /// H = Σ over k of n(k) · H(d | k),  H(d | k) = − Σ over d of p(d | k) · log2 p(d | k),  p(d | k) = n(k, d) / n(k)
@@ -20,8 +20,9 @@ use crate::element::{load, with_width};
 /// changes nearby) may be. With few elements for the differences that occur, as between unrelated tensors, counts follow chance
 /// and H is too small.
 ///
-/// For elements of more than 16 bits it is not of d itself, of which nearly every value occurs once. It is the entropy of d's length
-/// in bits and of the eight bits behind its first one, given the same key, and all bits below those as they are.
+/// For elements of more than 16 bits it is not the entropy of d itself, because nearly every value of d occurs once. It
+/// is the entropy of d's length in bits and of the eight bits behind its first one, given the same key, plus all bits
+/// below those.
 #[derive(Clone, Debug)]
 pub struct DifferenceEntropy {
     dtype: Dtype,
@@ -38,7 +39,7 @@ const BEHIND: u32 = 8;
 const AT_ONCE: usize = 4096;
 
 impl DifferenceEntropy {
-    /// Nothing counted yet. `None` for what is no float.
+    /// Nothing counted yet. `None` for types that are no floats.
     pub fn new(dtype: Dtype) -> Option<Self> {
         let float = coding_of(dtype).1 == Map::Rotate;
         float.then(|| Self { dtype, elements: 0, below: 0, counts: vec![None; 256] })
@@ -60,7 +61,7 @@ impl DifferenceEntropy {
         self.elements += (new.len() / width) as u64;
     }
 
-    /// What the elements are.
+    /// The type of the elements.
     pub fn dtype(&self) -> Dtype {
         self.dtype
     }
@@ -155,7 +156,7 @@ mod tests {
     fn wide_distances_keep_their_low_bits() {
         let old = 1.0f32.to_le_bytes().repeat(1024);
         let new: Vec<u8> = (0..1024u32).flat_map(|i| (1.0f32.to_bits() + (1 << 19) + i).to_le_bytes()).collect();
-        // Zigzag doubles them: 21 bits, of which eight are a symbol with the length; all of them have the same.
+        // Zigzag doubles them: 21 bits. Eight of these form a symbol with the length, which all of them share.
         assert_eq!(bits(Dtype::F32, &new, &old), 1024.0 * 12.0);
         assert_eq!(symbol(0), (0, 0));
         assert_eq!(symbol(1), (1 << 8, 0));

@@ -24,13 +24,13 @@ pub struct Compared<'a> {
     pub new: (&'a str, &'a [(Base<'a>, Diff)]),
     /// Tensors of the earlier ones that are no counterpart: which file, which segment.
     pub missing: &'a [(usize, usize)],
-    /// The level of compression that sizes are told for.
+    /// The level of compression of the sizes.
     pub level: Level,
     /// Writes the comparison as JSON, of all segments or without them.
     pub json: &'a dyn Fn(bool, &mut dyn io::Write) -> io::Result<()>,
 }
 
-/// What is of one kind of tensors.
+/// The figures of one kind of tensors.
 #[derive(Default)]
 struct Sum {
     elements: u64,
@@ -86,7 +86,7 @@ fn tensors<'a>(c: &Compared<'a>) -> impl Iterator<Item = &'a SegmentDiff> {
     c.new.1.iter().flat_map(|(_, d)| &d.segments).filter(|s| s.segment.name.is_some())
 }
 
-/// What matters most, in numbers.
+/// The most important numbers.
 fn cards(c: &Compared<'_>, kinds: &BTreeMap<Kind, Sum>, out: &mut String) {
     let (mut raw, mut delta, mut alone) = (0, 0, 0);
     for (file, diff) in c.new.1 {
@@ -251,7 +251,7 @@ fn shape(shape: &[u64]) -> String {
     shape.iter().map(u64::to_string).collect::<Vec<_>>().join("×")
 }
 
-/// The state of a tensor, and what it was before if that is another.
+/// The state of a tensor, and its earlier name, shape or dtype if that differs.
 fn state(c: &Compared<'_>, s: &SegmentDiff) -> String {
     let state = s.relation.name();
     let Some(old) = s.counterpart.map(|(base, i)| &c.old.1[base].segments()[i]) else { return state.to_owned() };

@@ -1,4 +1,4 @@
-//! The blocks of a file as pieces of its segments, each with what the bases have at its place.
+//! The blocks of a file as pieces of its segments, each with its counterpart in the bases.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use lmc::{Base, Dtype, Result, Segment};
 
 use super::counterparts::{self, Counterpart};
 
-/// The segments of a file and what they are compared with.
+/// The segments of a file and their counterparts.
 pub(crate) struct Comparison<'a> {
     bases: &'a [Base<'a>],
     pub(crate) segments: Vec<Segment>,
@@ -95,7 +95,7 @@ impl<'a> Comparison<'a> {
 }
 
 impl Piece<'_> {
-    /// Its share, by its bytes, of what the block takes; in whole bytes, which add up to that.
+    /// Its share of the block's size, by its bytes; in whole bytes, which add up to that size.
     pub(crate) fn share_of(&self, record_len: u64) -> u64 {
         let before = |at: u64| (u128::from(record_len) * u128::from(at) / u128::from(self.block_len)) as u64;
         before(self.bytes.end) - before(self.bytes.start)

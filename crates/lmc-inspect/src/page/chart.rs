@@ -1,4 +1,4 @@
-//! What charts show, whatever they are drawn as.
+//! The contents of charts, in any form of drawing.
 
 use crate::spelled::{share, two_decimals};
 
@@ -10,16 +10,16 @@ pub(crate) enum Chart {
     Scatter(Scatter),
 }
 
-/// What is along an axis.
+/// The quantity along an axis.
 #[derive(Clone, Copy)]
 pub(crate) struct Axis {
     /// Its name for programs.
     pub(crate) field: &'static str,
-    /// What is written beside it.
+    /// Its label.
     pub(crate) title: &'static str,
 }
 
-/// What y counts.
+/// The unit of y.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Parts of one.
@@ -70,9 +70,9 @@ pub(crate) const MARKED: usize = 64;
 pub(crate) struct Bars {
     pub(crate) title: &'static str,
     pub(crate) x: Axis,
-    /// The number of the colour, which is none for what is saved, and the name of each part.
+    /// The number of the colour, none for saved bytes, and the name of each part.
     pub(crate) parts: Vec<(Option<usize>, &'static str)>,
-    /// What marks across bars stand for.
+    /// The meaning of marks across bars.
     pub(crate) mark: &'static str,
     pub(crate) bars: Vec<Bar>,
 }
@@ -80,7 +80,7 @@ pub(crate) struct Bars {
 /// A bar.
 pub(crate) struct Bar {
     pub(crate) name: String,
-    /// What is written behind it.
+    /// Its label.
     pub(crate) label: String,
     /// The length of each part.
     pub(crate) parts: Vec<f64>,
@@ -98,7 +98,7 @@ pub(crate) struct HeatMap {
 
 /// A row of a heat map.
 pub(crate) struct HeatRow {
-    /// Text that anyone may have written, in one line.
+    /// Untrusted text, in one line.
     pub(crate) name: String,
     /// 0 to 1 each, from the lowest bit on.
     pub(crate) rates: Vec<f64>,

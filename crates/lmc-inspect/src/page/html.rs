@@ -3,10 +3,10 @@
 use std::fmt::{self, Display, Formatter, Write};
 use std::io;
 
-/// Text with everything escaped that means something in HTML, in elements as in attributes.
+/// Text with all special characters of HTML escaped, in elements as in attributes.
 pub(crate) struct Escaped<'a>(&'a str);
 
-/// Text that anyone may have written.
+/// Untrusted text.
 pub(crate) fn escaped(text: &str) -> Escaped<'_> {
     Escaped(text)
 }
@@ -35,7 +35,7 @@ pub(crate) fn json(value: &impl serde::Serialize) -> String {
     plain(&serde_json::to_string(value).unwrap_or_default())
 }
 
-/// The same if it has no more than so many bytes; else `None`, and no more memory was taken.
+/// The same if it has no more than `room` bytes; else `None`, and no more memory was taken.
 pub(crate) fn json_within(value: &impl serde::Serialize, room: usize) -> Option<String> {
     written_within(room, |out| Ok(serde_json::to_writer(out, value)?))
 }
@@ -48,7 +48,7 @@ pub(crate) fn written_within(room: usize, write: impl FnOnce(&mut dyn io::Write)
     (text.len() <= room).then_some(text)
 }
 
-/// Text of no more than so many bytes.
+/// Text of at most `room` bytes.
 struct Bounded {
     text: Vec<u8>,
     room: usize,
@@ -69,7 +69,7 @@ impl io::Write for Bounded {
 }
 
 fn plain(text: &str) -> String {
-    // Only strings have any of these: what is not ASCII may hide or reorder what a reader of the source sees.
+    // Only strings have any of these: characters that are not ASCII may hide or reorder the source that a reader sees.
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -56,7 +56,7 @@ impl Lines {
         out.push_str("</figure>");
     }
 
-    /// Values of x that are labelled: those that there are, with room between.
+    /// Values of x that are labelled: existing ones, with room between.
     fn ticks(&self, min: f64, max: f64) -> Vec<f64> {
         let mut all: Vec<f64> = self.lines.iter().flat_map(|l| l.points.iter().map(|p| p.0)).collect();
         all.sort_by(f64::total_cmp);

@@ -7,7 +7,7 @@ use super::chart::{Bars, Chart, HeatMap, Lines, MARKED, SHADES, Scatter, Unit};
 /// The language of specifications. It is a name: nothing is loaded from there.
 const SCHEMA: &str = "https://vega.github.io/schema/vega-lite/v5.json";
 
-/// Colours by number, then of what is saved: those of the page on a light screen.
+/// Colours by number, then the colour of saved bytes: those of the page on a light screen.
 const COLOURS: [&str; 8] = ["#2f6db3", "#c2571a", "#6b8e23", "#8a4fa3", "#0f8b8d", "#b8357a", "#7d7f83", "#1d2126"];
 const SAVED: &str = "#dcdfe3";
 /// The colour of heat maps, and how opaque it is for each of the shades.
@@ -120,7 +120,7 @@ fn heat_map(chart: &HeatMap) -> Value {
         let each = r.rates.iter().enumerate();
         each.map(move |(bit, &rate)| json!({ "row": row, "name": r.name, "bit": bit, "rate": number(rate) }))
     });
-    // Names may be the same, or nearly: rows are numbers, and names what is written beside them.
+    // Names may be the same, or nearly: rows are numbers, and names are their labels.
     let names: Vec<&str> = chart.rows.iter().map(|r| &r.name[..]).collect();
     let [red, green, blue] = HEAT;
     let colours = OPACITIES.map(|opacity| format!("rgba({red},{green},{blue},{opacity})"));

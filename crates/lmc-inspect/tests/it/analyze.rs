@@ -77,7 +77,7 @@ fn fields_of_a_checkpoint() {
         (7, &["step7.safetensors".to_owned()][..], &["safetensors".to_owned()][..])
     );
     assert_eq!((c.all.raw_size, c.all.tensors), (file.len() as u64, 3));
-    // What is told is what compressing gives.
+    // The sizes are those that compression gives.
     let options = CompressOptions::default();
     assert_eq!(c.all.lmc_size, lmc::compress(&file, &options).unwrap().len() as u64);
     let kinds: Vec<_> = c.kinds.iter().map(|g| (&g.name[..], g.figures.raw_size)).collect();
@@ -133,7 +133,7 @@ fn flips_are_counted_by_bit() {
     let moments = second.groups.iter().find(|g| g.kind == Kind::ExpAvg).unwrap();
     assert_eq!((moments.change.changed, moments.flips[31], moments.flips.iter().sum::<u64>()), (1000, 1000, 1000));
     assert_eq!(a.changes.iter().map(|g| g.change.changed).sum::<u64>(), first.all.changed + second.all.changed);
-    // Deltas are those that compressing gives, and those over the whole run are there, too.
+    // Deltas equal those of compression; deltas over the whole run are reported, too.
     let steps: Vec<_> = a.distances.iter().map(|d| (d.steps, d.deltas)).collect();
     assert_eq!(steps, [(1, 1), (2, 1)]);
     let delta = a.deltas.iter().find(|d| d.steps == 1).unwrap();
@@ -281,7 +281,7 @@ fn histories_follow_tensors_to_other_files() {
     let (a, b) = (f32s(100), f32s(300));
     let w = |name, bytes: &[u8]| safetensors(&[(name, "F32", vec![bytes.len() as u64 / 4], bytes)]);
     let both = safetensors(&[("a", "F32", vec![100], &a), ("b", "F32", vec![300], &b)]);
-    // "twice" is in two files: which of them is which, their names tell.
+    // "twice" is in two files, which their names distinguish.
     let (one, two) = (w("twice", &f32s(50)), w("twice", &f32s(50)));
     let moved = flipped(&a, 4, 5, 1);
     let run = Shards(vec![
@@ -325,7 +325,7 @@ fn histories_begin_anew_with_another_dtype_or_shape() {
             assert_eq!((c.compared, c.changed, c.flips[0], c.unchanged_pairs), (400, 100, 100, 1), "{c:?}");
             assert_eq!(c.changed_by_pair, [None, Some(0.0), Some(0.5)]);
         }
-        // Of what has grown a part is compared: that it stayed is not said of all of it.
+        // Only a part of a grown tensor is compared, so it is not reported as unchanged.
         if n == 2 {
             let c = a.tensors[1].change.as_ref().unwrap();
             assert_eq!((c.pairs, c.changed, c.unchanged_pairs), (1, 0, 0));
@@ -336,7 +336,8 @@ fn histories_begin_anew_with_another_dtype_or_shape() {
 
 #[test]
 fn sizes_by_itself_are_those_of_files_in_later_checkpoints_too() {
-    // Blocks of what is nearly all zeros are large, and those of repeated rows end where they do, unless a delta is compared with them.
+    // Blocks of data that are nearly all zeros are large, and those of repeated rows end where the rows do, unless a
+    // delta is compared with them.
     let mut zeros = vec![0; 18 << 20];
     zeros.iter_mut().step_by(40_000).for_each(|b| *b = 7);
     let row = lmc_testing::data::noise(300_000, 5);

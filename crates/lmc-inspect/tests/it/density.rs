@@ -1,4 +1,4 @@
-//! How many weights a step changes, beside what is predicted: in a made-up step of Adam.
+//! How many weights a step changes, beside the prediction: in a synthetic step of Adam.
 
 use lmc_inspect::{Analysis, Density};
 use lmc_testing::data::noise;
@@ -102,7 +102,7 @@ fn a_step_of_adam() {
     };
     assert!((d.predicted - mean(&|i| f64::from(old.direction(i).abs()))).abs() < 1e-3, "{d:?}");
     assert!((d.at_most - mean(&|_| 1.0)).abs() < 1e-3, "{d:?}");
-    // What is predicted is right, and no trifle.
+    // The prediction is right, and not close to zero.
     let measured = changed as f64 / N as f64;
     assert!((d.predicted - measured).abs() < 0.01 && measured > 0.05 && measured < d.at_most, "{measured}: {d:?}");
     assert!(says_so(&a), "{:?}", a.advice);

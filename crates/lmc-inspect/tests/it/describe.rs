@@ -40,7 +40,7 @@ fn blocks_are_described() {
             }
         }
     }
-    // A block that is all within the large tensor, but for what precedes its first row.
+    // A block within the large tensor, except for the bytes before its first row.
     let d = describe_block(&reader, 3).unwrap();
     let large = d.columns.iter().max_by_key(|p| p.raw_len).unwrap();
     assert_eq!((large.method, large.width, large.map), ("plain", Some(2), Some("rotate")));

@@ -1,4 +1,4 @@
-//! Tests of what the crate offers.
+//! Tests of the crate's public API.
 
 mod analyze;
 mod density;

@@ -9,14 +9,14 @@ use crate::safetensors;
 const VOID: &[&str] = &["meta", "input", "br"];
 const OPTIONAL: &[&str] = &["li", "td", "th", "tr"];
 
-/// What a page is made of.
+/// The parts of a page.
 #[derive(Debug, Default)]
 pub(crate) struct Parsed {
     /// Elements: name and attributes.
     elements: Vec<(String, Vec<(String, String)>)>,
     /// The text of each cell of a table, as it is written.
     cells: Vec<String>,
-    /// What is in scripts.
+    /// The contents of scripts.
     scripts: Vec<String>,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn parse(html: &str) -> Parsed {
     parsed
 }
 
-/// The name and attributes of a tag, what follows it, and whether it is closed.
+/// The name and attributes of a tag, the text after it, and whether it is closed.
 fn tag(text: &str) -> (String, Vec<(String, String)>, &str, bool) {
     let name_end = text.find(|c: char| !c.is_ascii_alphanumeric()).unwrap();
     let (name, mut rest) = text.split_at(name_end);
@@ -218,7 +218,7 @@ fn hostile_names_are_text() {
 fn a_long_run_of_many_tensors_fits() {
     let mut a: Analysis = study(&run("model.a_rather_long_prefix.", 150, 3));
     assert_eq!(a.tensors.len(), 300);
-    // As many checkpoints as a long run has, each like the ones that there are.
+    // As many checkpoints as a long run has, each a copy of an existing one.
     let (checkpoint, pair, delta) = (a.checkpoints[1].clone(), a.pairs[1].clone(), a.deltas[1].clone());
     for step in 3..50 {
         let mut c = checkpoint.clone();

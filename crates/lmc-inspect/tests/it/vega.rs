@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::analyze::{Run, study};
 use crate::page::{parse, run};
 
-/// The charts of a study, each with its name, and checked: what is encoded is in the data, which is all there.
+/// The charts of a study, each with its name. Checks that the data has every encoded field, and no missing value.
 fn charts(a: &Analysis) -> Vec<(String, Value)> {
     let all = vega(a);
     assert_eq!(all, vega(a), "the same for the same study");

@@ -19,8 +19,8 @@ def main() -> int:
 
 
 def _takes_pytorch(arguments: Sequence[str]) -> bool:
-    """Whether the arguments of `unpack` ask for what the program does not do: to read a URL, to write a checkpoint of
-    PyTorch, or to unpickle names."""
+    """Whether the arguments of `unpack` ask for something that the program cannot do: to read a URL, to write a
+    checkpoint of PyTorch, or to unpickle names."""
     if any(a == "--trust" or a.startswith(("--trust=", "--to=dcp")) for a in arguments):
         return True
     before = ("", *arguments)

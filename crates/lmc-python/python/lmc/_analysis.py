@@ -1,4 +1,4 @@
-"""What `lmc.analyze` returns: the object that `lmc analyze --json` prints, as types for checkers.
+"""The result of `lmc.analyze`: the object that `lmc analyze --json` prints, as types for checkers.
 
 Each is a plain dict, so that it equals the parsed output of the command, can be saved with `json.dump`, and has the
 fields of later versions. `lmc analyze --help` says what the fields mean; sizes are in bytes, entropies in bits an
@@ -26,7 +26,7 @@ class Figures(TypedDict):
 
 
 class Group(Figures):
-    """Of one kind or dtype, which `name` tells."""
+    """Of the kind or dtype `name`."""
 
     name: str
 
@@ -44,7 +44,7 @@ class Checkpoint(TypedDict):
 
 
 class Change(TypedDict):
-    """What became of the elements of one or more tensors."""
+    """The changes of the elements of one or more tensors."""
 
     tensors: int
     unchanged_tensors: int
@@ -116,7 +116,7 @@ class Distance(TypedDict):
 
 
 class TensorChange(TypedDict):
-    """What became of a tensor in all pairs together."""
+    """The changes of a tensor in all pairs together."""
 
     pairs: int
     unchanged_pairs: int
@@ -165,7 +165,7 @@ class Engines(TypedDict):
 
 
 class Analysis(TypedDict):
-    """What was found in one checkpoint, or in several in order."""
+    """The findings in one checkpoint, or in several in order."""
 
     version: int
     program: str

@@ -26,7 +26,7 @@ NumberCode = list[tuple[int, int, int]]  # by the next 11 bits: length of the co
 
 # 1. Conventions
 class FormatError(ValueError):
-    """The file is not what the page says: "block 3: column 1: map is 7, not 0 to 3"."""
+    """The file breaks a rule of the page: "block 3: column 1: map is 7, not 0 to 3"."""
 
 
 @contextmanager
@@ -192,12 +192,12 @@ def read_record(reader: Reader) -> tuple[bytes, Reader, Reader]:
 
 
 def read_index(file: File, reader: Reader) -> None:
-    """§2.3: Read the index and compare it with what the blocks said."""
+    """§2.3: Read the index and compare it with the blocks."""
     must_be("raw size", reader.uint(8, "raw size"), len(file.raw))
     must_be("content hash", reader.take(16, "content hash"), content_hash(file.raw))
     must_be("exact features", reader.uint(4, "exact features"), file.exact_features)
     must_be("number of block records", reader.varint("number of block records"), len(file.lengths))
-    table_length = reader.varint("length of the table", 1, 2**26)  # our own limit, for the sake of memory
+    table_length = reader.varint("length of the table", 1, 2**26)  # our own limit, to save memory
     table = Reader(unpack_zstd(reader.take(reader.left(), "table"), table_length))
     for i, lengths in enumerate(file.lengths):
         of_table = table.varint("record length"), table.varint("raw length")
@@ -254,7 +254,7 @@ def read_bases(file: File, reader: Reader, given: Sequence[bytes]) -> None:
 # 3. Block
 @dataclass
 class Block:
-    """The streams that the columns of a block are read from, each from front to back, and what ranges they name."""
+    """The streams of a block's columns, each read from front to back, and the ranges that the columns name."""
 
     file: File
     head: Reader
@@ -424,7 +424,7 @@ def read_number_codes(head: Reader, *names: str) -> tuple[list[NumberCode], int]
 
 
 def read_numbers(block: Block, count: int, codes: list[NumberCode], bits_length: int) -> Array:
-    """§3.3.4: Read a number under each code, `count` times, from so many bytes of the bulk; a row for each code."""
+    """§3.3.4: Read `count` numbers under each code from `bits_length` bytes of the bulk; a row for each code."""
     bits, pos = block.bulk.take(bits_length, "bits"), 0
     numbers = np.empty((len(codes), count), np.uint64)
     for i in range(count):

@@ -185,7 +185,7 @@ class safe_open(SafetensorsFile):
         return self._all(made, small)
 
     def get_slice(self, name: str) -> "Slice":
-        """An array of which parts are read by indexing. Raises what `get_tensor` does."""
+        """An array whose parts are read by indexing. Raises what `get_tensor` does."""
         return Slice(self._file, self._tensor(name))
 
 

@@ -9,7 +9,7 @@ use crate::work::detached;
 
 pub(super) struct Exclusive<T> {
     process: u32,
-    /// What it is, for messages.
+    /// Its name in messages.
     what: &'static str,
     state: Mutex<State<T>>,
 }

@@ -8,7 +8,7 @@ use pyo3::types::PyTuple;
 use super::exclusive::Exclusive;
 use crate::errors::Result;
 
-/// A version in a directory: a snapshot whose files are there.
+/// A version in a directory: a snapshot with its files.
 #[pyclass(frozen, get_all, module = "lmc")]
 pub(crate) struct Version {
     step: u64,

@@ -28,7 +28,7 @@ pub(super) fn specs(tensors: &Bound<'_, PyAny>) -> Result<Vec<TensorSpec>> {
 
 type Parts<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>, Option<Bound<'py, PyAny>>);
 
-/// What changed, ready to be committed.
+/// The changes, ready to be committed.
 #[pyclass(frozen, module = "lmc._lmc")]
 pub(crate) struct StagedTensors(lmc_store::StagedTensors);
 
@@ -94,13 +94,13 @@ impl TensorFollower {
         self.0.with(|f| reading(py, &tensors, |tensors| f.adopt(snapshot, tensors)))
     }
 
-    /// Gets what changed from what the tensors hold to a snapshot.
+    /// Fetches the changes from the tensors' snapshot to another one.
     fn stage(&self, py: Python<'_>, snapshot: &Snapshot, tensors: &Bound<'_, PyAny>) -> Result<StagedTensors> {
         let (snapshot, tensors): (&Found, _) = (&snapshot.0, readable(tensors)?);
         self.0.with(|f| reading(py, &tensors, |tensors| f.stage(snapshot, tensors, &mut |_| {}))).map(StagedTensors)
     }
 
-    /// Writes what changed.
+    /// Writes the changes.
     fn commit(&self, py: Python<'_>, staged: &StagedTensors, tensors: &Bound<'_, PyAny>) -> Result<()> {
         let mut tensors = writable(tensors)?;
         self.0.work(py, |f| f.commit(&staged.0, &mut slices(&mut tensors)))

@@ -161,8 +161,8 @@ impl Store {
         Ok(Self::new(name, location, options, store))
     }
 
-    /// Opens a store, and creates it if missing: of a new run, or that of the store that is to be copied into it. A store that is there must
-    /// be of `run`, if that is given.
+    /// Opens a store, and creates it if missing: of a new run, or that of the store that is to be copied into it. An
+    /// existing store must be of `run`, if that is given.
     #[staticmethod]
     #[pyo3(signature = (location, *, grace_seconds=86_400, run=None, cache=None, cache_size=BUDGET))]
     fn create(
@@ -219,10 +219,11 @@ impl Store {
 
     /// Saves files as the snapshot of a step, by default the one after the last; returns the `Snapshot`.
     ///
-    /// `inputs` maps names of files to their contents: a path, a buffer, a list of tensors (those of `lmc.compress_tensors`), or a tuple of
-    /// such a list and the metadata of the safetensors file. Names are paths below the directory to restore to, with slashes. A list of
-    /// paths stands for files under their own names, for the files of directories under their paths there, and for the files that a
-    /// `model.safetensors.index.json` names. `base` is the policy that selects bases: "auto", "previous", "anchor" or "none".
+    /// `inputs` maps names of files to their contents: a path, a buffer, a list of tensors (those of
+    /// `lmc.compress_tensors`), or a tuple of such a list and the metadata of the safetensors file. Names are paths
+    /// below the directory to restore to, with slashes. A list of paths names files under their own names, the files of
+    /// directories under their paths there, and the files that a `model.safetensors.index.json` names. `base` is the
+    /// policy that selects bases: "auto", "previous", "anchor" or "none".
     #[pyo3(signature = (
         inputs, *, step=None, metadata=None, level="default", threads=None, base="auto", anchor_every=16, from_step=None,
     ))]

@@ -67,7 +67,7 @@ pub(crate) struct Saved {
     pub(crate) shard: String,
     pub(crate) raw_size: u64,
     pub(crate) new_size: u64,
-    /// Bytes of the document that says where what is stored is.
+    /// Bytes of the document that locates the stored data.
     pub(crate) document_size: u64,
     /// The step of the snapshot that it was made from, if it was made from one.
     pub(crate) base_step: Option<u64>,

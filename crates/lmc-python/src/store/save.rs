@@ -53,7 +53,7 @@ enum Contents {
 /// The inputs of a save.
 pub(super) struct Inputs {
     named: Vec<(String, Contents)>,
-    /// The directories and files that a list of paths stands for.
+    /// The directories and files that a list of paths names.
     found: Option<NamedFiles>,
 }
 

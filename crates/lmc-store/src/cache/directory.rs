@@ -123,7 +123,7 @@ impl CacheDirectory {
         written.inspect_err(|_| self.remove_file(&unfinished))
     }
 
-    /// Removes the file of a hash, if it is there.
+    /// Removes the file of a hash, if it exists.
     pub(super) fn remove(&self, hash: Hash) {
         self.remove_file(&hash.to_string());
     }

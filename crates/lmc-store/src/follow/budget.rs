@@ -17,7 +17,7 @@ impl Budget {
         Self { limit, used: Mutex::new(0), freed: Condvar::new() }
     }
 
-    /// Waits until that many bytes are free; or all of them, if that is less. Who has some must not ask for more.
+    /// Waits until that many bytes are free; or all of them, if that is less. A holder of bytes must not ask for more.
     pub(super) fn take(&self, bytes: u64) -> Taken<'_> {
         let bytes = bytes.min(self.limit);
         let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
@@ -47,7 +47,7 @@ mod tests {
                 let (budget, now, most) = (&budget, &now, &most);
                 scope.spawn(move || {
                     for i in 0..200 {
-                        // Some want more than there is: they get it alone.
+                        // Some ask for more than the limit: they get all of it.
                         let bytes = [10, 45, 60, 1000][(i + thread) % 4];
                         let taken = budget.take(bytes);
                         let used = now.fetch_add(bytes.min(100), Ordering::SeqCst) + bytes.min(100);

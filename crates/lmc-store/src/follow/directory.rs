@@ -1,4 +1,4 @@
-//! A directory that always holds one whole version of what it follows, and gets to the next one with what changed.
+//! A directory that always holds one whole version, and moves to the next one by fetching only the changes.
 //!
 //! Each version has a directory of its own, and `current` is a link to one of them: it is replaced by a rename, so that there is no
 //! moment without a whole version.
@@ -28,10 +28,10 @@ const CURRENT: &str = "current";
 /// The directory of all versions.
 const VERSIONS: &str = "versions";
 const LOCK: &str = ".lmc-follow.lock";
-/// What is being written, in [`VERSIONS`].
+/// The directory of the version that is being written, in [`VERSIONS`].
 const STAGING: &str = ".staging";
 
-/// What is followed.
+/// The source of versions.
 #[derive(Debug)]
 pub(super) enum Origin {
     Store(Store),
@@ -72,9 +72,9 @@ impl Follower {
         Self::open_for(Origin::Store(store), directory, options)
     }
 
-    /// The same for a directory of versions that [`Interchange`](crate::Interchange) wrote, or slime, miles or ModelExpress. `base` is the
-    /// checkpoint that the first version is a delta against, if that is none of them, and its number: 0 for those who publish what comes
-    /// after the checkpoint that the run began with.
+    /// The same for a directory of versions that [`Interchange`](crate::Interchange) wrote, or slime, miles or
+    /// ModelExpress. `base` is the checkpoint that the first version is a delta against, if no version has it, and its
+    /// number: 0 if the publisher's first version follows the checkpoint that the run began with.
     ///
     /// # Errors
     /// Those of [`Self::open`].
@@ -150,14 +150,14 @@ impl Follower {
         }
     }
 
-    /// Writes a snapshot's files beside the current version's, which stay as they are. What the current version holds is not fetched:
-    /// deltas are decoded from its files, files that did not change are links to them. All bytes that are written have the hash that was
-    /// recorded when the snapshot was saved.
+    /// Writes a snapshot's files beside the current version's, which stay as they are. Data of the current version are
+    /// not fetched: deltas are decoded from its files, and unchanged files are links to them. All bytes that are
+    /// written have the hash that was recorded when the snapshot was saved.
     ///
-    /// # Errors
-    /// `Usage` when the snapshot is of another run than the current version, or not later, unless [`FollowOptions::rewind`] is set;
-    /// `Damaged` when something of it is missing or damaged: it may have been deleted meanwhile, and the newest snapshot be another; or when
-    /// it is a delta against what is not there; `Limit` when the headers of a chain of versions are too long; `Store`, `Io`.
+    /// # Errors `Usage` when the snapshot is of another run than the current version, or not later, unless
+    /// [`FollowOptions::rewind`] is set; `Damaged` when something of it is missing or damaged: it may have been deleted
+    /// meanwhile, and the newest snapshot be another; or when it is a delta against a missing version; `Limit` when the
+    /// headers of a chain of versions are too long; `Store`, `Io`.
     pub fn stage(&mut self, snapshot: &Snapshot, progress: &mut dyn FnMut(u64)) -> Result<Staged> {
         let run = self.run()?;
         if !self.options.rewind {
@@ -211,7 +211,7 @@ impl Follower {
         Ok(self.current.insert(staged.version))
     }
 
-    /// Notes which versions stay once this one is the current one, of which run, and that nobody was told about it.
+    /// Notes the versions that stay once this one is current, its run, and that it is not announced yet.
     fn note_commit(&mut self, name: &str, run: Option<RunId>) -> Result<()> {
         let before = self.current_name().map(|name| Committed { run: self.marker.run_of(&name), name });
         let new = Committed { name: name.to_owned(), run };
@@ -242,7 +242,7 @@ impl Follower {
         self.current.as_ref().is_none_or(|c| self.marker.announced == Some(c.id))
     }
 
-    /// Remembers that those who use the current version were told about it: this outlives the process.
+    /// Records durably that the users of the current version were notified.
     ///
     /// # Errors
     /// `Io`.
@@ -375,7 +375,7 @@ impl Follower {
         let foreign =
             || io::Error::other(format!("{CURRENT} is a link to {}, which lmc did not write", target.display()));
         let (step, id) = name.ok_or_else(foreign)?;
-        // Somebody may have removed it.
+        // Another program may have removed it.
         Ok(path.is_dir().then_some(Version { step, id, path }))
     }
 
@@ -436,7 +436,7 @@ pub(super) fn restore(
     let output = Output { file: file_of, failed: AtomicBool::new(false) };
     held.take_used();
     let fetched = reader.restore_file_from(&file.name, held, &output, progress).or_else(|e| {
-        // What is held may have been changed.
+        // The held files may have been changed.
         if held.take_used() && !output.failed.load(Ordering::Relaxed) {
             return reader.restore_file_from(&file.name, &Held::default(), &output, progress);
         }

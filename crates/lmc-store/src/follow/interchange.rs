@@ -21,7 +21,7 @@ const COPY: u64 = 1 << 20;
 /// Bytes of tensors that change, and of their deltas, that all threads together have in memory; or those of one.
 const IN_MEMORY: u64 = 4 << 30;
 
-/// The newest version, unless it is the one that is there.
+/// The newest version, unless it is the current one.
 pub(super) fn newest(source: &Source, there: Option<(Step, SaveId)>) -> Result<Option<Snapshot>> {
     let Some((step, id)) = source.newest()?.filter(|(_, id)| there.is_none_or(|(_, there)| there != *id)) else {
         return Ok(None);
@@ -110,7 +110,7 @@ impl Work<'_> {
         weights.collect()
     }
 
-    /// Writes what a full version has beside its weights.
+    /// Writes the files that a full version has beside its weights.
     fn beside_weights(&self, full: &Full, staged: &mut Staged) -> Result<Vec<StoredFile>> {
         let mut files = vec![];
         for (name, path, expected) in &full.others {
@@ -144,7 +144,7 @@ impl Work<'_> {
         synced.map_err(|e| self.failed(e))
     }
 
-    /// Deltas change only what is there, once.
+    /// Fails if a tensor is in two files, or if a delta changes a tensor that does not exist.
     fn check_names(&self, weights: &[Weights]) -> Result<()> {
         let mut names = HashSet::new();
         for w in weights {
@@ -190,7 +190,7 @@ impl Work<'_> {
         lmc::WriteAt::write_all_at(&output, &header, 0).map_err(|e| self.failed(e))?;
         let offset = header.len() as u64;
         let known = w.old.as_ref().map(hashes_by_offset);
-        // What is the same as in the version before is compared with what that was.
+        // A tensor that is the same as in the version before is compared with its recorded hash.
         let check = |start: u64, len: u64, hash: Hash, what: &str| match &known {
             Some(known) if len != 0 && known.get(&(start, len)) != Some(&hash) => Err(Error::damaged(format!(
                 "{}: {what}: was changed: follow into an empty directory",
@@ -274,7 +274,7 @@ fn hash_of(
     Ok(Hash::finish(&hasher))
 }
 
-/// Compares a file of the version before with what was written then.
+/// Compares a file of the version before with the hash recorded when it was written.
 fn verify(file: &StoredFile, path: &Path) -> Result<()> {
     let unreadable = |e| Error::io(format_args!("{}: cannot read", path.display()), e);
     let (source, mut at) = (file.open(path).map_err(unreadable)?, 0);

@@ -1,4 +1,4 @@
-//! Deltas that are lists of changes: applied to what tensors hold, without decoding.
+//! Deltas that are lists of changes: applied to the tensors, without decoding.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::gather::Take;
 use crate::ids::Hash;
 use crate::manifest::shard::BlockSet;
 
-/// What lists change.
+/// The changes that lists make.
 pub(super) struct Listed {
     pub(super) patches: Vec<Patch>,
     /// The new bytes of the block set, if they are to be kept.
     pub(super) kept: Option<(Hash, Arc<[u8]>)>,
 }
 
-/// What the tensors hold, for lists to be applied to.
+/// The contents of the tensors, to which lists are applied.
 pub(super) struct Lists<'a> {
     pub(super) state: &'a State,
     pub(super) specs: &'a [TensorSpec],
@@ -28,8 +28,9 @@ pub(super) struct Lists<'a> {
 }
 
 impl Lists<'_> {
-    /// What deltas, each from the one before and the first from a block set that is `held`, change in what is taken from the last one,
-    /// `set`. `None` if they are no lists, or not of what the tensors hold: then the block set is decoded.
+    /// The changes that deltas make in the bytes taken from the last one, `set`. Each delta is from the one before, the
+    /// first from a block set that is `held`. `None` if they are no lists, or not of the contents of the tensors: then
+    /// the block set is decoded.
     pub(super) fn apply(
         &self,
         takes: &[Take<To<'_>>],

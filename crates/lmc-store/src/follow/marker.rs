@@ -12,7 +12,7 @@ use crate::ids::{RunId, SaveId};
 const MARKER: &str = ".lmc-follow.json";
 const VERSION: u32 = 2;
 
-/// What makes a directory one that follows; and what was said about its versions.
+/// The marker of a directory that follows, and the state of its versions.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Marker {
@@ -34,7 +34,7 @@ pub(super) struct Committed {
 }
 
 impl Marker {
-    /// That of a new directory.
+    /// The marker of a new directory.
     pub(super) fn new() -> Self {
         Self { format: "lmc-follow".into(), version: VERSION, committed: vec![], announced: None }
     }

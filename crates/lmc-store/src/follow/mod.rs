@@ -1,5 +1,5 @@
-//! Following a run: what holds one version of a store's snapshots gets to the next one with what changed. `docs/sync.md` says what is
-//! promised.
+//! Following a run: a directory or tensors that hold one version move to the next one by fetching only the changes.
+//! `docs/sync.md` states the promises.
 
 #[cfg(unix)]
 mod budget;

@@ -1,4 +1,4 @@
-//! Which snapshot comes after which, for all that follows.
+//! The order of snapshots, for all kinds of followers.
 
 use std::fmt::Display;
 
@@ -7,7 +7,7 @@ use crate::ids::{RunId, SaveId, Step};
 use crate::snapshot::{At, Snapshot};
 use crate::store::Store;
 
-/// The store's last snapshot, unless it is the one that is there, or there is none.
+/// The store's last snapshot, unless the follower has it, or there is none.
 pub(super) fn newest(store: &Store, there: Option<(Step, SaveId)>) -> Result<Option<Snapshot>> {
     match store.find(At::Latest) {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
@@ -15,8 +15,8 @@ pub(super) fn newest(store: &Store, there: Option<(Step, SaveId)>) -> Result<Opt
     }
 }
 
-/// The run whose store is there now, for what holds versions of one already. Fails if that is another one, unless `any` is allowed. `place`
-/// is for the message.
+/// The run of the store that exists now. Fails if the follower holds versions of another run, unless `any` is set.
+/// `place` is for the message.
 pub(super) fn run(place: impl Display, store: &Store, held: Option<RunId>, any: bool) -> Result<RunId> {
     let run = store.run_now()?;
     match held.filter(|&held| held != run && !any) {
@@ -27,7 +27,7 @@ pub(super) fn run(place: impl Display, store: &Store, held: Option<RunId>, any: 
     }
 }
 
-/// Fails unless the store has the snapshot that is there, whose run is not known. `place` is for the message.
+/// Fails unless the store has the follower's snapshot, whose run is not known. `place` is for the message.
 pub(super) fn known(place: impl Display, store: &Store, (step, id): (Step, SaveId)) -> Result<()> {
     match store.find(At::Step(step)) {
         Ok(s) if s.id == id => Ok(()),
@@ -38,7 +38,7 @@ pub(super) fn known(place: impl Display, store: &Store, (step, id): (Step, SaveI
     }
 }
 
-/// Fails unless a snapshot is later than the one that is `there`, or the same. `place` is for the message.
+/// Fails unless a snapshot is later than the follower's, `there`, or the same. `place` is for the message.
 pub(super) fn check(place: impl Display, there: Option<(Step, SaveId)>, snapshot: &Snapshot) -> Result<()> {
     let Some((step, id)) = there else { return Ok(()) };
     if snapshot.step > step || snapshot.id == id {

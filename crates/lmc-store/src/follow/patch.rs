@@ -1,4 +1,4 @@
-//! What changed in a run of a tensor: the indices and new values of elements, or all of its bytes where that is smaller.
+//! The changes in a run of a tensor: the indices and new values of elements, or all of its bytes where that is smaller.
 
 use std::io;
 use std::ops::Range;
@@ -23,7 +23,7 @@ pub struct Patch {
     values: Vec<u8>,
 }
 
-/// Bytes of what is compared and replaced: an element, if it has 1, 2, 4 or 8.
+/// Bytes of the unit that is compared and replaced: an element, if it has 1, 2, 4 or 8.
 pub(super) fn width(dtype: Dtype) -> usize {
     match dtype.bits() {
         16 => 2,
@@ -45,7 +45,7 @@ macro_rules! of_width {
     };
 }
 
-/// Bytes compared at once, so that what is read of the old ones stays in the cache.
+/// Bytes compared at once, so that the old bytes stay in the cache.
 const PIECE: usize = 1 << 15;
 /// Bytes that are skipped at once if they are equal.
 const LINE: usize = 64;
@@ -54,8 +54,8 @@ const LINE: usize = 64;
 const MOST_LISTS: usize = 4;
 
 impl Patch {
-    /// What makes `new` of the bytes that `old` has from `start` on; `None` if they are equal. The run has fewer than 2^32 elements of
-    /// `width` bytes.
+    /// The patch from the bytes that `old` has from `start` on to `new`; `None` if they are equal. The run has fewer
+    /// than 2^32 elements of `width` bytes.
     pub(super) fn between(
         tensor: usize,
         width: usize,
@@ -87,8 +87,8 @@ impl Patch {
         Ok((!changed.is_empty()).then_some(Self { tensor, width, elements, changed: Some(changed), values }))
     }
 
-    /// What deltas, each from the one before, change in the `len` bytes that `old` has from `start` on, if all are lists of elements of this
-    /// width.
+    /// The changes that deltas, each from the one before, make in the `len` bytes that `old` has from `start` on, if
+    /// all are lists of elements of this width.
     pub(super) fn listed(
         tensor: usize,
         width: usize,
@@ -118,7 +118,8 @@ impl Patch {
         Ok(Some(Self { tensor, width, elements, changed: Some(indices), values }))
     }
 
-    /// What a list changes in a `range` of its bytes, for a tensor that has these from `offset` on; `None` if that is not of whole elements.
+    /// The changes of a list in a `range` of its bytes, for a tensor that has these from `offset` on; `None` if the
+    /// range does not consist of whole elements.
     pub(super) fn part(&self, tensor: usize, offset: u64, range: Range<usize>) -> Option<Self> {
         let (width, changed) = (self.width, self.changed.as_ref()?);
         let is_whole = |n: usize| n.is_multiple_of(width);
@@ -172,7 +173,7 @@ impl Patch {
         byte(self.elements.start)..byte(self.elements.end)
     }
 
-    /// Writes the new values; `out` is what it covers.
+    /// Writes the new values; `out` is the bytes that it covers.
     pub(super) fn apply(&self, out: &mut [u8]) {
         match &self.changed {
             None => out.copy_from_slice(&self.values),
@@ -189,7 +190,7 @@ struct Changed<'a> {
     width: usize,
     indices: &'a [u32],
     values: &'a [u8],
-    /// How many of the changes come before what is read next.
+    /// How many of the changes come before the next read.
     next: AtomicUsize,
 }
 
@@ -247,7 +248,7 @@ fn join<const W: usize>(earlier: List<'_>, later: List<'_>) -> (Vec<u32>, Vec<u8
     }
 }
 
-/// Appends what differs. `first` is the index of the first element.
+/// Appends the elements that differ. `first` is the index of the first element.
 fn compare<const W: usize>(old: &[u8], new: &[u8], first: usize, changed: &mut Vec<u32>, values: &mut Vec<u8>) {
     let mut list = |old: &[u8], new: &[u8], first: usize| {
         let elements = old.as_chunks::<W>().0.iter().zip(new.as_chunks::<W>().0);

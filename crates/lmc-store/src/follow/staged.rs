@@ -1,4 +1,4 @@
-//! What a directory that follows is told, and what it tells.
+//! The options and the versions of a directory that follows.
 
 use std::path::PathBuf;
 

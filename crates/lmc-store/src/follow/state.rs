@@ -1,4 +1,4 @@
-//! What tensors hold: which bytes of which block sets; and how what comes from the store gets there.
+//! The contents of tensors, as bytes of block sets; and how data from the store reach the tensors.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use crate::ids::{Hash, RunId, SaveId, Step};
 use crate::manifest::shard::BlockSet;
 use crate::restore::SnapshotReader;
 
-/// What the tensors hold.
+/// The contents of the tensors.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) step: Step,
@@ -53,14 +53,14 @@ impl Place {
     }
 }
 
-/// Bytes of block sets that are kept at most, besides four times those of the tensors. What is not kept is decoded from the beginning of its
-/// chain each time.
+/// The most bytes of block sets that are kept, besides four times those of the tensors. A block set that is not kept is
+/// decoded from the beginning of its chain each time.
 const LEAST_KEPT: u64 = 1 << 28;
 
 /// A block set that is kept, by the hash of its raw bytes; or none.
 pub(super) type Kept = Option<(Hash, Arc<[u8]>)>;
 
-/// Where bytes go that come from the store.
+/// The destination of bytes from the store.
 pub(super) enum To<'a> {
     Memory(&'a mut [u8]),
     /// The new bytes of a tensor from an offset on.
@@ -70,7 +70,7 @@ pub(super) enum To<'a> {
 }
 
 impl State {
-    /// What tensors with these extents will hold. Block sets that have to be kept are those of `before`, or are gathered.
+    /// The state of tensors with these extents. Block sets that must be kept are taken from `before`, or gathered.
     pub(super) fn begin(
         reader: &SnapshotReader,
         run: RunId,
@@ -104,8 +104,8 @@ impl State {
         Ok(state)
     }
 
-    /// Gathers everything, and keeps what is to be kept. `put` gets the new bytes of tensors, `list` deltas of what these hold; if they are
-    /// lists of changes it returns block sets to be kept.
+    /// Gathers everything, and keeps the block sets that must be kept. `put` gets the new bytes of tensors, `list`
+    /// deltas of their contents; if these are lists of changes, it returns block sets to be kept.
     pub(super) fn run(
         &mut self,
         reader: &SnapshotReader,
@@ -118,13 +118,13 @@ impl State {
         reader.gather(gather, held, &Destinations { kept: Mutex::new(&mut self.kept), put, list }, progress)
     }
 
-    /// What a tensor holds from an offset on, if it is the beginning of an extent.
+    /// The place of a tensor's bytes from an offset on, if an extent begins there.
     pub(super) fn place_at(&self, tensor: usize, offset: u64) -> Option<&Place> {
         let places = &self.places[tensor];
         places.binary_search_by_key(&offset, |p| p.offset).ok().map(|i| &places[i])
     }
 
-    /// The block sets of which the tensors hold every byte, as hash and length.
+    /// The block sets that the tensors hold whole, as hash and length.
     pub(super) fn whole_sets(&self) -> HashSet<(Hash, u64)> {
         let mut parts: Vec<&Place> = self.places.iter().flatten().collect();
         parts.sort_unstable_by_key(|p| (p.set(), p.from));
@@ -148,7 +148,7 @@ impl State {
     }
 }
 
-/// Puts what is gathered where it belongs.
+/// Puts gathered bytes to their destinations.
 struct Destinations<'k, P, L> {
     kept: Mutex<&'k mut HashMap<Hash, Arc<[u8]>>>,
     put: P,

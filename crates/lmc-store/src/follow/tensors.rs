@@ -29,15 +29,15 @@ pub struct TensorFollowOptions {
     pub threads: usize,
     /// Whether a snapshot of an earlier step, another one of the same step, or one of another run, may follow.
     pub rewind: bool,
-    /// Whether all bytes of the tensors are compared with what was committed, and all new ones with their recorded hashes, for each version,
-    /// in case something else changes the tensors.
+    /// Whether, for each version, all bytes of the tensors are compared with the committed ones, and all new bytes with
+    /// their recorded hashes, in case another program changes the tensors.
     pub verify: bool,
 }
 
-/// A version that is ready: what changed, in memory of its own.
+/// A version that is ready: its changes, in memory of their own.
 #[derive(Debug)]
 pub struct StagedTensors {
-    /// What it was made from: no other tensors can be changed to this version by it.
+    /// The state that it was made from: it applies to no other.
     from: Arc<State>,
     to: Arc<State>,
     patches: Vec<Patch>,
@@ -46,9 +46,9 @@ pub struct StagedTensors {
 
 /// Tensors in the caller's memory that follow a store.
 ///
-/// The caller has the memory, and passes it to each call, in the order of the specifications. Until [`Self::commit`] it is only read: it
-/// may be in use. A commit writes the changed elements, and takes less time than a copy of the tensors. It cannot fail half-way; but
-/// whoever reads the tensors meanwhile sees some of both versions, so readers pause.
+/// The caller has the memory, and passes it to each call, in the order of the specifications. Until [`Self::commit`] it
+/// is only read: it may be in use. A commit writes the changed elements, and takes less time than a copy of the
+/// tensors. It cannot fail half-way; but a concurrent reader would see parts of both versions, so readers must pause.
 ///
 /// ```no_run
 /// use lmc_store::{Location, Store, TensorFollower, TensorSpec};
@@ -92,7 +92,7 @@ impl StagedTensors {
         self.from.step
     }
 
-    /// What changed, by tensor and element.
+    /// The changes, by tensor and element.
     pub fn patches(&self) -> &[Patch] {
         &self.patches
     }
@@ -141,8 +141,8 @@ impl TensorFollower {
         order::newest(&self.store, self.current())
     }
 
-    /// Fills the tensors with those of a snapshot. This is how one that comes late begins; afterwards they follow. Returns how many bytes
-    /// were fetched. After an error they hold nothing.
+    /// Fills the tensors with those of a snapshot: the first call of a new follower, unless it adopts one. Afterwards
+    /// they follow. Returns how many bytes were fetched. After an error they hold nothing.
     ///
     /// # Errors
     /// `NotFound` when the snapshot has no such tensor, `Usage` when that has another type or shape, or a buffer another length; `Usage`
@@ -170,7 +170,8 @@ impl TensorFollower {
         Ok(fetched)
     }
 
-    /// Says that the tensors hold a snapshot already, read from elsewhere: all of their bytes are compared with its hashes.
+    /// Adopts tensors that hold a snapshot already, read from elsewhere: all of their bytes are compared with its
+    /// hashes.
     ///
     /// # Errors
     /// `Usage` when they hold something else; otherwise those of [`Self::load`].
@@ -190,7 +191,7 @@ impl TensorFollower {
                 match whole.contains(&place.set()) {
                     true if !unsound.contains(&(t, place.offset)) => {}
                     true => return Err(differs(t)),
-                    // Only what is stored with them has a hash: they are compared with it.
+                    // Only whole block sets have hashes: the others are decoded, and their bytes compared.
                     false => add(&mut gather, t, extent),
                 }
             }
@@ -204,12 +205,12 @@ impl TensorFollower {
         Ok(())
     }
 
-    /// Gets what changed from the snapshot that the tensors hold to another one. There may be any number of snapshots between: each
-    /// element is written once. The tensors are read, and not written.
+    /// Fetches the changes from the snapshot that the tensors hold to another one. There may be any number of snapshots
+    /// between: each element is written once. The tensors are read, and not written.
     ///
-    /// What is fetched is verified by its hash. What is decoded has the hash that was recorded when the snapshot was saved, except where a
-    /// delta lists the elements that changed: then nothing else is read, and what the tensors hold is taken to be what was committed.
-    /// [`TensorFollowOptions::verify`] compares everything.
+    /// Fetched bytes are verified by their hash. Decoded bytes have the hash that was recorded when the snapshot was
+    /// saved, except where a delta lists the elements that changed: then nothing else is read, and the tensors are
+    /// assumed to hold what was committed. [`TensorFollowOptions::verify`] compares everything.
     ///
     /// # Errors
     /// `Usage` when the tensors hold no snapshot yet; those of [`Self::load`].
@@ -229,7 +230,7 @@ impl TensorFollower {
         let is_sound = |t: usize, place: &Place| !unsound.contains(&(t, place.offset));
         let held = state.held(tensors, is_sound);
         self.changes((&reader, run), &extents, tensors, &held, is_sound, progress).or_else(|e| {
-            // Something else may have changed the tensors.
+            // Another program may have changed the tensors.
             if e.kind() == ErrorKind::Damaged && held.take_used() {
                 return self.changes((&reader, run), &extents, tensors, &Held::default(), |_, _| false, progress);
             }
@@ -237,11 +238,10 @@ impl TensorFollower {
         })
     }
 
-    /// Writes what changed: only the elements that did. Tensors hold the new snapshot afterwards.
+    /// Writes the changed elements, and nothing else. Tensors hold the new snapshot afterwards.
     ///
-    /// # Errors
-    /// `Usage` when it was not made from what these tensors hold, as when it is committed twice, or to another follower; or when a buffer has
-    /// another length. Nothing is written then.
+    /// # Errors `Usage` when it was not made from the state of these tensors, as when it is committed twice, or to
+    /// another follower; or when a buffer has another length. Nothing is written then.
     pub fn commit(&mut self, staged: &StagedTensors, tensors: &mut [&mut [u8]]) -> Result<()> {
         if self.state.as_ref().is_none_or(|state| !Arc::ptr_eq(state, &staged.from)) {
             let current = self.current().map_or_else(|| "none".to_owned(), |(step, _)| format!("step {step}"));
@@ -269,7 +269,7 @@ impl TensorFollower {
         Ok(())
     }
 
-    /// The run of the store, checked to be that of what the tensors hold.
+    /// The run of the store, checked to be that of the tensors' snapshot.
     fn run(&self) -> Result<RunId> {
         order::run("the tensors", &self.store, self.state.as_ref().map(|s| s.run), self.options.rewind)
     }
@@ -313,7 +313,8 @@ impl TensorFollower {
         Ok((reader, extents))
     }
 
-    /// What changed, decoded from what is `held`. What is where it was is left out, if it `is_sound`.
+    /// The changes, decoded from the block sets that are `held`. Bytes that stay in their place are left out, if they
+    /// are sound (`is_sound`).
     fn changes(
         &self,
         (reader, run): (&SnapshotReader, RunId),
@@ -339,7 +340,7 @@ impl TensorFollower {
         };
         let lists = Lists { state, specs: &self.tensors, tensors };
         let list = |takes: &[Take<To<'_>>], held: &BlockSet, set: &BlockSet, deltas: &[Bytes]| {
-            // To verify is to compare the hash of what is decoded.
+            // To verify, compare the hash of the decoded bytes.
             if self.options.verify {
                 return Ok(None);
             }
@@ -355,14 +356,14 @@ impl TensorFollower {
         Ok(StagedTensors { from: state.clone(), to: Arc::new(to), patches, fetched_size })
     }
 
-    /// What makes `new` of a tensor's bytes from an offset on.
+    /// The patch from a tensor's bytes from an offset on to `new`.
     fn patch(&self, tensor: usize, old: &dyn ReadAt, offset: u64, new: &[u8]) -> Result<Option<Patch>> {
         Patch::between(tensor, width(self.tensors[tensor].dtype), old, offset, new)
             .map_err(|e| Error::io(format_args!("tensor {:?}: cannot read", self.tensors[tensor].name), e))
     }
 
-    /// The places, by tensor and offset, that do not have the bytes of their block sets, or of whose block sets neither the tensors nor the
-    /// follower have all.
+    /// The places, by tensor and offset, that do not have the bytes of their block sets, or whose block sets neither
+    /// the tensors nor the follower hold whole.
     fn unsound(&self, state: &State, tensors: &[&dyn ReadAt]) -> Result<HashSet<(usize, u64)>> {
         let (held, whole) = (state.held(tensors, |_, _| true), state.whole_sets());
         let mut sets: HashMap<(Hash, u64), Vec<(usize, &Place)>> = HashMap::new();

@@ -1,4 +1,4 @@
-//! The description of a version: which bytes of which block sets its files hold, and when they were written.
+//! The description of a version: the block sets whose bytes its files hold, and when the files were written.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -15,7 +15,7 @@ use crate::manifest::names::check_name;
 /// Of the description of a version's directory, which is beside it.
 pub(super) const SUFFIX: &str = ".json";
 
-/// What a version's directory holds.
+/// The contents of a version's directory.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Description {
@@ -32,7 +32,7 @@ pub(super) struct Description {
 pub(super) struct StoredFile {
     pub(super) name: String,
     pub(super) len: u64,
-    /// When it was last written, in seconds and nanoseconds, and its inode: whoever changes a file changes one of them.
+    /// When it was last written, in seconds and nanoseconds, and its inode: every change of a file changes one of them.
     modified: (i64, i64),
     inode: u64,
     pub(super) extents: Vec<StoredExtent>,
@@ -46,7 +46,7 @@ impl StoredFile {
         Ok(Self { name: name.to_owned(), len: m.len(), modified, inode: m.ino(), extents })
     }
 
-    /// The same file in another version, of which this is the description there; if nobody has changed it.
+    /// The description of the same file in another version, if the file at `path` is unchanged.
     pub(super) fn linked(&self, path: &Path) -> Option<Self> {
         self.is(&fs::symlink_metadata(path).ok()?).then(|| self.clone())
     }
@@ -55,7 +55,7 @@ impl StoredFile {
         m.is_file() && (m.len(), (m.mtime(), m.mtime_nsec()), m.ino()) == (self.len, self.modified, self.inode)
     }
 
-    /// Opens the file, if nobody has changed it.
+    /// Opens the file, if it is unchanged.
     pub(super) fn open(&self, path: &Path) -> io::Result<File> {
         let check = |m: &Metadata| if self.is(m) { Ok(()) } else { Err(io::Error::other("it was changed")) };
         check(&fs::symlink_metadata(path)?)?;
@@ -86,7 +86,7 @@ impl Description {
         replace(&description_of(directory), &serde_json::to_vec(self).map_err(io::Error::other)?)
     }
 
-    /// Whether all files are there, and nobody has changed them.
+    /// Whether all files exist unchanged.
     pub(super) fn is_intact(&self, directory: &Path) -> bool {
         self.files.iter().all(|f| f.linked(&directory.join(&f.name)).is_some())
     }

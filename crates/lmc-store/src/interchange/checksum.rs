@@ -4,7 +4,7 @@ use std::fmt;
 
 use twox_hash::XxHash3_128;
 
-/// What a tensor's bytes are verified with. The names are those of the format.
+/// The checksums that verify a tensor's bytes. The names are those of the format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
     /// XXH3 with 128 bits: the default of slime, miles and SGLang's branch.
@@ -64,7 +64,7 @@ impl Checksum {
     }
 }
 
-/// The checksum of what came so far.
+/// The checksum of the bytes so far.
 pub(crate) enum Sum {
     Xxh3(Box<XxHash3_128>),
     Blake3(Box<blake3::Hasher>),

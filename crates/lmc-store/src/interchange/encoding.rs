@@ -1,4 +1,4 @@
-//! What changed in a tensor, as a zstd frame.
+//! The changes of a tensor, as a zstd frame.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ pub enum DeltaEncoding {
     /// The exclusive or with the base's bytes, of the whole tensor: applied twice, it is undone.
     #[default]
     Xor,
-    /// The number of bytes that changed, where they are, and what they are now.
+    /// The number of changed bytes, their positions, and their new values.
     Overwrite,
 }
 
@@ -19,7 +19,7 @@ pub enum DeltaEncoding {
 const LEVEL: i32 = 1;
 /// Bytes that are decompressed at a time.
 const STEP: usize = 256 << 10;
-/// Logarithm of the largest window of a frame: what zstd decodes unless it is told otherwise.
+/// Logarithm of the largest window of a frame: the default limit of zstd's decoder.
 const MAX_WINDOW_LOG: u32 = 27;
 /// The longest tensor whose bytes have positions of 32 bits.
 const MAX_OVERWRITE: u64 = 1 << 32;
@@ -66,7 +66,7 @@ impl DeltaEncoding {
             Self::Xor => len,
             Self::Overwrite => len.saturating_mul(5).saturating_add(4),
         };
-        // Beyond what zstd makes of what it cannot compress.
+        // More than zstd adds to incompressible bytes.
         plain.saturating_add(plain / 64).saturating_add(1024)
     }
 
@@ -134,7 +134,7 @@ impl<'f> Plain<'f> {
         self.0.read_exact(out).map_err(damaged)
     }
 
-    /// Checks that there is no more.
+    /// Checks that the frame has ended.
     fn end(mut self) -> Result<(), String> {
         match self.0.read(&mut [0]).map_err(damaged)? {
             0 if self.0.finish().is_empty() => Ok(()),

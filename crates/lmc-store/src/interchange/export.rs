@@ -33,7 +33,7 @@ const AT_ONCE: u64 = 64 << 20;
 pub struct InterchangeOptions {
     /// How changed tensors are written.
     pub encoding: DeltaEncoding,
-    /// What receivers verify tensors with.
+    /// The checksum with which receivers verify tensors.
     pub checksum: Checksum,
     /// Every how many versions to write a full one; 0 for only where a delta cannot be.
     pub full_every: u64,
@@ -50,8 +50,8 @@ impl Default for InterchangeOptions {
     }
 }
 
-/// A directory of versions that is written from a store: each is a full checkpoint, or what changed since the one before it. One process
-/// at a time may write it.
+/// A directory of versions that is written from a store: each is a full checkpoint, or the changes since the one before
+/// it. One process at a time may write it.
 ///
 /// ```no_run
 /// use lmc_store::{Interchange, Location, Store};
@@ -94,7 +94,7 @@ pub struct Exported {
 }
 
 impl Interchange {
-    /// Opens a directory, and makes it if missing. What an earlier process left unfinished is removed.
+    /// Opens a directory, and creates it if missing. Removes unfinished versions of an earlier process.
     ///
     /// # Errors
     /// `Usage` when the last version in it was not written by lmc; `Exists` when another process writes it; `Damaged`, `Io`.
@@ -113,7 +113,7 @@ impl Interchange {
             Err(TryLockError::Error(e)) => return Err(failed(e)),
         }
         remove_if_there(&directory.join(STAGING)).map_err(failed)?;
-        // What an earlier process renamed is the last version only if it stays.
+        // A version that an earlier process renamed is the last one only if the rename is durable.
         sync(&real).map_err(failed)?;
         let source = Source::new(directory, None);
         let mut last = None;
@@ -213,7 +213,7 @@ impl Interchange {
             let failed = |e| Error::io(format_args!("{}: cannot write", exported.path.display()), e);
             create(&staging.join(INDEX), &index).map_err(failed)?;
             sync(&staging).map_err(failed)?;
-            // Fails if it is there and not empty: nothing is replaced.
+            // Fails if it exists and is not empty: nothing is replaced.
             fs::rename(&staging, &exported.path).map_err(failed)?;
             sync(&self.directory).map_err(failed)
         });

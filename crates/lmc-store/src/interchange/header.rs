@@ -12,13 +12,13 @@ use crate::error::{Error, Result};
 
 /// The longest header, as that of the safetensors library.
 const MAX: u64 = 100_000_000;
-/// What is no tensor.
+/// The entry that is no tensor.
 const METADATA: &str = "__metadata__";
 
 /// A header whose tensors cover the rest of the file, as the safetensors library demands.
 #[derive(Debug)]
 pub(crate) struct Header {
-    /// What it was parsed from.
+    /// The text that it was parsed from.
     pub(crate) bytes: Vec<u8>,
     /// The strings in it.
     pub(crate) metadata: BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! The index of a version: what kind it is, and which file has which tensor.
+//! The index of a version: its kind, and the file of each tensor.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub(super) const INDEX: &str = "model.safetensors.index.json";
 pub(super) const FILE: &str = ".safetensors";
 /// The longest index.
 pub(super) const MAX: u64 = 100_000_000;
-/// What the names of versions begin with.
+/// The prefix of the names of versions.
 const PREFIX: &str = "weight_v";
 
 /// An index that is valid in itself.
@@ -26,11 +26,11 @@ pub(crate) struct Index {
     pub(crate) kind: Kind,
     /// The file of each tensor.
     pub(crate) weight_map: BTreeMap<String, String>,
-    /// What lmc notes, if it wrote the version.
+    /// The entry of lmc, if it wrote the version.
     pub(crate) own: Option<Own>,
 }
 
-/// What a version is.
+/// The kind of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A whole checkpoint.
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     Delta { version: Step, base: Step, encoding: DeltaEncoding, checksum: Checksum },
 }
 
-/// What lmc adds to the metadata of an index. Other receivers ignore it.
+/// The entry that lmc adds to the metadata of an index. Other receivers ignore it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Own {
     /// The snapshot of the store.
@@ -58,7 +58,7 @@ impl Index {
     pub(super) fn parse(bytes: &[u8], step: Step) -> Result<Self> {
         let damaged = |why: String| Error::damaged(format!("{INDEX} {why}"));
         let json: Value = serde_json::from_slice(bytes).map_err(|e| damaged(format!("is no JSON: {e}")))?;
-        // Whose metadata were not found is not taken for a full version.
+        // Other fields are refused: an index whose `metadata` is misspelled must not pass for a full version.
         let other =
             json.as_object().and_then(|all| all.keys().find(|key| !matches!(&key[..], "metadata" | "weight_map")));
         if let Some(other) = other {
@@ -253,7 +253,7 @@ mod tests {
             let e = Index::parse(bad.as_bytes(), step(2)).expect_err(&bad).to_string();
             assert!(e.contains(why), "{e}");
         }
-        // What is no delta by its fields, and no full version by others.
+        // An index that is neither a delta nor a full version by its fields.
         for (metadata, why) in [
             ("7", "are no object"),
             ("[]", "are no object"),

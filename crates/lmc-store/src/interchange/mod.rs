@@ -1,5 +1,5 @@
 //! The directories in which slime, miles, SGLang's branch and ModelExpress exchange versions of weights: `docs/interchange.md` has the
-//! format. A version is a full checkpoint, or what changed since another one.
+//! format. A version is a full checkpoint, or the changes since another one.
 
 mod checksum;
 mod encoding;

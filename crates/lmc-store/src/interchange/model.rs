@@ -11,7 +11,8 @@ use crate::restore::SnapshotReader;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
 
-/// Files beside the weights that those who serve them read: others, such as the state of an optimizer, stay in the store.
+/// Suffixes of the files beside the weights that serving programs read: others, such as the state of an optimizer, stay
+/// in the store.
 const OTHERS: [&str; 6] = [".json", ".jinja", ".model", ".py", ".tiktoken", ".txt"];
 
 /// Whether a file belongs beside the weights in a full version, by its name.

@@ -1,4 +1,4 @@
-//! The files of a delta: compressed tensors by name, with the checksums of what they lead to.
+//! The files of a delta: compressed tensors by name, with the checksums of the new tensors.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -93,7 +93,7 @@ pub(crate) struct Delta {
     directory: PathBuf,
     encoding: DeltaEncoding,
     checksum: Checksum,
-    /// The file of each tensor, where it is there, and the checksum of what it leads to.
+    /// The file of each tensor, its place there, and the checksum of the new tensor.
     tensors: HashMap<String, (String, Range<u64>, String)>,
 }
 

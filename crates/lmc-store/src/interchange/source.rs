@@ -1,4 +1,4 @@
-//! The versions in a directory, and which of them lead from what a follower has to the newest one.
+//! The versions in a directory, and those that lead from a follower's version to the newest one.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,24 +28,24 @@ pub(crate) struct Source {
     path: PathBuf,
     /// The checkpoint that the first delta is against, if no version has it, and its number.
     base: Option<(PathBuf, Step)>,
-    /// The newest version when it was last looked at.
+    /// The newest version at the last check.
     seen: Mutex<Option<Seen>>,
 }
 
-/// How to get to a version.
+/// The way to a version.
 #[derive(Debug)]
 pub(crate) struct Chain {
     /// The number of the version, and its id.
     pub(crate) version: (Step, SaveId),
     pub(crate) start: Start,
-    /// What is applied to it, in order.
+    /// The deltas to apply, in order.
     pub(crate) deltas: Vec<Delta>,
 }
 
-/// What deltas are applied to.
+/// The start to which deltas are applied.
 #[derive(Debug)]
 pub(crate) enum Start {
-    /// What the follower has.
+    /// The follower's version.
     Current,
     /// A full version, or another checkpoint.
     Full(Full),
@@ -114,7 +114,7 @@ impl Source {
         self.path.join(index::directory_of(step))
     }
 
-    /// Whether a version is there and finished. What cannot be looked at is not missing.
+    /// Whether a version exists and is finished. An unreadable version is not missing.
     fn has(&self, step: Step) -> Result<bool> {
         let path = self.directory(step).join(INDEX);
         match fs::symlink_metadata(&path) {
@@ -134,7 +134,7 @@ impl Source {
         Version::read(&self.directory(step), step, left)
     }
 
-    /// How to get to the newest version from the one that is there, if any; or from nothing.
+    /// The way to the newest version from the follower's, if it has one; or from nothing.
     ///
     /// With `rewind` it need not be a later one of the same line.
     pub(crate) fn chain(&self, to: Step, there: Option<(Step, SaveId)>, rewind: bool) -> Result<Chain> {
@@ -187,7 +187,7 @@ impl Source {
                 "{what}: give the checkpoint that the run began with, or wait for a full version"
             )));
         };
-        // Any other gap is one of versions that were removed: what is unchanged since would not be checked.
+        // In any other gap, versions were removed: tensors that only these changed would not be checked.
         if *number != base {
             return Err(Error::damaged(format!(
                 "{what}, and the checkpoint {} is given as version {number}: if it is version {base}, say so; or wait for a full version",
@@ -234,7 +234,7 @@ impl Source {
                 return Err(Error::damaged(format!("{}: has no file {missing:?}", directory.display())));
             }
         }
-        // Checksums are those of this version: what is followed has no use for them.
+        // Checksums are those of this version: the followed directory has no use for them.
         let clean = json!({ "metadata": { "total_size": total_size }, "weight_map": index.weight_map });
         full.index = Some((INDEX, clean.to_string().into_bytes()));
         Ok(full)
@@ -259,8 +259,8 @@ pub(crate) fn checkpoint(path: &Path) -> Result<Full> {
     }
 }
 
-/// The files beside the weights in a directory. What is hidden, a directory or no regular file is left out; of a version, whose directory
-/// anybody may write, all but what those who serve weights read.
+/// The files beside the weights in a directory. Hidden files, directories and files that are not regular are left out;
+/// of a version, whose directory other programs may write, also all files that serving programs do not read.
 fn others_in(directory: &Path, links: bool) -> Result<Full> {
     let failed = |e| Error::io(format_args!("{}: cannot list", directory.display()), e);
     let (mut full, mut size) = (Full::default(), 0u64);

@@ -18,14 +18,14 @@ pub(super) const MAX_HEADERS: u64 = 2 << 30;
 #[derive(Debug)]
 pub(super) struct Version {
     pub(super) index: Index,
-    /// Of its files with tensors.
+    /// The headers of its files with tensors.
     pub(super) headers: BTreeMap<String, Header>,
     /// Made of all of these: the headers have the checksums of the tensors, and an index need not depend on them.
     pub(super) id: SaveId,
     files: Vec<(PathBuf, Stat)>,
 }
 
-/// What changes when somebody writes to a file, or replaces it: length, inode, and when it was written and changed.
+/// Attributes that change when a file is written or replaced: length, inode, and the times of modification and change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stat(u64, u64, [(i64, i64); 2]);
 
@@ -38,10 +38,10 @@ pub(super) struct Seen {
 }
 
 impl Version {
-    /// Reads the version in a directory. Its headers take of what is `left` of [`MAX_HEADERS`].
+    /// Reads the version in a directory. Subtracts its headers from `left`, the rest of [`MAX_HEADERS`].
     pub(super) fn read(directory: &Path, step: Step, left: &mut u64) -> Result<Self> {
         let path = directory.join(INDEX);
-        // What changes after this is noticed the next time.
+        // Later changes are noticed the next time.
         let mut files = vec![(path.clone(), Stat::of(&path)?)];
         let bytes = read(&path, index::MAX)?;
         let index = Index::parse(&bytes, step).map_err(|e| e.at(directory.display()))?;
@@ -78,7 +78,7 @@ impl Version {
 }
 
 impl Seen {
-    /// The id, if the version is this one and nobody has changed it.
+    /// The id, if the version is this one and unchanged.
     pub(super) fn id(&self, step: Step) -> Option<SaveId> {
         let same = |(path, stat): &(PathBuf, Stat)| Stat::of(path).is_ok_and(|now| now == *stat);
         (self.step == step && self.files.iter().all(same)).then_some(self.id)

@@ -15,7 +15,7 @@ const MAX_FILES: u64 = 1 << 20;
 const MAX_OBJECTS: u64 = 1 << 20;
 const MAX_SHARDS: u64 = 1 << 16;
 
-/// Shorter documents are parsed at once: whatever they list takes little memory.
+/// Shorter documents are parsed at once: all that they can list takes little memory.
 const SHORT: usize = 1 << 22;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,12 +61,13 @@ pub(super) fn check_text(document: &[u8]) -> Result<()> {
     Counts { shards: d.shards.0, objects: d.objects.0, ..files }.check()
 }
 
-/// [`check_text`] of what was parsed, or is to be written: its shards, objects, files, segments, dimensions and extents.
+/// [`check_text`] for a parsed document, or one to be written: its shards, objects, files, segments, dimensions and
+/// extents.
 pub(super) fn check([shards, objects, files, segments, dimensions, extents]: [u64; 6]) -> Result<()> {
     Counts { shards, objects, files, segments, dimensions, extents }.check()
 }
 
-/// Adds up what the entries of a list are read as.
+/// Adds up the counts of the entries of a list.
 fn add_up<'de, T: Deserialize<'de>, S: Default, D: Deserializer<'de>>(d: D, add: fn(&mut S, T)) -> Result<S, D::Error> {
     struct List<T, S>(fn(&mut S, T));
     impl<'de, T: Deserialize<'de>, S: Default> Visitor<'de> for List<T, S> {

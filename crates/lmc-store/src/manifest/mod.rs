@@ -60,7 +60,7 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
     /// Its kinds of objects that may have optional fields, and the fields that this version defines for them.
     const PLACES: &'static [Place];
 
-    /// Checks what serde cannot.
+    /// Checks conditions that serde cannot.
     ///
     /// # Errors
     /// `Damaged` when the document contradicts itself, `Limit` when it exceeds the format's limits.

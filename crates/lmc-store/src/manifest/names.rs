@@ -4,7 +4,8 @@
 const MAX: usize = 1024;
 const MAX_COMPONENT: usize = 255;
 
-/// Checks that a name is a relative path that stays below its directory: restoring must not write elsewhere. Returns what is wrong with it.
+/// Checks that a name is a relative path that stays below its directory: restoring must not write elsewhere. Returns
+/// the fault.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     let bad = |c: char| matches!(c, '\\' | ':') || c.is_control();
     let component = |c: &str| !matches!(c, "" | "." | "..") && c.len() <= MAX_COMPONENT;
@@ -14,8 +15,8 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that files of these names fit in one directory: names are distinct, and none is the directory of another. Returns what is
-/// wrong.
+/// Checks that files of these names fit in one directory: names are distinct, and none is the directory of another.
+/// Returns the fault.
 pub(crate) fn check_together<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), String> {
     let mut names: Vec<&str> = names.into_iter().collect();
     // Sorted by components, so that the files in a directory follow a file of the directory's name.

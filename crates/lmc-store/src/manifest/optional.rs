@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 /// The field with the list.
 const OPTIONAL: &str = "optional";
-/// The most names in the list: a mask of 64 bits tells which of them an object had.
+/// The most names in the list: a mask of 64 bits records which of them an object had.
 const MAX_NAMES: usize = 64;
 /// The most bytes of a field's name.
 const MAX_NAME: usize = 64;

@@ -103,7 +103,7 @@ fn distinct<'de, D: Deserializer<'de>>(d: D) -> Result<BTreeMap<String, String>,
     d.deserialize_map(Distinct)
 }
 
-/// What precedes and follows the hash at the end of a document.
+/// The text before and after the hash at the end of a document.
 const CHECK: (&[u8], &[u8]) = (b",\"check\":\"", b"\"}");
 
 impl Record {

@@ -455,7 +455,7 @@ mod tests {
             (r#""optional":"x","#, "", r#""x":1"#, "a list of names of fields"),
             (r#""optional":{"x":1},"#, "", r#""x":1"#, "a list of names of fields"),
             (r#""optional":[1],"#, "", r#""x":1"#, "expected a string"),
-            // What this version defines, and what names nothing.
+            // Fields that this version defines, and lists that name nothing.
             (r#""optional":["x","save"],"#, "", r#""x":1"#, r#""save" optional, which this version defines"#),
             (r#""optional":["x","optional"],"#, "", r#""x":1"#, r#""optional" optional, which this version defines"#),
             (r#""optional":["x","sets.base"],"#, "", r#""x":1"#, r#""sets.base" optional, which this version"#),

@@ -44,15 +44,15 @@ pub struct Rebased {
 }
 
 impl Store {
-    /// Re-bases snapshots. Rewrites those of their block sets that are in objects of which snapshots use less than half, or that have a
-    /// base in one. The new base is the nearest set of the chain that stays or is rewritten, or none. A snapshot's contents and id are the
-    /// same at any moment.
+    /// Re-bases snapshots. Rewrites a block set if snapshots use less than half of its data object, or if it has a base
+    /// in such an object. The new base is the nearest set of the chain that stays or is rewritten, or none. A
+    /// snapshot's contents and id are the same at any moment.
     ///
     /// # Errors
     /// `NotFound` when a step has no snapshot; `Expired` when it takes too long, where finished snapshots stay re-based; `Damaged` when a
     /// snapshot cannot be restored; `Store` when requests fail.
     pub fn rebase(&self, steps: &[Step], o: &RebaseOptions) -> Result<Rebased> {
-        // As in a save: whatever counts from now on stays for a grace period.
+        // As in a save: everything that counts from now on stays for a grace period.
         let began = self.begin()?;
         let history = self.history()?;
         // The records that the next record names.

@@ -47,7 +47,8 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    /// Re-basing reads and writes whole snapshots. It pays when a quarter of what they need becomes free, or where chains are long.
+    /// Re-basing reads and writes whole snapshots. It pays when a quarter of the data that they need becomes free, or
+    /// where chains are long.
     pub(crate) fn pays(&self) -> bool {
         self.after <= self.before - self.before / 4 && self.before > 0 || self.longest > LONG
     }
@@ -64,7 +65,7 @@ impl Survey {
         for &set in &reach.direct {
             *used.entry(object_of(&catalog, set)?).or_default() += stored(catalog.set(set)?);
         }
-        // Objects of which files use at least half stay.
+        // Objects stay if files use at least half of them.
         let stays = |object: &ObjectId| used.get(object).is_some_and(|&used| used >= reach.objects[object] / 2);
         let (mut settled, mut known) = (HashSet::new(), HashMap::new());
         let mut sets: Vec<SetId> = reach.sets.iter().copied().collect();

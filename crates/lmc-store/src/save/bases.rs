@@ -1,4 +1,4 @@
-//! What an earlier snapshot offers a new one: block sets to refer to, and bases.
+//! The block sets of an earlier snapshot that a new one can refer to or use as bases.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,21 +14,21 @@ pub(super) struct Bases {
     pub(super) catalog: Catalog,
     /// By hash of the raw bytes.
     equal: HashMap<Hash, SetId>,
-    /// Where bytes are.
+    /// The place of each key's bytes.
     places: Known<Spot>,
     /// Indices into `cuts`.
     cut: Known<usize>,
     /// Parts of tensors that other tensors cut (`flat.rs`), in order.
     cuts: Vec<Vec<Part>>,
-    /// The segments of each set that bytes of a file are all of.
+    /// The segments of each set that consists of bytes of one file.
     contents: HashMap<SetId, Vec<Segment>>,
 }
 
-/// What an earlier snapshot had, by what identifies it.
+/// The bytes of an earlier snapshot, by the keys that identify them.
 #[derive(Debug)]
 struct Known<T> {
     exact: HashMap<Hash, T>,
-    /// By keys without wrappers; `None` if they are those of several.
+    /// By keys without wrappers; `None` if several have the key.
     unwrapped: HashMap<Hash, Option<T>>,
 }
 

@@ -1,4 +1,4 @@
-//! Which set of an earlier save a chunk is compressed against.
+//! Chooses the set of an earlier save against which a chunk is compressed.
 
 use super::bases::Bases;
 use super::options::{BasePolicy, SaveOptions};

@@ -1,4 +1,4 @@
-//! What took how long in a save.
+//! The times of the phases of a save.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SaveTimes {
-    /// Reading the files, as far as they are not in memory, and hashing what is read.
+    /// Reading the files, as far as they are not in memory, and hashing the bytes read.
     pub read: Duration,
     /// Compressing, and hashing the result; and getting bases, and files that are mapped.
     pub compress: Duration,
-    /// Waiting for what was compressed to be stored.
+    /// Waiting until compressed data are stored.
     pub upload: Duration,
 }
 

@@ -288,8 +288,8 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// The segments of the first chunk of a group, where what segments of another one are rounded from has the names of these. It may be parts of
-/// one tensor.
+/// The segments of the first chunk of a group. Each part that a segment of another chunk is rounded from gets the name
+/// of that segment. Several parts may be of one tensor.
 fn like(lead: &Chunk, job: &Job<'_>) -> Result<Vec<Segment>> {
     let mut rounded: Vec<(u64, u64)> =
         job.rounded.iter().map(|(&offset, &own)| (offset, offset + 2 * job.chunk.segments[own].len)).collect();
@@ -359,7 +359,7 @@ pub(crate) fn is_worth_its_chain(delta: &[u8], alone: &[u8]) -> bool {
     (delta.len() as u64) * 100 < alone.len() as u64 * 97
 }
 
-/// Compresses bytes with these segments, or opaque ones, in place of what `out` holds.
+/// Compresses bytes with these segments, or opaque ones; replaces the contents of `out`.
 pub(crate) fn compress(
     c: &mut Compressor,
     raw: &[u8],

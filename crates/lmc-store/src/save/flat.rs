@@ -1,7 +1,8 @@
 //! 16-bit weights that are rounded from parts of flat 32-bit tensors, as optimisers keep those of many parameters: which of them are
 //! compressed after which chunk of those.
 //!
-//! Flat tensors are cut as ever, so that their deltas are those of any other tensor. What is cut by their chunks is the 16-bit weights.
+//! Flat tensors are cut as usual, so that their deltas are those of any other tensor. The 16-bit weights are cut at the
+//! ends of their chunks.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -27,7 +28,8 @@ pub(super) struct Rounded {
 /// For each file, by number of the segment, the bytes that its own chunks do not hold: ranges in order.
 pub(super) type Elsewhere = Vec<HashMap<usize, Vec<Range>>>;
 
-/// Finds what is rounded from chunks of flat tensors; and what is there, or in other files. `referred` is what repeats refer to.
+/// Finds the 16-bit weights that are rounded from chunks of flat tensors; and the bytes that are stored there, or in
+/// other files. `referred` lists the tensors that repeats refer to.
 pub(super) fn find(
     together: &Together<'_>,
     repeats: &Repeats,
@@ -68,7 +70,7 @@ pub(super) fn find(
             }
             let (from, to) = (at.max(start), end.min(start + len));
             let range = Range { offset: 2 * part.first + (from - at) / 2, len: (to - from) / 2 };
-            // What other files refer to is not cut.
+            // Tensors that other files refer to are not cut.
             if !referred.contains(&place) || range.len == together.segment(place).len {
                 let first = (!is_small(of)).then_some(start / 4);
                 let chunk = chunks.entry((flat, first, file, dtype, part.layer)).or_default();
@@ -79,7 +81,7 @@ pub(super) fn find(
     let mut all = vec![];
     for ((flat, first, file, ..), parts) in chunks {
         let mut rounded = Rounded { file, of: (flat, first), parts: vec![], offsets: vec![] };
-        // Each name stands for one place; so does each place, though equal flat tensors may be stored once.
+        // Each name has one place, and each place one name, though equal flat tensors may be stored once.
         let (mut names, mut end) = (HashSet::new(), 0);
         for (offset, (segment, range)) in parts {
             if offset >= end && names.insert(segment) {

@@ -53,7 +53,8 @@ pub struct Saved {
     pub new_size: u64,
     /// Bytes of the document that says where.
     pub document_size: u64,
-    /// The step of the snapshot before, if anything was predicted from it or from its bases, or all of it was there.
+    /// The step of the snapshot before, if anything was predicted from it or from its bases, or all of it was stored
+    /// already.
     pub base: Option<Step>,
     /// Elements of the tensors.
     pub elements: u64,
@@ -106,7 +107,7 @@ pub(crate) fn save(
     let done = store(&shared, &plan, &mut shard, &mut uploader, (&mut tally, &mut upload)).and_then(|places| {
         shard.objects = timed(&mut upload, || uploader.finish())?;
         refer(&mut shard, &bases.catalog, &plan, &places)?;
-        // What later readers would refuse is not saved.
+        // Data that later readers would refuse are not saved.
         if shard.listed_segments() > MAX_SEGMENTS {
             return Err(Error::limit(format!(
                 "the files have {} segments, and a snapshot at most {MAX_SEGMENTS}",

@@ -26,7 +26,7 @@ pub enum BasePolicy {
 pub struct SaveOptions {
     /// Compression level.
     pub level: Level,
-    /// Version of the `.lmc` format of what is stored.
+    /// Version of the `.lmc` format of the stored block sets.
     pub format: FormatVersion,
     /// Threads to compress with; 0 for one per core. The output does not depend on it.
     pub threads: usize,

@@ -1,4 +1,5 @@
-//! What is compressed, in which order: chunks of 16-bit weights right after the chunks of the 32-bit weights that they are rounded from.
+//! Plans which chunks are compressed, in which order: chunks of 16-bit weights right after the chunks of the 32-bit
+//! weights that they are rounded from.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};

@@ -1,5 +1,5 @@
-//! 16-bit weights that flat tensors cut in the snapshot before ([`super::flat`]), and that stand without these now: they are cut as they
-//! were, so that they find their bases.
+//! 16-bit weights that were cut by flat tensors in the snapshot before ([`super::flat`]), and are saved without these
+//! now: they are cut in the same way, so that they find their bases.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use crate::catalog::SetId;
 use crate::chunks::{Chunk, Range};
 use crate::error::Result;
 
-/// The chunks of each file that are cut so. What they hold is `elsewhere` then. `fixed`: tensors that are not cut.
+/// The chunks of each file that are cut so. Their bytes are added to `elsewhere`. `fixed`: tensors that are not cut.
 pub(super) fn find(
     files: &[Planned<'_>],
     choice: Choice<'_>,
@@ -22,7 +22,7 @@ pub(super) fn find(
 ) -> Result<Vec<(usize, Chunk)>> {
     let mut found = vec![];
     for (file, (input, segments)) in files.iter().enumerate() {
-        // By set, what is in it: offset there, number of the segment, and range.
+        // The parts in each set: offset there, number of the segment, and range.
         let mut sets: BTreeMap<SetId, Vec<(u64, usize, Range)>> = BTreeMap::new();
         for (i, s) in segments.iter().enumerate().filter(|(i, s)| is_narrow(s) && !fixed((file, *i))) {
             if !elsewhere[file].contains_key(&i) {
@@ -33,7 +33,7 @@ pub(super) fn find(
         }
         for mut parts in sets.into_values() {
             parts.sort_unstable_by_key(|p| p.0);
-            // Each name stands for one place, and each place for one tensor.
+            // Each name has one place, and each place one tensor.
             let (mut names, mut end) = (HashSet::new(), 0);
             parts.retain(|&(first, i, range)| {
                 let whole = range.offset.is_multiple_of(2) && range.len.is_multiple_of(2);

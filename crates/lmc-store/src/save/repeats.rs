@@ -1,7 +1,7 @@
 //! Small tensors that an earlier file of the same save has, too: they are stored once.
 //!
-//! Larger ones have block sets of their own, which are compared by their hashes. Small ones share sets with what stands beside them, which
-//! differs from file to file.
+//! Larger ones have block sets of their own, which are compared by their hashes. Small ones share sets with their
+//! neighbours, which differ from file to file.
 
 use std::collections::HashMap;
 
@@ -23,8 +23,8 @@ pub(super) type Place = (usize, usize);
 /// itself.
 pub(super) type Repeats = Vec<HashMap<usize, (Place, Hash)>>;
 
-/// Compares hashes of all small tensors whose lengths occur in several files. Tensors of one file are not compared: beginnings of a run,
-/// where many are zero, would be cut otherwise than what follows.
+/// Compares hashes of all small tensors whose lengths occur in several files. Tensors of one file are not compared: the
+/// first files of a run, where many tensors are zero, would be cut differently from later ones.
 pub(super) fn find(files: &[(&Input<'_>, Vec<Segment>)]) -> Result<Repeats> {
     let small = |(_, s): &(usize, &Segment)| s.len >= MIN && is_small(s);
     // For each length the file that has it; `None` for several.

@@ -11,7 +11,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// A count of nothing. Without a snapshot before it is not known what changed.
+    /// A count of nothing. Without a snapshot before, the number of changes is not known.
     pub(super) fn new(has_before: bool) -> Self {
         Self { elements: 0, changed: has_before.then_some(0) }
     }
@@ -38,7 +38,7 @@ impl Tally {
         self.changed = self.changed.zip(changed).map(|(all, n)| all + n);
     }
 
-    /// Elements that another file has, too: they are compared with that one, not with what they were.
+    /// Elements that another file has, too: they are compared with that file, not with the snapshot before.
     pub(super) fn add_repeats(&mut self, elements: u64) {
         self.elements += elements;
         self.changed = self.changed.filter(|_| elements == 0);

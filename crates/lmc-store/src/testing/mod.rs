@@ -1,4 +1,4 @@
-//! Object stores for tests: one with its own clock, and one that injects faults. Directories of versions that somebody made.
+//! Object stores for tests: one with its own clock, and one that injects faults. Directories of arbitrary versions.
 
 mod faulty;
 mod memory;

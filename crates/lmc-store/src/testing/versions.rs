@@ -1,4 +1,4 @@
-//! Directories of versions that somebody made (`docs/interchange.md`): the body of the fuzz target `interchange`.
+//! Directories of arbitrary versions (`docs/interchange.md`): the body of the fuzz target `interchange`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -94,9 +94,8 @@ impl Drop for Scratch {
 /// Follows the versions of an input, whose first byte has options: twice into one directory, and once, after all is written, into another.
 /// Returns the versions that were followed.
 ///
-/// # Panics
-/// When the two directories have one version, and differ in their weights; when what is followed has no weights; and when there is
-/// no space for temporary files.
+/// # Panics When the two directories have one version, and differ in their weights; when a followed version has no
+/// weights; and when there is no space for temporary files.
 pub fn follow_versions(input: &[u8]) -> Vec<Step> {
     let Some((&options, input)) = input.split_first() else { return vec![] };
     let scratch = Scratch::new();
@@ -105,7 +104,7 @@ pub fn follow_versions(input: &[u8]) -> Vec<Step> {
         fs::create_dir_all(&versions)?;
         for e in entries(input).iter().filter(|e| e.later == later) {
             let path = path_in(&versions, e.version, e.name);
-            // What is there stays: the format has no way to notice that a file is replaced.
+            // Existing files stay: the format has no way to notice that a file is replaced.
             if !path.exists() {
                 fs::create_dir_all(path.parent().expect("it is in a version"))?;
                 fs::write(path, e.bytes)?;
@@ -140,7 +139,7 @@ pub fn follow_versions(input: &[u8]) -> Vec<Step> {
     followed
 }
 
-/// The files with weights of what is followed.
+/// The files with weights of the followed version.
 fn weights(to: &Path) -> BTreeMap<String, Vec<u8>> {
     let read = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().ok().filter(|name| name.ends_with(".safetensors"))?;

@@ -27,11 +27,12 @@ pub use records::VerifyOptions;
 pub struct Problem {
     /// The affected snapshot.
     pub step: Step,
-    /// What cannot be restored: file and tensor, or file alone for bytes outside of tensors; `None` for the whole snapshot.
+    /// The part that cannot be restored: file and tensor, or file alone for bytes outside of tensors; `None` for the
+    /// whole snapshot.
     pub lost: Vec<(String, Option<String>)>,
     /// Whether the snapshot can be restored whole all the same: only what its record states is wrong.
     pub intact: bool,
-    /// What is wrong, with the object and the place in it.
+    /// The problem, with the object and the place in it.
     pub message: String,
 }
 

@@ -1,5 +1,5 @@
-//! What the store requires of a backend, and what it guarantees, on every backend: memory, a directory, and a server if one is configured
-//! (see `support::on_each_backend`).
+//! The store's requirements of a backend, and its guarantees, on every backend: memory, a directory, and a server if
+//! one is configured (see `support::on_each_backend`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Snapshots copied between stores and into archives: they arrive whole, once each, and damaged data is rejected.
+//! Snapshots copied between stores and into archives: they arrive whole, once each, and damaged data are rejected.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -135,7 +135,7 @@ fn runs_are_mixed_only_where_that_is_asked_for() {
     assert_eq!(store.copy_from(&run, &first, o).unwrap().snapshots.len(), 1);
     check(&store, &[0, 10], &files);
     assert_eq!(store.run(), is);
-    // A store that is there keeps its run.
+    // An existing store keeps its run.
     let mut o = options(1);
     o.run = Some(of);
     refused(Store::create_on(objects, o).unwrap_err(), format!("the store that is here is of run {is}, not of {of}"));

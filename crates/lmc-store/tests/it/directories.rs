@@ -103,7 +103,7 @@ fn a_model_that_stands_twice_is_stored_once() {
         let apart = alone(&[&first]) + alone(&[&other]);
         let together = alone(&[&first, &other]);
         assert!(together * 1000 <= apart * 505, "{together} of {apart}");
-        // What the second one takes is its list of names.
+        // The second one takes the space of its list of names.
         assert_eq!(alone(&[&first, &other, &other]), together);
     }
 }
@@ -259,7 +259,7 @@ impl ReadAt for Changing {
 fn a_file_that_another_one_refers_to_must_not_change_meanwhile() {
     let m = model();
     let whole = file(&m, Dtype::F32);
-    // Equal to what is read first.
+    // Equal to the bytes that are read first.
     let mut other = whole.clone();
     *other.last_mut().unwrap() = 0;
     let changing = Changing(whole, AtomicU8::new(0));

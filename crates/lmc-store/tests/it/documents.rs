@@ -1,4 +1,4 @@
-//! Documents of shards: small beside the data that they describe, and whole wherever these go.
+//! Documents of shards: small beside the data that they describe, and complete in copies, archives and after pruning.
 
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ fn documents_of_many_tensors_are_small_beside_their_deltas() {
         if n < 3 {
             assert!(all * 20 <= saved.new_size * 21, "step {n}: {saved:?}");
         }
-        // A twentieth of what it was, with hashes of two sets.
+        // A twentieth of the size before, with hashes of two sets.
         assert!(size * 5 < whole, "step {n}: {size} of {whole}");
     }
     for (n, file) in files.iter().enumerate() {
@@ -131,7 +131,7 @@ fn segments_are_listed_again_where_nothing_else_of_a_shard_is_needed() {
     let (store, files) = run(&objects);
     let lists = |n| !document(&*objects, &store, n).1["files"][0]["segments"].is_null();
     assert_eq!((0..7).map(lists).collect::<Vec<_>>(), [true, false, false, true, false, false, true]);
-    // Of two files with equal tensors, of which one comes later; and of a file of another name.
+    // For two files with equal tensors, one saved later; and for a file of another name.
     let both = [Input::new("new.safetensors", &files[0]), Input::new("m.safetensors", &files[6])];
     store.save(&both, Some(step(7)), Default::default(), &fast()).unwrap();
     let (_, d) = document(&*objects, &store, 7);
@@ -169,7 +169,7 @@ fn files_of_one_save_list_their_segments_once() {
     };
     assert_eq!(lists(&store, &*objects, 0), 1);
     all(&store, 0);
-    // The next one names what the first one lists, and lists it where it is copied alone.
+    // The next one names the segments that the first one lists, and lists them where it is copied alone.
     let saved = store.save(&inputs, Some(step(1)), Default::default(), &fast()).unwrap();
     assert_eq!(lists(&store, &*objects, 1), 0);
     let copies = memory();
@@ -226,7 +226,7 @@ fn what_lists_the_segments_stays_and_moves_with_what_needs_it() {
     store.gc().unwrap();
     assert_eq!(needs::keys(&*objects), needs::needed(&*objects));
     all(&store, &[1, 5]);
-    // Without what lists them, the snapshot is known to be damaged.
+    // Without the shard that lists them, the snapshot is reported as damaged.
     let (_, d) = document(&*objects, &store, 1);
     let of = d["files"][0]["segments_of"][0].as_u64().unwrap() as usize - 1;
     let key = format!("shards/{}.json.zst", d["shards"][of].as_str().unwrap());

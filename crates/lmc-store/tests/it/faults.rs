@@ -1,5 +1,5 @@
-//! Saving, pruning, re-basing and collecting while requests fail and processes die: everything acknowledged is there, bit for bit, and
-//! besides at most what was in flight.
+//! Saving, pruning, re-basing and collecting while requests fail and processes die: everything acknowledged exists, bit
+//! for bit, and beyond that at most operations in flight.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -134,7 +134,7 @@ fn alone(files: &Files) -> u64 {
     s.new_size
 }
 
-/// What the last file costs beside the others, in thousandths of its bytes.
+/// The cost of the last file beside the others, in thousandths of its bytes.
 fn costs(files: &Files) -> u64 {
     let (last, others) = files.split_last().unwrap();
     (alone(files) - alone(&others.to_vec())) * 1000 / last.1.len() as u64
@@ -299,7 +299,7 @@ fn weights_alone_are_deltas_against_a_whole_snapshot() {
         o.anchor_every = 1;
         m.train(6);
         let files = vec![m.narrow()];
-        // The header is there.
+        // The store has the header already.
         let (after_all, first) = (save(&after, 6, &files, &o), save(&new_store(&memory()), 0, &files, &o));
         assert!(first.new_size - after_all.new_size < 1000, "{after_all:?} and {first:?}");
         assert!(after.verify(&after.snapshots().unwrap(), true, 1).unwrap().problems.is_empty());
@@ -338,7 +338,7 @@ fn what_is_written_does_not_depend_on_threads() {
     assert!(wrote[0] == wrote[1]);
 }
 
-/// What PyTorch writes; `testdata/layouts/deepspeed/make.py` says how.
+/// Files of PyTorch, which `testdata/layouts/deepspeed/make.py` makes.
 #[test]
 fn files_of_torch_save_are_searched() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/layouts/deepspeed");

@@ -1,4 +1,4 @@
-//! Following a store: the directory always holds a whole version, and gets only what changed.
+//! Following a store: the directory always holds a whole version, and fetches only changes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -101,7 +101,7 @@ fn versions_follow_each_other_at_the_cost_of_what_changed() {
         assert_eq!((next.from, next.linked_size), (Some(step(0)), raw - next.written_size));
         assert!(next.fetched_size < first.fetched_size / 3, "{} of {}", next.fetched_size, first.fetched_size);
         assert_eq!(before, ["sub/b.safetensors", "config"].map(inode));
-        // Three versions at once, and nothing that was there before.
+        // Three versions at once, in which both models change.
         (0..3).for_each(|_| run.save(&[0, 1]));
         let last = run.follow(&at).unwrap().unwrap();
         run.check(&at, 4);
@@ -364,19 +364,19 @@ fn a_directory_is_the_followers_own_or_refused() {
         let e = run.follow(&at("two")).unwrap_err();
         assert!(e.kind() == ErrorKind::Unsupported && e.to_string().contains(kind), "{e}");
     }
-    // `current` of somebody else's.
+    // A `current` that lmc did not write.
     run.follow(&at("three")).unwrap().unwrap();
     fs::remove_file(at("three/current")).unwrap();
     std::os::unix::fs::symlink(at("mine"), at("three/current")).unwrap();
     let e = run.follow(&at("three")).unwrap_err();
     assert!(e.to_string().contains("which lmc did not write"), "{e}");
-    // Links in the place of what is written or removed.
+    // Links in the place of files that are written or removed.
     for (link, refused) in [("versions", true), (".lmc-follow.json.new", false)] {
         let place = at(&format!("link-{refused}"));
         fs::create_dir(&place).unwrap();
         std::os::unix::fs::symlink(if refused { at("mine") } else { at("mine/thesis") }, place.join(link)).unwrap();
         if refused {
-            // The marker of a follower, so that the directory is not refused for what is in it.
+            // The marker of a follower, so that the directory is not refused for its contents.
             fs::copy(at("three/.lmc-follow.json"), place.join(".lmc-follow.json")).unwrap();
             let e = run.follow(&place).unwrap_err();
             assert!(e.to_string().contains("versions is not a directory"), "{e}");
@@ -438,7 +438,7 @@ fn the_last_versions_stay_in_the_order_of_commits() {
         follower.commit(staged).unwrap();
     }
     assert_eq!(there(), ["1", "3", "4"]);
-    // One that is staged only is the first to go.
+    // A version that is only staged is removed first.
     let (other, two) = (stage(&mut follower, 5), stage(&mut follower, 2));
     assert_eq!(there(), ["1", "2", "3", "4", "5"]);
     follower.commit(two.clone()).unwrap();
@@ -480,7 +480,7 @@ fn followers_see_whole_versions_while_a_run_is_saved_and_pruned() {
                     }
                     Ok(None) if last => return Ok(()),
                     Ok(None) => {}
-                    // What was the newest may be gone; the next one is there.
+                    // The newest version may be gone; then the next one exists.
                     Err(e) => problems.push(e),
                 }
                 assert!(problems.len() < 10, "{problems:?}");

@@ -180,7 +180,7 @@ fn of_lists_nothing_is_decoded() {
     let mut run = Run::new(Level::Fast);
     let mut workers = parts().map(|parts| run.worker(&parts, TensorFollowOptions::default()));
     workers.iter_mut().for_each(|w| _ = w.load(&run.snapshot(0)).unwrap());
-    // What somebody else changed is not noticed where only the list is read.
+    // Changes by others are not noticed where only the list is read.
     workers.iter_mut().for_each(|w| w.memory[0][5] ^= 1);
     for n in 1..3 {
         run.save(sparse(7 * n, 50));
@@ -191,7 +191,7 @@ fn of_lists_nothing_is_decoded() {
             w.memory[0][5] ^= 1;
         }
     }
-    // Where all is decoded it is.
+    // They are noticed where all is decoded.
     run.save(|t| t.train(3));
     for w in &mut workers {
         w.follow(&run.snapshot(3)).unwrap();
@@ -237,7 +237,7 @@ fn rows_are_adopted_verified_and_go_back() {
         assert_eq!(adopt(&mut w).unwrap_err().kind(), ErrorKind::Usage);
         w.memory[0][9] ^= 1;
         adopt(&mut w).unwrap();
-        // Back, and what somebody else changed is put right.
+        // Back to the version, and changes by others are corrected.
         for n in [1, 2, 0, 3] {
             w.memory[1][4] ^= 1;
             w.follow(&run.snapshot(n)).unwrap();

@@ -1,4 +1,4 @@
-//! Tensors in memory that follow a store: they hold a whole version after each commit, and get only what changed.
+//! Tensors in memory that follow a store: they hold a whole version after each commit, and fetch only changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -158,7 +158,7 @@ fn follows(mut run: Run) {
             let newest = f.follower.newest().unwrap().unwrap();
             let staged = f.stage(&newest).unwrap();
             assert_eq!((staged.step(), staged.id(), staged.from()), (newest.step, newest.id, step(n as u64 - 1)));
-            // The tensors are as they were until the commit, and what is said to change does.
+            // The tensors do not change until the commit, and then exactly the announced elements change.
             run.check(f, n - 1);
             let by_tensor = f.names.iter().enumerate().map(|(t, &name)| {
                 let bytes = |n: usize| &run.saved[n].iter().find(|t| t.0 == name).unwrap().3;
@@ -248,7 +248,7 @@ fn tensors_that_something_else_changed_are_noticed() {
         let mut run = Run::new();
         let mut f = run.followed(&ALL, o);
         f.load(&run.snapshot(0)).unwrap();
-        // In a tensor of which so much changes that all is decoded.
+        // In a tensor that is decoded whole, because most of it changes.
         f.memory[0][1000] ^= 1;
         run.save(|t| {
             if t.0 != "head" {
@@ -316,7 +316,7 @@ fn an_update_is_committed_only_to_the_tensors_it_was_made_from() {
             assert!(e.kind() == ErrorKind::Usage && e.to_string().contains("stage it again"), "{e}");
             run.check(f, 0);
         }
-        // Nor to what was loaded since.
+        // Nor to a version that was loaded since.
         f.load(&run.snapshot(0)).unwrap();
         f.commit(&staged[i]).unwrap_err();
         f.follow(&run.snapshot(1)).unwrap();

@@ -113,7 +113,7 @@ impl Good {
     }
 }
 
-/// A record's text with its checksum. What is no object, or is empty, has no place for one.
+/// A record's text with its checksum. Text that is no object, or an empty one, has no place for a checksum.
 fn sealed(mut text: String) -> Vec<u8> {
     let check = Hash::of(text.as_bytes());
     if text.ends_with('}') && text != "{}" {

@@ -1,4 +1,4 @@
-//! Pruning, re-basing and collecting: what is deleted, what stays, and the cost.
+//! Pruning, re-basing and collecting: the deleted and the kept objects, and the cost.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

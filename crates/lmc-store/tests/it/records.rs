@@ -333,7 +333,7 @@ fn sizes_are_those_of_the_shards() {
         assert!(found.len() == 1 && found[0].intact && found[0].message.contains("the record gives"), "{found:?}");
         assert_eq!(restored(&store, 2).unwrap(), file(2));
     }
-    // Without a checksum the record is damaged, whatever it says.
+    // Without a checksum the record is damaged, whatever its contents.
     put(&objects, &record(2, 0), text.into_bytes());
     assert_eq!(wrong(&store), [2]);
 }

@@ -228,7 +228,7 @@ fn delta(name: &str, section: &'static str, rule: &'static str, fields: BlockFie
 }
 
 fn prefixes() -> Vec<Broken> {
-    // 256 KiB of zeros, then a block with so many ranges of them as prefix.
+    // 256 KiB of zeros, then a block with these ranges of them as prefix.
     let own = |name: &str, rule, ranges: &[[u64; 3]], length: usize| {
         let raw = vec![0; length];
         let mut fields = encoded(&Block::of(Column::Zstd(Zstd::of(raw)), 0));

@@ -226,7 +226,7 @@ fn coded(name: &str, section: &'static str, rule: &'static str, change: impl FnO
     block(name, section, rule, &fields)
 }
 
-/// Symbols of 6 bits, one of them a literal, in so many chunks that the first lane set has words.
+/// Symbols of 6 bits, one of them a literal, in enough chunks for words in the first lane set.
 fn coded_block(pad: Pad) -> Block {
     let symbols: Vec<u8> = (0..32).collect();
     let cluster = Cluster { h: 2, coder: Coder::fine_rans(&symbols, true), pad, ..Cluster::default() };

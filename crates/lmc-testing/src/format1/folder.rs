@@ -1,4 +1,4 @@
-//! The contents of `testdata/format1`, and what the codec says of its broken files.
+//! The contents of `testdata/format1`, and the codec's errors for its broken files.
 
 use super::{Broken, Feature, LIMIT};
 use super::{broken_blocks, broken_files, broken_grids, broken_predictions, broken_streams};
@@ -24,9 +24,8 @@ pub fn broken() -> Vec<Broken> {
 
 /// All files but the manifest, in the order of their names: the name, with `/` between parts, and the bytes.
 ///
-/// # Errors
-/// When a file is not what it should be: a valid one is not restored by the reference decoder and the codec, or a
-/// broken one is.
+/// # Errors When a file is wrong: the reference decoder or the codec does not restore a valid one, or restores a broken
+/// one.
 pub fn contents() -> Result<Vec<(String, Vec<u8>)>, String> {
     let mut files = Vec::new();
     let (features, broken) = (features(), broken());

@@ -22,7 +22,7 @@ pub(super) fn file_of(name: &'static str, shows: &'static str, column: Predicted
     feature(name, "3.8", shows, File::new(records(&[encoded(&block)])), &[], &raw)
 }
 
-/// A column that is what the grid predicts.
+/// A column that equals the predictions of the grid.
 pub(super) fn exact(grid: Grid) -> Predicted {
     let (n, width_code) = (grid.indices.len(), if grid.conversion == 0 { 2 } else { 1 });
     let zeros = Stream::of(0, Cluster { z: 8 << width_code, ..Cluster::default() });

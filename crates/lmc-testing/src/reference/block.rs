@@ -27,7 +27,7 @@ pub(super) struct Head {
     faults: Faults,
 }
 
-/// What a block holds, with the first violation that did not stop the decoder.
+/// The contents of a block, with the first violation that did not stop the decoder.
 pub(super) struct Block {
     pub(super) raw: Vec<u8>,
     /// The digests of the leaves.
@@ -122,7 +122,7 @@ impl Head {
     }
 }
 
-/// What stands in place of a column where extents are repeated.
+/// The code in place of a column where extents are repeated.
 const REPEAT: u8 = 255;
 
 /// Column and length of each extent.

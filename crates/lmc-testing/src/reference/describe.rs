@@ -1,4 +1,4 @@
-//! What a valid file contains, field by field in the words of `docs/format.md`, as JSON.
+//! The contents of a valid file, field by field in the terms of `docs/format.md`, as JSON.
 
 use super::block::Head;
 use super::bytes::Bytes;

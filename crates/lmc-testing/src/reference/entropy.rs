@@ -4,7 +4,7 @@ use super::bytes::Bytes;
 use super::faults::{Faults, must};
 use std::iter::repeat_n;
 
-/// What slots mean, which are the low bits of a state.
+/// The meanings of slots, which are the low bits of a state.
 #[derive(Clone, Copy)]
 struct Entry {
     /// `None` is the escape.
@@ -133,7 +133,7 @@ fn huffman_slots(entries: &[(u16, u64)]) -> Result<(Vec<u16>, Vec<Step>), String
         }
         previous = length;
         let reversed = code.reverse_bits() >> (32 - u32::from(length));
-        // Those whose low bits are the code.
+        // The slots whose low bits are the code.
         for slot in slots.iter_mut().skip(reversed as usize).step_by(1 << length) {
             *slot = Some(entry);
         }

@@ -1,4 +1,4 @@
-//! What a file breaks of the format.
+//! The conditions of the format that a file breaks.
 
 /// Violations that did not stop the decoder; the first one is kept.
 #[derive(Clone, Default)]

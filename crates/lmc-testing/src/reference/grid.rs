@@ -8,7 +8,7 @@ use super::ranges::{Ranges, elements};
 use super::stream::{Stream, Streams};
 use std::collections::HashSet;
 
-/// What a row of groups, and what the place of the last element, may have at most.
+/// The most elements of a row of groups, and the highest place of the last element.
 const MOST: u128 = 1 << 48;
 
 pub(super) struct Grid {
@@ -100,7 +100,7 @@ impl Grid {
         let scale_count = groups.scale_count(n);
         let few = "a grid has more scales than its column has elements";
         faults.must(scale_count <= n as u128, few);
-        // Not a fault: nobody should have to read so many.
+        // Not a fault, but an error at once: a decoder need not read more scales.
         must(scale_count <= 1 << 24, few)?;
         let scales = Stream::parse(head, 4, false, lane_sets, faults)?;
         let offsets = if has_offsets > 0 { Some(Stream::parse(head, 4, false, lane_sets, faults)?) } else { None };

@@ -8,7 +8,7 @@ use super::ranges::{Ranges, bytes_of, elements};
 use super::stream::{Stream, Streams, ones};
 use std::iter::zip;
 
-/// What stands in place of a conversion where an operand is a grid.
+/// The code in place of a conversion where an operand is a grid.
 pub(super) const GRID: u8 = 4;
 
 pub(super) struct Predicted {
@@ -16,7 +16,7 @@ pub(super) struct Predicted {
     width: usize,
     predictor: Predictor,
     operand: Operand,
-    /// Those between contexts.
+    /// The boundaries between contexts.
     boundaries: Vec<u8>,
     /// Number of elements of each context, with its stream unless the context is empty.
     streams: Vec<(usize, Option<Stream>)>,

@@ -23,7 +23,7 @@ pub(super) fn parse_bases(head: &[u8]) -> Result<Vec<NamedBase>, String> {
     Ok(bases)
 }
 
-/// What the ranges of the next block may be of.
+/// The sources of the ranges of the next block.
 pub(super) struct Sources<'a> {
     /// The required features of the file.
     features: u32,
@@ -34,7 +34,7 @@ pub(super) struct Sources<'a> {
     blocks: Vec<(usize, u32)>,
 }
 
-/// What is known of the ranges that one block names, as they are read.
+/// The ranges that one block names, while they are read.
 pub(super) struct Ranges<'s> {
     sources: &'s Sources<'s>,
     count: u64,
@@ -47,7 +47,7 @@ pub(super) struct Ranges<'s> {
 }
 
 impl<'a> Sources<'a> {
-    /// Those of the first block of a file.
+    /// The sources of the first block of a file.
     pub(super) fn new(features: u32, bases: Vec<&'a [u8]>) -> Self {
         Self { features, bases, raw: Vec::new(), blocks: Vec::new() }
     }
@@ -60,7 +60,7 @@ impl<'a> Sources<'a> {
         self.raw
     }
 
-    /// Adds a block, of which those after it may name ranges.
+    /// Adds a block; later blocks may name ranges of it.
     pub(super) fn add(&mut self, raw: Vec<u8>, depth: u32) {
         if self.raw.is_empty() {
             self.raw = raw;
@@ -112,7 +112,7 @@ impl<'s> Ranges<'s> {
 
         self.count += 1;
         faults.must(self.count <= 1 << 20, "a block names more than 2^20 ranges");
-        // Not a fault: nobody should have to put so many bytes together.
+        // Not a fault, but an error at once: a decoder need not join more bytes.
         self.sum += u128::from(length);
         must(self.sum <= 1 << 28, "the ranges of a block exceed 2^28 bytes")?;
         self.needs |= 1;

@@ -63,7 +63,7 @@ enum Map {
 pub(super) struct Streams<'a> {
     pub(super) bulk: Bytes<'a>,
     pub(super) lanes: Lanes<'a>,
-    /// What each stream decodes to, step by step, if that is wanted.
+    /// The results of decoding each stream, step by step, if requested.
     pub(super) steps: Option<Vec<Steps>>,
 }
 

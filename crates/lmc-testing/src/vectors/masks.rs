@@ -1,4 +1,4 @@
-//! Masks (§3.3.2) of every kind, in every column and with everything that a stream may have besides.
+//! Masks (§3.3.2) of every kind, in every column and with all other parts of a stream.
 
 use super::Vector;
 use crate::data::noise;
@@ -51,7 +51,8 @@ const SELECTIONS: [Selection; 6] = [
     (1025, |_, random| random.below(2) == 0),
 ];
 
-/// Columns of all widths for each kind of mask and each way to code what it selects, plain and predicted; small ones.
+/// Columns of all widths for each kind of mask and each way to code the selected elements, plain and predicted; small
+/// ones.
 pub fn masks() -> Vec<Vector> {
     let mut vectors = Vec::new();
     for (kind, kind_name) in KINDS.into_iter().enumerate() {
@@ -117,14 +118,14 @@ fn predicted(described: &Described, base: &[u8]) -> Column {
     Column::Predicted(column)
 }
 
-/// What a stream is to have.
+/// The parts of a stream to make.
 struct Described {
     /// Of mask.
     kind: usize,
     values: Values,
     width_code: u8,
     selection: Selection,
-    /// Chooses what all of them may have.
+    /// Chooses the parts that all of them may have.
     case: usize,
 }
 

@@ -29,7 +29,7 @@ pub(super) fn decode_chunk(
         }
     }
     if let Some(mark) = table.escape_mark {
-        // A vector's worth at once: hardly any symbol is an escape.
+        // A vector's worth at once: escapes are rare.
         for extent in out.as_chunks_mut::<16>().0 {
             if !extent.iter().fold(false, |any, s| any | (*s == mark)) {
                 continue;

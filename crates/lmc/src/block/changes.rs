@@ -1,4 +1,4 @@
-//! Blocks that hold nothing but the elements of a base that changed: these alone.
+//! Blocks that consist of the changed elements of a base alone.
 
 use super::body::Body;
 use crate::cluster::element::{Element, with_element};
@@ -24,8 +24,8 @@ pub(crate) fn listed(list: &Predicted) -> usize {
     list.sparse().map_or(0, |stream| stream.mask.selected(0))
 }
 
-/// How many elements of a block differ from the first base, where its head says so: all of them are predicted from elements of that base,
-/// and only those that are not what was predicted are coded.
+/// The number of elements of a block that differ from the first base. Its head states it if all elements are predicted
+/// from that base, and only the differing ones are coded.
 pub(crate) fn count_of(head: &BlockHead) -> Option<u64> {
     let mut count = 0;
     for column in &head.columns {

@@ -25,7 +25,7 @@ use crate::predict::job::Streams;
 #[derive(Clone, Copy)]
 pub(crate) struct RawColumn<'a> {
     pub(super) dtype: Option<Dtype>,
-    /// What was found in it, unless it has predictions.
+    /// The structure that was found in it, unless it has predictions.
     pub(super) structure: Structure,
     /// Where its elements are in a matrix, if they may be on a grid.
     pub(super) matrix: Option<Matrix>,

@@ -222,7 +222,7 @@ impl BlockEncoder {
             }
         };
         let mut plan = self.chooser.choose(&s.column(), base)?;
-        // Bytes with counterparts nearby that are in other places: a header of which one name has changed.
+        // Bytes whose counterparts have moved: a header in which one name has changed.
         if !s.prefix.is_empty() {
             let prefix = super::ranges::read_all(&s.prefix, origin, &mut self.bytes[0])?;
             plan = self.chooser.or_with_prefix(&s.bytes, prefix, plan)?;

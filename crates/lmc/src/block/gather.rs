@@ -14,7 +14,7 @@ use crate::format::limits::{MAX_COLUMNS, MAX_EXTENTS};
 use crate::predict::Conversion;
 use crate::quantised::{Field, fields_of};
 
-/// What the extents of a column have in common.
+/// Properties that the extents of a column share.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Kind {
     dtype: Option<Dtype>,
@@ -26,7 +26,7 @@ struct Kind {
     field: Option<(Dtype, u8)>,
 }
 
-/// What is known of a column before all of its extents are.
+/// A column while its extents are collected.
 struct Gathered {
     kind: Kind,
     base: Vec<SourceRange>,
@@ -73,8 +73,8 @@ const MAX_PREDICTED: usize = MAX_COLUMNS / 2;
 
 /// Gathers extents of equal kind into columns; also returns their order. References are ignored unless `predict`.
 ///
-/// An extent with structure gets a column of its own: what suits it does not suit others. Blocks of quantised elements have a column for
-/// each field.
+/// An extent with structure gets a column of its own: its best method is not that of the others. Blocks of quantised
+/// elements have a column for each field.
 pub(super) fn gather<'a>(
     raw: &'a [u8],
     extents: &[Extent],
@@ -142,8 +142,8 @@ pub(super) fn gather<'a>(
 /// Least bytes of an extent that is split.
 const SPLIT_LEAST: usize = 256 << 10;
 
-/// The extents with their structure; one of which only a part repeats is split, and so is one of opaque bytes in which elements begin
-/// later.
+/// The extents with their structure. An extent is split if only a part of it repeats, or if it is opaque and elements
+/// begin after its first byte.
 fn find_structure(raw: &[u8], extents: &[Extent], predict: bool, finder: &mut Finder) -> Vec<(Extent, Structure)> {
     let (mut found, mut end) = (Vec::with_capacity(extents.len()), 0);
     for (i, p) in extents.iter().enumerate() {
@@ -203,7 +203,7 @@ fn by_field(p: &Extent, columns: &mut Vec<Gathered>, extents: usize) -> Option<(
     let kind = |i: usize, f: &Field| Kind { dtype: Some(f.dtype), own: p.own, field: Some((dtype, i as u8)), ..OPAQUE };
     let of_fields = fields.iter().enumerate().map(|(i, f)| (kind(i, f), f.len));
     let new = of_fields.clone().filter(|(kind, _)| columns.iter().all(|c| c.kind != *kind)).count();
-    // One column is left for opaque bytes, and half of the extents for what is not quantised.
+    // One column is left for opaque bytes, and half of the extents for tensors that are not quantised.
     if columns.len() + new > MAX_COLUMNS - 1 || extents + times * fields.len() > MAX_EXTENTS / 2 {
         return None;
     }

@@ -1,8 +1,9 @@
 //! Finds grids: elements that are products of few levels and the scales of groups, perhaps with offsets, as dequantised weights are
 //! (`docs/format.md` §3.8).
 //!
-//! Files do not say which format the weights had, or how they were grouped: windows of elements show whether a format is possible, samples of
-//! groups which shape they have, and then each group is fitted. What does not fit is left to the residuals.
+//! Files do not say which format the weights had, or how they were grouped. Windows of elements show whether a format
+//! is possible; samples of groups show the shape of the groups; then each group is fitted. Residuals code the elements
+//! that do not fit.
 
 mod affine;
 mod codebook;
@@ -46,25 +47,26 @@ pub(super) struct Found {
     pub(super) prediction: Vec<u8>,
 }
 
-/// Windows of neighbours that are looked at to see whether a format is possible, elements of each, and how many must fit.
+/// Windows of neighbours that show whether a format is possible: their number, the elements of each, and how many must
+/// fit.
 const WINDOWS: u64 = 8;
 const WINDOW: u64 = 16;
 const WINDOWS_FIT: usize = 2;
-/// Groups of a shape that are looked at, of which one may be on no grid, and elements of each: at least so many of a group if some of its
-/// elements may not be on it.
+/// Groups that are sampled for a shape (one may be on no grid), the elements of each, and the least elements of a
+/// sample that counts if some may be off the grid.
 const SAMPLES: u64 = 8;
 const SAMPLE: usize = 96;
 const SAMPLE_LEAST: usize = 24;
 /// The largest elements that a sample has.
 const LARGEST: usize = 6;
-/// The part of elements that may not be on it.
+/// The share of elements that may be off the grid.
 const MISFITS: (usize, usize) = (1, 6);
 /// Of windows and samples, how unlikely it is that values on no grid have an offset and a scale: any few do.
 const EVIDENCE: i32 = 12;
 /// Bits of a scale or an offset, and of an element that is not on the grid, roughly.
 const SCALE_BITS: f64 = 20.0;
 const MISFIT_BITS: f64 = 12.0;
-/// Bits that a format with more levels must save: it explains more that is on no grid.
+/// Bits that a format with more levels must save: it fits more elements by chance.
 const LARGER: f64 = 0.25;
 /// Bits that smaller groups must save: estimates differ by chance.
 const SMALLER: f64 = 0.1;
@@ -75,7 +77,7 @@ const ROUNDS: usize = 6;
 /// The scale of groups that may have any, before there is another.
 const ONE: u32 = 1.0f32.to_bits();
 
-/// What elements of a dtype are, as a conversion from F32.
+/// The conversion from F32 that gives elements of a dtype.
 pub(crate) fn conversion_of(dtype: Dtype) -> Option<Conversion> {
     match dtype {
         Dtype::F32 => Some(Conversion::None),
@@ -140,7 +142,7 @@ impl Cost {
     }
 }
 
-/// The values of some elements of a group, and what bounds its scale.
+/// The values of some elements of a group, and the bounds that they set on its scale.
 struct Sample {
     values: Vec<Value>,
     bounds: Vec<Bounded>,
@@ -170,7 +172,7 @@ struct Elements<'a> {
 }
 
 impl Elements<'_> {
-    /// What bounds a scale: a value other than 0 that has neighbours.
+    /// The bounds that a value sets on a scale: it must not be 0, and must have neighbours.
     fn bounded(&self, Value { bits, count }: Value) -> Option<Bounded> {
         let magnitude = self.lattice.magnitude(bits);
         (magnitude > 0 && self.lattice.is_inside(magnitude)).then(|| {
@@ -382,7 +384,7 @@ impl Elements<'_> {
         misfits
     }
 
-    /// The same of a scale alone.
+    /// The same for a scale without an offset.
     fn fit_scaled(
         &self,
         (book, is_strict): (&'static Codebook, bool),

@@ -71,7 +71,7 @@ pub struct Reference {
     pub source: u32,
     /// In raw bytes of the source.
     pub offset: u64,
-    /// What makes them elements of the extent's dtype.
+    /// The conversion to the extent's dtype.
     pub conversion: Conversion,
 }
 

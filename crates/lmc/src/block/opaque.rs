@@ -8,7 +8,7 @@ use crate::entropy::cost;
 use crate::entropy::histogram::{Histogram, sum_of};
 use crate::map::Map;
 
-/// Least bytes that are looked at.
+/// Least bytes that are examined.
 const LEAST: usize = 4096;
 /// Bytes of the widest elements.
 const WIDEST: usize = 8;

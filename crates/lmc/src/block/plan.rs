@@ -202,7 +202,7 @@ impl Planner {
         let (sampled, symbol_bits) = (sample.sampled, estimates.len() as u32);
         let raw_cost = |fold: u32| raw_cost(left, symbol_bits - fold, sampled, effort);
         let least = *estimates.iter().min().expect("a symbol has at least one bit");
-        // An estimate hardly covers the cost of 128 slots; where several are close, tables decide.
+        // An estimate omits most of the cost of 128 slots; where several are close, tables decide.
         let close = least + sampled * cost::BIT / if effort.residuals { 16 } else { 6 };
         // A table that saves next to nothing is not worth its lanes.
         let lanes = sampled * cost::BIT / 64;

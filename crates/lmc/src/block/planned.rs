@@ -101,9 +101,9 @@ pub(crate) struct PlannedCluster {
 
 /// The elements whose runs a cluster codes.
 pub(crate) enum Elements {
-    /// Those of the column.
+    /// The elements of the column.
     Column,
-    /// Those of a context of residuals.
+    /// The residuals of a context.
     Context(usize),
     /// The scales of a grid.
     Scales,
@@ -111,7 +111,7 @@ pub(crate) enum Elements {
     Offsets,
     /// The indices of its levels.
     Indices,
-    /// Those of a cluster map, or of a mask.
+    /// The elements of a cluster map, or of a mask.
     Map(Vec<u8>),
 }
 
@@ -170,7 +170,7 @@ impl StreamPlan {
         plan
     }
 
-    /// Puts a mask before everything else, with what it has in the body.
+    /// Puts a mask before everything else, with its items in the body.
     pub(super) fn set_mask(&mut self, mask: Mask, items: impl IntoIterator<Item = Item>) {
         self.stream.mask = mask;
         self.body.splice(..0, items);

@@ -11,7 +11,7 @@ use crate::map::Map;
 use crate::predict::changes::Compared;
 use crate::predict::job::{Model, Streams};
 
-/// What is known of the elements that equal their predictions.
+/// The elements that equal their predictions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unchanged {
     /// Single ones, or none.
@@ -31,7 +31,7 @@ impl Planner {
     /// The best plan with predictions, and whether by the sample no plan without them comes near.
     ///
     /// # Errors
-    /// `streams`, if no prediction promises a gain.
+    /// Returns `streams` if no prediction promises a gain.
     pub(super) fn plan_predicted(
         &mut self,
         width: usize,

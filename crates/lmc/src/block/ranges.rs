@@ -33,7 +33,7 @@ pub(super) fn read_all<'b>(list: &[SourceRange], origin: &'b dyn Origin, buf: &'
     if let Some(bytes) = in_memory(list, origin) {
         return Ok(bytes);
     }
-    // Heads are checked: the lengths add up to 64 MiB at most.
+    // Heads are checked: a prefix has at most 8 MiB, an operand at most twice the bytes of its column.
     let bytes = scratch(buf, list.iter().map(|d| d.len as usize).sum());
     read_to(list, origin, bytes)?;
     Ok(bytes)

@@ -47,7 +47,7 @@ impl Stream {
     }
 }
 
-/// What changed in a column, context by context.
+/// The changes of a column, context by context.
 #[derive(Default)]
 pub(super) struct SparseChanges {
     ranks: Vec<u32>,

@@ -55,8 +55,8 @@ pub(super) fn few_of(n: usize) -> usize {
     n / SPARSE
 }
 
-/// The predictor and contexts of a column with these changes. `Fast` has one context: what is listed in the order of elements is
-/// restored by a copy of the predictions, without looking at their keys.
+/// The predictor and contexts of a column with these changes. `Fast` has one context: a list in the order of elements
+/// is restored by a copy of the predictions, without looking at their keys.
 pub(super) fn choose_predictor(
     level: Level,
     width: usize,

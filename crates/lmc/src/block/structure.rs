@@ -1,11 +1,12 @@
-//! Tensors that are not noise: few values, or repeats far apart. Most are, so that finding it out must cost next to nothing.
+//! Finds tensors that are not noise: few values, or distant repeats. Most tensors are noise, so the search must cost
+//! almost nothing.
 
 use std::convert::Infallible;
 
 use crate::arch::inline::{array, zip};
 use crate::cluster::element::{Element, with_element};
 
-/// What was found in elements.
+/// The structure of elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Structure {
     /// Elements near each other are often equal.
@@ -20,11 +21,12 @@ impl Structure {
     }
 }
 
-/// Least bytes in which structure is looked for.
+/// Least bytes in which structure is searched for.
 pub(crate) const LEAST: usize = 32 << 10;
 
-/// Windows of elements whose values are counted: their number and their length, and the part in sixteenths that differs at most if elements
-/// are few. Of 128 weights in bf16 some 120 differ, of those that have 6 bits in groups of 16 some 108; of 512 in fp32 nearly all.
+/// Windows of elements whose values are counted: their number and their length, and the largest share of different
+/// values, in sixteenths, that counts as few. Of 128 weights in bf16 some 120 differ, of those that have 6 bits in
+/// groups of 16 some 108; of 512 in fp32 nearly all.
 const NARROW: Windows = Windows { count: 8, len: 128, sixteenths: 14 };
 const WIDE: Windows = Windows { count: 1, len: 512, sixteenths: 14 };
 
@@ -38,9 +40,9 @@ struct Windows {
 /// Top bytes that a key has, and that must be equal where keys are.
 const KEY: usize = 16;
 const EQUAL: usize = 64;
-/// Parts of the elements, each of which may have structure when others do not.
+/// Parts into which elements are divided; each may have structure of its own.
 pub(crate) const PARTS: usize = 16;
-/// How thoroughly repeats are looked for.
+/// How thoroughly repeats are searched for.
 #[derive(Clone, Copy)]
 struct Effort {
     /// One element in this many belongs to the windows whose keys are known.
@@ -49,8 +51,8 @@ struct Effort {
     step: usize,
 }
 
-/// In a block: next to nothing of the time that it takes. In one that is long because repeats were found. In a file, where each probe may be
-/// a request.
+/// For a block: almost none of its time. For a block that is long because repeats were found. For a file, where each
+/// probe may be a request.
 const USUAL: Effort = Effort { known: 256, step: 8 << 10 };
 const LONG: Effort = Effort { known: 128, step: 8 << 10 };
 const FILE: Effort = Effort { known: 128, step: 32 << 10 };
@@ -91,7 +93,7 @@ impl Finder {
         Structure { few, repeats }
     }
 
-    /// Which parts repeat, of elements that were found to: all, unless some do so in most places and others hardly.
+    /// The parts that repeat, of elements that repeat: all parts, unless some repeat in most places and others rarely.
     pub(crate) fn parts(&self, bytes: &[u8]) -> [bool; PARTS] {
         let probes = (USUAL.probes(bytes.len()) / PARTS).max(1);
         if self.hits.iter().all(|&hits| 4 * hits < 3 * probes) {

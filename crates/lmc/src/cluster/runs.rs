@@ -365,7 +365,7 @@ fn merge_neighbours(mut clusters: Vec<Candidate>, effort: Effort) -> Vec<Candida
         let whole = cost::log2(a + b);
         u64::from(a) * u64::from(whole - cost::log2(a)) + u64::from(b) * u64::from(whole - cost::log2(b))
     };
-    // What merging each cluster with its right neighbour gains.
+    // The gain of merging each cluster with its right neighbour.
     let gain = |a: &Candidate, b: &Candidate| -> i64 {
         let joined: Histogram = array(|s| a.top[s] + b.top[s]);
         let apart = a.cost + b.cost + side(a.runs, b.runs) + effort.cluster_bits * cost::BIT;

@@ -1,4 +1,4 @@
-//! Every block of a file encoded given bases and without them, for whoever compares both.
+//! Encodes every block of a file given bases and without them, for comparisons.
 
 use crate::Summary;
 use crate::base::Base;
@@ -18,12 +18,12 @@ pub struct EncodedBoth<'a> {
     pub offset: u64,
     /// Its raw bytes.
     pub raw: &'a [u8],
-    /// The same, and as many of those behind it as an element may have that the block's end cuts.
+    /// The same, and the bytes behind it that belong to an element which the block's end cuts.
     pub with_rest: &'a [u8],
     /// Its record given the bases.
     pub record: &'a [u8],
-    /// The records that the same raw bytes have without bases, one after the other: where little changed, blocks of deltas are larger. None if
-    /// that was not asked for.
+    /// The records that the same raw bytes have without bases, one after the other: where little changed, blocks of
+    /// deltas are larger. Empty if that was not requested.
     pub alone: &'a [u8],
 }
 
@@ -34,7 +34,7 @@ struct Job<J> {
     len: usize,
     /// Given the bases.
     extents: Vec<Extent>,
-    /// The blocks that the same bytes are without them, each with its length.
+    /// The blocks of the same bytes without bases, each with its length.
     alone: Vec<(usize, Vec<Extent>)>,
     raw: Vec<u8>,
     record: Vec<u8>,
@@ -46,16 +46,17 @@ struct Job<J> {
 /// Bytes of the widest element.
 const MAX_ELEMENT: u64 = 8;
 
-/// Bases for [`encode_both`]: they may be decoded as much as one call allows, and are not hashed, since no size depends on what the hashes are.
+/// Bases for [`encode_both`]: they may be decoded as much as one call allows, and are not hashed, since no size depends
+/// on their hashes.
 pub fn for_call<'a>(compressor: &Compressor, bases: &[Base<'a>]) -> Vec<Base<'a>> {
     compressor.for_call(bases).into_iter().map(|b| b.with_hash([0; 16])).collect()
 }
 
-/// Encodes every block of `size` bytes given `bases`, which come from [`for_call`], and if `alone` without them too. Gives what compression would
-/// in these ways.
+/// Encodes every block of `size` bytes given `bases`, which come from [`for_call`], and if `alone` without them too.
+/// Returns the summaries that compression in both ways would return.
 ///
-/// A worker shows each block to `work`, with memory that may be used again; that of one block after the other is then shown to `take`, with the
-/// number of raw bytes so far.
+/// A worker passes each block to `work`, with reusable memory of its own. Then `take` gets that memory, block by block
+/// in order, with the number of raw bytes so far.
 ///
 /// # Errors
 /// Those of `work` and `take`, and of [`Compressor::compress`].
@@ -109,7 +110,7 @@ pub fn encode_both<J: Default + Send>(
             job.alone.clear();
             while wanted && next < end {
                 let mut extents = Vec::new();
-                // Blocks of what repeats end at any leaf.
+                // Blocks of repeating data end at any leaf.
                 let len = plain.next_block_within(source, size - next, end - next, &mut extents)?;
                 job.alone.push((len, extents));
                 next += len as u64;

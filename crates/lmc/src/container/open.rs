@@ -16,7 +16,7 @@ use crate::options::DecodeLimits;
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) size: u64,
-    /// Those of the header.
+    /// The features that the header requires.
     pub(crate) features: Features,
     pub(crate) index: Index,
     pub(crate) sources: Sources,

@@ -34,7 +34,7 @@ pub(crate) struct Records<R> {
     raw: u64,
     /// Number of skippable records read so far.
     skipped: u64,
-    /// What the blocks so far need.
+    /// The features that the blocks so far need.
     needed: Features,
 }
 

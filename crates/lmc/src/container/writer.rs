@@ -20,7 +20,7 @@ pub(crate) struct Writer {
     /// Lengths of the blocks as the index has them.
     lengths: Vec<u8>,
     hash: ContentHash,
-    /// Those that the blocks so far need.
+    /// The features that the blocks so far need.
     features: Features,
     /// The name of this program and its options.
     name: String,

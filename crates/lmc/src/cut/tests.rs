@@ -8,7 +8,7 @@ use crate::base::Base;
 use crate::dtype::NamedDtype;
 use crate::segment::Names;
 
-/// Blocks of a file and their extents. No bytes are there but those that `lookahead` asks for, and `more` beyond them.
+/// Blocks of a file and their extents. Only the bytes that `lookahead` asks for exist, and `more` beyond them.
 fn cut_by(mut cutter: Cutter<'_>, raw: &[u8], more: u64) -> Vec<(usize, Vec<Extent>)> {
     let (mut at, mut blocks, mut extents) = (0, vec![], vec![]);
     while at < raw.len() as u64 {
@@ -175,7 +175,8 @@ fn what_is_mostly_zero_is_cut_into_large_blocks() {
     }
 }
 
-/// Zeros that end are in large blocks, what follows them is not; zeros that come later are again, after one block of the usual length.
+/// Zeros are in large blocks, and the data after them are not; later zeros are again, after one block of the usual
+/// length.
 #[test]
 fn blocks_follow_what_changes() {
     let mut raw = vec![0u8; 36 * B];
@@ -197,14 +198,14 @@ fn blocks_of_what_hardly_changed_are_large() {
     let raw = vec![1; l.segments.last().unwrap().end() as usize];
     let mut r = lmc_testing::input::Random::new(18);
     for (one_in, most) in [(5000, 8), (20, 8), (1, 1)] {
-        // Next to what they are.
+        // Elements that differ a little from their base.
         let mut base = raw.clone();
         base.chunks_exact_mut(4).filter(|_| r.below(one_in) == 0).for_each(|e| e[0] = 30);
         let blocks = cut_with_base(&l, &raw, &base, 0);
         let (last, inner) = blocks.split_last().unwrap();
         assert!(inner.iter().all(|b| b.0 == most * B), "one in {one_in}: {:?}", lens(&blocks));
         assert!(last.0 <= most * B + B / 4);
-        // All but what the edges of blocks cut has its base.
+        // Everything has its base, except elements that the edges of blocks cut.
         for (_, extents) in &blocks {
             assert!(extents.iter().all(|p| p.base.is_some() || p.dtype.is_none() && p.len < 4));
         }

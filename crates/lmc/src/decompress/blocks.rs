@@ -24,7 +24,7 @@ pub(crate) struct Progress {
     pub(crate) hash: ContentHash,
     /// The depths of the blocks, if blocks can depend on others.
     depths: Option<Depths>,
-    /// What the blocks so far need.
+    /// The features that the blocks so far need.
     needed: Features,
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn decode_checked(
     out: &mut [u8],
 ) -> Result<Decoded> {
     let done = decoder.decode(&head, body, origin, out);
-    // If the body is as it was written, what it was predicted from is not.
+    // If the body is as it was written, its predictions are not.
     let leaves = done.map_err(|e| match head.body_check {
         Some(check) if check == check64(body) => or_wrong_base(e),
         _ => e,

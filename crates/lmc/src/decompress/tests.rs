@@ -73,7 +73,7 @@ fn file_of_extents(raw: &[u8], own: bool, blocks: &[(Dtype, Vec<Extent>)]) -> Ve
     bytes
 }
 
-/// Takes what is written, and gives it back if it may.
+/// Stores the bytes written, and returns them if it may.
 struct Memory {
     bytes: Mutex<Vec<u8>>,
     gives: bool,
@@ -97,7 +97,7 @@ impl WriteAt for Memory {
     }
 }
 
-/// What every way gives.
+/// The results of every way.
 fn all_ways(file: &[u8], threads: usize) -> Vec<Result<Vec<u8>>> {
     let o = DecompressOptions { threads, ..Default::default() };
     let mut d = Decompressor::new(&o).unwrap();
@@ -241,7 +241,7 @@ fn the_header_must_announce_ranges() {
     refuses(&file(&raw, true, &late), "but the block starts at byte");
 }
 
-/// Together they would count as more than the 4 GiB that may be decoded for the sake of one block.
+/// Together they would count as more than the 4 GiB that may be decoded for one block.
 #[test]
 fn a_block_is_decoded_once_for_all_that_depend_on_it() {
     let (len, n) = (512, 17_000);

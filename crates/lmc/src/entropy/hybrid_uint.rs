@@ -164,7 +164,7 @@ impl HybridUintWriter {
     }
 }
 
-/// What the next bits of a sequence begin with.
+/// The number that the next bits of a sequence begin with.
 #[derive(Clone, Copy, Default)]
 struct Slot {
     bucket: u8,

@@ -2,8 +2,8 @@
 
 /// Merges neighbours in `items` while `goes_on`, which is given the best gain of a merger and the number of items.
 ///
-/// `gain` is what merging two neighbours would gain; `join` puts the right one into the left one, for the gain that was found. Of equal gains
-/// the leftmost comes first.
+/// `gain` returns the gain of merging two neighbours; `join` merges the right one into the left one, for the gain that
+/// was found. Of equal gains the leftmost comes first.
 pub(crate) fn merge_neighbours<T>(
     items: &mut Vec<T>,
     gain: impl Fn(&T, &T) -> i64,

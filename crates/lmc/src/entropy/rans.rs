@@ -163,7 +163,7 @@ mod tests {
 
     const LOG_SLOTS: [u32; 2] = [COARSE_BITS, FINE_BITS];
 
-    /// What the frequencies cost beyond entropy, in bits a symbol.
+    /// The cost of the frequencies beyond the entropy, in bits a symbol.
     fn loss(hist: &Histogram, t: &Rans) -> f64 {
         let total = f64::from(hist.iter().sum::<u32>());
         let mut loss = 0.0;
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// No other split of the slots costs less, but for what the fractions leave out.
+    /// No other split of the slots costs less, except for rounding.
     #[test]
     fn no_slot_is_better_off_elsewhere() {
         let counts = [40_000, 9_000, 8_999, 700, 300, 20, 1];

@@ -56,8 +56,8 @@ pub(crate) struct Codes {
 /// (x + 1)·e ≤ 2^K. One of the two has e ≤ f/2, and x·f/2 < f²·2^31 / slots ≤ 2^K because f ≤ 2^c ≤ slots (after Robison,
 /// N-bit unsigned division via N-bit multiply-add, 2005). For f = 1, M = 2^32 − 1 with `more` = 1 does.
 ///
-/// The upper half: bits 0 … 11 the first slot, 12 … 15 the shift, 16 `more`, 20 … 31 the frequency, so that what is left
-/// of the half after clearing the others is 2^20·f: the bound of a fine table.
+/// The upper half: bits 0 … 11 the first slot, 12 … 15 the shift, 16 `more`, 20 … 31 the frequency, so that clearing
+/// the others leaves 2^20·f in the half: the bound of a fine table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Row(pub(crate) u64);

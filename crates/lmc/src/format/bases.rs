@@ -284,7 +284,7 @@ mod tests {
         let mut d = Depths::default();
         d.push(10, &[]).unwrap();
         for i in 0..MAX_DEPTH as u64 {
-            // Each on the last byte of the one before.
+            // Each depends on the last byte of the one before.
             d.push(10, &[on(1, 999, 5), on(0, 10 * i + 9, 1)]).unwrap();
         }
         let last = 10 * MAX_DEPTH as u64;

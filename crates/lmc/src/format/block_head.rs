@@ -1,4 +1,4 @@
-//! The head of a block: what its body holds and how (`docs/format.md` §3).
+//! The head of a block, which describes its body (`docs/format.md` §3).
 
 mod grid;
 mod stream;
@@ -16,7 +16,7 @@ use crate::entropy::SETS;
 use crate::error::{Error, Result};
 use crate::predict::{Contexts, Conversion, MAX_BOUNDARIES, Predictor};
 
-/// Lengths of what the lanes read.
+/// Lengths of the words and literals that the lanes read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneCounts {
     /// Words of each lane set.
@@ -36,7 +36,7 @@ pub struct BlockHead {
     pub lanes: Option<LaneCounts>,
     /// The order in which the bytes of the columns alternate. One if there is one column.
     pub extents: Extents,
-    /// What the extents belong to.
+    /// The columns that the extents belong to.
     pub columns: Vec<Column>,
     pub(crate) digest: Digest,
     /// The check of the body, of a block that depends on other data.
@@ -116,9 +116,9 @@ impl Method {
 pub struct Predicted {
     /// Bytes of an element: 1, 2, 4 or 8.
     pub width: usize,
-    /// What makes a residual of an element and its prediction.
+    /// How a residual is computed from an element and its prediction.
     pub predictor: Predictor,
-    /// What gives the predictions.
+    /// The source of the predictions.
     pub operand: Operand,
     /// `None` for a single context.
     pub(crate) contexts: Option<Contexts>,
@@ -126,12 +126,12 @@ pub struct Predicted {
     pub streams: Vec<(usize, Option<Stream>)>,
 }
 
-/// What the predictions of a column are computed from.
+/// The data that the predictions of a column are computed from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// Other data.
     Ranges {
-        /// What their bytes become.
+        /// The conversion of their bytes.
         conversion: Conversion,
         /// Where they are.
         base: NamedRanges,
@@ -149,7 +149,7 @@ impl Operand {
         if let Operand::Grid(grid) = self { Some(grid) } else { None }
     }
 
-    /// Its ranges, if it has some, and what becomes of their bytes.
+    /// Its ranges, if it has some, and the conversion of their bytes.
     pub(crate) fn ranges(&self) -> Option<(Conversion, &NamedRanges)> {
         if let Operand::Ranges { conversion, base } = self { Some((*conversion, base)) } else { None }
     }

@@ -6,7 +6,7 @@ use super::limits::{MAX_COLUMNS, MAX_EXTENTS};
 use super::varint::{Cursor, put};
 use crate::error::{Error, Result};
 
-/// What stands in place of a column before a repeat.
+/// The code in place of a column that announces a repeat.
 const REPEAT: u8 = 255;
 
 /// `(column, bytes)` in raw order, with repeats.
@@ -14,7 +14,7 @@ const REPEAT: u8 = 255;
 pub struct Extents {
     list: Vec<(u8, usize)>,
     repeats: Vec<Repeat>,
-    /// Those that repeats add, too.
+    /// The number of extents, with those that repeats add.
     count: usize,
 }
 

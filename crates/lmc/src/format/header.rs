@@ -13,7 +13,7 @@ const DRAFTS: [u16; 2] = [0x8001, 0x80ff];
 /// The hash of all digests: XXH3-128.
 const HASH: u8 = 1;
 
-/// Magic numbers of other formats, so that an error can name what was given.
+/// Magic numbers of other formats, so that an error can name the format of the input.
 const OTHERS: &[(&[u8], &str)] = &[
     (b"\x28\xb5\x2f\xfd", "a zstd file"),
     (b"\x1f\x8b", "a gzip file"),

@@ -26,7 +26,7 @@ pub(crate) struct BlockLen {
 pub(crate) struct Index {
     pub(crate) raw_size: u64,
     pub(crate) content_hash: Digest,
-    /// Those that blocks need.
+    /// The features that blocks need.
     pub(crate) features: Features,
     pub(crate) blocks: Vec<BlockLen>,
     pub(crate) layout: String,

@@ -21,7 +21,7 @@ pub(super) fn encode(segments: &[Segment], table: &mut Vec<u8>) {
     }
 }
 
-/// What is left of [`DecodeLimits::max_index_size`](crate::DecodeLimits::max_index_size).
+/// The rest of [`DecodeLimits::max_index_size`](crate::DecodeLimits::max_index_size).
 pub(super) struct Budget {
     pub(super) left: usize,
     pub(super) max: usize,

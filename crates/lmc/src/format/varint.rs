@@ -14,7 +14,7 @@ pub(crate) fn put(out: &mut Vec<u8>, mut v: u64) {
 #[derive(Clone)]
 pub(crate) struct Cursor<'a> {
     rest: &'a [u8],
-    /// What the bytes are, for errors.
+    /// A name of the bytes, for errors.
     what: &'static str,
 }
 

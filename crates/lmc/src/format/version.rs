@@ -8,7 +8,7 @@ use crate::parse_error::ParseNameError;
 /// Declares the versions, so that a new one is one line.
 macro_rules! versions {
     ($($(#[$doc:meta])* $version:ident = $name:literal,)*) => {
-        /// What a writer of the file format may use: the version of the format, and which of its features.
+        /// The version of the file format that a writer uses, and which of its features.
         ///
         /// ```
         /// use lmc::{CompressOptions, FormatVersion};

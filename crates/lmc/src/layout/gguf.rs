@@ -14,7 +14,7 @@ use fields::{Fields, MAX_HEADER, Stop};
 
 const MAGIC: &[u8] = b"GGUF";
 
-/// Bytes that are read first, and the factor by which they grow while the header goes on.
+/// Bytes that are read first, and the factor by which they grow until the header ends.
 const FIRST: usize = 1 << 16;
 const GROWTH: usize = 4;
 
@@ -43,7 +43,7 @@ impl Format for Gguf {
     }
 }
 
-/// Segments of a file, of which `start` has at least the header.
+/// Segments of a file; `start` has at least its header.
 fn segments(start: &[u8]) -> Result<Vec<Segment>, Stop> {
     let mut fields = Fields::new(start);
     fields.skip(MAGIC.len() as u64)?;

@@ -32,13 +32,13 @@ impl Format for Npy {
     }
 }
 
-/// What a header says of the array behind it.
+/// The array that a header describes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Array {
     pub(super) dtype: Dtype,
     /// In the order of the bytes, outermost first: that of an array in Fortran's order is reversed.
     pub(super) shape: Shape,
-    /// Of its bytes, from the start of the header.
+    /// Offset of its bytes from the start of the header.
     pub(super) offset: u64,
     /// Its bytes. Offset and length are below 2^63 together.
     pub(super) len: u64,
@@ -84,7 +84,7 @@ fn dtype_of(descr: &str) -> Option<Dtype> {
         "f4" => Dtype::F32,
         "f8" => Dtype::F64,
         "c8" => Dtype::C64,
-        // Types of `ml_dtypes`, of which NumPy keeps the size alone.
+        // Types of `ml_dtypes`: NumPy records only their size.
         "V2" => Dtype::Bf16,
         "f1" => Dtype::F8E5M2,
         "V1" => Dtype::Named(NamedDtype::new("V1", 8)?),

@@ -4,7 +4,7 @@
 //! their packed `float_data` and `double_data`. Values in other typed fields are varints. The walk skips from field to field and reads no
 //! tensor; as it needs fields from the whole file, streams stay raw.
 //!
-//! A file of external data has nothing that tells of it: the model beside it names the tensors, and their places.
+//! A file of external data does not describe itself: the model beside it names the tensors and their places.
 
 mod data_type;
 mod message;
@@ -46,7 +46,7 @@ impl Format for External {
         let Some(location) = file.path().and_then(|path| path.file_name()?.to_str()) else { return Ok(None) };
         let Some(model) = model_of(location).and_then(|name| file.beside(&name)) else { return Ok(None) };
         let Some(model) = Whole::of(&model) else { return Ok(None) };
-        // What is wrong with the model is no error of this file.
+        // A fault of the model is no error of this file.
         let segments = external(model, location, file.size()).unwrap_or(None);
         Ok(segments.map(|segments| Layout { name: NAME, segments, tail: None }))
     }

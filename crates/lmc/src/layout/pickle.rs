@@ -34,19 +34,19 @@ pub(super) enum Value<'a> {
     /// A list or a set.
     List(Vec<Id>),
     Dict(Vec<(Id, Id)>),
-    /// What the writer keeps outside of the pickle, under this key.
+    /// An object that the writer stored outside of the pickle, under this key.
     Persistent(Id),
-    /// What a call returned: the class or function, and its arguments, a tuple if the pickle is a sound one.
+    /// The result of a call: the class or function, and its arguments, a tuple if the pickle is valid.
     Object {
         callable: Id,
         args: Id,
     },
 }
 
-/// What was done to an object when it was there.
+/// The changes made to an object after its creation.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// What its attributes were set from.
+    /// The state that set its attributes.
     pub(super) state: Option<Id>,
     /// Items, of a subclass of `dict`.
     pub(super) items: Vec<(Id, Id)>,
@@ -114,7 +114,7 @@ impl<'a> Pickle<'a> {
         }
     }
 
-    /// What was done to an object; `None` if nothing was.
+    /// The changes made to an object; `None` if there were none.
     pub(super) fn changes(&self, object: Id) -> Option<&Changes> {
         self.changes.get(&object)
     }
@@ -137,7 +137,7 @@ impl<'a> Pickle<'a> {
     }
 }
 
-/// What runs the opcodes.
+/// The interpreter of opcodes.
 #[derive(Default)]
 struct Machine<'a> {
     bytes: &'a [u8],
@@ -147,7 +147,7 @@ struct Machine<'a> {
     tuples: Vec<Id>,
     changes: HashMap<Id, Changes>,
     stack: Vec<Id>,
-    /// Those with the keys 0, 1, 2 and so on, as Python numbers them; and all others.
+    /// The memo: entries with the keys 0, 1, 2 and so on, as Python numbers them; and all others.
     memo: Vec<Id>,
     more: HashMap<u64, Id>,
 }
@@ -336,7 +336,7 @@ impl<'a> Machine<'a> {
                 let key = self.pop()?;
                 self.push(Value::Persistent(key))?;
             }
-            // Extension codes, buffers outside of the pickle, and what is no opcode.
+            // Extension codes, buffers outside of the pickle, and bytes that are no opcode.
             _ => return None,
         }
         Some(None)

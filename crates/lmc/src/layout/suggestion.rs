@@ -80,12 +80,12 @@ const fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// A file whose layout is looked for.
+/// A file whose layout is detected.
 pub(crate) trait Prefix {
     /// The first `n` bytes; fewer only if the file has no more.
     fn get(&mut self, n: usize) -> Result<&[u8]>;
 
-    /// All of the file. `None` for a stream: only its beginning is there.
+    /// All of the file. `None` for a stream: only its beginning is known.
     fn whole(&self) -> Option<Whole<'_>> {
         None
     }
@@ -110,7 +110,7 @@ pub(crate) struct Whole<'a> {
 }
 
 impl<'a> Whole<'a> {
-    /// A file that tells about another one; `None` if it cannot be read.
+    /// A file that describes another one; `None` if it cannot be read.
     pub(super) fn of(file: &'a File) -> Option<Self> {
         Some(Self { src: file, size: file.metadata().ok()?.len(), what: "a file beside the input" })
     }

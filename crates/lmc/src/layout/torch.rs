@@ -1,6 +1,7 @@
-//! Files of `torch.save`, TorchScript archives, and `.distcp` files of `torch.distributed.checkpoint`: zip archives, one behind the other,
-//! with storages as entries and a pickle that says which tensors view them
-//! (<https://docs.pytorch.org/docs/stable/notes/serialization.html>); and what `torch.save` wrote before version 1.6.
+//! Files of `torch.save`, TorchScript archives, and `.distcp` files of `torch.distributed.checkpoint`: zip archives,
+//! one after the other, with storages as entries and a pickle that says which tensors view them
+//! (<https://docs.pytorch.org/docs/stable/notes/serialization.html>); and the format of `torch.save` before version
+//! 1.6.
 
 pub(crate) mod checkpoint;
 mod distcp;
@@ -66,7 +67,7 @@ fn archives(file: Whole<'_>) -> Result<Option<Vec<Archive>>> {
     Ok(Some(archives))
 }
 
-/// Adds the tensors of an archive. `None` if the file is none of torch.
+/// Adds the tensors of an archive. `None` if it is not an archive of torch.
 fn add(file: Whole<'_>, archive: &Archive, item: &Item, found: &mut Found) -> Result<Option<()>> {
     let by_name: HashMap<&str, &Entry> = archive.entries.iter().map(|e| (&e.name[..], e)).collect();
     for entry in &archive.entries {

@@ -63,11 +63,11 @@ struct Directory {
 
 impl Directory {
     fn ending_at(file: Whole<'_>, end: u64) -> Result<Option<Self>> {
-        // The records in front of the last one are there in an archive of zip64.
+        // An archive of zip64 has two more records before the last one.
         let tail = end.min(END64 + LOCATOR + END);
         let Some(bytes) = file.bytes(end - tail, tail as usize)? else { return Ok(None) };
         let Some((before, record)) = bytes.split_last_chunk::<{ END as usize }>() else { return Ok(None) };
-        // A comment would come behind it.
+        // A comment would follow the record.
         if !record.starts_with(b"PK\x05\x06") || u16_at(record, 20) != 0 {
             return Ok(None);
         }
@@ -126,7 +126,7 @@ impl Directory {
 /// Reads local headers: one by one, or those of many small entries together.
 struct LocalHeaders<'a> {
     file: Whole<'a>,
-    /// What was read last, and where.
+    /// The bytes read last, and their offset.
     at: u64,
     bytes: Vec<u8>,
 }
@@ -157,7 +157,8 @@ impl LocalHeaders<'_> {
     }
 }
 
-/// The entry of the first header of a central directory, with its offset in the archive and the length of its data; and what comes after.
+/// The entry of the first header of a central directory, with its offset in the archive and the length of its data; and
+/// the rest of the directory.
 fn entry(bytes: &[u8]) -> Option<(Entry, &[u8])> {
     let (header, rest) = bytes.split_at_checked(HEADER)?;
     if !header.starts_with(b"PK\x01\x02") {
@@ -171,7 +172,7 @@ fn entry(bytes: &[u8]) -> Option<(Entry, &[u8])> {
     while let Some((field, after)) = extra.split_at_checked(4) {
         let (mut numbers, after) = after.split_at_checked(u16_at(field, 2).into())?;
         if u16_at(field, 0) == 1 {
-            // Zip64: those of the numbers that have no room in the header.
+            // Zip64: the numbers that do not fit the header.
             for number in [&mut len, &mut packed, &mut offset] {
                 if *number == u64::from(u32::MAX) {
                     let first;

@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn f16_is_the_nearest_one() {
-        // Every finite value, what lies half-way to the next one, and the neighbours of that.
+        // Every finite value, the number half-way to the next one, and the neighbours of that number.
         for h in 0..0x7c00u16 {
             let (v, next) = (f16_value(h), if h == 0x7bff { 65536.0 } else { f16_value(h + 1) });
             assert_eq!(f16((v as f32).to_bits()), h);

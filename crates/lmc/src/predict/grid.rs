@@ -7,7 +7,7 @@ use super::convert::{bf16, f16};
 use crate::arch::inline::zip;
 use crate::cluster::element::{Element, with_element};
 
-/// Most elements of the rows of a group, and of what precedes a column's end in them.
+/// Most elements of the rows of a group, and of those before a column's end in them.
 const MAX_ELEMENTS: u64 = 1 << 48;
 /// The exponent of a binary32 that is not finite.
 const EXPONENT: u32 = 0x7f80_0000;
@@ -50,7 +50,7 @@ impl Groups {
         let Groups { row, rows, columns, position } = *self;
         let (in_a_row, mut at, mut i) = (self.in_a_row(), position, 0);
         while i < n {
-            // One row of the matrix, or what is left of it.
+            // One row of the matrix, or the rest of it.
             let (of_rows, mut column) = (at / (rows * row), at % row);
             let mut group = column / columns;
             let end = n.min(i.saturating_add((row - column) as usize));
@@ -70,7 +70,7 @@ pub(crate) fn is_finite(bits: u32) -> bool {
     bits & EXPONENT != EXPONENT
 }
 
-/// What the elements of a group have in common: the bits of finite binary32.
+/// The terms of a group: the bits of finite binary32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) scale: u32,
@@ -95,7 +95,7 @@ impl Terms {
     }
 }
 
-/// What predicts the elements of a column.
+/// The data that predict the elements of a column.
 pub(crate) struct GridModel<'a> {
     pub(crate) conversion: Conversion,
     /// The bits of a finite binary32 each, at most 256.
@@ -146,7 +146,7 @@ impl GridModel<'_> {
         let n = self.indices.len();
         let ordinary = self.levels.iter().all(|&level| level << 1 == 0 || is_ordinary(level));
         let levels: Vec<f32> = self.levels.iter().map(|&level| f32::from_bits(level)).collect();
-        // Replaces `to` by what all levels become in a group.
+        // Replaces `to` by the predictions that all levels give in a group.
         let fill = |group: usize, to: &mut [E]| {
             let terms = terms(group);
             let element = |x: f32| E::cut(Self::converted(self.conversion, x.to_bits()).into());
@@ -231,7 +231,7 @@ pub(crate) fn product(a: u32, b: u32) -> u32 {
         50.. => 0,
         _ => (m + (1 << (shift - 1)) - 1 + (m >> shift & 1)) >> shift,
     };
-    // A carry goes on into the exponent.
+    // A carry propagates into the exponent.
     let bits = ((e.max(1) as u64 - 1) << 23) + rounded;
     sign | bits.min(0x7f80_0000) as u32
 }

@@ -28,7 +28,8 @@ struct Look {
 }
 
 impl Look {
-    /// That of a tensor; `None` if it is small, constant (constants look like each other, and need no prediction) or no tensor at all.
+    /// The key of a tensor; `None` if it is small, constant (constants look like each other, and need no prediction) or
+    /// no tensor at all.
     fn of<E>(
         segment: &Segment,
         least: u64,
@@ -45,7 +46,7 @@ impl Look {
         Ok((!constant).then_some(Self { dtype, elements, sample }))
     }
 
-    /// That of the tensor rounded to 16 bits.
+    /// The key of the tensor rounded to 16 bits.
     fn rounded(&self, conversion: Conversion, dtype: Dtype) -> Self {
         let mut sample = Vec::new();
         convert(conversion, &self.sample, &mut sample);
@@ -62,7 +63,7 @@ pub(crate) fn find(segments: &[Segment], mut read: impl FnMut(u64, &mut [u8]) ->
     // Earlier tensors, by their own key or by that of their rounding.
     let mut seen: HashMap<Look, Reference> = HashMap::new();
     for (segment, reference) in segments.iter().zip(&mut references) {
-        // A header may promise more than the file has; what it has is compressed as it is.
+        // A header may promise more than the file has; the existing bytes are compressed.
         let Ok(Some(look)) = Look::of(segment, MIN_ELEMENTS, &mut read) else { continue };
         let here = |conversion| Reference { source: 0, offset: segment.offset, conversion };
         // Equal tensors first: their residual is nothing.
@@ -95,7 +96,7 @@ pub fn rounded_from<E>(
     tensors: &[Segment],
     mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
 ) -> Result<Vec<Option<usize>>, E> {
-    // Only lengths that both kinds have are looked at.
+    // Only tensors with lengths of both kinds are read.
     let lengths = |wide: bool| -> HashSet<u64> {
         let elements = |s: &Segment| match s.dtype? {
             Dtype::F32 if wide => Some(s.len / 4),

@@ -105,7 +105,7 @@ pub struct Named {
     pub segment: usize,
     /// How well it fits.
     pub fit: Fit,
-    /// What makes its elements those of the file.
+    /// The conversion of its elements to the dtype of the file's tensor.
     pub conversion: Conversion,
     /// Bytes of the tensor, from its beginning on, that have a counterpart.
     pub len: u64,

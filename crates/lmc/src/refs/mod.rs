@@ -1,5 +1,5 @@
-//! Which earlier bytes predict which: tensors of the bases (`matching`), earlier ones of the same file (`intra_file`), and parts of flat
-//! ones (`flat`).
+//! Finds earlier bytes that predict later ones: tensors of the bases (`matching`), earlier tensors of the same file
+//! (`intra_file`), and parts of flat tensors (`flat`).
 
 pub(crate) mod fingerprint;
 pub(crate) mod flat;

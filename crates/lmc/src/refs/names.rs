@@ -38,7 +38,7 @@ pub fn without_wrappers(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// What stands under each name without wrappers, unless several things do.
+/// The only item of each name without wrappers; `None` if there are several.
 pub(crate) struct Unwrapped<'n>(HashMap<Cow<'n, str>, Option<usize>>);
 
 impl<'n> Unwrapped<'n> {

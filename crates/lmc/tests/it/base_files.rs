@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 const LEAF: u64 = 1 << 18;
 
-/// A file of two tensors, and a later version without the second: of the first, one of so many elements changed.
+/// A file of two tensors, and a later version without the second: one element in `changed` of the first differs.
 fn pair(changed: usize) -> (Vec<u8>, Vec<u8>) {
     let first: Vec<f32> = (0..900_000u32).map(|i| (i as f32 * 0.37).sin()).collect();
     let second: Vec<f32> = (0..200_000u32).map(|i| (i as f32 * 0.73).cos()).collect();

@@ -80,7 +80,7 @@ fn records_of_bases() {
     refused(changed(&|file| file.records.insert(0, skippable.clone())), &BASES, "follow the header directly");
     refused(changed(&|file| file.records.insert(1, skippable.clone())), &BASES, "a block follows");
     refused(changed(&|file| file.records.insert(1, bases.clone())), &BASES, "follow the header directly");
-    // What reads through the index does not look behind the last block.
+    // Decoders that read through the index do not look behind the last block.
     let behind = changed(&|file| file.records.push(bases.clone())).to_bytes();
     let why = agree_by_with_bases(&[Way::Slice, Way::Stream, Way::Positional], &behind, &BASES);
     assert!(why.is_err_and(|why| why.contains("follow the header directly")));

@@ -120,8 +120,8 @@ fn blocks_that_are_decoded_anew_for_one_are_limited() {
     assert!(e.kind() == ErrorKind::Limit && e.to_string().contains("too many other blocks"), "{e}");
 }
 
-/// A training run: weights in 32 bits and their roundings to 16, of which few change in a step; the header grows now and then, so that
-/// everything moves.
+/// A training run: weights in 32 bits and their roundings to 16 bits; few of these change in a step. The header grows
+/// now and then, so that everything moves.
 fn run(steps: usize) -> Vec<Vec<u8>> {
     let mut w = weights(200_000, 7);
     let mut random = Random::new(8);
@@ -187,7 +187,7 @@ fn twenty_deltas_in_a_chain() {
         d.decompress(&deltas[step - 1], &[base], &mut out[..]).expect("it has its base");
         out
     };
-    // Any form of a base will do, whatever the delta was made against.
+    // Any form of a base serves, whichever form the delta was made against.
     for (step, raw) in raws.iter().enumerate().skip(1) {
         for kind in 0..4 {
             assert!(restored(step, base_of(step - 1, kind), 1) == *raw, "{step}, {kind}");

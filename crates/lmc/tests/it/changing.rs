@@ -1,4 +1,4 @@
-//! Files and bases that somebody writes to while they are compressed.
+//! Files and bases that another program writes to while they are compressed.
 
 use std::io;
 use std::sync::Mutex;
@@ -32,7 +32,7 @@ impl Changing {
         Self { state: Mutex::new(state), len: file.len() as u64, after, bytes, most: usize::MAX }
     }
 
-    /// Whether each byte of `restored` is one that was there at some time, given what was there at first.
+    /// Whether each byte of `restored` had its value at some time, given the original contents.
     fn had(&self, first: &[u8], restored: &[u8]) -> bool {
         let mut had = self.state.lock().unwrap().had.clone();
         had.sort_unstable();
@@ -81,7 +81,7 @@ fn related() -> Vec<u8> {
     safetensors(&list)
 }
 
-/// What compressing a file gives, in each way that reads it here and there.
+/// The results of compressing a file, in each way that reads it out of order.
 fn every_way(raw: &dyn Fn() -> Changing, bases: &[Base<'_>], check: impl Fn(&Changing, lmc::Result<Vec<u8>>)) {
     for threads in [1, 2, 5] {
         let o = CompressOptions::default().with_threads(threads);
@@ -143,7 +143,7 @@ fn a_base_that_changes_after_it_was_hashed_is_noticed() {
             let base = Changing::new(&old, after, bytes, 4);
             let mut out = vec![];
             let bases = [Base::new(&base).unwrap().with_name("old")];
-            // Hashed before anything changes, whatever samples are read by then.
+            // Hashed before anything changes, however many samples are read by then.
             bases[0].content_hash(1).unwrap();
             c.compress(&new[..], &bases, Sink::writer(&mut out)).map(|_| out)
         };

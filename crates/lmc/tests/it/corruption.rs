@@ -34,8 +34,8 @@ fn every_flipped_bit_is_noticed() {
 /// Bits of the header for ranges and for grids.
 const FEATURES: [usize; 2] = [8 * 12, 8 * 12 + 2];
 
-/// The scales, and offsets if there are any, of a file with a block that begins with those of a grid, as
-/// [`one_grid`](lmc_testing::one_grid) makes it: so many bytes.
+/// The bytes of the scales, and of the offsets if there are any, in a file with a block that begins with those of a
+/// grid, as [`one_grid`](lmc_testing::one_grid) makes it.
 fn of_groups(file: &[u8], length: usize) -> Range<usize> {
     let head = u32::from_le_bytes(file[20..24].try_into().expect("the head's length"));
     let body = 40 + head as usize;

@@ -1,5 +1,5 @@
-//! Small deltas that are damaged, cut short, or name ranges of what cannot be there yet: every decoder refuses them, or does what the
-//! reference does.
+//! Small deltas that are damaged, cut short, or name ranges of data that cannot exist yet: every decoder refuses them,
+//! or does what the reference does.
 
 use crate::support::delta_of;
 use lmc::{Base, CompressOptions, Dtype, ErrorKind, Reader};
@@ -100,7 +100,7 @@ fn every_flipped_bit_behind_the_checks_is_judged_as_by_the_reference() {
                 }
             }
         }
-        // What is put together by hand has no bit that means nothing but other bytes of its bases.
+        // No bit of the handmade files is meaningless: an accepted file names other bytes of its bases.
         assert!(refused > 100 && accepted + refused > 500, "{accepted} accepted, {refused} refused");
     }
 }

@@ -92,7 +92,7 @@ fn every_way_gives_the_same_bytes() {
     let plain = lmc::compress(&new, &o).unwrap();
     assert!(delta.len() * 10 < plain.len() * 8, "{} is not much less than {}", delta.len(), plain.len());
     assert_eq!(named_bases(&delta), 1);
-    // What is not there again costs next to nothing.
+    // A copy of the base costs almost nothing.
     assert!(check(&old, &[&old], &o).len() * 200 < old.len());
     // Without a base, and with an unrelated one, the file is the same.
     assert!(check(&new, &[], &o) == plain);
@@ -128,7 +128,7 @@ fn tensors_are_found_by_name_and_by_content() {
     new.push(("head".to_owned(), weights(30_000, 999)));
     let with_new = share(&file_of(&new), &[&file_of(&old)]);
     assert!(before < 0.75 && with_new > before && with_new < 0.95, "{before} {with_new}");
-    // Nothing that is there: no worse than without.
+    // No tensor in common: no worse than without a base.
     let stranger = [("x".to_owned(), weights(20_000, 55)), ("layer.0.weight".to_owned(), weights(20_000, 56))];
     let worse = share(&file_of(&stranger), &[&file_of(&old)]);
     assert!(worse < 1.002, "{worse}");
@@ -138,7 +138,7 @@ fn tensors_are_found_by_name_and_by_content() {
 fn names_are_matched_without_wrappers() {
     let w = weights(40_000, 1);
     let next = trained(&w, 2, 0.0005);
-    // Too small for a search by content, or of another dtype: only the name tells.
+    // Too small for a search by content, or of another dtype: only the name identifies it.
     let file = |prefix: &str, w: &[f32], narrow: bool| {
         let (wide, half) = (f32s(w), bf16(w));
         let small: Vec<(String, &[u8])> =
@@ -161,7 +161,7 @@ fn names_are_matched_without_wrappers() {
             let more = delta.len() as i64 - exact.as_ref().unwrap().len() as i64;
             assert!((-100..1000).contains(&more), "{prefix}: {more} bytes more");
         }
-        // Nothing tells which of two is meant.
+        // The candidates are ambiguous.
         let two = [&f32s(&w)[..800], &f32s(&weights(200, 9))[..]];
         let old = safetensors(&[("model.x", "F32", vec![200], two[0]), ("module.x", "F32", vec![200], two[1])]);
         let new = safetensors(&[("x", "F32", vec![200], two[0])]);
@@ -236,7 +236,7 @@ fn tensors_of_other_types_and_sizes_are_related() {
     // Another shape of as many elements.
     let flat = safetensors(&[("e", "BF16", vec![64_000], &bf16(&new)[..])]);
     assert!(share(&flat, &[&narrow]) < 0.75);
-    // The name says so, but rows have another length: as if it were new.
+    // The name matches, but rows have another length: coded as if it were new.
     let other = safetensors(&[("e", "BF16", vec![640, 100], &bf16(&weights(64_000, 77))[..])]);
     assert!(share(&other, &[&narrow]) < 1.002);
 }

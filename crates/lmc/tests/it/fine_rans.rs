@@ -92,7 +92,7 @@ fn lanes_without_words() {
 fn tables_as_they_are_written() {
     assert_eq!(table(5, &[127, 0, 3969], 0).table(), [5, 2, 127, 0, 0x81, 0x1f, 0]);
     assert_eq!(table(255, &[1], 4095).table(), [255, 0, 1, 0xff, 0x1f]);
-    // The symbols in proportion to how often they are there.
+    // The symbols in proportion to their counts.
     let symbols = [&[9; 3000][..], &[11; 1000]].concat();
     let Coder::Rans { table: fitted, .. } = Coder::fine_rans(&symbols, false) else { unreachable!("it is fine rANS") };
     assert_eq!((fitted.first, fitted.escape, fitted.entries.len()), (9, 0, 3));

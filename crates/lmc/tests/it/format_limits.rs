@@ -11,7 +11,7 @@ use lmc_testing::reference::{content_hash, decode, decode_with_bases};
 
 const RAW: &[u8] = b"eight by";
 
-/// What the codec says of a file without bases, as a stream, with no limits of its own.
+/// The codec's error for a file without bases, as a stream, with no limits of its own.
 fn error_of(file: &[u8]) -> String {
     let limits = DecodeLimits::default().with_max_index_size(usize::MAX);
     let options = DecompressOptions::default().with_threads(1).with_limits(limits);
@@ -20,7 +20,7 @@ fn error_of(file: &[u8]) -> String {
     restored.expect_err("the file is not valid").to_string()
 }
 
-/// Asserts what the reference decoder and the codec say of a file with this block.
+/// Asserts the errors of the reference decoder and the codec for a file with this block.
 #[track_caller]
 fn refused_block(block: Record, reason: &str, message: &str) {
     let file = File::new(vec![block]).to_bytes();
@@ -32,7 +32,7 @@ fn refused_block(block: Record, reason: &str, message: &str) {
 
 #[test]
 fn lengths_of_records() {
-    // The head of the bases: the name of one takes what is left.
+    // The head of the bases: the name of one fills the rest.
     let judged_bases = |head_length: usize| {
         let mut bases = Bases::of(&[FIRST]);
         // A count, a hash, a raw length of one byte, a length of the name of four.

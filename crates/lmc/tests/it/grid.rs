@@ -1,5 +1,5 @@
-//! Grids (§3.8): what the writer makes of known scales and levels, byte by byte, where the scale of each element is, and
-//! the heads that break a rule. The reference decoder is tested apart, so that it may judge the others.
+//! Grids (§3.8): the writer's output for known scales and levels, byte by byte, the place of the scale of each element,
+//! and the heads that break a rule. The reference decoder is tested separately, so that it may judge the others.
 
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::handmade::{judged, records, refused};

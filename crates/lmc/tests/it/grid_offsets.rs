@@ -1,5 +1,5 @@
 //! Grids with offsets (§3.8): known sums, sums of any numbers, where the offset of each element is, and the streams that break a rule.
-//! The reference decoder is tested apart, so that it may judge the others.
+//! The reference decoder is tested separately, so that it may judge the others.
 
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::handmade::{judged, records, refused};
@@ -15,7 +15,7 @@ struct Known {
     raw: Vec<u8>,
 }
 
-/// What a grid is expected to predict: all residuals are 0 in the file of a grid that does.
+/// The expected predictions of a grid: if they are right, all residuals of the file are 0.
 fn known(grid: Grid, predictions: &[u64]) -> Known {
     let width_code = if grid.conversion == 0 { 2 } else { 1 };
     let raw: Vec<u8> = predictions.iter().flat_map(|u| u.to_le_bytes()[..1 << width_code].to_vec()).collect();

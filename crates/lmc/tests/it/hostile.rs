@@ -267,7 +267,8 @@ fn what_a_newer_writer_may_write_is_unsupported_and_not_damage() {
     for at in [0, 2, 3] {
         assert_eq!(kind_of(&changed(&|block| block.columns[0][at] = 5)), ErrorKind::Unsupported, "byte {at}");
     }
-    // What a predicted column says, byte by byte: method, width, predictor, operands (conversion and ranges), boundaries.
+    // The head of a predicted column, byte by byte: method, width, predictor, operands (conversion and ranges),
+    // boundaries.
     let predicted = |at: usize| {
         let mut fields = copy(&[(1, 0, FIRST)]);
         assert_eq!(fields.columns[0][..10], [3, 0, 2, 1, 0, 1, 1, 0, FIRST.len() as u8, 0]);
@@ -341,7 +342,7 @@ fn every_bit_of_a_skippable_record_is_checked() {
     for bit in 8 * start..8 * (start + 64) {
         file[bit / 8] ^= 1 << (bit % 8);
         assert!(agree_by(&WHOLE, &file).is_err(), "bit {bit}");
-        // What reads through the index does not look at them.
+        // Decoders that read through the index do not look at them.
         assert!(Way::Reader.decode(&file, Isa::PORTABLE).is_ok_and(|read| read == raw));
         file[bit / 8] ^= 1 << (bit % 8);
     }

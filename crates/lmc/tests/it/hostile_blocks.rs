@@ -25,7 +25,7 @@ fn judged_block(change: impl FnOnce(&mut BlockFields)) {
     change(&mut fields);
     let mut record = fields.record();
     record.redigest(LIMIT);
-    // What matters is that all agree.
+    // It only matters that all agree.
     let _ = agree(&File::new(vec![record]).to_bytes());
 }
 
@@ -134,7 +134,7 @@ fn repeated_extents() {
     refused_repeat("a repeat of no extents", &|block| block.repeats[0].count = 0);
     refused_repeat("a repeat of no times", &|block| block.repeats[0].times = 0);
     refused_repeat("goes back too far", &|block| block.repeats[0].count = 4);
-    // It would repeat what was repeated.
+    // It would repeat a repeat.
     refused_repeat("goes back too far", &|block| block.repeats[1].count = 3);
     refused_repeat("goes back too far", &|block| block.repeats[1].before = 3);
     refused_repeat("exceed the block", &|block| block.repeats[0].times = 5);

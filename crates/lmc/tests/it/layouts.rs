@@ -1,4 +1,5 @@
-//! Files of every host format as its own library writes them, and every damage of one bit: what is recognised, and that it is restored.
+//! Files of every host format as its own library writes them, intact and with each bit flipped: the tensors that are
+//! recognised, and that every file is restored.
 
 use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Decompressor, Level};
 use lmc_testing::input::Random;
@@ -62,7 +63,7 @@ const FILES: &[(&str, &str, &[&str])] = &[
         ],
     ),
     ("external.onnx", "raw", &[]),
-    // Its model beside it is not looked for where only the bytes are known.
+    // Where only the bytes are known, its model beside it cannot be searched for.
     ("external.onnx.data", "raw", &[]),
 ];
 

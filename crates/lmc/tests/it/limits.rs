@@ -197,7 +197,7 @@ fn limits_are_kept_and_named() {
 #[test]
 fn an_index_that_expands_is_stopped() {
     let (_, good) = file();
-    // A frame of a few kilobytes that unpacks to more than the limit, and one that says so but does not.
+    // Frames of a few kilobytes that unpack to more than the limit, and declared lengths that are false.
     let long = zstd::bulk::compress(&vec![0; 300 << 20], 1).unwrap();
     assert!(long.len() < 1 << 20);
     for (length, frame) in [(300 << 20, &long), (200 << 20, &long), (1 << 60, &long), (u64::MAX, &long), (3, &long)] {

@@ -12,7 +12,7 @@ enum Kind {
     Constant,
     OneSymbol,
     OneOutlier,
-    /// So many values that tables have no room for all.
+    /// More values than tables have room for.
     AllEscapes,
     Periodic,
     /// Zeros of both signs, infinities, denormals, and not a number with any payload.
@@ -23,7 +23,7 @@ enum Kind {
 const KINDS: [Kind; 7] =
     [Kind::Constant, Kind::OneSymbol, Kind::OneOutlier, Kind::AllEscapes, Kind::Periodic, Kind::Special, Kind::Noise];
 
-/// What the base is to the file.
+/// The relation of the base to the file.
 #[derive(Clone, Copy, Debug)]
 enum Relation {
     Same,

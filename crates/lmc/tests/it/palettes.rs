@@ -118,7 +118,7 @@ fn heads_of_palettes() {
     let valid = [3, 1, 7, 0, 8, 0, 0, 1, 0, 0, 16, 0, 0, 0];
     assert_eq!(judged_block(fields(4, &valid, &[])), Ok(vec![7, 0, 7, 0]));
     for end in 0..valid.len() {
-        // What is missing is taken from the digest, and so the head ends too early, or nothing fits.
+        // The missing byte is taken from the digest, so the head ends too early, or nothing fits.
         assert!(judged_block(fields(4, &valid[..end], &[])).is_err());
     }
     for count_less_one in [0, 2, 255] {

@@ -1,5 +1,5 @@
-//! Predicted columns (§3.7): what the writer makes of known residuals and predictions, byte by byte, and that all decoders
-//! restore them; and every predictor with every conversion, context and width.
+//! Predicted columns (§3.7): the writer's output for known residuals and predictions, byte by byte, which all decoders
+//! restore; and every predictor with every conversion, context and width.
 
 use lmc_testing::decoders::agree_with_bases;
 use lmc_testing::input::Random;
@@ -18,7 +18,7 @@ fn to_bytes(elements: &[u64], width: usize) -> Vec<u8> {
     elements.iter().flat_map(|u| u.to_le_bytes()[..width].to_vec()).collect()
 }
 
-/// What all decoders make of a block that names ranges of one base.
+/// The result of all decoders for a block that names ranges of one base.
 fn decoded(fields: &BlockFields, base: &[u8]) -> Result<Vec<u8>, String> {
     let file = File { features: 1, ..File::delta(&[base], vec![fields.record()]) };
     agree_with_bases(&file.to_bytes(), &[base])
@@ -188,7 +188,7 @@ fn f32_to_f16() {
     known(1, 1, 3, &to_bytes(&[0x3f80_3000], 4), &[1], &[0x3c01]);
 }
 
-/// The number that an F16 stands for, if it is one.
+/// The value of an F16, if it is a number.
 fn f16(bits: u16) -> f32 {
     let (exponent, fraction) = (i32::from(bits >> 10 & 31), f32::from(bits & 0x3ff));
     let magnitude =

@@ -6,7 +6,7 @@ use lmc_testing::reference::write::File;
 use lmc_testing::reference::write::block::{Block, BlockFields, Column};
 use lmc_testing::three_contexts::{OPERANDS, REST, START, column, with_head};
 
-/// What the decoder makes of [`column`] with another head.
+/// The decoder's result for [`column`] with another head.
 fn judged_head(head: &[u8]) -> Result<Vec<u8>, String> {
     let (base, fields) = with_head(head);
     judged(File::delta(&[&base], records(&[fields])), &[&base])
@@ -83,7 +83,7 @@ fn boundaries_and_contexts() {
     refused_rest(&[&REST[..14], &[0xff; 9], &[1], &REST[15..]], "do not add up");
     // They add up modulo 2^64.
     refused_rest(&[&REST[..3], &[0xff; 9], &[1], &REST[4..13], &[0, 5], &REST[15..]], "do not add up");
-    // What their streams say.
+    // The contents of their streams.
     refused_rest(&[&with(4, &[4])], "unknown map");
     refused_rest(&[&with(5, &[4])], "unknown mask");
     refused_rest(&[&with(6, &[65])], "number of clusters");
@@ -95,7 +95,7 @@ fn boundaries_and_contexts() {
     refused_rest(&[&REST, &[0]], "follows the digest");
     let head = [&START[..], &OPERANDS, &REST].concat();
     for end in 0..head.len() {
-        // What is missing is taken from the digest, and so the head ends too early, or nothing fits.
+        // The missing byte is taken from the digest, so the head ends too early, or nothing fits.
         assert!(judged_head(&head[..end]).is_err());
     }
 }

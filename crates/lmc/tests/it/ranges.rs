@@ -97,7 +97,7 @@ fn numbers_of_ranges() {
     let bytes = |count: usize| vec![[1, 0, 1]; count];
     assert!(judged(file(naming(&bytes(1 << 20))), &BASES).is_ok());
     refused(file(naming(&bytes((1 << 20) + 1))), &BASES, "more than 2^20 ranges");
-    // Those of all columns count.
+    // The ranges of all columns count.
     let halves = |more: usize| file(naming_in_columns(&[&bytes(1 << 19), &bytes((1 << 19) + more)]));
     assert!(judged(halves(0), &BASES).is_ok());
     refused(halves(1), &BASES, "more than 2^20 ranges");
@@ -174,7 +174,7 @@ fn bodies_of_blocks_that_name_ranges_have_a_check() {
         };
         assert!(judged_as_it_is(&fields).is_ok());
         for body_check_error in [1, 1 << 63, u64::MAX] {
-            // The digest is right, so that nobody asks.
+            // The digest is right, so the check is not consulted.
             assert!(judged_as_it_is(&BlockFields { body_check_error, ..fields.clone() }).is_ok());
         }
         let without = BlockFields { has_body_check: false, ..fields };

@@ -24,7 +24,7 @@ fn sizes_around_every_boundary() {
     }
 }
 
-/// What floats of this width (in bytes) look like as bits: sign and exponent bits, mantissa bits.
+/// The fields of floats of this width (in bytes): sign and exponent bits, mantissa bits.
 fn special(width: usize) -> Vec<u64> {
     let (exponent, mantissa) = match width {
         1 => (0x78, 0x07),
@@ -158,7 +158,7 @@ fn safetensors_files() {
         ("e", "F4", vec![8000], small),
     ]);
     let mut files = vec![good.clone()];
-    // Data that is missing and data that is too much; a header that is damaged, or cut.
+    // Missing data and excess data; a header that is damaged, or cut.
     files.push(good[..good.len() - 1].to_vec());
     files.push(good[..good.len() - 5001].to_vec());
     files.push(good[..1_000_000].to_vec());

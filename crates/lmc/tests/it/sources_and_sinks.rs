@@ -21,7 +21,7 @@ fn with_source<T>(i: usize, bytes: &[u8], f: impl FnOnce(Source<'_>) -> T) -> T 
     }
 }
 
-/// What `f` writes to the `i`-th kind of sink, where `len` bytes are expected.
+/// The bytes that `f` writes to the `i`-th kind of sink, where `len` bytes are expected.
 fn through_sink(i: usize, len: usize, f: impl FnOnce(Sink<'_>) -> Result<Summary>) -> (Vec<u8>, Summary) {
     let mut bytes = vec![7; [100, len, 0][i % 3]];
     let file = Memory::default();

@@ -15,7 +15,7 @@ fn bytes_of(floats: &[f32]) -> Vec<u8> {
     floats.iter().flat_map(|f| f.to_le_bytes()).collect()
 }
 
-/// What a stream gives that is read.
+/// The bytes read from a stream.
 fn streamed(raw: &[u8], o: &CompressOptions) -> (Vec<u8>, Summary) {
     let mut file = Vec::new();
     let summary =
@@ -166,7 +166,7 @@ fn a_decoder_reports_what_its_stream_does() {
     }
 }
 
-/// What a decoder gives, and its error.
+/// The output of a decoder, and its error.
 fn decoded(file: &[u8], o: &DecompressOptions) -> (Vec<u8>, Result<Summary, Error>) {
     let mut raw = vec![];
     let done = Decoder::new(file, o).and_then(|mut d| match d.read_to_end(&mut raw) {

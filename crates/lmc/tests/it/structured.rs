@@ -104,7 +104,7 @@ fn weights_are_noise() {
     assert!(ours < 0.67 && ours < 0.96 * zstd, "{ours} of raw, zstd {zstd}");
 }
 
-/// A header that promises more than there is: structure is looked for in what is left.
+/// A header that promises more data than exist: structure is searched for in the existing data.
 #[test]
 fn tensors_that_end_early() {
     let header = r#"{"w":{"dtype":"BF16","shape":[4194304],"data_offsets":[0,8388608]}}"#;

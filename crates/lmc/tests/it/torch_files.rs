@@ -1,4 +1,4 @@
-//! Files of PyTorch, and what earlier versions made of them when they were plain bytes to them.
+//! Files of PyTorch, and their compressed forms by earlier versions, which took them for plain bytes.
 
 use std::fs;
 

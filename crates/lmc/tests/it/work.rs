@@ -36,7 +36,7 @@ fn run(length: usize, n: usize) -> (Vec<Vec<u8>>, Vec<u8>) {
     (files, raw)
 }
 
-/// The last of a run, opened with all that it is made from.
+/// The last delta of a run, opened with all of its bases.
 fn opened<'a>(files: &'a [Vec<u8>], o: &DecompressOptions) -> Reader<'a, &'a [u8]> {
     let (last, before) = files.split_last().unwrap();
     let reader = Reader::open(&last[..], o).unwrap();
@@ -78,7 +78,7 @@ fn each_call_has_its_own_limit() {
     }
     let reader = opened(&files, &options(1, Some(size)));
     assert_eq!(reader.read_range(0, &mut out).unwrap_err().kind(), ErrorKind::Limit);
-    // What is in one block of each file is within it.
+    // A read from one block of each file is within the limit.
     reader.read_range(5, &mut out[..10]).unwrap();
 }
 

@@ -9,7 +9,8 @@ use lmc_testing::reference::write::block::{Block, BlockFields, Column, Zstd};
 use lmc_testing::reference::write::{File, varint, zstd_frame};
 use lmc_testing::vectors;
 
-/// A block of one column: of `raw` only the length matters. The head is what follows the method, up to the frame's length.
+/// A block of one column: of `raw` only the length matters. The head is given from the byte after the method up to the
+/// frame's length.
 fn fields(raw: &[u8], head: &[u8], frame_length: u64, frame: &[u8]) -> BlockFields {
     let mut fields = prefixed(raw, &[]);
     fields.columns[0] = [&[1], head].concat();

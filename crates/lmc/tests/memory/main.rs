@@ -1,5 +1,5 @@
-//! How much memory the codec takes at once, at the most that the format allows. A program of its own, because all that it allocates is
-//! counted; each test runs alone for that.
+//! The most memory that the codec takes at once, for the largest files that the format allows. A program of its own,
+//! because all of its allocations are counted; so each test runs alone.
 
 mod full_width;
 mod many_tensors;
@@ -17,7 +17,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What `f` gives, and the most bytes that were allocated meanwhile beyond those before it.
+/// The result of `f`, and the most bytes that were allocated meanwhile beyond those before it.
 fn peak<T>(f: impl FnOnce() -> T) -> (T, usize) {
     let before = ALLOCATED.current_usage();
     ALLOCATED.reset_peak_usage();
@@ -25,7 +25,7 @@ fn peak<T>(f: impl FnOnce() -> T) -> (T, usize) {
     (given, ALLOCATED.peak_usage() - before)
 }
 
-/// What `f` gives, and the bytes that are allocated after it and were not before.
+/// The result of `f`, and the bytes that are allocated after it and were not before.
 fn kept<T>(f: impl FnOnce() -> T) -> (T, usize) {
     let before = ALLOCATED.current_usage();
     let given = f();

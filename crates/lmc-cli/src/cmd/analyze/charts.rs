@@ -17,7 +17,7 @@ pub(super) struct Charts {
 }
 
 impl Charts {
-    /// Creates the directory, before the work: what cannot be written is said at once.
+    /// Creates the directory before the work, so that failures are reported at once.
     pub(super) fn create(dir: &Path, force: bool, guard: &Guard) -> Result<Self> {
         if is_dash(dir) {
             return Err(Failure::Usage("--vega writes several files: name a directory for them".to_owned()));

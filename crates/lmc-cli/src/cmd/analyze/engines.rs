@@ -8,7 +8,7 @@ use crate::cmd::bench::{chosen, engines};
 use crate::failure::{Failure, Result};
 use crate::ui::Ui;
 
-/// Fails if there are no such compressors, or nothing is to be measured: what is wrong is said before a study.
+/// Fails if there are no such compressors, or nothing is to be measured: reported before a study.
 pub(super) fn check(names: &[String], bytes: usize) -> Result {
     if bytes == 0 {
         return Err(Failure::Usage("--sample 0 leaves nothing to measure: give more bytes".to_owned()));
@@ -16,7 +16,8 @@ pub(super) fn check(names: &[String], bytes: usize) -> Result {
     chosen(names).map(|_| ()).map_err(|e| failure(&e))
 }
 
-/// Measures the compressors with these names, and `lmc` at a level, on about so many bytes; nothing if the checkpoint has no elements of a known type.
+/// Measures the compressors with these names, and `lmc` at a level, on about `bytes` bytes; `None` if the checkpoint
+/// has no elements of a known type.
 pub(super) fn measure(input: &Input, names: &[String], level: Level, bytes: u64, ui: &Ui) -> Result<Option<Engines>> {
     let last = input.count() - 1;
     let new = input.open(last).map_err(|f| input.failure(&f))?;

@@ -91,7 +91,7 @@ impl Files {
     /// The files of a checkpoint.
     pub(super) fn open_one(&self, checkpoint: usize) -> Vec<Base<'static>> {
         let is_directory = self.places[checkpoint].is_directory;
-        // One that ends early has none, and is no reason to be silent.
+        // A file that ends early has none, and must be reported.
         let is_of_tensors = |b: &Base<'_>| Path::new(b.name()).extension().is_some_and(|e| e == "safetensors");
         let has_tensors = |b: &Base<'_>| is_of_tensors(b) || b.segments().iter().any(|s| s.name.is_some());
         let mut files = Vec::new();
@@ -164,8 +164,8 @@ fn in_directory(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The regular files in a directory and below it, in order of names. Links to files are followed: model caches consist of them. What begins with
-/// a dot is no part of a checkpoint, and indexes name files that are found anyway.
+/// The regular files in a directory and below it, in order of names. Links to files are followed: model caches consist
+/// of them. Names that begin with a dot are no part of a checkpoint, and indexes name files that are found anyway.
 fn walk(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result {
     let unreadable = |e| Failure::io(dir, "cannot read the directory", &e);
     let entries = std::fs::read_dir(dir).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());

@@ -16,7 +16,7 @@ use crate::failure::{Failure, Result};
 use crate::guard::Guard;
 use crate::ui::Ui;
 
-/// What is studied.
+/// The input of a study.
 pub(super) enum Input {
     Files(Files),
     Store(Snapshots),
@@ -35,7 +35,7 @@ pub(super) struct Snapshots {
     stop: Arc<AtomicBool>,
 }
 
-/// Names of files, and what is in them.
+/// Names of files, and their contents.
 type Restored = Vec<(String, Arc<File>)>;
 
 /// Snapshots whose files are kept: two that are compared, and the one that is compared with the next.
@@ -71,7 +71,7 @@ impl Input {
         }
     }
 
-    /// Keeps what is studied from being overwritten.
+    /// Protects the input from being overwritten.
     pub(super) fn guard(&self) -> Guard {
         match self {
             Input::Files(files) => files.guard(),

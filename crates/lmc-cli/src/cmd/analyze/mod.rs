@@ -90,7 +90,7 @@ pub(crate) struct AnalyzeArgs {
     threads: Threads,
 }
 
-/// What programs may rely on.
+/// The output that programs may rely on.
 const JSON_HELP: &str = "\
 --json prints one object; later versions may add fields. Entropies are in bits an element, sizes in bytes:
   version, program, level, independent

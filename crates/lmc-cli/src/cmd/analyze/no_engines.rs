@@ -1,4 +1,4 @@
-//! What stands for other compressors where they are not built in.
+//! Stands in for other compressors where they are not built in.
 
 use lmc::Level;
 use lmc_inspect::Engines;

@@ -44,7 +44,8 @@ fn components(path: &Path) -> Vec<String> {
     path.components().rev().map(|c| c.as_os_str().to_string_lossy().into_owned()).collect()
 }
 
-/// The numbers in a name, the last one first, each with what stands before it; those that are too large for a step are left out.
+/// The numbers in a name, the last one first, each with the text before it; numbers that are too large for a step are
+/// left out.
 fn numbers(name: &str) -> impl Iterator<Item = (&str, u64)> {
     let mut rest = name;
     std::iter::from_fn(move || {

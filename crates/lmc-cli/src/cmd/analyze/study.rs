@@ -1,4 +1,4 @@
-//! A study, whoever asks for it: the command, or the Python package.
+//! A study, for the command and for the Python package.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::ui::Ui;
 
-/// What `lmc analyze` studies, and how.
+/// The input and the options of `lmc analyze`.
 pub struct Study {
     /// Checkpoints in order, or one store.
     pub paths: Vec<PathBuf>,
@@ -34,7 +34,7 @@ pub struct Study {
 }
 
 impl Study {
-    /// What `lmc analyze --json` prints, and the warnings that it gives.
+    /// The output of `lmc analyze --json`, and its warnings.
     ///
     /// # Errors
     /// Those of the command.
@@ -47,17 +47,17 @@ impl Study {
         Ok((text, ui.kept()))
     }
 
-    /// Says what is wrong before any work.
+    /// Reports wrong arguments before any work.
     pub(super) fn check(&self) -> Result {
         if self.engines.is_empty() { Ok(()) } else { engines::check(&self.engines, self.sample) }
     }
 
-    /// Opens what is studied.
+    /// Opens the input.
     pub(super) fn open(&self, ui: &Ui) -> Result<Input> {
         Input::open(&self.paths, self.every, self.codec.threads, &self.stop, ui)
     }
 
-    /// What is found in it.
+    /// Studies it, and returns the findings.
     pub(super) fn of(&self, input: &Input, ui: &Ui) -> Result<Analysis> {
         let mut options = AnalyzeOptions::default();
         (options.distances, options.pairs, options.stop) = (self.distances.clone(), self.pairs, self.stop.clone());
@@ -87,7 +87,8 @@ impl Study {
     }
 }
 
-/// Whether checkpoints are compared that are so many steps apart; besides neighbours, so many pairs for each distance. None may be wished for.
+/// Whether any compared checkpoints are `distance` steps apart; besides neighbours, `pairs` pairs are compared for each
+/// distance. The distance 0 requests none.
 fn occurs(input: &Input, distance: u64, pairs: usize) -> bool {
     let steps: Vec<u64> = (0..input.count()).map(|i| input.step(i)).collect();
     let of_distance = |(from, step): (usize, &u64)| {

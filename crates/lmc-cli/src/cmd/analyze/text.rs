@@ -1,4 +1,4 @@
-//! The findings for people, in short.
+//! Prints a summary of the findings.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use lmc_inspect::{Analysis, Engines, Figures};
 use crate::format::{Name, bytes, count, percent};
 use crate::table::Table;
 
-/// Writes what matters most: the last checkpoint by kind and dtype, and what changed.
+/// Writes the most important figures: the last checkpoint by kind and dtype, and the changes.
 pub(super) fn write(a: &Analysis, out: &mut dyn Write) -> io::Result<()> {
     let Some(last) = a.checkpoints.last() else { return Ok(()) };
     writeln!(

@@ -1,4 +1,5 @@
-//! Where the time of one thread goes: hashing, choosing clusters and tables, coding; and what touching fresh memory costs.
+//! Where the time of one thread goes: hashing, choosing clusters and tables, coding; and the cost of touching fresh
+//! memory.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -35,7 +36,7 @@ pub(super) struct Breakdown {
     steps: Vec<Step>,
 }
 
-/// What the steps work on.
+/// The data that the steps work on.
 struct Bench<'a> {
     raw: &'a [u8],
     elements: Option<(Dtype, Vec<u8>)>,
@@ -49,7 +50,7 @@ struct Bench<'a> {
 
 type Pass = fn(&mut Bench<'_>) -> Result<Duration>;
 
-/// Name, what is done, and how.
+/// Name, operation, and its function.
 const STEPS: [(&str, &str, Pass); 16] = [
     ("memcpy", "copy into reused memory", |b| Ok(timed(|| black_box(&mut b.out).copy_from_slice(black_box(b.raw))).0)),
     ("memcpy_fresh", "copy into memory just mapped", |b| {
@@ -100,7 +101,7 @@ impl Bench<'_> {
         result.map(|_| took)
     }
 
-    /// What was compressed last.
+    /// The last compressed data.
     fn decompress(&mut self) -> Result<Duration> {
         self.out.fill(0xa5);
         let (took, result) = timed(|| self.decompressor.decompress(&self.packed, &[], &mut self.out[..]));
@@ -112,7 +113,7 @@ impl Bench<'_> {
     }
 }
 
-/// Fills memory no page of which has been touched yet; unmapping it is not timed.
+/// Fills memory whose pages have not been touched yet; unmapping it is not timed.
 fn fresh(len: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Duration> {
     let (took, result) = timed(|| {
         let mut map = MmapMut::map_anon(len).map_err(|e| Error::io("cannot map memory", e))?;
@@ -121,7 +122,7 @@ fn fresh(len: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Durat
     result.map(|_| took)
 }
 
-/// Histograms of the elements' top bytes, after the sign has moved below: what the tables are built for.
+/// Histograms of the elements' top bytes, after the sign has moved below: input for building tables.
 fn histograms(width: usize, elements: &[u8]) -> Vec<[u32; 256]> {
     let histogram = |piece: &[u8]| {
         let mut counts = [0u32; 256];

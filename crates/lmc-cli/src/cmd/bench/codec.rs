@@ -1,4 +1,4 @@
-//! What all codecs do.
+//! The interface of all codecs.
 
 use lmc::Result;
 
@@ -11,7 +11,7 @@ pub(super) trait Codec {
     fn decompress(&mut self, packed: &[u8], out: &mut [u8]) -> Result<()>;
 }
 
-/// Memory that holds what any of the codecs makes of `len` bytes; written to, so that its pages are there.
+/// Memory for the output of any codec for `len` bytes; written to, so that its pages exist.
 pub(super) fn room_for(len: usize) -> Vec<u8> {
     vec![1; len + len / 4 + (1 << 20)]
 }

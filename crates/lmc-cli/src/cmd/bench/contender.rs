@@ -1,4 +1,4 @@
-//! What is measured: a codec, the data it gets, and its times.
+//! A contender: a codec, the data it gets, and its times.
 
 use std::rc::Rc;
 
@@ -25,13 +25,13 @@ impl Order {
     }
 }
 
-/// What a codec is given besides the data.
+/// Data that a codec gets besides the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Given {
     Nothing,
     /// The bases as they are.
     Base,
-    /// The exclusive or with what the bases have, in place of the data.
+    /// The exclusive or with the counterparts in the bases, in place of the data.
     Xor,
     /// The bases as if they came before the data.
     Prefix,
@@ -100,14 +100,14 @@ impl Contender {
         self
     }
 
-    /// The same codec on the difference from what is expected, which is part of the time.
+    /// The same codec on the exclusive or with the expected data; computing it is part of the time.
     pub(super) fn xored(mut self, expected: Rc<[u8]>) -> Self {
         self.codec = Box::new(Xor::new(self.codec, expected));
         self.given = Given::Xor;
         self
     }
 
-    /// Name and variant, for people.
+    /// Name and variant, for display.
     pub(super) fn label(&self) -> String {
         let level = if self.level.is_empty() { String::new() } else { format!(" {}", self.level) };
         let given = match self.given {

@@ -16,13 +16,13 @@ use super::planes::{self, Run};
 use crate::bases::Bases;
 use crate::failure::Failure;
 
-/// What deltas are made from.
+/// The bases of deltas.
 pub(super) struct Old {
     bases: Rc<[Base<'static>]>,
     raw: Vec<Arc<Vec<u8>>>,
 }
 
-/// What the bases have for a file.
+/// The counterparts of a file in the bases.
 pub(super) struct Delta {
     /// Names of the bases.
     pub(super) bases: Vec<String>,
@@ -30,12 +30,12 @@ pub(super) struct Delta {
     pub(super) entropies: Vec<DifferenceEntropy>,
     /// For each byte of the file.
     pub(super) expected: Rc<[u8]>,
-    /// The same, with zeros for what belongs to no tensor.
+    /// The same, with zeros for bytes of no tensor.
     pub(super) of_tensors: Rc<[u8]>,
 }
 
 impl Delta {
-    /// What has to be told of all floats together, in bytes.
+    /// The entropy of the differences of all floats together, in bytes.
     pub(super) fn told(&self) -> f64 {
         self.entropies.iter().map(DifferenceEntropy::bits).sum::<f64>() / 8.0
     }
@@ -74,7 +74,7 @@ impl Old {
         Ok(Self { bases: Rc::new([base.with_hash(hash).optional()]), raw: vec![raw] })
     }
 
-    /// What they have for a file.
+    /// The counterparts of a file.
     pub(super) fn expect(&self, raw: &[u8], dtype: Option<Dtype>) -> Result<Delta> {
         let expected = Expected::new(raw, dtype, &self.bases)?;
         let entropies = expected.entropies(raw);
@@ -89,8 +89,8 @@ impl Old {
         self.bases.iter().map(|b| b.name().to_owned()).collect()
     }
 
-    /// The elements of the file's most common dtype that the bases have something for, and what that is, both repeated or
-    /// cut to so many bytes.
+    /// The elements of the file's most common dtype that have counterparts in the bases, and these counterparts, both
+    /// repeated or cut to `size` bytes.
     pub(super) fn resized(&self, input: &Input, size: usize) -> Result<(Input, Self)> {
         let expected = Expected::new(&input.raw, input.dtype, &self.bases)?;
         let bytes_of = |d: Dtype| expected.stretches.iter().filter(move |s| s.1 == Some(d)).map(|s| s.0.clone());
@@ -122,7 +122,7 @@ impl Old {
         Ok(c)
     }
 
-    /// zstd with the bases as what came before the data: `zstd --patch-from --single-thread`.
+    /// zstd with the bases as the data before the input: `zstd --patch-from --single-thread`.
     pub(super) fn patch(&self, raw_len: usize) -> Contender {
         let prefix = self.raw.iter().flat_map(|r| r.iter()).copied().collect::<Vec<u8>>();
         // As the program chooses it.
@@ -179,7 +179,7 @@ impl Codec for Patch {
     }
 }
 
-/// The part of what is expected that belongs to [`planes::sample`] of the data.
+/// The part of the expected data that belongs to [`planes::sample`] of the data.
 pub(super) fn sample(expected: &[u8], runs: &[Run], len: usize, pieces: usize) -> Rc<[u8]> {
     planes::sample(expected, runs, len, pieces).0.into()
 }
@@ -219,7 +219,7 @@ mod tests {
         assert!(Old::load(&[dir.path().join("none")]).is_err());
     }
 
-    /// One tensor of so many elements, each of one value.
+    /// One tensor of `elements` elements, all of one value.
     fn file(dtype: &str, elements: usize, value: &[u8]) -> Vec<u8> {
         let header = format!(
             r#"{{"w":{{"dtype":"{dtype}","shape":[{elements}],"data_offsets":[0,{}]}}}}"#,

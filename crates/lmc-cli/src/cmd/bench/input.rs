@@ -1,4 +1,4 @@
-//! The data to measure with, and what is known of its elements.
+//! The data to measure with, and the types of its elements.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,14 +15,14 @@ pub(super) struct Input {
     pub(super) raw: Vec<u8>,
     /// The host format that `lmc` recognised.
     pub(super) layout: String,
-    /// Dtype to tell `lmc`, for data in no known format.
+    /// Dtype to pass to `lmc`, for data in no known format.
     pub(super) dtype: Option<Dtype>,
     pub(super) runs: Vec<Run>,
     /// Clusters of the compressed file (level default) that have a table.
     pub(super) tables: usize,
     typed: Vec<(Range<usize>, Dtype)>,
     pub(super) tensors: usize,
-    /// Bytes of each dtype; what has none is opaque.
+    /// Bytes of each dtype; bytes without one are opaque.
     pub(super) bytes_by_dtype: BTreeMap<String, usize>,
 }
 
@@ -76,7 +76,7 @@ impl Input {
         Some((dtype, of_dtype.flat_map(|(bytes, _)| &self.raw[bytes.clone()]).copied().collect()))
     }
 
-    /// The elements of the most common dtype alone, repeated or cut to so many bytes.
+    /// The elements of the most common dtype alone, repeated or cut to `size` bytes.
     pub(super) fn resized(&self, size: usize) -> Result<Self> {
         let Some((dtype, elements)) = self.elements() else {
             let message = format!("{}: --size needs typed data; give its dtype with --dtype", self.name);
@@ -85,7 +85,7 @@ impl Input {
         self.repeated(dtype, &elements, size)
     }
 
-    /// Some elements of the file, repeated or cut to so many bytes.
+    /// Some elements of the file, repeated or cut to `size` bytes.
     pub(super) fn repeated(&self, dtype: Dtype, elements: &[u8], size: usize) -> Result<Self> {
         let width = dtype.coding_width();
         let size = size - size % width;
@@ -96,8 +96,9 @@ impl Input {
     }
 }
 
-/// Elements of `width` bytes, at least one, repeated or cut to so many bytes: all of them first, then every third, every fifth and so on,
-/// around and around. So neighbours stay near each other, and no sequence occurs twice: the encoder would find it.
+/// Elements of `width` bytes, at least one, repeated or cut to `size` bytes: all of them first, then every third, every
+/// fifth and so on, cyclically. So neighbours stay near each other, and no sequence occurs twice, which the encoder
+/// would find.
 pub(super) fn repeat(width: usize, bytes: &[u8], size: usize) -> Vec<u8> {
     let elements = bytes.len() / width;
     let mut out = Vec::with_capacity(size);

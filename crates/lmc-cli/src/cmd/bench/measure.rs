@@ -50,7 +50,7 @@ fn one_round(raw: &[u8], c: &mut Contender, memcpys: &[Memcpy], packed: &mut Vec
     packed.resize(packed.capacity(), 1);
     let (compress, result) = timed(|| c.codec.compress(raw, packed));
     result?;
-    // What a codec fails to write must not be mistaken for its output.
+    // Bytes that a codec fails to write must not be mistaken for its output.
     out.fill(0xa5);
     let (decompress, result) = timed(|| c.codec.decompress(packed, out));
     result?;

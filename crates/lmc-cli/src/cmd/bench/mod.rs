@@ -177,7 +177,7 @@ fn contenders(args: &BenchArgs, input: &Input, delta: Option<(&Old, &Delta)>) ->
     let levels = if args.levels.is_empty() { Level::ALL } else { &args.levels };
     let wanted = |n: &usize| args.threads.is_empty() || args.threads.iter().any(|&t| usize::from(t) == *n);
     let chosen = isas(args)?;
-    // Those rows that are there once for each level.
+    // The rows that exist once for each level.
     let best = Isa::available().into_iter().rfind(|isa| chosen.contains(isa)).map_or_else(Isa::detect, Ok)?;
     let fewest = threads(args).into_iter().find(wanted).unwrap_or(1);
     for &level in levels {
@@ -193,7 +193,7 @@ fn contenders(args: &BenchArgs, input: &Input, delta: Option<(&Old, &Delta)>) ->
     let names: Vec<&str> = match args.peers.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["none"] => Vec::new(),
         ["all"] => {
-            // zstd would find the repetition of what is repeated to a size.
+            // zstd would find the repetition of repeated data.
             let of_deltas =
                 peers::OF_DELTAS.iter().filter(|n| delta.is_some() && (**n != peers::PATCH || args.size.is_none()));
             of_deltas.chain(peers::NAMES).copied().collect()

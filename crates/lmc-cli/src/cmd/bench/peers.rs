@@ -10,7 +10,7 @@ use super::contender::Contender;
 /// Names that `--peers` takes, in the order of the table.
 pub(super) const NAMES: &[&str] = &["zstd-1", "zstd-3", "zstd-19", "lz4", "gzip", "bzip2", "brotli", "xz", "snappy"];
 
-/// What `--peers` takes with `--base` besides: `lmc` without the base, `lmc` on the exclusive or, zstd with a prefix.
+/// Further names for `--peers` with `--base`: `lmc` without the base, `lmc` on the exclusive or, zstd with a prefix.
 pub(super) const OF_DELTAS: &[&str] = &[ALONE, LMC_XOR, PATCH];
 pub(super) const ALONE: &str = "lmc-alone";
 pub(super) const LMC_XOR: &str = "lmc-xor";

@@ -10,8 +10,8 @@ pub(super) struct Run {
     pub(super) width: usize,
 }
 
-/// Merges neighbours of one width, fills gaps up to `len` with single bytes, and leaves what does not divide into
-/// elements as single bytes too.
+/// Merges neighbours of one width. Fills gaps up to `len` with single bytes, as it does ranges that do not divide into
+/// elements.
 pub(super) fn cover(len: usize, typed: impl IntoIterator<Item = Run>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut push = |bytes: Range<usize>, width: usize| match runs.last_mut() {

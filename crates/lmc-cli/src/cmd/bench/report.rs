@@ -104,7 +104,7 @@ fn entropy_json(m: &Measured, d: &Delta) -> Value {
     })
 }
 
-/// What the base leaves to be told.
+/// The lines about the entropy of the difference.
 fn entropy_lines(m: &Measured, d: &Delta) -> String {
     let mut out = format!("delta of {}\n", d.bases.join(", "));
     for e in &d.entropies {
@@ -129,7 +129,7 @@ const STYLE: TableStyle = TableStyle::new()
 const HEADINGS: [&str; 12] =
     ["codec", "bytes", "ISA", "T", "size", "% of raw", "×H", "in GB/s", "×memcpy", "out GB/s", "×memcpy", "±"];
 
-/// The column of what only deltas have.
+/// The column that only deltas have.
 const OF_ENTROPY: usize = 6;
 
 /// The columns of a table.
@@ -202,7 +202,7 @@ fn row(m: &Measured, c: &Contender) -> [String; HEADINGS.len()] {
     ]
 }
 
-/// How the codec gets the data, and what it is given of the base.
+/// How the codec gets the data and the base.
 fn arrangement(m: &Measured, c: &Contender) -> String {
     match (c.given, c.isa) {
         (Given::Base, _) => "delta".to_owned(),

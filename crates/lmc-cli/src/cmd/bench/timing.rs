@@ -1,4 +1,4 @@
-//! Times of operations, and what they say.
+//! Times of operations, and their statistics.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ pub(super) struct Times {
     of_memcpy: Vec<f64>,
 }
 
-/// What the rounds say about one operation.
+/// Statistics of one operation over the rounds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Speed {
     /// 10^9 bytes of the raw side per second, median.

@@ -6,7 +6,7 @@ use lmc::Result;
 
 use super::codec::Codec;
 
-/// A codec that gets the difference from what is expected, bit by bit.
+/// A codec that gets the exclusive or of the data and the expected data.
 pub(super) struct Xor {
     codec: Box<dyn Codec>,
     expected: Rc<[u8]>,

@@ -1,4 +1,4 @@
-//! The report for programs.
+//! The report as JSON.
 
 use std::io::{Result, Write};
 use std::path::Path;
@@ -80,7 +80,7 @@ impl Report {
     }
 }
 
-/// Which segment of which file.
+/// A segment, with its file.
 fn described(file: &Base<'_>, s: &Segment) -> Value {
     json!({
         "file": file.name(),

@@ -64,7 +64,7 @@ pub(crate) struct DiffArgs {
     threads: Threads,
 }
 
-/// What programs may rely on.
+/// The output that programs may rely on.
 const JSON_HELP: &str = "\
 --json prints one object; later versions may add fields:
   old, new                 the files
@@ -130,7 +130,7 @@ pub(crate) fn run(args: &DiffArgs, ui: &Ui) -> Result {
     }
 }
 
-/// Where a file is that the path given is, or lists.
+/// The path of a file that the given path names or lists.
 fn shard_path(given: &Path, name: &str) -> PathBuf {
     given.with_file_name(name)
 }

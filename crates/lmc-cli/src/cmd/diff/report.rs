@@ -1,9 +1,9 @@
-//! What a comparison of files finds.
+//! The findings of a comparison of files.
 
 use lmc::{Base, Segment};
 use lmc_inspect::{Changes, Diff};
 
-/// All that was found out.
+/// All findings.
 pub(super) struct Report {
     pub(super) old: Vec<Base<'static>>,
     /// The later files, and how they differ.
@@ -20,7 +20,7 @@ pub(super) struct Total {
     pub(super) delta_size: u64,
     pub(super) alone_size: u64,
     pub(super) elements: u64,
-    /// Of what is a tensor.
+    /// Sums over tensors alone.
     pub(super) changes: Changes,
 }
 
@@ -50,7 +50,7 @@ impl Report {
         Self { old, new, missing, total }
     }
 
-    /// How many tensors are in which state, those states that there are.
+    /// The number of tensors in each state that occurs.
     pub(super) fn states(&self) -> Vec<(&'static str, usize)> {
         let relations = self.new.iter().flat_map(|(_, d)| &d.segments).filter(|s| s.segment.name.is_some());
         let names: Vec<&str> =

@@ -1,4 +1,4 @@
-//! The report for people.
+//! The report as text.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -103,7 +103,7 @@ impl Report {
         row
     }
 
-    /// The state of a tensor, and what it was before if that is another.
+    /// The state of a tensor, and its earlier name, shape or dtype if that differs.
     fn state(&self, s: &SegmentDiff) -> String {
         let Some((base, i)) = s.counterpart else { return spelled(s.relation.name()).to_owned() };
         let old = &self.old[base].segments()[i];
@@ -145,7 +145,7 @@ fn distances(c: &Changes) -> Option<[String; 4]> {
     Some([power(0.5)?, power(0.9)?, power(0.99)?, power(1.0)?])
 }
 
-/// What most bytes are predicted by.
+/// The predictor of most bytes.
 fn predictor(s: &SegmentDiff) -> String {
     let Some(c) = s.coded.first() else { return "-".to_owned() };
     let from = if c.from_itself { " (this file)" } else { "" };
@@ -157,7 +157,7 @@ fn predictor(s: &SegmentDiff) -> String {
     format!("{}{from}{share}", c.predictor.unwrap_or("-"))
 }
 
-/// Counts as bars, of which the largest is a full one.
+/// Counts as bars; the largest count is a full bar.
 fn bars(counts: &[u64]) -> String {
     const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let largest = u128::from(counts.iter().copied().max().unwrap_or(0).max(1));

@@ -1,9 +1,9 @@
-//! What segments account for in a compressed file.
+//! The bytes of a compressed file that segments account for.
 
 use lmc::{BlockInfo, Segment};
 use lmc_inspect::{BlockDescription, ClusterDescription, ColumnDescription, PredictionDescription};
 
-/// What a segment accounts for.
+/// The share of a segment.
 #[derive(Default)]
 pub(super) struct Account {
     /// Bytes of the compressed file. Those of all segments add up to the blocks.
@@ -12,7 +12,7 @@ pub(super) struct Account {
     pub(super) coded: Option<Coded>,
 }
 
-/// How the columns of a block are coded that a segment has bytes of.
+/// How the columns are coded that hold bytes of a segment.
 pub(super) struct Coded {
     pub(super) coder: String,
     pub(super) predictor: Option<String>,
@@ -20,8 +20,8 @@ pub(super) struct Coded {
     pub(super) sources: Vec<u32>,
 }
 
-/// What each of the segments accounts for, which cover the file as the blocks do. Blocks that are one segment's are described only if they
-/// are its first.
+/// The share of each segment; segments and blocks both cover the file. A block within one segment is described only if
+/// it is the segment's first.
 pub(super) fn accounts(
     segments: &[Segment],
     blocks: &[BlockInfo],
@@ -57,7 +57,7 @@ pub(super) fn accounts(
     Ok(accounts)
 }
 
-/// A block of which segments take their bytes, one after the other.
+/// A block from which segments take their bytes in turn.
 struct Block {
     description: BlockDescription,
     /// The extent that the next byte is of, and how many were taken of it.
@@ -92,7 +92,7 @@ impl Block {
         before.into_iter().map(|(column, coded)| (column, self.coded(column) - coded)).collect()
     }
 
-    /// Bytes of the record that stand for what was taken of a column.
+    /// Bytes of the record that stand for the bytes taken of a column.
     fn coded(&self, column: usize) -> u64 {
         let ColumnDescription { coded_len, raw_len, .. } = self.description.columns[column];
         let bytes = u128::from(coded_len) * u128::from(self.of_columns[column]) / u128::from(raw_len);
@@ -111,7 +111,7 @@ impl Coded {
     }
 }
 
-/// Each of several words once.
+/// Joins distinct words, each once.
 fn joined(words: impl Iterator<Item = String>) -> String {
     let mut words: Vec<_> = words.collect();
     words.sort_unstable();
@@ -119,12 +119,12 @@ fn joined(words: impl Iterator<Item = String>) -> String {
     words.join("+")
 }
 
-/// What predicts elements: `ulp`, or `grid fp8 e4m3 128 × 128`.
+/// The predictor of elements: `ulp`, or `grid fp8 e4m3 128 × 128`.
 pub(super) fn predictor_text(p: &PredictionDescription) -> String {
     p.grid.as_ref().map_or_else(|| p.predictor.to_owned(), |g| format!("grid {g}"))
 }
 
-/// What a column is coded with.
+/// The coder of a column.
 pub(super) fn coders(column: &ColumnDescription) -> Vec<&'static str> {
     let cluster_coder = |g: &ClusterDescription| match g.coder {
         "none" if g.raw_bits == 0 => "constant",

@@ -15,7 +15,7 @@ use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes};
 use crate::ui::Ui;
 
-/// What is written for receivers without lmc.
+/// Options of versions for receivers without lmc.
 #[derive(Args)]
 #[command(next_help_heading = "Receivers without lmc")]
 pub(super) struct InterchangeArgs {
@@ -47,7 +47,7 @@ fn checksum() -> impl TypedValueParser<Value = Checksum> {
     PossibleValuesParser::new(Checksum::ALL.map(Checksum::name)).try_map(|name| name.parse::<Checksum>())
 }
 
-/// Writes what the store has and the directory has not.
+/// Writes the snapshots that the store has and the directory lacks.
 #[derive(Default)]
 pub(super) struct Exporter {
     open: Option<Interchange>,
@@ -59,7 +59,7 @@ pub(super) struct Exporter {
 }
 
 impl Exporter {
-    /// Notes what the store has when the command begins.
+    /// Notes the newest snapshot of the store when the command begins.
     pub(super) fn begin(&mut self, store: &Store) -> lmc_store::Result<()> {
         self.first = match store.find(At::Latest) {
             Err(e) if e.kind() == ErrorKind::NotFound => None,

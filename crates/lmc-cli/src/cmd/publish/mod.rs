@@ -106,7 +106,7 @@ pub(crate) fn run(args: &PublishArgs, ui: &Ui) -> Result {
     let mut publisher = Publisher { args, ui, rule, store: None, seen, waited_for, exporter };
     args.looks.run(ui, || {
         let looked = publisher.look();
-        // Also what was saved before, if something else cannot be.
+        // Also versions saved before, if another version cannot be saved.
         let exported = publisher.export();
         looked.and(exported)
     })
@@ -179,7 +179,7 @@ impl Publisher<'_> {
         Ok(())
     }
 
-    /// Writes what was saved for receivers without lmc.
+    /// Writes saved versions for receivers without lmc.
     fn export(&mut self) -> Result {
         let Self { args, ui, .. } = *self;
         let Some(store) = &self.store else { return Ok(()) };

@@ -20,11 +20,12 @@ pub(super) struct Version {
     pub(super) identity: Identity,
 }
 
-/// What a directory or a file does not have in common with another one of the same name: its inode, and when it was created.
+/// Attributes that distinguish a directory or a file from another one of the same name: its inode, and when it was
+/// created.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Identity(u64, Option<SystemTime>);
 
-/// How one knows that a version is finished.
+/// The sign that a version is finished.
 pub(super) enum Finished {
     /// It has a file of this name.
     Marker(String),

@@ -131,7 +131,7 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
     Ok(())
 }
 
-/// What was saved, and from what.
+/// The result of a save, and its sources.
 pub(in crate::cmd) struct Done {
     snapshot: Snapshot,
     saved: Saved,

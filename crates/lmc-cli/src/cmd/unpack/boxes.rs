@@ -38,8 +38,9 @@ impl Cuboid {
     }
 }
 
-/// Cuts a tensor with elements into ranges of at most `most` of them, which are boxes: one index in the outer dimensions, a range in one,
-/// everything in the others. Whatever chunk they are intersected with, the common elements are a range of the chunk, too.
+/// Cuts a tensor with elements into ranges of at most `most` of them, which are boxes: one index in the outer
+/// dimensions, a range in one, everything in the others. Intersected with any chunk, the common elements are a range of
+/// the chunk, too.
 pub(super) fn windows(shape: &[u64], most: u64) -> impl Iterator<Item = Cuboid> {
     let inner = |d: usize| shape[d + 1..].iter().product::<u64>();
     // The dimension that is cut.

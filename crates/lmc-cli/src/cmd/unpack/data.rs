@@ -19,7 +19,7 @@ use crate::names::SUFFIX;
 
 /// Compressed files whose indexes and decoded blocks are kept.
 const OPEN: usize = 8;
-/// What a checkpoint is made of.
+/// The metadata of a checkpoint.
 pub(super) const METADATA: &str = ".metadata";
 /// The folder beside the checkpoints of a bucket that has their data files, as `lmc.dcp` calls it.
 const POOL: &str = "lmc-data";
@@ -43,7 +43,7 @@ pub(super) struct DataFile<'a> {
     source: Arc<Source>,
     bases: &'a Bases,
     contents: Contents,
-    /// Whether it begins like a zip archive, as what `torch.save` writes does.
+    /// Whether it begins like a zip archive, as files of `torch.save` do.
     pub(super) is_archive: bool,
 }
 
@@ -153,7 +153,7 @@ impl<'a> DataFiles<'a> {
             if !inside || !known.insert(name.clone()) {
                 continue;
             }
-            // One that is not there may be among those that were given.
+            // A missing one may be among those that were given.
             let places = [self.directory.join(name), self.in_pool(name)];
             if places.iter().any(|p| p.is_file()) {
                 let source = Arc::new(self.source(name)?);

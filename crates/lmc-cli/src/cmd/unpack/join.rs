@@ -1,4 +1,4 @@
-//! Joins the chunks of tensors: whole tensors are written one behind the other, a batch of bounded size at a time.
+//! Joins the chunks of tensors: whole tensors are written one after the other, a batch of bounded size at a time.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ struct Window {
     at: usize,
 }
 
-/// What a window takes from a chunk.
+/// The part of a chunk that a window takes.
 struct Read {
     file: usize,
     window: usize,

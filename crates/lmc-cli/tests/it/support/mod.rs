@@ -1,4 +1,4 @@
-//! What the tests of the command share: running it, directories to run it in, and data.
+//! Code that the tests of the command share: running it, directories to run it in, and data.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -133,7 +133,7 @@ impl Dir {
         let mut child = self.spawn(args);
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_vec();
-        // It may stop reading early; that is its business.
+        // The command may stop reading early.
         let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
         let output = child.wait_with_output().unwrap();
         writer.join().unwrap();
@@ -160,7 +160,7 @@ impl Dir {
     pub(crate) fn has_begun(&self, child: &Child, name: &str) -> bool {
         let named = format!("{name}.lmc-tmp-");
         let here = self.0.path().canonicalize().unwrap();
-        // What a file without a name is called in /proc.
+        // The name of an unnamed file in /proc.
         let unnamed = |link: PathBuf| {
             link.parent() == Some(&here)
                 && link.to_string_lossy().contains("/#")
@@ -178,7 +178,7 @@ impl Dir {
         Run(command.current_dir(self.0.path()).stdin(Stdio::null()).output().unwrap())
     }
 
-    /// Runs `lmc` with some of its sides on a terminal; what the terminal showed and the exit code.
+    /// Runs `lmc` with some of its streams on a terminal; returns the terminal's output and the exit code.
     pub(crate) fn on_terminal(&self, args: &[&str], stdin: bool, stdout: bool) -> (String, i32) {
         use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();

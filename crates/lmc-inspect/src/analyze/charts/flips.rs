@@ -45,7 +45,7 @@ impl Sum {
     }
 }
 
-/// Heat maps of what changed between neighbours, by dtype, the largest first.
+/// Heat maps of the bits that changed between neighbours, by dtype, the largest first.
 pub(super) fn maps(a: &Analysis) -> Vec<HeatMap> {
     let mut by_dtype: BTreeMap<&str, u64> = BTreeMap::new();
     for g in a.changes.iter().filter(|g| g.kind != Kind::Other && g.change.changed > 0) {

@@ -8,7 +8,7 @@ use crate::spelled;
 /// Bytes that a tensor takes at least.
 const TENSOR: usize = 100;
 
-/// The study as JSON, and what is left out of it.
+/// The study as JSON, and the parts that are left out.
 pub(super) fn brief(a: &Analysis) -> (String, Option<&'static str>) {
     if let Some(whole) = json_within(a, ROOM) {
         return (whole, None);
@@ -44,7 +44,8 @@ pub(super) fn brief(a: &Analysis) -> (String, Option<&'static str>) {
     (json(&a), Some("all but the changes by kind and dtype"))
 }
 
-/// A copy without what is told of every bit and pair of single tensors and pairs, and without tensors where there is no room for so many.
+/// A copy without the figures by bit and by pair of single tensors and pairs, and without tensors if there are too many
+/// for the page.
 fn without_details(a: &Analysis) -> Analysis {
     let tensors = if a.tensors.len() <= ROOM / TENSOR { &a.tensors[..] } else { &[] };
     let change = |c: &TensorChange| TensorChange { flips: vec![], distances: vec![], changed_by_pair: vec![], ..*c };

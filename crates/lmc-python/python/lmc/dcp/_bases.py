@@ -47,7 +47,7 @@ class DataFile:
 class Kept(DataFile):
     """The raw bytes of a data file that this process wrote.
 
-    They differ from the file's if somebody changed the tensors while they were saved.
+    They differ from the file's if the tensors changed while they were saved.
     """
 
     image: Memory
@@ -57,7 +57,7 @@ class Kept(DataFile):
 # writer to the saving process, which is the same for all saves.
 _lock = threading.Lock()
 _saving: dict[str, threading.Lock] = {}
-# By kind of data file: what was saved of a run under the same names.
+# By kind of data file: the tensors saved of a run under the same names.
 _kept: dict[tuple[str, frozenset[str]], Kept] = {}
 #: The checkpoints that this process saved or loaded, the latest first.
 _recent: dict[str, list[str]] = {}

@@ -39,7 +39,7 @@ def collect_garbage(
     are being saved.
 
     Args:
-        parent: the folder with the checkpoints, any of which may have been deleted. fsspec is given `options`.
+        parent: the folder with the checkpoints; any checkpoint may have been deleted. fsspec gets `options`.
         grace_seconds: files written less than this long ago, by the clock of the storage, stay: a save may be in
             progress. It must exceed the duration of a save.
         dry_run: deletes nothing.

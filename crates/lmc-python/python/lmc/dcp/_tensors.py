@@ -16,7 +16,7 @@ Memory = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 @dataclass(frozen=True)
 class Chunk:
-    """What is stored as one tensor of a data file."""
+    """A chunk or value that is stored as one tensor of a data file."""
 
     name: str
     dtype: str

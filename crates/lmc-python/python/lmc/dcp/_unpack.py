@@ -88,7 +88,7 @@ def unpack(
 
 
 def _remove_unfinished(folder: Path, new: bool) -> None:
-    """Removes what an unpacking wrote into a folder that was empty, and the folder if it was `new`."""
+    """Removes the output of an unpacking from a folder that was empty, and the folder if it was `new`."""
     with suppress(OSError):  # the error that stopped the unpacking is the one to report
         for pattern in (_DATA, METADATA + "*", "model*.safetensors*"):
             for path in folder.glob(pattern):

@@ -1,4 +1,4 @@
-"""Unpickling the `.metadata` of a checkpoint without executing what it names.
+"""Unpickles the `.metadata` of a checkpoint without executing anything that it names.
 
 A pickle can call anything that it names. Here it may name only the parts of metadata: for each class and function it
 gets a stand-in, which creates instances from checked arguments, and cannot be changed. The result is then checked,

@@ -41,7 +41,7 @@ class Writer(FileSystemWriter):
         max_chain: the longest chain of deltas; 0 for none. After it a checkpoint is written without a base.
         level: `"fast"`, `"default"` or `"max"`.
         threads: threads that compress; `None` for one per core.
-        cache: bytes of main memory for caching what a process wrote last, so that the next save need not read it;
+        cache: bytes of main memory for caching the last save of a process, so that the next save need not read it;
             `None` for a quarter of the machine's memory shared by its ranks. If a rank writes more, it is read from
             storage.
         sync_files: whether `.metadata` is on stable storage when a save ends, as data files are in any case.

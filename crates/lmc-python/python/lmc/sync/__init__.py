@@ -18,7 +18,7 @@
 >>> float(follower.tensors["w"][3, 4])
 1.0
 
-`docs/sync.md` says what is promised; directories follow with `lmc.Store.follow` and `lmc follow`.
+`docs/sync.md` states the promises; directories follow with `lmc.Store.follow` and `lmc follow`.
 """
 
 from lmc.sync._follower import Follower, Update

@@ -17,7 +17,7 @@ _At: TypeAlias = int | str | Snapshot | None
 
 
 class Update:
-    """A version that is ready: what changed. `Follower.stage` makes one."""
+    """The changes to a version that is ready. `Follower.stage` makes one."""
 
     def __init__(self, staged: StagedTensors, library: Library, tensors: dict[str, Any]) -> None:
         self._staged = staged
@@ -50,7 +50,7 @@ class Update:
         return self._staged.fetched_size
 
     def patches(self) -> Iterator[Patch]:
-        """What changed: for copies of the tensors elsewhere, as on a GPU, which get each with `patch.write(copy)`."""
+        """The changes, for copies of the tensors elsewhere, as on a GPU: apply each with `patch.write(copy)`."""
         names = list(self._tensors)
         for number in range(len(self._staged)):
             tensor, width, start, stop, indices, values = self._staged.patch(number)

@@ -17,7 +17,7 @@ def library_of(tensors: Mapping[str, Any]) -> Library:
     if not tensors:
         raise UsageError("there are no tensors")
     for framework, module, classes in (("pt", "torch", ("Tensor",)), ("np", "numpy", ("ndarray", "generic"))):
-        # Who has a tensor has imported its library.
+        # A caller that has a tensor has imported its library.
         loaded = sys.modules.get(module)
         kinds = tuple(getattr(loaded, name) for name in classes) if loaded else ()
         if all(isinstance(t, kinds) for t in tensors.values()):

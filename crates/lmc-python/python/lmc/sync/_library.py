@@ -1,4 +1,4 @@
-"""What following and publishing need of torch or numpy."""
+"""The operations of torch or numpy that following and publishing need."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeAlias

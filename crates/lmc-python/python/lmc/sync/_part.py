@@ -17,7 +17,8 @@ INDEX: Final = "model.safetensors.index.json"
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What one rank saved of a version: `Publisher.save_part` makes it, and `Publisher.publish_parts` a version of all.
+    """The part of a version that one rank saved: `Publisher.save_part` makes it, and `Publisher.publish_parts` a
+    version of all.
 
     It is small, and can be pickled: ranks send it to the one that publishes.
     """
@@ -28,7 +29,7 @@ class Part:
     run: str
     """The id of the store's run."""
     attempt: str
-    """What `save_part` got as `attempt`."""
+    """The argument `attempt` of `save_part`."""
     base_step: int | None
     """The last step of the store when it was saved; `None` if there was none."""
     shards: tuple[str, ...]
@@ -92,7 +93,7 @@ def _pairs(weights: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _short(value: Any) -> str:
-    """A value for a message: its type, and what it is if that is short."""
+    """A value for a message: its type, and its text if that is short."""
     kind = type(value).__name__
     return f"{kind} {value!r:.60}" if isinstance(value, str | bytes | os.PathLike) else kind
 

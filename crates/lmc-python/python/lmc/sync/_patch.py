@@ -1,4 +1,4 @@
-"""What changed in a tensor."""
+"""The changes of a tensor."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from lmc.sync._library import Library
 
 @dataclass(frozen=True, repr=False)
 class Patch:
-    """Elements of a tensor that changed, with their new values: what `update.patches()` gives.
+    """Elements of a tensor that changed, with their new values, as `update.patches()` returns them.
 
     Elements are counted through the whole tensor, the last dimension contiguous. Those of fewer than 8 bits are counted
     in bytes.

@@ -11,12 +11,12 @@ from lmc.sync._library import Library
 class Collected:
     """The tensors of a file that is not complete yet.
 
-    Whoever makes tensors one by one may write the next one to the memory of the one before. What was collected would
+    A generator of tensors may write the next one to the memory of the one before. What was collected would
     change, without a trace in the file: so that is refused.
     """
 
     def __init__(self) -> None:
-        # By device: where each begins, in order, and what is there, as the place past it, its name and itself.
+        # By device: where each begins, in order, and for each place the end of the tensor, its name and itself.
         self._starts = defaultdict[Any, list[int]](list)
         self._at = dict[tuple[Any, int], tuple[int, str, Any]]()
         self._versions = list[tuple[str, Library, Any, int | None]]()
@@ -36,7 +36,7 @@ class Collected:
         device, start, stop = place
         starts = self._starts[device]
         after = bisect_right(starts, start)
-        # What was added does not overlap: the one before this place, and the one after it, are enough.
+        # Added tensors do not overlap: the one before this place, and the one after it, are enough.
         for other in starts[max(after - 1, 0) : after + 1]:
             other_stop, other_name, other_tensor = self._at[device, other]
             if other < stop and start < other_stop:

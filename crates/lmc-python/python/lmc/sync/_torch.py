@@ -87,7 +87,7 @@ class Torch:
 
     def given(self, tensors: Mapping[str, Tensor]) -> tuple[list[Given], dict[str, str]]:
         """Tensors to be saved. Of tied ones one is, and the names of others are metadata, as in
-        `safetensors.torch.save_model`. What only overlaps is saved as it is."""
+        `safetensors.torch.save_model`. Tensors that only overlap are saved as they are."""
         left_out = tied(tensors)
         kept = {name: tensor for name, tensor in tensors.items() if name not in left_out}
         return [given(name, tensor.detach().contiguous()) for name, tensor in kept.items()], left_out

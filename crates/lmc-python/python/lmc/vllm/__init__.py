@@ -5,7 +5,7 @@
         --weight-transfer-config '{"backend": "lmc"}'
 
 starts with the newest version of the store, and `POST /update_weights` with `{"update_info": {"step": 7}}` gets the
-running engine to another one. `docs/sync.md` has the options, and says what is promised.
+running engine to another one. `docs/sync.md` has the options and the promises.
 
 This module is imported in every process of every vLLM beside which `lmc` is installed, so it imports neither vLLM nor
 torch by itself, and `register` raises nothing.
@@ -63,7 +63,7 @@ def _add_load_format() -> None:
 def _add_backend() -> None:
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
-    # Now, not when an engine starts: what this vLLM lacks is said with the versions that have it.
+    # Now, not when an engine starts: the warning names the missing parts of this vLLM, and the versions that have them.
     from lmc.vllm._engine import Engine
 
     WeightTransferEngineFactory.register_engine("lmc", Engine)

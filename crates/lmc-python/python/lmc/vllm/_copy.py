@@ -58,7 +58,7 @@ class Copy:
         return update
 
     def commit(self, update: Update, snapshot: Snapshot) -> None:
-        """Writes what changed."""
+        """Writes the changes."""
         # All workers that share the memory write the same.
         with self._lock:
             self._follower.commit(update)
@@ -83,15 +83,16 @@ class Copy:
 
 
 held: WeakKeyDictionary[torch.nn.Module, Copy] = WeakKeyDictionary()
-"""What models hold. A model that is not here may hold anything."""
+"""The versions of models. The version of a model that is not here is unknown."""
 
 
 written: WeakSet[torch.nn.Module] = WeakSet()
-"""Models that were given weights of a store, or were about to: what they were started on says nothing about them."""
+"""Models that got weights of a store, or were about to: the files that they were started on no longer identify their
+weights."""
 
 
 def agreed(model: torch.nn.Module) -> Copy | None:
-    """What a model holds, if that is the same version for all workers. Otherwise it is known to none from then on."""
+    """The version of a model, if it is the same for all workers. Otherwise no worker knows it from then on."""
     copy = held.get(model)
     versions = gather(None if copy is None else (copy.store.location, copy.snapshot.id))
     if any(version != versions[0] for version in versions):

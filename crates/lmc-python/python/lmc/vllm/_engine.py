@@ -29,7 +29,7 @@ _logger: Final = logging.getLogger("vllm.plugins.lmc")
 
 @dataclass
 class InitInfo(WeightTransferInitInfo):
-    """What `init_weight_transfer_engine` takes. It need not be called where the load format is `lmc`."""
+    """The argument of `init_weight_transfer_engine`, which need not be called if the load format is `lmc`."""
 
     store: str | None = None
     """The store; by default that of the load format."""
@@ -43,7 +43,7 @@ class InitInfo(WeightTransferInitInfo):
 
 @dataclass
 class UpdateInfo(WeightTransferUpdateInfo):
-    """What `update_weights` takes."""
+    """The argument of `update_weights`."""
 
     step: int | None = None
     """The version; by default the newest one."""
@@ -66,9 +66,9 @@ class _Ready:
     snapshot: Snapshot
     copy: Copy
     base: Snapshot
-    """What the copy held."""
+    """The version that the copy held."""
     update: Update | None
-    """What changed since the version that the model holds; `None` for a copy of its own."""
+    """The changes since the version that the model holds; `None` for a copy of its own."""
     seconds: float
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
@@ -150,7 +150,7 @@ class Engine(WeightTransferEngine):
         )
 
     def shutdown(self) -> None:
-        """Ends what is done in the background."""
+        """Ends the work in the background."""
         self._staged = None
 
     def _store(self, info: UpdateInfo, copy: Copy | None) -> Store:
@@ -164,7 +164,7 @@ class Engine(WeightTransferEngine):
         return together("opening the store", lambda: Store(location))
 
     def _base(self, copy: Copy | None, store: Store, snapshot: Snapshot) -> Copy:
-        """What the model holds. Raises `lmc.UsageError` unless the version can be made from that."""
+        """The version that the model holds. Raises `lmc.UsageError` unless the new version can be made from it."""
         if copy is None:
             raise UsageError(
                 "it is not known which version of the store the model holds: start with the load format lmc, or name"

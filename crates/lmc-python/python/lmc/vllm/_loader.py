@@ -41,7 +41,7 @@ class Loader(BaseModelLoader):
         self._threads: int | None = extra.get("threads")
 
     def download_model(self, model_config: Any) -> None:
-        """Nothing: what is needed is read when weights are loaded."""
+        """Nothing: data are read when weights are loaded."""
 
     def load_weights(self, model: torch.nn.Module, model_config: Any) -> None:
         """Loads a model. Raises `lmc.UsageError` when the store lacks weights of it."""

@@ -1,4 +1,4 @@
-"""What the workers of an engine agree on."""
+"""Agreement of the workers of an engine."""
 
 # mypy: disable-error-code="import-not-found"
 

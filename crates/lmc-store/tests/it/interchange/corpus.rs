@@ -1,4 +1,4 @@
-//! The inputs of the fuzz target `interchange`: those that are kept, and what lmc writes, whole and damaged.
+//! The inputs of the fuzz target `interchange`: those that are kept, and the output of lmc, whole and damaged.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Damage, and versions that somebody made to do harm.
+//! Damage, and hostile versions.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ fn link_all(from: &Path, to: &Path) {
     }
 }
 
-/// Follows a copy of the versions in which a file is other bytes. What is followed then is right, or nothing.
+/// Follows a copy of the versions in which a file is other bytes. The followed version is then right, or there is none.
 fn damaged(run: &Run, file: &Path, bytes: &[u8], from: Option<&Path>) -> bool {
     let whole = fs::read(file).unwrap();
     fs::write(file, bytes).unwrap();
@@ -56,7 +56,7 @@ fn damage_is_an_error_or_does_not_matter() {
             for entry in fs::read_dir(run.version(version)).unwrap() {
                 let file = entry.unwrap().path();
                 let whole = fs::read(&file).unwrap();
-                // Without what is there the full version is read; with it only the delta.
+                // Without a current version the full version is read; with it only the delta.
                 let from = (version == 2).then_some(first.as_path());
                 for at in (0..whole.len()).filter(|at| exhaustive() || at % 9 == 4) {
                     let mut bytes = whole.clone();
@@ -70,7 +70,7 @@ fn damage_is_an_error_or_does_not_matter() {
                 assert!(damaged(&run, &file, &longer, from), "{}", file.display());
             }
         }
-        // Names of what lmc notes, and sizes that nobody reads.
+        // Names in lmc's entry, and sizes that are not read.
         assert!(noticed[1] > 10 * noticed[0], "{noticed:?}");
     }
 }

@@ -72,7 +72,7 @@ impl Model {
     }
 }
 
-/// What a directory has: nothing, if it is no model.
+/// The contents of a directory; empty if it is no model.
 fn read(directory: &Path) -> BTreeMap<String, (String, Vec<usize>, Vec<u8>)> {
     let mut found = BTreeMap::new();
     for i in 0..2 {
@@ -161,7 +161,7 @@ impl Run {
         path
     }
 
-    /// Removes what lmc notes in an index, and what others do not write.
+    /// Removes lmc's entry from an index, which others do not write.
     fn without_own(&self, n: u64, checksum: bool) {
         let mut index: serde_json::Value = serde_json::from_slice(&fs::read(self.index(n)).unwrap()).unwrap();
         let metadata = index["metadata"].as_object_mut().unwrap();
@@ -302,7 +302,7 @@ fn what_no_delta_can_say_is_a_full_version() {
         assert_eq!(follow(&run, "m").unwrap(), Some(run.models.len() as u64));
         assert!(run.is_at("m", run.models.len()));
     }
-    // And what is against a version that the store has not.
+    // And a delta against a version that the store lacks.
     let at = run.models.len() as u64;
     let other = Run::new(o, 100);
     run.store = other.store;
@@ -330,7 +330,7 @@ fn snapshots_that_cannot_be_versions_are_refused() {
     }
     refused(run.open(), ErrorKind::Exists, "another process");
     drop(versions);
-    // What others wrote is not gone on with.
+    // Versions of others are not continued.
     run.rewrite(1, r#""lmc""#, r#""other""#);
     refused(run.open(), ErrorKind::Usage, "was not written by lmc");
     assert!(Interchange::is_at(&run.versions()) && !Interchange::is_at(run.dir.path()));
@@ -370,7 +370,7 @@ fn what_is_unfinished_is_no_version() {
     run.train(&["norm"]);
     fs::remove_file(run.index(4)).unwrap();
     assert_eq!(follow(&run, "n").unwrap(), Some(2));
-    // A version that is there is not replaced.
+    // An existing version is not replaced.
     fs::remove_dir_all(run.version(4)).unwrap();
     fs::create_dir(run.version(3)).unwrap();
     fs::write(run.version(3).join("file"), b"").unwrap();

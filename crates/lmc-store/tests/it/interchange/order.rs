@@ -1,4 +1,4 @@
-//! Which version comes after which: gaps, other runs, and runs that were rewound.
+//! The order of versions: gaps, other runs, and runs that were rewound.
 
 use std::fs;
 use std::path::Path;
@@ -49,7 +49,7 @@ fn versions_out_of_order_and_other_bases_are_refused() {
     two.train(&["norm"]);
     let another = follow_with(&two.versions(), &run.to("m"), None, FollowOptions::default());
     refused(another, ErrorKind::Usage, "another snapshot of step 2");
-    // A line that leaves out what is followed.
+    // A chain that leaves out the followed version.
     fs::rename(run.to("gone"), run.version(3)).unwrap();
     run.rewrite(3, r#""base_version":"000002""#, r#""base_version":"000001""#);
     refused(follow(&run, "m"), ErrorKind::Usage, "comes from version 1, and version 2 is followed");
@@ -81,7 +81,7 @@ fn versions_with_the_same_index_are_told_apart() {
     fs::rename(other.to("fourth"), other.version(4)).unwrap();
     refused(follow_with(&other.versions(), &to, None, none), ErrorKind::Usage, "is not the version 3 that is followed");
     assert!(run.is_at("m", 3));
-    // Full versions without checksums are told apart by when they were written.
+    // Full versions without checksums are distinguished by their time of writing.
     let (a, b) = (Run::new(o, 50), Run::new(o, 50));
     [&a, &b].iter().for_each(|run| run.without_own(1, false));
     follower = Follower::open_interchange(&a.versions(), None, &a.to("m"), none).unwrap();
@@ -154,7 +154,7 @@ fn deltas_are_applied_once() {
     follower.commit(staged).unwrap();
     assert!(run.is_at("m", 2) && follower.newest().unwrap().is_none());
     drop(follower);
-    // What somebody changed is no base: it is restored from the full version.
+    // A changed file is no base: it is restored from the full version.
     let file = run.to("m").join("current/model-0.safetensors");
     let mut bytes = fs::read(&file).unwrap();
     *bytes.last_mut().unwrap() ^= 1;

@@ -32,7 +32,7 @@ pub(crate) enum Spoil {
     Cut,
     /// The second half of the body is never sent; the connection stays open.
     Stall,
-    /// The body, and the length in its header, are half of what was requested.
+    /// The body, and the length in its header, are half of the requested ones.
     Short,
     /// A range request returns the whole object.
     Whole,

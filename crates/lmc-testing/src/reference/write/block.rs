@@ -82,7 +82,7 @@ pub struct BlockFields {
     pub bulk: Vec<Vec<u8>>,
 }
 
-/// What stands before the extent of a number: the `count` extents before it stand `times` more.
+/// The repeat before the extent of a number: the `count` extents before it repeat `times` more.
 #[derive(Clone, Copy, Debug)]
 pub struct Repeat {
     pub before: usize,
@@ -151,7 +151,7 @@ impl Block {
             self.extents = vec![(0, length as u64)];
         }
         self.extents.push((self.columns.len() as u8, zeros as u64));
-        // A frame: it costs every decoder less than a stream of so many elements.
+        // A frame: decoders spend less time on it than on a stream of as many elements.
         self.columns.push(Column::Zstd(Zstd { raw: vec![0; zeros], ..Zstd::default() }));
     }
 

@@ -65,7 +65,7 @@ enum Push {
 const ESCAPE: usize = 256;
 
 impl Coder {
-    /// A Huffman code of the most frequent of `symbols`, the escape if `escape` says so or one is needed.
+    /// A Huffman code of the most frequent of `symbols`, with an escape if `escape` is set or one is needed.
     pub fn huffman(symbols: &[u8], escape: bool) -> Self {
         // Every code has 7 bits at first. A code is shortened, the most frequent first, while there is room.
         let present = most_frequent(symbols, escape, 128);
@@ -80,7 +80,8 @@ impl Coder {
         Coder::Huffman(Table::of(&present, &lengths))
     }
 
-    /// A rANS table of 128 slots for the most frequent of `symbols`, the escape if `escape` says so or one is needed.
+    /// A rANS table of 128 slots for the most frequent of `symbols`, with an escape if `escape` is set or one is
+    /// needed.
     pub fn rans(symbols: &[u8], escape: bool) -> Self {
         Self::rans_of(7, symbols, escape)
     }

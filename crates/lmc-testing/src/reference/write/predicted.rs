@@ -16,7 +16,7 @@ pub struct Predicted {
     pub raw: Vec<u8>,
     pub width_code: u8,
     pub predictor: u8,
-    /// The first one predicts; the predictors that there are have no other.
+    /// The first one predicts; existing predictors have no other.
     pub operands: Vec<Operand>,
     /// Boundaries between contexts; empty for a single context.
     pub boundaries: Vec<u8>,
@@ -24,7 +24,7 @@ pub struct Predicted {
     pub streams: Vec<Stream>,
 }
 
-/// What the elements of a column are predicted from.
+/// The data that the elements of a column are predicted from.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "there are a few at a time")]
 pub enum Operand {

@@ -17,7 +17,7 @@ pub(in crate::arch) struct Index {
 }
 
 impl Index {
-    /// Also returns the entries by index: a symbol, and whether it stands for the escape.
+    /// Also returns the entries by index: a symbol, and whether it is the escape.
     pub(in crate::arch) fn new(kept: &[bool; 256]) -> (Self, Vec<(usize, bool)>) {
         let known: Vec<usize> = (0..256).filter(|&s| kept[s]).collect();
         let (first, last) = (known[0], known[known.len() - 1]);
@@ -25,7 +25,7 @@ impl Index {
         let mut entries: Vec<_> = (first..=last).filter(|&s| near || kept[s]).map(|s| (s, !kept[s])).collect();
         let beyond = entries.len();
         assert!(beyond < COARSE, "slots for every symbol and the escape");
-        // Any symbol that is not kept stands for the escape.
+        // Any symbol that is not kept serves as the escape.
         entries.extend((0..256).find(|&s| !kept[s]).map(|s| (s, true)));
         if near {
             return (Self { first: first as u8, last: beyond as u8, ranks: None }, entries);

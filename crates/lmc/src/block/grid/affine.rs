@@ -11,9 +11,10 @@ use crate::predict::grid::Terms;
 
 /// The most by which rounding moves a product, in parts of the largest one.
 const ROUNDING: f64 = 1.0 / (1 << 24) as f64;
-/// What [`Scales::by_length`] leaves out at the ends: nothing, as all are tried. Ties of binary16 and bfloat16 are often exact.
+/// The margin of [`Scales::by_length`] at the ends: none, as all scales are tried. Ties of binary16 and bfloat16 are
+/// often exact.
 const EDGE: f64 = -1.0 / (1u64 << 40) as f64;
-/// Numbers of steps for which terms are looked for.
+/// Numbers of steps for which terms are tried.
 const TRIES: usize = 2;
 /// The largest level that is tried for the smallest value.
 const SHIFTS: usize = 3;
@@ -24,7 +25,7 @@ const OFFSETS: usize = 3;
 /// Finds terms, keeping its memory.
 #[derive(Default)]
 pub(super) struct AffineFit {
-    /// Each value and what is rounded to it, rising.
+    /// Each value with the interval that is rounded to it, rising.
     values: Vec<Interval>,
     /// The level of each value, and where its product with the scale plus the offset may be.
     bounds: Vec<Bound>,
@@ -109,7 +110,7 @@ impl AffineFit {
         for v in &self.values {
             let above = v.middle() - first.middle();
             let level = (above / step + 0.5) as usize;
-            // Those of both ends move the step.
+            // Rounding at both ends moves the step.
             let tolerance = v.half() + first.half() + last.half() + ROUNDING * above;
             let is_near = (above - step * level as f64).abs() <= tolerance;
             if !is_near || self.bounds.last().is_some_and(|below| below.level >= level) {
@@ -272,7 +273,7 @@ mod tests {
                 assert_eq!((terms.scale, terms.offset), (scale, Some(x.to_bits())));
             }
             let all = u32::MAX >> (32 - 8 * conversion.width_of_f32());
-            // −0, and what is no number.
+            // −0, and NaN.
             for bits in [all ^ all >> 1, all] {
                 assert!(fit.fit(lattice, &values([bits].into_iter()), scale).is_none());
             }

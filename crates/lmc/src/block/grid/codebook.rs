@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 pub(super) struct Codebook {
     #[cfg_attr(not(any(test, feature = "internals")), expect(dead_code, reason = "for descriptions"))]
     name: &'static str,
-    /// Those of positive and of negative elements: magnitudes, rising, without 0.
+    /// The levels of positive and of negative elements: magnitudes, rising, without 0.
     sides: [Side; 2],
 }
 
@@ -145,7 +145,8 @@ pub fn name_of(levels: &[u32], has_offsets: bool) -> Option<&'static str> {
     ALL.iter().find(|book| levels().all(|level| book.has(level))).map(|book| book.name)
 }
 
-/// All that are looked for, those with few levels first: what fits one of these fits many of the others, too.
+/// All formats that are searched for, those with few levels first: values that fit one of these fit many of the others,
+/// too.
 pub(super) static ALL: LazyLock<Vec<Codebook>> = LazyLock::new(|| {
     vec![
         // E2M1: FP4, MXFP4, NVFP4.

@@ -1,14 +1,14 @@
 //! Finds the scale of a group: a number whose products with levels are rounded to all elements.
 //!
-//! Each element bounds the scale, once its level is known: what is rounded to the element, divided by the level. If the intersection of all
-//! bounds is not empty, any scale in it gives all elements back.
+//! Each element bounds the scale, once its level is known, by the interval that is rounded to the element, divided by
+//! the level. If the intersection of all bounds is not empty, any scale in it gives all elements back.
 
 use super::codebook::Codebook;
 
 /// A value other than 0 of a group.
 #[derive(Clone, Copy)]
 pub(super) struct Bounded {
-    /// What is rounded to its magnitude.
+    /// The interval that is rounded to its magnitude.
     pub(super) lo: f64,
     pub(super) hi: f64,
     pub(super) negative: bool,
@@ -28,13 +28,13 @@ pub(super) struct Scales {
     pub(super) hi: f64,
 }
 
-/// Times that elements with several possible levels are looked at again.
+/// Passes over the elements that may still have several levels.
 const PASSES: usize = 6;
 /// The largest element of a group may have any level but those of the lowest part.
 const TOPS: usize = 4;
 
-/// The scales that give all elements back, none of which is 0, if there are any. `top` is the level that the largest one had in the group
-/// before, and becomes that in this one.
+/// The scales that give all elements back, if there are any. No element is 0. `top` is the level of the largest element
+/// in the group before, and becomes that of this group.
 pub(super) fn fit(book: &Codebook, elements: &[Bounded], top: &mut usize) -> Option<Scales> {
     let largest = elements.iter().max_by(|a, b| a.hi.total_cmp(&b.hi))?;
     let levels = &book.side(largest.negative).levels;

@@ -4,7 +4,7 @@ use super::codebook::{self, Codebook};
 use super::lattice::Lattice;
 use crate::predict::grid::{GridModel, Terms};
 
-/// What the levels are, and what groups have in common.
+/// The kind of levels, and the terms that each group has.
 #[derive(Clone, Copy)]
 pub(super) enum Form {
     /// The levels of a format; a scale.
@@ -24,7 +24,7 @@ pub(super) struct LevelIndex {
 }
 
 impl Form {
-    /// All that are looked for, those that explain least first.
+    /// All forms that are searched for, those that fit the fewest elements first.
     pub(super) fn all() -> impl Iterator<Item = Form> {
         codebook::ALL.iter().map(Form::Scaled).chain([Form::Affine])
     }
@@ -68,7 +68,7 @@ pub(super) fn affine_level(lattice: Lattice, terms: Terms, bits: u32) -> (LevelI
     let above = (lattice.signed_value(bits) - offset) / f32::from_bits(terms.scale);
     // No number becomes 0.
     let nearest = ((above + 0.5) as usize).min(TOP);
-    // What is rounded to an element may be nearer to another level.
+    // A number that is rounded to an element may be nearer to another level.
     let near = [nearest, nearest.saturating_sub(1), (nearest + 1).min(TOP)];
     let found = near.into_iter().find(|&at| affine_element(lattice, terms, at) == bits);
     (LevelIndex { at: found.unwrap_or(nearest) as u8, negative: false }, found.is_some())

@@ -1,4 +1,4 @@
-//! The values of a float type, and what is rounded to them.
+//! The values of a float type, and the intervals that are rounded to them.
 
 use crate::predict::Conversion;
 
@@ -20,7 +20,7 @@ impl Lattice {
         8 * self.0.width_of_f32() as u32
     }
 
-    /// Whether a magnitude is neither infinite nor no number, and neither is the next larger one.
+    /// Whether a magnitude and the next larger one are finite.
     pub(super) fn is_inside(self, magnitude: u32) -> bool {
         magnitude + 1
             < match self.0 {

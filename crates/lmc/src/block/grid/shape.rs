@@ -1,4 +1,4 @@
-//! The shapes of groups that are looked for.
+//! The shapes of groups that are tried.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::predict::grid::Groups;
 const LENGTHS: [u64; 5] = [128, 64, 32, 256, 16];
 /// Rows and columns of a block that has one scale.
 const BLOCK: u64 = 128;
-/// More rows than a column has elements of.
+/// More rows than any column spans.
 const ALL_ROWS: u64 = 1 << 24;
 /// Most elements of a row of a matrix whose groups have several rows.
 const MOST_ROW: u64 = 1 << 32;
@@ -29,7 +29,7 @@ pub(super) fn candidates(m: &Matrix, n: u64) -> Vec<Groups> {
     // One for all.
     let mut all = vec![Groups { row: n, rows: 1, columns: n, position: 0 }];
     let rows = (position % row + n).div_ceil(row);
-    // What is larger is no matrix.
+    // A larger number is not the rows of a matrix.
     let rows = if row <= MOST_ROW { rows } else { 1 };
     if rows > 1 {
         if row > BLOCK {

@@ -1,4 +1,4 @@
-//! The different elements of a group. On a grid they are few, however large the group is: each is looked at once.
+//! The different elements of a group. On a grid they are few, however large the group is: each is examined once.
 
 use std::ops::Range;
 
@@ -11,11 +11,11 @@ pub(super) struct Value {
 
 /// Values of a group that are kept. A grid has 256 at most; others are those of elements that are not on it.
 const MOST: usize = 1024;
-/// What [`Values::each`] gives for elements whose value is not kept.
+/// The index that [`Values::each`] gives for elements whose value is not kept.
 const NONE: u16 = MOST as u16;
 /// Slots of the hash table.
 const LOG_SLOTS: u32 = 12;
-/// Slots that are looked at for a value: crafted values may all have neighbouring ones.
+/// Slots that are probed for a value: crafted values may all have neighbouring ones.
 const MOST_PROBES: usize = 64;
 /// 2^32 over the golden ratio.
 const GOLDEN: u32 = 0x9e37_79b9;

@@ -131,7 +131,7 @@ fn with_zero_points(group: &[f32]) -> (f32, Vec<f32>) {
     (scale, group.iter().map(|x| ((x / scale).round() + zero).clamp(0.0, 15.0) - zero).collect())
 }
 
-/// Q4_0 of ggml: what is largest in magnitude becomes −8.
+/// Q4_0 of ggml: the element of largest magnitude becomes −8.
 fn q4_0(group: &[f32]) -> (f32, Vec<f32>) {
     let top = group.iter().copied().max_by(|a, b| a.abs().total_cmp(&b.abs())).unwrap();
     let scale = half(top / -8.0);
@@ -373,7 +373,7 @@ fn groups_that_are_on_no_grid_are_coded_beside_it() {
     }
 }
 
-/// No kind of ordinary elements is taken for a grid, whether or not the search is worth the time for it.
+/// No kind of ordinary elements is taken for a grid, whether or not the search is tried for it.
 #[test]
 fn what_is_no_grid_is_not_taken_for_one() {
     let mut r = Random(31);

@@ -8,7 +8,7 @@ fn listed(record: &[u8]) -> usize {
     head(record).columns[0].method.streams().map(|s| s.listed()).sum()
 }
 
-/// `n` elements of which one in `one_in` is a weight, an integer of a few bits, or now and then anything at all.
+/// `n` elements: one in `one_in` is a weight or an integer of a few bits, one in `wild` any bits; the others are 0.
 fn pruned(dtype: Dtype, n: usize, one_in: u64, wild: u64, seed: u64) -> Vec<u8> {
     let mut r = Random(seed);
     let element = |r: &mut Random| -> Vec<u8> {

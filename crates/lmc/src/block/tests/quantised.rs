@@ -40,7 +40,7 @@ fn opaque_bytes_and_other_types_are_between_blocks() {
         [(None, 3), (Some(q8_0), first.len()), (None, 30), (Some(q6_k), second.len()), (Some(q8_0), first.len())];
     let extents: Vec<_> = lens.into_iter().chain([(None, 1)]).map(|(d, len)| Extent::plain(d, len)).collect();
     let record = round_trip(&raw, &extents, Level::Default);
-    // What two tensors of a type have in common shares columns.
+    // Equal fields of two tensors of a type share columns.
     assert_eq!(columns(&record), [34, 2 * 1000, 2 * 16_000, 12_800, 6400, 1600, 200]);
     // Tensors that have columns of their own.
     let own: Vec<_> = extents.iter().enumerate().map(|(i, p)| Extent { own: i, ..*p }).collect();

@@ -9,7 +9,7 @@ use crate::predict::grid::{Groups, is_finite};
 /// Predictions that are products of a level and the scale of a group, to which the offset of the group may be added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// What the results, of type F32, become.
+    /// The conversion of the results, which have type F32.
     pub conversion: Conversion,
     /// The bits of a binary32 each; finite.
     pub levels: Vec<u32>,

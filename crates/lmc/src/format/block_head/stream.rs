@@ -12,7 +12,7 @@ use crate::map::Map;
 pub struct Stream {
     /// Bytes of an element: 1, 2, 4 or 8.
     pub width: usize,
-    /// What elements become before they are split.
+    /// The map of elements before they are split.
     pub map: Map,
     /// Values for which the mapped elements are indices; the map is then [`Map::Identity`].
     pub palette: Option<Palette>,
@@ -33,7 +33,7 @@ pub struct Stream {
 pub enum Mask {
     /// All.
     None,
-    /// Those with a 1 among bits that a cluster codes, eight in an element.
+    /// The elements with a 1 in a string of bits, which a cluster codes, eight in an element.
     Bits {
         /// How many there are.
         selected: usize,
@@ -42,7 +42,7 @@ pub enum Mask {
         /// How the bytes are coded.
         bytes: Box<Cluster>,
     },
-    /// Those at these distances.
+    /// The elements at these distances.
     Gaps {
         /// How many there are.
         selected: usize,

@@ -44,7 +44,7 @@ pub(super) fn parse(text: &[u8]) -> Option<Literal<'_>> {
     rest.trim_ascii().is_empty().then_some(literal)
 }
 
-/// What is left of a text.
+/// The rest of a text.
 struct Tokens<'a>(&'a [u8]);
 
 impl<'a> Tokens<'a> {

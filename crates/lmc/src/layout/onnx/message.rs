@@ -16,7 +16,7 @@ pub(super) const MAX_NAME: u64 = 1 << 12;
 /// Where external data are.
 #[derive(Default)]
 struct External {
-    /// Whether they are in the file that is looked at.
+    /// Whether they are in the file that is read.
     here: bool,
     place: Place,
 }
@@ -32,7 +32,7 @@ pub(super) struct Walk<'a> {
     pub(super) location: Option<&'a str>,
 }
 
-/// Where the bytes of a tensor are, if they are in the file that is looked at.
+/// Where the bytes of a tensor are, if they are in the file that is read.
 #[derive(Default)]
 struct Place {
     start: u64,
@@ -223,7 +223,7 @@ impl Walk<'_> {
                 other => self.skip(other),
             }
         }
-        // Facts of other files are skipped, and so is what is too long for one.
+        // Facts of other files are skipped, and so are those that are too long.
         let Some(location) = self.location else { return Ok(()) };
         if key.end - key.start > 16 || value.end - value.start > MAX_NAME {
             return Ok(());
@@ -246,7 +246,7 @@ impl Walk<'_> {
         self.names.push(str::from_utf8(&bytes).unwrap_or("")).ok_or(Stop::Invalid)
     }
 
-    /// Skips what is left of a field that does not lead to tensors.
+    /// Skips the rest of a field that does not lead to tensors.
     fn skip(&mut self, (_, value): (u64, Value)) {
         if let Value::Bytes(end) = value {
             self.wire.skip_to(end);

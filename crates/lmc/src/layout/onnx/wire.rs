@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::error::Error;
 use crate::layout::suggestion::Whole;
 
-/// Most bytes that are read of a file: what lies between its tensors.
+/// Most bytes that are read of a file, all between its tensors.
 pub(super) const MAX_READ: u64 = 1 << 26;
 
 /// Bytes that are read at a time.
@@ -13,7 +13,7 @@ const WINDOW: u64 = 1 << 12;
 
 /// Why a walk stops.
 pub(super) enum Stop {
-    /// These are no fields of the message, or too many.
+    /// The bytes are no fields of the message, or too many.
     Invalid,
     /// Reading failed.
     Failed(Error),

@@ -1,5 +1,5 @@
-//! What `.metadata` says of a checkpoint of `torch.distributed.checkpoint`: its tensors, of which chunks they are made, and where those are
-//! stored (`torch/distributed/checkpoint/metadata.py`). Only opcodes are walked: nothing is unpickled.
+//! Parses `.metadata` of a checkpoint of `torch.distributed.checkpoint`: its tensors, their chunks, and where the
+//! chunks are stored (`torch/distributed/checkpoint/metadata.py`). Only opcodes are walked: nothing is unpickled.
 
 mod blob;
 mod cover;
@@ -22,7 +22,7 @@ const MAX_CHUNKS: usize = 1 << 20;
 /// Most dimensions of a tensor, and most bytes of the name of a type.
 const MAX_DIMENSIONS: usize = 16;
 const MAX_DTYPE: usize = 64;
-/// What `lmc.dcp` writes before the name of a tensor in a data file of its own.
+/// The prefix of the names of tensors in data files of `lmc.dcp`.
 const OURS: &str = "lmc.tensor/";
 
 /// The contents of a checkpoint.
@@ -43,7 +43,7 @@ pub struct Metadata {
 pub struct Tensor {
     /// Its name.
     pub name: String,
-    /// What torch calls the type of its elements: `bfloat16`.
+    /// The type of its elements as torch names it: `bfloat16`.
     pub torch_dtype: String,
     /// Bytes of an element, as torch counts them; `None` for types that lmc does not know, such as quantised ones.
     pub element_len: Option<u64>,
@@ -71,7 +71,7 @@ pub struct Chunk {
 pub struct Place {
     /// The data file: an index of [`Metadata::files`].
     pub file: usize,
-    /// What the file has there.
+    /// How the chunk is stored there.
     pub stored: Stored,
 }
 
@@ -79,8 +79,9 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stored {
-    /// In one of the ways of PyTorch's own writer: as what `torch.save` writes, in these bytes of the file ([`Tensor::locate`] finds the
-    /// elements in them), or, if the file begins like no zip archive, as the tensor of the same name in a file of safetensors.
+    /// In one of the ways of PyTorch's own writer: as a file of `torch.save`, in these bytes of the file
+    /// ([`Tensor::locate`] finds the elements in them), or, if the file begins like no zip archive, as the tensor of
+    /// the same name in a file of safetensors.
     Plain {
         /// The first byte.
         offset: u64,
@@ -97,10 +98,11 @@ impl Metadata {
     /// The most bytes of a `.metadata` that is read: 128 MiB, as half a million chunks have.
     pub const MAX_LEN: u64 = MAX_LEN;
 
-    /// Reads a `.metadata`. Memory is proportional to its length: 13 times as much for what torch writes, while this function runs.
+    /// Reads a `.metadata`. Memory is proportional to its length: 13 times as much for files of torch, while this
+    /// function runs.
     ///
-    /// # Errors
-    /// `Limit` when it is longer than [`Self::MAX_LEN`], `Damaged` when it is not what `torch.distributed.checkpoint` writes.
+    /// # Errors `Limit` when it is longer than [`Self::MAX_LEN`], `Damaged` when `torch.distributed.checkpoint` would
+    /// not write it.
     ///
     /// ```
     /// let e = lmc::distcp::Metadata::parse(b"no pickle").unwrap_err();
@@ -161,7 +163,7 @@ impl<'a> Texts<'a> {
         self.number_of(pickle, id, Some)
     }
 
-    /// The number of what `part` takes of a string.
+    /// The number of the part of a string that `part` selects.
     fn number_of(
         &mut self,
         pickle: &Pickle<'a>,
@@ -233,7 +235,7 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// The number of the tensor's name, and the first indices of the chunk, none for what is no tensor.
+    /// The number of the tensor's name, and the first indices of the chunk; `None` for entries that are no tensors.
     fn index(&mut self, index: Id) -> Option<(usize, Shape)> {
         let name = self.names.number(self.pickle, self.pickle.attribute(index, "fqn")?)?;
         let first = match self.pickle.attribute(index, "offset") {

@@ -32,7 +32,7 @@ pub(super) fn names_in(metadata: &[u8], file: &str) -> Option<HashMap<u64, Strin
         *parts.entry(name).or_insert(0u32) += 1;
         places.push((pickle.size(pickle.attribute(place, "offset")?)?, name, first(&pickle, index)));
     }
-    // A tensor of which the file has several parts is named by their first indices, too.
+    // If the file has several parts of a tensor, their names include their first indices.
     let name = |(offset, name, first): (u64, &str, Option<String>)| match first {
         Some(first) if parts[name] > 1 => (offset, format!("{name}@{first}")),
         _ => (offset, name.to_owned()),

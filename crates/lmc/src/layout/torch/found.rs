@@ -6,7 +6,7 @@ use super::storage::{Item, Storage};
 use super::tensors::View;
 use crate::segment::Segment;
 
-/// What was found in a file.
+/// The tensors found in a file.
 #[derive(Default)]
 pub(super) struct Found {
     tensors: Vec<Segment>,

@@ -1,5 +1,5 @@
-//! What `torch.save` wrote before version 1.6, and still writes on request: pickles of a magic number, a version, the system, the object
-//! and the storages' keys; then for each key a number of elements and their bytes.
+//! The format of `torch.save` before version 1.6, which it still writes on request: pickles of a magic number, a
+//! version, the system, the object and the storages' keys; then for each key a number of elements and their bytes.
 
 use std::collections::HashMap;
 

@@ -24,8 +24,9 @@ pub(super) struct Storage<'a> {
 }
 
 impl Storage<'_> {
-    /// Appends the tensors of the storage: those that are a range of it, and what is between them. Of two that overlap the first one counts,
-    /// or the longer one. A storage of an unknown type, or of several, has none. `None` if the file has too many.
+    /// Appends the tensors of the storage: those that are a range of it, and the bytes between them. Of two that
+    /// overlap the first one counts, or the longer one. A storage of an unknown type, or of several, has none. `None`
+    /// if the file has too many.
     pub(super) fn segments(
         &self,
         views: &[View<'_>],

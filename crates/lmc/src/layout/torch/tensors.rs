@@ -1,4 +1,5 @@
-//! Tensors in a pickle: calls of the functions that torch rebuilds them with, and the way to them through dictionaries, lists and objects.
+//! Tensors in a pickle: calls of the functions that torch rebuilds them with, and the path to them through
+//! dictionaries, lists and objects.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,8 @@ pub(super) struct View<'a> {
     pub(super) shape: Shape,
     /// How many elements of the storage it is from one index to the next, in each dimension.
     pub(super) strides: Shape,
-    /// The keys that lead to it, `.` between them; empty for a tensor that is all of the pickle, `None` if the way is too long.
+    /// The keys that lead to it, `.` between them; empty for a tensor that is all of the pickle, `None` if the path is
+    /// too long.
     pub(super) path: Option<String>,
     /// The key of its storage.
     key: &'a str,
@@ -45,7 +47,7 @@ impl Elements {
 
 /// Most bytes of a storage's key.
 const MAX_KEY: usize = 64;
-/// Most steps and bytes of a way that becomes a name.
+/// Most steps and bytes of a path that becomes a name.
 const MAX_STEPS: usize = 64;
 const MAX_NAME: usize = 1024;
 /// Attributes that hold tensors of the object itself: modules, and tensors of `torch.distributed`.
@@ -64,7 +66,7 @@ pub(super) fn by_storage<'a>(pickle: &Pickle<'a>) -> Vec<(&'a str, Vec<View<'a>>
     storages
 }
 
-/// A step on the way to a value.
+/// A step on the path to a value.
 #[derive(Clone, Copy)]
 enum Step<'a> {
     Key(&'a str),
@@ -153,7 +155,7 @@ impl<'p, 'a> Walk<'p, 'a> {
         }
     }
 
-    /// The name of what a way leads to.
+    /// The name of the value that a path leads to.
     fn path(&self, mut way: u32) -> Option<String> {
         let (mut steps, mut len) = (Vec::new(), 0);
         while way != 0 {

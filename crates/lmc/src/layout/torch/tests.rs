@@ -201,7 +201,7 @@ fn only_files_that_are_read_anywhere() {
     }
 }
 
-/// What is damaged has a layout that covers it, or none.
+/// A damaged file has a layout that covers it, or none.
 #[test]
 fn damage() {
     let names = ["state.pt", "views.pt", "protocol5.pt", "legacy.pt", "script.pt", "dcp/__0_0.distcp"];

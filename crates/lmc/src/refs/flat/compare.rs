@@ -13,12 +13,12 @@ const WINDOWS: u64 = 8;
 /// The elements of a window.
 pub(super) type Key = u128;
 
-/// That of the window at the beginning of 16-bit elements.
+/// The key of the window at the beginning of 16-bit elements.
 pub(super) fn key(elements: &[u8]) -> Key {
     Key::from_le_bytes(*elements.first_chunk().expect("a whole window"))
 }
 
-/// Whether a window is one value. Such windows are everywhere, and tell nothing.
+/// Whether a window is one value. Such windows are frequent, and identify nothing.
 pub(super) fn is_constant(key: Key) -> bool {
     key == key.rotate_left(16)
 }
@@ -115,7 +115,7 @@ impl<'a, E, R: FnMut(u64, &mut [u8]) -> Result<(), E>> Elements<'a, R> {
             let some = self.exactly(from, most)?;
             let (own, rounded) = (self.own.as_chunks::<2>().0, self.rounded.as_chunks::<2>().0);
             let differ = own.iter().zip(rounded).filter(|(a, b)| a != b).count() as u64;
-            // A few others hurt little, and what follows is found.
+            // A few differing elements do little harm, and the part after them is found.
             return Ok(Agreement { elements: if differ <= most / 16 { most } else { some.elements }, ..some });
         }
         let mut all = Agreement { elements: 0, varied: false };

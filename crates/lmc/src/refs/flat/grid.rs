@@ -15,7 +15,7 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// That of flat tensors; places are given by their number here.
+    /// The grid of flat tensors; places give the index of a tensor in `flats`.
     pub(super) fn new<E, R>(elements: &mut Elements<'_, R>, flats: &[usize]) -> Result<Self, E>
     where
         R: FnMut(u64, &mut [u8]) -> Result<(), E>,

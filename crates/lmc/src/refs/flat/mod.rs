@@ -1,9 +1,9 @@
 //! Parts of flat 32-bit tensors that 16-bit tensors are rounded from.
 //!
-//! Optimisers keep the 32-bit weights of many parameters behind each other in one tensor without names, cut over files at any element
-//! (DeepSpeed's ZeRO, and flat parameters in general). Which parameter is where is found by values: [`search`] follows the flat tensors, one
-//! parameter after the other, by one look-up each; [`grid`] finds where to go on after something unknown. A wrong part costs ratio, never
-//! correctness.
+//! Optimisers keep the 32-bit weights of many parameters one after the other in one tensor without names, cut over
+//! files at any element (DeepSpeed's ZeRO, and flat parameters in general). Which parameter is where is found by
+//! values: [`search`] follows the flat tensors, one parameter after the other, by one look-up each; [`grid`] finds
+//! where to go on after something unknown. A wrong part costs ratio, never correctness.
 
 mod compare;
 mod grid;
@@ -22,7 +22,7 @@ use search::Search;
 const FLAT: u64 = 1 << 12;
 /// Most flat tensors; more than the ranks, groups of parameters and moments of one optimiser.
 const MOST: usize = 1 << 13;
-/// How often a model is looked for again, for copies of tensors that were found.
+/// How often a model is searched for again, for copies of tensors that were found.
 const LAYERS: usize = 3;
 
 /// Finds the parts of flat 32-bit tensors that 16-bit tensors are rounded from. Each group of 16-bit tensors, by their indices, is a model

@@ -18,5 +18,5 @@ pub struct RoundedPart {
     pub layer: usize,
 }
 
-/// Fewer elements of a 16-bit tensor are not looked for.
+/// Fewest elements of a 16-bit tensor that are searched for.
 pub(super) const LEAST: u64 = 64;

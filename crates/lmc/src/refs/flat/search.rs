@@ -16,7 +16,7 @@ const PARTIAL: u64 = 256;
 const ALIKE: usize = 8;
 /// Tensors that are tried at one place and those ahead.
 const TRIES: usize = 16;
-/// Tensors that are looked for in the grid without success.
+/// Tensors that may fail the search in the grid before it ends.
 const FAILURES: usize = 64;
 
 /// Elements of a tensor that have no place yet.
@@ -38,7 +38,7 @@ pub(super) fn whole(narrow: &[usize], tensors: &[Segment]) -> Vec<Rest> {
     narrow.iter().map(|&tensor| Rest { tensor, first: 0, end: tensors[tensor].len / 2 }).collect()
 }
 
-/// Where the search in a flat tensor goes on.
+/// Where the search in a flat tensor continues.
 #[derive(Clone, Copy, Default)]
 struct Cursor {
     at: u64,
@@ -49,12 +49,12 @@ struct Cursor {
 pub(super) struct Search<'e, 'a, R> {
     elements: &'e mut Elements<'a, R>,
     flats: &'e [usize],
-    /// Those that were placed are empty.
+    /// Rests that were placed are empty.
     pub(super) rests: Vec<Rest>,
     pub(super) parts: Vec<RoundedPart>,
     /// By their first window.
     heads: HashMap<Key, VecDeque<usize>>,
-    /// What was found of each flat tensor: ends by first elements.
+    /// The found parts of each flat tensor: ends by first elements.
     taken: Vec<BTreeMap<u64, u64>>,
     cursors: Vec<Cursor>,
     /// Flat tensors to be followed, and those that wait for a rest with the window where they stopped.
@@ -79,7 +79,7 @@ impl<'e, 'a, E, R: FnMut(u64, &mut [u8]) -> Result<(), E>> Search<'e, 'a, R> {
         Ok(search)
     }
 
-    /// Finds what there is.
+    /// Finds all parts.
     pub(super) fn run(&mut self, grid: &mut Option<Grid>) -> Result<(), E> {
         self.follow()?;
         let mut large: Vec<usize> = (0..self.rests.len()).filter(|&i| self.rests[i].len() >= EVERY).collect();
@@ -129,7 +129,7 @@ impl<'e, 'a, E, R: FnMut(u64, &mut [u8]) -> Result<(), E>> Search<'e, 'a, R> {
         Ok(())
     }
 
-    /// The rest that begins where the search in a flat tensor stands, or a little ahead; its place, and how much of it is there.
+    /// The rest that begins where the search in a flat tensor stands, or a little ahead; its place, and its size there.
     fn next(&mut self, number: usize) -> Result<Option<(usize, u64, u64)>, E> {
         let Cursor { at, behind } = self.cursors[number];
         let room = self.room(number, at);
@@ -216,7 +216,7 @@ impl<'e, 'a, E, R: FnMut(u64, &mut [u8]) -> Result<(), E>> Search<'e, 'a, R> {
         taken.range(at..).next().map_or(all, |(&next, _)| next) - at
     }
 
-    /// The same before a place.
+    /// Elements of a flat tensor before a place that have not been found.
     fn room_before(&self, number: usize, at: u64) -> u64 {
         at - self.taken[number].range(..=at).next_back().map_or(0, |(_, &end)| end.min(at))
     }

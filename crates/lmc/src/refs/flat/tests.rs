@@ -60,7 +60,7 @@ impl Files {
         found
     }
 
-    /// The same, where each part is what it claims to be.
+    /// The same, after checking that the bytes of each part agree.
     fn parts(&mut self, groups: &[Vec<usize>]) -> Vec<(usize, u64, u64, usize, u64, usize)> {
         let found = self.sampled(groups);
         let raw = &self.raw;

@@ -1,4 +1,4 @@
-//! What the tests share: data, and one check of every way to compress and restore.
+//! Code that the tests share: data, and one check of every way to compress and restore.
 
 pub(crate) mod snapshots;
 
@@ -279,7 +279,7 @@ pub(crate) fn refused(file: &[u8], o: &DecompressOptions) -> [Error; 3] {
     try_all(file, o).map(|r| r.expect_err("the file must be refused"))
 }
 
-/// What reference and codec make of a file that exceeds the limits of the other tests, as it is.
+/// The result of reference and codec for a file that exceeds the limits of the other tests.
 ///
 /// # Errors
 /// What the reference says, when both refuse the file.

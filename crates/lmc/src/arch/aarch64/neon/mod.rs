@@ -133,7 +133,7 @@ kernels! {
     /// Shifts the states of sixteen lanes left by as many signed bytes.
     fn shifted(x: Quarter, by: uint8x16_t) -> Quarter {
         let by = vreinterpretq_u32_u8(by);
-        // Of a count only the lowest byte is looked at.
+        // `vshlq_u32` uses only the lowest byte of a count.
         let by = [by, vshrq_n_u32::<8>(by), vshrq_n_u32::<16>(by), vshrq_n_u32::<24>(by)];
         each!(4: z => vshlq_u32(x[z], vreinterpretq_s32_u32(by[z])))
     }

@@ -63,7 +63,7 @@ impl Symbols {
         })
     }
 
-    /// `put` fills in what belongs to a symbol, at its index.
+    /// `put` fills in the entries of a symbol, at its index.
     fn new(kept: &[bool; 256], put: impl Fn(&mut Self, usize, usize)) -> Self {
         let (index, entries) = Index::new(kept);
         let none = [0; COARSE];

@@ -6,7 +6,7 @@
 //! A state is scaled by f/128 as `state · (f·2^9) >> 16`, which for Huffman is the shift by the code's length that AVX2
 //! lacks for words.
 //!
-//! A look-up in 128 entries is eight `vpshufb` (`lookup`), but hardly ever needed: few tables have more than 16 symbols,
+//! A look-up in 128 entries is eight `vpshufb` (`lookup`), but rarely needed: few tables have more than 16 symbols,
 //! and theirs takes three or four shuffles from a slot to the rank of its symbol (`slots`), and one for each column from
 //! there. Encoders go from symbol to distance or rank in the same way (`symbols`).
 //!

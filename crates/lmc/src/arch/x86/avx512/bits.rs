@@ -15,7 +15,7 @@ kernels! {
         let bytes = PLANE * n;
         assert!(bytes <= planes.len() && n <= 8);
         let below = |n: usize| if n >= 64 { u64::MAX } else { (1 << n) - 1 };
-        // SAFETY: what the masks let through lies in `planes`; other memory is not touched.
+        // SAFETY: the bytes that the mask selects lie in `planes`; other memory is not touched.
         let (a, b) = unsafe {
             (
                 _mm512_maskz_loadu_epi8(below(bytes), planes.as_ptr().cast()),

@@ -34,7 +34,7 @@ kernels! {
         let none = [[0; 64]; WIDTH];
         let ahead = AHEAD * RUN / STEP;
         for (i, step) in steps.iter().enumerate() {
-            // Nearly the first time that a block is looked at.
+            // Almost the first access to the block: prefetch it.
             expect_lines::<_MM_HINT_T0>(steps.get(i + ahead).unwrap_or(&none));
             expect_lines::<_MM_HINT_T0>(predicted.get(i + ahead).unwrap_or(&none));
             find_in(bits, step, predicted.get(i).unwrap_or(&none), i * STEP, room);

@@ -367,8 +367,8 @@ fn rounded_down(rows: &[Row; 256]) -> Option<Row> {
     rows.iter().copied().find(|row| row.freq() > 1 && row.more())
 }
 
-/// The rank of every symbol among those in the table, and the symbols by rank. What is not in the table has the last rank, with bit 7
-/// set; one of those stands for all.
+/// The rank of every symbol among those in the table, and the symbols by rank. Symbols that are not in the table have
+/// the last rank, with bit 7 set; one of them represents all.
 fn ranks(kept: &[bool; 256]) -> ([u8; 256], Vec<usize>) {
     let mut symbols: Vec<usize> = (0..256).filter(|&s| kept[s]).collect();
     let mut rank = [0x80 | symbols.len() as u8; 256];

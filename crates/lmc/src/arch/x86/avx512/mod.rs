@@ -6,9 +6,10 @@
 //! memory forms are microcode on Zen 4. Gathers are slow since Intel's GDS microcode, and on Zen; only fine tables that
 //! registers do not hold use them.
 //!
-//! Soundness rests on three facts. Only an [`Isa`](crate::isa::Isa) of kind `Avx512` leads here, so the instructions exist. The bounds that
-//! `DecodeJob::check` and `EncodeJob::check` assert before every call make all plain loads and stores of elements, raw bits and words
-//! stay inside their slices. What a stream makes the decoder read (words, literals) is checked before every pair of chunks.
+//! Soundness rests on three facts. Only an [`Isa`](crate::isa::Isa) of kind `Avx512` leads here, so the instructions
+//! exist. The bounds that `DecodeJob::check` and `EncodeJob::check` assert before every call make all plain loads and
+//! stores of elements, raw bits and words stay inside their slices. The data that a stream makes the decoder read
+//! (words, literals) are checked before every pair of chunks.
 
 /// Declares functions with the features of this module; they can be called from one another without `unsafe`.
 macro_rules! kernels {
@@ -99,8 +100,8 @@ kernels! {
         _mm512_mask_blend_epi16(0xaaaa_aaaa, a, _mm512_slli_epi32::<16>(b))
     }
 
-    /// Prefetches cache lines for reading, or with `_MM_HINT_ET0` for writing: the runs of a cluster are scattered, and encoders go
-    /// backwards, which hardware prefetchers hardly follow.
+    /// Prefetches cache lines for reading, or with `_MM_HINT_ET0` for writing: the runs of a cluster are scattered, and
+    /// encoders go backwards, which hardware prefetchers rarely follow.
     fn expect<const HINT: i32>(bytes: &[u8]) {
         for line in bytes.chunks(64) {
             _mm_prefetch::<HINT>(line.as_ptr().cast());

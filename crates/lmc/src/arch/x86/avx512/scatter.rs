@@ -12,10 +12,10 @@
 //! For contexts with whole elements the cache lines of the next tile are prefetched between the steps of this one: to prefetch all at once
 //! stalls the processor.
 //!
-//! On Zen 5 a compress waits for its destination even where the mask zeroes it: those here keep what was in their source,
-//! so that both are one register. Measured and not taken (decision 0009): skipping contexts that have none of the 64 elements; stores
-//! of 16 bytes for rare contexts; taking rare contexts together first, and apart from there; collecting into one sorted register and
-//! permuting that.
+//! On Zen 5 a compress waits for its destination even where the mask zeroes it: those here keep the contents of their
+//! source, so that both are one register. Measured and not taken (decision 0009): skipping contexts that have none of
+//! the 64 elements; stores of 16 bytes for rare contexts; taking rare contexts together first, and apart from there;
+//! collecting into one sorted register and permuting that.
 
 use super::{every, expect_lines, in_register, index, load, store};
 use crate::arch::inline::{Each, array, zip};
@@ -38,7 +38,7 @@ pub(super) struct Bytes(pub(super) [u8; TILE]);
 #[repr(align(64))]
 pub(super) struct Elements(pub(super) [u8; 8 * TILE]);
 
-/// What the next tile will touch, nearly the first time that it is; or nothing.
+/// Memory that the next tile touches, mostly for the first time; or nothing.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Ahead<'a> {
     /// Its elements, read when they are scattered and written when they are gathered.
@@ -61,7 +61,8 @@ fn has_room(place: &Place, steps: usize) -> bool {
     place.end - place.next >= steps * STEP * place.width
 }
 
-/// What loads and stores rely on: no place is behind its stream's end, and behind that there is room for a tile and a register.
+/// Loads and stores rely on this: no place is behind its stream's end, and behind the end there is room for a tile and
+/// a register.
 fn check(places: &[Place], width: usize, bytes: &[u8]) {
     let valid =
         |p: &Place| p.width == width && p.next <= p.end && p.end <= bytes.len() && BEHIND <= bytes.len() - p.end;
@@ -95,7 +96,7 @@ kernels! {
                 }
             }
         }
-        // There are no wholes of single bytes.
+        // Elements of one byte have no streams of whole elements.
         WIDTH == 1 || whole.chunks_mut(WHOLES).all(|cluster| {
             if cluster.iter().all(|p| has_room(p, ids.len())) {
                 let ahead = std::mem::take(&mut ahead);
@@ -156,7 +157,7 @@ kernels! {
         }
     }
 
-    /// Deals single bytes to N contexts. Unless `CHECKED`, their streams have room for the tile.
+    /// Scatters single bytes to N contexts. Unless `CHECKED`, their streams have room for the tile.
     fn scatter_singles<const N: usize, const CHECKED: bool>(
         ids: &[[u8; STEP]], lowest: &[[u8; STEP]], bytes: &mut [u8], places: &mut [Place]
     ) -> bool {
@@ -339,7 +340,7 @@ kernels! {
             }
         }
         zip(to, lowest, |to, lowest| zip(to, &widened::<WIDTH>(load(lowest)), |to, &v| store(to, v)));
-        // There are no wholes of single bytes.
+        // Elements of one byte have no streams of whole elements.
         WIDTH == 1 || whole.chunks_mut(WHOLES).all(|cluster| {
             let ahead = std::mem::take(&mut ahead);
             counted!(cluster, N => gather_wholes::<WIDTH, N>(ids, bytes, cluster, to, ahead), 1 2 3 4 5 6 7 8)
@@ -391,8 +392,8 @@ kernels! {
                 let mut at = next[i];
                 next[i] += WIDTH * mask.count_ones() as usize;
                 for v in &mut v {
-                    // SAFETY: what was next was not behind the stream's end, and since then there was a tile at most; behind
-                    // that there are 64 bytes.
+                    // SAFETY: the next place was not behind the stream's end, and since then a tile at most was read;
+                    // behind that there are 64 bytes.
                     let from = in_register(unsafe { _mm512_loadu_si512(bytes.as_ptr().add(at).cast()) });
                     let (expanded, n) = expand::<WIDTH>(mask, from);
                     *v = _mm512_or_si512(*v, expanded);

@@ -43,7 +43,7 @@ struct Tensor<'a, 's> {
     place: Range<usize>,
 }
 
-/// Gives `each` the tensors of a header that the crate may have written, until one is refused.
+/// Passes to `each` the tensors of a header that the crate may have written, until one is refused.
 fn scan<'a>(json: &'a str, mut each: impl FnMut(Tensor<'a, '_>) -> Option<()>) -> Option<()> {
     let mut has_metadata = false;
     // Neighbours often have equal dtypes and shapes, and adjacent offsets: their text is compared, not parsed again.

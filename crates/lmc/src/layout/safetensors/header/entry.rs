@@ -1,13 +1,13 @@
-//! What a header says, however it is read.
+//! The contents of a header, for both parsers.
 
 use crate::dtype::{Dtype, NamedDtype};
 use crate::segment::{Name, Segment, Shape};
 
-/// What the header says of one tensor: its offset counts from the end of the header, and nothing says yet that dtype, shape and length
-/// fit each other. Of too many dimensions only one more than there may be is kept.
+/// The description of one tensor: its offset counts from the end of the header, and dtype, shape and length are not
+/// checked against each other yet. Of too many dimensions, only one more than the limit is kept.
 pub(in super::super) type Entry = Segment;
 
-/// What a header says.
+/// The contents of a header.
 #[derive(Debug, PartialEq)]
 pub(in super::super) struct Header {
     /// The tensors, in the order of the header.

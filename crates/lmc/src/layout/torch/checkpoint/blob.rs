@@ -23,8 +23,8 @@ pub struct Elements {
 }
 
 impl Tensor {
-    /// Finds the elements of one of its chunks in `len` bytes of a data file from `offset` on, which are what `torch.save` writes
-    /// ([`Stored::Plain`](super::Stored::Plain)). Of the elements themselves nothing is read.
+    /// Finds the elements of one of its chunks in `len` bytes of a data file from `offset` on, which are a file of
+    /// `torch.save` ([`Stored::Plain`](super::Stored::Plain)). Of the elements themselves nothing is read.
     ///
     /// # Errors
     /// `Damaged` when the bytes are not in the file, or hold anything but a tensor of this dtype with the sizes of the chunk; `Io` when

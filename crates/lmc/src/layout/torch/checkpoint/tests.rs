@@ -59,7 +59,7 @@ fn elements_are_found() {
     assert_eq!((found.strides, bytes), (Some([1, 4].into()), expected));
     let (found, bytes) = located(&metadata, "scalar", 0);
     assert_eq!((found.strides, &bytes[..]), (None, &7.5f32.to_le_bytes()[..]));
-    // What is asked for must be what is there.
+    // The request must match the contents.
     let wrong = |change: &dyn Fn(&mut Tensor, &mut u64, &mut u64)| {
         let mut tensor = tensor(&metadata, "model.0.weight").clone();
         let (mut offset, mut len) = (0, 1577);
@@ -80,7 +80,7 @@ fn elements_are_found() {
     assert!(wrong(&|_, _, len| *len = 34823).contains("should be 34823 bytes from byte 0 on"));
 }
 
-/// What is damaged is an error, or says something: nothing panics.
+/// A damaged file is an error, or has some contents: nothing panics.
 #[test]
 fn damage() {
     let mut read = 0;
@@ -162,7 +162,7 @@ fn chunks_make_a_tensor() {
         fails(&[bad], &[(&[0], &[4])], "its entry is not that of a tensor (tensor \"t\")");
         fails(&[4], &[(&[0], &[bad])], "its entry is not that of a tensor");
     }
-    // Nobody stores it.
+    // No file stores it.
     let metadata = Metadata::parse(&metadata(&[whole("t", &[4])], &[])).unwrap();
     let e = metadata.tensors[0].check().unwrap_err().to_string();
     assert_eq!(e, "nothing says where its chunk [0..4] is stored (tensor \"t\")");
