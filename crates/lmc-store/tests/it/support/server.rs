@@ -318,16 +318,18 @@ fn respond(request: &Request, objects: &mut Objects, spoil: Spoil) -> Answer {
         // Deletion of several objects.
         "POST" if query.starts_with("delete") => {
             let text = String::from_utf8_lossy(body).into_owned();
-            let mut kept = String::new();
+            let mut results = String::new();
             for piece in text.split("<Key>").skip(1) {
                 let key = piece.split("</Key>").next().unwrap();
                 if spoil == Spoil::KeepOdd && key.ends_with(['1', '3', '5', '7', '9']) && key.starts_with("data/") {
-                    _ = write!(kept, "<Error><Key>{key}</Key><Code>AccessDenied</Code><Message>no</Message></Error>");
+                    let why = "<Code>AccessDenied</Code><Message>no</Message>";
+                    _ = write!(results, "<Error><Key>{key}</Key>{why}</Error>");
                 } else {
                     objects.remove(key);
+                    _ = write!(results, "<Deleted><Key>{key}</Key></Deleted>");
                 }
             }
-            Answer::new(200, format!("<DeleteResult>{kept}</DeleteResult>"))
+            Answer::new(200, format!("<DeleteResult>{results}</DeleteResult>"))
         }
         _ => Answer::error(501),
     }
