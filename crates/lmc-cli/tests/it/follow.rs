@@ -114,7 +114,7 @@ fn errors_that_may_pass_do_not_end_it_and_are_said_once() {
 }
 
 #[test]
-fn what_cannot_be_removed_is_in_nobodys_way() {
+fn what_cannot_be_removed_does_no_harm() {
     let dir = stored();
     dir.run(["-q", "follow", "s", "m", "--once", "--keep", "0"]).silent();
     let old = std::fs::read_link(dir.path("m/current")).unwrap();

@@ -380,7 +380,7 @@ impl Follower {
     }
 
     /// Removes what no version is, in the directory of versions. What cannot be removed stays until the next time: it may be in use, which
-    /// on NFS keeps a directory, and is in nobody's way.
+    /// on NFS keeps a directory, and it does no harm.
     fn remove_unfinished(&self) {
         for path in self.entries() {
             let Some(name) = path.file_name().and_then(|n| n.to_str()) else { continue };
