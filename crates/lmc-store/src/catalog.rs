@@ -53,8 +53,8 @@ impl Catalog {
     }
 
     /// [`Self::load`] of shards that no record names yet: `NotFound` when one of them is gone, or one that they refer to.
-    pub(crate) async fn load_unpublished(remote: &Remote, ids: &[ShardId]) -> Result<Self> {
-        Self::load_all(remote, ids, &Self::default(), Budget::default()).await
+    pub(crate) async fn load_unpublished(remote: &Remote, ids: &[ShardId], known: &Self) -> Result<Self> {
+        Self::load_all(remote, ids, known, Budget::default()).await
     }
 
     async fn load_all(remote: &Remote, ids: &[ShardId], other: &Self, mut budget: Budget) -> Result<Self> {

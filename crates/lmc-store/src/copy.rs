@@ -77,9 +77,10 @@ impl Store {
             }
             theirs = from.remote().wait(Catalog::load_beside(from.remote(), &s.shards, &theirs)).map_err(of_source)?;
             theirs.check_segments(&s.shards).map_err(of_source)?;
-            let shards = Copy::new(self, from, &theirs, s)?.shards(s)?;
+            let mut copy = Copy::new(self, from, &theirs, s)?;
+            let shards = copy.shards(s)?;
             let original = Original { id: s.id, time: s.time };
-            copied.snapshots.push(self.publish_as(s.step, s.metadata.clone(), &shards, Some(original))?);
+            copied.snapshots.push(self.publish_as(s.step, s.metadata.clone(), &shards, Some(original), &copy.ours)?);
         }
         Ok(copied)
     }

@@ -55,9 +55,12 @@ pub(crate) fn create_all(path: &Path) -> io::Result<()> {
     let path = path.canonicalize()?;
     if missing == 0 {
         return match path.parent().map_or(Ok(()), sync) {
-            // Somebody else's directory, as above a mount: it was there before.
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-            synced => synced,
+            // Somebody else's directory, as above a mount, or one of a file system that cannot sync directories: it was there before.
+            Err(e) => match e.kind() {
+                io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => Ok(()),
+                _ => Err(e),
+            },
+            Ok(()) => Ok(()),
         };
     }
     path.ancestors().take(missing + 1).skip(1).try_for_each(sync)

@@ -190,6 +190,14 @@ impl Store {
         Ok(self.list()?.snapshots)
     }
 
+    /// The steps that have or had a snapshot: those of pruned ones, too. Reads no record.
+    ///
+    /// # Errors
+    /// `Store` when requests fail.
+    pub fn steps(&self) -> Result<BTreeSet<Step>> {
+        Ok(self.keys()?.steps.into_keys().collect())
+    }
+
     /// One snapshot.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result};
 use crate::history::{next_generation, to_name};
 use crate::ids::{SaveId, ShardId, Step};
+use crate::manifest::Document;
 use crate::manifest::names::check_together;
 use crate::manifest::record::Record;
 use crate::manifest::shard::Shard;
@@ -85,29 +86,32 @@ impl Store {
     /// After a `Store` error the snapshot may have been published all the same: check with [`Self::find`].
     ///
     /// # Errors
-    /// `Exists` when the step has a snapshot, or another process was first; `Expired` when a shard was begun too long ago, or is gone; `Usage`
-    /// when two shards have files of the same name, or the store was replaced by another one since it was opened; `Limit` when the snapshot
-    /// could not be opened; `Store` when requests fail.
+    /// `Damaged` when there is no shard, or one twice; `Exists` when the step has a snapshot, or another process was first; `Expired` when a
+    /// shard was begun too long ago, or is gone; `Usage` when two shards have files of the same name, or the store was replaced by another
+    /// one since it was opened; `Limit` when the snapshot could not be opened; `Unsupported` when the server ignores `If-None-Match`;
+    /// `Store` when requests fail.
     pub fn publish(&self, step: Step, metadata: BTreeMap<String, String>, shards: &[ShardId]) -> Result<Snapshot> {
-        self.publish_as(step, metadata, shards, None)
+        self.publish_as(step, metadata, shards, None, &Catalog::default())
     }
 
-    /// [`Self::publish`], also for copies.
+    /// [`Self::publish`], also for copies. `known`: shards that were read already.
     pub(crate) fn publish_as(
         &self,
         step: Step,
         metadata: BTreeMap<String, String>,
         shards: &[ShardId],
         original: Option<Original>,
+        known: &Catalog,
     ) -> Result<Snapshot> {
         let remote = self.remote();
         let id = original.map_or_else(|| self.fresh_id(), |o| Ok(o.id))?;
         let mut record = Record::kept(step, id, 0, metadata);
         record.shards = shards.to_vec();
+        record.check()?;
         let mut names = Vec::new();
         let mut began = u64::MAX;
         // Each shard is within the limits; what is beyond them with the shards that it needs could not be read.
-        let catalog = remote.wait(Catalog::load_unpublished(remote, shards)).map_err(|e| match e.kind() {
+        let catalog = remote.wait(Catalog::load_unpublished(remote, shards, known)).map_err(|e| match e.kind() {
             // Nothing refers to a shard that is not published: a collection removes it after the grace period, and what it refers to.
             ErrorKind::NotFound => Error::expired(format!("{e}: the shard is no longer there: save it again")),
             _ => e,

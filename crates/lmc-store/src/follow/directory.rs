@@ -154,7 +154,8 @@ impl Follower {
     /// not fetched: deltas are decoded from its files, and unchanged files are links to them. All bytes that are
     /// written have the hash that was recorded when the snapshot was saved.
     ///
-    /// # Errors `Usage` when the snapshot is of another run than the current version, or not later, unless
+    /// # Errors
+    /// `Usage` when the snapshot is of another run than the current version, or not later, unless
     /// [`FollowOptions::rewind`] is set; `Damaged` when something of it is missing or damaged: it may have been deleted
     /// meanwhile, and the newest snapshot be another; or when it is a delta against a missing version; `Limit` when the
     /// headers of a chain of versions are too long; `Store`, `Io`.

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::directory::{Follower, Origin, restore};
@@ -67,7 +67,8 @@ impl Follower {
         let mut read = 0;
         for (i, file) in reader.files().iter().enumerate() {
             let path = current.path.join(&file.name);
-            let is_same = is_restored(&reader, file, &held, &path, done, &mut |n| progress(read + n))?;
+            let is_same = obstacle(&current.path, &file.name).is_none()
+                && is_restored(&reader, file, &held, &path, done, &mut |n| progress(read + n))?;
             let (name, extents) = (&file.name[..], reader.stored_extents(i)?);
             let described = if is_same {
                 StoredFile::of(&path, name, extents)
@@ -101,7 +102,7 @@ impl Follower {
         let (mut files, mut changed, mut read) = (known.files, vec![], 0);
         for file in &mut files {
             let path = current.path.join(&file.name);
-            if is_same(file, &path) {
+            if obstacle(&current.path, &file.name).is_none() && is_same(file, &path) {
                 let now = StoredFile::of(&path, &file.name, std::mem::take(&mut file.extents));
                 *file = now.map_err(|e| cannot_write(&path, e))?;
             } else {
@@ -142,6 +143,9 @@ impl Follower {
         for name in &staged {
             let to = current.path.join(name);
             let moved = || {
+                if let Some(obstacle) = obstacle(&current.path, name) {
+                    fs::remove_file(obstacle)?;
+                }
                 fs::create_dir_all(to.parent().unwrap_or(&current.path))?;
                 if fs::symlink_metadata(&to).is_ok_and(|m| m.is_dir()) {
                     remove_if_there(&to)?;
@@ -168,6 +172,16 @@ impl Follower {
 
 fn cannot_write(path: &Path, e: io::Error) -> Error {
     Error::io(format_args!("{}: cannot write", path.display()), e)
+}
+
+/// The first parent of a file in a directory that is no directory itself: a link is not followed.
+fn obstacle(directory: &Path, name: &str) -> Option<PathBuf> {
+    let mut path = directory.to_owned();
+    let parents = name.rsplit_once('/')?.0.split('/').map(|component| {
+        path.push(component);
+        path.clone()
+    });
+    parents.into_iter().find(|parent| fs::symlink_metadata(parent).is_ok_and(|m| !m.is_dir()))
 }
 
 /// Whether a file has the bytes of a snapshot's. What is held is verified, and anything else is fetched.

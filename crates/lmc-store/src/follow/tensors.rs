@@ -240,7 +240,8 @@ impl TensorFollower {
 
     /// Writes the changed elements, and nothing else. Tensors hold the new snapshot afterwards.
     ///
-    /// # Errors `Usage` when it was not made from the state of these tensors, as when it is committed twice, or to
+    /// # Errors
+    /// `Usage` when it was not made from the state of these tensors, as when it is committed twice, or to
     /// another follower; or when a buffer has another length. Nothing is written then.
     pub fn commit(&mut self, staged: &StagedTensors, tensors: &mut [&mut [u8]]) -> Result<()> {
         if self.state.as_ref().is_none_or(|state| !Arc::ptr_eq(state, &staged.from)) {

@@ -5,8 +5,7 @@ use std::fmt;
 use std::ops::Range;
 
 use serde::de::{Error as _, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::{Error, Result};
 
@@ -92,16 +91,14 @@ impl Header {
 
     /// The same tensors with other metadata.
     pub(crate) fn with_metadata(&self, metadata: &BTreeMap<String, String>) -> Vec<u8> {
-        let mut json = Map::new();
+        let mut items: BTreeMap<&str, Item<'_>> = BTreeMap::new();
         for Entry { name, dtype, shape, range } in &self.tensors {
-            let offsets = [range.start, range.end];
-            let value = serde_json::json!({ "dtype": dtype, "shape": shape, "data_offsets": offsets });
-            json.insert(name.clone(), value);
+            items.insert(name, Item::Tensor { data_offsets: [range.start, range.end], dtype, shape });
         }
         if !metadata.is_empty() {
-            json.insert(METADATA.into(), metadata.iter().map(|(k, v)| (k.clone(), Value::from(&v[..]))).collect());
+            items.insert(METADATA, Item::Metadata(metadata));
         }
-        written(&json)
+        written(&items)
     }
 
     /// The header of a file of bytes: names and lengths, in order.
@@ -109,23 +106,31 @@ impl Header {
         tensors: impl IntoIterator<Item = (&'a str, usize)>,
         metadata: &BTreeMap<String, String>,
     ) -> Vec<u8> {
-        let mut json = Map::new();
+        let tensors: Vec<(&str, [u64; 1])> = tensors.into_iter().map(|(name, len)| (name, [len as u64])).collect();
+        let mut items = BTreeMap::new();
         let mut offset = 0;
-        for (name, len) in tensors {
-            let value =
-                serde_json::json!({ "dtype": "U8", "shape": [len], "data_offsets": [offset, offset + len as u64] });
-            json.insert(name.to_owned(), value);
-            offset += len as u64;
+        for (name, shape) in &tensors {
+            let data_offsets = [offset, offset + shape[0]];
+            items.insert(*name, Item::Tensor { data_offsets, dtype: "U8", shape });
+            offset += shape[0];
         }
-        json.insert(METADATA.into(), metadata.iter().map(|(k, v)| (k.clone(), Value::from(&v[..]))).collect());
-        written(&json)
+        items.insert(METADATA, Item::Metadata(metadata));
+        written(&items)
     }
 }
 
+/// An entry of a header.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Item<'a> {
+    Tensor { data_offsets: [u64; 2], dtype: &'a str, shape: &'a [u64] },
+    Metadata(&'a BTreeMap<String, String>),
+}
+
 /// A header as a file begins with it: aligned to eight bytes, as the safetensors library does.
-fn written(json: &Map<String, Value>) -> Vec<u8> {
+fn written(items: &BTreeMap<&str, Item<'_>>) -> Vec<u8> {
     let mut bytes = vec![0; 8];
-    bytes.extend(Value::from(json.clone()).to_string().into_bytes());
+    serde_json::to_writer(&mut bytes, items).expect("text can be written to memory");
     bytes.resize(bytes.len().next_multiple_of(8), b' ');
     let size = bytes.len() as u64 - 8;
     bytes[..8].copy_from_slice(&size.to_le_bytes());

@@ -83,6 +83,20 @@ fn whatever_is_in_the_place_of_a_file_is_replaced() {
     assert_eq!(repaired.files, ["a.safetensors", "sub/b.safetensors", "config"]);
     run.check(dir.path(), 0);
     assert!(fs::symlink_metadata(current.join("a.safetensors")).unwrap().is_file() && a.is_file());
+    // A link in the place of a directory, whether it leads to the same bytes or to others; and a file.
+    let b = elsewhere.path().join("b.safetensors");
+    for content in [fs::read(current.join("sub/b.safetensors")).unwrap(), b"others".to_vec()] {
+        fs::write(&b, &content).unwrap();
+        fs::remove_dir_all(current.join("sub")).unwrap();
+        symlink(elsewhere.path(), current.join("sub")).unwrap();
+        assert_eq!(repair(&run, dir.path()).unwrap().files, ["sub/b.safetensors"]);
+        run.check(dir.path(), 0);
+        assert!(fs::symlink_metadata(current.join("sub")).unwrap().is_dir() && fs::read(&b).unwrap() == content);
+    }
+    fs::remove_dir_all(current.join("sub")).unwrap();
+    fs::write(current.join("sub"), "a file").unwrap();
+    assert_eq!(repair(&run, dir.path()).unwrap().files, ["sub/b.safetensors"]);
+    run.check(dir.path(), 0);
     // Only the time of a file changed: it is believed again, without being written.
     let touched = current.join("sub/b.safetensors");
     let was = fs::metadata(&touched).unwrap();

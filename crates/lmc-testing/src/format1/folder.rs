@@ -24,7 +24,8 @@ pub fn broken() -> Vec<Broken> {
 
 /// All files but the manifest, in the order of their names: the name, with `/` between parts, and the bytes.
 ///
-/// # Errors When a file is wrong: the reference decoder or the codec does not restore a valid one, or restores a broken
+/// # Errors
+/// When a file is wrong: the reference decoder or the codec does not restore a valid one, or restores a broken
 /// one.
 pub fn contents() -> Result<Vec<(String, Vec<u8>)>, String> {
     let mut files = Vec::new();

@@ -12,7 +12,8 @@ use crate::predict::job::Streams;
 impl Planner {
     /// A plan of elements that a grid predicts.
     ///
-    /// # Errors Returns `streams` if the grid promises no gain.
+    /// # Errors
+    /// Returns `streams` if the grid promises no gain.
     pub(in crate::block) fn plan_grid(
         &mut self,
         dtype: Dtype,

@@ -101,7 +101,8 @@ impl Metadata {
     /// Reads a `.metadata`. Memory is proportional to its length: 13 times as much for files of torch, while this
     /// function runs.
     ///
-    /// # Errors `Limit` when it is longer than [`Self::MAX_LEN`], `Damaged` when `torch.distributed.checkpoint` would
+    /// # Errors
+    /// `Limit` when it is longer than [`Self::MAX_LEN`], `Damaged` when `torch.distributed.checkpoint` would
     /// not write it.
     ///
     /// ```
