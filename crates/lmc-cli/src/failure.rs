@@ -27,18 +27,23 @@ pub enum Failure {
 /// `Result` with a [`Failure`].
 pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
-impl Failure {
-    /// This failure, and another one of the same run, in one line.
-    pub(crate) fn and(mut self, other: &Self) -> Self {
-        match &mut self {
-            Failure::Failed(text) | Failure::Codec(_, text) | Failure::Store(_, text) | Failure::Usage(text) => {
-                *text += &format!("; and {other}");
+/// The results of two steps that both ran. If both failed, one line has both failures.
+pub(crate) fn both(first: Result, second: Result) -> Result {
+    match (first, second) {
+        (Err(mut failure), Err(other)) => {
+            match &mut failure {
+                Failure::Failed(text) | Failure::Codec(_, text) | Failure::Store(_, text) | Failure::Usage(text) => {
+                    *text += &format!("; and {other}");
+                }
+                Failure::BrokenPipe => {}
             }
-            Failure::BrokenPipe => {}
+            Err(failure)
         }
-        self
+        (first, second) => first.and(second),
     }
+}
 
+impl Failure {
     /// A failure about one file.
     pub(crate) fn at(path: &Path, what: impl Display) -> Self {
         Failure::Failed(format!("{}: {what}", Name::path(path)))
@@ -82,5 +87,21 @@ impl Display for Failure {
             }
             Failure::BrokenPipe => f.write_str("the reader of the output is gone"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_failure_hides_another() {
+        let failed = |text: &str| Err(Failure::Failed(text.to_owned()));
+        let shown = |r: Result| r.err().map(|e| e.to_string());
+        assert_eq!(shown(both(Ok(()), Ok(()))), None);
+        assert_eq!(shown(both(failed("a"), Ok(()))).as_deref(), Some("a"));
+        assert_eq!(shown(both(Ok(()), failed("b"))).as_deref(), Some("b"));
+        let together = both(Err(Failure::Usage("a".to_owned())), failed("b")).unwrap_err();
+        assert!(matches!(&together, Failure::Usage(text) if text == "a; and b"), "{together}");
     }
 }

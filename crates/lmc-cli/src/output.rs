@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::directory::{parent, sync_directory};
 use crate::durable::{DurableFile, Unfinished, leads_to_open_file};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, both};
 use crate::format::Name;
 use crate::guard::{Guard, Role};
 use crate::input::same_file;
@@ -154,8 +154,8 @@ impl Output {
     }
 }
 
-/// Gives all files their names, in order, or none: they are on disk before, and a signal waits until this is done. Should one fail to get its
-/// name, those before it that replaced others keep theirs: the files that they replaced are gone.
+/// Gives all files their names, in order: they are on disk before, and a signal waits until this is done. Should one fail to get its name,
+/// those before it that replaced others keep theirs, because the files that they replaced are gone; the failure says so.
 pub(crate) fn finish_all(outputs: Vec<Output>, guard: &Guard) -> Result {
     for output in &outputs {
         if let Kind::Temporary(file) = &output.kind {
@@ -163,25 +163,41 @@ pub(crate) fn finish_all(outputs: Vec<Output>, guard: &Guard) -> Result {
         }
     }
     let _uninterrupted = interrupt::hold();
-    let mut new = Vec::new();
+    let (mut new, mut replaced) = (Vec::new(), 0);
     for output in outputs {
         let (path, overwrite) = (output.target.path().to_owned(), output.overwrite);
         if let Err(failure) = output.finish(guard) {
             new.iter().for_each(|path| _ = std::fs::remove_file(path));
-            return Err(failure);
+            let others = match replaced {
+                0 => Ok(()),
+                n => Err(Failure::Failed(format!("{n} of the files were replaced before: do it again"))),
+            };
+            return both(Err(failure), others);
         }
-        if !overwrite {
-            new.push(path);
+        match overwrite {
+            true => replaced += 1,
+            false => new.push(path),
         }
     }
     Ok(())
 }
 
-/// Lets the process have as many open files as the system permits: outputs that are to be finished together are open until then.
-pub(crate) fn allow_many() {
+/// Open files beside outputs: a store's, and those of the process.
+const OTHER_FILES: u64 = 128;
+
+/// Lets the process have as many open files as the system permits: outputs that are to be finished together are open until then. Fails if so
+/// `many` are too many.
+pub(crate) fn allow_open(many: usize) -> Result {
     let limits = getrlimit(Resource::Nofile);
-    // Where this is refused, opening one too many fails.
+    // Where this is refused, the limit is as before.
     _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
+    match getrlimit(Resource::Nofile).current {
+        Some(most) if many as u64 + OTHER_FILES > most => Err(Failure::Failed(format!(
+            "{many} files are to be replaced together, and a process can have {most} open files here: raise the limit (ulimit -n), or \
+             restore into an empty directory without -f"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 impl Write for Output {

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::looks::{Looks, check_no_file};
 use super::snapshot::place::Place;
 use crate::args::Threads;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, both};
 use crate::format::{Name, bytes};
 use crate::ui::Ui;
 
@@ -117,10 +117,7 @@ fn look(args: &FollowArgs, follower: &mut Follower, verified: &mut bool, ui: &Ui
     });
     *verified |= got.is_ok() && follower.current().is_some();
     // Also about the current version, if there is no getting to a newer one.
-    match (got, tell(args, follower)) {
-        (Err(failure), Err(other)) => Err(failure.and(&other)),
-        (got, told) => got.and(told),
-    }
+    both(got, tell(args, follower))
 }
 
 /// Runs the command, unless it succeeded for the current version.

@@ -15,6 +15,11 @@ fn a_snapshot_of_more_files_than_may_be_open() {
     dir.run(["snapshot", "restore", "st", "-o", "out"]).ok();
     dir.shell("diff -r many out").silent();
     dir.write("out/0007", b"another one");
+    // Files that are replaced together are open together.
+    dir.shell("ulimit -n 256; exec $LMC snapshot restore st -f -o out").fails(&[
+        "1500 files are to be replaced together, and a process can have 256 open files here: raise the limit",
+    ]);
+    assert_eq!(dir.read("out/0007"), b"another one");
     dir.shell("ulimit -S -n 256; exec $LMC snapshot restore st -f -o out").ok();
     dir.shell("diff -r many out").silent();
 }

@@ -40,6 +40,17 @@ fn check(dir: &Dir, n: u64) {
 const ONCE: [&str; 6] = ["publish", "s", "v", "--once", "--settle", "0"];
 
 #[test]
+fn snapshots_that_were_pruned_are_not_missed() {
+    let dir = Dir::new();
+    write(&dir, "checkpoint-9", 9);
+    write(&dir, "checkpoint-20", 20);
+    dir.run(ONCE).ok();
+    dir.run(["-q", "snapshot", "prune", "s", "--keep-last", "1"]).ok();
+    assert_eq!(steps(&dir), [20]);
+    dir.run(ONCE).silent();
+}
+
+#[test]
 fn versions_are_saved_in_the_order_of_their_steps() {
     let dir = Dir::new();
     write(&dir, "checkpoint-20", 20);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use lmc::Level;
-use lmc_store::{At, BasePolicy, Cache, ErrorKind, Location, SaveOptions, Step, Store, StoreOptions};
+use lmc_store::{At, BasePolicy, Cache, ErrorKind, Location, SaveOptions, Store, StoreOptions};
 use serde_json::Value;
 
 use self::interchange::{Exporter, InterchangeArgs};
@@ -18,7 +18,7 @@ use super::looks::{Looks, check_no_file, parse_seconds};
 use super::snapshot::place::Place;
 use super::snapshot::save::Opened;
 use crate::args::{Threads, level};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, both};
 use crate::files::NamedFiles;
 use crate::format::{Name, parse_size};
 use crate::ui::Ui;
@@ -108,7 +108,7 @@ pub(crate) fn run(args: &PublishArgs, ui: &Ui) -> Result {
         let looked = publisher.look();
         // Also versions saved before, if another version cannot be saved.
         let exported = publisher.export();
-        looked.and(exported)
+        both(looked, exported)
     })
 }
 
@@ -191,10 +191,7 @@ impl Publisher<'_> {
         if old.is_empty() {
             return Ok(());
         }
-        // A record that cannot be read is no concern of those that are to be saved.
-        let there = self.store.as_ref().expect("it was opened").list().map_err(|e| self.failure(&e))?;
-        let saved = there.snapshots.iter().map(|s| s.step).chain(there.damaged.iter().map(|bad| bad.step));
-        let saved: HashSet<Step> = saved.collect();
+        let saved = self.store.as_ref().expect("it was opened").steps().map_err(|e| self.failure(&e))?;
         let passed: Vec<&Version> = old.iter().filter(|v| !saved.contains(&v.step)).collect();
         let Some(first) = passed.first() else { return Ok(()) };
         let what = match passed.len() - 1 {

@@ -69,7 +69,8 @@ impl Place {
         let store = Name::text(&self.store);
         // The store's message may already say where.
         let text = e.to_string();
-        let text = if text.starts_with(&format!("{}: ", self.store)) {
+        let location = self.location().map_or_else(|_| self.store.clone(), |l| l.to_string());
+        let text = if [&self.store, &location].iter().any(|place| text.starts_with(&format!("{place}: "))) {
             Name::text(&text).to_string()
         } else {
             format!("{store}: {}", Name::text(&text))

@@ -13,14 +13,14 @@ use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes};
 use crate::guard::Guard;
 use crate::names::is_dash;
-use crate::output::{Origin, Output, Target, allow_many, create_directories, finish_all};
+use crate::output::{Origin, Output, Target, allow_open, create_directories, finish_all};
 use crate::ui::Ui;
 
 /// Restore the files of a snapshot, or the bytes of one of its tensors.
 ///
 /// Files are restored bit for bit, into the current directory or the one given with -o. Each appears under its name only when it is
-/// complete and on disk; with -f, which replaces existing files, once all of them are. No symbolic link in that directory is followed. With --tensor, only the data of that tensor is read, and -o names
-/// the file for its bytes.
+/// complete and on disk; with -f, which replaces existing files, once all of them are, so that there must be space for both. No symbolic
+/// link in that directory is followed. With --tensor, only the data of that tensor is read, and -o names the file for its bytes.
 #[derive(Args)]
 pub(super) struct RestoreArgs {
     #[command(flatten)]
@@ -88,7 +88,7 @@ pub(super) fn run(args: &RestoreArgs, ui: &Ui) -> Result {
         return Ok(());
     }
     // Files of two snapshots beside each other would be loaded together: those that are there stay until all new ones are on disk.
-    allow_many();
+    allow_open(files.len())?;
     let restored =
         files.iter().map(|file| restore_file(args, &reader, file, (&dir, &guard), ui)).collect::<Result<_>>()?;
     check_targets(&dir, files.iter().copied()).map_err(in_the_way)?;
