@@ -45,7 +45,7 @@ fn snapshots_that_were_pruned_are_not_missed() {
     write(&dir, "checkpoint-9", 9);
     write(&dir, "checkpoint-20", 20);
     dir.run(ONCE).ok();
-    dir.run(["-q", "snapshot", "prune", "s", "--keep-last", "1"]).ok();
+    dir.run(["-q", "snapshot", "prune", "s", "--keep-last", "1", "--yes"]).ok();
     assert_eq!(steps(&dir), [20]);
     dir.run(ONCE).silent();
 }
