@@ -86,7 +86,7 @@ impl Store {
     /// After a `Store` error the snapshot may have been published all the same: check with [`Self::find`].
     ///
     /// # Errors
-    /// `Damaged` when there is no shard, or one twice; `Exists` when the step has a snapshot, or another process was first; `Expired` when a
+    /// `Damaged` when there is no shard; `Exists` when the step has a snapshot, or another process was first; `Expired` when a
     /// shard was begun too long ago, or is gone; `Usage` when two shards have files of the same name, or the store was replaced by another
     /// one since it was opened; `Limit` when the snapshot could not be opened; `Unsupported` when the server ignores `If-None-Match`;
     /// `Store` when requests fail.
@@ -107,7 +107,6 @@ impl Store {
         let id = original.map_or_else(|| self.fresh_id(), |o| Ok(o.id))?;
         let mut record = Record::kept(step, id, 0, metadata);
         record.shards = shards.to_vec();
-        record.check()?;
         let mut names = Vec::new();
         let mut began = u64::MAX;
         // Each shard is within the limits; what is beyond them with the shards that it needs could not be read.
@@ -125,6 +124,7 @@ impl Store {
             names.extend(shard.files.iter().map(|f| &f.name[..]));
         }
         check_together(names).map_err(Error::usage)?;
+        record.check()?;
         let recent = self.recent(&self.keys()?)?;
         if let Some(Err(bad)) = recent.steps.get(&step) {
             return Err(bad.error("save under another step; "));
