@@ -29,13 +29,18 @@ fn number(x: f64) -> Value {
     if x.fract() == 0.0 && (0.0..1e15).contains(&x) { json!(x as u64) } else { json!(x) }
 }
 
+/// The colour of each value of a field.
+fn colours<'n>(field: &str, of: impl Iterator<Item = (&'n str, &'static str)>) -> Value {
+    let (names, colours): (Vec<&str>, Vec<&str>) = of.unzip();
+    json!({ "field": field, "type": "nominal", "title": null, "scale": { "domain": names, "range": colours } })
+}
+
 fn lines(chart: &Lines) -> Value {
     let Lines { title, x, y, unit, log, lines } = chart;
     let values = lines
         .iter()
         .flat_map(|l| l.points.iter().map(|p| json!({ "kind": l.name, x.field: number(p.0), y.field: number(p.1) })));
-    let names: Vec<&str> = lines.iter().map(|l| &l.name[..]).collect();
-    let colours: Vec<&str> = lines.iter().map(|l| COLOURS[l.colour]).collect();
+    let colours = colours("kind", lines.iter().map(|l| (&l.name[..], COLOURS[l.colour])));
     let scale = if *log { json!({ "type": "log", "base": 2 }) } else { json!({ "zero": false, "nice": false }) };
     let format = match unit {
         Unit::Share => "~%",
@@ -52,12 +57,7 @@ fn lines(chart: &Lines) -> Value {
         "encoding": {
             "x": { "field": x.field, "type": "quantitative", "title": x.title, "scale": scale },
             "y": { "field": y.field, "type": "quantitative", "title": y.title, "axis": { "format": format } },
-            "color": {
-                "field": "kind",
-                "type": "nominal",
-                "title": null,
-                "scale": { "domain": names, "range": colours },
-            },
+            "color": colours,
         },
     })
 }
@@ -72,8 +72,8 @@ fn bars(chart: &Bars) -> Value {
         let end = b.parts.iter().sum();
         json!({ "kind": b.name, "label": b.label, "end": number(end), chart.mark: b.mark.map(number) })
     });
-    let names: Vec<&str> = chart.parts.iter().map(|p| p.1).collect();
-    let colours: Vec<&str> = chart.parts.iter().map(|p| p.0.map_or(SAVED, |c| COLOURS[c])).collect();
+    let colours =
+        colours("part", chart.parts.iter().map(|&(colour, part)| (part, colour.map_or(SAVED, |c| COLOURS[c]))));
     let y = json!({ "field": "kind", "type": "nominal", "title": null, "sort": null });
     let rest = json!({ "values": rest.collect::<Vec<_>>() });
     json!({
@@ -89,12 +89,7 @@ fn bars(chart: &Bars) -> Value {
                     "y": y,
                     "x": { "field": x, "type": "quantitative", "title": chart.x.title, "stack": "zero" },
                     "order": { "field": "place", "type": "quantitative" },
-                    "color": {
-                        "field": "part",
-                        "type": "nominal",
-                        "title": null,
-                        "scale": { "domain": names, "range": colours },
-                    },
+                    "color": colours,
                 },
             },
             {
@@ -159,8 +154,7 @@ fn scatter(chart: &Scatter) -> Value {
     let values = groups.iter().flat_map(|g| {
         g.points.iter().map(|p| json!({ "group": g.name, "name": p.name, x.field: number(p.x), y.field: number(p.y) }))
     });
-    let names: Vec<&str> = groups.iter().map(|g| g.name).collect();
-    let colours: Vec<&str> = groups.iter().map(|g| COLOURS[g.colour]).collect();
+    let colours = colours("group", groups.iter().map(|g| (g.name, COLOURS[g.colour])));
     let scale = json!({ "zero": false });
     json!({
         "$schema": SCHEMA,
@@ -172,12 +166,7 @@ fn scatter(chart: &Scatter) -> Value {
         "encoding": {
             "x": { "field": x.field, "type": "quantitative", "title": x.title, "scale": scale, "axis": { "format": "~%" } },
             "y": { "field": y.field, "type": "quantitative", "title": y.title, "scale": { "type": "log" } },
-            "color": {
-                "field": "group",
-                "type": "nominal",
-                "title": null,
-                "scale": { "domain": names, "range": colours },
-            },
+            "color": colours,
         },
     })
 }
