@@ -37,7 +37,7 @@ const HASHED_AT_ONCE: u64 = 4 * LEAF as u64;
 /// # Ok::<(), lmc::Error>(())
 /// ```
 ///
-/// Clones share their source.
+/// Clones share their source and its hash.
 #[derive(Clone)]
 pub struct Base<'a> {
     source: Arc<dyn ReadAt + Send + 'a>,
@@ -46,15 +46,27 @@ pub struct Base<'a> {
     raw_size: u64,
     /// Set on first use, for a file that was plain bytes to the version that compressed it.
     contents: Arc<OnceLock<Contents>>,
-    hash: OnceLock<Digest>,
-    /// Digests of hashed bytes that may change; not for immutable memory, nor for compressed bases.
-    hashed: Arc<Reread>,
+    hash: Arc<OnceLock<Hash>>,
     /// Digests of the bytes that one call decoded blocks from before the hash was known.
     seen: Arc<Reread>,
     /// Limit of the call that the base is for, if it is for a single one.
     work: Option<Arc<Work>>,
     name: String,
     optional: bool,
+}
+
+/// The hash of a base.
+#[derive(Clone)]
+struct Hash {
+    digest: Digest,
+    /// The digests of the bytes that it was computed of, if they may change: not for immutable memory, nor for compressed bases.
+    leaves: Option<Arc<Reread>>,
+}
+
+impl From<Digest> for Hash {
+    fn from(digest: Digest) -> Self {
+        Self { digest, leaves: None }
+    }
 }
 
 /// The contents of a base.
@@ -96,8 +108,7 @@ impl<'a> Base<'a> {
             compressed: None,
             raw_size,
             contents: Arc::new(OnceLock::from(Contents::from((&layout, raw_size)))),
-            hash: OnceLock::new(),
-            hashed: Arc::default(),
+            hash: Arc::default(),
             seen: Arc::default(),
             work: None,
             name: String::new(),
@@ -120,10 +131,9 @@ impl<'a> Base<'a> {
         Self {
             raw_size,
             contents: Arc::new(contents),
-            hash: OnceLock::from(hash),
+            hash: Arc::new(OnceLock::from(Hash::from(hash))),
             source: reader.clone(),
             compressed: Some(reader),
-            hashed: Arc::default(),
             seen: Arc::default(),
             work: None,
             name: String::new(),
@@ -132,10 +142,10 @@ impl<'a> Base<'a> {
     }
 
     /// Sets the content hash of the raw bytes (see [`Summary`](crate::Summary)), which is not checked. Otherwise it is
-    /// computed once, which reads all of the base.
+    /// computed once for all clones, which reads all of the base.
     #[must_use]
     pub fn with_hash(mut self, content_hash: [u8; 16]) -> Self {
-        self.hash = OnceLock::from(content_hash);
+        self.hash = Arc::new(OnceLock::from(Hash::from(content_hash)));
         self
     }
 
@@ -199,7 +209,7 @@ impl<'a> Base<'a> {
     /// `Io` when reading fails or threads cannot be started.
     pub fn content_hash(&self, threads: usize) -> Result<[u8; 16]> {
         match self.hash.get() {
-            Some(h) => Ok(*h),
+            Some(h) => Ok(h.digest),
             None => self.hash_by(&workers(threads, || ())?),
         }
     }
@@ -207,7 +217,7 @@ impl<'a> Base<'a> {
     /// Hash of the raw bytes, computed by `workers` unless it is known.
     pub(crate) fn hash_by<S: Send>(&self, workers: &Workers<S>) -> Result<Digest> {
         if let Some(h) = self.hash.get() {
-            return Ok(*h);
+            return Ok(h.digest);
         }
         let computed = match self.source.as_slice() {
             Some(raw) => self.hash_leaves(workers, |offset, len, _| Ok(leaves(&raw[offset as usize..][..len])))?,
@@ -227,7 +237,7 @@ impl<'a> Base<'a> {
                     .collect()
             })?,
         };
-        Ok(*self.hash.get_or_init(|| computed))
+        Ok(self.hash.get_or_init(|| computed).digest)
     }
 
     /// The hash over the leaf digests that `hashed` returns for ranges of whole leaves.
@@ -235,7 +245,7 @@ impl<'a> Base<'a> {
         &self,
         workers: &Workers<S>,
         hashed: impl Fn(u64, usize, &mut Vec<u8>) -> Result<Vec<Digest>> + Sync,
-    ) -> Result<Digest> {
+    ) -> Result<Hash> {
         #[derive(Default)]
         struct Job {
             offset: u64,
@@ -247,6 +257,7 @@ impl<'a> Base<'a> {
         jobs.resize_with(workers.in_flight(), Job::default);
         let mut next = 0;
         let mut hash = ContentHash::default();
+        let noted = self.source.as_slice().is_none().then(Reread::default);
         workers.ordered(
             &mut jobs,
             |job| {
@@ -262,13 +273,13 @@ impl<'a> Base<'a> {
             |job| {
                 let leaves = job.leaves.take().expect("the worker is done")?;
                 leaves.iter().for_each(|l| hash.push(l));
-                if self.source.as_slice().is_none() {
-                    self.hashed.note(job.offset, leaf_lens(job.len).zip(leaves));
+                if let Some(noted) = &noted {
+                    noted.note(job.offset, leaf_lens(job.len).zip(leaves));
                 }
                 Ok(())
             },
         )?;
-        Ok(hash.finish())
+        Ok(Hash { digest: hash.finish(), leaves: noted.map(Arc::new) })
     }
 
     /// Whether the format is unknown: the base is a single range of bytes.
@@ -326,10 +337,8 @@ impl<'a> Base<'a> {
 
     /// [`Self::read`] for a delta, which names the base by its hash: the bytes are checked to be those that were hashed.
     pub(crate) fn read_hashed(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        if self.hashed.is_empty() {
-            return self.read(offset, buf);
-        }
-        self.hashed.read(offset, buf, |at, to| self.read(at, to)).map_err(|e| {
+        let Some(leaves) = self.hash.get().and_then(|h| h.leaves.as_ref()) else { return self.read(offset, buf) };
+        leaves.read(offset, buf, |at, to| self.read(at, to)).map_err(|e| {
             if !e.is_changed() {
                 return e;
             }
@@ -421,7 +430,9 @@ pub(crate) fn presumed<'a>(wanted: &[BaseInfo], given: &[Base<'a>]) -> Option<Pr
     if wanted.is_empty() || wanted.len() != given.len() || !given.iter().all(is_read) {
         return None;
     }
-    let given: Vec<Base<'a>> = given.iter().map(|b| Base { seen: Arc::default(), ..b.clone() }).collect();
+    // Their hashes are not shared before they are compared: that of another call may be of other bytes than this one reads.
+    let for_call = |b: &Base<'a>| Base { seen: Arc::default(), hash: Arc::default(), ..b.clone() };
+    let given: Vec<Base<'a>> = given.iter().map(for_call).collect();
     let of_size = |w: &BaseInfo| {
         let mut fitting = given.iter().filter(|b| b.raw_size == w.raw_size);
         fitting.next().filter(|_| fitting.next().is_none()).cloned()
@@ -438,9 +449,9 @@ impl Presumed<'_> {
     pub(crate) fn check<S: Send>(&self, wanted: &[BaseInfo], given: &[Base<'_>], workers: &Workers<S>) -> Result<()> {
         resolve(wanted, &self.given, workers)?;
         for (of_call, given) in self.given.iter().zip(given) {
-            if let Some(&hash) = of_call.hash.get() {
+            if let Some(hash) = of_call.hash.get() {
                 // Another thread may have set it meanwhile.
-                _ = given.hash.set(hash);
+                _ = given.hash.set(hash.clone());
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! The elements that a delta changes, without those that it does not.
 
 use crate::block::changes::{count_of, list_of, listed, push_changes};
-use crate::container::open::{Opened, read_record};
+use crate::container::open::{Opened, read_block_head, read_record};
 use crate::decompress::checked_block;
 use crate::error::{Error, Result};
 use crate::io::ReadAt;
@@ -132,13 +132,9 @@ pub fn changed_count(delta: &dyn ReadAt) -> Result<Option<u64>> {
     if opened.sources.bases.len() != 1 {
         return Ok(None);
     }
-    let (mut count, mut buf) = (0, Vec::new());
+    let mut count = 0;
     for i in 0..opened.blocks() {
-        let b = opened.block(i);
-        let head = read_record(delta, &b, &mut buf)
-            .and_then(|record| checked_block(record, &opened.sources, b.raw_offset, b.raw_len as usize))
-            .map_err(|e| opened.locate(e, i))?
-            .0;
+        let head = read_block_head(delta, &opened.sources, &opened.block(i)).map_err(|e| opened.locate(e, i))?;
         match count_of(&head) {
             Some(n) => count += n,
             None => return Ok(None),

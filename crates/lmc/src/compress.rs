@@ -60,7 +60,8 @@ pub fn compress_bound(raw_size: u64) -> u64 {
 /// Compresses files with one pool of threads and one set of buffers.
 ///
 /// The output depends on the raw file and the bases only, not on kinds of source and sink or the number of threads; except that a stream is
-/// compressed as with [`CompressOptions::independent`], since its earlier bytes are gone.
+/// compressed as with [`CompressOptions::independent`], since its earlier bytes are gone, and that its tensors are found only if its
+/// beginning describes them.
 ///
 /// A *delta* is a file that is predicted from others, its *bases*: earlier snapshots of the same model. Tensors are matched
 /// by name, shape and dtype, then by content, so that renamed, converted and resized ones are matched; of several matches in
@@ -69,6 +70,12 @@ pub fn compress_bound(raw_size: u64) -> u64 {
 pub struct Compressor {
     o: CompressOptions,
     encoders: Encoders,
+}
+
+impl std::fmt::Debug for Compressor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Compressor").field("options", &self.o).finish_non_exhaustive()
+    }
 }
 
 impl Compressor {
@@ -103,7 +110,7 @@ impl Compressor {
     /// * `Io` when reading or writing fails, also when the source became shorter meanwhile. The output is then not a valid file.
     /// * `Io` or `Base` when a base cannot be read.
     /// * `Limit` when the index would be too large for the format (many terabytes), or the file does not fit a slice.
-    /// * `Usage` when [segments](Source::segments) do not cover the source.
+    /// * `Usage` when [segments](Source::segments) do not cover the source, or when one is invalid.
     pub fn compress<'s, 'd>(
         &mut self,
         src: impl Into<Source<'s>>,

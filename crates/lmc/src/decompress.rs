@@ -73,6 +73,12 @@ pub struct Decompressor {
     buffers: Vec<Buffers>,
 }
 
+impl std::fmt::Debug for Decompressor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Decompressor").field("options", &self.o).finish_non_exhaustive()
+    }
+}
+
 impl Decompressor {
     /// Starts the threads.
     ///

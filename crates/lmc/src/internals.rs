@@ -1,5 +1,5 @@
-//! The internals that `lmc-inspect` uses. **They are no API and follow no version rule**: anything here may change or
-//! go in any release, so `lmc-inspect` depends on exactly one version.
+//! The internals that `lmc-inspect` and `lmc-store` use. **They are no API and follow no version rule**: anything here may
+//! change or go in any release, so these crates depend on exactly one version.
 
 pub use crate::block::decode::BlockDecoder;
 pub use crate::block::encode::BlockEncoder;
@@ -20,7 +20,10 @@ pub use crate::predict::grid::Groups;
 pub use crate::predict::job::Streams;
 pub use crate::predict::residual::residuals;
 pub use crate::predict::{Conversion, Predictor, convert};
+pub use crate::refs::flat::{RoundedPart, rounded_parts};
+pub use crate::refs::intra_file::rounded_from;
 pub use crate::refs::matching::{Fit, Matcher, Named, Related};
+pub use crate::refs::names::without_wrappers;
 
 use crate::base::Base;
 use crate::block::encode::RawBlock;

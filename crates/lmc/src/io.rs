@@ -39,6 +39,9 @@ pub trait ReadAt: Sync {
 }
 
 /// A destination that is written at any offset, by several threads at once.
+///
+/// A [`File`] should be empty and not open for appending: bytes behind those that are written stay, and Linux appends whatever the offset
+/// is. One that was also opened for reading can be [read back](Self::read_back).
 pub trait WriteAt: Sync {
     /// Writes all of `buf`, starting `offset` bytes into the destination, which grows as needed.
     ///
@@ -150,9 +153,15 @@ impl ReadAt for File {
         Ok(())
     }
     fn size(&self) -> io::Result<u64> {
-        Ok(self.metadata()?.len())
+        let metadata = self.metadata()?;
+        // Pipes and devices have the length 0.
+        let other = || io::Error::new(io::ErrorKind::Unsupported, "it is not a regular file; read it as a stream");
+        if metadata.is_file() { Ok(metadata.len()) } else { Err(other()) }
     }
 }
+
+/// The operating system's error of reading a file that was opened only for writing: `EBADF`, `ERROR_ACCESS_DENIED`.
+const WRITE_ONLY: i32 = if cfg!(windows) { 5 } else { 9 };
 
 impl WriteAt for File {
     #[cfg(unix)]
@@ -176,7 +185,10 @@ impl WriteAt for File {
         Ok(())
     }
     fn read_back(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.read_exact_at(buf, offset)
+        self.read_exact_at(buf, offset).map_err(|e| match e.raw_os_error() {
+            Some(WRITE_ONLY) => io::ErrorKind::Unsupported.into(),
+            _ => e,
+        })
     }
 }
 
@@ -196,11 +208,13 @@ pub(crate) fn scratch(buf: &mut Vec<u8>, len: usize) -> &mut [u8] {
 
 /// Fills `buf` with bytes of a source that messages call `what`.
 pub(crate) fn read_at(src: &dyn ReadAt, what: &str, buf: &mut [u8], offset: u64) -> Result<()> {
-    src.read_exact_at(buf, offset).map_err(|e| {
-        let shorter = e.kind() == io::ErrorKind::UnexpectedEof;
-        let doing =
-            if shorter { format!("{what} became shorter while it was read") } else { format!("cannot read {what}") };
-        Error::io(doing, e).at_offset(offset)
+    src.read_exact_at(buf, offset).map_err(|e| match e.downcast::<Error>() {
+        // The source is decoded itself.
+        Ok(e) => e.after(&format!("cannot read {what}: ")),
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+            Error::io(format!("{what} became shorter while it was read"), e).at_offset(offset)
+        }
+        Err(e) => Error::io(format!("cannot read {what}"), e).at_offset(offset),
     })
 }
 

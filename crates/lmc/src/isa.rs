@@ -71,30 +71,11 @@ impl Isa {
     pub fn detect() -> Result<Isa> {
         match std::env::var_os("LMC_ISA") {
             None => Ok(Isa::available().pop().unwrap_or(Isa::PORTABLE)),
-            Some(v) => Isa::named(&v.to_string_lossy()),
+            Some(v) => v.to_string_lossy().parse(),
         }
     }
 
-    /// The instruction set `portable`, `neon`, `avx2` or `avx512`.
-    ///
-    /// # Errors
-    /// `Usage` when the name is unknown or this machine lacks it.
-    pub fn named(name: &str) -> Result<Isa> {
-        let isa = match name {
-            "portable" => Some(Isa::PORTABLE),
-            "neon" => Isa::neon(),
-            "avx2" => Isa::avx2(),
-            "avx512" => Isa::avx512(),
-            _ => {
-                return Err(Error::usage(format!(
-                    "unknown instruction set {name:?}; use portable, neon, avx2 or avx512"
-                )));
-            }
-        };
-        isa.ok_or_else(|| Error::usage(format!("this machine has no {name}")))
-    }
-
-    /// The name that [`Isa::named`] takes.
+    /// Its name, which can be parsed.
     pub fn name(self) -> &'static str {
         match self.0 {
             Kind::Portable => "portable",
@@ -107,5 +88,32 @@ impl Isa {
     /// Which one it is.
     pub(crate) fn kind(self) -> Kind {
         self.0
+    }
+}
+
+impl std::fmt::Display for Isa {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// From `portable`, `neon`, `avx2` or `avx512`. The error is of kind `Usage`: the name is unknown, or this machine lacks the
+/// instruction set.
+impl std::str::FromStr for Isa {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Isa> {
+        let isa = match name {
+            "portable" => Some(Isa::PORTABLE),
+            "neon" => Isa::neon(),
+            "avx2" => Isa::avx2(),
+            "avx512" => Isa::avx512(),
+            _ => {
+                return Err(Error::usage(format!(
+                    "unknown instruction set {name:?}; use portable, neon, avx2 or avx512"
+                )));
+            }
+        };
+        isa.ok_or_else(|| Error::usage(format!("this machine has no {name}")))
     }
 }

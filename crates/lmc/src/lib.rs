@@ -1,8 +1,8 @@
 //! Lossless compression of language model checkpoints.
 //!
-//! A `.lmc` file holds the bytes of another file, in blocks that are checked and can be decoded alone. Files in the
-//! safetensors format are recognised: each tensor is coded by its type, and can be read without the rest. Any other
-//! file is compressed too, and every file is restored byte for byte.
+//! A `.lmc` file holds the bytes of another file, in blocks that are checked and can be decoded alone. Files of
+//! safetensors, PyTorch, NumPy, GGUF and ONNX are recognised: each tensor is coded by its type, and can be read without the
+//! rest. Any other file is compressed too, and every file is restored byte for byte.
 //!
 //! ```
 //! use lmc::{CompressOptions, DecompressOptions};
@@ -20,8 +20,10 @@
 //! * [`Reader`] reads tensors, rows of tensors and byte ranges of a file.
 //! * [`distcp`] finds the tensors of checkpoints of `torch.distributed.checkpoint`.
 //!
-//! The output does not depend on the number of threads, the instruction set, the source or the sink; except that tensors of a stream are
-//! not predicted from each other. The format is described in `docs/format.md`.
+//! The output does not depend on the number of threads, the instruction set, the source or the sink, with two exceptions. A
+//! stream is read once: its tensors are not predicted from each other, and files that are described at their end (`.pt`,
+//! `.npz`) or elsewhere (ONNX) are plain bytes. A source with a [path](ReadAt::path) may take names from a file beside it.
+//! The format is described in `docs/format.md`.
 //!
 //! Compressed files may come from anywhere: a damaged or hostile one gives an [`Error`], and [`DecodeLimits`] bounds
 //! what it may cost.
@@ -94,9 +96,6 @@ pub use isa::Isa;
 pub use options::{CompressOptions, DecodeLimits, DecompressOptions, Level};
 pub use parse_error::ParseNameError;
 pub use reader::Reader;
-pub use refs::flat::{RoundedPart, rounded_parts};
-pub use refs::intra_file::rounded_from;
-pub use refs::names::without_wrappers;
 pub use resolve::{ResolveError, resolve_bases};
 pub use segment::{Name, Segment, Shape, tensor_len};
 pub use sink::Sink;
@@ -117,6 +116,19 @@ pub struct Summary {
     /// Number of blocks.
     pub blocks: u64,
 }
+
+/// Readers, bases and streams can be shared with and sent to other threads.
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    const fn sent<T: Send>() {}
+    shared::<Base<'static>>();
+    shared::<Reader<'static, std::fs::File>>();
+    shared::<Error>();
+    sent::<Compressor>();
+    sent::<Decompressor>();
+    sent::<Encoder<std::fs::File>>();
+    sent::<Decoder<'static, std::fs::File>>();
+};
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

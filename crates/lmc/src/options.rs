@@ -32,6 +32,12 @@ impl Level {
     }
 }
 
+impl std::fmt::Display for Level {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
 impl std::str::FromStr for Level {
     type Err = ParseNameError;
 
@@ -48,7 +54,7 @@ impl std::str::FromStr for Level {
 /// let o = CompressOptions::default().with_level(Level::Max).with_threads(4).with_dtype(Dtype::Bf16);
 /// assert_eq!((o.level, o.threads, o.dtype), (Level::Max, 4, Some(Dtype::Bf16)));
 /// ```
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CompressOptions {
     /// Compression level.
@@ -121,7 +127,7 @@ impl CompressOptions {
 /// let o = DecompressOptions::default().with_threads(2).with_limits(limits);
 /// assert_eq!((o.threads, o.limits.max_raw_size), (2, 1 << 30));
 /// ```
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DecompressOptions {
     /// Threads to use; 0 for as many as the machine has.
@@ -157,7 +163,7 @@ impl DecompressOptions {
 /// Memory does not depend on the size of a file: besides the output and the index it is a few MiB per thread for files that this library
 /// wrote. A block of the largest size that the format allows takes 256 MiB of working memory per thread; reading such a block alone, with
 /// its ranges, takes up to 1 GiB.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DecodeLimits {
     /// Largest raw size that is restored, in bytes.

@@ -47,7 +47,10 @@ pub struct Reader<'b, R> {
     /// In the file's order; empty until they are given.
     bases: Vec<Base<'b>>,
     cache: Cache,
-    workers: Workers<BlockDecoder>,
+    isa: Isa,
+    threads: usize,
+    /// Started on first use: many files may be open at once.
+    workers: OnceLock<Workers<BlockDecoder>>,
     max_work: Option<u64>,
     /// Buffers for records and for partly requested blocks.
     jobs: Mutex<Vec<Buffers>>,
@@ -83,10 +86,9 @@ impl<'b, R: ReadAt> Reader<'b, R> {
     pub fn open(src: R, o: &DecompressOptions) -> Result<Self> {
         let isa = o.isa.map_or_else(Isa::detect, Ok)?;
         let opened = Opened::open(&src, &o.limits)?;
-        let workers = workers(o.threads, move || BlockDecoder::new(isa))?;
         let (segments, bases, cache) = (OnceLock::new(), vec![], Cache::default());
-        let max_work = o.limits.max_work;
-        Ok(Self { src, opened, segments, bases, cache, workers, max_work, jobs: Mutex::default() })
+        let (threads, workers, max_work) = (o.threads, OnceLock::new(), o.limits.max_work);
+        Ok(Self { src, opened, segments, bases, cache, isa, threads, workers, max_work, jobs: Mutex::default() })
     }
 
     /// Gives a delta its bases, in any order. Their hashes are checked against those that the file names.
@@ -94,8 +96,17 @@ impl<'b, R: ReadAt> Reader<'b, R> {
     /// # Errors
     /// `Base` when one is missing, is another file or is not needed; `Io` or `Base` when one cannot be read.
     pub fn with_bases(mut self, bases: Vec<Base<'b>>) -> Result<Self> {
-        self.bases = resolve(&self.opened.sources.bases, &bases, &self.workers)?;
+        self.bases = resolve(&self.opened.sources.bases, &bases, self.workers()?)?;
         Ok(self)
+    }
+
+    fn workers(&self) -> Result<&Workers<BlockDecoder>> {
+        if let Some(workers) = self.workers.get() {
+            return Ok(workers);
+        }
+        let isa = self.isa;
+        let started = workers(self.threads, move || BlockDecoder::new(isa))?;
+        Ok(self.workers.get_or_init(|| started))
     }
 
     /// The bases that a delta needs to be restored; none for any other file.
@@ -273,16 +284,16 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         }
         // A block of several ranges is decoded once.
         parts.sort_by_key(|&(block, ..)| block);
+        let (workers, access) = (self.workers()?, self.access()?);
         let blocks = parts.len();
         let mut parts = parts.into_iter().peekable();
         let mut jobs: Vec<Job<'_>> = Vec::new();
-        jobs.resize_with(self.workers.in_flight().min(blocks.max(1)), Job::default);
+        jobs.resize_with(workers.in_flight().min(blocks.max(1)), Job::default);
         {
             let mut free = self.jobs.lock().expect("no panic while it is held");
             jobs.iter_mut().for_each(|j| j.buffers = free.pop().unwrap_or_default());
         }
-        let access = self.access();
-        let read = self.workers.ordered(
+        let read = workers.ordered(
             &mut jobs,
             |job| {
                 let Some(&(block, ..)) = parts.peek() else { return Ok(None) };
@@ -304,12 +315,13 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         );
         let mut free = self.jobs.lock().expect("no panic while it is held");
         free.extend(jobs.into_iter().map(|j| j.buffers));
-        free.truncate(self.workers.in_flight());
+        free.truncate(workers.in_flight());
         read
     }
 
-    fn access(&self) -> Access<'_> {
-        Access { src: &self.src, opened: &self.opened, bases: &self.bases, workers: &self.workers, cache: &self.cache }
+    fn access(&self) -> Result<Access<'_>> {
+        let Self { src, opened, bases, cache, .. } = self;
+        Ok(Access { src, opened, bases, workers: self.workers()?, cache })
     }
 
     fn read_block(
@@ -341,7 +353,7 @@ impl<R: ReadAt> ReadAt for Reader<'_, R> {
         match offset.checked_add(buf.len() as u64) {
             Some(end) if end <= self.raw_size() => {
                 let work = Work::new(self.max_work, buf.len() as u64);
-                self.access().read(offset, buf, &work).map_err(io::Error::other)
+                self.access().and_then(|access| access.read(offset, buf, &work)).map_err(io::Error::from)
             }
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
         }
@@ -364,7 +376,7 @@ impl<'a> Base<'a> {
 impl<R: ReadAt + Send> ReadWithin for Reader<'_, R> {
     fn read_within(&self, offset: u64, buf: &mut [u8], budget: Budget<'_>) -> Result<()> {
         match offset.checked_add(buf.len() as u64) {
-            Some(end) if end <= self.raw_size() => self.access().read_within(offset, buf, budget),
+            Some(end) if end <= self.raw_size() => self.access()?.read_within(offset, buf, budget),
             _ => Err(Error::usage("a range is not in the file")),
         }
     }

@@ -49,11 +49,6 @@ impl Reread {
         lock(&self.first).get(&start).filter(|leaf| leaf.0 == len).map(|leaf| leaf.1)
     }
 
-    /// Whether nothing was read before.
-    pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.first).is_empty()
-    }
-
     /// Fills `buf` with the bytes from `offset` on; all were read before. `read` reads them again, in whole leaves.
     ///
     /// # Errors
@@ -140,7 +135,6 @@ mod tests {
     fn noted() -> (Vec<u8>, Reread) {
         let file: Vec<u8> = (0..100).collect();
         let reread = Reread::default();
-        assert!(reread.is_empty());
         // Out of order, as blocks are.
         for start in [50, 0] {
             reread.note(start as u64, file[start..start + 50].chunks(10).map(|l| (l.len(), digest(l))));

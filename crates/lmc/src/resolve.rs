@@ -11,6 +11,8 @@ use crate::options::DecompressOptions;
 use crate::reader::Reader;
 
 /// The error of [`resolve_bases`].
+#[derive(Debug)]
+#[non_exhaustive]
 pub struct ResolveError {
     /// Index of the file.
     pub file: usize,
@@ -28,9 +30,15 @@ impl ResolveError {
     }
 }
 
-impl fmt::Debug for ResolveError {
+impl fmt::Display for ResolveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "file {}: {:?}", self.file, self.error)
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for ResolveError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
     }
 }
 

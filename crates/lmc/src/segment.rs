@@ -37,14 +37,19 @@ impl Segment {
     /// `Usage` when a tensor of that dtype and shape does not have `len` bytes, when it has too many dimensions, or when one of name and
     /// dtype is missing.
     pub fn new(name: Option<Name>, dtype: Option<Dtype>, shape: Shape, offset: u64, len: u64) -> Result<Self> {
+        let segment = Self { name, dtype, shape, offset, len };
+        segment.check().map(|()| segment)
+    }
+
+    /// Whether it is what [`Self::new`] makes: the caller may have changed it.
+    pub(crate) fn check(&self) -> Result<()> {
+        let Self { name, dtype, shape, len, .. } = self;
         match (name, dtype) {
-            (None, None) if shape.is_empty() => Ok(Self::opaque(offset, len)),
-            (Some(name), Some(dtype)) if shape.len() <= MAX_RANK && tensor_len(dtype, &shape) == Some(len) => {
-                Ok(Self::tensor(name, dtype, shape, offset, len))
-            }
+            (None, None) if shape.is_empty() => Ok(()),
+            (Some(_), &Some(dtype)) if shape.len() <= MAX_RANK && tensor_len(dtype, shape) == Some(*len) => Ok(()),
             (Some(name), Some(dtype)) => {
                 let m = format!("{len} bytes are not those of a tensor of {dtype} with the shape {shape:?}");
-                Err(Error::usage(m).in_tensor(&*name))
+                Err(Error::usage(m).in_tensor(&**name))
             }
             _ => Err(Error::usage("a tensor has a name and a dtype, and opaque bytes have neither, nor a shape")),
         }

@@ -47,7 +47,7 @@ pub(super) fn find(
             groups[file].push(i);
         }
     }
-    let found = lmc::rounded_parts(&together.tensors, &groups, |offset, buf| together.read(offset, buf))?;
+    let found = lmc::internals::rounded_parts(&together.tensors, &groups, |offset, buf| together.read(offset, buf))?;
     // By flat tensor, the beginning of its chunk, file, dtype and layer: by offset of the 32-bit elements.
     let mut chunks: BTreeMap<_, BTreeMap<u64, (usize, Range)>> = BTreeMap::new();
     let mut cuts: HashMap<usize, Vec<(u64, u64)>> = HashMap::new();

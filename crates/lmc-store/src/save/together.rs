@@ -50,7 +50,7 @@ impl<'f> Together<'f> {
 
     /// Compares samples of all 32- and 16-bit tensors.
     pub(super) fn rounded_from(&self) -> Result<Wide> {
-        let found = lmc::rounded_from(&self.tensors, |offset, buf| self.read(offset, buf))?;
+        let found = lmc::internals::rounded_from(&self.tensors, |offset, buf| self.read(offset, buf))?;
         let mut wide: Wide = self.files.iter().map(|(_, segments)| vec![None; segments.len()]).collect();
         for (&(file, segment), found) in self.places.iter().zip(found) {
             wide[file][segment] = found.map(|i| self.places[i]);

@@ -1,4 +1,4 @@
-//! Patches of a stream: corrections of elements that do not fit their cluster (`docs/format.md` §3.3.2).
+//! Patches of a stream: corrections of elements that do not fit their cluster (`docs/format.md` §3.3.3).
 
 use crate::bits::{BitReader, BitWriter};
 use crate::cluster::element::{Element, with_element};

@@ -1,5 +1,5 @@
 //! The hybrid integer code: a prefix code for the bucket of a number, which gives its magnitude, and its low bits raw
-//! (`docs/format.md` §3.3.3).
+//! (`docs/format.md` §3.3.4).
 //!
 //! It codes data too small to fill lanes: it needs no state, and its table takes a few bytes. Gaps between random changes are
 //! distributed geometrically, for which Golomb codes are the shortest prefix codes; this code comes within 0.01 bit of them, and adapts

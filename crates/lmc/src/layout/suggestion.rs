@@ -27,10 +27,11 @@ impl Layout {
     /// The layout of `len` bytes whose segments the caller knows.
     ///
     /// # Errors
-    /// `Usage` when they do not cover the bytes.
+    /// `Usage` when they do not cover the bytes, or when one is invalid.
     pub(crate) fn of_segments(segments: &[Segment], len: u64) -> Result<Self> {
         let mut at = 0;
         for s in segments {
+            s.check()?;
             if s.offset != at {
                 return Err(Error::usage(format!(
                     "a segment starts at byte {}, and the one before it ends at {at}",

@@ -4,13 +4,13 @@
 //! 1.6.
 
 pub(crate) mod checkpoint;
-mod distcp;
 mod found;
 mod legacy;
 mod storage;
 mod tensors;
 
 use std::collections::HashMap;
+use std::io::Read;
 
 use super::pickle::{MAX_LEN, Pickle};
 use super::suggestion::{Format, Layout, Prefix, Whole};
@@ -33,7 +33,7 @@ impl Format for Torch {
         }
         let Some(file) = file.whole() else { return Ok(None) };
         let Some(archives) = archives(file)? else { return Ok(None) };
-        let names = distcp::names(file);
+        let names = names(file)?;
         let name = if archives.len() > 1 || names.is_some() { "distcp" } else { "torch" };
         let mut found = Found::default();
         for (number, archive) in archives.iter().enumerate() {
@@ -48,6 +48,16 @@ impl Format for Torch {
         }
         Ok(found.segments(0).map(|segments| Layout { name, segments, tail: None }))
     }
+}
+
+/// The names of the tensors of a `.distcp` file, by the offsets of their archives: `.metadata` beside it has them.
+fn names(file: Whole<'_>) -> Result<Option<HashMap<u64, String>>> {
+    let name = file.path().and_then(|path| path.file_name()?.to_str()).filter(|name| name.ends_with(".distcp"));
+    let Some((name, metadata)) = name.and_then(|name| Some((name, file.beside(".metadata")?))) else { return Ok(None) };
+    let mut bytes = Vec::new();
+    // A damaged checkpoint can be compressed.
+    let read = metadata.take(checkpoint::Metadata::MAX_LEN + 1).read_to_end(&mut bytes);
+    Ok(read.ok().and_then(|_| checkpoint::names_in(&bytes, name)))
 }
 
 /// The archives that a file consists of, in order.
@@ -69,22 +79,28 @@ fn archives(file: Whole<'_>) -> Result<Option<Vec<Archive>>> {
 
 /// Adds the tensors of an archive. `None` if it is not an archive of torch.
 fn add(file: Whole<'_>, archive: &Archive, item: &Item, found: &mut Found) -> Result<Option<()>> {
-    let by_name: HashMap<&str, &Entry> = archive.entries.iter().map(|e| (&e.name[..], e)).collect();
+    let mut folders: HashMap<&str, HashMap<&str, &Entry>> = HashMap::new();
+    for entry in &archive.entries {
+        if let Some((folder, name)) = entry.name.rsplit_once('/') {
+            folders.entry(folder).or_default().insert(name, entry);
+        }
+    }
     for entry in &archive.entries {
         // `data.pkl` of all, `constants.pkl` of TorchScript; their storages are in folders of these names.
         let Some(stem) = entry.name.strip_suffix(".pkl") else { continue };
         let Some((top, "data" | "constants")) = stem.rsplit_once('/') else { continue };
         let Some(bytes) = entry.read(file, MAX_LEN)? else { continue };
         let Some(pickle) = Pickle::parse(&bytes) else { return Ok(None) };
-        let order = match by_name.get(&format!("{top}/byteorder")[..]) {
+        let order = match folders[top].get("byteorder") {
             Some(order) => order.read(file, 16)?,
             None => None,
         };
         if order.is_some_and(|order| order != b"little") {
             continue;
         }
-        for (key, views) in tensors::by_storage(&pickle) {
-            let Some(data) = by_name.get(&format!("{stem}/{key}")[..]).filter(|e| e.stored) else { continue };
+        let Some(storages) = tensors::by_storage(&pickle) else { return Ok(None) };
+        for (key, views) in storages {
+            let Some(data) = folders.get(stem).and_then(|f| f.get(key)).filter(|e| e.stored) else { continue };
             let label = &data.name[top.len() + 1..];
             let storage = Storage { label, offset: data.offset, len: data.len };
             if found.add(&storage, &views, item).is_none() {

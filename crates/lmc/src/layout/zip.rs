@@ -80,7 +80,8 @@ impl Directory {
         let mut ends = end - END;
         let saturated =
             directory.offset.max(directory.len) == u64::from(u32::MAX) || directory.headers == u64::from(u16::MAX);
-        if before.starts_with(b"PK\x06\x06") && before[END64 as usize..].starts_with(b"PK\x06\x07") {
+        let zip64 = before.len() as u64 == END64 + LOCATOR && before.starts_with(b"PK\x06\x06");
+        if zip64 && before[END64 as usize..].starts_with(b"PK\x06\x07") {
             ends -= END64 + LOCATOR;
             directory.headers = u64_at(before, 32);
             directory.len = u64_at(before, 40);
@@ -101,24 +102,28 @@ impl Directory {
         let Some(bytes) = file.bytes(self.start + self.offset, self.len as usize)? else { return Ok(None) };
         let mut rest = &bytes[..];
         let mut entries = Vec::with_capacity(self.headers as usize);
-        let mut locals = LocalHeaders { file, at: 0, bytes: Vec::new() };
-        // The ranges of entries, with their local headers.
-        let mut ranges = Vec::with_capacity(self.headers as usize);
         for _ in 0..self.headers {
             let Some((mut entry, after)) = entry(rest) else { return Ok(None) };
             rest = after;
             let Some(at) = self.start.checked_add(entry.offset) else { return Ok(None) };
+            entry.offset = at;
+            entries.push(entry);
+        }
+        // In the order of the file, so that nothing of it is read twice.
+        let mut in_order: Vec<&mut Entry> = entries.iter_mut().collect();
+        in_order.sort_unstable_by_key(|entry| entry.offset);
+        let mut locals = LocalHeaders { file, at: 0, bytes: Vec::new() };
+        let mut end = self.start;
+        for entry in in_order {
+            let at = entry.offset;
             let Some(local) = locals.get(at, entry.len)?.filter(|local| local.starts_with(b"PK\x03\x04")) else {
                 return Ok(None);
             };
             entry.offset = at + LOCAL + u64::from(u16_at(local, 26)) + u64::from(u16_at(local, 28));
-            let Some(end) = entry.offset.checked_add(entry.len) else { return Ok(None) };
-            ranges.push((at, end));
-            entries.push(entry);
+            let Some(next) = entry.offset.checked_add(entry.len).filter(|_| at >= end) else { return Ok(None) };
+            end = next;
         }
-        ranges.push((self.start + self.offset, u64::MAX));
-        ranges.sort_unstable();
-        let sound = rest.is_empty() && ranges.is_sorted_by(|a, b| a.1 <= b.0);
+        let sound = rest.is_empty() && end <= self.start + self.offset;
         Ok(sound.then_some(Archive { start: self.start, entries }))
     }
 }

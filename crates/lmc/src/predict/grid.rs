@@ -53,7 +53,7 @@ impl Groups {
             // One row of the matrix, or the rest of it.
             let (of_rows, mut column) = (at / (rows * row), at % row);
             let mut group = column / columns;
-            let end = n.min(i.saturating_add((row - column) as usize));
+            let end = i + ((n - i) as u64).min(row - column) as usize;
             at += row - column;
             while i < end {
                 let next = ((group + 1) * columns).min(row);

@@ -179,7 +179,7 @@ fn fit(new: &Segment, old: &Segment) -> Option<(Fit, Conversion, u64)> {
         return Some((fit, conversion, new.len));
     }
     let ((&rows, row), (&old_rows, old_row)) = (new.shape.split_first()?, old.shape.split_first()?);
-    if row != old_row || !new.len.is_multiple_of(rows) {
+    if row != old_row || rows == 0 || !new.len.is_multiple_of(rows) {
         return None;
     }
     Some((Fit::Resized, conversion, new.len / rows * rows.min(old_rows)))

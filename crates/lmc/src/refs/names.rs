@@ -8,13 +8,8 @@ const FRONT: [&str; 5] = ["model", "module", "state_dict", "model_state_dict", "
 /// Components that PyTorch and DeepSpeed put around any module: `torch.compile`, FSDP, activation checkpointing, the engine.
 const ANYWHERE: [&str; 4] = ["_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"];
 
-/// A tensor's name without wrappers. The last component stays, whatever it is.
-///
-/// ```
-/// assert_eq!(lmc::without_wrappers("module._orig_mod.model.norm.weight"), "norm.weight");
-/// assert_eq!(lmc::without_wrappers("layers.0._checkpoint_wrapped_module.mlp.up"), "layers.0.mlp.up");
-/// assert_eq!(lmc::without_wrappers("encoder.model.w"), "encoder.model.w");
-/// ```
+/// A tensor's name without wrappers: "norm.weight" of "module._orig_mod.model.norm.weight". The last component stays, whatever
+/// it is.
 pub fn without_wrappers(name: &str) -> Cow<'_, str> {
     let mut rest = name;
     while let Some((first, after)) = rest.split_once('.').filter(|(_, after)| !after.is_empty()) {

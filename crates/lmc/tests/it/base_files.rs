@@ -2,7 +2,7 @@
 
 use crate::support::snapshots::file_of;
 use crate::support::{Counted, delta_of, restore};
-use lmc::{Base, CompressOptions, DecompressOptions, Decompressor, ErrorKind, ReadAt, WriteAt};
+use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Decompressor, ErrorKind, ReadAt, WriteAt};
 use std::io;
 use std::sync::Mutex;
 
@@ -33,6 +33,55 @@ fn a_base_is_read_once() {
             let (read, len) = (counted.take(), old.len() as u64);
             assert!((len..len + 2 * LEAF).contains(&read), "{read} of {len}");
         }
+    }
+}
+
+#[test]
+fn a_base_is_hashed_once() {
+    let (old, new) = pair(100);
+    let counted = Counted::new(&old);
+    let base = Base::new(&counted).unwrap();
+    let mut c = Compressor::new(&CompressOptions::default()).unwrap();
+    counted.take();
+    let read: Vec<u64> = (0..3)
+        .map(|_| {
+            c.compress(&new, std::slice::from_ref(&base), &mut vec![]).unwrap();
+            counted.take()
+        })
+        .collect();
+    assert!(read[0] >= old.len() as u64 + read[1], "{read:?}");
+    assert_eq!(read[1], read[2]);
+    // Clones share the hash.
+    base.clone().content_hash(2).unwrap();
+    assert_eq!(counted.take(), 0);
+}
+
+/// A base of which half was hashed when reading failed.
+#[test]
+fn failing_once() {
+    struct Once(Vec<u8>, Mutex<Option<u64>>);
+    impl ReadAt for Once {
+        fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+            let mut from = self.1.lock().unwrap();
+            if from.is_some_and(|from| offset >= from) {
+                *from = None;
+                return Err(io::Error::other("try again"));
+            }
+            self.0.read_exact_at(buf, offset)
+        }
+        fn size(&self) -> io::Result<u64> {
+            self.0.size()
+        }
+    }
+    let (old, new) = pair(100);
+    let known = Base::new(&old[..]).unwrap().content_hash(1).unwrap();
+    let once = Once(old, Mutex::new(None));
+    let base = Base::new(&once).unwrap();
+    *once.1.lock().unwrap() = Some(2_000_000);
+    assert_eq!(base.content_hash(1).unwrap_err().kind(), ErrorKind::Io);
+    for base in [base.clone().with_hash(known), base] {
+        let delta = delta_of(&new, std::slice::from_ref(&base), &CompressOptions::default()).unwrap();
+        assert!(restore(&delta, &[base], &DecompressOptions::default()).unwrap() == new);
     }
 }
 

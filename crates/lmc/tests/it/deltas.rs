@@ -172,6 +172,17 @@ fn names_are_matched_without_wrappers() {
 }
 
 #[test]
+fn empty_tensors_with_wrappers() {
+    let (w, buffer) = (f32s(&weights(20_000, 1)), f32s(&weights(5, 2)));
+    let old = safetensors(&[("w", "F32", vec![20_000], &w), ("buffer", "F32", vec![5], &buffer)]);
+    for shape in [vec![0], vec![0, 3]] {
+        let new = safetensors(&[("module.w", "F32", vec![20_000], &w), ("module.buffer", "F32", shape, &[])]);
+        check(&new, &[&old], &CompressOptions::default());
+        check(&old, &[&new], &CompressOptions::default());
+    }
+}
+
+#[test]
 fn exact_names_come_before_those_without_wrappers() {
     let (a, b) = (f32s(&weights(200, 1)), f32s(&weights(200, 2)));
     let old = safetensors(&[("x", "F32", vec![200], &a), ("model.x", "F32", vec![200], &b)]);

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::{self, Broken, broken, check_all_paths, decompress_options, is_io, noise, refused};
+use crate::support::{self, Broken, broken, check_all_paths, decompress_options, is_io, noise, refused, safetensors};
 use lmc::{
     CompressOptions, Compressor, DecompressOptions, Decompressor, Dtype, ErrorKind, ReadAt, Reader, Sink, Source,
     WriteAt,
@@ -88,6 +88,52 @@ fn files_on_disk() {
     let mut column = [0; 1000];
     reader.read_range(3_000_000, &mut column).unwrap();
     assert_eq!(column[..], raw[3_000_000..3_001_000]);
+}
+
+/// Blocks that depend on earlier ones read these back, if the file can be read.
+#[test]
+fn an_output_that_is_only_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let weights = noise(2_000_000, 3);
+    let tensor = |name| (name, "BF16", vec![1_000_000], &weights[..]);
+    let raw = safetensors(&[tensor("embedding"), tensor("head")]);
+    for threads in [1, 3] {
+        let o = CompressOptions::default().with_threads(threads);
+        let file = lmc::compress(&raw, &o).unwrap();
+        assert!(file.len() < raw.len() * 6 / 10, "the second tensor is the first one");
+        let mut d = Decompressor::new(&decompress_options(threads)).unwrap();
+        let to = dir.path().join("to");
+        d.decompress(&file, &[], &std::fs::File::create(&to).unwrap()).unwrap();
+        assert!(std::fs::read(&to).unwrap() == raw);
+        let readable = std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&to).unwrap();
+        d.decompress(&file, &[], &readable).unwrap();
+        assert!(std::fs::read(&to).unwrap() == raw);
+    }
+}
+
+#[test]
+fn what_is_no_regular_file_is_refused() {
+    let device = std::fs::File::open("/dev/zero").unwrap();
+    let mut c = Compressor::new(&CompressOptions::default()).unwrap();
+    let e = c.compress(&device, &[], &mut vec![]).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Io);
+    assert!(e.to_string().contains("not a regular file"), "{e}");
+}
+
+/// The errors of a file that is decoded in order to be compressed again are those of the file.
+#[test]
+fn damaged_sources() {
+    let raw = noise(3_000_000, 4);
+    let mut file = lmc::compress(&raw, &CompressOptions::default()).unwrap();
+    let middle = file.len() / 2;
+    file[middle] ^= 1;
+    let reader = Reader::open(&file[..], &DecompressOptions::default()).unwrap();
+    for threads in [1, 3] {
+        let mut c = Compressor::new(&CompressOptions::default().with_threads(threads)).unwrap();
+        let e = c.compress(&reader, &[], &mut vec![]).unwrap_err();
+        assert_eq!((e.kind(), e.block().is_some()), (ErrorKind::Damaged, true), "{e}");
+        assert!(e.to_string().starts_with("cannot read the input: "), "{e}");
+    }
 }
 
 #[test]

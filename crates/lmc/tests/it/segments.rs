@@ -44,7 +44,12 @@ fn segments_that_do_not_cover_the_bytes_are_refused() {
     gap[1].offset += 2;
     let mut beyond = segments(200, 200);
     beyond[1].len = u64::MAX;
-    for bad in [segments(200, 198), segments(200, 202), gap, beyond, vec![]] {
+    // Half of a tensor, with the shape of the whole; a tensor without a name; opaque bytes with a shape.
+    let [mut halved, mut unnamed, mut shaped] = [segments(200, 200), segments(200, 200), segments(200, 200)];
+    (halved[0].len, halved[1].offset, halved[1].len) = (100, 100, 300);
+    unnamed[0].name = None;
+    (shaped[1].name, shaped[1].dtype) = (None, None);
+    for bad in [segments(200, 198), segments(200, 202), gap, beyond, vec![], halved, unnamed, shaped] {
         assert_eq!(c.compress(Source::segments(&raw, &bad), &[], &mut vec![]).unwrap_err().kind(), ErrorKind::Usage);
         assert_eq!(Base::of_segments(&raw[..], &bad).unwrap_err().kind(), ErrorKind::Usage);
     }

@@ -90,7 +90,7 @@ pub(crate) struct BenchArgs {
 }
 
 fn parse_isa(s: &str) -> Result<Isa, String> {
-    Isa::named(s).map_err(|e| e.to_string())
+    s.parse().map_err(|e: lmc::Error| e.to_string())
 }
 
 fn parse_seconds(s: &str) -> Result<f64, String> {

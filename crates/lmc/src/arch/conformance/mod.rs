@@ -26,7 +26,7 @@ use stream::{Stream, decode, encode};
 fn others() -> Vec<Isa> {
     if let Ok(names) = std::env::var("LMC_REQUIRE_ISA") {
         for name in names.split(',').filter(|n| !n.is_empty()) {
-            Isa::named(name).unwrap_or_else(|e| panic!("LMC_REQUIRE_ISA: {e}"));
+            name.parse::<Isa>().unwrap_or_else(|e| panic!("LMC_REQUIRE_ISA: {e}"));
         }
     }
     Isa::available().into_iter().filter(|&i| i != Isa::PORTABLE).collect()

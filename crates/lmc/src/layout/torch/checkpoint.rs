@@ -116,8 +116,7 @@ impl Metadata {
         }
         let pickle = Pickle::with_at_most(MAX_VALUES, bytes)
             .ok_or_else(|| Error::damaged("is no metadata of torch.distributed.checkpoint, or more than is read"))?;
-        Parser { pickle: &pickle, names: Texts::default(), files: Texts::default(), ours: Texts::default(), chunks: 0 }
-            .metadata()
+        Parser::new(&pickle).metadata()
     }
 }
 
@@ -136,6 +135,36 @@ impl Tensor {
             _ => None,
         }
     }
+}
+
+/// Most bytes of a tensor's name that becomes one of a file's.
+const MAX_NAME: usize = 1024;
+
+/// The names of the tensors in the data file called `file`, by the offsets of their archives: a file of torch. `None` if
+/// `bytes` are no metadata.
+pub(super) fn names_in(bytes: &[u8], file: &str) -> Option<HashMap<u64, String>> {
+    let pickle = Pickle::with_at_most(MAX_VALUES, bytes).filter(|_| bytes.len() as u64 <= MAX_LEN)?;
+    let mut parser = Parser::new(&pickle);
+    let stored = parser.table("storage_data").filter(|stored| stored.len() <= MAX_CHUNKS)?;
+    let (mut places, mut parts) = (Vec::new(), HashMap::new());
+    for &(index, place) in stored {
+        let (name, first) = parser.index(index)?;
+        let place = parser.place(place)?;
+        if let Stored::Plain { offset, .. } = place.stored
+            && &*parser.files.all[place.file] == file
+            && parser.names.all[name].len() <= MAX_NAME
+        {
+            *parts.entry(name).or_insert(0u32) += 1;
+            places.push((offset, name, first));
+        }
+    }
+    // If the file has several parts of a tensor, their names include their first indices.
+    let name = |(offset, name, first): (u64, usize, Shape)| {
+        let text = &parser.names.all[name];
+        let first: Vec<String> = first.iter().map(u64::to_string).collect();
+        (offset, if parts[&name] > 1 { format!("{text}@{}", first.join(",")) } else { text.to_string() })
+    };
+    Some(places.into_iter().map(name).collect())
 }
 
 struct Parser<'p, 'a> {
@@ -184,16 +213,25 @@ impl<'a> Texts<'a> {
     }
 }
 
-impl Parser<'_, '_> {
+impl<'p, 'a> Parser<'p, 'a> {
+    fn new(pickle: &'p Pickle<'a>) -> Self {
+        let (names, files, ours) = Default::default();
+        Self { pickle, names, files, ours, chunks: 0 }
+    }
+
+    /// A table of the checkpoint.
+    fn table(&self, name: &str) -> Option<&'p [(Id, Id)]> {
+        match self.pickle.get(self.pickle.attribute(self.pickle.root, name)?) {
+            Value::Dict(items) => Some(items),
+            _ => None,
+        }
+    }
+
     fn metadata(mut self) -> Result<Metadata> {
         let damaged = |what: &str| Error::damaged(format!("is no metadata of torch.distributed.checkpoint: {what}"));
         let pickle = self.pickle;
-        let table = |name: &str| match pickle.get(pickle.attribute(pickle.root, name)?) {
-            Value::Dict(items) => Some(items),
-            _ => None,
-        };
-        let entries = table("state_dict_metadata").ok_or_else(|| damaged("it has no table of entries"))?;
-        let stored = table("storage_data").ok_or_else(|| damaged("it has no table of places in files"))?;
+        let entries = self.table("state_dict_metadata").ok_or_else(|| damaged("it has no table of entries"))?;
+        let stored = self.table("storage_data").ok_or_else(|| damaged("it has no table of places in files"))?;
         if entries.len().max(stored.len()) > MAX_CHUNKS {
             return Err(too_many());
         }

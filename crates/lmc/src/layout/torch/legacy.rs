@@ -33,7 +33,8 @@ impl Format for Legacy {
         };
         let Some(whole) = file.whole() else { return Ok(None) };
         let Some((object, keys, mut at)) = pickles(&bytes) else { return Ok(None) };
-        let mut storages: HashMap<_, _> = tensors::by_storage(&object).into_iter().collect();
+        let Some(storages) = tensors::by_storage(&object) else { return Ok(None) };
+        let mut storages: HashMap<_, _> = storages.into_iter().collect();
         let start = at;
         let mut found = Found::default();
         let item = Item { root: "0".to_owned(), prefix: String::new() };

@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 
 use super::super::pickle::{Id, Pickle, Value};
+use super::super::suggestion::MAX_COST;
 use crate::dtype::Dtype;
-use crate::segment::{MAX_RANK, Shape};
+use crate::segment::{MAX_RANK, Segment, Shape};
 
 /// A tensor: a view of a storage.
 pub(super) struct View<'a> {
@@ -53,17 +54,23 @@ const MAX_NAME: usize = 1024;
 /// Attributes that hold tensors of the object itself: modules, and tensors of `torch.distributed`.
 const HIDDEN: [&str; 4] = ["_parameters", "_buffers", "_modules", "_local_tensor"];
 
-/// The keys of the storages of a pickle, each with the tensors that view it, in the order of the first ones.
-pub(super) fn by_storage<'a>(pickle: &Pickle<'a>) -> Vec<(&'a str, Vec<View<'a>>)> {
-    let (mut storages, mut places) = (Vec::<(_, Vec<_>)>::new(), HashMap::new());
+/// A storage: its key, and the tensors that view it.
+type Viewed<'a> = (&'a str, Vec<View<'a>>);
+
+/// The storages of a pickle, in the order of the first tensors that view them. `None` if there are too many tensors.
+pub(super) fn by_storage<'a>(pickle: &Pickle<'a>) -> Option<Vec<Viewed<'a>>> {
+    let (mut storages, mut places) = (Vec::<Viewed<'_>>::new(), HashMap::new());
+    let mut left = MAX_COST;
     Walk::new(pickle).run(|view| {
+        left = left.checked_sub(Segment::cost(view.path.as_ref().map_or(0, String::len), 2 * view.shape.len()))?;
         let place = *places.entry(view.key).or_insert(storages.len());
         if place == storages.len() {
             storages.push((view.key, vec![]));
         }
         storages[place].1.push(view);
-    });
-    storages
+        Some(())
+    })?;
+    Some(storages)
 }
 
 /// A step on the path to a value.
@@ -91,7 +98,8 @@ impl<'p, 'a> Walk<'p, 'a> {
         Self { pickle, seen, steps: vec![(u32::MAX, Step::None)], next: vec![(pickle.root, 0)] }
     }
 
-    fn run(mut self, mut found: impl FnMut(View<'a>)) {
+    /// Calls `found` with each tensor, as long as it returns `Some`.
+    fn run(mut self, mut found: impl FnMut(View<'a>) -> Option<()>) -> Option<()> {
         let pickle = self.pickle;
         while let Some((id, way)) = self.next.pop() {
             if std::mem::replace(&mut self.seen[id as usize], true) {
@@ -99,7 +107,7 @@ impl<'p, 'a> Walk<'p, 'a> {
             }
             if let Some(mut view) = view(pickle, id) {
                 view.path = self.path(way);
-                found(view);
+                found(view)?;
                 continue;
             }
             let from = self.next.len();
@@ -123,6 +131,7 @@ impl<'p, 'a> Walk<'p, 'a> {
             // The first one is the next.
             self.next[from..].reverse();
         }
+        Some(())
     }
 
     fn step(&mut self, value: Id, way: u32, step: Step<'a>) {

@@ -4,6 +4,8 @@ use std::fs;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
+use lmc_testing::distcp::{Place, metadata, place};
+
 use super::super::suggestion::Start;
 use super::*;
 use crate::dtype::Dtype;
@@ -170,14 +172,34 @@ fn names_of_distributed_checkpoints() {
     fs::remove_dir_all(&folder).unwrap();
     assert_eq!(numbered, ["1", "2"]);
     let metadata = sample("dcp/.metadata");
-    let all = distcp::names_in(&metadata, "__0_0.distcp").unwrap();
+    let all = checkpoint::names_in(&metadata, "__0_0.distcp").unwrap();
     assert_eq!(all.len(), 3, "two tensors and a number: {all:?}");
-    (0..metadata.len()).for_each(|len| assert_eq!(distcp::names_in(&metadata[..len], "__0_0.distcp"), None));
+    (0..metadata.len()).for_each(|len| assert_eq!(checkpoint::names_in(&metadata[..len], "__0_0.distcp"), None));
     for bit in 0..8 * metadata.len() {
         let mut broken = metadata.clone();
         broken[bit / 8] ^= 1 << (bit % 8);
-        distcp::names_in(&broken, "__0_0.distcp");
+        checkpoint::names_in(&broken, "__0_0.distcp");
     }
+}
+
+#[test]
+fn names_of_chunks() {
+    let (long, longer) = ("n".repeat(1024), "n".repeat(1025));
+    let chunk = |name, first: i128, file, offset| Place { offsets: vec![first], ..place(name, 1, file, offset, 8) };
+    let places = [
+        chunk("two", 0, "a.distcp", 0),
+        chunk("two", 2, "a.distcp", 8),
+        chunk("two", 4, "b.distcp", 0),
+        chunk(&long, 0, "a.distcp", 16),
+        chunk(&longer, 0, "a.distcp", 24),
+        Place { transform: Some("zstd"), ..chunk("packed", 0, "a.distcp", 32) },
+    ];
+    let names = |places: &[Place<'_>], file| checkpoint::names_in(&metadata(&[], places), file);
+    let in_a = names(&places, "a.distcp").unwrap();
+    assert_eq!(in_a, [(0, "two@0".to_owned()), (8, "two@2".to_owned()), (16, long.clone())].into());
+    assert_eq!(names(&places, "b.distcp").unwrap(), [(0, "two".to_owned())].into());
+    let deep = Place { offsets: vec![0; 17], ..chunk("deep", 0, "a.distcp", 0) };
+    assert_eq!(names(&[deep], "a.distcp"), None, "more dimensions than a tensor has");
 }
 
 /// The pickle names a function that would run a command; it is a name.
@@ -251,6 +273,13 @@ fn storages_are_not_read() {
     entries.extend(names.iter().map(|name| (&name[..], &[1; 100][..])));
     let [reads, _] = read(&archive(&entries));
     assert!(reads < 20, "{reads} reads");
+    // Also if the directory alternates between two places of the file.
+    let far = vec![0; 1 << 20];
+    entries.insert(500, ("a/far", &far));
+    let mut order: Vec<usize> = (0..entries.len()).collect();
+    order[2..].sort_by_key(|&i| (i - 2) % 500);
+    let [reads, bytes] = read(&archive_listed(&entries, &order));
+    assert!(reads < 20 && bytes < 1 << 19, "{reads} reads of {bytes} bytes");
 }
 
 /// A pickle of one tensor of fp32 with the storage `0` of `n` elements.
@@ -266,15 +295,21 @@ fn one_tensor(n: u32) -> Vec<u8> {
 
 /// A zip archive with these entries.
 fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
-    let (mut file, mut directory) = (vec![], vec![]);
+    archive_listed(entries, &(0..entries.len()).collect::<Vec<_>>())
+}
+
+/// A zip archive with these entries, which its directory lists in another order.
+fn archive_listed(entries: &[(&str, &[u8])], order: &[usize]) -> Vec<u8> {
+    let (mut file, mut headers) = (vec![], vec![]);
     for (name, data) in entries {
         let sizes = [&(data.len() as u32).to_le_bytes()[..], &(data.len() as u32).to_le_bytes()].concat();
         let names = [&(name.len() as u16).to_le_bytes()[..], &[0, 0]].concat();
         let offset = file.len() as u32;
         file.extend([b"PK\x03\x04\x14\0\0\0\0\0\0\0\0\0\0\0\0\0", &sizes[..], &names, name.as_bytes(), data].concat());
-        directory.extend([b"PK\x01\x02\x14\0\x14\0\0\0\0\0\0\0\0\0\0\0\0\0", &sizes[..], &names].concat());
-        directory.extend([&[0; 10][..], &offset.to_le_bytes(), name.as_bytes()].concat());
+        let header = [b"PK\x01\x02\x14\0\x14\0\0\0\0\0\0\0\0\0\0\0\0\0", &sizes[..], &names].concat();
+        headers.push([&header, &[0; 10][..], &offset.to_le_bytes(), name.as_bytes()].concat());
     }
+    let directory = order.iter().map(|&i| &headers[i][..]).collect::<Vec<_>>().concat();
     let (count, at) = ((entries.len() as u16).to_le_bytes(), file.len() as u32);
     file.extend(&directory);
     file.extend([b"PK\x05\x06\0\0\0\0", &count[..], &count, &(directory.len() as u32).to_le_bytes()].concat());
@@ -337,6 +372,11 @@ fn hostile_pickles() {
     let shape = [&b"(("[..], &b"K\x01".repeat(1_000_000), b"tq\0"].concat();
     let of_shape = &b"ctorch._utils\n_rebuild_tensor_v2\n((U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x0atQK\0h\0h\0\x89NtR"[..];
     assert_eq!(some([&shape[..], &of_shape.repeat(10_000), tensor, b"t."].concat()), Some(1));
+    // More tensors than there is memory for: they have the same arguments.
+    let arguments = [&tensor[..tensor.len() - 1], b"q\x05"].concat();
+    let many =
+        |n| some([&b"]("[..], &arguments, &b"ctorch._utils\n_rebuild_tensor_v2\nh\x05R".repeat(n)[..], b"e."].concat());
+    assert_eq!((many(10), many(600_000)), (Some(1), None));
     // More values than there may be.
     assert_eq!(some([&b"N".repeat((1 << 22) + 1)[..], tensor, b"."].concat()), None);
 }

@@ -50,7 +50,7 @@ impl Tensor {
         }
         let bytes = named("data.pkl").map(|e| e.read(file, MAX_LEN)).transpose()?.flatten().ok_or_else(none)?;
         let pickle = Pickle::parse(&bytes).ok_or_else(none)?;
-        let storages = by_storage(&pickle);
+        let storages = by_storage(&pickle).ok_or_else(none)?;
         let mut views = storages.iter().flat_map(|(key, views)| views.iter().map(move |view| (key, view)));
         let Some((key, view)) = views.find(|(_, view)| view.path.as_deref() == Some("")) else { return Err(none()) };
         let width = match (self.element_len, view.elements) {

@@ -76,6 +76,13 @@ fn elements_are_found() {
     assert!(wrong(&|_, _, len| *len -= 1).contains("at byte 0 torch.save did not write a tensor"));
     assert!(wrong(&|_, offset, len| (*offset, *len) = (1, 1576)).contains("at byte 1 "));
     assert!(wrong(&|_, _, len| *len = 0).contains("at byte 0 "));
+    // End records of zip and zip64, and nothing in front of them.
+    let tensor = tensor(&metadata, "model.0.weight");
+    for before in [&b""[..], b"PK\x06\x06", &[&b"PK\x06\x06"[..], &[0; 52], b"PK\x06\x07"].concat()] {
+        let file = [before, b"PK\x05\x06", &[0; 18]].concat();
+        let e = tensor.locate(&tensor.chunks[0], &file, 0, file.len() as u64).unwrap_err();
+        assert!(e.to_string().contains("at byte 0 torch.save did not write a tensor"), "{e}");
+    }
     assert!(wrong(&|_, offset, _| *offset = u64::MAX).contains("but the data file has 34822 bytes"));
     assert!(wrong(&|_, _, len| *len = 34823).contains("should be 34823 bytes from byte 0 on"));
 }
