@@ -228,6 +228,24 @@ def test_a_checkpoint_is_replaced(run):
     assert equal(load(f"memory://{root}/step-0"), state(1))
 
 
+def test_metadata_that_are_replaced_are_there_all_the_time(run, monkeypatch):
+    fs, root = run
+    save(f"memory://{root}/step-0", 0)
+    removed = []
+    for name in ("rm", "rm_file", "_rm", "mv"):
+        operation = getattr(type(fs), name)
+
+        def recorded(self, path, *arguments, operation=operation, **options):
+            removed.append(str(path))
+            return operation(self, path, *arguments, **options)
+
+        monkeypatch.setattr(type(fs), name, recorded)
+    with pytest.warns(UserWarning, match="overwriting"):
+        save(f"memory://{root}/step-0", 1)
+    assert removed and not [path for path in removed if "metadata" in path]
+    assert equal(load(f"memory://{root}/step-0"), state(1))
+
+
 def test_checkpoints_that_were_copied(run, tmp_path):
     """From a directory to a bucket, and back."""
     fs, root = run

@@ -363,11 +363,16 @@ class TestWhatIsNoMetadata:
     def test_a_chunk_of_another_size_than_its_data(self, run):
         save(run / "a", 1)
         metadata = pickle.loads((run / "a" / ".metadata").read_bytes())
+        entry = metadata.state_dict_metadata["weights.w"]
         for sizes in ([1 << 40, 1 << 20], [-1, -1]):
-            metadata.state_dict_metadata["weights.w"].chunks[0].sizes = torch.Size(sizes)
+            entry.chunks[0].sizes = torch.Size(sizes)
             (run / "a" / ".metadata").write_bytes(pickle.dumps(metadata))
-            with pytest.raises(lmc.FormatError, match="it has 240000 bytes in the data file"):
+            with pytest.raises(lmc.FormatError, match="weights.w: its chunk .* is not inside of its shape"):
                 lmc.dcp.unpack("a", f"out{sizes[0]}")
+        entry.size = entry.chunks[0].sizes = torch.Size([1 << 40, 1 << 20])
+        (run / "a" / ".metadata").write_bytes(pickle.dumps(metadata))
+        with pytest.raises(lmc.FormatError, match="it has 240000 bytes in the data file"):
+            lmc.dcp.unpack("a", "out")
 
 
 class Ours:

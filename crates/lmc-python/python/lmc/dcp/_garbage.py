@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import lmc
 from lmc.dcp import _notices
 from lmc.dcp._files import data_files, is_data_file, with_bases
-from lmc.dcp._storage import METADATA, POOL, Fsspec, is_url, storage_of
+from lmc.dcp._storage import METADATA, POOL, Fsspec, StorageOptions, is_url, no_options, storage_of
 from lmc.dcp._unpickle import Trust
 
 
@@ -31,7 +30,7 @@ def collect_garbage(
     grace_seconds: float = 86_400,
     dry_run: bool = False,
     trust: Trust = (),
-    **options: Any,
+    storage_options: StorageOptions = None,
 ) -> Garbage:
     """Deletes data files in buckets that no checkpoint needs any more.
 
@@ -39,11 +38,12 @@ def collect_garbage(
     are being saved.
 
     Args:
-        parent: the folder with the checkpoints; any checkpoint may have been deleted. fsspec gets `options`.
+        parent: the folder with the checkpoints; any checkpoint may have been deleted.
         grace_seconds: files written less than this long ago, by the clock of the storage, stay: a save may be in
             progress. It must exceed the duration of a save.
         dry_run: deletes nothing.
         trust: as for `lmc.dcp.Reader`.
+        storage_options: options of the file system of a URL, for fsspec.
 
     Raises:
         lmc.Error: a checkpoint names a data file that is missing or cannot be read, or its metadata cannot be read or
@@ -51,7 +51,10 @@ def collect_garbage(
     """
     where = os.fspath(parent)
     # Among directories, only checkpoints saved under a URL have such a folder.
-    _, storage, run = storage_of(where if is_url(where) else f"file://{os.path.abspath(where)}", options, trust)
+    if not is_url(where):
+        no_options(where, storage_options)
+        where = f"file://{os.path.abspath(where)}"
+    _, storage, run = storage_of(where, storage_options, trust)
     assert isinstance(storage, Fsspec), "the path is a URL"
     pool = storage.join(run, POOL)
     if not any(is_data_file(n) for n in storage.names(pool)):

@@ -42,7 +42,7 @@ class Hold:
     def keep(self, names: Iterable[str]) -> None:
         """Moves those that turned out to be needed into the new checkpoint.
 
-        Raises `lmc.MissingFileError` if one of them is gone.
+        Raises `FileNotFoundError` if one of them is gone.
         """
         for name in names:
             self._storage.link(self._held[name], self._storage.join(self._checkpoint, name))

@@ -18,9 +18,10 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.futures import Future
 
 import lmc
+from lmc._options import check_threads
 from lmc.dcp import _bases
 from lmc.dcp._files import Files, chunk_at, tensor_name
-from lmc.dcp._storage import METADATA, storage_of
+from lmc.dcp._storage import StorageOptions, metadata_name, storage_of
 from lmc.dcp._tensors import is_plain, memory
 from lmc.dcp._unpickle import Trust, trusted
 
@@ -34,7 +35,7 @@ class Reader(FileSystemReader):
     Any number of ranks reads what any number wrote. Every block of data is verified.
 
     Args:
-        path: the checkpoint; a directory, or a URL that fsspec knows, which is given `options`.
+        path: the checkpoint; a directory, or a URL that fsspec knows, which is given `storage_options`.
         threads: threads that decompress; `None` for one per core.
         trust: names such as `"module.name"` that `.metadata` may contain beside those of PyTorch's metadata; `True` for
             any. They are called with arguments from the checkpoint: this can do whatever the process can.
@@ -45,16 +46,20 @@ class Reader(FileSystemReader):
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, threads: int | None = None, trust: Trust = (), **options: Any
+        self,
+        path: str | os.PathLike[str],
+        *,
+        threads: int | None = None,
+        trust: Trust = (),
+        storage_options: StorageOptions = None,
     ) -> None:
         super().__init__(path if "://" not in os.fspath(path) else "")
-        if threads is not None and threads < 0:
-            raise lmc.UsageError(f"threads must be a number, or None for one per core, not {threads}")
-        self._options = options
+        check_threads(threads)
+        self._options = storage_options
         self._threads = threads
         self._trust = trusted(trust)
         self._metadata: Metadata | None = None
-        self.fs, self._storage, self.path = storage_of(path, options, self._trust)
+        self.fs, self._storage, self.path = storage_of(path, storage_options, self._trust)
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         super().reset(None)
@@ -63,9 +68,7 @@ class Reader(FileSystemReader):
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         # Not PyTorch's own, which unpickles anything.
-        rank = kwargs.get("rank")
-        name = METADATA if rank is None else f"__{rank}{METADATA}"
-        metadata = self._storage.read_metadata(os.fspath(self.path), name)
+        metadata = self._storage.read_metadata(os.fspath(self.path), metadata_name(kwargs.get("rank")))
         if metadata.storage_meta is None:
             metadata.storage_meta = StorageMeta()
         metadata.storage_meta.load_id = self.load_id

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal, TypeAlias, cast
 
 from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemBase
 from torch.distributed.checkpoint.metadata import Metadata
@@ -22,6 +23,9 @@ try:
     from torch.distributed.checkpoint.fsspec_filesystem import _FileSystem
 except ModuleNotFoundError:  # Before torch 2.15 the module was private.
     from torch.distributed.checkpoint._fsspec_filesystem import FileSystem as _FileSystem
+
+StorageOptions: TypeAlias = Mapping[str, Any] | None
+"""Options of a file system of fsspec, such as `{"endpoint_url": …}`."""
 
 #: The folder with the data files, beside the checkpoints, where there are no hard links.
 POOL = "lmc-data"
@@ -108,6 +112,19 @@ class Storage:
 
     def remove(self, path: str) -> None:
         self.fs.rm_file(path)
+
+    def replace(self, path: str, data: bytes, *, sync: bool) -> None:
+        """Writes a file, or replaces it: at every moment there is the old one or the new one, if there was one.
+
+        Where `sync` is set it is on stable storage then.
+        """
+        partial = f"{path}.tmp"
+        with open(partial, "wb") as out:
+            out.write(data)
+        if sync:
+            settle(partial, path)
+        else:
+            os.replace(partial, path)
 
     def check_regular(self, path: str) -> None:
         """Fails if something else than a file is there: opening a FIFO would wait for ever, reading a device never end.
@@ -215,6 +232,12 @@ class Fsspec(Storage):
         else:
             self._fs.pipe_file(path, data)
 
+    def replace(self, path: str, data: bytes, *, sync: bool) -> None:
+        if self.has_fsync:
+            super().replace(self._fs._strip_protocol(path), data, sync=sync)
+        else:
+            self._fs.pipe_file(path, data)
+
     def read(self, path: str) -> bytes:
         return bytes(self._fs.cat_file(path))
 
@@ -289,14 +312,45 @@ def is_url(path: str | os.PathLike[str]) -> bool:
     return False
 
 
-def storage_of(
-    path: str | os.PathLike[str], options: dict[str, Any], trust: Trust
-) -> tuple[FileSystem, Storage, Any]:
+def settle(partial: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+    """Gives a file its name, in the same directory, and brings both to stable storage; one of that name is replaced."""
+    _sync(partial)
+    os.replace(partial, path)
+    try:
+        _sync(os.path.dirname(path) or ".")
+    except OSError as e:
+        if e.errno != errno.EINVAL:  # the file system cannot sync directories
+            raise
+
+
+def _sync(path: str | os.PathLike[str]) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def metadata_name(rank: int | None) -> str:
+    """The name of the metadata of a checkpoint, or of what one rank saved without collectives."""
+    return METADATA if rank is None else f"__{rank}{METADATA}"
+
+
+def no_options(path: str | os.PathLike[str], options: StorageOptions) -> None:
+    """Raises `lmc.UsageError` for options of a directory."""
+    if options:
+        # Without their values, which may be secret.
+        names = ", ".join(map(repr, options))
+        raise lmc.UsageError(f"storage_options has {names}, but {os.fspath(path)} is a directory: options are of URLs")
+
+
+def storage_of(path: str | os.PathLike[str], options: StorageOptions, trust: Trust) -> tuple[FileSystem, Storage, Any]:
     """Opens a location: PyTorch's file system and ours, and the path as they take it."""
     names = _unpickle.trusted(trust)
     if is_url(path):
-        remote = Remote(os.fspath(path), options)
+        remote = Remote(os.fspath(path), dict(options or {}))
         # PyTorch's classes are annotated for a directory, but take any.
         return cast(FileSystem, remote), Fsspec(remote, names), os.fspath(path)
+    no_options(path, options)
     local = FileSystem()
     return local, Storage(local, names), local.init_path(path)

@@ -10,11 +10,11 @@ import math
 import os
 import pickle
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import torch
 from torch.distributed.checkpoint.filesystem import _StorageInfo
@@ -26,10 +26,12 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 import lmc
+from lmc.dcp._cover import check_cover, shown
 from lmc.dcp._files import Files, chunk_at, tensor_name
-from lmc.dcp._storage import METADATA, Storage, storage_of
+from lmc.dcp._storage import METADATA, Storage, StorageOptions, settle, storage_of
 from lmc.dcp._tensors import memory
 from lmc.dcp._unpickle import Trust
+from lmc.torch._memory import empty
 
 #: The size limit of files of tensors, in bytes, unless a single tensor is larger; as in Hugging Face's libraries.
 SHARD = 5 * 10**9
@@ -53,12 +55,12 @@ def unpack(
     to: Literal["dcp", "safetensors"] = "dcp",
     prefix: str = "",
     trust: Trust = (),
-    **options: Any,
+    storage_options: StorageOptions = None,
 ) -> Unpacked:
     """Writes a checkpoint of `lmc.dcp` as one that does not need lmc.
 
     Args:
-        checkpoint: a directory, or a URL that fsspec knows, which is given `options`.
+        checkpoint: a directory, or a URL that fsspec knows, which is given `storage_options`.
         target: a directory, which must not exist yet or be empty.
         to: `"dcp"` for the output of PyTorch's own writer, with the same chunks; `"safetensors"` for whole tensors, in
             one file or, beyond 5 GB, in several with a `model.safetensors.index.json`.
@@ -72,7 +74,7 @@ def unpack(
         raise lmc.UsageError(f"to={to!r}: must be 'dcp' or 'safetensors'")
     if prefix and to == "dcp":
         raise lmc.UsageError("prefix is only for to='safetensors': a plain checkpoint keeps all names")
-    _, storage, path = storage_of(checkpoint, options, trust)
+    _, storage, path = storage_of(checkpoint, storage_options, trust)
     metadata = storage.read_metadata(os.fspath(path))
     folder = Path(target)
     new = not folder.exists()
@@ -122,10 +124,9 @@ class _Chunks:
         return self._open[1]
 
     def read(self, index: MetadataIndex) -> torch.Tensor | io.BytesIO:
-        place = self.metadata.storage_data[index]
+        place = self._place(index)
         name = tensor_name(place)
-        if name is None:
-            raise lmc.UsageError(f"{self.checkpoint} was not written by lmc.dcp: it is already a plain checkpoint")
+        assert name is not None, "the chunk is one of `in_order`"
         file = self._file(place.relative_path)
         entry = self.metadata.state_dict_metadata[index.fqn]
         if isinstance(entry, BytesStorageMetadata):
@@ -140,11 +141,36 @@ class _Chunks:
         file.read_into(name, memory(tensor))
         return tensor
 
-    def in_order(self, of: Iterable[MetadataIndex] | None = None) -> list[MetadataIndex]:
-        """Chunks, by default all, one data file after the other, in the order of each file."""
-        places = cast(dict[MetadataIndex, _StorageInfo], self.metadata.storage_data)
-        chosen = places if of is None else of
-        return sorted(chosen, key=lambda index: (places[index].relative_path, places[index].offset))
+    def in_order(self, prefix: str = "") -> list[MetadataIndex]:
+        """The chunks of entries whose names begin with `prefix`: one data file after the other, in the order of each.
+
+        Raises `lmc.FormatError` unless each is stored somewhere, and those of a tensor make all of it.
+        """
+        found = []
+        for fqn, entry in self.metadata.state_dict_metadata.items():
+            if not fqn.startswith(prefix):
+                continue
+            if isinstance(entry, BytesStorageMetadata):
+                found.append(self._stored(MetadataIndex(fqn), "it"))
+                continue
+            check_cover(fqn, entry)
+            for i, chunk in enumerate(entry.chunks):
+                index = MetadataIndex(fqn, chunk.offsets, i)
+                # There is nothing to store of one without elements.
+                if math.prod(chunk.sizes) or index in (self.metadata.storage_data or {}):
+                    found.append(self._stored(index, f"its chunk {shown(chunk)}"))
+        return sorted(found, key=lambda index: (self._place(index).relative_path, self._place(index).offset))
+
+    def _stored(self, index: MetadataIndex, what: str) -> MetadataIndex:
+        place = (self.metadata.storage_data or {}).get(index)
+        if place is None:
+            raise lmc.FormatError(f"{index.fqn}: nothing says where {what} is stored")
+        if tensor_name(place) is None:
+            raise lmc.UsageError(f"{self.checkpoint} was not written by lmc.dcp: it is already a plain checkpoint")
+        return index
+
+    def _place(self, index: MetadataIndex) -> _StorageInfo:
+        return cast(_StorageInfo, self.metadata.storage_data[index])
 
 
 def _to_dcp(chunks: _Chunks, folder: Path) -> Unpacked:
@@ -162,26 +188,20 @@ def _to_dcp(chunks: _Chunks, folder: Path) -> Unpacked:
         os.fsync(out.fileno())
     plain = dataclasses.replace(chunks.metadata, storage_data=places)
     # Written last: it makes the checkpoint complete.
-    with open(folder / (METADATA + ".tmp"), "wb") as out:
-        pickle.dump(plain, out)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(folder / (METADATA + ".tmp"), folder / METADATA)
+    _write(folder / METADATA, pickle.dumps(plain))
     return Unpacked([str(folder / _DATA), str(folder / METADATA)], [])
 
 
 def _to_safetensors(chunks: _Chunks, folder: Path, prefix: str) -> Unpacked:
     from safetensors.torch import save_file
 
-    indexes: dict[str, list[MetadataIndex]] = {}
-    for index in chunks.in_order():
-        indexes.setdefault(index.fqn, []).append(index)
+    entries = {n: e for n, e in chunks.metadata.state_dict_metadata.items() if n.startswith(prefix)}
+    indexes = chunks.in_order(prefix)
     tensors: dict[str, TensorStorageMetadata] = {}
     left_out = []
-    for fqn in indexes:
-        if not fqn.startswith(prefix):
-            continue
-        entry = chunks.metadata.state_dict_metadata[fqn]
+    # In the order of their first chunks; tensors without elements may have none.
+    for fqn in dict.fromkeys([*(index.fqn for index in indexes), *entries]):
+        entry = entries[fqn]
         if isinstance(entry, TensorStorageMetadata):
             tensors[fqn] = entry
         else:
@@ -191,7 +211,7 @@ def _to_safetensors(chunks: _Chunks, folder: Path, prefix: str) -> Unpacked:
     shards: list[list[str]] = [[]]
     size = 0
     for fqn, entry in tensors.items():
-        nbytes = entry.size.numel() * entry.properties.dtype.itemsize
+        nbytes = math.prod(entry.size) * entry.properties.dtype.itemsize
         if shards[-1] and size + nbytes > SHARD:
             shards.append([])
             size = 0
@@ -201,15 +221,17 @@ def _to_safetensors(chunks: _Chunks, folder: Path, prefix: str) -> Unpacked:
     total = 0
     weight_map = {}
     for name, fqns in zip(names, shards, strict=True):
-        read = _whole(chunks, {fqn: tensors[fqn] for fqn in fqns}, (i for fqn in fqns for i in indexes[fqn]))
+        own = {fqn: tensors[fqn] for fqn in fqns}
+        read = _whole(chunks, own, [index for index in indexes if index.fqn in own])
         whole = {fqn.removeprefix(prefix): read[fqn] for fqn in fqns}
-        save_file(whole, folder / name, metadata={"format": "pt"})
+        save_file(whole, folder / _partial(name), metadata={"format": "pt"})
+        settle(folder / _partial(name), folder / name)
         total += sum(t.nbytes for t in whole.values())
         weight_map.update(dict.fromkeys(whole, name))
     if len(shards) > 1:
         names.append("model.safetensors.index.json")
         where = {"metadata": {"total_size": total}, "weight_map": weight_map}
-        (folder / names[-1]).write_text(json.dumps(where, indent=2) + "\n")
+        _write(folder / names[-1], (json.dumps(where, indent=2) + "\n").encode())
     return Unpacked([str(folder / name) for name in names], left_out)
 
 
@@ -217,25 +239,35 @@ def _shard_name(i: int, count: int) -> str:
     return "model.safetensors" if count == 1 else f"model-{i + 1:05}-of-{count:05}.safetensors"
 
 
+def _partial(name: str) -> str:
+    """The name of a file that is not complete."""
+    return f"{name}.tmp"
+
+
+def _write(path: Path, data: bytes) -> None:
+    partial = path.with_name(_partial(path.name))
+    partial.write_bytes(data)
+    settle(partial, path)
+
+
 def _whole(
-    chunks: _Chunks, tensors: dict[str, TensorStorageMetadata], indexes: Iterable[MetadataIndex]
+    chunks: _Chunks, tensors: dict[str, TensorStorageMetadata], indexes: list[MetadataIndex]
 ) -> dict[str, torch.Tensor]:
     """Tensors assembled from their chunks."""
     whole: dict[str, torch.Tensor] = {}
-    missing = {fqn: entry.size.numel() for fqn, entry in tensors.items()}
-    for index in chunks.in_order(indexes):
-        fqn, entry = index.fqn, tensors[index.fqn]
+    for index in indexes:
+        entry = tensors[index.fqn]
         chunk, part = chunk_at(entry, index), cast(torch.Tensor, chunks.read(index))
-        missing[fqn] -= part.numel()
         if chunk.sizes == entry.size:
-            whole[fqn] = part
+            whole[index.fqn] = part
             continue
+        if index.fqn not in whole:
+            whole[index.fqn] = empty(tuple(entry.size), entry.properties.dtype)
+        where = tuple(slice(o, o + n) for o, n in zip(chunk.offsets, chunk.sizes, strict=True))
+        whole[index.fqn][where] = part
+    for fqn, entry in tensors.items():
         if fqn not in whole:
-            whole[fqn] = torch.empty(entry.size, dtype=entry.properties.dtype, device="cpu")
-        whole[fqn][tuple(slice(o, o + n) for o, n in zip(chunk.offsets, chunk.sizes, strict=True))] = part
-    for fqn, left in missing.items():
-        if left > 0:
-            raise lmc.FormatError(f"{fqn}: the checkpoint does not hold all of it")
+            whole[fqn] = empty(tuple(entry.size), entry.properties.dtype)
     return whole
 
 

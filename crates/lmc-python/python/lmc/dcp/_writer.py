@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.distributed.checkpoint import filesystem
 from torch.distributed.checkpoint.filesystem import FileSystemWriter, _StorageInfo
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
@@ -17,12 +19,16 @@ from torch.futures import Future
 
 import lmc
 from lmc._lmc import TensorList
+from lmc._options import check_level, check_threads
 from lmc.dcp import _bases
 from lmc.dcp._files import DESCRIPTOR, Files, data_files, is_data_file, tensor_name, with_bases
 from lmc.dcp._hold import Hold, HoldInBucket
-from lmc.dcp._storage import NOTE, POOL, SUFFIX, Fsspec, storage_of
+from lmc.dcp._storage import NOTE, POOL, SUFFIX, Fsspec, StorageOptions, metadata_name, storage_of
 from lmc.dcp._tensors import Chunk, chunk
 from lmc.dcp._unpickle import Trust, trusted
+
+#: The version that PyTorch's own writer gives to metadata; older ones have none.
+_VERSION: str | None = getattr(filesystem, "CURRENT_DCP_VERSION", None)
 
 
 class Writer(FileSystemWriter):
@@ -33,8 +39,8 @@ class Writer(FileSystemWriter):
     one.
 
     Args:
-        path: the new checkpoint; a directory, or a URL that fsspec knows, which is given `options`. Its parent is the
-            run: checkpoints that are deltas of each other are in the same folder.
+        path: the new checkpoint; a directory, or a URL that fsspec knows, which is given `storage_options`. Its parent
+            is the run: checkpoints that are deltas of each other are in the same folder.
         base: `"auto"` for the checkpoint that this process saved or loaded last, or else the newest complete one of the
             run, if it is of the same kind: its data files hold the same chunks, or mostly; the path of one in the same
             run; `None` for none.
@@ -44,8 +50,9 @@ class Writer(FileSystemWriter):
         cache: bytes of main memory for caching the last save of a process, so that the next save need not read it;
             `None` for a quarter of the machine's memory shared by its ranks. If a rank writes more, it is read from
             storage.
-        sync_files: whether `.metadata` is on stable storage when a save ends, as data files are in any case.
-        overwrite: whether an existing checkpoint is replaced.
+        sync_files: whether `.metadata` is on stable storage when a save ends, as data files are in any case. Storage
+            that cannot be synced, such as a bucket, ignores it.
+        overwrite: whether an existing checkpoint is replaced: at every moment there is the old one or the new one.
         trust: as for `lmc.dcp.Reader`, for checkpoints that may become the base; one with an untrusted name does not,
             with a warning.
 
@@ -54,8 +61,9 @@ class Writer(FileSystemWriter):
         TypeError: a tensor is sparse, nested, quantized or without data.
     """
 
-    #: PyTorch's writer sets it; before `dcp.save` had the argument, ranks always used collectives.
+    # PyTorch's writer sets them; before `dcp.save` had the argument, ranks always used collectives.
     use_collectives: bool = True
+    rank: int | None = None
 
     def __init__(
         self,
@@ -70,7 +78,7 @@ class Writer(FileSystemWriter):
         overwrite: bool = True,
         cache_staged_state_dict: bool = False,
         trust: Trust = (),
-        **options: Any,
+        storage_options: StorageOptions = None,
     ) -> None:
         super().__init__(
             path if "://" not in os.fspath(path) else "",
@@ -80,9 +88,9 @@ class Writer(FileSystemWriter):
         )
         if max_chain < 0:
             raise lmc.UsageError(f"max_chain must be a number of deltas, not {max_chain}")
-        if level not in lmc.LEVELS:
-            raise lmc.UsageError(f"level={level!r}: must be one of {', '.join(lmc.LEVELS)}")
-        self._options = options
+        check_level(level)
+        check_threads(threads)
+        self._options = storage_options
         self._base = None if base is None else os.fspath(base)
         self._max_chain = max_chain
         self._level = level
@@ -90,13 +98,10 @@ class Writer(FileSystemWriter):
         self._cache = cache
         self._trust = trusted(trust)
         self._replaces = False
-        self._sync_files = sync_files
         self._open(path)
 
     def _open(self, path: str | os.PathLike[str]) -> None:
         self.fs, self._storage, self.path = storage_of(path, self._options, self._trust)
-        # Where syncing is not available, PyTorch warns that it is not done.
-        self.sync_files = self._sync_files and self._storage.has_fsync
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
@@ -128,7 +133,14 @@ class Writer(FileSystemWriter):
         return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        super().finish(metadata, results)
+        # PyTorch's own removes the metadata of the checkpoint that is replaced before the new ones have their name.
+        if _VERSION is not None:
+            metadata.version = _VERSION
+        metadata.storage_data = {written.index: written.storage_data for of_rank in results for written in of_rank}
+        metadata.storage_meta = self.storage_meta()
+        name = metadata_name(None if self.use_collectives else self.rank)
+        path = self._storage.join(os.fspath(self.path), name)
+        self._storage.replace(path, pickle.dumps(metadata), sync=self.sync_files)
         # Without collectives, other ranks have files here that these metadata do not name.
         if self._replaces and self.use_collectives:
             try:
