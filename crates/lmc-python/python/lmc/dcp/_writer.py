@@ -166,6 +166,8 @@ class Writer(FileSystemWriter):
             if isinstance(self._storage, Fsspec):
                 self._storage.write(self._storage.join(checkpoint, name), NOTE)
             depth = 1 + max((b.depth for b in made_from if b.name in written.bases), default=-1)
+            # They hold memory, which is used again or freed now.
+            made_from.clear()
             budget = _bases.default_budget() if self._cache is None else self._cache
             file = _bases.DataFile(checkpoint, name, depth)
             _bases.keep(run, budget, file, written.header, [(written.places[c.name], c.flat) for _, c in chunks])
