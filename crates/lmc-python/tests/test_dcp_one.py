@@ -7,19 +7,18 @@ import io
 import os
 import pickle
 import shutil
-import subprocess
-import sys
+import weakref
 from pathlib import Path
 
 import lmc
 import lmc.dcp
+import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from dcp_ranks import command, equal, process
+from dcp_ranks import equal
 from dcp_states import load, model, save, state
-from lmc.dcp import _bases, _reader, _tensors, _unpack
-from safetensors.torch import load_file
+from lmc.dcp import _bases, _reader, _tensors
 from torch.distributed.checkpoint import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import MetadataIndex
@@ -94,6 +93,16 @@ class TestMemory:
             load(tmp_path / "a", {"weights": weights, "half": normal})
         assert equal(weights, {"w": model(1)["w"], "b": model(1)["b"].double()})
         assert torch.equal(normal["w"], model(1)["w"].bfloat16()) and not normal["w"].is_inference()
+
+    @pytest.mark.parametrize("kind", ["direct", "staged"])
+    def test_autograd_learns_that_a_tensor_was_filled(self, tmp_path, kind):
+        save(tmp_path / "a", 1)
+        w = torch.zeros(300, 200, dtype=torch.float64 if kind == "staged" else torch.float32)
+        x = torch.ones(300, 200, dtype=w.dtype, requires_grad=True)
+        y = (x * w).sum()
+        load(tmp_path / "a", {"weights": {"w": w}})
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.backward()
 
 
 class AsTheyAre(DefaultSavePlanner):
@@ -204,37 +213,6 @@ class TestBases:
             save(tmp_path / "b", 2)
         assert equal(load(tmp_path / "b"), state(2))
 
-    def test_a_checkpoint_is_replaced(self, tmp_path):
-        save(tmp_path / "a", 1)
-        before = files(tmp_path / "a")
-        with pytest.warns(UserWarning, match="overwriting"):
-            save(tmp_path / "a", 2)
-        assert set(before) < set(files(tmp_path / "a")), "the second is made from the first"
-        with pytest.warns(UserWarning, match="overwriting"):
-            save(tmp_path / "a", 3, base=None)
-        assert len(files(tmp_path / "a")) == 1
-        assert equal(load(tmp_path / "a"), state(3))
-        with pytest.raises(CheckpointException, match="already exists"):
-            save(tmp_path / "a", 4, overwrite=False)
-
-    def test_what_a_save_that_failed_left_goes(self, tmp_path):
-        save(tmp_path / "a", 1)
-        (tmp_path / "a" / ".metadata").unlink()
-        (tmp_path / "a" / "held-0123-__0_4567.lmc").write_bytes(b"")
-        save(tmp_path / "a", 2)
-        assert len(files(tmp_path / "a")) == 1
-        assert equal(load(tmp_path / "a"), state(2))
-
-    def test_a_checkpoint_is_saved_even_if_what_it_replaces_cannot_be_removed(self, tmp_path, monkeypatch):
-        def fails(self, metadata):
-            raise PermissionError("no")
-
-        save(tmp_path / "a", 1)
-        monkeypatch.setattr(lmc.dcp.Writer, "_remove_replaced", fails)
-        with pytest.warns(UserWarning, match="is saved, but"):
-            save(tmp_path / "a", 2)
-        assert equal(load(tmp_path / "a"), state(2))
-
     def test_what_is_in_memory_is_bounded_for_all_runs(self, tmp_path):
         save(tmp_path / "one" / "0", 1)
         (kept,) = _bases._kept.values()
@@ -243,6 +221,25 @@ class TestBases:
         assert len(_bases._kept) == 2
         save(tmp_path / "three" / "0", 1, cache=2 * size)
         assert {Path(run).name for run, _ in _bases._kept} == {"two", "three"}
+
+    def test_memory_of_the_save_before_is_freed_before_more_is_taken(self, tmp_path, monkeypatch):
+        alive, images, empty = [], [], np.empty
+
+        def counted(*arguments, **options):
+            alive.append(sum(image() is not None for image in images))
+            image = empty(*arguments, **options)
+            images.append(weakref.ref(image))
+            return image
+
+        states = [{"w": model(seed)["w"], "name": "x" * 1000 * seed} for seed in range(3)]
+        monkeypatch.setattr(_bases.np, "empty", counted)
+        for seed, saved in enumerate(states):
+            dcp.save(saved, storage_writer=lmc.dcp.Writer(tmp_path / str(seed), threads=1), no_dist=True)
+        monkeypatch.undo()
+        assert alive == [0, 0, 0]
+        for seed, saved in enumerate(states):
+            assert len(files(tmp_path / str(seed))) == 1 + seed
+            assert equal(load(tmp_path / str(seed), {"w": model(9)["w"], "name": ""}), saved)
 
     @pytest.mark.parametrize("same_process", [True, False])
     def test_two_kinds_in_one_folder(self, tmp_path, same_process):
@@ -411,10 +408,38 @@ class TestOthers:
         dcp.save(state(1), storage_writer=sent, no_dist=True)
         assert equal(load(tmp_path / "a"), state(1))
 
-    @pytest.mark.parametrize("options", [{"level": "best"}, {"max_chain": -1}])
+    @pytest.mark.parametrize("options", [{"level": "best"}, {"max_chain": -1}, {"threads": -3}])
     def test_options_that_are_none(self, tmp_path, options):
-        with pytest.raises(lmc.UsageError):
+        with pytest.raises(lmc.UsageError, match=next(iter(options))):
             lmc.dcp.Writer(tmp_path, **options)
+
+    @pytest.mark.parametrize("path", ["a", "memory://run/a", "s3://bucket/run/a"])
+    def test_options_that_are_misspelt(self, path):
+        for call, name in [
+            (lmc.dcp.Writer, "thread"),
+            (lmc.dcp.Writer, "endpoint_url"),
+            (lmc.dcp.Reader, "thread"),
+            (lmc.dcp.collect_garbage, "dryrun"),
+            (functools.partial(lmc.dcp.unpack, target="out"), "prefixes"),
+        ]:
+            with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+                call(path, **{name: True})
+
+    def test_options_of_the_storage(self, tmp_path):
+        save(tmp_path / "a", 1)
+        options = {"auto_mkdir": True, "secret": "1234"}
+        for call in (
+            lmc.dcp.Writer,
+            lmc.dcp.Reader,
+            lmc.dcp.collect_garbage,
+            functools.partial(lmc.dcp.unpack, target=tmp_path / "out"),
+        ):
+            with pytest.raises(lmc.UsageError, match="has 'auto_mkdir', 'secret', but .*/a is a directory"):
+                call(tmp_path / "a", storage_options=options)
+            call(tmp_path / "a", storage_options={})
+        for made in (lmc.dcp.Writer, lmc.dcp.Reader):
+            assert made(f"file://{tmp_path}/a", storage_options=options).fs.fs.auto_mkdir
+            assert not made(f"file://{tmp_path}/a").fs.fs.auto_mkdir
 
     def test_a_hostile_base_name_is_no_path(self, tmp_path):
         victim = tmp_path / "secret.lmc"
@@ -426,73 +451,3 @@ class TestOthers:
         file.write_bytes(lmc.compress(content, base=lmc.Base(content, name="../secret.lmc")))
         with pytest.raises(CheckpointException, match="not data files"):
             load(tmp_path / "a")
-
-
-class TestUnpack:
-    def test_to_a_plain_checkpoint(self, tmp_path):
-        save(tmp_path / "a", 1)
-        save(tmp_path / "b", 2)
-        lmc.dcp.unpack(tmp_path / "b", tmp_path / "plain")
-        found = state(99)
-        dcp.load(found, storage_reader=dcp.FileSystemReader(tmp_path / "plain"), no_dist=True)
-        assert equal(found, state(2))
-
-    @pytest.mark.parametrize("to", ["dcp", "safetensors"])
-    def test_the_default_device_makes_no_difference(self, tmp_path, to):
-        save(tmp_path / "a", 1)
-        with torch.device("meta"):
-            lmc.dcp.unpack(tmp_path / "a", tmp_path / "there", to=to)
-        lmc.dcp.unpack(tmp_path / "a", tmp_path / "here", to=to)
-        there, here = ({p.name: p.read_bytes() for p in (tmp_path / f).glob("*s*")} for f in ("there", "here"))
-        assert there == here and here
-
-    def test_to_safetensors(self, tmp_path):
-        save(tmp_path / "a", 1)
-        done = lmc.dcp.unpack(tmp_path / "a", tmp_path / "st", to="safetensors", prefix="weights.")
-        assert done.files == [str(tmp_path / "st" / "model.safetensors")]
-        assert equal(load_file(done.files[0]), model(1))
-
-    def test_to_several_files(self, tmp_path, monkeypatch):
-        save(tmp_path / "a", 1)
-        monkeypatch.setattr(_unpack, "SHARD", 1000)
-        done = lmc.dcp.unpack(tmp_path / "a", tmp_path / "st", to="safetensors")
-        assert len(done.files) == 5 and done.left_out == ["step"]
-        found = {n: t for f in done.files[:-1] for n, t in load_file(f).items()}
-        wanted = state(1)
-        assert equal(found, {f"{g}.{n}": t for g in ("half", "weights") for n, t in wanted[g].items()})
-
-    def test_the_command(self, tmp_path):
-        save(tmp_path / "a", 1)
-        run = [sys.executable, "-m", "lmc", "unpack", str(tmp_path / "a"), "-o", str(tmp_path / "plain")]
-        done = subprocess.run([*run, "--to", "dcp"], capture_output=True, text=True)
-        written = "".join(f"{tmp_path}/plain/{name}\n" for name in ("__0_0.distcp", ".metadata"))
-        assert (done.returncode, done.stdout, done.stderr) == (0, written, "")
-        # A new interpreter takes long to import PyTorch.
-        run = functools.partial(process, command, "unpack", folder=tmp_path)
-        again = run(str(tmp_path / "a"), "--to=dcp", "-o", str(tmp_path / "plain"))
-        assert again.returncode == 1 and "holds files" in again.stderr
-        # The program reads it, and the output of PyTorch's own writer; both have the same tensors.
-        for name in ("a", "plain"):
-            done = run(name, "-o", f"{name}-st", "--prefix", "weights.")
-            assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-            assert equal(load_file(tmp_path / f"{name}-st" / "model.safetensors"), model(1))
-        done = run("a", "-o", "all")
-        assert done.stderr == "lmc: a: left out an entry that is not a tensor: step\n"
-        nothing = run(str(tmp_path / "none"), "--to", "dcp", "-o", str(tmp_path / "x"))
-        assert nothing.returncode == 1 and nothing.stderr.count("\n") == 1
-        assert run(str(tmp_path / "a"), "--to", "dcp").returncode == 2
-
-    def test_the_command_without_pytorch(self, tmp_path):
-        save(tmp_path / "a", 1)
-        script = "import sys; sys.modules['torch'] = None; from lmc.__main__ import main; sys.exit(main())"
-        run = [sys.executable, "-c", script, "unpack", "a", "-o", "st"]
-        subprocess.run([*run, "--to", "safetensors"], cwd=tmp_path, check=True)
-        wanted = {f"{g}.{n}": t for g in ("half", "weights") for n, t in state(1)[g].items()}
-        assert equal(load_file(tmp_path / "st" / "model.safetensors"), wanted)
-        done = subprocess.run([*run, "--to", "dcp"], cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 1 and "lmc-codec[torch]" in done.stderr
-
-    def test_what_is_plain_already(self, tmp_path):
-        dcp.save(state(4), storage_writer=dcp.FileSystemWriter(tmp_path / "a"), no_dist=True)
-        with pytest.raises(lmc.UsageError, match="already a plain checkpoint"):
-            lmc.dcp.unpack(tmp_path / "a", tmp_path / "b")

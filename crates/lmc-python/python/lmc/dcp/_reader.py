@@ -24,6 +24,7 @@ from lmc.dcp._files import Files, chunk_at, tensor_name
 from lmc.dcp._storage import StorageOptions, metadata_name, storage_of
 from lmc.dcp._tensors import is_plain, memory
 from lmc.dcp._unpickle import Trust, trusted
+from lmc.torch._memory import written
 
 #: Bytes read at once and then copied to their destination. Data that fit their destination are read there directly.
 _STAGED = 256 << 20
@@ -154,7 +155,7 @@ class Reader(FileSystemReader):
         if not target.numel():
             planner.commit_tensor(item, resolved)
         elif target.size()[1:] == sizes[1:] and target.dtype == dtype and is_plain(target):
-            yield _Piece(first, memory(target), 0, lambda: planner.commit_tensor(item, resolved))
+            yield _Piece(first, memory(target), 0, lambda: _commit(item, resolved, planner))
         else:
             step = max(1, _STAGED // row)
             for at in range(0, rows, step):
@@ -174,6 +175,12 @@ class Reader(FileSystemReader):
         if not isinstance(tensor, TensorStorageMetadata):
             raise lmc.FormatError(f"{index.fqn}: it is not a tensor in the checkpoint")
         return tensor.properties.dtype, chunk_at(tensor, index).sizes
+
+
+def _commit(item: ReadItem, resolved: torch.Tensor, planner: LoadPlanner) -> None:
+    """Ends the load of a tensor whose memory was read to directly."""
+    written(resolved)
+    planner.commit_tensor(item, resolved)
 
 
 @dataclasses.dataclass

@@ -130,6 +130,8 @@ class Follower:
             if self._native is not None:
                 self._step = native.current[0] if native.current is not None else None
             raise
+        finally:
+            self._written(tensors)
         return self._hold(native, tensors, snapshot.step)
 
     def adopt(self, at: _At) -> int:
@@ -162,6 +164,8 @@ class Follower:
         Raises `lmc.UsageError` when the tensors do not hold what it was made from, as when it was committed before.
         """
         self._begun().commit(update._staged, self._memory(self._tensors))
+        if len(update._staged):
+            self._written(self._tensors)
         self._step = update.step
 
     def update(self) -> int | None:
@@ -240,6 +244,11 @@ class Follower:
     def _hold(self, native: TensorFollower, tensors: dict[str, Any], step: int) -> int:
         self._native, self._tensors, self._step = native, tensors, step
         return step
+
+    def _written(self, tensors: dict[str, Any]) -> None:
+        # Those that share their memory, too.
+        for tensor in (self._given or tensors).values():
+            self._library.written(tensor)
 
     def _memory(self, tensors: dict[str, Any]) -> list[Any]:
         return [self._library.memory(tensor) for tensor in tensors.values()]

@@ -18,6 +18,9 @@ class Library(Protocol):
     def memory(self, tensor: Any) -> Any:
         """The memory of a tensor, as a writable buffer."""
 
+    def written(self, tensor: Any) -> None:
+        """Notes that the memory of a tensor was written to."""
+
     def address(self, tensor: Any) -> tuple[int, int]:
         """Where a tensor begins, and its length in bytes."""
 

@@ -30,6 +30,9 @@ class Numpy:
         # Arrays of dtypes that numpy lacks export no buffer.
         return tensor.reshape(-1).view(np.uint8)
 
+    def written(self, tensor: Array) -> None:
+        """Not counted."""
+
     def address(self, tensor: Array) -> tuple[int, int]:
         """Where an array begins, and its length in bytes."""
         return tensor.ctypes.data, tensor.nbytes

@@ -10,7 +10,7 @@ from lmc._errors import UsageError
 from lmc._lmc import Tensor as Entry
 from lmc.sync._library import Spec
 from lmc.torch._dtypes import CARRIERS, NAMES, shape_in_file, torch_type
-from lmc.torch._memory import check_byte_order, empty, memory
+from lmc.torch._memory import check_byte_order, empty, memory, written
 from lmc.torch._save import Given, given
 from lmc.torch._sharing import storage_of, tied
 
@@ -38,6 +38,10 @@ class Torch:
     def memory(self, tensor: Tensor) -> Any:
         """The memory of a tensor."""
         return memory(tensor)
+
+    def written(self, tensor: Tensor) -> None:
+        """Counts a write."""
+        written(tensor)
 
     def address(self, tensor: Tensor) -> tuple[int, int]:
         """Where a tensor begins, and its length in bytes."""

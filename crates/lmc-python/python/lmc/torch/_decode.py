@@ -14,7 +14,7 @@ from lmc._lmc import Tensor as Entry
 from lmc.torch._dtypes import torch_type
 from lmc.torch._encode import MAPPINGS, MAX_DEPTH, NUMPY, PAIRS, place
 from lmc.torch._file import TensorFile
-from lmc.torch._memory import empty
+from lmc.torch._memory import empty, written
 
 _DTYPES: Final = {name: dtype for name, dtype in vars(torch).items() if isinstance(dtype, torch.dtype)}
 _KNOWN: Final = MAPPINGS.keys() | set(
@@ -190,9 +190,7 @@ class Decoder:
         target = into.detach()
         if entry.name not in self._wanted and target.is_contiguous() and not (target.is_conj() or target.is_neg()):
             self._wanted[entry.name] = entry, target
-            if not into.is_inference():
-                # Autograd must learn that a saved tensor changed.
-                torch.autograd.graph.increment_version(into)
+            written(into)
         else:
             source = self._memory(entry, dtype, shape)
             if source.data_ptr() != target.data_ptr() or source.device != target.device:

@@ -46,6 +46,12 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str
         raise LimitError(f"out of memory for a tensor of shape {list(shape)} and {dtype}: {e}") from e
 
 
+def written(tensor: Tensor) -> None:
+    """Lets autograd know that the memory of a tensor was written to: it may have saved the tensor."""
+    if not tensor.is_inference():
+        torch.autograd.graph.increment_version(tensor)
+
+
 def as_bytes(tensor: Tensor) -> Tensor:
     """The memory of a contiguous tensor as a vector of `uint8`."""
     flat = tensor.detach().view(-1)
