@@ -6,9 +6,11 @@ import filecmp
 import logging
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import lmc
+import lmc.hf
 import pytest
 import torch
 from lmc.hf import Callback, restore
@@ -133,11 +135,44 @@ def test_a_run_that_went_back_keeps_what_it_saves(tmp_path):
     assert [s.step for s in store.snapshots()] == [6, 20, 30]
 
 
+def test_a_run_that_went_back_keeps_the_checkpoint_that_it_saved_last(run, tmp_path):
+    _, copies = run
+    output = tmp_path / "out"
+    for step in (2, 4):
+        shutil.copytree(copies / f"checkpoint-{step}", output / f"checkpoint-{step}")
+    shutil.copytree(copies / "checkpoint-8", output / "checkpoint-30")
+    store = lmc.Store.create(output / "lmc-store")
+    store.save({"model.safetensors": b"of the first time"}, step=20)
+    trainer(output, Waiting(keep=1)).train(resume_from_checkpoint=str(output / "checkpoint-4"))
+    assert checkpoints(output) == {"checkpoint-8", "checkpoint-30"}
+    assert [s.step for s in store.snapshots()] == [6, 20]
+
+
 def test_in_the_background(tmp_path):
     trainer(tmp_path / "out", Callback()).train()
-    raw = {int(n.removeprefix("checkpoint-")) for n in checkpoints(tmp_path / "out")}
-    stored = {s.step for s in lmc.Store(tmp_path / "out" / "lmc-store").snapshots()}
-    assert raw | stored == {2, 4, 6, 8} and not raw & stored and 8 in raw and stored
+    assert checkpoints(tmp_path / "out") == {"checkpoint-8"}
+    assert {s.step for s in lmc.Store(tmp_path / "out" / "lmc-store").snapshots()} == {2, 4, 6}
+
+
+def test_what_was_saved_while_others_were_moved_is_moved_in_the_end(tmp_path, monkeypatch):
+    ended = threading.Event()
+
+    class Ends(TrainerCallback):
+        def on_train_end(self, *arguments, **kwargs):
+            ended.set()
+
+    def waits(*arguments, **options):
+        # The trainer saves the others meanwhile.
+        assert ended.wait(600)
+        move(*arguments, **options)
+
+    move = lmc.hf._move
+    monkeypatch.setattr(lmc.hf, "_move", waits)
+    # A checkpoint of a later step, as of a run that went back, is the newest all the time.
+    (tmp_path / "out" / "checkpoint-30").mkdir(parents=True)
+    trainer(tmp_path / "out", Ends(), Callback()).train()
+    assert checkpoints(tmp_path / "out") == {"checkpoint-8", "checkpoint-30"}
+    assert [s.step for s in lmc.Store(tmp_path / "out" / "lmc-store").snapshots()] == [2, 4, 6]
 
 
 def test_the_best_one_stays(tmp_path):
@@ -210,7 +245,7 @@ def test_a_move_that_was_interrupted_goes_on(run, tmp_path):
     assert [s.step for s in store.snapshots()] == [2, 4, 6, 8]
 
 
-@pytest.mark.parametrize("options", [{"keep": 0}, {"level": "best"}])
+@pytest.mark.parametrize("options", [{"keep": 0}, {"level": "best"}, {"threads": -3}])
 def test_options_that_are_none(options):
-    with pytest.raises(lmc.UsageError):
+    with pytest.raises(lmc.UsageError, match=next(iter(options))):
         Callback(**options)

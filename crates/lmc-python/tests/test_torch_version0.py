@@ -100,7 +100,7 @@ def test_a_store_of_a_trainer_is_not_used(unchanged: Path, caplog: pytest.LogCap
     (unchanged / "hf" / "checkpoint-4").mkdir()
     shutil.copy(unchanged / BASE, unchanged / "hf" / "checkpoint-4")
     callback = Callback()
-    state = SimpleNamespace(is_world_process_zero=True, best_model_checkpoint=None)
+    state = SimpleNamespace(is_world_process_zero=True, best_model_checkpoint=None, global_step=4)
     with caplog.at_level(logging.WARNING):
         callback.on_save(SimpleNamespace(output_dir=str(unchanged / "hf")), state, None)  # type: ignore[arg-type]
         callback.wait()

@@ -3,9 +3,9 @@
 >>> from lmc.hf import Callback
 >>> trainer = Trainer(..., callbacks=[Callback()])                            # doctest: +SKIP
 
-The newest checkpoint stays as it is, so that `Trainer.train(resume_from_checkpoint=True)` works as always; so does the
-best one, if the trainer keeps track of it. All others move, in the background, to a store (`OUTPUT_DIR/lmc-store`). Any
-of them is restored by
+The newest checkpoint stays as it is, so that `Trainer.train(resume_from_checkpoint=True)` works as always; so do the
+one that was saved last, if the run went back to an earlier step, and the best one, if the trainer keeps track of it.
+All others move, in the background, to a store (`OUTPUT_DIR/lmc-store`). Any of them is restored by
 
     lmc snapshot restore OUTPUT_DIR/lmc-store -o OUTPUT_DIR/checkpoint-500 --at 500
 
@@ -25,6 +25,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 import lmc
+from lmc._options import check_level, check_threads
 
 __all__ = ["Callback", "restore"]
 
@@ -37,12 +38,13 @@ _PIECE = 16 << 20
 
 
 class Callback(TrainerCallback):
-    """Moves all but the newest checkpoint of a `Trainer` to a store, in the background.
+    """Moves all but the newest checkpoint of a `Trainer`, and the one saved last, to a store, in the background.
 
     A checkpoint is deleted from its directory once its copy in the store was read back and verified. If that fails, it
-    stays, a warning is logged, and training continues; the next save tries again. A checkpoint with links or empty
-    directories stays, too, as a store cannot hold them; directories of files, as FSDP and DeepSpeed make them, are
-    moved. Leave `save_total_limit` unset: it would delete checkpoints before they are stored.
+    stays, a warning is logged, and training continues; the next save tries again. A save while checkpoints are moved
+    leaves its own work to the next one, or to the end of the training, which waits for it. A checkpoint with links or
+    empty directories stays, too, as a store cannot hold them; directories of files, as FSDP and DeepSpeed make them,
+    are moved. Leave `save_total_limit` unset: it would delete checkpoints before they are stored.
 
     Args:
         store: a directory or `s3://BUCKET/PREFIX`; `None` for `lmc-store` in the trainer's output directory. It is
@@ -62,30 +64,31 @@ class Callback(TrainerCallback):
     ) -> None:
         if keep is not None and keep < 1:
             raise lmc.UsageError(f"keep must be a number of checkpoints, or None for all, not {keep}")
-        if level not in lmc.LEVELS:
-            raise lmc.UsageError(f"level={level!r}: must be one of {', '.join(lmc.LEVELS)}")
+        check_level(level)
+        check_threads(threads)
         self._location = store
         self._keep = keep
         self._level = level
         self._threads = threads
         self._worker: ThreadPoolExecutor | None = None
         self._pending: Future[None] | None = None
+        # The arguments of `_move` for a save that found it at work.
+        self._left: tuple[Path, int, str | None] | None = None
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Starts to move all checkpoints but the newest."""
         if not state.is_world_process_zero or args.output_dir is None:
             return
-        if self._pending is not None and not self._pending.done():
-            return  # The next save moves everything that is there then.
-        if self._worker is None:
-            self._worker = ThreadPoolExecutor(1, thread_name_prefix="lmc")
         best = None if state.best_model_checkpoint is None else Path(state.best_model_checkpoint).name
-        self._pending = self._worker.submit(self._move, Path(args.output_dir), best)
+        self._left = Path(args.output_dir), state.global_step, best
+        if self._pending is None or self._pending.done():
+            self._start()
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Waits for moves in progress."""
+        """Moves what the last saves left, and waits for it."""
+        self._start()
         self.wait()
 
     def wait(self) -> None:
@@ -95,9 +98,19 @@ class Callback(TrainerCallback):
             self._worker = None
         self._pending = None
 
-    def _move(self, output: Path, best: str | None) -> None:
+    def _start(self) -> None:
+        if self._left is None:
+            return
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, thread_name_prefix="lmc")
+        self._pending = self._worker.submit(self._move, *self._left)
+        self._left = None
+
+    def _move(self, output: Path, saved: int, best: str | None) -> None:
+        """Moves all checkpoints but the newest, the best, and that of the step `saved`."""
         found = sorted((int(m[1]), p) for p in output.iterdir() if (m := _CHECKPOINT.fullmatch(p.name)) and p.is_dir())
-        older = [(step, path) for step, path in found[:-1] if path.name != best]
+        # The newest is another one than the one just saved if the run went back to an earlier step.
+        older = [(step, path) for step, path in found[:-1] if step != saved and path.name != best]
         if not older:
             return
         try:
@@ -112,8 +125,8 @@ class Callback(TrainerCallback):
                     logger.warning("lmc: %s", e)
             if self._keep is not None:
                 # Later ones belong to a run that went back to an earlier step, and are left to the user.
-                newest, steps = found[-1][0], sorted(s.step for s in store.snapshots() if s.step is not None)
-                kept = [s for s in steps if s <= newest][-self._keep :] + [s for s in steps if s > newest]
+                steps = sorted(s.step for s in store.snapshots())
+                kept = [s for s in steps if s <= saved][-self._keep :] + [s for s in steps if s > saved]
                 store.prune(keep_steps=kept, level=self._level, threads=self._threads)
                 store.gc()
         except Exception as e:  # training continues after any error
@@ -215,7 +228,7 @@ def _gone(name: str) -> str:
 
 
 def _same(snapshot: lmc.SnapshotReader, name: str, stored: int, path: Path) -> bool:
-    """Whether a file of a snapshot, of `size` bytes, equals that on disk."""
+    """Whether a file of a snapshot, of `stored` bytes, equals that on disk."""
     size = path.stat().st_size
     if stored != size:
         return False
