@@ -1,6 +1,8 @@
 """`lmc.numpy` beside `safetensors.numpy`."""
 
 import copy
+import io
+import mmap
 import pickle
 import sys
 import threading
@@ -152,16 +154,27 @@ def test_slices_are_those_of_safetensors(arrays, tmp_path):
         for index in (-1, slice(-3, None), slice(None, None, -1), slice(500, 9999), (slice(None), -2)):
             assert equal(f.get_slice("large")[index], np.asarray(arrays["large"][index]).copy()), index
         assert f.get_slice("empty")[1:].shape == (2, 0, 2)
+        # Integers of numpy, and whatever else is an index.
+        for index in (np.int64(7), (np.uint8(3), np.int32(-1)), slice(np.int16(2), np.int64(9)), np.array(5)):
+            assert equal(f.get_slice("large")[index], np.asarray(arrays["large"][index]).copy()), index
+        # Iteration ends with the rows.
+        assert [equal(row, want) for row, want in zip(f.get_slice("large"), arrays["large"], strict=True)] == [
+            True
+        ] * 512
 
 
 def test_slices_that_do_not_exist(arrays, tmp_path):
     lmc.numpy.save_file(arrays, tmp_path / "model.lmc")
     with lmc.numpy.safe_open(tmp_path / "model.lmc") as f:
-        for index in (512, -513, (0, 0, 0), None, [0, 1], (..., ...), "x", (0, None), np.array([1])):
-            with pytest.raises(lmc.UsageError):
+        booleans = (True, (0, False), np.True_, np.array(True))
+        for index in ((0, 0, 0), None, [0, 1], (..., ...), "x", (0, None), np.array([1]), 1.0, *booleans):
+            with pytest.raises(lmc.UsageError) as raised:
                 f.get_slice("large")[index]
-        with pytest.raises(IndexError):
-            f.get_slice("large")[0, 1024]
+            assert not isinstance(raised.value, IndexError)
+        for index in (512, -513, (0, 1024), (..., -1025), np.int64(512), np.uint16(512)):
+            with pytest.raises(lmc.UsageError, match="is not in dimension .* of size") as raised:
+                f.get_slice("large")[index]
+            assert isinstance(raised.value, IndexError)
         for get in (f.get_tensor, f.get_slice):
             with pytest.raises(lmc.NotFoundError):
                 get("nothing")
@@ -193,6 +206,9 @@ def test_what_cannot_be_saved(tmp_path):
     for wrong in ([1, 2], "text", None):
         with pytest.raises(TypeError, match="'a' must be a numpy array"):
             lmc.numpy.save({"a": wrong})
+    for masked in (np.ma.masked_array([1.0, 2.0], [True, False]), np.ma.masked_array([1.0, 2.0]), np.ma.masked):
+        with pytest.raises(lmc.UsageError, match="'a' is masked, and files have no masks"):
+            lmc.numpy.save({"a": masked})
     for kind in ("c16", "O", "U3", "M8[s]"):
         with pytest.raises(lmc.UsageError, match="no dtype"):
             lmc.numpy.save({"a": np.zeros(3, kind)})
@@ -213,6 +229,10 @@ def test_what_cannot_be_loaded(tmp_path):
     with pytest.raises(TypeError):
         lmc.numpy.load(3)
     lmc.numpy.save_file({"a": np.zeros(3)}, tmp_path / "file")
+    with open(tmp_path / "file", "rb") as file:
+        for no_data in (str(tmp_path / "file"), tmp_path / "file", file, io.BytesIO(file.read())):
+            with pytest.raises(TypeError, match="data must be .*, not .*; load_file loads files"):
+                lmc.numpy.load(no_data)
     for options in ({"framework": "pt"}, {"device": "cuda"}, {"backend": "magic"}):
         with pytest.raises(lmc.UsageError, match=next(iter(options))):
             lmc.numpy.safe_open(tmp_path / "file", **options)
@@ -240,6 +260,17 @@ def test_without_ml_dtypes(arrays, monkeypatch):
         lmc.numpy.load(file)
     with lmc.numpy.safe_open._of(lmc.open(file)) as f:
         assert equal(f.get_tensor("f"), arrays["large"])
+
+
+def test_data_in_any_buffer(arrays, tmp_path):
+    for save in (lmc.numpy.save_file, safetensors.numpy.save_file):
+        small = {"a": np.arange(12.0).reshape(3, 4), "b": np.ones(5, "i2")}
+        save(small, tmp_path / "file")
+        with open(tmp_path / "file", "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            data = file.read()
+            for buffer in (data, bytearray(data), memoryview(data), np.frombuffer(data, np.uint8), mapped):
+                found = lmc.numpy.load(buffer)
+                assert found.keys() == small.keys() and all(equal(found[name], small[name]) for name in small)
 
 
 def test_threads_share_a_file(arrays, tmp_path):

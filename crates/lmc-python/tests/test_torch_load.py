@@ -3,6 +3,7 @@
 import copy
 import gc
 import io
+import mmap
 import pickle
 import struct
 import threading
@@ -149,6 +150,11 @@ def test_names_of_the_framework(framework, path):
 def test_only_bytes_are_bytes(data):
     with pytest.raises(TypeError):
         lmc.torch.load(data)
+
+
+def test_mapped_memory_is_bytes(path):
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        assert_same(lmc.torch.load(mapped), TENSORS)
 
 
 @pytest.mark.parametrize("data", [b"", b"PK\3\4" * 9, b"\0" * 40, lmc.compress(b""), lmc.compress(b"text " * 99)])

@@ -128,6 +128,7 @@ def test_halves_of_bytes():
 )
 def test_what_is_wrong_with_an_index(index, exception, message):
     with lmc.torch.safe_open(lmc.torch.save({"w": weights(5, 5)})) as f:
+        assert len(list(f.get_slice("w"))) == 5
         e = raised_by(f.get_slice("w").__getitem__, index)
         assert isinstance(e, exception) and message in str(e)
 
@@ -170,3 +171,10 @@ def test_reads(monkeypatch):
         assert torch.equal(w[5, 3], tensor[5, 3]) and reads == [(253, 1)]
         reads.clear()
         assert w[5:5].shape == (0, 50) and reads == []
+        # Integers of numpy are as good as those of Python; booleans are masks.
+        for index in (np.int64(5), (np.uint8(5), np.int32(-1)), (np.int16(3), ...)):
+            reads.clear()
+            assert torch.equal(w[index], tensor[index]) and 0 < sum(n for _, n in reads) <= 50
+        monkeypatch.undo()
+        for index in (True, (5, False)):
+            assert torch.equal(w[index], tensor[index])

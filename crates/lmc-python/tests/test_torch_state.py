@@ -379,7 +379,7 @@ def test_into_shared_memory(tmp_path):
         assert same(apart[name], tensor) and same(together[name], tensor)
 
 
-@pytest.mark.parametrize("wrong", [weights(4), weights(3).half(), weights(3).to_sparse()])
+@pytest.mark.parametrize("wrong", [weights(4), weights(3).half(), weights(3).to_sparse(), weights(3).to("meta")])
 def test_into_what_does_not_fit(wrong, tmp_path):
     lmc.torch.save_state({"a": weights(3), "b": [weights(3)]}, tmp_path / "state.lmc")
     fits = torch.zeros(3)

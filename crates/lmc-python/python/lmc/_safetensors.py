@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Iterable
+from operator import index as as_int
 from types import EllipsisType, TracebackType
-from typing import Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, Self, SupportsIndex, TypeAlias, TypeVar
 
 from lmc._errors import NotFoundError, UsageError
 from lmc._lmc import File, Tensor
@@ -13,7 +14,7 @@ T = TypeVar("T")
 Path: TypeAlias = str | os.PathLike[str]
 """Where a file is."""
 
-Index: TypeAlias = int | slice | EllipsisType | tuple[int | slice | EllipsisType, ...]
+Index: TypeAlias = SupportsIndex | slice | EllipsisType | tuple[SupportsIndex | slice | EllipsisType, ...]
 """An index into a tensor."""
 
 Key: TypeAlias = tuple[int | slice, ...]
@@ -75,6 +76,26 @@ def check_backend(backend: str) -> None:
     """Checks `backend`, which exists for compatibility with safetensors and has no effect."""
     if backend not in _BACKENDS:
         raise UsageError(f"backend={backend!r}: must be 'mmap' or 'pread' (without effect)")
+
+
+def check_data(data: object) -> None:
+    """Checks that something may be data: raises `TypeError` for paths and open files, which `File` takes, too."""
+    if isinstance(data, str | os.PathLike) or (hasattr(data, "read") and not _is_buffer(data)):
+        kind = type(data).__name__
+        raise TypeError(f"data must be a C-contiguous bytes-like object, not {kind}; load_file loads files")
+
+
+def _is_buffer(data: Any) -> bool:
+    """Whether something is a buffer, as an `mmap` is, which can be read like a file, too."""
+    try:
+        memoryview(data).release()
+    except TypeError:
+        return False
+    return True
+
+
+class OutOfRangeError(UsageError, IndexError):
+    """An index is not in a tensor."""
 
 
 class SafetensorsFile:
@@ -143,12 +164,12 @@ class SafetensorsFile:
 
 
 def split(index: Index, shape: Iterable[int]) -> tuple[int, int, Key]:
-    """Rows `start` to `stop`, which contain everything that an index selects, and the index within them."""
+    """Rows `start` to `stop`, which contain everything that an index selects, and the index within them.
+
+    Raises `UsageError`, for integers that are not in a dimension `OutOfRangeError`.
+    """
     dims = tuple(shape)
-    given = index if isinstance(index, tuple) else (index,)
-    for one in given:
-        if not isinstance(one, int | slice | EllipsisType):
-            raise UsageError(f"slices are indexed by int, slice and Ellipsis, not {type(one).__name__}")
+    given = [_one(part) for part in (index if isinstance(index, tuple) else (index,))]
     if sum(one is Ellipsis for one in given) > 1:
         raise UsageError("an index may have only one Ellipsis")
     count = sum(one is not Ellipsis for one in given)
@@ -160,12 +181,13 @@ def split(index: Index, shape: Iterable[int]) -> tuple[int, int, Key]:
             key += [slice(None)] * (len(dims) - count)
         else:
             key.append(one)
+    for dim, (one, size) in enumerate(zip(key, dims, strict=False)):
+        if isinstance(one, int) and not -size <= one < size:
+            raise OutOfRangeError(f"index {one} is not in dimension {dim}, of size {size}")
     if not key:
         return 0, dims[0] if dims else 0, ()
     first, rows = key[0], dims[0]
     if isinstance(first, int):
-        if not -rows <= first < rows:
-            raise UsageError(f"row {first} is not in a tensor of {rows} rows")
         first %= rows
         return first, first + 1, (0, *key[1:])
     chosen = range(rows)[first]
@@ -174,3 +196,16 @@ def split(index: Index, shape: Iterable[int]) -> tuple[int, int, Key]:
     start, stop = min(chosen), max(chosen) + 1
     step = slice(None, None, chosen.step)
     return start, stop, (step, *key[1:])
+
+
+def _one(part: SupportsIndex | slice | EllipsisType) -> int | slice | EllipsisType:
+    """A part of an index, integers of any library as those of Python."""
+    if isinstance(part, slice | EllipsisType):
+        return part
+    try:
+        # A boolean is a mask in numpy, and no number.
+        if not isinstance(part, bool):
+            return as_int(part)
+    except TypeError:
+        pass
+    raise UsageError(f"slices are indexed by int, slice and Ellipsis, not {type(part).__name__}")

@@ -23,6 +23,7 @@ from lmc._safetensors import (
     Path,
     SafetensorsFile,
     check_backend,
+    check_data,
     check_framework,
     split,
 )
@@ -66,6 +67,9 @@ def given(tensors: Mapping[str, Array]) -> TensorList:
     for name, array in tensors.items():
         if not isinstance(array, np.ndarray | np.generic):
             raise TypeError(f"tensor {name!r} must be a numpy array, not {type(array).__name__}")
+        # The module of masked arrays is imported by those who have one.
+        if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):
+            raise UsageError(f"tensor {name!r} is masked, and files have no masks: save its `.data` and its `.mask`")
         dtype = array.dtype
         if dtype not in kinds:
             kinds[dtype] = name_of(dtype)
@@ -113,11 +117,12 @@ def save_file(
 
 
 def load(data: Any, *, base: Base = None, threads: int | None = None) -> dict[str, Array]:
-    """Loads the arrays of a file in memory, a `.lmc` file or a safetensors file.
+    """Loads the arrays of a file in memory (any C-contiguous buffer), a `.lmc` file or a safetensors file.
 
     Raises `lmc.FormatError` (a `ValueError`) for other or damaged data, `lmc.BaseMismatchError` for a delta whose base
-    is missing.
+    is missing, `TypeError` for a path or an open file.
     """
+    check_data(data)
     with safe_open._of(File(data, base=base, threads=threads, plain=True)) as file:
         return file.get_tensors()
 
@@ -205,7 +210,10 @@ class Slice:
         return self._tensor.dtype
 
     def __getitem__(self, index: Index) -> Array:
-        """Reads a new array. Indices are as in numpy, except lists, arrays and `None`."""
+        """Reads a new array. Indices are as in numpy, except booleans, lists, arrays and `None`.
+
+        Raises `lmc.UsageError`, for one that is out of range also an `IndexError`.
+        """
         tensor = self._tensor
         start, stop, key = split(index, tensor.shape)
         rows = _empty(tensor, (stop - start, *tensor.shape[1:]) if tensor.shape else ())

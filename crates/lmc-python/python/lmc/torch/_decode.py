@@ -187,6 +187,8 @@ class Decoder:
                 f"into has at {where} a tensor of {into.dtype} and shape {list(into.shape)}, "
                 f"but the file one of {dtype} and shape {list(shape)}"
             )
+        if into.is_meta:
+            raise UsageError(f"into has at {where} a tensor on meta, where tensors have no values")
         target = into.detach()
         if entry.name not in self._wanted and target.is_contiguous() and not (target.is_conj() or target.is_neg()):
             self._wanted[entry.name] = entry, target

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lmc._errors import UsageError
-from lmc._safetensors import TORCH, check_backend, check_framework
+from lmc._safetensors import TORCH, check_backend, check_data, check_framework
 from lmc.torch._file import TensorFile
 from lmc.torch._slices import TensorSlice
 
@@ -120,8 +120,6 @@ def load(data: Any, *, base: Any = None, threads: int | None = None) -> dict[str
 
     Raises what `safe_open` raises.
     """
-    if isinstance(data, str) or hasattr(data, "__fspath__") or hasattr(data, "read"):
-        kind = type(data).__name__
-        raise TypeError(f"data must be a C-contiguous bytes-like object, not {kind}; load_file loads files")
+    check_data(data)
     with safe_open(data, base=base, threads=threads) as f:
         return f.get_tensors()

@@ -1,5 +1,7 @@
 """Slices of a tensor; only the blocks that hold them are decoded."""
 
+import operator
+from numbers import Integral
 from types import EllipsisType
 from typing import Any, Final
 
@@ -41,6 +43,7 @@ class TensorSlice:
         torch the whole tensor is decoded. Raises what torch raises for an invalid index, such as `IndexError`.
         """
         self._file.entries()  # fails once it is closed
+        index = _with_ints(index)
         carrier = CARRIERS[self._dtype.itemsize]
         if _is_basic(index):
             # A tensor without memory: torch computes the strides, and rejects invalid indices.
@@ -84,6 +87,13 @@ def _on_cpu(index: Any) -> Any:
     if isinstance(index, list):
         return list(map(_on_cpu, index))
     return index.cpu() if isinstance(index, Tensor) else index
+
+
+def _with_ints(index: Any) -> Any:
+    """An index with integers of any library as those of Python; a boolean is none."""
+    if isinstance(index, tuple):
+        return tuple(map(_with_ints, index))
+    return operator.index(index) if isinstance(index, Integral) and not isinstance(index, bool) else index
 
 
 def _is_basic(index: Any) -> bool:
