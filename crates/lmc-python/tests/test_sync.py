@@ -163,12 +163,18 @@ def test_wrong_tensors_and_versions_are_refused(publisher):
     publisher.publish(publisher.published, step=5)
     with pytest.raises(lmc.UsageError, match="step 4 comes before the last one of the store, 5"):
         publisher.publish(publisher.published, step=4)
+    # Which is found out first: tensors are converted afterwards, from a GPU with copies.
+    for step, error in [(4, lmc.UsageError), (5, lmc.ExistsError), (6, TypeError)]:
+        with pytest.raises(error):
+            publisher.publish({"w": "no tensor"}, step=step)
     patch = next(iter(copies.stage().patches()))
     for other in (w.astype("f8"), w[:100].copy()):
         with pytest.raises(lmc.UsageError, match="is to be written to"):
             patch.write(other)
     with pytest.raises(lmc.UsageError, match="not contiguous"):
         patch.write(w.T)
+    with pytest.raises(lmc.UsageError, match="read-only"):
+        patch.write(np.frombuffer(bytes(w.nbytes), w.dtype).reshape(w.shape))
     follower.load()
     with pytest.raises(lmc.UsageError, match="if the run was rewound"):
         follower.stage(1)

@@ -97,6 +97,54 @@ def test_what_is_not_contiguous_is_packed_to_publish_and_refused_to_follow(tmp_p
         lmc.sync.Follower(publisher.store, {"w": torch.zeros(3), "v": torch.zeros(3).numpy()})
 
 
+def test_patches_are_written_to_contiguous_tensors(tmp_path):
+    w = torch.zeros(30, 40, dtype=torch.complex64)
+    publisher = lmc.sync.Publisher(tmp_path / "s")
+    publisher.publish({"w": w})
+    follower = lmc.sync.Follower(publisher.store)
+    follower.load()
+    w[3, 4] = 1 + 2j
+    publisher.publish({"w": w})
+    (patch,) = follower.stage().patches()
+    for tensor in (torch.zeros(40, 30, dtype=w.dtype).T, torch.zeros(30, 80, dtype=w.dtype)[:, ::2], w.conj()):
+        with pytest.raises(lmc.UsageError, match="not contiguous"):
+            patch.write(tensor)
+    with pytest.raises(lmc.UsageError, match="not contiguous"):
+        patch.write(torch.zeros(30, 40, dtype=w.dtype).to_sparse())
+    copy = torch.zeros_like(w)
+    patch.write(copy)
+    assert torch.equal(copy, w)
+
+
+@pytest.mark.parametrize("every", [97, 1])
+def test_autograd_learns_that_tensors_were_written_to(tmp_path, every):
+    published = torch.randn(300, 400)
+    publisher = lmc.sync.Publisher(tmp_path / "s")
+    publisher.publish({"w": published})
+    w = torch.zeros(300, 400)
+    with torch.inference_mode():
+        inferred = torch.zeros(300, 400)
+    followers = [lmc.sync.Follower(publisher.store, {"w": tensor}) for tensor in (w, inferred)]
+
+    def changes():
+        x = torch.ones(300, 400, requires_grad=True)
+        y = (x * w).sum()
+        assert [follower.update() for follower in followers] == [publisher.store.find().step] * 2
+        assert torch.equal(w, published) and torch.equal(inferred, published)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.backward()
+
+    changes()
+    published.view(-1)[::every] += 1
+    publisher.publish({"w": published})
+    changes()
+    # A version that changes nothing writes nothing.
+    publisher.publish({"w": published})
+    version = w._version
+    assert followers[0].update() == publisher.store.find().step
+    assert w._version == version
+
+
 def test_tied_tensors_are_published_once(tmp_path):
     w = torch.randn(300, 300)
     publisher = lmc.sync.Publisher(tmp_path / "s")

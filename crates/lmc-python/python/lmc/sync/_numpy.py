@@ -64,8 +64,9 @@ class Numpy:
 
     def write(self, tensor: Array, start: int, stop: int, indices: Array | None, values: Array) -> None:
         """Writes elements of an array."""
-        if not tensor.flags.c_contiguous:
-            raise UsageError("an array that is not contiguous cannot be changed in place")
+        if not tensor.flags.c_contiguous or not tensor.flags.writeable:
+            what = "read-only" if not tensor.flags.writeable else "not contiguous"
+            raise UsageError(f"an array that is {what} cannot be changed in place")
         tensor.reshape(-1).view(values.dtype)[slice(start, stop) if indices is None else indices] = values
 
     def given(self, tensors: Mapping[str, Array]) -> tuple[TensorList, dict[str, str]]:

@@ -95,8 +95,8 @@ class Publisher:
             step = _check_order(step, self._last_step())
             return self.publish_parts([self.save_part(weights, step=step, rank=0, world_size=1)], metadata=metadata)
         start = time.monotonic()
-        inputs: Any = [weights] if isinstance(weights, str | os.PathLike) else _tensors(weights)
         step = _check_order(step, self._last_step())
+        inputs: Any = [weights] if isinstance(weights, str | os.PathLike) else _tensors(weights)
         saved = self._save(inputs, step)
         begun = time.monotonic()
         snapshot = self._store.publish(step, [saved.shard], metadata=metadata)
@@ -133,8 +133,8 @@ class Publisher:
 
         The tensors are saved as files of `file_size` bytes or a little more, each when it is complete: of pairs that a
         generator makes, no more are in memory, besides `cache_size` of the publisher. A tensor must not be written to
-        until its file is saved, nor its memory be used for another one: the same tensor may come twice, others must not
-        overlap.
+        until its file is saved, nor its memory be used for another one: the same tensor of torch may come twice, others
+        must not overlap. (Writes to an array of numpy are not counted, so not even the same one may come twice.)
 
         Raises as `publish`, and `lmc.UsageError` when two tensors have one name, or pairs are of tensors that overlap,
         or were written to: not all writes are noticed, as those to arrays of numpy.

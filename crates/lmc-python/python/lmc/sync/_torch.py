@@ -31,7 +31,7 @@ class Torch:
                 f"tensor {name!r} is on {tensor.device}: follow with tensors on the CPU, and write the patches of each"
                 " update to it"
             )
-        if tensor.layout != torch.strided or not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
+        if not _is_plain(tensor):
             raise UsageError(f"tensor {name!r} is not contiguous: it cannot be changed in place")
         return name, dtype, shape_in_file(dtype, tuple(tensor.shape))
 
@@ -80,6 +80,8 @@ class Torch:
 
     def write(self, tensor: Tensor, start: int, stop: int, indices: Tensor | None, values: Tensor) -> None:
         """Writes elements of a tensor, on any device."""
+        if not _is_plain(tensor):
+            raise UsageError("a tensor that is not contiguous cannot be changed in place")
         # Not every dtype can be indexed.
         carrier = CARRIERS[values.itemsize]
         flat = tensor.detach().view(-1).view(carrier)
@@ -95,3 +97,8 @@ class Torch:
         left_out = tied(tensors)
         kept = {name: tensor for name, tensor in tensors.items() if name not in left_out}
         return [given(name, tensor.detach().contiguous()) for name, tensor in kept.items()], left_out
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether the memory of a tensor has its elements in order, as they are."""
+    return tensor.layout == torch.strided and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
