@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import signal
 import statistics
 import subprocess
@@ -13,7 +14,10 @@ from pathlib import Path
 
 import lmc
 import lmc.sync
+import lmc.torch
+import lmc.vllm._copy
 import pytest
+import torch
 import vllm_engine
 from vllm_engine import changed, configure, engine, save, tokens, update, weights
 from vllm_server import RequestError, Server
@@ -239,6 +243,54 @@ def test_workers_that_disagree_know_nothing(run, at_step_2, monkeypatch):
     assert tokens(at_step_2) == run.expected[1]
 
 
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (lmc.NotFoundError("no step 3"), lmc.NotFoundError),
+        (lmc.MissingFileError("no file"), lmc.MissingFileError),
+        (lmc.torch.TensorError("too small"), lmc.UsageError),
+        (RuntimeError("of vLLM"), lmc.Error),
+    ],
+)
+def test_a_failure_of_another_worker_is_of_its_kind(monkeypatch, error, kind):
+    def fails():
+        raise error
+
+    from lmc.vllm import _ranks
+
+    sent = []
+    monkeypatch.setattr(_ranks, "gather", lambda value: sent.append(pickle.dumps(value)) or [value])
+    with pytest.raises(type(error), match=str(error)):
+        _ranks.together("finding the version", fails)
+    monkeypatch.setattr(_ranks, "gather", lambda value: [value, pickle.loads(sent[0])])
+    with pytest.raises(lmc.Error) as raised:
+        _ranks.together("finding the version", lambda: None)
+    assert type(raised.value) is kind
+    assert str(raised.value) == f"finding the version failed on worker 1: {type(error).__name__}: {error}"
+
+
+def test_options_of_a_copy_are_set(run, at_step_2):
+    """Also of one that the load format made, or an update; what is not named stays."""
+
+    def copy():
+        return lmc.vllm._copy.held[model_of(at_step_2)]
+
+    assert not copy().verify
+    tensors = run.versions[-1]
+    for options in ({"verify": True}, {}, {"threads": 1}):
+        at_step_2.init_weight_transfer_engine({"init_info": options})
+        # Another program writes to the copy: whoever verifies it corrects that.
+        next(iter(copy().tensors.values())).view(-1)[-1] += 1
+        tensors = changed(tensors, 5)
+        update(at_step_2, store=run.location, step=run.publish(tensors))
+        assert all(torch.equal(copy().tensors[name], tensor) for name, tensor in tensors.items())
+    assert (copy().verify, copy().threads) == (True, 1)
+    update(at_step_2, store=run.location, full=True)
+    assert (copy().verify, copy().threads) == (True, 1)
+    at_step_2.init_weight_transfer_engine({"init_info": {"verify": False}})
+    assert (copy().verify, copy().threads) == (False, 1)
+
+
 def test_a_version_that_not_all_workers_have_staged_is_decoded(run, at_step_2, monkeypatch):
     step = run.publish(changed(run.versions[1], 8))
     update(at_step_2, step=step, stage=True)
@@ -332,13 +384,13 @@ def test_after_a_reload_that_does_not_complete_there_is_no_other(run, at_step_2,
         raise RuntimeError("as told")
 
     monkeypatch.setattr("lmc.vllm._write.finalize_layerwise_reload", fails)
-    with pytest.raises(lmc.Error, match="start the engine again.*as told"):
+    with pytest.raises(lmc.UsageError, match="start the engine again.*as told"):
         update(at_step_2, step=step)
     monkeypatch.undo()
     for info in ({"step": step}, {"store": run.location, "full": True}):
-        with pytest.raises(lmc.Error, match="start the engine again"):
+        with pytest.raises(lmc.UsageError, match="start the engine again"):
             update(at_step_2, **info)
-    with pytest.raises(lmc.Error, match="start the engine again"):
+    with pytest.raises(lmc.UsageError, match="start the engine again"):
         at_step_2.collective_rpc("reload_weights")
     # For the tests after this one.
     at_step_2.collective_rpc(finalize)

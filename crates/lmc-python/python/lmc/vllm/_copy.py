@@ -21,11 +21,26 @@ class Copy:
     def __init__(self, store: Store, snapshot: Snapshot, *, verify: bool = False, threads: int | None = None) -> None:
         self.store = store
         self.snapshot = snapshot
+        self.verify = verify
+        self.threads = threads
         reader = together("reading the store", lambda: store.open_snapshot(snapshot))
         self._memory = Memory([reader.tensor(name) for name in dict.fromkeys(reader.keys())])
         self.tensors: dict[str, Tensor] = self._memory.tensors
         self._follower = Follower(store, self.tensors, verify=verify, threads=threads)
         self._lock = threading.Lock()
+
+    def set_options(self, verify: bool | None, threads: int | None) -> None:
+        """Sets the options that are not `None`. Others than before take a comparison of all tensors."""
+        verify = self.verify if verify is None else verify
+        threads = self.threads if threads is None else threads
+        if (verify, threads) == (self.verify, self.threads):
+            return
+        follower = Follower(self.store, self.tensors, verify=verify, threads=threads)
+        with self._lock:
+            follower.adopt(self.snapshot)
+            self._follower.close()
+            self._follower = follower
+        self.verify, self.threads = verify, threads
 
     def load(self) -> None:
         """Fills the tensors from the store."""

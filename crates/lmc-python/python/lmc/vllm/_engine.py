@@ -17,7 +17,7 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 
-from lmc._errors import Error, UsageError
+from lmc._errors import UsageError
 from lmc._lmc import Snapshot, Store
 from lmc.sync import Update
 from lmc.vllm._copy import Copy, agreed, held, written
@@ -35,10 +35,10 @@ class InitInfo(WeightTransferInitInfo):
     """The store; by default that of the load format."""
     step: int | None = None
     """The version that the safetensors files have which the engine was started on: they are compared with it."""
-    verify: bool = False
-    """Whether to compare the copy in memory with its hashes at each update."""
+    verify: bool | None = None
+    """Whether to compare the copy in memory with its hashes at each update; by default as before, and at first not."""
     threads: int | None = None
-    """Threads that decode; by default one for each core."""
+    """Threads that decode; by default as before, and at first one for each core."""
 
 
 @dataclass
@@ -110,9 +110,12 @@ class Engine(WeightTransferEngine):
                     ' init_info, or load a version whole with update_info {"full": true}'
                 )
             store = together("opening the store", lambda: Store(init_info.store or ""))
-            copy = Copy(store, find(store, init_info.step), verify=init_info.verify, threads=init_info.threads)
+            verify, threads = bool(init_info.verify), init_info.threads
+            copy = Copy(store, find(store, init_info.step), verify=verify, threads=threads)
             copy.adopt(self.model_config.model)
             held[self.model] = copy
+        elif (before := agreed(self.model)) is not None:
+            together("setting the options", lambda: before.set_options(init_info.verify, init_info.threads))
         self._info = init_info
 
     def start_weight_update(self) -> None:
@@ -184,7 +187,12 @@ class Engine(WeightTransferEngine):
 
     def _whole(self, store: Store, snapshot: Snapshot) -> _Ready:
         started = time.monotonic()
-        copy = Copy(store, snapshot, verify=self._info.verify, threads=self._info.threads)
+        verify, threads, before = self._info.verify, self._info.threads, held.get(self.model)
+        if before is not None:
+            # They may be those of the load format.
+            verify = before.verify if verify is None else verify
+            threads = before.threads if threads is None else threads
+        copy = Copy(store, snapshot, verify=bool(verify), threads=threads)
         copy.load()
         return _Ready(snapshot, copy, snapshot, None, time.monotonic() - started)
 
@@ -231,10 +239,10 @@ class Engine(WeightTransferEngine):
         """Writes the version that the model held."""
         try:
             check_finished(self.model)
-        except Error as e:
+        except UsageError as e:
             _logger.error("lmc: %s", e)
             if isinstance(error, Exception):
-                raise Error(f"{e} ({type(error).__name__}: {error})") from error
+                raise UsageError(f"{e} ({type(error).__name__}: {error})") from error
             return
         if before is None:
             _logger.error(

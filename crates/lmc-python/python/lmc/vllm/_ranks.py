@@ -45,19 +45,24 @@ def gather(value: T) -> list[T]:
 
 
 def together(what: str, work: Callable[[], T]) -> T:
-    """Does something on every worker. Where it fails on one, all raise."""
+    """Does something on every worker. Where it fails on one, all raise, errors of lmc of the same class."""
     error: BaseException | None = None
     try:
         result = work()
     except BaseException as e:
         error = e
-    errors = gather(None if error is None else f"{type(error).__name__}: {error}")
+    errors = gather(None if error is None else (_class(error), f"{type(error).__name__}: {error}"))
     if error is not None:
         raise error
-    for rank, message in enumerate(errors):
-        if message is not None:
-            raise Error(f"{what} failed on worker {rank}: {message}")
+    for rank, failed in enumerate(errors):
+        if failed is not None:
+            raise failed[0](f"{what} failed on worker {rank}: {failed[1]}")
     return result
+
+
+def _class(error: BaseException) -> type[Error]:
+    """The class of an error, if every process has it."""
+    return next((kind for kind in type(error).__mro__ if kind.__module__ == Error.__module__), Error)
 
 
 def find(store: Store, at: At) -> Snapshot:

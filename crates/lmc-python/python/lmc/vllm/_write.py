@@ -13,7 +13,7 @@ from vllm.model_executor.model_loader.reload import (
 )
 from vllm.model_executor.model_loader.reload.layerwise import LAYERWISE_INFO
 
-from lmc._errors import Error, UsageError
+from lmc._errors import UsageError
 from lmc.vllm._ranks import gather
 
 # Of other methods the weights may be stored otherwise than they were loaded.
@@ -35,13 +35,13 @@ def reload(model: torch.nn.Module, model_config: Any, tensors: Iterable[tuple[st
 
 
 def check_finished(model: torch.nn.Module) -> None:
-    """Raises `lmc.Error` on all workers if a reload of a model did not complete on one: vLLM keeps weights that were
-    for it, and would go on with them in the next one."""
+    """Raises `lmc.UsageError` on all workers if a reload of a model did not complete on one: vLLM keeps weights that
+    were for it, and would go on with them in the next one."""
     unfinished = any(
         info.can_load() for info in (LAYERWISE_INFO.get(module) for module in model.modules()) if info is not None
     )
     if any(gather(unfinished)):
-        raise Error(
+        raise UsageError(
             "the weights of the model are written partly, and vLLM cannot write them again: start the engine again"
         )
 
