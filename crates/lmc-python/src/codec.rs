@@ -13,6 +13,7 @@ use crate::errors::{Failure, Result};
 use crate::memory::expect_writes;
 use crate::numbers::{MaxSize, MaxWork, Size};
 use crate::options::{Threads, compress_options, decompress_options, threads_for};
+use crate::repr::record_repr;
 use crate::source::{Source, as_path};
 use crate::text::{optional_text, text};
 use crate::work::{Signals, detached};
@@ -132,13 +133,7 @@ pub(crate) struct Estimate {
     sampled: u64,
 }
 
-#[pymethods]
-impl Estimate {
-    fn __repr__(&self) -> String {
-        let Self { raw_size, compressed_size, sampled } = self;
-        format!("Estimate(raw_size={raw_size}, compressed_size={compressed_size}, sampled={sampled})")
-    }
-}
+record_repr!(Estimate(raw_size, compressed_size, sampled));
 
 /// Estimates the result of compressing a file from some of its blocks: to decide whether to compress, and with which bases and level.
 ///

@@ -20,6 +20,7 @@ mod numbers;
 mod open;
 mod options;
 mod pickle;
+mod repr;
 mod small;
 mod source;
 mod store;

@@ -7,6 +7,7 @@ use pyo3::types::PyTuple;
 
 use super::exclusive::Exclusive;
 use crate::errors::Result;
+use crate::repr::record_repr;
 
 /// A version in a directory: a snapshot with its files.
 #[pyclass(frozen, get_all, module = "lmc")]
@@ -23,12 +24,7 @@ impl From<&lmc_store::Version> for Version {
     }
 }
 
-#[pymethods]
-impl Version {
-    fn __repr__(&self) -> String {
-        format!("Version(step={}, id={:?}, path={:?})", self.step, self.id, self.path)
-    }
-}
+record_repr!(Version(step, id, path));
 
 /// A version that is complete and on disk, but not the current one yet.
 #[pyclass(frozen, module = "lmc")]
