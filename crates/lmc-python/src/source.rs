@@ -37,7 +37,7 @@ impl Source {
         opened.map(Self::File).map_err(|e| failed(path, e))
     }
 
-    /// The name of a file, without directories; `None` for other sources.
+    /// The name of a file, without directories; empty for other sources.
     pub(crate) fn name(&self) -> String {
         let name = self.path().and_then(Path::file_name);
         name.unwrap_or_default().to_string_lossy().into_owned()
