@@ -20,6 +20,7 @@ mod numbers;
 mod open;
 mod options;
 mod pickle;
+mod process;
 mod repr;
 mod small;
 mod source;

@@ -207,6 +207,70 @@ def test_fork_while_threads_are_at_work(used, arrays):
 
 
 def test_closing_what_the_parent_opened(used):
+class Meeting(io.BytesIO):
+    """A file object that can hold back who reads it."""
+
+    def __init__(self, data):
+        super().__init__(data)
+        self.waiting, self.go = threading.Event(), threading.Event()
+        self.go.set()
+
+    def read(self, size=-1):
+        self.waiting.set()
+        self.go.wait()
+        return super().read(size)
+
+
+def in_a_child(work, *args):
+    child = multiprocessing.get_context("fork").Process(target=work, args=args)
+    child.start()
+    child.join(TIMEOUT)
+    code = child.exitcode
+    child.kill()
+    assert code == 0
+
+
+def first_use_by_two(f, memory, want):
+    memory.waiting.clear()
+    memory.go.clear()
+    found = []
+    first = threading.Thread(target=lambda: found.append(f.read("")))
+    first.start()
+    memory.waiting.wait()
+    sys.setswitchinterval(1e6)  # this thread goes on until it waits
+    memory.go.set()
+    found.append(f.read(""))
+    first.join()
+    assert found == [want, want]
+
+
+def test_two_threads_of_a_child_begin_with_a_file(arrays):
+    memory = Meeting(lmc.compress(arrays[0], dtype="F32"))
+    with lmc.open(memory, threads=2) as f:
+        in_a_child(first_use_by_two, f, memory, arrays[0].tobytes())
+
+
+def test_fork_while_a_file_object_is_read(arrays):
+    memory = Meeting(lmc.compress(arrays[0], dtype="F32"))
+    with lmc.open(memory, threads=1) as f:
+        base = lmc.Base(f, name="base")
+        memory.waiting.clear()
+        memory.go.clear()
+        reader = threading.Thread(target=lambda: f.read(""))
+        reader.start()
+        memory.waiting.wait()
+
+        def use_base():
+            memory.go.set()
+            lmc.compress(arrays[1], base=base)
+
+        try:
+            in_a_child(use_base)
+        finally:
+            memory.go.set()
+            reader.join()
+
+
     def close(used):
         used["file"].close()
         used.clear()
