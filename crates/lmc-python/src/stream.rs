@@ -24,7 +24,8 @@ use crate::work::{Signals, detached};
 /// Compresses the file at the path `src` to one at `dst`; returns a `Summary`.
 ///
 /// `dst` appears under its name only when it is complete and on disk; an existing file is replaced unless `overwrite` is false. Mode and
-/// times are those of `src`. After an error or an interrupt there is no new file. The options are those of `lmc.compress`.
+/// times are those of `src`. After an error there is no new file, nor after an interrupt, unless that comes when the file just gets its name.
+/// The options are those of `lmc.compress`.
 ///
 /// Raises `lmc.IOError` (an `OSError`; `lmc.MissingFileError` is a `FileNotFoundError`, too) when a file cannot be read or written, or
 /// changes meanwhile, `lmc.ExistsError` when `dst` exists and may not be overwritten, `lmc.UsageError` when it is `src`.
@@ -272,7 +273,6 @@ fn attached<T>(call: impl FnOnce(Python<'_>) -> Result<T>) -> io::Result<T> {
     })
 }
 
-impl Read for Stream {
 /// Fails if a file object had nothing to read or no room to write, which a raw one of Python says by `None`.
 fn check_ready(object: &Bound<'_, PyAny>, result: &Bound<'_, PyAny>) -> Result<()> {
     let py = object.py();
@@ -283,6 +283,7 @@ fn check_ready(object: &Bound<'_, PyAny>, result: &Bound<'_, PyAny>) -> Result<(
     Ok(())
 }
 
+impl Read for Stream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         attached(|py| {
             let object = self.object.bind(py);

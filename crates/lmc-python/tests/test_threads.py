@@ -3,6 +3,7 @@
 import concurrent.futures
 import io
 import multiprocessing
+import os
 import signal
 import subprocess
 import sys
@@ -206,7 +207,6 @@ def test_fork_while_threads_are_at_work(used, arrays):
         thread.join()
 
 
-def test_closing_what_the_parent_opened(used):
 class Meeting(io.BytesIO):
     """A file object that can hold back who reads it."""
 
@@ -271,6 +271,7 @@ def test_fork_while_a_file_object_is_read(arrays):
             reader.join()
 
 
+def test_closing_what_the_parent_opened(used):
     def close(used):
         used["file"].close()
         used.clear()
@@ -333,6 +334,29 @@ def test_interrupts(what, tmp_path):
     )
     left = ["huge", "store"] if what == "a save" else ["huge"]
     assert (done.stdout, done.returncode) == (f"interrupted {left}\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("size", [8 << 20, 16 << 20])  # on this thread, and on another one
+def test_an_interrupt_at_the_end_leaves_no_file(size, tmp_path):
+    class Last(io.BytesIO):
+        """Interrupts when its last bytes are read, which other threads do."""
+
+        come = False
+
+        def read(self, n=-1):
+            read = super().read(n)
+            if self.tell() == size and not self.come:
+                self.come = True
+                os.kill(os.getpid(), signal.SIGALRM)
+            return read
+
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            lmc.compress_tensors_file([("w", "U8", (size,), Last(bytes(size)))], tmp_path / "out", threads=2)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_handler_that_returns_interrupts_nothing(raw):
