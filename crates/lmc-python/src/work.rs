@@ -104,6 +104,11 @@ impl Signals {
         self.check()
     }
 
+    /// What work of stores calls with its progress: fails once a signal came.
+    pub(crate) fn progress(&self) -> impl FnMut(u64) -> lmc_store::Result<()> {
+        |_| self.check().map_err(|e| lmc_store::Error::io("stopped", e))
+    }
+
     /// A source that fails once a signal came.
     pub(crate) fn interrupting<'s>(&'s self, source: &'s dyn ReadAt) -> Interruptible<'s> {
         Interruptible { signals: self, source }

@@ -102,7 +102,7 @@ impl SnapshotReader {
             let len = reader.file(name)?.len;
             let target = Target::create(dst, overwrite, false, self.shared.guard(), signals)?;
             target.set_size(len)?;
-            open.reader.restore_file(name, &target, &mut |_| {})?;
+            reader.restore_file(name, &target, &mut signals.progress())?;
             target.finish(None)
         })
     }
