@@ -84,11 +84,24 @@ impl DurableFile {
     /// # Errors
     /// `AlreadyExists` when the target exists and `overwrite` is not set, and errors of the operating system.
     pub fn finish(self, overwrite: bool, like: Option<&Metadata>) -> Result<(), Unfinished> {
+        self.finish_unless(overwrite, like, || Ok(()))
+    }
+
+    /// [`Self::finish`], unless `last` fails, which is called when the file is on disk and only has to get its name.
+    ///
+    /// # Errors
+    /// Those of [`Self::finish`] and of `last`.
+    pub fn finish_unless(
+        self,
+        overwrite: bool,
+        like: Option<&Metadata>,
+        last: impl FnOnce() -> io::Result<()>,
+    ) -> Result<(), Unfinished> {
         let cannot_write = |e| Unfinished("cannot write", e);
         if let Some(like) = like {
             copy_attributes(self.file(), like).map_err(|e| Unfinished("cannot set mode and times", e))?;
         }
-        self.file().sync_all().map_err(cannot_write)?;
+        self.file().sync_all().and_then(|()| last()).map_err(cannot_write)?;
         self.file.give_name(&self.target, overwrite).map_err(cannot_write)?;
         let synced = sync_directory(parent(&self.target));
         synced.map_err(|e| Unfinished("written, but its directory cannot be synced", e))

@@ -29,6 +29,14 @@ impl Progress {
             bar.set_position(done);
         }
     }
+
+    /// What work of stores calls with the number of bytes done.
+    pub(crate) fn of_store(&self) -> impl FnMut(u64) -> lmc_store::Result<()> {
+        |done| {
+            self.at(done);
+            Ok(())
+        }
+    }
 }
 
 impl Drop for Progress {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use lmc::resolve_bases;
 use lmc_cli::{Guard, Role};
-use pyo3::prelude::*;
 
 use crate::buffer::Writable;
 use crate::errors::{Failure, Result};
@@ -63,9 +62,5 @@ impl Bases {
     /// Fails if a file among them was modified since it was opened.
     pub(crate) fn check_unchanged(&self) -> Result<()> {
         self.0.iter().try_for_each(|b| b.source.check_unchanged())
-    }
-
-    pub(crate) fn renewed(&self, py: Python<'_>) -> Self {
-        Self(self.0.iter().map(|b| BaseSource { source: b.source.renewed(py), ..b.clone() }).collect())
     }
 }

@@ -13,6 +13,8 @@ use crate::errors::{Failure, Result};
 use crate::memory::expect_writes;
 use crate::numbers::{MaxSize, MaxWork, Size};
 use crate::options::{Threads, compress_options, decompress_options, threads_for};
+use crate::process::PerProcess;
+use crate::repr::record_repr;
 use crate::source::{Source, as_path};
 use crate::text::{optional_text, text};
 use crate::work::{Signals, detached};
@@ -132,13 +134,7 @@ pub(crate) struct Estimate {
     sampled: u64,
 }
 
-#[pymethods]
-impl Estimate {
-    fn __repr__(&self) -> String {
-        let Self { raw_size, compressed_size, sampled } = self;
-        format!("Estimate(raw_size={raw_size}, compressed_size={compressed_size}, sampled={sampled})")
-    }
-}
+record_repr!(Estimate(raw_size, compressed_size, sampled));
 
 /// Estimates the result of compressing a file from some of its blocks: to decide whether to compress, and with which bases and level.
 ///
@@ -305,42 +301,28 @@ fn restore(
 }
 
 /// Idle codecs, with their threads and buffers.
-struct Idle<C>(Mutex<Vec<(u32, C)>>);
+struct Idle<C>(PerProcess<Mutex<Vec<C>>>);
 
 impl<C> Idle<C> {
     /// The most that are kept.
     const MOST: usize = 16;
 
     fn new() -> Self {
-        Self(Mutex::new(Vec::new()))
-    }
-
-    /// Takes one that was made in this process. After a fork the threads of others exist only in the parent.
-    fn take(&self) -> Option<C> {
-        // Only threads that hold the interpreter hold the lock, and they never release the interpreter meanwhile: at a fork it is free.
-        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some((process, codec)) = idle.pop() {
-            if process == std::process::id() {
-                return Some(codec);
-            }
-            std::mem::forget(codec);
-        }
-        None
+        Self(PerProcess::new("codec", Mutex::default()))
     }
 
     /// Calls `work` with an idle codec, or a new one.
     fn with<T>(&self, make: impl FnOnce() -> Result<C>, work: impl FnOnce(&mut C) -> Result<T>) -> Result<T> {
-        let mut codec = self.take().map_or_else(make, Ok)?;
+        let all = self.0.get(|_| Ok(Mutex::default()))?;
+        let idle = || all.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = idle().pop();
+        let mut codec = kept.map_or_else(make, Ok)?;
         let done = work(&mut codec);
-        self.give_back(codec);
-        done
-    }
-
-    fn give_back(&self, codec: C) {
-        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = idle();
         if idle.len() < Self::MOST {
-            idle.push((std::process::id(), codec));
+            idle.push(codec);
         }
+        done
     }
 }
 

@@ -1,6 +1,6 @@
 //! The methods of `lmc.File`.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -13,6 +13,7 @@ use crate::info::{BaseInfo, Tensor, hex};
 use crate::numbers::{Limit, MaxWork, Offset, Size, Start, Stop, number};
 use crate::open::{Contents, File, Open};
 use crate::options::{Threads, decompress_options};
+use crate::process::PerProcess;
 use crate::small::Small;
 use crate::source::{FileObject, Source, as_path};
 use crate::text::text;
@@ -117,22 +118,19 @@ impl File {
         let name = source.path().map(Into::into);
         let (source, bases) = (Arc::new(source), bases_of(base)?);
         let open = detached(py, || Open::new(source, bases, &o, plain))?;
-        Ok(Self { o, plain, name, open: Mutex::new(Some(Arc::new(open))) })
+        Ok(Self { o, plain, name, open: PerProcess::new("file", open) })
     }
 
     /// Closes the file. Reads in progress in other threads are completed.
     fn close(&self, py: Python<'_>) {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match open {
-            Some(open) if open.process != std::process::id() => std::mem::forget(open),
-            // Stopping threads takes a moment.
-            open => py.detach(|| drop(open)),
-        }
+        let closed = self.open.close();
+        // Stopping threads takes a moment.
+        py.detach(|| drop(closed));
     }
 
     #[getter]
     fn closed(&self) -> bool {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        self.open.is_closed()
     }
 
     fn __enter__(slf: Py<Self>, py: Python<'_>) -> Result<Py<Self>> {

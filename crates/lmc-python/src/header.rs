@@ -49,7 +49,7 @@ impl Entry {
 pub(crate) struct Header {
     /// In the order of their bytes.
     pub(crate) tensors: Vec<Entry>,
-    /// Shapes of all tensors, concatenated: one allocation per tensor would take longer than parsing.
+    /// Names of all tensors, concatenated: one allocation per tensor would take longer than parsing.
     names: String,
     /// In the order of the file.
     metadata: Option<Vec<(String, String)>>,

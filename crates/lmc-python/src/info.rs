@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::errors::Result;
+use crate::repr::record_repr;
 
 /// A tensor of a file.
 #[pyclass(frozen, module = "lmc")]
@@ -55,12 +56,7 @@ pub(crate) struct BaseInfo {
     pub(crate) content_hash: String,
 }
 
-#[pymethods]
-impl BaseInfo {
-    fn __repr__(&self) -> String {
-        format!("BaseInfo(name={:?}, size={}, content_hash={:?})", self.name, self.size, self.content_hash)
-    }
-}
+record_repr!(BaseInfo(name, size, content_hash));
 
 pub(crate) fn hex(hash: &[u8]) -> String {
     hash.iter().map(|b| format!("{b:02x}")).collect()

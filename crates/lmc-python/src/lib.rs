@@ -20,6 +20,8 @@ mod numbers;
 mod open;
 mod options;
 mod pickle;
+mod process;
+mod repr;
 mod small;
 mod source;
 mod store;

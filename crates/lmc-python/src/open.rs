@@ -1,6 +1,6 @@
 //! `lmc.File`: the open file of one process, and reading from it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use lmc::{Base, DecompressOptions, ReadAt, Reader, Segment};
 use pyo3::prelude::*;
@@ -8,12 +8,12 @@ use pyo3::prelude::*;
 use crate::bases::Bases;
 use crate::buffer::{Writable, check_disjoint};
 use crate::errors::{Failure, Result};
+use crate::process::PerProcess;
 use crate::source::Source;
 use crate::work::detached;
 
 /// The open file of one process.
 pub(crate) struct Open {
-    pub(crate) process: u32,
     pub(crate) source: Arc<Source>,
     /// As given, including bases of bases; empty if the file needs none.
     pub(crate) bases: Bases,
@@ -49,7 +49,7 @@ impl Open {
             }
             contents => (contents, Bases::default()),
         };
-        Ok(Self { process: std::process::id(), source: source.clone(), bases, contents })
+        Ok(Self { source: source.clone(), bases, contents })
     }
 
     pub(crate) fn segments(&self) -> &[Segment] {
@@ -145,26 +145,16 @@ pub(crate) struct File {
     pub(crate) o: DecompressOptions,
     pub(crate) plain: bool,
     pub(crate) name: Option<std::path::PathBuf>,
-    /// `None` once closed. Only threads that hold the interpreter hold the lock, and they never release the interpreter meanwhile: at a
-    /// fork it is free.
-    pub(crate) open: Mutex<Option<Arc<Open>>>,
+    pub(crate) open: PerProcess<Open>,
 }
 
 impl File {
     /// The open file of this process.
     pub(crate) fn open(&self, py: Python<'_>) -> Result<Arc<Open>> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*open {
-            None => Err(Failure::closed("file")),
-            Some(here) if here.process == std::process::id() => Ok(here.clone()),
-            Some(parents) => {
-                let (source, bases) = (parents.source.renewed(py), parents.bases.renewed(py));
-                let new = Arc::new(Open::new(source, bases, &self.o, self.plain)?);
-                // The threads of its codec exist only in the parent process.
-                std::mem::forget(open.replace(new.clone()));
-                Ok(new)
-            }
-        }
+        self.open.get(|parents| {
+            let (source, bases) = (parents.source.clone(), parents.bases.clone());
+            detached(py, || Open::new(source, bases, &self.o, self.plain))
+        })
     }
 
     /// Converts it to a base.

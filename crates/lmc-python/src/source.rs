@@ -14,6 +14,7 @@ use pyo3::types::{PyBytes, PyString};
 use crate::buffer::Buffer;
 use crate::errors::{Failure, Result};
 use crate::numbers::number;
+use crate::process::PerProcess;
 use crate::text;
 
 /// A source for random access.
@@ -37,7 +38,7 @@ impl Source {
         opened.map(Self::File).map_err(|e| failed(path, e))
     }
 
-    /// The name of a file, without directories; `None` for other sources.
+    /// The name of a file, without directories; empty for other sources.
     pub(crate) fn name(&self) -> String {
         let name = self.path().and_then(Path::file_name);
         name.unwrap_or_default().to_string_lossy().into_owned()
@@ -82,17 +83,6 @@ impl Source {
         match self {
             Self::Buffer(b) => Some(b),
             _ => None,
-        }
-    }
-
-    /// The same source with new locks: a thread of the parent may have held the old ones at the fork.
-    pub(crate) fn renewed(self: &Arc<Self>, py: Python<'_>) -> Arc<Self> {
-        match &**self {
-            Self::Object(o) => {
-                let (object, file) = (o.object.clone_ref(py), o.file.clone());
-                Arc::new(Self::Object(FileObject { object, size: o.size, file, position: Mutex::new(()) }))
-            }
-            _ => self.clone(),
         }
     }
 }
@@ -163,8 +153,8 @@ pub(crate) struct FileObject {
     size: u64,
     /// Its name, device and inode, if it is a file of the operating system.
     file: Option<(PathBuf, (u64, u64))>,
-    /// Held while seeking and reading. Threads that wait for it release the interpreter.
-    position: Mutex<()>,
+    /// Held while seeking and reading. Threads that wait for it release the interpreter, so one of the parent may hold its own at a fork.
+    position: PerProcess<Mutex<()>>,
 }
 
 impl FileObject {
@@ -172,7 +162,8 @@ impl FileObject {
         const SEEK_END: i32 = 2;
         let size = number(&object.call_method1("seek", (0, SEEK_END))?, "result of seek() of a file object")?;
         let file = file_of(object);
-        Ok(Self { object: object.clone().unbind(), size, file, position: Mutex::new(()) })
+        let position = PerProcess::new("file object", Mutex::default());
+        Ok(Self { object: object.clone().unbind(), size, file, position })
     }
 
     fn read(&self, py: Python<'_>, buf: &mut [u8], offset: u64) -> Result<()> {
@@ -228,7 +219,8 @@ pub(crate) fn read_bytes<'a>(read: &'a Bound<'_, PyAny>, size: usize) -> Result<
 
 impl ReadAt for FileObject {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        let _position = self.position.lock().unwrap_or_else(PoisonError::into_inner);
+        let position = attached(|_| self.position.get(|_| Ok(Mutex::default())))?;
+        let _held = position.lock().unwrap_or_else(PoisonError::into_inner);
         attached(|py| self.read(py, buf, offset))
     }
 

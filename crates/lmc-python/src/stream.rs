@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use lmc::{CompressOptions, DecompressOptions, Sink};
 use lmc_cli::Role;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyBlockingIOError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -24,7 +24,8 @@ use crate::work::{Signals, detached};
 /// Compresses the file at the path `src` to one at `dst`; returns a `Summary`.
 ///
 /// `dst` appears under its name only when it is complete and on disk; an existing file is replaced unless `overwrite` is false. Mode and
-/// times are those of `src`. After an error or an interrupt there is no new file. The options are those of `lmc.compress`.
+/// times are those of `src`. After an error there is no new file, nor after an interrupt, unless that comes when the file just gets its name.
+/// The options are those of `lmc.compress`.
 ///
 /// Raises `lmc.IOError` (an `OSError`; `lmc.MissingFileError` is a `FileNotFoundError`, too) when a file cannot be read or written, or
 /// changes meanwhile, `lmc.ExistsError` when `dst` exists and may not be overwritten, `lmc.UsageError` when it is `src`.
@@ -147,7 +148,8 @@ impl End {
 /// Compresses `src` to `dst`, in bounded memory; returns a `Summary`. Each is a path or a binary file object, with `read(size)` or
 /// `write(bytes)`.
 ///
-/// The options are those of `lmc.compress`. Exceptions of file objects are passed on.
+/// The options are those of `lmc.compress`. Exceptions of file objects are passed on, and raw ones that are not ready raise
+/// `BlockingIOError`.
 #[pyfunction]
 #[pyo3(signature = (src, dst, *, dtype=None, base=None, level="default", threads=None))]
 pub(crate) fn compress_stream(
@@ -194,7 +196,8 @@ pub(crate) fn compress_stream(
 /// Restores `src` to `dst`, in bounded memory; returns a `Summary`. Each is a path or a binary file object, with `read(size)` or
 /// `write(bytes)`.
 ///
-/// After an error, discard whatever was written to a file object. The options are those of `lmc.decompress`.
+/// After an error, discard whatever was written to a file object. The options are those of `lmc.decompress`. Exceptions of file objects are
+/// passed on, and raw ones that are not ready raise `BlockingIOError`.
 #[pyfunction]
 #[pyo3(signature = (src, dst, *, base=None, threads=None, max_size=None, max_work=None))]
 pub(crate) fn decompress_stream(
@@ -270,10 +273,22 @@ fn attached<T>(call: impl FnOnce(Python<'_>) -> Result<T>) -> io::Result<T> {
     })
 }
 
+/// Fails if a file object had nothing to read or no room to write, which a raw one of Python says by `None`.
+fn check_ready(object: &Bound<'_, PyAny>, result: &Bound<'_, PyAny>) -> Result<()> {
+    let py = object.py();
+    if result.is_none() && object.is_instance(&py.import("io")?.getattr("RawIOBase")?)? {
+        let why = "the file object is non-blocking and not ready: let it wait with os.set_blocking(f.fileno(), True)";
+        return Err(PyBlockingIOError::new_err((libc::EAGAIN, why)).into());
+    }
+    Ok(())
+}
+
 impl Read for Stream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         attached(|py| {
-            let read = self.object.bind(py).call_method1("read", (buf.len(),))?;
+            let object = self.object.bind(py);
+            let read = object.call_method1("read", (buf.len(),))?;
+            check_ready(object, &read)?;
             let bytes = read_bytes(&read, buf.len())?;
             buf[..bytes.len()].copy_from_slice(bytes);
             Ok(bytes.len())
@@ -284,7 +299,9 @@ impl Read for Stream {
 impl Write for Writer {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         attached(|py| {
-            let written = self.object.bind(py).call_method1("write", (PyBytes::new(py, buf),))?;
+            let object = self.object.bind(py);
+            let written = object.call_method1("write", (PyBytes::new(py, buf),))?;
+            check_ready(object, &written)?;
             // Simple file objects return nothing when they have written everything.
             let n = if written.is_none() { buf.len() } else { number(&written, "result of write() of a file object")? };
             if n > buf.len() {

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 use crate::info::hex;
+use crate::repr::record_repr;
 
 /// The result of compressing or restoring.
 #[pyclass(frozen, get_all, module = "lmc")]
@@ -20,12 +21,4 @@ impl From<lmc::Summary> for Summary {
     }
 }
 
-#[pymethods]
-impl Summary {
-    fn __repr__(&self) -> String {
-        let Self { raw_size, compressed_size, content_hash, blocks } = self;
-        format!(
-            "Summary(raw_size={raw_size}, compressed_size={compressed_size}, content_hash={content_hash:?}, blocks={blocks})"
-        )
-    }
-}
+record_repr!(Summary(raw_size, compressed_size, content_hash, blocks));

@@ -43,11 +43,11 @@ impl<'s> Target<'s> {
         self.file.set_size(size).map_err(|e| Failure::Path("cannot write".to_owned(), self.path.clone(), e))
     }
 
-    /// Gives it its name. Mode and times are copied from the source.
+    /// Gives it its name, unless a signal came before. Mode and times are copied from the source.
     pub(crate) fn finish(self, like: Option<&Metadata>) -> Result<()> {
         // Names may have changed since the file was created.
         self.guard.check_replace(&self.path).map_err(refused)?;
-        let finished = self.file.finish(self.overwrite, like);
+        let finished = self.file.finish_unless(self.overwrite, like, || self.signals.settle());
         finished.map_err(|Unfinished(doing, e)| Failure::Path(doing.to_owned(), self.path, e))
     }
 }

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Thread;
 use std::time::Duration;
 
 use lmc::ReadAt;
@@ -28,33 +29,47 @@ pub(crate) fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T>
 pub(crate) struct Signals {
     stop: Arc<AtomicBool>,
     raised: Mutex<Option<PyErr>>,
+    /// The thread that handles signals.
+    caller: Thread,
+    /// Set while the worker waits for it.
+    awaited: AtomicBool,
 }
 
 impl Signals {
-    /// Runs `work` on `bytes` bytes without the GIL. Unless it is small, it runs on another thread: the calling one handles signals.
+    /// Runs `work` on `bytes` bytes without the GIL. Unless it is small, it runs on another thread: the calling one handles signals. If one
+    /// came too late to end the work, it still raises.
     pub(crate) fn watch<T: Send>(
         py: Python<'_>,
         bytes: u64,
         work: impl FnOnce(&Signals) -> Result<T> + Send,
     ) -> Result<T> {
-        let signals = Signals { stop: Arc::default(), raised: Mutex::new(None) };
-        if bytes < LITTLE {
-            return detached(py, || work(&signals));
-        }
+        let signals = Signals {
+            stop: Arc::default(),
+            raised: Mutex::new(None),
+            caller: std::thread::current(),
+            awaited: AtomicBool::new(false),
+        };
         let done = detached(py, || {
-            let caller = std::thread::current();
+            if bytes < LITTLE {
+                return work(&signals);
+            }
             // The worker has not quite finished when it wakes the caller, which would sleep again.
             let finished = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 let worker = scope.spawn(|| {
                     let done = catch_unwind(AssertUnwindSafe(|| work(&signals)));
                     finished.store(true, Ordering::Release);
-                    caller.unpark();
+                    signals.caller.unpark();
                     done
                 });
                 while !finished.load(Ordering::Acquire) {
                     std::thread::park_timeout(EVERY);
+                    let awaited = signals.awaited.load(Ordering::Acquire);
                     signals.poll();
+                    if awaited {
+                        signals.awaited.store(false, Ordering::Release);
+                        worker.thread().unpark();
+                    }
                 }
                 let done = worker.join().and_then(|done| done);
                 done.unwrap_or_else(|panic| Err(Failure::internal(&*panic)))
@@ -65,10 +80,33 @@ impl Signals {
     }
 
     fn poll(&self) {
-        if let Some(Err(e)) = Python::try_attach(|py| py.check_signals()) {
-            self.raised.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
-            self.stop.store(true, Ordering::Relaxed);
+        // No other thread of Python goes on between a handler and the end of the work.
+        Python::try_attach(|py| {
+            if let Err(e) = py.check_signals() {
+                self.raised.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+                self.stop.store(true, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// Handles the signals that came until now, and fails if one is to end the work: for what follows cannot be undone. To be called by the
+    /// thread of the work.
+    pub(crate) fn settle(&self) -> io::Result<()> {
+        if std::thread::current().id() == self.caller.id() {
+            self.poll();
+        } else {
+            self.awaited.store(true, Ordering::Release);
+            self.caller.unpark();
+            while self.awaited.load(Ordering::Acquire) {
+                std::thread::park_timeout(EVERY);
+            }
         }
+        self.check()
+    }
+
+    /// What work of stores calls with its progress: fails once a signal came.
+    pub(crate) fn progress(&self) -> impl FnMut(u64) -> lmc_store::Result<()> {
+        |_| self.check().map_err(|e| lmc_store::Error::io("stopped", e))
     }
 
     /// A source that fails once a signal came.

@@ -193,6 +193,34 @@ def test_file_objects_that_break_the_protocol(raw):
             lmc.decompress_stream(src, dst)
 
 
+def test_raw_files_that_are_not_ready(raw):
+    """What a pipe has no room for is not taken as written, and what is not there yet not as the end."""
+    file = lmc.compress(raw)
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    with open(reading, "rb", buffering=0) as empty, open(writing, "wb", buffering=0) as full:
+        for stream in (lmc.compress_stream, lmc.decompress_stream):
+            with pytest.raises(BlockingIOError, match="set_blocking"):
+                stream(empty, io.BytesIO())
+        for stream, data in ((lmc.compress_stream, raw), (lmc.decompress_stream, file)):
+            with pytest.raises(BlockingIOError, match="set_blocking"):
+                stream(io.BytesIO(data), full)
+
+
+def test_objects_that_return_nothing_have_written_all(raw):
+    class Simple:
+        def __init__(self):
+            self.written = b""
+
+        def write(self, data):
+            self.written += data
+
+    out = Simple()
+    lmc.compress_stream(io.BytesIO(raw), out)
+    assert out.written == lmc.compress(raw)
+
+
 def test_damaged_streams(raw):
     file = lmc.compress(raw)
     for bad in (file[:-1], b"", file + b"x"):

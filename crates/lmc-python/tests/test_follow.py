@@ -1,7 +1,9 @@
 """Directories that follow a store."""
 
+import contextlib
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
@@ -9,6 +11,7 @@ import threading
 import lmc
 import numpy as np
 import pytest
+from bucket import bucket
 from conftest import weights
 
 
@@ -150,3 +153,62 @@ assert follower.update() is None
 """
     follower.close()
     subprocess.run([sys.executable, "-c", program, tmp_path / "store", tmp_path / "m"], check=True, timeout=60)
+
+
+@contextlib.contextmanager
+def interrupting(store, tmp_path, monkeypatch):
+    """The store in a bucket whose first data object comes only after Ctrl-C."""
+    interrupted = threading.Event()
+
+    def interrupt(*_):
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    def before(key):
+        if key.startswith("store/data/") and not interrupted.is_set():
+            os.kill(os.getpid(), signal.SIGALRM)
+            interrupted.wait(10)
+            interrupted.set()
+
+    handler = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with bucket(tmp_path, monkeypatch, before):
+            yield lmc.Store("s3://bucket/store")
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+
+
+@pytest.mark.parametrize("work", ["update", "stage"])
+def test_interrupts(store, work, tmp_path, monkeypatch):
+    with interrupting(store, tmp_path, monkeypatch) as slow, slow.follow(tmp_path / "m") as follower:
+        with pytest.raises(KeyboardInterrupt):
+            getattr(follower, work)()
+        assert follower.current is None
+        assert os.listdir(tmp_path / "m" / "versions") == []
+        assert follower.update().step == 1
+
+
+def test_interrupts_of_a_repair(store, tmp_path, monkeypatch):
+    with store.follow(tmp_path / "m") as follower:
+        model = follower.update().path / "model.safetensors"
+        model.write_bytes(b"damaged")
+    with interrupting(store, tmp_path, monkeypatch) as slow, slow.follow(tmp_path / "m") as follower:
+        with pytest.raises(KeyboardInterrupt):
+            follower.repair()
+        assert model.read_bytes() == b"damaged"
+        assert follower.repair() == ["model.safetensors"]
+
+
+def test_interrupts_of_tensors(store, tmp_path, monkeypatch):
+    w = np.zeros((256, 256), np.float32)
+    with interrupting(store, tmp_path, monkeypatch) as slow:
+        follower = slow.follow_tensors([("w", "F32", w.shape, None)])
+        with pytest.raises(KeyboardInterrupt):
+            follower.load(slow.find(), [w])
+        assert follower.current is None
+        assert follower.load(slow.find(), [w]) > 0
+        assert follower.current == (1, store.find().id)
+        follower.close()
+    with store.follow(tmp_path / "m") as directory:
+        directory.update()
+        assert np.array_equal(read(tmp_path / "m"), w.reshape(-1))

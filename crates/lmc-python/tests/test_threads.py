@@ -3,6 +3,7 @@
 import concurrent.futures
 import io
 import multiprocessing
+import os
 import signal
 import subprocess
 import sys
@@ -206,6 +207,70 @@ def test_fork_while_threads_are_at_work(used, arrays):
         thread.join()
 
 
+class Meeting(io.BytesIO):
+    """A file object that can hold back who reads it."""
+
+    def __init__(self, data):
+        super().__init__(data)
+        self.waiting, self.go = threading.Event(), threading.Event()
+        self.go.set()
+
+    def read(self, size=-1):
+        self.waiting.set()
+        self.go.wait()
+        return super().read(size)
+
+
+def in_a_child(work, *args):
+    child = multiprocessing.get_context("fork").Process(target=work, args=args)
+    child.start()
+    child.join(TIMEOUT)
+    code = child.exitcode
+    child.kill()
+    assert code == 0
+
+
+def first_use_by_two(f, memory, want):
+    memory.waiting.clear()
+    memory.go.clear()
+    found = []
+    first = threading.Thread(target=lambda: found.append(f.read("")))
+    first.start()
+    memory.waiting.wait()
+    sys.setswitchinterval(1e6)  # this thread goes on until it waits
+    memory.go.set()
+    found.append(f.read(""))
+    first.join()
+    assert found == [want, want]
+
+
+def test_two_threads_of_a_child_begin_with_a_file(arrays):
+    memory = Meeting(lmc.compress(arrays[0], dtype="F32"))
+    with lmc.open(memory, threads=2) as f:
+        in_a_child(first_use_by_two, f, memory, arrays[0].tobytes())
+
+
+def test_fork_while_a_file_object_is_read(arrays):
+    memory = Meeting(lmc.compress(arrays[0], dtype="F32"))
+    with lmc.open(memory, threads=1) as f:
+        base = lmc.Base(f, name="base")
+        memory.waiting.clear()
+        memory.go.clear()
+        reader = threading.Thread(target=lambda: f.read(""))
+        reader.start()
+        memory.waiting.wait()
+
+        def use_base():
+            memory.go.set()
+            lmc.compress(arrays[1], base=base)
+
+        try:
+            in_a_child(use_base)
+        finally:
+            memory.go.set()
+            reader.join()
+
+
 def test_closing_what_the_parent_opened(used):
     def close(used):
         used["file"].close()
@@ -269,6 +334,29 @@ def test_interrupts(what, tmp_path):
     )
     left = ["huge", "store"] if what == "a save" else ["huge"]
     assert (done.stdout, done.returncode) == (f"interrupted {left}\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("size", [8 << 20, 16 << 20])  # on this thread, and on another one
+def test_an_interrupt_at_the_end_leaves_no_file(size, tmp_path):
+    class Last(io.BytesIO):
+        """Interrupts when its last bytes are read, which other threads do."""
+
+        come = False
+
+        def read(self, n=-1):
+            read = super().read(n)
+            if self.tell() == size and not self.come:
+                self.come = True
+                os.kill(os.getpid(), signal.SIGALRM)
+            return read
+
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            lmc.compress_tensors_file([("w", "U8", (size,), Last(bytes(size)))], tmp_path / "out", threads=2)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_handler_that_returns_interrupts_nothing(raw):

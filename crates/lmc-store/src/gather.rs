@@ -117,7 +117,7 @@ impl<T: Send> Gather<T> {
     }
 
     /// Gathers everything, decoding from block sets that are `held`. `progress` receives the number of bytes put so
-    /// far. Returns how many bytes were fetched.
+    /// far, and ends the work if it fails. Returns how many bytes were fetched.
     pub(crate) fn run(
         mut self,
         remote: &Remote,
@@ -125,7 +125,7 @@ impl<T: Send> Gather<T> {
         held: &Held<'_>,
         threads: usize,
         sink: &impl Sink<T>,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<u64> {
         let mut jobs = Vec::new();
         for chain in chain::covering(catalog, self.sets)? {
@@ -180,8 +180,7 @@ impl<T: Send> Gather<T> {
             |_, (n, stored)| {
                 done += n;
                 fetched += stored;
-                progress(done);
-                Ok(())
+                progress(done)
             },
         )?;
         Ok(fetched)

@@ -177,12 +177,17 @@ impl SnapshotReader {
     }
 
     /// Restores a file to a destination that is written at any offset, by several threads at once. `progress` is called with the number of
-    /// bytes written so far.
+    /// bytes written so far, and ends the work if it fails.
     ///
     /// # Errors
     /// `NotFound` when there is no such file, `Damaged` when something of it is missing or damaged, `Store` when requests fail, `Io` when
     /// writing does.
-    pub fn restore_file(&self, name: &str, dst: &dyn WriteAt, progress: &mut dyn FnMut(u64)) -> Result<()> {
+    pub fn restore_file(
+        &self,
+        name: &str,
+        dst: &dyn WriteAt,
+        progress: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<()> {
         self.restore_file_from(name, &Held::default(), dst, progress).map(|_| ())
     }
 
@@ -192,7 +197,7 @@ impl SnapshotReader {
         name: &str,
         held: &Held<'_>,
         dst: &dyn WriteAt,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<u64> {
         let file = self.index(name)?;
         let mut gather = Gather::new();
@@ -304,7 +309,7 @@ impl SnapshotReader {
         gather: Gather<T>,
         held: &Held<'_>,
         sink: &impl Sink<T>,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<u64> {
         let done = gather.run(&self.remote, &self.catalog, held, self.threads, sink, progress);
         done.map_err(|e| e.at(format_args!("step {}", self.snapshot.step)))
@@ -353,7 +358,7 @@ impl SnapshotReader {
             to.copy_from_slice(bytes);
             Ok(())
         };
-        gather.run(&self.remote, &self.catalog, &Held::default(), self.threads, &copy, &mut |_| {})?;
+        gather.run(&self.remote, &self.catalog, &Held::default(), self.threads, &copy, &mut |_| Ok(()))?;
         Ok(())
     }
 }

@@ -142,7 +142,7 @@ fn tell(args: &FollowArgs, follower: &mut Follower) -> Result {
 fn get(args: &FollowArgs, follower: &mut Follower, snapshot: &Snapshot, ui: &Ui) -> Result {
     let start = Instant::now();
     let progress = ui.progress(&format!("step {}", snapshot.step), Some(snapshot.raw_size).filter(|&n| n != 0));
-    let staged = follower.stage(snapshot, &mut |done| progress.at(done)).map_err(|e| failed(args, &e))?;
+    let staged = follower.stage(snapshot, &mut progress.of_store()).map_err(|e| failed(args, &e))?;
     drop(progress);
     let staged_after = start.elapsed().as_secs_f64();
     let Staged { from, linked_size, written_size, fetched_size, .. } = staged;
@@ -177,7 +177,7 @@ fn get(args: &FollowArgs, follower: &mut Follower, snapshot: &Snapshot, ui: &Ui)
 /// Verifies the current version, and restores what is not as it was published.
 fn repair(args: &FollowArgs, follower: &mut Follower, ui: &Ui) -> Result {
     let progress = ui.progress("verifying", None);
-    let repaired = follower.repair(&mut |done| progress.at(done)).map_err(|e| failed(args, &e))?;
+    let repaired = follower.repair(&mut progress.of_store()).map_err(|e| failed(args, &e))?;
     drop(progress);
     let version = follower.current().expect("it was verified");
     for name in &repaired.files {

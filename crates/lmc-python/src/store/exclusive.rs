@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 
 use crate::errors::{Failure, Result};
-use crate::work::detached;
+use crate::work::{Signals, detached};
 
 pub(super) struct Exclusive<T> {
     process: u32,
@@ -64,6 +64,15 @@ impl<T: Send> Exclusive<T> {
         f: impl FnOnce(&mut T) -> lmc_store::Result<R> + Send,
     ) -> Result<R> {
         self.with(|own| detached(py, || Ok(f(own)?)))
+    }
+
+    /// The same; a signal interrupts it.
+    pub(super) fn watch<R: Send>(
+        &self,
+        py: Python<'_>,
+        f: impl FnOnce(&mut T, &Signals) -> lmc_store::Result<R> + Send,
+    ) -> Result<R> {
+        self.with(|own| Signals::watch(py, u64::MAX, |signals| Ok(f(own, signals)?)))
     }
 
     /// Ends it.

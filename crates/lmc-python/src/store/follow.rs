@@ -7,6 +7,7 @@ use pyo3::types::PyTuple;
 
 use super::exclusive::Exclusive;
 use crate::errors::Result;
+use crate::repr::record_repr;
 
 /// A version in a directory: a snapshot with its files.
 #[pyclass(frozen, get_all, module = "lmc")]
@@ -23,12 +24,7 @@ impl From<&lmc_store::Version> for Version {
     }
 }
 
-#[pymethods]
-impl Version {
-    fn __repr__(&self) -> String {
-        format!("Version(step={}, id={:?}, path={:?})", self.step, self.id, self.path)
-    }
-}
+record_repr!(Version(step, id, path));
 
 /// A version that is complete and on disk, but not the current one yet.
 #[pyclass(frozen, module = "lmc")]
@@ -98,7 +94,11 @@ impl Follower {
     /// Writes the newest snapshot's files beside the current version's, which stay as they are: they may be in use, and the call may be
     /// given up at any time. Returns `None` if the newest snapshot is the current version, or there is none.
     fn stage(&self, py: Python<'_>) -> Result<Option<Staged>> {
-        self.0.work(py, |f| f.newest()?.map(|s| f.stage(&s, &mut |_| {})).transpose()).map(|s| s.map(Staged))
+        let staged = self.0.watch(py, |f, signals| {
+            let newest = f.newest()?;
+            newest.map(|s| f.stage(&s, &mut signals.progress())).transpose()
+        })?;
+        Ok(staged.map(Staged))
     }
 
     /// Makes a staged version the current one, by a rename.
@@ -108,9 +108,10 @@ impl Follower {
 
     /// `stage` and `commit`. Returns the new version, or `None` if there is none.
     fn update(&self, py: Python<'_>) -> Result<Option<Version>> {
-        self.0.work(py, |f| {
+        self.0.watch(py, |f, signals| {
             let Some(snapshot) = f.newest()? else { return Ok(None) };
-            let staged = f.stage(&snapshot, &mut |_| {})?;
+            let staged = f.stage(&snapshot, &mut signals.progress())?;
+            signals.settle().map_err(|e| lmc_store::Error::io("stopped", e))?;
             f.commit(staged).map(|v| Some(v.into()))
         })
     }
@@ -118,7 +119,7 @@ impl Follower {
     /// Reads all files of the current version, and restores those that are missing, or are not what was published. Each is replaced as a
     /// whole. Returns their names.
     fn repair(&self, py: Python<'_>) -> Result<Vec<String>> {
-        self.0.work(py, |f| Ok(f.repair(&mut |_| {})?.files))
+        self.0.watch(py, |f, signals| Ok(f.repair(&mut signals.progress())?.files))
     }
 
     /// Lets another process follow into the directory.

@@ -57,16 +57,14 @@ fn slices(tensors: &mut [Writable]) -> Vec<&mut [u8]> {
     tensors.iter_mut().map(Writable::as_mut_slice).collect()
 }
 
-/// Reads the tensors without the interpreter, until a signal comes.
-fn reading<T: Send>(
-    py: Python<'_>,
+/// Calls `f` with tensors that can be read until a signal comes.
+fn reading<T>(
     tensors: &[Buffer],
-    f: impl FnOnce(&[&dyn ReadAt]) -> lmc_store::Result<T> + Send,
-) -> Result<T> {
-    Signals::watch(py, tensors.iter().map(|t| t.len() as u64).sum(), |signals| {
-        let sources: Vec<_> = tensors.iter().map(|t| signals.interrupting(t)).collect();
-        Ok(f(&sources.iter().map(|s| s as &dyn ReadAt).collect::<Vec<_>>())?)
-    })
+    signals: &Signals,
+    f: impl FnOnce(&[&dyn ReadAt]) -> lmc_store::Result<T>,
+) -> lmc_store::Result<T> {
+    let sources: Vec<_> = tensors.iter().map(|t| signals.interrupting(t)).collect();
+    f(&sources.iter().map(|s| s as &dyn ReadAt).collect::<Vec<_>>())
 }
 
 #[pymethods]
@@ -85,19 +83,22 @@ impl TensorFollower {
     /// Fills the tensors with those of a snapshot; returns how many bytes were fetched.
     fn load(&self, py: Python<'_>, snapshot: &Snapshot, tensors: &Bound<'_, PyAny>) -> Result<u64> {
         let (snapshot, mut tensors): (&Found, _) = (&snapshot.0, writable(tensors)?);
-        self.0.work(py, |f| f.load(snapshot, &mut slices(&mut tensors), &mut |_| {}))
+        self.0.watch(py, |f, signals| f.load(snapshot, &mut slices(&mut tensors), &mut signals.progress()))
     }
 
     /// Says that the tensors hold a snapshot, after comparing their bytes with its hashes.
     fn adopt(&self, py: Python<'_>, snapshot: &Snapshot, tensors: &Bound<'_, PyAny>) -> Result<()> {
         let (snapshot, tensors): (&Found, _) = (&snapshot.0, readable(tensors)?);
-        self.0.with(|f| reading(py, &tensors, |tensors| f.adopt(snapshot, tensors)))
+        self.0.watch(py, |f, signals| reading(&tensors, signals, |tensors| f.adopt(snapshot, tensors)))
     }
 
     /// Fetches the changes from the tensors' snapshot to another one.
     fn stage(&self, py: Python<'_>, snapshot: &Snapshot, tensors: &Bound<'_, PyAny>) -> Result<StagedTensors> {
         let (snapshot, tensors): (&Found, _) = (&snapshot.0, readable(tensors)?);
-        self.0.with(|f| reading(py, &tensors, |tensors| f.stage(snapshot, tensors, &mut |_| {}))).map(StagedTensors)
+        let staged = self.0.watch(py, |f, signals| {
+            reading(&tensors, signals, |tensors| f.stage(snapshot, tensors, &mut signals.progress()))
+        })?;
+        Ok(StagedTensors(staged))
     }
 
     /// Writes the changes.

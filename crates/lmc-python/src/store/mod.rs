@@ -9,7 +9,7 @@ mod shared;
 mod snapshot;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use lmc_store::{
     At, Cache, CopyOptions, FollowOptions, Keep, Location, RebaseOptions, SaveId, ShardId, Step, StoreOptions,
@@ -22,6 +22,7 @@ use pyo3::types::PyString;
 use crate::errors::{Failure, Result};
 use crate::numbers::{self, FromStep, KeepEvery, StepNumber, number};
 use crate::options::{Threads, level, threads};
+use crate::process::PerProcess;
 use crate::source::{as_path, path};
 use crate::tensors::Metadata;
 use crate::text::{optional_map, optional_texts, text, texts};
@@ -32,7 +33,7 @@ pub(crate) use self::follow_tensors::{StagedTensors, TensorFollower};
 pub(crate) use self::records::{
     Cost, FileInfo, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot, Verified,
 };
-use self::shared::{Open, Shared};
+use self::shared::Shared;
 pub(crate) use self::snapshot::SnapshotReader;
 
 /// The snapshots of a training run, in a directory or a bucket (`s3://BUCKET/PREFIX`, credentials from the environment).
@@ -127,7 +128,7 @@ impl Store {
     }
 
     fn new(name: String, location: Location, options: StoreOptions, store: lmc_store::Store) -> Self {
-        let open = Mutex::new(Arc::new(Open { process: std::process::id(), store }));
+        let open = PerProcess::new("store", store);
         Self { name, shared: Arc::new(Shared { location, options, open }) }
     }
 
@@ -137,8 +138,8 @@ impl Store {
         py: Python<'_>,
         f: impl FnOnce(&lmc_store::Store) -> lmc_store::Result<T> + Send,
     ) -> Result<T> {
-        let open = self.shared.get(py)?;
-        detached(py, || Ok(f(&open.store)?))
+        let store = self.shared.get(py)?;
+        detached(py, || Ok(f(&store)?))
     }
 }
 
@@ -242,13 +243,13 @@ impl Store {
     ) -> Result<Snapshot> {
         let options = save::options(level, threads, base, anchor_every, from_step)?;
         let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, step.map(|n| Step::new(n.0)).transpose()?);
-        let open = self.shared.get(py)?;
+        let store = self.shared.get(py)?;
         // Published only if no input changed while it was read.
         let (step, saved) = inputs.save(py, |inputs, unchanged| {
-            let step = open.store.step(step)?;
-            Ok((step, open.store.save_shard_if(inputs, step, &options, unchanged)?))
+            let step = store.step(step)?;
+            Ok((step, store.save_shard_if(inputs, step, &options, unchanged)?))
         })?;
-        let snapshot = detached(py, || Ok(open.store.publish(step, metadata.unwrap_or_default(), &[saved.shard])?))?;
+        let snapshot = detached(py, || Ok(store.publish(step, metadata.unwrap_or_default(), &[saved.shard])?))?;
         Ok(Snapshot(snapshot))
     }
 
@@ -268,8 +269,8 @@ impl Store {
     ) -> Result<Saved> {
         let options = save::options(level, threads, base, anchor_every, from_step)?;
         let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, Step::new(step.0)?);
-        let open = self.shared.get(py)?;
-        let saved = inputs.save(py, |inputs, unchanged| open.store.save_shard_if(inputs, step, &options, unchanged))?;
+        let store = self.shared.get(py)?;
+        let saved = inputs.save(py, |inputs, unchanged| store.save_shard_if(inputs, step, &options, unchanged))?;
         Ok(saved.into())
     }
 
@@ -445,10 +446,10 @@ impl Store {
         let from = other.shared.get(py)?;
         let copied = self.ask(py, |s| {
             let snapshots = match which {
-                Some(at) => vec![from.store.find(at)?],
-                None => from.store.snapshots()?,
+                Some(at) => vec![from.find(at)?],
+                None => from.snapshots()?,
             };
-            s.copy_from(&from.store, &snapshots, options)
+            s.copy_from(&from, &snapshots, options)
         })?;
         Ok(copied.snapshots.into_iter().map(Snapshot).collect())
     }

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 
 use crate::errors::Result;
 use crate::info::Tensor;
+use crate::repr::record_repr;
 
 /// A snapshot of a store.
 #[pyclass(frozen, module = "lmc")]
@@ -98,13 +99,7 @@ impl From<lmc_store::Saved> for Saved {
     }
 }
 
-#[pymethods]
-impl Saved {
-    fn __repr__(&self) -> String {
-        let Self { shard, raw_size, new_size, .. } = self;
-        format!("Saved(shard={shard:?}, raw_size={raw_size}, new_size={new_size})")
-    }
-}
+record_repr!(Saved(shard, raw_size, new_size));
 
 /// A file of a snapshot.
 #[pyclass(frozen, get_all, module = "lmc")]
@@ -201,13 +196,7 @@ impl From<lmc_store::Cost> for Cost {
     }
 }
 
-#[pymethods]
-impl Cost {
-    fn __repr__(&self) -> String {
-        let Self { block_sets, stored_size, longest_chain } = self;
-        format!("Cost(block_sets={block_sets}, stored_size={stored_size}, longest_chain={longest_chain})")
-    }
-}
+record_repr!(Cost(block_sets, stored_size, longest_chain));
 
 fn steps(of: &[lmc_store::Snapshot]) -> Vec<u64> {
     of.iter().map(|s| s.step.get()).collect()
@@ -236,13 +225,7 @@ impl From<lmc_store::PrunePlan> for PrunePlan {
     }
 }
 
-#[pymethods]
-impl PrunePlan {
-    fn __repr__(&self) -> String {
-        let Self { keep, prune, rebase, before, after, .. } = self;
-        format!("PrunePlan(keep={keep:?}, prune={prune:?}, rebase={rebase:?}, before={before}, after={after})")
-    }
-}
+record_repr!(PrunePlan(keep, prune, rebase, before, after));
 
 /// The result of a pruning.
 #[pyclass(frozen, get_all, module = "lmc")]
@@ -259,13 +242,7 @@ impl From<lmc_store::Pruned> for Pruned {
     }
 }
 
-#[pymethods]
-impl Pruned {
-    fn __repr__(&self) -> String {
-        let Self { pruned, rebased, changed } = self;
-        format!("Pruned(pruned={pruned:?}, rebased={rebased:?}, changed={changed:?})")
-    }
-}
+record_repr!(Pruned(pruned, rebased, changed));
 
 /// An object that no snapshot needs.
 #[pyclass(frozen, get_all, module = "lmc")]
@@ -275,13 +252,7 @@ pub(crate) struct Orphan {
     time: u64,
 }
 
-#[pymethods]
-impl Orphan {
-    fn __repr__(&self) -> String {
-        let Self { key, size, time } = self;
-        format!("Orphan(key={key:?}, size={size}, time={time})")
-    }
-}
+record_repr!(Orphan(key, size, time));
 
 /// The objects that no snapshot needs.
 #[pyclass(frozen, get_all, module = "lmc")]

@@ -1,26 +1,20 @@
 //! A store shared by threads.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use lmc_cli::{Guard, Role};
 use lmc_store::{Location, StoreOptions};
 use pyo3::prelude::*;
 
 use crate::errors::Result;
+use crate::process::PerProcess;
 use crate::work::detached;
-
-/// The store of one process.
-pub(super) struct Open {
-    pub(super) process: u32,
-    pub(super) store: lmc_store::Store,
-}
 
 /// A store that threads share, and that a forked child reopens: the threads for its requests exist only in the parent.
 pub(super) struct Shared {
     pub(super) location: Location,
     pub(super) options: StoreOptions,
-    /// Only threads that hold the interpreter hold the lock, and they never release the interpreter meanwhile: at a fork it is free.
-    pub(super) open: Mutex<Arc<Open>>,
+    pub(super) open: PerProcess<lmc_store::Store>,
 }
 
 impl Shared {
@@ -35,20 +29,7 @@ impl Shared {
         guard
     }
 
-    pub(super) fn get(&self, py: Python<'_>) -> Result<Arc<Open>> {
-        let here = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let process = std::process::id();
-        if here.process == process {
-            return Ok(here);
-        }
-        std::mem::forget(here);
-        let store = detached(py, || Ok(lmc_store::Store::open(&self.location, self.options.clone())?))?;
-        let new = Arc::new(Open { process, store });
-        // Leaked: dropping the parent's store could wait for threads that do not exist here.
-        std::mem::forget(std::mem::replace(
-            &mut *self.open.lock().unwrap_or_else(PoisonError::into_inner),
-            new.clone(),
-        ));
-        Ok(new)
+    pub(super) fn get(&self, py: Python<'_>) -> Result<Arc<lmc_store::Store>> {
+        self.open.get(|_| detached(py, || Ok(lmc_store::Store::open(&self.location, self.options.clone())?)))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use lmc_store::{TensorBuffer, check_targets};
 use pyo3::prelude::*;
@@ -15,15 +15,11 @@ use crate::errors::{Failure, Result};
 use crate::file::Wanted;
 use crate::info::Tensor;
 use crate::numbers::{Offset, Start, Stop};
+use crate::process::PerProcess;
 use crate::source::path;
 use crate::target::Target;
 use crate::text::text;
 use crate::work::{Signals, detached};
-
-struct Open {
-    process: u32,
-    reader: lmc_store::SnapshotReader,
-}
 
 /// An open snapshot, for random access. Threads may share it; a forked child reopens it.
 #[pyclass(frozen, module = "lmc")]
@@ -31,16 +27,17 @@ pub(crate) struct SnapshotReader {
     shared: Arc<Shared>,
     snapshot: lmc_store::Snapshot,
     threads: usize,
-    /// Only threads that hold the interpreter hold the lock, and they never release the interpreter meanwhile: at a fork it is free.
-    open: Mutex<Arc<Open>>,
+    open: PerProcess<lmc_store::SnapshotReader>,
 }
 
-impl Open {
-    fn new(py: Python<'_>, shared: &Shared, snapshot: &lmc_store::Snapshot, threads: usize) -> Result<Arc<Self>> {
-        let open = shared.get(py)?;
-        let reader = detached(py, || Ok(open.store.open_snapshot(snapshot)?.with_threads(threads)))?;
-        Ok(Arc::new(Self { process: std::process::id(), reader }))
-    }
+fn open(
+    py: Python<'_>,
+    shared: &Shared,
+    snapshot: &lmc_store::Snapshot,
+    threads: usize,
+) -> Result<lmc_store::SnapshotReader> {
+    let store = shared.get(py)?;
+    detached(py, || Ok(store.open_snapshot(snapshot)?.with_threads(threads)))
 }
 
 impl SnapshotReader {
@@ -50,27 +47,16 @@ impl SnapshotReader {
         snapshot: lmc_store::Snapshot,
         threads: usize,
     ) -> Result<Self> {
-        let open = Mutex::new(Open::new(py, &shared, &snapshot, threads)?);
+        let open = PerProcess::new("snapshot", open(py, &shared, &snapshot, threads)?);
         Ok(Self { shared, snapshot, threads, open })
     }
 
-    fn get(&self, py: Python<'_>) -> Result<Arc<Open>> {
-        let here = self.open.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if here.process == std::process::id() {
-            return Ok(here);
-        }
-        std::mem::forget(here);
-        let new = Open::new(py, &self.shared, &self.snapshot, self.threads)?;
-        // Leaked: dropping the parent's store could wait for threads that do not exist here.
-        std::mem::forget(std::mem::replace(
-            &mut *self.open.lock().unwrap_or_else(PoisonError::into_inner),
-            new.clone(),
-        ));
-        Ok(new)
+    fn get(&self, py: Python<'_>) -> Result<Arc<lmc_store::SnapshotReader>> {
+        self.open.get(|_| open(py, &self.shared, &self.snapshot, self.threads))
     }
 
     /// Reads tensors, or rows of them, into buffers.
-    fn fill(&self, py: Python<'_>, open: &Open, wanted: Vec<Wanted>) -> Result<usize> {
+    fn fill(&self, py: Python<'_>, reader: &lmc_store::SnapshotReader, wanted: Vec<Wanted>) -> Result<usize> {
         let (mut named, mut outs) = (Vec::new(), Vec::new());
         for Wanted { name, rows, out } in wanted {
             named.push((name, rows));
@@ -83,15 +69,15 @@ impl SnapshotReader {
                 rows: rows.map(|(start, stop)| start..stop),
                 out: out.as_mut_slice(),
             });
-            Ok(open.reader.read_tensors(buffers)?)
+            Ok(reader.read_tensors(buffers)?)
         })?;
         Ok(outs.iter().map(Writable::len).sum())
     }
 
     /// Reads a tensor, or rows of it, into a new `bytes` object.
     fn bytes(&self, py: Python<'_>, name: &str, rows: Option<Range<u64>>) -> Result<Py<PyBytes>> {
-        let open = self.get(py)?;
-        let (_, s) = open.reader.tensor(name)?;
+        let reader = self.get(py)?;
+        let (_, s) = reader.tensor(name)?;
         let len = match &rows {
             None => s.len,
             Some(rows) => {
@@ -100,16 +86,23 @@ impl SnapshotReader {
             }
         };
         let mut bytes = FreshBytes::new(py, len)?;
-        detached(py, || Ok(open.reader.read_tensors([TensorBuffer { name, rows, out: bytes.as_mut_slice() }])?))?;
+        detached(py, || Ok(reader.read_tensors([TensorBuffer { name, rows, out: bytes.as_mut_slice() }])?))?;
         Ok(bytes.finish())
     }
 
-    fn write_file(&self, py: Python<'_>, open: &Open, name: &str, dst: &Path, overwrite: bool) -> Result<()> {
+    fn write_file(
+        &self,
+        py: Python<'_>,
+        reader: &lmc_store::SnapshotReader,
+        name: &str,
+        dst: &Path,
+        overwrite: bool,
+    ) -> Result<()> {
         Signals::watch(py, u64::MAX, |signals| {
-            let len = open.reader.file(name)?.len;
+            let len = reader.file(name)?.len;
             let target = Target::create(dst, overwrite, false, self.shared.guard(), signals)?;
             target.set_size(len)?;
-            open.reader.restore_file(name, &target, &mut |_| {})?;
+            reader.restore_file(name, &target, &mut signals.progress())?;
             target.finish(None)
         })
     }
@@ -121,11 +114,11 @@ impl SnapshotReader {
         names: Option<Vec<String>>,
         overwrite: bool,
     ) -> Result<Vec<PathBuf>> {
-        let open = self.get(py)?;
+        let reader = self.get(py)?;
         // If anything requested is missing, nothing is written.
         let files = match &names {
-            None => open.reader.files().iter().collect(),
-            Some(names) => open.reader.files_of(names)?,
+            None => reader.files().iter().collect(),
+            Some(names) => reader.files_of(names)?,
         };
         let create = |directory: &Path| {
             std::fs::create_dir_all(directory)
@@ -141,7 +134,7 @@ impl SnapshotReader {
             // Checked again: restoring the previous files took time.
             check_targets(directory, [*file])?;
             create(path.parent().unwrap_or(directory))?;
-            self.write_file(py, &open, &file.name, path, overwrite)?;
+            self.write_file(py, &reader, &file.name, path, overwrite)?;
         }
         Ok(paths)
     }
@@ -157,24 +150,24 @@ impl SnapshotReader {
     /// The files, in the order in which they were saved.
     #[getter]
     fn files(&self, py: Python<'_>) -> Result<Vec<FileInfo>> {
-        self.get(py)?.reader.files().iter().map(|f| FileInfo::of(py, f)).collect()
+        self.get(py)?.files().iter().map(|f| FileInfo::of(py, f)).collect()
     }
 
     /// Names of the tensors of all files, in order.
     fn keys(&self, py: Python<'_>) -> Result<Vec<String>> {
-        let open = self.get(py)?;
-        let segments = open.reader.files().iter().flat_map(|f| &f.segments);
+        let reader = self.get(py)?;
+        let segments = reader.files().iter().flat_map(|f| &f.segments);
         Ok(segments.filter_map(|s| s.name.as_deref()).map(str::to_owned).collect())
     }
 
     fn __contains__(&self, py: Python<'_>, #[pyo3(from_py_with = text)] name: &str) -> Result<bool> {
-        Ok(self.get(py)?.reader.tensor(name).is_ok())
+        Ok(self.get(py)?.tensor(name).is_ok())
     }
 
     /// A tensor by its name; the first one if there are several.
     fn tensor(&self, py: Python<'_>, #[pyo3(from_py_with = text)] name: &str) -> Result<Tensor> {
-        let open = self.get(py)?;
-        let (_, segment) = open.reader.tensor(name)?;
+        let reader = self.get(py)?;
+        let (_, segment) = reader.tensor(name)?;
         Ok(Tensor::of(py, segment).expect("a named segment is a tensor"))
     }
 
@@ -201,21 +194,21 @@ impl SnapshotReader {
         #[pyo3(from_py_with = text)] name: &str,
         out: &Bound<'_, PyAny>,
     ) -> Result<usize> {
-        let open = self.get(py)?;
-        self.fill(py, &open, vec![Wanted { name: name.to_owned(), rows: None, out: Writable::get(out)? }])
+        let reader = self.get(py)?;
+        self.fill(py, &reader, vec![Wanted { name: name.to_owned(), rows: None, out: Writable::get(out)? }])
     }
 
     /// Reads many tensors, or rows of them, into buffers, in parallel.
     fn read_many_into(&self, py: Python<'_>, wanted: &Bound<'_, PyAny>) -> Result<usize> {
-        let open = self.get(py)?;
-        self.fill(py, &open, Wanted::all(wanted)?)
+        let reader = self.get(py)?;
+        self.fill(py, &reader, Wanted::all(wanted)?)
     }
 
     /// Reads a file.
     fn read_file(&self, py: Python<'_>, #[pyo3(from_py_with = text)] name: &str) -> Result<Py<PyBytes>> {
-        let open = self.get(py)?;
-        let mut bytes = FreshBytes::new(py, open.reader.file(name)?.len)?;
-        detached(py, || Ok(open.reader.read_range(name, 0, bytes.as_mut_slice())?))?;
+        let reader = self.get(py)?;
+        let mut bytes = FreshBytes::new(py, reader.file(name)?.len)?;
+        detached(py, || Ok(reader.read_range(name, 0, bytes.as_mut_slice())?))?;
         Ok(bytes.finish())
     }
 
@@ -227,9 +220,9 @@ impl SnapshotReader {
         offset: Offset,
         out: &Bound<'_, PyAny>,
     ) -> Result<usize> {
-        let open = self.get(py)?;
+        let reader = self.get(py)?;
         let mut out = Writable::get(out)?;
-        detached(py, || Ok(open.reader.read_range(name, offset.0, out.as_mut_slice())?))?;
+        detached(py, || Ok(reader.read_range(name, offset.0, out.as_mut_slice())?))?;
         Ok(out.len())
     }
 
@@ -242,8 +235,8 @@ impl SnapshotReader {
         dst: &Bound<'_, PyAny>,
         overwrite: bool,
     ) -> Result<()> {
-        let (open, dst) = (self.get(py)?, path(dst, "dst")?);
-        self.write_file(py, &open, name, &dst, overwrite)
+        let (reader, dst) = (self.get(py)?, path(dst, "dst")?);
+        self.write_file(py, &reader, name, &dst, overwrite)
     }
 
     fn __repr__(&self) -> String {

@@ -45,7 +45,7 @@ pub(super) enum Origin {
 /// let store = Store::open(&"s3://bucket/run".parse::<Location>()?, Default::default())?;
 /// let mut follower = Follower::open(store, "/models/run".as_ref(), FollowOptions::default())?;
 /// if let Some(snapshot) = follower.newest()? {
-///     let staged = follower.stage(&snapshot, &mut |_| {})?;
+///     let staged = follower.stage(&snapshot, &mut |_| Ok(()))?;
 ///     follower.commit(staged)?;
 /// }
 /// # Ok::<(), lmc_store::Error>(())
@@ -152,14 +152,15 @@ impl Follower {
 
     /// Writes a snapshot's files beside the current version's, which stay as they are. Data of the current version are
     /// not fetched: deltas are decoded from its files, and unchanged files are links to them. All bytes that are
-    /// written have the hash that was recorded when the snapshot was saved.
+    /// written have the hash that was recorded when the snapshot was saved. `progress` is called with the number of bytes linked and
+    /// written, and ends the work if it fails.
     ///
     /// # Errors
     /// `Usage` when the snapshot is of another run than the current version, or not later, unless
     /// [`FollowOptions::rewind`] is set; `Damaged` when something of it is missing or damaged: it may have been deleted
     /// meanwhile, and the newest snapshot be another; or when it is a delta against a missing version; `Limit` when the
     /// headers of a chain of versions are too long; `Store`, `Io`.
-    pub fn stage(&mut self, snapshot: &Snapshot, progress: &mut dyn FnMut(u64)) -> Result<Staged> {
+    pub fn stage(&mut self, snapshot: &Snapshot, progress: &mut dyn FnMut(u64) -> Result<()>) -> Result<Staged> {
         let run = self.run()?;
         if !self.options.rewind {
             order::check(self.directory.display(), self.current_id(), snapshot)?;
@@ -294,7 +295,12 @@ impl Follower {
     }
 
     /// Writes the files of a snapshot to the staging directory.
-    fn write(&self, snapshot: &Snapshot, staged: &mut Staged, progress: &mut dyn FnMut(u64)) -> Result<Description> {
+    fn write(
+        &self,
+        snapshot: &Snapshot,
+        staged: &mut Staged,
+        progress: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Description> {
         let staging = self.new_staging()?;
         let failed = |e| Error::io(format_args!("{}: cannot write", staging.display()), e);
         let (before, held) = self.held();
@@ -334,7 +340,7 @@ impl Follower {
                 staged.written_size += file.len;
                 StoredFile::of(&path, &file.name, extents).map_err(failed)?
             };
-            progress(staged.linked_size + staged.written_size);
+            progress(staged.linked_size + staged.written_size)?;
             description.files.push(described);
         }
         Ok(description)
@@ -429,7 +435,7 @@ pub(super) fn restore(
     file: &FileInfo,
     held: &Held<'_>,
     path: &Path,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<u64> {
     let failed = |e| Error::io(format_args!("{}: cannot write", path.display()), e);
     let file_of = File::options().write(true).create_new(true).open(path).map_err(failed)?;

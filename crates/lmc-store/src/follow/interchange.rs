@@ -56,7 +56,7 @@ impl Work<'_> {
         mut self,
         snapshot: &Snapshot,
         staged: &mut Staged,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<Vec<StoredFile>> {
         if self.chain.version != (snapshot.step, snapshot.id) {
             return Err(Error::damaged(format!("version {} was replaced by another one meanwhile", snapshot.step)));
@@ -89,7 +89,7 @@ impl Work<'_> {
                 Some(old) if !changes && !self.options.verify => self.link(old, &w.path, staged)?,
                 _ => self.rewrite(w, checksum, staged, progress)?,
             });
-            progress(staged.linked_size + staged.written_size);
+            progress(staged.linked_size + staged.written_size)?;
         }
         Ok(files)
     }
@@ -177,7 +177,7 @@ impl Work<'_> {
         w: &Weights,
         checksum: Option<Checksum>,
         staged: &mut Staged,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<StoredFile> {
         let unreadable = |e| Error::io(format_args!("{}: cannot read", w.path.display()), e);
         let source = match &w.old {
@@ -246,8 +246,7 @@ impl Work<'_> {
                 extents.push((hash, 0, range.end - range.start));
             }
             staged.fetched_size += fetched;
-            progress(before + range.end);
-            Ok(())
+            progress(before + range.end)
         })?;
         let stored = self.finished(&output, &w.name, extents)?;
         staged.written_size += stored.len;

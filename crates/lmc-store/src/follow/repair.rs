@@ -26,13 +26,14 @@ struct Checked {
 impl Follower {
     /// Reads all files of the current version, and restores those that are missing, or are not what was published. Each file is replaced
     /// as a whole, by a rename, so `current` leads to files of this version all the time. If any was, [`Self::is_announced`] is false
-    /// after that. `progress` is called with the number of bytes read. Without a version there is nothing to do.
+    /// after that. `progress` is called with the number of bytes read, and ends the work if it fails. Without a version there is nothing
+    /// to do.
     ///
     /// # Errors
     /// `NotFound` when the store no longer has the snapshot; `Damaged` when a file cannot be restored, because something of the snapshot
     /// is missing or damaged; `Usage` when the store is of another run, unless [`FollowOptions::rewind`](super::FollowOptions::rewind) is
     /// set; `Store`, `Io`.
-    pub fn repair(&mut self, progress: &mut dyn FnMut(u64)) -> Result<Repaired> {
+    pub fn repair(&mut self, progress: &mut dyn FnMut(u64) -> Result<()>) -> Result<Repaired> {
         let Some(current) = self.current.clone() else { return Ok(Repaired::default()) };
         self.run()?;
         let staging = self.new_staging()?;
@@ -54,7 +55,7 @@ impl Follower {
         current: &Version,
         staging: &Path,
         done: &mut Repaired,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<Checked> {
         let at = |e: Error| e.at(format_args!("{}: cannot be verified", current.path.display()));
         let snapshot = store.find(At::Step(current.step)).map_err(at)?;
@@ -75,13 +76,13 @@ impl Follower {
             } else {
                 let staged = staging.join(name);
                 fs::create_dir_all(staged.parent().unwrap_or(staging)).map_err(|e| cannot_write(&staged, e))?;
-                done.fetched_size += restore(&reader, file, &held, &staged, &mut |_| {})?;
+                done.fetched_size += restore(&reader, file, &held, &staged, &mut |_| progress(read))?;
                 checked.staged.push(file.name.clone());
                 StoredFile::of(&staged, name, extents)
             };
             checked.files.push(described.map_err(|e| cannot_write(&path, e))?);
             read += file.len;
-            progress(read);
+            progress(read)?;
         }
         Ok(checked)
     }
@@ -94,7 +95,7 @@ impl Follower {
         current: &Version,
         staging: &Path,
         done: &mut Repaired,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<Checked> {
         let place = current.path.display();
         let lost = |why: &str| Error::damaged(format!("{place}: {why}: follow into an empty directory"));
@@ -109,7 +110,7 @@ impl Follower {
                 changed.push(file.name.clone());
             }
             read += file.len;
-            progress(read);
+            progress(read)?;
         }
         if !changed.is_empty() {
             let names = changed.join(", ");
@@ -121,7 +122,7 @@ impl Follower {
             let snapshot = Snapshot { step, id, time, metadata, shards, raw_size, new_size };
             let (version, run, from) = (current.clone(), None, None);
             let mut staged = Staged { version, run, from, linked_size: 0, written_size: 0, fetched_size: 0 };
-            let written = work.write(&snapshot, &mut staged, &mut |_| {})?;
+            let written = work.write(&snapshot, &mut staged, &mut |_| progress(read))?;
             done.fetched_size += staged.fetched_size;
             for file in files.iter_mut().filter(|f| changed.contains(&f.name)) {
                 // Another full version may have its tensors in other files.
@@ -191,7 +192,7 @@ fn is_restored(
     held: &Held<'_>,
     path: &Path,
     done: &mut Repaired,
-    progress: &mut dyn FnMut(u64),
+    progress: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<bool> {
     let is_regular = fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && m.len() == file.len);
     // One that cannot be read is replaced as well.

@@ -113,7 +113,7 @@ impl State {
         held: &Held<'_>,
         put: impl Fn(usize, u64, &[u8]) -> Result<()> + Sync,
         list: impl Fn(&[Take<To<'_>>], &BlockSet, &BlockSet, &[Bytes]) -> Result<Option<Kept>> + Sync,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<u64> {
         reader.gather(gather, held, &Destinations { kept: Mutex::new(&mut self.kept), put, list }, progress)
     }

@@ -58,11 +58,11 @@ pub struct StagedTensors {
 /// let mut head = vec![0; 32000 * 4096 * 2];
 /// let mut follower = TensorFollower::new(store, vec![spec], Default::default())?;
 /// if let Some(snapshot) = follower.newest()? {
-///     follower.load(&snapshot, &mut [&mut head], &mut |_| {})?;
+///     follower.load(&snapshot, &mut [&mut head], &mut |_| Ok(()))?;
 /// }
 /// // Later, while the tensors are in use:
 /// if let Some(snapshot) = follower.newest()? {
-///     let staged = follower.stage(&snapshot, &[&head], &mut |_| {})?;
+///     let staged = follower.stage(&snapshot, &[&head], &mut |_| Ok(()))?;
 ///     // And while they are not:
 ///     follower.commit(&staged, &mut [&mut head])?;
 /// }
@@ -142,7 +142,8 @@ impl TensorFollower {
     }
 
     /// Fills the tensors with those of a snapshot: the first call of a new follower, unless it adopts one. Afterwards
-    /// they follow. Returns how many bytes were fetched. After an error they hold nothing.
+    /// they follow. Returns how many bytes were fetched. After an error they hold nothing. `progress` is called with the number of bytes
+    /// filled, and ends the work if it fails.
     ///
     /// # Errors
     /// `NotFound` when the snapshot has no such tensor, `Usage` when that has another type or shape, or a buffer another length; `Usage`
@@ -152,7 +153,7 @@ impl TensorFollower {
         &mut self,
         snapshot: &Snapshot,
         tensors: &mut [&mut [u8]],
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<u64> {
         let run = self.check_order(snapshot)?;
         self.check_lens(tensors.iter().map(|t| t.len() as u64))?;
@@ -200,7 +201,7 @@ impl TensorFollower {
             None => Ok(()),
             Some(_) => Err(differs(t)),
         };
-        state.run(&reader, gather, &Held::default(), compare, no_list, &mut |_| {})?;
+        state.run(&reader, gather, &Held::default(), compare, no_list, &mut |_| Ok(()))?;
         self.state = Some(Arc::new(state));
         Ok(())
     }
@@ -210,7 +211,8 @@ impl TensorFollower {
     ///
     /// Fetched bytes are verified by their hash. Decoded bytes have the hash that was recorded when the snapshot was
     /// saved, except where a delta lists the elements that changed: then nothing else is read, and the tensors are
-    /// assumed to hold what was committed. [`TensorFollowOptions::verify`] compares everything.
+    /// assumed to hold what was committed. [`TensorFollowOptions::verify`] compares everything. `progress` is called with the number of
+    /// bytes decoded, and ends the work if it fails.
     ///
     /// # Errors
     /// `Usage` when the tensors hold no snapshot yet; those of [`Self::load`].
@@ -218,7 +220,7 @@ impl TensorFollower {
         &self,
         snapshot: &Snapshot,
         tensors: &[&dyn ReadAt],
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<StagedTensors> {
         let Some(state) = &self.state else {
             return Err(Error::usage("the tensors hold no snapshot yet: load one first"));
@@ -323,7 +325,7 @@ impl TensorFollower {
         tensors: &[&dyn ReadAt],
         held: &Held<'_>,
         is_sound: impl Fn(usize, &Place) -> bool,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<StagedTensors> {
         let state = self.state.as_ref().expect("the tensors hold a snapshot");
         let mut gather = Gather::new();

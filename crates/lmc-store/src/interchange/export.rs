@@ -59,7 +59,7 @@ impl Default for InterchangeOptions {
 /// let mut versions = Interchange::open("/shared/versions".as_ref(), Default::default())?;
 /// for snapshot in store.snapshots()? {
 ///     if versions.last().is_none_or(|last| snapshot.step > last) {
-///         versions.write(&store, &snapshot, &mut |_| {})?;
+///         versions.write(&store, &snapshot, &mut |_| Ok(()))?;
 ///     }
 /// }
 /// # Ok::<(), lmc_store::Error>(())
@@ -170,7 +170,12 @@ impl Interchange {
     /// `Usage` when the snapshot is not later than the last version, or has no safetensors files, or some in directories; those of
     /// [`Store::open_snapshot`] and of reading it; after these another snapshot may be written. `Io`, also when the directory has this version:
     /// open the directory anew then.
-    pub fn write(&mut self, store: &Store, snapshot: &Snapshot, progress: &mut dyn FnMut(u64)) -> Result<Exported> {
+    pub fn write(
+        &mut self,
+        store: &Store,
+        snapshot: &Snapshot,
+        progress: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Exported> {
         let step = snapshot.step;
         if let Some((last, _)) = self.last.as_ref().filter(|(last, _)| *last >= step) {
             let place = self.directory.display();
@@ -249,7 +254,7 @@ impl Interchange {
         staging: &Path,
         exported: &mut Exported,
         own: &mut Own,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<BTreeMap<String, String>> {
         let InterchangeOptions { encoding, checksum, file_size, threads, .. } = self.options;
         let failed = |e| Error::io(format_args!("{}: cannot write", staging.display()), e);
@@ -272,7 +277,7 @@ impl Interchange {
             };
             each(threads, names.len(), encode, |i, encoded| {
                 done += now[i].len() as u64;
-                progress(done);
+                progress(done)?;
                 let Some((frame, changed, checksum)) = encoded else { return Ok(()) };
                 exported.tensors += 1;
                 exported.changed_size += changed;
@@ -290,7 +295,7 @@ impl Interchange {
         staging: &Path,
         exported: &mut Exported,
         own: &mut Own,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<BTreeMap<String, String>> {
         let InterchangeOptions { checksum, threads, .. } = self.options;
         let failed = |e| Error::io(format_args!("{}: cannot write", staging.display()), e);
@@ -314,7 +319,7 @@ impl Interchange {
                     |i, sum| {
                         metadata.insert(names[i].to_owned(), sum);
                         done += tensors[i].len() as u64;
-                        progress(done);
+                        progress(done)?;
                         io::Write::write_all(&mut output, &tensors[i]).map_err(failed)
                     },
                 )?;

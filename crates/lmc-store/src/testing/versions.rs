@@ -121,7 +121,7 @@ pub fn follow_versions(input: &[u8]) -> Vec<Step> {
         };
         let mut follower = Follower::open_interchange(&versions, None, to, o)?;
         let Some(newest) = follower.newest()? else { return Ok(None) };
-        let staged = follower.stage(&newest, &mut |_| {})?;
+        let staged = follower.stage(&newest, &mut |_| Ok(()))?;
         follower.commit(staged).map(|v| Some(v.step))
     };
     let mut followed = vec![];

@@ -56,7 +56,7 @@ impl Run {
     pub(crate) fn follow(&self, directory: &Path) -> lmc_store::Result<Option<Staged>> {
         let mut follower = self.follower(directory, FollowOptions::default())?;
         let Some(newest) = follower.newest()? else { return Ok(None) };
-        let staged = follower.stage(&newest, &mut |_| {})?;
+        let staged = follower.stage(&newest, &mut |_| Ok(()))?;
         follower.commit(staged.clone())?;
         Ok(Some(staged))
     }
@@ -154,7 +154,7 @@ fn files_that_somebody_changed_are_not_believed() {
         o.verify = same_time;
         let mut follower = run.follower(dir.path(), o).unwrap();
         let newest = follower.newest().unwrap().unwrap();
-        let staged = follower.stage(&newest, &mut |_| {}).unwrap();
+        let staged = follower.stage(&newest, &mut |_| Ok(())).unwrap();
         assert_eq!(staged.linked_size, if same_time { 0 } else { run.saved[1][2].1.len() as u64 });
         assert_eq!(follower.commit(staged).unwrap().step, step(1));
         run.check(dir.path(), 1);
@@ -196,7 +196,7 @@ fn what_was_staged_before_a_crash_is_used_and_the_rest_removed() {
     run.save(&[0]);
     let mut follower = run.follower(dir.path(), FollowOptions::default()).unwrap();
     let newest = follower.newest().unwrap().unwrap();
-    let staged = follower.stage(&newest, &mut |_| {}).unwrap();
+    let staged = follower.stage(&newest, &mut |_| Ok(())).unwrap();
     run.check(dir.path(), 0);
     drop(follower);
     let versions = dir.path().join("versions");
@@ -224,7 +224,7 @@ fn steps_that_go_back_must_be_asked_for() {
     assert!(e.kind() == ErrorKind::Usage && e.to_string().contains("has versions of run "), "{e}");
     let first = run.store.find(lmc_store::At::Step(step(0))).unwrap();
     let mut follower = run.follower(dir.path(), FollowOptions::default()).unwrap();
-    let e = follower.stage(&first, &mut |_| {}).unwrap_err();
+    let e = follower.stage(&first, &mut |_| Ok(())).unwrap_err();
     assert!(
         e.kind() == ErrorKind::Usage
             && e.to_string().contains("has step 2, and what is to follow is a snapshot of step 0"),
@@ -236,7 +236,7 @@ fn steps_that_go_back_must_be_asked_for() {
     o.rewind = true;
     let mut follower = other.follower(dir.path(), o).unwrap();
     let newest = follower.newest().unwrap().unwrap();
-    let staged = follower.stage(&newest, &mut |_| {}).unwrap();
+    let staged = follower.stage(&newest, &mut |_| Ok(())).unwrap();
     follower.commit(staged).unwrap();
     other.check(dir.path(), 0);
 }
@@ -257,7 +257,7 @@ fn versions_of_another_run_must_be_asked_for() {
     };
     refused(other.follow(dir.path()).unwrap_err());
     let newest = other.store.find(lmc_store::At::Latest).unwrap();
-    refused(other.follower(dir.path(), FollowOptions::default()).unwrap().stage(&newest, &mut |_| {}).unwrap_err());
+    refused(other.follower(dir.path(), FollowOptions::default()).unwrap().stage(&newest, &mut |_| Ok(())).unwrap_err());
     run.check(dir.path(), 0);
     run.save(&[0]);
     let mut o = options(7);
@@ -280,14 +280,14 @@ fn versions_of_another_run_must_be_asked_for() {
     o.run = Some(is);
     Store::create_on(run.objects.clone(), o).unwrap();
     refused(follower.newest().unwrap_err());
-    refused(follower.stage(&newest, &mut |_| {}).unwrap_err());
+    refused(follower.stage(&newest, &mut |_| Ok(())).unwrap_err());
     drop(follower);
     // With leave; after that it follows the other one.
     let mut o = FollowOptions::default();
     o.rewind = true;
     let mut follower = other.follower(dir.path(), o).unwrap();
     let newest = follower.newest().unwrap().unwrap();
-    let staged = follower.stage(&newest, &mut |_| {}).unwrap();
+    let staged = follower.stage(&newest, &mut |_| Ok(())).unwrap();
     follower.commit(staged).unwrap();
     drop(follower);
     other.save(&[1]);
@@ -307,7 +307,7 @@ fn a_version_of_another_run_that_was_not_committed_changes_nothing() {
     o.rewind = true;
     let mut follower = other.follower(dir.path(), o).unwrap();
     let newest = follower.newest().unwrap().unwrap();
-    let staged = follower.stage(&newest, &mut |_| {}).unwrap();
+    let staged = follower.stage(&newest, &mut |_| Ok(())).unwrap();
     follower.commit(staged).unwrap();
     drop(follower);
     // As if the process had ended between the note and the link.
@@ -410,7 +410,7 @@ fn what_was_announced_is_remembered() {
     o.rewind = true;
     let mut follower = run.follower(dir.path(), o).unwrap();
     let first = run.store.find(lmc_store::At::Step(step(0))).unwrap();
-    let staged = follower.stage(&first, &mut |_| {}).unwrap();
+    let staged = follower.stage(&first, &mut |_| Ok(())).unwrap();
     assert_eq!((staged.written_size, staged.linked_size), (0, 0));
     follower.commit(staged).unwrap();
     run.check(dir.path(), 0);
@@ -427,7 +427,7 @@ fn the_last_versions_stay_in_the_order_of_commits() {
     let mut follower = run.follower(dir.path(), o).unwrap();
     let stage = |follower: &mut Follower, n: u64| {
         let snapshot = run.store.find(lmc_store::At::Step(step(n))).unwrap();
-        follower.stage(&snapshot, &mut |_| {}).unwrap()
+        follower.stage(&snapshot, &mut |_| Ok(())).unwrap()
     };
     let there = || -> Vec<String> {
         let all = names(&dir.path().join("versions"));
@@ -469,7 +469,7 @@ fn followers_see_whole_versions_while_a_run_is_saved_and_pruned() {
             loop {
                 let last = done.load(Ordering::SeqCst);
                 let newest = follower.newest();
-                match newest.and_then(|s| s.map(|s| follower.stage(&s, &mut |_| {})).transpose()) {
+                match newest.and_then(|s| s.map(|s| follower.stage(&s, &mut |_| Ok(()))).transpose()) {
                     Ok(Some(staged)) => {
                         let version = follower.commit(staged)?;
                         let file = fs::read(version.path.join("m")).unwrap();

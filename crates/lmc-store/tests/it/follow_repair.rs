@@ -12,7 +12,10 @@ use object_store::ObjectStoreExt;
 fn repair(run: &Run, directory: &Path) -> lmc_store::Result<Repaired> {
     let mut follower = run.follower(directory, FollowOptions::default())?;
     let mut read = 0;
-    let repaired = follower.repair(&mut |n| read = n)?;
+    let repaired = follower.repair(&mut |n| {
+        read = n;
+        Ok(())
+    })?;
     assert_eq!(read, run.saved.last().unwrap().iter().map(|f| f.1.len() as u64).sum::<u64>());
     Ok(repaired)
 }
@@ -31,7 +34,10 @@ fn damage(path: &Path, at: u64) {
 fn what_differs_is_restored_and_nothing_else() {
     let mut run = Run::new();
     let dir = tempfile::tempdir().unwrap();
-    assert_eq!(run.follower(dir.path(), FollowOptions::default()).unwrap().repair(&mut |_| {}).unwrap().files.len(), 0);
+    assert_eq!(
+        run.follower(dir.path(), FollowOptions::default()).unwrap().repair(&mut |_| Ok(())).unwrap().files.len(),
+        0
+    );
     run.follow(dir.path()).unwrap();
     run.save(&[0]);
     run.follow(dir.path()).unwrap();
@@ -77,7 +83,7 @@ fn whatever_is_in_the_place_of_a_file_is_replaced() {
     // A marker that says what was announced is no longer true.
     let mut follower = run.follower(dir.path(), FollowOptions::default()).unwrap();
     follower.announce().unwrap();
-    let repaired = follower.repair(&mut |_| {}).unwrap();
+    let repaired = follower.repair(&mut |_| Ok(())).unwrap();
     assert!(!follower.is_announced());
     drop(follower);
     assert_eq!(repaired.files, ["a.safetensors", "sub/b.safetensors", "config"]);

@@ -96,12 +96,12 @@ struct Worker {
 impl Worker {
     fn load(&mut self, s: &Snapshot) -> lmc_store::Result<u64> {
         let mut out: Vec<&mut [u8]> = self.memory.iter_mut().map(|m| &mut m[..]).collect();
-        self.follower.load(s, &mut out, &mut |_| {})
+        self.follower.load(s, &mut out, &mut |_| Ok(()))
     }
 
     fn stage(&self, s: &Snapshot) -> lmc_store::Result<StagedTensors> {
         let tensors: Vec<&dyn ReadAt> = self.memory.iter().map(|m| m as &dyn ReadAt).collect();
-        self.follower.stage(s, &tensors, &mut |_| {})
+        self.follower.stage(s, &tensors, &mut |_| Ok(()))
     }
 
     fn follow(&mut self, s: &Snapshot) -> lmc_store::Result<StagedTensors> {
@@ -260,7 +260,7 @@ fn rows_that_the_store_does_not_have_are_refused() {
     ] {
         let mut memory = vec![0; lmc::tensor_len(spec.dtype, &spec.shape).unwrap() as usize];
         let mut follower = run.follower(vec![spec], TensorFollowOptions::default());
-        let e = follower.load(&run.snapshot(0), &mut [&mut memory], &mut |_| {}).unwrap_err();
+        let e = follower.load(&run.snapshot(0), &mut [&mut memory], &mut |_| Ok(())).unwrap_err();
         assert!(e.kind() == ErrorKind::Usage && e.to_string().contains(why), "{e}");
     }
 }

@@ -95,7 +95,7 @@ struct Followed {
 impl Followed {
     fn load(&mut self, snapshot: &Snapshot) -> lmc_store::Result<u64> {
         let mut out: Vec<&mut [u8]> = self.memory.iter_mut().map(|m| &mut m[..]).collect();
-        self.follower.load(snapshot, &mut out, &mut |_| {})
+        self.follower.load(snapshot, &mut out, &mut |_| Ok(()))
     }
 
     fn adopt(&mut self, snapshot: &Snapshot) -> lmc_store::Result<()> {
@@ -105,7 +105,7 @@ impl Followed {
 
     fn stage(&self, snapshot: &Snapshot) -> lmc_store::Result<StagedTensors> {
         let tensors: Vec<&dyn ReadAt> = self.memory.iter().map(|m| m as &dyn ReadAt).collect();
-        self.follower.stage(snapshot, &tensors, &mut |_| {})
+        self.follower.stage(snapshot, &tensors, &mut |_| Ok(()))
     }
 
     fn commit(&mut self, staged: &StagedTensors) -> lmc_store::Result<()> {
@@ -446,7 +446,7 @@ fn tensors_that_the_store_does_not_have_like_that_are_refused() {
     let new = |specs| TensorFollower::new(store(), specs, TensorFollowOptions::default());
     let load = |spec: TensorSpec| {
         let mut memory = vec![0; lmc::tensor_len(spec.dtype, &spec.shape).unwrap() as usize];
-        new(vec![spec]).unwrap().load(&run.snapshot(0), &mut [&mut memory], &mut |_| {})
+        new(vec![spec]).unwrap().load(&run.snapshot(0), &mut [&mut memory], &mut |_| Ok(()))
     };
     load(norm()).unwrap();
     let e = load(TensorSpec { name: "absent".into(), ..norm() }).unwrap_err();

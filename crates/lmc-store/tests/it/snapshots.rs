@@ -217,7 +217,12 @@ fn tensors_and_rows_are_read_alone() {
     let dir = tempfile::tempdir().unwrap();
     let to = std::fs::File::create_new(dir.path().join("f")).unwrap();
     let mut last = 0;
-    reader.restore_file("m.safetensors", &to, &mut |done| last = done).unwrap();
+    reader
+        .restore_file("m.safetensors", &to, &mut |done| {
+            last = done;
+            Ok(())
+        })
+        .unwrap();
     assert!(std::fs::read(dir.path().join("f")).unwrap() == file && last == file.len() as u64);
 }
 

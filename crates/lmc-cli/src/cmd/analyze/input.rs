@@ -1,12 +1,11 @@
 //! The checkpoints of a study: files, directories, or the snapshots of a store.
 
 use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lmc::{Base, ErrorKind, WriteAt};
+use lmc::{Base, ErrorKind};
 use lmc_inspect::{Checkpoints, Failed};
 use lmc_store::{Listing, Location, Snapshot, Store, StoreOptions};
 
@@ -177,8 +176,11 @@ impl Snapshots {
             let directory = std::env::temp_dir();
             let doing = || format!("cannot restore it to {}: set TMPDIR to a directory with room", directory.display());
             let temporary = tempfile::tempfile().map_err(|e| failed(lmc::Error::io(doing(), e)))?;
-            let unless_stopped = UnlessStopped { file: &temporary, stop: &self.stop };
-            let restored = reader.restore_file(&file.name, &unless_stopped, &mut |_| ());
+            let restored =
+                reader.restore_file(&file.name, &temporary, &mut |_| match self.stop.load(Ordering::Relaxed) {
+                    true => Err(lmc_store::Error::new(lmc_store::ErrorKind::Io, "the study was stopped")),
+                    false => Ok(()),
+                });
             restored.map_err(|e| match e.kind() {
                 lmc_store::ErrorKind::Io => failed(lmc::Error::new(ErrorKind::Io, format!("{}: {e}", doing()))),
                 _ => failed(of_store(e)),
@@ -199,23 +201,4 @@ fn refuse_archive(path: &Path) -> Result {
     let why = "is an archive of a store, which is not studied as it is: import it with lmc snapshot import STORE ARCHIVE, \
                and name that store";
     Err(Failure::usage(path, why))
-}
-
-/// A file that cannot be written any more once the study is to end.
-struct UnlessStopped<'a> {
-    file: &'a File,
-    stop: &'a AtomicBool,
-}
-
-impl WriteAt for UnlessStopped<'_> {
-    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        if self.stop.load(Ordering::Relaxed) {
-            return Err(io::Error::other("the study was stopped"));
-        }
-        self.file.write_all_at(buf, offset)
-    }
-
-    fn read_back(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_back(buf, offset)
-    }
 }

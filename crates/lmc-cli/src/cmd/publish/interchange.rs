@@ -92,11 +92,12 @@ impl Exporter {
             let start = Instant::now();
             let progress = ui.progress(&format!("version {}", snapshot.step), None);
             let versions = self.open.as_mut().expect("it was opened");
-            let written = match versions.write(store, &snapshot, &mut |done| progress.at(done)) {
+            let written = versions.write(store, &snapshot, &mut progress.of_store());
+            drop(progress);
+            let written = match written {
                 Ok(written) => written,
                 // It will not be another one later; those that come after it may be versions.
                 Err(e) if matches!(e.kind(), ErrorKind::Usage | ErrorKind::Damaged | ErrorKind::NotFound) => {
-                    drop(progress);
                     self.skipped.insert(snapshot.id);
                     let (why, out) = (Name::text(&e.to_string()).to_string(), Name::path(out));
                     ui.warn(format_args!("{out}: step {} is no version: {why}", snapshot.step));
@@ -108,7 +109,6 @@ impl Exporter {
                     return Err(failure(&e));
                 }
             };
-            drop(progress);
             if !self.warned && written.base.is_some_and(|base| base.get() + 1 != written.step.get()) {
                 self.warned = true;
                 ui.warn(format_args!(

@@ -117,7 +117,7 @@ fn restore_file(
     output.set_size(*len)?;
     let progress = ui.progress(&Name::text(name).to_string(), Some(*len));
     reader
-        .restore_file(name, &output, &mut |done| progress.at(done))
+        .restore_file(name, &output, &mut progress.of_store())
         .map_err(|e| output.take_failure().unwrap_or_else(|| args.place.failure(&e)))?;
     Ok(output)
 }

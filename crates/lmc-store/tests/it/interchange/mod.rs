@@ -127,7 +127,7 @@ impl Run {
         self.models.push(model);
         let step = step(self.models.len() as u64);
         let saved = self.store.save(&inputs, Some(step), BTreeMap::new(), &SaveOptions::default())?;
-        self.open()?.write(&self.store, &saved, &mut |_| {})
+        self.open()?.write(&self.store, &saved, &mut |_| Ok(()))
     }
 
     fn open(&self) -> Result<Interchange> {
@@ -187,7 +187,7 @@ fn follow_with(versions: &Path, to: &Path, base: Option<(&Path, u64)>, o: Follow
     let base = base.map(|(path, n)| (path, step(n)));
     let mut follower = Follower::open_interchange(versions, base, to, o)?;
     let Some(newest) = follower.newest()? else { return Ok(None) };
-    let staged = follower.stage(&newest, &mut |_| {})?;
+    let staged = follower.stage(&newest, &mut |_| Ok(()))?;
     follower.commit(staged).map(|v| Some(v.step.get()))
 }
 
@@ -215,7 +215,7 @@ fn changed_files_of_the_current_version_are_restored_from_a_full_one() {
     let repair = || {
         let mut follower =
             Follower::open_interchange(&run.versions(), None, &run.to("m"), FollowOptions::default()).unwrap();
-        follower.repair(&mut |_| {}).map(|repaired| repaired.files)
+        follower.repair(&mut |_| Ok(())).map(|repaired| repaired.files)
     };
     assert_eq!(repair().unwrap(), [""; 0]);
     for (name, at) in [("model-0.safetensors", 20), ("model-1.safetensors", 200), ("config.json", 7)] {
@@ -310,7 +310,7 @@ fn what_no_delta_can_say_is_a_full_version() {
     let files = run.models[0].files();
     let inputs: Vec<Input<'_>> = files.iter().map(|(name, bytes)| Input::new(&name[..], bytes)).collect();
     let snapshot = run.store.save(&inputs, Some(step(at + 1)), BTreeMap::new(), &SaveOptions::default()).unwrap();
-    assert_eq!(run.open().unwrap().write(&run.store, &snapshot, &mut |_| {}).unwrap().base, None);
+    assert_eq!(run.open().unwrap().write(&run.store, &snapshot, &mut |_| Ok(())).unwrap().base, None);
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn snapshots_that_cannot_be_versions_are_refused() {
         (save(3, "m.pt", b"pickle"), "has no tensors"),
         (run.store.find(lmc_store::At::Step(step(1))).unwrap(), "step 1 is not later"),
     ] {
-        refused(versions.write(&run.store, &snapshot, &mut |_| {}), ErrorKind::Usage, why);
+        refused(versions.write(&run.store, &snapshot, &mut |_| Ok(())), ErrorKind::Usage, why);
     }
     refused(run.open(), ErrorKind::Exists, "another process");
     drop(versions);
@@ -357,7 +357,7 @@ fn what_is_unfinished_is_no_version() {
             _ = fs::remove_dir_all(&to);
             assert_eq!(follow(&run, "m").unwrap(), Some(2));
             assert!(run.is_at("m", 2));
-            run.open().unwrap().write(&run.store, &last, &mut |_| {}).unwrap();
+            run.open().unwrap().write(&run.store, &last, &mut |_| Ok(())).unwrap();
             for name in &names {
                 assert_eq!(fs::read(run.version(3).join(name)).unwrap(), fs::read(whole.join(name)).unwrap());
             }
@@ -374,6 +374,6 @@ fn what_is_unfinished_is_no_version() {
     fs::remove_dir_all(run.version(4)).unwrap();
     fs::create_dir(run.version(3)).unwrap();
     fs::write(run.version(3).join("file"), b"").unwrap();
-    refused(run.open().unwrap().write(&run.store, &last, &mut |_| {}), ErrorKind::Io, "weight_v000003");
+    refused(run.open().unwrap().write(&run.store, &last, &mut |_| Ok(())), ErrorKind::Io, "weight_v000003");
     assert!(!run.versions().join(".lmc-staging").exists());
 }

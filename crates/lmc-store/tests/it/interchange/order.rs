@@ -86,7 +86,7 @@ fn versions_with_the_same_index_are_told_apart() {
     [&a, &b].iter().for_each(|run| run.without_own(1, false));
     follower = Follower::open_interchange(&a.versions(), None, &a.to("m"), none).unwrap();
     let first = follower.newest().unwrap().unwrap();
-    let staged = follower.stage(&first, &mut |_| {}).unwrap();
+    let staged = follower.stage(&first, &mut |_| Ok(())).unwrap();
     follower.commit(staged).unwrap();
     assert!(follower.newest().unwrap().is_none());
     let file = a.version(1).join("model-0.safetensors");
@@ -140,16 +140,16 @@ fn deltas_are_applied_once() {
     let mut follower =
         Follower::open_interchange(&run.versions(), None, &run.to("m"), FollowOptions::default()).unwrap();
     let first = follower.newest().unwrap().unwrap();
-    let staged = follower.stage(&first, &mut |_| {}).unwrap();
+    let staged = follower.stage(&first, &mut |_| Ok(())).unwrap();
     follower.commit(staged).unwrap();
     run.train(&["embed"]);
     let second = follower.newest().unwrap().unwrap();
     for _ in 0..2 {
-        let staged = follower.stage(&second, &mut |_| {}).unwrap();
+        let staged = follower.stage(&second, &mut |_| Ok(())).unwrap();
         let version = staged.version.path.clone();
         assert!(is(&version, &run.models[1]) && run.is_at("m", 1));
     }
-    let staged = follower.stage(&second, &mut |_| {}).unwrap();
+    let staged = follower.stage(&second, &mut |_| Ok(())).unwrap();
     follower.commit(staged.clone()).unwrap();
     follower.commit(staged).unwrap();
     assert!(run.is_at("m", 2) && follower.newest().unwrap().is_none());
