@@ -1,7 +1,7 @@
 //! Studies of checkpoints whose figures are known.
 
 use lmc::{Base, CompressOptions};
-use lmc_inspect::{Analysis, AnalyzeOptions, Checkpoints, Failed, Kind, analyze};
+use lmc_inspect::{Analysis, AnalyzeOptions, Checkpoints, Failed, Kind, StepsFrom, analyze};
 
 use crate::safetensors;
 
@@ -17,6 +17,9 @@ impl Checkpoints for Run {
     }
     fn step(&self, checkpoint: usize) -> u64 {
         self.0[checkpoint].0
+    }
+    fn steps_from(&self) -> StepsFrom {
+        StepsFrom::Names
     }
     fn open(&self, checkpoint: usize) -> Result<Vec<Base<'_>>, Failed> {
         let (step, file) = &self.0[checkpoint];
@@ -212,10 +215,30 @@ fn what_was_quantised() {
             said.starts_with("1 tensor was dequantised, from int4 with zero points 1 × 64: 128.0 KiB in "),
             "{said}"
         );
+        assert_eq!([0, 1].map(|i| a.tensors[i].quantised_part), [1.0, 0.0]);
         // Less than 4 bits of the 16 of an element, and more than 3.
         let size = a.tensors[0].figures.lmc_size;
         assert!(size > 3 << 13 && size < 34_000, "{size}");
     }
+}
+
+/// In some blocks of a tensor alone.
+#[test]
+fn what_was_quantised_in_part() {
+    let levels = lmc_testing::data::noise(1 << 20, 3);
+    let value = |i: usize, b: &u8| f32::from(b % 8 + b / 32) * (0.01 + (i / 64 * 37 % 101) as f32 / 2000.0);
+    let mut bytes: Vec<u8> =
+        levels.iter().enumerate().flat_map(|(i, b)| value(i, b).to_bits().to_le_bytes()[2..].to_vec()).collect();
+    let plain = lmc_testing::data::noise(7 << 20, 4);
+    bytes.extend(plain.chunks(2).flat_map(|e| [e[0], 0x3c | (e[1] & 0x83)]));
+    let a = study(&Run(vec![(0, safetensors(&[("a", "BF16", vec![4608, 1024], &bytes)]))]));
+    let t = &a.tensors[0];
+    assert!(t.quantised.is_some() && t.quantised_part > 0.15 && t.quantised_part < 0.3, "{t:?}");
+    let said = a.advice.iter().find(|s| s.contains("dequantised")).unwrap();
+    assert!(
+        said.starts_with("1 tensor was partly dequantised (") && said.contains(" % of 9.00 MiB), from int4"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -250,11 +273,108 @@ fn tensors_come_and_go() {
         (3, safetensors(&[("kept", "F32", vec![300], &b), ("new", "I64", vec![1], &[8; 8])])),
     ]);
     let a = study(&run);
+    let counts: Vec<_> = a.pairs.iter().map(|p| (p.missing_tensors, p.new_tensors)).collect();
+    assert_eq!((&counts[..], &a.pairs[0].missing_names[..]), (&[(1, 1), (0, 0)][..], &["gone".to_owned()][..]));
+    for sentence in [
+        "1 tensor is missing in the checkpoint after: gone.",
+        "1 tensor has no counterpart in the checkpoint before: new.",
+    ] {
+        assert!(a.advice.iter().any(|s| s == sentence), "{sentence}: {:?}", a.advice);
+    }
     let [kept, new] = &a.tensors[..] else { panic!("{a:?}") };
     let (kept, new) = (kept.change.as_ref().unwrap(), new.change.as_ref().unwrap());
     assert_eq!((kept.pairs, kept.changed, &kept.changed_by_pair[..]), (2, 0, &[Some(0.0), Some(0.0)][..]));
     assert_eq!((new.pairs, new.changed, &new.changed_by_pair[..]), (1, 1, &[None, Some(1.0)][..]));
     assert_eq!((a.pairs[0].all.tensors, a.pairs[0].all.unchanged_tensors), (2, 1));
+}
+
+/// Steps that are not known are not told.
+#[test]
+fn places_are_no_steps() {
+    let file = |bit| safetensors(&[("w", "BF16", vec![600], &flipped(&bf16s(600), 2, bit, 3))]);
+    let run = Shards((0..4).map(|bit| vec![("w", file(bit))]).collect());
+    let a = analyze(&CompressOptions::default(), &run, &AnalyzeOptions::default(), &mut |_| ()).unwrap();
+    assert_eq!(serde_json::to_value(&a).unwrap()["steps_from"], "places");
+    let charts = lmc_inspect::vega(&a);
+    for text in a.advice.iter().chain(charts.iter().map(|c| &c.1)).chain([&lmc_inspect::page(&a)]) {
+        // But for the names of fields.
+        let text = text.replace("\"step\"", "").replace("\"steps\"", "").replace("\"steps_from\"", "");
+        assert!(!text.contains("step"), "{text}");
+    }
+    let said = "Deltas take ";
+    assert!(
+        a.advice.iter().any(|s| s.starts_with(said) && s.contains("over 1 checkpoint (3 deltas)")),
+        "{:?}",
+        a.advice
+    );
+}
+
+#[test]
+fn the_usual_distance_comes_first() {
+    let noise = lmc_testing::data::noise(80_000, 7);
+    let step = |i: usize| flipped(&noise, 4, 8 * (i % 4), 1 + i / 4);
+    let mut files: Vec<_> = (1..=8).map(|i| (1000 * i as u64, step(i))).collect();
+    let last = flipped(&files[7].1, 4, 0, 1000);
+    files.push((8001, last));
+    let file = |(step, w): (u64, Vec<u8>)| (step, safetensors(&[("w", "F32", vec![20_000], &w)]));
+    let a = study(&Run(files.into_iter().map(file).collect()));
+    let found: Vec<_> = a.distances.iter().map(|d| (d.steps, d.deltas)).collect();
+    assert_eq!(found, [(1, 1), (1000, 7), (2000, 4), (4000, 4)]);
+    let share = |d: &lmc_inspect::Distance| format!("{:.1} %", 100.0 * d.delta_size as f64 / d.raw_size as f64);
+    let (usual, last) = (share(&a.distances[1]), share(&a.distances[3]));
+    let said =
+        format!("Deltas take {usual} of the size over 1000 steps (7 deltas), and {last} over 4000 steps (4 deltas).");
+    assert!(a.advice.contains(&said), "{said}: {:?}", a.advice);
+    assert!(lmc_inspect::page(&a).contains("as deltas over 1000 steps"));
+}
+
+#[test]
+fn why_deltas_save_nothing() {
+    let noise = |seed| lmc_testing::data::noise(80_000, seed);
+    let said = |files: [(&str, u64); 2]| {
+        let file = |(name, seed)| safetensors(&[(name, "F32", vec![20_000], &noise(seed))]);
+        let a = study(&Run(vec![(1, file(files[0])), (2, file(files[1]))]));
+        let why =
+            a.advice.iter().find_map(|s| s.strip_prefix("Deltas from checkpoint to checkpoint save next to nothing; "));
+        why.unwrap().to_owned()
+    };
+    assert_eq!(said([("a", 1), ("b", 2)]), "few tensors have a counterpart in the checkpoint before.");
+    assert_eq!(said([("a", 1), ("a", 2)]), "100 % of the elements change.");
+}
+
+/// Numbers and constants equal others, and fit narrow types, by nature.
+#[test]
+fn what_says_nothing_is_not_said() {
+    let (ones, one) = (vec![0x3f80_0000u32; 64], [0x4396_0000u32]);
+    let [ones, one] = [&ones[..], &one[..]].map(|v| v.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>());
+    let narrow = |n: u32| bf16s(n).chunks(2).flat_map(|e| [0, 0, e[0], e[1]]).collect::<Vec<u8>>();
+    let (small, large) = (narrow(500), narrow(5000));
+    let file = |more: &[(&str, &Vec<u8>)]| {
+        let all = [&[("1.norm", &ones), ("2.norm", &ones), ("1.step", &one), ("2.step", &one)], more].concat();
+        let tensors: Vec<_> = all.iter().map(|(n, b)| (*n, "F32", vec![b.len() as u64 / 4], &b[..])).collect();
+        safetensors(&tensors)
+    };
+    let run = Shards(vec![vec![
+        ("rank0", file(&[("a", &small), ("w", &small), ("b", &large)])),
+        ("rank1", file(&[("c", &large), ("w", &small)])),
+    ]]);
+    let a = analyze(&CompressOptions::default(), &run, &AnalyzeOptions::default(), &mut |_| ()).unwrap();
+    assert!(a.tensors[1].duplicate_of == Some(0) && a.tensors[3].fits.is_some());
+    for sentence in [
+        "c equals b, and 2 duplicates of others: 23.4 KiB in all.",
+        "5 tensors of 44.9 KiB have only values of BF16: b, c, a, and 2 more.",
+    ] {
+        assert!(a.advice.iter().any(|s| s == sentence), "{sentence}: {:?}", a.advice);
+    }
+    // Files tell apart what names do not.
+    let run = Shards(vec![vec![("rank0", file(&[("w", &small)])), ("rank1", file(&[("w", &small)]))]]);
+    let a = analyze(&CompressOptions::default(), &run, &AnalyzeOptions::default(), &mut |_| ()).unwrap();
+    for sentence in [
+        "w of rank1 equals w of rank0: 1.95 KiB in all.",
+        "2 tensors of 3.91 KiB have only values of BF16: w of rank0, w of rank1.",
+    ] {
+        assert!(a.advice.iter().any(|s| s == sentence), "{sentence}: {:?}", a.advice);
+    }
 }
 
 /// Checkpoints of several files, each with its name.
@@ -270,6 +390,9 @@ impl Checkpoints for Shards {
     fn step(&self, checkpoint: usize) -> u64 {
         checkpoint as u64
     }
+    fn steps_from(&self) -> StepsFrom {
+        StepsFrom::Places
+    }
     fn open(&self, checkpoint: usize) -> Result<Vec<Base<'_>>, Failed> {
         let each = self.0[checkpoint].iter();
         Ok(each.map(|(name, file)| Base::new(&file[..]).unwrap().with_name(*name)).collect())
@@ -281,13 +404,13 @@ fn histories_follow_tensors_to_other_files() {
     let (a, b) = (f32s(100), f32s(300));
     let w = |name, bytes: &[u8]| safetensors(&[(name, "F32", vec![bytes.len() as u64 / 4], bytes)]);
     let both = safetensors(&[("a", "F32", vec![100], &a), ("b", "F32", vec![300], &b)]);
-    // "twice" is in two files, which their names distinguish.
-    let (one, two) = (w("twice", &f32s(50)), w("twice", &f32s(50)));
+    // "twice" is in two files, which their names distinguish, also where they stand in another order.
+    let (one, two) = (w("twice", &f32s(50)), w("twice", &flipped(&f32s(50), 4, 9, 1)));
     let moved = flipped(&a, 4, 5, 1);
     let run = Shards(vec![
         vec![("x", both.clone()), ("p", one.clone()), ("q", two.clone())],
         vec![("q", two.clone()), ("x1", w("b", &b)), ("x2", w("a", &moved)), ("p", one.clone())],
-        vec![("p", one), ("x1", w("a", &moved)), ("q", two), ("x2", w("b", &b))],
+        vec![("p.lmc", one), ("x1", w("a", &moved)), ("q", two), ("x2", w("b", &b))],
     ]);
     let found = analyze(&CompressOptions::default(), &run, &AnalyzeOptions::default(), &mut |_| ()).unwrap();
     for t in &found.tensors {
@@ -322,13 +445,15 @@ fn histories_begin_anew_with_another_dtype_or_shape() {
         assert!(lmc_inspect::page(&a).ends_with("</html>\n"), "{n}");
         if n == 4 {
             let c = a.tensors[0].change.as_ref().unwrap();
-            assert_eq!((c.compared, c.changed, c.flips[0], c.unchanged_pairs), (400, 100, 100, 1), "{c:?}");
-            assert_eq!(c.changed_by_pair, [None, Some(0.0), Some(0.5)]);
+            assert_eq!((c.compared, c.changed, c.flips[0], c.unchanged_pairs), (200, 100, 100, 0), "{c:?}");
+            assert_eq!(c.changed_by_pair, [None, None, Some(0.5)]);
+        } else {
+            // Its elements were compared, but with those of another dtype or shape.
+            assert!(a.tensors[0].change.is_none() && a.pairs[n - 2].groups[0].change.compared == 200, "{a:?}");
         }
-        // Only a part of a grown tensor is compared, so it is not reported as unchanged.
+        // Neither a grown tensor nor one of another dtype is reported as unchanged.
         if n == 2 {
-            let c = a.tensors[1].change.as_ref().unwrap();
-            assert_eq!((c.pairs, c.changed, c.unchanged_pairs), (1, 0, 0));
+            assert!(a.tensors[1].change.is_none() && a.pairs[0].all.unchanged_tensors == 0, "{a:?}");
             assert!(!a.advice.iter().any(|s| s.contains("never change")), "{:?}", a.advice);
         }
     }
