@@ -171,11 +171,12 @@ impl Survey {
         let mut before = 0;
         for (i, file) in new.iter().enumerate() {
             let mut at = |done| progress(before + done);
-            survey.add_file(passes, i, file, old, &mut used, scope, &mut at).map_err(|error| Failed {
+            let counterparts = survey.add_file(passes, i, file, old, scope, &mut at).map_err(|error| Failed {
                 checkpoint: number,
                 file: Some(file.name().to_owned()),
                 error,
             })?;
+            counterparts.into_iter().for_each(|(file, segment)| used[file][segment] = true);
             before += file.raw_size();
         }
         for (base, used) in old.iter().zip(used) {
@@ -185,21 +186,23 @@ impl Survey {
         Ok(survey)
     }
 
-    /// Adds a file; notes in `used` which segments of the old files are counterparts.
-    #[expect(clippy::too_many_arguments)]
+    /// Adds a file. Returns which segments of which old files are counterparts of its own.
     fn add_file(
         &mut self,
         passes: Passes<'_>,
         number: usize,
         file: &Base<'_>,
         old: &[Base<'_>],
-        used: &mut [Vec<bool>],
         scope: Scope,
         progress: &mut dyn FnMut(u64),
-    ) -> lmc::Result<()> {
+    ) -> lmc::Result<Vec<(usize, usize)>> {
         // Files of ranks have tensors of the same names: of those that fit equally well, the first one counts.
         let mut order: Vec<usize> = (0..old.len()).collect();
-        order.sort_by_key(|&i| uncompressed(old[i].name()) != uncompressed(file.name()));
+        let name = uncompressed(file.name());
+        order.sort_by_cached_key(|&i| {
+            let old = uncompressed(old[i].name());
+            (old != name, last_component(old) != last_component(name))
+        });
         // Deltas record the names of files without their directories.
         let named = |i: &usize| old[*i].clone().with_name(last_component(old[*i].name()));
         let old: Vec<Base<'_>> = order.iter().map(named).collect();
@@ -210,10 +213,11 @@ impl Survey {
             return Err(Error::new(ErrorKind::Damaged, m));
         }
         let first = self.segments.len();
+        let mut used = Vec::new();
         for (segment, counterpart) in c.segments.iter().zip(&c.counterparts) {
             let relation = counterpart.map_or(Relation::New, |c: Counterpart| c.relation);
             match counterpart {
-                Some(c) => used[order[c.place.0]][c.place.1] = true,
+                Some(c) => used.push((order[c.place.0], c.place.1)),
                 None => segment.name.iter().filter(|_| !old.is_empty()).for_each(|name| self.new.add(name)),
             }
             self.segments.push(Surveyed::new(number, segment, relation));
@@ -260,7 +264,7 @@ impl Survey {
         let size = if old.is_empty() { &mut self.lmc_size } else { &mut self.delta_size };
         *size += made.compressed_size;
         segments.iter_mut().for_each(Surveyed::settle);
-        Ok(())
+        Ok(used)
     }
 }
 

@@ -424,6 +424,24 @@ fn histories_follow_tensors_to_other_files() {
     assert_eq!(found.checkpoints[2].all.lmc_size, sizes.iter().sum::<u64>());
 }
 
+/// Also where directories have the step in their names.
+#[test]
+fn files_of_one_name_belong_together() {
+    let w = |seed| lmc_testing::data::noise(4000, seed);
+    let file = |seed, bit| safetensors(&[("w", "F32", vec![1000], &flipped(&w(seed), 4, bit, 10))]);
+    let at = |names: [&'static str; 2], bit| vec![(names[0], file(1, bit)), (names[1], file(2, bit))];
+    for names in [["b/rank0", "a/rank1"], ["rank1/model", "rank0/model"]] {
+        let old = if names[0].starts_with('b') { ["1/rank0", "1/rank1"] } else { names };
+        let run = Shards(vec![at(old, 0), at(names, 1).into_iter().rev().collect()]);
+        let a = analyze(&CompressOptions::default(), &run, &AnalyzeOptions::default(), &mut |_| ()).unwrap();
+        assert_eq!(
+            (a.pairs[0].groups[0].change.compared, a.pairs[0].groups[0].change.changed),
+            (2000, 200),
+            "{names:?}"
+        );
+    }
+}
+
 #[test]
 fn histories_begin_anew_with_another_dtype_or_shape() {
     let wide = f32s(200);
