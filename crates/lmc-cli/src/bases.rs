@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,10 +30,17 @@ pub(crate) struct BaseArgs {
 pub(crate) struct Bases {
     /// In the order in which they were given.
     bases: Vec<Base<'static>>,
-    /// For each base, the index of the path that it was given by.
-    numbers: Vec<usize>,
-    files: Vec<Arc<Source>>,
+    files: BaseFiles,
     given: bool,
+}
+
+/// Files that may be bases, or have some.
+pub(crate) struct BaseFiles {
+    sources: Vec<Arc<Source>>,
+    /// For each file, the index of the path that it was given by.
+    numbers: Vec<usize>,
+    /// For each, whether a delta need not use it.
+    optional: Vec<bool>,
 }
 
 /// Deltas whose own bases are missing.
@@ -73,50 +81,15 @@ impl Bases {
 
     /// [`Self::open`] for callers that handle deltas whose own bases are missing.
     pub(crate) fn try_open(paths: &[PathBuf], several: bool, threads: usize) -> Result<Result<Self, Lacking>> {
-        let mut files = Vec::new();
-        for (number, path) in paths.iter().enumerate() {
-            if is_dash(path) {
-                let why = "a base needs random access, which standard input lacks: name a file";
-                return Err(Failure::Usage(why.to_owned()));
-            }
-            match shards(path)? {
-                None => files.push((path.clone(), number, several)),
-                Some(names) => files.extend(names.iter().map(|name| {
-                    // Opening one that is missing says so.
-                    (named_by(path, name).unwrap_or_else(|| path.with_file_name(name)), number, true)
-                })),
-            }
-        }
-        let handles = Arc::new(Handles::default());
-        // Model caches consist of links.
-        let open = |path: &Path| match files.len() {
-            1 => Source::open(path, true),
-            _ => Source::open_one_of(path, true, &handles),
-        };
-        let sources = files.iter().map(|(path, ..)| open(path).map(Arc::new)).collect::<Result<Vec<_>>>()?;
-        let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let named = files.iter().zip(&sources).map(|((path, ..), source)| (name(path), source.clone()));
-        let linked = match resolve_bases(named, threads) {
-            Ok(linked) => linked,
-            Err(ResolveError { file, missing: Some(missing), also, .. }) => {
-                let lack = |(file, base): (usize, BaseInfo)| {
-                    let (path, number, _) = &files[file];
-                    Lack { path: path.clone(), number: *number, wanted: describe(&base) }
-                };
-                return Ok(Err(Lacking([(file, missing)].into_iter().chain(also).map(lack).collect())));
-            }
-            Err(e) => return Err(Failure::codec(&files[e.file].0, &e.error)),
-        };
-        let bases = linked.into_iter().zip(&files).map(|(b, (.., several))| if *several { b.optional() } else { b });
-        let bases = bases.collect();
-        let numbers = files.iter().map(|f| f.1).collect();
-        Ok(Ok(Bases { bases, numbers, files: sources, given: !paths.is_empty() }))
+        let files = BaseFiles::open(paths, several)?;
+        let bases = files.resolve(0..files.len(), threads);
+        let bases = bases.map_err(|(file, e)| Failure::codec(files.path(file), &e))?;
+        Ok(bases.map(|bases| Bases { bases, files, given: !paths.is_empty() }))
     }
 
     /// The files that the path with this index names, in order.
     pub(crate) fn of(&self, number: usize) -> Vec<Base<'static>> {
-        let each = self.bases.iter().zip(&self.numbers);
-        each.filter(|(_, n)| **n == number).map(|(b, _)| b.clone()).collect()
+        self.bases[self.files.of(number)].to_vec()
     }
 
     /// Whether there are any.
@@ -143,25 +116,111 @@ impl Bases {
 
     /// All but the file itself, which may be given as a base for others.
     pub(crate) fn for_input(&self, file: &Metadata) -> Vec<Base<'static>> {
-        let each = self.bases.iter().zip(&self.files);
+        let each = self.bases.iter().zip(&self.files.sources);
         each.filter(|(_, source)| !same_file(source.metadata(), file)).map(|(b, _)| b.clone()).collect()
     }
 
     /// Registers the bases with `guard`, so that they are not removed or replaced.
     pub(crate) fn guard(&self) -> Guard {
-        self.guard_as(Role::Base)
-    }
-
-    /// The same for files in another role.
-    pub(crate) fn guard_as(&self, role: Role) -> Guard {
-        let guard = Guard::default();
-        self.files.iter().for_each(|f| guard.keep(role, f.path(), f.metadata()));
-        guard
+        self.files.guard(Role::Base)
     }
 
     /// Fails if a base was modified since it was opened.
     pub(crate) fn check_unchanged(&self) -> Result {
-        self.files.iter().try_for_each(|f| f.check_unchanged())
+        self.files.check_unchanged()
+    }
+}
+
+impl BaseFiles {
+    /// Opens files without reading them: raw, compressed, or whole checkpoints. `several`: as for [`BaseArgs::open`].
+    pub(crate) fn open(paths: &[PathBuf], several: bool) -> Result<Self> {
+        let mut files = Vec::new();
+        for (number, path) in paths.iter().enumerate() {
+            if is_dash(path) {
+                let why = "a base needs random access, which standard input lacks: name a file";
+                return Err(Failure::Usage(why.to_owned()));
+            }
+            match shards(path)? {
+                None => files.push((path.clone(), number, several)),
+                Some(names) => files.extend(names.iter().map(|name| {
+                    // Opening one that is missing says so.
+                    (named_by(path, name).unwrap_or_else(|| path.with_file_name(name)), number, true)
+                })),
+            }
+        }
+        let handles = Arc::new(Handles::default());
+        // Model caches consist of links.
+        let open = |path: &Path| match files.len() {
+            1 => Source::open(path, true),
+            _ => Source::open_one_of(path, true, &handles),
+        };
+        let sources = files.iter().map(|(path, ..)| open(path).map(Arc::new)).collect::<Result<Vec<_>>>()?;
+        let (numbers, optional) = files.into_iter().map(|(_, number, optional)| (number, optional)).unzip();
+        Ok(Self { sources, numbers, optional })
+    }
+
+    /// Some of the files as bases of each other; or those that need others.
+    ///
+    /// # Errors
+    /// The index of a file that cannot be read, and why.
+    pub(crate) fn resolve(
+        &self,
+        some: Range<usize>,
+        threads: usize,
+    ) -> std::result::Result<std::result::Result<Vec<Base<'static>>, Lacking>, (usize, lmc::Error)> {
+        let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let named = self.sources[some.clone()].iter().map(|source| (name(source.path()), source.clone()));
+        match resolve_bases(named, threads) {
+            Ok(linked) => {
+                let each = linked.into_iter().zip(&self.optional[some]);
+                Ok(Ok(each.map(|(b, optional)| if *optional { b.optional() } else { b }).collect()))
+            }
+            Err(ResolveError { file, missing: Some(missing), also, .. }) => {
+                let lack = |(file, base): (usize, BaseInfo)| {
+                    let (path, number) = (self.path(some.start + file), self.numbers[some.start + file]);
+                    Lack { path: path.to_owned(), number, wanted: describe(&base) }
+                };
+                Ok(Err(Lacking([(file, missing)].into_iter().chain(also).map(lack).collect())))
+            }
+            Err(e) => Err((some.start + e.file, e.error)),
+        }
+    }
+
+    /// How many of the files are bases now.
+    #[cfg(test)]
+    pub(crate) fn in_use(&self) -> usize {
+        self.sources.iter().filter(|s| Arc::strong_count(s) > 1).count()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// Where those are that the path with this index names.
+    pub(crate) fn of(&self, number: usize) -> Range<usize> {
+        let before = |number| self.numbers.partition_point(|&n| n < number);
+        before(number)..before(number + 1)
+    }
+
+    /// The index of the path that a file was given by.
+    pub(crate) fn number(&self, file: usize) -> usize {
+        self.numbers[file]
+    }
+
+    pub(crate) fn path(&self, file: usize) -> &Path {
+        self.sources[file].path()
+    }
+
+    /// Registers the files with a guard, so that they are not removed or replaced.
+    pub(crate) fn guard(&self, role: Role) -> Guard {
+        let guard = Guard::default();
+        self.sources.iter().for_each(|f| guard.keep(role, f.path(), f.metadata()));
+        guard
+    }
+
+    /// Fails if a file was modified since it was opened.
+    pub(crate) fn check_unchanged(&self) -> Result {
+        self.sources.iter().try_for_each(|f| f.check_unchanged())
     }
 }
 

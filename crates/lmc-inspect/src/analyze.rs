@@ -6,6 +6,7 @@ mod density;
 mod duplicates;
 mod fields;
 mod flips;
+mod grids;
 mod input;
 mod page;
 mod plan;
@@ -19,7 +20,7 @@ mod survey;
 use lmc::{Base, CompressOptions, Compressor, Error, ErrorKind};
 
 pub use self::charts::{FIRST_CHART, vega};
-pub use self::input::{AnalyzeOptions, Checkpoints, Failed, Progress};
+pub use self::input::{AnalyzeOptions, Checkpoints, Failed, Progress, StepsFrom};
 pub use self::page::page;
 pub use self::result::{
     Analysis, Change, Checkpoint, Delta, Density, Distance, Engine, Engines, Figures, Group, GroupChange, GroupDelta,
@@ -36,9 +37,10 @@ use self::survey::{Passes, Survey};
 /// further distance that it is a part of. Memory does not depend on their sizes. `progress` is called with the number
 /// of the current pass, the number of passes, and the bytes done of the current one.
 ///
-/// All of a checkpoint is compressed, by itself and as a delta, as `codec` says: its figures are those of the files
-/// that `lmc` would write, and no estimates. Figures that do not exist (fields of types that are no floats, distances
-/// of bytes) are left out.
+/// All of a checkpoint is compressed, by itself and as a delta, as `codec` says: sizes of checkpoints and deltas are
+/// those of the files that such a codec writes. Sizes of kinds, dtypes and tensors are their shares of the blocks that
+/// they lie in, which are estimates. Figures that do not exist (fields of types that are no floats, distances of bytes)
+/// are left out.
 ///
 /// # Errors
 /// [`Failed`] with the file that cannot be read or is damaged; `Usage` when a checkpoint has no tensors, or when there is none; `Io` when
@@ -56,6 +58,7 @@ pub fn analyze(
     let compressor = &Compressor::new(codec).map_err(|error| Failed { checkpoint: 0, file: None, error })?;
     let passes = Passes { compressor, stop: &options.stop };
     let steps: Vec<u64> = (0..checkpoints.count()).map(|i| checkpoints.step(i)).collect();
+    let steps_from = checkpoints.steps_from();
     let plan = Plan::new(&steps, options);
     let mut series = Series::new();
     let mut pass = 0;
@@ -66,7 +69,7 @@ pub fn analyze(
         let mut at = |done| progress(Progress { pass, passes: plan.passes(), checkpoint: i, size, done });
         let mut survey = Survey::full(passes, i, &new, &old, &mut at)?;
         // Over more steps updates cancel.
-        let one = i > 0 && steps[i] - steps[i - 1] == 1;
+        let one = steps_from != StepsFrom::Places && i > 0 && steps[i] - steps[i - 1] == 1;
         let density = if one { density::density(&old, &new, &options.stop) } else { Ok(None) };
         let density = density.map_err(|error| Failed::new(i, None, error))?;
         drop(old);
@@ -88,5 +91,5 @@ pub fn analyze(
         }
     }
     let last = steps.len().checked_sub(1).map(|i| checkpoints.open(i)).transpose()?;
-    series.finish(codec, last.as_deref().unwrap_or_default())
+    series.finish(codec, steps_from, last.as_deref().unwrap_or_default())
 }

@@ -100,6 +100,13 @@ pub struct GridDescription {
     pub offsets: bool,
 }
 
+impl GridDescription {
+    /// Whether the levels are those of a known format.
+    pub(crate) fn is_known(&self) -> bool {
+        self.format != UNKNOWN
+    }
+}
+
 /// The format and the groups: `fp8 e4m3 128 × 128`, `uint4 with offsets 1 × 32`.
 impl fmt::Display for GridDescription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -114,6 +121,9 @@ impl fmt::Display for GridDescription {
         }
     }
 }
+
+/// The name of levels that no known format has.
+const UNKNOWN: &str = "levels";
 
 /// Rows of a group that is a whole column.
 const ALL_ROWS: u64 = 1 << 16;
@@ -299,7 +309,7 @@ impl PredictionDescription {
             _ => None,
         };
         let grid = p.operand.grid().map(|g| GridDescription {
-            format: grid_format(&g.levels, g.offsets.is_some()).unwrap_or("levels"),
+            format: grid_format(&g.levels, g.offsets.is_some()).unwrap_or(UNKNOWN),
             levels: g.levels.len(),
             group: [g.groups.rows, g.groups.columns],
             row: g.groups.row,

@@ -31,8 +31,8 @@ mod spelled;
 
 pub use analyze::{
     Analysis, AnalyzeOptions, Change, Checkpoint, Checkpoints, Delta, Density, Distance, Engine, Engines, FIRST_CHART,
-    Failed, Figures, Group, GroupChange, GroupDelta, Pair, Progress, Sample, Tensor, TensorChange, analyze, page,
-    sample, vega,
+    Failed, Figures, Group, GroupChange, GroupDelta, Pair, Progress, Sample, StepsFrom, Tensor, TensorChange, analyze,
+    page, sample, vega,
 };
 pub use describe::{
     BlockDescription, ClusterDescription, ColumnDescription, ExtentDescription, GridDescription, PredictionDescription,

@@ -70,6 +70,7 @@ fn files_directories_and_stores_are_the_same() {
         }
         assert_eq!(steps(other), steps(&files));
     };
+    assert_eq!((&files["steps_from"], &study(&dir, &["store"])["steps_from"]), (&json!("names"), &json!("store")));
     same(&study(&dir, &["run/step100", "run/step101", "run/step104"]));
     same(&study(&dir, &["step100.safetensors.lmc", "step101.safetensors.lmc", "step104.safetensors.lmc"]));
     same(&study(&dir, &["store"]));
@@ -198,7 +199,8 @@ fn weights_that_a_step_of_adam_changes() {
         (d["learning_rate"].as_f64().unwrap() / 9.476e-5 - 1.0).abs() < 1e-3 && d["explained"].as_f64() > Some(0.9),
         "{d}"
     );
-    let said = "Step 301 changed 33.9 % of the 16-bit weights that have copies: at a learning rate of 9.48e-5, Adam's moments predict";
+    let said = "Step 301 changed 33.9 % of the 16-bit weights that have copies: at a fitted rate of 9.48e-5 \
+                (it includes Adam's bias correction), Adam's moments predict";
     assert!(a["advice"].as_array().unwrap().iter().any(|s| s.as_str().unwrap().starts_with(said)), "{}", a["advice"]);
 }
 
@@ -244,6 +246,42 @@ fn deltas_without_their_bases() {
     let shown = run(&dir, &["--json", "deltas"]);
     assert!(shown.ok().stderr().contains("left out: it is a delta, made from step100.safetensors"), "{shown:?}");
     assert_eq!(shown.json()[0]["checkpoints"][0]["files"], json!(["whole.safetensors"]));
+}
+
+/// Ranks write tensors of the same names.
+#[test]
+fn files_of_ranks_are_compared_with_their_own() {
+    let dir = Dir::new();
+    for rank in 0..4 {
+        let w = weights(100_000, 1 + rank);
+        for step in [100, 200] {
+            dir.write(&format!("step{step}/rank{rank}.safetensors"), &file(&moved(&w, step / 100)));
+        }
+        // A file that is compressed is the same.
+        if rank % 2 == 0 {
+            dir.run(["compress", "-q", "--rm", &format!("step200/rank{rank}.safetensors")]).silent();
+        }
+    }
+    let a = study(&dir, &["step100", "step200"]);
+    let ws: Vec<_> = a["tensors"].as_array().unwrap().iter().filter(|t| t["name"] == "model.w").collect();
+    assert_eq!(ws.len(), 4);
+    for w in ws {
+        assert_eq!((&w["change"]["compared"], &w["change"]["changed"]), (&json!(100_000), &json!(20_000)), "{w}");
+    }
+}
+
+#[test]
+fn steps_that_are_not_known_are_places() {
+    let dir = Dir::new();
+    let w = weights(100_000, 1);
+    let names = ["2026-01-31.safetensors", "2026-02-01.safetensors"];
+    names.iter().zip([0, 1]).for_each(|(name, i)| _ = dir.write(name, &file(&moved(&w, i))));
+    let a = study(&dir, &names);
+    assert_eq!((&a["steps_from"], &a["checkpoints"][1]["step"]), (&json!("places"), &json!(1)));
+    let shown = run(&dir, &[&names[..], &["--distances", "5"]].concat());
+    assert!(shown.ok().stdout().contains("A delta over 1 checkpoint takes"), "{shown:?}");
+    assert!(shown.stdout().contains("distance in checkpoints") && !shown.stdout().contains("step"), "{shown:?}");
+    assert!(shown.stderr().contains("is so many checkpoints apart"), "{shown:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod engines;
 mod flips;
 
+use super::input::StepsFrom;
 use super::result::{Analysis, Figures, GroupChange, GroupDelta};
 use crate::kind::Kind;
 use crate::page::chart::{Axis, Bar, Bars, Chart, HeatMap, Line, Lines, Scatter, Unit};
@@ -75,11 +76,15 @@ fn fields(a: &Analysis) -> Bars {
 
 /// The curves over steps and distances.
 fn steps(a: &Analysis) -> Vec<(&'static str, Lines)> {
-    let step = Axis { field: "step", title: "step" };
+    let (step, distance) = match a.steps_from {
+        StepsFrom::Places => ("checkpoint", "distance in checkpoints, log scale"),
+        _ => ("step", "distance in steps, log scale"),
+    };
+    let step = Axis { field: "step", title: step };
     let over_steps = |title, y, unit, lines| Lines { title, x: step, y, unit, log: spans(a), lines };
     let deltas = Lines {
         title: "Size of deltas by distance",
-        x: Axis { field: "steps", title: "distance in steps, log scale" },
+        x: Axis { field: "steps", title: distance },
         y: Axis { field: "of_raw", title: "% of raw size" },
         unit: Unit::Share,
         log: true,

@@ -1,9 +1,10 @@
 //! How many 16-bit weights a step of Adam changes: as the state before it predicts, and as it was.
 //!
 //! An element is rounded to another value with the probability |u| / ulp(w), at most 1, where u is its update and
-//! ulp(w) the distance of values around it. By the moments before the step, the update is lr · |m| / (√v + ε): the next
-//! gradient changes them by little. Weight decay is left out. Over several steps updates of changing signs cancel, and
-//! this does not hold.
+//! ulp(w) the distance of values around it. By the moments before the step, the update is r · |m| / (√v + ε): the next
+//! gradient changes them by little. The rate r is the one that fits the changes of the copies: the learning rate times
+//! Adam's corrections of bias, (1 − β₂ᵗ)^½ / (1 − β₁ᵗ), which fade with the step t. Weight decay is left out. Over
+//! several steps updates of changing signs cancel, and this does not hold.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};

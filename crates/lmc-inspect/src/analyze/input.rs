@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use lmc::{Base, Error};
+use serde::Serialize;
 
 /// The checkpoints to study.
 pub trait Checkpoints {
@@ -13,11 +14,33 @@ pub trait Checkpoints {
     fn name(&self, checkpoint: usize) -> String;
     /// Its step: they increase from one checkpoint to the next.
     fn step(&self, checkpoint: usize) -> u64;
+    /// Where the steps come from.
+    fn steps_from(&self) -> StepsFrom;
     /// Its files. It may be opened several times.
     ///
     /// # Errors
     /// When it cannot be opened.
     fn open(&self, checkpoint: usize) -> Result<Vec<Base<'_>>, Failed>;
+}
+
+/// Where the steps of checkpoints come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum StepsFrom {
+    /// The store that they are in.
+    Store,
+    /// Their names.
+    Names,
+    /// They are unknown: the places of checkpoints in the sequence stand for them.
+    Places,
+}
+
+impl StepsFrom {
+    /// What they count: `step`, or `checkpoint`.
+    pub fn unit(self) -> &'static str {
+        if self == StepsFrom::Places { "checkpoint" } else { "step" }
+    }
 }
 
 /// Why a study failed.
@@ -44,7 +67,7 @@ impl Failed {
 #[non_exhaustive]
 pub struct AnalyzeOptions {
     /// Distances in steps whose deltas are measured, besides those from each checkpoint to the next; `None` for one, two, four and so on times
-    /// the smallest distance that all are multiples of.
+    /// the distance that most neighbours have.
     pub distances: Option<Vec<u64>>,
     /// The most pairs for each of these distances; they are spread over the run.
     pub pairs: usize,

@@ -9,8 +9,8 @@ mod table;
 use std::fmt::Write;
 
 use super::charts::Charts;
+use super::input::StepsFrom;
 use super::result::Analysis;
-use crate::kind::Kind;
 use crate::page as pages;
 use crate::page::html::escaped;
 use crate::spelled::{agreeing, bytes, count, name, percent};
@@ -55,15 +55,17 @@ fn cards(a: &Analysis, out: &mut String) {
     let Some(last) = a.checkpoints.last() else { return };
     card(bytes(last.all.raw_size), format!("{} in the last checkpoint", count(last.all.tensors, "tensor")));
     card(percent(last.all.lmc_size, last.all.raw_size), format!("of that by itself: {}", bytes(last.all.lmc_size)));
-    if let (Some(near), Some(first)) = (a.distances.first(), a.checkpoints.first()) {
-        card(percent(near.delta_size, near.raw_size), format!("as deltas over {}", count(near.steps, "step")));
-        let of_tensors = a.changes.iter().filter(|g| g.kind != Kind::Other);
-        let (changed, compared) = of_tensors.fold((0, 0), |(c, n), g| (c + g.change.changed, n + g.change.compared));
+    if let (Some(usual), Some(first)) = (a.usual_distance(), a.checkpoints.first()) {
+        let over = count(usual.steps, a.steps_from.unit());
+        card(percent(usual.delta_size, usual.raw_size), format!("as deltas over {over}"));
+        let (changed, compared) = a.changed_elements();
         card(percent(changed, compared), "of elements change from checkpoint to checkpoint".to_owned());
         let changes = a.tensors.iter().filter_map(|t| t.change.as_ref());
         let never = changes.filter(|c| c.never_changes(a.pairs.len())).count();
         card(never.to_string(), without_number(never, "tensor", "never changes", "never change"));
-        card(format!("{} – {}", first.step, last.step), "steps".to_owned());
+        if a.steps_from != StepsFrom::Places {
+            card(format!("{} – {}", first.step, last.step), "steps".to_owned());
+        }
     }
     let twice = a.tensors.iter().filter(|t| t.duplicate_of.is_some()).count();
     card(twice.to_string(), without_number(twice, "tensor", "equals an earlier one", "equal an earlier one"));

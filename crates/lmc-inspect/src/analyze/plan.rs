@@ -1,5 +1,7 @@
 //! Which pairs of checkpoints are compared.
 
+use std::collections::BTreeMap;
+
 use super::input::AnalyzeOptions;
 
 /// The most distances that are chosen, each the double of the one before.
@@ -40,15 +42,13 @@ impl Plan {
     }
 }
 
-/// One, two, four and so on times the largest number that all distances are multiples of.
+/// One, two, four and so on times the distance that most neighbours have; of several, the smallest.
 fn doubles(steps: &[u64]) -> Vec<u64> {
-    let unit = steps.windows(2).map(|s| s[1] - s[0]).fold(0, gcd);
+    let mut gaps: BTreeMap<u64, usize> = BTreeMap::new();
+    steps.windows(2).for_each(|s| *gaps.entry(s[1] - s[0]).or_default() += 1);
+    let unit = gaps.into_iter().rev().max_by_key(|(_, n)| *n).map_or(0, |(gap, _)| gap);
     let span = steps.last().unwrap_or(&0) - steps.first().unwrap_or(&0);
     (0..DISTANCES).map_while(|i| unit.checked_mul(1 << i)).take_while(|d| (1..=span).contains(d)).collect()
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 #[cfg(test)]
@@ -63,6 +63,9 @@ mod tests {
     fn distances_double() {
         assert_eq!(doubles(&[0, 500, 1000, 2500]), [500, 1000, 2000]);
         assert_eq!(doubles(&[1, 2, 4, 8]), [1, 2, 4]);
+        // Whatever a few neighbours have.
+        assert_eq!(doubles(&[0, 1000, 2000, 3000, 4000, 4001]), [1000, 2000, 4000]);
+        assert_eq!(doubles(&[0, 7, 1007, 2007]), [1000, 2000]);
         assert_eq!((doubles(&[7]), doubles(&[])), (vec![], vec![]));
         assert_eq!(doubles(&[0, u64::MAX]), [u64::MAX]);
         assert_eq!(doubles(&[0, 1, u64::MAX]).len(), DISTANCES as usize);

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::input::StepsFrom;
 use crate::kind::Kind;
 
 /// The findings in one checkpoint, or in several in order.
@@ -16,6 +17,8 @@ pub struct Analysis {
     pub level: String,
     /// Whether no tensor was predicted from another one of the same checkpoint.
     pub independent: bool,
+    /// Where steps come from. If from places, a step is a checkpoint, everywhere.
+    pub steps_from: StepsFrom,
     /// The checkpoints, in order.
     pub checkpoints: Vec<Checkpoint>,
     /// Each checkpoint but the first, compared with the one before it.
@@ -36,13 +39,29 @@ pub struct Analysis {
     pub advice: Vec<String>,
 }
 
+/// The part of a tensor's bytes that must have had a format, to say that of the tensor.
+pub(crate) const NEARLY_ALL: f64 = 0.95;
+
+impl Analysis {
+    /// The distance that most deltas have; of several, the shortest.
+    pub(crate) fn usual_distance(&self) -> Option<&Distance> {
+        self.distances.iter().rev().max_by_key(|d| d.deltas)
+    }
+
+    /// How many elements of tensors changed in all pairs, and how many were compared.
+    pub(crate) fn changed_elements(&self) -> (u64, u64) {
+        let of_tensors = self.changes.iter().filter(|g| g.kind != Kind::Other);
+        of_tensors.fold((0, 0), |(c, n), g| (c + g.change.changed, n + g.change.compared))
+    }
+}
+
 /// A checkpoint.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Checkpoint {
     /// Its name, as it was given.
     pub name: String,
-    /// Its step: from the store, or the last number in the name; else its place in the sequence.
+    /// Its step, as [`Analysis::steps_from`] says.
     pub step: u64,
     /// Names of its files.
     pub files: Vec<String>,
@@ -117,8 +136,16 @@ pub struct Pair {
     pub all: Change,
     /// By kind and dtype.
     pub groups: Vec<GroupChange>,
-    /// How many 16-bit weights changed, and how many were predicted to change, if the pair is one step of Adam and has
-    /// the tensors that the prediction needs.
+    /// Tensors of the earlier one that are the counterpart of none of the later one.
+    pub missing_tensors: u64,
+    /// The names of the first eight.
+    pub missing_names: Vec<String>,
+    /// Tensors of the later one without a counterpart.
+    pub new_tensors: u64,
+    /// The names of the first eight.
+    pub new_names: Vec<String>,
+    /// How many 16-bit weights changed, and how many were predicted to change, if the pair is known to be one step of
+    /// Adam and has the tensors that the prediction needs.
     pub density: Option<Density>,
 }
 
@@ -132,12 +159,13 @@ pub struct Density {
     /// Those of them whose bits are not the same.
     pub changed: u64,
     /// The predicted part, 0 to 1: each weight changes with the probability of its update over the distance of 16-bit
-    /// values there, at most 1. The update is computed from the learning rate and the moments before the step.
+    /// values there, at most 1. The update is computed from the fitted rate and the moments before the step.
     pub predicted: f64,
-    /// The same with updates as large as the learning rate, which they hardly exceed once Adam's corrections of bias have faded.
+    /// The same with updates as large as the fitted rate. It is no bound: single updates are larger, and early in a run
+    /// all may be.
     pub at_most: f64,
-    /// The learning rate that best explains the changes of the copies; with the corrections of bias, as long as there
-    /// are any.
+    /// The rate that best explains the changes of the copies as multiples of the mean of gradients over the root of the
+    /// mean of their squares. It includes Adam's corrections of bias, so early in a run it is not the learning rate.
     pub learning_rate: f64,
     /// The share of these changes that it explains, 0 to 1. If it is small, the copies were updated in another way.
     pub explained: f64,
@@ -149,7 +177,7 @@ pub struct Density {
 pub struct Change {
     /// Number of tensors, those without a counterpart among them.
     pub tensors: u64,
-    /// Those of them that have a counterpart with the same elements.
+    /// Those of them that have a counterpart of the same name, dtype and shape with the same elements.
     pub unchanged_tensors: u64,
     /// Bytes as they are.
     pub raw_size: u64,
@@ -157,7 +185,7 @@ pub struct Change {
     pub delta_size: u64,
     /// Bytes that `lmc` needs without it.
     pub lmc_size: u64,
-    /// Elements that have a counterpart.
+    /// Elements that have a counterpart, if necessary after conversion to their dtype.
     pub compared: u64,
     /// Those of them whose bits are not the same.
     pub changed: u64,
@@ -250,11 +278,13 @@ pub struct Tensor {
     pub figures: Figures,
     /// A narrower type that has all its values, such as `BF16` for numbers of `F32` whose low 16 bits are 0.
     pub fits: Option<String>,
-    /// The format that the weights had before they were dequantised, and the rows and columns that a scale has: `fp8 e4m3 128 × 128`.
+    /// The format that weights had before they were dequantised, and the rows and columns that a scale has: `fp8 e4m3 128 × 128`.
     pub quantised: Option<String>,
+    /// The part of its bytes that had it, 0 to 1.
+    pub quantised_part: f64,
     /// Number of an earlier tensor of this list with the same bytes.
     pub duplicate_of: Option<usize>,
-    /// Its changes in all pairs together, since it has its dtype and shape; `None` if no pair compares it.
+    /// Its changes in all pairs together, since it has its name, dtype and shape; `None` if no pair compares it.
     pub change: Option<TensorChange>,
 }
 
@@ -278,8 +308,8 @@ pub struct TensorChange {
     pub delta_size: u64,
     /// Bytes that they are without bases.
     pub raw_size: u64,
-    /// For each pair, the part of its elements that changed, 0 to 1; `None` where it has no counterpart of its dtype and shape. Empty if all tensors
-    /// have more than four million such parts.
+    /// For each pair, the part of its elements that changed, 0 to 1; `None` where it has no counterpart of its name,
+    /// dtype and shape, and before. Empty if all tensors have more than four million such parts.
     pub changed_by_pair: Vec<Option<f64>>,
 }
 

@@ -6,12 +6,13 @@ use lmc::{Base, CompressOptions};
 
 use super::advice::advice;
 use super::duplicates;
-use super::input::Failed;
+use super::input::{Failed, StepsFrom};
 use super::result::{
     Analysis, Checkpoint, Delta, Density, Distance, Group, GroupChange, GroupDelta, Pair, Tensor, TensorChange,
 };
 use super::sums::{Moves, Sums, rounded};
-use super::survey::{Survey, Surveyed};
+use super::survey::{Survey, Surveyed, uncompressed};
+use crate::diff::counterparts::Relation;
 use crate::kind::Kind;
 
 /// The most tensors that are listed one by one.
@@ -20,7 +21,8 @@ pub(super) const MAX_TENSORS: usize = 1 << 16;
 /// The most shares of tensors in pairs that are kept and listed one by one.
 const MAX_SHARES: usize = 4_000_000;
 
-/// A tensor of any checkpoint: its name, and where several have that name, the name of its file. Which file of how many it is may change.
+/// A tensor of any checkpoint: its name, and where several have that name, the name of its file, compressed or not.
+/// Which file of how many it is may change.
 type Key = (String, Option<String>);
 
 /// A sequence of checkpoints, as far as it has been analysed.
@@ -65,7 +67,7 @@ impl<'s> Names<'s> {
 
     fn key(&self, name: &str, file: &str) -> Key {
         let several = self.0.get(name).is_some_and(|&n| n > 1);
-        (name.to_owned(), several.then(|| file.to_owned()))
+        (name.to_owned(), several.then(|| uncompressed(file).to_owned()))
     }
 }
 
@@ -121,8 +123,13 @@ impl Series {
         for s in &survey.segments {
             all.add(&s.moves);
             groups.entry((s.kind, s.dtype().to_owned())).or_insert_with(Moves::default).add(&s.moves);
-            if let Some(name) = s.segment.name.as_deref().filter(|_| s.moves.changes.compared > 0) {
-                self.remember(names.key(name, &survey.files[s.file]), to, s);
+            if let Some(name) = s.segment.name.as_deref() {
+                let key = names.key(name, &survey.files[s.file]);
+                match s.relation {
+                    Relation::Same if s.moves.changes.compared > 0 => self.remember(key, to, s),
+                    Relation::Same => {}
+                    _ => self.forget(&key, to),
+                }
             }
         }
         (all.raw_size, all.delta_size, all.lmc_size) = (survey.raw_size, survey.delta_size, survey.lmc_size);
@@ -132,7 +139,18 @@ impl Series {
             self.changes.entry(key.clone()).or_default().add(moves);
         }
         let groups = groups.into_iter().map(|((kind, dtype), m)| GroupChange::new(kind, dtype, &m)).collect();
-        self.pairs.push(Pair { from, to, steps: distance, all: all.change(), groups, density });
+        self.pairs.push(Pair {
+            from,
+            to,
+            steps: distance,
+            all: all.change(),
+            groups,
+            missing_tensors: survey.missing.tensors,
+            missing_names: survey.missing.names.clone(),
+            new_tensors: survey.new.tensors,
+            new_names: survey.new.names.clone(),
+            density,
+        });
     }
 
     /// Records the changes of a tensor.
@@ -146,6 +164,7 @@ impl Series {
         if h.to >= to {
             return;
         }
+        // Another tensor of its name may have been in several files meanwhile.
         if (&h.dtype[..], &h.shape[..]) != (dtype, shape) {
             self.shares = self.shares.map(|n| n - h.changed.len());
             *h = History::new(dtype, shape);
@@ -165,13 +184,27 @@ impl Series {
         }
     }
 
+    /// Ends the history of a tensor that became another: in another dtype or shape, or new.
+    fn forget(&mut self, key: &Key, to: usize) {
+        if self.history.get(key).is_some_and(|h| h.to < to)
+            && let Some(h) = self.history.remove(key)
+        {
+            self.shares = self.shares.map(|n| n - h.changed.len());
+        }
+    }
+
     /// Adds the size of a delta between others than neighbours.
     pub(super) fn add_delta(&mut self, from: usize, to: usize, steps: &[u64], survey: &Survey) {
         self.deltas.push(delta(from, to, steps, survey));
     }
 
     /// All findings. `last`: the files of the last checkpoint.
-    pub(super) fn finish(mut self, codec: &CompressOptions, last: &[Base<'_>]) -> Result<Analysis, Failed> {
+    pub(super) fn finish(
+        mut self,
+        codec: &CompressOptions,
+        steps_from: StepsFrom,
+        last: &[Base<'_>],
+    ) -> Result<Analysis, Failed> {
         self.deltas.sort_by_key(|d| (d.to, std::cmp::Reverse(d.from)));
         let number = self.checkpoints.len().saturating_sub(1);
         let (mut tensors, mut left_out) = (vec![], 0);
@@ -202,6 +235,7 @@ impl Series {
             program: concat!("lmc ", env!("CARGO_PKG_VERSION")).to_owned(),
             level: codec.level.name().to_owned(),
             independent: codec.independent,
+            steps_from,
             distances: distances(&self.deltas),
             checkpoints: self.checkpoints,
             pairs: self.pairs,
@@ -218,7 +252,7 @@ impl Series {
 
     fn tensor(&mut self, key: Key, s: &Surveyed, pairs: usize, duplicate_of: Option<usize>) -> Tensor {
         let history = self.history.remove(&key);
-        // Changes before it got its dtype and shape do not count.
+        // A name may occur twice in a file.
         let history = history.filter(|h| (&h.dtype[..], &h.shape[..]) == (s.dtype(), &s.segment.shape[..]));
         let change = history.map(|mut h| {
             if self.shares.is_some() {
@@ -247,7 +281,8 @@ impl Series {
             shape: s.segment.shape.to_vec(),
             figures: s.sums.figures(),
             fits: s.sums.fits.map(str::to_owned),
-            quantised: s.grid.map(|g| g.to_string()),
+            quantised: s.grids.most().map(|(format, _)| format.to_owned()),
+            quantised_part: s.grids.most().map_or(0.0, |(_, bytes)| rounded(bytes as f64 / s.segment.len as f64)),
             duplicate_of,
             change,
         }

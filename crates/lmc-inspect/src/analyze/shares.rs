@@ -45,10 +45,11 @@ impl Shares {
         self.before(bytes.end) - self.before(bytes.start)
     }
 
-    /// The first grid that some of a range of raw bytes are on.
-    pub(super) fn grid(&self, bytes: &Range<u64>) -> Option<GridDescription> {
-        let overlaps = |g: &Range<u64>| g.start < bytes.end && bytes.start < g.end;
-        self.grids.iter().find(|g| overlaps(&g.0)).map(|g| g.1)
+    /// The grids that parts of a range of raw bytes are on, each with its bytes.
+    pub(super) fn grids(&self, bytes: &Range<u64>) -> Vec<(GridDescription, u64)> {
+        let first = self.grids.partition_point(|(at, _)| at.end <= bytes.start);
+        let overlapping = self.grids[first..].iter().take_while(|(at, _)| at.start < bytes.end);
+        overlapping.map(|(at, grid)| (*grid, at.end.min(bytes.end) - at.start.max(bytes.start))).collect()
     }
 
     fn before(&self, at: u64) -> u64 {
@@ -80,5 +81,17 @@ mod tests {
         assert_eq!(parts, records.len() as u64);
         assert!(shares.of(&(0..len / 3)) < 1000 && shares.of(&(2 * len / 3..len)) > len / 4);
         assert_eq!(Shares::new(&[]).unwrap().of(&(0..100)), 0);
+    }
+
+    #[test]
+    fn grids_of_a_range() {
+        let grid =
+            |levels| GridDescription { format: "int4", levels, group: [1, 2], row: 4, scales: 2, offsets: false };
+        let grids = vec![(10..20, grid(1)), (20..30, grid(2)), (50..60, grid(3))];
+        let shares = Shares { stretches: vec![], grids };
+        let of = |range| shares.grids(&range).iter().map(|(g, bytes)| (g.levels, *bytes)).collect::<Vec<_>>();
+        assert_eq!(of(0..100), [(1, 10), (2, 10), (3, 10)]);
+        assert_eq!((of(15..20), of(19..21), of(25..55)), (vec![(1, 5)], vec![(1, 1), (2, 1)], vec![(2, 5), (3, 5)]));
+        assert_eq!((of(0..10), of(30..50), of(60..90)), (vec![], vec![], vec![]));
     }
 }

@@ -8,11 +8,13 @@ use lmc::{Base, Compressor, Dtype, Error, ErrorKind, Segment};
 
 use super::fields::{Fields, Histograms};
 use super::flips;
+use super::grids::Grids;
 use super::input::Failed;
 use super::shares::Shares;
 use super::sums::{Moves, Sums};
 use crate::describe::GridDescription;
 use crate::diff::changes::measure;
+use crate::diff::counterparts::{Counterpart, Relation};
 use crate::diff::pieces::{Buffers, Comparison, Piece};
 use crate::kind::Kind;
 
@@ -36,6 +38,18 @@ pub(super) struct Survey {
     pub(super) delta_size: u64,
     /// Every segment of every file, in order.
     pub(super) segments: Vec<Surveyed>,
+    /// Tensors of the checkpoint before that are the counterpart of none.
+    pub(super) missing: Listed,
+    /// Tensors without a counterpart in the checkpoint before, if there is one.
+    pub(super) new: Listed,
+}
+
+/// Some tensors.
+#[derive(Default)]
+pub(super) struct Listed {
+    pub(super) tensors: u64,
+    /// The names of the first ones.
+    pub(super) names: Vec<String>,
 }
 
 /// A segment, and its counts.
@@ -45,8 +59,10 @@ pub(super) struct Surveyed {
     pub(super) kind: Kind,
     pub(super) sums: Sums,
     pub(super) moves: Moves,
-    /// The grid that its elements are on, or some of them.
-    pub(super) grid: Option<GridDescription>,
+    /// How it came from its counterpart in the checkpoint before.
+    pub(super) relation: Relation,
+    /// Its bytes that are on grids, in the file without the checkpoint before.
+    pub(super) grids: Grids,
 }
 
 /// The scope of a pass.
@@ -64,7 +80,7 @@ struct Share {
     counted: Counted,
     moves: Moves,
     lmc_size: u64,
-    grid: Option<GridDescription>,
+    grids: Vec<(GridDescription, u64)>,
 }
 
 enum Counted {
@@ -133,7 +149,7 @@ impl Survey {
         for (s, alone) in self.segments.iter_mut().zip(alone.segments.drain(..)) {
             s.sums.lmc_size = alone.sums.lmc_size;
             s.moves.lmc_size = alone.sums.lmc_size;
-            s.grid = s.grid.or(alone.grid);
+            s.grids = alone.grids;
         }
         Ok(())
     }
@@ -149,20 +165,28 @@ impl Survey {
         let files = new.iter().map(|b| b.name().to_owned()).collect();
         let formats = new.iter().map(|b| b.layout().to_owned()).collect();
         let (raw_size, lmc_size, delta_size) = (new.iter().map(Base::raw_size).sum(), 0, 0);
-        let mut survey = Self { files, formats, raw_size, lmc_size, delta_size, segments: vec![] };
+        let (segments, missing, added) = (vec![], Listed::default(), Listed::default());
+        let mut survey = Self { files, formats, raw_size, lmc_size, delta_size, segments, missing, new: added };
+        let mut used: Vec<Vec<bool>> = old.iter().map(|b| vec![false; b.segments().len()]).collect();
         let mut before = 0;
         for (i, file) in new.iter().enumerate() {
             let mut at = |done| progress(before + done);
-            survey.add_file(passes, i, file, old, scope, &mut at).map_err(|error| Failed {
+            let counterparts = survey.add_file(passes, i, file, old, scope, &mut at).map_err(|error| Failed {
                 checkpoint: number,
                 file: Some(file.name().to_owned()),
                 error,
             })?;
+            counterparts.into_iter().for_each(|(file, segment)| used[file][segment] = true);
             before += file.raw_size();
+        }
+        for (base, used) in old.iter().zip(used) {
+            let unused = base.segments().iter().zip(used).filter(|(_, used)| !used).map(|(s, _)| s);
+            unused.filter_map(|s| s.name.as_deref()).for_each(|name| survey.missing.add(name));
         }
         Ok(survey)
     }
 
+    /// Adds a file. Returns which segments of which old files are counterparts of its own.
     fn add_file(
         &mut self,
         passes: Passes<'_>,
@@ -171,9 +195,17 @@ impl Survey {
         old: &[Base<'_>],
         scope: Scope,
         progress: &mut dyn FnMut(u64),
-    ) -> lmc::Result<()> {
+    ) -> lmc::Result<Vec<(usize, usize)>> {
+        // Files of ranks have tensors of the same names: of those that fit equally well, the first one counts.
+        let mut order: Vec<usize> = (0..old.len()).collect();
+        let name = uncompressed(file.name());
+        order.sort_by_cached_key(|&i| {
+            let old = uncompressed(old[i].name());
+            (old != name, last_component(old) != last_component(name))
+        });
         // Deltas record the names of files without their directories.
-        let old: Vec<Base<'_>> = old.iter().map(|b| b.clone().with_name(last_component(b.name()))).collect();
+        let named = |i: &usize| old[*i].clone().with_name(last_component(old[*i].name()));
+        let old: Vec<Base<'_>> = order.iter().map(named).collect();
         let bases = for_call(passes.compressor, &old);
         let (c, layout) = Comparison::new(file, &bases)?;
         if let Some(end) = layout.segments.last().map(Segment::end).filter(|&end| end > file.raw_size()) {
@@ -181,7 +213,15 @@ impl Survey {
             return Err(Error::new(ErrorKind::Damaged, m));
         }
         let first = self.segments.len();
-        self.segments.extend(c.segments.iter().map(|segment| Surveyed::new(number, segment)));
+        let mut used = Vec::new();
+        for (segment, counterpart) in c.segments.iter().zip(&c.counterparts) {
+            let relation = counterpart.map_or(Relation::New, |c: Counterpart| c.relation);
+            match counterpart {
+                Some(c) => used.push((order[c.place.0], c.place.1)),
+                None => segment.name.iter().filter(|_| !old.is_empty()).for_each(|name| self.new.add(name)),
+            }
+            self.segments.push(Surveyed::new(number, segment, relation));
+        }
         // The histograms of a segment that later blocks continue.
         let mut open: Option<(usize, Box<Histograms>)> = None;
         let segments = &mut self.segments[first..];
@@ -201,7 +241,7 @@ impl Survey {
                     let s = &mut segments[share.segment];
                     s.sums.lmc_size += share.lmc_size;
                     s.moves.add(&share.moves);
-                    s.grid = s.grid.or(share.grid);
+                    share.grids.iter().for_each(|(grid, bytes)| s.grids.add(grid, *bytes));
                     match share.counted {
                         Counted::Nothing => {}
                         Counted::Whole(sums) => s.finish(sums),
@@ -224,7 +264,7 @@ impl Survey {
         let size = if old.is_empty() { &mut self.lmc_size } else { &mut self.delta_size };
         *size += made.compressed_size;
         segments.iter_mut().for_each(Surveyed::settle);
-        Ok(())
+        Ok(used)
     }
 }
 
@@ -250,8 +290,8 @@ fn look(
             counted = if whole { Counted::Whole(h.sums()) } else { Counted::Part(h) };
             look_at_changes(&piece, &mut moves);
         }
-        let grid = record.grid(&piece.bytes);
-        shares.push(Share { segment: piece.segment, counted, moves, lmc_size, grid });
+        let grids = if given { vec![] } else { record.grids(&piece.bytes) };
+        shares.push(Share { segment: piece.segment, counted, moves, lmc_size, grids });
     })
 }
 
@@ -269,11 +309,28 @@ fn last_component(name: &str) -> String {
     Path::new(name).file_name().map_or_else(|| name.to_owned(), |n| n.to_string_lossy().into_owned())
 }
 
+/// The name of a file without the suffix of compressed ones.
+pub(super) fn uncompressed(name: &str) -> &str {
+    name.strip_suffix(".lmc").unwrap_or(name)
+}
+
+impl Listed {
+    /// Names that are kept.
+    const NAMES: usize = 8;
+
+    fn add(&mut self, name: &str) {
+        self.tensors += 1;
+        if self.names.len() < Self::NAMES {
+            self.names.push(name.to_owned());
+        }
+    }
+}
+
 impl Surveyed {
-    fn new(file: usize, segment: &Segment) -> Self {
+    fn new(file: usize, segment: &Segment, relation: Relation) -> Self {
         let kind = Kind::of(segment.name.as_deref());
-        let (sums, moves) = (Sums::default(), Moves::default());
-        Self { file, segment: segment.clone(), kind, sums, moves, grid: None }
+        let (sums, moves, grids) = (Sums::default(), Moves::default(), Grids::default());
+        Self { file, segment: segment.clone(), kind, sums, moves, relation, grids }
     }
 
     /// Everything of the segment was counted.
@@ -287,9 +344,9 @@ impl Surveyed {
         (self.sums.tensors, self.sums.raw_size) = (tensors, self.segment.len);
         let m = &mut self.moves;
         (m.tensors, m.raw_size, m.lmc_size) = (tensors, self.segment.len, self.sums.lmc_size);
-        m.unchanged_tensors = u64::from(
-            tensors > 0 && m.changes.compared > 0 && m.changes.compared == self.sums.elements && m.changes.changed == 0,
-        );
+        // Those of another dtype are compared after conversion.
+        let same = self.relation == Relation::Same && m.changes.compared == self.sums.elements;
+        m.unchanged_tensors = u64::from(tensors > 0 && m.changes.compared > 0 && same && m.changes.changed == 0);
         // One count for each bit, even if none flipped.
         if m.changes.compared > 0 {
             m.flips.resize(8 * self.segment.dtype.map_or(1, Dtype::coding_width), 0);

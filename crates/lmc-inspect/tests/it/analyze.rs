@@ -1,7 +1,7 @@
 //! Studies of checkpoints whose figures are known.
 
 use lmc::{Base, CompressOptions};
-use lmc_inspect::{Analysis, AnalyzeOptions, Checkpoints, Failed, Kind, analyze};
+use lmc_inspect::{Analysis, AnalyzeOptions, Checkpoints, Failed, Kind, StepsFrom, analyze};
 
 use crate::safetensors;
 
@@ -17,6 +17,9 @@ impl Checkpoints for Run {
     }
     fn step(&self, checkpoint: usize) -> u64 {
         self.0[checkpoint].0
+    }
+    fn steps_from(&self) -> StepsFrom {
+        StepsFrom::Names
     }
     fn open(&self, checkpoint: usize) -> Result<Vec<Base<'_>>, Failed> {
         let (step, file) = &self.0[checkpoint];
@@ -212,10 +215,30 @@ fn what_was_quantised() {
             said.starts_with("1 tensor was dequantised, from int4 with zero points 1 × 64: 128.0 KiB in "),
             "{said}"
         );
+        assert_eq!([0, 1].map(|i| a.tensors[i].quantised_part), [1.0, 0.0]);
         // Less than 4 bits of the 16 of an element, and more than 3.
         let size = a.tensors[0].figures.lmc_size;
         assert!(size > 3 << 13 && size < 34_000, "{size}");
     }
+}
+
+/// In some blocks of a tensor alone.
+#[test]
+fn what_was_quantised_in_part() {
+    let levels = lmc_testing::data::noise(1 << 20, 3);
+    let value = |i: usize, b: &u8| f32::from(b % 8 + b / 32) * (0.01 + (i / 64 * 37 % 101) as f32 / 2000.0);
+    let mut bytes: Vec<u8> =
+        levels.iter().enumerate().flat_map(|(i, b)| value(i, b).to_bits().to_le_bytes()[2..].to_vec()).collect();
+    let plain = lmc_testing::data::noise(7 << 20, 4);
+    bytes.extend(plain.chunks(2).flat_map(|e| [e[0], 0x3c | (e[1] & 0x83)]));
+    let a = study(&Run(vec![(0, safetensors(&[("a", "BF16", vec![4608, 1024], &bytes)]))]));
+    let t = &a.tensors[0];
+    assert!(t.quantised.is_some() && t.quantised_part > 0.15 && t.quantised_part < 0.3, "{t:?}");
+    let said = a.advice.iter().find(|s| s.contains("dequantised")).unwrap();
+    assert!(
+        said.starts_with("1 tensor was partly dequantised (") && said.contains(" % of 9.00 MiB), from int4"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -250,6 +273,14 @@ fn tensors_come_and_go() {
         (3, safetensors(&[("kept", "F32", vec![300], &b), ("new", "I64", vec![1], &[8; 8])])),
     ]);
     let a = study(&run);
+    let counts: Vec<_> = a.pairs.iter().map(|p| (p.missing_tensors, p.new_tensors)).collect();
+    assert_eq!((&counts[..], &a.pairs[0].missing_names[..]), (&[(1, 1), (0, 0)][..], &["gone".to_owned()][..]));
+    for sentence in [
+        "1 tensor is missing in the checkpoint after: gone.",
+        "1 tensor has no counterpart in the checkpoint before: new.",
+    ] {
+        assert!(a.advice.iter().any(|s| s == sentence), "{sentence}: {:?}", a.advice);
+    }
     let [kept, new] = &a.tensors[..] else { panic!("{a:?}") };
     let (kept, new) = (kept.change.as_ref().unwrap(), new.change.as_ref().unwrap());
     assert_eq!((kept.pairs, kept.changed, &kept.changed_by_pair[..]), (2, 0, &[Some(0.0), Some(0.0)][..]));
@@ -257,8 +288,29 @@ fn tensors_come_and_go() {
     assert_eq!((a.pairs[0].all.tensors, a.pairs[0].all.unchanged_tensors), (2, 1));
 }
 
+/// Steps that are not known are not told.
+#[test]
+fn places_are_no_steps() {
+    let file = |bit| safetensors(&[("w", "BF16", vec![600], &flipped(&bf16s(600), 2, bit, 3))]);
+    let run = Shards((0..4).map(|bit| vec![("w", file(bit))]).collect());
+    let a = analyze(&CompressOptions::default(), &run, &AnalyzeOptions::default(), &mut |_| ()).unwrap();
+    assert_eq!(serde_json::to_value(&a).unwrap()["steps_from"], "places");
+    let charts = lmc_inspect::vega(&a);
+    for text in a.advice.iter().chain(charts.iter().map(|c| &c.1)).chain([&lmc_inspect::page(&a)]) {
+        // But for the names of fields.
+        let text = text.replace("\"step\"", "").replace("\"steps\"", "").replace("\"steps_from\"", "");
+        assert!(!text.contains("step"), "{text}");
+    }
+    let said = "Deltas take ";
+    assert!(
+        a.advice.iter().any(|s| s.starts_with(said) && s.contains("over 1 checkpoint (3 deltas)")),
+        "{:?}",
+        a.advice
+    );
+}
+
 /// Checkpoints of several files, each with its name.
-struct Shards(Vec<Vec<(&'static str, Vec<u8>)>>);
+pub(crate) struct Shards(pub(crate) Vec<Vec<(&'static str, Vec<u8>)>>);
 
 impl Checkpoints for Shards {
     fn count(&self) -> usize {
@@ -269,6 +321,9 @@ impl Checkpoints for Shards {
     }
     fn step(&self, checkpoint: usize) -> u64 {
         checkpoint as u64
+    }
+    fn steps_from(&self) -> StepsFrom {
+        StepsFrom::Places
     }
     fn open(&self, checkpoint: usize) -> Result<Vec<Base<'_>>, Failed> {
         let each = self.0[checkpoint].iter();
@@ -281,13 +336,13 @@ fn histories_follow_tensors_to_other_files() {
     let (a, b) = (f32s(100), f32s(300));
     let w = |name, bytes: &[u8]| safetensors(&[(name, "F32", vec![bytes.len() as u64 / 4], bytes)]);
     let both = safetensors(&[("a", "F32", vec![100], &a), ("b", "F32", vec![300], &b)]);
-    // "twice" is in two files, which their names distinguish.
-    let (one, two) = (w("twice", &f32s(50)), w("twice", &f32s(50)));
+    // "twice" is in two files, which their names distinguish, also where they stand in another order.
+    let (one, two) = (w("twice", &f32s(50)), w("twice", &flipped(&f32s(50), 4, 9, 1)));
     let moved = flipped(&a, 4, 5, 1);
     let run = Shards(vec![
         vec![("x", both.clone()), ("p", one.clone()), ("q", two.clone())],
         vec![("q", two.clone()), ("x1", w("b", &b)), ("x2", w("a", &moved)), ("p", one.clone())],
-        vec![("p", one), ("x1", w("a", &moved)), ("q", two), ("x2", w("b", &b))],
+        vec![("p.lmc", one), ("x1", w("a", &moved)), ("q", two), ("x2", w("b", &b))],
     ]);
     let found = analyze(&CompressOptions::default(), &run, &AnalyzeOptions::default(), &mut |_| ()).unwrap();
     for t in &found.tensors {
@@ -299,6 +354,24 @@ fn histories_follow_tensors_to_other_files() {
     let sizes: Vec<u64> =
         run.0[2].iter().map(|(_, f)| lmc::compress(f, &CompressOptions::default()).unwrap().len() as u64).collect();
     assert_eq!(found.checkpoints[2].all.lmc_size, sizes.iter().sum::<u64>());
+}
+
+/// Also where directories have the step in their names.
+#[test]
+fn files_of_one_name_belong_together() {
+    let w = |seed| lmc_testing::data::noise(4000, seed);
+    let file = |seed, bit| safetensors(&[("w", "F32", vec![1000], &flipped(&w(seed), 4, bit, 10))]);
+    let at = |names: [&'static str; 2], bit| vec![(names[0], file(1, bit)), (names[1], file(2, bit))];
+    for names in [["b/rank0", "a/rank1"], ["rank1/model", "rank0/model"]] {
+        let old = if names[0].starts_with('b') { ["1/rank0", "1/rank1"] } else { names };
+        let run = Shards(vec![at(old, 0), at(names, 1).into_iter().rev().collect()]);
+        let a = analyze(&CompressOptions::default(), &run, &AnalyzeOptions::default(), &mut |_| ()).unwrap();
+        assert_eq!(
+            (a.pairs[0].groups[0].change.compared, a.pairs[0].groups[0].change.changed),
+            (2000, 200),
+            "{names:?}"
+        );
+    }
 }
 
 #[test]
@@ -322,13 +395,15 @@ fn histories_begin_anew_with_another_dtype_or_shape() {
         assert!(lmc_inspect::page(&a).ends_with("</html>\n"), "{n}");
         if n == 4 {
             let c = a.tensors[0].change.as_ref().unwrap();
-            assert_eq!((c.compared, c.changed, c.flips[0], c.unchanged_pairs), (400, 100, 100, 1), "{c:?}");
-            assert_eq!(c.changed_by_pair, [None, Some(0.0), Some(0.5)]);
+            assert_eq!((c.compared, c.changed, c.flips[0], c.unchanged_pairs), (200, 100, 100, 0), "{c:?}");
+            assert_eq!(c.changed_by_pair, [None, None, Some(0.5)]);
+        } else {
+            // Its elements were compared, but with those of another dtype or shape.
+            assert!(a.tensors[0].change.is_none() && a.pairs[n - 2].groups[0].change.compared == 200, "{a:?}");
         }
-        // Only a part of a grown tensor is compared, so it is not reported as unchanged.
+        // Neither a grown tensor nor one of another dtype is reported as unchanged.
         if n == 2 {
-            let c = a.tensors[1].change.as_ref().unwrap();
-            assert_eq!((c.pairs, c.changed, c.unchanged_pairs), (1, 0, 0));
+            assert!(a.tensors[1].change.is_none() && a.pairs[0].all.unchanged_tensors == 0, "{a:?}");
             assert!(!a.advice.iter().any(|s| s.contains("never change")), "{:?}", a.advice);
         }
     }

@@ -1,6 +1,7 @@
 //! How many weights a step changes, beside the prediction: in a synthetic step of Adam.
 
-use lmc_inspect::{Analysis, Density};
+use lmc::{Base, CompressOptions};
+use lmc_inspect::{Analysis, AnalyzeOptions, Checkpoints, Density, Failed, StepsFrom, analyze};
 use lmc_testing::data::noise;
 
 use crate::analyze::{Run, study};
@@ -106,6 +107,52 @@ fn a_step_of_adam() {
     let measured = changed as f64 / N as f64;
     assert!((d.predicted - measured).abs() < 0.01 && measured > 0.05 && measured < d.at_most, "{measured}: {d:?}");
     assert!(says_so(&a), "{:?}", a.advice);
+    let said = |s: &str| a.advice.iter().any(|said| said.contains(s));
+    assert!(
+        said("at a fitted rate of 3.00e-4 (it includes Adam's bias correction)") && said(", and updates as large as")
+    );
+}
+
+/// In the first steps, updates are larger than the rate that fits them.
+#[test]
+fn no_figure_contradicts_another() {
+    let (mut old, mut new) = (State::new(), State::new().step());
+    let scaled = |of: &mut Vec<f32>, by: f32| of.iter_mut().for_each(|x| *x *= by);
+    [&mut old, &mut new].into_iter().for_each(|s| scaled(&mut s.mean, 8.0));
+    let moved: Vec<f32> = (0..N).map(|i| old.copies[i] - RATE * new.direction(i)).collect();
+    new.copies = moved;
+    let a = study(&Run(vec![(1, old.file(NAMES)), (2, new.file(NAMES))]));
+    let d = a.pairs[0].density.unwrap();
+    assert!(d.at_most < d.changed as f64 / d.elements as f64, "{d:?}");
+    assert!(says_so(&a) && !a.advice.iter().any(|s| s.contains("as large as")), "{:?}", a.advice);
+}
+
+/// Checkpoints whose steps are unknown.
+struct Unknown(Run);
+
+impl Checkpoints for Unknown {
+    fn count(&self) -> usize {
+        self.0.count()
+    }
+    fn name(&self, checkpoint: usize) -> String {
+        self.0.name(checkpoint)
+    }
+    fn step(&self, checkpoint: usize) -> u64 {
+        checkpoint as u64
+    }
+    fn steps_from(&self) -> StepsFrom {
+        StepsFrom::Places
+    }
+    fn open(&self, checkpoint: usize) -> Result<Vec<Base<'_>>, Failed> {
+        self.0.open(checkpoint)
+    }
+}
+
+#[test]
+fn a_step_must_be_known_to_be_one() {
+    let run = Unknown(Run(vec![(500, State::new().file(NAMES)), (501, State::new().step().file(NAMES))]));
+    let a = analyze(&CompressOptions::default(), &run, &AnalyzeOptions::default(), &mut |_| ()).unwrap();
+    assert!(a.pairs[0].density.is_none() && !says_so(&a), "{:?}", a.advice);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Tests of the crate's public API.
 
+mod advice;
 mod analyze;
 mod density;
 mod describe;

@@ -85,6 +85,10 @@ Pair = TypedDict(
         "steps": int,
         "all": Change,
         "groups": list[GroupChange],
+        "missing_tensors": int,
+        "missing_names": list[str],
+        "new_tensors": int,
+        "new_names": list[str],
         "density": Density | None,
     },
 )
@@ -139,6 +143,7 @@ class Tensor(Figures):
     shape: list[int]
     fits: str | None
     quantised: str | None
+    quantised_part: float
     duplicate_of: int | None
     change: TensorChange | None
 
@@ -171,6 +176,7 @@ class Analysis(TypedDict):
     program: str
     level: str
     independent: bool
+    steps_from: Literal["store", "names", "places"]
     checkpoints: list[Checkpoint]
     pairs: list[Pair]
     deltas: list[Delta]

@@ -2,14 +2,16 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use lmc::Base;
-use lmc_inspect::Failed;
+use lmc::{Base, ErrorKind};
+use lmc_inspect::{Failed, StepsFrom};
 
+use super::kept::Kept;
 use super::steps::steps;
-use crate::bases::{Bases, Lack, Lacking};
+use crate::bases::{BaseFiles, Lack, Lacking};
 use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::guard::{Guard, Role};
@@ -19,11 +21,15 @@ use crate::ui::Ui;
 
 /// Checkpoints in files.
 pub(super) struct Files {
-    bases: Bases,
-    /// The checkpoint and the name within it of each path that was opened.
-    opened: Vec<(usize, Option<String>)>,
+    files: BaseFiles,
+    /// For each path that was opened, the name within its checkpoint.
+    names: Vec<Option<String>>,
     places: Vec<Place>,
-    steps: Vec<u64>,
+    steps: (Vec<u64>, StepsFrom),
+    threads: usize,
+    /// All files, if some checkpoints have deltas of others' files.
+    linked: Option<Vec<Base<'static>>>,
+    kept: Kept<Vec<Base<'static>>>,
 }
 
 /// Where a checkpoint is.
@@ -31,6 +37,8 @@ struct Place {
     path: PathBuf,
     /// A directory may have files of other kinds, which do not count.
     is_directory: bool,
+    /// Which of all files it has.
+    files: Range<usize>,
 }
 
 /// A file of a checkpoint.
@@ -43,37 +51,70 @@ struct Found {
 
 impl Files {
     pub(super) fn open(paths: &[PathBuf], threads: usize, ui: &Ui) -> Result<Self> {
-        let (mut found, mut places) = (Vec::new(), Vec::new());
+        let mut found = Vec::new();
         for (checkpoint, path) in paths.iter().enumerate() {
             if is_dash(path) {
                 let why = "analyze reads here and there in its files, not standard input: name a file";
                 return Err(Failure::Usage(why.to_owned()));
             }
-            let is_directory = path.is_dir();
-            match is_directory {
+            match path.is_dir() {
                 true => found.extend(in_directory(path)?.into_iter().map(|file| {
                     let name = file.strip_prefix(path).unwrap_or(&file).to_string_lossy().into_owned();
                     Found { checkpoint, path: file, name: Some(name) }
                 })),
                 false => found.push(Found { checkpoint, path: path.clone(), name: None }),
             }
-            places.push(Place { path: path.clone(), is_directory });
         }
         let steps = steps(paths)?;
-        let bases = loop {
+        loop {
             let all: Vec<PathBuf> = found.iter().map(|f| f.path.clone()).collect();
-            match Bases::try_open(&all, true, threads)? {
-                Ok(bases) => break bases,
-                Err(lacking) => leave_out(&mut found, &lacking, ui)?,
+            let files = BaseFiles::open(&all, true)?;
+            let place = |(checkpoint, path): (usize, &PathBuf)| {
+                let before = |checkpoint| files.of(found.partition_point(|f| f.checkpoint < checkpoint)).start;
+                let of = before(checkpoint)..before(checkpoint + 1);
+                Place { path: path.clone(), is_directory: path.is_dir(), files: of }
+            };
+            let places = paths.iter().enumerate().map(place).collect();
+            let names = found.iter().map(|f| f.name.clone()).collect();
+            let (steps, linked, kept) = (steps.clone(), None, Kept::default());
+            let mut this = Self { files, names, places, steps, threads, linked, kept };
+            match this.check()? {
+                None => return Ok(this),
+                Some(lacking) => leave_out(&mut found, &lacking, ui)?,
             }
-        };
-        let opened = found.into_iter().map(|f| (f.checkpoint, f.name)).collect();
-        let files = Self { bases, opened, places, steps };
-        if let Some(none) = (0..files.count()).find(|&c| files.open_one(c).is_empty()) {
-            let why = "has no files with tensors, and is no store: name others to study";
-            return Err(Failure::usage(&files.places[none].path, why));
         }
-        Ok(files)
+    }
+
+    /// Looks at all checkpoints, if possible one at a time, because together they have very many tensors. Returns deltas
+    /// without their bases.
+    fn check(&mut self) -> Result<Option<Lacking>> {
+        let failed = |(file, e)| Failure::codec(self.files.path(file), &e);
+        let without_tensors = |checkpoint: usize, files: Vec<_>| match self.of_tensors(checkpoint, files).is_empty() {
+            true => {
+                let why = "has no files with tensors, and is no store: name others to study";
+                Err(Failure::usage(&self.places[checkpoint].path, why))
+            }
+            false => Ok(()),
+        };
+        let mut are_linked = false;
+        for (checkpoint, place) in self.places.iter().enumerate() {
+            match self.files.resolve(place.files.clone(), self.threads).map_err(failed)? {
+                Ok(files) => without_tensors(checkpoint, files)?,
+                Err(_) => are_linked = true,
+            }
+        }
+        if are_linked {
+            match self.files.resolve(0..self.files.len(), self.threads).map_err(failed)? {
+                Ok(all) => {
+                    for (checkpoint, place) in self.places.iter().enumerate() {
+                        without_tensors(checkpoint, all[place.files.clone()].to_vec())?;
+                    }
+                    self.linked = Some(all);
+                }
+                Err(lacking) => return Ok(Some(lacking)),
+            }
+        }
+        Ok(None)
     }
 
     pub(super) fn count(&self) -> usize {
@@ -85,24 +126,45 @@ impl Files {
     }
 
     pub(super) fn step(&self, checkpoint: usize) -> u64 {
-        self.steps[checkpoint]
+        self.steps.0[checkpoint]
+    }
+
+    pub(super) fn steps_from(&self) -> StepsFrom {
+        self.steps.1
     }
 
     /// The files of a checkpoint.
-    pub(super) fn open_one(&self, checkpoint: usize) -> Vec<Base<'static>> {
-        let is_directory = self.places[checkpoint].is_directory;
+    pub(super) fn open_one(&self, checkpoint: usize) -> Result<Vec<Base<'static>>, Failed> {
+        let some = self.places[checkpoint].files.clone();
+        if let Some(linked) = &self.linked {
+            return Ok(self.of_tensors(checkpoint, linked[some].to_vec()));
+        }
+        self.kept.get(checkpoint, || match self.files.resolve(some, self.threads) {
+            Ok(Ok(files)) => Ok(self.of_tensors(checkpoint, files)),
+            Ok(Err(_)) => {
+                let error = lmc::Error::new(ErrorKind::Io, "a file became a delta of another one");
+                Err(Failed::new(checkpoint, None, error))
+            }
+            Err((file, error)) => {
+                let name = self.names[self.files.number(file)].clone();
+                let name = name.or_else(|| Some(self.files.path(file).file_name()?.to_string_lossy().into_owned()));
+                Err(Failed::new(checkpoint, name, error))
+            }
+        })
+    }
+
+    /// Those of a checkpoint's files that have tensors, by their names in the checkpoint.
+    fn of_tensors(&self, checkpoint: usize, files: Vec<Base<'static>>) -> Vec<Base<'static>> {
+        let place = &self.places[checkpoint];
         // A file that ends early has none, and must be reported.
         let is_of_tensors = |b: &Base<'_>| Path::new(b.name()).extension().is_some_and(|e| e == "safetensors");
         let has_tensors = |b: &Base<'_>| is_of_tensors(b) || b.segments().iter().any(|s| s.name.is_some());
-        let mut files = Vec::new();
-        for (number, (_, name)) in self.opened.iter().enumerate().filter(|(_, (of, _))| *of == checkpoint) {
-            let bases = self.bases.of(number).into_iter().filter(|b| !is_directory || has_tensors(b));
-            files.extend(bases.map(|b| match name {
-                Some(name) => b.with_name(&**name),
-                None => b,
-            }));
-        }
-        files
+        let of = files.into_iter().zip(place.files.clone()).filter(|(b, _)| !place.is_directory || has_tensors(b));
+        let named = of.map(|(b, file)| match &self.names[self.files.number(file)] {
+            Some(name) => b.with_name(&**name),
+            None => b,
+        });
+        named.collect()
     }
 
     /// The failure of a study.
@@ -122,11 +184,11 @@ impl Files {
     }
 
     pub(super) fn guard(&self) -> Guard {
-        self.bases.guard_as(Role::Input)
+        self.files.guard(Role::Input)
     }
 
     pub(super) fn check_unchanged(&self) -> Result {
-        self.bases.check_unchanged()
+        self.files.check_unchanged()
     }
 }
 
@@ -185,4 +247,29 @@ fn walk(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All tensors of a long run would not fit in memory.
+    #[test]
+    fn few_checkpoints_are_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths: Vec<PathBuf> = (0..9).map(|step| dir.path().join(format!("step{step}"))).collect();
+        let header = r#"{"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}   "#;
+        let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[7, 8]].concat();
+        for path in &paths {
+            std::fs::create_dir(path).unwrap();
+            ["a.safetensors", "b.safetensors"].iter().for_each(|name| std::fs::write(path.join(name), &file).unwrap());
+        }
+        let files = Files::open(&paths, 1, &Ui::keeping()).unwrap();
+        assert_eq!(files.files.in_use(), 0);
+        for checkpoint in (0..9).chain(3..6) {
+            let names: Vec<_> = files.open_one(checkpoint).unwrap().iter().map(|b| b.name().to_owned()).collect();
+            assert_eq!(names, ["a.safetensors", "b.safetensors"]);
+            assert!(files.files.in_use() <= 6, "{} after {checkpoint}", files.files.in_use());
+        }
+    }
 }

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lmc::{Base, ErrorKind};
-use lmc_inspect::{Checkpoints, Failed};
+use lmc::{Base, ErrorKind, WriteAt};
+use lmc_inspect::{Checkpoints, Failed, StepsFrom};
 use lmc_store::{Listing, Location, Snapshot, Store, StoreOptions};
 
 use super::files::Files;
+use super::kept::Kept;
 use crate::cmd::snapshot::place::Place;
 use crate::failure::{Failure, Result};
 use crate::guard::Guard;
@@ -27,8 +28,7 @@ pub(super) struct Snapshots {
     store: Store,
     snapshots: Vec<Snapshot>,
     threads: usize,
-    /// Snapshots that were restored last, the latest at the end, and their numbers.
-    kept: Mutex<Vec<(usize, Arc<Restored>)>>,
+    kept: Kept<Arc<Restored>>,
     /// The kind of the store's error that ended the study.
     failed: Mutex<Option<lmc_store::ErrorKind>>,
     stop: Arc<AtomicBool>,
@@ -36,9 +36,6 @@ pub(super) struct Snapshots {
 
 /// Names of files, and their contents.
 type Restored = Vec<(String, Arc<File>)>;
-
-/// Snapshots whose files are kept: two that are compared, and the one that is compared with the next.
-const KEPT: usize = 3;
 
 impl Input {
     pub(super) fn open(paths: &[PathBuf], every: u32, threads: usize, stop: &Arc<AtomicBool>, ui: &Ui) -> Result<Self> {
@@ -109,9 +106,16 @@ impl Checkpoints for Input {
         }
     }
 
+    fn steps_from(&self) -> StepsFrom {
+        match self {
+            Input::Files(files) => files.steps_from(),
+            Input::Store(_) => StepsFrom::Store,
+        }
+    }
+
     fn open(&self, checkpoint: usize) -> Result<Vec<Base<'_>>, Failed> {
         match self {
-            Input::Files(files) => Ok(files.open_one(checkpoint)),
+            Input::Files(files) => files.open_one(checkpoint),
             Input::Store(s) => s.files(checkpoint),
         }
     }
@@ -140,13 +144,14 @@ impl Snapshots {
         if snapshots.is_empty() {
             return Err(Failure::usage(path, "the store has no snapshots to study: save one first"));
         }
-        let (kept, failed) = (Mutex::default(), Mutex::default());
+        let (kept, failed) = (Kept::default(), Mutex::default());
         Ok(Some(Self { place, store, snapshots, threads, kept, failed, stop: stop.clone() }))
     }
 
     fn files(&self, checkpoint: usize) -> Result<Vec<Base<'_>>, Failed> {
         let failed = |file: Option<&str>, error| Failed::new(checkpoint, file.map(str::to_owned), error);
-        let restored = self.restored(checkpoint).map_err(|(file, error)| failed(file.as_deref(), error))?;
+        let restored = self.kept.get(checkpoint, || self.restore(checkpoint).map(Arc::new));
+        let restored = restored.map_err(|(file, error)| failed(file.as_deref(), error))?;
         let base = |(name, file): &(String, Arc<File>)| {
             let base = Base::new(file.clone()).map_err(|e| failed(Some(name), e))?;
             Ok(base.with_name(&**name))
@@ -154,17 +159,8 @@ impl Snapshots {
         restored.iter().map(base).collect()
     }
 
-    /// The files of a snapshot, restored without names in the directory for temporary files; the latest few are kept.
-    fn restored(&self, checkpoint: usize) -> Result<Arc<Restored>, (Option<String>, lmc::Error)> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = kept.iter().position(|(number, _)| *number == checkpoint) {
-            let found = kept.remove(at);
-            kept.push(found.clone());
-            return Ok(found.1);
-        }
-        if kept.len() == KEPT {
-            kept.remove(0);
-        }
+    /// The files of a snapshot, restored without names in the directory for temporary files.
+    fn restore(&self, checkpoint: usize) -> Result<Restored, (Option<String>, lmc::Error)> {
         let of_store = |e: lmc_store::Error| {
             *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(e.kind());
             lmc::Error::new(ErrorKind::Io, e.to_string())
@@ -187,9 +183,7 @@ impl Snapshots {
             })?;
             Ok((file.name.clone(), Arc::new(temporary)))
         };
-        let files = Arc::new(reader.files().iter().map(restore).collect::<Result<Restored, _>>()?);
-        kept.push((checkpoint, files.clone()));
-        Ok(files)
+        reader.files().iter().map(restore).collect()
     }
 }
 

@@ -5,6 +5,7 @@ mod charts;
 mod engines;
 mod files;
 mod input;
+mod kept;
 mod steps;
 mod study;
 mod text;
@@ -28,8 +29,9 @@ use crate::ui::Ui;
 /// One checkpoint, several in order, or the snapshots of a store. Each is read whole, beside the one before it. By tensor, by what tensors are
 /// for (weights, embedding, norm, master, exp_avg, exp_avg_sq, by their names) and by dtype: sizes as they are, as lmc makes them, and as a
 /// delta; the entropy of signs, exponents and mantissas; zeros; tensors with the same bytes; tensors that a narrower dtype holds. From
-/// checkpoint to checkpoint: how many elements changed, which of their bits, how far; and what deltas over longer distances take. All
-/// sizes are those of files that lmc would write. Snapshots of a store are restored to nameless files in the directory for temporary files
+/// checkpoint to checkpoint: how many elements changed, which of their bits, how far; and what deltas over longer distances take. Sizes
+/// of checkpoints and deltas are those of the files that lmc would write (with --independent, of files that it could write); those of kinds,
+/// dtypes and tensors are their shares of the blocks that they lie in, which are estimates. Snapshots of a store are restored to nameless files in the directory for temporary files
 /// (TMPDIR), three at a time. Nothing else is written but --html and --vega.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
@@ -54,7 +56,9 @@ pub(crate) struct AnalyzeArgs {
     every: u32,
 
     /// Distances in steps that deltas are measured for, besides those from each checkpoint to the next; by default one, two, four and so
-    /// on times the smallest distance that all are multiples of. `0` for none.
+    /// on times the distance that most neighbours have. `0` for none. Steps are those of the store, or in names: numbers behind words such
+    /// as step, iter and checkpoint, or in which alone the names differ. Of other names, such as dates, they are unknown, and a distance
+    /// counts checkpoints.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     distances: Vec<u64>,
 
@@ -95,29 +99,36 @@ const JSON_HELP: &str = "\
 --json prints one object; later versions may add fields. Entropies are in bits an element, sizes in bytes:
   version, program, level, independent
                            1; the version of lmc; the level of compression; whether --independent was given
+  steps_from               \"store\", \"names\", or \"places\": steps are unknown, and their fields count checkpoints
   checkpoints              name, step, files, formats, and figures: all, kinds and dtypes (these two are lists with a name)
   pairs                    each checkpoint but the first, and the one before it: from, to (numbers of checkpoints), steps, all, and
-                           groups by kind and dtype, with flips; density: null, or of one step of Adam between states with 16-bit weights,
-                           and copies and both moments in F32: elements, changed, predicted (the part that was to change, from the moments
-                           before), at_most (with updates as large as the learning rate), learning_rate (fitted to the copies),
-                           explained (the part of what became of the copies that it explains)
+                           groups by kind and dtype, with flips; missing_tensors and new_tensors (tensors of one of both without a
+                           counterpart), missing_names and new_names (of the first eight); density: null, or of one step of Adam
+                           between states with 16-bit weights, and copies and both moments in F32: elements, changed, predicted (the
+                           part that was to change, from the moments before), at_most (with updates as large as the fitted rate,
+                           which is no bound: they may be larger), learning_rate (the rate that fits the copies; early in a run it
+                           is another one, because it includes Adam's corrections of bias), explained (the part of what became of
+                           the copies that it explains)
   changes                  the groups of all pairs together
   deltas                   from, to, steps, raw_size, delta_size, groups
   distances                by steps: deltas (how many), raw_size and delta_size of all of them, groups
   tensors                  of the last checkpoint: file (number), name, kind, dtype, shape, figures, fits (a narrower dtype
-                           that has all values, or null), duplicate_of (number of an earlier tensor with the same
-                           bytes, or null), change: null, or pairs, compared, changed, flips, distances,
-                           delta_size, raw_size, changed_by_pair (0 to 1, null where it was not compared; empty where
-                           there were more than 4 million of them), unchanged_pairs (in which all elements stayed); all
-                           of them since the tensor has its dtype and shape
+                           that has all values, or null), quantised (the format that weights had before they were
+                           dequantised, or null), quantised_part (the part of its bytes that had it, 0 to 1),
+                           duplicate_of (number of an earlier tensor with the same bytes, or null), change: null, or
+                           pairs, compared, changed, flips, distances, delta_size, raw_size, changed_by_pair (0 to 1,
+                           null where it had no counterpart of its name, dtype and shape; empty where there were more
+                           than 4 million of them), unchanged_pairs (in which all elements stayed); all of them since
+                           the tensor has its name, dtype and shape
   tensors_left_out         how many of them are not listed: more than 65536
   engines                  null without --engines, else of, sample_size, pieces, and engines: name, order, given,
                            raw_size, size, compress_of_memcpy, decompress_of_memcpy (speeds over that of copying)
   advice                   sentences
   figures                  tensors, elements, raw_size, lmc_size, element_bits, lmc_bits, sign_entropy, exponent_entropy,
                            mantissa_entropy, zeros, not_finite, distinct_exponents
-  changes of a group       tensors, unchanged_tensors, raw_size, delta_size, lmc_size, compared, changed, distances (how many
-                           elements moved by 2^i to 2^(i+1) - 1 values), largest_distance
+  changes of a group       tensors, unchanged_tensors (of the same name, dtype and shape), raw_size, delta_size, lmc_size,
+                           compared (with a counterpart, if necessary after conversion to their dtype), changed, distances
+                           (how many elements moved by 2^i to 2^(i+1) - 1 values), largest_distance
   flips                    for each bit from the lowest, how many elements have it changed";
 
 impl AnalyzeArgs {

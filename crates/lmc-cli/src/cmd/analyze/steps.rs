@@ -3,59 +3,101 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use lmc_inspect::StepsFrom;
+
 use crate::failure::{Failure, Result};
 use crate::format::Name;
+use crate::names::SUFFIX;
 
 /// Numbers of a name that are looked at, from its end.
 const NUMBERS: usize = 4;
 
-/// A number for each path that increases from one to the next: those in their names, the last ones that do, or in those of their
-/// directories; else their places.
+/// Ends of words whose numbers are steps, whatever else a name has.
+const STEPS: &[&str] = &["step", "steps", "iter", "iters", "iteration", "iterations"];
+/// Those whose numbers are, unless they belong to others, as in dates.
+const CHECKPOINTS: &[&str] = &["checkpoint", "ckpt"];
+/// Words whose numbers are not.
+const OTHERS: &[&str] = &["v", "version", "epoch"];
+
+/// A number for each path that increases from one to the next: steps, which are in the paths' last names or in those of
+/// their directories, the last ones that increase; else their places.
 ///
 /// # Errors
-/// `Usage` when names that are the same up to a number have another number each, and those do not increase: a shell lists step1000 before step200.
-pub(super) fn steps(paths: &[impl AsRef<Path>]) -> Result<Vec<u64>> {
+/// `Usage` when names that are the same up to a number have another number each, and no numbers increase: a shell lists step1000 before step200.
+pub(super) fn steps(paths: &[impl AsRef<Path>]) -> Result<(Vec<u64>, StepsFrom)> {
     let names: Vec<Vec<String>> = paths.iter().map(|p| components(p.as_ref())).collect();
     let deepest = names.iter().map(Vec::len).min().unwrap_or(0);
-    let mut out_of_order = None;
+    let (mut increases, mut out_of_order) = (false, None);
     for depth in 0..deepest {
+        let others_are_same = (0..deepest).filter(|&d| d != depth).all(|d| names.iter().all(|n| n[d] == names[0][d]));
         for number in 0..NUMBERS {
-            let each: Option<Vec<(&str, u64)>> = names.iter().map(|name| numbers(&name[depth]).nth(number)).collect();
+            let each: Option<Vec<Number<'_>>> = names.iter().map(|n| numbers(&n[depth]).nth(number)).collect();
             let Some(each) = each.filter(|s| s.len() > 1) else { continue };
-            if each.is_sorted_by(|a, b| a.1 < b.1) {
-                return Ok(each.into_iter().map(|(_, step)| step).collect());
+            let around = |n: &Number<'_>| (n.before, n.after) == (each[0].before, each[0].after);
+            let alone = others_are_same && each.iter().all(around);
+            if each.is_sorted_by(|a, b| a.value < b.value) {
+                if each.iter().all(|n| n.is_step(alone)) {
+                    return Ok((each.into_iter().map(|n| n.value).collect(), StepsFrom::Names));
+                }
+                increases = true;
             }
-            let different: HashSet<u64> = each.iter().map(|e| e.1).collect();
-            if out_of_order.is_none() && different.len() == each.len() && each.iter().all(|e| e.0 == each[0].0) {
-                out_of_order = each.windows(2).position(|w| w[0].1 > w[1].1);
+            let different: HashSet<u64> = each.iter().map(|n| n.value).collect();
+            let same_up_to = each.iter().all(|n| n.before == each[0].before);
+            if out_of_order.is_none() && different.len() == each.len() && same_up_to {
+                out_of_order = each.windows(2).position(|w| w[0].value > w[1].value);
             }
         }
     }
-    if let Some(i) = out_of_order {
+    if let Some(i) = out_of_order.filter(|_| !increases) {
         let [before, after] = [&paths[i], &paths[i + 1]].map(|p| Name::path(p.as_ref()).to_string());
         let why = format!("{before} is named before {after}: name checkpoints in the order of their steps");
         return Err(Failure::Usage(why));
     }
-    Ok((0..paths.len() as u64).collect())
+    Ok(((0..paths.len() as u64).collect(), StepsFrom::Places))
 }
 
-/// The names in a path, the last one first.
+/// The names in a path, the last one first, without the suffix of compressed files.
 fn components(path: &Path) -> Vec<String> {
+    let uncompressed = path.with_extension("");
+    let path = if path.extension().is_some_and(|e| e == SUFFIX) { &uncompressed } else { path };
     path.components().rev().map(|c| c.as_os_str().to_string_lossy().into_owned()).collect()
 }
 
-/// The numbers in a name, the last one first, each with the text before it; numbers that are too large for a step are
-/// left out.
-fn numbers(name: &str) -> impl Iterator<Item = (&str, u64)> {
+/// A number in a name, and the text around it.
+struct Number<'n> {
+    before: &'n str,
+    value: u64,
+    after: &'n str,
+}
+
+impl Number<'_> {
+    /// Whether it is a step. `alone`: the paths differ in nothing else.
+    fn is_step(&self, alone: bool) -> bool {
+        let separators = ['-', '_', '.', '=', ' '];
+        let text = self.before.trim_end_matches(separators).to_lowercase();
+        let word = &text[text.trim_end_matches(|c: char| c.is_alphabetic()).len()..];
+        if STEPS.iter().any(|w| word.ends_with(w)) {
+            return true;
+        }
+        // Of dates, and of versions with several numbers.
+        let is_digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
+        let joined = word.is_empty() && is_digit(text.chars().next_back())
+            || self.after.starts_with(separators) && is_digit(self.after.chars().nth(1));
+        !joined && (CHECKPOINTS.contains(&word) || alone && !OTHERS.contains(&word))
+    }
+}
+
+/// The numbers in a name, the last one first; those that are too large for a step are left out.
+fn numbers(name: &str) -> impl Iterator<Item = Number<'_>> {
     let mut rest = name;
     std::iter::from_fn(move || {
         let end = rest.rfind(|c: char| c.is_ascii_digit())? + 1;
         let before = rest[..end].trim_end_matches(|c: char| c.is_ascii_digit());
         let digits = &rest[before.len()..end];
         rest = before;
-        Some((before, digits.parse().ok()))
+        Some((before, digits.parse().ok(), &name[end..]))
     })
-    .filter_map(|(before, number)| Some((before, number?)))
+    .filter_map(|(before, value, after)| Some(Number { before, value: value?, after }))
 }
 
 #[cfg(test)]
@@ -64,11 +106,11 @@ mod tests {
 
     #[test]
     fn steps_are_in_names() {
-        let ok = |paths: &[&str]| steps(paths).unwrap_or_else(|_| panic!("{paths:?}"));
+        let found = |paths: &[&str]| steps(paths).unwrap_or_else(|_| panic!("{paths:?}"));
+        let ok = |paths: &[&str]| found(paths).0;
         assert_eq!(ok(&["step00300.safetensors", "step00301.safetensors"]), [300, 301]);
         assert_eq!(ok(&["run7/step5/model.safetensors", "run7/step10/model.safetensors"]), [5, 10]);
         assert_eq!(ok(&["a-10-of-2.pt", "a-20-of-2.pt"]), [10, 20]);
-        assert_eq!(ok(&["a-20-of-1.pt", "a-10-of-2.pt"]), [1, 2]);
         assert_eq!(ok(&["größe7ü.pt", "größe8ü.pt"]), [7, 8]);
         // None that increase.
         assert_eq!(ok(&["llama-20b.pt", "qwen-10b.pt"]), [0, 1]);
@@ -77,6 +119,33 @@ mod tests {
         assert_eq!(ok(&["99999999999999999999.pt", "99999999999999999998.pt"]), [0, 1]);
         assert_eq!(ok(&["step7.pt"]), [0]);
         assert_eq!(ok(&[]), [] as [u64; 0]);
+        let from = |paths: &[&str]| found(paths).1;
+        for names in [
+            ["step1", "step2.lmc"],
+            ["a/checkpoint-500", "b/checkpoint-1000"],
+            ["epoch=1-step=70.ckpt", "epoch=2-step=140.ckpt"],
+            ["step1000-tokens2B", "step2000-tokens4B"],
+            ["iter_0000100/rank1", "iter_0000200/rank1"],
+            ["global_step9/m", "global_step10/m"],
+            ["run-2024-01-31-step1", "run-2024-02-01-step2"],
+            ["1000", "2000"],
+            ["model_1000.pt", "model_2000.pt.lmc"],
+        ] {
+            assert_eq!(from(&names), StepsFrom::Names, "{names:?}");
+        }
+        for names in [
+            ["2026-01-31.pt", "2026-02-01.pt"],
+            ["2026-02-01.pt", "2026-02-02.pt"],
+            ["ckpt-2024-12-31", "ckpt-2025-01-01"],
+            ["model-7b-v1", "model-7b-v2"],
+            ["llama-1.1", "llama-1.2"],
+            ["epoch1.pt", "epoch2.pt"],
+            ["a/1.pt", "b/2.pt"],
+            ["a-20-of-1.pt", "a-10-of-2.pt"],
+            ["mistral-7b", "qwen-14b"],
+        ] {
+            assert_eq!(found(&names), (vec![0, 1], StepsFrom::Places), "{names:?}");
+        }
     }
 
     #[test]

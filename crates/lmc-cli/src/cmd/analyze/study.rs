@@ -63,7 +63,8 @@ impl Study {
         (options.distances, options.pairs, options.stop) = (self.distances.clone(), self.pairs, self.stop.clone());
         for distance in self.distances.iter().flatten().filter(|d| !occurs(input, **d, self.pairs)) {
             ui.warn(format_args!(
-                "--distances {distance}: no pair of checkpoints to be compared is so many steps apart"
+                "--distances {distance}: no pair of checkpoints to be compared is so many {}s apart",
+                input.steps_from().unit()
             ));
         }
         let mut shown = None;

@@ -45,7 +45,7 @@ pub(super) fn write(a: &Analysis, out: &mut dyn Write) -> io::Result<()> {
         ]);
     }
     rows.write_to(out)?;
-    let mut rows = Table::new(&["distance in steps", "deltas", "of raw"], &[0, 1, 2]);
+    let mut rows = Table::new(&[&format!("distance in {}s", a.steps_from.unit()), "deltas", "of raw"], &[0, 1, 2]);
     for d in &a.distances {
         rows.add_row([d.steps.to_string(), d.deltas.to_string(), percent(d.delta_size, d.raw_size)]);
     }

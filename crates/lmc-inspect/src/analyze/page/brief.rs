@@ -16,7 +16,7 @@ pub(super) fn brief(a: &Analysis) -> (String, Option<&'static str>) {
     let mut a = without_details(a);
     let few = !a.tensors.is_empty();
     if few && let Some(text) = json_within(&a, ROOM) {
-        return (text, Some("flips and distances of single tensors and pairs"));
+        return (text, Some("flips and distances of single tensors and pairs, names of tensors that come and go"));
     }
     a.pairs.iter_mut().for_each(|p| p.groups.clear());
     a.deltas.clear();
@@ -65,7 +65,13 @@ fn without_details(a: &Analysis) -> Analysis {
         change: Change { distances: vec![], ..g.change },
         flips: vec![],
     };
-    let pair = |p: &Pair| Pair { all: p.all.clone(), groups: p.groups.iter().map(group).collect(), ..*p };
+    let pair = |p: &Pair| Pair {
+        all: p.all.clone(),
+        groups: p.groups.iter().map(group).collect(),
+        missing_names: vec![],
+        new_names: vec![],
+        ..*p
+    };
     Analysis {
         program: a.program.clone(),
         level: a.level.clone(),

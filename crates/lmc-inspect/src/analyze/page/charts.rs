@@ -13,7 +13,7 @@ pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
     if a.checkpoints.len() < 2 {
         return;
     }
-    out.push_str("<h2>From step to step</h2><div class=charts>");
+    let _ = write!(out, "<h2>From {0} to {0}</h2><div class=charts>", a.steps_from.unit());
     charts.steps.iter().for_each(|(_, lines)| lines.write(out));
     out.push_str("</div>");
     distances(a, out);
@@ -24,7 +24,9 @@ fn where_bits_go(a: &Analysis, charts: &Charts, out: &mut String) {
     bars(&charts.fields, out);
     out.push_str(
         "<p class=dim>Grey is what an ideal code saves that knows how often each value of a field occurs in its tensor. \
-         lmc may need less: it also uses earlier tensors of the same file.</p>",
+         What it takes to know that is not counted: in small tensors it is as much as grey, or more. lmc may need less \
+         than the code: it also uses earlier tensors of the same file. Sizes of kinds, dtypes and tensors are their \
+         shares of blocks that may have several; those of checkpoints and deltas are those of whole files.</p>",
     );
     let _ = write!(out, "<div class=t0><table><thead><tr><th class=l>kind or dtype");
     for head in [
@@ -68,8 +70,10 @@ fn where_bits_go(a: &Analysis, charts: &Charts, out: &mut String) {
 
 /// The deltas by distance, in numbers.
 fn distances(a: &Analysis, out: &mut String) {
-    out.push_str(
-        "<div class=t0><table><thead><tr><th>distance in steps<th>deltas<th>raw bytes<th>delta bytes<th>of raw</thead><tbody>",
+    let _ = write!(
+        out,
+        "<div class=t0><table><thead><tr><th>distance in {}s<th>deltas<th>raw bytes<th>delta bytes<th>of raw</thead><tbody>",
+        a.steps_from.unit()
     );
     for d in &a.distances {
         let _ = write!(

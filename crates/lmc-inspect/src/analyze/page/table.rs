@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::analyze::result::{Analysis, Tensor};
+use crate::analyze::result::{Analysis, NEARLY_ALL, Tensor};
 use crate::page::html::escaped;
 use crate::page::{self, ROWS, TABLE, begin_table, part};
 use crate::spelled::{agreeing, bytes, name, percent, share};
@@ -73,7 +73,8 @@ fn row(a: &Analysis, t: &Tensor, out: &mut String) {
         notes.push(format!("fits {fits}"));
     }
     if let Some(format) = &t.quantised {
-        notes.push(format!("dequantised {format}"));
+        let part = if t.quantised_part < NEARLY_ALL { share(t.quantised_part) + " " } else { String::new() };
+        notes.push(format!("{part}dequantised {format}"));
     }
     if c.is_some_and(|c| c.never_changes(a.pairs.len())) {
         notes.push("never changes".to_owned());

@@ -1,0 +1,75 @@
+//! What a study says of its figures.
+
+use lmc::CompressOptions;
+use lmc_inspect::{AnalyzeOptions, analyze};
+
+use crate::analyze::{Run, Shards, bf16s, flipped, study};
+use crate::safetensors;
+
+#[test]
+fn the_usual_distance_comes_first() {
+    let noise = lmc_testing::data::noise(80_000, 7);
+    let step = |i: usize| flipped(&noise, 4, 8 * (i % 4), 1 + i / 4);
+    let mut files: Vec<_> = (1..=8).map(|i| (1000 * i as u64, step(i))).collect();
+    let last = flipped(&files[7].1, 4, 0, 1000);
+    files.push((8001, last));
+    let file = |(step, w): (u64, Vec<u8>)| (step, safetensors(&[("w", "F32", vec![20_000], &w)]));
+    let a = study(&Run(files.into_iter().map(file).collect()));
+    let found: Vec<_> = a.distances.iter().map(|d| (d.steps, d.deltas)).collect();
+    assert_eq!(found, [(1, 1), (1000, 7), (2000, 4), (4000, 4)]);
+    let share = |d: &lmc_inspect::Distance| format!("{:.1} %", 100.0 * d.delta_size as f64 / d.raw_size as f64);
+    let (usual, last) = (share(&a.distances[1]), share(&a.distances[3]));
+    let said =
+        format!("Deltas take {usual} of the size over 1000 steps (7 deltas), and {last} over 4000 steps (4 deltas).");
+    assert!(a.advice.contains(&said), "{said}: {:?}", a.advice);
+    assert!(lmc_inspect::page(&a).contains("as deltas over 1000 steps"));
+}
+
+#[test]
+fn why_deltas_save_nothing() {
+    let noise = |seed| lmc_testing::data::noise(80_000, seed);
+    let said = |files: [(&str, u64); 2]| {
+        let file = |(name, seed)| safetensors(&[(name, "F32", vec![20_000], &noise(seed))]);
+        let a = study(&Run(vec![(1, file(files[0])), (2, file(files[1]))]));
+        let why =
+            a.advice.iter().find_map(|s| s.strip_prefix("Deltas from checkpoint to checkpoint save next to nothing; "));
+        why.unwrap().to_owned()
+    };
+    assert_eq!(said([("a", 1), ("b", 2)]), "few tensors have a counterpart in the checkpoint before.");
+    assert_eq!(said([("a", 1), ("a", 2)]), "100 % of the elements change.");
+}
+
+/// Numbers and constants equal others, and fit narrow types, by nature.
+#[test]
+fn what_says_nothing_is_not_said() {
+    let (ones, one) = (vec![0x3f80_0000u32; 64], [0x4396_0000u32]);
+    let [ones, one] = [&ones[..], &one[..]].map(|v| v.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>());
+    let narrow = |n: u32| bf16s(n).chunks(2).flat_map(|e| [0, 0, e[0], e[1]]).collect::<Vec<u8>>();
+    let (small, large) = (narrow(500), narrow(5000));
+    let file = |more: &[(&str, &Vec<u8>)]| {
+        let all = [&[("1.norm", &ones), ("2.norm", &ones), ("1.step", &one), ("2.step", &one)], more].concat();
+        let tensors: Vec<_> = all.iter().map(|(n, b)| (*n, "F32", vec![b.len() as u64 / 4], &b[..])).collect();
+        safetensors(&tensors)
+    };
+    let run = Shards(vec![vec![
+        ("rank0", file(&[("a", &small), ("w", &small), ("b", &large)])),
+        ("rank1", file(&[("c", &large), ("w", &small)])),
+    ]]);
+    let a = analyze(&CompressOptions::default(), &run, &AnalyzeOptions::default(), &mut |_| ()).unwrap();
+    assert!(a.tensors[1].duplicate_of == Some(0) && a.tensors[3].fits.is_some());
+    for sentence in [
+        "c equals b, and 2 duplicates of others: 23.4 KiB in all.",
+        "5 tensors of 44.9 KiB have only values of BF16: b, c, a, and 2 more.",
+    ] {
+        assert!(a.advice.iter().any(|s| s == sentence), "{sentence}: {:?}", a.advice);
+    }
+    // Files tell apart what names do not.
+    let run = Shards(vec![vec![("rank0", file(&[("w", &small)])), ("rank1", file(&[("w", &small)]))]]);
+    let a = analyze(&CompressOptions::default(), &run, &AnalyzeOptions::default(), &mut |_| ()).unwrap();
+    for sentence in [
+        "w of rank1 equals w of rank0: 1.95 KiB in all.",
+        "2 tensors of 3.91 KiB have only values of BF16: w of rank0, w of rank1.",
+    ] {
+        assert!(a.advice.iter().any(|s| s == sentence), "{sentence}: {:?}", a.advice);
+    }
+}
