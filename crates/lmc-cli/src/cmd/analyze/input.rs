@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lmc::{Base, ErrorKind, WriteAt};
+use lmc::{Base, ErrorKind};
 use lmc_inspect::{Checkpoints, Failed, StepsFrom};
 use lmc_store::{Listing, Location, Snapshot, Store, StoreOptions};
 
