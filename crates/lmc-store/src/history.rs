@@ -222,7 +222,9 @@ impl Store {
             At::Latest => self.latest()?,
             At::Step(step) => match self.newest(step)? {
                 Some(current) if current.is_kept() => Some(Snapshot::of(current.record)),
-                Some(_) => return Err(Error::not_found(format!("step {step} was pruned"))),
+                Some(_) => {
+                    return Err(Error::not_found(format!("the store has no snapshot of step {step}: it was pruned")));
+                }
                 // Others may name its record.
                 None => match self.history()?.steps.remove(&step) {
                     Some(Err(bad)) => return Err(bad.error("")),

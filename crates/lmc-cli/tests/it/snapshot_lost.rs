@@ -68,7 +68,8 @@ fn lost_data_are_named_with_a_remedy_and_passed_over() {
     assert!(dir.read("out/w") == noise(100_000, 2));
     dir.run(["snapshot", "prune", "s", "--damaged", "2", "--yes"]).ok();
     assert!(dir.run(["snapshot", "verify", "s", "--deep"]).ok().stdout().contains("3 snapshots"));
-    dir.run(["snapshot", "restore", "s", "--at", "2"]).fails(&["s: step 2 was pruned"]);
+    dir.run(["snapshot", "restore", "s", "--at", "2"])
+        .fails(&["s: the store has no snapshot of step 2: it was pruned"]);
 }
 
 #[test]

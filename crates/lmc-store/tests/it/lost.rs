@@ -377,7 +377,10 @@ fn a_step_without_its_record_is_not_said_to_have_none() {
     }
     put(&objects, &key, bytes);
     prune(&store, &keep(1, &[])).unwrap();
-    assert_eq!((e(2).kind(), e(2).to_string()), (ErrorKind::NotFound, "step 2 was pruned".to_owned()));
+    assert_eq!(
+        (e(2).kind(), e(2).to_string()),
+        (ErrorKind::NotFound, "the store has no snapshot of step 2: it was pruned".to_owned())
+    );
     assert_eq!(e(9).to_string(), "the store has no snapshot of step 9");
 }
 
