@@ -1,18 +1,20 @@
 //! Copying snapshots from one store to another, and into archives (`docs/store.md` §10).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Write;
 
 use crate::archive::{Hashes, Writer};
+use crate::before::Before;
 use crate::catalog::{Catalog, SetId};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::gather::SIDE_BY_SIDE;
-use crate::ids::{Hash, SaveId, ShardId};
+use crate::ids::{Hash, SaveId, ShardId, Step};
 use crate::layout;
 use crate::manifest::Document;
 use crate::manifest::marker::Marker;
 use crate::manifest::record::{Record, RecordId, Seen};
 use crate::manifest::shard::{At, BlockSet, Extent, Ref, Shard};
+use crate::presence::Presence;
 use crate::publish::{Original, exists};
 use crate::reach::{ObjectId, files_of};
 use crate::save::Numbers;
@@ -27,6 +29,8 @@ use crate::{chain, ordered};
 pub struct CopyOptions {
     /// Whether snapshots of another run may be copied into a store. Followers cannot distinguish the runs afterwards.
     pub mix_runs: bool,
+    /// Whether to go on after a snapshot that the source has lost or damaged: [`Copied::damaged`] then has it.
+    pub skip_damaged: bool,
 }
 
 /// The result of copying snapshots.
@@ -37,6 +41,8 @@ pub struct Copied {
     pub snapshots: Vec<Snapshot>,
     /// Number of snapshots that the destination already had.
     pub skipped: usize,
+    /// Steps whose snapshots cannot be copied, each with the reason.
+    pub damaged: Vec<(Step, String)>,
 }
 
 /// Identity of a block set, independent of its shard: hashes of its stored and raw bytes, and its chain's length. With the length in it,
@@ -51,8 +57,8 @@ impl Store {
     ///
     /// # Errors
     /// `Usage` when the source is of another run, unless [`CopyOptions::mix_runs`] is set, or two snapshots are of one step: nothing is
-    /// copied. `Exists` when a step has a different snapshot here, `Damaged` when the source is not what was written, and those of
-    /// [`Self::save`]. Messages about the source begin with its location.
+    /// copied. `Exists` when a step has a different snapshot here, `Damaged` when the source is not what was written, unless
+    /// [`CopyOptions::skip_damaged`] is set, and those of [`Self::save`]. Messages about the source begin with its location.
     pub fn copy_from(&self, from: &Store, snapshots: &[Snapshot], o: CopyOptions) -> Result<Copied> {
         let of_source = |e| from.blame(e);
         let run = from.run_now().map_err(of_source)?;
@@ -75,14 +81,26 @@ impl Store {
                 Some(_) => return Err(exists(s.step)),
                 None => {}
             }
-            theirs = from.remote().wait(Catalog::load_beside(from.remote(), &s.shards, &theirs)).map_err(of_source)?;
-            theirs.check_segments(&s.shards).map_err(of_source)?;
-            let mut copy = Copy::new(self, from, &theirs, s)?;
-            let shards = copy.shards(s)?;
-            let original = Original { id: s.id, time: s.time };
-            copied.snapshots.push(self.publish_as(s.step, s.metadata.clone(), &shards, Some(original), &copy.ours)?);
+            match self.copy_one(from, s, &mut theirs) {
+                Ok(snapshot) => copied.snapshots.push(snapshot),
+                Err(e) if o.skip_damaged && from.is_to_blame(&e) && is_lost(&e) => {
+                    copied.damaged.push((s.step, e.to_string()));
+                }
+                Err(e) => return Err(e),
+            }
         }
         Ok(copied)
+    }
+
+    /// Copies a snapshot. `theirs`: the shards of the one before in the source.
+    fn copy_one(&self, from: &Store, s: &Snapshot, theirs: &mut Catalog) -> Result<Snapshot> {
+        let of_source = |e| from.blame(e);
+        *theirs = from.remote().wait(Catalog::load_beside(from.remote(), &s.shards, theirs)).map_err(of_source)?;
+        theirs.check_segments(&s.shards).map_err(of_source)?;
+        let mut copy = Copy::new(self, from, theirs, s)?;
+        let shards = copy.shards(s)?;
+        let original = Original { id: s.id, time: s.time };
+        self.publish_as(s.step, s.metadata.clone(), &shards, Some(original), &copy.ours)
     }
 
     /// Writes snapshots and everything that they need as an archive: a read-only store in one file. One that is given twice is written once.
@@ -142,6 +160,11 @@ impl Store {
     }
 }
 
+/// Whether trying again does not help.
+fn is_lost(e: &Error) -> bool {
+    !matches!(e.kind(), ErrorKind::Store | ErrorKind::Io)
+}
+
 /// Each snapshot once, by step.
 fn in_order(snapshots: &[Snapshot]) -> Result<Vec<&Snapshot>> {
     let mut sorted: Vec<&Snapshot> = snapshots.iter().collect();
@@ -182,15 +205,29 @@ struct Copy<'a> {
 
 impl<'a> Copy<'a> {
     fn new(to: &'a Store, from: &'a Store, theirs: &'a Catalog, s: &Snapshot) -> Result<Self> {
-        let remote = to.remote();
         let began = to.begin()?;
-        let before = to.last_before(s.step)?.map_or(vec![], |s| s.shards);
-        let ours = remote.wait(Catalog::load(remote, &before))?;
-        let mut copy = Self { to, from, theirs, ours, began, here: HashMap::new() };
-        for set in needed(&copy.ours, &before)? {
-            copy.here.insert(contents(&copy.ours, set)?, set);
+        let Before { snapshot, catalog: ours, .. } = to.before(s.step)?;
+        let mut wanted = HashSet::new();
+        for set in needed(theirs, &s.shards).map_err(|e| from.blame(e))? {
+            wanted.insert(contents(theirs, set).map_err(|e| from.blame(e))?);
         }
-        Ok(copy)
+        let mut here = HashMap::new();
+        for set in needed(&ours, &snapshot.map_or(vec![], |s| s.shards))? {
+            let contents = contents(&ours, set)?;
+            if wanted.contains(&contents) {
+                here.insert(contents, set);
+            }
+        }
+        // What is missing here is copied again.
+        let presence = Presence::new(to.remote());
+        presence.look(&ours, here.values().copied())?;
+        let mut there = HashMap::new();
+        for (contents, set) in here {
+            if presence.has(&ours, set)? {
+                there.insert(contents, set);
+            }
+        }
+        Ok(Self { to, from, theirs, ours, began, here: there })
     }
 
     /// Copies the shards of the snapshot; returns their ids in the destination.

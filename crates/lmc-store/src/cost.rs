@@ -1,13 +1,18 @@
 //! The cost of restoring snapshots.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::catalog::{Catalog, SetId};
+use crate::catalog::{Budget, Catalog, SetId};
 use crate::chain;
 use crate::error::Result;
+use crate::history::Listing;
 use crate::manifest::shard::{At, Extent, Ref};
+use crate::reach::Reach;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
+
+/// Snapshots whose shards are held at the same time.
+const AT_ONCE: usize = 64;
 
 /// The cost of restoring all files of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +48,28 @@ impl Cost {
 }
 
 impl Store {
+    /// Bytes of the data objects that the snapshots of a listing need, each counted once. Reads their shards if some were pruned or
+    /// re-based; otherwise the records say it.
+    ///
+    /// # Errors
+    /// Those of [`Self::open_snapshot`].
+    pub fn needed_size(&self, listing: &Listing) -> Result<u64> {
+        let snapshots = &listing.snapshots;
+        if listing.adds_up && !self.is_archive() {
+            return Ok(snapshots.iter().map(|s| s.new_size).fold(0, u64::saturating_add));
+        }
+        let mut objects = BTreeMap::new();
+        for some in snapshots.chunks(AT_ONCE) {
+            let shards: Vec<_> = some.iter().flat_map(|s| s.shards.iter().copied()).collect();
+            let load = Catalog::load_within(self.remote(), &shards, Budget::of(some.len()));
+            let catalog = self.remote().wait(load)?;
+            let mut reach = Reach::default();
+            reach.add(&catalog, &shards)?;
+            objects.extend(reach.objects);
+        }
+        Ok(objects.into_values().fold(0, u64::saturating_add))
+    }
+
     /// The cost of restoring each of these snapshots. Reads only shards; a shard shared by several snapshots is read once.
     ///
     /// # Errors

@@ -30,6 +30,17 @@ pub struct Garbage {
     pub unseen: Option<String>,
 }
 
+/// How to collect.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct GcOptions {
+    /// Delete nothing.
+    pub dry_run: bool,
+    /// Collect in a store that has shards, but not one record. Without this it is refused: the records may be lost, and then all data
+    /// would be deleted.
+    pub without_records: bool,
+}
+
 /// The objects to delete, in the order of deletion.
 #[derive(Default)]
 struct Found {
@@ -58,6 +69,8 @@ struct Needed {
     young: Vec<Object>,
     /// Records superseded earlier.
     old: Vec<Object>,
+    /// Whether there is no record at all.
+    without_records: bool,
 }
 
 impl Store {
@@ -66,17 +79,28 @@ impl Store {
     /// # Errors
     /// Those of [`Self::gc`].
     pub fn garbage(&self) -> Result<Garbage> {
-        Ok(self.find_garbage()?.1)
+        self.gc_with(&GcOptions { dry_run: true, ..GcOptions::default() })
     }
 
     /// Deletes the objects that no snapshot needs, or has needed within the last grace period by the store's clock.
     /// Safe while others save, read, prune and collect.
     ///
     /// # Errors
-    /// `Damaged` or `Unsupported` when a record or shard cannot be read: then nothing is deleted. `Store` or `Io` when requests fail; the
-    /// next collection finds the rest.
+    /// `Damaged` or `Unsupported` when a record or shard cannot be read, `Damaged` when there are shards to delete, but not one record: then
+    /// nothing is deleted. `Store` or `Io` when requests fail; the next collection finds the rest.
     pub fn gc(&self) -> Result<Garbage> {
-        let (found, garbage) = self.find_garbage()?;
+        self.gc_with(&GcOptions::default())
+    }
+
+    /// [`Self::gc`] or [`Self::garbage`], with options.
+    ///
+    /// # Errors
+    /// Those of [`Self::gc`].
+    pub fn gc_with(&self, o: &GcOptions) -> Result<Garbage> {
+        let (found, garbage) = self.find_garbage(o.without_records)?;
+        if o.dry_run {
+            return Ok(garbage);
+        }
         let (mut left, mut first) = (0, None);
         // Referrers before what they refer to, although no reader uses what is deleted here.
         for objects in [found.records, found.shards, found.data, found.probes] {
@@ -104,12 +128,13 @@ impl Store {
     }
 
     /// Correctness depends on the order of requests: the time, then the objects, then the records that may need them.
-    fn find_garbage(&self) -> Result<(Found, Garbage)> {
+    fn find_garbage(&self, without_records: bool) -> Result<(Found, Garbage)> {
         let list = |prefix| self.remote().wait(self.remote().list(&prefix));
         let time = self.begin()?;
         let is_old = |written: u64| written.saturating_add(self.grace_seconds()) < time;
         let (shards, data, probes) = (list(layout::shards())?, list(layout::all_data())?, list(layout::probes())?);
         let needed = self.needed(time)?;
+        let all_lost = needed.without_records && !without_records;
         let (mut found, mut young) = (Found { records: needed.old, ..Found::default() }, needed.young);
         let mut judge = |object: Object, now: bool, still: bool, old: &mut Vec<Object>| match object {
             _ if now => {}
@@ -121,6 +146,16 @@ impl Store {
             if let Some(id) = layout::parse_shard(&object.key) {
                 judge(object, needed.now.shards.contains(&id), needed.still.shards.contains(&id), &mut found.shards);
             }
+        }
+        // A save writes its shard right before the record. Data alone are of saves that did not get that far.
+        if all_lost && !found.shards.is_empty() {
+            return Err(Error::damaged(format!(
+                "the store has {} shards, and not one record: either the records are lost, or no save was ever finished; nothing was \
+                 deleted; put {} back from a copy of the store, or, if no snapshot was saved in it, collect with --without-records \
+                 (without_records)",
+                found.shards.len(),
+                layout::records()
+            )));
         }
         for object in data {
             if let Some(id) = layout::parse_data(&object.key) {
@@ -148,6 +183,7 @@ impl Store {
         // Each record, and whether it counts.
         let mut records = vec![];
         let keys = self.keys()?;
+        needed.without_records = keys.steps.is_empty();
         for (&step, generations) in &keys.steps {
             for (i, &Listed { generation, time: written, nanos, size }) in generations.iter().enumerate() {
                 let object = Object { key: layout::record(step, generation), size, time: written, nanos };
@@ -228,7 +264,13 @@ fn refused(bad: &DamagedRecord, counts: bool) -> Error {
 fn nothing_deleted(e: Error) -> Error {
     match e.kind() {
         ErrorKind::Store => e,
-        kind => Error::new(kind, format!("{e}; what its snapshot needs is unknown, and nothing was deleted")),
+        kind => Error::new(
+            kind,
+            format!(
+                "{e}; what its snapshot needs is unknown, and nothing was deleted; put it back from a copy of the store, or, if there is \
+                 none, end the snapshots that need it: lmc snapshot verify names them"
+            ),
+        ),
     }
 }
 

@@ -53,7 +53,7 @@ pub struct DamagedRecord {
     pub step: Step,
     /// Its key.
     pub key: String,
-    /// The message, which begins with the key.
+    /// The message, which names what is wrong.
     pub message: String,
     kind: ErrorKind,
     pub(crate) generation: u32,
@@ -67,6 +67,8 @@ pub struct Listing {
     pub snapshots: Vec<Snapshot>,
     /// Records that cannot be read, by step; each may be a snapshot's.
     pub damaged: Vec<DamagedRecord>,
+    /// Whether the snapshots need what their saves stored, and nothing else: none was pruned or re-based.
+    pub(crate) adds_up: bool,
 }
 
 /// The records that count, of all steps or of some.
@@ -111,6 +113,12 @@ impl DamagedRecord {
         Self { step, key, message, kind: ErrorKind::Damaged, generation }
     }
 
+    /// A record that can be read, of a snapshot that cannot be restored.
+    pub(crate) fn beyond(RecordId { step, generation }: RecordId, message: String) -> Self {
+        let key = layout::record(step, generation).to_string();
+        Self { step, key, message, kind: ErrorKind::Damaged, generation }
+    }
+
     /// The error for a caller that needs this record, with advice.
     pub(crate) fn error(&self, meanwhile: &str) -> Error {
         let Self { step, message, .. } = self;
@@ -119,11 +127,15 @@ impl DamagedRecord {
 
     /// Advice for the error.
     pub(crate) fn remedy(&self) -> String {
-        let step = self.step;
-        format!(
-            "put the record back from a copy of the store, or, if there is none, end the snapshot: lmc snapshot prune --damaged {step}"
-        )
+        remedy("the record", self.step)
     }
+}
+
+/// What to do about something that a snapshot needs, and that is missing or damaged.
+pub(crate) fn remedy(what: &str, step: Step) -> String {
+    format!(
+        "put {what} back from a copy of the store, or, if there is none, end the snapshot: lmc snapshot prune --damaged {step}"
+    )
 }
 
 impl Keys {
@@ -178,8 +190,10 @@ impl Store {
     pub fn list(&self) -> Result<Listing> {
         let history = self.history()?;
         let damaged = history.damaged().cloned().collect();
+        let as_saved = |c: &Current| c.is_kept() && c.generation == 0;
+        let adds_up = history.steps.values().all(|r| r.as_ref().is_ok_and(as_saved));
         let snapshots = history.into_kept().into_iter().map(|c| Snapshot::of(c.record)).collect();
-        Ok(Listing { snapshots, damaged })
+        Ok(Listing { snapshots, damaged, adds_up })
     }
 
     /// All snapshots whose records can be read, by step. [`Self::list`] also returns the records that cannot.
@@ -206,7 +220,17 @@ impl Store {
     pub fn find(&self, at: At) -> Result<Snapshot> {
         let found = match at {
             At::Latest => self.latest()?,
-            At::Step(step) => self.kept(step)?,
+            At::Step(step) => match self.newest(step)? {
+                Some(current) if current.is_kept() => Some(Snapshot::of(current.record)),
+                Some(_) => {
+                    return Err(Error::not_found(format!("the store has no snapshot of step {step}: it was pruned")));
+                }
+                // Others may name its record.
+                None => match self.history()?.steps.remove(&step) {
+                    Some(Err(bad)) => return Err(bad.error("")),
+                    _ => None,
+                },
+            },
             At::Id(id) => self.of_id(id)?,
         };
         found.ok_or_else(|| {
@@ -297,13 +321,23 @@ impl Store {
         Ok(self.newest(step)?.filter(Current::is_kept).map(|c| Snapshot::of(c.record)))
     }
 
-    /// The last snapshot before a step, among those whose records can be read.
-    pub(crate) fn last_before(&self, step: Step) -> Result<Option<Snapshot>> {
+    /// The last snapshot before a step, among those whose records can be read, for which `take` gives something.
+    pub(crate) fn last_before<T>(
+        &self,
+        step: Step,
+        mut take: impl FnMut(Snapshot) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
         for id in self.keys()?.all().into_iter().rev().filter(|id| id.step < step) {
-            match self.remote().wait(self.record(id)) {
-                Ok(current) if current.is_kept() => return Ok(Some(Snapshot::of(current.record))),
-                Ok(_) => {}
-                Err(e) => _ = DamagedRecord::of(id, e)?,
+            let taken = match self.remote().wait(self.record(id)) {
+                Ok(current) if current.is_kept() => take(Snapshot::of(current.record))?,
+                Ok(_) => None,
+                Err(e) => {
+                    DamagedRecord::of(id, e)?;
+                    None
+                }
+            };
+            if taken.is_some() {
+                return Ok(taken);
             }
         }
         Ok(None)
@@ -331,7 +365,7 @@ impl Store {
 
     /// The snapshot with an id.
     pub(crate) fn of_id(&self, id: SaveId) -> Result<Option<Snapshot>> {
-        let Listing { snapshots, damaged } = self.list()?;
+        let Listing { snapshots, damaged, .. } = self.list()?;
         match (snapshots.into_iter().find(|s| s.id == id), damaged.first()) {
             // The unreadable record may be its.
             (None, Some(bad)) => Err(bad.error(&format!("no other snapshot has the id {id}; "))),

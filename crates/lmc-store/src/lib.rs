@@ -23,6 +23,7 @@
 
 mod archive;
 mod backend;
+mod before;
 mod buffer;
 mod cache;
 mod catalog;
@@ -49,6 +50,7 @@ mod layout;
 mod leftovers;
 mod manifest;
 mod ordered;
+mod presence;
 mod prune;
 mod publish;
 mod reach;
@@ -76,7 +78,7 @@ pub use error::{Error, ErrorKind, Result};
 #[cfg(unix)]
 pub use follow::{FollowOptions, Follower, Repaired, Staged, Version};
 pub use follow::{Patch, StagedTensors, TensorFollowOptions, TensorFollower, TensorSpec};
-pub use gc::Garbage;
+pub use gc::{Garbage, GcOptions};
 pub use history::{DamagedRecord, Listing};
 pub use ids::{Hash, RunId, SaveId, ShardId, Step};
 #[cfg(unix)]

@@ -1,15 +1,18 @@
 //! Pruning: which snapshots stay, and how the others end (`docs/store.md` §6).
 
+use std::collections::HashSet;
+
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::history::{Current, DamagedRecord, next_generation, to_name};
+use crate::history::{Current, DamagedRecord, next_generation, remedy, to_name};
 use crate::ids::{SaveId, ShardId, Step};
 use crate::manifest::record::{Record, RecordId, Seen};
 use crate::rebase::RebaseOptions;
 use crate::remote::CONCURRENT;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
+use crate::verify::Problem;
 
 /// Which snapshots to keep: those that match any of these rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,8 +24,8 @@ pub struct Keep {
     pub every: Option<u64>,
     /// Those of these steps.
     pub steps: Vec<Step>,
-    /// Steps with unreadable records, to be ended for good: their snapshots are lost. If this is the only rule, all readable snapshots
-    /// stay.
+    /// Steps whose snapshots cannot be restored, to be ended for good: their records or shards cannot be read, or their
+    /// data are not what was saved. If this is the only rule, all others stay.
     pub damaged: Vec<Step>,
 }
 
@@ -34,7 +37,7 @@ pub struct PrunePlan {
     pub keep: Vec<Snapshot>,
     /// Snapshots that go, by step.
     pub prune: Vec<Snapshot>,
-    /// Unreadable records to be ended, as [`Keep::damaged`] asks.
+    /// Snapshots to be given up, as [`Keep::damaged`] asks: those of unreadable records, and others, each with what is wrong.
     pub damaged: Vec<DamagedRecord>,
     /// Unreadable records that are left as they are.
     pub left_out: Vec<DamagedRecord>,
@@ -46,7 +49,9 @@ pub struct PrunePlan {
     pub after: u64,
     /// Why the bytes that snapshots need are unknown, if they are. Pruning is possible all the same.
     pub obstacle: Option<String>,
-    /// The records of `prune` that count.
+    /// What is wrong with snapshots that stay. [`Store::prune`] refuses to prune others as long as there is something.
+    pub broken: Vec<Problem>,
+    /// The records that count of `prune`, and of those of `damaged` that can be read.
     records: Vec<Current>,
 }
 
@@ -108,20 +113,32 @@ impl Keep {
 impl Store {
     /// Plans a pruning, and changes nothing.
     ///
+    /// Looks whether what stays can be restored, as [`Self::verify`] does without `deep`, if something is pruned. Reads the data of a
+    /// snapshot that is given up if nothing else is wrong with it.
+    ///
     /// # Errors
-    /// `Usage` when nothing would stay, or when the record of a step given as damaged can be read; `NotFound` when a step to keep has no
+    /// `Usage` when nothing would stay, or when nothing is wrong with a step given as damaged; `NotFound` when a step to keep has no
     /// snapshot; and those of [`Self::snapshots`].
     pub fn plan_prune(&self, keep: &Keep) -> Result<PrunePlan> {
         let history = self.history()?;
-        let (damaged, left_out): (Vec<_>, Vec<_>) =
+        let (mut damaged, left_out): (Vec<_>, Vec<_>) =
             history.damaged().cloned().partition(|bad| keep.damaged.contains(&bad.step));
-        if let Some(step) = keep.damaged.iter().find(|&&s| damaged.iter().all(|bad| bad.step != s)) {
-            return Err(Error::usage(format!("step {step} has no damaged record: prune it like others")));
-        }
         if let Some(bad) = left_out.iter().find(|bad| keep.steps.contains(&bad.step)) {
             return Err(bad.error(""));
         }
-        let records = history.into_kept();
+        let given_up: HashSet<Step> =
+            keep.damaged.iter().copied().filter(|&s| damaged.iter().all(|bad| bad.step != s)).collect();
+        let (lost, records): (Vec<_>, Vec<_>) =
+            history.into_kept().into_iter().partition(|c| given_up.contains(&c.record.step));
+        for &step in &given_up {
+            let current = lost.iter().find(|c| c.record.step == step);
+            let fault = current.map(|c| self.fault(&c.record)).transpose()?.flatten();
+            let (Some(current), Some(fault)) = (current, fault) else {
+                return Err(Error::usage(format!("step {step} is not damaged: prune it like others")));
+            };
+            damaged.push(DamagedRecord::beyond(current.id(), fault));
+        }
+        damaged.sort_by_key(|bad| bad.step);
         let steps: Vec<Step> = records.iter().map(|c| c.record.step).collect();
         let mut plan = PrunePlan {
             keep: vec![],
@@ -132,7 +149,8 @@ impl Store {
             before: 0,
             after: 0,
             obstacle: None,
-            records: vec![],
+            broken: vec![],
+            records: lost,
         };
         for (current, stays) in records.into_iter().zip(keep.select(&steps)?) {
             if stays {
@@ -146,7 +164,23 @@ impl Store {
             Err(e) if e.kind() != ErrorKind::Store => plan.obstacle = Some(e.to_string()),
             done => done?,
         }
+        if !plan.prune.is_empty() {
+            plan.broken = self.verify(&plan.keep, false, 0)?.problems;
+            plan.broken.retain(|p| !p.intact);
+        }
         Ok(plan)
+    }
+
+    /// Why a snapshot cannot be restored. Its data are read if all of them are there.
+    fn fault(&self, record: &Record) -> Result<Option<String>> {
+        let snapshot = [Snapshot::of(record.clone())];
+        for deep in [false, true] {
+            let found = self.verify(&snapshot, deep, 0)?.problems.into_iter().find(|p| !p.intact);
+            if found.is_some() {
+                return Ok(found.map(|p| p.message));
+            }
+        }
+        Ok(None)
     }
 
     fn plan_sizes(&self, plan: &mut PrunePlan) -> Result<()> {
@@ -164,15 +198,36 @@ impl Store {
         Ok(())
     }
 
-    /// Executes a plan: ends snapshots, then re-bases the remaining ones. Readers of pruned snapshots have at least a grace period to
+    /// Executes a plan: re-bases snapshots that stay, then ends the others. Readers of pruned snapshots have at least a grace period to
     /// finish. After an error part of it is done, and a new plan covers the rest.
     ///
     /// # Errors
-    /// `Store` when requests fail, and those of [`Self::rebase`].
+    /// `Damaged` when a snapshot that would stay cannot be restored: no other is pruned. `Store` when requests fail, and those of
+    /// [`Self::rebase`].
     pub fn prune(&self, plan: &PrunePlan, o: &RebaseOptions) -> Result<Pruned> {
         let mut done = Pruned::default();
+        if let Some(p) = plan.broken.first() {
+            return Err(Error::damaged(format!(
+                "step {}: would stay, but cannot be restored: {}; nothing was pruned; {}",
+                p.step,
+                p.message,
+                remedy("it", p.step)
+            )));
+        }
+        // What stays needs nothing of the others before these end.
+        if !plan.rebase.is_empty() {
+            let mut steps = plan.rebase.clone();
+            let there: Vec<Step> = self.snapshots()?.into_iter().map(|s| s.step).collect();
+            steps.retain(|s| there.contains(s));
+            let ends: HashSet<SaveId> = plan.records.iter().map(|c| c.record.id).collect();
+            let rebased = self.rebase_without(&steps, &ends, o).map_err(|e| match e.kind() {
+                ErrorKind::Damaged => e.and("; nothing was pruned; lmc snapshot verify --deep shows what can be done"),
+                _ => e,
+            })?;
+            (done.rebased, done.changed) = (rebased.snapshots, rebased.changed);
+        }
         let mut ends: Vec<End> = plan.records.iter().map(End::of).collect();
-        for bad in &plan.damaged {
+        for bad in plan.damaged.iter().filter(|bad| plan.records.iter().all(|c| c.record.step != bad.step)) {
             // The snapshot of a damaged record is unknown.
             ends.push(End { step: bad.step, id: self.fresh_id()?, generation: bad.generation, current: None });
         }
@@ -193,13 +248,6 @@ impl Store {
                 .buffer_unordered(CONCURRENT);
             done.pruned = self.remote().wait(ended.try_concat())?;
             done.pruned.sort_unstable();
-        }
-        if !plan.rebase.is_empty() {
-            let mut steps = plan.rebase.clone();
-            let there: Vec<Step> = self.snapshots()?.into_iter().map(|s| s.step).collect();
-            steps.retain(|s| there.contains(s));
-            let rebased = self.rebase(&steps, o)?;
-            (done.rebased, done.changed) = (rebased.snapshots, rebased.changed);
         }
         Ok(done)
     }

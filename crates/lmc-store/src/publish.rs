@@ -11,7 +11,7 @@ use crate::manifest::names::check_together;
 use crate::manifest::record::Record;
 use crate::manifest::shard::Shard;
 use crate::save::{self, Input, SaveOptions, Saved};
-use crate::snapshot::{At, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::store::Store;
 
 /// The source of a snapshot that is a copy.
@@ -50,12 +50,13 @@ impl Store {
         }
     }
 
-    /// Saves files as one shard of a step's snapshot, which exists once all of its shards are published.
+    /// Saves files as one shard of a step's snapshot, which exists once all of its shards are published. It refers to no
+    /// data object of earlier saves that is missing or has another length: what such objects had is stored again.
     ///
     /// # Errors
     /// `Io` when a file cannot be read, `Usage` when options or file names are invalid, or the store was replaced by another one since it was
-    /// opened, and those of [`Self::open_snapshot`] for the
-    /// snapshot before.
+    /// opened, `Store` when requests fail, and those of [`Self::find`] and [`Self::open_snapshot`] for the snapshot of
+    /// [`SaveOptions::from`].
     pub fn save_shard(&self, inputs: &[Input<'_>], step: Step, o: &SaveOptions) -> Result<Saved> {
         self.save_shard_if(inputs, step, o, || Ok(()))
     }
@@ -74,11 +75,11 @@ impl Store {
     ) -> Result<Saved> {
         let began = self.begin()?;
         let before = match o.from {
-            Some(from) => Some(self.find(At::Step(from))?),
-            None => self.last_before(step)?,
+            Some(from) => self.before_named(from)?,
+            None => self.before(step)?,
         };
         let shard = Shard::new(self.fresh_id()?, began);
-        save::save(self.remote(), inputs, before.as_ref(), o, self.cache(), shard, check)
+        save::save(self.remote(), inputs, before, o, self.cache(), shard, check)
     }
 
     /// Publishes saved shards as the snapshot of a step, atomically.

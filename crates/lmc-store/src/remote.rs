@@ -17,8 +17,8 @@ use crate::error::{Error, ErrorKind, Result, is_not_on_disk};
 /// Concurrent requests for one purpose.
 pub(crate) const CONCURRENT: usize = 16;
 
-/// Concurrent requests for ranges, whatever they are for: each has a file or a connection open.
-const RANGES: usize = 64;
+/// Concurrent requests for ranges and lengths of objects, whatever they are for: each has a file or a connection open.
+pub(crate) const RANGES: usize = 64;
 
 /// Blocking threads for disk access: they read, write and sync. Computation runs elsewhere.
 const BLOCKING: usize = 4;
@@ -40,7 +40,7 @@ pub(crate) struct Object {
 pub(crate) struct Remote {
     objects: Arc<dyn ObjectStore>,
     runtime: Arc<Runtime>,
-    /// One permit for each request for a range.
+    /// One permit for each request for a range or a length.
     ranges: Arc<Semaphore>,
 }
 
@@ -182,6 +182,12 @@ impl Remote {
         }
     }
 
+    /// The length of an object.
+    pub(crate) async fn size(&self, key: &Path) -> Result<u64> {
+        let _one = self.ranges.acquire().await.expect("it is never closed");
+        Ok(self.head(key).await?.size)
+    }
+
     pub(crate) async fn head(&self, key: &Path) -> Result<ObjectMeta> {
         self.objects.head(key).await.map_err(|e| Error::request("look at", key, e))
     }
@@ -214,6 +220,17 @@ impl Remote {
             }
         }
         first.map(|e| (left, e))
+    }
+
+    /// Whether there is an object under a prefix with such a key.
+    pub(crate) async fn any(&self, prefix: &Path, is_one: impl Fn(&Path) -> bool) -> Result<bool> {
+        let mut objects = self.objects.list(Some(prefix));
+        while let Some(object) = objects.try_next().await.map_err(|e| Error::request("list", prefix, e))? {
+            if is_one(&object.location) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The objects under a prefix.

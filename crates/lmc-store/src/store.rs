@@ -81,7 +81,7 @@ impl Store {
     ///
     /// # Errors
     /// `Store` or `Io` when the location cannot be reached or written, `Damaged` or `Unsupported` when it holds something that is not a
-    /// store of this version, `Usage` when it holds a store of another run than [`StoreOptions::run`].
+    /// store of this version, or a store without its marker, `Usage` when it holds a store of another run than [`StoreOptions::run`].
     pub fn create(location: &Location, o: StoreOptions) -> Result<Self> {
         let store = Self::create_on(location.connect(true)?, o).map_err(|e| location.explain(e))?;
         Ok(Self { leftovers: Leftovers::of(location)?, place: location.to_string(), ..store })
@@ -103,6 +103,10 @@ impl Store {
     pub fn create_on(objects: Arc<dyn ObjectStore>, o: StoreOptions) -> Result<Self> {
         let remote = Remote::new(objects)?;
         let marker = match read_marker(&remote) {
+            Err(e) if e.kind() == ErrorKind::NotFound && has_records(&remote)? => {
+                // Unless another process has just made the store.
+                read_marker(&remote).map_err(|e| if e.kind() == ErrorKind::NotFound { lost_marker() } else { e })?
+            }
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 let run = o.run.map_or_else(|| (o.entropy)().map(RunId::new), Ok)?;
                 // No marker is left on a server that cannot have a store.
@@ -130,10 +134,15 @@ impl Store {
     /// Those of [`Self::open`].
     pub fn open_on(objects: Arc<dyn ObjectStore>, o: StoreOptions) -> Result<Self> {
         let remote = Remote::new(objects)?;
-        let marker = read_marker(&remote).map_err(|e| match e.kind() {
-            ErrorKind::NotFound => Error::not_found(format!("there is no store here: {} is missing", layout::marker())),
-            _ => e,
-        })?;
+        let marker = match read_marker(&remote) {
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                return Err(match has_records(&remote)? {
+                    true => lost_marker(),
+                    false => Error::not_found(format!("there is no store here: {} is missing", layout::marker())),
+                });
+            }
+            found => found?,
+        };
         Self::new(remote, &marker, o)
     }
 
@@ -198,6 +207,11 @@ impl Store {
         e.at(&self.place)
     }
 
+    /// Whether [`Self::blame`] says that of an error.
+    pub(crate) fn is_to_blame(&self, e: &Error) -> bool {
+        e.to_string().starts_with(&format!("{}: ", self.place))
+    }
+
     pub(crate) fn cache(&self) -> Option<&ChunkCache> {
         self.cache.as_ref()
     }
@@ -209,6 +223,11 @@ impl Store {
     /// Where to look for leftovers that are not objects, if known.
     pub(crate) fn leftovers(&self) -> Option<&Leftovers> {
         self.leftovers.as_ref()
+    }
+
+    /// Whether it is one file.
+    pub(crate) fn is_archive(&self) -> bool {
+        matches!(&self.leftovers, Some(Leftovers::Directory(path)) if !path.is_dir())
     }
 
     pub(crate) fn fresh_id(&self) -> Result<SaveId> {
@@ -261,5 +280,21 @@ impl Store {
 
 fn read_marker(remote: &Remote) -> Result<Marker> {
     let key = layout::marker();
-    Marker::parse(&remote.wait(remote.get(&key, Marker::MAX))?).map_err(|e| e.at(&key))
+    Marker::parse(&remote.wait(remote.get(&key, Marker::MAX))?).map_err(|e| match e.kind() {
+        ErrorKind::Damaged => e.at(&key).and(BACK),
+        _ => e.at(&key),
+    })
+}
+
+/// What to do about a marker that is lost.
+const BACK: &str =
+    "; put it back from a copy or an archive of the store; docs/book/damage.md says how to write one if there is none";
+
+fn lost_marker() -> Error {
+    Error::damaged(format!("{}: is missing, although a store's snapshots are here{BACK}", layout::marker()))
+}
+
+/// Whether there are records of snapshots.
+fn has_records(remote: &Remote) -> Result<bool> {
+    remote.wait(remote.any(&layout::records(), |key| layout::parse_record(key).is_some()))
 }

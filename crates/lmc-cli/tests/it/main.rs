@@ -16,6 +16,7 @@ mod pipes;
 mod publish;
 mod safety;
 mod snapshot;
+mod snapshot_lost;
 mod snapshot_threads;
 mod snapshot_unlucky;
 mod support;

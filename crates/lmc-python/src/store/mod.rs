@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use lmc_store::{
-    At, Cache, CopyOptions, FollowOptions, Keep, Location, RebaseOptions, SaveId, ShardId, Step, StoreOptions,
-    TensorFollowOptions, VerifyOptions,
+    At, Cache, CopyOptions, FollowOptions, GcOptions, Keep, Location, RebaseOptions, SaveId, ShardId, Step,
+    StoreOptions, TensorFollowOptions, VerifyOptions,
 };
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -385,7 +385,7 @@ impl Store {
         Ok(costs.into_iter().next().unwrap_or_default().into())
     }
 
-    /// Plans a pruning, and changes nothing. `damaged` are steps with unreadable records, to be ended for good.
+    /// Plans a pruning, and changes nothing. `damaged` are steps whose snapshots cannot be restored, to be ended for good.
     #[pyo3(signature = (*, keep_last=0, keep_every=None, keep_steps=Vec::new(), damaged=Vec::new()))]
     fn plan_prune(
         &self,
@@ -421,13 +421,18 @@ impl Store {
     }
 
     /// Determines what no snapshot needs, and deletes nothing.
-    fn garbage(&self, py: Python<'_>) -> Result<Garbage> {
-        Garbage::of(py, self.ask(py, |s| s.garbage())?)
+    #[pyo3(signature = (*, without_records=false))]
+    fn garbage(&self, py: Python<'_>, without_records: bool) -> Result<Garbage> {
+        let o = gc_options(true, without_records);
+        Garbage::of(py, self.ask(py, |s| s.gc_with(&o))?)
     }
 
-    /// Deletes what no snapshot needs, and has not needed for the grace period.
-    fn gc(&self, py: Python<'_>) -> Result<Garbage> {
-        Garbage::of(py, self.ask(py, |s| s.gc())?)
+    /// Deletes what no snapshot needs, and has not needed for the grace period. A store with shards but without any record is refused,
+    /// because its records may be lost, unless `without_records` is set.
+    #[pyo3(signature = (*, without_records=false))]
+    fn gc(&self, py: Python<'_>, without_records: bool) -> Result<Garbage> {
+        let o = gc_options(false, without_records);
+        Garbage::of(py, self.ask(py, |s| s.gc_with(&o))?)
     }
 
     /// Copies snapshots of another store into this one; returns those that were not here yet. The other one must be of the same run, unless
@@ -457,6 +462,12 @@ impl Store {
     fn __repr__(&self) -> String {
         format!("<lmc.Store {:?}>", self.name)
     }
+}
+
+fn gc_options(dry_run: bool, without_records: bool) -> GcOptions {
+    let mut o = GcOptions::default();
+    (o.dry_run, o.without_records) = (dry_run, without_records);
+    o
 }
 
 fn keep(last: usize, every: Option<KeepEvery>, steps: Vec<u64>, damaged: Vec<u64>) -> Result<Keep> {

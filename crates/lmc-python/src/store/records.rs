@@ -80,6 +80,8 @@ pub(crate) struct Saved {
     pub(crate) read_seconds: f64,
     pub(crate) compress_seconds: f64,
     pub(crate) upload_seconds: f64,
+    /// What is wrong with earlier snapshots, as far as it was noticed. Nothing that was saved depends on these.
+    pub(crate) notes: Vec<String>,
 }
 
 impl From<lmc_store::Saved> for Saved {
@@ -95,6 +97,7 @@ impl From<lmc_store::Saved> for Saved {
             read_seconds: s.times.read.as_secs_f64(),
             compress_seconds: s.times.compress.as_secs_f64(),
             upload_seconds: s.times.upload.as_secs_f64(),
+            notes: s.notes,
         }
     }
 }
@@ -135,12 +138,14 @@ pub(crate) struct Problem {
     /// Whether the snapshot can be restored whole all the same.
     intact: bool,
     message: String,
+    /// What can be done.
+    remedy: Option<String>,
 }
 
 #[pymethods]
 impl Problem {
     fn __repr__(&self) -> String {
-        let Self { step, lost, intact, message } = self;
+        let Self { step, lost, intact, message, .. } = self;
         let (lost, intact) = (lost.len(), python_bool(*intact));
         format!("Problem(step={step}, {lost} lost, intact={intact}, message={message:?})")
     }
@@ -163,8 +168,8 @@ pub(crate) struct Verified {
 impl Verified {
     pub(crate) fn of(py: Python<'_>, v: lmc_store::Verified) -> Result<Self> {
         let problem = |p: lmc_store::Problem| {
-            let lmc_store::Problem { step, lost, intact, message, .. } = p;
-            Problem { step: step.get(), lost, intact, message }
+            let lmc_store::Problem { step, lost, intact, message, remedy, .. } = p;
+            Problem { step: step.get(), lost, intact, message, remedy }
         };
         let problems = v.problems.into_iter().map(|p| Py::new(py, problem(p))).collect::<PyResult<_>>()?;
         Ok(Self { objects: v.objects, block_sets: v.block_sets, problems, notes: v.notes })
@@ -210,6 +215,8 @@ pub(crate) struct PrunePlan {
     damaged: Vec<u64>,
     left_out: Vec<u64>,
     rebase: Vec<u64>,
+    /// Those that would stay and cannot be restored: nothing is pruned as long as there is one.
+    broken: Vec<u64>,
     before: u64,
     after: u64,
     obstacle: Option<String>,
@@ -221,7 +228,9 @@ impl From<lmc_store::PrunePlan> for PrunePlan {
         let (keep, prune) = (steps(&p.keep), steps(&p.prune));
         let bad = |of: &[lmc_store::DamagedRecord]| of.iter().map(|bad| bad.step.get()).collect();
         let (damaged, left_out) = (bad(&p.damaged), bad(&p.left_out));
-        Self { keep, prune, damaged, left_out, rebase, before: p.before, after: p.after, obstacle: p.obstacle }
+        let mut broken: Vec<u64> = p.broken.iter().map(|p| p.step.get()).collect();
+        broken.dedup();
+        Self { keep, prune, damaged, left_out, rebase, broken, before: p.before, after: p.after, obstacle: p.obstacle }
     }
 }
 

@@ -3,14 +3,14 @@
 mod encode;
 mod survey;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use lmc::Level;
 
 use crate::catalog::{MAX_CHAIN, SetId};
 use crate::error::{Error, Result};
 use crate::history::{next_generation, to_name};
-use crate::ids::{Hash, ShardId, Step};
+use crate::ids::{Hash, SaveId, ShardId, Step};
 use crate::layout;
 use crate::manifest::shard::{BlockSet, Extent, Ref, Shard};
 use crate::ordered;
@@ -52,12 +52,18 @@ impl Store {
     /// `NotFound` when a step has no snapshot; `Expired` when it takes too long, where finished snapshots stay re-based; `Damaged` when a
     /// snapshot cannot be restored; `Store` when requests fail.
     pub fn rebase(&self, steps: &[Step], o: &RebaseOptions) -> Result<Rebased> {
+        self.rebase_without(steps, &HashSet::new(), o)
+    }
+
+    /// [`Self::rebase`], as if the snapshots with the ids `ends` had been pruned.
+    pub(crate) fn rebase_without(&self, steps: &[Step], ends: &HashSet<SaveId>, o: &RebaseOptions) -> Result<Rebased> {
         // As in a save: everything that counts from now on stays for a grace period.
         let began = self.begin()?;
         let history = self.history()?;
         // The records that the next record names.
         let mut heads = history.heads();
-        let kept = history.into_kept();
+        let mut kept = history.into_kept();
+        kept.retain(|c| !ends.contains(&c.record.id));
         if let Some(step) = steps.iter().find(|&&s| kept.iter().all(|c| c.record.step != s)) {
             return Err(Error::not_found(format!("the store has no snapshot of step {step}")));
         }

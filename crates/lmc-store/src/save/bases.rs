@@ -4,11 +4,14 @@ use std::collections::{HashMap, HashSet};
 
 use lmc::Segment;
 
+use super::input::Input;
 use crate::catalog::{Catalog, SetId};
 use crate::chunks::{Chunk, Keys, Range, cuts_of, is_small};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, ShardId};
 use crate::manifest::shard::{Extent, File, Ref};
+use crate::presence::Presence;
+use crate::remote::Remote;
 
 pub(super) struct Bases {
     pub(super) catalog: Catalog,
@@ -22,6 +25,8 @@ pub(super) struct Bases {
     cuts: Vec<Vec<Part>>,
     /// The segments of each set that consists of bytes of one file.
     contents: HashMap<SetId, Vec<Segment>>,
+    /// The data objects of the sets.
+    presence: Presence,
 }
 
 /// The bytes of an earlier snapshot, by the keys that identify them.
@@ -83,9 +88,9 @@ struct Piece {
 }
 
 impl Bases {
-    /// Takes the sets that the files of `shards` refer to, and no others of the catalog: only those are sure to stay while we save.
-    pub(super) fn new(catalog: Catalog, shards: &[ShardId]) -> Result<Self> {
-        catalog.check_segments(shards)?;
+    /// Takes the sets that the files of `shards` refer to, and no others of the catalog: only those are sure to stay
+    /// while we save `inputs`. Looks at the data objects of files with their names; at others once they are of use.
+    pub(super) fn new(remote: &Remote, catalog: Catalog, shards: &[ShardId], inputs: &[Input<'_>]) -> Result<Self> {
         let mut bases = Self {
             catalog,
             equal: HashMap::new(),
@@ -93,12 +98,18 @@ impl Bases {
             cut: Known::default(),
             cuts: vec![],
             contents: HashMap::new(),
+            presence: Presence::new(remote),
         };
+        let names: HashSet<&str> = inputs.iter().map(|i| &i.name[..]).collect();
+        let mut likely = vec![];
         for &id in shards {
             let shard = bases.catalog.shard(id)?.clone();
             for file in &shard.files {
                 for &Extent(of, set, ..) in &file.extents {
                     let set = bases.catalog.resolve(id, Ref(of, set))?;
+                    if names.contains(&file.name[..]) {
+                        likely.push(set);
+                    }
                     // The bases of an existing set exist, too.
                     for link in bases.catalog.chain(set)? {
                         let raw_hash = bases.catalog.set(link)?.raw_hash;
@@ -108,6 +119,7 @@ impl Bases {
                 bases.add_file(id, file)?;
             }
         }
+        bases.presence.look(&bases.catalog, likely)?;
         Ok(bases)
     }
 
@@ -166,8 +178,22 @@ impl Bases {
         }
     }
 
-    pub(super) fn equal(&self, raw_hash: Hash) -> Option<SetId> {
-        self.equal.get(&raw_hash).copied()
+    /// A set with these raw bytes that can be referred to.
+    pub(super) fn equal(&self, raw_hash: Hash) -> Result<Option<SetId>> {
+        match self.equal.get(&raw_hash) {
+            Some(&set) if self.is_there(set)? => Ok(Some(set)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether the data objects of a set and of its bases are there.
+    pub(super) fn is_there(&self, set: SetId) -> Result<bool> {
+        self.presence.has(&self.catalog, set)
+    }
+
+    /// A message about data objects that are not there.
+    pub(super) fn note(&self) -> Option<String> {
+        self.presence.note()
     }
 
     /// The set with the same tensors as a chunk, or at least half of its bytes; preferably from a file of the same name. Bytes are known by

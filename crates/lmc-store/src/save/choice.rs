@@ -23,7 +23,8 @@ impl Choice<'_> {
         if age >= self.options.anchor_every || self.options.base == BasePolicy::Nothing || self.is_heavy(previous)? {
             return Ok(None);
         }
-        Ok(Some((self.lasting(previous)?, age)))
+        // What is not there is looked at last: it takes a request.
+        Ok(if self.bases.is_there(previous)? { Some((self.lasting(previous)?, age)) } else { None })
     }
 
     /// Whether a chain has grown so expensive to read that the next chunk should start a new one.

@@ -196,7 +196,7 @@ impl<'a> Encoder<'a> {
         let shared = self.shared;
         let room = usize::try_from(lmc::compress_bound(raw.len() as u64)).expect("chunks are small");
         let buffers = shared.buffers;
-        if let Some(set) = shared.bases().equal(raw_hash) {
+        if let Some(set) = shared.bases().equal(raw_hash)? {
             if matches!(role, Role::Lead { .. }) && shared.choice.lasting(set)? == set {
                 shared.keep(raw_hash, raw, chunk)?;
             }

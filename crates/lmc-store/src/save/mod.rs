@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use lmc::Base;
 
+use crate::before::Before;
 use crate::buffer::Pool;
 use crate::cache::ChunkCache;
 use crate::catalog::{Catalog, MAX_SEGMENTS, SetId};
@@ -29,7 +30,6 @@ use crate::manifest::names::{check_name, check_together};
 use crate::manifest::shard::{BlockSet, Extent, File, Ref, Segment, Shard};
 use crate::ordered;
 use crate::remote::Remote;
-use crate::snapshot::Snapshot;
 use bases::Bases;
 use choice::Choice;
 use clocks::Clocks;
@@ -42,7 +42,7 @@ use tally::Tally;
 use upload::Uploader;
 
 /// A saved shard, to be published alone as a snapshot, or with other shards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Saved {
     /// The shard's id.
@@ -63,6 +63,9 @@ pub struct Saved {
     pub changed: Option<u64>,
     /// How long it took.
     pub times: SaveTimes,
+    /// What is wrong with earlier snapshots, as far as it was noticed: a sentence for data objects that are missing or
+    /// have another length, and one for snapshots that cannot be opened. Nothing that was saved depends on these.
+    pub notes: Vec<String>,
 }
 
 /// Where a chunk is stored.
@@ -74,11 +77,11 @@ enum Place {
 }
 
 /// Saves files as `shard`, a new one whose id is unused, unless `check` refuses what was stored. `before`: the snapshot whose sets may be
-/// bases, and whose raw bytes `cache` may hold; it counted when the shard began, or later.
+/// bases, as far as their data objects are there, and whose raw bytes `cache` may hold; it counted when the shard began, or later.
 pub(crate) fn save(
     remote: &Remote,
     inputs: &[Input<'_>],
-    before: Option<&Snapshot>,
+    before: Before,
     o: &SaveOptions,
     cache: Option<&ChunkCache>,
     mut shard: Shard,
@@ -88,8 +91,9 @@ pub(crate) fn save(
     if let Some(cache) = cache {
         cache.begin();
     }
-    let shards = before.map_or(&[][..], |s| &s.shards);
-    let bases = Bases::new(remote.wait(Catalog::load(remote, shards))?, shards)?;
+    let Before { snapshot: before, catalog, note } = before;
+    let shards = before.as_ref().map_or(&[][..], |s| &s.shards);
+    let bases = Bases::new(remote, catalog, shards, inputs)?;
     let mut files = Vec::new();
     for input in inputs {
         let (file, segments) = begin(input)?;
@@ -121,12 +125,14 @@ pub(crate) fn save(
         timed(&mut upload, || remote.wait(remote.put(&layout::shard(id), bytes.into())))?;
         // Sets of this shard are numbered as those of shard 0.
         let predicted = |set: &BlockSet| set.base.is_some_and(|Ref(of, _)| of != 0);
-        let base = before.filter(|_| shard.sets.is_empty() || shard.sets.iter().any(predicted)).map(|s| s.step);
+        let base =
+            before.as_ref().filter(|_| shard.sets.is_empty() || shard.sets.iter().any(predicted)).map(|s| s.step);
         let times = clocks.times(threads_of(o).min(plan.groups.len()), upload);
         let (raw_size, new_size) = (shard.raw_size(), shard.new_size());
         tally.add_repeats(plan.repeats.iter().map(|r| r.elements).sum());
         let (elements, changed) = tally.total();
-        Ok(Saved { shard: id, raw_size, new_size, document_size, base, elements, changed, times })
+        let notes = note.into_iter().chain(bases.note()).collect();
+        Ok(Saved { shard: id, raw_size, new_size, document_size, base, elements, changed, times, notes })
     });
     if done.is_err() {
         uploader.discard();

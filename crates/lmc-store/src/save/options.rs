@@ -16,7 +16,7 @@ pub enum BasePolicy {
     /// The first chunk of the chain of the previous snapshot's chunk. Deltas are larger than with `Previous`, but a chunk is restored from
     /// at most two.
     Anchor,
-    /// No base: each snapshot stands alone. Unchanged chunks are still shared.
+    /// No base: no deltas from earlier snapshots. Unchanged chunks are still shared with them, as they are stored there.
     Nothing,
 }
 
@@ -34,7 +34,7 @@ pub struct SaveOptions {
     pub base: BasePolicy,
     /// Interval, in saves, at which a chunk is stored without a base, so that its chain is never longer than this: 1 to 64.
     pub anchor_every: u32,
-    /// The previous snapshot; by default the last one of an earlier step.
+    /// The previous snapshot; by default the last one of an earlier step that can be opened.
     pub from: Option<Step>,
 }
 

@@ -5,17 +5,15 @@ mod records;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use futures::stream::{self, StreamExt};
-
 use crate::catalog::{Catalog, SetId};
 use crate::chain::{self, ChainDecoder};
 use crate::error::{Error, ErrorKind, Result};
 use crate::gather::SIDE_BY_SIDE;
+use crate::history::remedy;
 use crate::ids::Step;
-use crate::layout;
-use crate::manifest::shard::At;
 use crate::ordered;
-use crate::remote::{CONCURRENT, Remote};
+use crate::presence::{Written, faults, written};
+use crate::remote::Remote;
 use crate::restore::SnapshotReader;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
@@ -34,6 +32,8 @@ pub struct Problem {
     pub intact: bool,
     /// The problem, with the object and the place in it.
     pub message: String,
+    /// What can be done, if something can.
+    pub remedy: Option<String>,
 }
 
 /// The result of a verification.
@@ -85,13 +85,15 @@ impl Store {
                 }
                 Err(e) if e.kind() == ErrorKind::Store => return Err(e),
                 Err(e) => {
-                    found.problems.push(Problem { step: s.step, lost: vec![], intact: false, message: e.to_string() })
+                    let remedy = (e.kind() == ErrorKind::Damaged).then(|| remedy("the object", s.step));
+                    let message = e.to_string();
+                    found.problems.push(Problem { step: s.step, lost: vec![], intact: false, message, remedy });
                 }
             }
         }
         found.block_sets = chains.len() as u64;
         let mut bad = Bad::new();
-        found.objects = self.remote().wait(look_at_objects(self.remote(), &catalog, &chains, &mut bad))?;
+        found.objects = look_at_objects(self.remote(), &catalog, &chains, &mut bad)?;
         if deep {
             decode_all(self.remote(), &catalog, &chains, threads, &mut bad)?;
         }
@@ -119,40 +121,24 @@ fn wrong_sizes(reader: &SnapshotReader) -> Result<Option<Problem>> {
         "the record gives {} bytes of files and {} stored bytes, but its shards have {raw} and {new}",
         s.raw_size, s.new_size
     );
-    Ok(Some(Problem { step: s.step, lost: vec![], intact: true, message }))
+    Ok(Some(Problem { step: s.step, lost: vec![], intact: true, message, remedy: None }))
 }
 
-/// Finds sets whose data object is missing or too short; returns the number of objects.
-async fn look_at_objects(
+/// Finds sets whose data object is missing or has another length; returns the number of objects.
+fn look_at_objects(
     remote: &Remote,
     catalog: &Catalog,
     chains: &BTreeMap<SetId, Vec<SetId>>,
     bad: &mut Bad,
 ) -> Result<u64> {
-    let mut sets: BTreeMap<_, Vec<SetId>> = BTreeMap::new();
+    let mut sets: BTreeMap<Written, Vec<SetId>> = BTreeMap::new();
     for &id in chains.keys() {
-        let (shard, At(object, ..)) = (catalog.shard(id.shard)?, catalog.set(id)?.at);
-        sets.entry((shard.save, object, shard.objects[object])).or_default().push(id);
+        sets.entry(written(catalog, id)?).or_default().push(id);
     }
-    let objects = sets.len() as u64;
-    let mut looked = stream::iter(sets)
-        .map(async |((save, object, size), sets)| {
-            let key = layout::data(save, object);
-            (remote.head(&key).await, key, size, sets)
-        })
-        .buffer_unordered(CONCURRENT);
-    while let Some((head, key, size, sets)) = looked.next().await {
-        let wrong = match head {
-            Ok(head) if head.size == size => continue,
-            Ok(head) => format!("{key}: has {} bytes, but {size} were written", head.size),
-            Err(e) if e.kind() == ErrorKind::NotFound => format!("{key}: is missing"),
-            // A foreign file is in its place.
-            Err(e) if e.kind() == ErrorKind::Damaged => e.to_string(),
-            Err(e) => return Err(e),
-        };
-        bad.extend(sets.into_iter().map(|id| (id, wrong.clone())));
+    for (object, wrong) in remote.wait(faults(remote, sets.keys().copied()))? {
+        bad.extend(sets[&object].iter().map(|&id| (id, wrong.clone())));
     }
-    Ok(objects)
+    Ok(sets.len() as u64)
 }
 
 /// Decodes every set at least once: the sets that are no other's base, with their chains.
@@ -230,5 +216,6 @@ fn problems_of(reader: &SnapshotReader, chains: &BTreeMap<SetId, Vec<SetId>>, ba
         lost: lost.into_iter().collect(),
         intact: false,
         message: message.to_owned(),
+        remedy: Some(remedy("the object", step)),
     }));
 }

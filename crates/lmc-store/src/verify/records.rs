@@ -40,14 +40,16 @@ impl Store {
     /// Verifies a store: all records that others name are present and unchanged; then all snapshots, as [`Self::verify`] does.
     ///
     /// # Errors
-    /// `Store` when requests fail. Problems are not errors but part of the result.
+    /// `Store` when requests fail; `Damaged` when the store has shards, but not one record. Other problems are not errors but part of the
+    /// result.
     pub fn verify_all(&self, o: &VerifyOptions) -> Result<Verified> {
         let keys = self.keys()?;
         let records = self.read_all(&keys)?;
         let snapshots = records.snapshots(&keys);
         let mut found = self.verify(&snapshots, o.deep, o.threads)?;
-        let lost = |step, message| Problem { step, lost: vec![], intact: false, message };
-        let damaged = |bad: &DamagedRecord| lost(bad.step, format!("{}; {}", bad.message, bad.remedy()));
+        let lost = |step, message| Problem { step, lost: vec![], intact: false, message, remedy: None };
+        let damaged =
+            |bad: &DamagedRecord| Problem { remedy: Some(bad.remedy()), ..lost(bad.step, bad.message.clone()) };
         found.problems.extend(records.damaged.values().map(damaged));
         found.problems.extend(records.replaced());
         for step in self.empty_steps()? {
@@ -70,8 +72,28 @@ impl Store {
         let foreign =
             |key: &String| format!("{key}: is not a record of a snapshot, and is ignored; move it out of the store");
         found.notes.extend(keys.foreign.iter().map(foreign));
+        if keys.steps.is_empty() && found.problems.is_empty() {
+            self.check_recorded()?;
+        }
         found.problems.sort_by_key(|p| p.step);
         Ok(found)
+    }
+
+    /// Fails if there are shards, although there is no record.
+    fn check_recorded(&self) -> Result<()> {
+        let list = |prefix| self.remote().wait(self.remote().list(&prefix));
+        let shards = list(layout::shards())?;
+        if shards.iter().all(|o| layout::parse_shard(&o.key).is_none()) {
+            return Ok(());
+        }
+        let data = list(layout::all_data())?;
+        let bytes = shards.iter().chain(&data).map(|o| o.size).fold(0, u64::saturating_add);
+        Err(Error::damaged(format!(
+            "{} objects of {bytes} bytes belong to no snapshot: the store has not one record; if snapshots were saved in it, \
+             put all of {} back from a copy of the store",
+            shards.len() + data.len(),
+            layout::records()
+        )))
     }
 
     /// Reads all generations of all steps.
@@ -127,7 +149,8 @@ impl Records {
             for seen in &by.record.seen {
                 if self.read.get(&seen.key).is_some_and(|there| there.hash != seen.hash) {
                     let message = format!("{}: differs from the record that {} names", seen.key, by.id());
-                    let problem = Problem { step: seen.key.step, lost: vec![], intact: false, message };
+                    let remedy = Some("put the record back from a copy of the store".to_owned());
+                    let problem = Problem { step: seen.key.step, lost: vec![], intact: false, message, remedy };
                     found.entry(seen.key).or_insert(problem);
                 }
             }

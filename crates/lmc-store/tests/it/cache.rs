@@ -80,9 +80,9 @@ fn nothing_is_read_of_what_is_kept() {
             for (n, f) in (0..).zip(&files) {
                 let saved = save_with(&store, n, f, &o);
                 assert_eq!(saved.is_ok(), kept || n == 0, "{cache:?} {o:?} step {n}: {saved:?}");
-                // The next reader will notice.
-                for (key, _) in data_objects(&objects) {
-                    block_on(objects.delete(&key.as_str().into())).unwrap();
+                // They are there, with their lengths. The next reader will notice.
+                for (key, bytes) in data_objects(&objects) {
+                    block_on(objects.put(&key.as_str().into(), vec![0; bytes.len()].into())).unwrap();
                 }
                 if matches!(cache, Cache::Directory { .. }) {
                     store = open(&objects, n + 2, &cache);

@@ -18,6 +18,7 @@ mod follow_tensors;
 mod hostile;
 mod housekeeping;
 mod interchange;
+mod lost;
 mod races;
 mod records;
 mod servers;

@@ -244,6 +244,7 @@ impl Publisher<'_> {
         files.note_compressed(ui)?;
         let saved = files.save(&args.place, store, Some(version.step), BTreeMap::new(), &options)?;
         self.seen.insert(version.path.clone(), version.identity.clone());
+        saved.note_damage(&args.place, ui);
         if args.json {
             let mut json = saved.json(&args.place, start);
             json["path"] = Value::from(version.path.to_string_lossy());

@@ -1,5 +1,6 @@
 //! `lmc snapshot copy`, `export` and `import`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -16,7 +17,8 @@ use crate::ui::Ui;
 /// Copy snapshots into another store.
 ///
 /// They keep their ids, times and metadata. Stored data is copied verbatim after its hashes were verified. Data that the other store
-/// already has is skipped, so that an interrupted copy resumes when it is started again. The other store is created if missing, as one of
+/// already has is skipped, so that an interrupted copy resumes when it is started again. A snapshot that is damaged is skipped; the exit
+/// status is then 1. The other store is created if missing, as one of
 /// the same run: what follows the first one can follow it. One that exists must be of the same run.
 #[derive(Args)]
 pub(super) struct CopyArgs {
@@ -40,7 +42,7 @@ pub(super) struct CopyArgs {
 
 /// Write snapshots, and everything that they need, into one file: a tar archive.
 ///
-/// The archive can be used like a read-only store (list, show, log, restore, verify, copy), and `lmc snapshot import` copies its snapshots
+/// Snapshots that lack data are left out; the exit status is then 1. The archive can be used like a read-only store (list, show, log, restore, verify, copy), and `lmc snapshot import` copies its snapshots
 /// into a store.
 #[derive(Args)]
 pub(super) struct ExportArgs {
@@ -151,15 +153,23 @@ fn between(from: &Place, to: &Place, some: &Chosen, runs: &Runs, json: bool, ui:
         found => found.map_err(|e| to.failure(&e))?,
     };
     let mut options = CopyOptions::default();
-    options.mix_runs = runs.mix_runs;
+    (options.mix_runs, options.skip_damaged) = (runs.mix_runs, true);
     // The store says of which of both an error is.
     let of_source = |e: &Error| from.location().is_ok_and(|l| e.to_string().starts_with(&format!("{l}: ")));
     let copied = store.copy_from(&source, &snapshots, options);
     let copied = copied.map_err(|e| if of_source(&e) { from.failure(&e) } else { to.failure(&e) })?;
+    copied.damaged.iter().for_each(|(step, why)| from.skipped(*step, why, ui));
     let size = copied.snapshots.iter().map(|s| s.new_size).fold(0, u64::saturating_add);
     if json {
         let steps: Vec<_> = copied.snapshots.iter().map(|s| s.step.get()).collect();
-        return ui.json(&json!({ "store": to.store, "copied": steps, "skipped": copied.skipped, "new_size": size }));
+        let damaged: Vec<_> = copied.damaged.iter().map(|(step, _)| step.get()).collect();
+        return ui.json(&json!({
+            "store": to.store,
+            "copied": steps,
+            "skipped": copied.skipped,
+            "damaged": damaged,
+            "new_size": size,
+        }));
     }
     ui.result(format_args!(
         "{} : {} copied, {}; {} already there",
@@ -171,11 +181,26 @@ fn between(from: &Place, to: &Place, some: &Chosen, runs: &Runs, json: bool, ui:
     Ok(())
 }
 
+/// Those of which nothing is missing. The others are reported, and make the command fail at the end.
+fn intact(snapshots: Vec<Snapshot>, place: &Place, store: &Store, ui: &Ui) -> Result<Vec<Snapshot>> {
+    let found = store.verify(&snapshots, false, 0).map_err(|e| place.failure(&e))?;
+    let mut bad = BTreeMap::new();
+    for p in found.problems.iter().filter(|p| !p.intact) {
+        bad.entry(p.step).or_insert(&p.message);
+    }
+    bad.iter().for_each(|(step, why)| place.skipped(*step, why, ui));
+    let rest: Vec<Snapshot> = snapshots.into_iter().filter(|s| !bad.contains_key(&s.step)).collect();
+    match rest.is_empty() && !bad.is_empty() {
+        true => Err(Failure::Failed(format!("{}: no snapshot is left to export", Name::text(&place.store)))),
+        false => Ok(rest),
+    }
+}
+
 /// Writes an archive.
 pub(super) fn export(args: &ExportArgs, ui: &Ui) -> Result {
     let failure = |e| args.place.failure(&e);
     let store = args.place.open()?;
-    let snapshots = args.some.of(&args.place, &store, ui)?;
+    let snapshots = intact(args.some.of(&args.place, &store, ui)?, &args.place, &store, ui)?;
     let target = if is_dash(&args.file) { Target::Stdout } else { Target::File(args.file.clone()) };
     let guard = args.place.guard();
     let mut output = Output::create(&target, args.force, Origin::Stdin(None), &guard)?;

@@ -1,7 +1,7 @@
 //! `lmc snapshot gc`.
 
 use clap::Args;
-use lmc_store::Orphan;
+use lmc_store::{GcOptions, Orphan};
 use serde_json::json;
 
 use super::place::Place;
@@ -22,6 +22,11 @@ pub(super) struct GcArgs {
     #[arg(short = 'n', long)]
     dry_run: bool,
 
+    /// Collect in a store that has the documents of snapshots, but not one record of a snapshot. Without this it is refused: the records
+    /// may be lost, and then everything would be deleted.
+    #[arg(long)]
+    without_records: bool,
+
     /// Print a JSON object.
     #[arg(long, help_heading = "Messages")]
     json: bool,
@@ -30,8 +35,9 @@ pub(super) struct GcArgs {
 /// Collects garbage.
 pub(super) fn run(args: &GcArgs, ui: &Ui) -> Result {
     let store = args.place.open()?;
-    let found = if args.dry_run { store.garbage() } else { store.gc() };
-    let found = found.map_err(|e| args.place.failure(&e))?;
+    let mut options = GcOptions::default();
+    (options.dry_run, options.without_records) = (args.dry_run, args.without_records);
+    let found = store.gc_with(&options).map_err(|e| args.place.failure(&e))?;
     if args.json {
         let list = |of: &[Orphan]| -> Vec<_> {
             of.iter().map(|o| json!({ "key": o.key, "size": o.size, "time": o.time })).collect()

@@ -1,7 +1,7 @@
 //! `lmc snapshot list`.
 
 use clap::Args;
-use lmc_store::{DamagedRecord, Listing, Snapshot};
+use lmc_store::{DamagedRecord, ErrorKind, Listing, Snapshot, Store};
 use serde_json::json;
 
 use super::place::Place;
@@ -12,6 +12,9 @@ use crate::table::Table;
 use crate::ui::Ui;
 
 /// List the snapshots of a store. Steps whose records cannot be read are shown as damaged.
+///
+/// The first line has the size of all their files, and the size of the data that they need, each object counted once. The column "stored"
+/// has what each save added.
 #[derive(Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]
@@ -25,11 +28,12 @@ pub(super) struct ListArgs {
 /// Lists snapshots.
 pub(super) fn run(args: &ListArgs, ui: &Ui) -> Result {
     let store = args.place.open()?;
-    let Listing { snapshots, damaged, .. } = store.list().map_err(|e| args.place.failure(&e))?;
+    let listing = store.list().map_err(|e| args.place.failure(&e))?;
+    let Listing { snapshots, damaged, .. } = &listing;
     if args.json {
-        return by_step(&snapshots, &damaged, to_json).iter().try_for_each(|line| ui.json(line));
+        return by_step(snapshots, damaged, to_json).iter().try_for_each(|line| ui.json(line));
     }
-    let mut text = summary(&args.place, &snapshots, &damaged);
+    let mut text = summary(&args.place, &store, &listing)?;
     let mut rows = Table::new(&["step", "time (UTC)", "raw", "stored", "ratio", "id", "metadata"], &[0, 2, 3, 4]);
     let row = |s: &Snapshot| {
         let metadata: Vec<String> =
@@ -75,22 +79,24 @@ where
     all
 }
 
-/// The number of snapshots, and their total size.
-pub(super) fn summary(place: &Place, snapshots: &[Snapshot], damaged: &[DamagedRecord]) -> String {
-    let sum = |of: fn(&Snapshot) -> u64| snapshots.iter().map(of).fold(0, u64::saturating_add);
-    let (raw, new) = (sum(|s| s.raw_size), sum(|s| s.new_size));
+/// The number of snapshots, their total size, and what is stored for them.
+pub(super) fn summary(place: &Place, store: &Store, listing: &Listing) -> Result<String> {
+    let raw = listing.snapshots.iter().map(|s| s.raw_size).fold(0, u64::saturating_add);
+    let stored = match store.needed_size(listing) {
+        Ok(stored) => format!("{} ({})", bytes(stored), percent(stored, raw)),
+        Err(e) if matches!(e.kind(), ErrorKind::Store | ErrorKind::Io) => return Err(place.failure(&e)),
+        Err(e) => format!("unknown: {}", Name::text(&e.to_string())),
+    };
     let mut text = format!(
-        "{} : {}, {} => {} ({})\n",
+        "{} : {}, {} => {stored}\n",
         Name::text(&place.store),
-        count(snapshots.len(), "snapshot"),
+        count(listing.snapshots.len(), "snapshot"),
         bytes(raw),
-        bytes(new),
-        percent(new, raw)
     );
-    for bad in damaged {
+    for bad in &listing.damaged {
         text += &format!("step {} is damaged: {}\n", bad.step, Name::text(&bad.message));
     }
-    text
+    Ok(text)
 }
 
 /// JSON of a snapshot, without reading its shards.

@@ -30,11 +30,12 @@ pub(super) struct LogArgs {
 pub(super) fn run(args: &LogArgs, ui: &Ui) -> Result {
     let failure = |e| args.place.failure(&e);
     let store = args.place.open()?;
-    let Listing { snapshots, damaged, .. } = store.list().map_err(failure)?;
-    let costs = store.costs(&snapshots).map_err(failure)?;
+    let listing = store.list().map_err(failure)?;
+    let Listing { snapshots, damaged, .. } = &listing;
+    let costs = store.costs(snapshots).map_err(failure)?;
     if args.json {
         let costs: Vec<_> = snapshots.iter().zip(&costs).collect();
-        return list::by_step(&costs, &damaged, |(s, c)| to_json(s, c)).iter().try_for_each(|line| ui.json(line));
+        return list::by_step(&costs, damaged, |(s, c)| to_json(s, c)).iter().try_for_each(|line| ui.json(line));
     }
     let mut rows = Table::new(
         &["step", "time (UTC)", "raw", "stored", "ratio", "chain", "block sets", "read to restore", "of raw"],
@@ -58,7 +59,7 @@ pub(super) fn run(args: &LogArgs, ui: &Ui) -> Result {
     let mut all: Vec<_> = snapshots.iter().zip(&costs).map(row).chain(of_damaged).collect();
     all.sort_by_key(|(step, _)| *step);
     all.into_iter().for_each(|(_, row)| rows.add_row(row));
-    let mut text = list::summary(&args.place, &snapshots, &damaged);
+    let mut text = list::summary(&args.place, &store, &listing)?;
     rows.push_to(&mut text);
     if let (true, [first, .., last]) = (ui.stdout_is_terminal(), &snapshots[..]) {
         let stored: Vec<f64> = snapshots.iter().map(|s| 100.0 * ratio(s.new_size, s.raw_size).unwrap_or(0.0)).collect();

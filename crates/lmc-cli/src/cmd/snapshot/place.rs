@@ -1,7 +1,7 @@
 //! Selects a store, and a snapshot in it.
 
 use clap::Args;
-use lmc_store::{DamagedRecord, ErrorKind, Location, Store, StoreOptions};
+use lmc_store::{DamagedRecord, ErrorKind, Location, Step, Store, StoreOptions};
 
 use crate::failure::{Failure, Result};
 use crate::format::Name;
@@ -35,14 +35,16 @@ impl Place {
 
     /// Says which steps a command passes over because their records cannot be read. It goes on, and its exit status is 1.
     pub(in crate::cmd) fn left_out(&self, damaged: &[DamagedRecord], ui: &Ui) {
-        for bad in damaged {
-            ui.fail(&Failure::Failed(format!(
-                "{}: step {} is skipped: {}; lmc snapshot verify shows what can be done",
-                Name::text(&self.store),
-                bad.step,
-                Name::text(&bad.message)
-            )));
-        }
+        damaged.iter().for_each(|bad| self.skipped(bad.step, &bad.message, ui));
+    }
+
+    /// Says that a command passes over a step. It goes on, and its exit status is 1.
+    pub(super) fn skipped(&self, step: Step, why: &str, ui: &Ui) {
+        ui.fail(&Failure::Failed(format!(
+            "{}: step {step} is skipped: {}; lmc snapshot verify shows what can be done",
+            Name::text(&self.store),
+            Name::text(why)
+        )));
     }
 
     pub(in crate::cmd) fn create_with(&self, o: StoreOptions) -> Result<Store> {
@@ -77,6 +79,12 @@ impl Place {
         };
         match e.kind() {
             ErrorKind::Usage => Failure::Usage(text),
+            // The store's message contains advice where it has some.
+            kind @ ErrorKind::Damaged
+                if !["lmc snapshot", "copy of the store", "an archive of"].iter().any(|s| text.contains(s)) =>
+            {
+                Failure::Store(kind, format!("{text}; lmc snapshot verify shows what is lost, and what can be done"))
+            }
             kind => Failure::Store(kind, text),
         }
     }

@@ -1,5 +1,7 @@
 //! `lmc snapshot prune`.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use lmc::Level;
 use lmc_store::{DamagedRecord, Keep, PrunePlan, Pruned, RebaseOptions, Snapshot, Step};
@@ -7,14 +9,14 @@ use serde_json::json;
 
 use super::place::Place;
 use crate::args::{Threads, level};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes};
 use crate::ui::Ui;
 
 /// Prune snapshots: all that no --keep option matches. Shows the plan; --yes executes it.
 ///
 /// Remaining snapshots can be restored at every moment. Those that depend mostly on data of pruned ones are re-based: encoded again without
-/// it. Space becomes free when `lmc snapshot gc` runs after the store's grace period.
+/// it. Nothing is pruned as long as a snapshot that would remain lacks data (lmc snapshot verify). Space becomes free when `lmc snapshot gc` runs after the store's grace period.
 #[derive(Args)]
 pub(super) struct PruneArgs {
     #[command(flatten)]
@@ -32,8 +34,8 @@ pub(super) struct PruneArgs {
     #[arg(long, value_name = "STEP")]
     keep_step: Vec<u64>,
 
-    /// End the snapshot of this step, whose record is damaged or lost for good: no copy of the store has it. The snapshot is given up. May
-    /// be given several times, with or without --keep options.
+    /// End the snapshot of this step, which cannot be restored: its record or its data are damaged or lost for good, and no copy of the store
+    /// has them. The snapshot is given up. May be given several times, with or without --keep options.
     #[arg(long, value_name = "STEP")]
     damaged: Vec<u64>,
 
@@ -72,6 +74,14 @@ pub(super) fn run(args: &PruneArgs, ui: &Ui) -> Result {
         ));
     }
     if !args.yes {
+        for p in &plan.broken {
+            ui.fail(&Failure::Failed(format!(
+                "{}: step {}: would stay, but cannot be restored: {}",
+                Name::text(&args.place.store),
+                p.step,
+                Name::text(&p.message)
+            )));
+        }
         return if args.json { ui.json(&to_json(args, &plan, None)) } else { ui.print(&to_text(args, &plan)) };
     }
     let mut options = RebaseOptions::default();
@@ -113,7 +123,8 @@ fn to_text(args: &PruneArgs, plan: &PrunePlan) -> String {
         Some(why) => format!("  {why}\n"),
         None => format!("  data    {} => {} after the grace period\n", bytes(plan.before), bytes(plan.after)),
     };
-    if !plan.prune.is_empty() || !plan.damaged.is_empty() || !plan.rebase.is_empty() {
+    let something = !plan.prune.is_empty() || !plan.damaged.is_empty() || !plan.rebase.is_empty();
+    if something && plan.broken.is_empty() {
         text += "with --yes it is done\n";
     }
     text
@@ -127,6 +138,7 @@ fn to_json(args: &PruneArgs, plan: &PrunePlan, done: Option<&Pruned>) -> serde_j
         "damaged": damaged(&plan.damaged),
         "left_out": damaged(&plan.left_out),
         "rebase": numbers(&plan.rebase),
+        "broken": plan.broken.iter().map(|p| p.step.get()).collect::<BTreeSet<_>>(),
         "before": plan.before,
         "after": plan.after,
         "obstacle": plan.obstacle,

@@ -124,6 +124,7 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
     let store = place.create_with(store)?;
     files.note_compressed(ui)?;
     let saved = files.save(place, &store, step(args.step)?, metadata, &options)?;
+    saved.note_damage(place, ui);
     if args.json {
         return ui.json(&saved.json(place, start));
     }
@@ -209,6 +210,13 @@ impl Done {
         self.saved.changed.and_then(|n| ratio(n, self.saved.elements))
     }
 
+    /// Says what is wrong with earlier snapshots.
+    pub(in crate::cmd) fn note_damage(&self, place: &Place, ui: &Ui) {
+        for note in &self.saved.notes {
+            ui.warn(format_args!("{}: {}", Name::text(&place.store), Name::text(note)));
+        }
+    }
+
     /// How many elements changed, for a message; nothing if it is not known.
     pub(in crate::cmd) fn changed(&self) -> String {
         let share = self.saved.changed.map(|n| percent(n, self.saved.elements));
@@ -217,7 +225,7 @@ impl Done {
 
     pub(in crate::cmd) fn json(&self, place: &Place, start: Instant) -> Value {
         let Self { snapshot, saved, commit } = self;
-        let Saved { document_size, base, elements, changed, times, .. } = saved;
+        let Saved { document_size, base, elements, changed, times, notes, .. } = saved;
         json!({
             "store": place.store,
             "step": snapshot.step.get(),
@@ -230,6 +238,7 @@ impl Done {
             "elements": elements,
             "changed": changed,
             "density": self.density(),
+            "notes": notes,
             "seconds": start.elapsed().as_secs_f64(),
             "phases": {
                 "read": times.read.as_secs_f64(),

@@ -61,7 +61,7 @@ pub(super) fn run(args: &VerifyArgs, ui: &Ui) -> Result {
     if args.json {
         let problem = |p: &Problem| {
             let lost: Vec<_> = p.lost.iter().map(|(file, tensor)| json!({ "file": file, "tensor": tensor })).collect();
-            json!({ "step": p.step.get(), "message": p.message, "lost": lost, "intact": p.intact })
+            json!({ "step": p.step.get(), "message": p.message, "lost": lost, "intact": p.intact, "remedy": p.remedy })
         };
         ui.json(&json!({
             "snapshots": found.snapshots,
@@ -86,8 +86,9 @@ pub(super) fn run(args: &VerifyArgs, ui: &Ui) -> Result {
         }
     }
     for p in &found.problems {
+        let remedy = p.remedy.as_ref().map_or_else(String::new, |remedy| format!("; {remedy}"));
         ui.fail(&Failure::Failed(format!(
-            "{}: step {}: {}: {}",
+            "{}: step {}: {}: {}{remedy}",
             Name::text(&args.place.store),
             p.step,
             Name::text(&p.message),

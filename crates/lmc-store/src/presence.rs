@@ -1,0 +1,114 @@
+//! Whether data objects are there, with the lengths that they were written with: what a new snapshot may refer to
+//! (`docs/store.md` §5).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+
+use crate::catalog::{Catalog, SetId};
+use crate::error::{ErrorKind, Result};
+use crate::layout;
+use crate::reach::{ObjectId, object_of};
+use crate::remote::{RANGES, Remote};
+
+/// A data object, and its length according to the shard that wrote it.
+pub(crate) type Written = (ObjectId, u64);
+
+/// The data object that holds a set.
+pub(crate) fn written(catalog: &Catalog, set: SetId) -> Result<Written> {
+    let object = object_of(catalog, set)?;
+    Ok((object, catalog.shard(set.shard)?.objects[object.1]))
+}
+
+/// Looks at data objects, many at once; returns what is wrong with those that are missing or have another length.
+pub(crate) async fn faults(
+    remote: &Remote,
+    objects: impl IntoIterator<Item = Written>,
+) -> Result<BTreeMap<Written, String>> {
+    let looked = stream::iter(objects).map(async |written| {
+        let ((save, number), len) = written;
+        let key = layout::data(save, number);
+        let fault = match remote.size(&key).await {
+            Ok(size) if size == len => None,
+            Ok(size) => Some(format!("{key}: has {size} bytes, but {len} were written")),
+            Err(e) if e.kind() == ErrorKind::NotFound => Some(format!("{key}: is missing")),
+            // A foreign file is in its place.
+            Err(e) if e.kind() == ErrorKind::Damaged => Some(e.to_string()),
+            Err(e) => return Err(e),
+        };
+        Ok(fault.map(|fault| (written, fault)))
+    });
+    looked.buffer_unordered(RANGES).try_filter_map(async |fault| Ok(fault)).try_collect().await
+}
+
+/// The data objects that were looked at, each once.
+pub(crate) struct Presence {
+    remote: Remote,
+    /// With what is wrong with them.
+    looked: Mutex<HashMap<Written, Option<String>>>,
+}
+
+impl Presence {
+    pub(crate) fn new(remote: &Remote) -> Self {
+        Self { remote: remote.clone(), looked: Mutex::default() }
+    }
+
+    /// Looks at the objects that hold these sets and their bases, all at once.
+    pub(crate) fn look(&self, catalog: &Catalog, sets: impl IntoIterator<Item = SetId>) -> Result<()> {
+        let (mut seen, mut objects) = (HashSet::new(), BTreeSet::new());
+        for set in sets {
+            let mut next = Some(set);
+            while let Some(set) = next.filter(|&s| seen.insert(s)) {
+                objects.insert(written(catalog, set)?);
+                next = catalog.base(set)?;
+            }
+        }
+        {
+            let looked = self.looked();
+            objects.retain(|object| !looked.contains_key(object));
+        }
+        if objects.is_empty() {
+            return Ok(());
+        }
+        let mut faults = self.remote.wait(faults(&self.remote, objects.iter().copied()))?;
+        let mut looked = self.looked();
+        for object in objects {
+            // Another thread may have looked at the same time: its answer counts.
+            looked.entry(object).or_insert_with(|| faults.remove(&object));
+        }
+        Ok(())
+    }
+
+    /// Whether the objects of a set and of its bases are as they were written.
+    pub(crate) fn has(&self, catalog: &Catalog, set: SetId) -> Result<bool> {
+        self.look(catalog, [set])?;
+        let looked = self.looked();
+        for link in catalog.chain(set)? {
+            if looked[&written(catalog, link)?].is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// A message about the objects that are not as they were written.
+    pub(crate) fn note(&self) -> Option<String> {
+        let looked = self.looked();
+        let mut faults: Vec<&String> = looked.values().flatten().collect();
+        faults.sort_unstable();
+        let (first, others) = faults.split_first()?;
+        let more = match others.len() {
+            0 => String::new(),
+            n => format!("; {n} more data objects are missing or have another length"),
+        };
+        Some(format!(
+            "{first}{more}; what the new snapshot needs of this is stored again, but earlier snapshots may be lost: \
+             lmc snapshot verify names them"
+        ))
+    }
+
+    fn looked(&self) -> MutexGuard<'_, HashMap<Written, Option<String>>> {
+        self.looked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
