@@ -117,19 +117,6 @@ pub struct Summary {
     pub blocks: u64,
 }
 
-/// Readers, bases and streams can be shared with and sent to other threads.
-const _: () = {
-    const fn shared<T: Send + Sync>() {}
-    const fn sent<T: Send>() {}
-    shared::<Base<'static>>();
-    shared::<Reader<'static, std::fs::File>>();
-    shared::<Error>();
-    sent::<Compressor>();
-    sent::<Decompressor>();
-    sent::<Encoder<std::fs::File>>();
-    sent::<Decoder<'static, std::fs::File>>();
-};
-
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 mod readme {}

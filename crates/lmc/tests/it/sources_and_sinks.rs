@@ -110,3 +110,17 @@ fn slices_that_do_not_fit_are_refused() {
         }
     }
 }
+
+/// This compiles.
+#[test]
+fn types_that_other_threads_use() {
+    fn shared<T: Send + Sync>() {}
+    fn sent<T: Send>() {}
+    shared::<lmc::Base<'static>>();
+    shared::<lmc::Reader<'static, std::fs::File>>();
+    shared::<lmc::Error>();
+    sent::<lmc::Compressor>();
+    sent::<lmc::Decompressor>();
+    sent::<lmc::Encoder<std::fs::File>>();
+    sent::<lmc::Decoder<'static, std::fs::File>>();
+}
