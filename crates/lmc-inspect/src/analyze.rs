@@ -12,13 +12,12 @@ mod plan;
 mod result;
 mod sample;
 mod series;
-mod shares;
 mod sums;
 mod survey;
 
 use lmc::{Base, CompressOptions, Compressor, Error, ErrorKind};
 
-pub use self::charts::{FIRST_CHART, vega};
+pub use self::charts::{vega, vega_names};
 pub use self::input::{AnalyzeOptions, Checkpoints, Failed, Progress};
 pub use self::page::page;
 pub use self::result::{
@@ -26,7 +25,7 @@ pub use self::result::{
     Pair, Tensor, TensorChange,
 };
 
-pub use self::sample::{Sample, sample};
+pub use self::sample::{Sample, sample, spread};
 
 use self::plan::Plan;
 use self::series::Series;
@@ -88,5 +87,5 @@ pub fn analyze(
         }
     }
     let last = steps.len().checked_sub(1).map(|i| checkpoints.open(i)).transpose()?;
-    series.finish(codec, last.as_deref().unwrap_or_default())
+    series.finish(codec, last.as_deref().unwrap_or_default(), &options.stop)
 }

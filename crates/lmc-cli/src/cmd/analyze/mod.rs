@@ -19,7 +19,7 @@ use self::charts::Charts;
 pub use self::study::Study;
 use crate::args::{Limits, Threads, level};
 use crate::cmd::page::PageArgs;
-use crate::failure::Result;
+use crate::failure::{Result, both};
 use crate::format::parse_size;
 use crate::ui::Ui;
 
@@ -35,7 +35,8 @@ use crate::ui::Ui;
 #[command(after_long_help = JSON_HELP)]
 pub(crate) struct AnalyzeArgs {
     /// Checkpoints in order, of any format that lmc knows, compressed or not: files, model.safetensors.index.json of several files,
-    /// directories, of which the files with tensors count. Or one store: a directory,
+    /// directories, of which the files with tensors count, in them and eight levels below; names that begin with a dot and links to
+    /// directories do not. Or one store: a directory,
     /// or s3://BUCKET/PREFIX; an archive of one is to be imported first.
     #[arg(value_name = "CHECKPOINT", required = true)]
     paths: Vec<PathBuf>,
@@ -45,7 +46,8 @@ pub(crate) struct AnalyzeArgs {
 
     /// Write each chart of the page as a Vega-Lite specification with its data, to be drawn or restyled elsewhere: fields (where the bits go),
     /// deltas, changed, sizes, exponents, distances, flips-1 and so on (which bits change, by dtype, the largest first), and with --engines
-    /// compression and decompression, all .vl.json. What has nothing to show is not written. DIR is created.
+    /// compression and decompression, all .vl.json. What has nothing to show is not written, and -f removes such
+    /// files of an earlier study. DIR is created.
     #[arg(long, value_name = "DIR")]
     vega: Option<PathBuf>,
 
@@ -94,19 +96,20 @@ pub(crate) struct AnalyzeArgs {
 const JSON_HELP: &str = "\
 --json prints one object; later versions may add fields. Entropies are in bits an element, sizes in bytes:
   version, program, level, independent
-                           1; the version of lmc; the level of compression; whether --independent was given
+                           1, the version of this form (not of files); the version of lmc; the level of compression; whether --independent was given
   checkpoints              name, step, files, formats, and figures: all, kinds and dtypes (these two are lists with a name)
   pairs                    each checkpoint but the first, and the one before it: from, to (numbers of checkpoints), steps, all, and
                            groups by kind and dtype, with flips; density: null, or of one step of Adam between states with 16-bit weights,
                            and copies and both moments in F32: elements, changed, predicted (the part that was to change, from the moments
                            before), at_most (with updates as large as the learning rate), learning_rate (fitted to the copies),
                            explained (the part of what became of the copies that it explains)
-  changes                  the groups of all pairs together
+  changes                  the groups of all pairs together: a tensor counts once in each
   deltas                   from, to, steps, raw_size, delta_size, groups
   distances                by steps: deltas (how many), raw_size and delta_size of all of them, groups
   tensors                  of the last checkpoint: file (number), name, kind, dtype, shape, figures, fits (a narrower dtype
-                           that has all values, or null), duplicate_of (number of an earlier tensor with the same
-                           bytes, or null), change: null, or pairs, compared, changed, flips, distances,
+                           that has all values, or null), quantised (the format that the weights had before they were
+                           dequantised, or null), duplicate_of (number of an earlier tensor with the same bytes, or
+                           null), change: null, or pairs, compared, changed, flips, distances,
                            delta_size, raw_size, changed_by_pair (0 to 1, null where it was not compared; empty where
                            there were more than 4 million of them), unchanged_pairs (in which all elements stayed); all
                            of them since the tensor has its dtype and shape
@@ -146,14 +149,16 @@ pub(crate) fn run(args: &AnalyzeArgs, ui: &Ui) -> Result {
     let page = args.page.create(&guard)?;
     let charts = args.vega.as_ref().map(|dir| Charts::create(dir, args.page.force(), &guard)).transpose()?;
     let analysis = study.of(&input, ui)?;
-    page.finish(|| lmc_inspect::page(&analysis), &guard)?;
-    charts.map_or(Ok(()), |charts| charts.write(&analysis, &guard))?;
-    match args.json {
+    // The work may have taken hours: no output is left out because another one failed.
+    let page = page.finish(|| lmc_inspect::page(&analysis), &guard);
+    let charts = charts.map_or(Ok(()), |charts| charts.write(&analysis, &guard));
+    let printed = match args.json {
         true => ui.write(|out| {
             serde_json::to_writer(&mut *out, &analysis)?;
             out.write_all(b"\n")
         }),
         false if args.page.is_shown() => Ok(()),
         false => ui.write(|out| text::write(&analysis, out)),
-    }
+    };
+    both(both(page, charts), printed)
 }
