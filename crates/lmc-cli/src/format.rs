@@ -4,7 +4,10 @@ use std::fmt::{self, Display, Write};
 use std::io;
 use std::path::Path;
 
-/// An untrusted name, with everything escaped that a terminal would interpret.
+use lmc_inspect::spelled::Plain;
+pub(crate) use lmc_inspect::spelled::{bytes, count};
+
+/// An untrusted name, as [`Plain`] spells it.
 pub(crate) struct Name<'a>(std::borrow::Cow<'a, str>);
 
 impl<'a> Name<'a> {
@@ -19,20 +22,8 @@ impl<'a> Name<'a> {
 
 impl Display for Name<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for c in self.0.chars() {
-            if c.is_control() || is_invisible(c) {
-                write!(f, "{}", c.escape_default())?;
-            } else {
-                f.write_char(c)?;
-            }
-        }
-        Ok(())
+        Plain(&self.0).fmt(f)
     }
-}
-
-/// Characters that reorder or hide surrounding text.
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// A path quoted for a shell's command line.
@@ -43,29 +34,6 @@ pub(crate) fn quoted(path: &Path) -> String {
         return text.into_owned();
     }
     Name::text(&format!("'{}'", text.replace('\'', "'\\''"))).to_string()
-}
-
-/// A count with its noun: "1 snapshot", "2 snapshots".
-pub(crate) fn count(n: impl TryInto<u64>, thing: &str) -> String {
-    let n = n.try_into().unwrap_or(u64::MAX);
-    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
-}
-
-/// A number of bytes in IEC units with three or four significant digits.
-pub(crate) fn bytes(n: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if n < 1024 {
-        return format!("{n} B");
-    }
-    let mut value = n as f64 / 1024.0;
-    let mut unit = 0;
-    // 1023.95 would be printed as 1024.0.
-    while value >= 1023.95 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    let digits = if value < 9.995 { 2 } else { 1 };
-    format!("{value:.digits$} {}", UNITS[unit])
 }
 
 /// Compressed over raw size, as a percentage.
@@ -122,28 +90,6 @@ pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_keep_their_width_at_the_edges_of_units() {
-        for (n, text) in [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1.00 KiB"),
-            (10 * 1024 - 1, "10.0 KiB"),
-            (1024 * 1024 - 1, "1.00 MiB"),
-            (1536 * 1024, "1.50 MiB"),
-            (45_426_432, "43.3 MiB"),
-            (u64::MAX, "16.0 EiB"),
-        ] {
-            assert_eq!(bytes(n), text, "{n}");
-        }
-    }
-
-    #[test]
-    fn names_cannot_command_a_terminal() {
-        assert_eq!(Name::text("a\x1b[2J\nb\u{202e}").to_string(), "a\\u{1b}[2J\\nb\\u{202e}");
-        assert_eq!(Name::text("wörter.0").to_string(), "wörter.0");
-    }
 
     #[test]
     fn words_of_a_command_line() {

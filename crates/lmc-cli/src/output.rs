@@ -259,7 +259,8 @@ pub(crate) fn is_stdout(path: &Path) -> bool {
     is_dash(path) || open_descriptor(path) == Some(Descriptor::Ours(STDOUT))
 }
 
-fn exists(path: &Path) -> Failure {
+/// A file is there that is not to be overwritten.
+pub(crate) fn exists(path: &Path) -> Failure {
     Failure::at(path, "exists; -f overwrites it")
 }
 

@@ -13,13 +13,12 @@ mod plan;
 mod result;
 mod sample;
 mod series;
-mod shares;
 mod sums;
 mod survey;
 
 use lmc::{Base, CompressOptions, Compressor, Error, ErrorKind};
 
-pub use self::charts::{FIRST_CHART, vega};
+pub use self::charts::{vega, vega_names};
 pub use self::input::{AnalyzeOptions, Checkpoints, Failed, Progress, StepsFrom};
 pub use self::page::page;
 pub use self::result::{
@@ -27,7 +26,7 @@ pub use self::result::{
     Pair, Tensor, TensorChange,
 };
 
-pub use self::sample::{Sample, sample};
+pub use self::sample::{Sample, sample, spread};
 
 use self::plan::Plan;
 use self::series::Series;
@@ -91,5 +90,5 @@ pub fn analyze(
         }
     }
     let last = steps.len().checked_sub(1).map(|i| checkpoints.open(i)).transpose()?;
-    series.finish(codec, steps_from, last.as_deref().unwrap_or_default())
+    series.finish(codec, steps_from, last.as_deref().unwrap_or_default(), &options.stop)
 }

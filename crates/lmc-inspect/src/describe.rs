@@ -6,22 +6,30 @@ use lmc::internals::{
     BlockHead, Cluster, Column, Conversion, HEADER_LEN, Map, Mask, Method, Operand, Predicted, Predictor, Stream,
     block_head, coder_name, grid_format, ranges,
 };
-use lmc::{ReadAt, Reader, Result};
+use lmc::{ReadAt, Reader};
+use serde::{Serialize, Serializer};
 
-/// How a block is coded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How a block is coded; serialized, as `lmc list --json` has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BlockDescription {
     /// Length of the block's contents in bytes.
+    #[serde(rename = "raw_size")]
     pub raw_len: u64,
     /// Number of lane sets of the entropy coder: 2, or 0 where nothing is coded with one.
     pub lane_sets: usize,
     /// Symbols that were too rare for a table.
     pub literals: u64,
-    /// Stretches of bytes that alternate between the columns, in order; one if there is one column.
+    /// Stretches of bytes that alternate between the columns, in order; one if there is one column. There may be many:
+    /// serialized, it is their number.
+    #[serde(serialize_with = "number")]
     pub extents: Vec<ExtentDescription>,
     /// The columns of the block: one, or several in a pack of small tensors.
     pub columns: Vec<ColumnDescription>,
+}
+
+fn number<S: Serializer>(extents: &[ExtentDescription], to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(extents.len() as u64)
 }
 
 /// A stretch of a block's contents.
@@ -35,10 +43,11 @@ pub struct ExtentDescription {
 }
 
 /// How a column of a block is coded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ColumnDescription {
     /// Length of the column's contents in bytes.
+    #[serde(rename = "raw_size")]
     pub raw_len: u64,
     /// Bytes of the block's record that stand for the column. Those of all columns add up to the record.
     ///
@@ -46,6 +55,7 @@ pub struct ColumnDescription {
     /// the bytes of the lanes, the literals and the raw bits of all clusters are divided by the bits that the clusters
     /// code for their elements, which is an estimate. The rest, of no column (headers, extents, digests), is divided by
     /// raw length.
+    #[serde(rename = "compressed_size")]
     pub coded_len: u64,
     /// "stored", "zstd", "zstd of byte planes", "zstd with a prefix", "plain", or "predicted".
     pub method: &'static str,
@@ -66,7 +76,7 @@ pub struct ColumnDescription {
 }
 
 /// The predictions of a column's elements.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PredictionDescription {
     /// The coded value of an element: the distance to its prediction in representable numbers ("ulp"), or the
@@ -83,7 +93,7 @@ pub struct PredictionDescription {
 }
 
 /// Predictions that are products of a level and the scale of a group, perhaps with an offset of the group: dequantised weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct GridDescription {
     /// The format that the weights had: "fp8 e4m3", "int4", "nf4" and the like, with offsets "uint4"; "levels" if none is known.
@@ -129,7 +139,7 @@ const UNKNOWN: &str = "levels";
 const ALL_ROWS: u64 = 1 << 16;
 
 /// How the elements of a cluster are split into bits, and how those are coded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ClusterDescription {
     /// Bits of an element that are the same in the whole cluster.
@@ -146,7 +156,7 @@ pub struct ClusterDescription {
 ///
 /// # Errors
 /// `Usage` when there is no such block; otherwise those of [`Reader::read_range`].
-pub fn describe_block<R: ReadAt>(reader: &Reader<'_, R>, block: u64) -> Result<BlockDescription> {
+pub fn describe_block<R: ReadAt>(reader: &Reader<'_, R>, block: u64) -> lmc::Result<BlockDescription> {
     let head = block_head(reader, block)?;
     let info = reader.blocks().nth(block as usize).expect("it has a head");
     Ok(BlockDescription::new(&head, info.record_len))

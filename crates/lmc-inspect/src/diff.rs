@@ -1,6 +1,7 @@
 //! The changes of a file since earlier ones: tensor by tensor, as compression sees them.
 
 pub(crate) mod changes;
+pub(crate) mod compared;
 pub(crate) mod counterparts;
 pub(crate) mod entropy;
 mod page;
@@ -15,8 +16,9 @@ use self::changes::{Changes, measure};
 use self::counterparts::Relation;
 use self::pieces::{Buffers, Comparison};
 use crate::describe::BlockDescription;
+use crate::shares::Shares;
 
-pub use self::page::{Compared, diff_page};
+pub use self::page::diff_page;
 
 /// How a file differs from others, and its size as a delta of them.
 #[derive(Clone, Debug)]
@@ -43,7 +45,7 @@ pub struct SegmentDiff {
     pub counterpart: Option<(usize, usize)>,
     /// How elements changed.
     pub changes: Changes,
-    /// Bytes of the delta that the segment accounts for, by its share of the blocks that it lies in.
+    /// Bytes of the delta that the segment accounts for, as [`Shares`] divides the blocks that it lies in.
     pub delta_size: u64,
     /// The same for the file compressed without bases.
     pub alone_size: u64,
@@ -132,12 +134,13 @@ fn begin(c: &Comparison<'_>) -> Vec<SegmentDiff> {
 /// Counts the changes in a block, and its bytes by segment.
 fn look(c: &Comparison<'_>, encoded: &EncodedBoth<'_>, block: &mut Block) -> Result<()> {
     let coding = coding(encoded.record)?;
+    let (delta, alone) = (Shares::new(encoded.record)?, Shares::new(encoded.alone)?);
     let Block { shares, buffers } = block;
     c.each_piece(encoded, buffers, |piece| {
         shares.push(Share {
             segment: piece.segment,
-            delta_size: piece.share_of(encoded.record.len() as u64),
-            alone_size: piece.share_of(encoded.alone.len() as u64),
+            delta_size: delta.of(&piece.bytes),
+            alone_size: alone.of(&piece.bytes),
             changes: piece.old.map_or(Changes::default(), |old| measure(piece.dtype, piece.compared, old)),
             coded: coded(&coding, &piece.bytes),
         });

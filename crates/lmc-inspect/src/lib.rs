@@ -27,19 +27,22 @@ mod diff;
 mod element;
 mod kind;
 mod page;
-mod spelled;
+mod shares;
+pub mod spelled;
 
 pub use analyze::{
-    Analysis, AnalyzeOptions, Change, Checkpoint, Checkpoints, Delta, Density, Distance, Engine, Engines, FIRST_CHART,
-    Failed, Figures, Group, GroupChange, GroupDelta, Pair, Progress, Sample, StepsFrom, Tensor, TensorChange, analyze,
-    page, sample, vega,
+    Analysis, AnalyzeOptions, Change, Checkpoint, Checkpoints, Delta, Density, Distance, Engine, Engines, Failed,
+    Figures, Group, GroupChange, GroupDelta, Pair, Progress, Sample, StepsFrom, Tensor, TensorChange, analyze, page,
+    sample, spread, vega, vega_names,
 };
 pub use describe::{
     BlockDescription, ClusterDescription, ColumnDescription, ExtentDescription, GridDescription, PredictionDescription,
     describe_block,
 };
 pub use diff::changes::Changes;
+pub use diff::compared::{Compared, DiffSums};
 pub use diff::counterparts::Relation;
 pub use diff::entropy::DifferenceEntropy;
-pub use diff::{Coded, Compared, Diff, SegmentDiff, diff, diff_page};
+pub use diff::{Coded, Diff, SegmentDiff, diff, diff_page};
 pub use kind::Kind;
+pub use shares::Shares;

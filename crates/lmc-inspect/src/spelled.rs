@@ -1,41 +1,71 @@
-//! Names, sizes and shares for people.
+//! Names, sizes and shares for people: in pages, in charts and on terminals.
 
-use std::fmt::Write;
+use std::fmt::{self, Display, Formatter, Write};
 
 /// Characters of a name that are shown.
 const SHOWN: usize = 160;
 
-/// An untrusted name in one line: characters that control, hide or reorder text are spelled out, and long names are
-/// cut.
-pub(crate) fn name(text: &str) -> String {
-    let mut shown = String::new();
-    for (i, c) in text.chars().enumerate() {
-        if i == SHOWN {
-            shown.push('…');
-            break;
+/// Untrusted text in one line: characters that control a terminal, or that hide or reorder text, are spelled out.
+#[derive(Clone, Copy, Debug)]
+pub struct Plain<'a>(pub &'a str);
+
+impl Display for Plain<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            if c.is_control() || is_invisible(c) { write!(f, "{}", c.escape_default())? } else { f.write_char(c)? }
         }
-        let hides = matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}');
-        if c.is_control() || hides {
-            let _ = write!(shown, "\\u{{{:x}}}", u32::from(c));
-        } else {
-            shown.push(c);
-        }
+        Ok(())
     }
-    shown
 }
 
-/// A number of bytes.
-pub(crate) fn bytes(n: u64) -> String {
+/// Characters that nothing shows, or that change how others look: Unicode's default ignorable code points, the marks
+/// of direction, separators of lines, and blanks that are no spaces.
+fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// An untrusted name: [`Plain`], and cut if it is long.
+pub(crate) fn name(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        None => Plain(text).to_string(),
+        Some((end, _)) => format!("{}…", Plain(&text[..end])),
+    }
+}
+
+/// A number of bytes in IEC units with three or four significant digits.
+pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if n < 1024 {
         return format!("{n} B");
     }
     let (mut value, mut unit) = (n as f64 / 1024.0, 0);
+    // 1023.95 would be printed as 1024.0.
     while value >= 1023.95 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;
     }
     format!("{value:.*} {}", if value < 9.995 { 2 } else { 1 }, UNITS[unit])
+}
+
+/// A multiple of a step, with no more decimals than that has; at most nine.
+pub(crate) fn multiple(x: f64, step: f64) -> String {
+    let is_whole = |decimals: &usize| {
+        let steps = step * 10f64.powi(*decimals as i32);
+        steps > 0.5 && (steps - steps.round()).abs() < 1e-6 * steps
+    };
+    let decimals = (0..9).find(is_whole).unwrap_or(9);
+    let text = format!("{x:.decimals$}");
+    if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// A number with two significant digits, or all those before the point.
+pub fn two_digits(x: f64) -> String {
+    let before = if x > 0.0 && x.is_finite() { x.log10().floor() as i32 + 1 } else { 2 };
+    format!("{x:.*}", (2 - before).clamp(0, 9) as usize)
 }
 
 /// A number with two decimals at most.
@@ -70,7 +100,8 @@ pub(crate) fn agreeing(n: u64, thing: &str, one: &str, more: &str) -> String {
 }
 
 /// A count with its noun: "1 tensor", "2 tensors".
-pub(crate) fn count(n: u64, thing: &str) -> String {
+pub fn count(n: impl TryInto<u64>, thing: &str) -> String {
+    let n = n.try_into().unwrap_or(u64::MAX);
     format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }
 
@@ -93,9 +124,65 @@ mod tests {
 
     #[test]
     fn names_are_in_one_line() {
-        assert_eq!(name("a\nb\u{202e}c\0"), "a\\u{a}b\\u{202e}c\\u{0}");
+        assert_eq!(name("a\x1b[2J\nb\u{202e}c\0"), "a\\u{1b}[2J\\nb\\u{202e}c\\u{0}");
+        assert_eq!(name("wörter.0 重み"), "wörter.0 重み");
         assert_eq!(name(&"x".repeat(1000)).chars().count(), SHOWN + 1);
         assert_eq!(pattern("model.layers.12.q8.weight"), "model.layers.*.q*.weight");
+    }
+
+    #[test]
+    fn what_hides_is_spelled_out() {
+        for c in [
+            '\u{ad}',
+            '\u{34f}',
+            '\u{61c}',
+            '\u{1160}',
+            '\u{17b4}',
+            '\u{180e}',
+            '\u{200d}',
+            '\u{2028}',
+            '\u{2066}',
+            '\u{2800}',
+            '\u{3164}',
+            '\u{fe0f}',
+            '\u{feff}',
+            '\u{ffa0}',
+            '\u{fff9}',
+            '\u{1d173}',
+            '\u{e0041}',
+            '\u{85}',
+        ] {
+            assert_eq!(Plain(&format!("a{c}b")).to_string(), format!("a\\u{{{:x}}}b", u32::from(c)));
+        }
+    }
+
+    #[test]
+    fn sizes_keep_their_width_at_the_edges_of_units() {
+        for (n, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.00 KiB"),
+            (10 * 1024 - 1, "10.0 KiB"),
+            (1024 * 1024 - 1, "1.00 MiB"),
+            (1536 * 1024, "1.50 MiB"),
+            (45_426_432, "43.3 MiB"),
+            (u64::MAX, "16.0 EiB"),
+        ] {
+            assert_eq!(bytes(n), text, "{n}");
+        }
+    }
+
+    #[test]
+    fn labels_of_axes_differ() {
+        let axis = |top: f64| [0, 1, 2, 3, 4].map(|i| multiple(top * f64::from(i) / 4.0, top / 4.0));
+        assert_eq!(axis(0.01), ["0", "0.0025", "0.005", "0.0075", "0.01"]);
+        assert_eq!(axis(0.06), ["0", "0.015", "0.03", "0.045", "0.06"]);
+        assert_eq!(axis(10.0), ["0", "2.5", "5", "7.5", "10"]);
+        assert_eq!(axis(80.0), ["0", "20", "40", "60", "80"]);
+        assert_eq!(
+            [0.0, 0.000_123, 0.0996, 0.5, 1.04, 12.3, 1234.0].map(two_digits),
+            ["0", "0.00012", "0.100", "0.50", "1.0", "12", "1234"]
+        );
     }
 
     #[test]
@@ -113,7 +200,7 @@ mod tests {
         ] {
             assert_eq!(share(p), text);
         }
-        assert_eq!((percent(1, 0), bytes(1 << 20), bytes(1023)), ("–".into(), "1.00 MiB".into(), "1023 B".into()));
+        assert_eq!(percent(1, 0), "–");
         assert_eq!(
             agreeing(1, "tensor", "is", "are") + &agreeing(2, "tensor", "is", "are"),
             "1 tensor is2 tensors are"

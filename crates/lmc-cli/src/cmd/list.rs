@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lmc::{BaseInfo, BlockInfo, DecompressOptions, Reader, Segment};
-use lmc_inspect::{BlockDescription, ClusterDescription, ColumnDescription, describe_block};
+use lmc_inspect::{BlockDescription, ColumnDescription, describe_block};
 use lmc_store::{Location, Store};
 use serde_json::{Value, json};
 
@@ -31,6 +31,7 @@ use crate::ui::Ui;
 /// what each tensor is predicted from, and with --base whether that is the right base. Names of more than 200 characters are cut; --json
 /// has all of them.
 #[derive(Args)]
+#[command(after_long_help = JSON_HELP)]
 pub(crate) struct ListArgs {
     /// Files to look into.
     #[arg(value_name = "FILE", required = true)]
@@ -47,6 +48,26 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     bases: BaseArgs,
 }
+
+/// The output that programs may rely on.
+const JSON_HELP: &str = "\
+--json prints one object a file; later versions may add fields. Sizes and offsets are in bytes:
+  file                     its name; of a file that cannot be listed, there is also error, and nothing else
+  raw_size, compressed_size, ratio
+                           of the whole file; ratio: compressed over raw size, or null
+  version                  of the file's format, such as 1; required_features: their names
+  layout, writer, content_hash
+                           the format of the file that was compressed, the program that compressed it, and the hash of
+                           its bytes
+  bases                    of a delta: name, raw_size and content_hash of each file that it needs
+  segments                 in order: name, dtype and shape (null for what is no tensor), offset, raw_size,
+                           compressed_size, ratio, coder (\"-\" where there is no block), predictor (or null),
+                           sources (where predictions come from: 0 is the file itself, i its i-th base)
+  blocks                   how many
+  block_list               with -v, each with offset, compressed_size, raw_offset, raw_size, lane_sets, literals, extents
+                           and columns: raw_size, compressed_size, method, width, map, prediction (null, or predictor,
+                           conversion, grid, sources, contexts), clusters (constant_bits, raw_bits, symbol_bits, coder),
+                           patches, listed, masked";
 
 /// Lists files.
 pub(crate) fn run(args: &ListArgs, ui: &Ui) -> Result {
@@ -317,51 +338,11 @@ fn column_text(column: &ColumnDescription) -> String {
 }
 
 fn block_json(block: &BlockInfo, description: &BlockDescription) -> Value {
-    let cluster = |g: &ClusterDescription| {
-        json!({
-            "constant_bits": g.constant_bits,
-            "raw_bits": g.raw_bits,
-            "symbol_bits": g.symbol_bits,
-            "coder": g.coder,
-        })
-    };
-    let column = |p: &ColumnDescription| {
-        json!({
-            "raw_size": p.raw_len,
-            "compressed_size": p.coded_len,
-            "method": p.method,
-            "width": p.width,
-            "map": p.map,
-            "prediction": p.prediction.as_ref().map(|p| json!({
-                "predictor": p.predictor,
-                "conversion": p.conversion,
-                "grid": p.grid.as_ref().map(|g| json!({
-                    "format": g.format,
-                    "levels": g.levels,
-                    "group": g.group,
-                    "row": g.row,
-                    "scales": g.scales,
-                    "offsets": g.offsets,
-                })),
-                "sources": p.sources,
-                "contexts": p.contexts,
-            })),
-            "clusters": p.clusters.iter().map(cluster).collect::<Vec<_>>(),
-            "patches": p.patches,
-            "listed": p.listed,
-            "masked": p.masked,
-        })
-    };
-    json!({
-        "offset": block.record_offset,
-        "compressed_size": block.record_len,
-        "raw_offset": block.raw_offset,
-        "raw_size": block.raw_len,
-        "lane_sets": description.lane_sets,
-        "literals": description.literals,
-        "extents": description.extents.len(),
-        "columns": description.columns.iter().map(column).collect::<Vec<_>>(),
-    })
+    let mut object = json!(description);
+    object["offset"] = json!(block.record_offset);
+    object["compressed_size"] = json!(block.record_len);
+    object["raw_offset"] = json!(block.raw_offset);
+    object
 }
 
 /// The ranges of no tensor in a file that has several.

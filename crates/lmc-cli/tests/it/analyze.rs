@@ -121,6 +121,7 @@ fn charts_are_written_beside_the_page() {
     let of_files = ["step100.safetensors", "step101.safetensors", "step104.safetensors"];
     let shown = run(&dir, &[&of_files[..], &["--vega", "new/charts"]].concat());
     assert!(shown.ok().stdout().contains("Deltas take"), "{shown:?}");
+    assert!(shown.stdout().contains("\nall 2 pairs of neighbours"), "{shown:?}");
     let written = files("new/charts");
     assert_eq!(names("new/charts"), ["changed", "deltas", "exponents", "fields", "flips-1", "sizes"]);
     for (name, chart) in &written {
@@ -148,6 +149,23 @@ fn charts_are_written_beside_the_page() {
     dir.write("cut.safetensors", &cut[..cut.len() - 1]);
     run(&dir, &["step100.safetensors", "cut.safetensors", "--vega", "none"]).fails(&["cut.safetensors: it has"]);
     assert_eq!(names("none"), [""; 0]);
+    // Any chart that a study may have is looked for.
+    dir.write("old/exponents.vl.json", b"{}");
+    run(&dir, &["step100.safetensors", "--vega", "old"]).fails(&["old/exponents.vl.json: exists; -f overwrites it"]);
+    assert_eq!(names("old"), ["exponents"]);
+    // One of another study is none of this one.
+    dir.write("old/flips-6.vl.json", b"{}");
+    dir.write("old/mine.vl.json", b"{}");
+    run(&dir, &["step100.safetensors", "--vega", "old", "-f"]).ok();
+    assert_eq!(names("old"), ["fields", "mine"]);
+    // What can be written is, whatever else cannot.
+    dir.write("half/changed.vl.json/file", b"");
+    let args = [&of_files[..], &["--vega", "half", "-f", "--json", "--html", "half.html"]].concat();
+    let shown = run(&dir, &args);
+    assert_eq!(shown.0.status.code(), Some(1), "{shown:?}");
+    assert!(shown.stderr().contains("half/changed.vl.json: is a directory"), "{shown:?}");
+    assert_eq!(shown.json()[0]["checkpoints"].as_array().unwrap().len(), 3);
+    assert!(dir.path("half.html").exists());
     run(&dir, &["store", "--vega", "store/charts"]).is_misused(&["is in the store"]);
     assert!(!dir.path("store/charts").exists());
     run(&dir, &["store", "--vega", "-"]).is_misused(&["--vega writes several files"]);

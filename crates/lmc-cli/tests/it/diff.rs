@@ -60,6 +60,60 @@ fn sizes_are_those_of_compression() {
     }
 }
 
+/// The sizes of tensors that share a block are those that `lmc list` has for the same files.
+#[test]
+fn shares_of_a_block_are_those_of_list() {
+    let dir = Dir::new();
+    let still = weights(30_000, 2);
+    let file = |seed: u64| {
+        safetensors(&[
+            ("dense", "U8", &[40_000], &noise(40_000, seed)),
+            ("still", "BF16", &[30_000], &still),
+            ("zeros", "F32", &[20_000], &[0; 80_000]),
+        ])
+    };
+    dir.write("old", &file(3));
+    dir.write("new", &file(4));
+    dir.run(["compress", "--base", "old", "new", "-o", "delta.lmc"]).silent();
+    dir.run(["compress", "new", "-o", "alone.lmc"]).silent();
+    let d = diff(&dir, "old", "new");
+    for (name, size) in [("delta.lmc", "delta_size"), ("alone.lmc", "alone_size")] {
+        let listed = &dir.run(["list", "--json", name]).json()[0];
+        assert!(listed["blocks"].as_u64().unwrap() < 4, "tensors share blocks: {listed}");
+        let sizes = |segments: &Value, field: &str| {
+            segments.as_array().unwrap().iter().map(|s| s[field].as_u64().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(&d["segments"], size), sizes(&listed["segments"], "compressed_size"), "{name}");
+    }
+    assert!(segment(&d, "dense")["alone_size"].as_u64().unwrap() > 39_000, "{d}");
+    assert!(segment(&d, "zeros")["alone_size"].as_u64().unwrap() < 1000, "{d}");
+}
+
+#[test]
+fn distances_are_told_for_each_dtype() {
+    let dir = Dir::new();
+    let (w, m) = (weights(6000, 1), noise(24_000, 2));
+    let file = |w: &[u8], m: &[u8]| safetensors(&[("w", "BF16", &[6000], w), ("m", "I32", &[6000], m)]);
+    let far: Vec<u8> = m.chunks(4).flat_map(|e| [e[0], e[1], e[2] ^ 1, e[3]]).collect();
+    dir.write("old", &file(&w, &m));
+    dir.write("new", &file(&moved(&w, 1), &far));
+    let d = diff(&dir, "old", "new");
+    let dtypes = d["total"]["dtypes"].as_array().unwrap();
+    let of = |name: &str| dtypes.iter().find(|t| t["dtype"] == name).unwrap();
+    assert_eq!((&of("BF16")["distance"]["max"], &of("I32")["distance"]["median"]), (&json!(1), &json!(16)));
+    assert_eq!((&of("I32")["changed"], &of("BF16")["elements"]), (&json!(6000), &json!(6000)));
+    let text = dir.run(["diff", "old", "new"]).ok().stdout().to_owned();
+    let line = |start: &str| text.lines().rfind(|l| l.starts_with(start)).unwrap_or_else(|| panic!("{start}: {text}"));
+    assert!(
+        line("BF16").contains("2^0") && line("I32").contains("2^16") && !line("changed: ").contains("2^"),
+        "{text}"
+    );
+    dir.run(["diff", "old", "new", "--html", "page.html"]).ok();
+    let page = String::from_utf8(dir.read("page.html")).unwrap();
+    assert!(page.contains("<td class=l>weights<td class=l>BF16<td>6000"), "{page}");
+    assert!(page.contains("</svg>weights I32</span>") && page.contains("weights I32, 16: 100 %"), "{page}");
+}
+
 #[test]
 fn one_element() {
     let dir = Dir::new();
@@ -287,6 +341,19 @@ fn a_page_has_what_json_has() {
     // No page if the files could not be compared.
     dir.run(["diff", "old", "missing", "--html", "no.html"]).fails(&["missing"]);
     assert!(!dir.path("no.html").exists());
+}
+
+#[test]
+fn hostile_dtypes_do_nothing_in_a_page() {
+    let dir = Dir::new();
+    let dtype = "<img/src=x/onerror=alert(1)>";
+    dir.write("old", &safetensors(&[("w", dtype, &[8], &[0; 8]), ("gone", dtype, &[9], &[1; 9])]));
+    dir.write("new", &safetensors(&[("w", "F32", &[8], &[0; 32]), ("v", dtype, &[8], &[2; 16])]));
+    for (old, new) in [("old", "new"), ("new", "old"), ("old", "old")] {
+        let page = dir.run(["diff", old, new, "--html", "-"]).ok().stdout().to_owned();
+        assert!(!page.contains("<img"), "{page}");
+        assert!(page.contains("&lt;img/src=x/onerror=alert(1)&gt;") && page.contains("\\u003cimg/src=x"), "{page}");
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Tests of the command as a user runs it: one program, because each one links the whole crate.
 
 mod analyze;
+#[cfg(feature = "bench")]
+mod bench;
 mod deltas;
 mod diff;
 mod files;

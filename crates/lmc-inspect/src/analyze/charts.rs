@@ -4,7 +4,7 @@ mod engines;
 mod flips;
 
 use super::input::StepsFrom;
-use super::result::{Analysis, Figures, GroupChange, GroupDelta};
+use super::result::{Analysis, Figures, GroupDelta};
 use crate::kind::Kind;
 use crate::page::chart::{Axis, Bar, Bars, Chart, HeatMap, Line, Lines, Scatter, Unit};
 use crate::page::html;
@@ -31,7 +31,7 @@ pub fn vega(a: &Analysis) -> Vec<(String, String)> {
     let Charts { fields, steps, flips, engines } = Charts::of(a);
     let mut all = Vec::new();
     if !fields.bars.is_empty() {
-        all.push((FIRST_CHART.to_owned(), Chart::Bars(fields)));
+        all.push((format!("{FIELDS}.vl.json"), Chart::Bars(fields)));
     }
     all.extend(steps.into_iter().map(|(name, lines)| (format!("{name}.vl.json"), Chart::Lines(lines))));
     all.extend((1..).zip(flips).map(|(i, map)| (format!("flips-{i}.vl.json"), Chart::HeatMap(map))));
@@ -39,8 +39,16 @@ pub fn vega(a: &Analysis) -> Vec<(String, String)> {
     all.into_iter().map(|(name, chart)| (name, html::json(&specification(&chart)) + "\n")).collect()
 }
 
-/// The name of the first file of [`vega`]; every study of numbers has it.
-pub const FIRST_CHART: &str = "fields.vl.json";
+/// The names of all files that [`vega`] gives for any study.
+pub fn vega_names() -> impl Iterator<Item = String> {
+    let flips = (1..=flips::MAPS).map(|i| format!("flips-{i}"));
+    let others = [&[FIELDS], &STEPS[..], &engines::NAMES].concat();
+    others.into_iter().map(str::to_owned).chain(flips).map(|name| format!("{name}.vl.json"))
+}
+
+/// The names of charts.
+const FIELDS: &str = "fields";
+const STEPS: [&str; 5] = ["deltas", "changed", "sizes", "exponents", "distances"];
 
 impl Charts {
     pub(super) fn of(a: &Analysis) -> Self {
@@ -97,25 +105,18 @@ fn steps(a: &Analysis) -> Vec<(&'static str, Lines)> {
             Some((a.checkpoints[p.to].step as f64, part(n, of)?))
         })
     });
-    let of_elements = |field| Axis { field, title: "% of elements" };
-    let distances = Lines {
-        title: "How far elements moved",
-        x: Axis { field: "log2_distance", title: "distance in representable values: 2^x to 2^(x+1) − 1" },
-        y: of_elements("of_elements"),
-        unit: Unit::Share,
-        log: false,
-        lines: how_far(a),
-    };
+    let of_elements = Axis { field: "changed", title: "% of elements" };
     let size = Axis { field: "lmc_bits", title: "lmc, bits an element" };
     let entropy = Axis { field: "exponent_entropy", title: "bits an element" };
     let changes = "Elements that changed since the checkpoint before";
-    vec![
-        ("deltas", deltas),
-        ("changed", over_steps(changes, of_elements("changed"), Unit::Share, changed)),
-        ("sizes", over_steps("Size by itself", size, Unit::Bits, of_kinds(a, |f| f.lmc_bits))),
-        ("exponents", over_steps("Entropy of exponents", entropy, Unit::Bits, of_kinds(a, |f| f.exponent_entropy))),
-        ("distances", distances),
-    ]
+    let charts = [
+        deltas,
+        over_steps(changes, of_elements, Unit::Share, changed),
+        over_steps("Size by itself", size, Unit::Bits, of_kinds(a, |f| f.lmc_bits)),
+        over_steps("Entropy of exponents", entropy, Unit::Bits, of_kinds(a, |f| f.exponent_entropy)),
+        how_far(a),
+    ];
+    STEPS.into_iter().zip(charts).collect()
 }
 
 fn part(n: u64, of: u64) -> Option<f64> {
@@ -131,8 +132,12 @@ fn spans(a: &Analysis) -> bool {
 /// A line for each kind that has points.
 fn by_kind<I: Iterator<Item = (f64, f64)>>(points: impl Fn(Kind) -> I) -> Vec<Line> {
     let kinds = Kind::ALL.into_iter().enumerate().filter(|(_, kind)| *kind != Kind::Other);
-    let lines =
-        kinds.map(|(colour, kind)| Line { name: kind.name().to_owned(), colour, points: points(kind).collect() });
+    let lines = kinds.map(|(colour, kind)| Line {
+        name: kind.name().to_owned(),
+        colour,
+        second: false,
+        points: points(kind).collect(),
+    });
     lines.filter(|l| !l.points.is_empty()).collect()
 }
 
@@ -158,17 +163,12 @@ fn by_kind_of_deltas(a: &Analysis) -> Vec<Line> {
         })
     });
     let all = a.distances.iter().filter_map(|d| Some((d.steps as f64, part(d.delta_size, d.raw_size)?)));
-    lines.push(Line { name: "all".to_owned(), colour: ALL, points: all.collect() });
+    lines.push(Line { name: "all".to_owned(), colour: ALL, second: false, points: all.collect() });
     lines
 }
 
 /// How far elements moved, of all pairs together.
-fn how_far(a: &Analysis) -> Vec<Line> {
-    by_kind(|kind| {
-        let groups: Vec<&GroupChange> = a.changes.iter().filter(|g| g.kind == kind).collect();
-        let compared: u64 = groups.iter().map(|g| g.change.compared).sum();
-        let longest = groups.iter().map(|g| g.change.distances.len()).max().unwrap_or(0);
-        let at = move |i: usize| groups.iter().filter_map(|g| g.change.distances.get(i)).sum::<u64>();
-        (0..longest).filter_map(move |i| Some((i as f64, part(at(i), compared)?)))
-    })
+fn how_far(a: &Analysis) -> Lines {
+    let groups = a.changes.iter().filter(|g| g.kind != Kind::Other);
+    Lines::of_distances(groups.map(|g| (g.kind, &g.dtype[..], &g.change.distances[..], g.change.compared)))
 }

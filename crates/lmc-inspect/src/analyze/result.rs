@@ -27,7 +27,7 @@ pub struct Analysis {
     pub deltas: Vec<Delta>,
     /// The deltas over each distance in steps, added up; by distance.
     pub distances: Vec<Distance>,
-    /// The changes in all pairs together, by kind and dtype.
+    /// The changes in all pairs together, by kind and dtype: a tensor counts once in each pair.
     pub changes: Vec<GroupChange>,
     /// The tensors of the last checkpoint, in order.
     pub tensors: Vec<Tensor>,

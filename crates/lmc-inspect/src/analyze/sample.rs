@@ -1,6 +1,7 @@
 //! A sample of a checkpoint, for compressors that are too slow for all of it.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use lmc::internals::read_base;
 use lmc::{Base, Dtype, Result, Segment};
@@ -58,17 +59,13 @@ pub fn sample(new: &[Base<'_>], old: &[Base<'_>], bytes: u64) -> Result<Option<S
     let Some((&dtype, &total)) = sizes.iter().max_by_key(|(dtype, size)| (**size, **dtype)) else { return Ok(None) };
     let places: Vec<Place<'_>> = places.into_iter().filter(|p| p.segment.dtype == Some(dtype)).collect();
     let width = dtype.coding_width() as u64;
-    let wanted = if bytes >= total { 1 } else { PIECES };
-    let piece = (bytes.min(total) / wanted).max(width).next_multiple_of(width).min(total);
-    // As many as there are without the same elements twice.
-    let pieces = (total / piece.max(1)).clamp(1, wanted);
-    let mut sample = Sample { dtype, new: vec![], old: (!old.is_empty()).then(Vec::new), pieces };
-    for i in 0..pieces {
-        let start = (total - piece) / (pieces - 1).max(1) * i;
-        let start = start - start % width;
+    let pieces = spread(total, bytes, width);
+    let old_bytes = (!old.is_empty()).then(Vec::new);
+    let mut sample = Sample { dtype, new: vec![], old: old_bytes, pieces: pieces.len() as u64 };
+    for piece in pieces {
         let mut at = 0;
         for p in &places {
-            let (from, to) = (start.max(at), (start + piece).min(at + p.segment.len));
+            let (from, to) = (piece.start.max(at), piece.end.min(at + p.segment.len));
             if from < to {
                 let offset = from - at;
                 let read = |file: &Base<'_>, s: &Segment, out: &mut Vec<u8>| {
@@ -85,6 +82,16 @@ pub fn sample(new: &[Base<'_>], old: &[Base<'_>], bytes: u64) -> Result<Option<S
         }
     }
     Ok(Some(sample))
+}
+
+/// The pieces of a sample of about `bytes` of `total` bytes, evenly spread, each of the same multiple of `width` bytes,
+/// and none overlapping another: one if all bytes are wanted, else 16 unless there is room for fewer.
+pub fn spread(total: u64, bytes: u64, width: u64) -> Vec<Range<u64>> {
+    let wanted = if bytes >= total { 1 } else { PIECES };
+    let piece = (bytes.min(total) / wanted).max(width).next_multiple_of(width).min(total);
+    let pieces = (total / piece.max(1)).clamp(1, wanted);
+    let starts = (0..pieces).map(|i| (total - piece) / (pieces - 1).max(1) * i);
+    starts.map(|start| start - start % width).map(|start| start..start + piece).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Combines the findings of all passes.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::AtomicBool;
 
 use lmc::{Base, CompressOptions};
 
@@ -204,6 +205,7 @@ impl Series {
         codec: &CompressOptions,
         steps_from: StepsFrom,
         last: &[Base<'_>],
+        stop: &AtomicBool,
     ) -> Result<Analysis, Failed> {
         self.deltas.sort_by_key(|d| (d.to, std::cmp::Reverse(d.from)));
         let number = self.checkpoints.len().saturating_sub(1);
@@ -212,7 +214,7 @@ impl Series {
             let listed: Vec<&Surveyed> = survey.segments.iter().filter(|s| s.segment.name.is_some()).collect();
             left_out = listed.len().saturating_sub(MAX_TENSORS) as u64;
             let listed = &listed[..listed.len().min(MAX_TENSORS)];
-            let same = duplicates::find(listed, last).map_err(|(file, error)| Failed {
+            let same = duplicates::find(listed, last, stop).map_err(|(file, error)| Failed {
                 checkpoint: number,
                 file: Some(file),
                 error,

@@ -10,13 +10,13 @@ use super::fields::{Fields, Histograms};
 use super::flips;
 use super::grids::Grids;
 use super::input::Failed;
-use super::shares::Shares;
 use super::sums::{Moves, Sums};
 use crate::describe::GridDescription;
 use crate::diff::changes::measure;
 use crate::diff::counterparts::{Counterpart, Relation};
 use crate::diff::pieces::{Buffers, Comparison, Piece};
 use crate::kind::Kind;
+use crate::shares::Shares;
 
 /// How checkpoints are passed over.
 #[derive(Clone, Copy)]
@@ -232,7 +232,7 @@ impl Survey {
             false,
             |encoded, block| {
                 if passes.stop.load(Ordering::Relaxed) {
-                    return Err(Error::new(ErrorKind::Io, "the study was stopped"));
+                    return Err(stopped());
                 }
                 look(&c, encoded, scope, !old.is_empty(), block)
             },
@@ -302,6 +302,11 @@ fn look_at_changes(piece: &Piece<'_>, moves: &mut Moves) {
     if moves.changes.changed > 0 {
         moves.flips = flips::count(piece.dtype.map_or(1, Dtype::coding_width), piece.compared, old);
     }
+}
+
+/// Another thread ended the study.
+pub(super) fn stopped() -> Error {
+    Error::new(ErrorKind::Io, "the study was stopped")
 }
 
 /// The name of a file without its directories.

@@ -39,6 +39,11 @@ impl Relation {
             Relation::Renamed => "renamed",
         }
     }
+
+    /// Its name in words.
+    pub fn words(self) -> &'static str {
+        if self == Relation::Retyped { "re-typed" } else { self.name() }
+    }
 }
 
 /// Where the counterpart of a segment is.

@@ -28,8 +28,6 @@ pub(crate) struct Piece<'p> {
     pub(crate) dtype: Option<Dtype>,
     /// Its bytes of the block.
     pub(crate) bytes: Range<u64>,
-    /// Bytes of the block.
-    block_len: u64,
     /// The elements that begin in the block; one that the block's end cuts is here as a whole.
     pub(crate) elements: &'p [u8],
     /// Those of them, the first ones, that have counterparts.
@@ -84,20 +82,11 @@ impl<'a> Comparison<'a> {
                 segment: i,
                 dtype: segment.dtype,
                 bytes: bytes.start - encoded.offset..bytes.end - encoded.offset,
-                block_len: encoded.raw.len() as u64,
                 elements,
                 compared: &elements[..len],
                 old,
             });
         }
         Ok(())
-    }
-}
-
-impl Piece<'_> {
-    /// Its share of the block's size, by its bytes; in whole bytes, which add up to that size.
-    pub(crate) fn share_of(&self, record_len: u64) -> u64 {
-        let before = |at: u64| (u128::from(record_len) * u128::from(at) / u128::from(self.block_len)) as u64;
-        before(self.bytes.end) - before(self.bytes.start)
     }
 }

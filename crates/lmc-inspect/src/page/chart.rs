@@ -1,6 +1,7 @@
 //! The contents of charts, in any form of drawing.
 
-use crate::spelled::{share, two_decimals};
+use crate::kind::Kind;
+use crate::spelled::{multiple, share};
 
 /// A chart.
 pub(crate) enum Chart {
@@ -31,7 +32,15 @@ impl Unit {
     pub(crate) fn spell(self, y: f64) -> String {
         match self {
             Unit::Share => share(y),
-            Unit::Bits => two_decimals(y).to_string(),
+            Unit::Bits => format!("{y:.3}"),
+        }
+    }
+
+    /// A label of an axis whose labels are `step` apart.
+    pub(crate) fn tick(self, y: f64, step: f64) -> String {
+        match self {
+            Unit::Share => format!("{} %", multiple(100.0 * y, 100.0 * step)),
+            Unit::Bits => multiple(y, step),
         }
     }
 }
@@ -50,21 +59,51 @@ pub(crate) struct Lines {
 /// A line of a chart.
 pub(crate) struct Line {
     pub(crate) name: String,
-    /// Number of its colour.
+    /// Number of its colour, and of its marks and dashes.
     pub(crate) colour: usize,
+    /// Whether it is another line of that colour: thinner, with hollow marks.
+    pub(crate) second: bool,
     /// By x.
     pub(crate) points: Vec<(f64, f64)>,
 }
 
 impl Lines {
+    /// Elements by the distance that they moved, a line for each kind and dtype, because distances of dtypes cannot be
+    /// compared: how many moved by each power of two, of how many. The name of a kind that has one dtype stands alone.
+    pub(crate) fn of_distances<'g>(groups: impl Iterator<Item = (Kind, &'g str, &'g [u64], u64)>) -> Self {
+        let groups: Vec<_> = groups.filter(|g| !g.2.is_empty() && g.3 > 0).collect();
+        let lines = groups.iter().enumerate().map(|(i, &(kind, dtype, levels, of))| Line {
+            name: match groups.iter().filter(|g| g.0 == kind).count() {
+                1 => kind.name().to_owned(),
+                _ => format!("{} {dtype}", kind.name()),
+            },
+            colour: Kind::ALL.iter().position(|k| *k == kind).unwrap_or(0),
+            second: groups[..i].iter().any(|g| g.0 == kind),
+            points: levels.iter().enumerate().map(|(i, &n)| (i as f64, n as f64 / of as f64)).collect(),
+        });
+        Self {
+            title: "How far elements moved",
+            x: Axis { field: "log2_distance", title: "distance in representable values: 2^x to 2^(x+1) − 1" },
+            y: Axis { field: "of_elements", title: "% of elements" },
+            unit: Unit::Share,
+            log: false,
+            lines: lines.collect(),
+        }
+    }
+
     /// Whether there are two points on any line: a chart without shows nothing.
     pub(crate) fn show_something(&self) -> bool {
         self.lines.iter().any(|l| l.points.len() > 1)
     }
+
+    /// Whether points are marked one by one; lines are dashed otherwise.
+    pub(crate) fn are_marked(&self) -> bool {
+        self.lines.iter().all(|l| l.points.len() <= MARKED)
+    }
 }
 
 /// Points of a line that are marked one by one at most.
-pub(crate) const MARKED: usize = 64;
+const MARKED: usize = 64;
 
 /// Bars of the same parts below each other, in one scale from 0.
 pub(crate) struct Bars {

@@ -30,6 +30,32 @@ impl Display for Escaped<'_> {
     }
 }
 
+/// A table: its caption, the heads of columns that are text, and of those that are numbers, and rows of cells.
+pub(crate) fn table(
+    caption: &str,
+    text: &[&str],
+    numbers: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+    out: &mut String,
+) {
+    let _ = write!(out, "<div class=t0><table><caption>{}</caption><thead><tr>", escaped(caption));
+    heads(text, numbers, out);
+    out.push_str("</thead><tbody>");
+    for row in rows {
+        out.push_str("<tr>");
+        for (i, cell) in row.iter().enumerate() {
+            let _ = write!(out, "<td{}>{}", if i < text.len() { " class=l" } else { "" }, escaped(cell));
+        }
+    }
+    out.push_str("</tbody></table></div>");
+}
+
+/// The heads of columns: those that are text, and those that are numbers.
+pub(crate) fn heads(text: &[&str], numbers: &[&str], out: &mut String) {
+    text.iter().for_each(|head| _ = write!(out, "<th scope=col class=l>{}", escaped(head)));
+    numbers.iter().for_each(|head| _ = write!(out, "<th scope=col>{}", escaped(head)));
+}
+
 /// JSON for an element of its own: nothing in it ends the element or opens a comment.
 pub(crate) fn json(value: &impl serde::Serialize) -> String {
     plain(&serde_json::to_string(value).unwrap_or_default())

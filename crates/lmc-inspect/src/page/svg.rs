@@ -4,8 +4,8 @@ mod scatter;
 
 use std::fmt::Write;
 
-use super::chart::{Bars, HeatMap, Lines, MARKED, SHADES};
-use super::html::escaped;
+use super::chart::{Bar, Bars, HeatMap, Line, Lines, SHADES};
+use super::html::{escaped, table};
 use crate::spelled::{share, two_decimals};
 
 const WIDTH: f64 = 560.0;
@@ -14,6 +14,9 @@ const LEFT: f64 = 66.0;
 const RIGHT: f64 = 24.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 40.0;
+
+/// Rows of a table of a chart's numbers at most.
+const NUMBERS: usize = 100;
 
 impl Lines {
     /// Draws them, if they show something.
@@ -30,37 +33,69 @@ impl Lines {
         begin(self.title, (self.x.title, self.y.title), out);
         for i in 0..=4 {
             let y = top * f64::from(i) / 4.0;
-            level(py(y), &self.unit.spell(y).replace(".0 %", " %"), out);
+            level(py(y), &self.unit.tick(y, top / 4.0), out);
         }
         for x in self.ticks(min, max) {
             tick(px(x), &x.to_string(), out);
         }
         for l in &self.lines {
             let path: Vec<String> = l.points.iter().map(|p| format!("{:.1} {:.1}", px(p.0), py(p.1))).collect();
-            let _ = write!(out, "<path class=\"l s{}\" d=\"M{}\"/>", l.colour, path.join("L"));
-            for p in l.points.iter().take(if l.points.len() > MARKED { 0 } else { MARKED }) {
-                let _ = write!(
-                    out,
-                    "<circle class=f{} cx={:.1} cy={:.1} r=3><title>{}, {}: {}</title></circle>",
-                    l.colour,
-                    px(p.0),
-                    py(p.1),
-                    escaped(&l.name),
-                    p.0,
-                    self.unit.spell(p.1)
-                );
+            let _ = write!(out, "<path class=\"{}\" d=\"M{}\"/>", self.class(l), path.join("L"));
+            for p in l.points.iter().filter(|_| self.are_marked()) {
+                let title = format!("{}, {}: {}", escaped(&l.name), p.0, self.unit.spell(p.1));
+                mark((l.colour, l.second), (px(p.0), py(p.1)), &title, out);
             }
         }
-        out.push_str("</svg>");
-        legend(self.lines.iter().map(|l| (l.colour, &l.name[..])), out);
+        out.push_str("</svg><p class=k>");
+        for l in &self.lines {
+            let _ = write!(
+                out,
+                "<span><svg class=w viewBox=\"0 0 30 11\"><path class=\"{}\" d=M0,5.5H30 />",
+                self.class(l)
+            );
+            if self.are_marked() {
+                mark((l.colour, l.second), (15.0, 5.5), "", out);
+            }
+            let _ = write!(out, "</svg>{}</span> ", escaped(&l.name));
+        }
+        out.push_str("</p>");
+        self.write_numbers(out);
         out.push_str("</figure>");
+    }
+
+    /// The classes of a line.
+    fn class(&self, l: &Line) -> String {
+        let dashes = if self.are_marked() { String::new() } else { format!(" d{}", l.colour) };
+        format!("l s{}{dashes}{}", l.colour, if l.second { " v" } else { "" })
+    }
+
+    /// The points as a table, unless there are too many: JSON has them, too.
+    fn write_numbers(&self, out: &mut String) {
+        let xs = self.xs();
+        if xs.len() > NUMBERS {
+            return;
+        }
+        let heads: Vec<&str> = [self.x.title].into_iter().chain(self.lines.iter().map(|l| &l.name[..])).collect();
+        let row = |x: &f64| {
+            let at = |l: &Line| l.points.iter().find(|p| p.0 == *x).map_or("–".to_owned(), |p| self.unit.spell(p.1));
+            [x.to_string()].into_iter().chain(self.lines.iter().map(at)).collect()
+        };
+        out.push_str("<details><summary>Numbers</summary>");
+        table(self.y.title, &[], &heads, xs.iter().map(row), out);
+        out.push_str("</details>");
+    }
+
+    /// All values of x, in order.
+    fn xs(&self) -> Vec<f64> {
+        let mut all: Vec<f64> = self.lines.iter().flat_map(|l| l.points.iter().map(|p| p.0)).collect();
+        all.sort_by(f64::total_cmp);
+        all.dedup();
+        all
     }
 
     /// Values of x that are labelled: existing ones, with room between.
     fn ticks(&self, min: f64, max: f64) -> Vec<f64> {
-        let mut all: Vec<f64> = self.lines.iter().flat_map(|l| l.points.iter().map(|p| p.0)).collect();
-        all.sort_by(f64::total_cmp);
-        all.dedup();
+        let mut all = self.xs();
         let room = (max - min) / 9.0;
         let at = |x: f64| if self.log { x.max(1.0).log2() } else { x };
         let mut last = f64::MIN;
@@ -105,7 +140,7 @@ fn tick(x: f64, value: &str, out: &mut String) {
     let _ = write!(out, "<text class=t x={x:.1} y={} text-anchor=middle>{value}</text>", HEIGHT - BOTTOM + 18.0);
 }
 
-/// The next of 1, 2, 2.5, 4, 5, 8 times a power of ten, for four equal parts.
+/// The next of 1, 2, 4, 6, 8 times a power of ten, which has four equal parts with short names.
 fn nice_above(x: f64) -> f64 {
     if x <= 0.0 || !x.is_finite() {
         return 1.0;
@@ -113,6 +148,29 @@ fn nice_above(x: f64) -> f64 {
     let power = 10f64.powf(x.log10().floor());
     [1.0, 2.0, 4.0, 6.0, 8.0, 10.0].iter().map(|m| m * power).find(|&m| m >= x * 0.999).unwrap_or(10.0 * power)
 }
+
+/// A mark at a point, whose form says the same as its colour; the second ones are hollow.
+fn mark((colour, second): (usize, bool), (x, y): (f64, f64), title: &str, out: &mut String) {
+    let (dx, dy, form) = MARKS[colour % MARKS.len()];
+    let class = if second { format!("\"o s{colour}\"") } else { format!("f{colour}") };
+    let _ = write!(out, "<path class={class} d=\"M{:.1} {:.1}{form}z\"", x + dx, y + dy);
+    let _ = match title {
+        "" => write!(out, "/>"),
+        title => write!(out, "><title>{title}</title></path>"),
+    };
+}
+
+/// The forms of marks by the number of their colour: where they begin beside the point, and how they go on.
+const MARKS: [(f64, f64, &str); 8] = [
+    (-3.2, 0.0, "a3.2 3.2 0 1 0 6.4 0a3.2 3.2 0 1 0-6.4 0"),
+    (-3.0, -3.0, "h6v6h-6"),
+    (0.0, -4.0, "l4 7h-8"),
+    (0.0, -4.4, "l4.4 4.4l-4.4 4.4l-4.4-4.4"),
+    (0.0, 4.0, "l4-7h-8"),
+    (-1.3, -4.0, "h2.6v2.7h2.7v2.6h-2.7v2.7h-2.6v-2.7h-2.7v-2.6h2.7"),
+    (-4.0, -1.5, "h8v3h-8"),
+    (-1.5, -4.0, "h3v8h-3"),
+];
 
 /// Names of colours.
 fn legend<'n>(entries: impl Iterator<Item = (usize, &'n str)>, out: &mut String) {
@@ -127,8 +185,10 @@ fn legend<'n>(entries: impl Iterator<Item = (usize, &'n str)>, out: &mut String)
 pub(crate) fn bars(chart: &Bars, out: &mut String) {
     let bars = &chart.bars;
     const ROW: f64 = 26.0;
-    let (left, right) = (92.0, 120.0);
-    let longest = bars.iter().map(|b| b.parts.iter().sum::<f64>()).fold(1.0, f64::max);
+    let name = bars.iter().map(|b| b.name.chars().count()).max().unwrap_or(0);
+    let (left, right) = ((6.7 * name as f64 + 16.0).clamp(92.0, 260.0), 120.0);
+    let end = |b: &Bar| b.parts.iter().sum::<f64>().max(b.mark.unwrap_or(0.0));
+    let longest = bars.iter().map(end).fold(1.0, f64::max);
     let scale = (760.0 - left - right) / longest;
     let height = ROW * bars.len() as f64 + 36.0;
     let _ = write!(
@@ -161,12 +221,14 @@ pub(crate) fn bars(chart: &Bars, out: &mut String) {
                 escaped(chart.mark)
             );
         }
-        let _ = write!(out, "<text class=t x={:.1} y={}>{}</text>", x + 8.0, y + 17.0, escaped(&b.label));
+        let x = left + end(b) * scale + 8.0;
+        let _ = write!(out, "<text class=t x={x:.1} y={}>{}</text>", y + 17.0, escaped(&b.label));
     }
     let y = ROW * bars.len() as f64 + 6.0;
     for i in 0..=4 {
-        let v = two_decimals(longest * f64::from(i) / 4.0);
-        let _ = write!(out, "<text class=t x={:.1} y={} text-anchor=middle>{v}</text>", left + v * scale, y + 12.0);
+        let v = longest * f64::from(i) / 4.0;
+        let x = left + v * scale;
+        let _ = write!(out, "<text class=t x={x:.1} y={} text-anchor=middle>{}</text>", y + 12.0, two_decimals(v));
     }
     let _ = write!(
         out,

@@ -1,18 +1,23 @@
 //! Charts as specifications of Vega-Lite with their data, for programs that draw, restyle or combine them.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::chart::{Bars, Chart, HeatMap, Lines, MARKED, SHADES, Scatter, Unit};
+use super::chart::{Bars, Chart, HeatMap, Lines, SHADES, Scatter, Unit};
 
 /// The language of specifications. It is a name: nothing is loaded from there.
 const SCHEMA: &str = "https://vega.github.io/schema/vega-lite/v5.json";
 
 /// Colours by number, then the colour of saved bytes: those of the page on a light screen.
-const COLOURS: [&str; 8] = ["#2f6db3", "#c2571a", "#6b8e23", "#8a4fa3", "#0f8b8d", "#b8357a", "#7d7f83", "#1d2126"];
+const COLOURS: [&str; 8] = ["#005bb8", "#904411", "#6c8f2e", "#ac6fce", "#098b8c", "#cb437c", "#7d7f83", "#1d2126"];
 const SAVED: &str = "#dcdfe3";
+/// Marks of points and dashes of lines, by the number of their colour.
+const SHAPES: [&str; 8] =
+    ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "M-1-.4h2v.8h-2z", "M-.4-1h.8v2h-.8z"];
+const DASHES: [&[u32]; 8] = [&[], &[8, 3], &[2, 2], &[9, 3, 2, 3], &[5, 2], &[3, 4], &[12, 4], &[5, 3]];
 /// The colour of heat maps, and how opaque it is for each of the shades.
 const HEAT: [u8; 3] = [0x1f, 0x5f, 0xa8];
-const OPACITIES: [f64; SHADES.len()] = [0.1, 0.18, 0.3, 0.45, 0.62, 0.8, 1.0];
+const OPACITIES: [f64; SHADES.len()] = [0.14, 0.26, 0.38, 0.5, 0.64, 0.8, 1.0];
 
 /// A chart in Vega-Lite. Names are values of its data, and of nothing else.
 pub(crate) fn specification(chart: &Chart) -> Value {
@@ -29,10 +34,10 @@ fn number(x: f64) -> Value {
     if x.fract() == 0.0 && (0.0..1e15).contains(&x) { json!(x as u64) } else { json!(x) }
 }
 
-/// The colour of each value of a field.
-fn colours<'n>(field: &str, of: impl Iterator<Item = (&'n str, &'static str)>) -> Value {
-    let (names, colours): (Vec<&str>, Vec<&str>) = of.unzip();
-    json!({ "field": field, "type": "nominal", "title": null, "scale": { "domain": names, "range": colours } })
+/// The colour, or another look, of each value of a field.
+fn looks<'n, L: Serialize>(field: &str, of: impl Iterator<Item = (&'n str, L)>) -> Value {
+    let (names, looks): (Vec<&str>, Vec<L>) = of.unzip();
+    json!({ "field": field, "type": "nominal", "title": null, "scale": { "domain": names, "range": looks } })
 }
 
 fn lines(chart: &Lines) -> Value {
@@ -40,13 +45,18 @@ fn lines(chart: &Lines) -> Value {
     let values = lines
         .iter()
         .flat_map(|l| l.points.iter().map(|p| json!({ "kind": l.name, x.field: number(p.0), y.field: number(p.1) })));
-    let colours = colours("kind", lines.iter().map(|l| (&l.name[..], COLOURS[l.colour])));
+    let colours = looks("kind", lines.iter().map(|l| (&l.name[..], COLOURS[l.colour])));
     let scale = if *log { json!({ "type": "log", "base": 2 }) } else { json!({ "zero": false, "nice": false }) };
     let format = match unit {
         Unit::Share => "~%",
         Unit::Bits => "~f",
     };
-    let marked = lines.iter().all(|l| l.points.len() <= MARKED);
+    let marked = chart.are_marked();
+    // The form says the same as the colour, for those who cannot tell colours apart.
+    let (channel, form) = match marked {
+        true => ("shape", looks("kind", lines.iter().map(|l| (&l.name[..], SHAPES[l.colour])))),
+        false => ("strokeDash", looks("kind", lines.iter().map(|l| (&l.name[..], DASHES[l.colour])))),
+    };
     json!({
         "$schema": SCHEMA,
         "title": title,
@@ -58,6 +68,7 @@ fn lines(chart: &Lines) -> Value {
             "x": { "field": x.field, "type": "quantitative", "title": x.title, "scale": scale },
             "y": { "field": y.field, "type": "quantitative", "title": y.title, "axis": { "format": format } },
             "color": colours,
+            channel: form,
         },
     })
 }
@@ -72,8 +83,7 @@ fn bars(chart: &Bars) -> Value {
         let end = b.parts.iter().sum();
         json!({ "kind": b.name, "label": b.label, "end": number(end), chart.mark: b.mark.map(number) })
     });
-    let colours =
-        colours("part", chart.parts.iter().map(|&(colour, part)| (part, colour.map_or(SAVED, |c| COLOURS[c]))));
+    let colours = looks("part", chart.parts.iter().map(|&(colour, part)| (part, colour.map_or(SAVED, |c| COLOURS[c]))));
     let y = json!({ "field": "kind", "type": "nominal", "title": null, "sort": null });
     let rest = json!({ "values": rest.collect::<Vec<_>>() });
     json!({
@@ -154,7 +164,7 @@ fn scatter(chart: &Scatter) -> Value {
     let values = groups.iter().flat_map(|g| {
         g.points.iter().map(|p| json!({ "group": g.name, "name": p.name, x.field: number(p.x), y.field: number(p.y) }))
     });
-    let colours = colours("group", groups.iter().map(|g| (g.name, COLOURS[g.colour])));
+    let colours = looks("group", groups.iter().map(|g| (g.name, COLOURS[g.colour])));
     let scale = json!({ "zero": false });
     json!({
         "$schema": SCHEMA,
@@ -167,6 +177,7 @@ fn scatter(chart: &Scatter) -> Value {
             "x": { "field": x.field, "type": "quantitative", "title": x.title, "scale": scale, "axis": { "format": "~%" } },
             "y": { "field": y.field, "type": "quantitative", "title": y.title, "scale": { "type": "log" } },
             "color": colours,
+            "shape": looks("group", groups.iter().map(|g| (g.name, SHAPES[g.colour]))),
         },
     })
 }
@@ -187,7 +198,7 @@ mod tests {
         }
         for (i, opacity) in OPACITIES[..6].iter().enumerate() {
             let opacity = opacity.to_string();
-            let rule = format!(".h{i}{{fill:var(--heat);opacity:{}}}", opacity.trim_start_matches('0'));
+            let rule = format!(".h{i}{{fill:var(--heat);fill-opacity:{}}}", opacity.trim_start_matches('0'));
             assert!(style.contains(&rule), "{rule}");
         }
     }

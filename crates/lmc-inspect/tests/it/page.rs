@@ -1,5 +1,8 @@
 //! The page of a study.
 
+use std::io::Write;
+use std::process::{Command, Stdio};
+
 use lmc_inspect::{Analysis, page};
 
 use crate::analyze::{Run, bf16s, f32s, flipped, study};
@@ -16,8 +19,9 @@ pub(crate) struct Parsed {
     elements: Vec<(String, Vec<(String, String)>)>,
     /// The text of each cell of a table, as it is written.
     cells: Vec<String>,
-    /// The contents of scripts.
+    /// The contents of scripts, and of styles.
     scripts: Vec<String>,
+    styles: Vec<String>,
 }
 
 impl Parsed {
@@ -63,9 +67,7 @@ pub(crate) fn parse(html: &str) -> Parsed {
         }
         if name == "script" || name == "style" {
             let (text, after) = rest.split_once(&format!("</{name}>")).unwrap();
-            if name == "script" {
-                parsed.scripts.push(text.to_owned());
-            }
+            if name == "script" { &mut parsed.scripts } else { &mut parsed.styles }.push(text.to_owned());
             rest = after;
         } else if !closed && !VOID.contains(&&name[..]) {
             open.push(name.clone());
@@ -183,12 +185,76 @@ fn nothing_is_loaded() {
         }
     }
     let policy = parsed.elements.iter().find(|e| e.1.iter().any(|a| a.1 == "Content-Security-Policy")).unwrap();
-    assert!(policy.1[1].1.starts_with("default-src 'none';"), "{policy:?}");
+    let policy = &policy.1[1].1;
+    assert!(policy.starts_with("default-src 'none';") && !policy.contains("unsafe"), "{policy}");
+    // What is not as it was written is not run: neither other scripts nor other styles.
+    for (source, text) in [("script-src", &parsed.scripts[1]), ("style-src", &parsed.styles[0])] {
+        let rule = format!("{source} 'sha256-{}';", sha256_in_base64(text));
+        assert!(policy.contains(&rule), "page.rs needs {rule} in {policy}");
+    }
     let html = page(&study(&run("", 2, 3)));
     assert!(
         !html.contains("http:") && !html.contains("https:") && !html.contains("//www") && !html.contains("@import")
     );
     assert!(!html.contains("url("));
+}
+
+/// As policies have it.
+fn sha256_in_base64(text: &str) -> String {
+    let mut child = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let sum = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+    let digest: Vec<u32> = (0..64).step_by(2).map(|i| u32::from_str_radix(&sum[i..i + 2], 16).unwrap()).collect();
+    let letter = |sextet: u32| match sextet {
+        0..26 => (b'A' + sextet as u8) as char,
+        26..52 => (b'a' + sextet as u8 - 26) as char,
+        52..62 => (b'0' + sextet as u8 - 52) as char,
+        62 => '+',
+        _ => '/',
+    };
+    let letters = digest.chunks(3).flat_map(|c| {
+        let bits = c.iter().fold(0, |bits, byte| bits << 8 | byte) << (24 - 8 * c.len());
+        (0..=c.len()).map(move |i| letter(bits >> (18 - 6 * i) & 63))
+    });
+    letters.chain(['=']).collect()
+}
+
+#[test]
+fn hostile_dtypes_are_text() {
+    let dtype = "<img/src=x/onerror=alert(1)>";
+    let file = |flip: u8| safetensors(&[("w", dtype, vec![8], &[flip; 16]), ("v", "F32", vec![2], &[0; 8])]);
+    let a = study(&Run(vec![(1, file(0)), (2, file(1))]));
+    assert_eq!(a.tensors[0].dtype, dtype);
+    let parsed = parse(&page(&a));
+    assert!(!parsed.elements.iter().any(|e| e.0 == "img") && parsed.cells.iter().any(|c| c.contains("&lt;img/src=x")));
+    assert_eq!(embedded(&parsed)["tensors"][0]["dtype"], dtype);
+}
+
+#[test]
+fn charts_have_their_numbers() {
+    let a = study(&run("", 3, 4));
+    let html = page(&a);
+    // Size, changes, sizes, exponents and distances, each with a row for each of its points.
+    assert_eq!(html.matches("<details><summary>Numbers</summary>").count(), 5);
+    let weights = a.checkpoints[3].kinds.iter().find(|g| g.name == "weights").unwrap();
+    let moments = a.checkpoints[3].kinds.iter().find(|g| g.name == "exp_avg").unwrap();
+    let row = [&weights.figures, &moments.figures].map(|f| format!("<td>{:.3}", f.lmc_bits)).concat();
+    assert!(html.contains(&format!("<tr><td>8{row}")), "{row}");
+    // Their dtypes are not mixed, and lines differ by their marks.
+    for kind in [0, 4] {
+        assert!(html.contains(&format!("class=\"l s{kind}\"")) && html.contains(&format!("<path class=f{kind} ")));
+    }
+}
+
+#[test]
+fn distances_of_dtypes_are_not_pooled() {
+    let (w, m) = (bf16s(600), f32s(600));
+    let file = |w: &[u8], m: &[u8]| safetensors(&[("a.w", "BF16", vec![600], w), ("b.w", "F32", vec![600], m)]);
+    let a = study(&Run(vec![(1, file(&w, &m)), (2, file(&flipped(&w, 2, 1, 2), &flipped(&m, 4, 9, 2)))]));
+    let html = page(&a);
+    assert!(html.contains("</svg>weights BF16</span>") && html.contains("</svg>weights F32</span>"));
+    // Half of each moved, not a quarter of both.
+    assert!(html.contains("weights BF16, 1: 50.0 %") && html.contains("weights F32, 9: 50.0 %"), "{html}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The charts of a study as Vega-Lite specifications.
 
-use lmc_inspect::{Analysis, Engine, Engines, GroupChange, Kind, page, vega};
+use lmc_inspect::{Analysis, Engine, Engines, GroupChange, Kind, page, vega, vega_names};
 use serde_json::{Value, json};
 
 use crate::analyze::{Run, study};
@@ -141,8 +141,10 @@ fn numbers_are_those_of_json() {
 
 #[test]
 fn a_file_for_each_chart_of_the_page() {
+    let known: Vec<String> = vega_names().collect();
     for steps in 1..=4 {
         let a = study(&run("", 2, steps));
+        assert!(vega(&a).iter().all(|(name, _)| known.contains(name)), "{steps}");
         let drawn = parse(&page(&a)).titles();
         let titles: Vec<String> = charts(&a).iter().map(|c| c.1["title"].as_str().unwrap().to_owned()).collect();
         assert_eq!(titles, drawn, "{steps}");
@@ -223,7 +225,7 @@ fn sizes_and_speeds_of_engines() {
     }
     let page = page(&a);
     assert_eq!(parse(&page).titles().last().unwrap(), "Size and speed of decompression");
-    for shown in [">lmc default with base</text>", "<title>zstd 3 (xor, grouped): 15.0 %, 0.0300</title>"] {
+    for shown in [">lmc default with base</text>", "<title>zstd 3 (xor, grouped): 15.0 %, 0.030</title>"] {
         assert!(page.contains(shown), "{shown}");
     }
     assert!(!page.contains(">zstd 3</text>"), "lmc outdoes it");

@@ -20,7 +20,7 @@ use self::charts::Charts;
 pub use self::study::Study;
 use crate::args::{Limits, Threads, level};
 use crate::cmd::page::PageArgs;
-use crate::failure::Result;
+use crate::failure::{Result, both};
 use crate::format::parse_size;
 use crate::ui::Ui;
 
@@ -37,7 +37,8 @@ use crate::ui::Ui;
 #[command(after_long_help = JSON_HELP)]
 pub(crate) struct AnalyzeArgs {
     /// Checkpoints in order, of any format that lmc knows, compressed or not: files, model.safetensors.index.json of several files,
-    /// directories, of which the files with tensors count. Or one store: a directory,
+    /// directories, of which the files with tensors count, in them and eight levels below; names that begin with a dot and links to
+    /// directories do not. Or one store: a directory,
     /// or s3://BUCKET/PREFIX; an archive of one is to be imported first.
     #[arg(value_name = "CHECKPOINT", required = true)]
     paths: Vec<PathBuf>,
@@ -47,7 +48,8 @@ pub(crate) struct AnalyzeArgs {
 
     /// Write each chart of the page as a Vega-Lite specification with its data, to be drawn or restyled elsewhere: fields (where the bits go),
     /// deltas, changed, sizes, exponents, distances, flips-1 and so on (which bits change, by dtype, the largest first), and with --engines
-    /// compression and decompression, all .vl.json. What has nothing to show is not written. DIR is created.
+    /// compression and decompression, all .vl.json. What has nothing to show is not written, and -f removes such
+    /// files of an earlier study. DIR is created.
     #[arg(long, value_name = "DIR")]
     vega: Option<PathBuf>,
 
@@ -98,7 +100,7 @@ pub(crate) struct AnalyzeArgs {
 const JSON_HELP: &str = "\
 --json prints one object; later versions may add fields. Entropies are in bits an element, sizes in bytes:
   version, program, level, independent
-                           1; the version of lmc; the level of compression; whether --independent was given
+                           1, the version of this form (not of files); the version of lmc; the level of compression; whether --independent was given
   steps_from               \"store\", \"names\", or \"places\": steps are unknown, and their fields count checkpoints
   checkpoints              name, step, files, formats, and figures: all, kinds and dtypes (these two are lists with a name)
   pairs                    each checkpoint but the first, and the one before it: from, to (numbers of checkpoints), steps, all, and
@@ -109,7 +111,7 @@ const JSON_HELP: &str = "\
                            which is no bound: they may be larger), learning_rate (the rate that fits the copies; early in a run it
                            is another one, because it includes Adam's corrections of bias), explained (the part of what became of
                            the copies that it explains)
-  changes                  the groups of all pairs together
+  changes                  the groups of all pairs together: a tensor counts once in each
   deltas                   from, to, steps, raw_size, delta_size, groups
   distances                by steps: deltas (how many), raw_size and delta_size of all of them, groups
   tensors                  of the last checkpoint: file (number), name, kind, dtype, shape, figures, fits (a narrower dtype
@@ -157,14 +159,16 @@ pub(crate) fn run(args: &AnalyzeArgs, ui: &Ui) -> Result {
     let page = args.page.create(&guard)?;
     let charts = args.vega.as_ref().map(|dir| Charts::create(dir, args.page.force(), &guard)).transpose()?;
     let analysis = study.of(&input, ui)?;
-    page.finish(|| lmc_inspect::page(&analysis), &guard)?;
-    charts.map_or(Ok(()), |charts| charts.write(&analysis, &guard))?;
-    match args.json {
+    // The work may have taken hours: no output is left out because another one failed.
+    let page = page.finish(|| lmc_inspect::page(&analysis), &guard);
+    let charts = charts.map_or(Ok(()), |charts| charts.write(&analysis, &guard));
+    let printed = match args.json {
         true => ui.write(|out| {
             serde_json::to_writer(&mut *out, &analysis)?;
             out.write_all(b"\n")
         }),
         false if args.page.is_shown() => Ok(()),
         false => ui.write(|out| text::write(&analysis, out)),
-    }
+    };
+    both(both(page, charts), printed)
 }

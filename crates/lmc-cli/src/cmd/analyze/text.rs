@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use lmc_inspect::spelled::two_digits;
 use lmc_inspect::{Analysis, Engines, Figures};
 
 use crate::format::{Name, bytes, count, percent};
@@ -28,10 +29,12 @@ pub(super) fn write(a: &Analysis, out: &mut dyn Write) -> io::Result<()> {
     }
     rows.add_row(row("all", &last.all));
     rows.write_to(out)?;
-    let mut rows = Table::new(
-        &["since the checkpoint before", "dtype", "changed", "same tensors", "delta", "of raw", "without"],
-        &[2, 3, 4, 5, 6],
-    );
+    let since = match a.pairs.len() {
+        1 => "since the checkpoint before".to_owned(),
+        n => format!("all {n} pairs of neighbours"),
+    };
+    let mut rows =
+        Table::new(&[&since, "dtype", "changed", "same tensors", "delta", "of raw", "without"], &[2, 3, 4, 5, 6]);
     for g in &a.changes {
         let c = &g.change;
         rows.add_row([
@@ -62,14 +65,13 @@ fn engines(all: &Engines, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\non {} of {}; speeds relative to copying", bytes(all.sample_size), Name::text(&all.of))?;
     let mut rows = Table::new(&["engine", "bytes", "given", "of raw", "compress", "decompress"], &[3, 4, 5]);
     for e in &all.engines {
-        let speed = |s: f64| format!("{s:.4}");
         rows.add_row([
             e.name.clone(),
             e.order.clone(),
             e.given.clone(),
             percent(e.size, e.raw_size),
-            speed(e.compress_of_memcpy),
-            speed(e.decompress_of_memcpy),
+            two_digits(e.compress_of_memcpy),
+            two_digits(e.decompress_of_memcpy),
         ]);
     }
     rows.write_to(out)

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use lmc::{CompressOptions, Compressor, DecompressOptions, Decompressor, Dtype, Isa, Level, Result};
+use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Decompressor, Dtype, Isa, Level, Result};
 
 use super::codec::Codec;
 use super::planes::Planes;
@@ -87,10 +87,25 @@ impl Contender {
     }
 
     pub(super) fn lmc(level: Level, isa: Isa, threads: usize, dtype: Option<Dtype>) -> Result<Self> {
-        let mut c = Self::new("lmc", level.name(), Box::new(Lmc::new(level, isa, threads, dtype)?));
-        c.isa = Some(isa.name());
-        c.threads = threads;
-        Ok(c)
+        Self::lmc_given(Rc::new([]), level, isa, threads, dtype)
+    }
+
+    /// `lmc` with bases, if there are any.
+    pub(super) fn lmc_given(
+        bases: Rc<[Base<'static>]>,
+        level: Level,
+        isa: Isa,
+        threads: usize,
+        dtype: Option<Dtype>,
+    ) -> Result<Self> {
+        let given = if bases.is_empty() { Given::Nothing } else { Given::Base };
+        let codec = Lmc {
+            compressor: Compressor::new(&compress_options(level, isa, threads, dtype))?,
+            decompressor: Decompressor::new(&decompress_options(isa, threads))?,
+            bases,
+        };
+        let new = Self::new("lmc", level.name(), Box::new(codec));
+        Ok(Self { isa: Some(isa.name()), threads, given, ..new })
     }
 
     /// The same codec behind byte grouping, which is part of the time.
@@ -127,15 +142,7 @@ impl Contender {
 struct Lmc {
     compressor: Compressor,
     decompressor: Decompressor,
-}
-
-impl Lmc {
-    fn new(level: Level, isa: Isa, threads: usize, dtype: Option<Dtype>) -> Result<Self> {
-        Ok(Self {
-            compressor: Compressor::new(&compress_options(level, isa, threads, dtype))?,
-            decompressor: Decompressor::new(&decompress_options(isa, threads))?,
-        })
-    }
+    bases: Rc<[Base<'static>]>,
 }
 
 pub(super) fn compress_options(level: Level, isa: Isa, threads: usize, dtype: Option<Dtype>) -> CompressOptions {
@@ -148,10 +155,10 @@ pub(super) fn decompress_options(isa: Isa, threads: usize) -> DecompressOptions 
 
 impl Codec for Lmc {
     fn compress(&mut self, raw: &[u8], packed: &mut Vec<u8>) -> Result<()> {
-        self.compressor.compress(raw, &[], packed).map(drop)
+        self.compressor.compress(raw, &self.bases, packed).map(drop)
     }
     fn decompress(&mut self, packed: &[u8], out: &mut [u8]) -> Result<()> {
-        self.decompressor.decompress(packed, &[], out).map(drop)
+        self.decompressor.decompress(packed, &self.bases, out).map(drop)
     }
 }
 

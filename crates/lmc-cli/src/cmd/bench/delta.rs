@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lmc::{Base, Compressor, Decompressor, Dtype, Error, ErrorKind, Isa, Level, Result};
+use lmc::{Base, Dtype, Error, ErrorKind, Isa, Level, Result};
 use lmc_inspect::DifferenceEntropy;
 use lmc_inspect::bench::{Expected, raw_bytes};
 
 use super::codec::Codec;
-use super::contender::{Contender, Given, compress_options, decompress_options};
+use super::contender::{Contender, Given};
 use super::input::{Input, repeat};
-use super::planes::{self, Run};
 use crate::bases::Bases;
 use crate::failure::Failure;
+use crate::format::Name;
 
 /// The bases of deltas.
 pub(super) struct Old {
@@ -98,7 +98,7 @@ impl Old {
         let (new, old): (Vec<_>, Vec<_>) =
             common.into_iter().flat_map(bytes_of).map(|s| (&input.raw[s.clone()], &expected.bytes[s])).unzip();
         let Some(dtype) = common.filter(|_| !new.is_empty()) else {
-            let message = format!("{}: no tensor of it is in the base, which --size needs", input.name);
+            let message = format!("{}: no tensor of it is in the base, which --size needs", Name::text(&input.name));
             return Err(Error::new(ErrorKind::Usage, message));
         };
         let resized = input.repeated(dtype, &new.concat(), size)?;
@@ -110,16 +110,7 @@ impl Old {
 
     /// `lmc` with the bases.
     pub(super) fn lmc(&self, level: Level, isa: Isa, threads: usize, dtype: Option<Dtype>) -> Result<Contender> {
-        let codec = Lmc {
-            compressor: Compressor::new(&compress_options(level, isa, threads, dtype))?,
-            decompressor: Decompressor::new(&decompress_options(isa, threads))?,
-            bases: self.bases.clone(),
-        };
-        let mut c = Contender::new("lmc", level.name(), Box::new(codec));
-        c.isa = Some(isa.name());
-        c.threads = threads;
-        c.given = Given::Base;
-        Ok(c)
+        Contender::lmc_given(self.bases.clone(), level, isa, threads, dtype)
     }
 
     /// zstd with the bases as the data before the input: `zstd --patch-from --single-thread`.
@@ -130,21 +121,6 @@ impl Old {
         let mut c = Contender::new("zstd", PATCH_LEVEL.to_string(), Box::new(Patch { prefix, window_log }));
         c.given = Given::Prefix;
         c
-    }
-}
-
-struct Lmc {
-    compressor: Compressor,
-    decompressor: Decompressor,
-    bases: Rc<[Base<'static>]>,
-}
-
-impl Codec for Lmc {
-    fn compress(&mut self, raw: &[u8], packed: &mut Vec<u8>) -> Result<()> {
-        self.compressor.compress(raw, &self.bases, packed).map(drop)
-    }
-    fn decompress(&mut self, packed: &[u8], out: &mut [u8]) -> Result<()> {
-        self.decompressor.decompress(packed, &self.bases, out).map(drop)
     }
 }
 
@@ -177,11 +153,6 @@ impl Codec for Patch {
         })();
         done.map_err(|e| Error::new(ErrorKind::Io, format!("zstd with a prefix failed: {e}")))
     }
-}
-
-/// The part of the expected data that belongs to [`planes::sample`] of the data.
-pub(super) fn sample(expected: &[u8], runs: &[Run], len: usize, pieces: usize) -> Rc<[u8]> {
-    planes::sample(expected, runs, len, pieces).0.into()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use lmc_inspect::{Engine, Sample};
 
 use super::contender::{Contender, Order};
 use super::delta::Old;
+use super::measure::Least;
 use super::memory::Memcpy;
 use super::planes::{Planes, Run, cover};
 use super::{measure, peers};
@@ -24,8 +25,11 @@ pub(in crate::cmd) fn chosen(names: &[String]) -> Result<Vec<&str>> {
     Ok(if all { peers::NAMES.to_vec() } else { names.iter().map(String::as_str).collect() })
 }
 
+/// Fast codecs run several times, slow ones once.
+const LEAST: Least = Least { seconds: 0.2, rounds: 1 };
+
 /// Measures `lmc` and the codecs with these names (`all` for all of them) on a sample, each as it is and grouped by bytes, and if there is an earlier
-/// checkpoint on the exclusive or with that, too. One thread, one round.
+/// checkpoint on the exclusive or with that, too. One thread; medians over [`LEAST`] rounds or more.
 ///
 /// # Errors
 /// `Usage` for unknown names; errors of codecs.
@@ -60,7 +64,7 @@ pub(in crate::cmd) fn engines(
         }
     }
     let mut memcpys = vec![Memcpy::new(1)?];
-    measure::run(&sample.new, &mut contenders, &mut memcpys, 0.0, &mut |_, label| progress(label))?;
+    measure::run(&sample.new, &mut contenders, &mut memcpys, LEAST, &mut |_, label| progress(label))?;
     let engine = |c: &Contender| Engine {
         name: if c.level.is_empty() { c.name.to_owned() } else { format!("{} {}", c.name, c.level) },
         order: c.order.name().to_owned(),

@@ -8,6 +8,7 @@ use lmc::{CompressOptions, DecompressOptions, Dtype, Error, ErrorKind, Reader, R
 use lmc_inspect::{ColumnDescription, describe_block};
 
 use super::planes::{self, Run};
+use crate::format::Name;
 
 /// A file in memory.
 pub(super) struct Input {
@@ -29,10 +30,10 @@ pub(super) struct Input {
 impl Input {
     /// Reads a file.
     pub(super) fn load(path: &Path, dtype: Option<Dtype>) -> Result<Self> {
-        let name = path.display().to_string();
-        let raw = std::fs::read(path).map_err(|e| Error::io(format!("cannot read {name}"), e))?;
+        let name = path.to_string_lossy().into_owned();
+        let raw = std::fs::read(path).map_err(|e| Error::io(format!("cannot read {}", Name::text(&name)), e))?;
         if raw.is_empty() {
-            return Err(Error::new(ErrorKind::Usage, format!("{name} is empty; nothing to measure")));
+            return Err(Error::new(ErrorKind::Usage, format!("{} is empty; nothing to measure", Name::text(&name))));
         }
         Self::parse(name, raw, dtype)
     }
@@ -79,7 +80,7 @@ impl Input {
     /// The elements of the most common dtype alone, repeated or cut to `size` bytes.
     pub(super) fn resized(&self, size: usize) -> Result<Self> {
         let Some((dtype, elements)) = self.elements() else {
-            let message = format!("{}: --size needs typed data; give its dtype with --dtype", self.name);
+            let message = format!("{}: --size needs typed data; give its dtype with --dtype", Name::text(&self.name));
             return Err(Error::new(ErrorKind::Usage, message));
         };
         self.repeated(dtype, &elements, size)

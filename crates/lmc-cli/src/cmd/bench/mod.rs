@@ -20,25 +20,32 @@ use std::rc::Rc;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use lmc::{Dtype, Error, ErrorKind, Isa, Level, Result};
+use lmc_inspect::spread;
+use serde_json::json;
 
 use crate::args::{dtype, level};
 use crate::failure::{self, Failure};
+use crate::format::Name;
 use crate::ui::Ui;
 use contender::Contender;
 use delta::{Delta, Old};
 pub(in crate::cmd) use engines::{chosen, engines};
 use input::Input;
+use measure::Least;
 use memory::Memcpy;
 use planes::Planes;
 use report::Measured;
 
-/// Pieces of a file that make up the sample for slow codecs.
-const SAMPLE_PIECES: usize = 16;
+/// Pieces of a sample have a multiple of this many bytes, so that each has whole elements.
+const SAMPLE_GRAIN: u64 = 16;
+
+/// Rounds that a contender runs at least, however slow it is, unless it has no time at all.
+const MIN_ROUNDS: usize = 3;
 
 /// Measure speed and size of lmc beside memcpy, zstd, lz4, gzip, bzip2, brotli, xz and snappy.
 ///
 /// Everything runs in memory, in buffers that are reused. All contenders run once a round; medians over the rounds
-/// are shown. Every round trip is verified. Speeds count uncompressed bytes, 1 GB = 10^9 bytes. "grouped" rows get the
+/// are shown, and speeds over that of copying the same bytes just before. Every round trip is verified. Speeds count uncompressed bytes, 1 GB = 10^9 bytes. "grouped" rows get the
 /// data with the first bytes of all elements together, then the second bytes, and so on; the time of that counts.
 ///
 /// With --base, deltas are measured: of lmc; of all codecs on the exclusive or with what the base has for each tensor; of
@@ -48,11 +55,12 @@ const SAMPLE_PIECES: usize = 16;
 /// a number of representable values; of types of more than 16 bits, H counts its length and first 8 bits, and adds the bits below as
 /// they are. "×H" is size over H.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = JSON_HELP)]
 pub(crate) struct BenchArgs {
     /// Files to measure with.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Print one JSON object, with a description of the machine, on standard output.
+    /// Print one JSON object.
     #[arg(long, help_heading = "Messages")]
     json: bool,
     /// The dtype of files in no known format.
@@ -89,6 +97,23 @@ pub(crate) struct BenchArgs {
     breakdown: bool,
 }
 
+/// The output that programs may rely on.
+const JSON_HELP: &str = "\
+--json prints one object; later versions may add fields. Sizes are in bytes:
+  machine                  the processor, its caches and instruction sets, the system, and the build of lmc
+  seconds                  of each contender, as given
+  files                    each with file, and error if it could not be measured, else
+    raw_size, layout, dtype, tensors, bytes_by_dtype
+                           dtype: as given, or null
+    bases, entropy         null without --base, else names, and H: bytes, of_raw, covered (the part of the file that its
+                           elements are), dtypes (dtype, elements, bits, of_raw, exact)
+    memcpy                 for each number of threads: threads, gb_per_s, spread, rounds
+    results                for each contender: codec, level, isa (or null), threads, grouped, given (\"nothing\", \"base\",
+                           \"xor\" or \"prefix\"), sampled, raw_size, size, ratio, of_entropy (or null), and compress and
+                           decompress: gb_per_s, of_memcpy (over copying the same bytes just before), spread (between the
+                           quartiles, over the median), rounds
+    breakdown              null without --breakdown, else isa, threads, steps, tables, table_us, shares";
+
 fn parse_isa(s: &str) -> Result<Isa, String> {
     s.parse().map_err(|e: lmc::Error| e.to_string())
 }
@@ -101,6 +126,11 @@ fn parse_seconds(s: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(args: &BenchArgs, ui: &Ui) -> failure::Result {
+    let failed = |e: Error| match e.kind() {
+        ErrorKind::Usage => Failure::Usage(e.to_string()),
+        _ => Failure::Failed(e.to_string()),
+    };
+    names(args).map_err(failed)?;
     let mut results = Vec::new();
     let old = Old::load(&args.bases)?;
     for path in &args.files {
@@ -108,18 +138,20 @@ pub(crate) fn run(args: &BenchArgs, ui: &Ui) -> failure::Result {
         if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
             bar.set_style(style);
         }
-        let measured = measure(args, path, old.as_ref(), &bar).map_err(|e| match e.kind() {
-            ErrorKind::Usage => Failure::Usage(e.to_string()),
-            _ => Failure::Failed(e.to_string()),
-        });
+        let measured = measure(args, path, old.as_ref(), &bar).map_err(failed);
         bar.finish_and_clear();
-        match args.json {
-            true => results.push(report::json(&measured?)),
-            false => ui.print(&report::table(&measured?))?,
+        match measured {
+            Ok(measured) if args.json => results.push(report::json(&measured)),
+            Ok(measured) => ui.print(&report::table(&measured))?,
+            // What was measured of other files took its time.
+            Err(failure) => {
+                ui.fail(&failure);
+                results.push(json!({ "file": path.to_string_lossy(), "error": failure.to_string() }));
+            }
         }
     }
     if args.json {
-        let all = serde_json::json!({
+        let all = json!({
             "machine": machine::describe(),
             "seconds": args.seconds,
             "files": results,
@@ -130,7 +162,7 @@ pub(crate) fn run(args: &BenchArgs, ui: &Ui) -> failure::Result {
 }
 
 fn measure(args: &BenchArgs, path: &Path, old: Option<&Old>, bar: &ProgressBar) -> Result<Measured> {
-    bar.set_message(format!("{}: reading", path.display()));
+    bar.set_message(format!("{}: reading", Name::path(path)));
     let input = Input::load(path, args.dtype)?;
     let (input, resized) = match (args.size, old) {
         (None, _) => (input, None),
@@ -142,10 +174,11 @@ fn measure(args: &BenchArgs, path: &Path, old: Option<&Old>, bar: &ProgressBar) 
     let delta = old.map(|old| old.expect(&input.raw, input.dtype)).transpose()?;
     let mut contenders = contenders(args, &input, old.zip(delta.as_ref()))?;
     let mut progress = |round: usize, label: &str| {
-        bar.set_message(format!("{}: round {}, {label}", input.name, round + 1));
+        bar.set_message(format!("{}: round {}, {label}", Name::text(&input.name), round + 1));
     };
-    measure::run(&input.raw, &mut contenders, &mut memcpys, args.seconds, &mut progress)?;
-    bar.set_message(format!("{}: where the time goes", input.name));
+    let least = Least { seconds: args.seconds, rounds: if args.seconds > 0.0 { MIN_ROUNDS } else { 1 } };
+    measure::run(&input.raw, &mut contenders, &mut memcpys, least, &mut progress)?;
+    bar.set_message(format!("{}: where the time goes", Name::text(&input.name)));
     let breakdown = match args.breakdown {
         true => Some(breakdown::measure(&input, &isas(args)?, args.seconds)?),
         false => None,
@@ -172,6 +205,28 @@ fn isas(args: &BenchArgs) -> Result<Vec<Isa>> {
     })
 }
 
+/// The names of the codecs to compare with.
+///
+/// # Errors
+/// `Usage` for unknown ones.
+fn names(args: &BenchArgs) -> Result<Vec<&str>> {
+    let delta = !args.bases.is_empty();
+    let names: Vec<&str> = match args.peers.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["none"] => Vec::new(),
+        ["all"] => {
+            // zstd would find the repetition of repeated data.
+            let of_deltas = peers::OF_DELTAS.iter().filter(|n| delta && (**n != peers::PATCH || args.size.is_none()));
+            of_deltas.chain(peers::NAMES).copied().collect()
+        }
+        ref some => some.to_vec(),
+    };
+    names
+        .iter()
+        .filter(|n| !(delta && peers::OF_DELTAS.contains(n)))
+        .try_for_each(|n| peers::contender(n).map(drop))?;
+    Ok(names)
+}
+
 fn contenders(args: &BenchArgs, input: &Input, delta: Option<(&Old, &Delta)>) -> Result<Vec<Contender>> {
     let mut list = Vec::new();
     let levels = if args.levels.is_empty() { Level::ALL } else { &args.levels };
@@ -190,29 +245,18 @@ fn contenders(args: &BenchArgs, input: &Input, delta: Option<(&Old, &Delta)>) ->
             }
         }
     }
-    let names: Vec<&str> = match args.peers.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["none"] => Vec::new(),
-        ["all"] => {
-            // zstd would find the repetition of repeated data.
-            let of_deltas =
-                peers::OF_DELTAS.iter().filter(|n| delta.is_some() && (**n != peers::PATCH || args.size.is_none()));
-            of_deltas.chain(peers::NAMES).copied().collect()
-        }
-        ref some => some.to_vec(),
-    };
     let planes = Rc::new(Planes::new(&input.runs));
     let expected = delta.map(|(_, d)| d.expected.clone());
     let (sample, sample_runs, sample_expected) = match args.sample {
-        0 => (None, Vec::new(), None),
-        n if n >= input.raw.len() => (None, Vec::new(), None),
+        n if n == 0 || n >= input.raw.len() => (None, Vec::new(), None),
         n => {
-            let (bytes, runs) = planes::sample(&input.raw, &input.runs, n, SAMPLE_PIECES);
-            let expected = expected.as_deref().map(|e| delta::sample(e, &input.runs, n, SAMPLE_PIECES));
-            (Some(Rc::<[u8]>::from(bytes)), runs, expected)
+            let runs = planes::sample(&input.runs, &spread(input.raw.len() as u64, n as u64, SAMPLE_GRAIN));
+            let take = |of: &[u8]| runs.iter().flat_map(|r| &of[r.bytes.clone()]).copied().collect::<Rc<[u8]>>();
+            (Some(take(&input.raw)), planes::joined(&runs), expected.as_deref().map(take))
         }
     };
     let sample_planes = Rc::new(Planes::new(&sample_runs));
-    for name in names {
+    for name in names(args)? {
         if let Some((old, delta)) = delta.filter(|_| peers::OF_DELTAS.contains(&name)) {
             let alone = |level| Contender::lmc(level, best, fewest, input.dtype);
             match name {

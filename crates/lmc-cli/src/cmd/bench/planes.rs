@@ -31,28 +31,26 @@ pub(super) fn cover(len: usize, typed: impl IntoIterator<Item = Run>) -> Vec<Run
     runs
 }
 
-/// `pieces` pieces of a file, evenly spread, of about `len` bytes together, and their runs. Elements stay whole.
-pub(super) fn sample(raw: &[u8], runs: &[Run], len: usize, pieces: usize) -> (Vec<u8>, Vec<Run>) {
-    let piece = len / pieces;
-    let mut out = Vec::with_capacity(len);
-    let mut typed = Vec::new();
-    for i in 0..pieces {
-        let start = (raw.len() - piece) / (pieces - 1).max(1) * i;
-        for run in runs {
-            let from = start.max(run.bytes.start);
-            let to = (start + piece).min(run.bytes.end);
-            let from = run.bytes.start + from.saturating_sub(run.bytes.start).next_multiple_of(run.width);
-            if from >= to {
-                continue;
-            }
-            let to = to - (to - from) % run.width;
-            let at = out.len();
-            out.extend_from_slice(&raw[from..to]);
-            typed.push(Run { bytes: at..out.len(), width: run.width });
-        }
-    }
-    let runs = cover(out.len(), typed);
-    (out, runs)
+/// The runs of some pieces of a file. Elements stay whole.
+pub(super) fn sample(runs: &[Run], pieces: &[Range<u64>]) -> Vec<Run> {
+    let in_piece = |piece: &Range<u64>, run: &Run| {
+        let from = run.bytes.start + (piece.start as usize).saturating_sub(run.bytes.start).next_multiple_of(run.width);
+        let to = run.bytes.end.min(piece.end as usize);
+        let len = to.saturating_sub(from);
+        (len >= run.width).then(|| Run { bytes: from..from + len - len % run.width, width: run.width })
+    };
+    pieces.iter().flat_map(|piece| runs.iter().filter_map(move |run| in_piece(piece, run))).collect()
+}
+
+/// Runs as they lie once their bytes are joined.
+pub(super) fn joined(runs: &[Run]) -> Vec<Run> {
+    let mut at = 0;
+    let moved = runs.iter().map(|run| {
+        at += run.bytes.len();
+        Run { bytes: at - run.bytes.len()..at, width: run.width }
+    });
+    let moved: Vec<Run> = moved.collect();
+    cover(at, moved)
 }
 
 /// The order in which byte grouping puts the bytes of a file.
@@ -179,9 +177,11 @@ mod tests {
         let raw: Vec<u8> = (0..4000u32).flat_map(|i| i.to_le_bytes()).collect();
         let runs = cover(raw.len() + 3, [Run { bytes: 3..raw.len() + 3, width: 4 }]);
         let raw = [vec![0xee; 3], raw].concat();
-        let (part, part_runs) = sample(&raw, &runs, 1000, 7);
+        let pieces: Vec<Range<u64>> = (0..7).map(|i| 2000 * i..2000 * i + 142).collect();
+        let taken = sample(&runs, &pieces);
+        let part: Vec<u8> = taken.iter().flat_map(|r| &raw[r.bytes.clone()]).copied().collect();
         assert!(part.len() <= 1000 && part.len() > 900);
-        for run in part_runs.iter().filter(|r| r.width == 4) {
+        for run in joined(&taken).iter().filter(|r| r.width == 4) {
             for e in part[run.bytes.clone()].as_chunks::<4>().0 {
                 assert!(u32::from_le_bytes(*e) < 4000);
             }

@@ -1,6 +1,5 @@
 //! The results as a table and as JSON.
 
-use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use lmc_inspect::DifferenceEntropy;
 use serde_json::{Value, json};
 
@@ -10,6 +9,8 @@ use super::delta::Delta;
 use super::input::Input;
 use super::memory::Memcpy;
 use super::timing::Speed;
+use crate::format::Name;
+use crate::table::Table;
 
 /// The results of one file.
 pub(super) struct Measured {
@@ -106,7 +107,7 @@ fn entropy_json(m: &Measured, d: &Delta) -> Value {
 
 /// The lines about the entropy of the difference.
 fn entropy_lines(m: &Measured, d: &Delta) -> String {
-    let mut out = format!("delta of {}\n", d.bases.join(", "));
+    let mut out = format!("delta of {}\n", Name::text(&d.bases.join(", ")));
     for e in &d.entropies {
         let what = if e.is_exact() { "" } else { ", of the difference's first bits, and the others as they are" };
         out += &format!("H of {}: {:.2} % of {} elements{what}\n", e.dtype(), 100.0 * of_raw(e), e.elements());
@@ -119,12 +120,6 @@ fn entropy_lines(m: &Measured, d: &Delta) -> String {
     );
     out
 }
-
-/// Two lines, above and below the headings.
-const STYLE: TableStyle = TableStyle::new()
-    .top_border(LineStyle::new('─', '─', '─', '─'))
-    .header_separator(LineStyle::new('─', '─', '─', '─'))
-    .bottom_border(LineStyle::new('─', '─', '─', '─'));
 
 const HEADINGS: [&str; 12] =
     ["codec", "bytes", "ISA", "T", "size", "% of raw", "×H", "in GB/s", "×memcpy", "out GB/s", "×memcpy", "±"];
@@ -139,34 +134,29 @@ fn shown<T>(m: &Measured, cells: [T; HEADINGS.len()]) -> impl Iterator<Item = T>
 }
 
 pub(super) fn table(m: &Measured) -> String {
-    let mut table = Table::new();
-    table.load_style(STYLE).set_header(shown(m, HEADINGS));
+    let headings: Vec<&str> = shown(m, HEADINGS).collect();
+    let mut table = Table::new(&headings, &(3..headings.len()).collect::<Vec<_>>());
     for copy in &m.memcpys {
         let s = copy.speed();
         let speed = format!("{:.2}", s.gb_per_s);
         let spread = format!("{:.0} %", s.spread * 100.0);
         let row = ["memcpy", "", "", &copy.threads.to_string(), "", "", "", &speed, "1", &speed, "1", &spread];
-        table.add_row(shown(m, row).map(Cell::new));
+        table.add_row(shown(m, row));
     }
     for c in &m.contenders {
-        table.add_row(shown(m, row(m, c)).map(Cell::new));
-    }
-    for column in table.column_iter_mut().skip(3) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    let last = shown(m, HEADINGS).count() - 1;
-    for (i, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, if i == last { 0 } else { 2 }));
+        table.add_row(shown(m, row(m, c)));
     }
     let types: Vec<_> = m.input.bytes_by_dtype.iter().map(|(d, n)| format!("{d} {n}")).collect();
     let mut out = format!(
-        "{}: {} bytes, layout {}, {} tensors ({})\n{table}\n",
-        m.input.name,
+        "{}: {} bytes, layout {}, {} tensors ({})\n",
+        Name::text(&m.input.name),
         m.input.raw.len(),
         m.input.layout,
         m.input.tensors,
-        types.join(", "),
+        Name::text(&types.join(", ")),
     );
+    table.push_to(&mut out);
+    out.push('\n');
     if let Some(sample) = m.contenders.iter().find_map(|c| c.sample.as_ref()) {
         out += &format!("* measured on a sample of {} bytes (--sample)\n", sample.len());
     }

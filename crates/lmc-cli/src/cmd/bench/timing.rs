@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Times of one operation over the rounds, and beside each the time that memcpy took in the same round for as many bytes.
+/// Times of one operation over the rounds, and beside each the speed of copying the same bytes just before.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Times {
     seconds: Vec<f64>,
@@ -14,7 +14,7 @@ pub(super) struct Times {
 pub(super) struct Speed {
     /// 10^9 bytes of the raw side per second, median.
     pub(super) gb_per_s: f64,
-    /// Speed relative to memcpy in the same round, median.
+    /// Speed relative to that of copying the same bytes just before, median.
     pub(super) of_memcpy: f64,
     /// Distance between the quartiles of the time, relative to its median.
     pub(super) spread: f64,

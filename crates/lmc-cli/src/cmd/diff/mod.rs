@@ -1,7 +1,6 @@
 //! `lmc diff`.
 
 mod json;
-mod report;
 mod text;
 
 use std::io::Write;
@@ -11,7 +10,6 @@ use clap::Args;
 use lmc::{CompressOptions, Compressor, Level};
 use lmc_inspect::{Compared, diff_page};
 
-use self::report::Report;
 use crate::args::{Limits, Threads, level};
 use crate::bases::{BaseArgs, Bases};
 use crate::cmd::page::PageArgs;
@@ -26,8 +24,8 @@ use crate::ui::Ui;
 /// elements changed; how far, as powers of two of the distance that half, 90 % and 99 % of the changed ones do not exceed, and of
 /// the largest; bits an element in the delta, and without the base. Distances are counted in representable
 /// numbers (units in the last place), those of integers as they are; the two zeros are neighbours, and what is not a number
-/// comes after the infinities. Both sizes are those that compressing gives; of small tensors, which share blocks, each has its
-/// share of the block's. -v draws the distribution of the distances. Names of more than 200 characters are cut; --json has all of
+/// comes after the infinities; those of different dtypes are not added up. Both sizes are those that compressing gives; of tensors that
+/// share a block, each has its share, as `lmc list` divides it. -v draws the distribution of the distances. Names of more than 200 characters are cut; --json has all of
 /// them. Nothing is written but --html.
 ///
 /// States: same (matched by name, shape and dtype), reshaped, resized, re-typed, renamed (matched by name without wrappers like
@@ -69,7 +67,8 @@ const JSON_HELP: &str = "\
 --json prints one object; later versions may add fields:
   old, new                 the files
   total                    raw_size, delta_size and alone_size in bytes (alone: without the base), elements,
-                           compared, changed, and states: how many tensors are in which
+                           compared, changed, states: how many tensors are in which, and dtypes: for each dtype, its
+                           raw_size, delta_size, alone_size, elements, compared, changed and distance
   segments                 of NEW, in order, each with
     file, name, dtype, shape, raw_size
                            file: which of NEW's files; name, dtype and shape are null for what is no tensor
@@ -112,21 +111,15 @@ pub(crate) fn run(args: &DiffArgs, ui: &Ui) -> Result {
         new.push((file, diff));
     }
     files.check_unchanged()?;
-    let report = Report::new(old, new);
-    let names = [&args.old, &args.new].map(|path| path.to_string_lossy());
-    let json = |whole: bool, out: &mut dyn Write| report.write_json(&args.old, &args.new, whole, out);
-    let compared = Compared {
-        old: (&names[0], &report.old),
-        new: (&names[1], &report.new),
-        missing: &report.missing,
-        level: args.level,
-        json: &json,
-    };
-    page.finish(|| diff_page(&compared), &guard)?;
+    let compared = Compared::new(old, new);
+    let paths = [args.old.as_path(), args.new.as_path()];
+    let json = |whole: bool, out: &mut dyn Write| json::write(&compared, paths, whole, out);
+    let [old, new] = paths.map(Path::to_string_lossy);
+    page.finish(|| diff_page(&compared, [&old, &new], args.level, &json), &guard)?;
     match args.json {
-        true => ui.write(|out| report.write_json(&args.old, &args.new, true, out)),
+        true => ui.write(|out| json(true, out)),
         false if args.page.is_shown() => Ok(()),
-        false => ui.write(|out| report.write_text(&args.old, &args.new, ui.verbose(), out)),
+        false => ui.write(|out| text::write(&compared, paths, ui.verbose(), out)),
     }
 }
 

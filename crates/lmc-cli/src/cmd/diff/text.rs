@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use lmc_inspect::{Changes, Relation, SegmentDiff};
+use lmc::Dtype;
+use lmc_inspect::{Changes, Compared, DiffSums, SegmentDiff};
 
-use super::report::{Report, bits};
 use crate::cmd::list::{Between, display_name};
 use crate::format::{Name, bytes, percent};
 use crate::table::Table;
@@ -13,130 +13,123 @@ use crate::table::Table;
 const HEADINGS: [&str; 12] =
     ["tensor", "dtype", "shape", "state", "changed", "median", "90 %", "99 %", "max", "bits", "alone", "predictor"];
 
-impl Report {
-    pub(super) fn write_text(&self, old: &Path, new: &Path, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
-        let t = &self.total;
-        writeln!(out, "{} since {}", Name::path(new), Name::path(old))?;
-        let mut rows = Table::new(&HEADINGS, &[4, 5, 6, 7, 8, 9, 10]);
-        for (_, diff) in &self.new {
-            let between = match verbose {
-                true => Between::default(),
-                false => Between::of(diff.segments.iter().map(|s| &s.segment)),
-            };
-            let shown = diff.segments.iter().filter(|s| s.segment.len > 0 || s.segment.name.is_some());
-            for s in shown.filter(|s| !between.hides(&s.segment)) {
-                rows.add_row(match between.is_first(&s.segment) {
-                    true => self.row_of_all(&between, diff.segments.iter().filter(|s| s.segment.name.is_none())),
-                    false => self.row(s),
-                });
-            }
+pub(super) fn write(c: &Compared<'_>, [old, new]: [&Path; 2], verbose: bool, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{} since {}", Name::path(new), Name::path(old))?;
+    let mut rows = Table::new(&HEADINGS, &[4, 5, 6, 7, 8, 9, 10]);
+    for (_, diff) in &c.new {
+        let between = match verbose {
+            true => Between::default(),
+            false => Between::of(diff.segments.iter().map(|s| &s.segment)),
+        };
+        let shown = diff.segments.iter().filter(|s| s.segment.len > 0 || s.segment.name.is_some());
+        for s in shown.filter(|s| !between.hides(&s.segment)) {
+            rows.add_row(match between.is_first(&s.segment) {
+                true => row_of_all(&between, diff.segments.iter().filter(|s| s.segment.name.is_none())),
+                false => row(c, s),
+            });
         }
-        for &(base, i) in &self.missing {
-            let s = &self.old[base].segments()[i];
-            let mut row = vec![display_name(s), dtype(s), format!("{:?}", s.shape), "missing".to_owned()];
-            row.resize(HEADINGS.len(), "-".to_owned());
-            rows.add_row(row);
-        }
-        rows.write_to(out)?;
-        if verbose {
-            self.histograms().write_to(out)?;
-        }
-        let states: Vec<String> = self.states().iter().map(|(s, n)| format!("{n} {}", spelled(s))).collect();
-        writeln!(
-            out,
-            "\n{}\nchanged: {} of {} elements that can be compared, of {}{}",
-            if states.is_empty() { "no tensors".to_owned() } else { format!("tensors: {}", states.join(", ")) },
-            percent(t.changes.changed, t.changes.compared),
-            t.changes.compared,
-            t.elements,
-            distances(&t.changes).map_or(String::new(), |[m, p90, p99, max]| {
-                format!("; distance: median {m}, 90 % {p90}, 99 % {p99}, max {max}")
-            }),
-        )?;
-        writeln!(
-            out,
-            "compressed: {} with the base ({} => {}), {} without ({})",
-            percent(t.delta_size, t.raw_size),
-            bytes(t.raw_size),
-            bytes(t.delta_size),
-            percent(t.alone_size, t.raw_size),
-            bytes(t.alone_size),
-        )
     }
+    for &place in &c.missing {
+        let s = c.old_segment(place);
+        let mut row = vec![display_name(s), dtype(s.dtype.as_ref()), format!("{:?}", s.shape), "missing".to_owned()];
+        row.resize(HEADINGS.len(), "-".to_owned());
+        rows.add_row(row);
+    }
+    rows.write_to(out)?;
+    if verbose {
+        histograms(c).write_to(out)?;
+    }
+    let dtypes = c.sums(|s| s.segment.dtype);
+    if dtypes.len() > 1 {
+        by_dtype(dtypes.iter()).write_to(out)?;
+    }
+    let (states, missing) = c.states();
+    let states = states.into_iter().map(|(relation, n)| (n, relation.words()));
+    let states = states.chain((missing > 0).then_some((missing, "missing")));
+    let states: Vec<String> = states.map(|(n, state)| format!("{n} {state}")).collect();
+    let all = c.sums(|_| ()).remove(&()).unwrap_or_default();
+    // Distances of different dtypes are not those of one thing.
+    let distances = distances(&all.changes).filter(|_| dtypes.len() == 1);
+    writeln!(
+        out,
+        "\n{}\nchanged: {} of {} elements that can be compared, of {}{}",
+        if states.is_empty() { "no tensors".to_owned() } else { format!("tensors: {}", states.join(", ")) },
+        percent(all.changes.changed, all.changes.compared),
+        all.changes.compared,
+        all.elements,
+        distances.map_or(String::new(), |[m, p90, p99, max]| {
+            format!("; distance: median {m}, 90 % {p90}, 99 % {p99}, max {max}")
+        }),
+    )?;
+    let [raw, delta, alone] = c.sizes();
+    writeln!(
+        out,
+        "compressed: {} with the base ({} => {}), {} without ({})",
+        percent(delta, raw),
+        bytes(raw),
+        bytes(delta),
+        percent(alone, raw),
+        bytes(alone),
+    )
+}
 
-    fn row(&self, s: &SegmentDiff) -> Vec<String> {
-        let tensor = s.segment.name.is_some();
-        let none = || "-".to_owned();
-        let [median, p90, p99, max] = distances(&s.changes).unwrap_or([none(), none(), none(), none()]);
-        let bits = |n| bits(n, &s.segment).map_or(none(), |b| format!("{b:.3}"));
-        vec![
+fn row(c: &Compared<'_>, s: &SegmentDiff) -> Vec<String> {
+    let shape = if s.segment.name.is_some() { format!("{:?}", s.segment.shape) } else { "-".to_owned() };
+    let mut row = vec![display_name(&s.segment), dtype(s.segment.dtype.as_ref()), shape];
+    row.push(Name::text(&c.state(s, |shape| format!("{shape:?}"))).to_string());
+    row.extend(figures(&s.changes, s.bits()));
+    row.push(predictor(s));
+    row
+}
+
+/// The changed part, distances, and bits of an element.
+fn figures(c: &Changes, bits: Option<[f64; 2]>) -> impl Iterator<Item = String> {
+    let none = || "-".to_owned();
+    let distances = distances(c).unwrap_or_else(|| std::array::from_fn(|_| none()));
+    let bits = bits.map_or_else(|| [none(), none()], |bits| bits.map(|b| format!("{b:.3}")));
+    [percent(c.changed, c.compared)].into_iter().chain(distances).chain(bits)
+}
+
+/// The row of all ranges of no tensor in a file.
+fn row_of_all<'s>(between: &Between, ranges: impl Iterator<Item = &'s SegmentDiff>) -> Vec<String> {
+    let mut all = DiffSums::default();
+    ranges.for_each(|s| all.add(s));
+    // They are bytes without an order.
+    all.changes.levels.clear();
+    let mut row = vec![between.to_string(), "-".to_owned(), "-".to_owned(), "-".to_owned()];
+    row.extend(figures(&all.changes, all.bits()));
+    row.push("-".to_owned());
+    row
+}
+
+/// A row for each dtype.
+fn by_dtype<'s>(sums: impl Iterator<Item = (&'s Option<Dtype>, &'s DiffSums)>) -> Table {
+    let mut rows = Table::new(
+        &["all of", "tensors", "changed", "median", "90 %", "99 %", "max", "bits", "alone"],
+        &[1, 2, 3, 4, 5, 6, 7, 8],
+    );
+    for (d, s) in sums {
+        rows.add_row([dtype(d.as_ref()), s.segments.to_string()].into_iter().chain(figures(&s.changes, s.bits())));
+    }
+    rows
+}
+
+/// How the distances of each tensor are distributed.
+fn histograms(c: &Compared<'_>) -> Table {
+    let mut rows = Table::new(&["tensor", "unchanged", "changed by 2^0, 2^1, …", "to"], &[1]);
+    for s in c.new.iter().flat_map(|(_, d)| &d.segments).filter(|s| !s.changes.levels.is_empty()) {
+        rows.add_row([
             display_name(&s.segment),
-            dtype(&s.segment),
-            if tensor { format!("{:?}", s.segment.shape) } else { none() },
-            self.state(s),
-            percent(s.changes.changed, s.changes.compared),
-            median,
-            p90,
-            p99,
-            max,
-            bits(s.delta_size),
-            bits(s.alone_size),
-            predictor(s),
-        ]
+            percent(s.changes.compared - s.changes.changed, s.changes.compared),
+            bars(&s.changes.levels),
+            format!("2^{}", s.changes.levels.len() - 1),
+        ]);
     }
-
-    /// The row of all ranges of no tensor in a file.
-    fn row_of_all<'s>(&self, between: &Between, ranges: impl Iterator<Item = &'s SegmentDiff>) -> Vec<String> {
-        let (mut changed, mut compared, mut len, mut delta, mut alone) = (0, 0, 0, 0, 0);
-        for s in ranges {
-            changed += s.changes.changed;
-            compared += s.changes.compared;
-            len += s.segment.len;
-            delta += s.delta_size;
-            alone += s.alone_size;
-        }
-        let bits = |n: u64| format!("{:.3}", 8.0 * n as f64 / len as f64);
-        let mut row = vec![between.to_string(), "-".to_owned(), "-".to_owned(), "-".to_owned()];
-        row.push(percent(changed, compared));
-        row.resize(9, "-".to_owned());
-        row.extend([bits(delta), bits(alone), "-".to_owned()]);
-        row
-    }
-
-    /// The state of a tensor, and its earlier name, shape or dtype if that differs.
-    fn state(&self, s: &SegmentDiff) -> String {
-        let Some((base, i)) = s.counterpart else { return spelled(s.relation.name()).to_owned() };
-        let old = &self.old[base].segments()[i];
-        let name = spelled(s.relation.name());
-        match s.relation {
-            Relation::Renamed => format!("{name}, was {}", display_name(old)),
-            Relation::Retyped => format!("{name}, was {}", dtype(old)),
-            Relation::Reshaped | Relation::Resized => format!("{name}, was {:?}", old.shape),
-            _ => name.to_owned(),
-        }
-    }
-
-    /// How the distances of each tensor are distributed.
-    fn histograms(&self) -> Table {
-        let mut rows = Table::new(&["tensor", "unchanged", "changed by 2^0, 2^1, …", "to"], &[1]);
-        for s in self.new.iter().flat_map(|(_, d)| &d.segments).filter(|s| !s.changes.levels.is_empty()) {
-            rows.add_row([
-                display_name(&s.segment),
-                percent(s.changes.compared - s.changes.changed, s.changes.compared),
-                bars(&s.changes.levels),
-                format!("2^{}", s.changes.levels.len() - 1),
-            ]);
-        }
-        rows
-    }
+    rows
 }
 
-fn dtype(s: &lmc::Segment) -> String {
-    s.dtype.as_ref().map_or("-", lmc::Dtype::name).to_owned()
-}
-
-fn spelled(state: &str) -> &str {
-    if state == "retyped" { "re-typed" } else { state }
+fn dtype(d: Option<&Dtype>) -> String {
+    d.map_or("-", Dtype::name).to_owned()
 }
 
 /// Median, 90 %, 99 % and largest distance as powers of two; `None` where nothing changed, or values have no order.

@@ -1,7 +1,7 @@
 //! The bytes of a compressed file that segments account for.
 
 use lmc::{BlockInfo, Segment};
-use lmc_inspect::{BlockDescription, ClusterDescription, ColumnDescription, PredictionDescription};
+use lmc_inspect::{BlockDescription, ClusterDescription, ColumnDescription, PredictionDescription, Shares};
 
 /// The share of a segment.
 #[derive(Default)]
@@ -29,75 +29,36 @@ pub(super) fn accounts(
 ) -> lmc::Result<Vec<Account>> {
     let mut accounts = Vec::with_capacity(segments.len());
     let mut i = 0;
-    let mut block: Option<Block> = None;
+    let mut block: Option<(BlockDescription, Shares)> = None;
     for segment in segments {
         let mut account = Account::default();
         let mut at = segment.offset;
         while at < segment.end() {
-            let end = segment.end().min(blocks[i].raw_offset + blocks[i].raw_len);
-            if end - at == blocks[i].raw_len && account.coded.is_some() {
-                account.compressed += blocks[i].record_len;
+            let BlockInfo { raw_offset, raw_len, record_len, .. } = blocks[i];
+            let end = segment.end().min(raw_offset + raw_len);
+            if end - at == raw_len && account.coded.is_some() {
+                account.compressed += record_len;
             } else {
-                let mut b = match block.take() {
-                    Some(begun) => begun,
-                    None => Block::new(describe(i)?),
-                };
-                let columns = b.take(end - at);
-                account.compressed += columns.iter().map(|p| p.1).sum::<u64>();
-                account.coded.get_or_insert_with(|| Coded::new(columns.iter().map(|p| &b.description.columns[p.0])));
-                block = Some(b);
+                if block.is_none() {
+                    let description = describe(i)?;
+                    let shares = Shares::of_block(&description);
+                    block = Some((description, shares));
+                }
+                let (description, shares) = block.as_ref().expect("it is described");
+                let bytes = at - raw_offset..end - raw_offset;
+                account.compressed += shares.of(&bytes);
+                account.coded.get_or_insert_with(|| {
+                    Coded::new(shares.columns(&bytes).into_iter().map(|column| &description.columns[column]))
+                });
             }
             at = end;
-            if end == blocks[i].raw_offset + blocks[i].raw_len {
+            if end == raw_offset + raw_len {
                 (i, block) = (i + 1, None);
             }
         }
         accounts.push(account);
     }
     Ok(accounts)
-}
-
-/// A block from which segments take their bytes in turn.
-struct Block {
-    description: BlockDescription,
-    /// The extent that the next byte is of, and how many were taken of it.
-    extent: usize,
-    taken: u64,
-    /// Bytes that were taken of each column.
-    of_columns: Vec<u64>,
-}
-
-impl Block {
-    fn new(description: BlockDescription) -> Self {
-        let of_columns = vec![0; description.columns.len()];
-        Self { description, extent: 0, taken: 0, of_columns }
-    }
-
-    /// Takes the next bytes: the columns that they are of, and the bytes of the record that stand for them, by their share of each column.
-    fn take(&mut self, mut len: u64) -> Vec<(usize, u64)> {
-        let mut before: Vec<(usize, u64)> = Vec::new();
-        while len > 0 {
-            let extent = self.description.extents[self.extent];
-            let n = len.min(extent.raw_len - self.taken);
-            if before.iter().all(|b| b.0 != extent.column) {
-                before.push((extent.column, self.coded(extent.column)));
-            }
-            self.of_columns[extent.column] += n;
-            self.taken += n;
-            len -= n;
-            if self.taken == extent.raw_len {
-                (self.extent, self.taken) = (self.extent + 1, 0);
-            }
-        }
-        before.into_iter().map(|(column, coded)| (column, self.coded(column) - coded)).collect()
-    }
-
-    /// Bytes of the record that stand for the bytes taken of a column.
-    fn coded(&self, column: usize) -> u64 {
-        let ColumnDescription { coded_len, raw_len, .. } = self.description.columns[column];
-        let bytes = u128::from(coded_len) * u128::from(self.of_columns[column]) / u128::from(raw_len);
-        u64::try_from(bytes).expect("a column of a record")
-    }
 }
 
 impl Coded {

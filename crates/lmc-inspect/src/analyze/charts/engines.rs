@@ -3,6 +3,9 @@
 use crate::analyze::result::{Analysis, Engine};
 use crate::page::chart::{Axis, Group, Point, Scatter};
 
+/// The names of the charts.
+pub(super) const NAMES: [&str; 2] = ["compression", "decompression"];
+
 /// What is compressed, and the number of its colour.
 const GROUPS: [(&str, usize); 5] = [("lmc", 0), ("as is", 1), ("grouped", 2), ("xor", 3), ("xor, grouped", 5)];
 
@@ -10,10 +13,10 @@ const GROUPS: [(&str, usize); 5] = [("lmc", 0), ("as is", 1), ("grouped", 2), ("
 pub(super) fn plots(a: &Analysis) -> Vec<(&'static str, Scatter)> {
     let Some(engines) = &a.engines else { return vec![] };
     let plots = [
-        ("compression", plot(&engines.engines, "Size and speed of compression", |e| e.compress_of_memcpy)),
-        ("decompression", plot(&engines.engines, "Size and speed of decompression", |e| e.decompress_of_memcpy)),
+        plot(&engines.engines, "Size and speed of compression", |e| e.compress_of_memcpy),
+        plot(&engines.engines, "Size and speed of decompression", |e| e.decompress_of_memcpy),
     ];
-    plots.into_iter().filter(|(_, plot)| plot.points().count() > 1).collect()
+    NAMES.into_iter().zip(plots).filter(|(_, plot)| plot.points().count() > 1).collect()
 }
 
 fn plot(engines: &[Engine], title: &'static str, speed: impl Fn(&Engine) -> f64) -> Scatter {

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use lmc::Dtype;
+
+use crate::analyze::fields::Fields;
 use crate::analyze::result::{Analysis, Tensor};
+use crate::analyze::sums::Moves;
 use crate::kind::Kind;
 use crate::page::chart::{HeatMap, HeatRow};
 use crate::spelled::{name, pattern};
@@ -10,39 +14,16 @@ use crate::spelled::{name, pattern};
 /// Rows of a heat map at most.
 const ROWS: usize = 40;
 /// Heat maps at most.
-const MAPS: usize = 6;
+pub(super) const MAPS: usize = 6;
 
 /// Bits of sign and exponent, where they are known.
 fn fields(dtype: &str) -> (u32, u32) {
-    match dtype {
-        "F64" => (1, 11),
-        "F32" | "C64" | "BF16" => (1, 8),
-        "F16" | "F8_E5M2" => (1, 5),
-        "F8_E4M3" => (1, 4),
-        _ => (0, 0),
-    }
+    let fields = dtype.parse::<Dtype>().ok().map(|d| Fields::of(Some(d))).filter(Fields::is_float);
+    fields.map_or((0, 0), |f| (f.sign, f.exponent))
 }
 
-/// Flips added up, and the elements that were compared.
-#[derive(Default)]
-struct Sum {
-    flips: Vec<u64>,
-    compared: u64,
-}
-
-impl Sum {
-    fn add(&mut self, flips: &[u64], compared: u64) {
-        if self.flips.len() < flips.len() {
-            self.flips.resize(flips.len(), 0);
-        }
-        self.flips.iter_mut().zip(flips).for_each(|(a, b)| *a += b);
-        self.compared += compared;
-    }
-
-    fn row(&self, name: String) -> HeatRow {
-        let rates = self.flips.iter().map(|&n| n as f64 / self.compared.max(1) as f64).collect();
-        HeatRow { name, rates }
-    }
+fn row(name: String, flips: &[u64], compared: u64) -> HeatRow {
+    HeatRow { name, rates: flips.iter().map(|&n| n as f64 / compared.max(1) as f64).collect() }
 }
 
 /// Heat maps of the bits that changed between neighbours, by dtype, the largest first.
@@ -66,33 +47,27 @@ fn rows(a: &Analysis, dtype: &str) -> (Vec<HeatRow>, &'static str) {
     let has_bits = |t: &&Tensor| t.dtype == dtype && t.change.as_ref().is_some_and(|c| c.flips.len() == bits);
     let of_dtype: Vec<&Tensor> = a.tensors.iter().filter(has_bits).collect();
     let sums = |key: &dyn Fn(&Tensor) -> (Kind, String)| {
-        let mut sums: BTreeMap<(Kind, String), Sum> = BTreeMap::new();
+        let mut sums: BTreeMap<(Kind, String), Moves> = BTreeMap::new();
         for t in &of_dtype {
             if let Some(c) = &t.change {
-                sums.entry(key(t)).or_default().add(&c.flips, c.compared);
+                let sum = sums.entry(key(t)).or_default();
+                sum.add_flips(&c.flips);
+                sum.changes.compared += c.compared;
             }
         }
         sums
     };
     if of_dtype.len() <= ROWS {
-        let row = |t: &&Tensor| {
-            let mut sum = Sum::default();
-            t.change.iter().for_each(|c| sum.add(&c.flips, c.compared));
-            sum.row(name(&t.name))
-        };
-        return (of_dtype.iter().map(row).collect(), "tensor");
+        let row = |t: &&Tensor| t.change.as_ref().map(|c| row(name(&t.name), &c.flips, c.compared));
+        return (of_dtype.iter().filter_map(row).collect(), "tensor");
     }
     let by_pattern = sums(&|t| (t.kind, pattern(&name(&t.name))));
     if by_pattern.len() <= ROWS {
-        let rows = by_pattern.into_iter().map(|((_, name), sum)| sum.row(name));
+        let rows = by_pattern.into_iter().map(|((_, name), sum)| row(name, &sum.flips, sum.changes.compared));
         return (rows.collect(), "tensors of the same name in all layers");
     }
     // Tensors that are not listed are counted in groups.
     let groups = a.changes.iter().filter(|g| g.dtype == dtype && g.change.compared > 0);
-    let rows = groups.map(|g| {
-        let mut sum = Sum::default();
-        sum.add(&g.flips, g.change.compared);
-        sum.row(g.kind.name().to_owned())
-    });
+    let rows = groups.map(|g| row(g.kind.name().to_owned(), &g.flips, g.change.compared));
     (rows.collect(), "tensors of a kind")
 }

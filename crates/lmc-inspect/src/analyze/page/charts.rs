@@ -1,9 +1,8 @@
 //! The charts of a page, and their numbers.
 
-use std::fmt::Write;
-
 use crate::analyze::charts::Charts;
-use crate::analyze::result::Analysis;
+use crate::analyze::result::{Analysis, Distance, Figures};
+use crate::page::html::table;
 use crate::page::svg::bars;
 use crate::spelled::percent;
 
@@ -13,7 +12,8 @@ pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
     if a.checkpoints.len() < 2 {
         return;
     }
-    let _ = write!(out, "<h2>From {0} to {0}</h2><div class=charts>", a.steps_from.unit());
+    let unit = a.steps_from.unit();
+    out.push_str(&format!("<h2>From {unit} to {unit}</h2><div class=charts>"));
     charts.steps.iter().for_each(|(_, lines)| lines.write(out));
     out.push_str("</div>");
     distances(a, out);
@@ -28,8 +28,7 @@ fn where_bits_go(a: &Analysis, charts: &Charts, out: &mut String) {
          than the code: it also uses earlier tensors of the same file. Sizes of kinds, dtypes and tensors are their \
          shares of blocks that may have several; those of checkpoints and deltas are those of whole files.</p>",
     );
-    let _ = write!(out, "<div class=t0><table><thead><tr><th class=l>kind or dtype");
-    for head in [
+    let heads = [
         "tensors",
         "elements",
         "raw bytes",
@@ -41,50 +40,35 @@ fn where_bits_go(a: &Analysis, charts: &Charts, out: &mut String) {
         "lmc, bits",
         "zeros",
         "exponents",
-    ] {
-        let _ = write!(out, "<th>{head}");
-    }
-    out.push_str("</thead><tbody>");
-    let all = [("all", &last.all)];
-    let groups = last.kinds.iter().chain(&last.dtypes).map(|g| (&g.name[..], &g.figures));
-    for (name, f) in groups.chain(all) {
-        let _ = write!(
-            out,
-            "<tr><td class=l>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{:.3}<td>{:.3}<td>{:.3}<td>{:.3}<td>{}<td>{}",
-            crate::page::html::escaped(name),
-            f.tensors,
-            f.elements,
-            f.raw_size,
-            f.lmc_size,
+    ];
+    let row = |(name, f): (&str, &Figures)| {
+        let bits = |b: f64| format!("{b:.3}");
+        vec![
+            name.to_owned(),
+            f.tensors.to_string(),
+            f.elements.to_string(),
+            f.raw_size.to_string(),
+            f.lmc_size.to_string(),
             percent(f.lmc_size, f.raw_size),
-            f.sign_entropy,
-            f.exponent_entropy,
-            f.mantissa_entropy,
-            f.lmc_bits,
+            bits(f.sign_entropy),
+            bits(f.exponent_entropy),
+            bits(f.mantissa_entropy),
+            bits(f.lmc_bits),
             percent(f.zeros, f.elements),
-            f.distinct_exponents
-        );
-    }
-    out.push_str("</tbody></table></div>");
+            f.distinct_exponents.to_string(),
+        ]
+    };
+    let groups = last.kinds.iter().chain(&last.dtypes).map(|g| (&g.name[..], &g.figures));
+    table("The last checkpoint", &["kind or dtype"], &heads, groups.chain([("all", &last.all)]).map(row), out);
 }
 
 /// The deltas by distance, in numbers.
 fn distances(a: &Analysis, out: &mut String) {
-    let _ = write!(
-        out,
-        "<div class=t0><table><thead><tr><th>distance in {}s<th>deltas<th>raw bytes<th>delta bytes<th>of raw</thead><tbody>",
-        a.steps_from.unit()
-    );
-    for d in &a.distances {
-        let _ = write!(
-            out,
-            "<tr><td>{}<td>{}<td>{}<td>{}<td>{}",
-            d.steps,
-            d.deltas,
-            d.raw_size,
-            d.delta_size,
-            percent(d.delta_size, d.raw_size)
-        );
-    }
-    out.push_str("</tbody></table></div>");
+    let row = |d: &Distance| {
+        let numbers = [d.steps, d.deltas, d.raw_size, d.delta_size].map(|n| n.to_string());
+        numbers.into_iter().chain([percent(d.delta_size, d.raw_size)]).collect()
+    };
+    let distance = format!("distance in {}s", a.steps_from.unit());
+    let heads = [&distance[..], "deltas", "raw bytes", "delta bytes", "of raw"];
+    table("Deltas by distance, added up", &[], &heads, a.distances.iter().map(row), out);
 }

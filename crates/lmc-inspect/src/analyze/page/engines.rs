@@ -4,15 +4,17 @@ use std::fmt::Write;
 
 use crate::analyze::charts::Charts;
 use crate::analyze::result::Analysis;
+use crate::page::begin_table;
 use crate::page::html::escaped;
-use crate::spelled::{bytes, percent};
+use crate::spelled::{bytes, percent, two_digits};
 
 pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
     let Some(engines) = &a.engines else { return };
     let _ = write!(
         out,
-        "<h2>Other compressors</h2><p class=dim>On {} of {}: {}. In memory, one thread, one round; speeds are \
-         relative to copying the bytes, at the same moment. “xor”: the exclusive or with what the checkpoint before has; “grouped”: all \
+        "<h2>Other compressors</h2><p class=dim>On {} of {}: {}. In memory, one thread; medians of as \
+         many rounds as 0.2 seconds have room for, of one at least. Speeds are relative to copying the same bytes just before, with two \
+         significant digits. “xor”: the exclusive or with what the checkpoint before has; “grouped”: all \
          first bytes of elements, then all second bytes, and so on.</p>",
         bytes(engines.sample_size),
         escaped(&engines.of),
@@ -28,19 +30,23 @@ pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
             "</div><p class=dim>Smaller is to the left, faster is above. Names stand beside what nothing else outdoes in both.</p>",
         );
     }
-    out.push_str(
-        "<div class=t0><table class=s><thead><tr><th class=l>engine<th class=l>bytes<th class=l>given<th>size, bytes<th>of raw\
-         <th>compress, of memcpy<th>decompress, of memcpy</thead><tbody>",
+    begin_table(
+        &["engine", "bytes", "given"],
+        &["size, bytes", "of raw", "compress, of memcpy", "decompress, of memcpy"],
+        None,
+        out,
     );
     for e in &engines.engines {
         let _ = write!(
             out,
             "<tr><td class=l>{}<td class=l>{}<td class=l>{}<td data-v={size}>{size}<td data-v={size}>{}\
-             <td data-v={compress}>{compress:.4}<td data-v={decompress}>{decompress:.4}",
+             <td data-v={compress}>{}<td data-v={decompress}>{}",
             escaped(&e.name),
             escaped(&e.order),
             escaped(&e.given),
             percent(e.size, e.raw_size),
+            two_digits(e.compress_of_memcpy),
+            two_digits(e.decompress_of_memcpy),
             size = e.size,
             compress = e.compress_of_memcpy,
             decompress = e.decompress_of_memcpy,

@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use crate::analyze::charts::Charts;
-use crate::analyze::result::Analysis;
+use crate::analyze::result::{Analysis, GroupChange};
 use crate::kind::Kind;
 use crate::page::chart::SHADES;
-use crate::page::html::escaped;
+use crate::page::html::table;
 use crate::page::svg::heat_map;
-use crate::spelled::share;
+use crate::spelled::{percent, share};
 
 pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
     if !a.changes.iter().any(|g| g.kind != Kind::Other && g.change.changed > 0) {
@@ -26,25 +26,23 @@ pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
     }
     out.push_str("</p>");
     charts.flips.iter().for_each(|map| heat_map(map, out));
-    let _ = write!(
-        out,
-        "<div class=t0><table><thead><tr><th class=l>kind<th class=l>dtype<th>compared<th>changed<th>of it<th>largest distance<th>delta bytes<th>without base"
-    );
-    out.push_str("</thead><tbody>");
-    for g in &a.changes {
+    let row = |g: &GroupChange| {
         let c = &g.change;
-        let part = if c.compared > 0 { share(c.changed as f64 / c.compared as f64) } else { "–".to_owned() };
-        let _ = write!(
-            out,
-            "<tr><td class=l>{}<td class=l>{}<td>{}<td>{}<td>{part}<td>{}<td>{}<td>{}",
-            g.kind.name(),
-            escaped(&g.dtype),
-            c.compared,
-            c.changed,
-            c.largest_distance,
-            c.delta_size,
-            c.lmc_size
-        );
-    }
-    out.push_str("</tbody></table></div>");
+        vec![
+            g.kind.name().to_owned(),
+            g.dtype.clone(),
+            c.compared.to_string(),
+            c.changed.to_string(),
+            percent(c.changed, c.compared),
+            c.largest_distance.to_string(),
+            c.delta_size.to_string(),
+            c.lmc_size.to_string(),
+        ]
+    };
+    let heads = ["compared", "changed", "of it", "largest distance", "delta bytes", "without base"];
+    let all = match a.pairs.len() {
+        1 => "The pair of checkpoints".to_owned(),
+        n => format!("All {n} pairs of neighbours together: a tensor counts once in each"),
+    };
+    table(&all, &["kind", "dtype"], &heads, a.changes.iter().map(row), out);
 }

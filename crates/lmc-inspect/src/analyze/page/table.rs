@@ -21,7 +21,7 @@ const HEADS: [&str; 9] = [
 
 pub(super) fn write(a: &Analysis, out: &mut String) {
     out.push_str("<h2>Tensors</h2><p class=dim>Of the last checkpoint. Sizes by lmc are parts of the size; deltas, those of all pairs.</p>");
-    begin_table(&["tensor", "kind", "dtype", "shape"], &HEADS, "notes", out);
+    begin_table(&["tensor", "kind", "dtype", "shape"], &HEADS, Some("notes"), out);
     let (start, mut rows) = (out.len(), 0);
     for t in a.tensors.iter().take(ROWS) {
         if out.len() - start > TABLE {

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use super::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, begin, legend, level, tick};
+use super::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, begin, level, mark, tick};
 use crate::page::chart::{Point, Scatter};
 use crate::page::html::escaped;
-use crate::spelled::share;
+use crate::spelled::{share, two_digits};
 
 /// The width of a character, and the height of a line, at the size that text has on a phone.
 const CHARACTER: f64 = 8.5;
@@ -33,23 +33,19 @@ impl Scatter {
         }
         for g in &self.groups {
             for p in &g.points {
-                let _ = write!(
-                    out,
-                    "<circle class=f{} cx={:.1} cy={:.1} r=4><title>{} ({}): {}, {:.4}</title></circle>",
-                    g.colour,
-                    px(p.x),
-                    py(p.y),
-                    escaped(&p.name),
-                    g.name,
-                    share(p.x),
-                    p.y
-                );
+                let title = format!("{} ({}): {}, {}", escaped(&p.name), g.name, share(p.x), two_digits(p.y));
+                mark((g.colour, false), (px(p.x), py(p.y)), &title, out);
             }
         }
         self.write_names((px, py), out);
         out.push_str("</svg>");
-        legend(self.groups.iter().map(|g| (g.colour, g.name)), out);
-        out.push_str("</figure>");
+        out.push_str("<p class=k>");
+        for g in &self.groups {
+            out.push_str("<span><svg viewBox=\"0 0 11 11\">");
+            mark((g.colour, false), (5.5, 5.5), "", out);
+            let _ = write!(out, "</svg>{}</span> ", escaped(g.name));
+        }
+        out.push_str("</p></figure>");
     }
 
     /// Names beside the points that no other one outdoes, where neither points nor other names are.
@@ -127,7 +123,7 @@ mod tests {
         for name in ["small", "fast"] {
             assert!(out.contains(&format!(">{name}</text>")), "{name}: {out}");
         }
-        assert!(!out.contains(">worse</text>") && out.contains("<title>worse (g): 90.0 %, 0.1000</title>"), "{out}");
+        assert!(!out.contains(">worse</text>") && out.contains("<title>worse (g): 90.0 %, 0.10</title>"), "{out}");
         // There is no room for the names of nine points in one place.
         let mut out = String::new();
         chart(&[("a name", 0.75, 0.5); 9]).write(&mut out);
