@@ -83,10 +83,10 @@ impl Store {
             }
             match self.copy_one(from, s, &mut theirs) {
                 Ok(snapshot) => copied.snapshots.push(snapshot),
-                Err(e) if o.skip_damaged && from.is_to_blame(&e) && is_lost(&e) => {
-                    copied.damaged.push((s.step, e.to_string()));
-                }
-                Err(e) => return Err(e),
+                Err(e) => match from.blamed_for(&e).filter(|_| o.skip_damaged && is_lost(&e)) {
+                    Some(why) => copied.damaged.push((s.step, why)),
+                    None => return Err(e),
+                },
             }
         }
         Ok(copied)

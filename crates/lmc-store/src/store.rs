@@ -207,9 +207,9 @@ impl Store {
         e.at(&self.place)
     }
 
-    /// Whether [`Self::blame`] says that of an error.
-    pub(crate) fn is_to_blame(&self, e: &Error) -> bool {
-        e.to_string().starts_with(&format!("{}: ", self.place))
+    /// The message of an error before [`Self::blame`], if that says it of this store.
+    pub(crate) fn blamed_for(&self, e: &Error) -> Option<String> {
+        Some(e.to_string().strip_prefix(&format!("{}: ", self.place))?.to_owned())
     }
 
     pub(crate) fn cache(&self) -> Option<&ChunkCache> {
