@@ -13,7 +13,7 @@ use crate::manifest::Document;
 use crate::manifest::marker::Marker;
 use crate::manifest::record::{Record, RecordId, Seen};
 use crate::manifest::shard::{At, BlockSet, Extent, Ref, Shard};
-use crate::publish::{Original, exists};
+use crate::publish::Original;
 use crate::reach::{ObjectId, files_of};
 use crate::save::Numbers;
 use crate::save::upload::Uploader;
@@ -72,7 +72,12 @@ impl Store {
                     copied.skipped += 1;
                     continue;
                 }
-                Some(_) => return Err(exists(s.step)),
+                Some(here) => {
+                    return Err(Error::exists(format!(
+                        "step {} has a snapshot, {}, and the one to be copied is {}: copy others (--at), or into another store",
+                        s.step, here.id, s.id
+                    )));
+                }
                 None => {}
             }
             theirs = from.remote().wait(Catalog::load_beside(from.remote(), &s.shards, &theirs)).map_err(of_source)?;

@@ -299,7 +299,16 @@ impl Store {
 
     /// The last snapshot before a step, among those whose records can be read.
     pub(crate) fn last_before(&self, step: Step) -> Result<Option<Snapshot>> {
-        for id in self.keys()?.all().into_iter().rev().filter(|id| id.step < step) {
+        self.first_kept(self.keys()?.all().into_iter().rev().filter(|id| id.step < step))
+    }
+
+    /// The first snapshot after a step, among those whose records can be read.
+    pub(crate) fn first_after(&self, step: Step) -> Result<Option<Snapshot>> {
+        self.first_kept(self.keys()?.all().into_iter().filter(|id| id.step > step))
+    }
+
+    fn first_kept(&self, records: impl Iterator<Item = RecordId>) -> Result<Option<Snapshot>> {
+        for id in records {
             match self.remote().wait(self.record(id)) {
                 Ok(current) if current.is_kept() => return Ok(Some(Snapshot::of(current.record))),
                 Ok(_) => {}
@@ -339,11 +348,24 @@ impl Store {
         }
     }
 
-    /// The largest step that has or had a snapshot.
+    /// The largest step that has a snapshot, or may have one, because its record cannot be read.
     pub(crate) fn last_step(&self) -> Result<Option<Step>> {
         let keys = self.keys()?;
-        let lost = self.recent(&keys)?.steps.into_keys().next_back();
-        Ok(keys.last().map(|id| id.step).max(lost))
+        let recent = self.recent(&keys)?;
+        let damaged = recent.damaged().map(|bad| bad.step).max();
+        for id in keys.all().into_iter().rev().filter(|id| Some(id.step) > damaged) {
+            let is_kept = match recent.steps.get(&id.step) {
+                Some(known) => known.as_ref().is_ok_and(Current::is_kept),
+                None => match self.remote().wait(self.record(id)) {
+                    Ok(current) => current.is_kept(),
+                    Err(e) => DamagedRecord::of(id, e).map(|_| true)?,
+                },
+            };
+            if is_kept {
+                return Ok(Some(id.step));
+            }
+        }
+        Ok(damaged)
     }
 
     /// Reads a record.

@@ -640,6 +640,7 @@ class Store:
         keep_last: int = 0,
         keep_every: int | None = None,
         keep_steps: Sequence[int] = ...,
+        drop: Sequence[int] = ...,
         damaged: Sequence[int] = ...,
     ) -> PrunePlan: ...
     def prune(
@@ -648,6 +649,7 @@ class Store:
         keep_last: int = 0,
         keep_every: int | None = None,
         keep_steps: Sequence[int] = ...,
+        drop: Sequence[int] = ...,
         damaged: Sequence[int] = ...,
         level: str = "default",
         threads: int | None = None,
