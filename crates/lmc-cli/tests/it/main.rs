@@ -1,6 +1,7 @@
 //! Tests of the command as a user runs it: one program, because each one links the whole crate.
 
 mod analyze;
+mod careless;
 mod deltas;
 mod diff;
 mod files;
