@@ -384,7 +384,8 @@ impl Store {
         Ok(costs.into_iter().next().unwrap_or_default().into())
     }
 
-    /// Plans a pruning, and changes nothing. `drop` are steps that no rule keeps; without a rule, all others stay. `damaged` are steps with unreadable records, to be ended for good.
+    /// Plans a pruning, and changes nothing. `drop` are steps that no rule keeps; without a rule, all others stay. `damaged` are steps with
+    /// unreadable records, to be ended for good.
     #[pyo3(signature = (*, keep_last=0, keep_every=None, keep_steps=Vec::new(), drop=Vec::new(), damaged=Vec::new()))]
     fn plan_prune(
         &self,

@@ -27,10 +27,10 @@ use crate::ui::Ui;
 /// Save the versions of a model to a store, as a run finishes them in a directory.
 ///
 /// DIR has a directory or a file for each version, whose name ends with its step: checkpoint-1000, global_step1000, model-1000.safetensors.
-/// Those that come after the last snapshot of the store are saved, in order, each as the snapshot of its step, for lmc follow. Other names are
-/// ignored, as are those that begin with a dot or "tmp", end with "tmp", or are one file of several (00001-of-00002). What appears later
-/// with an earlier step, as after a run was rewound, is not saved, and reported; so is a step that was pruned; with --once, also what was there before, unless --newest
-/// may have left it out.
+/// Those that come after the last snapshot of the store are saved, in order, each as the snapshot of its step, for lmc follow. Other names
+/// are ignored, as are those that begin with a dot or "tmp", end with "tmp", or are one file of several (00001-of-00002). What appears later
+/// with an earlier step, as after a run was rewound, or with that of a pruned snapshot, is not saved, and reported; with --once, also what
+/// was there before, unless --newest may have left it out.
 ///
 /// A version must be finished when it is saved. Give the run's sign of that with --marker, or let it write elsewhere and rename, with
 /// --settle 0. Without a sign, a version counts as finished when nothing in it has changed for a while; and never as long as files are

@@ -24,10 +24,10 @@ use crate::ui::Ui;
 /// Save files as the snapshot of a step. The store is created if missing.
 ///
 /// Files are identified by their names, those of a directory by their paths in it: it is saved with everything in it, except empty
-/// directories. A file that lmc compressed is stored as it is, and a message says so: its tensors cost what they cost there, in each snapshot.
-/// A file that ends before its tensors do is stored as it is, too, with a message. Tensors that did not change since the previous snapshot cost next to nothing, others only their changes. The snapshot
-/// appears only when it is complete. A line on standard error says what was saved: its size, the bytes stored for it, which snapshot it
-/// builds on or shares data with, and whether the store is new.
+/// directories. A file that lmc compressed is stored as it is, and a message says so: its tensors cost what they cost there, in each
+/// snapshot. So is a file that ends before its tensors do. Tensors that did not change since the previous snapshot cost next to nothing,
+/// others only their changes. The snapshot appears only when it is complete. A line on standard error says what was saved: its size, the
+/// bytes stored for it, which snapshot it builds on or shares data with, and whether the store is new.
 ///
 /// A directory with a *.index.json is saved only with all the files that this names. A new store has a directory of its own. Modes of files
 /// are not kept: the umask decides who may read the store, and restored files. An interrupt deletes what was stored of an unfinished save.
