@@ -1,13 +1,13 @@
 //! The bases of deltas: raw files, compressed ones, and whole checkpoints of several files.
 
 use std::ffi::OsStr;
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use lmc::{Base, BaseInfo, ResolveError, resolve_bases};
+use lmc::{Base, BaseInfo, DecompressOptions, Reader, ResolveError, resolve_bases};
 
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, hex, quoted};
@@ -16,6 +16,7 @@ use crate::handles::Handles;
 use crate::input::{Source, same_file};
 use crate::names::is_dash;
 use crate::shards::{named_by, shards};
+use crate::ui::Ui;
 
 /// The bases of deltas.
 #[derive(Args)]
@@ -102,15 +103,35 @@ impl Bases {
         &self.bases
     }
 
-    /// The bases for a file that names the given ones.
+    /// The bases for a file that names the given ones; none for one that needs none.
     ///
     /// # Errors
     /// When it names some and none is given; the message has the command to run.
     pub(crate) fn for_file(&self, path: &Path, wanted: &[BaseInfo], command: &[&str]) -> Result<&[Base<'static>]> {
         match wanted {
-            [] if self.bases.iter().all(Base::is_optional) => Ok(&[]),
+            [] => Ok(&[]),
             [first, ..] if !self.given => Err(missing(path, first, wanted.len(), command)),
             _ => Ok(&self.bases),
+        }
+    }
+
+    /// Says that a file needs no base, if one was given for it alone.
+    pub(crate) fn note_unneeded(&self, path: &Path, wanted: &[BaseInfo], ui: &Ui) {
+        if wanted.is_empty() && self.bases.iter().any(|b| !b.is_optional()) {
+            ui.warn(format_args!("{}: is no delta, and needs no base", Name::path(path)));
+        }
+    }
+
+    /// Says that a file was compressed without the bases that were given, if it shares nothing with them.
+    pub(crate) fn note_unused(path: &Path, compressed: &Path, ui: &Ui) {
+        let options = DecompressOptions::default().with_threads(1); // nothing is decoded
+        // What cannot be opened any more is another matter.
+        let bases = File::open(compressed).ok().and_then(|f| Some(Reader::open(&f, &options).ok()?.bases().is_empty()));
+        if bases == Some(true) {
+            ui.warn(format_args!(
+                "{}: shares nothing with the base, and was compressed without: it is restored without --base",
+                Name::path(path)
+            ));
         }
     }
 
@@ -139,6 +160,11 @@ impl BaseFiles {
             if is_dash(path) {
                 let why = "a base needs random access, which standard input lacks: name a file";
                 return Err(Failure::Usage(why.to_owned()));
+            }
+            if path.is_dir() {
+                let what =
+                    "is a directory, and a base is a file, or the *.index.json of a checkpoint in several: name that";
+                return Err(Failure::at(path, what));
             }
             match shards(path)? {
                 None => files.push((path.clone(), number, several)),

@@ -1,9 +1,24 @@
 //! The command line: `lmc` and its commands.
 
-use clap::{Parser, Subcommand};
+use clap::{Command as Grammar, CommandFactory, Parser, Subcommand};
 
 use crate::args::Global;
 use crate::cmd;
+
+/// What every command returns.
+const EXIT_STATUS: &str = "Exit status: 0 done; 1 something failed, or is not there; 2 the command line is wrong.";
+
+/// The grammar of `lmc`; the help of every command ends with its exit status.
+pub(crate) fn grammar() -> Grammar {
+    fn with_exit_status(command: Grammar) -> Grammar {
+        let long = match command.get_after_long_help() {
+            Some(text) => format!("{text}\n\n{EXIT_STATUS}"),
+            None => EXIT_STATUS.to_owned(),
+        };
+        command.after_help(EXIT_STATUS).after_long_help(long).mut_subcommands(with_exit_status)
+    }
+    Cli::command().mut_subcommands(with_exit_status)
+}
 
 /// Lossless compression of language model checkpoints.
 #[derive(Parser)]
@@ -24,7 +39,7 @@ Examples:
   lmc follow runs/7 models/7                keeps models/7/current at the newest snapshot
   tar c run7 | lmc compress | ssh host 'lmc decompress | tar x'
 
-Exit status: 0 done, 1 something failed, 2 the command line is wrong.
+Exit status: 0 done; 1 something failed, or is not there; 2 the command line is wrong.
 Use 'lmc COMMAND --help' for the options of a command."
 )]
 pub(crate) struct Cli {

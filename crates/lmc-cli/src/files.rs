@@ -5,6 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::input::same_file;
+use crate::names::STORE_MARKER;
 use crate::shards::{is_torn_index, named_by, shards};
 
 /// A file, and its name in the snapshot.
@@ -27,8 +28,8 @@ pub struct NamedFiles {
 }
 
 impl NamedFiles {
-    /// Finds the files. A directory that contains the store is refused: the store would be saved into itself. So are links and other things
-    /// in directories that are neither files nor directories.
+    /// Finds the files. A directory that contains a store is refused: stores are copied in another way. So are links and other things in
+    /// directories that are neither files nor directories, and an index without the files that it names.
     ///
     /// # Errors
     /// For paths that are refused, cannot be read, or have no files.
@@ -66,16 +67,11 @@ fn found(paths: &[PathBuf], store: &str) -> Result<Vec<NamedFile>> {
             if found.len() == before {
                 return Err(Failure::at(path, "has no files to save"));
             }
+            found[before..].iter().try_for_each(|file| of_index(&file.path).map(drop))?;
         } else {
             let name = path.file_name().map(Path::new).unwrap_or(path);
             found.push(NamedFile { name: name_of(name, path)?, path: path.clone() });
-            // An index without its files would be a snapshot without a model.
-            if is_torn_index(path) {
-                return Err(Failure::at(path, "is not JSON, as an index that is not completely written"));
-            }
-            for name in shards(path)?.unwrap_or_default() {
-                let what = || format!("names {}, which is not beside it", Name::text(&name));
-                let there = named_by(path, &name).ok_or_else(|| Failure::at(path, what()))?;
+            for there in of_index(path)? {
                 let name = name_of(there.file_name().map(Path::new).unwrap_or(&there), &there)?;
                 indexed.push(NamedFile { path: there, name });
             }
@@ -91,6 +87,19 @@ fn found(paths: &[PathBuf], store: &str) -> Result<Vec<NamedFile>> {
     Ok(found)
 }
 
+/// The files that an index names; none of anything else. An index without its files would be a snapshot without a model.
+fn of_index(path: &Path) -> Result<Vec<PathBuf>> {
+    if is_torn_index(path) {
+        return Err(Failure::at(path, "is not JSON, as an index that is not completely written"));
+    }
+    let missing = |name: &str| {
+        let name = Name::text(name);
+        Failure::at(path, format_args!("names {name}, which is not beside it: put it there, or name the files to save"))
+    };
+    let names = shards(path)?.unwrap_or_default();
+    names.iter().map(|name| named_by(path, name).ok_or_else(|| missing(name))).collect()
+}
+
 fn is_same(a: &Path, b: &Path) -> bool {
     matches!((std::fs::metadata(a), std::fs::metadata(b)), (Ok(a), Ok(b)) if same_file(&a, &b))
 }
@@ -99,6 +108,12 @@ fn is_same(a: &Path, b: &Path) -> bool {
 fn walk(dir: &Path, root: &Path, store: Option<&Path>, found: &mut Vec<NamedFile>) -> Result {
     if store.is_some_and(|store| std::fs::canonicalize(dir).is_ok_and(|dir| dir == store)) {
         return Err(Failure::at(dir, "is the store itself: save files from a directory without it"));
+    }
+    if dir.join(STORE_MARKER).is_file() {
+        let what = format_args!(
+            "is a store itself ({STORE_MARKER}): lmc snapshot copy copies its snapshots; name files to save"
+        );
+        return Err(Failure::at(dir, what));
     }
     let unreadable = |e| Failure::io(dir, "cannot read the directory", &e);
     let entries = std::fs::read_dir(dir).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
@@ -111,8 +126,13 @@ fn walk(dir: &Path, root: &Path, store: Option<&Path>, found: &mut Vec<NamedFile
         } else if kind.is_file() {
             found.push(NamedFile { name: name_of(path.strip_prefix(root).unwrap_or(&path), &path)?, path });
         } else {
-            let what = if kind.is_symlink() { "is a symbolic link" } else { "is not a regular file" };
-            return Err(Failure::at(&path, format_args!("{what}, and a store keeps only files: name those to save")));
+            let what = match kind.is_symlink() {
+                true => {
+                    "is a symbolic link, and those in directories are not followed: name it, as with DIR/*, and its file is saved"
+                }
+                false => "is not a regular file, and a store keeps only files: name those to save",
+            };
+            return Err(Failure::at(&path, what));
         }
     }
     Ok(())

@@ -46,6 +46,11 @@ impl Source {
         Ok(buf)
     }
 
+    /// Why the file ends before its tensors do, if it does.
+    pub(crate) fn early_end(&self) -> Result<Option<String>> {
+        lmc_inspect::early_end(self).map_err(|e| Failure::codec(self.path(), &e))
+    }
+
     /// A sequential reader.
     pub(crate) fn stream(&self) -> impl Read {
         self.0.stream()

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use signal_hook::consts::{
@@ -39,6 +39,49 @@ static HELD: Mutex<()> = Mutex::new(());
 /// Signals that end the process wait until the result is dropped: for moments in which a run is neither to be undone nor complete.
 pub(crate) fn hold() -> MutexGuard<'static, ()> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether work is under way that ends by itself when it is asked to, and deletes what it wrote.
+static STOPPABLE: AtomicBool = AtomicBool::new(false);
+/// The signal that asked it to; 0 if none did.
+static STOPPED: AtomicI32 = AtomicI32::new(0);
+
+/// Work that a first signal asks to end; a second one ends the process. When the work is over, the process dies of the signal.
+pub(crate) struct Stoppable(());
+
+impl Stoppable {
+    pub(crate) fn begin() -> Self {
+        STOPPABLE.store(true, Ordering::SeqCst);
+        Self(())
+    }
+
+    /// Fails once the work is to end.
+    pub(crate) fn check(&self) -> std::io::Result<()> {
+        match STOPPED.load(Ordering::SeqCst) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::other("interrupted")),
+        }
+    }
+}
+
+impl Drop for Stoppable {
+    fn drop(&mut self) {
+        STOPPABLE.store(false, Ordering::SeqCst);
+        let signal = STOPPED.load(Ordering::SeqCst);
+        if signal != 0 {
+            end(signal);
+        }
+    }
+}
+
+/// Ends the process by a signal, as the shell expects, after removing unfinished output.
+fn end(signal: i32) -> ! {
+    let _held = hold();
+    let mut files = unfinished();
+    remove_all(&mut files);
+    // It dies still holding the lock: no new file can be created.
+    let _ = emulate_default_handler(signal);
+    std::process::exit(128 + signal);
 }
 
 /// Runs `create`, which creates a temporary file, and records its path until [`forget`].
@@ -88,13 +131,13 @@ pub(crate) fn install() -> std::io::Result<()> {
     let mut signals = Signals::new(ours)?;
     let handler = std::thread::Builder::new().name("signals".to_owned());
     handler.spawn(move || {
-        if let Some(signal) = signals.forever().next() {
-            let _held = hold();
-            let mut files = unfinished();
-            remove_all(&mut files);
-            // Dies of the signal, as the shell expects, still holding the lock: no new file can be created.
-            let _ = emulate_default_handler(signal);
-            std::process::exit(128 + signal);
+        for signal in signals.forever() {
+            let is_first = STOPPED.swap(signal, Ordering::SeqCst) == 0;
+            if !(is_first && STOPPABLE.load(Ordering::SeqCst)) {
+                end(signal);
+            }
+            let _ =
+                writeln!(std::io::stderr(), "lmc: interrupted: deleting what was written; once more ends it at once");
         }
     })?;
     Ok(())

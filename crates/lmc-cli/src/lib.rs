@@ -37,7 +37,7 @@ mod ui;
 use std::ffi::OsString;
 use std::io::Write;
 
-use clap::Parser;
+use clap::FromArgMatches;
 
 pub use cmd::analyze::Study;
 pub use durable::{DurableFile, Unfinished};
@@ -55,7 +55,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         let _ = writeln!(std::io::stderr(), "lmc: cannot start a thread: {}", format::io_error(&e));
         return 1;
     }
-    let cli = match cli::Cli::try_parse_from(args) {
+    let parsed = cli::grammar()
+        .try_get_matches_from(args)
+        .and_then(|matches| cli::Cli::from_arg_matches(&matches).map_err(|e| e.format(&mut cli::grammar())));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(e) => {
             // When the reader is gone, nothing can be reported.

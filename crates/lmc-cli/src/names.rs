@@ -9,3 +9,6 @@ pub(crate) const SUFFIX: &str = "lmc";
 pub(crate) fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
+
+/// The file that every store in a directory has.
+pub(crate) const STORE_MARKER: &str = "lmc-store.json";

@@ -244,7 +244,7 @@ fn open_stdout(force: bool, origin: Origin<'_>, guard: &Guard) -> Result<File> {
         && metadata.is_file()
     {
         if origin.metadata().is_some_and(|source| same_file(source, &metadata)) {
-            return Err(Failure::at(this.path(), "is the input file: redirect it to another one"));
+            return Err(Failure::usage(this.path(), "is the input file: redirect it to another one"));
         }
         guard.check_write(this.path(), &metadata)?;
     }
@@ -297,7 +297,7 @@ fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) ->
                 return Err(Failure::at(path, "is a device or a socket: write to standard output and redirect it"));
             }
             if origin.metadata().is_some_and(|source| same_file(source, &metadata)) {
-                return Err(Failure::at(path, "is the input file: choose another name with -o"));
+                return Err(Failure::usage(path, "is the input file: choose another name with -o"));
             }
             if !overwrite {
                 return Err(exists(path));

@@ -127,15 +127,33 @@ impl Naming for RemoveSuffix {
     }
 }
 
+/// Directories without any file for the command.
+#[derive(Default)]
+pub(crate) struct WithoutFiles(Vec<Failure>);
+
+impl WithoutFiles {
+    /// Says which they are. If there are no files from elsewhere, that is a failure: `nothing` was found.
+    pub(crate) fn report(mut self, nothing: bool, ui: &Ui) -> Result {
+        let last = self.0.pop_if(|_| nothing);
+        self.0.iter().for_each(|lacking| ui.warn(lacking));
+        last.map_or(Ok(()), Err)
+    }
+}
+
 /// The inputs that a list of paths names: directories are walked if `recursive`, and the index of a checkpoint names
 /// its files.
-pub(crate) fn inputs(files: &[PathBuf], recursive: bool, naming: &dyn Naming, ui: &Ui) -> Result<Vec<Input>> {
-    let mut inputs = Vec::new();
+pub(crate) fn inputs(
+    files: &[PathBuf],
+    recursive: bool,
+    naming: &dyn Naming,
+    ui: &Ui,
+) -> Result<(Vec<Input>, WithoutFiles)> {
+    let (mut inputs, mut lacking) = (Vec::new(), WithoutFiles::default());
     for path in files {
         if is_dash(path) {
             inputs.push(Input::Stdin);
         } else if recursive && path.is_dir() {
-            inputs.extend(walk(path, naming, ui).into_iter().map(Input::File));
+            inputs.extend(walk(path, naming, &mut lacking, ui).into_iter().map(Input::File));
         } else if let Some(shards) = shards(path)? {
             inputs.extend(shards.iter().map(|name| Input::File(naming.input_beside(path, name))));
         } else {
@@ -145,7 +163,7 @@ pub(crate) fn inputs(files: &[PathBuf], recursive: bool, naming: &dyn Naming, ui
     if files.is_empty() {
         inputs.push(Input::Stdin);
     }
-    Ok(inputs)
+    Ok((inputs, lacking))
 }
 
 /// Plans the jobs of a command that writes files.
@@ -163,9 +181,13 @@ pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui)
         && let [dir] = args.files.as_slice()
         && dir.is_dir()
     {
-        return Ok(walk(dir, naming, ui).into_iter().map(|file| mirrored(dir, mirror, file, naming)).collect());
+        let mut lacking = WithoutFiles::default();
+        let files = walk(dir, naming, &mut lacking, ui);
+        lacking.report(files.is_empty(), ui)?;
+        return Ok(files.into_iter().map(|file| mirrored(dir, mirror, file, naming)).collect());
     }
-    let inputs = inputs(&args.files, args.recursive, naming, ui)?;
+    let (inputs, lacking) = inputs(&args.files, args.recursive, naming, ui)?;
+    lacking.report(inputs.is_empty(), ui)?;
     if to_stdout && inputs.len() > 1 && one_stream {
         return Err(Failure::Usage(
             "several compressed files cannot be separated in one stream: leave out -c, or give one file".to_owned(),
@@ -257,8 +279,9 @@ pub(crate) fn guard(jobs: &[Job], bases: &Bases, args: &Files) -> Result<Guard> 
     Ok(guard)
 }
 
-/// The regular files under a directory that `naming` selects, in order of names. Says so if there are none, and none that is compressed.
-fn walk(dir: &Path, naming: &dyn Naming, ui: &Ui) -> Vec<PathBuf> {
+/// The regular files under a directory that `naming` selects, in order of names. It is `lacking` if there are none, and none that is
+/// compressed.
+fn walk(dir: &Path, naming: &dyn Naming, lacking: &mut WithoutFiles, ui: &Ui) -> Vec<PathBuf> {
     let (mut found, mut compressed, mut failed) = (Vec::new(), false, false);
     // The stack holds directories and files. The last name is pushed first, so that the first is popped first.
     let mut stack = vec![(dir.to_owned(), true)];
@@ -292,7 +315,7 @@ fn walk(dir: &Path, naming: &dyn Naming, ui: &Ui) -> Vec<PathBuf> {
         }
     }
     if found.is_empty() && !compressed && !failed {
-        ui.warn(Failure::at(dir, naming.lacks()));
+        lacking.0.push(Failure::at(dir, naming.lacks()));
     }
     found
 }

@@ -119,6 +119,7 @@ macro_rules! lists {
 lists! {
     damaged;
     distances;
+    drop;
     expect;
     keep_steps;
 }

@@ -219,6 +219,7 @@ class TestNumbers:
         self.refused("keep_last", lambda n: store.plan_prune(keep_last=n))
         self.refused("keep_every", lambda n: store.plan_prune(keep_every=n))
         self.refused("keep_steps", lambda n: store.plan_prune(keep_steps=[n]))
+        self.refused("drop", lambda n: store.plan_prune(drop=[n]))
         self.refused("keep_last", lambda n: store.prune(keep_last=n))
         self.refused("grace_seconds", lambda n: lmc.Store.create(tmp_path / "new", grace_seconds=n))
         self.refused("cache_size", lambda n: lmc.Store(tmp_path / "new", cache="memory", cache_size=n))

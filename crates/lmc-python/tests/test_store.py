@@ -274,6 +274,7 @@ def test_housekeeping(store):
     plan = store.plan_prune(keep_last=1, keep_steps=[100])
     assert (plan.keep, plan.prune) == ([100, 300], [200])
     assert plan.before >= plan.after > 0
+    assert store.plan_prune(drop=[300]).prune == [300]
     done = store.prune(keep_last=1, keep_every=100 * 3)
     assert done.pruned == [100, 200]
     assert [s.step for s in store.snapshots()] == [300]

@@ -20,18 +20,23 @@ impl Store {
     /// The last snapshot before a step that can be opened.
     pub(crate) fn before(&self, step: Step) -> Result<Before> {
         let mut failed: Vec<(Step, Error)> = vec![];
-        let found = self.last_before(step, |snapshot| match self.open_base(&snapshot) {
+        let mut open = |snapshot: Snapshot| match self.open_base(&snapshot) {
             Err(e) if matches!(e.kind(), ErrorKind::Store | ErrorKind::Io) => Err(e),
             Err(e) => {
                 failed.push((snapshot.step, e));
                 Ok(None)
             }
             Ok(catalog) => Ok(Some((snapshot, catalog))),
-        })?;
+        };
+        let found = match self.last_before(step, &mut open)? {
+            // A run whose steps are saved in another order shares data, too.
+            None => self.first_after(step, &mut open)?,
+            before => before,
+        };
         let note = failed.first().map(|(step, e)| {
             let who = match failed.len() - 1 {
                 0 => format!("step {step}: cannot be the base"),
-                n => format!("step {step} and {n} before it: cannot be the base"),
+                n => format!("step {step} and {n} more: cannot be the base"),
             };
             format!("{who}: {e}; {}", remedy("it", *step))
         });

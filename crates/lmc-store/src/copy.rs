@@ -15,7 +15,7 @@ use crate::manifest::marker::Marker;
 use crate::manifest::record::{Record, RecordId, Seen};
 use crate::manifest::shard::{At, BlockSet, Extent, Ref, Shard};
 use crate::presence::Presence;
-use crate::publish::{Original, exists};
+use crate::publish::Original;
 use crate::reach::{ObjectId, files_of};
 use crate::save::Numbers;
 use crate::save::upload::Uploader;
@@ -78,7 +78,12 @@ impl Store {
                     copied.skipped += 1;
                     continue;
                 }
-                Some(_) => return Err(exists(s.step)),
+                Some(here) => {
+                    return Err(Error::exists(format!(
+                        "step {} has a snapshot, {}, and the one to be copied is {}: copy others (--at), or into another store",
+                        s.step, here.id, s.id
+                    )));
+                }
                 None => {}
             }
             match self.copy_one(from, s, &mut theirs) {

@@ -325,9 +325,26 @@ impl Store {
     pub(crate) fn last_before<T>(
         &self,
         step: Step,
+        take: impl FnMut(Snapshot) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        self.first_kept(self.keys()?.all().into_iter().rev().filter(|id| id.step < step), take)
+    }
+
+    /// The first one after a step.
+    pub(crate) fn first_after<T>(
+        &self,
+        step: Step,
+        take: impl FnMut(Snapshot) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        self.first_kept(self.keys()?.all().into_iter().filter(|id| id.step > step), take)
+    }
+
+    fn first_kept<T>(
+        &self,
+        records: impl Iterator<Item = RecordId>,
         mut take: impl FnMut(Snapshot) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        for id in self.keys()?.all().into_iter().rev().filter(|id| id.step < step) {
+        for id in records {
             let taken = match self.remote().wait(self.record(id)) {
                 Ok(current) if current.is_kept() => take(Snapshot::of(current.record))?,
                 Ok(_) => None,
@@ -373,11 +390,24 @@ impl Store {
         }
     }
 
-    /// The largest step that has or had a snapshot.
+    /// The largest step that has a snapshot, or may have one, because its record cannot be read.
     pub(crate) fn last_step(&self) -> Result<Option<Step>> {
         let keys = self.keys()?;
-        let lost = self.recent(&keys)?.steps.into_keys().next_back();
-        Ok(keys.last().map(|id| id.step).max(lost))
+        let recent = self.recent(&keys)?;
+        let damaged = recent.damaged().map(|bad| bad.step).max();
+        for id in keys.all().into_iter().rev().filter(|id| Some(id.step) > damaged) {
+            let is_kept = match recent.steps.get(&id.step) {
+                Some(known) => known.as_ref().is_ok_and(Current::is_kept),
+                None => match self.remote().wait(self.record(id)) {
+                    Ok(current) => current.is_kept(),
+                    Err(e) => DamagedRecord::of(id, e).map(|_| true)?,
+                },
+            };
+            if is_kept {
+                return Ok(Some(id.step));
+            }
+        }
+        Ok(damaged)
     }
 
     /// Reads a record.

@@ -14,7 +14,7 @@ use crate::snapshot::Snapshot;
 use crate::store::Store;
 use crate::verify::Problem;
 
-/// Which snapshots to keep: those that match any of these rules.
+/// Which snapshots to keep: those that match any of these rules, and are not dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Keep {
@@ -24,8 +24,10 @@ pub struct Keep {
     pub every: Option<u64>,
     /// Those of these steps.
     pub steps: Vec<Step>,
+    /// Those of these steps go, whatever else matches them. Without a rule of the others, all others stay.
+    pub drop: Vec<Step>,
     /// Steps whose snapshots cannot be restored, to be ended for good: their records or shards cannot be read, or their
-    /// data are not what was saved. If this is the only rule, all others stay.
+    /// data are not what was saved. Without another rule, all others stay.
     pub damaged: Vec<Step>,
 }
 
@@ -85,7 +87,8 @@ impl<'p> End<'p> {
 impl Keep {
     /// For each of `steps` (ascending), whether it stays.
     fn select(&self, steps: &[Step]) -> Result<Vec<bool>> {
-        if self.last == 0 && self.every.is_none() && self.steps.is_empty() {
+        let all = self.last == 0 && self.every.is_none() && self.steps.is_empty();
+        if all && self.drop.is_empty() {
             if !self.damaged.is_empty() {
                 return Ok(vec![true; steps.len()]);
             }
@@ -97,12 +100,21 @@ impl Keep {
         if let Some(step) = self.steps.iter().find(|s| !steps.contains(s)) {
             return Err(Error::not_found(format!("the store has no snapshot of step {step} to keep")));
         }
-        let of = |(i, step): (usize, &Step)| {
-            steps.len() - i <= self.last
+        if let Some(step) = self.drop.iter().find(|s| !steps.contains(s)) {
+            return Err(Error::not_found(format!("the store has no snapshot of step {step} to drop")));
+        }
+        if let Some(step) = self.drop.iter().find(|s| self.steps.contains(s)) {
+            return Err(Error::usage(format!("step {step} is to be kept, and dropped: decide for one")));
+        }
+        let last = steps.iter().rev().filter(|step| !self.drop.contains(step)).take(self.last).min();
+        let of = |step: &Step| {
+            let matches = all
+                || last.is_some_and(|last| step >= last)
                 || self.every.is_some_and(|n| step.get().is_multiple_of(n))
-                || self.steps.contains(step)
+                || self.steps.contains(step);
+            matches && !self.drop.contains(step)
         };
-        let stays: Vec<bool> = steps.iter().enumerate().map(of).collect();
+        let stays: Vec<bool> = steps.iter().map(of).collect();
         if !steps.is_empty() && !stays.contains(&true) {
             return Err(Error::usage("no snapshot would stay: keep at least one"));
         }
@@ -117,13 +129,14 @@ impl Store {
     /// snapshot that is given up if nothing else is wrong with it.
     ///
     /// # Errors
-    /// `Usage` when nothing would stay, or when nothing is wrong with a step given as damaged; `NotFound` when a step to keep has no
+    /// `Usage` when nothing would stay, or when nothing is wrong with a step given as damaged; `NotFound` when a step to keep or to drop has no
     /// snapshot; and those of [`Self::snapshots`].
     pub fn plan_prune(&self, keep: &Keep) -> Result<PrunePlan> {
         let history = self.history()?;
         let (mut damaged, left_out): (Vec<_>, Vec<_>) =
             history.damaged().cloned().partition(|bad| keep.damaged.contains(&bad.step));
-        if let Some(bad) = left_out.iter().find(|bad| keep.steps.contains(&bad.step)) {
+        if let Some(bad) = left_out.iter().find(|bad| keep.steps.iter().chain(&keep.drop).any(|step| *step == bad.step))
+        {
             return Err(bad.error(""));
         }
         let given_up: HashSet<Step> =
@@ -290,16 +303,26 @@ mod tests {
             last,
             every,
             steps: named.iter().map(|&n| Step::new(n).unwrap()).collect(),
-            damaged: vec![],
+            ..Keep::default()
+        };
+        let without = |keep: Keep, dropped: &[u64]| Keep {
+            drop: dropped.iter().map(|&n| Step::new(n).unwrap()).collect(),
+            ..keep
         };
         assert_eq!(kept(&keep(2, None, &[])), [20, 21]);
         assert_eq!(kept(&keep(9, None, &[])).len(), 6);
         assert_eq!(kept(&keep(0, Some(10), &[])), [0, 10, 20]);
         assert_eq!(kept(&keep(1, Some(15), &[5])), [0, 5, 15, 21]);
+        assert_eq!(kept(&without(keep(0, None, &[]), &[10, 21])), [0, 5, 15, 20]);
+        assert_eq!(kept(&without(keep(2, Some(10), &[]), &[10, 21])), [0, 15, 20]);
         for (bad, kind) in [
             (keep(0, None, &[]), ErrorKind::Usage),
             (keep(1, Some(0), &[]), ErrorKind::Usage),
             (keep(1, None, &[6]), ErrorKind::NotFound),
+            (without(keep(0, None, &[]), &[6]), ErrorKind::NotFound),
+            (without(keep(0, None, &[5]), &[5]), ErrorKind::Usage),
+            (without(keep(0, None, &[0]), &[5, 0]), ErrorKind::Usage),
+            (without(keep(0, None, &[]), &[0, 5, 10, 15, 20, 21]), ErrorKind::Usage),
         ] {
             assert_eq!(bad.select(&steps).unwrap_err().kind(), kind);
         }

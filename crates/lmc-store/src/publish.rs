@@ -33,12 +33,33 @@ impl Store {
         metadata: BTreeMap<String, String>,
         o: &SaveOptions,
     ) -> Result<Snapshot> {
-        let step = self.step(step)?;
-        let saved = self.save_shard(inputs, step, o)?;
-        self.publish(step, metadata, &[saved.shard])
+        let free = self.step(step)?;
+        let saved = self.save_shard(inputs, free, o)?;
+        match step {
+            Some(step) => self.publish(step, metadata, &[saved.shard]),
+            None => self.publish_next(free, metadata, &[saved.shard]),
+        }
     }
 
-    /// The step to save: by default the one after the last. Fails if it has a snapshot.
+    /// [`Self::publish`] for a step that [`Self::step`] chose: if another process takes it first, the one after that is tried.
+    ///
+    /// # Errors
+    /// Those of [`Self::publish`], but not `Exists`.
+    pub fn publish_next(
+        &self,
+        mut step: Step,
+        metadata: BTreeMap<String, String>,
+        shards: &[ShardId],
+    ) -> Result<Snapshot> {
+        loop {
+            match self.publish(step, metadata.clone(), shards) {
+                Err(e) if e.kind() == ErrorKind::Exists => step = self.step(None)?,
+                done => return done,
+            }
+        }
+    }
+
+    /// The step to save: by default the one after the last that has a snapshot. Fails if it has one.
     ///
     /// # Errors
     /// `Exists`, and those of [`Self::find`].
@@ -46,7 +67,7 @@ impl Store {
         match step {
             Some(step) if self.kept(step)?.is_some() => Err(exists(step)),
             Some(step) => Ok(step),
-            None => self.last_step()?.map_or(Step::new(0), Step::next),
+            None => self.last_step()?.map_or(Step::new(0), Step::next).map_err(|e| e.and(": say which to save")),
         }
     }
 

@@ -216,7 +216,8 @@ impl Store {
         self.cache.as_ref()
     }
 
-    pub(crate) fn grace_seconds(&self) -> u64 {
+    /// For how long data stay that no snapshot needs any more, in seconds.
+    pub fn grace_seconds(&self) -> u64 {
         self.grace_seconds
     }
 

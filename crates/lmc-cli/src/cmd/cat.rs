@@ -88,10 +88,11 @@ pub(crate) fn run(args: &CatArgs, ui: &Ui) -> Result {
     let reader = Reader::open(&source, &options).map_err(at_fault)?;
     let bases = args.bases.open(false, options.threads)?;
     let needed = bases.for_file(&args.file, reader.bases(), &["cat", &args.tensor])?;
+    bases.note_unneeded(&args.file, reader.bases(), ui);
     let reader = reader.with_bases(needed.to_vec()).map_err(at_fault)?;
     let tensor = reader.tensor(&args.tensor).cloned().ok_or_else(|| no_tensor(&args.file, &args.tensor))?;
     let (range, shape) = selection(&tensor, args.rows)
-        .map_err(|why| Failure::Usage(format!("{}: tensor {:?} {why}", Name::path(&args.file), args.tensor)))?;
+        .map_err(|why| Failure::at(&args.file, format_args!("tensor {:?} {why}", args.tensor)))?;
 
     let target = match &args.output {
         Some(path) if !is_dash(path) => Target::File(path.clone()),

@@ -10,7 +10,7 @@ use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::guard::Guard;
 use crate::input::{STDIN, Source, Stdin};
-use crate::output::Origin;
+use crate::output::{Origin, Target};
 use crate::plan::{AddSuffix, Input, Job, guard, plan};
 use crate::report::{self, Outcome, Show};
 use crate::restorable;
@@ -23,7 +23,9 @@ use crate::ui::Ui;
 /// and on disk, with the mode and the time of the input.
 ///
 /// With --base, only the differences from an earlier version are stored: tensors are matched by name, else by shape and content. Restoring
-/// the file takes the same base. A file that shares nothing with the base is compressed as usual.
+/// the file takes the same base. A file that shares nothing with the base is compressed as usual, and a message says so.
+///
+/// A file that ends before its tensors do, as an interrupted copy, is compressed as it is, and a message says so.
 ///
 /// With -r, files in directories are compressed if their suffix is that of a checkpoint: safetensors, pt, pth, bin, ckpt, distcp, gguf,
 /// npy, npz, onnx. Configurations and tokenizers are left alone.
@@ -105,6 +107,9 @@ fn compress(
             if !force && let Some(skipped) = skipped(&source)? {
                 return Ok(skipped);
             }
+            if let Some(why) = source.early_end()? {
+                ui.warn(format_args!("{}: {why}, and is compressed as it is", Name::path(path)));
+            }
             let mut output = job.create_output(force, Origin::File(source.metadata()), guard)?;
             output.check_stays(args.files.rm)?;
             let progress = ui.progress(&Name::path(path).to_string(), Some(source.metadata().len()));
@@ -125,7 +130,11 @@ fn compress(
                 let progress = ui.progress(&Name::path(path).to_string(), Some(source.metadata().len()));
                 restorable::check(written, &source, &of_others, args.threads.count(), path, &progress)?;
             }
+            let is_file = output.is_file();
             output.finish(guard)?;
+            if let (true, false, Target::File(compressed)) = (is_file, of_others.is_empty(), &job.output) {
+                Bases::note_unused(path, compressed, ui);
+            }
             if args.files.rm {
                 source.remove(guard)?;
             }

@@ -82,6 +82,7 @@ fn decompress(
             let reader = Reader::open(&source, options).map_err(|e| Failure::codec(path, &e))?;
             let raw_size = reader.raw_size();
             let needed = bases.for_file(path, reader.bases(), &["decompress"])?;
+            bases.note_unneeded(path, reader.bases(), ui);
             let mut output = job.create_output(force, Origin::File(source.metadata()), guard)?;
             output.check_stays(args.files.rm)?;
             let progress = ui.progress(&Name::path(path).to_string(), Some(raw_size));

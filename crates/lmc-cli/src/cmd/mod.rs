@@ -18,9 +18,7 @@ pub(crate) mod test;
 pub(crate) mod unpack;
 mod version;
 
-use clap::CommandFactory;
-
-use crate::cli::{Cli, Command};
+use crate::cli::{self, Cli, Command};
 use crate::failure::{Failure, Result};
 use crate::ui::Ui;
 
@@ -43,8 +41,8 @@ pub(crate) fn run(cli: Cli, ui: &Ui) -> Result {
         Some(Command::Unpack(args)) => unpack::run(&args, ui),
         #[cfg(feature = "bench")]
         Some(Command::Bench(args)) => bench::run(&args, ui),
-        Some(Command::Completions(args)) => completions::run(&args, Cli::command(), ui),
-        Some(Command::Man(args)) => completions::man(&args, Cli::command()),
+        Some(Command::Completions(args)) => completions::run(&args, cli::grammar(), ui),
+        Some(Command::Man(args)) => completions::man(&args, cli::grammar()),
         None => Err(Failure::Usage("no command: lmc --help lists them".to_owned())),
     }
 }

@@ -51,7 +51,8 @@ pub(crate) fn run(args: &TestArgs, ui: &Ui) -> Result {
     let limits = DecodeLimits::default().with_max_work(args.limits.max_work());
     let options = DecompressOptions::default().with_threads(args.threads.count()).with_limits(limits);
     let mut decompressor = Decompressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
-    let inputs = inputs(&args.files, args.recursive, &RemoveSuffix, ui)?;
+    let (inputs, lacking) = inputs(&args.files, args.recursive, &RemoveSuffix, ui)?;
+    lacking.report(false, ui)?;
     if inputs.is_empty() {
         // Success would say that files are well.
         return Err(Failure::Failed("nothing was checked: no file ending in .lmc was found".to_owned()));
@@ -87,6 +88,7 @@ fn test(
             let reader = Reader::open(&source, options).map_err(|e| Failure::codec(path, &e))?;
             let raw_size = reader.raw_size();
             let needed = bases.for_file(path, reader.bases(), &["test"])?;
+            bases.note_unneeded(path, reader.bases(), ui);
             let progress = ui.progress(&Name::path(path).to_string(), Some(raw_size));
             let summary = decompressor
                 .decompress(lmc::Source::from(&source).with_progress(&mut |done| progress.at(done)), needed, &Nowhere)

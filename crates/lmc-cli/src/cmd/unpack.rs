@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use lmc::{Base, Dtype, ReadAt, Reader, Segment};
+use lmc::{Base, Dtype, Error, ErrorKind, ReadAt, Reader, Segment};
 
 use self::args::To;
 pub(crate) use self::args::UnpackArgs;
@@ -93,6 +93,7 @@ fn unpack(path: &Path, args: &UnpackArgs, bases: &Bases, ui: &Ui) -> Result {
         let reader = Reader::open(&source, &args.options()).map_err(at_fault)?;
         let output = &args.output.to_string_lossy();
         let needed = bases.for_file(path, reader.bases(), &["unpack", "-o", output])?;
+        bases.note_unneeded(path, reader.bases(), ui);
         let reader = reader.with_bases(needed.to_vec()).map_err(at_fault)?;
         write(&source, &reader, reader.segments(), reader.layout(), args, bases, ui)
     } else {
@@ -112,6 +113,10 @@ fn write(
     ui: &Ui,
 ) -> Result {
     let path = source.path();
+    let at_fault = |e| Failure::codec(path, &e);
+    if let Some(why) = lmc_inspect::early_end(raw).map_err(at_fault)? {
+        return Err(at_fault(Error::new(ErrorKind::Damaged, why)));
+    }
     let tensors = select(path, segments, layout, &args.prefix)?;
     let header = header(tensors.iter().map(Tensor::entry));
     let total = tensors.iter().map(|t| t.segment.len).sum::<u64>();

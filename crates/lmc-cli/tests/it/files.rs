@@ -141,8 +141,8 @@ fn a_file_is_not_written_onto_itself() {
     for target in ["a", "./a", "b", "c"] {
         dir.run(["compress", "-f", "a", "-o", target]).is_misused(&[&format!("{target}: is the input file a")]);
     }
-    dir.shell("$LMC compress -c a >>a").fails(&["is the input file"]);
-    dir.shell("$LMC compress <a >>a").fails(&["is the input file"]);
+    dir.shell("$LMC compress -c a >>a").is_misused(&["is the input file"]);
+    dir.shell("$LMC compress <a >>a").is_misused(&["is the input file"]);
     assert_eq!(dir.read("a"), b"data");
 }
 
@@ -352,21 +352,14 @@ fn directories_without_such_files() {
     dir.write("blobs/1", b"weights");
     symlink("../blobs/1", dir.write("links/config.json", b"{}").with_file_name("model.safetensors")).unwrap();
     let compress = dir.run(["compress", "-r", "links", "blobs"]);
+    assert_eq!(compress.0.status.code(), Some(1));
     for name in ["links", "blobs"] {
         assert!(
-            compress
-                .ok()
-                .stderr()
-                .contains(&format!("lmc: {name}: has no regular file with the suffix of a checkpoint"))
+            compress.stderr().contains(&format!("lmc: {name}: has no regular file with the suffix of a checkpoint"))
         );
     }
-    assert!(
-        dir.run(["decompress", "-r", "links"])
-            .ok()
-            .stderr()
-            .contains("links: has no regular file whose name ends in .lmc")
-    );
-    dir.run(["-q", "compress", "-r", "links"]).silent();
+    dir.run(["decompress", "-r", "links"]).fails(&["links: has no regular file whose name ends in .lmc"]);
+    dir.run(["-q", "compress", "-r", "links"]).fails(&["links: has no regular file with the suffix of a checkpoint"]);
     // A check of nothing is no success.
     dir.run(["-q", "test", "-r", "links", "blobs"]).fails(&["nothing was checked"]);
     dir.run(["compress", "-r", "--all", "blobs"]).silent();

@@ -161,9 +161,9 @@ fn cat_tensors_and_rows() {
     assert_eq!(dir.run(["cat", "m.lmc", "none"]).ok().0.stdout, b"");
     assert_eq!(dir.run(["cat", "m.lmc", "none", "--rows", "0..0"]).ok().0.stdout, b"");
     assert_eq!(dir.run(["cat", "m.lmc", "fp4", "--rows", "2..4"]).ok().0.stdout, bytes[3..6]);
-    dir.run(["cat", "m.lmc", "fp4", "--rows", "1..4"]).is_misused(&["fp4", "12 bits"]);
-    dir.run(["cat", "m.lmc", "small", "--rows", "999..1001"]).is_misused(&["small", "has 1000 rows"]);
-    dir.run(["cat", "m.lmc", "scalar", "--rows", "0..1"]).is_misused(&["has no rows"]);
+    dir.run(["cat", "m.lmc", "fp4", "--rows", "1..4"]).fails(&["fp4", "12 bits"]);
+    dir.run(["cat", "m.lmc", "small", "--rows", "999..1001"]).fails(&["small", "has 1000 rows"]);
+    dir.run(["cat", "m.lmc", "scalar", "--rows", "0..1"]).fails(&["has no rows"]);
     dir.run(["cat", "m.lmc", "smal"]).fails(&["no tensor \"smal\"", "lmc list"]);
     dir.run(["cat", "-", "small"]).is_misused(&["name a file"]);
     let run = dir.run(["cat", "m.lmc", "small", "--rows", "1..3", "-o", "out", "--json"]);

@@ -68,7 +68,7 @@ fn kill_at_every_change(dir: &Dir, args: &[String], before: &Snapshots, after: &
         assert!(found.keys().all(|n| before.contains_key(n) || after.contains_key(n)));
         assert!(dir.command(save(dir, "s", 1000)).status().unwrap().success());
         dir.run(["snapshot", "verify", "s", "--deep"]).ok();
-        dir.run(["snapshot", "gc", "s"]).silent();
+        dir.run(["-q", "snapshot", "gc", "s"]).silent();
         assert_eq!(restore_all(dir, "s").len(), found.len() + 1);
         if killed {
             changes += 1;
@@ -115,7 +115,7 @@ fn a_prune_is_killed() {
 #[test]
 fn a_collector_is_killed() {
     let (dir, mut before) = stored();
-    dir.run(["snapshot", "prune", "origin", "--keep-last", "1", "--yes"]).silent();
+    dir.run(["-q", "snapshot", "prune", "origin", "--keep-last", "1", "--yes"]).silent();
     // Large enough that it does not end between two observations.
     let lost = "0123456789abcdef".repeat(2);
     (0..2000).for_each(|i| _ = dir.write(&format!("origin/data/{lost}/{i:06}"), b""));

@@ -3,6 +3,7 @@
 mod analyze;
 #[cfg(feature = "bench")]
 mod bench;
+mod careless;
 mod deltas;
 mod diff;
 mod files;

@@ -37,7 +37,7 @@ fn a_damaged_record_is_shown_and_passed_over() {
         );
         assert!(listed[1]["damaged"].as_str().unwrap().contains("not a valid lmc-snapshot"));
     }
-    for command in ["prune runs/7 --keep-last 9 --yes", "export runs/7 run.tar", "copy runs/7 other -q"] {
+    for command in ["prune runs/7 --keep-last 9 --yes -q", "export runs/7 run.tar -q", "copy runs/7 other -q"] {
         dir.shell(&format!("exec $LMC snapshot {command}")).fails(&["runs/7: step 101 is skipped: snapshots/"]);
     }
     for made in ["run.tar", "other"] {

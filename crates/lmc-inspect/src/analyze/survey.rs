@@ -15,6 +15,7 @@ use crate::describe::GridDescription;
 use crate::diff::changes::measure;
 use crate::diff::counterparts::{Counterpart, Relation};
 use crate::diff::pieces::{Buffers, Comparison, Piece};
+use crate::early_end;
 use crate::kind::Kind;
 use crate::shares::Shares;
 
@@ -208,9 +209,8 @@ impl Survey {
         let old: Vec<Base<'_>> = order.iter().map(named).collect();
         let bases = for_call(passes.compressor, &old);
         let (c, layout) = Comparison::new(file, &bases)?;
-        if let Some(end) = layout.segments.last().map(Segment::end).filter(|&end| end > file.raw_size()) {
-            let m = format!("it has {} bytes, and its tensors would end at byte {end}: it ends early", file.raw_size());
-            return Err(Error::new(ErrorKind::Damaged, m));
+        if let Some(why) = early_end::of_layout(&layout, file.raw_size()) {
+            return Err(Error::new(ErrorKind::Damaged, why));
         }
         let first = self.segments.len();
         let mut used = Vec::new();

@@ -646,6 +646,7 @@ class Store:
         keep_last: int = 0,
         keep_every: int | None = None,
         keep_steps: Sequence[int] = ...,
+        drop: Sequence[int] = ...,
         damaged: Sequence[int] = ...,
     ) -> PrunePlan: ...
     def prune(
@@ -654,6 +655,7 @@ class Store:
         keep_last: int = 0,
         keep_every: int | None = None,
         keep_steps: Sequence[int] = ...,
+        drop: Sequence[int] = ...,
         damaged: Sequence[int] = ...,
         level: str = "default",
         threads: int | None = None,

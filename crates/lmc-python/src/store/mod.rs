@@ -385,23 +385,25 @@ impl Store {
         Ok(costs.into_iter().next().unwrap_or_default().into())
     }
 
-    /// Plans a pruning, and changes nothing. `damaged` are steps whose snapshots cannot be restored, to be ended for good.
-    #[pyo3(signature = (*, keep_last=0, keep_every=None, keep_steps=Vec::new(), damaged=Vec::new()))]
+    /// Plans a pruning, and changes nothing. `drop` are steps that no rule keeps; without a rule, all others stay. `damaged` are steps whose
+    /// snapshots cannot be restored, to be ended for good.
+    #[pyo3(signature = (*, keep_last=0, keep_every=None, keep_steps=Vec::new(), drop=Vec::new(), damaged=Vec::new()))]
     fn plan_prune(
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = numbers::keep_last)] keep_last: usize,
         keep_every: Option<KeepEvery>,
         #[pyo3(from_py_with = numbers::keep_steps)] keep_steps: Vec<u64>,
+        #[pyo3(from_py_with = numbers::drop)] drop: Vec<u64>,
         #[pyo3(from_py_with = numbers::damaged)] damaged: Vec<u64>,
     ) -> Result<PrunePlan> {
-        let keep = keep(keep_last, keep_every, keep_steps, damaged)?;
+        let keep = keep(keep_last, keep_every, (keep_steps, drop, damaged))?;
         Ok(self.ask(py, |s| s.plan_prune(&keep))?.into())
     }
 
-    /// Prunes the snapshots that no rule keeps.
+    /// Prunes the snapshots that no rule keeps, and those of `drop`.
     #[pyo3(signature = (
-        *, keep_last=0, keep_every=None, keep_steps=Vec::new(), damaged=Vec::new(), level="default", threads=None,
+        *, keep_last=0, keep_every=None, keep_steps=Vec::new(), drop=Vec::new(), damaged=Vec::new(), level="default", threads=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn prune(
@@ -410,11 +412,12 @@ impl Store {
         #[pyo3(from_py_with = numbers::keep_last)] keep_last: usize,
         keep_every: Option<KeepEvery>,
         #[pyo3(from_py_with = numbers::keep_steps)] keep_steps: Vec<u64>,
+        #[pyo3(from_py_with = numbers::drop)] drop: Vec<u64>,
         #[pyo3(from_py_with = numbers::damaged)] damaged: Vec<u64>,
         #[pyo3(from_py_with = text)] level: &str,
         threads: Option<Threads>,
     ) -> Result<Pruned> {
-        let keep = keep(keep_last, keep_every, keep_steps, damaged)?;
+        let keep = keep(keep_last, keep_every, (keep_steps, drop, damaged))?;
         let mut o = RebaseOptions::default();
         (o.level, o.threads) = (self::level(level)?, self::threads(threads)?);
         Ok(self.ask(py, |s| s.prune(&s.plan_prune(&keep)?, &o))?.into())
@@ -470,11 +473,12 @@ fn gc_options(dry_run: bool, without_records: bool) -> GcOptions {
     o
 }
 
-fn keep(last: usize, every: Option<KeepEvery>, steps: Vec<u64>, damaged: Vec<u64>) -> Result<Keep> {
+/// Rules; `steps`: to keep, to drop, and those to be given up.
+fn keep(last: usize, every: Option<KeepEvery>, steps: (Vec<u64>, Vec<u64>, Vec<u64>)) -> Result<Keep> {
     let of = |steps: Vec<u64>| steps.into_iter().map(Step::new).collect::<lmc_store::Result<_>>();
     let mut keep = Keep::default();
     keep.last = last;
     keep.every = every.map(|n| n.0);
-    (keep.steps, keep.damaged) = (of(steps)?, of(damaged)?);
+    (keep.steps, keep.drop, keep.damaged) = (of(steps.0)?, of(steps.1)?, of(steps.2)?);
     Ok(keep)
 }

@@ -421,11 +421,17 @@ impl Follower {
 struct Output {
     file: File,
     failed: AtomicBool,
+    /// Whether there was no room for it.
+    full: AtomicBool,
 }
 
 impl lmc::WriteAt for Output {
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        lmc::WriteAt::write_all_at(&self.file, buf, offset).inspect_err(|_| self.failed.store(true, Ordering::Relaxed))
+        lmc::WriteAt::write_all_at(&self.file, buf, offset).inspect_err(|e| {
+            let full = matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+            self.full.store(full, Ordering::Relaxed);
+            self.failed.store(true, Ordering::Relaxed);
+        })
     }
 }
 
@@ -440,14 +446,18 @@ pub(super) fn restore(
     let failed = |e| Error::io(format_args!("{}: cannot write", path.display()), e);
     let file_of = File::options().write(true).create_new(true).open(path).map_err(failed)?;
     file_of.set_len(file.len).map_err(failed)?;
-    let output = Output { file: file_of, failed: AtomicBool::new(false) };
+    let output = Output { file: file_of, failed: AtomicBool::new(false), full: AtomicBool::new(false) };
     held.take_used();
     let fetched = reader.restore_file_from(&file.name, held, &output, progress).or_else(|e| {
         // The held files may have been changed.
-        if held.take_used() && !output.failed.load(Ordering::Relaxed) {
-            return reader.restore_file_from(&file.name, &Held::default(), &output, progress);
+        match output.failed.load(Ordering::Relaxed) {
+            true => {
+                let advice = if output.full.load(Ordering::Relaxed) { "; free some space there" } else { "" };
+                Err(e.at(path.display()).and(advice))
+            }
+            false if held.take_used() => reader.restore_file_from(&file.name, &Held::default(), &output, progress),
+            false => Err(e),
         }
-        Err(e)
     })?;
     output.file.sync_all().map_err(failed)?;
     Ok(fetched)

@@ -56,6 +56,8 @@ pub struct Saved {
     /// The step of the snapshot before, if anything was predicted from it or from its bases, or all of it was stored
     /// already.
     pub base: Option<Step>,
+    /// The same step, if some of what was stored before is referred to: as a base, or as equal bytes.
+    pub shares: Option<Step>,
     /// Elements of the tensors.
     pub elements: u64,
     /// How many of them differ from the snapshot before. `None` where deltas do not say it, so that it would take more work: as without a
@@ -111,6 +113,7 @@ pub(crate) fn save(
     let done = store(&shared, &plan, &mut shard, &mut uploader, (&mut tally, &mut upload)).and_then(|places| {
         shard.objects = timed(&mut upload, || uploader.finish())?;
         refer(&mut shard, &bases.catalog, &plan, &places)?;
+        let shares = before.as_ref().filter(|_| !shard.shards.is_empty()).map(|s| s.step);
         // Data that later readers would refuse are not saved.
         if shard.listed_segments() > MAX_SEGMENTS {
             return Err(Error::limit(format!(
@@ -132,7 +135,7 @@ pub(crate) fn save(
         tally.add_repeats(plan.repeats.iter().map(|r| r.elements).sum());
         let (elements, changed) = tally.total();
         let notes = note.into_iter().chain(bases.note()).collect();
-        Ok(Saved { shard: id, raw_size, new_size, document_size, base, elements, changed, times, notes })
+        Ok(Saved { shard: id, raw_size, new_size, document_size, base, shares, elements, changed, times, notes })
     });
     if done.is_err() {
         uploader.discard();

@@ -100,6 +100,43 @@ fn a_plan_changes_nothing_and_is_then_done() {
 }
 
 #[test]
+fn a_dropped_step_is_free_again() {
+    let (objects, store) = new();
+    let files = train(&store, 0..4, &mut small(), BasePolicy::Auto);
+    let mut rules = Keep::default();
+    rules.drop = vec![step(1), step(3)];
+    let plan = store.plan_prune(&rules).unwrap();
+    assert_eq!(plan.prune.iter().map(|s| s.step.get()).collect::<Vec<_>>(), [1, 3]);
+    store.prune(&plan, &RebaseOptions::default()).unwrap();
+    assert_eq!(steps(&store), [0, 2]);
+    // Two saves choose the step after the last snapshot, and the one that is late takes the next.
+    let free = store.step(None).unwrap();
+    assert_eq!(free, step(3));
+    let saves = [1, 3].map(|n: usize| {
+        let o = SaveOptions::default();
+        (n, store.save_shard(&[Input::new("m.safetensors", &files[n])], free, &o).unwrap().shard)
+    });
+    for ((n, shard), there) in saves.into_iter().zip([3, 4]) {
+        assert_eq!(store.publish_next(free, BTreeMap::new(), &[shard]).unwrap().step, step(there));
+        assert!(restored(&store, there).unwrap() == files[n]);
+    }
+    collect_all(&objects, &store);
+    deep(&store);
+}
+
+#[test]
+fn a_step_before_all_others_shares_their_data() {
+    let (_, store) = new();
+    let files = train(&store, 5..7, &mut small(), BasePolicy::Auto);
+    let o = SaveOptions::default();
+    let saved = store.save_shard(&[Input::new("m.safetensors", &files[0])], step(1), &o).unwrap();
+    assert_eq!((saved.new_size, saved.base, saved.shares), (0, Some(step(5)), Some(step(5))));
+    store.publish(step(1), BTreeMap::new(), &[saved.shard]).unwrap();
+    store.prune(&store.plan_prune(&keep(0, None, &[1])).unwrap(), &RebaseOptions::default()).unwrap();
+    assert!(restored(&store, 1).unwrap() == files[0]);
+}
+
+#[test]
 fn what_only_pruned_snapshots_need_goes_after_the_grace_period() {
     let (objects, store) = new();
     let files = train(&store, 0..3, &mut small(), BasePolicy::Nothing);

@@ -3,7 +3,8 @@
 mod interchange;
 mod versions;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -26,14 +27,18 @@ use crate::ui::Ui;
 /// Save the versions of a model to a store, as a run finishes them in a directory.
 ///
 /// DIR has a directory or a file for each version, whose name ends with its step: checkpoint-1000, global_step1000, model-1000.safetensors.
-/// Those that come after the last step of the store are saved, in order, each as the snapshot of its step, for lmc follow. Other names are
-/// ignored, as are those that begin with a dot or "tmp", end with "tmp", or are one file of several (00001-of-00002). What appears later
-/// with an earlier step, as after a run was rewound, is not saved, and reported; with --once, also what was there before, unless --newest
-/// may have left it out.
+/// Those that come after the last snapshot of the store are saved, in order, each as the snapshot of its step, for lmc follow. Other names
+/// are ignored, as are those that begin with a dot or "tmp", end with "tmp", or are one file of several (00001-of-00002). What appears later
+/// with an earlier step, as after a run was rewound, or with that of a pruned snapshot, is not saved, and reported; with --once, also what
+/// was there before, unless --newest may have left it out.
 ///
 /// A version must be finished when it is saved. Give the run's sign of that with --marker, or let it write elsewhere and rename, with
 /// --settle 0. Without a sign, a version counts as finished when nothing in it has changed for a while; and never as long as files are
-/// missing that an index in it (*.index.json) names. A version that changes while it is read is not saved.
+/// missing that an index in it (*.index.json) names, or a safetensors or GGUF file is shorter than its header says. A version that changes
+/// while it is read is not saved.
+///
+/// The store is created with its first version. With --once, the exit status is 1 if there is no version in DIR, or if one is left unsaved
+/// and no other is saved.
 #[derive(Args)]
 pub(crate) struct PublishArgs {
     #[command(flatten)]
@@ -102,10 +107,13 @@ pub(crate) fn run(args: &PublishArgs, ui: &Ui) -> Result {
         check_no_file(out)?;
         args.place.guard().check_replace(&out.join("version"))?;
     }
-    let (seen, waited_for, exporter) = Default::default();
-    let mut publisher = Publisher { args, ui, rule, store: None, seen, waited_for, exporter };
+    let (seen, waited_for, left, exporter) = Default::default();
+    let (store, is_new, has_looked, saved) = (None, false, false, 0);
+    let mut publisher =
+        Publisher { args, ui, rule, store, is_new, has_looked, seen, waited_for, left, saved, exporter };
     args.looks.run(ui, || {
         let looked = publisher.look();
+        publisher.report_left();
         // Also versions saved before, if another version cannot be saved.
         let exported = publisher.export();
         both(looked, exported)
@@ -116,11 +124,19 @@ struct Publisher<'a> {
     args: &'a PublishArgs,
     ui: &'a Ui,
     rule: Finished,
+    /// None before the first version, unless it was there.
     store: Option<Store>,
+    /// Whether the store was created, and nothing was saved in it yet.
+    is_new: bool,
+    has_looked: bool,
     /// Versions that were saved, were there from the start, or were reported.
     seen: HashMap<PathBuf, Identity>,
     /// Unfinished versions that were reported, because later ones wait for them.
     waited_for: HashSet<PathBuf>,
+    /// Why versions were not saved by a single look.
+    left: Vec<String>,
+    /// The number of versions that were saved.
+    saved: u64,
     exporter: Exporter,
 }
 
@@ -129,22 +145,60 @@ impl Publisher<'_> {
         self.args.place.failure(e)
     }
 
+    fn options(&self) -> StoreOptions {
+        let mut o = StoreOptions::default();
+        o.cache = Cache::Memory { budget: self.args.cache_size as u64 };
+        o
+    }
+
+    fn hold(&mut self, store: Store) -> Result {
+        self.exporter.begin(&store).map_err(|e| self.failure(&e))?;
+        self.store = Some(store);
+        Ok(())
+    }
+
+    /// Says why a version is not saved; of a single look when it is over.
+    fn unsaved(&mut self, text: impl Display) {
+        match self.args.looks.once {
+            true => self.left.push(text.to_string()),
+            false => self.ui.warn(text),
+        }
+    }
+
+    /// Says what a single look left. It is a failure if the look saved nothing.
+    fn report_left(&mut self) {
+        for text in std::mem::take(&mut self.left) {
+            match self.saved {
+                0 => self.ui.fail(&Failure::Failed(text)),
+                _ => self.ui.warn(text),
+            }
+        }
+    }
+
     fn look(&mut self) -> Result {
         let Self { args, ui, .. } = *self;
-        let versions = versions::found(&args.dir, args.prefix.as_deref(), matches!(self.rule, Finished::Marker(_)))?;
-        let is_first = self.store.is_none();
-        if is_first {
-            let mut o = StoreOptions::default();
-            o.cache = Cache::Memory { budget: args.cache_size as u64 };
-            let store = args.place.create_with(o)?;
-            self.exporter.begin(&store).map_err(|e| self.failure(&e))?;
-            self.store = Some(store);
+        let (prefix, only_directories) = (args.prefix.as_deref(), matches!(self.rule, Finished::Marker(_)));
+        let versions = versions::found(&args.dir, prefix, only_directories)?;
+        if self.store.is_none()
+            && let Some(store) = args.place.open_if_there(self.options())?
+        {
+            self.hold(store)?;
         }
-        let store = self.store.as_ref().expect("it was opened");
-        let next = store.step(None).map_err(|e| self.failure(&e))?;
-        let (mut new, old): (Vec<Version>, Vec<Version>) = versions.into_iter().partition(|v| v.step >= next);
+        if args.looks.once && versions.is_empty() {
+            return Err(versions::none(&args.dir, prefix, only_directories));
+        }
+        let next = self.store.as_ref().map(|store| store.step(None)).transpose().map_err(|e| self.failure(&e))?;
+        let is_later = |v: &Version| next.is_none_or(|next| v.step >= next);
+        let (new, mut old): (Vec<Version>, Vec<Version>) = versions.into_iter().partition(is_later);
+        let mut pruned = BTreeSet::new();
+        if let (Some(store), false) = (&self.store, new.is_empty()) {
+            // Later than the last snapshot are steps of pruned ones.
+            pruned = store.steps().map_err(|e| self.failure(&e))?;
+        }
+        let (ended, mut new): (Vec<Version>, Vec<Version>) = new.into_iter().partition(|v| pruned.contains(&v.step));
+        old.extend(ended);
         versions::check(&new)?;
-        if is_first {
+        if !std::mem::replace(&mut self.has_looked, true) {
             if args.looks.once && !args.newest {
                 self.report_passed_over(&old)?;
             }
@@ -168,9 +222,9 @@ impl Publisher<'_> {
             let later = new[i + 1..].iter().find(|v| self.rule.why_not(v).is_ok_and(|why| why.is_none()));
             if let Some(later) = later.filter(|_| self.waited_for.insert(version.path.clone())) {
                 let later = Name::path(&later.path);
-                ui.warn(format_args!("{text}; {later} waits for it: finish it, move it away, or use --newest"));
+                self.unsaved(format_args!("{text}; {later} waits for it: finish it, move it away, or use --newest"));
             } else if args.looks.once {
-                ui.warn(text);
+                self.unsaved(text);
             } else {
                 ui.detail(text);
             }
@@ -187,11 +241,12 @@ impl Publisher<'_> {
     }
 
     /// Reports versions that the store has not, and that come before its last step.
-    fn report_passed_over(&self, old: &[Version]) -> Result {
+    fn report_passed_over(&mut self, old: &[Version]) -> Result {
         if old.is_empty() {
             return Ok(());
         }
-        let saved = self.store.as_ref().expect("it was opened").steps().map_err(|e| self.failure(&e))?;
+        let saved =
+            self.store.as_ref().map(Store::steps).transpose().map_err(|e| self.failure(&e))?.unwrap_or_default();
         let passed: Vec<&Version> = old.iter().filter(|v| !saved.contains(&v.step)).collect();
         let Some(first) = passed.first() else { return Ok(()) };
         let what = match passed.len() - 1 {
@@ -199,8 +254,9 @@ impl Publisher<'_> {
             n => format!("and {n} more are not saved: the store does not have these steps"),
         };
         let name = Name::path(&first.path);
-        self.ui
-            .warn(format_args!("{name}: {what}, but later ones; if the run was rewound, publish it to another store"));
+        self.unsaved(format_args!(
+            "{name}: {what}, but later ones; if the run was rewound, publish it to another store"
+        ));
         Ok(())
     }
 
@@ -211,9 +267,9 @@ impl Publisher<'_> {
         if before == Some(&identity) {
             return Ok(());
         }
-        if before.is_none() {
+        if let (None, Some(store)) = (before, &self.store) {
             // Another publisher may have saved it.
-            match self.store.as_ref().expect("it was opened").find(At::Step(step)) {
+            match store.find(At::Step(step)) {
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
                 Err(e) => return Err(self.failure(&e)),
                 Ok(_) => {
@@ -223,8 +279,8 @@ impl Publisher<'_> {
             }
         }
         let name = Name::path(&path);
-        self.ui.warn(format_args!(
-            "{name}: is not saved: the store has this step, or later ones; if the run was rewound, publish it to another store"
+        self.unsaved(format_args!(
+            "{name}: is not saved: the store has or had this step, or has later ones; if the run was rewound, publish it to another store"
         ));
         self.seen.insert(path, identity);
         Ok(())
@@ -233,7 +289,6 @@ impl Publisher<'_> {
     /// Saves a version as a snapshot.
     fn publish(&mut self, version: &Version) -> Result {
         let Self { args, ui, .. } = *self;
-        let store = self.store.as_ref().expect("it was opened");
         let start = Instant::now();
         let mut options = SaveOptions::default();
         options.level = args.level;
@@ -242,7 +297,15 @@ impl Publisher<'_> {
         options.base = BasePolicy::Previous;
         let files = Opened::new(NamedFiles::find(std::slice::from_ref(&version.path), &args.place.store)?)?;
         files.note_compressed(ui)?;
-        let saved = files.save(&args.place, store, Some(version.step), BTreeMap::new(), &options)?;
+        if self.store.is_none() {
+            let (store, is_new) = args.place.open_or_create(self.options())?;
+            self.is_new = is_new;
+            self.hold(store)?;
+        }
+        let store = self.store.as_ref().expect("it was opened");
+        let saved = files.save(&args.place, (store, self.is_new), Some(version.step), BTreeMap::new(), &options)?;
+        self.is_new = false;
+        self.saved += 1;
         self.seen.insert(version.path.clone(), version.identity.clone());
         saved.note_damage(&args.place, ui);
         if args.json {

@@ -10,6 +10,7 @@ use lmc_store::Step;
 
 use crate::failure::{Failure, Result};
 use crate::format::Name;
+use crate::input::Source;
 use crate::shards::{is_torn_index, named_by, shards};
 
 /// A directory or a file of a version.
@@ -57,6 +58,18 @@ pub(super) fn found(dir: &Path, prefix: Option<&str>, only_directories: bool) ->
     }
     versions.sort_by(|a, b| (a.step, &a.path).cmp(&(b.step, &b.path)));
     Ok(versions)
+}
+
+/// The failure of a directory without versions.
+pub(super) fn none(dir: &Path, prefix: Option<&str>, only_directories: bool) -> Failure {
+    let kinds = if only_directories { "a directory" } else { "a directory or a file with weights" };
+    let with = prefix.map_or_else(String::new, |prefix| format!("begins with {} and ", Name::text(prefix)));
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    let above = match step_of(&name, false) {
+        Some(_) => ": to save this one, name the directory that it is in",
+        None => "",
+    };
+    Failure::at(dir, format_args!("has no version: {kinds} whose name {with}ends with a step{above}"))
 }
 
 /// Fails if versions cannot be those of one run: two have the same step, or they are named differently.
@@ -127,7 +140,7 @@ impl Finished {
             _ => {}
         }
         if !m.is_dir() {
-            return Ok(None);
+            return early_end(&version.path);
         }
         // A run may have died before it wrote the first one.
         if is_empty(&version.path).map_err(failed)? {
@@ -169,7 +182,26 @@ fn is_empty(dir: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// What an index in a directory, or below, names and is not there, nor compressed.
+/// Suffixes of files whose beginning says where they end.
+const SIZED: [&str; 2] = [".safetensors", ".gguf"];
+/// The length of the number that a safetensors file begins with.
+const SAFETENSORS_START: u64 = 8;
+
+/// Why a file ends before its tensors do, if it does.
+fn early_end(path: &Path) -> Result<Option<String>> {
+    let name = path.to_string_lossy().to_ascii_lowercase();
+    if !SIZED.iter().any(|suffix| name.ends_with(suffix)) || !path.is_file() {
+        return Ok(None);
+    }
+    let source = Source::open(path, true)?;
+    let why = match source.metadata().len() {
+        n @ ..SAFETENSORS_START => Some(format!("it has {n} bytes: it ends early")),
+        _ => source.early_end()?,
+    };
+    Ok(why.map(|why| format!("{}: {why}", Name::path(path))))
+}
+
+/// What is missing in a directory, or below: a file that an index names, also compressed, or the end of one.
 fn missing(dir: &Path) -> Result<Option<String>> {
     let failed = |e| Failure::io(dir, "cannot read the directory", &e);
     for entry in fs::read_dir(dir).map_err(failed)? {
@@ -184,6 +216,9 @@ fn missing(dir: &Path) -> Result<Option<String>> {
         let Some(names) = shards(&path)? else {
             if is_torn_index(&path) {
                 return Ok(Some(format!("{} is not complete", Name::path(&path))));
+            }
+            if let Some(why) = early_end(&path)? {
+                return Ok(Some(why));
             }
             continue;
         };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lmc_store::{At, CopyOptions, Error, ErrorKind, Location, Snapshot, Store, StoreOptions};
+use lmc_store::{At, CopyOptions, Error, Location, Snapshot, Store, StoreOptions};
 use serde_json::json;
 
 use super::place::Place;
@@ -97,7 +97,7 @@ struct Runs {
 #[derive(Args)]
 struct Chosen {
     /// Only this snapshot, or several: a step, an id, or `latest`. One that is named twice counts once.
-    #[arg(long, value_name = "WHICH")]
+    #[arg(long, alias = "step", value_name = "WHICH")]
     at: Vec<At>,
 }
 
@@ -143,15 +143,10 @@ fn between(from: &Place, to: &Place, some: &Chosen, runs: &Runs, json: bool, ui:
         from.guard().check_replace(&path)?;
     }
     let snapshots = some.of(from, &source, ui)?;
-    let store = match to.try_open() {
-        Err(e) if e.kind() == ErrorKind::NotFound => {
-            // A new store holds the same run.
-            let mut options = StoreOptions::default();
-            options.run = Some(source.run());
-            to.create_with(options)?
-        }
-        found => found.map_err(|e| to.failure(&e))?,
-    };
+    // A new store holds the same run; that of an existing one may differ.
+    let mut options = StoreOptions::default();
+    options.run = Some(source.run());
+    let (store, is_new) = to.open_or_create(options)?;
     let mut options = CopyOptions::default();
     (options.mix_runs, options.skip_damaged) = (runs.mix_runs, true);
     // The store says of which of both an error is.
@@ -165,18 +160,20 @@ fn between(from: &Place, to: &Place, some: &Chosen, runs: &Runs, json: bool, ui:
         let damaged: Vec<_> = copied.damaged.iter().map(|(step, _)| step.get()).collect();
         return ui.json(&json!({
             "store": to.store,
+            "new_store": is_new,
             "copied": steps,
             "skipped": copied.skipped,
             "damaged": damaged,
             "new_size": size,
         }));
     }
-    ui.result(format_args!(
-        "{} : {} copied, {}; {} already there",
+    ui.done(format_args!(
+        "{} : {} copied, {}; {} already there{}",
         Name::text(&to.store),
         count(copied.snapshots.len(), "snapshot"),
         bytes(size),
-        copied.skipped
+        copied.skipped,
+        if is_new { "; new store" } else { "" }
     ));
     Ok(())
 }
@@ -206,6 +203,6 @@ pub(super) fn export(args: &ExportArgs, ui: &Ui) -> Result {
     let mut output = Output::create(&target, args.force, Origin::Stdin(None), &guard)?;
     store.export(&snapshots, &mut output).map_err(|e| output.take_failure().unwrap_or_else(|| failure(e)))?;
     output.finish(&guard)?;
-    ui.result(format_args!("{} : {}", Name::path(&args.file), count(snapshots.len(), "snapshot")));
+    ui.done(format_args!("{} : {}", Name::path(&args.file), count(snapshots.len(), "snapshot")));
     Ok(())
 }

@@ -58,8 +58,12 @@ pub(super) fn run(args: &GcArgs, ui: &Ui) -> Result {
         ));
     }
     let sum = |of: &[Orphan]| bytes(of.iter().map(|o| o.size).fold(0, u64::saturating_add));
+    let grace = match store.grace_seconds() {
+        hours if hours.is_multiple_of(3600) => format!("{} h", hours / 3600),
+        seconds => format!("{seconds} s"),
+    };
     let text = format!(
-        "{} : {} {}, {}; {} more, {}, are within the grace period",
+        "{} : {} {}, {}; {} more, {}, are within the grace period, {grace} since they were written or needed",
         Name::text(&args.place.store),
         if args.dry_run { "would delete" } else { "deleted" },
         count(found.orphans.len(), "object"),
@@ -68,7 +72,7 @@ pub(super) fn run(args: &GcArgs, ui: &Ui) -> Result {
         sum(&found.young)
     );
     if !args.dry_run {
-        ui.result(text);
+        ui.done(text);
         return Ok(());
     }
     let keys = found.orphans.iter().map(|o| format!("  {}\n", Name::text(&o.key)));

@@ -6,7 +6,11 @@ use lmc_store::{DamagedRecord, ErrorKind, Location, Step, Store, StoreOptions};
 use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::guard::{Guard, Role};
+use crate::names::STORE_MARKER;
 use crate::ui::Ui;
+
+/// Entries of a directory that may be there before its store.
+const NOT_OF_OTHERS: [&str; 6] = ["data", "probes", "shards", "snapshots", "lost+found", STORE_MARKER];
 
 /// Selects a store.
 #[derive(Args)]
@@ -19,7 +23,7 @@ pub(in crate::cmd) struct Place {
 #[derive(Args)]
 pub(super) struct Which {
     /// The snapshot: a step, an id, or `latest`.
-    #[arg(long, value_name = "WHICH", default_value = "latest")]
+    #[arg(long, alias = "step", value_name = "WHICH", default_value = "latest")]
     pub(super) at: lmc_store::At,
 }
 
@@ -47,8 +51,41 @@ impl Place {
         )));
     }
 
-    pub(in crate::cmd) fn create_with(&self, o: StoreOptions) -> Result<Store> {
-        self.location().and_then(|l| Store::create(&l, o)).map_err(|e| self.failure(&e))
+    /// Opens the store, if there is one.
+    pub(in crate::cmd) fn open_if_there(&self, o: StoreOptions) -> Result<Option<Store>> {
+        match self.location().and_then(|l| Store::open(&l, o)) {
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            opened => opened.map(Some).map_err(|e| self.failure(&e)),
+        }
+    }
+
+    /// Opens the store, and creates it if it is missing; and whether it is new.
+    pub(in crate::cmd) fn open_or_create(&self, o: StoreOptions) -> Result<(Store, bool)> {
+        // An archive can be opened, but not be saved into: the store says so.
+        let is_file = matches!(self.location(), Ok(Location::Directory(path)) if path.is_file());
+        if !is_file && let Some(store) = self.open_if_there(o.clone())? {
+            return Ok((store, false));
+        }
+        self.check_vacant()?;
+        let store = self.location().and_then(|l| Store::create(&l, o)).map_err(|e| self.failure(&e))?;
+        Ok((store, true))
+    }
+
+    /// Fails if a new store would be among other things: then a path was meant to be another argument, or is misspelt.
+    fn check_vacant(&self) -> Result {
+        let Ok(Location::Directory(path)) = self.location() else { return Ok(()) };
+        let Ok(entries) = std::fs::read_dir(&path) else { return Ok(()) };
+        // Hidden entries and lost+found are of file systems. An interrupted creation may have left directories of a store.
+        let is_of_others = |name: &str| !name.starts_with('.') && !NOT_OF_OTHERS.contains(&name);
+        let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let Some(name) = names.filter(|name| is_of_others(name)).min() else { return Ok(()) };
+        // Another process may have created it meanwhile.
+        if path.join(STORE_MARKER).exists() {
+            return Ok(());
+        }
+        let what =
+            "is no store, and a new one needs a directory of its own: name another; the store comes before other paths";
+        Err(Failure::usage(&path, format_args!("has {} in it, {what}", Name::text(&name))))
     }
 
     pub(in crate::cmd) fn location(&self) -> lmc_store::Result<Location> {

@@ -13,7 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes};
 use crate::ui::Ui;
 
-/// Prune snapshots: all that no --keep option matches. Shows the plan; --yes executes it.
+/// Prune snapshots: all that no --keep option matches, or only those of --drop. Shows the plan; --yes executes it.
 ///
 /// Remaining snapshots can be restored at every moment. Those that depend mostly on data of pruned ones are re-based: encoded again without
 /// it. Nothing is pruned as long as a snapshot that would remain lacks data (lmc snapshot verify). Space becomes free when `lmc snapshot gc` runs after the store's grace period.
@@ -33,6 +33,10 @@ pub(super) struct PruneArgs {
     /// Keep the snapshot of this step; may be given several times.
     #[arg(long, value_name = "STEP")]
     keep_step: Vec<u64>,
+
+    /// Prune the snapshot of this step, whatever else would keep it; may be given several times. Without --keep options, all others stay.
+    #[arg(long, value_name = "STEP")]
+    drop: Vec<u64>,
 
     /// End the snapshot of this step, which cannot be restored: its record or its data are damaged or lost for good, and no copy of the store
     /// has them. The snapshot is given up. May be given several times, with or without --keep options.
@@ -61,7 +65,14 @@ pub(super) fn run(args: &PruneArgs, ui: &Ui) -> Result {
     let mut keep = Keep::default();
     (keep.last, keep.every) = (args.keep_last, args.keep_every);
     let steps = |of: &[u64]| of.iter().map(|&n| Step::new(n)).collect::<Result<_, _>>().map_err(failure);
-    (keep.steps, keep.damaged) = (steps(&args.keep_step)?, steps(&args.damaged)?);
+    (keep.steps, keep.drop, keep.damaged) = (steps(&args.keep_step)?, steps(&args.drop)?, steps(&args.damaged)?);
+    if keep == Keep::default() {
+        return Err(Failure::Usage(format!(
+            "{}: nothing says which snapshots to keep: give --keep-last N, --keep-every K or --keep-step STEP, or --drop STEP to \
+             prune that one, or --damaged STEP",
+            Name::text(&args.place.store)
+        )));
+    }
     let store = args.place.open()?;
     let plan = store.plan_prune(&keep).map_err(failure)?;
     args.place.left_out(&plan.left_out, ui);
@@ -96,7 +107,7 @@ pub(super) fn run(args: &PruneArgs, ui: &Ui) -> Result {
     if args.json {
         return ui.json(&to_json(args, &plan, Some(&done)));
     }
-    ui.result(format_args!(
+    ui.done(format_args!(
         "{} : {} pruned, {} re-based",
         Name::text(&args.place.store),
         done.pruned.len(),

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lmc_store::{FileInfo, SnapshotReader, check_targets};
+use lmc_store::{At, FileInfo, SnapshotReader, check_targets};
 
 use super::place::{Place, Which};
 use crate::args::Threads;
@@ -69,7 +69,7 @@ pub(super) fn run(args: &RestoreArgs, ui: &Ui) -> Result {
     // If anything requested is missing, nothing is written.
     let files = match &args.files[..] {
         [] => reader.files().iter().collect(),
-        asked => reader.files_of(asked).map_err(failure)?,
+        asked => reader.files_of(asked).map_err(|e| for_step(failure(e), asked))?,
     };
     let guard = args.place.guard();
     files.iter().try_for_each(|file| guard.check_replace(&dir.join(&file.name)))?;
@@ -95,6 +95,16 @@ pub(super) fn run(args: &RestoreArgs, ui: &Ui) -> Result {
     finish_all(restored, &guard)?;
     files.into_iter().for_each(say);
     Ok(())
+}
+
+/// The failure of files that the snapshot lacks, where a step was named as one.
+fn for_step(failure: Failure, asked: &[String]) -> Failure {
+    match (failure, asked.iter().find(|name| matches!(name.parse(), Ok(At::Step(_))))) {
+        (Failure::Store(kind, text), Some(step)) => {
+            Failure::Store(kind, format!("{text}; the snapshot of a step is named with --at {step}"))
+        }
+        (failure, _) => failure,
+    }
 }
 
 /// Restores a file that does not have its name yet.
@@ -141,7 +151,11 @@ fn restore_tensor(args: &RestoreArgs, reader: &SnapshotReader, name: &str) -> Re
         Some(path) if !is_dash(path) => Target::File(path.clone()),
         _ => Target::Stdout,
     };
-    let data = data.map_err(failure)?;
+    let data = data.map_err(|e| match failure(e) {
+        // Rows that are not there are no other failure than such a tensor.
+        Failure::Usage(text) => Failure::Failed(text),
+        other => other,
+    })?;
     let guard = args.place.guard();
     let mut output = Output::create(&target, args.force, Origin::Stdin(None), &guard)?;
     output

@@ -1,12 +1,13 @@
 //! `lmc snapshot save`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use lmc::Level;
+use lmc::{Level, ReadAt};
 use lmc_store::{BasePolicy, Cache, ErrorKind, Input, SaveOptions, Saved, Snapshot, Step, Store, StoreOptions};
 use serde_json::{Value, json};
 
@@ -17,15 +18,19 @@ use crate::files::NamedFiles;
 use crate::format::{Name, bytes, parse_size, percent, ratio};
 use crate::handles::Handles;
 use crate::input::Source;
+use crate::interrupt::Stoppable;
 use crate::ui::Ui;
 
 /// Save files as the snapshot of a step. The store is created if missing.
 ///
 /// Files are identified by their names, those of a directory by their paths in it: it is saved with everything in it, except empty
-/// directories. A file that lmc compressed is stored as it is, and a message says so: its tensors cost what they cost there, in each snapshot.
-/// Tensors that did not change since the previous snapshot cost next to nothing, others only their changes. The snapshot
-/// appears only when it is complete. A line on standard error says what was saved: its size, the bytes stored for it, and which snapshot it
-/// builds on.
+/// directories. A file that lmc compressed is stored as it is, and a message says so: its tensors cost what they cost there, in each
+/// snapshot. So is a file that ends before its tensors do. Tensors that did not change since the previous snapshot cost next to nothing,
+/// others only their changes. The snapshot appears only when it is complete. A line on standard error says what was saved: its size, the
+/// bytes stored for it, which snapshot it builds on or shares data with, and whether the store is new.
+///
+/// A directory with a *.index.json is saved only with all the files that this names. A new store has a directory of its own. Modes of files
+/// are not kept: the umask decides who may read the store, and restored files. An interrupt deletes what was stored of an unfinished save.
 #[derive(Args)]
 pub(super) struct SaveArgs {
     #[command(flatten)]
@@ -35,8 +40,8 @@ pub(super) struct SaveArgs {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// The step; by default the one after the last.
-    #[arg(long, value_name = "N")]
+    /// The step; by default the one after the last that has a snapshot.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     step: Option<u64>,
 
     /// Metadata of the snapshot.
@@ -51,8 +56,8 @@ pub(super) struct SaveArgs {
     #[arg(long, value_name = "N", default_value_t = SaveOptions::default().anchor_every, value_parser = clap::value_parser!(u32).range(1..=64))]
     anchor_every: u32,
 
-    /// The previous snapshot; by default that of the last step before this one.
-    #[arg(long, value_name = "STEP")]
+    /// The snapshot to compare with; by default that of the last step before this one, or else of the first after it.
+    #[arg(long, value_name = "STEP", allow_negative_numbers = true)]
     from: Option<u64>,
 
     /// Cache the contents of the saved files in a directory `lmc-cache` in DIR, so that the next save need not decode them. It serves this
@@ -121,9 +126,14 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
     if let Some(path) = &args.cache {
         store.cache = Cache::Directory { path: path.clone(), budget: args.cache_size as u64 };
     }
-    let store = place.create_with(store)?;
+    if args.from.is_some() {
+        // A new store has no such snapshot.
+        place.open()?;
+    }
+    let (store, is_new) = place.open_or_create(store)?;
     files.note_compressed(ui)?;
-    let saved = files.save(place, &store, step(args.step)?, metadata, &options)?;
+    files.note_early_ends(ui)?;
+    let saved = files.save(place, (&store, is_new), step(args.step)?, metadata, &options)?;
     saved.note_damage(place, ui);
     if args.json {
         return ui.json(&saved.json(place, start));
@@ -136,6 +146,8 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
 pub(in crate::cmd) struct Done {
     snapshot: Snapshot,
     saved: Saved,
+    /// Whether the store is.
+    is_new: bool,
     commit: Duration,
 }
 
@@ -174,24 +186,41 @@ impl Opened {
         Ok(())
     }
 
-    /// Saves them as the snapshot of a step, unless they change while they are read.
+    /// Says which of them end before their tensors do.
+    fn note_early_ends(&self, ui: &Ui) -> Result {
+        for source in &self.sources {
+            if let Some(why) = source.early_end()? {
+                ui.warn(format_args!("{}: {why}, and is stored as it is", Name::path(source.path())));
+            }
+        }
+        Ok(())
+    }
+
+    /// Saves them as the snapshot of a step in a store, which may be new, unless they change while they are read.
     pub(in crate::cmd) fn save(
         &self,
         place: &Place,
-        store: &Store,
+        (store, is_new): (&Store, bool),
         step: Option<Step>,
         metadata: BTreeMap<String, String>,
         options: &SaveOptions,
     ) -> Result<Done> {
         let failure = |e: lmc_store::Error| place.failure(&e);
-        let files = self.named.files().iter().zip(&self.sources);
+        // What was stored before is deleted, as after any failure.
+        let stoppable = Stoppable::begin();
+        let sources: Vec<_> =
+            self.sources.iter().map(|source| UnlessStopped { source, stoppable: &stoppable }).collect();
+        let files = self.named.files().iter().zip(&sources);
         let inputs: Vec<Input<'_>> = files.map(|(f, s)| Input::new(&f.name, s)).collect();
-        let step = store.step(step).map_err(failure)?;
+        let asked = step;
+        let step = store.step(asked).map_err(failure)?;
         // Files that changed while they were read must not be published, and explain a read error.
         let unchanged = || self.sources.iter().try_for_each(Source::check_unchanged);
         let mut refused = None;
         let saved = store.save_shard_if(&inputs, step, options, || {
-            unchanged().and_then(|()| self.named.check_same()).map_err(|why| {
+            let stopped = |e: io::Error| Failure::Failed(e.to_string());
+            let may_go_on = stoppable.check().map_err(stopped).and_then(|()| unchanged());
+            may_go_on.and_then(|()| self.named.check_same()).map_err(|why| {
                 let e = lmc_store::Error::new(ErrorKind::Io, why.to_string());
                 refused = Some(why);
                 e
@@ -199,8 +228,33 @@ impl Opened {
         });
         let saved = saved.map_err(|e| refused.or_else(|| unchanged().err()).unwrap_or_else(|| failure(e)))?;
         let start = Instant::now();
-        let snapshot = store.publish(step, metadata, &[saved.shard]).map_err(failure)?;
-        Ok(Done { snapshot, saved, commit: start.elapsed() })
+        let snapshot = match asked {
+            Some(step) => store.publish(step, metadata, &[saved.shard]),
+            None => store.publish_next(step, metadata, &[saved.shard]),
+        };
+        let snapshot = snapshot.map_err(failure)?;
+        Ok(Done { snapshot, saved, is_new, commit: start.elapsed() })
+    }
+}
+
+/// A file that cannot be read any more once the save is to end.
+struct UnlessStopped<'a> {
+    source: &'a Source,
+    stoppable: &'a Stoppable,
+}
+
+impl ReadAt for UnlessStopped<'_> {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.stoppable.check()?;
+        self.source.read_exact_at(buf, offset)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.source.size()
+    }
+
+    fn path(&self) -> Option<&Path> {
+        ReadAt::path(self.source)
     }
 }
 
@@ -224,10 +278,11 @@ impl Done {
     }
 
     pub(in crate::cmd) fn json(&self, place: &Place, start: Instant) -> Value {
-        let Self { snapshot, saved, commit } = self;
-        let Saved { document_size, base, elements, changed, times, notes, .. } = saved;
+        let Self { snapshot, saved, is_new, commit } = self;
+        let Saved { document_size, base, shares, elements, changed, times, notes, .. } = saved;
         json!({
             "store": place.store,
+            "new_store": is_new,
             "step": snapshot.step.get(),
             "id": snapshot.id.to_string(),
             "time": snapshot.time,
@@ -235,6 +290,7 @@ impl Done {
             "new_size": snapshot.new_size,
             "document_size": document_size,
             "base": base.map(Step::get),
+            "shares": shares.map(Step::get),
             "elements": elements,
             "changed": changed,
             "density": self.density(),
@@ -250,15 +306,21 @@ impl Done {
     }
 
     pub(in crate::cmd) fn text(&self, place: &Place, start: Instant) -> String {
-        let Self { snapshot, saved, .. } = self;
-        let base = saved.base.map_or_else(|| "without a base".to_owned(), |step| format!("from step {step}"));
+        let Self { snapshot, saved, is_new, .. } = self;
+        let base = match (saved.base, saved.shares) {
+            (Some(step), _) => format!("from step {step}"),
+            // Not what is small in any snapshot, such as headers.
+            (None, Some(step)) if snapshot.new_size < snapshot.raw_size / 2 => format!("shares data with step {step}"),
+            (None, _) => "without a base".to_owned(),
+        };
         format!(
-            "{} : step {}, {} => {} ({}), {base}, {:.2} s",
+            "{} : step {}, {} => {} ({}), {base}, {}{:.2} s",
             Name::text(&place.store),
             snapshot.step,
             bytes(snapshot.raw_size),
             bytes(snapshot.new_size),
             percent(snapshot.new_size, snapshot.raw_size),
+            if *is_new { "new store, " } else { "" },
             start.elapsed().as_secs_f64()
         )
     }

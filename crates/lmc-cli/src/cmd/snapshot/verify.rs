@@ -23,7 +23,7 @@ pub(super) struct VerifyArgs {
     place: Place,
 
     /// Only this snapshot: a step, an id, or `latest`.
-    #[arg(long, value_name = "WHICH")]
+    #[arg(long, alias = "step", value_name = "WHICH")]
     at: Option<At>,
 
     /// Fail unless there is a snapshot of this step; may be given several times.

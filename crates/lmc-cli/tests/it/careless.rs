@@ -1,0 +1,300 @@
+//! What goes wrong when a command is given other paths, files or steps than were meant: it says so, and does no harm.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+
+use serde_json::json;
+
+use crate::snapshot::saved;
+use crate::support::{Dir, Run, Way, model, noise, safetensors, wait_until, weights};
+
+/// The beginning of a file whose tensors go on.
+fn cut() -> Vec<u8> {
+    let model = model();
+    model[..model.len() / 2].to_vec()
+}
+
+/// A GGUF file of one tensor of 64 floats, without its last bytes.
+fn cut_gguf() -> Vec<u8> {
+    let mut file = b"GGUF".to_vec();
+    file.extend(3_u32.to_le_bytes());
+    file.extend([1_u64, 0].iter().flat_map(|n| n.to_le_bytes()));
+    file.extend(1_u64.to_le_bytes());
+    file.extend(b"t");
+    file.extend(1_u32.to_le_bytes());
+    file.extend(64_u64.to_le_bytes());
+    file.extend(0_u32.to_le_bytes());
+    file.extend(0_u64.to_le_bytes());
+    file.resize(file.len().next_multiple_of(32) + 100, 7);
+    file
+}
+
+#[test]
+fn files_that_end_early_are_not_unpacked() {
+    let dir = Dir::new();
+    dir.write("a.safetensors", &cut());
+    let len = cut().len();
+    let why = format!("a.safetensors: it has {len} bytes, and its tensors would end at byte {}", model().len());
+    dir.run(["unpack", "a.safetensors", "-o", "up"]).fails(&[&why, "it ends early"]);
+    dir.write("a.gguf", &cut_gguf());
+    dir.run(["unpack", "a.gguf", "-o", "up"]).fails(&["a.gguf: it has ", "and its tensors would end at byte "]);
+    assert!(!dir.has("up"));
+    // Compressed as they are, and said to be; the compressed file has no more of them.
+    let compressed = dir.run(["compress", "a.safetensors"]);
+    assert!(compressed.ok().stderr().contains(&format!("{why}: it ends early, and is compressed as it is")));
+    dir.run(["-q", "compress", "a.gguf"]).silent();
+    dir.run(["unpack", "a.safetensors.lmc", "-o", "up"]).fails(&["a.safetensors.lmc: it has ", "it ends early"]);
+    // As are those that are saved.
+    let stored = dir.run(["snapshot", "save", "s", "a.safetensors"]);
+    assert!(stored.ok().stderr().contains(&format!("{why}: it ends early, and is stored as it is")));
+    dir.run(["-q", "snapshot", "save", "s", "a.safetensors"]).silent();
+    dir.run(["snapshot", "restore", "s", "-o", "back"]).ok();
+    assert!(dir.read("back/a.safetensors") == cut());
+}
+
+#[test]
+fn unfinished_files_are_not_published() {
+    let dir = Dir::new();
+    let once = ["publish", "s", "v", "--once", "--settle", "0"];
+    let name = "v/checkpoint-1/model.safetensors";
+    for (part, why) in [(0, "it has 0 bytes"), (40, "its header would end at byte "), (999, "its tensors would end at")]
+    {
+        dir.write(name, &model()[..part]);
+        dir.run(once).fails(&["v/checkpoint-1: is not finished: ", name, why, "it ends early"]);
+    }
+    dir.write("v/checkpoint-1/model.safetensors", &model());
+    dir.write("v/checkpoint-1/model.gguf", &cut_gguf());
+    dir.run(once).fails(&["checkpoint-1/model.gguf: it has "]);
+    assert!(!dir.has("s"));
+    fs::remove_file(dir.path("v/checkpoint-1/model.gguf")).unwrap();
+    assert!(dir.run(once).ok().stderr().contains("s : step 1, "));
+    // Versions that are files.
+    dir.write("w/m-1.safetensors", &cut());
+    dir.run(["publish", "s2", "w", "--once", "--settle", "0"])
+        .fails(&["w/m-1.safetensors: is not finished: ", "early"]);
+}
+
+#[test]
+fn indexes_in_directories_are_checked() {
+    let dir = Dir::new();
+    dir.write(
+        "m/deep/model.safetensors.index.json",
+        br#"{"weight_map": {"a": "a.safetensors", "b": "b.safetensors"}}"#,
+    );
+    dir.write("m/deep/a.safetensors", &model());
+    dir.run(["snapshot", "save", "s", "m"])
+        .fails(&["m/deep/model.safetensors.index.json: names b.safetensors, which is not beside it"]);
+    dir.write("m/deep/other.index.json", b"{\"weight_map\"");
+    dir.write("m/deep/b.safetensors", &model());
+    dir.run(["snapshot", "save", "s", "m"]).fails(&["m/deep/other.index.json: is not JSON"]);
+    assert!(!dir.has("s"));
+    dir.write("m/deep/other.index.json", b"{}");
+    fs::remove_file(dir.path("m/deep/b.safetensors")).unwrap();
+    dir.write("m/deep/b.safetensors.lmc", b"its compressed form");
+    dir.run(["-q", "snapshot", "save", "s", "m"]).silent();
+}
+
+#[test]
+fn a_store_is_created_in_a_directory_of_its_own() {
+    let dir = Dir::new();
+    dir.write("ck/model.safetensors", &model());
+    fs::create_dir_all(dir.path("run/7")).unwrap();
+    dir.write("file", b"file");
+    dir.write("v/1/file", b"file");
+    let before = dir.names();
+    // The arguments the other way round.
+    dir.run(["snapshot", "save", "ck", "file"])
+        .is_misused(&["ck: has model.safetensors in it, is no store, and a new one needs a directory of its own"]);
+    dir.run(["publish", "ck", "v", "--once", "--settle", "0"]).is_misused(&["ck: has model.safetensors in it"]);
+    assert_eq!(dir.names(), before);
+    // Nothing to save, no store.
+    dir.run(["publish", "run/7", "ck", "--once"]).fails(&["ck: has no version: "]);
+    dir.run(["snapshot", "save", "new", "ck", "--from", "3"]).fails(&["new: there is no such directory"]);
+    assert_eq!(dir.names(), before);
+    // What file systems have, and what a creation left that was interrupted.
+    fs::create_dir_all(dir.path("run/7/lost+found")).unwrap();
+    fs::create_dir_all(dir.path("run/7/probes")).unwrap();
+    dir.write("run/7/.snapshot", b"");
+    let first = dir.run(["snapshot", "save", "run/7", "ck"]);
+    assert!(first.ok().stderr().contains(", without a base, new store, "), "{first:?}");
+    let second = dir.run(["snapshot", "save", "run/7", "ck", "--json"]).json();
+    assert_eq!((&second[0]["new_store"], &second[0]["shares"]), (&json!(false), &json!(0)));
+    // Nor is one saved into another.
+    dir.run(["snapshot", "save", "other", "run"])
+        .fails(&["run/7: is a store itself (lmc-store.json): lmc snapshot copy"]);
+    assert!(!dir.has("other"));
+    let copied = dir.run(["snapshot", "copy", "run/7", "copy"]);
+    assert!(copied.ok().stderr().contains("copy : 2 snapshots copied, ") && copied.stderr().contains("; new store\n"));
+    let again = dir.run(["snapshot", "copy", "run/7", "copy"]);
+    assert!(again.ok().stderr().ends_with(" 0 snapshots copied, 0 B; 2 already there\n"), "{again:?}");
+    assert_eq!(dir.run(["snapshot", "copy", "run/7", "third", "--json"]).json()[0]["new_store"], json!(true));
+}
+
+#[test]
+fn a_mistaken_step_is_taken_back() {
+    let dir = Dir::new();
+    dir.write("w", &noise(10_000, 1));
+    for step in ["1000", "2000", "30000"] {
+        dir.run(["-q", "snapshot", "save", "s", "w", "--step", step]).silent();
+    }
+    let names = ["--keep-last N", "--keep-every K", "--keep-step STEP", "--drop STEP"];
+    dir.run(["snapshot", "prune", "s"]).is_misused(&names);
+    dir.run(["snapshot", "prune", "s", "--drop", "3000"]).fails(&["s: the store has no snapshot of step 3000 to drop"]);
+    dir.run(["snapshot", "prune", "s", "--drop", "2000", "--keep-step", "2000"]).is_misused(&["step 2000"]);
+    let plan = dir.run(["snapshot", "prune", "s", "--drop", "30000", "--json"]).json();
+    assert_eq!((&plan[0]["keep"], &plan[0]["prune"]), (&json!([1000, 2000]), &json!([30000])));
+    let done = dir.run(["snapshot", "prune", "s", "--drop", "30000", "--drop", "1000", "--yes"]);
+    assert_eq!(done.ok().stderr(), "s : 2 pruned, 0 re-based\n");
+    // What comes after the last snapshot is saved again, but not what was pruned.
+    fs::create_dir_all(dir.path("v")).unwrap();
+    dir.write("v/w-30000.bin", b"pruned");
+    dir.write("v/w-3000.bin", b"meant");
+    let published = dir.run(["publish", "s", "v", "--once", "--settle", "0"]);
+    assert!(published.ok().stderr().starts_with("s : step 3000, ") && published.stderr().lines().count() == 1);
+    let next = dir.run(["snapshot", "save", "s", "w", "--json"]).json();
+    assert_eq!(next[0]["step"], json!(3001));
+}
+
+#[test]
+fn what_is_deleted_or_copied_is_always_said() {
+    let dir = saved();
+    let said = |args: &[&str], parts: &[&str]| {
+        let run = Run(dir.command(args).output().unwrap());
+        assert_eq!(run.ok().stderr().lines().count(), 1, "{run:?}");
+        assert!(parts.iter().all(|part| run.stderr().contains(part)), "{run:?}");
+    };
+    said(&["snapshot", "gc", "runs/7"], &["runs/7 : deleted 0 objects", "grace period, 24 h since"]);
+    said(&["snapshot", "copy", "runs/7", "copy"], &["copy : 2 snapshots copied"]);
+    said(&["snapshot", "export", "runs/7", "run.tar"], &["run.tar : 2 snapshots\n"]);
+    said(&["snapshot", "import", "imported", "run.tar"], &["imported : 2 snapshots copied"]);
+    said(&["snapshot", "prune", "runs/7", "--keep-last", "1", "--yes"], &["runs/7 : 1 pruned"]);
+    dir.run(["snapshot", "gc", "runs/7", "-q"]).silent();
+}
+
+#[test]
+fn data_that_were_there_are_no_base() {
+    let dir = Dir::new();
+    let shared = weights(200_000, 1);
+    let file =
+        |seed| safetensors(&[("a", "BF16", &[200_000], &shared), ("b", "U8", &[300_000], &noise(300_000, seed))]);
+    dir.write("w", &file(1));
+    dir.run(["-q", "snapshot", "save", "s", "w", "--step", "3000"]).silent();
+    dir.write("w", &file(2));
+    let line = dir.run(["snapshot", "save", "s", "w", "--base", "none"]);
+    assert!(line.ok().stderr().contains("), shares data with step 3000, "), "{line:?}");
+    dir.write("w", &noise(300_000, 3));
+    let line = dir.run(["snapshot", "save", "s", "w", "--base", "none"]);
+    assert!(line.ok().stderr().contains("), without a base, "), "{line:?}");
+}
+
+#[test]
+fn another_base_is_noted() {
+    let dir = Dir::new();
+    dir.write("new", &model());
+    dir.write("other", &noise(400_000, 2));
+    let compressed = dir.run(["compress", "new", "--base", "other"]);
+    let note = "lmc: new: shares nothing with the base, and was compressed without: it is restored without --base\n";
+    assert_eq!(compressed.ok().stderr(), note);
+    let note = "lmc: new.lmc: is no delta, and needs no base\n";
+    let restored = dir.run(["decompress", "new.lmc", "--base", "other", "-o", "back"]);
+    assert_eq!(restored.ok().stderr(), note);
+    assert!(dir.read("back") == model());
+    assert_eq!(dir.run(["test", "new.lmc", "--base", "other"]).ok().stderr(), note);
+    // A base that is used is not noted, nor is a directory one.
+    dir.run(["compress", "new", "--base", "back", "-o", "delta.lmc"]).silent();
+    fs::create_dir(dir.path("ck1")).unwrap();
+    for args in [["compress", "-r", ".", "--base", "ck1"], ["decompress", "-f", "delta.lmc", "--base", "ck1"]] {
+        dir.run(args).fails(&["ck1: is a directory, and a base is a file, or the *.index.json of a checkpoint"]);
+    }
+}
+
+#[test]
+fn steps_are_named_with_an_option() {
+    let dir = saved();
+    dir.run(["snapshot", "restore", "runs/7", "100", "-o", "x"]).fails(&["has no file \"100\"", "with --at 100"]);
+    assert!(!dir.has("x"));
+    dir.run(["snapshot", "restore", "runs/7", "--step", "100", "-o", "x"]).ok();
+    assert_eq!(dir.read("x/notes.txt"), b"first");
+    let negative = dir.run(["snapshot", "save", "runs/7", "notes.txt", "--step", "-1"]);
+    assert!(negative.stderr().starts_with("error: invalid value '-1' for '--step <N>'"), "{negative:?}");
+    // A copy cannot choose another step.
+    dir.write("other.txt", b"other");
+    dir.run(["-q", "snapshot", "save", "s", "other.txt", "--step", "100"]).silent();
+    dir.run(["snapshot", "copy", "s", "runs/7", "--mix-runs"])
+        .fails(&["runs/7: step 100 has a snapshot, ", "copy others (--at), or into another store"]);
+    // There is none after the largest.
+    dir.run(["-q", "snapshot", "save", "s", "other.txt", "--step", "9007199254740992"]).silent();
+    dir.run(["snapshot", "save", "s", "other.txt"]).is_misused(&["step 9007199254740993", ": say which to save"]);
+}
+
+#[test]
+fn saves_at_once_get_steps_of_their_own() {
+    let dir = Dir::new();
+    dir.write("w", &noise(100_000, 1));
+    let saves: Vec<_> = (0..6).map(|_| dir.spawn(["snapshot", "save", "s", "w"])).collect();
+    for save in saves {
+        let done = save.wait_with_output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+    }
+    let steps = dir.run(["snapshot", "list", "s", "--json"]).json();
+    assert_eq!(steps.iter().map(|s| s["step"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn steps_before_all_others_share_data() {
+    let dir = Dir::new();
+    dir.write("w", &noise(300_000, 1));
+    dir.run(["-q", "snapshot", "save", "s", "w", "--step", "3"]).silent();
+    dir.run(["-q", "snapshot", "save", "s", "w", "--step", "9"]).silent();
+    let first = dir.run(["snapshot", "save", "s", "w", "--step", "1", "--json"]).json();
+    assert_eq!((&first[0]["new_size"], &first[0]["base"]), (&json!(0), &json!(3)));
+    dir.run(["-q", "snapshot", "prune", "s", "--drop", "3", "--yes"]).silent();
+    dir.run(["snapshot", "restore", "s", "--at", "1", "-o", "back"]).ok();
+    assert!(dir.read("back/w") == noise(300_000, 1));
+}
+
+#[test]
+fn nothing_found_is_no_success() {
+    let dir = Dir::new();
+    dir.write("d/notes.txt", b"no checkpoint");
+    dir.run(["compress", "-r", "d"]).fails(&["d: has no regular file with the suffix of a checkpoint"]);
+    dir.run(["compress", "-r", "d", "-o", "mirror"]).fails(&["d: has no regular file with the suffix of a checkpoint"]);
+    dir.run(["-q", "decompress", "-r", "d"]).fails(&["d: has no regular file whose name ends in .lmc"]);
+    dir.write("d/m.safetensors", &model());
+    dir.run(["compress", "-r", "--rm", "d"]).silent();
+    // All of it is done.
+    dir.run(["compress", "-r", "d"]).silent();
+    // Output onto the input, with -f or without.
+    for force in ["-k", "-f"] {
+        dir.run(["compress", force, "d/notes.txt", "-o", "d/notes.txt"]).is_misused(&["is the input file"]);
+    }
+    // A tensor or rows that are not there.
+    dir.run(["cat", "d/m.safetensors.lmc", "none"]).fails(&["has no tensor"]);
+    dir.run(["cat", "d/m.safetensors.lmc", "embed.weight", "--rows", "0..1001"]).fails(&["has 1000 rows"]);
+    let help = dir.run(["snapshot", "save", "--help"]);
+    assert!(help.ok().stdout().contains("Exit status: 0 done; 1 something failed"), "{help:?}");
+}
+
+#[test]
+fn an_interrupted_save_leaves_no_data() {
+    let data: Vec<u8> = (0..24).flat_map(|seed| noise(4 << 20, seed)).collect();
+    for signal in ["INT", "TERM"] {
+        let dir = Dir::in_memory();
+        dir.write("w", &data);
+        dir.write("small", b"small");
+        dir.run(["-q", "snapshot", "save", "s", "small"]).silent();
+        let files = || dir.try_names("s/data").into_iter().filter(|n| dir.path(n).is_file()).count();
+        assert_eq!(files(), 1);
+        let child = dir.spawn_mortal(Way::Unnamed, ["snapshot", "save", "s", "w", "-T", "1"]);
+        wait_until("the save writes data", || files() > 1);
+        dir.shell(&format!("kill -{signal} {}", child.id())).ok();
+        let ended = child.wait_with_output().unwrap();
+        // It may have been faster.
+        if ended.status.signal().is_some() {
+            assert_eq!(files(), 1, "{ended:?}");
+            assert_eq!(dir.run(["snapshot", "list", "s", "--json"]).json().len(), 1);
+        } else {
+            assert!(ended.status.success(), "{ended:?}");
+        }
+    }
+}
