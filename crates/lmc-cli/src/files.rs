@@ -8,6 +8,9 @@ use crate::input::same_file;
 use crate::names::STORE_MARKER;
 use crate::shards::{is_torn_index, named_by, shards};
 
+/// Beginnings and ends of names of models in directories of Hugging Face.
+const MODELS: [(&str, &str); 2] = [("model", ".safetensors"), ("pytorch_model", ".bin")];
+
 /// A file, and its name in the snapshot.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NamedFile {
@@ -67,7 +70,8 @@ fn found(paths: &[PathBuf], store: &str) -> Result<Vec<NamedFile>> {
             if found.len() == before {
                 return Err(Failure::at(path, "has no files to save"));
             }
-            found[before..].iter().try_for_each(|file| of_index(&file.path).map(drop))?;
+            let all: Vec<&Path> = found[before..].iter().map(|file| &*file.path).collect();
+            all.iter().filter(|path| !is_stale(path, &all)).try_for_each(|path| of_index(path).map(drop))?;
         } else {
             let name = path.file_name().map(Path::new).unwrap_or(path);
             found.push(NamedFile { name: name_of(name, path)?, path: path.clone() });
@@ -98,6 +102,22 @@ fn of_index(path: &Path) -> Result<Vec<PathBuf>> {
     };
     let names = shards(path)?.unwrap_or_default();
     names.iter().map(|name| named_by(path, name).ok_or_else(|| missing(name))).collect()
+}
+
+/// Whether none of the files that an index names is there, but the model is, in another format: downloads of one format often have the
+/// indexes of others, too.
+fn is_stale(path: &Path, all: &[&Path]) -> bool {
+    let Ok(Some(names)) = shards(path) else { return false };
+    if names.iter().any(|name| named_by(path, name).is_some()) {
+        return false;
+    }
+    let is_model = |other: &Path| {
+        let name = other.file_name().unwrap_or_default().to_string_lossy();
+        let name = name.strip_suffix(".lmc").unwrap_or(&name);
+        let format = MODELS.iter().find(|(start, end)| name.starts_with(start) && name.ends_with(end));
+        format.is_some_and(|(_, end)| names.iter().all(|named| !named.ends_with(end)))
+    };
+    all.iter().any(|other| other.parent() == path.parent() && is_model(other))
 }
 
 fn is_same(a: &Path, b: &Path) -> bool {

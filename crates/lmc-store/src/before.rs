@@ -21,11 +21,12 @@ impl Store {
     pub(crate) fn before(&self, step: Step) -> Result<Before> {
         let mut failed: Vec<(Step, Error)> = vec![];
         let mut open = |snapshot: Snapshot| match self.open_base(&snapshot) {
-            Err(e) if matches!(e.kind(), ErrorKind::Store | ErrorKind::Io) => Err(e),
-            Err(e) => {
+            Err(e) if e.kind() == ErrorKind::Damaged => {
                 failed.push((snapshot.step, e));
                 Ok(None)
             }
+            // One of a newer lmc is no reason to store everything again.
+            Err(e) => Err(e.at(format_args!("step {}", snapshot.step))),
             Ok(catalog) => Ok(Some((snapshot, catalog))),
         };
         let found = match self.last_before(step, &mut open)? {

@@ -213,7 +213,12 @@ impl Store {
         }
         let records: Vec<(bool, Vec<ShardId>)> =
             records.into_iter().map(|(counts, c)| (counts, c.record.shards)).collect();
-        needed.add(self.remote(), &records, Budget::default()).map_err(nothing_deleted)?;
+        needed.add(self.remote(), &records, Budget::default()).map_err(|e| {
+            // Those that count may need nothing of what is lost.
+            let counting: Vec<_> = records.into_iter().filter(|(counts, _)| *counts).collect();
+            let counts = Needed::default().add(self.remote(), &counting, Budget::default()).is_err();
+            nothing_deleted(e, counts)
+        })?;
         Ok(needed)
     }
 }
@@ -261,16 +266,17 @@ fn refused(bad: &DamagedRecord, counts: bool) -> Error {
     }
 }
 
-fn nothing_deleted(e: Error) -> Error {
+/// The error of a shard that a record names; whether one of them `counts`.
+fn nothing_deleted(e: Error, counts: bool) -> Error {
+    let what = match counts {
+        true => {
+            "put it back from a copy of the store, or, if there is none, end the snapshots that need it: lmc snapshot verify names them"
+        }
+        false => "only superseded records name it: collect when the grace period has passed since",
+    };
     match e.kind() {
         ErrorKind::Store => e,
-        kind => Error::new(
-            kind,
-            format!(
-                "{e}; what its snapshot needs is unknown, and nothing was deleted; put it back from a copy of the store, or, if there is \
-                 none, end the snapshots that need it: lmc snapshot verify names them"
-            ),
-        ),
+        kind => Error::new(kind, format!("{e}; what its snapshot needs is unknown, and nothing was deleted; {what}")),
     }
 }
 

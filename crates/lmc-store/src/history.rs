@@ -133,8 +133,16 @@ impl DamagedRecord {
 
 /// What to do about something that a snapshot needs, and that is missing or damaged.
 pub(crate) fn remedy(what: &str, step: Step) -> String {
+    remedy_of(what, [step])
+}
+
+/// The same for several snapshots.
+pub(crate) fn remedy_of(what: &str, steps: impl IntoIterator<Item = Step>) -> String {
+    let options: Vec<String> = steps.into_iter().map(|step| format!("--damaged {step}")).collect();
+    let end = if options.len() > 1 { "end the snapshots" } else { "end the snapshot" };
     format!(
-        "put {what} back from a copy of the store, or, if there is none, end the snapshot: lmc snapshot prune --damaged {step}"
+        "put {what} back from a copy of the store, or, if there is none, {end}: lmc snapshot prune {}",
+        options.join(" ")
     )
 }
 

@@ -1,11 +1,11 @@
 //! Pruning: which snapshots stay, and how the others end (`docs/store.md` §6).
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::history::{Current, DamagedRecord, next_generation, remedy, to_name};
+use crate::history::{Current, DamagedRecord, next_generation, remedy_of, to_name};
 use crate::ids::{SaveId, ShardId, Step};
 use crate::manifest::record::{Record, RecordId, Seen};
 use crate::rebase::RebaseOptions;
@@ -144,12 +144,16 @@ impl Store {
         let (lost, records): (Vec<_>, Vec<_>) =
             history.into_kept().into_iter().partition(|c| given_up.contains(&c.record.step));
         for &step in &given_up {
-            let current = lost.iter().find(|c| c.record.step == step);
-            let fault = current.map(|c| self.fault(&c.record)).transpose()?.flatten();
-            let (Some(current), Some(fault)) = (current, fault) else {
+            let Some(current) = lost.iter().find(|c| c.record.step == step) else {
+                return Err(Error::not_found(format!("the store has no snapshot of step {step} to give up")));
+            };
+            let Some(fault) = self.fault(&current.record)? else {
                 return Err(Error::usage(format!("step {step} is not damaged: prune it like others")));
             };
-            damaged.push(DamagedRecord::beyond(current.id(), fault));
+            if fault.remedy.is_none() {
+                return Err(Error::unsupported(format!("step {step}: {}; it is not damaged", fault.message)));
+            }
+            damaged.push(DamagedRecord::beyond(current.id(), fault.message));
         }
         damaged.sort_by_key(|bad| bad.step);
         let steps: Vec<Step> = records.iter().map(|c| c.record.step).collect();
@@ -177,20 +181,21 @@ impl Store {
             Err(e) if e.kind() != ErrorKind::Store => plan.obstacle = Some(e.to_string()),
             done => done?,
         }
-        if !plan.prune.is_empty() {
+        if !plan.prune.is_empty() || !plan.damaged.is_empty() || !plan.rebase.is_empty() {
             plan.broken = self.verify(&plan.keep, false, 0)?.problems;
             plan.broken.retain(|p| !p.intact);
+            plan.rebase.retain(|step| plan.broken.iter().all(|p| p.step != *step));
         }
         Ok(plan)
     }
 
     /// Why a snapshot cannot be restored. Its data are read if all of them are there.
-    fn fault(&self, record: &Record) -> Result<Option<String>> {
+    fn fault(&self, record: &Record) -> Result<Option<Problem>> {
         let snapshot = [Snapshot::of(record.clone())];
         for deep in [false, true] {
             let found = self.verify(&snapshot, deep, 0)?.problems.into_iter().find(|p| !p.intact);
             if found.is_some() {
-                return Ok(found.map(|p| p.message));
+                return Ok(found);
             }
         }
         Ok(None)
@@ -215,29 +220,39 @@ impl Store {
     /// finish. After an error part of it is done, and a new plan covers the rest.
     ///
     /// # Errors
-    /// `Damaged` when a snapshot that would stay cannot be restored: no other is pruned. `Store` when requests fail, and those of
-    /// [`Self::rebase`].
+    /// `Damaged` or `Unsupported` when a snapshot that would stay cannot be restored: no other is pruned. `Store` when requests fail. Those of
+    /// [`Self::rebase`], after the others were pruned.
     pub fn prune(&self, plan: &PrunePlan, o: &RebaseOptions) -> Result<Pruned> {
         let mut done = Pruned::default();
-        if let Some(p) = plan.broken.first() {
-            return Err(Error::damaged(format!(
-                "step {}: would stay, but cannot be restored: {}; nothing was pruned; {}",
-                p.step,
-                p.message,
-                remedy("it", p.step)
-            )));
+        if let Some(p) = plan.broken.first().filter(|_| !plan.prune.is_empty()) {
+            let steps: BTreeSet<Step> = plan.broken.iter().filter(|p| p.remedy.is_some()).map(|p| p.step).collect();
+            let advice = match steps.is_empty() {
+                true => String::new(),
+                false => format!("; {}", remedy_of("it", steps)),
+            };
+            return Err(Error::new(
+                if p.remedy.is_some() { ErrorKind::Damaged } else { ErrorKind::Unsupported },
+                format!(
+                    "step {}: would stay, but cannot be restored: {}; nothing was pruned{advice}",
+                    p.step, p.message
+                ),
+            ));
         }
+        let mut failed = None;
         // What stays needs nothing of the others before these end.
         if !plan.rebase.is_empty() {
             let mut steps = plan.rebase.clone();
             let there: Vec<Step> = self.snapshots()?.into_iter().map(|s| s.step).collect();
             steps.retain(|s| there.contains(s));
             let ends: HashSet<SaveId> = plan.records.iter().map(|c| c.record.id).collect();
-            let rebased = self.rebase_without(&steps, &ends, o).map_err(|e| match e.kind() {
-                ErrorKind::Damaged => e.and("; nothing was pruned; lmc snapshot verify --deep shows what can be done"),
-                _ => e,
-            })?;
-            (done.rebased, done.changed) = (rebased.snapshots, rebased.changed);
+            match self.rebase_without(&steps, &ends, o) {
+                Ok(rebased) => (done.rebased, done.changed) = (rebased.snapshots, rebased.changed),
+                Err(e) if e.kind() == ErrorKind::Damaged => {
+                    return Err(e.and("; nothing was pruned; lmc snapshot verify --deep shows what can be done"));
+                }
+                // Nothing becomes unreadable without it, and on a full disk pruning makes room.
+                Err(e) => failed = Some(e.and("; not all was re-based, and the others were pruned all the same")),
+            }
         }
         let mut ends: Vec<End> = plan.records.iter().map(End::of).collect();
         for bad in plan.damaged.iter().filter(|bad| plan.records.iter().all(|c| c.record.step != bad.step)) {
@@ -262,7 +277,7 @@ impl Store {
             done.pruned = self.remote().wait(ended.try_concat())?;
             done.pruned.sort_unstable();
         }
-        Ok(done)
+        failed.map_or(Ok(done), Err)
     }
 
     /// Ends a snapshot. The new record names `heads` and takes their place.

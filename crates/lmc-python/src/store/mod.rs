@@ -15,7 +15,7 @@ use lmc_store::{
     At, Cache, CopyOptions, FollowOptions, GcOptions, Keep, Location, RebaseOptions, SaveId, ShardId, Step,
     StoreOptions, TensorFollowOptions, VerifyOptions,
 };
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyUserWarning};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -245,11 +245,21 @@ impl Store {
         let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, step.map(|n| Step::new(n.0)).transpose()?);
         let store = self.shared.get(py)?;
         // Published only if no input changed while it was read.
-        let (step, saved) = inputs.save(py, |inputs, unchanged| {
-            let step = store.step(step)?;
-            Ok((step, store.save_shard_if(inputs, step, &options, unchanged)?))
+        let (free, saved) = inputs.save(py, |inputs, unchanged| {
+            let free = store.step(step)?;
+            Ok((free, store.save_shard_if(inputs, free, &options, unchanged)?))
         })?;
-        let snapshot = detached(py, || Ok(store.publish(step, metadata.unwrap_or_default(), &[saved.shard])?))?;
+        let (metadata, shards) = (metadata.unwrap_or_default(), [saved.shard]);
+        let snapshot = detached(py, || {
+            Ok(match step {
+                Some(step) => store.publish(step, metadata, &shards)?,
+                // Another process may have taken the free one meanwhile.
+                None => store.publish_next(free, metadata, &shards)?,
+            })
+        })?;
+        for note in &saved.notes {
+            py.import("warnings")?.call_method1("warn", (note, py.get_type::<PyUserWarning>()))?;
+        }
         Ok(Snapshot(snapshot))
     }
 

@@ -5,7 +5,7 @@ mod records;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::catalog::{Catalog, SetId};
+use crate::catalog::{Budget, Catalog, SetId};
 use crate::chain::{self, ChainDecoder};
 use crate::error::{Error, ErrorKind, Result};
 use crate::gather::SIDE_BY_SIDE;
@@ -53,7 +53,18 @@ pub struct Verified {
 }
 
 /// Bad block sets, each with the reason.
-type Bad = HashMap<SetId, String>;
+type Bad = HashMap<SetId, Fault>;
+
+/// What is wrong with a block set.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Fault {
+    message: String,
+    /// Whether it is lost; otherwise a newer lmc, or one with other limits, can decode it.
+    is_lost: bool,
+}
+
+/// Snapshots whose documents are loaded at once.
+const AT_ONCE: usize = 64;
 
 impl Store {
     /// Verifies snapshots: manifests have their hashes and agree with each other, and every data object exists with its length. With `deep`
@@ -65,7 +76,17 @@ impl Store {
         let mut found = Verified { snapshots: snapshots.len() as u64, ..Verified::default() };
         let (mut opened, mut catalog) = (vec![], Catalog::default());
         let mut chains: BTreeMap<SetId, Vec<SetId>> = BTreeMap::new();
-        for s in snapshots {
+        for (i, s) in snapshots.iter().enumerate() {
+            if i % AT_ONCE == 0 {
+                let some = &snapshots[i..snapshots.len().min(i + AT_ONCE)];
+                let shards: Vec<_> = some.iter().flat_map(|s| s.shards.iter().copied()).collect();
+                // What cannot be loaded is reported by snapshot.
+                if let Ok(loaded) =
+                    self.remote().wait(Catalog::load_within(self.remote(), &shards, Budget::of(some.len())))
+                {
+                    catalog.extend(&loaded);
+                }
+            }
             match self.open_beside(s, &catalog) {
                 Ok(reader) => {
                     found.problems.extend(wrong_sizes(&reader)?);
@@ -136,7 +157,7 @@ fn look_at_objects(
         sets.entry(written(catalog, id)?).or_default().push(id);
     }
     for (object, wrong) in remote.wait(faults(remote, sets.keys().copied()))? {
-        bad.extend(sets[&object].iter().map(|&id| (id, wrong.clone())));
+        bad.extend(sets[&object].iter().map(|&id| (id, Fault { message: wrong.clone(), is_lost: true })));
     }
     Ok(sets.len() as u64)
 }
@@ -188,21 +209,21 @@ fn decode_all(
     )
 }
 
-/// The message of an error about the store's contents; other errors are passed on.
-fn only_damage(e: Error) -> Result<String> {
+/// The fault of an error about the store's contents; other errors are passed on.
+fn only_damage(e: Error) -> Result<Fault> {
     match e.kind() {
         ErrorKind::Store | ErrorKind::Io => Err(e),
-        _ => Ok(e.to_string()),
+        kind => Ok(Fault { message: e.to_string(), is_lost: kind == ErrorKind::Damaged }),
     }
 }
 
 /// Reports for each bad set the parts of a snapshot that depend on it.
 fn problems_of(reader: &SnapshotReader, chains: &BTreeMap<SetId, Vec<SetId>>, bad: &Bad, problems: &mut Vec<Problem>) {
-    let mut lost: BTreeMap<&str, BTreeSet<(String, Option<String>)>> = BTreeMap::new();
+    let mut lost: BTreeMap<&Fault, BTreeSet<(String, Option<String>)>> = BTreeMap::new();
     for (file, extents) in reader.extents() {
         for e in extents {
-            let Some(message) = chains[&e.set].iter().find_map(|link| bad.get(link)) else { continue };
-            let lost = lost.entry(message).or_default();
+            let Some(fault) = chains[&e.set].iter().find_map(|link| bad.get(link)) else { continue };
+            let lost = lost.entry(fault).or_default();
             let end = e.offset + e.len;
             let first = file.segments.partition_point(|s| s.end() <= e.offset);
             for s in file.segments[first..].iter().take_while(|s| s.offset < end).filter(|s| s.len > 0) {
@@ -211,11 +232,11 @@ fn problems_of(reader: &SnapshotReader, chains: &BTreeMap<SetId, Vec<SetId>>, ba
         }
     }
     let step = reader.snapshot().step;
-    problems.extend(lost.into_iter().map(|(message, lost)| Problem {
+    problems.extend(lost.into_iter().map(|(fault, lost)| Problem {
         step,
         lost: lost.into_iter().collect(),
         intact: false,
-        message: message.to_owned(),
-        remedy: Some(remedy("the object", step)),
+        message: fault.message.clone(),
+        remedy: fault.is_lost.then(|| remedy("the object", step)),
     }));
 }

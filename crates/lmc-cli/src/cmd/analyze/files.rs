@@ -15,6 +15,7 @@ use crate::bases::{BaseFiles, Lack, Lacking};
 use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::guard::{Guard, Role};
+use crate::names::STORE_MARKER;
 use crate::names::{SUFFIX, is_dash};
 use crate::shards::is_index;
 use crate::ui::Ui;
@@ -239,7 +240,8 @@ fn walk(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result {
             continue;
         }
         if entry.file_type().map_err(unreadable)?.is_dir() {
-            if depth < DEPTH {
+            // A store is studied by itself.
+            if depth < DEPTH && !path.join(STORE_MARKER).is_file() {
                 walk(&path, depth + 1, found)?;
             }
         } else if path.is_file() {

@@ -108,9 +108,8 @@ pub(crate) fn run(args: &PublishArgs, ui: &Ui) -> Result {
         args.place.guard().check_replace(&out.join("version"))?;
     }
     let (seen, waited_for, left, exporter) = Default::default();
-    let (store, is_new, has_looked, saved) = (None, false, false, 0);
-    let mut publisher =
-        Publisher { args, ui, rule, store, is_new, has_looked, seen, waited_for, left, saved, exporter };
+    let (store, is_new, has_looked) = (None, false, false);
+    let mut publisher = Publisher { args, ui, rule, store, is_new, has_looked, seen, waited_for, left, exporter };
     args.looks.run(ui, || {
         let looked = publisher.look();
         publisher.report_left();
@@ -135,8 +134,6 @@ struct Publisher<'a> {
     waited_for: HashSet<PathBuf>,
     /// Why versions were not saved by a single look.
     left: Vec<String>,
-    /// The number of versions that were saved.
-    saved: u64,
     exporter: Exporter,
 }
 
@@ -165,14 +162,9 @@ impl Publisher<'_> {
         }
     }
 
-    /// Says what a single look left. It is a failure if the look saved nothing.
+    /// Says what a single look left, which is a failure.
     fn report_left(&mut self) {
-        for text in std::mem::take(&mut self.left) {
-            match self.saved {
-                0 => self.ui.fail(&Failure::Failed(text)),
-                _ => self.ui.warn(text),
-            }
-        }
+        std::mem::take(&mut self.left).into_iter().for_each(|text| self.ui.fail(&Failure::Failed(text)));
     }
 
     fn look(&mut self) -> Result {
@@ -254,9 +246,9 @@ impl Publisher<'_> {
             n => format!("and {n} more are not saved: the store does not have these steps"),
         };
         let name = Name::path(&first.path);
-        self.unsaved(format_args!(
-            "{name}: {what}, but later ones; if the run was rewound, publish it to another store"
-        ));
+        // A choice that was made before, as with --newest, is no failure of each look.
+        self.ui
+            .warn(format_args!("{name}: {what}, but later ones; if the run was rewound, publish it to another store"));
         Ok(())
     }
 
@@ -305,7 +297,6 @@ impl Publisher<'_> {
         let store = self.store.as_ref().expect("it was opened");
         let saved = files.save(&args.place, (store, self.is_new), Some(version.step), BTreeMap::new(), &options)?;
         self.is_new = false;
-        self.saved += 1;
         self.seen.insert(version.path.clone(), version.identity.clone());
         saved.note_damage(&args.place, ui);
         if args.json {

@@ -10,7 +10,20 @@ use crate::names::STORE_MARKER;
 use crate::ui::Ui;
 
 /// Entries of a directory that may be there before its store.
-const NOT_OF_OTHERS: [&str; 6] = ["data", "probes", "shards", "snapshots", "lost+found", STORE_MARKER];
+const NOT_OF_OTHERS: [&str; 9] = [
+    "data",
+    "probes",
+    "shards",
+    "snapshots",
+    STORE_MARKER,
+    // Of file systems.
+    "lost+found",
+    "@eaDir",
+    "$RECYCLE.BIN",
+    "System Volume Information",
+];
+/// Beginnings of names of files about a directory.
+const NOTES: [&str; 2] = ["README", "LICENSE"];
 
 /// Selects a store.
 #[derive(Args)]
@@ -75,8 +88,11 @@ impl Place {
     fn check_vacant(&self) -> Result {
         let Ok(Location::Directory(path)) = self.location() else { return Ok(()) };
         let Ok(entries) = std::fs::read_dir(&path) else { return Ok(()) };
-        // Hidden entries and lost+found are of file systems. An interrupted creation may have left directories of a store.
-        let is_of_others = |name: &str| !name.starts_with('.') && !NOT_OF_OTHERS.contains(&name);
+        // An interrupted creation may have left directories of a store.
+        let is_of_others = |name: &str| {
+            let is_note = NOTES.iter().any(|note| name.starts_with(note));
+            !name.starts_with('.') && !is_note && !NOT_OF_OTHERS.contains(&name)
+        };
         let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
         let Some(name) = names.filter(|name| is_of_others(name)).min() else { return Ok(()) };
         // Another process may have created it meanwhile.
@@ -120,7 +136,10 @@ impl Place {
             kind @ ErrorKind::Damaged
                 if !["lmc snapshot", "copy of the store", "an archive of"].iter().any(|s| text.contains(s)) =>
             {
-                Failure::Store(kind, format!("{text}; lmc snapshot verify shows what is lost, and what can be done"))
+                Failure::Store(
+                    kind,
+                    format!("{text}; lmc snapshot verify --deep shows what is lost, and what can be done"),
+                )
             }
             kind => Failure::Store(kind, text),
         }

@@ -86,12 +86,17 @@ pub(super) fn run(args: &PruneArgs, ui: &Ui) -> Result {
     }
     if !args.yes {
         for p in &plan.broken {
-            ui.fail(&Failure::Failed(format!(
+            let text = format!(
                 "{}: step {}: would stay, but cannot be restored: {}",
                 Name::text(&args.place.store),
                 p.step,
                 Name::text(&p.message)
-            )));
+            );
+            // It is an obstacle to pruning others, but not to giving up what is lost.
+            match plan.prune.is_empty() {
+                true => ui.warn(text),
+                false => ui.fail(&Failure::Failed(text)),
+            }
         }
         return if args.json { ui.json(&to_json(args, &plan, None)) } else { ui.print(&to_text(args, &plan)) };
     }
@@ -135,7 +140,7 @@ fn to_text(args: &PruneArgs, plan: &PrunePlan) -> String {
         None => format!("  data    {} => {} after the grace period\n", bytes(plan.before), bytes(plan.after)),
     };
     let something = !plan.prune.is_empty() || !plan.damaged.is_empty() || !plan.rebase.is_empty();
-    if something && plan.broken.is_empty() {
+    if something && (plan.broken.is_empty() || plan.prune.is_empty()) {
         text += "with --yes it is done\n";
     }
     text
