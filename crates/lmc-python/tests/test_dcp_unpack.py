@@ -182,6 +182,10 @@ def test_chunks_that_do_not_make_a_tensor_are_refused(tmp_path, chunks, why):
     refused(joined(tmp_path, (4, 4), *chunks), lmc.FormatError, why)
 
 
+def test_two_chunks_of_a_scalar_are_refused(tmp_path):
+    refused(joined(tmp_path, (), ([], []), ([], [])), lmc.FormatError, "overlaps another one")
+
+
 def test_shapes_of_no_tensor_are_refused(tmp_path):
     refused(joined(tmp_path, (-4, 4)), lmc.FormatError, "is that of no tensor")
 

@@ -92,6 +92,13 @@ fn indexes_in_directories_are_checked() {
     fs::remove_file(dir.path("m/deep/b.safetensors")).unwrap();
     dir.write("m/deep/b.safetensors.lmc", b"its compressed form");
     dir.run(["-q", "snapshot", "save", "s", "m"]).silent();
+    // Downloads of one format have the index of another, too.
+    dir.write("hub/pytorch_model.bin.index.json", br#"{"weight_map": {"a": "pytorch_model-00001-of-00002.bin"}}"#);
+    dir.write("hub/training_args.bin", b"no model");
+    dir.run(["snapshot", "save", "s", "hub"])
+        .fails(&["names pytorch_model-00001-of-00002.bin, which is not beside it"]);
+    dir.write("hub/model.safetensors", &model());
+    dir.run(["-q", "snapshot", "save", "s", "hub"]).silent();
 }
 
 #[test]

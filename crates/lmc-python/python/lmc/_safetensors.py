@@ -204,7 +204,7 @@ def _one(part: SupportsIndex | slice | EllipsisType) -> int | slice | EllipsisTy
         return part
     try:
         # A boolean is a mask in numpy, and no number.
-        if not isinstance(part, bool):
+        if type(part).__name__ not in ("bool", "bool_"):
             return as_int(part)
     except TypeError:
         pass

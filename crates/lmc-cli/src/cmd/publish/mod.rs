@@ -37,8 +37,8 @@ use crate::ui::Ui;
 /// missing that an index in it (*.index.json) names, or a safetensors or GGUF file is shorter than its header says. A version that changes
 /// while it is read is not saved.
 ///
-/// The store is created with its first version. With --once, the exit status is 1 if there is no version in DIR, or if one is left unsaved
-/// and no other is saved.
+/// The store is created with its first version. With --once, the exit status is 1 if there is no version in DIR, or if one is left unsaved.
+/// Earlier versions that the store does not have are reported, and are no failure.
 #[derive(Args)]
 pub(crate) struct PublishArgs {
     #[command(flatten)]

@@ -53,10 +53,10 @@ def _check_cells(fqn: str, shape: tuple[int, ...], chunks: list[ChunkStorageMeta
     for chunk in chunks:
         begins = (np.searchsorted(e, o) for e, o in zip(edges, chunk.offsets, strict=True))
         ends = (np.searchsorted(e, o + n) for e, o, n in zip(edges, chunk.offsets, chunk.sizes, strict=True))
-        cells = marked[tuple(slice(begin, end) for begin, end in zip(begins, ends, strict=True))]
-        if cells.any():
+        cells = tuple(slice(begin, end) for begin, end in zip(begins, ends, strict=True))
+        if marked[cells].any():
             raise lmc.FormatError(f"{fqn}: its chunk {shown(chunk)} overlaps another one")
-        cells[...] = True
+        marked[cells] = True
     if not marked.all():
         missing = math.prod(shape) - sum(math.prod(chunk.sizes) for chunk in chunks)
         raise lmc.FormatError(

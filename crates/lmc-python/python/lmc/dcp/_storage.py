@@ -27,6 +27,8 @@ except ModuleNotFoundError:  # Before torch 2.15 the module was private.
 StorageOptions: TypeAlias = Mapping[str, Any] | None
 """Options of a file system of fsspec, such as `{"endpoint_url": …}`."""
 
+#: Protocols of fsspec under which a file appears when it is complete.
+_OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "oci", "memory"})
 #: The folder with the data files, beside the checkpoints, where there are no hard links.
 POOL = "lmc-data"
 SUFFIX = ".lmc"
@@ -235,6 +237,10 @@ class Fsspec(Storage):
     def replace(self, path: str, data: bytes, *, sync: bool) -> None:
         if self.has_fsync:
             super().replace(self._fs._strip_protocol(path), data, sync=sync)
+        elif _OBJECT_STORES.isdisjoint(_protocols(self._fs)):
+            partial = f"{path}.tmp"
+            self._fs.pipe_file(partial, data)
+            self._fs.mv(partial, path)
         else:
             self._fs.pipe_file(path, data)
 

@@ -123,15 +123,17 @@ class Follower:
         """
         snapshot = self._store.find(at)
         native, tensors = self._follower_of(snapshot)
+        before = native.current
         try:
             native.load(snapshot, self._memory(tensors))
         except BaseException:
             # They are undefined then, unless the version was refused.
+            if native.current is None or native.current != before:
+                self._written(tensors)
             if self._native is not None:
                 self._step = native.current[0] if native.current is not None else None
             raise
-        finally:
-            self._written(tensors)
+        self._written(tensors)
         return self._hold(native, tensors, snapshot.step)
 
     def adopt(self, at: _At) -> int:

@@ -37,7 +37,11 @@ class Copy:
             return
         follower = Follower(self.store, self.tensors, verify=verify, threads=threads)
         with self._lock:
-            follower.adopt(self.snapshot)
+            try:
+                follower.adopt(self.snapshot)
+            except BaseException:
+                follower.close()
+                raise
             self._follower.close()
             self._follower = follower
         self.verify, self.threads = verify, threads

@@ -110,8 +110,13 @@ class Engine(WeightTransferEngine):
                     ' init_info, or load a version whole with update_info {"full": true}'
                 )
             store = together("opening the store", lambda: Store(init_info.store or ""))
-            verify, threads = bool(init_info.verify), init_info.threads
-            copy = Copy(store, find(store, init_info.step), verify=verify, threads=threads)
+            before = held.get(self.model)
+            verify, threads = init_info.verify, init_info.threads
+            if before is not None:
+                # By default as before.
+                verify = before.verify if verify is None else verify
+                threads = before.threads if threads is None else threads
+            copy = Copy(store, find(store, init_info.step), verify=bool(verify), threads=threads)
             copy.adopt(self.model_config.model)
             held[self.model] = copy
         elif (before := agreed(self.model)) is not None:
