@@ -132,12 +132,14 @@ fn a_version_is_saved_when_it_is_finished() {
     assert!(steps(&dir).is_empty());
     dir.write("v/step1/STABLE", b"");
     write(&dir, "step3", 3);
-    dir.run(["-q", "publish", "s", "v", "--once", "--marker", "STABLE", "--newest"]).silent();
-    assert_eq!(steps(&dir), [2]);
-    // By its age. The first one, which was passed over, is reported, too.
     let left = |run: &Run, parts: &[&str]| {
         assert!(run.0.status.code() == Some(1) && parts.iter().all(|part| run.stderr().contains(part)), "{run:?}");
     };
+    // It is a failure also if another one is saved.
+    let newest = dir.run(["-q", "publish", "s", "v", "--once", "--marker", "STABLE", "--newest"]);
+    left(&newest, &["v/step3: is not finished: it has no file STABLE"]);
+    assert_eq!(steps(&dir), [2]);
+    // By its age. The first one, which was passed over, is reported, too.
     let by_age = ["publish", "s", "v", "--once"];
     let waits = dir.run(by_age);
     left(&waits, &["v/step3: is not finished: it changed ", "--settle 10"]);

@@ -10,12 +10,11 @@ use crate::names::STORE_MARKER;
 use crate::ui::Ui;
 
 /// Entries of a directory that may be there before its store.
-const NOT_OF_OTHERS: [&str; 9] = [
+const NOT_OF_OTHERS: [&str; 8] = [
     "data",
     "probes",
     "shards",
     "snapshots",
-    STORE_MARKER,
     // Of file systems.
     "lost+found",
     "@eaDir",
@@ -91,7 +90,9 @@ impl Place {
         // An interrupted creation may have left directories of a store.
         let is_of_others = |name: &str| {
             let is_note = NOTES.iter().any(|note| name.starts_with(note));
-            !name.starts_with('.') && !is_note && !NOT_OF_OTHERS.contains(&name)
+            // Another process may be writing the marker, under such a name.
+            let is_marker = name.starts_with(STORE_MARKER);
+            !name.starts_with('.') && !is_note && !is_marker && !NOT_OF_OTHERS.contains(&name)
         };
         let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
         let Some(name) = names.filter(|name| is_of_others(name)).min() else { return Ok(()) };
@@ -138,7 +139,7 @@ impl Place {
             {
                 Failure::Store(
                     kind,
-                    format!("{text}; lmc snapshot verify --deep shows what is lost, and what can be done"),
+                    format!("{text}; lmc snapshot verify shows what is lost, and with --deep what was altered"),
                 )
             }
             kind => Failure::Store(kind, text),
