@@ -6,6 +6,8 @@ use std::ops::Range;
 use lmc::internals::read_base;
 use lmc::{Base, Dtype, Result, Segment};
 
+use super::survey::order_for;
+
 /// Pieces of a sample.
 const PIECES: u64 = 16;
 
@@ -23,7 +25,7 @@ pub struct Sample {
     pub pieces: u64,
 }
 
-/// A tensor, and the one of the same name, dtype and shape before, in the file of the same name if there are several.
+/// A tensor, and the one of the same name, dtype and shape before, in the first file that has one of its name.
 struct Place<'s> {
     file: usize,
     segment: &'s Segment,
@@ -36,20 +38,19 @@ struct Place<'s> {
 /// # Errors
 /// When a file cannot be read.
 pub fn sample(new: &[Base<'_>], old: &[Base<'_>], bytes: u64) -> Result<Option<Sample>> {
-    let named = |files: &'_ [Base<'_>]| {
-        let each = files.iter().enumerate().flat_map(|(i, b)| b.segments().iter().map(move |s| (i, s.clone())));
-        each.filter(|(_, s)| s.name.is_some() && s.dtype.is_some() && s.len > 0).collect::<Vec<_>>()
-    };
-    let (new_tensors, old_tensors) = (named(new), named(old));
-    let before: HashMap<_, _> = old_tensors.iter().rev().map(|(i, s)| (s.name.as_deref(), (*i, s))).collect();
-    let in_file: HashMap<_, _> =
-        old_tensors.iter().rev().map(|(i, s)| ((old[*i].name(), s.name.as_deref()), (*i, s))).collect();
-    let places = new_tensors.iter().map(|(file, segment)| {
-        let same = |b: &(usize, &Segment)| b.1.dtype == segment.dtype && b.1.shape == segment.shape;
-        let name = segment.name.as_deref();
-        // Of several of its name, the one in the file of the same name.
-        let before = in_file.get(&(new[*file].name(), name)).or_else(|| before.get(&name));
-        Place { file: *file, segment, before: before.copied().filter(same) }
+    let mut before: HashMap<&str, Vec<(usize, &Segment)>> = HashMap::new();
+    for (i, (segment, name)) in old.iter().enumerate().flat_map(|(i, file)| named(file).map(move |s| (i, s))) {
+        before.entry(name).or_default().push((i, segment));
+    }
+    let places = new.iter().enumerate().flat_map(|(file, base)| {
+        let mut rank = vec![0; old.len()];
+        order_for(base, old).into_iter().enumerate().for_each(|(place, i)| rank[i] = place);
+        let before = &before;
+        named(base).map(move |(segment, name)| {
+            let all = before.get(name).into_iter().flatten();
+            let same = |b: &&(usize, &Segment)| b.1.dtype == segment.dtype && b.1.shape == segment.shape;
+            Place { file, segment, before: all.min_by_key(|b| rank[b.0]).filter(same).copied() }
+        })
     });
     let places: Vec<Place<'_>> = places.filter(|p| old.is_empty() || p.before.is_some()).collect();
     let mut sizes: HashMap<Dtype, u64> = HashMap::new();
@@ -82,6 +83,12 @@ pub fn sample(new: &[Base<'_>], old: &[Base<'_>], bytes: u64) -> Result<Option<S
         }
     }
     Ok(Some(sample))
+}
+
+/// The tensors of a file that have elements, and their names.
+fn named<'f>(file: &'f Base<'_>) -> impl Iterator<Item = (&'f Segment, &'f str)> {
+    let tensors = file.segments().iter().filter(|s| s.dtype.is_some() && s.len > 0);
+    tensors.filter_map(|s| Some((s, s.name.as_deref()?)))
 }
 
 /// The pieces of a sample of about `bytes` of `total` bytes, evenly spread, each of the same multiple of `width` bytes,
@@ -128,5 +135,20 @@ mod tests {
         let tiny = [Base::new(&raw[..24]).unwrap()];
         assert!(sample(&tiny, &[], 20).unwrap().is_none());
         assert_eq!(sample(&small, &[], 3999).unwrap().unwrap().new.len(), 15 * 252);
+    }
+
+    #[test]
+    fn files_of_ranks_are_sampled_beside_those_of_the_same_rank() {
+        let segment = Segment::new(Some("w".into()), Some(Dtype::U8), [8].into_iter().collect(), 0, 8).unwrap();
+        let segments = [segment];
+        let file = |name: &str, value: u8| {
+            let raw = Box::leak(Box::new([value; 8]));
+            Base::of_segments(&raw[..], &segments).unwrap().with_name(name)
+        };
+        let old = [file("s1/model", 1), file("s1/rank0", 2), file("s1/rank1", 3), file("s2/rank1.lmc", 4)];
+        for (new, first) in [("s2/rank0.lmc", 2), ("s3/rank1", 3), ("s2/rank1", 4), ("s1/model", 1), ("other", 1)] {
+            let s = sample(&[file(new, 9)], &old, 8).unwrap().unwrap();
+            assert_eq!((s.new, s.old), (vec![9; 8], Some(vec![first; 8])), "{new}");
+        }
     }
 }

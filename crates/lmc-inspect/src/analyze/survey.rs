@@ -197,13 +197,7 @@ impl Survey {
         scope: Scope,
         progress: &mut dyn FnMut(u64),
     ) -> lmc::Result<Vec<(usize, usize)>> {
-        // Files of ranks have tensors of the same names: of those that fit equally well, the first one counts.
-        let mut order: Vec<usize> = (0..old.len()).collect();
-        let name = uncompressed(file.name());
-        order.sort_by_cached_key(|&i| {
-            let old = uncompressed(old[i].name());
-            (old != name, last_component(old) != last_component(name))
-        });
+        let order = order_for(file, old);
         // Deltas record the names of files without their directories.
         let named = |i: &usize| old[*i].clone().with_name(last_component(old[*i].name()));
         let old: Vec<Base<'_>> = order.iter().map(named).collect();
@@ -309,8 +303,21 @@ pub(super) fn stopped() -> Error {
     Error::new(ErrorKind::Io, "the study was stopped")
 }
 
+/// The order in which the files of the checkpoint before are searched for the tensors of a file. Files of ranks have tensors
+/// of the same names: the file of the same name comes first, then those of the same name in other directories.
+pub(super) fn order_for(file: &Base<'_>, old: &[Base<'_>]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..old.len()).collect();
+    let name = uncompressed(file.name());
+    let last = last_component(name);
+    order.sort_by_cached_key(|&i| {
+        let old = uncompressed(old[i].name());
+        (old != name, last_component(old) != last)
+    });
+    order
+}
+
 /// The name of a file without its directories.
-fn last_component(name: &str) -> String {
+pub(super) fn last_component(name: &str) -> String {
     Path::new(name).file_name().map_or_else(|| name.to_owned(), |n| n.to_string_lossy().into_owned())
 }
 
