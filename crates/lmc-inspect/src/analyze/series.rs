@@ -1,6 +1,7 @@
 //! Combines the findings of all passes.
 
 use std::collections::{BTreeMap, HashMap};
+use std::mem::take;
 use std::sync::atomic::AtomicBool;
 
 use lmc::{Base, CompressOptions};
@@ -12,7 +13,7 @@ use super::result::{
     Analysis, Checkpoint, Delta, Density, Distance, Group, GroupChange, GroupDelta, Pair, Tensor, TensorChange,
 };
 use super::sums::{Moves, Sums, rounded};
-use super::survey::{Survey, Surveyed, uncompressed};
+use super::survey::{Survey, Surveyed, last_component, uncompressed};
 use crate::diff::counterparts::Relation;
 use crate::kind::Kind;
 
@@ -22,8 +23,9 @@ pub(super) const MAX_TENSORS: usize = 1 << 16;
 /// The most shares of tensors in pairs that are kept and listed one by one.
 const MAX_SHARES: usize = 4_000_000;
 
-/// A tensor of any checkpoint: its name, and where several have that name, the name of its file, compressed or not.
-/// Which file of how many it is may change.
+/// A tensor of any checkpoint: its name, and where several have that name, the name of its file, compressed or not, with
+/// directories if several files have that name: directories may have the step in their names. Which file of how many it is
+/// may change.
 type Key = (String, Option<String>);
 
 /// A sequence of checkpoints, as far as it has been analysed.
@@ -32,7 +34,7 @@ pub(super) struct Series {
     pairs: Vec<Pair>,
     deltas: Vec<Delta>,
     changes: BTreeMap<(Kind, String), Moves>,
-    /// The changes of each tensor so far.
+    /// The changes so far of each tensor of the last checkpoint.
     history: HashMap<Key, History>,
     /// How many shares it has; `None` once they are too many, and left out.
     shares: Option<usize>,
@@ -54,21 +56,31 @@ struct History {
     changed: Vec<f32>,
 }
 
-/// How many tensors of a checkpoint have a name.
-struct Names<'s>(HashMap<&'s str, u32>);
+/// How many tensors, and how many files, of a checkpoint have a name.
+struct Names<'s> {
+    tensors: HashMap<&'s str, u32>,
+    files: HashMap<String, u32>,
+}
 
 impl<'s> Names<'s> {
     fn new(survey: &'s Survey) -> Self {
-        let mut names = HashMap::new();
+        let (mut tensors, mut files) = (HashMap::new(), HashMap::new());
         for name in survey.segments.iter().filter_map(|s| s.segment.name.as_deref()) {
-            *names.entry(name).or_default() += 1;
+            *tensors.entry(name).or_default() += 1;
         }
-        Self(names)
+        for file in &survey.files {
+            *files.entry(last_component(uncompressed(file))).or_default() += 1;
+        }
+        Self { tensors, files }
     }
 
     fn key(&self, name: &str, file: &str) -> Key {
-        let several = self.0.get(name).is_some_and(|&n| n > 1);
-        (name.to_owned(), several.then(|| uncompressed(file).to_owned()))
+        let several = self.tensors.get(name).is_some_and(|&n| n > 1);
+        let file = several.then(|| {
+            let (path, last) = (uncompressed(file), last_component(uncompressed(file)));
+            if self.files.get(&last) == Some(&1) { last } else { path.to_owned() }
+        });
+        (name.to_owned(), file)
     }
 }
 
@@ -121,18 +133,22 @@ impl Series {
     fn add_pair(&mut self, to: usize, steps: &[u64], survey: &Survey, density: Option<Density>) {
         let (mut all, mut groups) = (Moves::default(), BTreeMap::new());
         let names = Names::new(survey);
+        let mut before = take(&mut self.history);
         for s in &survey.segments {
             all.add(&s.moves);
             groups.entry((s.kind, s.dtype().to_owned())).or_insert_with(Moves::default).add(&s.moves);
             if let Some(name) = s.segment.name.as_deref() {
                 let key = names.key(name, &survey.files[s.file]);
                 match s.relation {
-                    Relation::Same if s.moves.changes.compared > 0 => self.remember(key, to, s),
+                    Relation::Same if s.moves.changes.compared > 0 => self.remember(key, &mut before, to, s),
                     Relation::Same => {}
-                    _ => self.forget(&key, to),
+                    // It became another tensor: in another dtype or shape, or new.
+                    _ => self.drop_shares(before.remove(&key)),
                 }
             }
         }
+        // Those of tensors that are gone would take the places of others.
+        self.drop_shares(before.into_values());
         (all.raw_size, all.delta_size, all.lmc_size) = (survey.raw_size, survey.delta_size, survey.lmc_size);
         let (from, distance) = (to - 1, steps[to] - steps[to - 1]);
         self.deltas.push(delta(from, to, steps, survey));
@@ -154,13 +170,14 @@ impl Series {
         });
     }
 
-    /// Records the changes of a tensor.
-    fn remember(&mut self, key: Key, to: usize, s: &Surveyed) {
+    /// Records the changes of a tensor. `before`: the histories that no tensor of the checkpoint has gone on with yet.
+    fn remember(&mut self, key: Key, before: &mut HashMap<Key, History>, to: usize, s: &Surveyed) {
         if self.history.len() >= MAX_TENSORS && !self.history.contains_key(&key) {
             return;
         }
         let (dtype, shape) = (s.dtype(), &s.segment.shape[..]);
-        let h = self.history.entry(key).or_insert_with(|| History::new(dtype, shape));
+        let earlier = before.remove(&key);
+        let h = self.history.entry(key).or_insert_with(|| earlier.unwrap_or_else(|| History::new(dtype, shape)));
         // A name may occur twice in a file: the first one counts.
         if h.to >= to {
             return;
@@ -185,13 +202,10 @@ impl Series {
         }
     }
 
-    /// Ends the history of a tensor that became another: in another dtype or shape, or new.
-    fn forget(&mut self, key: &Key, to: usize) {
-        if self.history.get(key).is_some_and(|h| h.to < to)
-            && let Some(h) = self.history.remove(key)
-        {
-            self.shares = self.shares.map(|n| n - h.changed.len());
-        }
+    /// Takes the shares of histories that ended off the count.
+    fn drop_shares(&mut self, ended: impl IntoIterator<Item = History>) {
+        let n: usize = ended.into_iter().map(|h| h.changed.len()).sum();
+        self.shares = self.shares.map(|all| all - n);
     }
 
     /// Adds the size of a delta between others than neighbours.
@@ -354,4 +368,49 @@ fn distances(deltas: &[Delta]) -> Vec<Distance> {
         }
     }
     all.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use lmc::{Dtype, Segment};
+
+    use super::*;
+    use crate::analyze::grids::Grids;
+    use crate::analyze::survey::Listed;
+
+    #[test]
+    fn tensors_that_are_gone_take_no_places() {
+        let tensors = MAX_TENSORS as u64 * 2 / 3;
+        let checkpoint = |prefix: &str, relation| {
+            let segment = |i: u64| {
+                let name = Some(format!("{prefix}{i}").as_str().into());
+                let segment = Segment::new(name, Some(Dtype::U8), [1].into_iter().collect(), i, 1).unwrap();
+                let mut moves = Moves::default();
+                (moves.changes.compared, moves.changes.changed) = (1, i % 2);
+                let (sums, grids) = (Sums::default(), Grids::default());
+                Surveyed { file: 0, segment, kind: Kind::Other, sums, moves, relation, grids }
+            };
+            Survey {
+                files: vec!["file".to_owned()],
+                formats: vec!["safetensors".to_owned()],
+                raw_size: tensors,
+                lmc_size: tensors,
+                delta_size: 0,
+                segments: (0..tensors).map(segment).collect(),
+                missing: Listed::default(),
+                new: Listed::default(),
+            }
+        };
+        let (new, same) = (Relation::New, Relation::Same);
+        let mut series = Series::new();
+        for (i, (prefix, relation)) in
+            [("a", new), ("a", same), ("b", new), ("b", same), ("c", same)].iter().enumerate()
+        {
+            series.add(i, prefix.to_string(), &[0, 1, 2, 3, 4], checkpoint(prefix, *relation), None);
+            // A tensor has a share for each pair so far; those before it was there count, too.
+            let (listed, each) = if *relation == same { (tensors as usize, i) } else { (0, 0) };
+            assert_eq!((series.history.len(), series.shares), (listed, Some(listed * each)), "{i}");
+            assert!(series.history.keys().all(|(name, _)| name.starts_with(prefix)), "{i}");
+        }
+    }
 }

@@ -372,6 +372,16 @@ fn files_of_one_name_belong_together() {
             "{names:?}"
         );
     }
+    // Of files whose directories have the step in their names, too.
+    let run = Shards(vec![
+        at(["checkpoint-1/global_step1/rank0", "checkpoint-1/global_step1/rank1"], 0),
+        at(["checkpoint-2/global_step2/rank0.lmc", "checkpoint-2/global_step2/rank1.lmc"], 1),
+        at(["checkpoint-3/global_step3/rank0", "checkpoint-3/global_step3/rank1"], 2),
+    ]);
+    let a = analyze(&CompressOptions::default(), &run, &AnalyzeOptions::default(), &mut |_| ()).unwrap();
+    let changes: Vec<_> =
+        a.tensors.iter().map(|t| t.change.as_ref().map(|c| (c.pairs, c.compared, c.changed))).collect();
+    assert_eq!(changes, [Some((2, 2000, 200)), Some((2, 2000, 200))]);
 }
 
 #[test]
