@@ -135,7 +135,7 @@ fn by_kind<I: Iterator<Item = (f64, f64)>>(points: impl Fn(Kind) -> I) -> Vec<Li
     let lines = kinds.map(|(colour, kind)| Line {
         name: kind.name().to_owned(),
         colour,
-        second: false,
+        nth: 0,
         points: points(kind).collect(),
     });
     lines.filter(|l| !l.points.is_empty()).collect()
@@ -163,7 +163,7 @@ fn by_kind_of_deltas(a: &Analysis) -> Vec<Line> {
         })
     });
     let all = a.distances.iter().filter_map(|d| Some((d.steps as f64, part(d.delta_size, d.raw_size)?)));
-    lines.push(Line { name: "all".to_owned(), colour: ALL, second: false, points: all.collect() });
+    lines.push(Line { name: "all".to_owned(), colour: ALL, nth: 0, points: all.collect() });
     lines
 }
 

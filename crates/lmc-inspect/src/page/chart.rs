@@ -61,8 +61,8 @@ pub(crate) struct Line {
     pub(crate) name: String,
     /// Number of its colour, and of its marks and dashes.
     pub(crate) colour: usize,
-    /// Whether it is another line of that colour: thinner, with hollow marks.
-    pub(crate) second: bool,
+    /// How many lines of that colour come before it: others are thinner, with hollow marks and dashes.
+    pub(crate) nth: usize,
     /// By x.
     pub(crate) points: Vec<(f64, f64)>,
 }
@@ -78,7 +78,7 @@ impl Lines {
                 _ => format!("{} {dtype}", kind.name()),
             },
             colour: Kind::ALL.iter().position(|k| *k == kind).unwrap_or(0),
-            second: groups[..i].iter().any(|g| g.0 == kind),
+            nth: groups[..i].iter().filter(|g| g.0 == kind).count(),
             points: levels.iter().enumerate().map(|(i, &n)| (i as f64, n as f64 / of as f64)).collect(),
         });
         Self {
@@ -100,7 +100,15 @@ impl Lines {
     pub(crate) fn are_marked(&self) -> bool {
         self.lines.iter().all(|l| l.points.len() <= MARKED)
     }
+
+    /// The number of a line's dashes: where marks tell colours apart, they tell lines of a colour apart.
+    pub(crate) fn dashes(&self, l: &Line) -> usize {
+        if self.are_marked() { l.nth % DASHES } else { l.colour }
+    }
 }
+
+/// Forms of dashes that lines of a colour have: none, and others.
+const DASHES: usize = 7;
 
 /// Points of a line that are marked one by one at most.
 const MARKED: usize = 64;

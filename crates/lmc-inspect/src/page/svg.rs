@@ -43,7 +43,7 @@ impl Lines {
             let _ = write!(out, "<path class=\"{}\" d=\"M{}\"/>", self.class(l), path.join("L"));
             for p in l.points.iter().filter(|_| self.are_marked()) {
                 let title = format!("{}, {}: {}", escaped(&l.name), p.0, self.unit.spell(p.1));
-                mark((l.colour, l.second), (px(p.0), py(p.1)), &title, out);
+                mark((l.colour, l.nth > 0), (px(p.0), py(p.1)), &title, out);
             }
         }
         out.push_str("</svg><p class=k>");
@@ -54,7 +54,7 @@ impl Lines {
                 self.class(l)
             );
             if self.are_marked() {
-                mark((l.colour, l.second), (15.0, 5.5), "", out);
+                mark((l.colour, l.nth > 0), (15.0, 5.5), "", out);
             }
             let _ = write!(out, "</svg>{}</span> ", escaped(&l.name));
         }
@@ -65,8 +65,11 @@ impl Lines {
 
     /// The classes of a line.
     fn class(&self, l: &Line) -> String {
-        let dashes = if self.are_marked() { String::new() } else { format!(" d{}", l.colour) };
-        format!("l s{}{dashes}{}", l.colour, if l.second { " v" } else { "" })
+        let dashes = match self.dashes(l) {
+            0 => String::new(),
+            n => format!(" d{n}"),
+        };
+        format!("l s{}{dashes}{}", l.colour, if l.nth > 0 { " v" } else { "" })
     }
 
     /// The points as a table, unless there are too many: JSON has them, too.
@@ -149,10 +152,10 @@ fn nice_above(x: f64) -> f64 {
     [1.0, 2.0, 4.0, 6.0, 8.0, 10.0].iter().map(|m| m * power).find(|&m| m >= x * 0.999).unwrap_or(10.0 * power)
 }
 
-/// A mark at a point, whose form says the same as its colour; the second ones are hollow.
-fn mark((colour, second): (usize, bool), (x, y): (f64, f64), title: &str, out: &mut String) {
+/// A mark at a point, whose form says the same as its colour; those of other lines of a colour are hollow.
+fn mark((colour, hollow): (usize, bool), (x, y): (f64, f64), title: &str, out: &mut String) {
     let (dx, dy, form) = MARKS[colour % MARKS.len()];
-    let class = if second { format!("\"o s{colour}\"") } else { format!("f{colour}") };
+    let class = if hollow { format!("\"o s{colour}\"") } else { format!("f{colour}") };
     let _ = write!(out, "<path class={class} d=\"M{:.1} {:.1}{form}z\"", x + dx, y + dy);
     let _ = match title {
         "" => write!(out, "/>"),

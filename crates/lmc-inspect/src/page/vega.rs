@@ -11,7 +11,7 @@ const SCHEMA: &str = "https://vega.github.io/schema/vega-lite/v5.json";
 /// Colours by number, then the colour of saved bytes: those of the page on a light screen.
 const COLOURS: [&str; 8] = ["#005bb8", "#904411", "#6c8f2e", "#ac6fce", "#098b8c", "#cb437c", "#7d7f83", "#1d2126"];
 const SAVED: &str = "#dcdfe3";
-/// Marks of points and dashes of lines, by the number of their colour.
+/// Marks of points, by the number of their colour, and dashes of lines.
 const SHAPES: [&str; 8] =
     ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "M-1-.4h2v.8h-2z", "M-.4-1h.8v2h-.8z"];
 const DASHES: [&[u32]; 8] = [&[], &[8, 3], &[2, 2], &[9, 3, 2, 3], &[5, 2], &[3, 4], &[12, 4], &[5, 3]];
@@ -52,12 +52,8 @@ fn lines(chart: &Lines) -> Value {
         Unit::Bits => "~f",
     };
     let marked = chart.are_marked();
-    // The form says the same as the colour, for those who cannot tell colours apart.
-    let (channel, form) = match marked {
-        true => ("shape", looks("kind", lines.iter().map(|l| (&l.name[..], SHAPES[l.colour])))),
-        false => ("strokeDash", looks("kind", lines.iter().map(|l| (&l.name[..], DASHES[l.colour])))),
-    };
-    json!({
+    let dashes = looks("kind", lines.iter().map(|l| (&l.name[..], DASHES[chart.dashes(l)])));
+    let mut chart = json!({
         "$schema": SCHEMA,
         "title": title,
         "width": 480,
@@ -68,9 +64,14 @@ fn lines(chart: &Lines) -> Value {
             "x": { "field": x.field, "type": "quantitative", "title": x.title, "scale": scale },
             "y": { "field": y.field, "type": "quantitative", "title": y.title, "axis": { "format": format } },
             "color": colours,
-            channel: form,
+            "strokeDash": dashes,
         },
-    })
+    });
+    // The form says the same as the colour, for those who cannot tell colours apart.
+    if marked {
+        chart["encoding"]["shape"] = looks("kind", lines.iter().map(|l| (&l.name[..], SHAPES[l.colour])));
+    }
+    chart
 }
 
 fn bars(chart: &Bars) -> Value {

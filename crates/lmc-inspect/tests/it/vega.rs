@@ -248,6 +248,31 @@ fn dtypes_are_data() {
     assert!(all.iter().any(|(_, c)| c["title"].as_str().unwrap().starts_with("../<x>: ")));
 }
 
+/// Lines of one kind, of one colour, differ by their dashes; here and on the page.
+#[test]
+fn dtypes_of_a_kind_are_told_apart() {
+    let mut a = study(&run("", 2, 3));
+    let group = a.changes.iter().find(|g| g.kind == Kind::Weights).unwrap().clone();
+    a.changes = vec![group; 3];
+    a.changes.iter_mut().zip(["BF16", "F16", "F32"]).for_each(|(g, dtype)| g.dtype = dtype.to_owned());
+    let all = charts(&a);
+    let encoding = &all.iter().find(|c| c.0 == "distances").unwrap().1["encoding"];
+    let looks = |channel: &str| {
+        let scale = &encoding[channel]["scale"];
+        assert_eq!(scale["domain"], json!(["weights BF16", "weights F16", "weights F32"]));
+        scale["range"].as_array().unwrap().clone()
+    };
+    let (colours, shapes, dashes) = (looks("color"), looks("shape"), looks("strokeDash"));
+    assert!(colours.iter().all(|c| *c == colours[0]) && shapes.iter().all(|s| *s == shapes[0]));
+    assert!(dashes[0] == json!([]) && dashes[1] != dashes[0] && dashes[2] != dashes[0] && dashes[2] != dashes[1]);
+    let page = page(&a);
+    let chart = page.split("<figure>").find(|f| f.contains("<figcaption>How far elements moved<")).unwrap();
+    // In the chart, and in the legend.
+    for class in ["l s0", "l s0 d1 v", "l s0 d2 v"] {
+        assert_eq!(chart.matches(&format!("<path class=\"{class}\"")).count(), 2, "{class}: {chart}");
+    }
+}
+
 /// Two rows of a heat map stay two where their names are the same.
 #[test]
 fn rows_of_one_name_are_kept_apart() {
