@@ -25,7 +25,7 @@ use crate::ui::Ui;
 /// the largest; bits an element in the delta, and without the base. Distances are counted in representable
 /// numbers (units in the last place), those of integers as they are; the two zeros are neighbours, and what is not a number
 /// comes after the infinities; those of different dtypes are not added up. Both sizes are those that compressing gives; of tensors that
-/// share a block, each has its share, as `lmc list` divides it. -v draws the distribution of the distances. Names of more than 200 characters are cut; --json has all of
+/// share a block, each has its share, as `lmc list` divides it. -v draws the distribution of the distances. Long names are cut; --json has all of
 /// them. Nothing is written but --html.
 ///
 /// States: same (matched by name, shape and dtype), reshaped, resized, re-typed, renamed (matched by name without wrappers like
