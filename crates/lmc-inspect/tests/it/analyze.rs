@@ -288,7 +288,7 @@ fn tensors_come_and_go() {
     assert_eq!((a.pairs[0].all.tensors, a.pairs[0].all.unchanged_tensors), (2, 1));
 }
 
-/// Steps that are not known are not told.
+/// Without known steps, nothing is said of steps.
 #[test]
 fn places_are_no_steps() {
     let file = |bit| safetensors(&[("w", "BF16", vec![600], &flipped(&bf16s(600), 2, bit, 3))]);

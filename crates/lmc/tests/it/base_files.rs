@@ -56,7 +56,7 @@ fn a_base_is_hashed_once() {
     assert_eq!(counted.take(), 0);
 }
 
-/// A base of which half was hashed when reading failed.
+/// Reading a base failed when half of it was hashed.
 #[test]
 fn failing_once() {
     struct Once(Vec<u8>, Mutex<Option<u64>>);

@@ -178,7 +178,7 @@ fn between(from: &Place, to: &Place, some: &Chosen, runs: &Runs, json: bool, ui:
     Ok(())
 }
 
-/// Those of which nothing is missing. The others are reported, and make the command fail at the end.
+/// The snapshots whose data are all there. The others are reported, and make the command fail at the end.
 fn intact(snapshots: Vec<Snapshot>, place: &Place, store: &Store, ui: &Ui) -> Result<Vec<Snapshot>> {
     let found = store.verify(&snapshots, false, 0).map_err(|e| place.failure(&e))?;
     let mut bad = BTreeMap::new();
