@@ -45,3 +45,21 @@ def raw(array):
 def later(array):
     """These weights some steps later."""
     return array * np.float32(1.0001)
+
+
+@pytest.fixture
+def on_disk(monkeypatch):
+    """Calls that bring files to disk and name them, in order: `("sync", NAME)`, `("replace", FROM, TO)`."""
+    done, fsync, rename = [], os.fsync, os.replace
+
+    def synced(descriptor):
+        done.append(("sync", Path(os.readlink(f"/proc/self/fd/{descriptor}")).name))
+        fsync(descriptor)
+
+    def replaced(source, target):
+        done.append(("replace", Path(source).name, Path(target).name))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    return done

@@ -63,23 +63,11 @@ def test_a_save_that_is_killed_leaves_the_checkpoint_that_it_replaces(tmp_path, 
 
 @pytest.mark.parametrize("url", [False, True])
 @pytest.mark.parametrize("sync", [False, True])
-def test_metadata_are_on_disk(tmp_path, monkeypatch, sync, url):
-    done, fsync, rename = [], os.fsync, os.replace
-
-    def synced(descriptor):
-        done.append(("sync", Path(os.readlink(f"/proc/self/fd/{descriptor}")).name))
-        fsync(descriptor)
-
-    def replaced(source, target):
-        done.append(("replace", Path(source).name, Path(target).name))
-        rename(source, target)
-
-    monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(os, "replace", replaced)
+def test_metadata_are_on_disk(tmp_path, on_disk, sync, url):
     save(f"file://{tmp_path}/a" if url else tmp_path / "a", 1, sync_files=sync)
     appear = [("replace", ".metadata.tmp", ".metadata")]
     wanted = [("sync", ".metadata.tmp"), *appear, ("sync", "a")] if sync else appear
-    assert done[-len(wanted) :] == wanted and done.count(wanted[0]) == 1
+    assert on_disk[-len(wanted) :] == wanted and on_disk.count(wanted[0]) == 1
 
 
 def test_what_a_save_that_failed_left_goes(tmp_path):

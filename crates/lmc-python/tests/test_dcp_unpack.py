@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import pickle
 import subprocess
 import sys
@@ -222,34 +221,23 @@ def test_metadata_without_locations_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("to", ["dcp", "safetensors"])
-def test_files_have_their_names_when_they_are_complete_and_on_disk(tmp_path, monkeypatch, to):
+def test_files_have_their_names_when_they_are_complete_and_on_disk(tmp_path, monkeypatch, on_disk, to):
     save(tmp_path / "a", 1)
-    done, fsync, rename = [], os.fsync, os.replace
-
-    def synced(descriptor):
-        done.append(("sync", Path(os.readlink(f"/proc/self/fd/{descriptor}")).name))
-        fsync(descriptor)
-
-    def replaced(source, target):
-        done.append(("replace", Path(source).name, Path(target).name))
-        rename(source, target)
-
+    on_disk.clear()
     def written(tensors, path, metadata):
-        done.append(("write", Path(path).name))
+        on_disk.append(("write", Path(path).name))
         write(tensors, path, metadata)
 
     write = safetensors.torch.save_file
-    monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(os, "replace", replaced)
     monkeypatch.setattr(safetensors.torch, "save_file", written)
     monkeypatch.setattr(_unpack, "SHARD", 200_000)
     files = [Path(file).name for file in lmc.dcp.unpack(tmp_path / "a", tmp_path / "out", to=to).files]
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted(files)
     if to == "dcp":
-        assert done[0] == ("sync", "__0_0.distcp")
-        files, done = files[1:], done[1:]
+        assert on_disk[0] == ("sync", "__0_0.distcp")
+        files, on_disk = files[1:], on_disk[1:]
     made = [[("sync", f"{f}.tmp"), ("replace", f"{f}.tmp", f), ("sync", "out")] for f in files]
     for file, of_file in zip(files, made, strict=True):
         if "tensors" in file and not file.endswith(".json"):
             of_file.insert(0, ("write", f"{file}.tmp"))
-    assert done == [one for of_file in made for one in of_file]
+    assert on_disk == [one for of_file in made for one in of_file]
