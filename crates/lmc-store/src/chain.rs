@@ -1,4 +1,4 @@
-//! Decoding of block sets: fetched, verified against their hashes, each after its base.
+//! Decoding of block sets: fetched, each decoded after its base, and verified.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -38,25 +38,27 @@ pub(crate) fn begin(remote: &Remote, catalog: &Catalog, sets: &[SetId]) -> Resul
     Ok(remote.begin(async move { get_all(&here, places).await }))
 }
 
-/// Waits for the block sets that [`begin`] requested, and verifies their hashes.
-pub(crate) fn finish(
-    remote: &Remote,
-    catalog: &Catalog,
-    sets: &[SetId],
-    begun: Result<Begun<Vec<Bytes>>>,
-) -> Result<Vec<Bytes>> {
-    let stored = remote.finish(begun?)?;
-    for (&id, bytes) in sets.iter().zip(&stored) {
+/// Waits for the block sets that [`begin`] requested. Their hashes are not verified: those of the raw bytes that they
+/// decode to say the same.
+pub(crate) fn finish(remote: &Remote, begun: Result<Begun<Vec<Bytes>>>) -> Result<Vec<Bytes>> {
+    remote.finish(begun?)
+}
+
+/// Verifies the hashes of stored block sets.
+pub(crate) fn verify(catalog: &Catalog, sets: &[SetId], stored: &[Bytes]) -> Result<()> {
+    for (&id, bytes) in sets.iter().zip(stored) {
         if Hash::of(bytes) != catalog.set(id)?.hash {
             return Err(damaged(catalog, id, "is not what was written there"));
         }
     }
-    Ok(stored)
+    Ok(())
 }
 
-/// Fetches block sets, all at once.
+/// Fetches block sets, all at once, and verifies their hashes.
 pub(crate) fn fetch(remote: &Remote, catalog: &Catalog, sets: &[SetId]) -> Result<Vec<Bytes>> {
-    finish(remote, catalog, sets, begin(remote, catalog, sets))
+    let stored = finish(remote, begin(remote, catalog, sets))?;
+    verify(catalog, sets, &stored)?;
+    Ok(stored)
 }
 
 /// A set of chains that together contain all these block sets. A base has no chain of its own: it is decoded on the way.
@@ -143,6 +145,11 @@ impl ChainDecoder {
         mut wanted: &[usize],
         mut take: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
+        // Names the block set that is damaged, which may be an earlier one.
+        let fault = |id, what: &dyn std::fmt::Display| match verify(catalog, &chain[at_hand..], stored) {
+            Ok(()) => damaged(catalog, id, what),
+            Err(e) => e,
+        };
         for (i, &id) in chain.iter().enumerate() {
             let set = catalog.set(id)?;
             if i >= at_hand {
@@ -160,12 +167,12 @@ impl ChainDecoder {
                     _ => vec![base().map_err(Error::codec)?.optional()],
                 };
                 let done = self.decompressor.decompress(&stored[i - at_hand][..], &bases, self.raw.reset(len_of(set)));
-                self.content_hash = Some(done.map_err(|e| damaged(catalog, id, e))?.content_hash);
+                self.content_hash = Some(done.map_err(|e| fault(id, &e))?.content_hash);
             }
             if let Some(rest) = wanted.strip_prefix(&[i]) {
                 wanted = rest;
                 if Hash::of(&self.raw) != set.raw_hash {
-                    return Err(damaged(catalog, id, "does not decode to what was saved"));
+                    return Err(fault(id, &"does not decode to what was saved"));
                 }
                 take(&self.raw)?;
             }

@@ -271,7 +271,11 @@ impl<'a> Copy<'a> {
             new.len(),
             |i| chain::begin(remote, theirs, &new[i..=i]),
             || Ok(()),
-            |(), i, begun| Ok(chain::finish(remote, theirs, &new[i..=i], begun).map_err(of_source)?.remove(0)),
+            |(), i, begun| {
+                let mut stored = chain::finish(remote, begun).map_err(of_source)?;
+                chain::verify(theirs, &new[i..=i], &stored).map_err(of_source)?;
+                Ok(stored.remove(0))
+            },
             |i, bytes| {
                 let &BlockSet { hash, raw_len, raw_hash, age, .. } = theirs.set(new[i])?;
                 shard.sets.push(BlockSet { at: uploader.append(bytes)?, hash, raw_len, raw_hash, base: None, age });

@@ -148,12 +148,14 @@ impl<T: Send> Gather<T> {
             },
             ChainDecoder::new,
             |decoder, _, (begun, job)| {
-                let stored = chain::finish(remote, catalog, job.fetched(), begun)?;
+                let stored = chain::finish(remote, begun)?;
                 let stored_len = stored.iter().map(|s| s.len() as u64).sum::<u64>();
-                if let Some((takes, held, set)) = job.deltas()
-                    && sink.put_deltas(takes, catalog.set(held)?, catalog.set(set)?, &stored)?
-                {
-                    return Ok((takes.iter().map(|(range, _)| range.len() as u64).sum(), stored_len));
+                if let Some((takes, held, set)) = job.deltas() {
+                    // What lists change is not compared with the hash of the raw bytes.
+                    chain::verify(catalog, job.fetched(), &stored)?;
+                    if sink.put_deltas(takes, catalog.set(held)?, catalog.set(set)?, &stored)? {
+                        return Ok((takes.iter().map(|(range, _)| range.len() as u64).sum(), stored_len));
+                    }
                 }
                 let Job { chain, takes, held: first } = job;
                 let chain = &chain[first.unwrap_or(0)..];

@@ -261,7 +261,7 @@ impl<'a> Encoder<'a> {
             bases = [base_of(old).map_err(Error::codec)?];
         } else {
             let chain = catalog.chain(base)?;
-            let stored = chain::fetch(shared.remote, catalog, &chain)?;
+            let stored = chain::finish(shared.remote, chain::begin(shared.remote, catalog, &chain))?;
             let (decoded, content_hash) = self.chain.decode(catalog, &chain, &stored)?;
             old = decoded;
             bases = [base_of(old).map_err(Error::codec)?.with_hash(content_hash)];

@@ -187,7 +187,8 @@ fn decode_all(
         |decoder, i, begun| {
             let chain = chain(i);
             let mut decode = |chain: &[SetId], begun| -> Result<()> {
-                let stored = chain::finish(remote, catalog, chain, begun)?;
+                let stored = chain::finish(remote, begun)?;
+                chain::verify(catalog, chain, &stored)?;
                 let all: Vec<usize> = (0..chain.len()).collect();
                 decoder.decode_each(catalog, chain, &stored, &all, |_| Ok(()))
             };
