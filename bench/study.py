@@ -8,10 +8,10 @@ library, with a warm-up and a cosine decay; *finetune*, from its end, on other t
 package) at a sixtieth of its learning rate; and *sparse*, from the end of that at a thousandth of it, where most bf16
 weights do not change in a step, as in reinforcement learning.
 
-`--dir` gets a store for each phase, with the bf16 weights of every step, at level `default`. It also gets states
-(weights, fp32 masters and both moments of AdamW) as safetensors files: of steps that are powers of two, of the step
-before each (for deltas of one step), and of the last step of each phase. A run that is started again continues:
-finished phases are not repeated.
+`--dir` gets a store for each phase, with the bf16 weights of every step, at level `default`. States (weights, fp32
+masters and both moments of AdamW) of steps that are powers of two, of the step before each (for deltas of one step),
+and of the last step of each phase are written as safetensors files, measured, and removed, except for the last two of
+each phase. A run that is started again continues: finished phases are not repeated.
 
 `--json` gets the stored bytes of every step; the deltas of the last step's weights against the weights k steps before,
 for k = 1, 2, 4 …; the sizes of each state and each of its kinds, alone and given the state of the step before; and, for
@@ -73,7 +73,7 @@ class Phase:
     def done(self) -> bool:
         return self.log.exists() and len(self.log.read_text().splitlines()) == self.last - self.first + 1
 
-    def run(self, training: pretrain.Training) -> None:
+    def run(self, training: pretrain.Training, measure: Measure) -> None:
         self.states.mkdir(parents=True, exist_ok=True)
         self.log.unlink(missing_ok=True)
         publisher = lmc.sync.Publisher(self.store, level="default", anchor_every=ANCHOR)
@@ -89,11 +89,24 @@ class Phase:
                 line |= {"raw_size": published.raw_size, "new_size": published.new_size}
                 line |= {"training_seconds": trained - started, "publish_seconds": published.seconds}
                 if step in kept:
-                    self.export(training, step)
+                    line["state"] = self.measured_state(training, step, measure)
                 log.write(json.dumps(line) + "\n")
+                log.flush()
                 if step % 32 == 0 or step == self.last:
                     share = 100 * published.new_size / published.raw_size
                     print(f"{self.name} {step:6}   loss {loss:.4f}   {share:.2f} %", flush=True)
+
+    def measured_state(self, training: pretrain.Training, step: int, measure: Measure) -> dict[str, Any]:
+        """Sizes of a state, alone and given that of the step before. Only the last two of a phase are kept."""
+        self.export(training, step)
+        path, before = self.path(step), self.path(step - 1)
+        found: dict[str, Any] = {"alone": measure.size(path), "given": None}
+        if before.exists():
+            found["given"] = measure.size(path, before)
+        for old in self.states.glob(f"{self.name}-*"):
+            if old != path and not (step == self.last and old == before):
+                old.unlink()
+        return found
 
     def export(self, training: pretrain.Training, step: int) -> None:
         groups = training.state(step)
@@ -172,11 +185,9 @@ def measure(phases: list[Phase], measure: Measure, folder: Path) -> dict[str, An
     submit = measure.pool.submit
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         for phase in phases:
-            for step in phase.kept():
-                before = phase.path(step - 1) if step - 1 in phase.kept() else None
-                row = {"phase": phase.name, "step": step, "alone": submit(measure.size, phase.path(step))}
-                row["given"] = submit(measure.size, phase.path(step), before) if before else None
-                pending["states"].append(row)
+            for line in phase.lines():
+                if "state" in line:
+                    pending["states"].append({"phase": phase.name, "step": line["step"]} | line["state"])
             last = weights_at(phase.store, phase.last, Path(scratch) / phase.name)
             distance = 1
             while phase.last - distance >= phase.first:
@@ -241,6 +252,7 @@ def main() -> None:
     parameters = sum(w.numel() for w in training.weights.values())
     texts = {"pretrain": len(training.text)}
     print(f"{parameters:,} parameters, {texts['pretrain']:,} bytes of text", flush=True)
+    measure_with = Measure(args.lmc, args.dir)
     rates = {"pretrain": args.lr, "finetune": args.lr / 60, "sparse": args.lr / 1000}
     for number, phase in enumerate(phases):
         if phase.done():
@@ -250,19 +262,19 @@ def main() -> None:
             training.text = header_text(args.text // 8)
             # At a constant rate: the schedule is over.
             training.learning_rate = lambda _, rate=rates[phase.name]: rate  # type: ignore[method-assign]
-        phase.run(training)
+        phase.run(training, measure_with)
     texts["finetune"] = texts["sparse"] = len(header_text(args.text // 8))
     described = origin.machine(args.lmc)
     results = {
         "model": {"parameters": parameters, "width": args.width, "layers": args.layers, "context": args.context},
         "training": {"batch": args.batch, "lr": rates, "text": texts, "device": device_name(args.device)},
         "anchor_every": ANCHOR,
-        "phases": {p.name: p.lines() for p in phases},
+        "phases": {p.name: [{k: v for k, v in line.items() if k != "state"} for line in p.lines()] for p in phases},
         "origin": origin.origin(described) | {"torch": torch.__version__},
     }
     args.json.write_text(json.dumps(results, indent=1) + "\n")
     print("measuring", flush=True)
-    results |= measure(phases, Measure(args.lmc, args.dir), args.dir)
+    results |= measure(phases, measure_with, args.dir)
     args.json.write_text(json.dumps(results, indent=1) + "\n")
     print(f"wrote {args.json}")
 
