@@ -138,7 +138,7 @@ class Measure:
     def __init__(self, program: str, folder: Path) -> None:
         self.program, self.folder = program, folder
         self.isa = origin.machine(program)["isas"][-1]
-        self.pool = concurrent.futures.ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 2))
+        self.pool = concurrent.futures.ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)) // 2))
 
     def call(self, *command: object) -> str:
         done = subprocess.run([self.program, *map(str, command)], stdout=subprocess.PIPE, text=True)
@@ -236,7 +236,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     args = arguments()
     if args.device == "cpu":
-        torch.set_num_threads(os.cpu_count() or 1)
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.use_deterministic_algorithms(True, warn_only=args.device != "cpu")
     args.dir.mkdir(parents=True, exist_ok=True)
     args.schedule, args.warmup = args.steps, max(1, args.steps // 16)
