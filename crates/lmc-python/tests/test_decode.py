@@ -1,4 +1,4 @@
-"""Tests of `lmc.decode`: valid files decode, and whatever else the bytes are ends in FormatError.
+"""Tests of `lmc.decode`: valid files decode, and whatever else the bytes are ends in FormatError or LimitError.
 
 Vectors are made by `cargo run -p lmc-testing --example vectors -- FOLDER`; LMC_VECTORS says where that is. There,
 NAME.lmc restores to NAME.raw, with NAME.base1, NAME.base2, … as its bases. So it does in testdata/format1, which is
@@ -19,7 +19,7 @@ import lmc
 import pytest
 import zstandard
 from lmc import decode
-from lmc.decode import FormatError
+from lmc.decode import FormatError, LimitError
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 VECTORS = sorted(Path(os.environ.get("LMC_VECTORS", "vectors")).glob("*.lmc"))
@@ -73,7 +73,7 @@ def refused_or_same(data: bytes, bases: Sequence[bytes], raw: bytes) -> bool:
     """Return whether a changed file is rejected; fails if it gives other bytes, or another exception."""
     try:
         assert decode.decode(data, bases, max_size=2**24) == raw
-    except FormatError as error:
+    except (FormatError, LimitError) as error:
         assert str(error)
         assert "\n" not in str(error)
         return True
@@ -95,7 +95,7 @@ def test_vector(path: Path) -> None:
     assert decode.decode(path.read_bytes(), [*bases_of(path), b"no base of it"]) == raw
     assert decode.decode(path.read_bytes(), bases_of(path), max_size=len(raw)) == raw
     if raw:
-        with pytest.raises(FormatError):
+        with pytest.raises(LimitError):
             decode.decode(path.read_bytes(), bases_of(path), max_size=len(raw) - 1)
 
 
@@ -109,7 +109,7 @@ def test_fuzzed(kind: str) -> None:
         if raw.exists():
             assert decode.decode(path.read_bytes(), bases_of(path), max_size=FUZZED_MOST) == raw.read_bytes(), path
         else:
-            with pytest.raises(FormatError):
+            with pytest.raises((FormatError, LimitError)):
                 decode.decode(path.read_bytes(), bases_of(path), max_size=FUZZED_MOST)
                 pytest.fail(f"{path} is accepted")
 
@@ -203,7 +203,7 @@ def test_random_flips(path: Path) -> None:
 
 @pytest.mark.parametrize("path", VECTORS, ids=name_of)
 def test_mutations_without_checks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without checks and digests, wilder changes end in FormatError or in other bytes, and in nothing else."""
+    """Without checks and digests, wilder changes end in an error of the decoder or in other bytes, in nothing else."""
     must_be = decode.must_be
 
     def lenient(name: str, value: object, expected: object) -> None:
@@ -223,7 +223,7 @@ def test_mutations_without_checks(path: Path, monkeypatch: pytest.MonkeyPatch) -
             changed[at : at + choose.randrange(4)] = choose.randbytes(choose.randrange(4))
         try:
             decode.decode(bytes(changed), bases, max_size=2**22)
-        except FormatError as error:
+        except (FormatError, LimitError) as error:
             assert str(error)
 
 
@@ -236,7 +236,7 @@ def test_hostile_files_need_little_memory() -> None:
         "for data in t.hostile():\n"
         "    try:\n"
         "        decode.decode(data, max_size=2**26)\n"
-        "    except decode.FormatError as error:\n"
+        "    except (decode.FormatError, decode.LimitError) as error:\n"
         "        print(error)\n"
     )
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
@@ -287,9 +287,9 @@ def opaque(length: int) -> bytes:
     return b"\1\0" + varint(length)
 
 
-def zstd(raw: bytes, content_size: bool = True) -> bytes:
+def zstd(raw: bytes, content_size: bool = True, window_log: int = 0) -> bytes:
     """Make a zstd frame."""
-    parameters = zstandard.ZstdCompressionParameters(write_content_size=content_size)
+    parameters = zstandard.ZstdCompressionParameters(write_content_size=content_size, window_log=window_log)
     return zstandard.ZstdCompressor(compression_params=parameters).compress(raw)
 
 
@@ -318,7 +318,7 @@ def file_of(
     table += string(b"raw") + string(b"test")
     table += opaque(sum(length for _, length in blocks)) if segments is None else segments
     head = u64(len(raw)) + decode.content_hash(raw) + u32(exact)
-    head += varint(len(blocks)) + varint(len(table)) + zstd(table)
+    head += varint(len(blocks)) + varint(len(table)) + zstd(table, window_log=27 if len(table) > 2**21 else 0)
     file = header + before + b"".join(data for data, _ in blocks) + between
     place = u64(len(file)) + u64(24 + len(head))
     return file + record(b"INDX", head) + place + u64(xxh3_64_intdigest(place)) + b"LMCend\r\n"
@@ -370,7 +370,7 @@ def hostile() -> list[bytes]:
         file_of([STORED], RAW, between=record(b"zzzz", b"", body_length=2**63)),
     ]
     head = u64(len(RAW)) + decode.content_hash(RAW) + u32(0) + b"\1"
-    for table in (varint(2**26) + bomb, most + bomb, varint(2**26) + huge_window):
+    for table in (varint(2**26) + bomb, varint(2**28) + bomb, most + bomb, varint(2**26) + huge_window):
         files.append(file_of([STORED], RAW).split(b"INDX")[0] + record(b"INDX", head + table) + bytes(32))
     return files
 
@@ -470,6 +470,16 @@ def test_wrong_columns(column: bytes, body: bytes, wrong: str) -> None:
     with pytest.raises(FormatError, match=wrong) as caught:
         decode.decode(one_block(column, body, RAW))
     assert str(caught.value).startswith("block 0: ")
+
+
+def test_limits() -> None:
+    """A file that is larger than the caller allows is not said to break a rule; tables have 2^26 bytes in any case."""
+    with pytest.raises(LimitError, match="block 0: over 14 raw bytes: see --max-size"):
+        decode.decode(file_of([STORED], RAW), max_size=14)
+    segments = b"\2\0" + varint(len(RAW)) + b"\2\0" + string(bytes(2**26)) + b"\1\0"  # a long name
+    with pytest.raises(LimitError, match="index: table of 671[0-9]{5} bytes: see --max-size"):
+        decode.decode(file_of([STORED], RAW, segments=segments), max_size=2**26)
+    assert decode.decode(file_of([STORED], RAW, segments=segments)) == RAW
 
 
 SKIPPABLE = record(b"zZ\0\xff", b"whatever")

@@ -29,19 +29,23 @@ class FormatError(ValueError):
     """The file breaks a rule of the page: "block 3: column 1: map is 7, not 0 to 3"."""
 
 
+class LimitError(ValueError):
+    """The file needs more memory than the caller allows (§6), and may be valid: raise max_size."""
+
+
 @contextmanager
 def at(place: str) -> Iterator[None]:
     """Name the place in the file for errors that are found inside."""
     try:
         yield
-    except FormatError as error:
-        raise FormatError(f"{place}: {error}") from None
+    except (FormatError, LimitError) as error:
+        raise type(error)(f"{place}: {error}") from None
 
 
-def must(condition: object, message: str) -> None:
+def must(condition: object, message: str, error: type[ValueError] = FormatError) -> None:
     """Refuse the file unless the condition holds."""
     if not condition:
-        raise FormatError(message)
+        raise error(message)
 
 
 def must_be(name: str, value: object, expected: object) -> None:
@@ -138,7 +142,7 @@ class File:
 
 @np.errstate(all="ignore")  # products, sums and conversions may overflow to infinity (§3.8)
 def decode(data: bytes, bases: Sequence[bytes] = (), max_size: int = 2**32) -> bytes:
-    """Restore the raw file. The bases of a delta are identified by their contents: their order is free."""
+    """Restore the raw file, of max_size bytes at most. Bases are found by their contents: their order is free."""
     reader = Reader(data)
     with at("header"):  # §2.1
         must_be("magic", reader.take(8, "magic"), b"\x89LMC\r\n\x1a\n")
@@ -197,11 +201,11 @@ def read_index(file: File, reader: Reader) -> None:
     must_be("content hash", reader.take(16, "content hash"), content_hash(file.raw))
     must_be("exact features", reader.uint(4, "exact features"), file.exact_features)
     must_be("number of block records", reader.varint("number of block records"), len(file.lengths))
-    table_length = reader.varint("length of the table", 1, 2**26)  # our own limit, to save memory
+    table_length = reader.varint("length of the table", 1, 2**30)
+    must(table_length <= max(2**26, file.max_size), f"table of {table_length} bytes: see --max-size", LimitError)
     table = Reader(unpack_zstd(reader.take(reader.left(), "table"), table_length))
     for i, lengths in enumerate(file.lengths):
-        of_table = table.varint("record length"), table.varint("raw length")
-        must_be(f"record length, raw length of block {i}", of_table, lengths)
+        must_be(f"record, raw length of block {i}", (table.varint("length"), table.varint("raw length")), lengths)
     table.string("layout")
     table.string("writer")
     name, shape, total = bytearray(), None, 0  # a segment may refer to the tensor before
@@ -269,9 +273,8 @@ def decode_block(file: File, head: Reader, body: Reader) -> bytes:
     """§3.1: Decode a block."""
     must(len(file.raw) % LEAF == 0, f"it starts at {len(file.raw)}, which is not a multiple of 2^18")
     raw_length = head.varint("raw length", 1, 2**24)
-    must(len(file.raw) + raw_length <= file.max_size, f"the raw file has more than {file.max_size} bytes")
-    z = head.u8("lane sets", 0, 2)
-    must(z != 1, "lane sets is 1, not 0 or 2")
+    must(len(file.raw) + raw_length <= file.max_size, f"over {file.max_size} raw bytes: see --max-size", LimitError)
+    must((z := head.u8("lane sets", 0, 2)) != 1, "lane sets is 1, not 0 or 2")
     word_counts = [head.uint(4, "number of words", 0, 2**24) for _ in range(z)]
     literal_count = head.uint(4, "number of literal bytes", 0, 2**24) if z > 0 else 0
     columns = head.u8("number of columns", 1, 16)
@@ -450,8 +453,7 @@ def decode_cluster(block: Block, n: int, width: int) -> Array:
     s = w - z - h - k
     must(s >= 0, f"low, high and k are {z}, {h} and {k}, more than the width of {w} bits")
     must(flags & 2 == 0 or z >= 1, "there is a sign plane, and low is 0")
-    coder = head.u8("coder")
-    must(coder in (NO_CODER, HUFFMAN, 7, 12), f"coder {coder} is unknown")
+    must((coder := head.u8("coder")) in (NO_CODER, HUFFMAN, 7, 12), f"coder {coder} is unknown")
     must(s == 0 if coder == NO_CODER else 1 <= s <= 8, f"the width of symbols is {s} bits with coder {coder}")
     constant = head.uint(width, "constant") if flags & 1 else 0
     v = np.zeros(n, f"<u{width}")
@@ -624,9 +626,8 @@ def decode_symbols(block: Block, table: Table, n: int, s: int) -> Array:
     must(len(block.lane_sets) == 2, "a cluster has a coder, but the block no lane sets")
     slots = np.empty((-(-n // RUN), RUN), np.uint16)  # a row for each chunk
     for i, chunk in enumerate(slots):
-        lane_set = block.lane_sets[i % 2]
-        chunk[:64] = lane_set.decode(table, refill=b == 12)
-        chunk[64:] = lane_set.decode(table, refill=True)
+        chunk[:64] = block.lane_sets[i % 2].decode(table, refill=b == 12)
+        chunk[64:] = block.lane_sets[i % 2].decode(table, refill=True)
     symbols = symbol_of[slots.ravel()]
     is_escape = symbols == ESCAPE
     literals = np.frombuffer(block.literals.take(int(is_escape.sum()), "literals"), np.uint8)
@@ -651,8 +652,7 @@ def read_table(head: Reader, coder: int, s: int) -> Table:
     must(symbols, "there is no symbol in the table")
     must(symbols[-1] < 2**s, f"symbol {symbols[-1]} is in the table, above {s} bits")
     if coder == HUFFMAN:
-        code = enumerate(prefix_code(used, b))
-        slots = [(symbol, 2 ** (b - length), slot >> length) for slot, (symbol, length) in code]
+        slots = [(symbol, 2 ** (b - n), slot >> n) for slot, (symbol, n) in enumerate(prefix_code(used, b))]
         pad = min(symbols, key=lambda symbol: used[symbol])
     else:
         must_be("sum of the frequencies", sum(used.values()), 2**b)
@@ -681,7 +681,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Restore the raw file from an .lmc file."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("file", metavar="FILE.lmc", type=Path)
-    parser.add_argument("-b", "--base", type=Path, action="append", default=[], help="a base of the delta")
+    parser.add_argument("-b", "--base", type=Path, action="append", default=[], help="a base, not compressed")
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--max-size", metavar="BYTES", type=int, default=2**32, help="refuse larger raw files")
     options = parser.parse_args(arguments)
@@ -691,7 +691,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raw = decode(options.file.read_bytes(), [base.read_bytes() for base in options.base], options.max_size)
         temporary.write_bytes(raw)
         temporary.rename(options.output)
-    except (FormatError, OSError) as error:
+    except (FormatError, LimitError, OSError) as error:
         temporary.unlink(missing_ok=True)
         parser.exit(1, f"{parser.prog}: {options.file}: {error}\n")
 
