@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks the documentation against the repository.
 
-    check_docs.py links            links between documents resolve, and paths named in backquotes exist
+    check_docs.py links            links between documents resolve, paths named in backquotes exist, and the maps of
+                                   ARCHITECTURE.md name every module
     check_docs.py versions         documents require the versions that the packages require
 
 check_examples.py runs its examples.
@@ -86,6 +87,20 @@ def check_links():
     return wrong, count
 
 
+def check_maps():
+    """The modules of crates and of the Python package that the maps of ARCHITECTURE.md do not name."""
+    wrong, count = [], 0
+    _, *maps = re.split(r"^## Map of `(.+)`$", (ROOT / "ARCHITECTURE.md").read_text(), flags=re.M)
+    for crate, text in zip(maps[::2], maps[1::2], strict=True):
+        quoted = re.findall(r"`([^`\n]+)`", text.split("\n## ")[0])
+        named = {re.sub(r"^lmc\.|\.(rs|pyi?)$|/$", "", name).rsplit("/", 1)[-1] for name in quoted}
+        paths = (re.match(rf"{crate}/(?:src|python/lmc)/(\w+)(?:\.rs|\.pyi?|/)", path) for path in tracked_paths())
+        modules = {path[1] for path in paths if path} - {"lib", "main", "__init__", "__main__"}
+        count += len(modules)
+        wrong += [f"ARCHITECTURE.md: the map of {crate} does not name {module}" for module in sorted(modules - named)]
+    return wrong, count
+
+
 # The source of each required version, and the statements of documents: each pattern has the version as its group.
 VERSIONS = (
     (
@@ -124,7 +139,7 @@ def check_versions():
 def main():
     match sys.argv[1:]:
         case ["links"]:
-            wrong, count = check_links()
+            wrong, count = (of_links + of_maps for of_links, of_maps in zip(check_links(), check_maps(), strict=True))
         case ["versions"]:
             wrong, count = check_versions()
         case _:

@@ -25,7 +25,7 @@ use crate::ui::Ui;
 /// In place of a store, versions can be followed that slime, miles, ModelExpress or lmc publish --interchange wrote: a directory of
 /// weight_v000123 and others. Deltas are applied in their order, and each changed tensor is verified after each.
 ///
-/// DIR is created if missing, and must be empty otherwise. Files in it are not to be changed: unchanged files of several versions are links
+/// DIR is created if missing. It must be empty, or be one that lmc follow made. Files in it are not to be changed: unchanged files of several versions are links
 /// to the same bytes.
 #[derive(Args)]
 pub(crate) struct FollowArgs {

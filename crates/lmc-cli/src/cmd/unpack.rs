@@ -30,7 +30,7 @@ use crate::ui::Ui;
 /// The most bytes copied at a time.
 const CHUNK: u64 = 16 << 20;
 /// The error where only the Python package helps.
-const PYTHON: &str = "use the command of the Python package (pip install 'lmc-codec[torch]')";
+const PYTHON: &str = "use the command of the Python package, installed with its extra torch";
 
 /// Unpacks files and checkpoints.
 pub(crate) fn run(args: &UnpackArgs, ui: &Ui) -> Result {

@@ -153,8 +153,8 @@ fn several_files_and_a_prefix() {
     assert_eq!(unpacked(&dir, "weights"), weights.collect());
     dir.run(["unpack", "c", "-o", "no", "--prefix", "none."]).fails(&["c/.metadata", "\"none.\""]);
     dir.run(["unpack", "c", "c", "-o", "no"]).is_misused(&["no/model.safetensors"]);
-    dir.run(["unpack", "c", "-o", "no", "--to", "dcp"]).is_misused(&["--to dcp", "pip install"]);
-    dir.run(["unpack", "s3://bucket/c", "-o", "no"]).fails(&["s3://bucket/c: is a URL", "pip install"]);
+    dir.run(["unpack", "c", "-o", "no", "--to", "dcp"]).is_misused(&["--to dcp", "its extra torch"]);
+    dir.run(["unpack", "s3://bucket/c", "-o", "no"]).fails(&["s3://bucket/c: is a URL", "its extra torch"]);
 }
 
 /// A checkpoint with `.metadata` of these entries and places; its data file is that of a sample.

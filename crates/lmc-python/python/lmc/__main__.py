@@ -12,7 +12,7 @@ def main() -> int:
         try:
             from lmc.dcp._unpack import main as unpack
         except ModuleNotFoundError as e:
-            print(f"lmc: unpack needs the Python package {e.name}: pip install 'lmc-codec[torch]'", file=sys.stderr)
+            print(f"lmc: unpack needs the Python package {e.name}: install lmc with its extra torch", file=sys.stderr)
             return 1
         return unpack(sys.argv[2:])
     return run_command(["lmc", *sys.argv[1:]])
