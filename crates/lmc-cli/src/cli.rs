@@ -6,7 +6,9 @@ use crate::args::Global;
 use crate::cmd;
 
 /// What every command returns.
-const EXIT_STATUS: &str = "Exit status: 0 done; 1 something failed, or is not there; 2 the command line is wrong.";
+const EXIT_STATUS: &str = "\
+Exit status: 0 done; 1 something failed, or is not there; 2 the command line is wrong. Signals end
+the process: Ctrl-C gives 130 in shells.";
 
 /// The grammar of `lmc`; the help of every command ends with its exit status.
 pub(crate) fn grammar() -> Grammar {
@@ -39,7 +41,8 @@ Examples:
   lmc follow runs/7 models/7                keeps models/7/current at the newest snapshot
   tar c run7 | lmc compress | ssh host 'lmc decompress | tar x'
 
-Exit status: 0 done; 1 something failed, or is not there; 2 the command line is wrong.
+Exit status: 0 done; 1 something failed, or is not there; 2 the command line is wrong. Signals end
+the process: Ctrl-C gives 130 in shells.
 Use 'lmc COMMAND --help' for the options of a command."
 )]
 pub(crate) struct Cli {

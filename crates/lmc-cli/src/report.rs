@@ -12,6 +12,16 @@ use crate::input::{STDIN, Source};
 use crate::output::Output;
 use crate::ui::Ui;
 
+/// The output of `compress` and `decompress` that programs may rely on.
+pub(crate) const JSON_HELP: &str = "\
+--json prints one object a file; later versions may add fields. Sizes are in bytes:
+  file                     its name, or (stdin)
+  raw_size, compressed_size, ratio
+                           ratio: compressed over raw size, or null
+  content_hash, blocks     the hash of the raw bytes; how many blocks
+  output                   the name of the output
+  skipped, error           beside file alone: why nothing was done; what failed";
+
 /// The outcome for a file, if it did not fail.
 pub(crate) enum Outcome {
     /// Done: a line of text, fields for JSON, and the sizes.

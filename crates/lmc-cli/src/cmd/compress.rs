@@ -30,6 +30,7 @@ use crate::ui::Ui;
 /// With -r, files in directories are compressed if their suffix is that of a checkpoint: safetensors, pt, pth, bin, ckpt, distcp, gguf,
 /// npy, npz, onnx. Configurations and tokenizers are left alone.
 #[derive(Args)]
+#[command(after_long_help = report::JSON_HELP)]
 pub(crate) struct CompressArgs {
     #[command(flatten)]
     files: Files,

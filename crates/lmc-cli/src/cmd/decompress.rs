@@ -23,6 +23,7 @@ use crate::ui::Ui;
 /// Everything is verified while it is restored: a damaged file is an error and leaves no output. Several files written to standard output
 /// are concatenated. With -r, every .lmc file in a directory is restored.
 #[derive(Args)]
+#[command(after_long_help = report::JSON_HELP)]
 pub(crate) struct DecompressArgs {
     #[command(flatten)]
     files: Files,

@@ -26,8 +26,8 @@ use crate::ui::Ui;
 
 /// Study how checkpoints compress, and what changes from one to the next.
 ///
-/// One checkpoint, several in order, or the snapshots of a store. Each is read whole, beside the one before it. By tensor, by what tensors are
-/// for (weights, embedding, norm, master, exp_avg, exp_avg_sq, by their names) and by dtype: sizes as they are, as lmc makes them, and as a
+/// One checkpoint, several in order, or the snapshots of a store. Each is read whole, beside the one before it. By tensor, by dtype, and by
+/// the purpose of tensors, as their names show it (weights, embedding, norm, master, exp_avg, exp_avg_sq): sizes as they are, as lmc makes them, and as a
 /// delta; the entropy of signs, exponents and mantissas; zeros; tensors with the same bytes; tensors that a narrower dtype holds. From
 /// checkpoint to checkpoint: how many elements changed, which of their bits, how far; and what deltas over longer distances take. Sizes
 /// of checkpoints and deltas are those of the files that lmc would write (with --independent, of files that it could write); those of kinds,
@@ -76,12 +76,12 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "BYTES", default_value = "4MB", value_parser = parse_size, requires = "engines")]
     sample: usize,
 
-    /// Tell sizes of tensors that are not predicted from others of the same checkpoint: otherwise 16-bit weights beside the 32-bit ones that
-    /// they are rounded from take next to nothing.
+    /// Measure every tensor without predictions from others of the same checkpoint: otherwise 16-bit weights beside the 32-bit ones that they
+    /// are rounded from take next to nothing.
     #[arg(long)]
     independent: bool,
 
-    /// Level of compression that sizes are told for.
+    /// Compression level of the sizes.
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
     level: Level,
 
@@ -105,12 +105,14 @@ const JSON_HELP: &str = "\
   checkpoints              name, step, files, formats, and figures: all, kinds and dtypes (these two are lists with a name)
   pairs                    each checkpoint but the first, and the one before it: from, to (numbers of checkpoints), steps, all, and
                            groups by kind and dtype, with flips; missing_tensors and new_tensors (tensors of one of both without a
-                           counterpart), missing_names and new_names (of the first eight); density: null, or of one step of Adam
-                           between states with 16-bit weights, and copies and both moments in F32: elements, changed, predicted (the
-                           part that was to change, from the moments before), at_most (with updates as large as the fitted rate,
-                           which is no bound: they may be larger), learning_rate (the rate that fits the copies; early in a run it
-                           is another one, because it includes Adam's corrections of bias), explained (the part of what became of
-                           the copies that it explains)
+                           counterpart), missing_names and new_names (of the first eight); density
+  density                  null, or of one step of Adam between states with 16-bit weights, and copies and both
+                           moments in F32:
+    elements, changed      how many weights; how many of them changed
+    predicted              the part that was to change, from the moments before
+    at_most                the same with updates as large as the fitted rate; they may be larger
+    learning_rate          the rate that fits the copies; early in a run it includes Adam's corrections of bias
+    explained              the part of the changes of the copies that it explains
   changes                  the groups of all pairs together: a tensor counts once in each
   deltas                   from, to, steps, raw_size, delta_size, groups
   distances                by steps: deltas (how many), raw_size and delta_size of all of them, groups

@@ -48,10 +48,10 @@ const MIN_ROUNDS: usize = 3;
 /// are shown, and speeds over that of copying the same bytes just before. Every round trip is verified. Speeds count uncompressed bytes, 1 GB = 10^9 bytes. "grouped" rows get the
 /// data with the first bytes of all elements together, then the second bytes, and so on; the time of that counts.
 ///
-/// With --base, deltas are measured: of lmc; of all codecs on the exclusive or with what the base has for each tensor; of
+/// With --base, deltas are measured: of lmc; of all codecs on the XOR of each tensor with its counterpart; of
 /// zstd with the base as its prefix, as `zstd --patch-from` has it; and lmc without the base. Bases are in memory and
-/// hashed before, and their bytes do not count. Beside the sizes stands H, the entropy of the differences
-/// given the base's exponents: it counts how often each difference follows each exponent, over all tensors of a dtype. A difference is
+/// hashed before, and their bytes do not count. H is shown beside the sizes: the entropy of the differences
+/// given the base's exponents. It counts how often each difference follows each exponent, over all tensors of a dtype. A difference is
 /// a number of representable values; of types of more than 16 bits, H counts its length and first 8 bits, and adds the bits below as
 /// they are. "×H" is size over H.
 #[derive(Debug, clap::Args)]
@@ -85,8 +85,8 @@ pub(crate) struct BenchArgs {
     /// lmc-alone, lmc-xor and zstd-patch.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all")]
     peers: Vec<String>,
-    /// Repeat or cut the elements of the file's most common dtype to this many bytes, such as 1GB; with --base, those that the
-    /// base has something for.
+    /// Repeat or cut the elements of the file's most common dtype to this many bytes, such as 1GB; with --base, those with a
+    /// counterpart in the base.
     #[arg(long, value_name = "BYTES", value_parser = crate::format::parse_size)]
     size: Option<usize>,
     /// How much of the data zstd-19, bzip2, brotli and xz get; 0 is all of it.

@@ -17,7 +17,7 @@ use self::interchange::{Exporter, InterchangeArgs};
 use self::versions::{Finished, Identity, Version};
 use super::looks::{Looks, check_no_file, parse_seconds};
 use super::snapshot::place::Place;
-use super::snapshot::save::Opened;
+use super::snapshot::save::{Opened, save_fields};
 use crate::args::{Threads, level};
 use crate::failure::{Failure, Result, both};
 use crate::files::NamedFiles;
@@ -40,6 +40,7 @@ use crate::ui::Ui;
 /// The store is created with its first version. With --once, the exit status is 1 if there is no version in DIR, or if one is left unsaved.
 /// Earlier versions that the store does not have are reported, and are no failure.
 #[derive(Args)]
+#[command(after_long_help = JSON_HELP)]
 pub(crate) struct PublishArgs {
     #[command(flatten)]
     place: Place,
@@ -88,6 +89,21 @@ pub(crate) struct PublishArgs {
     #[command(flatten)]
     interchange: InterchangeArgs,
 }
+
+/// The output that programs may rely on.
+const JSON_HELP: &str = concat!(
+    "--json prints one object a version; later releases may add fields. Sizes are in bytes:\n",
+    save_fields!(),
+    "
+  path                     the directory or the file of the version
+With --interchange, one object for every version that is written there:
+  interchange              its directory
+  version, base            its number, and that of the version that it is a delta against, or null
+  tensors                  how many it has
+  total_size, changed_size, written_size
+                           of all tensors of the model; of the bytes that changed; of the files
+  seconds"
+);
 
 fn parse_settle(text: &str) -> Result<f64, String> {
     parse_seconds(text, 0.0, "a time")

@@ -21,6 +21,7 @@ use crate::ui::Ui;
 /// status is then 1. The other store is created if missing, as one of
 /// the same run: what follows the first one can follow it. One that exists must be of the same run.
 #[derive(Args)]
+#[command(after_long_help = JSON_HELP)]
 pub(super) struct CopyArgs {
     #[command(flatten)]
     from: Place,
@@ -66,6 +67,7 @@ pub(super) struct ExportArgs {
 /// All data is verified against its hashes before it is stored. Snapshots that the store already has are skipped. A store that exists must
 /// be of the run of the archive.
 #[derive(Args)]
+#[command(after_long_help = JSON_HELP)]
 pub(super) struct ImportArgs {
     #[command(flatten)]
     place: Place,
@@ -84,6 +86,14 @@ pub(super) struct ImportArgs {
     #[arg(long, help_heading = "Messages")]
     json: bool,
 }
+
+/// The output that programs may rely on.
+const JSON_HELP: &str = "\
+--json prints one object; later versions may add fields:
+  store, new_store         the store that was copied into; whether it was created
+  copied, damaged          steps: of copied snapshots, and of those that cannot be copied
+  skipped                  how many were already there
+  new_size                 bytes stored for the copied ones";
 
 /// Which stores may be copied into.
 #[derive(Args)]

@@ -14,6 +14,7 @@ use crate::ui::Ui;
 /// What was written or needed within the store's grace period stays, whatever the clock of this machine says. Others may use the store at
 /// the same time.
 #[derive(Args)]
+#[command(after_long_help = JSON_HELP)]
 pub(super) struct GcArgs {
     #[command(flatten)]
     place: Place,
@@ -31,6 +32,14 @@ pub(super) struct GcArgs {
     #[arg(long, help_heading = "Messages")]
     json: bool,
 }
+
+/// The output that programs may rely on.
+const JSON_HELP: &str = "\
+--json prints one object; later versions may add fields. Times are in seconds since 1970:
+  store, time, dry_run     its name; when objects were listed; whether nothing was deleted
+  orphans, young           objects that were or would be deleted, and those within the grace period, each
+                           with key, size in bytes, and time
+  unseen                   why incomplete uploads could not be listed, or null";
 
 /// Collects garbage.
 pub(super) fn run(args: &GcArgs, ui: &Ui) -> Result {

@@ -16,6 +16,7 @@ use crate::ui::Ui;
 /// The first line has the size of all their files, and the size of the data that they need, each object counted once. The column "stored"
 /// has what each save added.
 #[derive(Args)]
+#[command(after_long_help = JSON_HELP)]
 pub(super) struct ListArgs {
     #[command(flatten)]
     place: Place,
@@ -24,6 +25,35 @@ pub(super) struct ListArgs {
     #[arg(long, help_heading = "Messages")]
     json: bool,
 }
+
+/// The fields of [`to_json`].
+macro_rules! snapshot_fields {
+    () => {
+        "  \
+  step, id, time           time: in seconds since 1970, by the store's clock
+  metadata                 an object of text
+  raw_size, new_size       of its files; of the data stored for it
+  shards                   the names of its shards, one for each process that saved"
+    };
+}
+pub(super) use snapshot_fields;
+
+/// The objects of steps without a readable record.
+macro_rules! damaged_fields {
+    () => {
+        "
+of a step whose record cannot be read, instead:
+  step, key, damaged       key: of the record; damaged: what is wrong with it"
+    };
+}
+pub(super) use damaged_fields;
+
+/// The output that programs may rely on.
+const JSON_HELP: &str = concat!(
+    "--json prints one object a snapshot, by step; later versions may add fields. Sizes are in bytes:\n",
+    snapshot_fields!(),
+    damaged_fields!()
+);
 
 /// Lists snapshots.
 pub(super) fn run(args: &ListArgs, ui: &Ui) -> Result {

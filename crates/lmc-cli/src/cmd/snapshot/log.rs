@@ -3,7 +3,7 @@
 use clap::Args;
 use lmc_store::{Cost, Listing, Snapshot};
 
-use super::list;
+use super::list::{self, damaged_fields, snapshot_fields};
 use super::place::Place;
 use super::time::time;
 use crate::failure::Result;
@@ -17,6 +17,7 @@ use crate::ui::Ui;
 /// The chain is the largest number of block sets that are decoded one after the other for any tensor; the bytes read are those for
 /// restoring the whole snapshot. On a terminal, the stored bytes are plotted, too.
 #[derive(Args)]
+#[command(after_long_help = JSON_HELP)]
 pub(super) struct LogArgs {
     #[command(flatten)]
     place: Place,
@@ -25,6 +26,17 @@ pub(super) struct LogArgs {
     #[arg(long, help_heading = "Messages")]
     json: bool,
 }
+
+/// The output that programs may rely on.
+const JSON_HELP: &str = concat!(
+    "--json prints one object a snapshot, by step; later versions may add fields. Sizes are in bytes:\n",
+    snapshot_fields!(),
+    "
+  ratio                    new_size over raw_size, or null
+  chain                    the most block sets that are decoded one after the other for a tensor
+  block_sets, read_size    how many restoring reads, and their bytes",
+    damaged_fields!()
+);
 
 /// Shows the cost of snapshots.
 pub(super) fn run(args: &LogArgs, ui: &Ui) -> Result {

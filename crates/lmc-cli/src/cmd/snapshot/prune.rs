@@ -18,6 +18,7 @@ use crate::ui::Ui;
 /// Remaining snapshots can be restored at every moment. Those that depend mostly on data of pruned ones are re-based: encoded again without
 /// it. Nothing is pruned as long as a snapshot that would remain lacks data (lmc snapshot verify). Space becomes free when `lmc snapshot gc` runs after the store's grace period.
 #[derive(Args)]
+#[command(after_long_help = JSON_HELP)]
 pub(super) struct PruneArgs {
     #[command(flatten)]
     place: Place,
@@ -58,6 +59,18 @@ pub(super) struct PruneArgs {
     #[command(flatten)]
     threads: Threads,
 }
+
+/// The output that programs may rely on.
+const JSON_HELP: &str = "\
+--json prints one object; later versions may add fields. Most are lists of steps:
+  store                    its name
+  keep, prune, rebase      snapshots that stay; that go; that stay and are re-based
+  damaged, left_out        snapshots that are given up; damaged records that are left alone
+  broken                   snapshots that stay, and cannot be restored
+  before, after            bytes of the data that snapshots need now, and afterwards (an estimate)
+  obstacle                 why these bytes are unknown, or null
+  done                     null without --yes, else pruned, rebased, and changed: snapshots that another
+                           process changed, which are left alone";
 
 /// Prunes snapshots.
 pub(super) fn run(args: &PruneArgs, ui: &Ui) -> Result {

@@ -32,6 +32,7 @@ use crate::ui::Ui;
 /// A directory with a *.index.json is saved only with all the files that this names. A new store has a directory of its own. Modes of files
 /// are not kept: the umask decides who may read the store, and restored files. An interrupt deletes what was stored of an unfinished save.
 #[derive(Args)]
+#[command(after_long_help = JSON_HELP)]
 pub(super) struct SaveArgs {
     #[command(flatten)]
     place: Place,
@@ -48,7 +49,7 @@ pub(super) struct SaveArgs {
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_meta)]
     meta: Vec<(String, String)>,
 
-    /// Base of the tensors: the previous snapshot, the first of its chain, none, or the previous snapshot where that pays.
+    /// Base of the tensors. `auto`: the previous snapshot where that pays; `previous`: always; `anchor`: the first of its chain; `none`.
     #[arg(long, value_name = "POLICY", value_enum, default_value_t = Policy::Auto)]
     base: Policy,
 
@@ -83,6 +84,29 @@ pub(super) struct SaveArgs {
     #[command(flatten)]
     threads: Threads,
 }
+
+/// The fields of [`Done::json`].
+macro_rules! save_fields {
+    () => {
+        "  \
+  store, new_store         its name; whether it was created
+  step, id, time           of the snapshot: time in seconds since 1970, by the store's clock
+  raw_size, new_size, document_size
+                           of its files; of the data stored for them; of the document that says where
+  base                     the step of the previous snapshot, if anything is predicted from it, or null
+  shares                   the same step, if any of its data are referred to, or null
+  elements, changed, density
+                           of tensors; how many differ from the previous snapshot, and their share, or
+                           null if deltas do not state it
+  notes                    sentences on earlier snapshots that are damaged
+  seconds, phases          in all, and by phase: read, compress, upload, commit"
+    };
+}
+pub(in crate::cmd) use save_fields;
+
+/// The output that programs may rely on.
+const JSON_HELP: &str =
+    concat!("--json prints one object; later versions may add fields. Sizes are in bytes:\n", save_fields!());
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Policy {

@@ -18,6 +18,7 @@ use crate::ui::Ui;
 /// Without --at the records of the store are verified, too: each has a checksum, and names earlier ones, so that altered and lost records
 /// are found. No record names the last one: --expect checks for it.
 #[derive(Args)]
+#[command(after_long_help = JSON_HELP)]
 pub(super) struct VerifyArgs {
     #[command(flatten)]
     place: Place,
@@ -41,6 +42,16 @@ pub(super) struct VerifyArgs {
     #[command(flatten)]
     threads: Threads,
 }
+
+/// The output that programs may rely on.
+const JSON_HELP: &str = "\
+--json prints one object; later versions may add fields:
+  snapshots, objects, block_sets
+                           how many were verified
+  problems                 each with step, message, lost (what cannot be restored: file, and tensor, which
+                           is null for bytes between tensors; if lost is empty, all of the snapshot),
+                           intact (whether all can be restored nevertheless), remedy (or null)
+  notes                    sentences on what is no problem of a snapshot";
 
 /// Verifies snapshots.
 pub(super) fn run(args: &VerifyArgs, ui: &Ui) -> Result {

@@ -14,7 +14,7 @@ pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
         out,
         "<h2>Other compressors</h2><p class=dim>On {} of {}: {}. In memory, one thread; medians of as \
          many rounds as 0.2 seconds have room for, of one at least. Speeds are relative to copying the same bytes just before, with two \
-         significant digits. “xor”: the exclusive or with what the checkpoint before has; “grouped”: all \
+         significant digits. “xor”: XOR with the tensor of the checkpoint before; “grouped”: all \
          first bytes of elements, then all second bytes, and so on.</p>",
         bytes(engines.sample_size),
         escaped(&engines.of),
