@@ -5,7 +5,7 @@
         --weight-transfer-config '{"backend": "lmc"}'
 
 starts with the newest version of the store, and `POST /update_weights` with `{"update_info": {"step": 7}}` gets the
-running engine to another one. `docs/sync.md` has the options and the promises.
+running engine to another one. `docs/vllm.md` has the options and the promises.
 
 This module is imported in every process of every vLLM beside which `lmc` is installed, so it imports neither vLLM nor
 torch by itself, and `register` raises nothing.
