@@ -19,11 +19,13 @@ use crate::ui::Ui;
 /// Compress files: FILE becomes FILE.lmc, and FILE is kept.
 ///
 /// Tensors are recognised in files of safetensors, torch.save, torch.distributed (.distcp), NumPy, GGUF and ONNX; in other files the element
-/// width is detected from the data, unless --dtype gives it. Pickles are never unpickled. Any file is restored bit for bit, and none grows by more than 0.1 % and some 200 bytes. Output appears under its name only when it is complete
-/// and on disk, with the mode and the time of the input.
+/// width is detected from the data, unless --dtype gives it. Pickles are never unpickled. Any file is restored bit for bit, and none grows by
+/// more than 0.1 % and some 200 bytes. Output appears under its name only when it is complete and on disk, with the mode and the time of the
+/// input.
 ///
 /// With --base, only the differences from an earlier version are stored: tensors are matched by name, by name without wrappers such as
-/// `module.`, else by content. Restoring the file takes the same base. A file that shares nothing with the base is compressed as usual, and a message says so.
+/// `module.`, else by content. Restoring the file takes the same base. A file that shares nothing with the base is compressed as usual, and a
+/// message says so.
 ///
 /// A file that ends before its tensors do, as an interrupted copy, is compressed as it is, and a message says so.
 ///

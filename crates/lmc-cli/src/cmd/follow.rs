@@ -25,8 +25,8 @@ use crate::ui::Ui;
 /// In place of a store, versions can be followed that slime, miles, ModelExpress or lmc publish --interchange wrote: a directory of
 /// weight_v000123 and others. Deltas are applied in their order, and each changed tensor is verified after each.
 ///
-/// DIR is created if missing. It must be empty, or be one that lmc follow made. Files in it are not to be changed: unchanged files of several versions are links
-/// to the same bytes.
+/// DIR is created if missing. It must be empty, or be one that lmc follow made. Files in it are not to be changed: unchanged files of several
+/// versions are links to the same bytes.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(crate) struct FollowArgs {

@@ -21,8 +21,7 @@ use crate::ui::Ui;
 /// Show how a file differs from an earlier one, tensor by tensor, and what storing only the differences takes.
 ///
 /// Tensors are matched as `lmc compress --base` matches them: by name, by name without wrappers such as `module.`, else by
-/// content. For each: how many of its
-/// elements changed; how far, as powers of two of the distance that half, 90 % and 99 % of the changed ones do not exceed, and of
+/// content. For each: how many of its elements changed; how far, as powers of two of the distance that half, 90 % and 99 % of the changed ones do not exceed, and of
 /// the largest; bits an element in the delta, and without the base. Distances are counted in representable
 /// numbers (units in the last place), those of integers as they are; the two zeros are neighbours, and what is not a number
 /// comes after the infinities; those of different dtypes are not added up. Both sizes are those that compressing gives; of tensors that
