@@ -60,7 +60,7 @@ pub(crate) struct CatArgs {
 /// The output that programs may rely on.
 const JSON_HELP: &str = "\
 --json prints one object on standard error; later versions may add fields:
-  name, dtype, shape, size of what is written: dtype is null for opaque bytes, size is in bytes";
+  name, dtype, shape, size of what is written; dtype: null for opaque bytes; size: in bytes";
 
 /// A range of rows with optional ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

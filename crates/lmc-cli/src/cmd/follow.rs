@@ -81,7 +81,7 @@ const JSON_HELP: &str = "\
   from                     the step of the version before, or null
   raw_size                 of its files
   linked_size, written_size, fetched_size
-                           of files that did not change; of those written; of what was read from the store
+                           of files that did not change; that were written; of what was fetched
   stage_seconds, commit_seconds
 With --verify, one object for a version in which files were restored:
   step, id, path, written_size, fetched_size

@@ -37,8 +37,8 @@ pub(super) struct GcArgs {
 const JSON_HELP: &str = "\
 --json prints one object; later versions may add fields. Times are in seconds since 1970:
   store, time, dry_run     its name; when objects were listed; whether nothing was deleted
-  orphans, young           objects that were or would be deleted, and those within the grace period, each
-                           with key, size in bytes, and time
+  orphans, young           objects that were or would be deleted, and those within the grace period:
+                           key, size in bytes, and time of each
   unseen                   why incomplete uploads could not be listed, or null";
 
 /// Collects garbage.

@@ -42,7 +42,7 @@ pub(super) use snapshot_fields;
 macro_rules! damaged_fields {
     () => {
         "
-of a step whose record cannot be read, instead:
+Of a step whose record cannot be read:
   step, key, damaged       key: of the record; damaged: what is wrong with it"
     };
 }

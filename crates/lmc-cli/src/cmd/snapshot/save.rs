@@ -96,7 +96,7 @@ macro_rules! save_fields {
   base                     the step of the previous snapshot, if anything is predicted from it, or null
   shares                   the same step, if any of its data are referred to, or null
   elements, changed, density
-                           of tensors; how many differ from the previous snapshot, and their share, or
+                           of tensors; how many differ from the previous snapshot, and their share:
                            null if deltas do not state it
   notes                    sentences on earlier snapshots that are damaged
   seconds, phases          in all, and by phase: read, compress, upload, commit"
