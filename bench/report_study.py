@@ -11,7 +11,7 @@ import matplotlib
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402
-from markdown import table  # noqa: E402
+from markdown import percent, table  # noqa: E402
 from origin import sentence  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -109,13 +109,35 @@ def engines(study: dict[str, Any]) -> str:
     return table(["", *columns], body)
 
 
+def published(study: dict[str, Any]) -> str:
+    """Figures that others published, of other models, beside those of this run."""
+    (weights,) = (e["results"] for e in study["engines"] if e["what"] == "pretrain")
+
+    def size(codec: str, level: str) -> str:
+        return percent(min(r["ratio"] for r in weights if (r["codec"], r["level"]) in ((codec, level), (codec, ""))))
+
+    state = max((s for s in study["states"] if s["phase"] == "pretrain"), key=lambda s: s["step"])
+    ours = size("lmc", "default")
+    rows = [
+        ["size, bf16 weights", "ZipNN, 2411.05239", "67 % (\"often saving 33 %\")", ours],
+        ["", "DFloat11, 2504.11651", "about 70 %", ours],
+        ["", "LMC, 2505.09810", "smaller than bzip2", f"{ours}, bzip2 {size('bzip2', '9')}"],
+        ["size, whole states", "nvCOMP, NVIDIA's blog, April 2026", "71–79 %", f"{share(state['alone']):.2f} %"],
+        ["size, whole states, Δ", "", "", f"{share(state['given']):.2f} %"],
+        ["GB/s of 16 cores, in and out", "LMC", "2.99, 4.04", "see [benchmarks](benchmarks.md)"],
+        ["a set-up that later checkpoints reuse", "NeuralZip, 2610.09916", "1.81–21.33 × its baselines' speed", "none"],
+    ]
+    return table(["", "published by", "", "this run"], rows, left=4)
+
+
 def page(study: dict[str, Any], notes: str) -> str:
     model, training = study["model"], study["training"]
     rates = training["lr"]
     text = training["text"]
+    device = "a processor" if training["device"] == "cpu" else training["device"]
     intro = f"""A GPT of {model["parameters"]:,} parameters ({model["layers"]} blocks of width {model["width"]},
 sequences of {model["context"]} bytes, {training["batch"]} in a batch), trained by `bench/study.py` on
-{training["device"]} with AdamW, bf16 weights and fp32 masters. *Pretrain*: from random weights, on
+{device} with AdamW, bf16 weights and fp32 masters. *Pretrain*: from random weights, on
 {text["pretrain"]:,} bytes of Python, with a warm-up to a learning rate of {rates["pretrain"]:g} and a cosine decay to a
 tenth. *Finetune*: from there, on {text["finetune"]:,} bytes of C++, at {rates["finetune"]:g}. *Sparse*: from there, at
 {rates["sparse"]:g}, as in reinforcement learning. Stores keep the bf16 weights of every step, each as a delta of the
@@ -158,7 +180,14 @@ The smaller of two ways: as is, and in byte planes. For a delta, these codecs ge
 zstd 3 also gets the base as a prefix. zstd 19 and bzip2 got a sample of 16 MB. Δ k: a delta of the weights k steps
 before.
 
-{engines(study)}"""
+{engines(study)}
+## Beside published figures
+
+Of other models, as their abstracts state them (numbers are those of arXiv). Bits that flip between checkpoints, and
+entropies by tensor, which LMC's authors studied, too, are on [the page](study.html) that `lmc analyze` made of this
+run.
+
+{published(study)}"""
 
 
 def main() -> None:
