@@ -109,14 +109,21 @@ impl Chooser {
         }
     }
 
-    /// The plan of opaque bytes, or a frame whose matches reach into `prefix`, if that is shorter.
-    pub(crate) fn or_with_prefix(&mut self, bytes: &[u8], prefix: &[u8], plan: ColumnPlan) -> Result<ColumnPlan> {
+    /// The plan of opaque bytes, or a frame whose matches reach into a prefix of this length, which `read` reads, if that is shorter.
+    pub(crate) fn or_with_prefix<'p>(
+        &mut self,
+        bytes: &[u8],
+        prefix_len: u64,
+        read: impl FnOnce() -> Result<&'p [u8]>,
+        plan: ColumnPlan,
+    ) -> Result<ColumnPlan> {
         let len = bytes.len() as u64;
         // A frame and its range take some 30 bytes.
-        let room = prefix.len() as u64 <= MAX_PREFIX && prefix.len() + bytes.len() <= MAX_RAW && plan.estimate > 64;
+        let room = prefix_len <= MAX_PREFIX && prefix_len + len <= MAX_RAW as u64 && plan.estimate > 64;
         if !room || bytes.len() > SHORT && self.sampled(1, bytes)?.is_none_or(|n| n * TEXT >= len) {
             return Ok(plan);
         }
+        let prefix = read()?;
         let frame = frames::encode_after(prefix, bytes, self.level)?;
         if frame.len() as u64 + 16 >= plan.estimate {
             return Ok(plan);

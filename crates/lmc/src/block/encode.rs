@@ -224,8 +224,10 @@ impl BlockEncoder {
         let mut plan = self.chooser.choose(&s.column(), base)?;
         // Bytes whose counterparts have moved: a header in which one name has changed.
         if !s.prefix.is_empty() {
-            let prefix = super::ranges::read_all(&s.prefix, origin, &mut self.bytes[0])?;
-            plan = self.chooser.or_with_prefix(&s.bytes, prefix, plan)?;
+            let len = s.prefix.iter().map(|range| range.len).sum();
+            let buf = &mut self.bytes[0];
+            let chooser = &mut self.chooser;
+            plan = chooser.or_with_prefix(&s.bytes, len, || super::ranges::read_all(&s.prefix, origin, buf), plan)?;
         }
         Ok(plan)
     }
