@@ -168,7 +168,7 @@ kernels! {
                 }
                 for (j, lowest) in lowest.as_chunks::<8>().0.iter().enumerate() {
                     let eight = usize::from((mask >> (8 * j)) as u8);
-                    // SAFETY: `to` is at most `place.end`, behind which there are 64 bytes: `places` made sure.
+                    // SAFETY: `to` is at most `place.end`, behind which there are `BEHIND` bytes: `places` made sure.
                     let to_bytes = unsafe { bytes.as_mut_ptr().add(to) };
                     if place.width == 1 {
                         let v = _mm_shuffle_epi8(load_8(lowest), load_8(&FRONT[eight]));
@@ -265,7 +265,7 @@ kernels! {
                 if place.width == 1 {
                     for (j, e) in lowest.iter_mut().enumerate() {
                         let eight = usize::from((mask >> (8 * j)) as u8);
-                        // SAFETY: `from` is at most `place.end`, behind which there are 64 bytes: `places` made sure.
+                        // SAFETY: `from` is at most `place.end`, behind which there are `BEHIND` bytes: `places` made sure.
                         let v = unsafe { _mm_loadl_epi64(bytes.as_ptr().add(from).cast()) };
                         *e = _mm_or_si128(*e, _mm_shuffle_epi8(v, load_8(&APART[eight])));
                         from += eight.count_ones() as usize;
