@@ -3,7 +3,7 @@
 use super::Origin;
 use super::body::Body;
 use super::mask::{check_bits, expand};
-use super::patches::{places, values};
+use super::patches::NumberReader;
 use super::ranges::BlockRanges;
 use super::restore_sparse::{SparseChanges, other_contexts, restore_listed};
 use crate::arch::decode_chunk;
@@ -29,15 +29,13 @@ use crate::predict::{Conversion, convert};
 pub struct BlockDecoder {
     isa: Isa,
     frames: FrameDecoder,
-    /// Byte planes.
-    planes: Vec<u8>,
     cluster_map: Vec<u8>,
     /// Runs of every cluster, one cluster after the other.
     runs: Vec<u32>,
     /// A column of several extents before it is scattered.
     gathered: Vec<u8>,
     streams: Streams,
-    /// Bytes of an operand, and the same converted; of a grid the scales, offsets and indices, and the predictions.
+    /// Byte planes; bytes of an operand, and the same converted; of a grid the scales, offsets and indices, and the predictions.
     bytes: [Vec<u8>; 2],
     mask: Vec<u8>,
     /// Elements that a mask selects.
@@ -51,7 +49,6 @@ impl BlockDecoder {
         Self {
             isa,
             frames: FrameDecoder::default(),
-            planes: Vec::new(),
             cluster_map: Vec::new(),
             runs: Vec::new(),
             gathered: Vec::new(),
@@ -127,10 +124,11 @@ impl BlockDecoder {
             }
             &Method::Zstd { width: 1, frame_len, .. } => self.decode_frame(frame_len, body, out)?,
             &Method::Zstd { width, frame_len, .. } => {
-                let mut planes = std::mem::take(&mut self.planes);
-                let done = self.decode_frame(frame_len, body, scratch(&mut planes, out.len()));
-                done.map(|()| planes::merge(width, &planes[..out.len()], out))?;
-                self.planes = planes;
+                let mut buf = std::mem::take(&mut self.bytes[0]);
+                let planes = scratch(&mut buf, out.len());
+                let done = self.decode_frame(frame_len, body, planes);
+                done.map(|()| planes::merge(width, planes, out))?;
+                self.bytes[0] = buf;
             }
             Method::Plain(g) => {
                 self.decode_stream(g, body, out)?;
@@ -276,10 +274,9 @@ impl BlockDecoder {
         let done = match &g.mask {
             Mask::None => self.decode_clusters(g, body, out),
             Mask::Bits { signs, bytes, .. } => (|| {
-                bits.clear();
-                bits.resize(n.div_ceil(8), 0);
-                self.decode_map(bytes, body, &mut bits)?;
-                check_bits(&bits, n, "mask")?;
+                let bits = scratch(&mut bits, n.div_ceil(8));
+                self.decode_map(bytes, body, bits)?;
+                check_bits(bits, n, "mask")?;
                 let ones: usize = bits.iter().map(|b| b.count_ones() as usize).sum();
                 if ones != selected {
                     return Err(Error::damaged(format!(
@@ -288,36 +285,40 @@ impl BlockDecoder {
                 }
                 let signs = if *signs { Some(body.take_bulk(n.div_ceil(8))?) } else { None };
                 signs.map_or(Ok(()), |signs| check_bits(signs, n, "signs"))?;
-                coded.resize((selected + 1) * g.width, 0);
-                self.decode_selected(g, body, &mut coded[..selected * g.width])?;
-                with_element!(g.width, E => expand::<E>(&bits, signs, g.map, &coded, out));
+                let coded = scratch(&mut coded, (selected + 1) * g.width);
+                let to = &mut coded[..selected * g.width];
+                match &g.listed {
+                    None => self.decode_clusters(g, body, to)?,
+                    Some(listed) => {
+                        let values = NumberReader::new(listed, body)?;
+                        with_element!(g.width, E => values.each_value(selected, g.width, |i, v| {
+                            E::cut(v).unmap(g.map).store(&mut to[i * E::BYTES..][..E::BYTES]);
+                        }))?;
+                    }
+                }
+                with_element!(g.width, E => expand::<E>(bits, signs, g.map, coded, out));
                 Ok(())
             })(),
-            Mask::Gaps { gaps, .. } => (|| {
-                let places = places(gaps, body.take_bulk(gaps.len)?, selected, n)?;
-                coded.resize(selected * g.width, 0);
-                self.decode_selected(g, body, &mut coded)?;
+            Mask::Gaps { .. } if g.listed.is_some() => {
                 out.fill(0);
-                for (e, &i) in coded.chunks_exact(g.width).zip(&places) {
-                    out[i as usize * g.width..][..g.width].copy_from_slice(e);
-                }
-                Ok(())
+                with_element!(g.width, E => g.each_listed(body, n, |i, v| {
+                    E::cut(v).unmap(g.map).store(&mut out[i * E::BYTES..][..E::BYTES]);
+                }))
+            }
+            Mask::Gaps { gaps, .. } => (|| {
+                let gaps = NumberReader::new(gaps, body)?;
+                let coded = scratch(&mut coded, selected * g.width);
+                self.decode_clusters(g, body, coded)?;
+                out.fill(0);
+                let mut elements = coded.chunks_exact(g.width);
+                gaps.each_place(selected, n, |i| {
+                    let element = elements.next().expect("an element for each place");
+                    out[i * g.width..][..g.width].copy_from_slice(element);
+                })
             })(),
         };
         (self.mask, self.selected) = (bits, coded);
         done
-    }
-
-    /// Decodes the elements that a mask selects.
-    fn decode_selected(&mut self, g: &Stream, body: &mut Body<'_>, out: &mut [u8]) -> Result<()> {
-        let Some(listed) = &g.listed else { return self.decode_clusters(g, body, out) };
-        let values = values(listed, body.take_bulk(listed.len)?, g.elements(out.len()), g.width)?;
-        with_element!(g.width, E => {
-            for (&v, to) in values.iter().zip(E::all_mut(out)) {
-                *to = E::cut(v).unmap(g.map).to_bytes();
-            }
-        });
-        Ok(())
     }
 
     fn decode_clusters(&mut self, g: &Stream, body: &mut Body<'_>, out: &mut [u8]) -> Result<()> {
