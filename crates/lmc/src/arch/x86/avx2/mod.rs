@@ -27,17 +27,16 @@ macro_rules! kernels {
 
 mod bits;
 pub(in crate::arch) mod changes;
-mod decode;
+pub(in crate::arch) mod decode;
 mod emit;
-mod encode;
-pub(in crate::arch) mod entries;
+pub(in crate::arch) mod encode;
 mod fine;
 mod lookup;
 mod merge;
 pub(in crate::arch) mod predict;
 mod slots;
 mod split;
-mod stats;
+pub(in crate::arch) mod stats;
 mod symbols;
 
 use super::super::inline::array;

@@ -23,19 +23,16 @@ macro_rules! kernels {
 
 mod bits;
 pub(in crate::arch) mod changes;
-mod decode;
+pub(in crate::arch) mod decode;
 mod emit;
-mod encode;
-pub(in crate::arch) mod entries;
+pub(in crate::arch) mod encode;
 mod fine;
 mod merge;
 pub(in crate::arch) mod predict;
 mod ranks;
 mod scatter;
 mod split;
-mod stats;
-
-pub(in crate::arch) use stats::{run_ors, run_stats};
+pub(in crate::arch) mod stats;
 
 use super::super::inline::array;
 use super::super::job::{at, at_mut};
