@@ -273,7 +273,7 @@ impl Planner {
             Map::Identity,
             8,
             &members,
-            Effort { clusters: 1, stride: 1, table_stride: 1, plane_penalty: 0, ..self.effort() },
+            Effort { table_stride: 1, plane_penalty: 0, ..self.effort() },
             |shift, r, h| {
                 let run = &map[r as usize * RUN..];
                 count_run::<u8>(Map::Identity, shift, &run[..run.len().min(RUN)], h);
