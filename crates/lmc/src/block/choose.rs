@@ -156,7 +156,6 @@ impl Chooser {
         };
         let lanes = |g: &StreamPlan| if g.stream.clusters.is_empty() { 0 } else { LANE_BYTES };
         let mut stream = coding.map(|(width, map)| self.planner.plan(width, map, bytes));
-        let mut coded = None;
         if let Some((width, _)) = coding
             && structure.few
             && let Some((values, of_elements)) = palette(width, bytes)
@@ -165,7 +164,7 @@ impl Chooser {
             plan.estimate += (values.len() * width) as u64;
             if stream.as_ref().is_none_or(|g| plan.estimate < g.estimate) {
                 plan.stream.palette = Some(Palette { values });
-                (stream, coded) = (Some(plan), Some(of_elements));
+                stream = Some(plan.owning(of_elements));
             }
         }
         if let Some((width, map)) = coding
@@ -173,7 +172,7 @@ impl Chooser {
             && let Some((plan, of_mask)) = self.planner.plan_masked(width, map, bytes)
             && stream.as_ref().is_none_or(|g| plan.estimate < g.estimate)
         {
-            (stream, coded) = (Some(plan), Some(of_mask));
+            stream = Some(plan.owning(of_mask));
         }
         let estimate = stream.as_ref().map_or(len, |g| g.estimate + lanes(g)).min(len);
         let grid = self.on_grid(column, estimate);
@@ -195,9 +194,7 @@ impl Chooser {
             return Ok(plan);
         }
         Ok(match stream {
-            Some(g) if g.estimate + lanes(&g) < len || g.estimate * 64 < len => {
-                ColumnPlan { coded, ..ColumnPlan::plain(g) }
-            }
+            Some(g) if g.estimate + lanes(&g) < len || g.estimate * 64 < len => ColumnPlan::plain(g),
             _ => ColumnPlan::stored(bytes.len()),
         })
     }

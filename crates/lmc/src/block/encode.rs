@@ -256,12 +256,9 @@ impl BlockEncoder {
                     Item::Bytes(bytes) => space.copy_from_slice(bytes),
                     Item::Cluster(g) => {
                         let elements = match &g.elements {
-                            Elements::Column => plan.coded.as_deref().unwrap_or(&source.bytes),
+                            Elements::Column => &source.bytes[..],
                             Elements::Context(context) => plan.residuals.get(*context),
-                            Elements::Scales => &plan.grid[0],
-                            Elements::Offsets => &plan.grid[1],
-                            Elements::Indices => &plan.grid[2],
-                            Elements::Map(map) => map,
+                            Elements::Own(elements) => elements,
                         };
                         self.encode_cluster(g, &elements[..g.n * g.width], space);
                     }

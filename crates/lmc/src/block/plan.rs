@@ -17,6 +17,7 @@ use crate::isa::Isa;
 use crate::map::Map;
 use crate::options::Level;
 use crate::predict::changes::{Changes, Compared};
+use std::rc::Rc;
 
 /// A sparse list must beat the *estimated* size of clusters by 1/32: its own size is exact, and it decodes more slowly.
 const SPARSE_MARGIN: u64 = 32;
@@ -280,7 +281,7 @@ impl Planner {
             },
         );
         let n = map.len();
-        let planned = PlannedCluster::new(&cluster, Elements::Map(map), (1, Map::Identity), members.runs, n);
+        let planned = PlannedCluster::new(&cluster, Elements::Own(Rc::new(map)), (1, Map::Identity), members.runs, n);
         ((cluster, Item::Cluster(Box::new(planned))), bits)
     }
 }
