@@ -59,8 +59,8 @@ fn held(head: &BlockHead, record_len: u64) -> u64 {
         let operand = match &m.operand {
             Operand::Ranges { conversion: Conversion::None, base } => base.bytes(&head.ranges),
             Operand::Ranges { base, .. } => base.bytes(&head.ranges) + len,
-            // The predictions, an index of each, at most as many scales and offsets, twice as their streams may have masks, and results.
-            Operand::Grid(_) => 2 * len + 17 * len / m.width as u64,
+            // The predictions, an index of each, at most as many scales and offsets, and scales that a mask selects.
+            Operand::Grid(_) => len + 13 * len / m.width as u64,
         };
         let contexts = if m.streams.len() > 1 { len } else { 0 };
         operand + contexts + selected

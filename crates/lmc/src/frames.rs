@@ -151,10 +151,13 @@ fn encode_within(log: u32, encoder: &mut CCtx<'_>, bytes: &[u8], frame: &mut Vec
 /// log2 of the largest Window_Size, which zstd takes on all machines.
 const MOST_WINDOW_LOG: u32 = 30;
 
+/// The number that frames of RFC 8878 begin with. Where a program links a zstd that also takes older formats, those begin with others.
+const MAGIC: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
+
 /// Whether `bytes` are one frame that states `len` bytes of contents, with a window of no fewer: decoders differ on matches that reach
 /// beyond it.
 fn is_one(bytes: &[u8], len: usize) -> bool {
-    let whole = find_frame_compressed_size(bytes).is_ok_and(|n| n == bytes.len());
+    let whole = bytes.starts_with(&MAGIC) && find_frame_compressed_size(bytes).is_ok_and(|n| n == bytes.len());
     let states_length = matches!(get_frame_content_size(bytes), Ok(Some(n)) if n == len as u64);
     whole && states_length && window_size(bytes).is_some_and(|n| (len as u64..=1 << MOST_WINDOW_LOG).contains(&n))
 }
@@ -195,5 +198,19 @@ impl FrameDecoder {
         let mut decoder = DCtx::try_create().ok_or_else(no_memory)?;
         decoder.ref_prefix(prefix).map_err(|_| no_memory())?;
         Ok(one && decoder.decompress(out, bytes).is_ok_and(|n| n == out.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_have_the_magic_number() {
+        let frame = FrameEncoder::new(Level::Default).encode(b"lmc").unwrap().to_vec();
+        assert!(is_one(&frame, 3));
+        // Of format 0.7, and of a skippable frame, which zstd says has no contents.
+        assert!(!is_one(&[&[0x27, 0xb5, 0x2f, 0xfd], &frame[4..]].concat(), 3));
+        assert!(!is_one(&[0x50, 0x2a, 0x4d, 0x18, 2, 0, 0, 0, 7, 7], 0));
     }
 }

@@ -200,9 +200,13 @@ pub(crate) fn zeroed(len: u64) -> Result<Vec<u8>> {
     Ok(vec![0; len])
 }
 
-/// The first `len` bytes of a reused buffer, which grows if necessary, with arbitrary contents: only new bytes are filled with zeros.
+/// The first `len` bytes of a reused buffer, with arbitrary contents. One that is too short is freed before another is allocated, of
+/// exactly that length: growing it would take twice the memory.
 pub(crate) fn scratch(buf: &mut Vec<u8>, len: usize) -> &mut [u8] {
-    buf.resize(len.max(buf.len()), 0);
+    if buf.len() < len {
+        *buf = Vec::new();
+        *buf = vec![0; len];
+    }
     &mut buf[..len]
 }
 

@@ -1,9 +1,5 @@
 //! The kernels of each instruction set, and the only place where they are dispatched.
 
-#[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
-#[macro_use]
-mod entries;
-
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 #[allow(unsafe_code)]
 mod aarch64;
@@ -33,95 +29,79 @@ use crate::predict::select::Selection;
 use crate::predict::{Contexts, partition, unchanged};
 use job::{DecodeJob, EncodeJob};
 
+/// Calls the kernel of an instruction set, or does the same with the portable loops. NEON has a kernel only if `Neon` is named.
+macro_rules! dispatch {
+    ($isa:expr, $module:ident::$kernel:ident $args:tt, $portable:expr $(, $neon:ident)?) => {
+        match $isa.kind() {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: an `Isa` of a kind exists only where the features that its kernels are compiled for were detected.
+            Kind::Avx512 => unsafe { x86::avx512::$module::$kernel $args },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Kind::Avx2 => unsafe { x86::avx2::$module::$kernel $args },
+            $(
+                #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+                // SAFETY: as above.
+                Kind::$neon => unsafe { aarch64::neon::$module::$kernel $args },
+            )?
+            _ => $portable,
+        }
+    };
+}
+
+#[allow(unsafe_code)]
 impl Isa {
     /// Decodes the whole runs of a cluster.
     pub(crate) fn decode_cluster(self, mut job: DecodeJob<'_, '_>) -> Result<()> {
         job.check();
-        match self.kind() {
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => x86::avx512_decode_cluster(self, &mut job),
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => x86::avx2_decode_cluster(self, &mut job),
-            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
-            Kind::Neon => aarch64::neon_decode_cluster(self, &mut job),
-            _ => portable::decode_cluster(&mut job),
-        }
+        dispatch!(self, decode::cluster(&mut job), portable::decode_cluster(&mut job), Neon)
     }
 
     /// Encodes the whole runs of a cluster.
     pub(crate) fn encode_cluster(self, mut job: EncodeJob<'_>) {
         job.check();
-        match self.kind() {
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => x86::avx512_encode_cluster(self, &mut job),
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => x86::avx2_encode_cluster(self, &mut job),
-            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
-            Kind::Neon => aarch64::neon_encode_cluster(self, &mut job),
-            _ => portable::encode_cluster(&mut job),
-        }
+        dispatch!(self, encode::cluster(&mut job), portable::encode_cluster(&mut job), Neon)
     }
 
     /// Appends the statistics of the runs of a column.
     pub(crate) fn run_stats(self, width: usize, map: Map, elements: &[u8], stats: &mut RunStats) {
-        match self.kind() {
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => x86::avx512_run_stats(self, width, map, elements, stats),
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => x86::avx2_run_stats(self, width, map, elements, stats),
-            _ => with_element!(width, E => run_stats::<E>(map, elements, stats)),
-        }
+        dispatch!(
+            self,
+            stats::run_stats(width, map, elements, stats),
+            with_element!(width, E => run_stats::<E>(map, elements, stats))
+        )
     }
 }
 
 /// The predict stage.
+#[allow(unsafe_code)]
 impl Isa {
     /// Appends for every run of elements of `width` bytes 1 if it equals its prediction, else 0.
     pub(crate) fn unchanged_runs(self, width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) {
         assert_eq!(elements.len(), prediction.len(), "a prediction for every element");
-        match self.kind() {
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => x86::avx512_predict::unchanged_runs(self, width, elements, prediction, map),
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => x86::avx2_predict::unchanged_runs(self, width, elements, prediction, map),
-            _ => unchanged::find(width, elements, prediction, map),
-        }
+        dispatch!(
+            self,
+            predict::unchanged(width, elements, prediction, map),
+            unchanged::find(width, elements, prediction, map)
+        )
     }
 
     /// Finds the elements that differ from those they are compared with. False if they are more than `most`; the result is then invalid.
     #[must_use]
     pub(crate) fn changes(self, c: &Compared<'_>, most: usize, found: &mut Changes) -> bool {
         c.check();
-        match self.kind() {
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => x86::avx512_changes(self, c, most, found),
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => x86::avx2_changes(self, c, most, found),
-            _ => changes::find(c, most, found),
-        }
+        dispatch!(self, changes::find(c, most, found), changes::find(c, most, found))
     }
 
     /// Appends the OR of each run of elements of `width` bytes.
     pub(crate) fn run_ors(self, width: usize, elements: &[u8], ors: &mut Vec<u64>) {
-        match self.kind() {
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => x86::avx512_run_ors(self, width, elements, ors),
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => x86::avx2_run_ors(self, width, elements, ors),
-            _ => with_element!(width, E => run_ors::<E>(elements, ors)),
-        }
+        dispatch!(self, stats::run_ors(width, elements, ors), with_element!(width, E => run_ors::<E>(elements, ors)))
     }
 
     /// The number of elements of every context.
     pub(crate) fn count_contexts(self, m: &Model<'_>) -> Vec<usize> {
         m.check();
-        match self.kind() {
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => x86::avx512_predict::count_contexts(self, m),
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => x86::avx2_predict::count_contexts(self, m),
-            _ => partition::count(m),
-        }
+        dispatch!(self, predict::count(m), partition::count(m))
     }
 
     /// Appends the rank of each of the elements `at`, which rise. Returns the counts of [`Self::count_contexts`].
@@ -129,13 +109,7 @@ impl Isa {
         m.check();
         assert!(m.contexts.is_some() && u32::try_from(m.len).is_ok(), "there are contexts, and ranks fit");
         assert!(at.is_sorted_by(|a, b| a < b) && at.last().is_none_or(|&e| (e as usize) < m.len), "rising elements");
-        match self.kind() {
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => x86::avx512_predict::rank_in_contexts(self, m, at, ranks),
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => x86::avx2_predict::rank_in_contexts(self, m, at, ranks),
-            _ => partition::rank(m, at, ranks),
-        }
+        dispatch!(self, predict::rank(m, at, ranks), partition::rank(m, at, ranks))
     }
 
     /// Finds elements by context and rank, with one selection per context. Afterwards [`Selection::seen`] is the number of elements of
@@ -144,13 +118,7 @@ impl Isa {
         m.check();
         assert_eq!(m.contexts.map(Contexts::count), Some(selections.len()), "a selection for each context");
         assert!(u32::try_from(m.len).is_ok(), "ranks fit");
-        match self.kind() {
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => x86::avx512_predict::select_in_contexts(self, m, selections),
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => x86::avx2_predict::select_in_contexts(self, m, selections),
-            _ => partition::select(m, selections),
-        }
+        dispatch!(self, predict::select(m, selections), partition::select(m, selections))
     }
 
     /// Writes the residuals of `elements` to `streams`, and truncates these. False if a context has no room, or too many residuals exceed a
@@ -159,13 +127,7 @@ impl Isa {
     pub(crate) fn partition(self, m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool {
         m.check();
         assert_eq!(elements.len(), m.len * m.width, "all elements");
-        match self.kind() {
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => x86::avx512_predict::partition(self, m, elements, streams),
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => x86::avx2_predict::partition(self, m, elements, streams),
-            _ => partition::partition(m, elements, streams),
-        }
+        dispatch!(self, predict::scatter(m, elements, streams), partition::partition(m, elements, streams))
     }
 
     /// The inverse of [`Self::partition`]. False if the length of a stream is not that of its context; the contents of `out` are then
@@ -174,13 +136,7 @@ impl Isa {
     pub(crate) fn restore(self, m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool {
         m.check();
         assert_eq!(out.len(), m.len * m.width, "all elements");
-        match self.kind() {
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => x86::avx512_predict::restore(self, m, streams, out),
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => x86::avx2_predict::restore(self, m, streams, out),
-            _ => partition::restore(m, streams, out),
-        }
+        dispatch!(self, predict::gather(m, streams, out), partition::restore(m, streams, out))
     }
 
     /// [`Self::restore`] for a single context; `out` holds its stream.
@@ -188,13 +144,7 @@ impl Isa {
         m.check();
         assert!(m.contexts.is_none(), "there is one context");
         assert_eq!(out.len(), m.len * m.width, "all elements");
-        match self.kind() {
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => x86::avx512_predict::restore_in_place(self, m, out),
-            #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => x86::avx2_predict::restore_in_place(self, m, out),
-            _ => partition::restore_in_place(m, out),
-        }
+        dispatch!(self, predict::undo(m, out), partition::restore_in_place(m, out))
     }
 }
 

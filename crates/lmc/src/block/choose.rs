@@ -109,14 +109,21 @@ impl Chooser {
         }
     }
 
-    /// The plan of opaque bytes, or a frame whose matches reach into `prefix`, if that is shorter.
-    pub(crate) fn or_with_prefix(&mut self, bytes: &[u8], prefix: &[u8], plan: ColumnPlan) -> Result<ColumnPlan> {
+    /// The plan of opaque bytes, or a frame whose matches reach into a prefix of this length, which `read` reads, if that is shorter.
+    pub(crate) fn or_with_prefix<'p>(
+        &mut self,
+        bytes: &[u8],
+        prefix_len: u64,
+        read: impl FnOnce() -> Result<&'p [u8]>,
+        plan: ColumnPlan,
+    ) -> Result<ColumnPlan> {
         let len = bytes.len() as u64;
         // A frame and its range take some 30 bytes.
-        let room = prefix.len() as u64 <= MAX_PREFIX && prefix.len() + bytes.len() <= MAX_RAW && plan.estimate > 64;
+        let room = prefix_len <= MAX_PREFIX && prefix_len + len <= MAX_RAW as u64 && plan.estimate > 64;
         if !room || bytes.len() > SHORT && self.sampled(1, bytes)?.is_none_or(|n| n * TEXT >= len) {
             return Ok(plan);
         }
+        let prefix = read()?;
         let frame = frames::encode_after(prefix, bytes, self.level)?;
         if frame.len() as u64 + 16 >= plan.estimate {
             return Ok(plan);
@@ -149,7 +156,6 @@ impl Chooser {
         };
         let lanes = |g: &StreamPlan| if g.stream.clusters.is_empty() { 0 } else { LANE_BYTES };
         let mut stream = coding.map(|(width, map)| self.planner.plan(width, map, bytes));
-        let mut coded = None;
         if let Some((width, _)) = coding
             && structure.few
             && let Some((values, of_elements)) = palette(width, bytes)
@@ -158,7 +164,7 @@ impl Chooser {
             plan.estimate += (values.len() * width) as u64;
             if stream.as_ref().is_none_or(|g| plan.estimate < g.estimate) {
                 plan.stream.palette = Some(Palette { values });
-                (stream, coded) = (Some(plan), Some(of_elements));
+                stream = Some(plan.owning(of_elements));
             }
         }
         if let Some((width, map)) = coding
@@ -166,7 +172,7 @@ impl Chooser {
             && let Some((plan, of_mask)) = self.planner.plan_masked(width, map, bytes)
             && stream.as_ref().is_none_or(|g| plan.estimate < g.estimate)
         {
-            (stream, coded) = (Some(plan), Some(of_mask));
+            stream = Some(plan.owning(of_mask));
         }
         let estimate = stream.as_ref().map_or(len, |g| g.estimate + lanes(g)).min(len);
         let grid = self.on_grid(column, estimate);
@@ -188,9 +194,7 @@ impl Chooser {
             return Ok(plan);
         }
         Ok(match stream {
-            Some(g) if g.estimate + lanes(&g) < len || g.estimate * 64 < len => {
-                ColumnPlan { coded, ..ColumnPlan::plain(g) }
-            }
+            Some(g) if g.estimate + lanes(&g) < len || g.estimate * 64 < len => ColumnPlan::plain(g),
             _ => ColumnPlan::stored(bytes.len()),
         })
     }

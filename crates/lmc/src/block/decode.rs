@@ -3,7 +3,7 @@
 use super::Origin;
 use super::body::Body;
 use super::mask::{check_bits, expand};
-use super::patches::{places, values};
+use super::patches::NumberReader;
 use super::ranges::BlockRanges;
 use super::restore_sparse::{SparseChanges, other_contexts, restore_listed};
 use crate::arch::decode_chunk;
@@ -29,15 +29,13 @@ use crate::predict::{Conversion, convert};
 pub struct BlockDecoder {
     isa: Isa,
     frames: FrameDecoder,
-    /// Byte planes.
-    planes: Vec<u8>,
     cluster_map: Vec<u8>,
     /// Runs of every cluster, one cluster after the other.
     runs: Vec<u32>,
     /// A column of several extents before it is scattered.
     gathered: Vec<u8>,
     streams: Streams,
-    /// Bytes of an operand, and the same converted; of a grid the scales, offsets and indices, and the predictions.
+    /// Byte planes; bytes of an operand, and the same converted; of a grid the scales, offsets and indices, and the predictions.
     bytes: [Vec<u8>; 2],
     mask: Vec<u8>,
     /// Elements that a mask selects.
@@ -51,7 +49,6 @@ impl BlockDecoder {
         Self {
             isa,
             frames: FrameDecoder::default(),
-            planes: Vec::new(),
             cluster_map: Vec::new(),
             runs: Vec::new(),
             gathered: Vec::new(),
@@ -118,19 +115,24 @@ impl BlockDecoder {
     ) -> Result<()> {
         match method {
             Method::Stored => out.copy_from_slice(body.take_bulk(out.len())?),
-            &Method::Zstd { width: 1, prefix, frame_len } if prefix.count > 0 => {
-                let frame = body.take_bulk(frame_len)?;
-                let prefix = origin.get(&prefix, &mut self.bytes[0])?;
-                if !self.frames.decode_after(prefix, frame, out)? {
-                    return Err(bad_frame(frame_len, out.len()));
+            &Method::Zstd { width, prefix, frame_len } => {
+                let (frame, buf) = (body.take_bulk(frame_len)?, &mut self.bytes[0]);
+                let done = if prefix.count > 0 {
+                    self.frames.decode_after(origin.get(&prefix, buf)?, frame, out)?
+                } else if width == 1 {
+                    self.frames.decode(frame, out)?
+                } else {
+                    let planes = scratch(buf, out.len());
+                    let done = self.frames.decode(frame, planes)?;
+                    planes::merge(width, planes, out);
+                    done
+                };
+                if !done {
+                    return Err(Error::damaged(format!(
+                        "a zstd frame of {frame_len} bytes does not decode to the {} bytes that the head gives it",
+                        out.len()
+                    )));
                 }
-            }
-            &Method::Zstd { width: 1, frame_len, .. } => self.decode_frame(frame_len, body, out)?,
-            &Method::Zstd { width, frame_len, .. } => {
-                let mut planes = std::mem::take(&mut self.planes);
-                let done = self.decode_frame(frame_len, body, scratch(&mut planes, out.len()));
-                done.map(|()| planes::merge(width, &planes[..out.len()], out))?;
-                self.planes = planes;
             }
             Method::Plain(g) => {
                 self.decode_stream(g, body, out)?;
@@ -141,14 +143,6 @@ impl BlockDecoder {
             Method::Predicted(p) => self.decode_predicted(p, body, origin, out)?,
         }
         Ok(())
-    }
-
-    fn decode_frame(&mut self, len: usize, body: &mut Body<'_>, out: &mut [u8]) -> Result<()> {
-        let frame = body.take_bulk(len)?;
-        if self.frames.decode(frame, out)? {
-            return Ok(());
-        }
-        Err(bad_frame(len, out.len()))
     }
 
     fn decode_predicted(
@@ -276,10 +270,9 @@ impl BlockDecoder {
         let done = match &g.mask {
             Mask::None => self.decode_clusters(g, body, out),
             Mask::Bits { signs, bytes, .. } => (|| {
-                bits.clear();
-                bits.resize(n.div_ceil(8), 0);
-                self.decode_map(bytes, body, &mut bits)?;
-                check_bits(&bits, n, "mask")?;
+                let bits = scratch(&mut bits, n.div_ceil(8));
+                decode_map(self.isa, bytes, body, &mut self.runs, bits)?;
+                check_bits(bits, n, "mask")?;
                 let ones: usize = bits.iter().map(|b| b.count_ones() as usize).sum();
                 if ones != selected {
                     return Err(Error::damaged(format!(
@@ -288,154 +281,143 @@ impl BlockDecoder {
                 }
                 let signs = if *signs { Some(body.take_bulk(n.div_ceil(8))?) } else { None };
                 signs.map_or(Ok(()), |signs| check_bits(signs, n, "signs"))?;
-                coded.resize((selected + 1) * g.width, 0);
-                self.decode_selected(g, body, &mut coded[..selected * g.width])?;
-                with_element!(g.width, E => expand::<E>(&bits, signs, g.map, &coded, out));
+                let coded = scratch(&mut coded, (selected + 1) * g.width);
+                let to = &mut coded[..selected * g.width];
+                match &g.listed {
+                    None => self.decode_clusters(g, body, to)?,
+                    Some(listed) => {
+                        let values = NumberReader::new(listed, body)?;
+                        with_element!(g.width, E => values.each_value(selected, g.width, |i, v| {
+                            E::cut(v).unmap(g.map).store(&mut to[i * E::BYTES..][..E::BYTES]);
+                        }))?;
+                    }
+                }
+                with_element!(g.width, E => expand::<E>(bits, signs, g.map, coded, out));
                 Ok(())
             })(),
-            Mask::Gaps { gaps, .. } => (|| {
-                let places = places(gaps, body.take_bulk(gaps.len)?, selected, n)?;
-                coded.resize(selected * g.width, 0);
-                self.decode_selected(g, body, &mut coded)?;
+            Mask::Gaps { .. } if g.listed.is_some() => {
                 out.fill(0);
-                for (e, &i) in coded.chunks_exact(g.width).zip(&places) {
-                    out[i as usize * g.width..][..g.width].copy_from_slice(e);
-                }
-                Ok(())
+                with_element!(g.width, E => g.each_listed(body, n, |i, v| {
+                    E::cut(v).unmap(g.map).store(&mut out[i * E::BYTES..][..E::BYTES]);
+                }))
+            }
+            Mask::Gaps { gaps, .. } => (|| {
+                let gaps = NumberReader::new(gaps, body)?;
+                let coded = scratch(&mut coded, selected * g.width);
+                self.decode_clusters(g, body, coded)?;
+                out.fill(0);
+                let mut elements = coded.chunks_exact(g.width);
+                gaps.each_place(selected, n, |i| {
+                    let element = elements.next().expect("an element for each place");
+                    out[i * g.width..][..g.width].copy_from_slice(element);
+                })
             })(),
         };
         (self.mask, self.selected) = (bits, coded);
         done
     }
 
-    /// Decodes the elements that a mask selects.
-    fn decode_selected(&mut self, g: &Stream, body: &mut Body<'_>, out: &mut [u8]) -> Result<()> {
-        let Some(listed) = &g.listed else { return self.decode_clusters(g, body, out) };
-        let values = values(listed, body.take_bulk(listed.len)?, g.elements(out.len()), g.width)?;
-        with_element!(g.width, E => {
-            for (&v, to) in values.iter().zip(E::all_mut(out)) {
-                *to = E::cut(v).unmap(g.map).to_bytes();
-            }
-        });
-        Ok(())
-    }
-
     fn decode_clusters(&mut self, g: &Stream, body: &mut Body<'_>, out: &mut [u8]) -> Result<()> {
         let n = g.elements(out.len());
-        let (whole, t) = (n / RUN, n % RUN);
-        let mut runs = std::mem::take(&mut self.runs);
-        let mut cluster_map = std::mem::take(&mut self.cluster_map);
-        runs.clear();
-        let result: Result<()> = (|| {
-            let map_cluster = match (&g.cluster_map, g.clusters.first()) {
-                (Some(map_cluster), _) => map_cluster,
-                (None, Some(cluster)) => {
-                    runs.extend(0..whole as u32);
-                    return self.decode_cluster(cluster, g.width, g.map, &runs, t, body, out);
+        let t = n % RUN;
+        let Self { isa, runs, cluster_map, .. } = self;
+        match (&g.cluster_map, &g.clusters[..]) {
+            (None, [cluster]) => {
+                number(n / RUN, runs);
+                decode_cluster(*isa, cluster, g.width, g.map, runs, t, body, out)?;
+            }
+            (Some(map_cluster), clusters) => {
+                let cluster_map = scratch(cluster_map, n.div_ceil(RUN));
+                decode_map(*isa, map_cluster, body, runs, cluster_map)?;
+                // Counting sort of the runs by cluster. It counts every byte value, so that clusters are checked once, not per run.
+                let mut count = [0u32; 256];
+                cluster_map.iter().for_each(|&c| count[usize::from(c)] += 1);
+                let largest = count.iter().rposition(|&n| n > 0).unwrap_or(0);
+                if largest >= clusters.len() {
+                    return Err(Error::damaged(format!("a cluster map has cluster {largest} of {}", clusters.len())));
                 }
-                (None, None) => unreachable!("without clusters there is a list"),
-            };
-            cluster_map.resize(n.div_ceil(RUN), 0);
-            self.decode_map_with(map_cluster, body, &mut runs, &mut cluster_map)?;
-            // Counting sort of the runs by cluster. It counts every byte value, so that clusters are checked once, not per run.
-            let mut count = [0u32; 256];
-            cluster_map.iter().for_each(|&c| count[usize::from(c)] += 1);
-            let largest = count.iter().rposition(|&n| n > 0).unwrap_or(0);
-            if largest >= g.clusters.len() {
-                return Err(Error::damaged(format!("a cluster map has cluster {largest} of {}", g.clusters.len())));
+                let partial_in = if t > 0 { cluster_map.last().map(|&c| usize::from(c)) } else { None };
+                let mut begin = [0usize; crate::format::limits::MAX_CLUSTERS + 1];
+                let mut next = [0u32; 256];
+                for i in 0..clusters.len() {
+                    begin[i + 1] = begin[i] + count[i] as usize;
+                    next[i] = begin[i] as u32;
+                }
+                runs.clear();
+                runs.resize(cluster_map.len(), 0);
+                for (r, &c) in cluster_map.iter().enumerate() {
+                    let place = &mut next[usize::from(c)];
+                    runs[*place as usize] = r as u32;
+                    *place += 1;
+                }
+                for (i, cluster) in clusters.iter().enumerate() {
+                    let (t, last) = if partial_in == Some(i) { (t, 1) } else { (0, 0) };
+                    let runs = &runs[begin[i]..begin[i + 1] - last];
+                    decode_cluster(*isa, cluster, g.width, g.map, runs, t, body, out)?;
+                }
             }
-            let partial_in = if t > 0 { cluster_map.last().map(|&c| usize::from(c)) } else { None };
-            let mut begin = [0usize; crate::format::limits::MAX_CLUSTERS + 1];
-            let mut next = [0u32; 256];
-            for i in 0..g.clusters.len() {
-                begin[i + 1] = begin[i] + count[i] as usize;
-                next[i] = begin[i] as u32;
-            }
-            runs.clear();
-            runs.resize(cluster_map.len(), 0);
-            for (r, &c) in cluster_map.iter().enumerate() {
-                let place = &mut next[usize::from(c)];
-                runs[*place as usize] = r as u32;
-                *place += 1;
-            }
-            for (i, cluster) in g.clusters.iter().enumerate() {
-                let (t, last) = if partial_in == Some(i) { (t, 1) } else { (0, 0) };
-                let runs = &runs[begin[i]..begin[i + 1] - last];
-                self.decode_cluster(cluster, g.width, g.map, runs, t, body, out)?;
-            }
-            Ok(())
-        })();
-        self.runs = runs;
-        self.cluster_map = cluster_map;
-        result?;
+            _ => unreachable!("several clusters have a map, and without clusters there is a list"),
+        }
         if let Some(patches) = &g.patches {
             let bytes = body.take_bulk(patches.len)?;
             with_element!(g.width, E => apply_patches::<E>(patches, g.map, bytes, out))?;
         }
         Ok(())
     }
-
-    /// Decodes a map with one byte per run.
-    fn decode_map(&mut self, cluster: &Cluster, body: &mut Body<'_>, map: &mut [u8]) -> Result<()> {
-        let mut runs = std::mem::take(&mut self.runs);
-        runs.clear();
-        let result = self.decode_map_with(cluster, body, &mut runs, map);
-        self.runs = runs;
-        result
-    }
-
-    fn decode_map_with(
-        &self,
-        cluster: &Cluster,
-        body: &mut Body<'_>,
-        runs: &mut Vec<u32>,
-        map: &mut [u8],
-    ) -> Result<()> {
-        runs.extend(0..(map.len() / RUN) as u32);
-        self.decode_cluster(cluster, 1, Map::Identity, runs, map.len() % RUN, body, map)
-    }
-
-    /// Decodes the whole runs of a cluster, and then the partial run of `t` elements if `t` is not 0.
-    #[expect(clippy::too_many_arguments, reason = "one call for cluster maps and clusters")]
-    fn decode_cluster(
-        &self,
-        cluster: &Cluster,
-        width: usize,
-        map: Map,
-        runs: &[u32],
-        t: usize,
-        body: &mut Body<'_>,
-        out: &mut [u8],
-    ) -> Result<()> {
-        let shape = Shape::of(cluster, map);
-        let table = DecodeTable::new(&cluster.coder);
-        let raw = body.take_bulk(runs.len() * shape.raw_len(RUN))?;
-        let literals = body.literals.pos;
-        self.isa.decode_cluster(DecodeJob {
-            table: table.as_ref(),
-            shape,
-            width,
-            lanes: &mut body.lanes,
-            literals: &mut body.literals,
-            runs,
-            raw,
-            out,
-        })?;
-        if t > 0 {
-            let raw = body.take_bulk(shape.raw_len(t))?;
-            let chunk = runs.len();
-            with_element!(width, E => decode_partial::<E>(&shape, table.as_ref(), raw, chunk, t, body, out))?;
-        }
-        let bits = cluster.symbol_bits(8 * width as u32);
-        if bits < 8 && body.literals.bytes[literals..body.literals.pos].iter().any(|l| l >> bits != 0) {
-            return Err(Error::damaged(format!("a literal of a cluster has more than its symbols' {bits} bits")));
-        }
-        Ok(())
-    }
 }
 
-fn bad_frame(len: usize, out_len: usize) -> Error {
-    Error::damaged(format!("a zstd frame of {len} bytes does not decode to the {out_len} bytes that the head gives it"))
+/// Replaces `runs` by the numbers of the first `n`.
+fn number(n: usize, runs: &mut Vec<u32>) {
+    runs.clear();
+    runs.extend(0..n as u32);
+}
+
+/// Decodes a map with one byte per run; overwrites `runs`.
+fn decode_map(isa: Isa, cluster: &Cluster, body: &mut Body<'_>, runs: &mut Vec<u32>, map: &mut [u8]) -> Result<()> {
+    number(map.len() / RUN, runs);
+    decode_cluster(isa, cluster, 1, Map::Identity, runs, map.len() % RUN, body, map)
+}
+
+/// Decodes the whole runs of a cluster, and then the partial run of `t` elements if `t` is not 0.
+#[expect(clippy::too_many_arguments, reason = "one call for cluster maps and clusters")]
+fn decode_cluster(
+    isa: Isa,
+    cluster: &Cluster,
+    width: usize,
+    map: Map,
+    runs: &[u32],
+    t: usize,
+    body: &mut Body<'_>,
+    out: &mut [u8],
+) -> Result<()> {
+    if runs.is_empty() && t == 0 {
+        // A block may have thousands of these: their tables would take longer than all else.
+        return Ok(());
+    }
+    let shape = Shape::of(cluster, map);
+    let table = DecodeTable::new(&cluster.coder);
+    let raw = body.take_bulk(runs.len() * shape.raw_len(RUN))?;
+    let literals = body.literals.pos;
+    isa.decode_cluster(DecodeJob {
+        table: table.as_ref(),
+        shape,
+        width,
+        lanes: &mut body.lanes,
+        literals: &mut body.literals,
+        runs,
+        raw,
+        out,
+    })?;
+    if t > 0 {
+        let raw = body.take_bulk(shape.raw_len(t))?;
+        let chunk = runs.len();
+        with_element!(width, E => decode_partial::<E>(&shape, table.as_ref(), raw, chunk, t, body, out))?;
+    }
+    let bits = cluster.symbol_bits(8 * width as u32);
+    if bits < 8 && body.literals.bytes[literals..body.literals.pos].iter().any(|l| l >> bits != 0) {
+        return Err(Error::damaged(format!("a literal of a cluster has more than its symbols' {bits} bits")));
+    }
+    Ok(())
 }
 
 /// Replaces indices by the values of a palette.

@@ -224,8 +224,10 @@ impl BlockEncoder {
         let mut plan = self.chooser.choose(&s.column(), base)?;
         // Bytes whose counterparts have moved: a header in which one name has changed.
         if !s.prefix.is_empty() {
-            let prefix = super::ranges::read_all(&s.prefix, origin, &mut self.bytes[0])?;
-            plan = self.chooser.or_with_prefix(&s.bytes, prefix, plan)?;
+            let len = s.prefix.iter().map(|range| range.len).sum();
+            let buf = &mut self.bytes[0];
+            let chooser = &mut self.chooser;
+            plan = chooser.or_with_prefix(&s.bytes, len, || super::ranges::read_all(&s.prefix, origin, buf), plan)?;
         }
         Ok(plan)
     }
@@ -254,12 +256,9 @@ impl BlockEncoder {
                     Item::Bytes(bytes) => space.copy_from_slice(bytes),
                     Item::Cluster(g) => {
                         let elements = match &g.elements {
-                            Elements::Column => plan.coded.as_deref().unwrap_or(&source.bytes),
+                            Elements::Column => &source.bytes[..],
                             Elements::Context(context) => plan.residuals.get(*context),
-                            Elements::Scales => &plan.grid[0],
-                            Elements::Offsets => &plan.grid[1],
-                            Elements::Indices => &plan.grid[2],
-                            Elements::Map(map) => map,
+                            Elements::Own(elements) => elements,
                         };
                         self.encode_cluster(g, &elements[..g.n * g.width], space);
                     }

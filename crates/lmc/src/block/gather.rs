@@ -162,7 +162,9 @@ fn find_structure(raw: &[u8], extents: &[Extent], predict: bool, finder: &mut Fi
             let mut at = 0;
             for (len, own) in [(head, 0), (p.len - head - tail, usize::MAX - i), (tail, 0)] {
                 let base = p.base.map(|l| l.at(None, at as u64));
-                found.extend((len > 0).then_some((Extent { len, base, own, ..*p }, NOISE)));
+                // Of head and tail, a few bytes each, a prefix would be longer than they are.
+                let prefix = p.prefix.filter(|_| own > 0);
+                found.extend((len > 0).then_some((Extent { len, base, own, prefix, ..*p }, NOISE)));
                 at += len;
             }
             continue;
@@ -222,5 +224,23 @@ fn push(list: &mut Vec<SourceRange>, range: SourceRange) {
     match list.last_mut() {
         Some(d) if d.source == range.source && d.end() == range.offset => d.len += range.len,
         _ => list.push(range),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lmc_testing::input::Random;
+
+    #[test]
+    fn prefixes_are_of_elements_and_not_of_edges() {
+        let mut random = Random::new(1);
+        let integers: Vec<u8> = (0..3000).flat_map(|_| (random.u64() % 50_000).to_le_bytes()).collect();
+        let raw = [&[7; 3], &integers[..], &[9; 5]].concat();
+        let prefix = SourceRange { source: 1, offset: 0, len: 1 << 20 };
+        let extent = Extent { dtype: None, len: raw.len(), base: None, own: 0, prefix: Some(prefix), matrix: None };
+        let (columns, _) = gather(&raw, &[extent], true, &mut Finder::default());
+        let found: Vec<_> = columns.iter().map(|c| (c.bytes.len(), &c.prefix[..])).collect();
+        assert_eq!(found, [(8, &[][..]), (integers.len(), &[prefix][..])]);
     }
 }

@@ -1,10 +1,11 @@
 //! Patches of a stream: corrections of elements that do not fit their cluster (`docs/format.md` §3.3.3).
 
+use super::body::Body;
 use crate::bits::{BitReader, BitWriter};
 use crate::cluster::element::{Element, with_element};
 use crate::entropy::hybrid_uint::{HybridUint, HybridUintReader, HybridUintWriter};
 use crate::error::{Error, Result};
-use crate::format::block_head::{Mask, Numbers, Patches};
+use crate::format::block_head::{Mask, Numbers, Patches, Stream};
 use crate::map::Map;
 use crate::predict::changes::Changes;
 
@@ -86,66 +87,82 @@ fn numbers(numbers: &[u64]) -> (Numbers, Vec<u8>) {
     (Numbers { code, len: bytes.len() }, bytes)
 }
 
-/// Calls `each` with the place and the mapped value of each listed element, in order, of `n` elements of `width` bytes.
-pub(super) fn each_listed(
-    [(gaps, of_gaps), (values, of_values)]: [(&Numbers, &[u8]); 2],
-    selected: usize,
+/// Reads numbers.
+pub(super) struct NumberReader<'a> {
+    code: HybridUintReader,
+    bits: BitReader<'a>,
+    len: usize,
+}
+
+impl<'a> NumberReader<'a> {
+    /// Takes the numbers' bytes from the body.
+    pub(super) fn new(numbers: &Numbers, body: &mut Body<'a>) -> Result<Self> {
+        let (code, bytes) = (HybridUintReader::new(&numbers.code)?, body.take_bulk(numbers.len)?);
+        Ok(Self { code, bits: BitReader::new(bytes), len: numbers.len })
+    }
+
+    #[inline(always)]
+    fn take(&mut self) -> u64 {
+        self.code.take(&mut self.bits)
+    }
+
+    /// Calls `each` with the place of each element that these gaps select, in order, of `n`.
+    pub(super) fn each_place(mut self, selected: usize, n: usize, mut each: impl FnMut(usize)) -> Result<()> {
+        each_pair(refused_in_list, selected, n, 1, || (self.take(), 0), |i, _| each(i))?;
+        used_up(&self.bits, "gaps", selected, self.len)
+    }
+
+    /// Calls `each` with the number and the mapped value of each of `listed` elements of `width` bytes.
+    pub(super) fn each_value(mut self, listed: usize, width: usize, each: impl FnMut(usize, u64)) -> Result<()> {
+        each_pair(refused_in_list, listed, listed, Patches::ones(width, 0), || (0, self.take()), each)?;
+        used_up(&self.bits, "values", listed, self.len)
+    }
+}
+
+impl Stream {
+    /// Calls `each` with the place and the mapped value of each listed element, in order, of `n`.
+    pub(super) fn each_listed(&self, body: &mut Body<'_>, n: usize, each: impl FnMut(usize, u64)) -> Result<()> {
+        let (&Mask::Gaps { selected, ref gaps }, Some(values)) = (&self.mask, &self.listed) else { return Ok(()) };
+        let (mut gaps, mut values) = (NumberReader::new(gaps, body)?, NumberReader::new(values, body)?);
+        each_pair(refused_in_list, selected, n, Patches::ones(self.width, 0), || (gaps.take(), values.take()), each)?;
+        used_up(&gaps.bits, "gaps", selected, gaps.len)?;
+        used_up(&values.bits, "values", selected, values.len)
+    }
+}
+
+/// Reads `count` gaps between elements, of `n`, and numbers below `most`; calls `each` with the places and with the values, one more than
+/// the numbers. `refused` says what is wrong with a gap and a number before `left` elements.
+#[inline(always)]
+fn each_pair(
+    refused: impl Fn([u64; 2], u64, u64) -> String,
+    count: usize,
     n: usize,
-    width: usize,
+    most: u64,
+    mut next: impl FnMut() -> (u64, u64),
     mut each: impl FnMut(usize, u64),
 ) -> Result<()> {
-    let readers = (HybridUintReader::new(&gaps.code)?, HybridUintReader::new(&values.code)?);
-    let (mut gap_bits, mut value_bits) = (BitReader::new(of_gaps), BitReader::new(of_values));
-    let most = Patches::ones(width, 0);
     let mut left = n as u64;
-    for _ in 0..selected {
-        let (gap, value) = (readers.0.take(&mut gap_bits), readers.1.take(&mut value_bits));
-        if gap >= left || value >= most {
-            return Err(Error::damaged(format!(
-                "a listed element has gap {gap} and value {value}, where {left} elements follow and values are below {most}"
-            )));
+    for _ in 0..count {
+        let (gap, number) = next();
+        if gap >= left || number >= most {
+            return Err(Error::damaged(refused([gap, number], left, most)));
         }
         let element = n - left as usize + gap as usize;
         left -= gap + 1;
-        each(element, value + 1);
+        each(element, number + 1);
     }
-    used_up(&gap_bits, "gaps", selected, gaps.len)?;
-    used_up(&value_bits, "values", selected, values.len)
+    Ok(())
 }
 
-/// The places of the elements that gaps select, of `n`.
-pub(super) fn places(gaps: &Numbers, bytes: &[u8], selected: usize, n: usize) -> Result<Vec<u32>> {
-    let reader = HybridUintReader::new(&gaps.code)?;
-    let mut bits = BitReader::new(bytes);
-    let mut left = n as u64;
-    let mut places = Vec::with_capacity(selected.min(n));
-    for _ in 0..selected {
-        let gap = reader.take(&mut bits);
-        if gap >= left {
-            return Err(Error::damaged(format!("a mask has a gap of {gap}, where {left} elements follow")));
-        }
-        places.push((n - left as usize + gap as usize) as u32);
-        left -= gap + 1;
+fn refused_in_list([gap, value]: [u64; 2], left: u64, most: u64) -> String {
+    if gap >= left {
+        return format!("a mask has a gap of {gap}, where {left} elements follow");
     }
-    used_up(&bits, "gaps", selected, gaps.len)?;
-    Ok(places)
+    format!("a listed element has value {value}; values are below {most}")
 }
 
-/// The mapped values of `selected` listed elements of `width` bytes.
-pub(super) fn values(listed: &Numbers, bytes: &[u8], selected: usize, width: usize) -> Result<Vec<u64>> {
-    let reader = HybridUintReader::new(&listed.code)?;
-    let (mut bits, most) = (BitReader::new(bytes), Patches::ones(width, 0));
-    let mut values = Vec::with_capacity(selected);
-    for _ in 0..selected {
-        match reader.take(&mut bits) {
-            value if value < most => values.push(value + 1),
-            value => {
-                return Err(Error::damaged(format!("a listed element has value {value}; values are below {most}")));
-            }
-        }
-    }
-    used_up(&bits, "values", selected, listed.len)?;
-    Ok(values)
+fn refused_patch([gap, change]: [u64; 2], left: u64, most: u64) -> String {
+    format!("a patch has gap {gap} and change {change}, where {left} elements follow and changes are below {most}")
 }
 
 fn used_up(bits: &BitReader<'_>, what: &str, count: usize, len: usize) -> Result<()> {
@@ -160,20 +177,10 @@ impl Patches {
     /// value is XORed with.
     pub(super) fn each(&self, bytes: &[u8], n: usize, width: usize, mut apply: impl FnMut(usize, u64)) -> Result<()> {
         let (gaps, changes) = (HybridUintReader::new(&self.gaps)?, HybridUintReader::new(&self.changes)?);
-        let most = Self::ones(width, self.low);
         let mut bits = BitReader::new(bytes);
-        let mut left = n as u64;
-        for _ in 0..self.count {
-            let (gap, change) = (gaps.take(&mut bits), changes.take(&mut bits));
-            if gap >= left || change >= most {
-                return Err(Error::damaged(format!(
-                    "a patch has gap {gap} and change {change}, where {left} elements follow and changes are below {most}"
-                )));
-            }
-            let element = n - left as usize + gap as usize;
-            left -= gap + 1;
-            apply(element, (change + 1) << self.low);
-        }
+        let next = || (gaps.take(&mut bits), changes.take(&mut bits));
+        let most = Self::ones(width, self.low);
+        each_pair(refused_patch, self.count, n, most, next, |i, change| apply(i, change << self.low))?;
         used_up(&bits, "patches", self.count, self.len)
     }
 }

@@ -17,6 +17,7 @@ use crate::isa::Isa;
 use crate::map::Map;
 use crate::options::Level;
 use crate::predict::changes::{Changes, Compared};
+use std::rc::Rc;
 
 /// A sparse list must beat the *estimated* size of clusters by 1/32: its own size is exact, and it decodes more slowly.
 const SPARSE_MARGIN: u64 = 32;
@@ -273,14 +274,14 @@ impl Planner {
             Map::Identity,
             8,
             &members,
-            Effort { clusters: 1, stride: 1, table_stride: 1, plane_penalty: 0, ..self.effort() },
+            Effort { table_stride: 1, plane_penalty: 0, ..self.effort() },
             |shift, r, h| {
                 let run = &map[r as usize * RUN..];
                 count_run::<u8>(Map::Identity, shift, &run[..run.len().min(RUN)], h);
             },
         );
         let n = map.len();
-        let planned = PlannedCluster::new(&cluster, Elements::Map(map), (1, Map::Identity), members.runs, n);
+        let planned = PlannedCluster::new(&cluster, Elements::Own(Rc::new(map)), (1, Map::Identity), members.runs, n);
         ((cluster, Item::Cluster(Box::new(planned))), bits)
     }
 }

@@ -7,6 +7,7 @@ use crate::entropy::table::EncodeTable;
 use crate::format::block_head::{Cluster, Mask, Method, NamedRanges, Stream};
 use crate::map::Map;
 use crate::predict::job::Streams;
+use std::rc::Rc;
 
 /// How a column will be coded.
 pub(crate) struct ColumnPlan {
@@ -16,10 +17,6 @@ pub(crate) struct ColumnPlan {
     pub(crate) body: Vec<Item>,
     /// The residuals of a predicted column, by context.
     pub(crate) residuals: Streams,
-    /// The elements that the clusters of a plain column code, if they are not its bytes: indices of a palette, or those of a mask.
-    pub(crate) coded: Option<Vec<u8>>,
-    /// The scales and offsets of a grid, and the indices of its levels.
-    pub(crate) grid: [Vec<u8>; 3],
     /// Estimated bytes without lane states.
     pub(crate) estimate: u64,
 }
@@ -47,7 +44,7 @@ impl ColumnPlan {
 
     /// Nothing planned yet.
     pub(super) fn of(method: Method) -> Self {
-        Self { method, body: vec![], residuals: Streams::default(), coded: None, grid: Default::default(), estimate: 0 }
+        Self { method, body: vec![], residuals: Streams::default(), estimate: 0 }
     }
 
     pub(crate) fn is_predicted(&self) -> bool {
@@ -100,19 +97,14 @@ pub(crate) struct PlannedCluster {
 }
 
 /// The elements whose runs a cluster codes.
+#[derive(Clone)]
 pub(crate) enum Elements {
     /// The elements of the column.
     Column,
     /// The residuals of a context.
     Context(usize),
-    /// The scales of a grid.
-    Scales,
-    /// Its offsets.
-    Offsets,
-    /// The indices of its levels.
-    Indices,
-    /// The elements of a cluster map, or of a mask.
-    Map(Vec<u8>),
+    /// Elements of a cluster map, of a mask, of a grid, or that stand for those of the column.
+    Own(Rc<Vec<u8>>),
 }
 
 impl PlannedCluster {
@@ -198,15 +190,20 @@ impl StreamPlan {
         len
     }
 
-    /// The items of a stream whose elements are not those of the column.
-    pub(super) fn body_of(self, elements: impl Fn() -> Elements) -> impl Iterator<Item = Item> {
-        self.body.into_iter().map(move |mut item| {
-            if let Item::Cluster(g) = &mut item
+    /// The stream of other elements than those of the column.
+    pub(super) fn of(mut self, elements: &Elements) -> Self {
+        for item in &mut self.body {
+            if let Item::Cluster(g) = item
                 && matches!(g.elements, Elements::Column)
             {
-                g.elements = elements();
+                g.elements = elements.clone();
             }
-            item
-        })
+        }
+        self
+    }
+
+    /// [`Self::of`] elements that it owns.
+    pub(super) fn owning(self, elements: Vec<u8>) -> Self {
+        self.of(&Elements::Own(Rc::new(elements)))
     }
 }

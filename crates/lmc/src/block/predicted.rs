@@ -127,7 +127,7 @@ impl Planner {
             };
             estimate += plan.estimate;
             predicted.streams.push((count, Some(plan.stream.widened(width))));
-            body.extend(plan.body_of(|| Elements::Context(context)));
+            body.extend(plan.of(&Elements::Context(context)).body);
         }
         ColumnPlan { body, residuals: streams, estimate, ..ColumnPlan::of(Method::Predicted(Box::new(predicted))) }
     }

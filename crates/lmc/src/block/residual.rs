@@ -15,7 +15,7 @@ use crate::map::Map;
 use crate::predict::changes::Compared;
 
 /// Sampled elements of a column, shared by its streams in proportion, and the least of a stream.
-const SAMPLE: usize = 32 * 1024;
+const SAMPLE: u64 = 32 * 1024;
 const SAMPLE_LEAST: usize = 1024;
 /// Bits that a patch costs beside its element's symbol: its gap and its high bits.
 const PATCH_BITS: u64 = 12;
@@ -77,7 +77,8 @@ impl Planner {
             let mut patches = PatchList::of(width, Map::Identity, &self.changes);
             StreamPlan::sparse(width, Map::Identity, &mut patches)
         } else {
-            let size = (SAMPLE * n / column).max(SAMPLE_LEAST);
+            // Of 64 bits, so that all machines choose the same.
+            let size = ((SAMPLE * n as u64 / column as u64) as usize).max(SAMPLE_LEAST);
             self.plan_nonzero(width, elements, &or, &zero, zeros, size)
         };
         self.stats.or = or;
@@ -164,7 +165,7 @@ impl Planner {
             let left = cut.kept - low;
             let mut h = cut.symbols;
             // The zeros were counted exactly: scale them down to the sample.
-            h[0] += (zeros * seen / elements.max(1)) as u32;
+            h[0] += (zeros as u64 * seen as u64 / elements.max(1) as u64) as u32;
             let total: u64 = h.iter().map(|&c| u64::from(c)).sum();
             let estimates = self.fold_estimates(&h, left, left.min(8), effort);
             // For the sample, as the estimates.

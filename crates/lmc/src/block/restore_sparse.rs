@@ -1,7 +1,6 @@
 //! Predicted columns with sparse streams: a copy of the prediction, with the changed elements replaced.
 
 use super::body::Body;
-use super::patches::each_listed;
 use super::sparse::few_of;
 use crate::cluster::element::{Element, with_element};
 use crate::error::{Error, Result};
@@ -37,13 +36,6 @@ impl Stream {
     /// Whether its elements other than 0 are listed, or there are none.
     fn is_listed(&self) -> bool {
         self.is_zero() || self.listed.is_some() && matches!(self.mask, Mask::Gaps { .. })
-    }
-
-    /// Calls `each` with the place and the mapped value of each listed element, of `n`.
-    pub(super) fn each_listed(&self, body: &mut Body<'_>, n: usize, each: impl FnMut(usize, u64)) -> Result<()> {
-        let (Mask::Gaps { selected, gaps }, Some(values)) = (&self.mask, &self.listed) else { return Ok(()) };
-        let lists = [(gaps, body.take_bulk(gaps.len)?), (values, body.take_bulk(values.len)?)];
-        each_listed(lists, *selected, n, self.width, each)
     }
 }
 

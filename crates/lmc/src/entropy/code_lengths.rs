@@ -18,6 +18,32 @@ pub(super) fn write(lens: &[u16], out: &mut Vec<u8>) {
     out.extend(lens.chunks(2).map(|p| (p[0] | p.get(1).copied().unwrap_or(0) << 4) as u8));
 }
 
+/// Checks that lengths are at most `max_len`, and that their code is complete. `what` has it.
+pub(super) fn check(what: &str, lens: impl Iterator<Item = u16> + Clone, max_len: u8) -> Result<()> {
+    let longest = lens.clone().max().unwrap_or(0);
+    let (sum, all) = (lens.map(|len| 1 << max_len >> len).sum::<usize>(), 1 << max_len);
+    if longest <= max_len.into() && sum == all {
+        return Ok(());
+    }
+    Err(Error::damaged(format!(
+        "{what} is not complete: its longest code has {longest} bits, its Kraft sum is {sum}/{all}"
+    )))
+}
+
+/// The bit-reversed canonical code of every length that is not 0 (`docs/format.md` §5.3), of at most 16 bits.
+pub(super) fn codes<const N: usize>(lens: &[u16; N], max_len: u8) -> [u16; N] {
+    let mut codes = [0; N];
+    let mut next = 0u16;
+    for len in 1..=u16::from(max_len) {
+        next <<= 1;
+        for (code, _) in codes.iter_mut().zip(lens).filter(|(_, l)| **l == len) {
+            *code = next.reverse_bits() >> (16 - len);
+            next += 1;
+        }
+    }
+    codes
+}
+
 /// Huffman's code lengths for counts in falling order, limited to `max_len` by lengthening the cheapest codes until the code is complete.
 pub(super) fn limited(kept: &[(u32, u16)], max_len: u8) -> Vec<u8> {
     let n = kept.len();

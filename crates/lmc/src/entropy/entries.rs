@@ -29,7 +29,7 @@ impl Entries {
     }
 
     /// The entries that are not 0, with their symbol; the escape's ([`ESCAPE`]) last.
-    pub(super) fn all(&self) -> impl Iterator<Item = (usize, u16)> {
+    pub(super) fn all(&self) -> impl Iterator<Item = (usize, u16)> + Clone {
         (0..ESCAPE + 1).map(|s| (s, self.get(s))).filter(|e| e.1 != 0)
     }
 

@@ -4,8 +4,9 @@ use super::code_lengths;
 use super::cost::BIT;
 use super::entries::{ESCAPE, Entries};
 use super::histogram::{Histogram, by_count};
-use super::rans::{COARSE, COARSE_BITS};
-use crate::error::{Error, Result};
+use super::rans::COARSE_BITS;
+use crate::arch::inline::array;
+use crate::error::Result;
 use crate::format::varint::Cursor;
 
 const MAX_LEN: u8 = COARSE_BITS as u8;
@@ -19,13 +20,7 @@ pub(crate) struct Huffman {
 impl Huffman {
     /// Checks that the lengths are those of a complete code.
     pub(crate) fn new(lens: Entries) -> Result<Self> {
-        let longest = lens.all().map(|(_, len)| len).max().unwrap_or(0);
-        let sum: usize = lens.all().map(|(_, len)| COARSE >> len).sum();
-        if longest > MAX_LEN.into() || sum != COARSE {
-            return Err(Error::damaged(format!(
-                "a table's code is not complete: its longest code has {longest} bits, its Kraft sum is {sum}/{COARSE}"
-            )));
-        }
+        code_lengths::check("a table's code", lens.all().map(|(_, len)| len), MAX_LEN)?;
         Ok(Self { lens })
     }
 
@@ -45,19 +40,7 @@ impl Huffman {
 
     /// The bit-reversed canonical code of every symbol and of the escape (`docs/format.md` §5.3).
     pub(super) fn codes(&self) -> [u8; 257] {
-        let mut codes = [0; 257];
-        let mut next = 0u16;
-        for len in 1..=MAX_LEN {
-            next <<= 1;
-            for (symbol, code) in codes.iter_mut().enumerate() {
-                if self.lens.get(symbol) == u16::from(len) {
-                    *code = (next << (8 - len)) as u8;
-                    *code = code.reverse_bits();
-                    next += 1;
-                }
-            }
-        }
-        codes
+        code_lengths::codes(&array(|symbol| self.lens.get(symbol)), MAX_LEN).map(|code| code as u8)
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct HybridUint {
     raw_bits: u32,
     first: u8,
     /// Code lengths of the buckets from the first on; a single bucket needs no code, and its length is 0.
-    lens: Box<[u8]>,
+    lens: Box<[u16]>,
 }
 
 /// The bucket of a number, and the number of its low bits that are raw.
@@ -88,7 +88,7 @@ impl HybridUint {
         let mut bits = open + table_cost(&h) / BIT;
         if order.len() > 1 {
             for (&(count, bucket), len) in order.iter().zip(code_lengths::limited(&order, MAX_LEN)) {
-                lens[usize::from(bucket - first)] = len;
+                lens[usize::from(bucket - first)] = len.into();
                 bits += u64::from(count) * u64::from(len);
             }
         }
@@ -108,44 +108,35 @@ impl HybridUint {
         if count > 1 {
             code_lengths::read(c, &mut lens)?;
         }
-        let lens = lens.into_iter().map(|l| l as u8).collect();
-        Ok(Self { raw_bits: raw_bits.into(), first, lens })
+        Ok(Self { raw_bits: raw_bits.into(), first, lens: lens.into() })
     }
 
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         out.extend([self.raw_bits as u8, self.first, (self.lens.len() - 1) as u8]);
         if self.lens.len() > 1 {
-            code_lengths::write(&self.lens.iter().map(|&l| u16::from(l)).collect::<Vec<_>>(), out);
+            code_lengths::write(&self.lens, out);
         }
     }
 
-    /// The bits of a code by bucket, the first one lowest.
-    fn codes(&self) -> [u16; 256] {
-        let mut codes = [0; 256];
-        let mut next = 0u16;
-        for len in 1..=MAX_LEN {
-            next <<= 1;
-            for (bucket, _) in (usize::from(self.first)..).zip(&self.lens[..]).filter(|(_, l)| **l == len) {
-                codes[bucket] = (next << (16 - len)).reverse_bits();
-                next += 1;
-            }
-        }
-        codes
+    /// The code lengths of all buckets.
+    fn all_lens(&self) -> [u16; 256] {
+        let mut all = [0; 256];
+        all[usize::from(self.first)..][..self.lens.len()].copy_from_slice(&self.lens);
+        all
     }
 }
 
 /// Writes numbers.
 pub(crate) struct HybridUintWriter {
     raw_bits: u32,
+    lens: [u16; 256],
     codes: [u16; 256],
-    lens: [u8; 256],
 }
 
 impl HybridUintWriter {
     pub(crate) fn new(code: &HybridUint) -> Self {
-        let mut lens = [0; 256];
-        lens[usize::from(code.first)..][..code.lens.len()].copy_from_slice(&code.lens);
-        Self { raw_bits: code.raw_bits, codes: code.codes(), lens }
+        let lens = code.all_lens();
+        Self { raw_bits: code.raw_bits, lens, codes: code_lengths::codes(&lens, MAX_LEN) }
     }
 
     /// Appends a number that the code was built for.
@@ -186,22 +177,16 @@ impl HybridUintReader {
     /// Checks the code.
     pub(crate) fn new(code: &HybridUint) -> Result<Self> {
         let single = code.lens.len() == 1;
-        let used = |len: u8| len > 0 || single;
-        let longest = code.lens.iter().copied().max().unwrap_or(0);
-        let sum: usize = code.lens.iter().filter(|l| used(**l)).map(|&l| SLOTS >> l).sum();
-        if longest > MAX_LEN || sum != SLOTS {
-            return Err(Error::damaged(format!(
-                "a hybrid integer code is not complete: its longest code has {longest} bits, its Kraft sum is {sum}/{SLOTS}"
-            )));
-        }
-        let codes = code.codes();
+        let used = |len: u16| len > 0 || single;
+        code_lengths::check("a hybrid integer code", code.lens.iter().copied().filter(|&len| used(len)), MAX_LEN)?;
+        let codes = code_lengths::codes(&code.all_lens(), MAX_LEN);
         let mut reader = Self { slots: Box::new([Slot::default(); SLOTS]), buckets: Box::new([(0, 0); 256]) };
         for (bucket, &len) in (usize::from(code.first)..).zip(&code.lens[..]).filter(|(_, l)| used(**l)) {
             let (lowest, open) = numbers(bucket, code.raw_bits).ok_or_else(|| {
                 Error::damaged(format!("bucket {bucket} of a hybrid integer code has numbers above 64 bits"))
             })?;
             reader.buckets[bucket] = (lowest, open);
-            let slot = Slot { bucket: bucket as u8, len, total: len + open as u8 };
+            let slot = Slot { bucket: bucket as u8, len: len as u8, total: len as u8 + open as u8 };
             reader.slots.iter_mut().skip(codes[bucket].into()).step_by(1 << len).for_each(|s| *s = slot);
         }
         Ok(reader)

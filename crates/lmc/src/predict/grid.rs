@@ -161,7 +161,7 @@ impl GridModel<'_> {
             }
         };
         let group_len = self.groups.columns.saturating_mul(self.groups.rows);
-        let tables = self.groups.in_a_row().saturating_mul(levels.len() as u64);
+        let tables = self.groups.in_a_row().saturating_mul(levels.len().max(LEAST) as u64);
         if group_len < levels.len() as u64 || tables > n as u64 {
             self.groups.each(n, |group, range| {
                 let terms = terms(group);
@@ -196,6 +196,8 @@ fn is_ordinary(bits: u32) -> bool {
     (64..192).contains(&(bits >> 23 & 0xff))
 }
 
+/// Levels that every table has room for: with fewer, the numbers of the groups would take more memory than the tables.
+const LEAST: usize = 16;
 /// Entries of a table for any index.
 const WHOLE: usize = 256;
 

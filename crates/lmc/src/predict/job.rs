@@ -3,6 +3,7 @@
 use super::{Contexts, Predictor};
 use crate::arch::inline::zip;
 use crate::cluster::element::{Element, with_element};
+use crate::io::scratch;
 
 /// How the elements of a column are predicted.
 #[derive(Clone, Copy)]
@@ -94,13 +95,7 @@ impl Streams {
             self.streams.push(Stream { at, len: n * width, width });
             at += n * width + SLACK;
         }
-        self.reserve(at);
-    }
-
-    fn reserve(&mut self, len: usize) {
-        if self.bytes.len() < len + BEHIND {
-            self.bytes.resize(len + BEHIND, 0);
-        }
+        scratch(&mut self.bytes, at + BEHIND);
     }
 
     pub(crate) fn get(&self, context: usize) -> &[u8] {
@@ -128,7 +123,8 @@ impl Streams {
             }
             let Stream { at: from, len: n, .. } = self.streams[context];
             let at = self.streams.iter().map(|s| s.at + s.len + SLACK).max().unwrap_or(0);
-            self.reserve(at + n * width + SLACK);
+            let len = at + n * width + SLACK + BEHIND;
+            self.bytes.resize(len.max(self.bytes.len()), 0);
             let (narrow, wide) = self.bytes.split_at_mut(at);
             let wide = &mut wide[..n * width];
             with_element!(width, E => {

@@ -18,10 +18,15 @@ fn options(threads: usize) -> DecompressOptions {
 
 /// A block of zeros without body, in one column with this head, which needs these features.
 fn zeros(column: Vec<u8>, needs: u32) -> BlockFields {
-    let mut fields = Block::of(Column::Stored(vec![0; RAW]), 0).encode().unwrap();
+    zeros_of(RAW, column, needs)
+}
+
+/// [`zeros`] of this raw length.
+fn zeros_of(len: usize, column: Vec<u8>, needs: u32) -> BlockFields {
+    let mut fields = Block::of(Column::Stored(vec![0; len]), 0).encode().unwrap();
     fields.bulk.clear();
     fields.columns = vec![column];
-    (fields.needs, fields.has_body_check) = (needs, needs != 0);
+    (fields.needs, fields.has_body_check) = (needs, needs & 1 != 0);
     fields
 }
 
@@ -31,22 +36,70 @@ const ZEROS: [u8; 11] = [2, 0, 0, 0, 1, 0, 0, 8, 0, 0, 0];
 /// A block that asks for as much as any can: a column of two-byte elements, predictions that are converted from elements of four bytes, in
 /// two ranges of a source, and several contexts, one with a mask.
 fn wide_block(source: u64, at: [u64; 2]) -> BlockFields {
-    let n = (RAW / 2) as u64;
     // Predicted, two bytes, difference of integers, one operand, F32 to BF16, two ranges.
     let mut head = vec![3, 1, 2, 1, 1, 2];
     for at in at {
         [source, at, RAW as u64].into_iter().for_each(|number| varint(&mut head, number));
     }
-    // Two contexts: keys below 1, and all others.
-    head.extend([1, 1]);
-    // The first context has all elements, with residuals 0; the second has none. A mask of constant bits selects all.
-    varint(&mut head, n);
-    head.extend([0, 1]);
-    varint(&mut head, n);
-    head.extend([1, 8, 0, 0, 0, 0xff]);
-    head.extend([1, 0, 0, 16, 0, 0, 0]);
-    head.push(0);
+    put_residuals(&mut head, RAW / 2);
     zeros(head, if source == 0 { 3 } else { 1 })
+}
+
+/// Appends `n` residuals of two bytes in two contexts, keys below 1 and all others. The first has all elements, with residuals 0, the second
+/// has none.
+fn put_residuals(head: &mut Vec<u8>, n: usize) {
+    head.extend([1, 1]);
+    varint(head, n as u64);
+    put_masked(head, n, 16);
+    head.push(0);
+}
+
+/// Appends a stream of `n` zeros of `bits` bits, all selected by a mask of constant bits. `n` is a multiple of 8.
+fn put_masked(head: &mut Vec<u8>, n: usize, bits: u8) {
+    head.extend([0, 1]);
+    varint(head, n as u64);
+    head.extend([1, 8, 0, 0, 0, 0xff]);
+    head.extend([1, 0, 0, bits, 0, 0, 0]);
+}
+
+/// A block of `len` bytes that a grid predicts, with a scale and an offset for each element, and tables that take as many entries.
+fn grid_block(len: usize) -> BlockFields {
+    let n = len / 2;
+    // Predicted, two bytes, difference of integers, one operand, a grid: F32 to BF16, with offsets, the level 0.
+    let mut head = vec![3, 1, 2, 1, 4, 1, 1, 0, 0, 0, 0, 0];
+    // One element to a group; a table for each in a row.
+    [n as u64 / 256, 1, 1, 0].into_iter().for_each(|number| varint(&mut head, number));
+    put_masked(&mut head, n, 32);
+    // Offsets are listed: the smallest subnormal number, which is converted to 0.
+    head.extend([0, 3]);
+    varint(&mut head, n as u64);
+    head.extend([0; 9]);
+    // Indices.
+    head.extend([0, 0, 1, 0, 0, 8, 0, 0, 0]);
+    put_residuals(&mut head, n);
+    zeros_of(len, head, 4)
+}
+
+/// Blocks of one plain column of bytes, all of them selected: by gaps or bits, and listed or in a cluster.
+fn list_blocks() -> [BlockFields; 3] {
+    // Gaps of 0; a cluster of bytes of ones; the value 1 for all; a cluster of zeros.
+    let (gaps, bits, listed, cluster) = ([0; 4], [1, 8, 0, 0, 0, 0xff], [0; 5], [1, 0, 0, 8, 0, 0, 0]);
+    let block = |zero: u8, mask: u8, of_mask: &[u8], elements: &[u8]| {
+        // Plain, one byte, a palette of two values with 0 at this place, the mask.
+        let mut head = vec![2, 0, 3, 1, zero, 1 - zero, mask];
+        varint(&mut head, RAW as u64);
+        zeros([&head[..], of_mask, elements].concat(), 0)
+    };
+    [block(1, 3, &gaps, &listed), block(1, 1, &bits, &listed), block(0, 3, &gaps, &cluster)]
+}
+
+/// A block of zeros in two columns, the first in two pieces.
+fn pieces() -> BlockFields {
+    let mut fields = zeros(ZEROS.to_vec(), 0);
+    fields.columns.push(ZEROS.to_vec());
+    (fields.column_count, fields.extent_count) = (2, 3);
+    fields.extents = vec![(0, 8), (1, 8), (0, RAW as u64 - 16)];
+    fields
 }
 
 /// Offset of the `i`-th of the largest blocks.
@@ -69,9 +122,12 @@ impl WriteAt for Zeros {
     }
 }
 
-/// Memory of one thread, of the jobs that are under way, and of some more.
+/// The most memory that a thread works with.
+const OF_THREAD: usize = 184 * MIB;
+
+/// Memory of the threads, of the jobs that are under way, and of some more.
 fn bound(threads: usize) -> usize {
-    threads * 120 * MIB + (threads << 22) + 64 * MIB
+    threads * OF_THREAD + (threads << 22) + 64 * MIB
 }
 
 /// Restores a file of zeros in all ways but by random access; none takes more than `bound` besides the output.
@@ -137,6 +193,33 @@ fn blocks_of_the_file_itself() {
     let (done, allocated) = read(&file, &[], 1, start(8), 4096);
     assert_eq!(done.unwrap_err().kind(), ErrorKind::Limit);
     at_most(512 * MIB, allocated, "the last block");
+}
+
+#[test]
+fn grids_and_lists() {
+    let _alone = alone();
+    let old = vec![0; BASE];
+    // Every buffer becomes as large as it can; some grow from a little less.
+    let mut blocks = vec![pieces().record(), wide_block(1, [0; 2]).record()];
+    blocks.extend(list_blocks().iter().map(BlockFields::record));
+    blocks.extend([RAW - (1 << 18), RAW].map(|len| grid_block(len).record()));
+    let count = blocks.len() as u64;
+    let file = File::delta(&[&old], blocks).to_bytes();
+    assert!(file.len() < 4096, "{}", file.len());
+    let bases = [Base::new(&old[..]).unwrap()];
+    let mut out = vec![0; Decompressor::raw_size(&file).unwrap() as usize];
+    let mut one = Decompressor::new(&options(1)).unwrap();
+    let (done, allocated) = peak(|| one.decompress(&file, &bases, &mut out[..]));
+    done.unwrap();
+    at_most(OF_THREAD, allocated, "by one thread");
+    for threads in [1, 4] {
+        restore(&file, &bases, threads, bound(threads));
+    }
+    for block in 0..count {
+        let (done, allocated) = read(&file, &bases, 1, start(block) + 5, 10);
+        done.unwrap();
+        at_most(OF_THREAD, allocated, "by random access");
+    }
 }
 
 #[test]

@@ -1,5 +1,3 @@
-//! Kernels for aarch64. Every entry point takes an [`Isa`](crate::isa::Isa) of the right kind, which makes it sound.
+//! Kernels for aarch64.
 
-mod neon;
-
-pub(super) use neon::entries::{decode_cluster as neon_decode_cluster, encode_cluster as neon_encode_cluster};
+pub(super) mod neon;

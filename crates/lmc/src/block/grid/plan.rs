@@ -2,7 +2,7 @@
 
 use super::Found;
 use crate::block::plan::{Planner, coding_of};
-use crate::block::planned::{ColumnPlan, Elements as Coded};
+use crate::block::planned::ColumnPlan;
 use crate::block::predictor_choice::PredictionInput;
 use crate::dtype::Dtype;
 use crate::format::block_head::{Grid, Method, Operand};
@@ -25,25 +25,21 @@ impl Planner {
         let Found { conversion, levels, groups, scales, offsets, indices, prediction } = found;
         let input = PredictionInput { prediction: &prediction, conversion, map };
         let (mut plan, _) = self.plan_predicted(width, bytes, &input, streams)?;
-        let of_scales = self.plan(4, Map::Identity, &scales);
-        let of_offsets = (!offsets.is_empty()).then(|| self.plan(4, Map::Identity, &offsets));
-        let of_indices = self.plan(1, Map::Identity, &indices);
-        plan.estimate += 4 * levels.len() as u64 + of_scales.estimate + of_indices.estimate;
-        plan.estimate += of_offsets.as_ref().map_or(0, |offsets| offsets.estimate);
-        let Method::Predicted(predicted) = &mut plan.method else { unreachable!("it has predictions") };
-        predicted.operand = Operand::Grid(Box::new(Grid {
-            conversion,
-            levels,
-            groups,
-            scales: of_scales.stream.clone(),
-            offsets: of_offsets.as_ref().map(|offsets| offsets.stream.clone()),
-            indices: of_indices.stream.clone(),
-        }));
-        let of_offsets = of_offsets.into_iter().flat_map(|offsets| offsets.body_of(|| Coded::Offsets));
-        let items = of_scales.body_of(|| Coded::Scales).chain(of_offsets);
-        let items: Vec<_> = items.chain(of_indices.body_of(|| Coded::Indices)).collect();
+        let (mut items, mut estimate) = (Vec::new(), 4 * levels.len() as u64);
+        let mut stream = |width, elements: Vec<u8>| {
+            let of = self.plan(width, Map::Identity, &elements).owning(elements);
+            items.extend(of.body);
+            estimate += of.estimate;
+            of.stream
+        };
+        let scales = stream(4, scales);
+        let offsets = (!offsets.is_empty()).then(|| stream(4, offsets));
+        let indices = stream(1, indices);
         plan.body.splice(..0, items);
-        plan.grid = [scales, offsets, indices];
+        plan.estimate += estimate;
+        let Method::Predicted(predicted) = &mut plan.method else { unreachable!("it has predictions") };
+        let grid = Grid { conversion, levels, groups, scales, offsets, indices };
+        predicted.operand = Operand::Grid(Box::new(grid));
         Ok(plan)
     }
 }

@@ -23,7 +23,7 @@ use std::arch::aarch64::*;
 type Symbols = [[uint8x16_t; 4]; 2];
 
 kernels! {
-    pub(super) fn cluster(job: &mut DecodeJob<'_, '_>) -> Result<()> {
+    pub(in crate::arch) fn cluster(job: &mut DecodeJob<'_, '_>) -> Result<()> {
         let Some(table) = job.table else { return portable::decode_cluster(job) };
         let coarse = match &table.slots {
             table::Slots::Coarse(slots) => slots,

@@ -23,7 +23,7 @@ use std::arch::aarch64::*;
 type Bytes = [uint8x16_t; 4];
 
 kernels! {
-    pub(super) fn cluster(job: &mut EncodeJob<'_>) {
+    pub(in crate::arch) fn cluster(job: &mut EncodeJob<'_>) {
         let Some(table) = job.table else { return portable::encode_cluster(job) };
         match &table.kind {
             EncodeKind::Huffman(codes) => by_index::<HUFFMAN>(job, &Symbols::huffman(codes, &table.kept)),

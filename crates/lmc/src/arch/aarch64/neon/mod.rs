@@ -32,10 +32,9 @@ macro_rules! each {
     ($i:ident => $e:expr; $($n:literal),*) => { [$({ let $i: usize = $n; $e }),*] };
 }
 
-mod decode;
+pub(in crate::arch) mod decode;
 mod emit;
-mod encode;
-pub(in crate::arch) mod entries;
+pub(in crate::arch) mod encode;
 mod fine;
 mod lookup;
 mod planes;

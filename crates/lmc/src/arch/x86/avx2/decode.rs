@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use std::arch::x86_64::*;
 
 kernels! {
-    pub(super) fn cluster(job: &mut DecodeJob<'_, '_>) -> Result<()> {
+    pub(in crate::arch) fn cluster(job: &mut DecodeJob<'_, '_>) -> Result<()> {
         match way(job.width, &job.shape) {
             BYTE_16 => cluster_of::<BYTE_16>(job),
             BYTES_32 => cluster_of::<BYTES_32>(job),

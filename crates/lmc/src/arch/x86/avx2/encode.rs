@@ -18,7 +18,7 @@ use std::arch::x86_64::*;
 const BATCH: usize = 8;
 
 kernels! {
-    pub(super) fn cluster(job: &mut EncodeJob<'_>) {
+    pub(in crate::arch) fn cluster(job: &mut EncodeJob<'_>) {
         let Some(table) = job.table else {
             let mut symbols = [[0; CHUNK]; BATCH];
             let raw_len = job.shape.raw_len(RUN);

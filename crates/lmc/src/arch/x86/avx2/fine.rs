@@ -99,7 +99,7 @@ kernels! {
         let rows = wide(by_lane(symbols)).each(|s| {
             [s, _mm256_srli_epi64::<16>(s), _mm256_srli_epi64::<32>(s), _mm256_srli_epi64::<48>(s)].each(|s| {
                 let symbol = _mm256_and_si256(s, word);
-                // SAFETY: there is a row for every byte.
+                // SAFETY: there is a row for every byte, and `wide` made words of bytes.
                 unsafe { _mm256_i64gather_epi64::<8>(t.rows.as_ptr().cast(), symbol) }
             })
         });

@@ -11,8 +11,9 @@
 //! there. Encoders go from symbol to distance or rank in the same way (`symbols`).
 //!
 //! Soundness rests on two facts. Only an [`Isa`](crate::isa::Isa) of kind `Avx2` leads here, so the instructions exist. Loads and stores
-//! go through references to arrays of their size, but for the words of lanes, eight at a time from or to a window of 64:
-//! there, the number of lanes before or after is the bound.
+//! go through references to arrays of their size, but for three: the words of lanes, eight at a time from or to a window of 64, where the
+//! number of lanes before or after is the bound; gathers from tables with an entry for every index; and the streams of `predict`,
+//! behind whose ends `places` made sure that there is room.
 
 /// Declares functions with the features of this module; they can be called from one another without `unsafe`.
 macro_rules! kernels {
@@ -26,17 +27,16 @@ macro_rules! kernels {
 
 mod bits;
 pub(in crate::arch) mod changes;
-mod decode;
+pub(in crate::arch) mod decode;
 mod emit;
-mod encode;
-pub(in crate::arch) mod entries;
+pub(in crate::arch) mod encode;
 mod fine;
 mod lookup;
 mod merge;
 pub(in crate::arch) mod predict;
 mod slots;
 mod split;
-mod stats;
+pub(in crate::arch) mod stats;
 mod symbols;
 
 use super::super::inline::array;

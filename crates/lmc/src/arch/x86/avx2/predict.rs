@@ -22,17 +22,6 @@ const STEPS: usize = 8;
 /// The context of padding.
 const NO_CONTEXT: u8 = u8::MAX;
 
-entries! {
-    Avx2
-    pub(in crate::arch) fn count_contexts(m: &Model<'_>) -> Vec<usize> = count;
-    pub(in crate::arch) fn rank_in_contexts(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> = rank;
-    pub(in crate::arch) fn select_in_contexts(m: &Model<'_>, selections: &mut [Selection<'_>]) = select;
-    pub(in crate::arch) fn partition(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool = scatter;
-    pub(in crate::arch) fn restore(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool = gather;
-    pub(in crate::arch) fn restore_in_place(m: &Model<'_>, out: &mut [u8]) = undo;
-    pub(in crate::arch) fn unchanged_runs(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) = unchanged;
-}
-
 /// The contexts of the elements of a tile, in whole steps.
 type Ids = [u8; TILE];
 
@@ -42,11 +31,11 @@ fn dealer<'a>(m: &Model<'a>) -> Option<Finder<'a>> {
 }
 
 kernels! {
-    fn unchanged(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) {
+    pub(in crate::arch) fn unchanged(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) {
         portable_unchanged(width, elements, prediction, map);
     }
 
-    fn count(m: &Model<'_>) -> Vec<usize> {
+    pub(in crate::arch) fn count(m: &Model<'_>) -> Vec<usize> {
         let Some(f) = Finder::new(m) else { return portable::count(m) };
         let mut counts = vec![0; f.contexts];
         let mut ids = [NO_CONTEXT; TILE];
@@ -61,7 +50,7 @@ kernels! {
         counts
     }
 
-    fn rank(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
+    pub(in crate::arch) fn rank(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
         let Some(f) = Finder::new(m) else { return portable::rank(m, at, ranks) };
         let mut counts = vec![0; f.contexts];
         let mut ids = [NO_CONTEXT; TILE];
@@ -90,7 +79,7 @@ kernels! {
         counts
     }
 
-    fn select(m: &Model<'_>, selections: &mut [Selection<'_>]) {
+    pub(in crate::arch) fn select(m: &Model<'_>, selections: &mut [Selection<'_>]) {
         let Some(f) = Finder::new(m) else { return portable::select(m, selections) };
         let mut ids = [NO_CONTEXT; TILE];
         for i in (0..m.len).step_by(TILE) {
@@ -123,7 +112,7 @@ kernels! {
         (_mm_cvtsi128_si32(sums) + _mm_extract_epi32::<2>(sums)).cast_unsigned()
     }
 
-    fn scatter(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool {
+    pub(in crate::arch) fn scatter(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool {
         let Some(f) = dealer(m) else { return portable::partition(m, elements, streams) };
         let (bytes, streams, overflows) = streams.raw_parts_mut();
         let mut places = places(bytes.len(), streams, f.contexts, m.width);
@@ -168,7 +157,7 @@ kernels! {
                 }
                 for (j, lowest) in lowest.as_chunks::<8>().0.iter().enumerate() {
                     let eight = usize::from((mask >> (8 * j)) as u8);
-                    // SAFETY: `to` is at most `place.end`, behind which there are 64 bytes: `places` made sure.
+                    // SAFETY: `to` is at most `place.end`, behind which there are `BEHIND` bytes: `places` made sure.
                     let to_bytes = unsafe { bytes.as_mut_ptr().add(to) };
                     if place.width == 1 {
                         let v = _mm_shuffle_epi8(load_8(lowest), load_8(&FRONT[eight]));
@@ -218,7 +207,7 @@ kernels! {
         (bytes, large)
     }
 
-    fn gather(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool {
+    pub(in crate::arch) fn gather(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool {
         let Some(f) = dealer(m) else { return portable::restore(m, streams, out) };
         let (bytes, streams) = streams.raw_parts();
         let mut places = places(bytes.len(), streams, f.contexts, m.width);
@@ -265,7 +254,7 @@ kernels! {
                 if place.width == 1 {
                     for (j, e) in lowest.iter_mut().enumerate() {
                         let eight = usize::from((mask >> (8 * j)) as u8);
-                        // SAFETY: `from` is at most `place.end`, behind which there are 64 bytes: `places` made sure.
+                        // SAFETY: `from` is at most `place.end`, behind which there are `BEHIND` bytes: `places` made sure.
                         let v = unsafe { _mm_loadl_epi64(bytes.as_ptr().add(from).cast()) };
                         *e = _mm_or_si128(*e, _mm_shuffle_epi8(v, load_8(&APART[eight])));
                         from += eight.count_ones() as usize;
@@ -306,7 +295,7 @@ kernels! {
         true
     }
 
-    fn undo(m: &Model<'_>, out: &mut [u8]) {
+    pub(in crate::arch) fn undo(m: &Model<'_>, out: &mut [u8]) {
         portable::restore_in_place(m, out);
     }
 

@@ -1,5 +1,6 @@
 //! Elements to symbols and raw bits: the inverse of `merge`.
 
+use super::super::super::vectors::ways::{BYTE_16, BYTES_32, way};
 use super::merge::count;
 use super::{at, at_mut, bits, load, store};
 use crate::arch::inline::{Each, zip};
@@ -14,7 +15,7 @@ kernels! {
     pub(super) fn runs(
         s: &Shape, width: usize, elements: &[u8], places: &[u32], symbols: &mut [[u8; RUN]], raw: &mut [u8]
     ) {
-        let plain = s.low == 0 && s.constant == 0 && s.map == Map::Rotate;
+        let way = way(width, s);
         let raw_len = s.raw_len(RUN);
         for (i, &place) in places.iter().enumerate() {
             let symbols = &mut symbols[i];
@@ -22,9 +23,9 @@ kernels! {
             let raw = &mut raw[i * raw_len..][..raw_len];
             match width {
                 1 => any_8(s, at(elements, 0), symbols, raw),
-                2 if plain && s.raw_bits == 8 => byte_16(at(elements, 0), symbols, at_mut(raw, 0)),
+                2 if way == BYTE_16 => byte_16(at(elements, 0), symbols, at_mut(raw, 0)),
                 2 => any_16(s, at(elements, 0), symbols, raw),
-                4 if plain && s.raw_bits == 24 => bytes_32(at(elements, 0), symbols, at_mut(raw, 0)),
+                4 if way == BYTES_32 => bytes_32(at(elements, 0), symbols, at_mut(raw, 0)),
                 4 => any_32(s, at(elements, 0), symbols, raw),
                 _ => with_element!(width, E => split_run::<E>(s, elements, symbols, raw)),
             }

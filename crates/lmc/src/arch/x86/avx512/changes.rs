@@ -7,16 +7,11 @@ use crate::cluster::RUN;
 use crate::predict::changes::{Changes, Compared, Room, STEP};
 use std::arch::x86_64::*;
 
-entries! {
-    Avx512
-    pub(in crate::arch) fn changes(c: &Compared<'_>, most: usize, found: &mut Changes) -> bool = find;
-}
-
 /// Elements of `WIDTH` bytes that are compared at once.
 type Step<const WIDTH: usize> = [[u8; 64]; WIDTH];
 
 kernels! {
-    fn find(c: &Compared<'_>, most: usize, found: &mut Changes) -> bool {
+    pub(in crate::arch) fn find(c: &Compared<'_>, most: usize, found: &mut Changes) -> bool {
         let room = &mut found.reset(c.width, most);
         match c.width {
             1 => find_of::<1>(c, most, room),

@@ -26,7 +26,7 @@ struct Columns {
 }
 
 kernels! {
-    pub(super) fn cluster(job: &mut DecodeJob<'_, '_>) -> Result<()> {
+    pub(in crate::arch) fn cluster(job: &mut DecodeJob<'_, '_>) -> Result<()> {
         match merge::way(job.width, &job.shape) {
             Some(BYTE_16) => with_way::<BYTE_16>(job),
             Some(BYTES_32) => with_way::<BYTES_32>(job),

@@ -161,7 +161,7 @@ macro_rules! huffman_register {
 }
 
 kernels! {
-    pub(super) fn cluster(job: &mut EncodeJob<'_>) {
+    pub(in crate::arch) fn cluster(job: &mut EncodeJob<'_>) {
         match merge::way(job.width, &job.shape) {
             Some(BYTE_16) => with_way::<BYTE_16>(job),
             Some(BYTES_32) => with_way::<BYTES_32>(job),

@@ -1,5 +1,7 @@
 //! Symbols and raw bits to elements: the inverse of `split`.
 
+use super::super::super::vectors::ways::{self, ANY};
+pub(super) use super::super::super::vectors::ways::{BYTE_16, BYTES_32};
 use super::{at, at_mut, bits, index, interleave, load, store};
 use crate::arch::inline::array;
 use crate::cluster::RUN;
@@ -7,23 +9,19 @@ use crate::cluster::split::Shape;
 use crate::map::Map;
 use std::arch::x86_64::*;
 
-/// Specialisations of the merge; a constant of the kernels, so that each gets its own loop.
-pub(super) const BYTE_16: u8 = 0;
-pub(super) const BYTES_32: u8 = 1;
-pub(super) const ANY_8: u8 = 2;
-pub(super) const ANY_16: u8 = 3;
-pub(super) const ANY_32: u8 = 4;
+/// Further ways to merge.
+pub(super) const ANY_8: u8 = 3;
+pub(super) const ANY_16: u8 = 4;
+pub(super) const ANY_32: u8 = 5;
 
 /// The way for elements of a width and shape, if one is here.
 pub(super) fn way(width: usize, s: &Shape) -> Option<u8> {
-    let plain = s.low == 0 && s.constant == 0 && s.map == Map::Rotate;
-    match width {
-        1 => Some(ANY_8),
-        2 if plain && s.raw_bits == 8 => Some(BYTE_16),
-        2 => Some(ANY_16),
-        4 if plain && s.raw_bits == 24 => Some(BYTES_32),
-        4 => Some(ANY_32),
-        _ => None,
+    match (width, ways::way(width, s)) {
+        (1, _) => Some(ANY_8),
+        (2, ANY) => Some(ANY_16),
+        (4, ANY) => Some(ANY_32),
+        (_, ANY) => None,
+        (_, way) => Some(way),
     }
 }
 

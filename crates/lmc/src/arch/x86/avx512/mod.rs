@@ -6,10 +6,10 @@
 //! memory forms are microcode on Zen 4. Gathers are slow since Intel's GDS microcode, and on Zen; only fine tables that
 //! registers do not hold use them.
 //!
-//! Soundness rests on three facts. Only an [`Isa`](crate::isa::Isa) of kind `Avx512` leads here, so the instructions
-//! exist. The bounds that `DecodeJob::check` and `EncodeJob::check` assert before every call make all plain loads and
-//! stores of elements, raw bits and words stay inside their slices. The data that a stream makes the decoder read
-//! (words, literals) are checked before every pair of chunks.
+//! Soundness rests on two facts. Only an [`Isa`](crate::isa::Isa) of kind `Avx512` leads here, so the instructions exist. Loads and stores
+//! go through references to arrays of their size, but for four: the words of lanes, sixteen at a time from or to a window, where the
+//! number of lanes before or after is the bound; the masked load of `bits`, which touches no byte that it does not select; gathers from
+//! tables with an entry for every index; and the streams of `scatter`, behind whose ends `places` made sure that there is room.
 
 /// Declares functions with the features of this module; they can be called from one another without `unsafe`.
 macro_rules! kernels {
@@ -23,19 +23,16 @@ macro_rules! kernels {
 
 mod bits;
 pub(in crate::arch) mod changes;
-mod decode;
+pub(in crate::arch) mod decode;
 mod emit;
-mod encode;
-pub(in crate::arch) mod entries;
+pub(in crate::arch) mod encode;
 mod fine;
 mod merge;
 pub(in crate::arch) mod predict;
 mod ranks;
 mod scatter;
 mod split;
-mod stats;
-
-pub(in crate::arch) use stats::{run_ors, run_stats};
+pub(in crate::arch) mod stats;
 
 use super::super::inline::array;
 use super::super::job::{at, at_mut};

@@ -19,17 +19,6 @@ const STEPS: usize = 4;
 /// The context of padding.
 const NO_CONTEXT: u8 = u8::MAX;
 
-entries! {
-    Avx512
-    pub(in crate::arch) fn count_contexts(m: &Model<'_>) -> Vec<usize> = count;
-    pub(in crate::arch) fn rank_in_contexts(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> = rank;
-    pub(in crate::arch) fn select_in_contexts(m: &Model<'_>, selections: &mut [Selection<'_>]) = select;
-    pub(in crate::arch) fn partition(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool = scatter;
-    pub(in crate::arch) fn restore(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool = gather;
-    pub(in crate::arch) fn restore_in_place(m: &Model<'_>, out: &mut [u8]) = undo;
-    pub(in crate::arch) fn unchanged_runs(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) = unchanged;
-}
-
 /// Finds the contexts of elements.
 struct Finder<'a> {
     prediction: &'a [u8],
@@ -40,7 +29,7 @@ struct Finder<'a> {
 }
 
 kernels! {
-    fn unchanged(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) {
+    pub(in crate::arch) fn unchanged(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) {
         let run = RUN * width;
         for (i, e) in elements.chunks(run).enumerate() {
             let p = &prediction[i * run..][..e.len()];
@@ -52,7 +41,7 @@ kernels! {
         }
     }
 
-    fn count(m: &Model<'_>) -> Vec<usize> {
+    pub(in crate::arch) fn count(m: &Model<'_>) -> Vec<usize> {
         let Some(f) = finder(m) else { return vec![m.len] };
         let mut counts = vec![0; f.contexts];
         let mut ids = Bytes([NO_CONTEXT; TILE]);
@@ -69,7 +58,7 @@ kernels! {
         counts
     }
 
-    fn rank(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
+    pub(in crate::arch) fn rank(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
         let Some(f) = finder(m) else { return portable::rank(m, at, ranks) };
         let mut counts = vec![0; f.contexts];
         let mut ids = Bytes([NO_CONTEXT; TILE]);
@@ -99,7 +88,7 @@ kernels! {
         counts
     }
 
-    fn select(m: &Model<'_>, selections: &mut [Selection<'_>]) {
+    pub(in crate::arch) fn select(m: &Model<'_>, selections: &mut [Selection<'_>]) {
         let Some(f) = finder(m) else { return portable::select(m, selections) };
         let mut ids = Bytes([NO_CONTEXT; TILE]);
         for i in (0..m.len).step_by(TILE) {
@@ -130,7 +119,7 @@ kernels! {
         _mm512_reduce_add_epi64(_mm512_sad_epu8(counts, _mm512_setzero_si512())) as u32
     }
 
-    fn scatter(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool {
+    pub(in crate::arch) fn scatter(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool {
         let Some(f) = finder(m) else { return portable::partition(m, elements, streams) };
         let (bytes, streams, overflows) = streams.raw_parts_mut();
         let mut places = places_by_width(bytes.len(), streams, f.contexts, m.width);
@@ -159,7 +148,7 @@ kernels! {
         true
     }
 
-    fn gather(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool {
+    pub(in crate::arch) fn gather(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool {
         let Some(f) = finder(m) else { return portable::restore(m, streams, out) };
         let (bytes, streams) = streams.raw_parts();
         let mut places = places_by_width(bytes.len(), streams, f.contexts, m.width);
@@ -197,7 +186,7 @@ kernels! {
         bytes.get((i + TILE) * width..).map_or(&[], |next| &next[..next.len().min(TILE * width)])
     }
 
-    fn undo(m: &Model<'_>, out: &mut [u8]) {
+    pub(in crate::arch) fn undo(m: &Model<'_>, out: &mut [u8]) {
         portable::restore_in_place(m, out);
     }
 

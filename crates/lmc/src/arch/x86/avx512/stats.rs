@@ -3,26 +3,20 @@
 use super::{AHEAD, expect, load};
 use crate::cluster::RUN;
 use crate::cluster::element::with_element;
-use crate::cluster::runs::{RunStats, run_ors as portable_ors, run_stats as portable};
+use crate::cluster::runs::{self, RunStats};
 use crate::map::Map;
 use std::arch::x86_64::*;
 
-entries! {
-    Avx512
-    pub(in crate::arch) fn run_stats(width: usize, map: Map, elements: &[u8], stats: &mut RunStats) = all;
-    pub(in crate::arch) fn run_ors(width: usize, elements: &[u8], ors: &mut Vec<u64>) = all_ors;
-}
-
 kernels! {
-    fn all_ors(width: usize, elements: &[u8], ors: &mut Vec<u64>) {
-        with_element!(width, E => portable_ors::<E>(elements, ors));
+    pub(in crate::arch) fn run_ors(width: usize, elements: &[u8], ors: &mut Vec<u64>) {
+        with_element!(width, E => runs::run_ors::<E>(elements, ors));
     }
 
-    fn all(width: usize, map: Map, elements: &[u8], stats: &mut RunStats) {
+    pub(in crate::arch) fn run_stats(width: usize, map: Map, elements: &[u8], stats: &mut RunStats) {
         match (width, map) {
             (2, Map::Rotate) => rotated::<2>(elements, stats),
             (4, Map::Rotate) => rotated::<4>(elements, stats),
-            _ => with_element!(width, E => portable::<E>(map, elements, stats)),
+            _ => with_element!(width, E => runs::run_stats::<E>(map, elements, stats)),
         }
     }
 
@@ -62,6 +56,6 @@ kernels! {
                 stats.and.push(and.rotate_left(1).into());
             }
         }
-        with_element!(WIDTH, E => portable::<E>(Map::Rotate, partial, stats));
+        with_element!(WIDTH, E => runs::run_stats::<E>(Map::Rotate, partial, stats));
     }
 }
