@@ -2,17 +2,20 @@
 
 use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result};
-use crate::history::remedy;
+use crate::history::{DamagedRecord, remedy};
 use crate::ids::Step;
 use crate::snapshot::{At, Snapshot};
 use crate::store::Store;
+
+/// After so many snapshots that cannot be opened, everything is stored again: what is common to all may be lost, and each try takes time.
+const MAX_FAILED: usize = 32;
 
 /// The snapshot before a new one, if there is one.
 pub(crate) struct Before {
     pub(crate) snapshot: Option<Snapshot>,
     /// Its shards, and those that they refer to.
     pub(crate) catalog: Catalog,
-    /// A message about later snapshots that cannot be opened.
+    /// A message about later snapshots that cannot be opened, and records that cannot be read.
     pub(crate) note: Option<String>,
 }
 
@@ -20,14 +23,21 @@ impl Store {
     /// The last snapshot before a step that can be opened.
     pub(crate) fn before(&self, step: Step) -> Result<Before> {
         let mut failed: Vec<(Step, Error)> = vec![];
-        let mut open = |snapshot: Snapshot| match self.open_base(&snapshot) {
-            Err(e) if e.kind() == ErrorKind::Damaged => {
-                failed.push((snapshot.step, e));
-                Ok(None)
-            }
+        // Gives a snapshot that can be opened, or none if it is time to give up.
+        let mut open = |read: Result<Snapshot, DamagedRecord>| {
+            let (step, e) = match read {
+                Ok(snapshot) => match self.open_base(&snapshot) {
+                    Ok(catalog) => return Ok(Some(Some((snapshot, catalog)))),
+                    Err(e) => (snapshot.step, e),
+                },
+                Err(bad) => (bad.step, bad.cause()),
+            };
             // One of a newer lmc is no reason to store everything again.
-            Err(e) => Err(e.at(format_args!("step {}", snapshot.step))),
-            Ok(catalog) => Ok(Some((snapshot, catalog))),
+            if e.kind() != ErrorKind::Damaged {
+                return Err(e.at(format_args!("step {step}")));
+            }
+            failed.push((step, e));
+            Ok((failed.len() == MAX_FAILED).then_some(None))
         };
         let found = match self.last_before(step, &mut open)? {
             // A run whose steps are saved in another order shares data, too.
@@ -41,7 +51,7 @@ impl Store {
             };
             format!("{who}: {e}; {}", remedy("it", *step))
         });
-        let (snapshot, catalog) = found.unzip();
+        let (snapshot, catalog) = found.flatten().unzip();
         Ok(Before { snapshot, catalog: catalog.unwrap_or_default(), note })
     }
 

@@ -48,16 +48,16 @@ impl Cost {
 }
 
 impl Store {
-    /// Bytes of the data objects that the snapshots of a listing need, each counted once. Reads their shards if some were pruned or
-    /// re-based; otherwise the records say it.
+    /// Bytes of the data objects that the snapshots of a listing need, each counted once. Reads their shards unless the records say it:
+    /// [`Listing::needed_size`].
     ///
     /// # Errors
     /// Those of [`Self::open_snapshot`].
     pub fn needed_size(&self, listing: &Listing) -> Result<u64> {
-        let snapshots = &listing.snapshots;
-        if listing.adds_up && !self.is_archive() {
-            return Ok(snapshots.iter().map(|s| s.new_size).fold(0, u64::saturating_add));
+        if let Some(size) = listing.needed_size() {
+            return Ok(size);
         }
+        let snapshots = &listing.snapshots;
         let mut objects = BTreeMap::new();
         for some in snapshots.chunks(AT_ONCE) {
             let shards: Vec<_> = some.iter().flat_map(|s| s.shards.iter().copied()).collect();

@@ -6,12 +6,13 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::catalog::{Budget, Catalog};
 use crate::error::{Error, ErrorKind, Result};
-use crate::history::{Current, DamagedRecord, Listed};
+use crate::history::DamagedRecord;
 use crate::ids::ShardId;
 use crate::layout;
 use crate::leftovers::{Leftover, Orphan};
 use crate::manifest::record::RecordId;
 use crate::reach::{ObjectId, Reach};
+use crate::records::{Current, Listed};
 use crate::remote::{CONCURRENT, Object, Remote};
 use crate::store::Store;
 

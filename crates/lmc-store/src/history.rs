@@ -9,41 +9,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{Hash, SaveId, Step};
 use crate::layout;
 use crate::manifest::Document;
-use crate::manifest::record::{MAX_SEEN, Record, RecordId, Seen, State};
+use crate::manifest::record::{MAX_SEEN, Record, RecordId, Seen};
+use crate::records::{Current, Keys, Listed};
 use crate::remote::CONCURRENT;
 use crate::snapshot::{At, Snapshot};
 use crate::store::Store;
-
-/// The number of records, most recent first, that are read to find those that a new record names.
-const RECENT: usize = 32;
-
-/// A record's entry in a listing.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Listed {
-    pub(crate) generation: u32,
-    /// When it was written, by the store's clock.
-    pub(crate) time: u64,
-    pub(crate) nanos: u32,
-    pub(crate) size: u64,
-}
-
-/// The keys of all records.
-#[derive(Default)]
-pub(crate) struct Keys {
-    /// Generations of each step, ascending; at least one.
-    pub(crate) steps: BTreeMap<Step, Vec<Listed>>,
-    /// Keys that are not of records: foreign files.
-    pub(crate) foreign: Vec<String>,
-}
-
-/// A record that was read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Current {
-    pub(crate) generation: u32,
-    pub(crate) record: Record,
-    /// Hash of its bytes.
-    pub(crate) hash: Hash,
-}
 
 /// A record that cannot be read, or is missing although another one names it. Its snapshot is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +37,7 @@ pub struct Listing {
     pub snapshots: Vec<Snapshot>,
     /// Records that cannot be read, by step; each may be a snapshot's.
     pub damaged: Vec<DamagedRecord>,
-    /// Whether the snapshots need what their saves stored, and nothing else: none was pruned or re-based.
+    /// Whether the snapshots need what their saves stored, and nothing else: none was pruned or re-based, and it is no archive.
     pub(crate) adds_up: bool,
 }
 
@@ -75,21 +45,6 @@ pub struct Listing {
 #[derive(Default)]
 pub(crate) struct History {
     pub(crate) steps: BTreeMap<Step, Result<Current, DamagedRecord>>,
-}
-
-impl Current {
-    pub(crate) fn id(&self) -> RecordId {
-        RecordId { step: self.record.step, generation: self.generation }
-    }
-
-    /// How other records name it.
-    pub(crate) fn seen(&self) -> Seen {
-        Seen { key: self.id(), hash: self.hash }
-    }
-
-    pub(crate) fn is_kept(&self) -> bool {
-        self.record.state == State::Kept
-    }
 }
 
 impl DamagedRecord {
@@ -119,6 +74,12 @@ impl DamagedRecord {
         Self { step, key, message, kind: ErrorKind::Damaged, generation }
     }
 
+    /// What is wrong with it, for a caller that can do without unless a newer lmc wrote it: `Unsupported` then, and else `Damaged`.
+    pub(crate) fn cause(self) -> Error {
+        let kind = if self.kind == ErrorKind::Unsupported { self.kind } else { ErrorKind::Damaged };
+        Error::new(kind, self.message)
+    }
+
     /// The error for a caller that needs this record, with advice.
     pub(crate) fn error(&self, meanwhile: &str) -> Error {
         let Self { step, message, .. } = self;
@@ -146,29 +107,10 @@ pub(crate) fn remedy_of(what: &str, steps: impl IntoIterator<Item = Step>) -> St
     )
 }
 
-impl Keys {
-    /// The most recently written of the records that count.
-    fn recent(&self) -> Vec<RecordId> {
-        let mut highest: Vec<(Listed, Step)> = self.steps.iter().map(|(&step, g)| (highest(g), step)).collect();
-        highest.sort_unstable_by_key(|(l, step)| std::cmp::Reverse((l.time, l.nanos, *step)));
-        // Clocks may be wrong, and the last step matters most: it is always among them.
-        let last = self.last();
-        let recent = highest.into_iter().take(RECENT).map(|(l, step)| RecordId { step, generation: l.generation });
-        recent.chain(last).collect::<BTreeSet<_>>().into_iter().collect()
-    }
-
-    fn all(&self) -> Vec<RecordId> {
-        self.steps.iter().map(|(&step, g)| RecordId { step, generation: highest(g).generation }).collect()
-    }
-
-    fn last(&self) -> Option<RecordId> {
-        let (&step, generations) = self.steps.last_key_value()?;
-        Some(RecordId { step, generation: highest(generations).generation })
-    }
-
-    /// Whether a record, or one that supersedes it, exists: superseded records may have been collected.
-    fn has(&self, of: RecordId) -> bool {
-        self.steps.get(&of.step).is_some_and(|g| highest(g).generation >= of.generation)
+impl Listing {
+    /// [`Store::needed_size`], if the records say it: not if some snapshots were pruned or re-based, and not of an archive.
+    pub fn needed_size(&self) -> Option<u64> {
+        self.adds_up.then(|| self.snapshots.iter().map(|s| s.new_size).fold(0, u64::saturating_add))
     }
 }
 
@@ -199,7 +141,7 @@ impl Store {
         let history = self.history()?;
         let damaged = history.damaged().cloned().collect();
         let as_saved = |c: &Current| c.is_kept() && c.generation == 0;
-        let adds_up = history.steps.values().all(|r| r.as_ref().is_ok_and(as_saved));
+        let adds_up = !self.is_archive() && history.steps.values().all(|r| r.as_ref().is_ok_and(as_saved));
         let snapshots = history.into_kept().into_iter().map(|c| Snapshot::of(c.record)).collect();
         Ok(Listing { snapshots, damaged, adds_up })
     }
@@ -233,11 +175,16 @@ impl Store {
                 Some(_) => {
                     return Err(Error::not_found(format!("the store has no snapshot of step {step}: it was pruned")));
                 }
-                // Others may name its record.
-                None => match self.history()?.steps.remove(&step) {
-                    Some(Err(bad)) => return Err(bad.error("")),
-                    _ => None,
-                },
+                // Others may name its record. One after all others may be asked for again and again, until it is there.
+                None => {
+                    let keys = self.keys()?;
+                    let is_next = keys.last().is_none_or(|last| last.step < step);
+                    let history = if is_next { self.recent(&keys)? } else { self.all(&keys)? };
+                    match history.steps.get(&step) {
+                        Some(Err(bad)) => return Err(bad.error("")),
+                        _ => None,
+                    }
+                }
             },
             At::Id(id) => self.of_id(id)?,
         };
@@ -257,27 +204,44 @@ impl Store {
 
     /// The records that count.
     pub(crate) fn history(&self) -> Result<History> {
-        let keys = self.keys()?;
-        self.read_history(&keys, keys.all())
+        self.all(&self.keys()?)
     }
 
-    /// The records that count, of the most recently written steps, and the missing records that they name.
+    fn all(&self, keys: &Keys) -> Result<History> {
+        let steps = self.read(keys.all())?;
+        self.with_lost(keys, steps)
+    }
+
+    /// The records that count, of the most recently written steps, and the missing records that they name. Reads those that are new.
     pub(crate) fn recent(&self, keys: &Keys) -> Result<History> {
-        self.read_history(keys, keys.recent())
+        let (mut steps, mut unread) = (BTreeMap::new(), vec![]);
+        for id in keys.recent() {
+            match self.known().get(keys, id.step) {
+                Some(current) => _ = steps.insert(id.step, Ok(current)),
+                None => unread.push(id),
+            }
+        }
+        steps.extend(self.read(unread)?);
+        self.known().replace(keys, steps.values().flatten());
+        self.with_lost(keys, steps)
     }
 
-    fn read_history(&self, keys: &Keys, which: Vec<RecordId>) -> Result<History> {
+    /// Reads records, several at once.
+    fn read(&self, which: Vec<RecordId>) -> Result<BTreeMap<Step, Result<Current, DamagedRecord>>> {
         let read = stream::iter(which)
             .map(async |id| match self.record(id).await {
                 Ok(current) => Ok((id.step, Ok(current))),
                 Err(e) => DamagedRecord::of(id, e).map(|bad| (id.step, Err(bad))),
             })
             .buffered(CONCURRENT);
-        let mut history = History { steps: self.remote().wait(read.try_collect())? };
-        for lost in self.lost(keys, history.steps.values().flatten())? {
-            history.steps.insert(lost.step, Err(lost));
+        self.remote().wait(read.try_collect())
+    }
+
+    fn with_lost(&self, keys: &Keys, mut steps: BTreeMap<Step, Result<Current, DamagedRecord>>) -> Result<History> {
+        for lost in self.lost(keys, steps.values().flatten())? {
+            steps.insert(lost.step, Err(lost));
         }
-        Ok(history)
+        Ok(History { steps })
     }
 
     /// Records that others name, and that are missing without having been superseded.
@@ -312,15 +276,12 @@ impl Store {
     /// # Errors
     /// Those of [`DamagedRecord::error`] when it cannot be read, `Store` when requests fail.
     pub(crate) fn newest(&self, step: Step) -> Result<Option<Current>> {
-        let keys = self.keys_under(&layout::records_of(step))?;
-        let Some(generations) = keys.steps.get(&step) else { return Ok(None) };
-        self.current(RecordId { step, generation: highest(generations).generation }, "").map(Some)
-    }
-
-    /// A record that counts; or the error, with advice on what works `meanwhile`.
-    fn current(&self, id: RecordId, meanwhile: &str) -> Result<Current> {
-        self.remote().wait(self.record(id)).map_err(|e| match DamagedRecord::of(id, e) {
-            Ok(bad) => bad.error(meanwhile),
+        let Some(Listed { generation, .. }) = self.keys_under(&layout::records_of(step))?.entry(step) else {
+            return Ok(None);
+        };
+        let id = RecordId { step, generation };
+        self.remote().wait(self.record(id)).map(Some).map_err(|e| match DamagedRecord::of(id, e) {
+            Ok(bad) => bad.error(""),
             Err(e) => e,
         })
     }
@@ -329,11 +290,11 @@ impl Store {
         Ok(self.newest(step)?.filter(Current::is_kept).map(|c| Snapshot::of(c.record)))
     }
 
-    /// The last snapshot before a step, among those whose records can be read, for which `take` gives something.
+    /// The last snapshot before a step for which `take` gives something; it is called with records that cannot be read, too.
     pub(crate) fn last_before<T>(
         &self,
         step: Step,
-        take: impl FnMut(Snapshot) -> Result<Option<T>>,
+        take: impl FnMut(Result<Snapshot, DamagedRecord>) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         self.first_kept(self.keys()?.all().into_iter().rev().filter(|id| id.step < step), take)
     }
@@ -342,7 +303,7 @@ impl Store {
     pub(crate) fn first_after<T>(
         &self,
         step: Step,
-        take: impl FnMut(Snapshot) -> Result<Option<T>>,
+        take: impl FnMut(Result<Snapshot, DamagedRecord>) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         self.first_kept(self.keys()?.all().into_iter().filter(|id| id.step > step), take)
     }
@@ -350,20 +311,31 @@ impl Store {
     fn first_kept<T>(
         &self,
         records: impl Iterator<Item = RecordId>,
-        mut take: impl FnMut(Snapshot) -> Result<Option<T>>,
+        mut take: impl FnMut(Result<Snapshot, DamagedRecord>) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        for id in records {
-            let taken = match self.remote().wait(self.record(id)) {
-                Ok(current) if current.is_kept() => take(Snapshot::of(current.record))?,
-                Ok(_) => None,
-                Err(e) => {
-                    DamagedRecord::of(id, e)?;
-                    None
+        self.first(records.collect(), History::default(), |record| match record {
+            Ok(current) if !current.is_kept() => Ok(None),
+            record => take(record.map(|c| Snapshot::of(c.record))),
+        })
+    }
+
+    /// The first of these records for which `take` gives something. Those that are not `known` are read: first one, then several at once.
+    fn first<T>(
+        &self,
+        records: Vec<RecordId>,
+        known: History,
+        mut take: impl FnMut(Result<Current, DamagedRecord>) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        let (mut known, mut rest, mut at_once) = (known.steps, &records[..], 1);
+        while !rest.is_empty() {
+            let (some, others) = rest.split_at(at_once.min(rest.len()));
+            known.extend(self.read(some.iter().filter(|id| !known.contains_key(&id.step)).copied().collect())?);
+            for id in some {
+                if let Some(taken) = take(known.remove(&id.step).expect("it was read"))? {
+                    return Ok(Some(taken));
                 }
-            };
-            if taken.is_some() {
-                return Ok(taken);
             }
+            (rest, at_once) = (others, CONCURRENT);
         }
         Ok(None)
     }
@@ -372,20 +344,12 @@ impl Store {
     pub(crate) fn latest(&self) -> Result<Option<Snapshot>> {
         let keys = self.keys()?;
         let recent = self.recent(&keys)?;
-        let meanwhile = "restore another one (--at STEP), ";
         let lost = recent.damaged().map(|bad| RecordId { step: bad.step, generation: bad.generation });
-        let steps: BTreeSet<RecordId> = keys.all().into_iter().chain(lost).collect();
-        for id in steps.into_iter().rev() {
-            let current = match recent.steps.get(&id.step) {
-                Some(Ok(current)) => current.clone(),
-                Some(Err(bad)) => return Err(bad.error(meanwhile)),
-                None => self.current(id, meanwhile)?,
-            };
-            if current.is_kept() {
-                return Ok(Some(Snapshot::of(current.record)));
-            }
-        }
-        Ok(None)
+        let steps: BTreeMap<Step, RecordId> = keys.all().into_iter().chain(lost).map(|id| (id.step, id)).collect();
+        self.first(steps.into_values().rev().collect(), recent, |record| match record {
+            Ok(current) => Ok(current.is_kept().then(|| Snapshot::of(current.record))),
+            Err(bad) => Err(bad.error("restore another one (--at STEP), ")),
+        })
     }
 
     /// The snapshot with an id.
@@ -403,19 +367,12 @@ impl Store {
         let keys = self.keys()?;
         let recent = self.recent(&keys)?;
         let damaged = recent.damaged().map(|bad| bad.step).max();
-        for id in keys.all().into_iter().rev().filter(|id| Some(id.step) > damaged) {
-            let is_kept = match recent.steps.get(&id.step) {
-                Some(known) => known.as_ref().is_ok_and(Current::is_kept),
-                None => match self.remote().wait(self.record(id)) {
-                    Ok(current) => current.is_kept(),
-                    Err(e) => DamagedRecord::of(id, e).map(|_| true)?,
-                },
-            };
-            if is_kept {
-                return Ok(Some(id.step));
-            }
-        }
-        Ok(damaged)
+        let later = keys.all().into_iter().rev().filter(|id| Some(id.step) > damaged).collect();
+        let last = self.first(later, recent, |record| {
+            let is_one = |c: Current| c.is_kept().then_some(c.record.step);
+            Ok(record.map_or_else(|bad| Some(bad.step), is_one))
+        })?;
+        Ok(last.or(damaged))
     }
 
     /// Reads a record.
@@ -465,10 +422,6 @@ pub(crate) fn to_name(heads: &[Seen], superseded: Option<&Current>) -> Vec<Seen>
     }
     names.truncate(MAX_SEEN);
     names
-}
-
-fn highest(generations: &[Listed]) -> Listed {
-    *generations.last().expect("a listed step has a generation")
 }
 
 /// The next generation.

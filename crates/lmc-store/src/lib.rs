@@ -55,6 +55,7 @@ mod prune;
 mod publish;
 mod reach;
 mod rebase;
+mod records;
 mod remote;
 mod restore;
 mod save;

@@ -5,10 +5,11 @@ use std::collections::{BTreeSet, HashSet};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::history::{Current, DamagedRecord, next_generation, remedy_of, to_name};
+use crate::history::{DamagedRecord, next_generation, remedy_of, to_name};
 use crate::ids::{SaveId, ShardId, Step};
 use crate::manifest::record::{Record, RecordId, Seen};
 use crate::rebase::RebaseOptions;
+use crate::records::Current;
 use crate::remote::CONCURRENT;
 use crate::snapshot::Snapshot;
 use crate::store::Store;

@@ -44,7 +44,7 @@ impl Store {
     /// [`Self::publish`] for a step that [`Self::step`] chose: if another process takes it first, the one after that is tried.
     ///
     /// # Errors
-    /// Those of [`Self::publish`], but not `Exists`.
+    /// Those of [`Self::publish`]; `Exists` only when the server does not list the snapshot of a step that it has.
     pub fn publish_next(
         &self,
         mut step: Step,
@@ -53,7 +53,14 @@ impl Store {
     ) -> Result<Snapshot> {
         loop {
             match self.publish(step, metadata.clone(), shards) {
-                Err(e) if e.kind() == ErrorKind::Exists => step = self.step(None)?,
+                Err(e) if e.kind() == ErrorKind::Exists => {
+                    let next = self.step(None)?;
+                    // The listing may lag behind: it would be the same step for ever.
+                    if next <= step {
+                        return Err(e);
+                    }
+                    step = next;
+                }
                 done => return done,
             }
         }

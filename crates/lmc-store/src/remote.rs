@@ -1,7 +1,7 @@
 //! Requests to the object store, and the threads that run them.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -53,23 +53,34 @@ impl<T> Drop for Begun<T> {
     }
 }
 
+/// The runtime of a process, and that of a process that was forked from it.
+struct Shared {
+    process: u32,
+    runtime: Arc<Runtime>,
+    child: OnceLock<Box<Shared>>,
+}
+
 /// The runtime of all stores of this process. A client's connections belong to the threads that opened them, so stores that share a client
-/// must share the threads. They are never stopped. A forked child has none of its parent's threads and gets its own.
+/// must share the threads. They are never stopped. A forked child has none of its parent's threads and gets its own; the parent's is kept,
+/// as dropping it would wait for those threads.
+///
+/// There is no lock that another thread may hold for longer than it takes to write a pointer: while the process forks, it would stay locked
+/// in the child.
 fn runtime() -> Result<Arc<Runtime>> {
-    static SHARED: Mutex<Option<(u32, Arc<Runtime>)>> = Mutex::new(None);
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    let process = std::process::id();
-    if let Some((of, runtime)) = &*shared
-        && *of == process
-    {
-        return Ok(runtime.clone());
+    static FIRST: OnceLock<Box<Shared>> = OnceLock::new();
+    let (mut last, process) = (&FIRST, std::process::id());
+    while let Some(shared) = last.get() {
+        if shared.process == process {
+            return Ok(shared.runtime.clone());
+        }
+        last = &shared.child;
     }
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(2).max_blocking_threads(BLOCKING).thread_name("lmc-store").enable_all();
     let runtime = Arc::new(builder.build().map_err(|e| Error::io("cannot start threads for the store", e))?);
-    // Dropping the parent's runtime would wait for threads that do not exist in the child.
-    std::mem::forget(shared.replace((process, runtime.clone())));
-    Ok(runtime)
+    // If another thread was faster, its runtime counts.
+    _ = last.set(Box::new(Shared { process, runtime, child: OnceLock::new() }));
+    Ok(last.get().expect("it was set").runtime.clone())
 }
 
 impl Remote {

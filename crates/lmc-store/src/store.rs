@@ -14,6 +14,7 @@ use crate::layout;
 use crate::leftovers::Leftovers;
 use crate::manifest::Document;
 use crate::manifest::marker::Marker;
+use crate::records::Known;
 use crate::remote::Remote;
 #[cfg(feature = "s3")]
 use crate::uploads::Uploads;
@@ -64,6 +65,7 @@ pub struct Store {
     run: RunId,
     grace_seconds: u64,
     cache: Option<ChunkCache>,
+    known: Known,
     entropy: Arc<dyn Fn() -> Result<[u8; 16]> + Send + Sync>,
     leftovers: Option<Leftovers>,
     /// Whether the server was seen to refuse to overwrite: a store may have been copied to one that does not.
@@ -164,6 +166,7 @@ impl Store {
             run,
             grace_seconds,
             cache,
+            known: Known::default(),
             entropy: o.entropy,
             leftovers: None,
             strict: AtomicBool::new(false),
@@ -214,6 +217,11 @@ impl Store {
 
     pub(crate) fn cache(&self) -> Option<&ChunkCache> {
         self.cache.as_ref()
+    }
+
+    /// Records that were read.
+    pub(crate) fn known(&self) -> &Known {
+        &self.known
     }
 
     /// For how long data stay that no snapshot needs any more, in seconds.

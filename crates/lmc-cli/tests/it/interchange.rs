@@ -101,6 +101,13 @@ fn what_cannot_be_a_version_is_reported_and_left_out() {
     dir.shell("mkdir w && cp -r v/step-1 w/").ok();
     let other = dir.run(["-q", "publish", "s2", "w", "--once", "--settle", "0", "--interchange", "out"]);
     other.is_misused(&["out: holds versions of another run, up to 5"]);
+    // Nor is a pruned one missed.
+    for n in ["6", "7"] {
+        dir.run(["-q", "snapshot", "save", "s", "v/step-5", "--step", n]).ok();
+    }
+    dir.run(["-q", "snapshot", "prune", "s", "--drop", "6", "--yes"]).ok();
+    let run = dir.run(PUBLISH);
+    assert!(run.ok().json()[0]["version"] == json!(7) && !run.stderr().contains("step 6"), "{run:?}");
 }
 
 /// Kills at as many moments as `LMC_KILLS` says.

@@ -3,6 +3,7 @@
 //! Each version has a directory of its own, and `current` is a link to one of them: it is replaced by a rename, so that there is no
 //! moment without a whole version.
 
+use std::cell::Cell;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::symlink;
@@ -14,7 +15,7 @@ use super::marker::{Committed, Marker};
 use super::order;
 use super::staged::{FollowOptions, Staged, Version};
 use super::version::{self, Description, StoredFile};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::files::{remove_if_there, sync, sync_tree};
 use crate::held::Held;
 use crate::ids::{RunId, SaveId, Step};
@@ -447,18 +448,34 @@ pub(super) fn restore(
     let file_of = File::options().write(true).create_new(true).open(path).map_err(failed)?;
     file_of.set_len(file.len).map_err(failed)?;
     let output = Output { file: file_of, failed: AtomicBool::new(false), full: AtomicBool::new(false) };
-    held.take_used();
-    let fetched = reader.restore_file_from(&file.name, held, &output, progress).or_else(|e| {
-        // The held files may have been changed.
-        match output.failed.load(Ordering::Relaxed) {
-            true => {
-                let advice = if output.full.load(Ordering::Relaxed) { "; free some space there" } else { "" };
-                Err(e.at(path.display()).and(advice))
-            }
-            false if held.take_used() => reader.restore_file_from(&file.name, &Held::default(), &output, progress),
-            false => Err(e),
+    let fetched = restore_to(&output, &output.failed, reader, file, held, progress).map_err(|e| {
+        match (output.failed.load(Ordering::Relaxed), output.full.load(Ordering::Relaxed)) {
+            (false, _) => e,
+            (true, is_full) => e.at(path.display()).and(if is_full { "; free some space there" } else { "" }),
         }
     })?;
     output.file.sync_all().map_err(failed)?;
     Ok(fetched)
+}
+
+/// Restores a file; without what is held if that may be why it fails, as it may have been changed. Not if the output `failed`, progress
+/// ended the work, or the store cannot be reached. Returns how many bytes were fetched.
+pub(super) fn restore_to(
+    output: &dyn lmc::WriteAt,
+    failed: &AtomicBool,
+    reader: &SnapshotReader,
+    file: &FileInfo,
+    held: &Held<'_>,
+    progress: &mut dyn FnMut(u64) -> Result<()>,
+) -> Result<u64> {
+    let stopped = Cell::new(false);
+    let mut progress = |done| progress(done).inspect_err(|_| stopped.set(true));
+    held.take_used();
+    reader.restore_file_from(&file.name, held, output, &mut progress).or_else(|e| {
+        let may_pass = matches!(e.kind(), ErrorKind::Damaged | ErrorKind::Io) && held.take_used();
+        if may_pass && !stopped.get() && !failed.load(Ordering::Relaxed) {
+            return reader.restore_file_from(&file.name, &Held::default(), output, &mut progress);
+        }
+        Err(e)
+    })
 }

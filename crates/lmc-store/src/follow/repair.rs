@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::directory::{Follower, Origin, restore};
+use super::directory::{Follower, Origin, restore, restore_to};
 use super::interchange::{self, is_same};
 use super::staged::{Repaired, Staged, Version};
 use super::version::{Description, StoredFile};
@@ -198,14 +198,7 @@ fn is_restored(
     // One that cannot be read is replaced as well.
     let Some(local) = is_regular.then(|| File::open(path).ok()).flatten() else { return Ok(false) };
     let compared = Compared { local, differs: AtomicBool::new(false) };
-    held.take_used();
-    let fetched = reader.restore_file_from(&file.name, held, &compared, progress).or_else(|e| {
-        // What is held may be damaged in another file.
-        if held.take_used() && !compared.differs.load(Ordering::Relaxed) {
-            return reader.restore_file_from(&file.name, &Held::default(), &compared, progress);
-        }
-        Err(e)
-    });
+    let fetched = restore_to(&compared, &compared.differs, reader, file, held, progress);
     if compared.differs.load(Ordering::Relaxed) {
         return Ok(false);
     }

@@ -209,9 +209,8 @@ impl TensorFollower {
     /// Fetches the changes from the snapshot that the tensors hold to another one. There may be any number of snapshots
     /// between: each element is written once. The tensors are read, and not written.
     ///
-    /// Fetched bytes are verified by their hash. Decoded bytes have the hash that was recorded when the snapshot was
-    /// saved, except where a delta lists the elements that changed: then nothing else is read, and the tensors are
-    /// assumed to hold what was committed. [`TensorFollowOptions::verify`] compares everything. `progress` is called with the number of
+    /// Decoded bytes have the hash that was recorded when the snapshot was saved. Where a delta lists the elements that
+    /// changed, the list has: then nothing else is read, and the tensors are assumed to hold what was committed. [`TensorFollowOptions::verify`] compares everything. `progress` is called with the number of
     /// bytes decoded, and ends the work if it fails.
     ///
     /// # Errors

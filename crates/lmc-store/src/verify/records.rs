@@ -6,10 +6,11 @@ use futures::stream::{self, StreamExt};
 
 use super::{Problem, Verified};
 use crate::error::{Error, ErrorKind, Result};
-use crate::history::{Current, DamagedRecord, Keys};
+use crate::history::DamagedRecord;
 use crate::ids::Step;
 use crate::layout;
 use crate::manifest::record::RecordId;
+use crate::records::{Current, Keys};
 use crate::remote::CONCURRENT;
 use crate::snapshot::Snapshot;
 use crate::store::Store;

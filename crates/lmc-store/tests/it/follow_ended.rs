@@ -27,6 +27,17 @@ fn a_directory_stays_at_its_version() {
     let versions = || fs::read_dir(dir.path().join("versions")).unwrap().count();
     let before = versions();
     has_ended(follower.stage(&newest, &mut end));
+    // What was read locally is not fetched instead, whatever the error.
+    let mut ends = 0;
+    let mut end_in_the_middle = |done| {
+        if done < run.saved[1][0].1.len() as u64 / 2 {
+            return Ok(());
+        }
+        ends += 1;
+        Err(Error::new(ErrorKind::Io, "stopped"))
+    };
+    let e = follower.stage(&newest, &mut end_in_the_middle).unwrap_err();
+    assert!(e.kind() == ErrorKind::Io && ends == 1, "{ends}: {e}");
     run.check(dir.path(), 0);
     assert_eq!(versions(), before, "nothing is left over");
     let staged = follower.stage(&newest, &mut |_| Ok(())).unwrap();

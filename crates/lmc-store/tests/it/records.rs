@@ -144,6 +144,32 @@ fn a_bad_record_stops_nothing_but_what_needs_it() {
 }
 
 #[test]
+fn a_save_says_what_it_passes_over() {
+    let save = |store: &Store| {
+        let bytes = file(50);
+        let inputs = [lmc_store::Input::new("m.safetensors", &bytes)];
+        store.save_shard(&inputs, step(50), &SaveOptions::default())
+    };
+    let (objects, store) = trained(1..=3);
+    put(&objects, &record(3, 0), vec![]);
+    let saved = save(&store).unwrap();
+    assert_eq!((saved.base, saved.notes.len()), (Some(step(2)), 1));
+    for told in ["step 3: cannot be the base: ", record(3, 0).as_ref(), "prune --damaged 3"] {
+        assert!(saved.notes[0].contains(told), "{saved:?}");
+    }
+    // A newer lmc could use it.
+    put(&objects, &record(3, 0), br#"{"format": "lmc-snapshot", "version": 2}"#.to_vec());
+    let e = save(&store).unwrap_err();
+    assert!(e.kind() == ErrorKind::Unsupported && e.to_string().contains("step 3: "), "{e}");
+    // Without all of the shards, not every snapshot is tried.
+    let (objects, store) = trained(1..=40);
+    needs::keys(&*objects).iter().filter(|k| k.starts_with("shards/")).for_each(|k| delete(&objects, &k[..].into()));
+    let saved = save(&store).unwrap();
+    assert_eq!((saved.base, saved.notes.len()), (None, 1));
+    assert!(saved.notes[0].starts_with("step 40 and 31 more: cannot be the base: "), "{saved:?}");
+}
+
+#[test]
 fn a_record_that_is_damaged_for_good_is_ended_by_name() {
     for lost in [false, true] {
         let (objects, store) = trained(1..=4);

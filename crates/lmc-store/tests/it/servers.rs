@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::server::{Request, Server, Spoil, Upload};
 use crate::support::{model, restored, safetensors, save, save_with, step};
-use lmc_store::{Error, ErrorKind, Store, StoreOptions, Uploads};
+use lmc_store::{Error, ErrorKind, Input, Store, StoreOptions, Uploads};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
@@ -183,6 +183,18 @@ fn a_store_that_was_copied_to_a_server_that_overwrites_is_not_changed() {
     assert_eq!(server.keys(), before);
     server.heal();
     save(&store, 2, &file);
+}
+
+#[test]
+fn a_listing_that_lags_behind_ends_a_save() {
+    let server = Server::start();
+    let store = Store::create_on(connect(&server), StoreOptions::default()).unwrap();
+    let save = || store.save(&[Input::new("f", &&b"bytes"[..])], None, Default::default(), &Default::default());
+    assert_eq!(save().unwrap().step, step(0));
+    server.spoil(|_| Spoil::Unlisted);
+    assert_eq!(save().unwrap_err().kind(), ErrorKind::Exists);
+    server.heal();
+    assert_eq!(save().unwrap().step, step(1));
 }
 
 #[test]

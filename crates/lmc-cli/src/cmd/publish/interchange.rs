@@ -6,9 +6,7 @@ use std::time::Instant;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use lmc_store::{
-    At, Checksum, DeltaEncoding, ErrorKind, Exported, Interchange, InterchangeOptions, SaveId, Snapshot, Step, Store,
-};
+use lmc_store::{At, Checksum, DeltaEncoding, ErrorKind, Exported, Interchange, InterchangeOptions, Step, Store};
 use serde_json::json;
 
 use crate::failure::{Failure, Result};
@@ -53,8 +51,8 @@ pub(super) struct Exporter {
     open: Option<Interchange>,
     /// Where an empty directory begins: the newest snapshot when the command did.
     first: Option<Step>,
-    /// Snapshots that cannot be versions, and were reported.
-    skipped: HashSet<SaveId>,
+    /// Steps that cannot be versions, and were reported, or were pruned.
+    skipped: HashSet<Step>,
     warned: bool,
 }
 
@@ -84,13 +82,23 @@ impl Exporter {
             self.open = Some(opened);
         }
         let last = self.open.as_ref().and_then(Interchange::last);
-        let wanted = |s: &Snapshot| {
-            let next = last.map_or_else(|| self.first.is_none_or(|first| s.step >= first), |last| s.step > last);
-            next && !self.skipped.contains(&s.id)
-        };
-        for snapshot in store.snapshots().map_err(|e| failure(&e))?.into_iter().filter(wanted).collect::<Vec<_>>() {
+        let is_next = |step| last.map_or_else(|| self.first.is_none_or(|first| step >= first), |last| step > last);
+        let mut steps = store.steps().map_err(|e| failure(&e))?;
+        steps.retain(|&step| is_next(step) && !self.skipped.contains(&step));
+        for step in steps {
+            let snapshot = match store.find(At::Step(step)) {
+                Ok(snapshot) => snapshot,
+                Err(e) if matches!(e.kind(), ErrorKind::Store | ErrorKind::Io) => return Err(failure(&e)),
+                Err(e) => {
+                    // It was pruned. A record that cannot be read may be put back.
+                    if e.kind() == ErrorKind::NotFound {
+                        self.skipped.insert(step);
+                    }
+                    continue;
+                }
+            };
             let start = Instant::now();
-            let progress = ui.progress(&format!("version {}", snapshot.step), None);
+            let progress = ui.progress(&format!("version {step}"), None);
             let versions = self.open.as_mut().expect("it was opened");
             let written = versions.write(store, &snapshot, &mut progress.of_store());
             drop(progress);
@@ -98,9 +106,9 @@ impl Exporter {
                 Ok(written) => written,
                 // It will not be another one later; those that come after it may be versions.
                 Err(e) if matches!(e.kind(), ErrorKind::Usage | ErrorKind::Damaged | ErrorKind::NotFound) => {
-                    self.skipped.insert(snapshot.id);
+                    self.skipped.insert(step);
                     let (why, out) = (Name::text(&e.to_string()).to_string(), Name::path(out));
-                    ui.warn(format_args!("{out}: step {} is no version: {why}", snapshot.step));
+                    ui.warn(format_args!("{out}: step {step} is no version: {why}"));
                     continue;
                 }
                 Err(e) => {

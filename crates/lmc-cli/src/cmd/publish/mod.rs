@@ -187,10 +187,12 @@ impl Publisher<'_> {
         let Self { args, ui, .. } = *self;
         let (prefix, only_directories) = (args.prefix.as_deref(), matches!(self.rule, Finished::Marker(_)));
         let versions = versions::found(&args.dir, prefix, only_directories)?;
-        if self.store.is_none()
-            && let Some(store) = args.place.open_if_there(self.options())?
-        {
-            self.hold(store)?;
+        if self.store.is_none() {
+            match args.place.open_if_there(self.options())? {
+                Some(store) => self.hold(store)?,
+                // Not only when there is something to save.
+                None => args.place.check_vacant()?,
+            }
         }
         if args.looks.once && versions.is_empty() {
             return Err(versions::none(&args.dir, prefix, only_directories));

@@ -1,7 +1,7 @@
 //! `lmc snapshot list`.
 
 use clap::Args;
-use lmc_store::{DamagedRecord, ErrorKind, Listing, Snapshot, Store};
+use lmc_store::{DamagedRecord, ErrorKind, Listing, Snapshot};
 use serde_json::json;
 
 use super::place::Place;
@@ -13,8 +13,8 @@ use crate::ui::Ui;
 
 /// List the snapshots of a store. Steps whose records cannot be read are shown as damaged.
 ///
-/// The first line has the size of all their files, and the size of the data that they need, each object counted once. The column "stored"
-/// has what each save added.
+/// The first line has the size of all their files, and the size of the data that they need, each object counted once. Once snapshots were
+/// pruned, and for an archive, only lmc snapshot log has the latter, as it reads more. The column "stored" has what each save added.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(super) struct ListArgs {
@@ -63,7 +63,7 @@ pub(super) fn run(args: &ListArgs, ui: &Ui) -> Result {
     if args.json {
         return by_step(snapshots, damaged, to_json).iter().try_for_each(|line| ui.json(line));
     }
-    let mut text = summary(&args.place, &store, &listing)?;
+    let mut text = summary(&args.place, &listing, listing.needed_size().map(Ok))?;
     let mut rows = Table::new(&["step", "time (UTC)", "raw", "stored", "ratio", "id", "metadata"], &[0, 2, 3, 4]);
     let row = |s: &Snapshot| {
         let metadata: Vec<String> =
@@ -110,15 +110,16 @@ where
 }
 
 /// The number of snapshots, their total size, and what is stored for them.
-pub(super) fn summary(place: &Place, store: &Store, listing: &Listing) -> Result<String> {
+pub(super) fn summary(place: &Place, listing: &Listing, stored: Option<lmc_store::Result<u64>>) -> Result<String> {
     let raw = listing.snapshots.iter().map(|s| s.raw_size).fold(0, u64::saturating_add);
-    let stored = match store.needed_size(listing) {
-        Ok(stored) => format!("{} ({})", bytes(stored), percent(stored, raw)),
-        Err(e) if matches!(e.kind(), ErrorKind::Store | ErrorKind::Io) => return Err(place.failure(&e)),
-        Err(e) => format!("unknown: {}", Name::text(&e.to_string())),
+    let stored = match stored {
+        Some(Ok(stored)) => format!(" => {} ({})", bytes(stored), percent(stored, raw)),
+        Some(Err(e)) if matches!(e.kind(), ErrorKind::Store | ErrorKind::Io) => return Err(place.failure(&e)),
+        Some(Err(e)) => format!(" => unknown: {}", Name::text(&e.to_string())),
+        None => "; lmc snapshot log says what is stored for them".to_owned(),
     };
     let mut text = format!(
-        "{} : {}, {} => {stored}\n",
+        "{} : {}, {}{stored}\n",
         Name::text(&place.store),
         count(listing.snapshots.len(), "snapshot"),
         bytes(raw),

@@ -71,7 +71,7 @@ pub(super) fn run(args: &LogArgs, ui: &Ui) -> Result {
     let mut all: Vec<_> = snapshots.iter().zip(&costs).map(row).chain(of_damaged).collect();
     all.sort_by_key(|(step, _)| *step);
     all.into_iter().for_each(|(_, row)| rows.add_row(row));
-    let mut text = list::summary(&args.place, &store, &listing)?;
+    let mut text = list::summary(&args.place, &listing, Some(store.needed_size(&listing)))?;
     rows.push_to(&mut text);
     if let (true, [first, .., last]) = (ui.stdout_is_terminal(), &snapshots[..]) {
         let stored: Vec<f64> = snapshots.iter().map(|s| 100.0 * ratio(s.new_size, s.raw_size).unwrap_or(0.0)).collect();

@@ -84,7 +84,7 @@ impl Place {
     }
 
     /// Fails if a new store would be among other things: then a path was meant to be another argument, or is misspelt.
-    fn check_vacant(&self) -> Result {
+    pub(in crate::cmd) fn check_vacant(&self) -> Result {
         let Ok(Location::Directory(path)) = self.location() else { return Ok(()) };
         let Ok(entries) = std::fs::read_dir(&path) else { return Ok(()) };
         // An interrupted creation may have left directories of a store.

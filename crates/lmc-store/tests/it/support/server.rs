@@ -44,6 +44,8 @@ pub(crate) enum Spoil {
     Unconditional,
     /// Of several objects, data objects of odd numbers are not deleted.
     KeepOdd,
+    /// Nothing is listed.
+    Unlisted,
 }
 
 /// An incomplete multipart upload: key, id, time, and sizes of its parts.
@@ -287,6 +289,7 @@ fn respond(request: &Request, objects: &mut Objects, spoil: Spoil) -> Answer {
             objects.insert(key.clone(), body.clone());
             described(Answer::new(200, ""))
         }
+        "GET" if key.is_empty() && spoil == Spoil::Unlisted => Answer::new(200, list(query, &Objects::new())),
         "GET" if key.is_empty() => Answer::new(200, list(query, objects)),
         "GET" | "HEAD" => {
             let Some(object) = objects.get(key) else { return Answer::error(404) };
