@@ -79,7 +79,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn versions_follow_each_other_at_the_cost_of_what_changed() {
+fn versions_cost_what_changed_on_each_backend() {
     on_each_backend(|objects| {
         let mut run = Run::on(objects);
         let dir = tempfile::tempdir().unwrap();

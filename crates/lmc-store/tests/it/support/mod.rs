@@ -127,6 +127,10 @@ fn on_server() -> Option<Location> {
 
 /// Runs a test on a new directory; or, if one is configured, on a server.
 pub(crate) fn on_each_place(test: impl Fn(&Location)) {
+    // `./test store` finds the tests by these names. With one thread, that of a test is the first one.
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    let found = ["main", "concurrency::", "contract::", "on_each_backend"].iter().any(|part| name.contains(part));
+    assert!(found, "{name}: name it …_on_each_backend");
     let dir = tempfile::tempdir().unwrap();
     test(&on_server().unwrap_or_else(|| Location::Directory(dir.path().join("run/7"))));
 }
