@@ -1,5 +1,7 @@
 //! Files built by hand, block by block, for tests of bases, of ranges, and of columns that name them.
 
+use std::borrow::Borrow;
+
 use crate::decoders::{LIMIT, agree_with_bases};
 use crate::reference::write::block::{Block, BlockFields, Cluster, Column, Operand, Predicted, Range, Stream, Zstd};
 use crate::reference::write::{File, Record, varint, zstd_frame};
@@ -27,6 +29,24 @@ pub fn refused(file: File, bases: &[&[u8]], reason: &str) {
         Ok(_) => panic!("a file is accepted that breaks a rule: {reason}"),
         Err(why) => assert!(why.contains(reason), "the reason is: {why}, but not: {reason}"),
     }
+}
+
+/// [`judged`], of a file of one block.
+///
+/// # Errors
+/// What the reference says, when all refuse the block.
+#[track_caller]
+pub fn judged_block(fields: impl Borrow<BlockFields>) -> Result<Vec<u8>, String> {
+    judged(File::new(vec![fields.borrow().record()]), &[])
+}
+
+/// [`refused`], of a file of one block.
+///
+/// # Panics
+/// When they do not refuse it.
+#[track_caller]
+pub fn refused_block(fields: impl Borrow<BlockFields>, reason: &str) {
+    refused(File::new(vec![fields.borrow().record()]), &[], reason);
 }
 
 /// The fields of a block, to be changed.

@@ -1,9 +1,8 @@
 //! Masks (§3.3.2): known bytes, every kind in every decoder, and each rule that a mask breaks.
 
 use lmc_testing::decoders::agree_with_bases;
-use lmc_testing::handmade::{encoded, judged, records, refused};
+use lmc_testing::handmade::{encoded, judged_block, refused_block};
 use lmc_testing::input::Random;
-use lmc_testing::reference::write::File;
 use lmc_testing::reference::write::block::{Block, BlockFields, Cluster, Column, Mask, NumberCode, Plain, Stream};
 use lmc_testing::reference::write::entropy::Coder;
 use lmc_testing::vectors;
@@ -19,12 +18,7 @@ fn fields(n: usize, stream: &[u8], bulk: &[u8]) -> BlockFields {
 
 #[track_caller]
 fn restored(fields: BlockFields, raw: &[u8]) {
-    assert_eq!(judged(File::new(records(&[fields])), &[]), Ok(raw.to_vec()));
-}
-
-#[track_caller]
-fn refused_block(fields: BlockFields, reason: &str) {
-    refused(File::new(records(&[fields])), &[], reason);
+    assert_eq!(judged_block(fields), Ok(raw.to_vec()));
 }
 
 /// A cluster of bytes as they are, and one of elements of two bytes.

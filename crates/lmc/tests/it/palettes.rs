@@ -1,7 +1,7 @@
 //! Palettes (map 3, §3.3.1 and §4.1): known bytes, and each rule that a palette breaks.
 
 use lmc_testing::decoders::agree;
-use lmc_testing::handmade::{FIRST, copy, encoded, judged, records, refused};
+use lmc_testing::handmade::{FIRST, copy, encoded, judged, judged_block, records, refused, refused_block};
 use lmc_testing::reference::write::File;
 use lmc_testing::reference::write::block::{Block, BlockFields, Cluster, Column, Patch, Plain, Stream};
 use lmc_testing::vectors;
@@ -17,15 +17,6 @@ fn fields(length: usize, stream: &[u8], bulk: &[u8]) -> BlockFields {
     fields.columns[0] = [&[2, 1], stream].concat();
     fields.bulk[0] = bulk.to_vec();
     fields
-}
-
-fn judged_block(fields: BlockFields) -> Result<Vec<u8>, String> {
-    judged(File::new(records(&[fields])), &[])
-}
-
-#[track_caller]
-fn refused_block(fields: BlockFields, reason: &str) {
-    refused(File::new(records(&[fields])), &[], reason);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use lmc::{
     Result, Sink, Source, Summary, WriteAt,
 };
 pub(crate) use lmc_testing::data::noise;
+use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::Random;
 use lmc_testing::reference::decode_with_bases;
 use lmc_testing::reference::write::File;
@@ -291,4 +292,24 @@ pub(crate) fn judged_without_limits(file: &File, bases: &[&[u8]]) -> std::result
     let decompressed = restore(&file.to_bytes(), &bases, &DecompressOptions::default());
     assert!(decompressed.ok() == expected.clone().ok());
     expected
+}
+
+/// A file built by hand, and the bytes that it must decode to.
+pub(crate) struct Known {
+    pub(crate) file: Vec<u8>,
+    pub(crate) raw: Vec<u8>,
+}
+
+impl Known {
+    /// Checks the reference decoder, which may judge the others after that.
+    #[track_caller]
+    pub(crate) fn check_reference(&self) {
+        assert!(decode_with_bases(&self.file, &[], LIMIT).as_ref() == Ok(&self.raw));
+    }
+
+    /// Checks all decoders.
+    #[track_caller]
+    pub(crate) fn check(&self) {
+        assert!(agree(&self.file).as_ref() == Ok(&self.raw));
+    }
 }
