@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lmc_testing::distcp::{Entry, metadata, place, whole};
+use lmc_test_inputs::distcp::{Entry, metadata, place, whole};
 
 use super::*;
 use crate::error::ErrorKind;
@@ -124,7 +124,7 @@ fn check(shape: &[i128], chunks: &[(&[i128], &[i128])]) -> Result<(), String> {
     let chunks: Vec<_> = chunks.iter().map(|(offsets, sizes)| (offsets.to_vec(), sizes.to_vec())).collect();
     let places: Vec<_> = chunks
         .iter()
-        .map(|(o, _)| lmc_testing::distcp::Place { offsets: o.clone(), ..place("t", 0, "f", 0, 1) })
+        .map(|(o, _)| lmc_test_inputs::distcp::Place { offsets: o.clone(), ..place("t", 0, "f", 0, 1) })
         .collect();
     let entry = Entry { chunks, ..whole("t", shape) };
     let metadata = Metadata::parse(&metadata(&[entry], &places)).map_err(|e| e.to_string())?;
@@ -192,7 +192,7 @@ fn types() {
 fn what_is_stored_in_other_ways() {
     let stored = |transform| {
         let entries = [whole("t", &[4])];
-        let places = [lmc_testing::distcp::Place { transform, ..place("t", 1, "f", 3, 4) }];
+        let places = [lmc_test_inputs::distcp::Place { transform, ..place("t", 1, "f", 3, 4) }];
         let metadata = Metadata::parse(&metadata(&entries, &places)).unwrap();
         metadata.tensors[0].chunks[0].place.as_ref().unwrap().stored.clone()
     };
@@ -229,7 +229,7 @@ fn hostile_sizes() {
     let diagonal: Vec<_> = (0..2_000).map(|i| (vec![i; 4], vec![1; 4])).collect();
     let places: Vec<_> = diagonal
         .iter()
-        .map(|(o, _)| lmc_testing::distcp::Place { offsets: o.clone(), ..place("t", 0, "f", 0, 1) })
+        .map(|(o, _)| lmc_test_inputs::distcp::Place { offsets: o.clone(), ..place("t", 0, "f", 0, 1) })
         .collect();
     let entry = Entry { chunks: diagonal, ..whole("t", &[2_000; 4]) };
     let metadata = Metadata::parse(&metadata(&[entry], &places)).unwrap();

@@ -15,30 +15,13 @@ use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::Random;
 use lmc_testing::reference::decode_with_bases;
 use lmc_testing::reference::write::File;
+pub(crate) use lmc_testing::safetensors;
 
 /// Roughly gaussian numbers, as a trained layer's weights are.
 pub(crate) fn weights(n: usize, seed: u64) -> Vec<f32> {
     let mut random = Random::new(seed);
     let mut uniform = || (random.u64() >> 11) as f64 / (1u64 << 53) as f64;
     (0..n).map(|_| ((0..12).map(|_| uniform()).sum::<f64>() - 6.0) as f32 * 0.02).collect()
-}
-
-/// A safetensors file. Data of a tensor may have any length.
-pub(crate) fn safetensors(tensors: &[(&str, &str, Vec<u64>, &[u8])]) -> Vec<u8> {
-    let mut at = 0;
-    let entries: Vec<String> = tensors
-        .iter()
-        .map(|(name, dtype, shape, data)| {
-            let begin = at;
-            at += data.len();
-            format!(r#""{name}":{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{begin},{at}]}}"#)
-        })
-        .collect();
-    let json = format!("{{{}}}", entries.join(","));
-    let mut file = (json.len() as u64).to_le_bytes().to_vec();
-    file.extend_from_slice(json.as_bytes());
-    tensors.iter().for_each(|t| file.extend_from_slice(t.3));
-    file
 }
 
 /// A file in memory that several threads write.
