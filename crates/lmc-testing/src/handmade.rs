@@ -1,7 +1,5 @@
 //! Files built by hand, block by block, for tests of bases, of ranges, and of columns that name them.
 
-use std::borrow::Borrow;
-
 use crate::decoders::{LIMIT, agree_with_bases};
 use crate::reference::write::block::{Block, BlockFields, Cluster, Column, Operand, Predicted, Range, Stream, Zstd};
 use crate::reference::write::{File, Record, varint, zstd_frame};
@@ -36,8 +34,8 @@ pub fn refused(file: File, bases: &[&[u8]], reason: &str) {
 /// # Errors
 /// What the reference says, when all refuse the block.
 #[track_caller]
-pub fn judged_block(fields: impl Borrow<BlockFields>) -> Result<Vec<u8>, String> {
-    judged(File::new(vec![fields.borrow().record()]), &[])
+pub fn judged_block(fields: &BlockFields) -> Result<Vec<u8>, String> {
+    judged(File::new(vec![fields.record()]), &[])
 }
 
 /// [`refused`], of a file of one block.
@@ -45,8 +43,8 @@ pub fn judged_block(fields: impl Borrow<BlockFields>) -> Result<Vec<u8>, String>
 /// # Panics
 /// When they do not refuse it.
 #[track_caller]
-pub fn refused_block(fields: impl Borrow<BlockFields>, reason: &str) {
-    refused(File::new(vec![fields.borrow().record()]), &[], reason);
+pub fn refused_block(fields: &BlockFields, reason: &str) {
+    refused(File::new(vec![fields.record()]), &[], reason);
 }
 
 /// The fields of a block, to be changed.
