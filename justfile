@@ -3,7 +3,7 @@
 default:
     @just --list
 
-# every check, or the parts named (rust lint docs portable fuzz bench store cross python torch; quick, release; asan miri msrv package wheel)
+# every check, or the parts named (rust lint docs portable fuzz bench store cross python torch; quick, release; vllm browser asan miri msrv package wheel)
 test *parts:
     ./test {{ parts }}
 

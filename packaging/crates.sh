@@ -12,6 +12,11 @@ cd "$(dirname "$0")/.."
 source tools/setup.sh
 
 target=$(target_dir)
+version=$(cargo --version | cut -d ' ' -f 2)
+if [[ $(printf '%s\n' 1.90 "$version" | sort -V | head -n 1) != 1.90 ]]; then
+    echo "packaging/crates.sh: needs cargo 1.90 or later, and this is $version: rustup update" >&2
+    exit 1
+fi
 packages=$target/package/tmp-registry
 
 # package [OPTION...]: writes NAME-VERSION.crate for every crate that is published.

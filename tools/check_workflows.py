@@ -17,7 +17,9 @@ WORKFLOWS = ROOT / ".github" / "workflows"
 #: The runners of GitHub that we use: actionlint knows only the runners of its own time.
 RUNNERS = {"ubuntu-24.04", "ubuntu-24.04-arm", "macos-15", "macos-15-intel"}
 #: The one command that is no program of this repository: they need a compiler themselves.
-TOOLCHAIN = re.compile(r"rustup toolchain install [\w.]+ --no-self-update --profile minimal( --component [a-z,-]+)?")
+TOOLCHAIN = re.compile(
+    r"rustup toolchain install [\w.]+ --no-self-update --profile minimal( --component [a-z,-]+)?( --target [\w-]+)?"
+)
 LINT = """
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";

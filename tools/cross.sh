@@ -13,6 +13,9 @@ cross_setup() {
     dir=$(target_dir)/cross
     cross_env=(
         CARGO_TARGET_DIR="$dir/build"
+        # Nothing is built twice, and nothing is debugged.
+        CARGO_INCREMENTAL=0
+        CARGO_PROFILE_DEV_DEBUG=0
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64
         CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc

@@ -31,11 +31,13 @@ install() {
 # need COMMAND PACKAGE...: installs the packages unless the command is there.
 need() { command -v "$1" >/dev/null || install "${@:2}"; }
 
+# Where rustup puts cargo, which only shells started later have on their PATH.
+if ! command -v cargo >/dev/null && [[ -x ${CARGO_HOME:-$HOME/.cargo}/bin/cargo ]]; then
+    export PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
+fi
+
 # need_rust: cargo and a C compiler (zstd is built from its C source).
 need_rust() {
-    if ! command -v cargo >/dev/null && [[ -x ${CARGO_HOME:-$HOME/.cargo}/bin/cargo ]]; then
-        PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH
-    fi
     if ! command -v cargo >/dev/null; then
         echo "needs Rust 1.89 or later: see https://rustup.rs" >&2
         return 1

@@ -3,6 +3,7 @@
 import itertools
 import mmap
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,18 @@ def thinned(*values):
     if os.environ.get("LMC_TEST_EXHAUSTIVE"):
         return list(itertools.product(*values))
     return [tuple(v[i % len(v)] for v in values) for i in range(max(map(len, values)))]
+
+
+def equal(a, b):
+    """Whether these are equal arrays of the same names."""
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+@pytest.fixture(autouse=True)
+def nothing_in_memory():
+    """No checkpoint of another test is a base in memory; without PyTorch there is none."""
+    if bases := sys.modules.get("lmc.dcp._bases"):
+        bases.forget()
 
 
 @pytest.fixture(scope="session")

@@ -27,11 +27,6 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadIte
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.distributed is disabled")
 
 
-@pytest.fixture(autouse=True)
-def nothing_in_memory():
-    _bases.forget()
-
-
 def files(folder: Path) -> dict[str, int]:
     return {p.name: p.stat().st_size for p in folder.glob("*.lmc")}
 

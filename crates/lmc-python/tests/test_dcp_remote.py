@@ -20,11 +20,6 @@ from torch.distributed.checkpoint.fsspec_filesystem import FsspecReader
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.distributed is disabled")
 
 
-@pytest.fixture(autouse=True)
-def nothing_in_memory():
-    _bases.forget()
-
-
 @pytest.fixture
 def run():
     import fsspec

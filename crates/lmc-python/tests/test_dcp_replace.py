@@ -11,15 +11,9 @@ import lmc.dcp
 import pytest
 from dcp_ranks import equal
 from dcp_states import load, save, state
-from lmc.dcp import _bases
 from torch.distributed.checkpoint.api import CheckpointException
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.distributed is disabled")
-
-
-@pytest.fixture(autouse=True)
-def nothing_in_memory():
-    _bases.forget()
 
 
 def files(folder: Path) -> set[str]:

@@ -33,7 +33,6 @@ def fs():
 
 @pytest.fixture
 def run(fs):
-    _bases.forget()
     url = f"s3://test/run-{os.urandom(4).hex()}"
     yield url
     if fs.exists(url):

@@ -43,11 +43,6 @@ from torch.distributed.checkpoint.metadata import (
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.distributed is disabled")
 
 
-@pytest.fixture(autouse=True)
-def nothing_in_memory():
-    _bases.forget()
-
-
 class Calls:
     """Calls a function when it is unpickled."""
 

@@ -17,7 +17,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from dcp_ranks import command, equal, process
 from dcp_states import model, save, state
-from lmc.dcp import _bases, _cover, _unpack
+from lmc.dcp import _cover, _unpack
 from safetensors.torch import load_file
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
@@ -29,11 +29,6 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.distributed is disabled")
-
-
-@pytest.fixture(autouse=True)
-def nothing_in_memory():
-    _bases.forget()
 
 
 def test_to_a_plain_checkpoint(tmp_path):

@@ -8,7 +8,7 @@ import lmc
 import lmc.sync
 import numpy as np
 import pytest
-from conftest import weights
+from conftest import equal, weights
 
 
 def model(seed=0):
@@ -27,10 +27,6 @@ def publisher(tmp_path):
     publisher.published = model()
     publisher.publish(publisher.published, step=1)
     return publisher
-
-
-def equal(a, b):
-    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
 
 def test_arrays_follow_what_is_published(publisher):

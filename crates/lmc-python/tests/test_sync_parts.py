@@ -11,7 +11,7 @@ import lmc
 import lmc.sync
 import numpy as np
 import pytest
-from conftest import weights
+from conftest import equal, weights
 
 WORLD = 3
 
@@ -35,10 +35,6 @@ def save(store, step, rank):
     return publisher.save_part(
         given.items() if rank % 2 else given, step=step, rank=rank, world_size=WORLD, file_size=1 << 19
     )
-
-
-def equal(a, b):
-    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
 
 def test_ranks_publish_a_version_together(tmp_path):

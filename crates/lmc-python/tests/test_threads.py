@@ -317,8 +317,8 @@ class Endless:
 memory = bytearray(os.urandom(32 << 20))
 with open("huge", "wb") as f:
     f.truncate(1 << 40)
-signal.setitimer(signal.ITIMER_REAL, 1)
 signal.signal(signal.SIGALRM, signal.default_int_handler)
+signal.setitimer(signal.ITIMER_REAL, 1)
 try:
     COMMAND
 except KeyboardInterrupt:

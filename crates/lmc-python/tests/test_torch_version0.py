@@ -16,7 +16,6 @@ import lmc.dcp
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from lmc.dcp import _bases
 from lmc.hf import Callback, restore
 from lmc.torch import load_file, load_state, safe_open, save_file
 from torch.distributed.checkpoint.api import CheckpointException
@@ -26,11 +25,6 @@ TESTDATA = Path(__file__).resolve().parents[3] / "testdata" / "version0"
 PLAIN, DELTA, BASE = "step1.safetensors.lmc", "step2.safetensors.lmc", "step1.safetensors"
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.distributed is disabled")
-
-
-@pytest.fixture(autouse=True)
-def nothing_in_memory() -> None:
-    _bases.forget()
 
 
 @pytest.fixture

@@ -2,12 +2,7 @@
 
 use crate::input::{Input, Random};
 use lmc::Dtype;
-
-/// Incompressible bytes, determined by a seed.
-pub fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut random = Random::new(seed);
-    (0..len.div_ceil(8)).flat_map(|_| random.u64().to_le_bytes()).take(len).collect()
-}
+pub use lmc_test_inputs::noise;
 
 /// A dtype, or none.
 pub fn dtype(input: &mut Input<'_>) -> Option<Dtype> {

@@ -3,10 +3,7 @@
 
 #![deny(unsafe_code)]
 
-/// Whether tests are exhaustive where they otherwise sample: `LMC_TEST_EXHAUSTIVE` is set, as by `./test release`.
-pub fn exhaustive() -> bool {
-    std::env::var_os("LMC_TEST_EXHAUSTIVE").is_some()
-}
+pub use lmc_test_inputs::{distcp, exhaustive, safetensors};
 
 pub mod blocks;
 pub mod damage;
@@ -14,7 +11,6 @@ pub mod data;
 pub mod decoders;
 pub mod deltas;
 pub mod dequantised;
-pub mod distcp;
 pub mod format1;
 pub mod handmade;
 pub mod input;

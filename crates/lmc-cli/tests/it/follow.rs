@@ -1,11 +1,8 @@
 //! `lmc follow`: new versions as they are saved, commands that run for them, kills and full disks.
 
-use std::process::Stdio;
-use std::time::Duration;
-
 use serde_json::json;
 
-use crate::support::{Background, Dir, Moments, kill_after, noise, safetensors, wait_until, weights};
+use crate::support::{Dir, Moments, kill_after, noise, safetensors, wait_until, weights};
 
 const FILES: [&str; 2] = ["w", "sub/v"];
 
@@ -66,8 +63,7 @@ fn the_newest_version_is_followed_and_told_about_until_that_succeeds() {
     let path = std::fs::canonicalize(dir.path("m/current")).unwrap();
     assert_eq!(String::from_utf8(dir.read("told")).unwrap(), format!("1 {}\n", path.display()).repeat(3));
     // While it runs, a second one is refused.
-    let child =
-        Background(dir.command(["follow", "s", "m", "--interval", "0.01"]).stderr(Stdio::null()).spawn().unwrap());
+    let child = dir.in_background(["follow", "s", "m", "--interval", "0.01"], "said");
     save(&dir, 2);
     wait_until("step 2 is followed", || step(&dir, "m") == Some(2));
     dir.run(["follow", "s", "m", "--once"]).fails(&["another process follows into it"]);
@@ -89,15 +85,20 @@ fn errors_that_may_pass_do_not_end_it_and_are_said_once() {
     let dir = stored();
     dir.run(["-q", "follow", "s", "m", "--once"]).silent();
     save_apart(&dir, 1);
-    let following = dir.command(["follow", "s", "m", "--interval", "0.01"]).stderr(Stdio::piped()).spawn().unwrap();
-    let mut following = Background(following);
-    std::thread::sleep(Duration::from_millis(300));
+    let following = dir.in_background(["follow", "s", "m", "--interval", "0.01"], "said");
+    wait_until("the error is said", || dir.read("said").ends_with(b"\n"));
+    // Every try makes and removes a directory.
+    let changed = || std::fs::metadata(dir.path("m/versions")).unwrap().modified().unwrap();
+    for _ in 0..4 {
+        let before = changed();
+        wait_until("it is tried again", || changed() != before);
+    }
     assert_eq!(step(&dir, "m"), Some(0));
-    dir.shell("cp -r new/* s/data/").ok();
+    // At once, so that no try finds a part of it.
+    dir.shell("mv new/* s/data/").ok();
     wait_until("step 1 is followed", || step(&dir, "m") == Some(1));
-    let stderr = following.0.stderr.take().unwrap();
     drop(following);
-    let said = String::from_utf8(crate::support::drain(stderr)).unwrap();
+    let said = String::from_utf8(dir.read("said")).unwrap();
     assert_eq!(said.matches("lmc: ").count(), 1, "{said}");
     assert!(said.contains("data/"), "{said}");
     // A step that goes back is refused at once.
@@ -182,9 +183,8 @@ fn the_current_version_is_told_about_if_the_next_one_is_bad() {
 #[test]
 fn it_waits_for_a_store() {
     let dir = Dir::new();
-    let child =
-        Background(dir.command(["follow", "s", "m", "--interval", "0.01"]).stderr(Stdio::null()).spawn().unwrap());
-    std::thread::sleep(Duration::from_millis(100));
+    let child = dir.in_background(["follow", "s", "m", "--interval", "0.01"], "said");
+    wait_until("it has looked", || dir.read("said").ends_with(b"\n"));
     std::fs::create_dir_all(dir.path("d/sub")).unwrap();
     save(&dir, 0);
     wait_until("step 0 is followed", || dir.has("m/current") && step(&dir, "m") == Some(0));

@@ -1,11 +1,10 @@
 //! `lmc publish`: versions in the order of their steps, and only finished ones.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::{Background, Dir, Moments, Run, kill_after, noise, safetensors, wait_until, weights};
+use crate::support::{Dir, Moments, Run, kill_after, noise, safetensors, wait_until, weights};
 
 /// The weights of a step.
 fn model(n: u64) -> Vec<u8> {
@@ -185,9 +184,8 @@ fn a_version_is_saved_when_it_is_finished() {
 fn what_a_run_writes_is_published_and_followed() {
     let dir = Dir::new();
     std::fs::create_dir(dir.path("v")).unwrap();
-    let start = |args: &[&str]| Background(dir.command(args).stderr(Stdio::null()).spawn().unwrap());
-    let _publisher = start(&["publish", "s", "v", "--settle", "0", "--interval", "0.01"]);
-    let _follower = start(&["follow", "s", "m", "--interval", "0.01"]);
+    let _publisher = dir.in_background(["publish", "s", "v", "--settle", "0", "--interval", "0.01"], "said");
+    let _follower = dir.in_background(["follow", "s", "m", "--interval", "0.01"], "told");
     for n in 1..=4 {
         write(&dir, &format!("step-{n}"), n);
         let there = "m/current/model.safetensors";
@@ -195,7 +193,8 @@ fn what_a_run_writes_is_published_and_followed() {
     }
     // Errors that pass do not end it.
     std::fs::rename(dir.path("v"), dir.path("w")).unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    let missed = "v: cannot read the directory";
+    wait_until("it is missed", || String::from_utf8_lossy(&dir.read("said")).contains(missed));
     std::fs::rename(dir.path("w"), dir.path("v")).unwrap();
     write(&dir, "step-5", 5);
     wait_until("step 5 is published", || steps(&dir) == [1, 2, 3, 4, 5]);
@@ -207,8 +206,7 @@ fn versions_of_a_run_that_was_rewound_are_reported() {
     write(&dir, "step10", 10);
     dir.run(ONCE).ok();
     write(&dir, "step5", 5);
-    let mut publisher = dir.command(["publish", "s", "v", "--settle", "0", "--interval", "0.01"]);
-    let mut publisher = Background(publisher.stderr(Stdio::piped()).spawn().unwrap());
+    let publisher = dir.in_background(["publish", "s", "v", "--settle", "0", "--interval", "0.01"], "said");
     write(&dir, "step11", 11);
     wait_until("step 11 is published", || steps(&dir) == [10, 11]);
     write(&dir, "step7", 7);
@@ -224,9 +222,8 @@ fn versions_of_a_run_that_was_rewound_are_reported() {
         write(&dir, &format!("step{n}"), n);
         wait_until("the next one is published", || steps(&dir).last() == Some(&n));
     }
-    let stderr = publisher.0.stderr.take().unwrap();
     drop(publisher);
-    let said = String::from_utf8(crate::support::drain(stderr)).unwrap();
+    let said = String::from_utf8(dir.read("said")).unwrap();
     let reported: Vec<&str> = said.lines().filter(|l| l.contains("is not saved")).collect();
     assert!(reported.len() == 2 && reported[0].starts_with("lmc: v/step7: is not saved: the store has"), "{said}");
     assert!(reported[1].starts_with("lmc: v/step12: is not saved"), "{said}");

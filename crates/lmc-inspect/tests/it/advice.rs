@@ -8,7 +8,7 @@ use crate::safetensors;
 
 #[test]
 fn the_usual_distance_comes_first() {
-    let noise = lmc_testing::data::noise(80_000, 7);
+    let noise = lmc_test_inputs::noise(80_000, 7);
     let step = |i: usize| flipped(&noise, 4, 8 * (i % 4), 1 + i / 4);
     let mut files: Vec<_> = (1..=8).map(|i| (1000 * i as u64, step(i))).collect();
     let last = flipped(&files[7].1, 4, 0, 1000);
@@ -27,7 +27,7 @@ fn the_usual_distance_comes_first() {
 
 #[test]
 fn why_deltas_save_nothing() {
-    let noise = |seed| lmc_testing::data::noise(80_000, seed);
+    let noise = |seed| lmc_test_inputs::noise(80_000, seed);
     let said = |files: [(&str, u64); 2]| {
         let file = |(name, seed)| safetensors(&[(name, "F32", vec![20_000], &noise(seed))]);
         let a = study(&Run(vec![(1, file(files[0])), (2, file(files[1]))]));

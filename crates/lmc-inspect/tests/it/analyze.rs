@@ -195,13 +195,13 @@ fn what_is_twice_what_is_narrow_and_what_is_no_number() {
 /// Also where the checkpoint before is the base of all sizes.
 #[test]
 fn what_was_quantised() {
-    let levels = lmc_testing::data::noise(1 << 16, 3);
+    let levels = lmc_test_inputs::noise(1 << 16, 3);
     let of = |step: f32| -> Vec<u8> {
         let value = |i: usize, b: &u8| f32::from(b % 8 + b / 32) * (0.01 + step + (i / 64 * 37 % 101) as f32 / 2000.0);
         levels.iter().enumerate().flat_map(|(i, b)| value(i, b).to_bits().to_le_bytes()[2..].to_vec()).collect()
     };
     let plain: Vec<u8> =
-        lmc_testing::data::noise(1 << 17, 4).chunks(2).flat_map(|e| [e[0], 0x3c | (e[1] & 0x83)]).collect();
+        lmc_test_inputs::noise(1 << 17, 4).chunks(2).flat_map(|e| [e[0], 0x3c | (e[1] & 0x83)]).collect();
     let file = |step| {
         let shape = vec![256, 256];
         safetensors(&[("a", "BF16", shape.clone(), &of(step)), ("b", "BF16", shape, &plain)])
@@ -225,11 +225,11 @@ fn what_was_quantised() {
 /// In some blocks of a tensor alone.
 #[test]
 fn what_was_quantised_in_part() {
-    let levels = lmc_testing::data::noise(1 << 20, 3);
+    let levels = lmc_test_inputs::noise(1 << 20, 3);
     let value = |i: usize, b: &u8| f32::from(b % 8 + b / 32) * (0.01 + (i / 64 * 37 % 101) as f32 / 2000.0);
     let mut bytes: Vec<u8> =
         levels.iter().enumerate().flat_map(|(i, b)| value(i, b).to_bits().to_le_bytes()[2..].to_vec()).collect();
-    let plain = lmc_testing::data::noise(7 << 20, 4);
+    let plain = lmc_test_inputs::noise(7 << 20, 4);
     bytes.extend(plain.chunks(2).flat_map(|e| [e[0], 0x3c | (e[1] & 0x83)]));
     let a = study(&Run(vec![(0, safetensors(&[("a", "BF16", vec![4608, 1024], &bytes)]))]));
     let t = &a.tensors[0];
@@ -243,7 +243,7 @@ fn what_was_quantised_in_part() {
 
 #[test]
 fn weights_beside_their_copies() {
-    let noise = lmc_testing::data::noise(2_400_000, 1);
+    let noise = lmc_test_inputs::noise(2_400_000, 1);
     let master: Vec<u8> = noise.chunks(4).flat_map(|e| [e[0], e[1], e[2], 0x3c | (e[3] & 0x83)]).collect();
     let rounded: Vec<u8> = master
         .chunks(4)
@@ -359,7 +359,7 @@ fn histories_follow_tensors_to_other_files() {
 /// Also where directories have the step in their names.
 #[test]
 fn files_of_one_name_belong_together() {
-    let w = |seed| lmc_testing::data::noise(4000, seed);
+    let w = |seed| lmc_test_inputs::noise(4000, seed);
     let file = |seed, bit| safetensors(&[("w", "F32", vec![1000], &flipped(&w(seed), 4, bit, 10))]);
     let at = |names: [&'static str; 2], bit| vec![(names[0], file(1, bit)), (names[1], file(2, bit))];
     for names in [["b/rank0", "a/rank1"], ["rank1/model", "rank0/model"]] {
@@ -425,7 +425,7 @@ fn sizes_by_itself_are_those_of_files_in_later_checkpoints_too() {
     // delta is compared with them.
     let mut zeros = vec![0; 18 << 20];
     zeros.iter_mut().step_by(40_000).for_each(|b| *b = 7);
-    let row = lmc_testing::data::noise(300_000, 5);
+    let row = lmc_test_inputs::noise(300_000, 5);
     let repeated: Vec<u8> = row.iter().copied().cycle().take(3 << 20).collect();
     let file = |first: u8| {
         let mut zeros = zeros.clone();

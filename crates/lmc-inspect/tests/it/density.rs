@@ -2,7 +2,7 @@
 
 use lmc::{Base, CompressOptions};
 use lmc_inspect::{Analysis, AnalyzeOptions, Checkpoints, Density, Failed, StepsFrom, analyze};
-use lmc_testing::data::noise;
+use lmc_test_inputs::noise;
 
 use crate::analyze::{Run, study};
 use crate::safetensors;

@@ -3,7 +3,7 @@
 use crate::safetensors;
 use lmc::{CompressOptions, DecompressOptions, ErrorKind, Reader};
 use lmc_inspect::describe_block;
-use lmc_testing::data::noise;
+use lmc_test_inputs::noise;
 
 fn bf16(n: usize) -> Vec<u8> {
     // Noise, of a few exponents.

@@ -3,7 +3,7 @@
 use crate::safetensors;
 use lmc::{Base, CompressOptions, Compressor};
 use lmc_inspect::diff;
-use lmc_testing::data::noise;
+use lmc_test_inputs::noise;
 
 /// Tensors that are nearly all zeros: alone they are cut into other large blocks than in deltas, and comparing files copes with both.
 #[test]

@@ -1,12 +1,16 @@
-//! Eight writers, eight readers, a pruner and a collector at once on one store; on every backend (see `support::on_each_backend`).
+//! Eight writers, eight readers, a pruner and a collector at once on one store, and followers of a run that is saved and pruned; on every
+//! backend (see `support::on_each_backend`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Instant;
 
 use crate::support::*;
-use lmc_store::{At, ErrorKind, Input, Keep, RebaseOptions, SaveOptions, Store, StoreOptions};
+use lmc_store::{At, ErrorKind, FollowOptions, Follower, Input, Keep, RebaseOptions, SaveOptions, Store, StoreOptions};
 use object_store::ObjectStore;
 
 const WRITERS: u64 = 8;
@@ -146,5 +150,74 @@ fn writers_readers_a_pruner_and_a_collector() {
         }
         assert!(there.iter().all(|n| won.contains_key(n)) && !pruned.is_empty());
         assert!(store.verify(&store.snapshots().unwrap(), true, 1).unwrap().problems.is_empty());
+    });
+}
+
+/// For `LMC_FOLLOW_SECONDS`, or for a moment. With 200 or more, data are also deleted: the grace period is a minute.
+#[test]
+fn followers_see_whole_versions_while_a_run_is_saved_and_pruned() {
+    let seconds = std::env::var("LMC_FOLLOW_SECONDS").map_or(3, |n| n.parse().unwrap());
+    on_each_backend(|objects| {
+        let mut o = options(7);
+        o.grace_seconds = 60;
+        let store = Store::create_on(objects.clone(), o).unwrap();
+        let saved: Mutex<Vec<Vec<u8>>> = Mutex::default();
+        let (done, versions) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let follow = |directory: &Path| -> lmc_store::Result<()> {
+            let store = Store::open_on(objects.clone(), options(1))?;
+            let mut follower = Follower::open(store, directory, FollowOptions::default())?;
+            let mut problems = vec![];
+            loop {
+                let last = done.load(Ordering::SeqCst);
+                let newest = follower.newest();
+                match newest.and_then(|s| s.map(|s| follower.stage(&s, &mut |_| Ok(()))).transpose()) {
+                    Ok(Some(staged)) => {
+                        let version = follower.commit(staged)?;
+                        let file = fs::read(version.path.join("m")).unwrap();
+                        let n = version.step.get() as usize;
+                        assert!(file == saved.lock().unwrap()[n], "step {n}");
+                        versions.fetch_add(1, Ordering::Relaxed);
+                        problems.clear();
+                    }
+                    Ok(None) if last => return Ok(()),
+                    Ok(None) => {}
+                    // The newest version may be gone; then the next one exists.
+                    Err(e) => problems.push(e),
+                }
+                assert!(problems.len() < 10, "{problems:?}");
+            }
+        };
+        let dirs: Vec<_> = (0..4).map(|_| tempfile::tempdir().unwrap()).collect();
+        thread::scope(|scope| {
+            let followers: Vec<_> = dirs.iter().map(|dir| scope.spawn(|| follow(dir.path()))).collect();
+            let start = Instant::now();
+            let mut tensors = model();
+            for n in 0.. {
+                tensors.iter_mut().for_each(|t| t.train(n));
+                saved.lock().unwrap().push(safetensors(&tensors));
+                let file = saved.lock().unwrap()[n as usize].clone();
+                let mut o = SaveOptions::default();
+                o.level = lmc::Level::Fast;
+                store.save(&[Input::new("m", &file)], Some(step(n)), BTreeMap::new(), &o).unwrap();
+                let mut keep = Keep::default();
+                keep.last = 2;
+                store.prune(&store.plan_prune(&keep).unwrap(), &RebaseOptions::default()).unwrap();
+                store.gc().unwrap();
+                // However slow the machine is, versions are seen.
+                let seen = n > 0 && versions.load(Ordering::Relaxed) >= 8;
+                let failed = followers.iter().any(|f| f.is_finished());
+                if failed || (seen && start.elapsed().as_secs() >= seconds) {
+                    break;
+                }
+            }
+            done.store(true, Ordering::SeqCst);
+            followers.into_iter().for_each(|f| f.join().unwrap().unwrap());
+        });
+        let (last, seen) = (saved.lock().unwrap().len() - 1, versions.load(Ordering::Relaxed));
+        for dir in dirs {
+            let current = fs::read_link(dir.path().join("current")).unwrap();
+            assert!(current.to_str().unwrap().starts_with(&format!("versions/{last}-")), "{current:?}, step {last}");
+        }
+        println!("4 followers saw {seen} versions of {last} steps");
     });
 }

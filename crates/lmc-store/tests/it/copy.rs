@@ -45,7 +45,7 @@ fn bytes(objects: &Arc<dyn ObjectStore>, under: &str) -> u64 {
 }
 
 #[test]
-fn copies_are_the_same_and_cost_the_same() {
+fn copies_are_the_same_and_cost_the_same_on_each_backend() {
     on_each_backend(|objects| {
         let from = memory();
         let (run, files) = run(&from);

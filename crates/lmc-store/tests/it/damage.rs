@@ -3,20 +3,11 @@
 use std::sync::Arc;
 
 use crate::support::*;
-use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::executor::block_on;
 use lmc_store::{ErrorKind, Store};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
-
-fn get(objects: &dyn ObjectStore, key: &Path) -> Vec<u8> {
-    block_on(async { objects.get(key).await.unwrap().bytes().await.unwrap().to_vec() })
-}
-
-fn put(objects: &dyn ObjectStore, key: &Path, bytes: Vec<u8>) {
-    block_on(objects.put(key, Bytes::from(bytes).into())).unwrap();
-}
 
 fn keys(objects: &dyn ObjectStore, under: &str) -> Vec<Path> {
     let mut keys: Vec<Path> = block_on(objects.list(Some(&under.into())).map_ok(|o| o.location).try_collect()).unwrap();

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::support::world::{Action, GRACE, World};
+use crate::support::world::{Action, World};
 use crate::support::*;
 use lmc_store::testing::{Faults, Faulty};
 use lmc_store::{ErrorKind, Keep, SaveOptions, Store};

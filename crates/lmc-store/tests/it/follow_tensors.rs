@@ -127,7 +127,7 @@ fn raw_size(f: &Followed) -> u64 {
 }
 
 #[test]
-fn tensors_follow_with_what_changed() {
+fn tensors_follow_with_what_changed_on_each_backend() {
     on_each_backend(|objects| follows(Run::on(objects)));
     follows(Run::fast());
 }

@@ -5,24 +5,11 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use crate::support::{memory, model, options, safetensors, save, save_with, step, store_like};
+use crate::support::{get, memory, model, options, put, safetensors, save, save_with, step, store_like};
 use lmc_store::testing::{Memory, Random};
 use lmc_store::{CopyOptions, ErrorKind, Hash, Keep, RebaseOptions, SaveOptions, Store, VerifyOptions};
-use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::ObjectStore;
 use serde_json::{Value, json};
-
-fn wait<T>(requests: impl Future<Output = T>) -> T {
-    futures::executor::block_on(requests)
-}
-
-fn put(objects: &Memory, key: &str, bytes: Vec<u8>) {
-    wait(objects.put(&Path::from(key), bytes.into())).unwrap();
-}
-
-fn get(objects: &Memory, key: &str) -> Vec<u8> {
-    wait(async { objects.get(&Path::from(key)).await.unwrap().bytes().await.unwrap().to_vec() })
-}
 
 /// A store of three snapshots, each made from the one before, and its documents: shards, then records, in the order of writing.
 struct Good {

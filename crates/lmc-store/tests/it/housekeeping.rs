@@ -3,23 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::support::*;
 use lmc_store::testing::Memory;
 use lmc_store::{BasePolicy, ErrorKind, Input, Keep, Location, RebaseOptions, SaveOptions, Store};
 use object_store::ObjectStoreExt;
-
-const GRACE: u64 = 1000;
-
-fn new() -> (Arc<Memory>, Store) {
-    let objects = Arc::new(Memory::default());
-    let mut o = options(0);
-    o.grace_seconds = GRACE;
-    let store = Store::create_on(objects.clone(), o).unwrap();
-    (objects, store)
-}
 
 /// Saves some steps of a training run; returns their files.
 fn train(store: &Store, steps: std::ops::Range<u64>, tensors: &mut [Tensor], base: BasePolicy) -> Vec<Vec<u8>> {

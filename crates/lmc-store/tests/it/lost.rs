@@ -12,16 +12,6 @@ use lmc_store::{
 };
 use object_store::ObjectStoreExt;
 
-const GRACE: u64 = 1000;
-
-fn new() -> (Arc<Memory>, Store) {
-    let objects = Arc::new(Memory::default());
-    let mut o = options(0);
-    o.grace_seconds = GRACE;
-    let store = Store::create_on(objects.clone(), o).unwrap();
-    (objects, store)
-}
-
 fn open(objects: &Arc<Memory>) -> lmc_store::Result<Store> {
     Store::open_on(objects.clone(), options(1))
 }
@@ -35,10 +25,6 @@ fn lose(objects: &Memory, under: &str) -> Vec<(String, Bytes)> {
         (key, bytes)
     };
     lost.into_iter().map(take).collect()
-}
-
-fn put(objects: &Memory, key: &str, bytes: impl Into<Bytes>) {
-    block_on(objects.put(&key.into(), bytes.into().into())).unwrap();
 }
 
 /// The data objects that were written since there were only those of `before`.

@@ -9,8 +9,6 @@ use lmc_store::{At, BasePolicy, ErrorKind, Input, Keep, RebaseOptions, SaveOptio
 use lmc_testing::exhaustive;
 use object_store::ObjectStoreExt;
 
-const GRACE: u64 = 1000;
-
 /// A snapshot's files: one unchanged, one changed, one new.
 fn files(n: u64) -> Vec<Vec<u8>> {
     let mut moving = Tensor::new("w", 20, 100, 1);

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::support::*;
-use bytes::Bytes;
 use futures::executor::block_on;
 use lmc_store::testing::Memory;
 use lmc_store::{
@@ -15,18 +14,8 @@ use lmc_store::{
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
-const GRACE: u64 = 1000;
-
 fn record(n: u64, generation: u32) -> Path {
     Path::from(format!("snapshots/{n:020}/{generation:010}.json"))
-}
-
-fn get(objects: &Memory, key: &Path) -> Vec<u8> {
-    block_on(async { objects.get(key).await.unwrap().bytes().await.unwrap().to_vec() })
-}
-
-fn put(objects: &Memory, key: &Path, bytes: Vec<u8>) {
-    block_on(objects.put(key, Bytes::from(bytes).into())).unwrap();
 }
 
 fn delete(objects: &Memory, key: &Path) {
@@ -42,14 +31,6 @@ fn file(n: u64) -> Vec<u8> {
     let mut tensor = Tensor::new("w", 30, 100, 1);
     (0..n).for_each(|i| tensor.train(i));
     safetensors(&[tensor])
-}
-
-fn new() -> (Arc<Memory>, Store) {
-    let objects = Arc::new(Memory::default());
-    let mut o = options(0);
-    o.grace_seconds = GRACE;
-    let store = Store::create_on(objects.clone(), o).unwrap();
-    (objects, store)
 }
 
 fn trained(steps: impl IntoIterator<Item = u64>) -> (Arc<Memory>, Store) {

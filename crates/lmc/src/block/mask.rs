@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::isa::Isa;
     use crate::options::Level;
-    use lmc_testing::input::Random;
+    use lmc_test_inputs::Random;
 
     #[test]
     fn selected_elements_come_back() {

@@ -86,7 +86,7 @@ pub(super) fn detect_width(bytes: &[u8]) -> Option<(usize, Map)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lmc_testing::input::Random;
+    use lmc_test_inputs::Random;
 
     /// Floats of `width` bytes.
     fn floats(width: usize, n: usize) -> Vec<u8> {

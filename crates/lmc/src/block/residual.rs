@@ -294,7 +294,7 @@ mod tests {
     use super::*;
     use crate::isa::Isa;
     use crate::options::Level;
-    use lmc_testing::input::Random;
+    use lmc_test_inputs::Random;
 
     /// The cuts by plain counting.
     fn plain_cuts(values: &[u32], low: u32, top: u32) -> Vec<(u32, usize, Histogram)> {

@@ -299,7 +299,7 @@ impl Values {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lmc_testing::input::Random;
+    use lmc_test_inputs::Random;
 
     fn noise(n: usize, seed: u64) -> Vec<u8> {
         let mut r = Random::new(seed);

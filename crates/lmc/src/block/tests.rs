@@ -94,7 +94,7 @@ fn extents_of_every_dtype() {
     let own: Vec<Extent> = extents.iter().enumerate().map(|(i, p)| Extent { own: i, ..*p }).collect();
     for extents in [extents, own] {
         let record = round_trip(&raw, &extents, Level::Default);
-        assert_eq!(head(&record).columns.len(), MAX_COLUMNS);
+        assert_eq!(head_of(&record).columns.len(), MAX_COLUMNS);
     }
 }
 
@@ -163,14 +163,14 @@ fn zero_bits_at_the_end_are_dropped() {
     assert!(record.len() * 1000 < rows.len() * (860 - 125), "{} of {}", record.len(), rows.len());
 }
 
-fn head(record: &[u8]) -> BlockHead {
+fn head_of(record: &[u8]) -> BlockHead {
     let header = RecordHeader::parse(record[..HEADER_LEN].try_into().unwrap()).unwrap();
     BlockHead::parse(&record[HEADER_LEN..][..header.head_len as usize]).unwrap()
 }
 
 /// The clusters of the first column.
 fn clusters(record: &[u8]) -> Vec<Cluster> {
-    head(record).columns[0].method.streams().flat_map(|s| s.clusters.clone()).collect()
+    head_of(record).columns[0].method.streams().flat_map(|s| s.clusters.clone()).collect()
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Tests of the lengths and extents of blocks.
 
-use lmc_testing::input::Random;
+use lmc_test_inputs::Random;
 use proptest::prelude::*;
 
 use super::*;
@@ -196,7 +196,7 @@ fn blocks_of_what_hardly_changed_are_large() {
     s.extend((0..40).flat_map(|_| [elements(BLOCK + BLOCK / 3), elements(4000), elements(600)]));
     let l = layout(&s, None);
     let raw = vec![1; l.segments.last().unwrap().end() as usize];
-    let mut r = lmc_testing::input::Random::new(18);
+    let mut r = lmc_test_inputs::Random::new(18);
     for (one_in, most) in [(5000, 8), (20, 8), (1, 1)] {
         // Elements that differ a little from their base.
         let mut base = raw.clone();

@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn gaps_by_chance_take_their_entropy() {
         // One element in 1000 is changed: h(p)/p bits for each gap.
-        let mut random = lmc_testing::input::Random::new(7);
+        let mut random = lmc_test_inputs::Random::new(7);
         let mut gap = || (0..).find(|_| random.below(1000) == 0).expect("it happens");
         let gaps: Vec<u64> = (0..4000).map(|_| gap()).collect();
         let mean = gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;

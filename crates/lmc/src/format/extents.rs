@@ -248,7 +248,7 @@ fn copy_fixed<const LEN: usize>(from: (&[u8], usize, usize), to: (&mut [u8], usi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lmc_testing::input::Random;
+    use lmc_test_inputs::Random;
 
     fn parsed(bytes: &[u8], raw_len: usize) -> Result<Extents> {
         let mut c = Cursor::new(bytes);

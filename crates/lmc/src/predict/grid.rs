@@ -270,7 +270,7 @@ fn wide(bits: u32) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lmc_testing::input::Random;
+    use lmc_test_inputs::Random;
 
     #[test]
     fn products_are_those_of_ieee_754() {

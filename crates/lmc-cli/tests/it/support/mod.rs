@@ -140,6 +140,12 @@ impl Dir {
         Run(output)
     }
 
+    /// Starts `lmc`, whose standard error becomes the file `said`.
+    pub(crate) fn in_background<const N: usize>(&self, args: [&str; N], said: &str) -> Background {
+        let said = File::create(self.path(said)).unwrap();
+        Background(self.command(args).stderr(said).spawn().unwrap())
+    }
+
     /// Starts `lmc` with pipes on all sides.
     pub(crate) fn spawn<const N: usize>(&self, args: [&str; N]) -> Child {
         let mut command = self.command(args);
@@ -293,7 +299,7 @@ pub(crate) fn model() -> Vec<u8> {
 }
 
 /// A process that ends with the test, also with one that fails.
-pub(crate) struct Background(pub(crate) Child);
+pub(crate) struct Background(Child);
 
 impl Drop for Background {
     fn drop(&mut self) {
@@ -316,7 +322,7 @@ pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Reads to the end, which for a terminal whose other side is gone is an error.
-pub(crate) fn drain(mut from: impl Read) -> Vec<u8> {
+fn drain(mut from: impl Read) -> Vec<u8> {
     let mut all = Vec::new();
     let mut buf = [0; 4096];
     while let Ok(n) = from.read(&mut buf) {

@@ -10,10 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::TryStreamExt;
+use futures::executor::block_on;
+use lmc_store::testing::Memory;
 use lmc_store::{At, Input, Location, SaveOptions, Snapshot, SnapshotReader, Step, Store, StoreOptions};
 pub(crate) use lmc_testing::data::noise;
 use object_store::memory::InMemory;
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 
 /// A tensor of F32: name, rows, columns, bytes.
 #[derive(Clone)]
@@ -92,6 +95,18 @@ pub(crate) fn new_store(objects: &Arc<dyn ObjectStore>) -> Store {
     Store::create_on(objects.clone(), StoreOptions::default()).unwrap()
 }
 
+/// The grace period, in seconds, of the stores with a clock.
+pub(crate) const GRACE: u64 = 1000;
+
+/// A new store with a clock.
+pub(crate) fn new() -> (Arc<Memory>, Store) {
+    let objects = Arc::new(Memory::default());
+    let mut o = options(0);
+    o.grace_seconds = GRACE;
+    let store = Store::create_on(objects.clone(), o).unwrap();
+    (objects, store)
+}
+
 /// A new store of the run of another one.
 pub(crate) fn store_like(other: &Store, objects: &Arc<dyn ObjectStore>) -> Store {
     let mut o = StoreOptions::default();
@@ -127,6 +142,10 @@ fn on_server() -> Option<Location> {
 
 /// Runs a test on a new directory; or, if one is configured, on a server.
 pub(crate) fn on_each_place(test: impl Fn(&Location)) {
+    // `./test store` finds the tests by these names. With one thread, that of a test is the first one.
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    let found = ["main", "concurrency::", "contract::", "on_each_backend"].iter().any(|part| name.contains(part));
+    assert!(found, "{name}: name it …_on_each_backend");
     let dir = tempfile::tempdir().unwrap();
     test(&on_server().unwrap_or_else(|| Location::Directory(dir.path().join("run/7"))));
 }
@@ -139,9 +158,20 @@ pub(crate) fn on_each_backend(test: impl Fn(Arc<dyn ObjectStore>)) {
     on_each_place(|place| test(place.connect(true).unwrap()));
 }
 
+/// The contents of an object.
+pub(crate) fn get(objects: &dyn ObjectStore, key: &(impl AsRef<str> + ?Sized)) -> Vec<u8> {
+    let key = Path::parse(key.as_ref()).unwrap();
+    block_on(async { objects.get(&key).await.unwrap().bytes().await.unwrap().to_vec() })
+}
+
+/// Writes an object.
+pub(crate) fn put(objects: &dyn ObjectStore, key: &(impl AsRef<str> + ?Sized), bytes: impl Into<PutPayload>) {
+    block_on(objects.put(&Path::parse(key.as_ref()).unwrap(), bytes.into())).unwrap();
+}
+
 /// The data objects of a store: keys and contents.
 pub(crate) fn data_objects(objects: &Arc<dyn ObjectStore>) -> Vec<(String, bytes::Bytes)> {
-    futures::executor::block_on(async {
+    block_on(async {
         let mut found = vec![];
         let listed: Vec<_> = objects.list(Some(&"data".into())).try_collect().await.unwrap();
         for o in listed {

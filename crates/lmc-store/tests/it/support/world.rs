@@ -6,9 +6,7 @@ use std::sync::Arc;
 use lmc_store::testing::{Faults, Faulty, Memory, Random};
 use lmc_store::{BasePolicy, ErrorKind, GcOptions, Input, Keep, RebaseOptions, SaveOptions, Snapshot, Step, Store};
 
-use super::{Tensor, needs, options, safetensors, step};
-
-pub(crate) const GRACE: u64 = 1000;
+use super::{GRACE, Tensor, needs, options, safetensors, step};
 
 /// The files of a snapshot.
 type Files = Vec<Vec<u8>>;

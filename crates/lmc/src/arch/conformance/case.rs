@@ -9,7 +9,7 @@ use crate::entropy::histogram::Histogram;
 use crate::entropy::huffman::{self, Huffman};
 use crate::entropy::rans::{self, COARSE_BITS, FINE_BITS, Rans};
 use crate::map::Map;
-use lmc_testing::input::Random;
+use lmc_test_inputs::Random;
 
 pub(super) const MAPS: [Map; 3] = [Map::Identity, Map::Rotate, Map::Zigzag];
 /// Numbers of runs: none, pairs, odd ones, more than any kernel processes at once.

@@ -19,7 +19,7 @@ use crate::entropy::{CHUNK, LANES, SETS, STATE_MIN};
 use crate::isa::Isa;
 use crate::map::Map;
 use case::{CODERS, Case, MAPS, any_table, built, plain};
-use lmc_testing::input::Random;
+use lmc_test_inputs::Random;
 use stream::{Stream, decode, encode};
 
 /// The instruction sets to compare with portable.

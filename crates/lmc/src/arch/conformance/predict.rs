@@ -7,7 +7,7 @@ use crate::predict::changes::{Changes, Compared};
 use crate::predict::job::{Model, Rank, Streams, most_overflows};
 use crate::predict::select::Selection;
 use crate::predict::{Contexts, MAX_BOUNDARIES, Predictor};
-use lmc_testing::input::Random;
+use lmc_test_inputs::Random;
 
 const WIDTHS: [usize; 4] = [1, 2, 4, 8];
 const PREDICTORS: [Predictor; 2] = [Predictor::Float, Predictor::Integer];

@@ -8,7 +8,7 @@ use crate::entropy::table::{DecodeTable, EncodeTable};
 use crate::entropy::{CHUNK_WORDS, LANES, SETS, STATE_MIN};
 use crate::error::Result;
 use crate::isa::Isa;
-use lmc_testing::input::Random;
+use lmc_test_inputs::Random;
 
 /// The encoding of a cluster.
 #[derive(PartialEq, Eq)]

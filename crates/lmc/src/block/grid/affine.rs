@@ -204,7 +204,7 @@ mod tests {
     use crate::block::grid::form::affine_level as level;
     use crate::predict::Conversion;
     use crate::predict::grid::GridModel;
-    use lmc_testing::input::Random;
+    use lmc_test_inputs::Random;
 
     const CONVERSIONS: [Conversion; 3] = [Conversion::None, Conversion::NarrowBf16, Conversion::NarrowF16];
 

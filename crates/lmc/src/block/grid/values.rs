@@ -94,7 +94,7 @@ impl Values {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lmc_testing::input::Random;
+    use lmc_test_inputs::Random;
     use std::iter::once;
 
     #[test]

@@ -172,7 +172,7 @@ fn grids(record: &[u8]) -> Vec<(u64, u64)> {
         },
         _ => None,
     };
-    head(record).columns.into_iter().filter_map(of_column).collect()
+    head_of(record).columns.into_iter().filter_map(of_column).collect()
 }
 
 fn normal(n: usize, seed: u64) -> Vec<f32> {

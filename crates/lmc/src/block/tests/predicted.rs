@@ -31,11 +31,6 @@ fn delta(dtype: Dtype, raw: &[u8], base: &[u8]) -> Vec<u8> {
     record
 }
 
-fn head_of(record: &[u8]) -> BlockHead {
-    let header = RecordHeader::parse(record[..HEADER_LEN].try_into().unwrap()).unwrap();
-    BlockHead::parse(&record[HEADER_LEN..][..header.head_len as usize]).unwrap()
-}
-
 fn predicted(record: &[u8]) -> Vec<Predicted> {
     let head = head_of(record);
     head.columns.into_iter().filter_map(|p| if let Method::Predicted(p) = p.method { Some(*p) } else { None }).collect()

@@ -5,7 +5,7 @@ use crate::block::plan::{Planner, coding_of};
 
 /// Elements that the first column lists.
 fn listed(record: &[u8]) -> usize {
-    head(record).columns[0].method.streams().map(|s| s.listed()).sum()
+    head_of(record).columns[0].method.streams().map(|s| s.listed()).sum()
 }
 
 /// `n` elements: one in `one_in` is a weight or an integer of a few bits, one in `wild` any bits; the others are 0.

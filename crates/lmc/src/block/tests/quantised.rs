@@ -13,7 +13,7 @@ fn blocks(name: &str, fields: &[(usize, u32)], n: usize, seed: u64) -> (Dtype, V
 
 /// The lengths of the columns.
 fn columns(record: &[u8]) -> Vec<usize> {
-    head(record).columns.iter().map(|c| c.len).collect()
+    head_of(record).columns.iter().map(|c| c.len).collect()
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn every_field_has_a_column() {
         let bits: usize = q4_k.iter().map(|&(len, bits)| len * bits as usize).sum();
         let least = bits * n / 8;
         assert!(record.len() > least && record.len() < least + least / 200 + 1000, "{} of {least}", record.len());
-        assert_eq!(head(&record).extents.count(), 4 * n);
+        assert_eq!(head_of(&record).extents.count(), 4 * n);
     }
 }
 
@@ -45,7 +45,7 @@ fn opaque_bytes_and_other_types_are_between_blocks() {
     // Tensors that have columns of their own.
     let own: Vec<_> = extents.iter().enumerate().map(|(i, p)| Extent { own: i, ..*p }).collect();
     let record = round_trip(&raw, &own, Level::Default);
-    assert_eq!(head(&record).columns.len(), 3 + 2 + 4 + 2);
+    assert_eq!(head_of(&record).columns.len(), 3 + 2 + 4 + 2);
 }
 
 #[test]

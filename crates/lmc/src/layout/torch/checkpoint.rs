@@ -227,7 +227,7 @@ impl<'p, 'a> Parser<'p, 'a> {
         }
     }
 
-    fn metadata(mut self) -> Result<Metadata> {
+    fn metadata(&mut self) -> Result<Metadata> {
         let damaged = |what: &str| Error::damaged(format!("is no metadata of torch.distributed.checkpoint: {what}"));
         let pickle = self.pickle;
         let entries = self.table("state_dict_metadata").ok_or_else(|| damaged("it has no table of entries"))?;

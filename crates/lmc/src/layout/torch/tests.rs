@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use lmc_testing::distcp::{Place, metadata, place};
+use lmc_test_inputs::distcp::{Place, metadata, place};
 
 use super::super::suggestion::Start;
 use super::*;

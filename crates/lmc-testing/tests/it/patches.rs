@@ -1,18 +1,11 @@
 //! Patches (§3.3.2), codes of numbers (§3.3.3) and streams without clusters: known bytes, and each rule that a block with patches breaks.
 
-use lmc_testing::decoders::{LIMIT, agree};
+use lmc_testing::handmade::{encoded, judged_block as judged, refused_block as refused};
 use lmc_testing::input::Random;
 use lmc_testing::reference::write::block::{
     Block, BlockFields, Cluster, Column, NumberCode, Patch, PatchCodes, Plain, Stream, mapped,
 };
-use lmc_testing::reference::write::{File, varint};
-
-/// Decodes a block by all decoders, after its digests were set to those of its decoded bytes.
-fn judged(fields: &BlockFields) -> Result<Vec<u8>, String> {
-    let mut record = fields.record();
-    record.redigest(LIMIT);
-    agree(&File::new(vec![record]).to_bytes())
-}
+use lmc_testing::reference::write::varint;
 
 /// All bits raw: the bulk is byte planes, then patches.
 fn plain(width_code: u8) -> Cluster {
@@ -24,10 +17,6 @@ fn block(raw: Vec<u8>, width_code: u8, map: u8, cluster: Cluster, patches: &[(u6
     let patches = patches.iter().map(|&(element, x)| Patch { element, x }).collect();
     let stream = Stream { patches, ..Stream::of(map, cluster) };
     Block::of(Column::Plain(Plain { raw, width_code, stream }), 0)
-}
-
-fn encoded(block: &Block) -> BlockFields {
-    block.encode().expect("the block can be coded")
 }
 
 /// A code of one bucket: numbers that are alike but for `raw` low bits.
@@ -158,14 +147,6 @@ fn with_patches(count: u64, codes: &[u8], patches: &[u8]) -> BlockFields {
     fields.bulk[0] = (0..10).collect();
     fields.bulk[0].extend(patches);
     fields
-}
-
-#[track_caller]
-fn refused(fields: &BlockFields, reason: &str) {
-    match judged(fields) {
-        Ok(_) => panic!("a block is accepted that breaks a rule: {reason}"),
-        Err(why) => assert!(why.contains(reason), "the reason is: {why}, but not: {reason}"),
-    }
 }
 
 #[test]

@@ -166,7 +166,7 @@ fn records_that_lie_are_refused() {
                 refused(&bytes, &options());
                 let head_len = u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()) as usize;
                 if let Some(head) = bytes.get(at + 24..at + 24 + head_len) {
-                    let check = twox_hash::XxHash3_64::oneshot(&[&bytes[at..at + 16], head].concat());
+                    let check = xxhash_rust::xxh3::xxh3_64(&[&bytes[at..at + 16], head].concat());
                     bytes[at + 16..at + 24].copy_from_slice(&check.to_le_bytes());
                     refused(&bytes, &options());
                 }

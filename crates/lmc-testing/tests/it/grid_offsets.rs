@@ -1,19 +1,14 @@
 //! Grids with offsets (§3.8): known sums, sums of any numbers, where the offset of each element is, and the streams that break a rule.
 //! The reference decoder is tested separately, so that it may judge the others.
 
-use lmc_testing::decoders::{LIMIT, agree};
+use crate::support::Known;
+use lmc_testing::decoders::agree;
 use lmc_testing::handmade::{judged, records, refused};
 use lmc_testing::input::{Input, Random};
 use lmc_testing::one_grid::{INDICES, LEVELS, OF_GROUPS, REST, SCALES, START, column_with_offsets, with_head};
 use lmc_testing::reference::write::File;
 use lmc_testing::reference::write::block::{Block, Cluster, Column, Grid, Groups, Operand, Predicted, Stream};
-use lmc_testing::{blocks, deltas, reference};
-
-/// A file of elements that a grid should predict, and these elements.
-struct Known {
-    file: Vec<u8>,
-    raw: Vec<u8>,
-}
+use lmc_testing::{blocks, deltas};
 
 /// The expected predictions of a grid: if they are right, all residuals of the file are 0.
 fn known(grid: Grid, predictions: &[u64]) -> Known {
@@ -116,16 +111,12 @@ fn known_sums() -> [Known; 3] {
 
 #[test]
 fn the_reference_knows_sums() {
-    for Known { file, raw } in known_sums() {
-        assert_eq!(reference::decode(&file, LIMIT), Ok(raw));
-    }
+    known_sums().iter().for_each(Known::check_reference);
 }
 
 #[test]
 fn products_and_sums_are_each_rounded_then_converted() {
-    for Known { file, raw } in known_sums() {
-        assert_eq!(agree(&file), Ok(raw));
-    }
+    known_sums().iter().for_each(Known::check);
 }
 
 /// Sums of any numbers, as the processor computes them: scales and levels of all exponents, and offsets near the products.
@@ -170,14 +161,12 @@ fn any_sums() -> Known {
 
 #[test]
 fn the_reference_adds_as_the_processor_does() {
-    let Known { file, raw } = any_sums();
-    assert!(reference::decode(&file, LIMIT) == Ok(raw));
+    any_sums().check_reference();
 }
 
 #[test]
 fn all_add_as_the_processor_does() {
-    let Known { file, raw } = any_sums();
-    assert!(agree(&file) == Ok(raw));
+    any_sums().check();
 }
 
 /// Offsets that differ from group to group; all scales are 1, and all levels 0.
@@ -211,16 +200,12 @@ fn shapes() -> Vec<Known> {
 
 #[test]
 fn the_reference_knows_groups_of_offsets() {
-    for Known { file, raw } in shapes() {
-        assert!(reference::decode(&file, LIMIT) == Ok(raw));
-    }
+    shapes().iter().for_each(Known::check_reference);
 }
 
 #[test]
 fn each_element_has_the_offset_of_its_group() {
-    for Known { file, raw } in shapes() {
-        assert!(agree(&file) == Ok(raw));
-    }
+    shapes().iter().for_each(Known::check);
 }
 
 /// The head of [`column_with_offsets`], with another stream of offsets.

@@ -11,33 +11,17 @@ use lmc::{
     Result, Sink, Source, Summary, WriteAt,
 };
 pub(crate) use lmc_testing::data::noise;
+use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::Random;
 use lmc_testing::reference::decode_with_bases;
 use lmc_testing::reference::write::File;
+pub(crate) use lmc_testing::safetensors;
 
 /// Roughly gaussian numbers, as a trained layer's weights are.
 pub(crate) fn weights(n: usize, seed: u64) -> Vec<f32> {
     let mut random = Random::new(seed);
     let mut uniform = || (random.u64() >> 11) as f64 / (1u64 << 53) as f64;
     (0..n).map(|_| ((0..12).map(|_| uniform()).sum::<f64>() - 6.0) as f32 * 0.02).collect()
-}
-
-/// A safetensors file. Data of a tensor may have any length.
-pub(crate) fn safetensors(tensors: &[(&str, &str, Vec<u64>, &[u8])]) -> Vec<u8> {
-    let mut at = 0;
-    let entries: Vec<String> = tensors
-        .iter()
-        .map(|(name, dtype, shape, data)| {
-            let begin = at;
-            at += data.len();
-            format!(r#""{name}":{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{begin},{at}]}}"#)
-        })
-        .collect();
-    let json = format!("{{{}}}", entries.join(","));
-    let mut file = (json.len() as u64).to_le_bytes().to_vec();
-    file.extend_from_slice(json.as_bytes());
-    tensors.iter().for_each(|t| file.extend_from_slice(t.3));
-    file
 }
 
 /// A file in memory that several threads write.
@@ -291,4 +275,24 @@ pub(crate) fn judged_without_limits(file: &File, bases: &[&[u8]]) -> std::result
     let decompressed = restore(&file.to_bytes(), &bases, &DecompressOptions::default());
     assert!(decompressed.ok() == expected.clone().ok());
     expected
+}
+
+/// A file built by hand, and the bytes that it must decode to.
+pub(crate) struct Known {
+    pub(crate) file: Vec<u8>,
+    pub(crate) raw: Vec<u8>,
+}
+
+impl Known {
+    /// Checks the reference decoder, which may judge the others after that.
+    #[track_caller]
+    pub(crate) fn check_reference(&self) {
+        assert!(decode_with_bases(&self.file, &[], LIMIT).as_ref() == Ok(&self.raw));
+    }
+
+    /// Checks all decoders.
+    #[track_caller]
+    pub(crate) fn check(&self) {
+        assert!(agree(&self.file).as_ref() == Ok(&self.raw));
+    }
 }

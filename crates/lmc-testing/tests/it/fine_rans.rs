@@ -1,34 +1,15 @@
 //! rANS with 4096 slots: blocks of every kind that use it are restored, and each rule of its tables and lanes that a
 //! block breaks is found.
 
-use lmc_testing::decoders::{LIMIT, agree};
+use lmc_testing::handmade::{encoded, judged_block as judged, refused_block as refused};
 use lmc_testing::input::Random;
 use lmc_testing::reference::write::block::{Block, BlockFields, Cluster, Column, Plain, Stream};
 use lmc_testing::reference::write::entropy::{Coder, Pad, Table};
-use lmc_testing::reference::write::{File, varint};
-
-/// Decodes a block by all decoders, after its digests were set to those of its decoded bytes.
-fn judged(fields: &BlockFields) -> Result<Vec<u8>, String> {
-    let mut record = fields.record();
-    record.redigest(LIMIT);
-    agree(&File::new(vec![record]).to_bytes())
-}
-
-#[track_caller]
-fn refused(fields: &BlockFields, reason: &str) {
-    match judged(fields) {
-        Ok(_) => panic!("a block is accepted that breaks a rule: {reason}"),
-        Err(why) => assert!(why.contains(reason), "the reason is: {why}, but not: {reason}"),
-    }
-}
+use lmc_testing::reference::write::varint;
 
 #[track_caller]
 fn restored(block: &Block) {
     assert!(judged(&encoded(block)) == Ok(block.raw()));
-}
-
-fn encoded(block: &Block) -> BlockFields {
-    block.encode().expect("the block can be coded")
 }
 
 /// Bytes as symbols of one cluster.

@@ -1,6 +1,7 @@
 //! Grids (§3.8): the writer's output for known scales and levels, byte by byte, the place of the scale of each element,
 //! and the heads that break a rule. The reference decoder is tested separately, so that it may judge the others.
 
+use crate::support::Known;
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::handmade::{judged, records, refused};
 use lmc_testing::input::Random;
@@ -40,12 +41,6 @@ fn predicted(grid: Grid, predictor: u8, boundaries: &[u8]) -> Predicted {
 
 fn encoded(column: Predicted, lane_sets: u8) -> BlockFields {
     Block::of(Column::Predicted(column), lane_sets).encode().expect("the block can be coded")
-}
-
-/// A file that holds elements, and these.
-struct Known {
-    file: Vec<u8>,
-    raw: Vec<u8>,
 }
 
 /// The products of scales and levels, as bits, each with the prediction that it becomes: one element for each.
@@ -129,16 +124,12 @@ fn known_products() -> [Known; 3] {
 
 #[test]
 fn the_reference_knows_products() {
-    for Known { file, raw } in known_products() {
-        assert_eq!(reference::decode(&file, LIMIT), Ok(raw));
-    }
+    known_products().iter().for_each(Known::check_reference);
 }
 
 #[test]
 fn products_are_rounded_once_then_converted() {
-    for Known { file, raw } in known_products() {
-        assert_eq!(agree(&file), Ok(raw));
-    }
+    known_products().iter().for_each(Known::check);
 }
 
 #[test]
@@ -209,16 +200,12 @@ fn shapes() -> Vec<Known> {
 
 #[test]
 fn the_reference_knows_groups() {
-    for Known { file, raw } in shapes() {
-        assert!(reference::decode(&file, LIMIT) == Ok(raw));
-    }
+    shapes().iter().for_each(Known::check_reference);
 }
 
 #[test]
 fn each_element_has_the_scale_of_its_group() {
-    for Known { file, raw } in shapes() {
-        assert!(agree(&file) == Ok(raw));
-    }
+    shapes().iter().for_each(Known::check);
 }
 
 #[test]
