@@ -230,7 +230,7 @@ fn push(list: &mut Vec<SourceRange>, range: SourceRange) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lmc_testing::input::Random;
+    use lmc_test_inputs::Random;
 
     #[test]
     fn prefixes_are_of_elements_and_not_of_edges() {
