@@ -141,8 +141,8 @@ sequences of {model["context"]} bytes, {training["batch"]} in a batch), trained 
 {text["pretrain"]:,} bytes of Python, with a warm-up to a learning rate of {rates["pretrain"]:g} and a cosine decay to a
 tenth. *Finetune*: from there, on {text["finetune"]:,} bytes of C++, at {rates["finetune"]:g}. *Sparse*: from there, at
 {rates["sparse"]:g}, as in reinforcement learning. Stores keep the bf16 weights of every step, each as a delta of the
-previous step (every {study["anchor_every"]}th has no base), and whole states of steps that are powers of two, and of
-the step before each. {sentence(study)}"""
+previous step (every {study["anchor_every"]}th has no base). Whole states were measured in steps that are powers of
+two, and in the step before each. {sentence(study)}"""
     intro = textwrap.fill(" ".join(intro.split()), 120)
     return f"""# A study of a run
 
@@ -183,9 +183,7 @@ before.
 {engines(study)}
 ## Beside published figures
 
-Of other models, as their abstracts state them (numbers are those of arXiv). Bits that flip between checkpoints, and
-entropies by tensor, which LMC's authors studied, too, are on [the page](study.html) that `lmc analyze` made of this
-run.
+Of other models, as their abstracts state them (numbers are those of arXiv).
 
 {published(study)}"""
 
