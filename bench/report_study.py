@@ -18,6 +18,12 @@ ROOT = Path(__file__).resolve().parent.parent
 KINDS = {"model": "bf16 weights", "master": "fp32 weights", "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
 PHASES = {"pretrain": "#c1272d", "finetune": "#2e7d9a", "sparse": "#0a7c59"}
 
+ANALYZED = """![Which bits of the weights change in 25 steps, by kind of tensor](img/study-light.png)
+
+[The page](study.html) of `lmc analyze pretrain --every 25 --html study.html` shows 22 versions, 2.2 GB, of the first
+phase: entropies, bits that flip, distances, each tensor. It took 121 s of processor time, with restoring versions from
+chains of up to 63 deltas, and 231 MiB of memory."""
+
 
 def share(part: dict[str, Any]) -> float:
     return 100 * part["size"] / part["raw_size"]
@@ -119,7 +125,7 @@ def published(study: dict[str, Any]) -> str:
     state = max((s for s in study["states"] if s["phase"] == "pretrain"), key=lambda s: s["step"])
     ours = size("lmc", "default")
     rows = [
-        ["size, bf16 weights", "ZipNN, 2411.05239", "67 % (\"often saving 33 %\")", ours],
+        ["size, bf16 weights", "ZipNN, 2411.05239", '67 % ("often saving 33 %")', ours],
         ["", "DFloat11, 2504.11651", "about 70 %", ours],
         ["", "LMC, 2505.09810", "smaller than bzip2", f"{ours}, bzip2 {size('bzip2', '9')}"],
         ["size, whole states", "nvCOMP, NVIDIA's blog, April 2026", "71–79 %", f"{share(state['alone']):.2f} %"],
@@ -153,6 +159,8 @@ two, and in the step before each. {sentence(study)}"""
 All numbers are per cent of raw, at level `default` unless stated otherwise. Δ: a delta of the previous step.
 
 {notes.strip()}
+
+{ANALYZED}
 
 ![Deltas of the weights, step by step and by learning rate](study.svg)
 
