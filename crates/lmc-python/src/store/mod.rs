@@ -392,7 +392,7 @@ impl Store {
     fn cost(&self, py: Python<'_>, at: Option<&Bound<'_, PyAny>>) -> Result<Cost> {
         let at = self::at(at)?;
         let costs = self.ask(py, |s| s.costs(&[s.find(at)?]))?;
-        Ok(costs.into_iter().next().unwrap_or_default().into())
+        Ok(costs.into_iter().next().expect("one for each snapshot")?.into())
     }
 
     /// Plans a pruning, and changes nothing. `drop` are steps that no rule keeps; without a rule, all others stay. `damaged` are steps whose

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::support::{get, memory, model, options, put, safetensors, save, save_with, step, store_like};
 use lmc_store::testing::{Memory, Random};
-use lmc_store::{CopyOptions, ErrorKind, Hash, Keep, RebaseOptions, SaveOptions, Store, VerifyOptions};
+use lmc_store::{CopyOptions, ErrorKind, Hash, Input, Keep, RebaseOptions, SaveOptions, Store, VerifyOptions};
 use object_store::ObjectStore;
 use serde_json::{Value, json};
 
