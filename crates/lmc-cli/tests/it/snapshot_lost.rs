@@ -159,7 +159,11 @@ fn a_store_is_made_only_for_something() {
     for [_, data] in &objects {
         dir.shell(&format!("rm s/{data}")).ok();
     }
-    dir.run(["snapshot", "copy", "s", "v"]).fails(&["step 3 is skipped: data/", "s: no snapshot is left to copy"]);
+    let none = dir.run(["snapshot", "copy", "s", "v"]);
+    assert_eq!(none.0.status.code(), Some(1), "{none:?}");
+    let said: Vec<&str> = none.stderr().lines().collect();
+    assert!(said.len() == 4 && said[2].starts_with("lmc: s: step 3 is skipped: data/"), "{none:?}");
+    assert_eq!(said[3], "lmc: s: no snapshot is left to copy");
     dir.shell("rm -r s/snapshots s/shards").ok();
     dir.run(["snapshot", "copy", "s", "v"]).fails(&["s: no snapshot is left to copy"]);
     assert!(!dir.has("v"));
