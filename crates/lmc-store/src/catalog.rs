@@ -30,6 +30,9 @@ pub(crate) struct SetId {
     pub(crate) index: usize,
 }
 
+/// Takes the catalog of some snapshots, or the error of a single one.
+type Take<'t, S> = &'t mut dyn FnMut(Result<Catalog>, &[S]) -> Result<()>;
+
 #[derive(Clone, Default)]
 pub(crate) struct Catalog {
     /// With the lengths of their documents, as far as they were read.
@@ -62,13 +65,13 @@ impl Catalog {
 
     /// Loads the shards of many snapshots, some at a time: up to 64 of them if their documents are within a part of the
     /// budget, which is that of one snapshot, else one half after the other. So memory is bounded, however many there
-    /// are. `take` gets the catalog of some snapshots, or the error of a single one.
+    /// are.
     pub(crate) fn load_in_parts<S>(
         remote: &Remote,
         snapshots: &[S],
         shards: &dyn Fn(&S) -> &[ShardId],
         budget: Budget,
-        take: &mut dyn FnMut(Result<Self>, &[S]) -> Result<()>,
+        take: Take<'_, S>,
     ) -> Result<()> {
         if snapshots.len() <= AT_ONCE {
             let ids: BTreeSet<ShardId> = snapshots.iter().flat_map(shards).copied().collect();
