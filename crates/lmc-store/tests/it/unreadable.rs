@@ -26,14 +26,6 @@ fn record(n: u64) -> Path {
     Path::from(format!("snapshots/{n:020}/{:010}.json", 0))
 }
 
-fn get(objects: &Memory, key: &Path) -> Vec<u8> {
-    block_on(async { objects.get(key).await.unwrap().bytes().await.unwrap().to_vec() })
-}
-
-fn put(objects: &Memory, key: &Path, bytes: Vec<u8>) {
-    block_on(objects.put(key, bytes.into())).unwrap();
-}
-
 fn give_up(n: u64) -> Keep {
     let mut keep = Keep::default();
     keep.damaged = vec![step(n)];
