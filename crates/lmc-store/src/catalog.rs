@@ -1,11 +1,11 @@
 //! The shards read so far, and their block sets.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ids::ShardId;
 use crate::layout;
 use crate::manifest::Document;
@@ -20,12 +20,18 @@ const MAX_DOCUMENTS: u64 = 1 << 32;
 /// The most segments of a snapshot's files, and of the documents that it needs.
 pub(crate) const MAX_SEGMENTS: u64 = 1 << 24;
 
+/// Snapshots whose documents are loaded at once, if these are small.
+const AT_ONCE: usize = 64;
+
 /// A block set: its shard, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SetId {
     pub(crate) shard: ShardId,
     pub(crate) index: usize,
 }
+
+/// Takes the catalog of some snapshots, or the error of a single one.
+type Take<'t, S> = &'t mut dyn FnMut(Result<Catalog>, &[S]) -> Result<()>;
 
 #[derive(Clone, Default)]
 pub(crate) struct Catalog {
@@ -55,6 +61,31 @@ impl Catalog {
     /// [`Self::load`] of shards that no record names yet: `NotFound` when one of them is gone, or one that they refer to.
     pub(crate) async fn load_unpublished(remote: &Remote, ids: &[ShardId], known: &Self) -> Result<Self> {
         Self::load_all(remote, ids, known, Budget::default()).await
+    }
+
+    /// Loads the shards of many snapshots, some at a time: up to 64 of them if their documents are within a part of the
+    /// budget, which is that of one snapshot, else one half after the other. So memory is bounded, however many there
+    /// are.
+    pub(crate) fn load_in_parts<S>(
+        remote: &Remote,
+        snapshots: &[S],
+        shards: &dyn Fn(&S) -> &[ShardId],
+        budget: Budget,
+        take: Take<'_, S>,
+    ) -> Result<()> {
+        if snapshots.len() <= AT_ONCE {
+            let ids: BTreeSet<ShardId> = snapshots.iter().flat_map(shards).copied().collect();
+            let ids: Vec<ShardId> = ids.into_iter().collect();
+            let budget = if snapshots.len() == 1 { budget } else { budget.part() };
+            match remote.wait(Self::load_within(remote, &ids, budget)) {
+                Err(e) if e.kind() == ErrorKind::Store => return Err(e),
+                Err(_) if snapshots.len() > 1 => {}
+                loaded => return take(loaded, snapshots),
+            }
+        }
+        let (first, second) = snapshots.split_at(snapshots.len() / 2);
+        Self::load_in_parts(remote, first, shards, budget, take)?;
+        Self::load_in_parts(remote, second, shards, budget, take)
     }
 
     async fn load_all(remote: &Remote, ids: &[ShardId], other: &Self, mut budget: Budget) -> Result<Self> {
@@ -87,11 +118,6 @@ impl Catalog {
             self.shards.insert(id, (Arc::new(shard), len));
         }
         Ok(())
-    }
-
-    /// Adds the shards of another catalog.
-    pub(crate) fn extend(&mut self, other: &Self) {
-        self.shards.extend(other.shards.iter().map(|(&id, shard)| (id, shard.clone())));
     }
 
     /// Adds a shard that was just written.
@@ -172,6 +198,11 @@ impl Budget {
         Self { bytes: MAX_DOCUMENTS.saturating_mul(snapshots), segments: MAX_SEGMENTS.saturating_mul(snapshots) }
     }
 
+    /// That of several snapshots that are loaded at once.
+    fn part(self) -> Self {
+        Self { bytes: self.bytes / 16, segments: self.segments / 16 }
+    }
+
     fn take(&mut self, bytes: u64, segments: u64) -> Result<()> {
         match (self.bytes.checked_sub(bytes), self.segments.checked_sub(segments)) {
             (Some(bytes), Some(segments)) => {
@@ -191,7 +222,11 @@ impl Budget {
 /// Reads a shard and checks its hash. Also returns the length of its document.
 pub(crate) async fn read(remote: &Remote, id: ShardId) -> Result<(ShardId, Shard, u64)> {
     let key = layout::shard(id);
-    let bytes = remote.get(&key, Shard::MAX).await?;
+    let bytes = remote.get(&key, Shard::MAX).await.map_err(|e| match e.kind() {
+        // No writer makes such a document.
+        ErrorKind::Limit => Error::damaged(e.to_string()),
+        _ => e,
+    })?;
     if ShardId::of(&bytes) != id {
         return Err(Error::damaged(format!("{key}: is damaged: its contents do not have the hash that its name says")));
     }
@@ -202,7 +237,6 @@ pub(crate) async fn read(remote: &Remote, id: ShardId) -> Result<(ShardId, Shard
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
     use crate::ids::{Hash, SaveId};
     use crate::manifest::shard::At;
 

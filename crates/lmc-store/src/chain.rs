@@ -69,15 +69,29 @@ pub(crate) fn covering(catalog: &Catalog, sets: impl IntoIterator<Item = SetId>)
     Ok(chains)
 }
 
-/// The error of a block set, with its location.
-pub(crate) fn damaged(catalog: &Catalog, id: SetId, what: impl std::fmt::Display) -> Error {
+/// Where a block set is, for messages.
+fn location(catalog: &Catalog, id: SetId) -> String {
     let place = match (catalog.shard(id.shard), catalog.set(id)) {
         (Ok(shard), Ok(&BlockSet { at: At(object, offset, len), .. })) => {
             format!("{}: bytes {offset}..{}", layout::data(shard.save, object), offset + len)
         }
         _ => layout::shard(id.shard).to_string(),
     };
-    Error::damaged(format!("{place} (block set {} of {}): {what}", id.index, layout::shard(id.shard)))
+    format!("{place} (block set {} of {})", id.index, layout::shard(id.shard))
+}
+
+/// The error of a block set that is damaged, with its location.
+fn damaged(catalog: &Catalog, id: SetId, what: impl std::fmt::Display) -> Error {
+    Error::damaged(format!("{}: {what}", location(catalog, id)))
+}
+
+/// The error of a block set that is what was written there. If a newer lmc can decode it, or one with more memory, it is
+/// not damaged.
+pub(crate) fn undecodable(catalog: &Catalog, id: SetId, e: lmc::Error) -> Error {
+    match e.kind() {
+        lmc::ErrorKind::Unsupported | lmc::ErrorKind::Limit => Error::codec(e).at(location(catalog, id)),
+        _ => damaged(catalog, id, e),
+    }
 }
 
 fn len_of(set: &BlockSet) -> usize {
@@ -145,11 +159,9 @@ impl ChainDecoder {
         mut wanted: &[usize],
         mut take: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        // Names the block set that is damaged, which may be an earlier one.
-        let fault = |id, what: &dyn std::fmt::Display| match verify(catalog, &chain[at_hand..], stored) {
-            Ok(()) => damaged(catalog, id, what),
-            Err(e) => e,
-        };
+        // Names the block set that is damaged, which may be an earlier one. The hashes come first: altered bytes may look
+        // like those of a newer lmc.
+        let fault = |e: Error| verify(catalog, &chain[at_hand..], stored).err().unwrap_or(e);
         for (i, &id) in chain.iter().enumerate() {
             let set = catalog.set(id)?;
             if i >= at_hand {
@@ -167,12 +179,12 @@ impl ChainDecoder {
                     _ => vec![base().map_err(Error::codec)?.optional()],
                 };
                 let done = self.decompressor.decompress(&stored[i - at_hand][..], &bases, self.raw.reset(len_of(set)));
-                self.content_hash = Some(done.map_err(|e| fault(id, &e))?.content_hash);
+                self.content_hash = Some(done.map_err(|e| fault(undecodable(catalog, id, e)))?.content_hash);
             }
             if let Some(rest) = wanted.strip_prefix(&[i]) {
                 wanted = rest;
                 if Hash::of(&self.raw) != set.raw_hash {
-                    return Err(fault(id, &"does not decode to what was saved"));
+                    return Err(fault(damaged(catalog, id, "does not decode to what was saved")));
                 }
                 take(&self.raw)?;
             }

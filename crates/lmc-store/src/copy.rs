@@ -8,18 +8,19 @@ use crate::before::Before;
 use crate::catalog::{Catalog, SetId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::gather::SIDE_BY_SIDE;
+use crate::history::DamagedRecord;
 use crate::ids::{Hash, SaveId, ShardId, Step};
 use crate::layout;
 use crate::manifest::Document;
 use crate::manifest::marker::Marker;
 use crate::manifest::record::{Record, RecordId, Seen};
-use crate::manifest::shard::{At, BlockSet, Extent, Ref, Shard};
+use crate::manifest::shard::{self, BlockSet, Extent, Ref, Shard};
 use crate::presence::Presence;
 use crate::publish::Original;
 use crate::reach::{ObjectId, files_of};
 use crate::save::Numbers;
 use crate::save::upload::Uploader;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{At, Snapshot};
 use crate::store::Store;
 use crate::{chain, ordered};
 
@@ -29,7 +30,8 @@ use crate::{chain, ordered};
 pub struct CopyOptions {
     /// Whether snapshots of another run may be copied into a store. Followers cannot distinguish the runs afterwards.
     pub mix_runs: bool,
-    /// Whether to go on after a snapshot that the source has lost or damaged: [`Copied::damaged`] then has it.
+    /// Whether to go on after a snapshot that the source has lost or damaged, and after a record that the destination has: [`Copied::damaged`]
+    /// and [`Copied::left_out`] then have them.
     pub skip_damaged: bool,
 }
 
@@ -43,6 +45,16 @@ pub struct Copied {
     pub skipped: usize,
     /// Steps whose snapshots cannot be copied, each with the reason.
     pub damaged: Vec<(Step, String)>,
+    /// Records of the destination that cannot be read: nothing is copied to their steps.
+    pub left_out: Vec<DamagedRecord>,
+    /// What is wrong with snapshots of the destination, as far as it was noticed. No copy depends on these.
+    pub notes: Vec<String>,
+}
+
+impl Copied {
+    fn note(&mut self, note: Option<String>) {
+        self.notes.extend(note.filter(|note| !self.notes.contains(note)));
+    }
 }
 
 /// Identity of a block set, independent of its shard: hashes of its stored and raw bytes, and its chain's length. With the length in it,
@@ -57,9 +69,24 @@ impl Store {
     ///
     /// # Errors
     /// `Usage` when the source is of another run, unless [`CopyOptions::mix_runs`] is set, or two snapshots are of one step: nothing is
-    /// copied. `Exists` when a step has a different snapshot here, `Damaged` when the source is not what was written, unless
-    /// [`CopyOptions::skip_damaged`] is set, and those of [`Self::save`]. Messages about the source begin with its location.
+    /// copied. `Exists` when a step has a different snapshot here, `Damaged` when the source, or a record here, is not what was written,
+    /// unless [`CopyOptions::skip_damaged`] is set, and those of [`Self::save`]. Messages about the source begin with its location.
     pub fn copy_from(&self, from: &Store, snapshots: &[Snapshot], o: CopyOptions) -> Result<Copied> {
+        self.copy_from_if(from, snapshots, o, &|| Ok(()))
+    }
+
+    /// [`Self::copy_from`], until `check` refuses to go on. It is called for each snapshot and block set. What was stored of an unfinished shard is
+    /// deleted.
+    ///
+    /// # Errors
+    /// That of `check`, and those of [`Self::copy_from`].
+    pub fn copy_from_if(
+        &self,
+        from: &Store,
+        snapshots: &[Snapshot],
+        o: CopyOptions,
+        check: &dyn Fn() -> Result<()>,
+    ) -> Result<Copied> {
         let of_source = |e| from.blame(e);
         let run = from.run_now().map_err(of_source)?;
         if run != self.run() && !o.mix_runs {
@@ -72,21 +99,43 @@ impl Store {
         let snapshots = in_order(snapshots)?;
         let mut copied = Copied::default();
         let mut theirs = Catalog::default();
+        let way = Way { to: self, from, check };
+        let mut lost = self.lost_between(snapshots.iter().map(|s| s.step))?;
         for s in snapshots {
-            match self.kept(s.step)? {
-                Some(here) if here.id == s.id => {
+            let found = match lost.remove(&s.step) {
+                Some(bad) => Some(Err(bad)),
+                None => self.newest_or_damaged(s.step)?,
+            };
+            match found {
+                Some(Err(bad)) if o.skip_damaged => {
+                    copied.left_out.push(bad);
+                    continue;
+                }
+                Some(Err(bad)) => return Err(bad.error("")),
+                Some(Ok(here)) if here.is_kept() && here.record.id == s.id => {
                     copied.skipped += 1;
                     continue;
                 }
-                Some(here) => {
+                Some(Ok(here)) if here.is_kept() => {
                     return Err(Error::exists(format!(
                         "step {} has a snapshot, {}, and the one to be copied is {}: copy others (--at), or into another store",
-                        s.step, here.id, s.id
+                        s.step, here.record.id, s.id
                     )));
                 }
-                None => {}
+                _ => {}
             }
-            match self.copy_one(from, s, &mut theirs) {
+            let mut done = way.copy(s, &mut theirs, &mut copied);
+            if done.as_ref().is_err_and(|e| from.blamed_for(e).is_some()) {
+                // What it needed when it was listed may have been collected since.
+                match from.find(At::Step(s.step)) {
+                    Ok(rebased) if rebased.id == s.id && rebased.shards != s.shards => {
+                        done = way.copy(&rebased, &mut theirs, &mut copied);
+                    }
+                    Err(e) if e.kind() == ErrorKind::NotFound && o.skip_damaged => continue,
+                    _ => {}
+                }
+            }
+            match done {
                 Ok(snapshot) => copied.snapshots.push(snapshot),
                 Err(e) => match from.blamed_for(&e).filter(|_| o.skip_damaged && is_lost(&e)) {
                     Some(why) => copied.damaged.push((s.step, why)),
@@ -95,17 +144,6 @@ impl Store {
             }
         }
         Ok(copied)
-    }
-
-    /// Copies a snapshot. `theirs`: the shards of the one before in the source.
-    fn copy_one(&self, from: &Store, s: &Snapshot, theirs: &mut Catalog) -> Result<Snapshot> {
-        let of_source = |e| from.blame(e);
-        *theirs = from.remote().wait(Catalog::load_beside(from.remote(), &s.shards, theirs)).map_err(of_source)?;
-        theirs.check_segments(&s.shards).map_err(of_source)?;
-        let mut copy = Copy::new(self, from, theirs, s)?;
-        let shards = copy.shards(s)?;
-        let original = Original { id: s.id, time: s.time };
-        self.publish_as(s.step, s.metadata.clone(), &shards, Some(original), &copy.ours)
     }
 
     /// Writes snapshots and everything that they need as an archive: a read-only store in one file. One that is given twice is written once.
@@ -126,7 +164,7 @@ impl Store {
         for s in &snapshots {
             catalog = remote.wait(Catalog::load_beside(remote, &s.shards, &catalog))?;
             for set in needed(&catalog, &s.shards)? {
-                let &BlockSet { at: At(object, offset, len), hash, .. } = catalog.set(set)?;
+                let &BlockSet { at: shard::At(object, offset, len), hash, .. } = catalog.set(set)?;
                 let shard = catalog.shard(set.shard)?;
                 let (_, sets) =
                     objects.entry((shard.save, object)).or_insert_with(|| (shard.objects[object], Hashes::new()));
@@ -197,10 +235,31 @@ fn needed(catalog: &Catalog, shards: &[ShardId]) -> Result<Vec<SetId>> {
     Ok(sets)
 }
 
-/// Copies one snapshot.
-struct Copy<'a> {
-    to: &'a Store,
+/// From where to where snapshots are copied, and whether to go on.
+#[derive(Clone, Copy)]
+struct Way<'a> {
     from: &'a Store,
+    to: &'a Store,
+    check: &'a dyn Fn() -> Result<()>,
+}
+
+impl Way<'_> {
+    /// Copies a snapshot. `theirs`: the shards of the one before in the source.
+    fn copy(self, s: &Snapshot, theirs: &mut Catalog, copied: &mut Copied) -> Result<Snapshot> {
+        (self.check)()?;
+        let (from, of_source) = (self.from.remote(), |e| self.from.blame(e));
+        *theirs = from.wait(Catalog::load_beside(from, &s.shards, theirs)).map_err(of_source)?;
+        theirs.check_segments(&s.shards).map_err(of_source)?;
+        let mut copy = Copying::new(self, theirs, s, copied)?;
+        let shards = copy.shards(s)?;
+        let original = Original { id: s.id, time: s.time };
+        self.to.publish_as(s.step, s.metadata.clone(), &shards, Some(original), &copy.ours)
+    }
+}
+
+/// Copies one snapshot.
+struct Copying<'a> {
+    way: Way<'a>,
     theirs: &'a Catalog,
     ours: Catalog,
     began: u64,
@@ -208,10 +267,12 @@ struct Copy<'a> {
     here: HashMap<Contents, SetId>,
 }
 
-impl<'a> Copy<'a> {
-    fn new(to: &'a Store, from: &'a Store, theirs: &'a Catalog, s: &Snapshot) -> Result<Self> {
+impl<'a> Copying<'a> {
+    fn new(way: Way<'a>, theirs: &'a Catalog, s: &Snapshot, copied: &mut Copied) -> Result<Self> {
+        let Way { from, to, .. } = way;
         let began = to.begin()?;
-        let Before { snapshot, catalog: ours, .. } = to.before(s.step)?;
+        let Before { snapshot, catalog: ours, note } = to.before(s.step)?;
+        copied.note(note);
         let mut wanted = HashSet::new();
         for set in needed(theirs, &s.shards).map_err(|e| from.blame(e))? {
             wanted.insert(contents(theirs, set).map_err(|e| from.blame(e))?);
@@ -232,7 +293,8 @@ impl<'a> Copy<'a> {
                 there.insert(contents, set);
             }
         }
-        Ok(Self { to, from, theirs, ours, began, here: there })
+        copied.note(presence.note());
+        Ok(Self { way, theirs, ours, began, here: there })
     }
 
     /// Copies the shards of the snapshot; returns their ids in the destination.
@@ -241,8 +303,8 @@ impl<'a> Copy<'a> {
     }
 
     fn shard(&mut self, id: ShardId) -> Result<ShardId> {
-        let save = self.to.fresh_id()?;
-        let mut uploader = Uploader::new(self.to.remote(), save);
+        let save = self.way.to.fresh_id()?;
+        let mut uploader = Uploader::new(self.way.to.remote(), save);
         let done = self.shard_with(id, save, &mut uploader);
         if done.is_err() {
             uploader.discard();
@@ -251,12 +313,12 @@ impl<'a> Copy<'a> {
     }
 
     fn shard_with(&mut self, id: ShardId, save: SaveId, uploader: &mut Uploader<'_>) -> Result<ShardId> {
-        let theirs = self.theirs;
+        let (Way { from, to, check }, theirs) = (self.way, self.theirs);
         let mut shard = Shard::new(save, self.began);
         // New block sets, each with its number in this shard.
         let mut new = Vec::new();
         let mut numbers: HashMap<Contents, usize> = HashMap::new();
-        let of_source = |e| self.from.blame(e);
+        let of_source = |e| from.blame(e);
         for set in needed(theirs, &[id]).map_err(of_source)? {
             let contents = contents(theirs, set).map_err(of_source)?;
             if !self.here.contains_key(&contents) && !numbers.contains_key(&contents) {
@@ -264,7 +326,7 @@ impl<'a> Copy<'a> {
                 new.push(set);
             }
         }
-        let remote = self.from.remote();
+        let remote = from.remote();
         ordered::run(
             1,
             SIDE_BY_SIDE,
@@ -277,6 +339,7 @@ impl<'a> Copy<'a> {
                 Ok(stored.remove(0))
             },
             |i, bytes| {
+                check()?;
                 let &BlockSet { hash, raw_len, raw_hash, age, .. } = theirs.set(new[i])?;
                 shard.sets.push(BlockSet { at: uploader.append(bytes)?, hash, raw_len, raw_hash, base: None, age });
                 Ok(())
@@ -300,7 +363,7 @@ impl<'a> Copy<'a> {
         }
         shard.share_segments(&self.ours)?;
         let (copy, bytes) = shard.to_stored()?;
-        let remote = self.to.remote();
+        let remote = to.remote();
         remote.wait(remote.put(&layout::shard(copy), bytes.into()))?;
         self.here.extend(numbers.into_iter().map(|(contents, index)| (contents, SetId { shard: copy, index })));
         self.ours.insert(copy, shard);

@@ -11,9 +11,6 @@ use crate::reach::Reach;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
 
-/// Snapshots whose shards are held at the same time.
-const AT_ONCE: usize = 64;
-
 /// The cost of restoring all files of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -59,27 +56,30 @@ impl Store {
         }
         let snapshots = &listing.snapshots;
         let mut objects = BTreeMap::new();
-        for some in snapshots.chunks(AT_ONCE) {
-            let shards: Vec<_> = some.iter().flat_map(|s| s.shards.iter().copied()).collect();
-            let load = Catalog::load_within(self.remote(), &shards, Budget::of(some.len()));
-            let catalog = self.remote().wait(load)?;
-            let mut reach = Reach::default();
-            reach.add(&catalog, &shards)?;
+        let mut add = |catalog: Result<Catalog>, some: &[Snapshot]| -> Result<()> {
+            let (catalog, mut reach) = (catalog?, Reach::default());
+            some.iter().try_for_each(|s| reach.add(&catalog, &s.shards))?;
             objects.extend(reach.objects);
-        }
+            Ok(())
+        };
+        Catalog::load_in_parts(self.remote(), snapshots, &|s| &s.shards, Budget::default(), &mut add)?;
         Ok(objects.into_values().fold(0, u64::saturating_add))
     }
 
-    /// The cost of restoring each of these snapshots. Reads only shards; a shard shared by several snapshots is read once.
+    /// The cost of restoring each of these snapshots; or why it is unknown. Reads only shards.
     ///
     /// # Errors
-    /// Those of [`Self::open_snapshot`].
-    pub fn costs(&self, snapshots: &[Snapshot]) -> Result<Vec<Cost>> {
-        let mut catalog = Catalog::default();
-        let cost = |s: &Snapshot| {
-            catalog = self.remote().wait(Catalog::load_beside(self.remote(), &s.shards, &catalog))?;
-            Cost::of(&catalog, s)
+    /// `Store` when requests fail.
+    pub fn costs(&self, snapshots: &[Snapshot]) -> Result<Vec<Result<Cost>>> {
+        let mut costs = Vec::with_capacity(snapshots.len());
+        let mut add = |catalog: Result<Catalog>, some: &[Snapshot]| -> Result<()> {
+            match catalog {
+                Ok(catalog) => costs.extend(some.iter().map(|s| Cost::of(&catalog, s))),
+                Err(e) => costs.push(Err(e)),
+            }
+            Ok(())
         };
-        snapshots.iter().map(cost).collect()
+        Catalog::load_in_parts(self.remote(), snapshots, &|s| &s.shards, Budget::default(), &mut add)?;
+        Ok(costs)
     }
 }

@@ -83,12 +83,18 @@ impl DamagedRecord {
     /// The error for a caller that needs this record, with advice.
     pub(crate) fn error(&self, meanwhile: &str) -> Error {
         let Self { step, message, .. } = self;
-        Error::new(self.kind, format!("step {step}: {message}; {meanwhile}{}", self.remedy()))
+        let advice = format!("; {meanwhile}{}", self.remedy().unwrap_or_default());
+        Error::new(self.kind, format!("step {step}: {message}{}", advice.trim_end_matches([' ', ',', ';'])))
     }
 
-    /// Advice for the error.
-    pub(crate) fn remedy(&self) -> String {
-        remedy("the record", self.step)
+    /// Advice for the error. The message says which lmc reads a record that is not damaged.
+    pub(crate) fn remedy(&self) -> Option<String> {
+        (!self.is_of_other_version()).then(|| remedy("the record", self.step))
+    }
+
+    /// Whether another version of lmc wrote it, and can read it.
+    pub(crate) fn is_of_other_version(&self) -> bool {
+        self.kind == ErrorKind::Unsupported
     }
 }
 
@@ -271,19 +277,27 @@ impl Store {
         Ok(lost)
     }
 
-    /// The record that counts for a step.
+    /// The record that counts for a step, if it is there.
     ///
     /// # Errors
-    /// Those of [`DamagedRecord::error`] when it cannot be read, `Store` when requests fail.
-    pub(crate) fn newest(&self, step: Step) -> Result<Option<Current>> {
+    /// `Store` when requests fail.
+    pub(crate) fn newest_or_damaged(&self, step: Step) -> Result<Option<Result<Current, DamagedRecord>>> {
         let Some(Listed { generation, .. }) = self.keys_under(&layout::records_of(step))?.entry(step) else {
             return Ok(None);
         };
         let id = RecordId { step, generation };
-        self.remote().wait(self.record(id)).map(Some).map_err(|e| match DamagedRecord::of(id, e) {
-            Ok(bad) => bad.error(""),
-            Err(e) => e,
-        })
+        Ok(Some(match self.remote().wait(self.record(id)) {
+            Ok(current) => Ok(current),
+            Err(e) => Err(DamagedRecord::of(id, e)?),
+        }))
+    }
+
+    /// [`Self::newest_or_damaged`] of a record that can be read.
+    ///
+    /// # Errors
+    /// Those of [`DamagedRecord::error`] when it cannot be read, `Store` when requests fail.
+    pub(crate) fn newest(&self, step: Step) -> Result<Option<Current>> {
+        self.newest_or_damaged(step)?.transpose().map_err(|bad| bad.error(""))
     }
 
     pub(crate) fn kept(&self, step: Step) -> Result<Option<Snapshot>> {

@@ -7,25 +7,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use crate::catalog::{Catalog, SetId};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::layout;
 use crate::reach::{ObjectId, object_of};
 use crate::remote::{RANGES, Remote};
 
 /// A data object, and its length according to the shard that wrote it.
-pub(crate) type Written = (ObjectId, u64);
+type Written = (ObjectId, u64);
 
 /// The data object that holds a set.
-pub(crate) fn written(catalog: &Catalog, set: SetId) -> Result<Written> {
+fn written(catalog: &Catalog, set: SetId) -> Result<Written> {
     let object = object_of(catalog, set)?;
     Ok((object, catalog.shard(set.shard)?.objects[object.1]))
 }
 
 /// Looks at data objects, many at once; returns what is wrong with those that are missing or have another length.
-pub(crate) async fn faults(
-    remote: &Remote,
-    objects: impl IntoIterator<Item = Written>,
-) -> Result<BTreeMap<Written, String>> {
+async fn faults(remote: &Remote, objects: impl IntoIterator<Item = Written>) -> Result<BTreeMap<Written, String>> {
     let looked = stream::iter(objects).map(async |written| {
         let ((save, number), len) = written;
         let key = layout::data(save, number);
@@ -92,6 +89,30 @@ impl Presence {
         Ok(true)
     }
 
+    /// What is wrong with the object that holds a set, which was looked at.
+    pub(crate) fn fault(&self, catalog: &Catalog, set: SetId) -> Result<Option<String>> {
+        Ok(self.looked()[&written(catalog, set)?].clone())
+    }
+
+    /// The number of objects that were looked at.
+    pub(crate) fn count(&self) -> usize {
+        self.looked().len()
+    }
+
+    /// Counts an object as lost whose length is right, but not its contents: the one that an error of reading a set names, or
+    /// that of the set.
+    pub(crate) fn condemn(&self, catalog: &Catalog, set: SetId, e: &Error) -> Result<()> {
+        let (why, mut object) = (e.to_string(), written(catalog, set)?);
+        for link in catalog.chain(set)? {
+            let (id, len) = written(catalog, link)?;
+            if why.contains(layout::data(id.0, id.1).as_ref()) {
+                object = (id, len);
+            }
+        }
+        self.looked().insert(object, Some(why));
+        Ok(())
+    }
+
     /// A message about the objects that are not as they were written.
     pub(crate) fn note(&self) -> Option<String> {
         let looked = self.looked();
@@ -100,11 +121,11 @@ impl Presence {
         let (first, others) = faults.split_first()?;
         let more = match others.len() {
             0 => String::new(),
-            n => format!("; {n} more data objects are missing or have another length"),
+            n => format!("; {n} more data objects are missing or damaged"),
         };
         Some(format!(
             "{first}{more}; what the new snapshot needs of this is stored again, but earlier snapshots may be lost: \
-             lmc snapshot verify names them"
+             lmc snapshot verify names them, with --deep those of altered data, too"
         ))
     }
 

@@ -140,6 +140,9 @@ impl Store {
         {
             return Err(bad.error(""));
         }
+        if let Some(bad) = damaged.iter().find(|bad| bad.is_of_other_version()) {
+            return Err(bad.error("it is not damaged"));
+        }
         let given_up: HashSet<Step> =
             keep.damaged.iter().copied().filter(|&s| damaged.iter().all(|bad| bad.step != s)).collect();
         let (lost, records): (Vec<_>, Vec<_>) =
@@ -194,7 +197,9 @@ impl Store {
     fn fault(&self, record: &Record) -> Result<Option<Problem>> {
         let snapshot = [Snapshot::of(record.clone())];
         for deep in [false, true] {
-            let found = self.verify(&snapshot, deep, 0)?.problems.into_iter().find(|p| !p.intact);
+            let found = self.verify(&snapshot, deep, 0)?.problems.into_iter().filter(|p| !p.intact);
+            // One that a newer lmc could restore is given up all the same if something else is lost.
+            let found = found.min_by_key(|p| p.remedy.is_none());
             if found.is_some() {
                 return Ok(found);
             }
@@ -206,14 +211,17 @@ impl Store {
         let shards = |of: &[Snapshot]| -> Vec<Vec<ShardId>> { of.iter().map(|s| s.shards.clone()).collect() };
         let (keep, prune) = (shards(&plan.keep), shards(&plan.prune));
         let stay: Vec<&[ShardId]> = keep.iter().map(|p| &p[..]).collect();
-        let (estimate, moves) = self.estimate_rebase(&stay)?;
+        let all: Vec<&[ShardId]> = keep.iter().chain(&prune).map(|p| &p[..]).collect();
+        // What goes need not be readable.
+        let whole = self.load_all(&all);
+        let loaded = whole.as_ref().map_or_else(|_| self.load_all(&stay), |whole| Ok(whole.clone()))?;
+        let (estimate, moves) = Self::estimate_rebase(loaded, &stay)?;
         plan.after = estimate.before;
         if estimate.pays() {
             plan.after = estimate.after;
             plan.rebase = plan.keep.iter().zip(moves).filter(|(_, moves)| *moves).map(|(s, _)| s.step).collect();
         }
-        let all: Vec<&[ShardId]> = keep.iter().chain(&prune).map(|p| &p[..]).collect();
-        plan.before = self.estimate_rebase(&all)?.0.before;
+        plan.before = Self::estimate_rebase(whole?, &all)?.0.before;
         Ok(())
     }
 
@@ -221,8 +229,8 @@ impl Store {
     /// finish. After an error part of it is done, and a new plan covers the rest.
     ///
     /// # Errors
-    /// `Damaged` or `Unsupported` when a snapshot that would stay cannot be restored: no other is pruned. `Store` when requests fail. Those of
-    /// [`Self::rebase`], after the others were pruned.
+    /// `Damaged` or `Unsupported` when a snapshot that would stay cannot be restored, `NotFound` when none of those that would stay is there
+    /// any more: no other is pruned. `Store` when requests fail. Those of [`Self::rebase`], after the others were pruned.
     pub fn prune(&self, plan: &PrunePlan, o: &RebaseOptions) -> Result<Pruned> {
         let mut done = Pruned::default();
         if let Some(p) = plan.broken.first().filter(|_| !plan.prune.is_empty()) {
@@ -232,7 +240,7 @@ impl Store {
                 false => format!("; {}", remedy_of("it", steps)),
             };
             return Err(Error::new(
-                if p.remedy.is_some() { ErrorKind::Damaged } else { ErrorKind::Unsupported },
+                p.kind(),
                 format!(
                     "step {}: would stay, but cannot be restored: {}; nothing was pruned{advice}",
                     p.step, p.message
@@ -248,11 +256,11 @@ impl Store {
             let ends: HashSet<SaveId> = plan.records.iter().map(|c| c.record.id).collect();
             match self.rebase_without(&steps, &ends, o) {
                 Ok(rebased) => (done.rebased, done.changed) = (rebased.snapshots, rebased.changed),
-                Err(e) if e.kind() == ErrorKind::Damaged => {
+                Err(e) if matches!(e.kind(), ErrorKind::Damaged | ErrorKind::Unsupported) => {
                     return Err(e.and("; nothing was pruned; lmc snapshot verify --deep shows what can be done"));
                 }
                 // Nothing becomes unreadable without it, and on a full disk pruning makes room.
-                Err(e) => failed = Some(e.and("; not all was re-based, and the others were pruned all the same")),
+                Err(e) => failed = Some(e.and("; not all was re-based")),
             }
         }
         let mut ends: Vec<End> = plan.records.iter().map(End::of).collect();
@@ -261,6 +269,7 @@ impl Store {
             ends.push(End { step: bad.step, id: self.fresh_id()?, generation: bad.generation, current: None });
         }
         if !ends.is_empty() {
+            self.check_keeps(plan)?;
             let (time, heads) = (self.begin()?, self.recent(&self.keys()?)?.heads());
             // In parallel; each record names the one before it on its way.
             let ways = ends.len().min(CONCURRENT);
@@ -278,7 +287,26 @@ impl Store {
             done.pruned = self.remote().wait(ended.try_concat())?;
             done.pruned.sort_unstable();
         }
-        failed.map_or(Ok(done), Err)
+        let others = if done.pruned.is_empty() { "" } else { ", and the others were pruned all the same" };
+        failed.map_or(Ok(done), |e| Err(e.and(others)))
+    }
+
+    /// Fails if nothing is left of what stays: other processes may have pruned it since it was planned.
+    fn check_keeps(&self, plan: &PrunePlan) -> Result<()> {
+        for s in plan.keep.iter().rev() {
+            if let Some(Ok(now)) = self.newest_or_damaged(s.step)?
+                && now.is_kept()
+                && now.record.id == s.id
+            {
+                return Ok(());
+            }
+        }
+        match plan.keep.is_empty() {
+            true => Ok(()),
+            false => {
+                Err(Error::not_found("no snapshot that stays is there any more; nothing was pruned: plan it again"))
+            }
+        }
     }
 
     /// Ends a snapshot. The new record names `heads` and takes their place.

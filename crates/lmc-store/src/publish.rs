@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result};
-use crate::history::{next_generation, to_name};
+use crate::history::{DamagedRecord, next_generation, to_name};
 use crate::ids::{SaveId, ShardId, Step};
 use crate::manifest::Document;
 use crate::manifest::names::check_together;
@@ -33,12 +33,23 @@ impl Store {
         metadata: BTreeMap<String, String>,
         o: &SaveOptions,
     ) -> Result<Snapshot> {
+        Self::check_metadata(&metadata)?;
         let free = self.step(step)?;
         let saved = self.save_shard(inputs, free, o)?;
         match step {
             Some(step) => self.publish(step, metadata, &[saved.shard]),
             None => self.publish_next(free, metadata, &[saved.shard]),
         }
+    }
+
+    /// Checks the metadata of a snapshot that is to be saved.
+    ///
+    /// # Errors
+    /// `Limit` when a record cannot hold them.
+    pub fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<()> {
+        let mut record = Record::kept(Step::new(0)?, SaveId::new([0; 16]), 0, metadata.clone());
+        record.shards = vec![ShardId::of(b"")];
+        record.to_bytes().map(|_| ())
     }
 
     /// [`Self::publish`] for a step that [`Self::step`] chose: if another process takes it first, the one after that is tried.
@@ -73,9 +84,23 @@ impl Store {
     pub fn step(&self, step: Option<Step>) -> Result<Step> {
         match step {
             Some(step) if self.kept(step)?.is_some() => Err(exists(step)),
-            Some(step) => Ok(step),
+            Some(step) => match self.lost_between([step].into_iter())?.get(&step) {
+                Some(bad) => Err(bad.error("save under another step; ")),
+                None => Ok(step),
+            },
             None => self.last_step()?.map_or(Step::new(0), Step::next).map_err(|e| e.and(": say which to save")),
         }
+    }
+
+    /// The records of these steps that are lost: others name them, and later ones are there.
+    pub(crate) fn lost_between(&self, mut steps: impl Iterator<Item = Step>) -> Result<BTreeMap<Step, DamagedRecord>> {
+        let keys = self.keys()?.steps;
+        // A step after all others was never saved. For others it takes reading all records.
+        if !steps.any(|step| !keys.contains_key(&step) && keys.range(step..).next().is_some()) {
+            return Ok(BTreeMap::new());
+        }
+        let damaged = self.history()?.steps.into_iter().filter_map(|(step, record)| Some((step, record.err()?)));
+        Ok(damaged.filter(|(step, _)| !keys.contains_key(step)).collect())
     }
 
     /// Saves files as one shard of a step's snapshot, which exists once all of its shards are published. It refers to no

@@ -144,3 +144,54 @@ fn the_first_line_of_a_list_has_what_is_needed() {
     assert!(log.starts_with("s : 1 snapshot, 97.7 KiB => 97.") && log.contains(" KiB (100."), "{log}");
     assert_eq!(line("list"), "s : 1 snapshot, 97.7 KiB; lmc snapshot log says what is stored for them");
 }
+
+#[test]
+fn a_store_is_made_only_for_something() {
+    let (dir, objects) = three();
+    dir.shell("sed -i 's/86400/604800/' s/lmc-store.json && exec $LMC snapshot export s s.tar -q").ok();
+    for command in ["copy s t", "import u s.tar"] {
+        dir.shell(&format!("exec $LMC snapshot {command} -q")).silent();
+    }
+    for made in ["t", "u"] {
+        let marker = String::from_utf8(dir.read(&format!("{made}/lmc-store.json"))).unwrap();
+        assert!(marker.contains("\"grace_seconds\":604800"), "{marker}");
+    }
+    for [_, data] in &objects {
+        dir.shell(&format!("rm s/{data}")).ok();
+    }
+    let none = dir.run(["snapshot", "copy", "s", "v"]);
+    assert_eq!(none.0.status.code(), Some(1), "{none:?}");
+    let said: Vec<&str> = none.stderr().lines().collect();
+    assert!(said.len() == 4 && said[2].starts_with("lmc: s: step 3 is skipped: data/"), "{none:?}");
+    assert_eq!(said[3], "lmc: s: no snapshot is left to copy");
+    dir.shell("rm -r s/snapshots s/shards").ok();
+    dir.run(["snapshot", "copy", "s", "v"]).fails(&["s: no snapshot is left to copy"]);
+    assert!(!dir.has("v"));
+}
+
+#[test]
+fn a_copy_says_what_is_wrong_there() {
+    let (dir, objects) = three();
+    dir.run(["-q", "snapshot", "copy", "s", "t", "--at", "1", "--at", "2"]).silent();
+    dir.write("t/snapshots/00000000000000000001/0000000000.json", b"");
+    dir.shell("rm t/data/*/000000").ok();
+    let copy = dir.run(["snapshot", "copy", "s", "t", "--json"]);
+    assert_eq!(copy.0.status.code(), Some(1), "{copy:?}");
+    assert!(copy.stderr().contains("lmc: t: step 1 is skipped: snapshots/"), "{copy:?}");
+    let json: serde_json::Value = serde_json::from_slice(&copy.0.stdout).unwrap();
+    assert_eq!((&json["left_out"], &json["copied"], &json["damaged"]), (&json!([1]), &json!([3]), &json!([])));
+    // Nothing of it was of use.
+    assert_eq!(json["notes"], json!([]));
+    // The cost of what lacks its shard is unknown.
+    dir.shell(&format!("rm s/{}", objects[1][0])).ok();
+    let log = dir.run(["snapshot", "log", "s", "--json"]);
+    assert_eq!(log.0.status.code(), Some(1), "{log:?}");
+    assert!(
+        log.stderr().contains(&format!("lmc: s: step 2: its cost is unknown: cannot read {}", objects[1][0])),
+        "{log:?}"
+    );
+    let chains: Vec<serde_json::Value> = log.json().iter().map(|line| line["chain"].clone()).collect();
+    assert_eq!(chains, [json!(1), json!(null), json!(1)]);
+    let log = dir.run(["snapshot", "log", "s"]);
+    assert!(log.stdout().lines().any(|l| l.trim_start().starts_with("2 ") && l.ends_with("damaged")), "{log:?}");
+}

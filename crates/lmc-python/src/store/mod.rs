@@ -243,13 +243,14 @@ impl Store {
     ) -> Result<Snapshot> {
         let options = save::options(level, threads, base, anchor_every, from_step)?;
         let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, step.map(|n| Step::new(n.0)).transpose()?);
-        let store = self.shared.get(py)?;
+        let (store, metadata) = (self.shared.get(py)?, metadata.unwrap_or_default());
         // Published only if no input changed while it was read.
         let (free, saved) = inputs.save(py, |inputs, unchanged| {
+            lmc_store::Store::check_metadata(&metadata)?;
             let free = store.step(step)?;
             Ok((free, store.save_shard_if(inputs, free, &options, unchanged)?))
         })?;
-        let (metadata, shards) = (metadata.unwrap_or_default(), [saved.shard]);
+        let shards = [saved.shard];
         let snapshot = detached(py, || {
             Ok(match step {
                 Some(step) => store.publish(step, metadata, &shards)?,
@@ -257,9 +258,7 @@ impl Store {
                 None => store.publish_next(free, metadata, &shards)?,
             })
         })?;
-        for note in &saved.notes {
-            py.import("warnings")?.call_method1("warn", (note, py.get_type::<PyUserWarning>()))?;
-        }
+        warn(py, &saved.notes)?;
         Ok(Snapshot(snapshot))
     }
 
@@ -392,7 +391,7 @@ impl Store {
     fn cost(&self, py: Python<'_>, at: Option<&Bound<'_, PyAny>>) -> Result<Cost> {
         let at = self::at(at)?;
         let costs = self.ask(py, |s| s.costs(&[s.find(at)?]))?;
-        Ok(costs.into_iter().next().unwrap_or_default().into())
+        Ok(costs.into_iter().next().expect("one for each snapshot")?.into())
     }
 
     /// Plans a pruning, and changes nothing. `drop` are steps that no rule keeps; without a rule, all others stay. `damaged` are steps whose
@@ -469,12 +468,21 @@ impl Store {
             };
             s.copy_from(&from, &snapshots, options)
         })?;
+        warn(py, &copied.notes)?;
         Ok(copied.snapshots.into_iter().map(Snapshot).collect())
     }
 
     fn __repr__(&self) -> String {
         format!("<lmc.Store {:?}>", self.name)
     }
+}
+
+/// Says what is wrong with earlier snapshots.
+fn warn(py: Python<'_>, notes: &[String]) -> PyResult<()> {
+    for note in notes {
+        py.import("warnings")?.call_method1("warn", (note, py.get_type::<PyUserWarning>()))?;
+    }
+    Ok(())
 }
 
 fn gc_options(dry_run: bool, without_records: bool) -> GcOptions {

@@ -48,7 +48,8 @@ impl<'a> Encoder<'a> {
         let raw = self.chain.decode(self.catalog, &chain, &stored)?.0.to_vec();
         // The segments stay as they were, so that deltas against the old set find their base in the new one.
         let o = DecompressOptions::default().with_threads(1);
-        let own = Reader::open(&stored[stored.len() - 1][..], &o).map_err(|e| chain::damaged(self.catalog, set, e))?;
+        let own =
+            Reader::open(&stored[stored.len() - 1][..], &o).map_err(|e| chain::undecodable(self.catalog, set, e))?;
         let segments = own.segments();
         let mut alone = Vec::new();
         if let Some(base) = base {
@@ -58,7 +59,7 @@ impl<'a> Encoder<'a> {
             let base_segments = if old.len() == raw.len() && segments.len() == 1 {
                 segments.to_vec()
             } else {
-                like(&stored[stored.len() - 1], segments).map_err(|e| chain::damaged(self.catalog, base, e))?
+                like(&stored[stored.len() - 1], segments).map_err(|e| chain::undecodable(self.catalog, base, e))?
             };
             let bases = [Base::of_segments(old, &base_segments).map_err(Error::codec)?.with_hash(content_hash)];
             let delta = compressed(&mut self.compressor, &raw, segments, &bases)?;

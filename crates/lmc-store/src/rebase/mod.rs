@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use lmc::Level;
 
-use crate::catalog::{MAX_CHAIN, SetId};
+use crate::catalog::{Budget, Catalog, MAX_CHAIN, SetId};
 use crate::error::{Error, Result};
 use crate::history::{next_generation, to_name};
 use crate::ids::{Hash, SaveId, ShardId, Step};
@@ -49,8 +49,8 @@ impl Store {
     /// snapshot's contents and id are the same at any moment.
     ///
     /// # Errors
-    /// `NotFound` when a step has no snapshot; `Expired` when it takes too long, where finished snapshots stay re-based; `Damaged` when a
-    /// snapshot cannot be restored; `Store` when requests fail.
+    /// `NotFound` when a step has no snapshot; `Expired` when it takes too long, where finished snapshots stay re-based; `Damaged` or
+    /// `Unsupported` when a snapshot cannot be restored; `Store` when requests fail.
     pub fn rebase(&self, steps: &[Step], o: &RebaseOptions) -> Result<Rebased> {
         self.rebase_without(steps, &HashSet::new(), o)
     }
@@ -68,7 +68,7 @@ impl Store {
             return Err(Error::not_found(format!("the store has no snapshot of step {step}")));
         }
         let all: Vec<&[ShardId]> = kept.iter().map(|c| &c.record.shards[..]).collect();
-        let mut survey = Survey::new(self.remote(), &all)?;
+        let mut survey = Survey::new(self.load_all(&all)?, &all)?;
         let mut done = Rebased::default();
         for current in kept.iter().filter(|c| steps.contains(&c.record.step)) {
             let record = &current.record;
@@ -98,9 +98,15 @@ impl Store {
         Ok(done)
     }
 
-    /// The gain of re-basing if a store had only these snapshots, given by their shards, and which of them to re-base.
-    pub(crate) fn estimate_rebase(&self, snapshots: &[&[ShardId]]) -> Result<(Estimate, Vec<bool>)> {
-        Survey::new(self.remote(), snapshots)?.estimate(snapshots)
+    /// The documents of snapshots, given by their shards.
+    pub(crate) fn load_all(&self, snapshots: &[&[ShardId]]) -> Result<Catalog> {
+        let (shards, budget) = (snapshots.concat(), Budget::of(snapshots.len()));
+        self.remote().wait(Catalog::load_within(self.remote(), &shards, budget))
+    }
+
+    /// The gain of re-basing if a store had only these snapshots, and which of them to re-base. The catalog has their documents.
+    pub(crate) fn estimate_rebase(catalog: Catalog, snapshots: &[&[ShardId]]) -> Result<(Estimate, Vec<bool>)> {
+        Survey::new(catalog, snapshots)?.estimate(snapshots)
     }
 
     /// Decodes all of a snapshot without writing it anywhere.
@@ -108,7 +114,7 @@ impl Store {
         let found = self.verify(std::slice::from_ref(snapshot), true, o.threads)?;
         match found.problems.into_iter().find(|p| !p.intact) {
             None => Ok(()),
-            Some(p) => Err(Error::damaged(format!("step {}: cannot be re-based: {}", snapshot.step, p.message))),
+            Some(p) => Err(Error::new(p.kind(), format!("step {}: cannot be re-based: {}", snapshot.step, p.message))),
         }
     }
 

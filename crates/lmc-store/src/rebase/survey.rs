@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::catalog::{Budget, Catalog, SetId};
+use crate::catalog::{Catalog, SetId};
 use crate::error::Result;
 use crate::ids::{Hash, ShardId};
 use crate::manifest::shard::{At, BlockSet};
 use crate::reach::{ObjectId, Reach, files_of, object_of};
-use crate::remote::Remote;
 
 /// A chain of more block sets than this counts as long: all of them are decoded to restore the last.
 const LONG: usize = 16;
@@ -55,12 +54,10 @@ impl Estimate {
 }
 
 impl Survey {
-    /// Surveys all snapshots of a store, given by their shards.
-    pub(super) fn new(remote: &Remote, snapshots: &[&[ShardId]]) -> Result<Self> {
-        let shards = snapshots.concat();
-        let catalog = remote.wait(Catalog::load_within(remote, &shards, Budget::of(snapshots.len())))?;
+    /// Surveys all snapshots of a store, given by their shards, whose documents the catalog has.
+    pub(super) fn new(catalog: Catalog, snapshots: &[&[ShardId]]) -> Result<Self> {
         let mut reach = Reach::default();
-        reach.add(&catalog, &shards)?;
+        reach.add(&catalog, &snapshots.concat())?;
         let mut used: HashMap<ObjectId, u64> = HashMap::new();
         for &set in &reach.direct {
             *used.entry(object_of(&catalog, set)?).or_default() += stored(catalog.set(set)?);

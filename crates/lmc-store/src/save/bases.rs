@@ -191,6 +191,11 @@ impl Bases {
         self.presence.has(&self.catalog, set)
     }
 
+    /// Counts the data object that an error names as lost: that of a set, or of one of its bases.
+    pub(super) fn condemn(&self, set: SetId, e: &Error) -> Result<()> {
+        self.presence.condemn(&self.catalog, set, e)
+    }
+
     /// A message about data objects that are not there.
     pub(super) fn note(&self) -> Option<String> {
         self.presence.note()

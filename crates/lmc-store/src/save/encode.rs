@@ -17,7 +17,7 @@ use crate::cache::ChunkCache;
 use crate::catalog::{MAX_CHAIN, SetId};
 use crate::chain::{self, ChainDecoder};
 use crate::chunks::{Chunk, Range};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ids::Hash;
 use crate::remote::Remote;
 
@@ -219,8 +219,11 @@ impl<'a> Encoder<'a> {
         let mut alone = None;
         if let Some((base, age)) = shared.choice.choose(chunk)? {
             let mut out = buffers.take(room);
-            self.compress_from(base, raw, chunk, &mut out)?;
-            if self.pays(&out, raw, chunk, &mut alone)? {
+            let made = match self.compress_from(base, raw, chunk, &mut out) {
+                Err(e) if e.kind() == ErrorKind::Damaged => shared.bases().condemn(base, &e).map(|()| false)?,
+                made => made.map(|()| true)?,
+            };
+            if made && self.pays(&out, raw, chunk, &mut alone)? {
                 alone.into_iter().for_each(|alone| buffers.put(alone));
                 if shared.choice.options.base != BasePolicy::Anchor {
                     shared.keep(raw_hash, raw, chunk)?;

@@ -2,8 +2,7 @@
 
 mod records;
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::catalog::{Budget, Catalog, SetId};
 use crate::chain::{self, ChainDecoder};
@@ -12,7 +11,7 @@ use crate::gather::SIDE_BY_SIDE;
 use crate::history::remedy;
 use crate::ids::Step;
 use crate::ordered;
-use crate::presence::{Written, faults, written};
+use crate::presence::Presence;
 use crate::remote::Remote;
 use crate::restore::SnapshotReader;
 use crate::snapshot::Snapshot;
@@ -34,6 +33,13 @@ pub struct Problem {
     pub message: String,
     /// What can be done, if something can.
     pub remedy: Option<String>,
+}
+
+impl Problem {
+    /// That of the error, for one that keeps a snapshot from being restored.
+    pub(crate) fn kind(&self) -> ErrorKind {
+        if self.remedy.is_some() { ErrorKind::Damaged } else { ErrorKind::Unsupported }
+    }
 }
 
 /// The result of a verification.
@@ -63,9 +69,6 @@ struct Fault {
     is_lost: bool,
 }
 
-/// Snapshots whose documents are loaded at once.
-const AT_ONCE: usize = 64;
-
 impl Store {
     /// Verifies snapshots: manifests have their hashes and agree with each other, and every data object exists with its length. With `deep`
     /// also that every block set has its hash and decodes to the saved bytes.
@@ -74,57 +77,57 @@ impl Store {
     /// `Store` when requests fail. Problems of the snapshots are not errors but part of the result.
     pub fn verify(&self, snapshots: &[Snapshot], deep: bool, threads: usize) -> Result<Verified> {
         let mut found = Verified { snapshots: snapshots.len() as u64, ..Verified::default() };
-        let (mut opened, mut catalog) = (vec![], Catalog::default());
-        let mut chains: BTreeMap<SetId, Vec<SetId>> = BTreeMap::new();
-        for (i, s) in snapshots.iter().enumerate() {
-            if i % AT_ONCE == 0 {
-                let some = &snapshots[i..snapshots.len().min(i + AT_ONCE)];
-                let shards: Vec<_> = some.iter().flat_map(|s| s.shards.iter().copied()).collect();
-                // What cannot be loaded is reported by snapshot.
-                if let Ok(loaded) =
-                    self.remote().wait(Catalog::load_within(self.remote(), &shards, Budget::of(some.len())))
-                {
-                    catalog.extend(&loaded);
+        let (presence, mut known, mut bad) = (Presence::new(self.remote()), HashSet::new(), Bad::new());
+        let mut verify_some = |catalog: Result<Catalog>, some: &[Snapshot]| -> Result<()> {
+            let catalog = match catalog {
+                Ok(catalog) => catalog,
+                Err(e) => {
+                    found.problems.extend(some.iter().map(|s| unopened(s, &e)));
+                    return Ok(());
                 }
-            }
-            match self.open_beside(s, &catalog) {
-                Ok(reader) => {
-                    found.problems.extend(wrong_sizes(&reader)?);
-                    let here = reader.catalog();
-                    for e in reader.extents().flat_map(|(_, extents)| extents) {
-                        if chains.contains_key(&e.set) {
-                            continue;
-                        }
-                        for link in here.chain(e.set)? {
-                            if let Entry::Vacant(new) = chains.entry(link) {
-                                new.insert(here.chain(link)?);
+            };
+            let (mut opened, mut new) = (vec![], BTreeSet::new());
+            for s in some {
+                match self.open_beside(s, &catalog) {
+                    Ok(reader) => {
+                        found.problems.extend(wrong_sizes(&reader)?);
+                        for e in reader.extents().flat_map(|(_, extents)| extents) {
+                            if !known.contains(&e.set) && !new.contains(&e.set) {
+                                new.extend(catalog.chain(e.set)?.into_iter().filter(|link| !known.contains(link)));
                             }
                         }
+                        opened.push(s);
                     }
-                    catalog.extend(here);
-                    opened.push(s);
-                }
-                Err(e) if e.kind() == ErrorKind::Store => return Err(e),
-                Err(e) => {
-                    let remedy = (e.kind() == ErrorKind::Damaged).then(|| remedy("the object", s.step));
-                    let message = e.to_string();
-                    found.problems.push(Problem { step: s.step, lost: vec![], intact: false, message, remedy });
+                    Err(e) if e.kind() == ErrorKind::Store => return Err(e),
+                    Err(e) => found.problems.push(unopened(s, &e)),
                 }
             }
-        }
-        found.block_sets = chains.len() as u64;
-        let mut bad = Bad::new();
-        found.objects = look_at_objects(self.remote(), &catalog, &chains, &mut bad)?;
-        if deep {
-            decode_all(self.remote(), &catalog, &chains, threads, &mut bad)?;
-        }
-        // The lists of files and tensors of all snapshots would fill the memory. Their documents are in the catalog.
-        for s in opened.into_iter().filter(|_| !bad.is_empty()) {
-            problems_of(&self.open_beside(s, &catalog)?, &chains, &bad, &mut found.problems);
-        }
+            presence.look(&catalog, new.iter().copied())?;
+            for &set in &new {
+                let fault = presence.fault(&catalog, set)?;
+                bad.extend(fault.map(|message| (set, Fault { message, is_lost: true })));
+            }
+            if deep {
+                decode_all(self.remote(), &catalog, &new, threads, &mut bad)?;
+            }
+            known.extend(new);
+            // The lists of files and tensors of all these snapshots would fill the memory.
+            for s in opened.into_iter().filter(|_| !bad.is_empty()) {
+                problems_of(&self.open_beside(s, &catalog)?, &bad, &mut found.problems)?;
+            }
+            Ok(())
+        };
+        Catalog::load_in_parts(self.remote(), snapshots, &|s| &s.shards, Budget::default(), &mut verify_some)?;
+        (found.objects, found.block_sets) = (presence.count() as u64, known.len() as u64);
         found.problems.sort_by_key(|p| p.step);
         Ok(found)
     }
+}
+
+/// The problem of a snapshot whose documents are not what a reader needs.
+fn unopened(s: &Snapshot, e: &Error) -> Problem {
+    let remedy = (e.kind() == ErrorKind::Damaged).then(|| remedy("the object", s.step));
+    Problem { step: s.step, lost: vec![], intact: false, message: e.to_string(), remedy }
 }
 
 /// Checks that a record's sizes are the sums of its shards' sizes.
@@ -145,54 +148,32 @@ fn wrong_sizes(reader: &SnapshotReader) -> Result<Option<Problem>> {
     Ok(Some(Problem { step: s.step, lost: vec![], intact: true, message, remedy: None }))
 }
 
-/// Finds sets whose data object is missing or has another length; returns the number of objects.
-fn look_at_objects(
-    remote: &Remote,
-    catalog: &Catalog,
-    chains: &BTreeMap<SetId, Vec<SetId>>,
-    bad: &mut Bad,
-) -> Result<u64> {
-    let mut sets: BTreeMap<Written, Vec<SetId>> = BTreeMap::new();
-    for &id in chains.keys() {
-        sets.entry(written(catalog, id)?).or_default().push(id);
-    }
-    for (object, wrong) in remote.wait(faults(remote, sets.keys().copied()))? {
-        bad.extend(sets[&object].iter().map(|&id| (id, Fault { message: wrong.clone(), is_lost: true })));
-    }
-    Ok(sets.len() as u64)
-}
-
-/// Decodes every set at least once: the sets that are no other's base, with their chains.
-fn decode_all(
-    remote: &Remote,
-    catalog: &Catalog,
-    chains: &BTreeMap<SetId, Vec<SetId>>,
-    threads: usize,
-    bad: &mut Bad,
-) -> Result<()> {
-    let ends = chain::covering(catalog, chains.keys().copied())?;
+/// Decodes each of these sets at least once: those that are no other's base, with their chains.
+fn decode_all(remote: &Remote, catalog: &Catalog, sets: &BTreeSet<SetId>, threads: usize, bad: &mut Bad) -> Result<()> {
+    let bases: HashSet<SetId> = sets.iter().filter_map(|&set| catalog.base(set).transpose()).collect::<Result<_>>()?;
+    let ends: Vec<SetId> = sets.iter().filter(|set| !bases.contains(set)).copied().collect();
     let known = bad.clone();
     let threads = lmc_pool::threads(threads);
     // A set whose chain contains a bad set cannot be decoded.
-    let chain = |i: usize| {
-        let ids: &[SetId] = &ends[i];
-        &ids[..ids.iter().take_while(|id| !known.contains_key(id)).count()]
+    let chain = |i: usize| -> Result<Vec<SetId>> {
+        let chain = catalog.chain(ends[i])?.into_iter();
+        Ok(chain.take_while(|id| !known.contains_key(id)).collect())
     };
     ordered::run(
         threads,
         SIDE_BY_SIDE.max(threads + 1),
         ends.len(),
-        |i| chain::begin(remote, catalog, chain(i)),
+        |i| chain(i).map(|chain| (chain::begin(remote, catalog, &chain), chain)),
         ChainDecoder::new,
-        |decoder, i, begun| {
-            let chain = chain(i);
+        |decoder, _, begun| {
+            let (begun, chain) = begun?;
             let mut decode = |chain: &[SetId], begun| -> Result<()> {
                 let stored = chain::finish(remote, begun)?;
                 chain::verify(catalog, chain, &stored)?;
                 let all: Vec<usize> = (0..chain.len()).collect();
                 decoder.decode_each(catalog, chain, &stored, &all, |_| Ok(()))
             };
-            if let Err(e) = decode(chain, begun) {
+            if let Err(e) = decode(&chain, begun) {
                 only_damage(e)?;
                 for n in 1..=chain.len() {
                     let part = &chain[..n];
@@ -219,11 +200,12 @@ fn only_damage(e: Error) -> Result<Fault> {
 }
 
 /// Reports for each bad set the parts of a snapshot that depend on it.
-fn problems_of(reader: &SnapshotReader, chains: &BTreeMap<SetId, Vec<SetId>>, bad: &Bad, problems: &mut Vec<Problem>) {
+fn problems_of(reader: &SnapshotReader, bad: &Bad, problems: &mut Vec<Problem>) -> Result<()> {
     let mut lost: BTreeMap<&Fault, BTreeSet<(String, Option<String>)>> = BTreeMap::new();
     for (file, extents) in reader.extents() {
         for e in extents {
-            let Some(fault) = chains[&e.set].iter().find_map(|link| bad.get(link)) else { continue };
+            let chain = reader.catalog().chain(e.set)?;
+            let Some(fault) = chain.iter().find_map(|link| bad.get(link)) else { continue };
             let lost = lost.entry(fault).or_default();
             let end = e.offset + e.len;
             let first = file.segments.partition_point(|s| s.end() <= e.offset);
@@ -240,4 +222,5 @@ fn problems_of(reader: &SnapshotReader, chains: &BTreeMap<SetId, Vec<SetId>>, ba
         message: fault.message.clone(),
         remedy: fault.is_lost.then(|| remedy("the object", step)),
     }));
+    Ok(())
 }

@@ -7,8 +7,11 @@ use std::sync::Arc;
 use crate::support::*;
 use futures::TryStreamExt;
 use futures::executor::block_on;
-use lmc_store::testing::{Faults, Faulty};
-use lmc_store::{At, BasePolicy, CopyOptions, ErrorKind, Input, Location, SaveOptions, Store, StoreOptions};
+use lmc_store::testing::{Faults, Faulty, Memory};
+use lmc_store::{
+    At, BasePolicy, CopyOptions, Error, ErrorKind, Input, Keep, Location, RebaseOptions, SaveOptions, Snapshot, Store,
+    StoreOptions,
+};
 use object_store::{ObjectStore, ObjectStoreExt};
 
 /// Six snapshots; "head" changes in each, and "embed" in every second one.
@@ -59,7 +62,9 @@ fn copies_are_the_same_and_cost_the_same_on_each_backend() {
             assert_eq!((copy.id, copy.time, &copy.metadata, copy.raw_size), (s.id, s.time, &s.metadata, s.raw_size));
             assert_eq!(copy.new_size, s.new_size);
         }
-        assert_eq!(store.costs(&copied.snapshots).unwrap(), run.costs(&snapshots).unwrap());
+        let costs =
+            |of: &Store, s: &[Snapshot]| of.costs(s).unwrap().into_iter().map(Result::unwrap).collect::<Vec<_>>();
+        assert_eq!(costs(&store, &copied.snapshots), costs(&run, &snapshots));
         // A repeated copy does nothing.
         let again = store.copy_from(&run, &snapshots, CopyOptions::default()).unwrap();
         assert_eq!((again.snapshots.len(), again.skipped), (0, 6));
@@ -172,6 +177,59 @@ fn a_copy_that_is_interrupted_anywhere_goes_on() {
         check(&store, &[0, 10, 20, 30, 40, 50], &files);
     }
     assert!(interrupted > 10, "{interrupted}");
+}
+
+#[test]
+fn what_is_rebased_or_pruned_meanwhile_is_copied_as_it_is() {
+    let objects = Arc::new(Memory::default());
+    let run = Store::create_on(objects.clone(), options(1)).unwrap();
+    let (mut tensors, mut files) = (model(), vec![]);
+    let mut o = SaveOptions::default();
+    o.base = BasePolicy::Previous;
+    for n in 1..=4 {
+        tensors.iter_mut().for_each(|t| t.train(n));
+        files.push(safetensors(&tensors));
+        save_with(&run, n, &files[n as usize - 1], &o).unwrap();
+    }
+    let listed = run.snapshots().unwrap();
+    let mut keep = Keep::default();
+    keep.last = 1;
+    let pruned = run.prune(&run.plan_prune(&keep).unwrap(), &RebaseOptions::default()).unwrap();
+    assert_eq!(pruned.rebased.len(), 1);
+    objects.advance(2 * 86_400);
+    run.gc().unwrap();
+    let store = store_like(&run, &memory());
+    assert_eq!(store.copy_from(&run, &listed, CopyOptions::default()).unwrap_err().kind(), ErrorKind::Damaged);
+    let mut o = CopyOptions::default();
+    o.skip_damaged = true;
+    let copied = store.copy_from(&run, &listed, o).unwrap();
+    assert_eq!((copied.snapshots.len(), copied.damaged.len()), (1, 0), "{copied:?}");
+    assert!(restored(&store, 4).unwrap() == files[3]);
+}
+
+#[test]
+fn an_interrupted_copy_leaves_nothing_of_a_snapshot() {
+    let (run, files) = run(&memory());
+    let (objects, left) = (memory(), std::cell::Cell::new(9));
+    let store = store_like(&run, &objects);
+    let check = || match left.replace(left.get() - 1) {
+        0 => Err(Error::new(ErrorKind::Io, "interrupted")),
+        _ => Ok(()),
+    };
+    let all = run.snapshots().unwrap();
+    let e = store.copy_from_if(&run, &all, CopyOptions::default(), &check).unwrap_err();
+    assert_eq!((e.kind(), e.to_string()), (ErrorKind::Io, "interrupted".to_owned()));
+    let there: Vec<u64> = store.snapshots().unwrap().iter().map(|s| s.step.get()).collect();
+    assert!(!there.is_empty() && there.len() < all.len(), "{there:?}");
+    check_needed(&objects);
+    assert_eq!(store.copy_from(&run, &all, CopyOptions::default()).unwrap().skipped, there.len());
+    self::check(&store, &[0, 10, 20, 30, 40, 50], &files);
+}
+
+/// There are no data objects but those that snapshots need.
+fn check_needed(objects: &Arc<dyn ObjectStore>) {
+    let needed = needs::needed(&**objects);
+    assert!(data_objects(objects).iter().all(|(key, _)| needed.contains(key)));
 }
 
 #[test]

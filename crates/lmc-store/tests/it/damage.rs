@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::support::*;
 use futures::TryStreamExt;
 use futures::executor::block_on;
-use lmc_store::{ErrorKind, Store};
+use lmc_store::{BasePolicy, ErrorKind, SaveOptions, Store};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
@@ -125,4 +125,31 @@ fn shards_and_records_are_what_they_were() {
         put(&*objects, key, whole);
         assert!(problems().is_empty());
     }
+}
+
+#[test]
+fn many_snapshots_are_verified_some_at_a_time() {
+    let objects = memory();
+    let store = Store::create_on(objects.clone(), options(0)).unwrap();
+    let mut o = SaveOptions::default();
+    (o.base, o.anchor_every) = (BasePolicy::Previous, 20);
+    let mut tensor = Tensor::new("w", 30, 100, 1);
+    for n in 0..70 {
+        tensor.train(n);
+        save_with(&store, n, &safetensors(std::slice::from_ref(&tensor)), &o).unwrap();
+    }
+    for deep in [false, true] {
+        let found = store.verify(&store.snapshots().unwrap(), deep, 0).unwrap();
+        // A set of each tensor, and the header that all share.
+        assert_eq!((found.objects, found.block_sets, found.problems.len()), (70, 71, 0), "{found:?}");
+    }
+    // One chain goes on where the first half ends.
+    let bad = keys(&*objects, "data").remove(30);
+    let mut flipped = get(&*objects, &bad);
+    *flipped.last_mut().unwrap() ^= 1;
+    put(&*objects, &bad, flipped);
+    let expected: Vec<(u64, String)> = (30..40).map(|n| (n, "w".to_owned())).collect();
+    assert_eq!((lost(&store, false), lost(&store, true)), (vec![], expected.clone()));
+    block_on(objects.delete(&bad)).unwrap();
+    assert_eq!((lost(&store, false), lost(&store, true)), (expected.clone(), expected));
 }

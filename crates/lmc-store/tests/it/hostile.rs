@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::support::{get, memory, model, options, put, safetensors, save, save_with, step, store_like};
 use lmc_store::testing::{Memory, Random};
-use lmc_store::{CopyOptions, ErrorKind, Hash, Keep, RebaseOptions, SaveOptions, Store, VerifyOptions};
+use lmc_store::{CopyOptions, ErrorKind, Hash, Input, Keep, RebaseOptions, SaveOptions, Store, VerifyOptions};
 use object_store::ObjectStore;
 use serde_json::{Value, json};
 
@@ -226,7 +226,10 @@ fn use_all(objects: &Arc<Memory>, next: &[u8]) -> bool {
         failed = true;
     };
 
-    store.costs(&snapshots).map(drop).unwrap_or_else(&mut note);
+    match store.costs(&snapshots) {
+        Ok(costs) => costs.into_iter().filter_map(Result::err).for_each(&mut note),
+        Err(e) => note(e),
+    }
     store.garbage().map(drop).unwrap_or_else(&mut note);
     let there: Arc<dyn ObjectStore> = Arc::new(Memory::default());
     let copy = store_like(&store, &there);
@@ -423,4 +426,57 @@ fn segments_that_many_files_have_in_common_are_counted_for_each() {
     refused(store.publish(step(9), BTreeMap::new(), &snapshots[1].shards).unwrap_err());
     // Collecting needs no segments.
     store.gc().unwrap();
+}
+
+#[test]
+fn what_only_a_newer_lmc_can_decode_is_not_damaged() {
+    let good = Good::new();
+    let (mut shards, records) = good.documents();
+    let delta = shards[1]["sets"].as_array().unwrap().iter().position(|s| s.get("base").is_some()).unwrap();
+    let at: Vec<usize> = (0..3).map(|i| shards[1]["sets"][delta]["at"][i].as_u64().unwrap() as usize).collect();
+    let key = format!("data/{}/{:06}", shards[1]["save"].as_str().unwrap(), at[0]);
+    let mut bytes = get(&good.objects, &key);
+    // A feature in the header that no version has yet.
+    bytes[at[1] + 12] |= 0x80;
+    shards[1]["sets"][delta]["hash"] = Hash::of(&bytes[at[1]..at[1] + at[2]]).to_string().into();
+    let mut end = Keep::default();
+    end.damaged = vec![step(2)];
+    let fails =
+        |e: lmc_store::Error, kind, text: &str| assert!(e.kind() == kind && e.to_string().contains(text), "{e:?}");
+    for is_newer in [true, false] {
+        // Otherwise the same bytes are an accident: the hash is another one.
+        let objects = if is_newer { good.with(&shards, &records) } else { Arc::new(good.objects.fork()) };
+        put(&objects, &key, bytes.clone());
+        let store = Store::open_on(objects.clone(), options(2)).unwrap();
+        let (kind, text) = match is_newer {
+            true => (ErrorKind::Unsupported, "use a newer lmc"),
+            false => (ErrorKind::Damaged, "is not what was written there"),
+        };
+        fails(crate::support::restored(&store, 2).unwrap_err(), kind, text);
+        let found = store.verify(&store.snapshots().unwrap(), true, 1).unwrap().problems;
+        assert!(found.iter().all(|p| p.remedy.is_some() != is_newer && p.message.contains(text)), "{found:?}");
+        assert_eq!(found.iter().map(|p| p.step.get()).collect::<Vec<_>>(), [2, 3]);
+        let plan = store.plan_prune(&end);
+        // What a save needs of it is stored again if it is damaged.
+        let save = || {
+            let saved =
+                store.save_shard(&[Input::new("m.safetensors", &good.next)], step(4), &SaveOptions::default())?;
+            store.publish(step(4), BTreeMap::new(), &[saved.shard])?;
+            Ok(saved)
+        };
+        if is_newer {
+            fails(plan.unwrap_err(), ErrorKind::Unsupported, "it is not damaged");
+            fails(save().unwrap_err(), kind, text);
+            continue;
+        }
+        assert_eq!(plan.unwrap().damaged[0].step, step(2));
+        let saved = save().unwrap();
+        assert!(
+            saved.notes.len() == 1 && saved.notes[0].starts_with(&key) && saved.notes[0].contains(text),
+            "{saved:?}"
+        );
+        assert!(crate::support::restored(&store, 4).unwrap() == good.next);
+        assert!(store.verify(&store.snapshots().unwrap()[3..], true, 1).unwrap().problems.is_empty());
+        assert!(saved.new_size < saved.raw_size * 3 / 4, "{saved:?}");
+    }
 }

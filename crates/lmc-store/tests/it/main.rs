@@ -26,3 +26,4 @@ mod siblings;
 mod snapshots;
 mod support;
 mod tensors;
+mod unreadable;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::support::*;
 use lmc_store::testing::{Faults, Faulty, Memory};
-use lmc_store::{At, BasePolicy, ErrorKind, Input, Keep, RebaseOptions, SaveOptions, Snapshot, Store};
+use lmc_store::{At, BasePolicy, ErrorKind, Input, Keep, RebaseOptions, SaveOptions, Snapshot, Store, VerifyOptions};
 use lmc_testing::exhaustive;
 use object_store::ObjectStoreExt;
 
@@ -150,4 +150,41 @@ fn a_store_that_was_made_anew_is_another_one() {
     futures::executor::block_on(objects.delete(&"lmc-store.json".into())).unwrap();
     Store::create_on(objects, o).unwrap();
     refused(a.publish(step(1), Default::default(), &[shard.shard]).unwrap_err());
+}
+
+#[test]
+fn two_prunes_leave_a_snapshot() {
+    let objects = begun(1);
+    let open = |seed| Store::open_on(objects.clone(), options(seed)).unwrap();
+    let (ours, theirs) = (open(2), open(3));
+    let (mut last, mut first) = (Keep::default(), Keep::default());
+    (last.last, first.drop) = (1, vec![step(2)]);
+    let plan = ours.plan_prune(&last).unwrap();
+    theirs.prune(&theirs.plan_prune(&first).unwrap(), &RebaseOptions::default()).unwrap();
+    let e = ours.prune(&plan, &RebaseOptions::default()).unwrap_err();
+    assert!(e.kind() == ErrorKind::NotFound && e.to_string().contains("plan it again"), "{e}");
+    assert_eq!(ours.snapshots().unwrap().len(), 1);
+    check(&ours, 1);
+}
+
+#[test]
+fn a_first_save_is_no_loss_of_records() {
+    let objects = Arc::new(Memory::default());
+    let store = Store::create_on(objects.clone(), options(1)).unwrap();
+    let shard = store.save_shard(&[Input::new("x", &noise(9, 1))], step(1), &SaveOptions::default()).unwrap().shard;
+    let verify = |store: &Store| store.verify_all(&VerifyOptions::default());
+    let e = verify(&store).unwrap_err();
+    assert!(
+        e.kind() == ErrorKind::Damaged && e.to_string().contains("unless its first snapshot is being saved"),
+        "{e}"
+    );
+    // It is published after the records were listed: the marker is the first request, the records are the second.
+    let publish = move |number| {
+        if number == 3 {
+            store.publish(step(1), BTreeMap::new(), &[shard]).unwrap();
+        }
+    };
+    let seen = Arc::new(Faulty::with_hook(objects, 1, Faults::default(), publish));
+    let found = verify(&Store::open_on(seen.clone(), options(2)).unwrap()).unwrap();
+    assert!(found.problems.is_empty() && seen.requests() > 3, "{found:?}");
 }

@@ -81,7 +81,7 @@ fn rounded_weights_cost_next_to_nothing() {
         check(&with, &s, &files);
         let alone = save(&without, n, &[&[], &[f, w], &[]], &o);
         assert!(s.new_size < alone.new_size + 2000, "step {n}: {} and {}", s.new_size, alone.new_size);
-        let costs = [with.costs(&[s]).unwrap()[0], without.costs(&[alone]).unwrap()[0]];
+        let costs = [(&with, s), (&without, alone)].map(|(store, s)| store.costs(&[s]).unwrap().remove(0).unwrap());
         assert_eq!(costs[0].longest_chain, costs[1].longest_chain + 1);
         // Their common base is read once.
         assert!(costs[0].stored_size < costs[1].stored_size + 10_000, "{costs:?}");

@@ -142,7 +142,7 @@ fn chains_end_where_too_much_would_have_to_be_read() {
             assert!(restored(&store, n).unwrap() == file);
         }
         let snapshots = store.snapshots().unwrap();
-        let costs = store.costs(&snapshots).unwrap();
+        let costs: Vec<_> = store.costs(&snapshots).unwrap().into_iter().map(Result::unwrap).collect();
         let read = costs.iter().zip(&snapshots).map(|(c, s)| c.stored_size as f64 / s.raw_size as f64);
         (costs.iter().map(|c| c.longest_chain).collect::<Vec<_>>(), read.fold(0.0, f64::max))
     };

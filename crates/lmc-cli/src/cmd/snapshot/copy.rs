@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lmc_store::{At, CopyOptions, Error, Location, Snapshot, Store, StoreOptions};
+use lmc_store::{At, CopyOptions, Error, ErrorKind, Location, Snapshot, Step, Store, StoreOptions};
 use serde_json::json;
 
 use super::place::Place;
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, count};
+use crate::interrupt::Stoppable;
 use crate::names::is_dash;
 use crate::output::{Origin, Output, Target};
 use crate::ui::Ui;
@@ -17,9 +18,9 @@ use crate::ui::Ui;
 /// Copy snapshots into another store.
 ///
 /// They keep their ids, times and metadata. Stored data is copied verbatim after its hashes were verified. Data that the other store
-/// already has is skipped, so that an interrupted copy resumes when it is started again. A snapshot that is damaged is skipped; the exit
-/// status is then 1. The other store is created if missing, as one of
-/// the same run: what follows the first one can follow it. One that exists must be of the same run.
+/// already has is skipped, so that an interrupted copy resumes when it is started again. A snapshot that is damaged is skipped, as is one
+/// whose record in the other store is damaged; the exit status is then 1. The other store is created if missing, with the run and the grace
+/// period of the first one: what follows that can follow it. One that exists must be of the same run.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(super) struct CopyArgs {
@@ -153,17 +154,28 @@ fn between(from: &Place, to: &Place, some: &Chosen, runs: &Runs, json: bool, ui:
         from.guard().check_replace(&path)?;
     }
     let snapshots = some.of(from, &source, ui)?;
-    // A new store holds the same run; that of an existing one may differ.
+    // A new store is like this one; an existing one may differ.
     let mut options = StoreOptions::default();
-    options.run = Some(source.run());
+    (options.run, options.grace_seconds) = (Some(source.run()), source.grace_seconds());
+    if let Ok(None) = to.open_if_there(options.clone()) {
+        let bad = broken(&snapshots, from, &source)?;
+        if bad.len() == snapshots.len() {
+            bad.iter().for_each(|(step, why)| from.skipped(*step, why, ui));
+            return Err(Failure::Failed(format!("{}: no snapshot is left to copy", Name::text(&from.store))));
+        }
+    }
     let (store, is_new) = to.open_or_create(options)?;
     let mut options = CopyOptions::default();
     (options.mix_runs, options.skip_damaged) = (runs.mix_runs, true);
     // The store says of which of both an error is.
     let of_source = |e: &Error| from.location().is_ok_and(|l| e.to_string().starts_with(&format!("{l}: ")));
-    let copied = store.copy_from(&source, &snapshots, options);
+    let stoppable = Stoppable::begin();
+    let may_go_on = || stoppable.check().map_err(|e| Error::new(ErrorKind::Io, e.to_string()));
+    let copied = store.copy_from_if(&source, &snapshots, options, &may_go_on);
     let copied = copied.map_err(|e| if of_source(&e) { from.failure(&e) } else { to.failure(&e) })?;
     copied.damaged.iter().for_each(|(step, why)| from.skipped(*step, why, ui));
+    to.left_out(&copied.left_out, ui);
+    to.note(&copied.notes, ui);
     let size = copied.snapshots.iter().map(|s| s.new_size).fold(0, u64::saturating_add);
     if json {
         let steps: Vec<_> = copied.snapshots.iter().map(|s| s.step.get()).collect();
@@ -174,6 +186,8 @@ fn between(from: &Place, to: &Place, some: &Chosen, runs: &Runs, json: bool, ui:
             "copied": steps,
             "skipped": copied.skipped,
             "damaged": damaged,
+            "left_out": copied.left_out.iter().map(|bad| bad.step.get()).collect::<Vec<_>>(),
+            "notes": copied.notes,
             "new_size": size,
         }));
     }
@@ -188,13 +202,19 @@ fn between(from: &Place, to: &Place, some: &Chosen, runs: &Runs, json: bool, ui:
     Ok(())
 }
 
+/// The snapshots that lack data, each with the reason.
+fn broken(snapshots: &[Snapshot], place: &Place, store: &Store) -> Result<BTreeMap<Step, String>> {
+    let found = store.verify(snapshots, false, 0).map_err(|e| place.failure(&e))?;
+    let mut bad = BTreeMap::new();
+    for p in found.problems.into_iter().filter(|p| !p.intact) {
+        bad.entry(p.step).or_insert(p.message);
+    }
+    Ok(bad)
+}
+
 /// The snapshots whose data are all there. The others are reported, and make the command fail at the end.
 fn intact(snapshots: Vec<Snapshot>, place: &Place, store: &Store, ui: &Ui) -> Result<Vec<Snapshot>> {
-    let found = store.verify(&snapshots, false, 0).map_err(|e| place.failure(&e))?;
-    let mut bad = BTreeMap::new();
-    for p in found.problems.iter().filter(|p| !p.intact) {
-        bad.entry(p.step).or_insert(&p.message);
-    }
+    let bad = broken(&snapshots, place, store)?;
     bad.iter().for_each(|(step, why)| place.skipped(*step, why, ui));
     let rest: Vec<Snapshot> = snapshots.into_iter().filter(|s| !bad.contains_key(&s.step)).collect();
     match rest.is_empty() && !bad.is_empty() {

@@ -1,13 +1,13 @@
 //! `lmc snapshot log`.
 
 use clap::Args;
-use lmc_store::{Cost, Listing, Snapshot};
+use lmc_store::{Cost, Error, Listing, Snapshot};
 
 use super::list::{self, damaged_fields, snapshot_fields};
 use super::place::Place;
 use super::time::time;
-use crate::failure::Result;
-use crate::format::{bytes, percent, ratio};
+use crate::failure::{Failure, Result};
+use crate::format::{Name, bytes, percent, ratio};
 use crate::plot;
 use crate::table::Table;
 use crate::ui::Ui;
@@ -15,7 +15,8 @@ use crate::ui::Ui;
 /// Show the cost of each snapshot: bytes stored for it, and bytes read to restore it.
 ///
 /// The chain is the largest number of block sets that are decoded one after the other for any tensor; the bytes read are those for
-/// restoring the whole snapshot. On a terminal, the stored bytes are plotted, too.
+/// restoring the whole snapshot. If they are unknown, because something is damaged, the chain says so, and the exit status is 1. On a
+/// terminal, the stored bytes are plotted, too.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(super) struct LogArgs {
@@ -45,6 +46,16 @@ pub(super) fn run(args: &LogArgs, ui: &Ui) -> Result {
     let listing = store.list().map_err(failure)?;
     let Listing { snapshots, damaged, .. } = &listing;
     let costs = store.costs(snapshots).map_err(failure)?;
+    for (s, cost) in snapshots.iter().zip(&costs) {
+        let Err(e) = cost else { continue };
+        let text = format!(
+            "{}: step {}: its cost is unknown: {}",
+            Name::text(&args.place.store),
+            s.step,
+            Name::text(&e.to_string())
+        );
+        ui.fail(&Failure::Failed(format!("{text}; lmc snapshot verify shows what can be done")));
+    }
     if args.json {
         let costs: Vec<_> = snapshots.iter().zip(&costs).collect();
         return list::by_step(&costs, damaged, |(s, c)| to_json(s, c)).iter().try_for_each(|line| ui.json(line));
@@ -53,19 +64,19 @@ pub(super) fn run(args: &LogArgs, ui: &Ui) -> Result {
         &["step", "time (UTC)", "raw", "stored", "ratio", "chain", "block sets", "read to restore", "of raw"],
         &[0, 2, 3, 4, 5, 6, 7, 8],
     );
-    let row = |(s, c): (&Snapshot, &Cost)| {
-        let row = [
-            s.step.to_string(),
-            time(s.time),
-            bytes(s.raw_size),
-            bytes(s.new_size),
-            percent(s.new_size, s.raw_size),
-            c.longest_chain.to_string(),
-            c.block_sets.to_string(),
-            bytes(c.stored_size),
-            percent(c.stored_size, s.raw_size),
-        ];
-        (s.step, row)
+    let row = |(s, cost): (&Snapshot, &Result<Cost, Error>)| {
+        let [chain, block_sets, read, of_raw] = match cost {
+            Ok(c) => [
+                c.longest_chain.to_string(),
+                c.block_sets.to_string(),
+                bytes(c.stored_size),
+                percent(c.stored_size, s.raw_size),
+            ],
+            Err(_) => ["damaged", "", "", ""].map(str::to_owned),
+        };
+        let [raw, new] = [bytes(s.raw_size), bytes(s.new_size)];
+        let ratio = percent(s.new_size, s.raw_size);
+        (s.step, [s.step.to_string(), time(s.time), raw, new, ratio, chain, block_sets, read, of_raw])
     };
     let of_damaged = damaged.iter().map(|bad| (bad.step, list::damaged_row(bad)));
     let mut all: Vec<_> = snapshots.iter().zip(&costs).map(row).chain(of_damaged).collect();
@@ -81,11 +92,12 @@ pub(super) fn run(args: &LogArgs, ui: &Ui) -> Result {
     ui.print(&text)
 }
 
-fn to_json(s: &Snapshot, c: &Cost) -> serde_json::Value {
+fn to_json(s: &Snapshot, cost: &Result<Cost, Error>) -> serde_json::Value {
+    let c = cost.as_ref().ok();
     let mut object = list::to_json(s);
     object["ratio"] = ratio(s.new_size, s.raw_size).into();
-    object["chain"] = c.longest_chain.into();
-    object["block_sets"] = c.block_sets.into();
-    object["read_size"] = c.stored_size.into();
+    object["chain"] = c.map(|c| c.longest_chain).into();
+    object["block_sets"] = c.map(|c| c.block_sets).into();
+    object["read_size"] = c.map(|c| c.stored_size).into();
     object
 }

@@ -63,6 +63,13 @@ impl Place {
         )));
     }
 
+    /// Says what is wrong with earlier snapshots.
+    pub(super) fn note(&self, notes: &[String], ui: &Ui) {
+        for note in notes {
+            ui.warn(format_args!("{}: {}", Name::text(&self.store), Name::text(note)));
+        }
+    }
+
     /// Opens the store, if there is one.
     pub(in crate::cmd) fn open_if_there(&self, o: StoreOptions) -> Result<Option<Store>> {
         match self.location().and_then(|l| Store::open(&l, o)) {

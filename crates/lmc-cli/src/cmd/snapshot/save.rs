@@ -236,6 +236,7 @@ impl Opened {
             self.sources.iter().map(|source| UnlessStopped { source, stoppable: &stoppable }).collect();
         let files = self.named.files().iter().zip(&sources);
         let inputs: Vec<Input<'_>> = files.map(|(f, s)| Input::new(&f.name, s)).collect();
+        Store::check_metadata(&metadata).map_err(failure)?;
         let asked = step;
         let step = store.step(asked).map_err(failure)?;
         // Files that changed while they were read must not be published, and explain a read error.
@@ -290,9 +291,7 @@ impl Done {
 
     /// Says what is wrong with earlier snapshots.
     pub(in crate::cmd) fn note_damage(&self, place: &Place, ui: &Ui) {
-        for note in &self.saved.notes {
-            ui.warn(format_args!("{}: {}", Name::text(&place.store), Name::text(note)));
-        }
+        place.note(&self.saved.notes, ui);
     }
 
     /// How many elements changed, for a message; nothing if it is not known.
