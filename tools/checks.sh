@@ -28,7 +28,7 @@ step() {
 # behind NAME COMMAND...: starts a command in the background; `joined NAME` waits for it and counts it as a check.
 declare -A jobs_behind=()
 behind() {
-    "${@:2}" >"$logs/$part.behind.$1.log" 2>&1 </dev/null &
+    "${@:2}" >"$logs/$part.behind.$1.log" 2>&1 </dev/null {lock}>&- &
     jobs_behind[$1]=$!
 }
 joined() { step "$1" end_of "$1"; }

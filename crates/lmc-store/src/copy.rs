@@ -20,7 +20,7 @@ use crate::publish::Original;
 use crate::reach::{ObjectId, files_of};
 use crate::save::Numbers;
 use crate::save::upload::Uploader;
-use crate::snapshot::{At, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::store::Store;
 use crate::{chain, ordered};
 
@@ -100,14 +100,14 @@ impl Store {
         let mut copied = Copied::default();
         let mut theirs = Catalog::default();
         let way = Way { to: self, from, check };
-        let mut lost = self.lost_between(snapshots.iter().map(|s| s.step))?;
+        let mut lost = self.lost_among(snapshots.iter().map(|s| s.step))?;
         for s in snapshots {
             let found = match lost.remove(&s.step) {
                 Some(bad) => Some(Err(bad)),
                 None => self.newest_or_damaged(s.step)?,
             };
             match found {
-                Some(Err(bad)) if o.skip_damaged => {
+                Some(Err(bad)) if o.skip_damaged && !bad.is_of_other_version() => {
                     copied.left_out.push(bad);
                     continue;
                 }
@@ -125,13 +125,13 @@ impl Store {
                 _ => {}
             }
             let mut done = way.copy(s, &mut theirs, &mut copied);
-            if done.as_ref().is_err_and(|e| from.blamed_for(e).is_some()) {
+            if done.as_ref().is_err_and(|e| is_lost(e) && from.blamed_for(e).is_some()) {
                 // What it needed when it was listed may have been collected since.
-                match from.find(At::Step(s.step)) {
-                    Ok(rebased) if rebased.id == s.id && rebased.shards != s.shards => {
-                        done = way.copy(&rebased, &mut theirs, &mut copied);
+                match from.newest_or_damaged(s.step) {
+                    Ok(Some(Ok(now))) if !now.is_kept() && o.skip_damaged => continue,
+                    Ok(Some(Ok(now))) if now.is_kept() && now.record.id == s.id && now.record.shards != s.shards => {
+                        done = way.copy(&Snapshot::of(now.record), &mut theirs, &mut copied);
                     }
-                    Err(e) if e.kind() == ErrorKind::NotFound && o.skip_damaged => continue,
                     _ => {}
                 }
             }

@@ -181,16 +181,11 @@ impl Store {
                 Some(_) => {
                     return Err(Error::not_found(format!("the store has no snapshot of step {step}: it was pruned")));
                 }
-                // Others may name its record. One after all others may be asked for again and again, until it is there.
-                None => {
-                    let keys = self.keys()?;
-                    let is_next = keys.last().is_none_or(|last| last.step < step);
-                    let history = if is_next { self.recent(&keys)? } else { self.all(&keys)? };
-                    match history.steps.get(&step) {
-                        Some(Err(bad)) => return Err(bad.error("")),
-                        _ => None,
-                    }
-                }
+                // Others may name its record.
+                None => match self.about(&self.keys()?, &[step])?.steps.get(&step) {
+                    Some(Err(bad)) => return Err(bad.error("")),
+                    _ => None,
+                },
             },
             At::Id(id) => self.of_id(id)?,
         };
@@ -216,6 +211,15 @@ impl Store {
     fn all(&self, keys: &Keys) -> Result<History> {
         let steps = self.read(keys.all())?;
         self.with_lost(keys, steps)
+    }
+
+    /// The records that may name records of steps that have none. For steps after all others these are the recent ones: such a
+    /// step may be asked for again and again, until it is there.
+    pub(crate) fn about(&self, keys: &Keys, steps: &[Step]) -> Result<History> {
+        match keys.last() {
+            Some(last) if steps.iter().any(|&step| step < last.step) => self.all(keys),
+            _ => self.recent(keys),
+        }
     }
 
     /// The records that count, of the most recently written steps, and the missing records that they name. Reads those that are new.

@@ -124,7 +124,7 @@ impl Presence {
             n => format!("; {n} more data objects are missing or damaged"),
         };
         Some(format!(
-            "{first}{more}; what the new snapshot needs of this is stored again, but earlier snapshots may be lost: \
+            "{first}{more}; what is stored from then on does not need it, but other snapshots may be lost: \
              lmc snapshot verify names them, with --deep those of altered data, too"
         ))
     }

@@ -250,6 +250,7 @@ impl Store {
         let mut failed = None;
         // What stays needs nothing of the others before these end.
         if !plan.rebase.is_empty() {
+            self.begin()?;
             let mut steps = plan.rebase.clone();
             let there: Vec<Step> = self.snapshots()?.into_iter().map(|s| s.step).collect();
             steps.retain(|s| there.contains(s));
@@ -293,17 +294,18 @@ impl Store {
 
     /// Fails if nothing is left of what stays: other processes may have pruned it since it was planned.
     fn check_keeps(&self, plan: &PrunePlan) -> Result<()> {
+        let mut unreadable = None;
         for s in plan.keep.iter().rev() {
-            if let Some(Ok(now)) = self.newest_or_damaged(s.step)?
-                && now.is_kept()
-                && now.record.id == s.id
-            {
-                return Ok(());
+            match self.newest_or_damaged(s.step)? {
+                Some(Ok(now)) if now.is_kept() && now.record.id == s.id => return Ok(()),
+                Some(Err(bad)) => unreadable = unreadable.or(Some(bad)),
+                _ => {}
             }
         }
-        match plan.keep.is_empty() {
-            true => Ok(()),
-            false => {
+        match unreadable {
+            _ if plan.keep.is_empty() => Ok(()),
+            Some(bad) => Err(bad.error("nothing was pruned; ")),
+            None => {
                 Err(Error::not_found("no snapshot that stays is there any more; nothing was pruned: plan it again"))
             }
         }

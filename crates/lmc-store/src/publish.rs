@@ -84,7 +84,7 @@ impl Store {
     pub fn step(&self, step: Option<Step>) -> Result<Step> {
         match step {
             Some(step) if self.kept(step)?.is_some() => Err(exists(step)),
-            Some(step) => match self.lost_between([step].into_iter())?.get(&step) {
+            Some(step) => match self.lost_among([step].into_iter())?.get(&step) {
                 Some(bad) => Err(bad.error("save under another step; ")),
                 None => Ok(step),
             },
@@ -92,15 +92,16 @@ impl Store {
         }
     }
 
-    /// The records of these steps that are lost: others name them, and later ones are there.
-    pub(crate) fn lost_between(&self, mut steps: impl Iterator<Item = Step>) -> Result<BTreeMap<Step, DamagedRecord>> {
-        let keys = self.keys()?.steps;
-        // A step after all others was never saved. For others it takes reading all records.
-        if !steps.any(|step| !keys.contains_key(&step) && keys.range(step..).next().is_some()) {
+    /// The records of these steps that are lost: others name them.
+    pub(crate) fn lost_among(&self, steps: impl Iterator<Item = Step>) -> Result<BTreeMap<Step, DamagedRecord>> {
+        let keys = self.keys()?;
+        let missing: Vec<Step> = steps.filter(|step| !keys.steps.contains_key(step)).collect();
+        if missing.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let damaged = self.history()?.steps.into_iter().filter_map(|(step, record)| Some((step, record.err()?)));
-        Ok(damaged.filter(|(step, _)| !keys.contains_key(step)).collect())
+        let read = self.about(&keys, &missing)?.steps.into_iter();
+        let lost = read.filter(|(step, _)| !keys.steps.contains_key(step));
+        Ok(lost.filter_map(|(step, record)| Some((step, record.err()?))).collect())
     }
 
     /// Saves files as one shard of a step's snapshot, which exists once all of its shards are published. It refers to no

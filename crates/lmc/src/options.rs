@@ -161,7 +161,7 @@ impl DecompressOptions {
 /// Limits of the cost of decoding, for any file.
 ///
 /// Memory does not depend on the size of a file: besides the output and the index it is a few MiB per thread for files that this library
-/// wrote. A block of the largest size that the format allows takes 256 MiB of working memory per thread; reading such a block alone, with
+/// wrote. A block of the largest size that the format allows takes 184 MiB of working memory per thread; reading such a block alone, with
 /// its ranges, takes up to 1 GiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -188,7 +188,15 @@ fn followers_see_whole_versions_while_a_run_is_saved_and_pruned() {
             }
         };
         let dirs: Vec<_> = (0..4).map(|_| tempfile::tempdir().unwrap()).collect();
+        // Ends the followers, also if something fails.
+        struct Ends<'a>(&'a AtomicBool);
+        impl Drop for Ends<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::SeqCst);
+            }
+        }
         thread::scope(|scope| {
+            let ends = Ends(&done);
             let followers: Vec<_> = dirs.iter().map(|dir| scope.spawn(|| follow(dir.path()))).collect();
             let start = Instant::now();
             let mut tensors = model();
@@ -210,7 +218,7 @@ fn followers_see_whole_versions_while_a_run_is_saved_and_pruned() {
                     break;
                 }
             }
-            done.store(true, Ordering::SeqCst);
+            drop(ends);
             followers.into_iter().for_each(|f| f.join().unwrap().unwrap());
         });
         let (last, seen) = (saved.lock().unwrap().len() - 1, versions.load(Ordering::Relaxed));

@@ -208,6 +208,25 @@ fn what_is_rebased_or_pruned_meanwhile_is_copied_as_it_is() {
 }
 
 #[test]
+fn what_a_source_loses_meanwhile_was_not_pruned() {
+    let objects = memory();
+    let (run, _) = run(&objects);
+    let all = run.snapshots().unwrap();
+    let store = store_like(&run, &memory());
+    let lose = || {
+        for key in needs::keys(&*objects) {
+            block_on(objects.delete(&key.as_str().into())).unwrap();
+        }
+        Ok(())
+    };
+    let mut o = CopyOptions::default();
+    o.skip_damaged = true;
+    let copied = store.copy_from_if(&run, &all, o, &lose).unwrap();
+    assert_eq!(copied.snapshots.len() + copied.damaged.len(), all.len(), "{copied:?}");
+    assert!(copied.damaged.len() > 1, "{copied:?}");
+}
+
+#[test]
 fn an_interrupted_copy_leaves_nothing_of_a_snapshot() {
     let (run, files) = run(&memory());
     let (objects, left) = (memory(), std::cell::Cell::new(9));

@@ -78,6 +78,27 @@ fn the_step_of_a_lost_record_is_not_saved_again() {
 }
 
 #[test]
+fn nor_is_the_last_step_if_recent_records_name_it() {
+    let (objects, store) = saved(1..=3);
+    let mut keep = Keep::default();
+    keep.last = 1;
+    store.prune(&store.plan_prune(&keep).unwrap(), &RebaseOptions::default()).unwrap();
+    block_on(objects.delete(&record(3))).unwrap();
+    let before = needs::keys(&*objects);
+    let e = store
+        .save(&[Input::new("x", &noise(9, 3))], Some(step(3)), Default::default(), &SaveOptions::default())
+        .unwrap_err();
+    assert!(e.kind() == ErrorKind::Damaged && e.to_string().contains("save under another step"), "{e}");
+    assert_eq!(needs::keys(&*objects), before);
+    // A copy goes on after it.
+    let (_, other) = saved(3..=4);
+    let mut o = CopyOptions::default();
+    (o.mix_runs, o.skip_damaged) = (true, true);
+    let copied = store.copy_from(&other, &other.snapshots().unwrap(), o).unwrap();
+    assert_eq!((copied.snapshots.len(), copied.left_out[0].step), (1, step(3)), "{copied:?}");
+}
+
+#[test]
 fn a_copy_goes_on_after_a_record_that_the_destination_lost() {
     let (_, run) = saved(1..=4);
     let all = run.snapshots().unwrap();

@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use lmc_store::{At, Checksum, DeltaEncoding, ErrorKind, Exported, Interchange, InterchangeOptions, Step, Store};
+use lmc_store::{
+    At, Checksum, DeltaEncoding, ErrorKind, Exported, Interchange, InterchangeOptions, SaveId, Step, Store,
+};
 use serde_json::json;
 
 use crate::failure::{Failure, Result};
@@ -51,8 +53,10 @@ pub(super) struct Exporter {
     open: Option<Interchange>,
     /// Where an empty directory begins: the newest snapshot when the command did.
     first: Option<Step>,
-    /// Steps that cannot be versions, and were reported, or were pruned.
-    skipped: HashSet<Step>,
+    /// Snapshots that cannot be versions, and were reported.
+    skipped: HashSet<(Step, SaveId)>,
+    /// Steps whose records cannot be read, and were reported. They may be put back.
+    unreadable: HashSet<Step>,
     warned: bool,
 }
 
@@ -84,15 +88,18 @@ impl Exporter {
         let last = self.open.as_ref().and_then(Interchange::last);
         let is_next = |step| last.map_or_else(|| self.first.is_none_or(|first| step >= first), |last| step > last);
         let mut steps = store.steps().map_err(|e| failure(&e))?;
-        steps.retain(|&step| is_next(step) && !self.skipped.contains(&step));
+        steps.retain(|&step| is_next(step));
         for step in steps {
             let snapshot = match store.find(At::Step(step)) {
+                Ok(snapshot) if self.skipped.contains(&(step, snapshot.id)) => continue,
                 Ok(snapshot) => snapshot,
                 Err(e) if matches!(e.kind(), ErrorKind::Store | ErrorKind::Io) => return Err(failure(&e)),
+                // It was pruned.
+                Err(e) if e.kind() == ErrorKind::NotFound => continue,
                 Err(e) => {
-                    // It was pruned. A record that cannot be read may be put back.
-                    if e.kind() == ErrorKind::NotFound {
-                        self.skipped.insert(step);
+                    if self.unreadable.insert(step) {
+                        let (why, out) = (Name::text(&e.to_string()).to_string(), Name::path(out));
+                        ui.warn(format_args!("{out}: step {step} is passed over: {why}"));
                     }
                     continue;
                 }
@@ -105,8 +112,8 @@ impl Exporter {
             let written = match written {
                 Ok(written) => written,
                 // It will not be another one later; those that come after it may be versions.
-                Err(e) if matches!(e.kind(), ErrorKind::Usage | ErrorKind::Damaged | ErrorKind::NotFound) => {
-                    self.skipped.insert(step);
+                Err(e) if is_no_version(e.kind()) => {
+                    self.skipped.insert((step, snapshot.id));
                     let (why, out) = (Name::text(&e.to_string()).to_string(), Name::path(out));
                     ui.warn(format_args!("{out}: step {step} is no version: {why}"));
                     continue;
@@ -129,6 +136,10 @@ impl Exporter {
         }
         Ok(())
     }
+}
+
+fn is_no_version(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Usage | ErrorKind::Damaged | ErrorKind::NotFound | ErrorKind::Unsupported)
 }
 
 fn open(args: &InterchangeArgs, out: &Path, dir: &Path, threads: usize) -> Result<Interchange> {

@@ -93,8 +93,10 @@ const JSON_HELP: &str = "\
 --json prints one object; later versions may add fields:
   store, new_store         the store that was copied into; whether it was created
   copied, damaged          steps: of copied snapshots, and of those that cannot be copied
+  left_out                 steps whose records in the store that was copied into cannot be read
   skipped                  how many were already there
-  new_size                 bytes stored for the copied ones";
+  new_size                 bytes stored for the copied ones
+  notes                    what is damaged in the store that was copied into";
 
 /// Which stores may be copied into.
 #[derive(Args)]

@@ -14,7 +14,7 @@ use crate::ui::Ui;
 /// List the snapshots of a store. Steps whose records cannot be read are shown as damaged.
 ///
 /// The first line has the size of all their files, and the size of the data that they need, each object counted once. Once snapshots were
-/// pruned, and for an archive, only lmc snapshot log has the latter, as it reads more. The column "stored" has what each save added.
+/// pruned, if a record is damaged, and for an archive, only lmc snapshot log has the latter, as it reads more. The column "stored" has what each save added.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(super) struct ListArgs {

@@ -1,7 +1,7 @@
 //! `lmc snapshot log`.
 
 use clap::Args;
-use lmc_store::{Cost, Error, Listing, Snapshot};
+use lmc_store::{Cost, Error, ErrorKind, Listing, Snapshot};
 
 use super::list::{self, damaged_fields, snapshot_fields};
 use super::place::Place;
@@ -35,7 +35,7 @@ const JSON_HELP: &str = concat!(
     "
   ratio                    new_size over raw_size, or null
   chain                    the most block sets that are decoded one after the other for a tensor
-  block_sets, read_size    how many restoring reads, and their bytes",
+  block_sets, read_size    how many restoring reads, and their bytes; these three are null if they are unknown",
     damaged_fields!()
 );
 
@@ -72,7 +72,8 @@ pub(super) fn run(args: &LogArgs, ui: &Ui) -> Result {
                 bytes(c.stored_size),
                 percent(c.stored_size, s.raw_size),
             ],
-            Err(_) => ["damaged", "", "", ""].map(str::to_owned),
+            Err(e) if e.kind() == ErrorKind::Damaged => ["damaged", "", "", ""].map(str::to_owned),
+            Err(_) => ["unknown", "", "", ""].map(str::to_owned),
         };
         let [raw, new] = [bytes(s.raw_size), bytes(s.new_size)];
         let ratio = percent(s.new_size, s.raw_size);

@@ -222,8 +222,8 @@ fn hostile_sizes() {
         let metadata = parser.metadata().unwrap();
         assert_eq!(metadata.files.len(), 1);
         // Short strings were hashed once for every entry, the long one was not.
-        let hashed = [&parser.names, &parser.files].map(|texts| texts.by_id.len());
-        assert!(hashed.iter().any(|&n| n < 10), "{hashed:?}");
+        let of_long = if name == b"X" { &parser.names } else { &parser.files };
+        assert!(of_long.by_id.len() < 10, "{}", of_long.by_id.len());
     }
     // Irregular chunks: a diagonal in many dimensions.
     let diagonal: Vec<_> = (0..2_000).map(|i| (vec![i; 4], vec![1; 4])).collect();
