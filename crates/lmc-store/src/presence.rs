@@ -2,6 +2,7 @@
 //! (`docs/store.md` §5).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -44,11 +45,13 @@ pub(crate) struct Presence {
     remote: Remote,
     /// With what is wrong with them.
     looked: Mutex<HashMap<Written, Option<String>>>,
+    /// Whether one turned out to be altered after others may have been referred to.
+    altered: AtomicBool,
 }
 
 impl Presence {
     pub(crate) fn new(remote: &Remote) -> Self {
-        Self { remote: remote.clone(), looked: Mutex::default() }
+        Self { remote: remote.clone(), looked: Mutex::default(), altered: AtomicBool::new(false) }
     }
 
     /// Looks at the objects that hold these sets and their bases, all at once.
@@ -110,6 +113,7 @@ impl Presence {
             }
         }
         self.looked().insert(object, Some(why));
+        self.altered.store(true, Ordering::Relaxed);
         Ok(())
     }
 
@@ -123,10 +127,13 @@ impl Presence {
             0 => String::new(),
             n => format!("; {n} more data objects are missing or damaged"),
         };
-        Some(format!(
-            "{first}{more}; what is stored from then on does not need it, but other snapshots may be lost: \
-             lmc snapshot verify names them, with --deep those of altered data, too"
-        ))
+        let effect = match self.altered.load(Ordering::Relaxed) {
+            true => {
+                "what was stored after that was read does not need it, but this snapshot and earlier ones may be lost"
+            }
+            false => "what the new snapshot needs of this is stored again, but earlier snapshots may be lost",
+        };
+        Some(format!("{first}{more}; {effect}: lmc snapshot verify names them, with --deep those of altered data, too"))
     }
 
     fn looked(&self) -> MutexGuard<'_, HashMap<Written, Option<String>>> {
