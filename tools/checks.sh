@@ -28,6 +28,7 @@ step() {
 # behind NAME COMMAND...: starts a command in the background; `joined NAME` waits for it and counts it as a check.
 declare -A jobs_behind=()
 behind() {
+    # shellcheck disable=SC2154 # ./test opens it.
     "${@:2}" >"$logs/$part.behind.$1.log" 2>&1 </dev/null {lock}>&- &
     jobs_behind[$1]=$!
 }

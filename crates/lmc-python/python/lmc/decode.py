@@ -683,7 +683,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("file", metavar="FILE.lmc", type=Path)
     parser.add_argument("-b", "--base", type=Path, action="append", default=[], help="a base, not compressed")
     parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("--max-size", metavar="BYTES", type=int, default=2**32, help="refuse larger raw files and tables")
+    parser.add_argument("--max-size", metavar="BYTES", type=int, default=2**32, help="refuse larger files and tables")
     options = parser.parse_args(arguments)
     temporary = options.output.with_name(f"{options.output.name}.{os.getpid()}.tmp")
     try:
