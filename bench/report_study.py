@@ -22,7 +22,8 @@ ANALYZED = """![Which bits of the weights change in 25 steps, by kind of tensor]
 
 [The page](study.html) of `lmc analyze pretrain --every 25 --html study.html` shows 22 versions, 2.2 GB, of the first
 phase: entropies, bits that flip, distances, each tensor. It took 121 s of processor time, with restoring versions from
-chains of up to 63 deltas, and 231 MiB of memory."""
+chains of up to 63 deltas, and 231 MiB of memory. From files, without chains, 22 checkpoints of 1.0 GB in all, each
+beside the one before it, took 6.8 s of one core and 105 MiB."""
 
 
 def share(part: dict[str, Any]) -> float:
