@@ -7,7 +7,8 @@ use crate::ids::Step;
 use crate::snapshot::{At, Snapshot};
 use crate::store::Store;
 
-/// After so many snapshots that cannot be opened, everything is stored again: what is common to all may be lost, and each try takes time.
+/// After this number of snapshots that cannot be opened, everything is stored again: what is common to all may be lost,
+/// and each try takes time.
 const MAX_FAILED: usize = 32;
 
 /// The snapshot before a new one, if there is one.

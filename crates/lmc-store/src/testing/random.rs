@@ -1,4 +1,5 @@
-/// SplitMix64 (Steele et al. 2014). `lmc-testing` has the same, but is not published: nothing that is may depend on it.
+/// SplitMix64 (Steele et al. 2014). `lmc-test-inputs` has the same, but is not published: nothing that is may
+/// depend on it.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
