@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -24,15 +25,11 @@ import torch.distributed.checkpoint as dcp
 from lmc.__main__ import main
 from lmc.dcp import _bases
 from torch import nn
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_state_dict,
-    set_state_dict,
-)
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 MODES = ("sync", "thread", "process")
 
@@ -115,6 +112,7 @@ def run(ranks: int, job: Callable[..., None], *args: Any, start_method: str = "f
 
 
 def _rank(rank: int, ranks: int, meeting: str, pipe: Connection) -> None:
+    faulthandler.enable()  # says where each thread is when a rank dies of a signal
     torch.set_num_threads(1)
     # The processes of `async_save` meet there, too.
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1")
@@ -208,12 +206,27 @@ def state_of(model: Model, optimizer: torch.optim.AdamW, step: int) -> dict[str,
     return {"model": weights, "optimizer": moments, "step": step, "note": {"of": ["step", step]}}
 
 
+def gathered(state: Any) -> Any:
+    """A state with whole tensors in place of shards, on every rank.
+
+    `StateDictOptions(full_state_dict=True)` has the same result, but gathers by functional collectives. In PyTorch 2.15
+    these can damage the heap: the threads of gloo's group write the name of the collective that ended last to one
+    string without a lock, and a name of more than 15 letters (`ALLGATHER_COALESCED`) is on the heap.
+    """
+    if isinstance(state, DTensor):
+        assert state.placements == (Shard(0),)
+        parts = [torch.empty(0)] * dist.get_world_size()
+        dist.all_gather_object(parts, state.to_local())
+        return torch.cat(parts)
+    if isinstance(state, dict):
+        return {key: gathered(value) for key, value in state.items()}
+    return state
+
+
 def full(model: Model, optimizer: torch.optim.AdamW) -> dict[str, Any]:
-    """All of the state, on rank 0."""
-    weights, moments = get_state_dict(
-        model, optimizer, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
-    )
-    return {"model": weights, "optimizer": moments}
+    """All of the state."""
+    weights, moments = get_state_dict(model, optimizer)
+    return gathered({"model": weights, "optimizer": moments})
 
 
 def equal(a: Any, b: Any) -> bool:
