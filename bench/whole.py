@@ -3,7 +3,7 @@
 
     bench/make_model.py old.safetensors --width 2560 --layers 32           5.4 GB; of 15 layers 2.7 GB
     bench/whole.py --change old.safetensors new.safetensors                moves 1.7 % of its elements
-    bench/whole.py LMC old.safetensors new.safetensors [--rounds N] [--json FILE] [--only NAME ...]
+    bench/whole.py LMC old.safetensors new.safetensors [--rounds N] [--json FILE] [--only NAME]...
 
 Each round runs every command once, one after the other. Before each, its inputs are read once, so that they are in the
 page cache as far as memory allows, and all earlier output is synced; output goes to new files beside the inputs, and is
