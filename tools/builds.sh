@@ -43,13 +43,13 @@ for line in sys.stdin:
 example() { cargo build --quiet --workspace --all-features --example "$1" && "$target/debug/examples/$1" "${@:2}"; }
 
 # wheel PYTHON [OPTION...]: builds the wheel as `pip install .` does, once a run, and installs it beside that python, or where pip's options say.
-wheel_is_built=false
 wheel() {
     local bin=${1%/*} wheels=$target/wheels
-    if ! $wheel_is_built; then
+    # shellcheck disable=SC2154 # ./test makes it anew in every run.
+    if [[ ! -e $logs/wheel-is-built ]]; then
         rm -rf "$wheels"
         env PATH="$bin:$PATH" "$1" -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation -w "$wheels" . || return 1
-        wheel_is_built=true
+        touch "$logs/wheel-is-built"
     fi
     "$1" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall --upgrade "${@:2}" "$wheels"/lmc_codec-*-abi3-*.whl
 }

@@ -8,7 +8,7 @@ part='' logs='' ran=0 failed=0
 log_name() { echo "$logs/$part.${1//[^A-Za-z0-9]/-}.log"; }
 
 # report NAME RESULT STARTED: a line of the table, with the seconds that it took.
-report() { printf '  %-46s %-22s %5s s\n' "$1" "$2" $((SECONDS - $3)); }
+report() { printf '  %-8s %-50s %-12s %5s s\n' "$part" "$1" "$2" $((SECONDS - $3)); }
 
 # step NAME COMMAND...: one check; its output is shown when it fails.
 step() {
