@@ -101,7 +101,9 @@ def shared() -> dict[str, object]:
         "expanded": torch.arange(3).to(torch.bfloat16).reshape(3, 1).expand(3, 4),
         "complex": torch.arange(6).to(torch.complex128).reshape(2, 3).t(),
         "slice": torch.arange(100)[10:20],
+        # The second one is beyond the end of its storage.
         "empty": torch.empty(0, 5),
+        "none": torch.arange(2).as_strided((0,), (1,), 9),
         "list": [torch.full((2,), 5.0), (torch.full((2,), 6.0),)],
         7: torch.full((2,), 7.0),
     }

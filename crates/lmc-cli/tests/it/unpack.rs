@@ -43,7 +43,7 @@ fn what_torch_saved() {
     let run = dir.run(["unpack", "-v", "shared.pt", "-o", "out"]);
     run.ok();
     assert_eq!(run.stdout(), "");
-    assert!(run.stderr().contains("shared.pt : 22 tensors, 632 B  (out/shared.safetensors)"), "{run:?}");
+    assert!(run.stderr().contains("shared.pt : 23 tensors, 632 B  (out/shared.safetensors)"), "{run:?}");
     let found = tensors(&dir.read("out/shared.safetensors"));
     let of = |name: &str| found.iter().find(|t| t.0 == name).unwrap_or_else(|| panic!("{name}: {found:?}"));
     assert_eq!((&of("second").2, &of("second").3), (&serde_json::json!([3, 4]), &f32s(4..16)));

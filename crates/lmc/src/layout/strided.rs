@@ -30,11 +30,13 @@ impl Elements {
         shape: &[u64],
         strides: &Shape,
     ) -> Option<Self> {
-        let last = || {
-            let mut dimensions = shape.iter().zip(&strides[..]);
-            dimensions.try_fold(0u64, |last, (&n, &stride)| last.checked_add((n - 1).checked_mul(stride)?))
-        };
-        let span = if shape.contains(&0) { 0 } else { last()?.checked_add(1)? };
+        // Torch places one without elements anywhere.
+        if shape.contains(&0) {
+            return Some(Self::in_order(offset, 0));
+        }
+        let mut dimensions = shape.iter().zip(&strides[..]);
+        let last = dimensions.try_fold(0u64, |last, (&n, &stride)| last.checked_add((n - 1).checked_mul(stride)?))?;
+        let span = last.checked_add(1)?;
         let (start, len) = (first.checked_mul(width)?, span.checked_mul(width)?);
         if start.checked_add(len)? > stored {
             return None;

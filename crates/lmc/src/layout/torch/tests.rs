@@ -145,7 +145,7 @@ fn names_of_views() {
     for name in ["shared.pt", "shared-legacy.pt"] {
         let file = sample(name);
         let all = names(&file, "").unwrap();
-        assert_eq!(all.len(), 22, "{all:?}");
+        assert_eq!(all.len(), 23, "{all:?}");
         assert!(all.iter().all(|name| !name.starts_with("data/")), "{all:?}");
         assert_eq!(names(&file, "c").unwrap(), ["column F32 [4]", "cycle.t F32 [2]", "complex F64 [3, 2, 2]"]);
     }
