@@ -119,7 +119,8 @@ fn names_that_a_file_cannot_have() {
     unpack("views.pt", "").fails(&["views.pt", "\"a.b\"", "two tensors have", "--prefix"]);
     unpack("views.pt", "a").fails(&["\".b\"", "two tensors have"]);
     // The second one would be lost.
-    let header = r#"{"v":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"v":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}}"#;
+    let header =
+        r#"{"v":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"v":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}}"#;
     dir.write("v.safetensors", &[&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[1; 8]].concat());
     let bytes = format!("bytes {} to {}", header.len() + 8, header.len() + 12);
     unpack("v.safetensors", "").fails(&["v.safetensors", &bytes]);

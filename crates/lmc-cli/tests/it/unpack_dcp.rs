@@ -270,8 +270,10 @@ fn more_files_than_may_be_open() {
     let places: Vec<_> = names.iter().map(|name| first(name, "__0_0.distcp")).collect();
     dir.write("c/.metadata", &metadata(&entries, &places));
     let unpack = "exec $LMC unpack c -o out --max-shard-size 1";
-    dir.shell(&format!("ulimit -n 256; {unpack}"))
-        .fails(&["301 files are to be written together, and a process can have 256 open files here", "--max-shard-size"]);
+    dir.shell(&format!("ulimit -n 256; {unpack}")).fails(&[
+        "301 files are to be written together, and a process can have 256 open files here",
+        "--max-shard-size",
+    ]);
     assert!(dir.try_names("out").is_empty());
     dir.shell(&format!("ulimit -S -n 256; {unpack}")).silent();
     assert_eq!(dir.try_names("out").len(), 301);
