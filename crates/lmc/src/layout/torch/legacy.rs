@@ -33,6 +33,9 @@ impl Format for Legacy {
     }
 }
 
+/// A storage, and the tensors that view it.
+type Viewed<'a> = (Storage, Vec<View<'a>>);
+
 /// How the tensors of a file are named.
 pub(super) fn item() -> Item {
     Item { root: "0".to_owned(), prefix: String::new() }
@@ -80,7 +83,7 @@ impl<'a> Contents<'a> {
     }
 
     /// The storages, each with the tensors that view it: at least one. `None` if they are not as the pickles say.
-    pub(super) fn storages(&self, file: Whole<'_>) -> Result<Option<Vec<(Storage, Vec<View<'a>>)>>> {
+    pub(super) fn storages(&self, file: Whole<'_>) -> Result<Option<Vec<Viewed<'a>>>> {
         let Some(storages) = tensors::by_storage(&self.object) else { return Ok(None) };
         let mut by_key: HashMap<_, _> = storages.into_iter().collect();
         let (mut found, mut at) = (Vec::new(), self.end);
