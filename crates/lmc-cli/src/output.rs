@@ -186,15 +186,14 @@ pub(crate) fn finish_all(outputs: Vec<Output>, guard: &Guard) -> Result {
 const OTHER_FILES: u64 = 128;
 
 /// Lets the process have as many open files as the system permits: outputs that are to be finished together are open until then. Fails if so
-/// `many` are too many.
-pub(crate) fn allow_open(many: usize) -> Result {
+/// `many` are too many; `done` and `instead` are words of the message.
+pub(crate) fn allow_open(many: usize, done: &str, instead: &str) -> Result {
     let limits = getrlimit(Resource::Nofile);
     // Where this is refused, the limit is as before.
     _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
     match getrlimit(Resource::Nofile).current {
         Some(most) if many as u64 + OTHER_FILES > most => Err(Failure::Failed(format!(
-            "{many} files are to be replaced together, and a process can have {most} open files here: raise the limit (ulimit -n), or \
-             restore into an empty directory without -f"
+            "{many} files are to be {done} together, and a process can have {most} open files here: raise the limit (ulimit -n), or {instead}"
         ))),
         _ => Ok(()),
     }

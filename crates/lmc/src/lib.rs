@@ -18,6 +18,7 @@
 //! * [`Encoder`] is a [`Write`](std::io::Write) that compresses, and [`Decoder`] a [`Read`](std::io::Read) that restores.
 //! * [`changed_elements`] gives those that a delta changes, without decoding the others, and [`changed_count`] their number.
 //! * [`Reader`] reads tensors, rows of tensors and byte ranges of a file.
+//! * [`tensor_views`] gives all tensors of a file under all of their names.
 //! * [`distcp`] finds the tensors of checkpoints of `torch.distributed.checkpoint`.
 //!
 //! The output does not depend on the number of threads, the instruction set, the source or the sink, with two exceptions. A
@@ -93,6 +94,7 @@ pub use format::header::{MAGIC, VERSION as FORMAT_VERSION};
 pub use format::version::FormatVersion;
 pub use io::{ReadAt, WriteAt};
 pub use isa::Isa;
+pub use layout::{TensorView, tensor_views};
 pub use options::{CompressOptions, DecodeLimits, DecompressOptions, Level};
 pub use parse_error::ParseNameError;
 pub use reader::Reader;

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed.checkpoint as dcp
+from safetensors.torch import save_file
 from torch.distributed.checkpoint.filesystem import FileSystemWriter, SerializationFormat
 
 HERE = Path(__file__).parent
@@ -71,6 +72,71 @@ def views() -> dict[str, object]:
     }
 
 
+def shared() -> dict[str, object]:
+    """Tensors that are no segments of their own, each of them under a name that no other has."""
+    flat = torch.arange(24.0)
+    tied = torch.nn.Parameter(torch.arange(6.0))
+    part = {"w": torch.arange(3).to(torch.bfloat16)}
+    cycle: dict[str, object] = {"t": torch.full((2,), 8.0)}
+    cycle["itself"] = cycle
+    return {
+        # Ranges of one storage, and elements of it that are none.
+        "first": flat[:4],
+        "second": flat[4:16].reshape(3, 4),
+        "overlaps": flat[2:6],
+        "every_second": flat[1::2],
+        "column": flat.reshape(4, 6)[:, 2],
+        "scalar": flat[5],
+        "all": flat,
+        # One tensor under two names, its elements in another shape, and a part of the state under two names.
+        "embed": tied,
+        "head": tied,
+        "of_head": tied.detach().reshape(2, 3),
+        "model": part,
+        "ema": {"shadow": part},
+        "cycle": cycle,
+        # Not in order.
+        "transposed": torch.arange(6.0).reshape(2, 3).t(),
+        "image": torch.arange(24).to(torch.float16).reshape(2, 3, 2, 2).to(memory_format=torch.channels_last),
+        "expanded": torch.arange(3).to(torch.bfloat16).reshape(3, 1).expand(3, 4),
+        "complex": torch.arange(6).to(torch.complex128).reshape(2, 3).t(),
+        "slice": torch.arange(100)[10:20],
+        # The second one is beyond the end of its storage.
+        "empty": torch.empty(0, 5),
+        "none": torch.arange(2).as_strided((0,), (1,), 9),
+        "list": [torch.full((2,), 5.0), (torch.full((2,), 6.0),)],
+        7: torch.full((2,), 7.0),
+    }
+
+
+def flattened(value: object, name: str = "", above: tuple[int, ...] = ()) -> dict[str, torch.Tensor]:
+    """The tensors of a state, as safetensors has them."""
+    if isinstance(value, torch.Tensor):
+        value = torch.view_as_real(value) if value.is_complex() else value
+        return {name: value.detach().clone(memory_format=torch.contiguous_format)}
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
+    found = {}
+    for key, below in items:
+        if id(below) not in above:
+            found |= flattened(below, f"{name}.{key}" if name else str(key), (*above, id(below)))
+    return found
+
+
+def odd() -> dict[str, object]:
+    """A plain tensor, and some that no range of bytes has; one with an attribute that is a tensor."""
+    numbers = torch.arange(4.0)
+    plain = torch.nn.Parameter(torch.arange(5.0))
+    plain.scale = torch.full((1,), 0.5)
+    return {
+        "plain": plain,
+        "conjugate": torch.complex(numbers, numbers).conj(),
+        "negative": torch.complex(numbers, numbers).conj().imag,
+        "sparse": torch.eye(3).to_sparse(),
+        "quantised": torch.quantize_per_tensor(numbers, 0.5, 0, torch.quint8),
+        "meta": torch.empty(3, device="meta"),
+    }
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     torch.manual_seed(1)
@@ -80,6 +146,10 @@ def main() -> None:
     torch.save(views(), HERE / "views.pt")
     torch.save(views(), HERE / "protocol5.pt", pickle_protocol=5)
     torch.save(views(), HERE / "legacy.pt", _use_new_zipfile_serialization=False)
+    torch.save(shared(), HERE / "shared.pt")
+    torch.save(shared(), HERE / "shared-legacy.pt", _use_new_zipfile_serialization=False)
+    save_file(flattened(shared()), HERE / "shared.safetensors", metadata={"format": "pt"})
+    torch.save(odd(), HERE / "odd.pt")
     torch.save(Net(), HERE / "module.pt")
     torch.save({"weights": torch.arange(5.0), "evil": Evil()}, HERE / "evil.pt")
     torch.save(torch.arange(5.0), HERE / "one.pt")

@@ -11,11 +11,13 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use lmc::{Base, Dtype, Error, ErrorKind, ReadAt, Reader, Segment};
+use lmc::{Base, Dtype, Error, ErrorKind, ReadAt, Reader, Segment, TensorView, tensor_views};
 
 use self::args::To;
 pub(crate) use self::args::UnpackArgs;
+use self::boxes::in_order;
 use self::data::METADATA;
+use self::join::MAX_HELD;
 use self::safetensors::{Entry, header};
 use crate::bases::Bases;
 use crate::failure::{Failure, Result};
@@ -31,6 +33,8 @@ use crate::ui::Ui;
 const CHUNK: u64 = 16 << 20;
 /// The error where only the Python package helps.
 const PYTHON: &str = "use the command of the Python package, installed with its extra torch";
+/// The advice for a tensor that cannot be written.
+const OTHERS: &str = "select others with --prefix";
 
 /// Unpacks files and checkpoints.
 pub(crate) fn run(args: &UnpackArgs, ui: &Ui) -> Result {
@@ -58,11 +62,11 @@ pub(crate) fn run(args: &UnpackArgs, ui: &Ui) -> Result {
             return Err(Failure::Usage(format!("{}: another file is unpacked to {target}, too", Name::path(path))));
         }
     }
-    let is_new = !args.output.exists();
-    std::fs::create_dir_all(&args.output).map_err(|e| Failure::io(&args.output, "cannot create", &e))?;
     // A checkpoint has several files, and each may need only some bases.
     let several = args.files.len() > 1 || args.files.iter().any(|path| path.is_dir());
     let bases = args.bases.open(several, args.threads())?;
+    let is_new = !args.output.exists();
+    std::fs::create_dir_all(&args.output).map_err(|e| Failure::io(&args.output, "cannot create", &e))?;
     let done = args.files.iter().try_for_each(|path| {
         if path.is_dir() { checkpoint::unpack(path, args, &bases, ui) } else { unpack(path, args, &bases, ui) }
     });
@@ -102,7 +106,7 @@ fn unpack(path: &Path, args: &UnpackArgs, bases: &Bases, ui: &Ui) -> Result {
     }
 }
 
-/// Writes the tensors among the segments of the raw bytes of a file.
+/// Writes the tensors of a file, whose raw bytes have these segments.
 fn write(
     source: &Source,
     raw: &dyn ReadAt,
@@ -117,32 +121,53 @@ fn write(
     if let Some(why) = lmc_inspect::early_end(raw).map_err(at_fault)? {
         return Err(at_fault(Error::new(ErrorKind::Damaged, why)));
     }
-    let tensors = select(path, segments, layout, &args.prefix)?;
-    let header = header(tensors.iter().map(Tensor::entry));
-    let total = tensors.iter().map(|t| t.segment.len).sum::<u64>();
+    check_all_named(path, segments, layout)?;
+    let found = tensor_views(raw, segments, &args.prefix).map_err(|e| match e.kind() {
+        ErrorKind::Unsupported if e.tensor().is_some() => Failure::at(path, format_args!("{e}: {OTHERS}")),
+        _ => at_fault(e),
+    })?;
+    let tensors = select(path, found, layout, &args.prefix)?;
+    let total = tensors.iter().try_fold(0u64, |sum, t| sum.checked_add(t.len)).filter(|&sum| sum <= u64::MAX / 2);
+    let total = total.ok_or_else(|| Failure::at(path, "its tensors have more than 2^63 bytes: it is damaged"))?;
+    let header = header(tensors.iter().map(|t| entry(t, &args.prefix))).map_err(|why| Failure::at(path, why))?;
     let target = target(args, path);
     let guard = bases.guard();
     let mut output =
         Output::create(&Target::File(target.clone()), args.force, Origin::PartOf(source.metadata()), &guard)?;
     let progress = ui.progress(&Name::path(path).to_string(), Some(total));
-    let failed = |output: &Output, e: &std::io::Error| {
-        output.take_failure().unwrap_or_else(|| Failure::io(&target, "cannot write", e))
+    let mut done = 0;
+    let mut put = |output: &mut Output, bytes: &[u8]| {
+        output
+            .write_all(bytes)
+            .map_err(|e| output.take_failure().unwrap_or_else(|| Failure::io(&target, "cannot write", &e)))?;
+        done += bytes.len() as u64;
+        progress.at(done);
+        Ok::<_, Failure>(())
     };
-    output.write_all(&header).map_err(|e| failed(&output, &e))?;
-    let (mut buf, mut done) = (Vec::new(), 0);
-    for Tensor { segment, .. } in &tensors {
-        let mut at = segment.offset;
-        while at < segment.end() {
-            let n = (segment.end() - at).min(CHUNK);
+    let read = |output: &Output, buf: &mut [u8], at: u64| {
+        raw.read_exact_at(buf, at).map_err(|e| match e.downcast::<lmc::Error>() {
+            Ok(e) => report::explain(source, bases, output, &e),
+            Err(e) => source.check_unchanged().err().unwrap_or_else(|| Failure::io(path, "cannot read", &e)),
+        })
+    };
+    put(&mut output, &header)?;
+    let mut buf = Vec::new();
+    for TensorView { shape, len, elements, .. } in &tensors {
+        if let Some(strides) = &elements.strides {
+            let mut bytes = vec![0; elements.len as usize];
+            read(&output, &mut bytes, elements.offset)?;
+            let shape = &shape[..strides.len()];
+            let width = len / shape.iter().product::<u64>();
+            put(&mut output, &in_order(&bytes, shape, strides, width as usize))?;
+            continue;
+        }
+        let (mut at, end) = (elements.offset, elements.offset + len);
+        while at < end {
+            let n = (end - at).min(CHUNK);
             buf.resize(usize::try_from(n).expect("a chunk fits in memory"), 0);
-            raw.read_exact_at(&mut buf, at).map_err(|e| match e.downcast::<lmc::Error>() {
-                Ok(e) => report::explain(source, bases, &output, &e),
-                Err(e) => source.check_unchanged().err().unwrap_or_else(|| Failure::io(path, "cannot read", &e)),
-            })?;
-            output.write_all(&buf).map_err(|e| failed(&output, &e))?;
+            read(&output, &mut buf, at)?;
+            put(&mut output, &buf)?;
             at += n;
-            done += n;
-            progress.at(done);
         }
     }
     drop(progress);
@@ -154,26 +179,28 @@ fn write(
     Ok(())
 }
 
-/// A tensor that is written.
-#[derive(Debug)]
-struct Tensor<'s> {
-    name: &'s str,
-    dtype: Dtype,
-    segment: &'s Segment,
+/// What the header of the output says of a tensor.
+fn entry<'t>(tensor: &'t TensorView, prefix: &str) -> Entry<'t> {
+    let TensorView { name, dtype, shape, len, .. } = tensor;
+    Entry { name: &name[prefix.len()..], dtype: *dtype, shape, len: *len }
 }
 
-impl Tensor<'_> {
-    fn entry(&self) -> Entry<'_> {
-        Entry { name: self.name, dtype: self.dtype, shape: &self.segment.shape, len: self.segment.len }
+/// Fails if a file of safetensors has bytes of no tensor: those of one whose name occurs again, or whose type or shape is wrong.
+fn check_all_named(path: &Path, segments: &[Segment], layout: &str) -> Result {
+    // The first one is the header.
+    match segments.iter().skip(1).find(|s| layout == "safetensors" && s.dtype.is_none()) {
+        None => Ok(()),
+        Some(s) => {
+            let (from, to) = (s.offset, s.end());
+            let what =
+                format!("no tensor has the bytes {from} to {to}: a name occurs twice, or a type or shape is wrong");
+            Err(Failure::at(path, format_args!("{what}. Programs that read safetensors refuse such a file")))
+        }
     }
 }
 
-/// The tensors whose names begin with a prefix, in the order in which they are written: wide elements first, so that all of them are aligned.
-fn select<'s>(path: &Path, segments: &'s [Segment], layout: &str, prefix: &str) -> Result<Vec<Tensor<'s>>> {
-    let tensors = segments.iter().filter_map(|s| Some((s.name.as_deref()?, s.dtype?, s)));
-    let mut tensors: Vec<_> = tensors
-        .filter_map(|(name, dtype, segment)| Some(Tensor { name: name.strip_prefix(prefix)?, dtype, segment }))
-        .collect();
+/// The tensors in the order in which they are written: wide elements first, so that all of them are aligned, then as in the file.
+fn select(path: &Path, mut tensors: Vec<TensorView>, layout: &str, prefix: &str) -> Result<Vec<TensorView>> {
     if tensors.is_empty() {
         let what = match prefix {
             "" if layout == "raw" => "is of no format whose tensors lmc finds, or is damaged".to_owned(),
@@ -182,10 +209,16 @@ fn select<'s>(path: &Path, segments: &'s [Segment], layout: &str, prefix: &str) 
         };
         return Err(Failure::at(path, what));
     }
-    if let Some(t) = tensors.iter().find(|t| matches!(t.dtype, Dtype::Named(_))) {
-        let what = format!("tensor {:?} is of type {}, which safetensors files cannot hold", t.name, t.dtype);
-        return Err(Failure::at(path, format_args!("{what}: select others with --prefix")));
+    for TensorView { name, dtype, len, elements, .. } in &tensors {
+        if let Dtype::Named(_) = dtype {
+            let what = format!("tensor {name:?} is of type {dtype}, which safetensors files cannot hold");
+            return Err(Failure::at(path, format_args!("{what}: {OTHERS}")));
+        }
+        if elements.strides.is_some() && elements.len.max(*len) > MAX_HELD {
+            let what = format!("tensor {name:?} of more than {MAX_HELD} bytes is not in the order of its elements");
+            return Err(Failure::at(path, format_args!("{what}: {OTHERS}")));
+        }
     }
-    tensors.sort_by_key(|t| std::cmp::Reverse(t.dtype.bits()));
+    tensors.sort_by_key(|t| (std::cmp::Reverse(t.dtype.bits()), t.elements.offset));
     Ok(tensors)
 }

@@ -39,22 +39,99 @@ fn f32s(values: impl IntoIterator<Item = u16>) -> Vec<u8> {
 #[test]
 fn what_torch_saved() {
     let dir = Dir::new();
-    dir.write("views.pt", &sample("views.pt"));
-    let run = dir.run(["unpack", "-v", "views.pt", "-o", "out"]);
+    dir.write("shared.pt", &sample("shared.pt"));
+    let run = dir.run(["unpack", "-v", "shared.pt", "-o", "out"]);
     run.ok();
     assert_eq!(run.stdout(), "");
-    assert!(run.stderr().contains("views.pt : 11 tensors, 184 B  (out/views.safetensors)"), "{run:?}");
-    let found = tensors(&dir.read("out/views.safetensors"));
+    assert!(run.stderr().contains("shared.pt : 23 tensors, 632 B  (out/shared.safetensors)"), "{run:?}");
+    let found = tensors(&dir.read("out/shared.safetensors"));
     let of = |name: &str| found.iter().find(|t| t.0 == name).unwrap_or_else(|| panic!("{name}: {found:?}"));
     assert_eq!((&of("second").2, &of("second").3), (&serde_json::json!([3, 4]), &f32s(4..16)));
     assert_eq!((&of("list.1.0").3, &of("7").3), (&f32s([6, 6]), &f32s([7, 7])));
     assert_eq!((&of("empty").2, of("empty").3.len()), (&serde_json::json!([0, 5]), 0));
+    assert_eq!((&of("transposed").2, &of("transposed").3), (&serde_json::json!([3, 2]), &f32s([0, 3, 1, 4, 2, 5])));
+    assert_eq!((&of("embed").3, &of("head").3), (&f32s(0..6), &f32s(0..6)));
     // Wide elements first.
     dir.write("kinds.pt", &sample("kinds.pt"));
     dir.run(["unpack", "kinds.pt", "-o", "out"]).ok();
     let types: Vec<_> = tensors(&dir.read("out/kinds.safetensors")).into_iter().map(|t| t.1).collect();
     assert_eq!(types.len(), 18);
     assert!(types.iter().rposition(|t| t == "F64").unwrap() < types.iter().position(|t| t == "F32").unwrap());
+}
+
+/// Tied ones, those with strides, slices: what torch loads, and no other names.
+#[test]
+fn every_tensor_of_a_state() {
+    let dir = Dir::new();
+    dir.write("zip.pt", &sample("shared.pt"));
+    dir.write("legacy.pt", &sample("shared-legacy.pt"));
+    let sorted = |file: &[u8]| {
+        let mut found = tensors(file);
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        found
+    };
+    let expected = sorted(&sample("shared.safetensors"));
+    for name in ["zip", "legacy"] {
+        dir.run(["unpack", &format!("{name}.pt"), "-o", "plain"]).silent();
+        let plain = dir.read(&format!("plain/{name}.safetensors"));
+        assert_eq!(sorted(&plain), expected, "{name}");
+        dir.run(["compress", &format!("{name}.pt")]).silent();
+        dir.run(["unpack", &format!("{name}.pt.lmc"), "-o", "compressed"]).silent();
+        assert_eq!(dir.read(&format!("compressed/{name}.safetensors")), plain, "{name}");
+    }
+    // As plain bytes.
+    dir.shell("$LMC compress <zip.pt >piped.lmc && $LMC unpack piped.lmc -o piped").silent();
+    assert_eq!(dir.read("piped/piped.safetensors"), dir.read("plain/zip.safetensors"));
+    // A prefix selects among all of the names.
+    for (prefix, name, value) in [("hea", "d", f32s(0..6)), ("ema.shadow.", "w", vec![0, 0, 0x80, 0x3f, 0, 0x40])] {
+        dir.run(["unpack", "-f", "zip.pt", "-o", "some", "--prefix", prefix]).silent();
+        let found = tensors(&dir.read("some/zip.safetensors"));
+        assert_eq!(found.iter().map(|t| (&t.0[..], &t.3)).collect::<Vec<_>>(), [(name, &value)]);
+    }
+    dir.run(["unpack", "zip.pt", "-o", "no", "--prefix", "data/"]).fails(&["has no tensor whose name begins", "data/"]);
+    // The list shows ranges of the file.
+    assert!(dir.run(["list", "zip.pt.lmc"]).stdout().contains("data/"));
+}
+
+/// Of a file that torch wrote, what is no plain tensor is refused by name.
+#[test]
+fn tensors_that_are_not_plain() {
+    let dir = Dir::new();
+    dir.write("odd.pt", &sample("odd.pt"));
+    let unpack = |prefix: &str| dir.run(["unpack", "odd.pt", "-o", "out", "--prefix", prefix]);
+    for name in ["conjugate", "negative", "sparse", "quantised", "meta"] {
+        unpack(name).fails(&["odd.pt", "not a plain tensor", &format!("tensor {name:?}"), "--prefix"]);
+    }
+    unpack("").fails(&["odd.pt", "not a plain tensor"]);
+    assert!(dir.try_names("out").is_empty());
+    unpack("pl").ok();
+    let found = tensors(&dir.read("out/odd.safetensors"));
+    let found: Vec<_> = found.iter().map(|t| (&t.0[..], &t.3[..])).collect();
+    assert_eq!(found, [("ain", &f32s(0..5)[..]), ("ain.scale", &0.5f32.to_le_bytes())]);
+}
+
+#[test]
+fn names_that_a_file_cannot_have() {
+    let dir = Dir::new();
+    let unpack = |name: &str, prefix: &str| dir.run(["unpack", name, "-o", "out", "--prefix", prefix]);
+    // Two keys and one that has a dot give the same name.
+    dir.write("views.pt", &sample("views.pt"));
+    unpack("views.pt", "").fails(&["views.pt", "\"a.b\"", "two tensors have", "--prefix"]);
+    unpack("views.pt", "a").fails(&["\".b\"", "two tensors have"]);
+    // The second one would be lost.
+    let header =
+        r#"{"v":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"v":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}}"#;
+    dir.write("v.safetensors", &[&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[1; 8]].concat());
+    let bytes = format!("bytes {} to {}", header.len() + 8, header.len() + 12);
+    unpack("v.safetensors", "").fails(&["v.safetensors", &bytes]);
+    dir.run(["compress", "v.safetensors"]).silent();
+    unpack("v.safetensors.lmc", "").fails(&["v.safetensors.lmc", &bytes]);
+    dir.write("m.safetensors", &safetensors(&[("m.__metadata__", "U8", &[4], &[1; 4]), ("m.w", "U8", &[4], &[2; 4])]));
+    unpack("m.safetensors", "m.").fails(&["m.safetensors", "\"__metadata__\"", "safetensors files cannot hold"]);
+    assert!(dir.try_names("out").is_empty(), "something is left");
+    unpack("m.safetensors", "").silent();
+    unpack("views.pt", "s").ok();
+    assert_eq!(tensors(&dir.read("out/views.safetensors"))[0].3, f32s(4..16));
 }
 
 #[test]
@@ -66,6 +143,8 @@ fn compressed_files_and_deltas() {
     dir.run(["unpack", "new.pt", "-o", "plain", "--prefix", "model."]).ok();
     dir.run(["unpack", "new.pt.lmc", "-o", "out"]).fails(&["is a delta", "lmc unpack --base old.pt new.pt.lmc -o out"]);
     assert!(!dir.has("out/new.safetensors"));
+    dir.run(["unpack", "new.pt.lmc", "-o", "deep/out", "--base", "none.pt"]).fails(&["none.pt"]);
+    assert!(!dir.has("deep"), "no directory is created before the bases are open");
     dir.run(["unpack", "new.pt.lmc", "-o", "out", "--base", "old.pt", "--prefix", "model."]).ok();
     assert_eq!(dir.read("plain/new.safetensors"), dir.read("out/new.safetensors"));
     let names: Vec<_> = tensors(&dir.read("out/new.safetensors")).into_iter().map(|t| t.0).collect();

@@ -249,6 +249,36 @@ fn what_does_not_fit() {
     }
 }
 
+/// As a name without its prefix.
+#[test]
+fn a_name_that_a_file_cannot_have() {
+    let dir = with_copy("fsdp");
+    let names = ["m.w", "m.__metadata__"];
+    let places = names.map(|name| first(name, "__0_0.distcp"));
+    dir.write("c/.metadata", &metadata(&names.map(|name| whole(name, &[3, 4])), &places));
+    // The name would be in the second file.
+    let run = dir.run(["unpack", "c", "-o", "out", "--max-shard-size", "48", "--prefix", "m."]);
+    run.fails(&["c/.metadata", "\"__metadata__\"", "safetensors files cannot hold", "--prefix"]);
+    assert!(dir.try_names("out").is_empty());
+}
+
+#[test]
+fn more_files_than_may_be_open() {
+    let dir = with_copy("fsdp");
+    let names: Vec<_> = (0..300).map(|i| format!("t{i}")).collect();
+    let entries: Vec<_> = names.iter().map(|name| whole(name, &[3, 4])).collect();
+    let places: Vec<_> = names.iter().map(|name| first(name, "__0_0.distcp")).collect();
+    dir.write("c/.metadata", &metadata(&entries, &places));
+    let unpack = "exec $LMC unpack c -o out --max-shard-size 1";
+    dir.shell(&format!("ulimit -n 256; {unpack}")).fails(&[
+        "301 files are to be written together, and a process can have 256 open files here",
+        "--max-shard-size",
+    ]);
+    assert!(dir.try_names("out").is_empty());
+    dir.shell(&format!("ulimit -S -n 256; {unpack}")).silent();
+    assert_eq!(dir.try_names("out").len(), 301);
+}
+
 #[test]
 fn files_that_are_none() {
     let one = [whole("t", &[3, 4])];

@@ -88,7 +88,7 @@ pub(super) fn run(args: &RestoreArgs, ui: &Ui) -> Result {
         return Ok(());
     }
     // Files of two snapshots beside each other would be loaded together: those that are there stay until all new ones are on disk.
-    allow_open(files.len())?;
+    allow_open(files.len(), "replaced", "restore into an empty directory without -f")?;
     let restored =
         files.iter().map(|file| restore_file(args, &reader, file, (&dir, &guard), ui)).collect::<Result<_>>()?;
     check_targets(&dir, files.iter().copied()).map_err(in_the_way)?;

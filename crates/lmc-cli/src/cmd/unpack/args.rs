@@ -13,7 +13,8 @@ use crate::format::parse_size;
 ///
 /// A file may be compressed or not, and of any format whose tensors lmc finds: torch.save, .distcp, npy, npz, GGUF, ONNX, safetensors.
 /// Nothing in it is unpickled or run, and one that ends before its tensors do is an error. DIR/NAME.safetensors holds the tensors of NAME.pt
-/// or NAME.pt.lmc.
+/// or NAME.pt.lmc. Those that torch.save wrote are there under each of their names, also if several have the same elements, and in the order
+/// of their elements.
 ///
 /// A directory is a checkpoint of torch.distributed.checkpoint, with its .metadata; lmc.dcp or PyTorch's own writer wrote it, and its data
 /// files may be compressed. The chunks of each tensor are joined: DIR/model.safetensors holds whole tensors, or several files and their

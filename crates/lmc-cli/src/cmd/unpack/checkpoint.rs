@@ -15,7 +15,7 @@ use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, count};
 use crate::guard::{Guard, Role};
 use crate::input::Source;
-use crate::output::{Origin, Output, Target, finish_all};
+use crate::output::{Origin, Output, Target, allow_open, finish_all};
 use crate::ui::Ui;
 
 /// Names of entries in a message.
@@ -49,14 +49,17 @@ pub(super) fn unpack(directory: &Path, args: &UnpackArgs, bases: &Bases, ui: &Ui
     let number = count(chosen.len() as u64, "tensor");
     let shards = shards(chosen, args.max_shard_size as u64);
     let names: Vec<_> = (0..shards.len()).map(|i| safetensors::name(i, shards.len())).collect();
+    let headers = shards.iter().map(|shard| safetensors::header(shard.iter().map(Chosen::entry)));
+    let headers: Vec<_> = headers.collect::<Result<_, _>>().map_err(|why| Failure::at(&path, why))?;
     check_target(args, &names)?;
+    // All are open until all are complete; the index is one more.
+    allow_open(shards.len() + 1, "written", "choose a larger --max-shard-size")?;
     let mut done = 0;
     let progress = ui.progress(&Name::path(directory).to_string(), Some(total));
     let mut outputs = Vec::new();
-    for (shard, name) in shards.iter().zip(&names) {
+    for ((shard, name), header) in shards.iter().zip(&names).zip(&headers) {
         let (path, mut output) = create(args, name, &source, &guard)?;
-        let header = safetensors::header(shard.iter().map(Chosen::entry));
-        put(&mut output, &path, &header)?;
+        put(&mut output, &path, header)?;
         let tensors: Vec<_> = shard.iter().map(|chosen| chosen.tensor).collect();
         join(&tensors, &mut files, |bytes| {
             done += bytes.len() as u64;

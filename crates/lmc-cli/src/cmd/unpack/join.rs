@@ -12,7 +12,7 @@ use crate::failure::{Failure, Result};
 const BATCH: u64 = 64 << 20;
 /// Most bytes of a tensor's chunks that were saved with other strides, which are held in memory as long as the tensor is written; twice as
 /// many while they are put in order.
-const MAX_HELD: u64 = 1 << 30;
+pub(super) const MAX_HELD: u64 = 1 << 30;
 
 /// A part of a tensor that is joined in one piece.
 struct Window {

@@ -1,5 +1,6 @@
 //! Files of safetensors: their headers, and the names and the index of several.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use lmc::Dtype;
@@ -14,12 +15,24 @@ pub(super) struct Entry<'a> {
     pub(super) len: u64,
 }
 
-/// The header of a file of these tensors, in this order, whose length is a multiple of 8 bytes.
-pub(super) fn header<'a>(tensors: impl IntoIterator<Item = Entry<'a>>) -> Vec<u8> {
+/// The key of a header that is no tensor: it says what the file is.
+const OF_FILE: &str = "__metadata__";
+
+/// The header of a file of these tensors, in this order, whose length is a multiple of 8 bytes. Fails, with the reason, if one of them has a
+/// name that safetensors reserves, or that another one has.
+pub(super) fn header<'a>(tensors: impl IntoIterator<Item = Entry<'a>>) -> Result<Vec<u8>, String> {
     // Libraries of Hugging Face refuse a file that does not say which framework wrote it.
-    let mut json = String::from(r#"{"__metadata__":{"format":"pt"}"#);
-    let mut at = 0;
+    let mut json = format!(r#"{{"{OF_FILE}":{{"format":"pt"}}"#);
+    let (mut at, mut names) = (0, HashSet::new());
     for t in tensors {
+        let why = match t.name {
+            OF_FILE => "safetensors files cannot hold",
+            name if !names.insert(name) => "two tensors have, and a safetensors file has each name once",
+            _ => "",
+        };
+        if !why.is_empty() {
+            return Err(format!("the tensor {:?} has a name that {why}: select others with --prefix", t.name));
+        }
         let end = at + t.len;
         let (name, info) =
             (Value::from(t.name), json!({ "dtype": t.dtype.name(), "shape": t.shape, "data_offsets": [at, end] }));
@@ -30,7 +43,7 @@ pub(super) fn header<'a>(tensors: impl IntoIterator<Item = Entry<'a>>) -> Vec<u8
     while !json.len().is_multiple_of(8) {
         json.push(' ');
     }
-    [&(json.len() as u64).to_le_bytes()[..], json.as_bytes()].concat()
+    Ok([&(json.len() as u64).to_le_bytes()[..], json.as_bytes()].concat())
 }
 
 /// The index of a model in several files.

@@ -7,8 +7,8 @@ mod cover;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-pub use self::blob::Elements;
 use super::super::pickle::{Id, Pickle, Value};
+pub use super::super::strided::Elements;
 use super::tensors::elements_of_dtype;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};

@@ -24,7 +24,7 @@ impl Found {
     }
 
     /// Adds the tensors of a storage; `None` if there are too many.
-    pub(super) fn add(&mut self, storage: &Storage<'_>, views: &[View<'_>], item: &Item) -> Option<()> {
+    pub(super) fn add(&mut self, storage: &Storage, views: &[View<'_>], item: &Item) -> Option<()> {
         storage.segments(views, item, &mut self.names, &mut self.tensors)
     }
 }

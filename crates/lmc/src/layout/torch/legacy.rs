@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 
 use super::super::pickle::{Id, MAX_LEN, Pickle, Value};
-use super::super::suggestion::{Format, Layout, Prefix};
+use super::super::suggestion::{Format, Layout, Prefix, Whole};
 use super::found::Found;
 use super::storage::{Item, Storage};
-use super::tensors;
+use super::tensors::{self, View};
 use crate::error::Result;
 
 /// The magic number as protocol 2 pickles it.
@@ -19,62 +19,92 @@ pub(in super::super) struct Legacy;
 
 impl Format for Legacy {
     fn suggest(&self, file: &mut dyn Prefix) -> Result<Option<Layout>> {
-        if file.get(MAGIC.len())? != MAGIC {
-            return Ok(None);
-        }
-        // Each try has four times as many bytes, so that all of them take no longer than two of the last.
-        let mut tried = FIRST;
-        let bytes = loop {
-            let bytes = file.get(tried)?;
-            if bytes.len() < tried || pickles(bytes).is_some() || tried as u64 >= MAX_LEN {
-                break bytes.to_vec();
-            }
-            tried *= 4;
-        };
+        let Some(bytes) = beginning(file)? else { return Ok(None) };
         let Some(whole) = file.whole() else { return Ok(None) };
-        let Some((object, keys, mut at)) = pickles(&bytes) else { return Ok(None) };
-        let Some(storages) = tensors::by_storage(&object) else { return Ok(None) };
-        let mut storages: HashMap<_, _> = storages.into_iter().collect();
-        let start = at;
+        let Some(contents) = Contents::parse(&bytes) else { return Ok(None) };
+        let Some(storages) = contents.storages(whole)? else { return Ok(None) };
         let mut found = Found::default();
-        let item = Item { root: "0".to_owned(), prefix: String::new() };
-        // Keys are addresses of the writer's memory: names show the number.
-        for (number, &key) in keys.sequence(keys.root).unwrap_or_default().iter().enumerate() {
-            let Some(key) = keys.str(key) else { return Ok(None) };
-            let mut count = [0; 8];
-            if !whole.read(&mut count, at)? {
+        for (storage, views) in &storages {
+            if found.add(storage, views, &item()).is_none() {
                 return Ok(None);
             }
-            at += 8;
-            let Some(views) = storages.remove(key) else { return Ok(None) };
-            let Some(elements) = views.first().and_then(|v| v.elements) else { return Ok(None) };
-            let width = u64::from(elements.dtype.bits()) * elements.count / 8;
-            let len = u64::from_le_bytes(count).checked_mul(width);
-            let Some(len) = len.filter(|&len| len <= whole.size() - at) else { return Ok(None) };
-            let storage = Storage { label: &format!("data/{number}"), offset: at, len };
-            if found.add(&storage, &views, &item).is_none() {
-                return Ok(None);
-            }
-            at += len;
         }
-        Ok(found.segments(start).map(|segments| Layout { name: "torch", segments, tail: None }))
+        Ok(found.segments(contents.end).map(|segments| Layout { name: "torch", segments, tail: None }))
     }
 }
 
-/// The pickles of the object and of the storages' keys, and where the storages begin.
-fn pickles(bytes: &[u8]) -> Option<(Pickle<'_>, Pickle<'_>, u64)> {
-    let mut at = MAGIC.len();
-    let mut next = || {
-        let pickle = Pickle::parse(&bytes[at..])?;
-        at += pickle.len;
-        Some(pickle)
-    };
-    let (_version, system) = (next()?, next()?);
-    if is_big_endian(&system) {
-        return None;
+/// A storage, and the tensors that view it.
+type Viewed<'a> = (Storage, Vec<View<'a>>);
+
+/// How the tensors of a file are named.
+pub(super) fn item() -> Item {
+    Item { root: "0".to_owned(), prefix: String::new() }
+}
+
+/// The bytes that the pickles are in; `None` if the file is not in this format.
+pub(super) fn beginning(file: &mut dyn Prefix) -> Result<Option<Vec<u8>>> {
+    if file.get(MAGIC.len())? != MAGIC {
+        return Ok(None);
     }
-    let (object, keys) = (next()?, next()?);
-    Some((object, keys, at as u64))
+    // Each try has four times as many bytes, so that all of them take no longer than two of the last.
+    let mut tried = FIRST;
+    loop {
+        let bytes = file.get(tried)?;
+        if bytes.len() < tried || Contents::parse(bytes).is_some() || tried as u64 >= MAX_LEN {
+            return Ok(Some(bytes.to_vec()));
+        }
+        tried *= 4;
+    }
+}
+
+/// The pickles of a file.
+pub(super) struct Contents<'a> {
+    pub(super) object: Pickle<'a>,
+    /// The keys of the storages, in their order.
+    keys: Pickle<'a>,
+    /// Where the storages begin.
+    end: u64,
+}
+
+impl<'a> Contents<'a> {
+    pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let mut at = MAGIC.len();
+        let mut next = || {
+            let pickle = Pickle::parse(&bytes[at..])?;
+            at += pickle.len;
+            Some(pickle)
+        };
+        let (_version, system) = (next()?, next()?);
+        if is_big_endian(&system) {
+            return None;
+        }
+        let (object, keys) = (next()?, next()?);
+        Some(Self { object, keys, end: at as u64 })
+    }
+
+    /// The storages, each with the tensors that view it: at least one. `None` if they are not as the pickles say.
+    pub(super) fn storages(&self, file: Whole<'_>) -> Result<Option<Vec<Viewed<'a>>>> {
+        let Some(storages) = tensors::by_storage(&self.object) else { return Ok(None) };
+        let mut by_key: HashMap<_, _> = storages.into_iter().collect();
+        let (mut found, mut at) = (Vec::new(), self.end);
+        // Keys are addresses of the writer's memory: names show the number.
+        for (number, &key) in self.keys.sequence(self.keys.root).unwrap_or_default().iter().enumerate() {
+            let Some(key) = self.keys.str(key) else { return Ok(None) };
+            let mut count = [0; 8];
+            if !file.read(&mut count, at)? {
+                return Ok(None);
+            }
+            at += 8;
+            let Some(views) = by_key.remove(key) else { return Ok(None) };
+            let Some(elements) = views.first().and_then(|v| v.elements) else { return Ok(None) };
+            let width = u64::from(elements.dtype.bits()) * elements.count / 8;
+            let len = u64::from_le_bytes(count).checked_mul(width);
+            let Some(len) = len.filter(|&len| len <= file.size() - at) else { return Ok(None) };
+            found.push((Storage { label: format!("data/{number}"), offset: at, len }, views));
+            at += len;
+        }
+        Ok(Some(found))
+    }
 }
 
 fn is_big_endian(system: &Pickle<'_>) -> bool {

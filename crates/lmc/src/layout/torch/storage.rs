@@ -15,15 +15,15 @@ pub(super) struct Item {
 }
 
 /// The bytes of a storage.
-pub(super) struct Storage<'a> {
+pub(super) struct Storage {
     /// Its name, for elements that no tensor names.
-    pub(super) label: &'a str,
+    pub(super) label: String,
     /// Its place in the file.
     pub(super) offset: u64,
     pub(super) len: u64,
 }
 
-impl Storage<'_> {
+impl Storage {
     /// Appends the tensors of the storage: those that are a range of it, and the bytes between them. Of two that
     /// overlap the first one counts, or the longer one. A storage of an unknown type, or of several, has none. `None`
     /// if the file has too many.

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use super::super::pickle::{Id, Pickle, Value};
+use super::super::strided::{self, is_contiguous};
 use super::super::suggestion::MAX_COST;
 use crate::dtype::Dtype;
 use crate::segment::{MAX_RANK, Segment, Shape};
@@ -21,13 +22,23 @@ pub(super) struct View<'a> {
     /// too long.
     pub(super) path: Option<String>,
     /// The key of its storage.
-    key: &'a str,
+    pub(super) key: &'a str,
+    /// Whether its elements are those of the storage: not if it is quantised or a conjugate, or has no storage.
+    pub(super) is_plain: bool,
+    /// The attributes of the tensor itself, of each class that wraps it.
+    states: Vec<Id>,
 }
 
 impl View<'_> {
     /// Whether its elements are those of the storage from the first one on, in order.
     pub(super) fn is_contiguous(&self) -> bool {
         is_contiguous(&self.shape, &self.strides)
+    }
+
+    /// Where its elements, of `width` bytes, are: its storage has the second number of bytes, from the first one on. `None` if it ends
+    /// before they do.
+    pub(super) fn elements_in(&self, storage: (u64, u64), width: u64) -> Option<strided::Elements> {
+        strided::Elements::of_storage(storage, width, self.first, &self.shape, &self.strides)
     }
 }
 
@@ -61,7 +72,7 @@ type Viewed<'a> = (&'a str, Vec<View<'a>>);
 pub(super) fn by_storage<'a>(pickle: &Pickle<'a>) -> Option<Vec<Viewed<'a>>> {
     let (mut storages, mut places) = (Vec::<Viewed<'_>>::new(), HashMap::new());
     let mut left = MAX_COST;
-    Walk::new(pickle).run(|view| {
+    Walk::new(pickle, false).run(|view| {
         left = left.checked_sub(Segment::cost(view.path.as_ref().map_or(0, String::len), 2 * view.shape.len()))?;
         let place = *places.entry(view.key).or_insert(storages.len());
         if place == storages.len() {
@@ -73,6 +84,17 @@ pub(super) fn by_storage<'a>(pickle: &Pickle<'a>) -> Option<Vec<Viewed<'a>>> {
     Some(storages)
 }
 
+/// Calls `found` with each tensor of a pickle as often as paths lead to it, as long as it returns `Some`: also with those that are no views of
+/// a storage. `None` if that ends it, or if there are too many paths.
+pub(super) fn by_path<'a>(pickle: &Pickle<'a>, found: impl FnMut(View<'a>) -> Option<()>) -> Option<()> {
+    Walk::new(pickle, true).run(found)
+}
+
+/// Most steps on all paths to values, if each path counts.
+const MAX_PATHS: usize = 1 << 23;
+/// Instead of a step, where all values below one were gone through.
+const LEAVE: u32 = u32::MAX;
+
 /// A step on the path to a value.
 #[derive(Clone, Copy)]
 enum Step<'a> {
@@ -82,35 +104,53 @@ enum Step<'a> {
     None,
 }
 
-/// Goes through all values of a pickle, each of them once.
+/// Goes through all values of a pickle, each of them once, or once on each path.
 struct Walk<'p, 'a> {
     pickle: &'p Pickle<'a>,
+    /// Whether each path counts. A path has no value twice.
+    all_paths: bool,
+    /// Values that were gone through, or that are on the path.
     seen: Vec<bool>,
     /// Steps, and the one before each.
     steps: Vec<(u32, Step<'a>)>,
     /// Values to go to, the next one last, by the last step to them.
     next: Vec<(Id, u32)>,
+    /// How many steps may follow.
+    left: usize,
 }
 
 impl<'p, 'a> Walk<'p, 'a> {
-    fn new(pickle: &'p Pickle<'a>) -> Self {
+    fn new(pickle: &'p Pickle<'a>, all_paths: bool) -> Self {
         let seen = vec![false; pickle.len()];
-        Self { pickle, seen, steps: vec![(u32::MAX, Step::None)], next: vec![(pickle.root, 0)] }
+        let left = if all_paths { MAX_PATHS } else { usize::MAX };
+        Self { pickle, all_paths, seen, steps: vec![(LEAVE, Step::None)], next: vec![(pickle.root, 0)], left }
     }
 
     /// Calls `found` with each tensor, as long as it returns `Some`.
     fn run(mut self, mut found: impl FnMut(View<'a>) -> Option<()>) -> Option<()> {
         let pickle = self.pickle;
         while let Some((id, way)) = self.next.pop() {
+            if way == LEAVE {
+                self.seen[id as usize] = false;
+                continue;
+            }
+            if self.left == 0 {
+                return None;
+            }
             if std::mem::replace(&mut self.seen[id as usize], true) {
                 continue;
             }
-            if let Some(mut view) = view(pickle, id) {
+            if self.all_paths {
+                self.next.push((id, LEAVE));
+            }
+            let from = self.next.len();
+            if let Some(mut view) = view(pickle, id).or_else(|| self.all_paths.then(|| not_plain(pickle, id))?) {
                 view.path = self.path(way);
+                self.next.extend(view.states.iter().map(|&state| (state, way)));
+                self.left = self.left.saturating_sub(1);
                 found(view)?;
                 continue;
             }
-            let from = self.next.len();
             match pickle.get(id) {
                 Value::List(_) | Value::Tuple(..) => self.numbered(pickle.sequence(id).unwrap_or_default(), way),
                 Value::Dict(items) => self.keyed(items, way),
@@ -119,9 +159,10 @@ impl<'p, 'a> Walk<'p, 'a> {
                         self.keyed(&changes.items, way);
                         self.numbered(&changes.elements, way);
                         self.next.extend(changes.state.map(|state| (state, way)));
+                        self.left = self.left.saturating_sub(1);
                     }
                     // Many objects may have the same ones.
-                    if !std::mem::replace(&mut self.seen[*args as usize], true) {
+                    if self.all_paths || !std::mem::replace(&mut self.seen[*args as usize], true) {
                         let args = pickle.sequence(*args).unwrap_or_default();
                         args.iter().for_each(|&value| self.step(value, way, Step::None));
                     }
@@ -135,6 +176,7 @@ impl<'p, 'a> Walk<'p, 'a> {
     }
 
     fn step(&mut self, value: Id, way: u32, step: Step<'a>) {
+        self.left = self.left.saturating_sub(1);
         if self.seen[value as usize] || matches!(self.pickle.get(value), Value::Other | Value::Int(_) | Value::Str(_)) {
             return;
         }
@@ -190,20 +232,37 @@ impl<'p, 'a> Walk<'p, 'a> {
 /// The tensor that a value is.
 fn view<'a>(pickle: &Pickle<'a>, id: Id) -> Option<View<'a>> {
     let &Value::Object { mut callable, mut args } = pickle.get(id) else { return None };
+    let mut states = Vec::new();
     // A parameter of a subclass of a subclass is the deepest one.
     for _ in 0..4 {
         let given = pickle.sequence(args)?;
         match pickle.global(callable)? {
             ("torch._utils", "_rebuild_parameter" | "_rebuild_parameter_with_state") => {
+                states.extend(given.get(3));
                 let Value::Object { callable: of, args: with } = *pickle.get(*given.first()?) else { return None };
                 (callable, args) = (of, with);
             }
-            ("torch._tensor", "_rebuild_from_type_v2") => (callable, args) = (*given.first()?, *given.get(2)?),
-            ("torch._utils", function) => return tensor(pickle, function, given),
+            ("torch._tensor", "_rebuild_from_type_v2") => {
+                states.extend(given.get(3));
+                (callable, args) = (*given.first()?, *given.get(2)?);
+            }
+            ("torch._utils", function) => return Some(View { states, ..tensor(pickle, function, given)? }),
             _ => return None,
         }
     }
     None
+}
+
+/// A tensor that is no view of a storage, such as a sparse one. Those that are made from others are not among them: the others are found.
+fn not_plain<'a>(pickle: &Pickle<'a>, id: Id) -> Option<View<'a>> {
+    let Value::Object { callable, .. } = *pickle.get(id) else { return None };
+    let ("torch._utils", function) = pickle.global(callable)? else { return None };
+    match function.strip_prefix("_rebuild_")? {
+        "parameter" | "parameter_with_state" | "wrapper_subclass" | "device_tensor_from_cpu_tensor" => return None,
+        _ => {}
+    }
+    let (shape, strides, states) = Default::default();
+    Some(View { elements: None, first: 0, shape, strides, path: None, key: "", is_plain: false, states })
 }
 
 /// The tensor that a function rebuilds from its arguments.
@@ -215,7 +274,7 @@ fn tensor<'a>(pickle: &Pickle<'a>, function: &str, args: &[Id]) -> Option<View<'
     };
     let &[storage, first, shape, strides, ..] = args else { return None };
     let Value::Persistent(storage) = *pickle.get(storage) else { return None };
-    let &[tag, class, key, ..] = pickle.sequence(storage)? else { return None };
+    let &[tag, class, key, ref more @ ..] = pickle.sequence(storage)? else { return None };
     if pickle.str(tag)? != "storage" {
         return None;
     }
@@ -238,17 +297,13 @@ fn tensor<'a>(pickle: &Pickle<'a>, function: &str, args: &[Id]) -> Option<View<'
         return None;
     }
     let (first, key) = (pickle.size(first)?, pickle.str(key).filter(|key| key.len() <= MAX_KEY)?);
-    Some(View { elements, first, shape: shape[..].into(), strides: strides[..].into(), path: None, key })
-}
-
-/// Whether the last dimension's stride is 1, and that of each other one the elements of the next; those of length 1 have any.
-fn is_contiguous(shape: &[u64], strides: &[u64]) -> bool {
-    let mut step = 1u64;
-    shape.iter().zip(strides).rev().filter(|&(&n, _)| n != 1).all(|(&n, &stride)| {
-        let right = stride == step;
-        step = step.saturating_mul(n);
-        right
-    }) || shape.contains(&0)
+    let (shape, strides) = (shape[..].into(), strides[..].into());
+    // Conjugates and negatives have a dictionary that says so, storages that view others in old files a tuple.
+    let changed = args.get(if named.is_some() { 7 } else { 6 });
+    let is_plain = function != "_rebuild_qtensor"
+        && !changed.is_some_and(|&id| matches!(pickle.get(id), Value::Dict(items) if !items.is_empty()))
+        && !more.get(2).is_some_and(|&id| matches!(pickle.get(id), Value::Tuple(..)));
+    Some(View { elements, first, shape, strides, path: None, key, is_plain, states: Vec::new() })
 }
 
 /// The elements of a typed storage, by the name of its class.

@@ -6,9 +6,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use lmc_test_inputs::distcp::{Place, metadata, place};
 
+use super::super::strided::Elements;
 use super::super::suggestion::Start;
 use super::*;
 use crate::dtype::Dtype;
+use crate::error::ErrorKind;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/layouts/torch");
 
@@ -30,6 +32,23 @@ fn layout(file: &[u8]) -> Option<Layout> {
     }
     assert!(at <= file.len() as u64);
     Some(layout)
+}
+
+/// Checks that the elements of all tensors are in the file.
+fn check_views(file: &[u8], layout: &Layout) {
+    if let Ok(views) = views(&mut &*file, &layout.segments, "") {
+        for view in views.expect("it is a file of torch") {
+            let Elements { offset, len, strides } = view.elements;
+            assert!(offset.checked_add(len).is_some_and(|end| end <= file.len() as u64), "{}", view.name);
+            assert!(strides.is_some() || len == view.len, "{}", view.name);
+        }
+    }
+}
+
+/// Name, dtype and shape of all tensors, under all of their names, that begin with a prefix.
+fn names(file: &[u8], prefix: &str) -> Result<Vec<String>> {
+    let found = views(&mut &*file, &[], prefix)?.expect("torch wrote it");
+    Ok(found.iter().map(|t| format!("{} {} {:?}", t.name, t.dtype, t.shape)).collect())
 }
 
 /// Name, dtype and shape of all tensors.
@@ -120,12 +139,35 @@ fn views_of_storages() {
     }
 }
 
+/// `lmc-cli` compares the elements with those that torch loads.
+#[test]
+fn names_of_views() {
+    for name in ["shared.pt", "shared-legacy.pt"] {
+        let file = sample(name);
+        let all = names(&file, "").unwrap();
+        assert_eq!(all.len(), 23, "{all:?}");
+        assert!(all.iter().all(|name| !name.starts_with("data/")), "{all:?}");
+        assert_eq!(names(&file, "c").unwrap(), ["column F32 [4]", "cycle.t F32 [2]", "complex F64 [3, 2, 2]"]);
+    }
+    // A file that is one tensor has the name that a compressed one keeps.
+    let file = sample("one.pt");
+    let mut segments = layout(&file).unwrap().segments;
+    segments.iter_mut().filter(|s| s.name.is_some()).for_each(|s| s.name = Some("kept".into()));
+    let found = views(&mut &file[..], &segments, "").unwrap().unwrap();
+    assert_eq!((found.len(), &found[0].name[..]), (1, "kept"));
+    assert_eq!(names(&sample("dcp/__0_0.distcp"), "").unwrap(), ["1 F32 [3, 4]", "2 I64 [3]"]);
+    for other in [&b"PK\x03\x04"[..], b"", &sample("shared.safetensors")] {
+        assert_eq!(views(&mut &*other, &[], "").unwrap(), None);
+    }
+}
+
 #[test]
 fn modules_and_scripts() {
     for name in ["module.pt", "script.pt"] {
-        let mut found = tensors(&sample(name));
-        found.sort();
-        assert_eq!(found, ["a.bias F32 [2]", "a.weight F32 [2, 3]", "b I64 [4]"], "{name}");
+        for mut found in [tensors(&sample(name)), names(&sample(name), "").unwrap()] {
+            found.sort();
+            assert_eq!(found, ["a.bias F32 [2]", "a.weight F32 [2, 3]", "b I64 [4]"], "{name}");
+        }
     }
     assert_eq!(tensors(&sample("one.pt")), ["0 F32 [5]"]);
 }
@@ -236,7 +278,12 @@ fn damage() {
         for bit in 0..8 * file.len() {
             let mut broken = file.clone();
             broken[bit / 8] ^= 1 << (bit % 8);
-            recognised += usize::from(layout(&broken).is_some());
+            let Some(layout) = layout(&broken) else { continue };
+            recognised += 1;
+            // Any bit of some bytes.
+            if bit % 7 == 0 {
+                check_views(&broken, &layout);
+            }
         }
     }
     assert!(recognised > 50_000, "{recognised} of the flips were in bytes that matter to no layout");
@@ -339,6 +386,13 @@ fn hostile_pickles() {
     assert_eq!(some([&b"]".repeat(100_000)[..], tensor, &b"a".repeat(100_000), b"."].concat()), Some(1));
     let twice: Vec<u8> = (1..60).flat_map(|i| [b']', b'q', i, b'h', i - 1, b'a', b'h', i - 1, b'a']).collect();
     assert_eq!(some([b"]q\0", tensor, b"a", &twice, b"."].concat()), Some(1));
+    // All names of that are too many; of ten times twice they are not.
+    let names_of = |pickle: &[u8]| names(&archive(&[("a/data.pkl", pickle), ("a/data/0", &[1; 40])]), "");
+    let times = |n: usize| names_of(&[b"]q\0", tensor, b"a", &twice[..9 * n], b"."].concat());
+    assert_eq!(times(0).unwrap(), ["0 F32 [10]"]);
+    assert_eq!(times(10).unwrap().len(), 1 << 10);
+    assert_eq!(times(59).unwrap_err().kind(), ErrorKind::Limit);
+    assert_eq!(names_of(&[b"]q\0h\0a", tensor, b"a."].concat()).unwrap(), ["1 F32 [10]"]);
     // A tensor whose storage is itself, and one that is its own argument.
     assert_eq!(some(b"ctorch._utils\n_rebuild_tensor_v2\n](K\0K\0))tR.".to_vec()), None);
     assert_eq!(some(b"ctorch._utils\n_rebuild_parameter\n]q\0h\0ah\0R.".to_vec()), None);
@@ -377,6 +431,24 @@ fn hostile_pickles() {
     let many =
         |n| some([&b"]("[..], &arguments, &b"ctorch._utils\n_rebuild_tensor_v2\nh\x05R".repeat(n)[..], b"e."].concat());
     assert_eq!((many(10), many(600_000)), (Some(1), None));
+    assert_eq!(
+        names_of(&[&shape[..], &of_shape.repeat(10_000), tensor, b"t."].concat()).unwrap_err().kind(),
+        ErrorKind::Unsupported
+    );
+    let empty_lists = [&b"("[..], &b"]".repeat(1_000_000), b"tq\0", tensor, b"]("].concat();
+    assert_eq!(names_of(&[&empty_lists[..], &objects, b"e\x86."].concat()).unwrap_err().kind(), ErrorKind::Limit);
+    let expanded = |n: u32| {
+        let mut p = one_tensor(1);
+        let at = p.windows(4).position(|w| w == b"\x85K\x01\x85").unwrap();
+        p[at - 4..at].copy_from_slice(&n.to_le_bytes());
+        p[at + 2] = 0;
+        views(&mut &archive(&[("a/data.pkl", &p), ("a/data/0", &[1; 4])])[..], &[], "")
+    };
+    let found = expanded(1 << 30).unwrap().unwrap();
+    assert_eq!(
+        (found[0].len, found[0].elements.len, found[0].elements.strides.as_deref()),
+        (1 << 32, 4, Some(&[0][..]))
+    );
     // More values than there may be.
     assert_eq!(some([&b"N".repeat((1 << 22) + 1)[..], tensor, b"."].concat()), None);
 }

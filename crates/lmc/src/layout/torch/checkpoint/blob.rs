@@ -5,22 +5,10 @@ use super::{Chunk, Tensor};
 use crate::error::{Error, Result};
 use crate::io::ReadAt;
 use crate::layout::pickle::{MAX_LEN, Pickle};
+use crate::layout::strided::Elements;
 use crate::layout::suggestion::{Prefix, Start};
 use crate::layout::torch::tensors::{by_storage, elements_of_dtype};
 use crate::layout::zip::Archive;
-use crate::segment::Shape;
-
-/// Where in a file the elements of a chunk are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Elements {
-    /// The first byte of the first element.
-    pub offset: u64,
-    /// Bytes from there to the end of the last element.
-    pub len: u64,
-    /// How many elements it is from one index to the next, in each dimension; `None` if they are in order, the last dimension contiguous.
-    pub strides: Option<Shape>,
-}
 
 impl Tensor {
     /// Finds the elements of one of its chunks in `len` bytes of a data file from `offset` on, which are a file of
@@ -53,6 +41,10 @@ impl Tensor {
         let storages = by_storage(&pickle).ok_or_else(none)?;
         let mut views = storages.iter().flat_map(|(key, views)| views.iter().map(move |view| (key, view)));
         let Some((key, view)) = views.find(|(_, view)| view.path.as_deref() == Some("")) else { return Err(none()) };
+        if !view.is_plain {
+            let what = format!("its chunk {shown} is quantised, a conjugate or otherwise not a plain tensor");
+            return Err(Error::unsupported(what).in_tensor(&*self.name));
+        }
         let width = match (self.element_len, view.elements) {
             (Some(width), found) if found == elements_of_dtype(&self.torch_dtype) => width,
             (_, found) => {
@@ -67,19 +59,10 @@ impl Tensor {
         }
         let storage = named(&format!("data/{key}")).filter(|e| e.stored).ok_or_else(none)?;
         let n = elements(&view.shape).ok_or_else(none)?;
-        let last = view
-            .shape
-            .iter()
-            .zip(&view.strides[..])
-            .try_fold(0u64, |last, (&n, &stride)| last.checked_add(n.saturating_sub(1).checked_mul(stride)?));
-        let span = if n == 0 { Some(0) } else { last.and_then(|last| last.checked_add(1)) };
-        let place = span.and_then(|span| Some((view.first.checked_mul(width)?, span.checked_mul(width)?)));
-        let Some((first, len)) = place.filter(|(first, len)| first.checked_add(*len).is_some_and(|e| e <= storage.len))
-        else {
+        let Some(found) = view.elements_in((storage.offset, storage.len), width) else {
             let has = storage.len;
             return Err(self.damaged(format!("its chunk {shown} has {n} elements, but {has} bytes in the data file")));
         };
-        let strides = (!view.is_contiguous()).then(|| view.strides.clone());
-        Ok(Elements { offset: storage.offset + first, len, strides })
+        Ok(found)
     }
 }
