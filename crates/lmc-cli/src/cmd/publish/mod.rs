@@ -37,8 +37,8 @@ use crate::ui::Ui;
 /// missing that an index in it (*.index.json) names, or a safetensors or GGUF file is shorter than its header says. A version that changes
 /// while it is read is not saved.
 ///
-/// The store is created with its first version. With --once, the exit status is 1 if there is no version in DIR, or if one is left unsaved.
-/// Earlier versions that the store does not have are reported, and are no failure.
+/// The store is created with its first version. A bucket that refuses objects is reported before. With --once, the exit status is 1 if
+/// there is no version in DIR, or if one is left unsaved. Earlier versions that the store does not have are reported, and are no failure.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(crate) struct PublishArgs {
@@ -124,8 +124,9 @@ pub(crate) fn run(args: &PublishArgs, ui: &Ui) -> Result {
         args.place.guard().check_replace(&out.join("version"))?;
     }
     let (seen, waited_for, left, exporter) = Default::default();
-    let (store, is_new, has_looked) = (None, false, false);
-    let mut publisher = Publisher { args, ui, rule, store, is_new, has_looked, seen, waited_for, left, exporter };
+    let (store, is_new, can_create, has_looked) = (None, false, false, false);
+    let mut publisher =
+        Publisher { args, ui, rule, store, is_new, can_create, has_looked, seen, waited_for, left, exporter };
     args.looks.run(ui, || {
         let looked = publisher.look();
         publisher.report_left();
@@ -143,6 +144,8 @@ struct Publisher<'a> {
     store: Option<Store>,
     /// Whether the store was created, and nothing was saved in it yet.
     is_new: bool,
+    /// Whether it was seen that a store can be created there.
+    can_create: bool,
     has_looked: bool,
     /// Versions that were saved, were there from the start, or were reported.
     seen: HashMap<PathBuf, Identity>,
@@ -191,7 +194,13 @@ impl Publisher<'_> {
             match args.place.open_if_there(self.options())? {
                 Some(store) => self.hold(store)?,
                 // Not only when there is something to save.
-                None => args.place.check_vacant()?,
+                None => {
+                    args.place.check_vacant()?;
+                    if !self.can_create {
+                        args.place.check_new(&self.options())?;
+                        self.can_create = true;
+                    }
+                }
             }
         }
         if args.looks.once && versions.is_empty() {

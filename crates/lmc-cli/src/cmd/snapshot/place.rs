@@ -90,6 +90,11 @@ impl Place {
         Ok((store, true))
     }
 
+    /// Fails if there is no store, and none can be created.
+    pub(in crate::cmd) fn check_new(&self, o: &StoreOptions) -> Result {
+        self.location().and_then(|l| Store::check_new(&l, o)).map_err(|e| self.failure(&e))
+    }
+
     /// Fails if a new store would be among other things: then a path was meant to be another argument, or is misspelt.
     pub(in crate::cmd) fn check_vacant(&self) -> Result {
         let Ok(Location::Directory(path)) = self.location() else { return Ok(()) };
