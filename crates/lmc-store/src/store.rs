@@ -23,8 +23,8 @@ use crate::uploads::Uploads;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct StoreOptions {
-    /// The grace period of a new store, in seconds. A save that takes more than half of it is refused, and data may be deleted once no
-    /// snapshot has needed it for this long.
+    /// The grace period of a new store, in seconds, one of [`GRACE_SECONDS`](crate::GRACE_SECONDS). A save that takes more than half of it
+    /// is refused, and data may be deleted once no snapshot has needed it for this long.
     pub grace_seconds: u64,
     /// The run of the store, as for the copy of another one's; by default that of the existing store; for a new store,
     /// one drawn at random.

@@ -16,7 +16,7 @@ use serde_json::Value;
 use self::interchange::{Exporter, InterchangeArgs};
 use self::versions::{Finished, Identity, Version};
 use super::looks::{Looks, check_no_file, parse_seconds};
-use super::snapshot::place::Place;
+use super::snapshot::place::{Grace, Place};
 use super::snapshot::save::{Opened, save_fields};
 use crate::args::{Threads, level};
 use crate::failure::{Failure, Result, both};
@@ -74,6 +74,9 @@ pub(crate) struct PublishArgs {
     /// Keep up to SIZE of the last version in memory, so that the next one need not read it from the store.
     #[arg(long, value_name = "SIZE", default_value = "16Gi", value_parser = parse_size)]
     cache_size: usize,
+
+    #[command(flatten)]
+    grace: Grace,
 
     /// Compression level: `fast`, `default` or `max`.
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::Fast.name())]
@@ -164,10 +167,12 @@ impl Publisher<'_> {
     fn options(&self) -> StoreOptions {
         let mut o = StoreOptions::default();
         o.cache = Cache::Memory { budget: self.args.cache_size as u64 };
+        self.args.grace.set(&mut o);
         o
     }
 
     fn hold(&mut self, store: Store) -> Result {
+        self.args.grace.check(&self.args.place, &store)?;
         self.exporter.begin(&store).map_err(|e| self.failure(&e))?;
         self.store = Some(store);
         Ok(())
