@@ -62,7 +62,7 @@ mod _lmc {
     #[pymodule_export]
     use crate::store::{
         Cost, FileInfo, Follower, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot, SnapshotReader, Staged,
-        StagedTensors, Store, TensorFollower, Verified, Version, check_local_path,
+        StagedTensors, Store, TensorFollower, Verified, Version, is_url,
     };
     #[pymodule_export]
     use crate::stream::{compress_file, compress_stream, decompress_file, decompress_stream};

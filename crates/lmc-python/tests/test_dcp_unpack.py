@@ -87,6 +87,8 @@ def test_the_command(tmp_path):
     nothing = run(str(tmp_path / "none"), "--to", "dcp", "-o", str(tmp_path / "x"))
     assert nothing.returncode == 1 and nothing.stderr.count("\n") == 1
     assert run(str(tmp_path / "a"), "--to", "dcp").returncode == 2
+    half = run("s3:/bucket/a", "-o", "x")
+    assert half.returncode == 2 and "s3:/bucket/a: is a URL without" in half.stderr
 
 
 def test_the_command_without_pytorch(tmp_path):

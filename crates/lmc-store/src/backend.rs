@@ -1,7 +1,7 @@
 //! The location of a store: a directory, a bucket, or memory.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,6 +107,17 @@ impl Location {
             )));
         }
         Ok(Self::Directory(path))
+    }
+
+    /// Whether a path is a URL, of a store or of something else.
+    ///
+    /// # Errors
+    /// As [`Self::directory`].
+    pub fn is_url(path: &Path) -> Result<bool> {
+        match path.to_string_lossy().contains("://") {
+            true => Ok(true),
+            false => Self::directory(path.to_owned()).map(|_| false),
+        }
     }
 
     /// The object store at this location. `create`: whether to create a missing directory.
@@ -221,11 +232,15 @@ mod tests {
         for bad in ["", "gs://b/p", "http://b"] {
             parse(bad).unwrap_err();
         }
+        for (path, is_url) in [("s3://b/p", true), ("gs://b", true), ("runs/7", false), ("./s3:/b", false)] {
+            assert_eq!(Location::is_url(path.as_ref()).unwrap(), is_url, "{path}");
+        }
         // pathlib.Path("s3://b/p") is "s3:/b/p".
         for bad in ["s3:/b/p", "s3:", "s3:b/p", "gs:/b/p", "file:/p"] {
             let e = parse(bad).unwrap_err();
             assert!(e.kind() == ErrorKind::Usage && e.to_string().contains("s3://BUCKET/PREFIX"), "{bad}: {e}");
             assert_eq!(Location::directory(bad.into()).unwrap_err().to_string(), e.to_string());
+            assert_eq!(Location::is_url(bad.as_ref()).unwrap_err().to_string(), e.to_string());
         }
         #[cfg(feature = "s3")]
         {

@@ -21,6 +21,11 @@ const MAX_DOCUMENTS: u64 = 1 << 32;
 pub(crate) const MAX_SEGMENTS: u64 = 1 << 24;
 
 /// Snapshots whose documents are loaded at once, if these are small.
+///
+/// `verify --deep` decodes a chain that continues in the next part again there, from its first set: to go on from its last
+/// one, the raw bytes of a whole snapshot would have to be kept, and to decode all chains at the end, the block sets of all
+/// documents. With the default anchors it decodes at most 15 more sets of a tensor for each part. Where documents are so large
+/// that each part is one snapshot (`Budget::part`), it reads as much as restoring each of them.
 const AT_ONCE: usize = 64;
 
 /// A block set: its shard, and its index there.
@@ -48,14 +53,14 @@ impl Catalog {
         Self::load_beside(remote, ids, &Self::default()).await
     }
 
-    /// [`Self::load`] with another budget, as that of several snapshots.
-    pub(crate) async fn load_within(remote: &Remote, ids: &[ShardId], budget: Budget) -> Result<Self> {
-        Self::load_all(remote, ids, &Self::default(), budget).await.map_err(Error::or_damaged)
+    /// [`Self::load_beside`] with another budget, as that of several snapshots.
+    pub(crate) async fn load_within(remote: &Remote, ids: &[ShardId], other: &Self, budget: Budget) -> Result<Self> {
+        Self::load_all(remote, ids, other, budget).await.map_err(Error::or_damaged)
     }
 
     /// [`Self::load`], reusing shards that `other` already has.
     pub(crate) async fn load_beside(remote: &Remote, ids: &[ShardId], other: &Self) -> Result<Self> {
-        Self::load_all(remote, ids, other, Budget::default()).await.map_err(Error::or_damaged)
+        Self::load_within(remote, ids, other, Budget::default()).await
     }
 
     /// [`Self::load`] of shards that no record names yet: `NotFound` when one of them is gone, or one that they refer to.
@@ -65,8 +70,9 @@ impl Catalog {
 
     /// Loads the shards of many snapshots, some at a time: up to 64 of them if their documents are within a part of the
     /// budget, which is that of one snapshot, else one half after the other. So memory is bounded, however many there
-    /// are.
+    /// are. Reuses shards that this catalog has.
     pub(crate) fn load_in_parts<S>(
+        &self,
         remote: &Remote,
         snapshots: &[S],
         shards: &dyn Fn(&S) -> &[ShardId],
@@ -77,15 +83,15 @@ impl Catalog {
             let ids: BTreeSet<ShardId> = snapshots.iter().flat_map(shards).copied().collect();
             let ids: Vec<ShardId> = ids.into_iter().collect();
             let budget = if snapshots.len() == 1 { budget } else { budget.part() };
-            match remote.wait(Self::load_within(remote, &ids, budget)) {
+            match remote.wait(Self::load_within(remote, &ids, self, budget)) {
                 Err(e) if e.kind() == ErrorKind::Store => return Err(e),
                 Err(_) if snapshots.len() > 1 => {}
                 loaded => return take(loaded, snapshots),
             }
         }
         let (first, second) = snapshots.split_at(snapshots.len() / 2);
-        Self::load_in_parts(remote, first, shards, budget, take)?;
-        Self::load_in_parts(remote, second, shards, budget, take)
+        self.load_in_parts(remote, first, shards, budget, take)?;
+        self.load_in_parts(remote, second, shards, budget, take)
     }
 
     async fn load_all(remote: &Remote, ids: &[ShardId], other: &Self, mut budget: Budget) -> Result<Self> {

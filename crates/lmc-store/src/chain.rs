@@ -14,13 +14,14 @@ use crate::error::{Error, Result};
 use crate::ids::Hash;
 use crate::layout;
 use crate::manifest::shard::{At, BlockSet};
+use crate::reach::object_of;
 use crate::remote::{Begun, Remote};
 
 /// The locations of block sets to fetch.
 fn places(catalog: &Catalog, sets: &[SetId]) -> Result<Vec<(Path, Range<u64>)>> {
     let place = |&id: &SetId| {
-        let At(object, offset, len) = catalog.set(id)?.at;
-        Ok((layout::data(catalog.shard(id.shard)?.save, object), offset..offset + len))
+        let (At(_, offset, len), (save, number)) = (catalog.set(id)?.at, object_of(catalog, id)?);
+        Ok((layout::data(save, number), offset..offset + len))
     };
     sets.iter().map(place).collect()
 }
@@ -82,7 +83,11 @@ fn location(catalog: &Catalog, id: SetId) -> String {
 
 /// The error of a block set that is damaged, with its location.
 fn damaged(catalog: &Catalog, id: SetId, what: impl std::fmt::Display) -> Error {
-    Error::damaged(format!("{}: {what}", location(catalog, id)))
+    let e = Error::damaged(format!("{}: {what}", location(catalog, id)));
+    match object_of(catalog, id) {
+        Ok((save, number)) => e.of(&layout::data(save, number)),
+        Err(_) => e,
+    }
 }
 
 /// The error of a block set that is what was written there. If a newer lmc can decode it, or one with more memory, it is

@@ -100,11 +100,19 @@ impl Store {
         let mut copied = Copied::default();
         let mut theirs = Catalog::default();
         let way = Way { to: self, from, check };
-        let mut lost = self.lost_among(snapshots.iter().map(|s| s.step))?;
+        let steps: Vec<Step> = snapshots.iter().map(|s| s.step).collect();
+        let mut lost = None;
         for s in snapshots {
-            let found = match lost.remove(&s.step) {
-                Some(bad) => Some(Err(bad)),
-                None => self.newest_or_damaged(s.step)?,
+            let found = match self.newest_or_damaged(s.step)? {
+                None => {
+                    // Looked for once, and not if all are here.
+                    let lost = match &mut lost {
+                        Some(lost) => lost,
+                        none => none.insert(self.lost_among(&self.keys()?, &steps)?),
+                    };
+                    lost.remove(&s.step).map(Err)
+                }
+                found => found,
             };
             match found {
                 Some(Err(bad)) if o.skip_damaged && !bad.is_of_other_version() => {

@@ -62,7 +62,7 @@ impl Store {
             objects.extend(reach.objects);
             Ok(())
         };
-        Catalog::load_in_parts(self.remote(), snapshots, &|s| &s.shards, Budget::default(), &mut add)?;
+        Catalog::default().load_in_parts(self.remote(), snapshots, &|s| &s.shards, Budget::default(), &mut add)?;
         Ok(objects.into_values().fold(0, u64::saturating_add))
     }
 
@@ -79,7 +79,7 @@ impl Store {
             }
             Ok(())
         };
-        Catalog::load_in_parts(self.remote(), snapshots, &|s| &s.shards, Budget::default(), &mut add)?;
+        Catalog::default().load_in_parts(self.remote(), snapshots, &|s| &s.shards, Budget::default(), &mut add)?;
         Ok(costs)
     }
 }

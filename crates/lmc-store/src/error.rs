@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use object_store::path::Path;
+
 use crate::disk::NotOnDisk;
 use crate::irregular::Irregular;
 
@@ -35,6 +37,8 @@ pub struct Error(Box<Inner>);
 struct Inner {
     kind: ErrorKind,
     message: String,
+    /// The key of the object that it is about, if that is known.
+    object: Option<Path>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -52,7 +56,7 @@ macro_rules! constructors {
 impl Error {
     /// A new error.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, message: message.into(), source: None }))
+        Self(Box::new(Inner { kind, message: message.into(), object: None, source: None }))
     }
 
     constructors! {
@@ -69,6 +73,18 @@ impl Error {
     /// Its kind: what the caller can do.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
+    }
+
+    /// The key of the object that it is about, if that is known.
+    pub(crate) fn object(&self) -> Option<&Path> {
+        self.0.object.as_ref()
+    }
+
+    /// Says which object it is about.
+    #[must_use]
+    pub(crate) fn of(mut self, object: &Path) -> Self {
+        self.0.object = Some(object.clone());
+        self
     }
 
     /// Prefixes the message with where it happened.
@@ -95,7 +111,7 @@ impl Error {
     }
 
     /// An error of the object store, for one of its keys.
-    pub(crate) fn request(doing: &str, key: &object_store::path::Path, e: object_store::Error) -> Self {
+    pub(crate) fn request(doing: &str, key: &Path, e: object_store::Error) -> Self {
         use object_store::Error as E;
         let (kind, advice) = match &e {
             E::NotFound { .. } => (ErrorKind::NotFound, ""),
@@ -105,7 +121,7 @@ impl Error {
             _ if is_irregular(&e) => (ErrorKind::Damaged, "; move it out of the store"),
             _ => (ErrorKind::Store, advice(&e)),
         };
-        let mut new = Self::new(kind, format!("cannot {doing} {key}: {}{advice}", root_cause(&e)));
+        let mut new = Self::new(kind, format!("cannot {doing} {key}: {}{advice}", root_cause(&e))).of(key);
         new.0.source = Some(Box::new(e));
         new
     }

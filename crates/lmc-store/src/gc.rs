@@ -227,7 +227,7 @@ impl Store {
 impl Needed {
     /// Adds the objects that records need; a flag says whether a record counts.
     fn add(&mut self, remote: &Remote, records: &[(bool, Vec<ShardId>)], budget: Budget) -> Result<()> {
-        Catalog::load_in_parts(remote, records, &|(_, shards)| shards, budget, &mut |catalog, some| {
+        Catalog::default().load_in_parts(remote, records, &|(_, shards)| shards, budget, &mut |catalog, some| {
             let (catalog, mut now, mut still) = (catalog?, Reach::default(), Reach::default());
             for (counts, shards) in some {
                 still.add(&catalog, shards)?;

@@ -48,16 +48,15 @@ pub(crate) struct History {
 }
 
 impl DamagedRecord {
-    /// The damaged record of an error in reading it; errors of the request are passed on.
+    /// The damaged record of an error of [`Store::record`]; errors of the request are passed on.
     pub(crate) fn of(RecordId { step, generation }: RecordId, e: Error) -> Result<Self> {
         let kind = match e.kind() {
             ErrorKind::Store | ErrorKind::Io => return Err(e),
             ErrorKind::NotFound => ErrorKind::Damaged,
             kind => kind,
         };
-        let key = layout::record(step, generation).to_string();
-        let message = e.to_string();
-        let message = if message.contains(&key) { message } else { format!("{key}: {message}") };
+        // It names the key.
+        let (key, message) = (layout::record(step, generation).to_string(), e.to_string());
         Ok(Self { step, key, message, kind, generation })
     }
 
@@ -286,9 +285,12 @@ impl Store {
     /// # Errors
     /// `Store` when requests fail.
     pub(crate) fn newest_or_damaged(&self, step: Step) -> Result<Option<Result<Current, DamagedRecord>>> {
-        let Some(Listed { generation, .. }) = self.keys_under(&layout::records_of(step))?.entry(step) else {
-            return Ok(None);
-        };
+        self.newest_of(&self.keys_under(&layout::records_of(step))?, step)
+    }
+
+    /// [`Self::newest_or_damaged`] of listed records.
+    pub(crate) fn newest_of(&self, keys: &Keys, step: Step) -> Result<Option<Result<Current, DamagedRecord>>> {
+        let Some(Listed { generation, .. }) = keys.entry(step) else { return Ok(None) };
         let id = RecordId { step, generation };
         Ok(Some(match self.remote().wait(self.record(id)) {
             Ok(current) => Ok(current),
@@ -302,10 +304,6 @@ impl Store {
     /// Those of [`DamagedRecord::error`] when it cannot be read, `Store` when requests fail.
     pub(crate) fn newest(&self, step: Step) -> Result<Option<Current>> {
         self.newest_or_damaged(step)?.transpose().map_err(|bad| bad.error(""))
-    }
-
-    pub(crate) fn kept(&self, step: Step) -> Result<Option<Snapshot>> {
-        Ok(self.newest(step)?.filter(Current::is_kept).map(|c| Snapshot::of(c.record)))
     }
 
     /// The last snapshot before a step for which `take` gives something; it is called with records that cannot be read, too.

@@ -86,6 +86,7 @@ pub use ids::{Hash, RunId, SaveId, ShardId, Step};
 pub use interchange::{Checksum, DeltaEncoding, Exported, Interchange, InterchangeOptions};
 pub use leftovers::Orphan;
 pub use manifest::VERSION as FORMAT_VERSION;
+pub use manifest::marker::GRACE_SECONDS;
 pub use prune::{Keep, PrunePlan, Pruned};
 pub use rebase::{RebaseOptions, Rebased};
 pub use restore::{FileInfo, SnapshotReader, TensorBuffer};

@@ -102,17 +102,13 @@ impl Presence {
         self.looked().len()
     }
 
-    /// Counts an object as lost whose length is right, but not its contents: the one that an error of reading a set names, or
-    /// that of the set.
+    /// Counts an object as lost whose length is right, but not its contents: the one of the set's chain that an error of reading it is
+    /// about, or that of the set.
     pub(crate) fn condemn(&self, catalog: &Catalog, set: SetId, e: &Error) -> Result<()> {
-        let (why, mut object) = (e.to_string(), written(catalog, set)?);
-        for link in catalog.chain(set)? {
-            let (id, len) = written(catalog, link)?;
-            if why.contains(layout::data(id.0, id.1).as_ref()) {
-                object = (id, len);
-            }
-        }
-        self.looked().insert(object, Some(why));
+        let chain = catalog.chain(set)?.into_iter().map(|link| written(catalog, link)).collect::<Result<Vec<_>>>()?;
+        let altered = chain.iter().find(|((save, number), _)| e.object() == Some(&layout::data(*save, *number)));
+        let object = altered.or(chain.last()).expect("a chain is never empty");
+        self.looked().insert(*object, Some(e.to_string()));
         self.altered.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -138,5 +134,42 @@ impl Presence {
 
     fn looked(&self) -> MutexGuard<'_, HashMap<Written, Option<String>>> {
         self.looked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use object_store::memory::InMemory;
+
+    use super::*;
+    use crate::chain;
+    use crate::ids::{Hash, SaveId, ShardId};
+    use crate::manifest::shard::{At, BlockSet, Ref, Shard};
+
+    #[test]
+    fn what_an_error_is_about_is_condemned_and_not_what_its_text_contains() {
+        let remote = Remote::new(Arc::new(InMemory::new())).unwrap();
+        let mut shard = Shard::new(SaveId::new([1; 16]), 0);
+        // The key of the second object begins with that of the first.
+        shard.objects = vec![0; 1_000_001];
+        let hash = Hash::of(b"");
+        for (object, base) in [(1_000_000, None), (100_000, Some(Ref(0, 0)))] {
+            let age = u32::from(base.is_some());
+            shard.sets.push(BlockSet { at: At(object, 0, 0), hash, raw_len: 0, raw_hash: hash, base, age });
+        }
+        let (mut catalog, id) = (Catalog::default(), ShardId::of(b"a"));
+        catalog.insert(id, shard);
+        let [base, set] = [0, 1].map(|index| SetId { shard: id, index });
+        let presence = Presence::new(&remote);
+        let e = chain::verify(&catalog, &[base], &[Bytes::from("altered")]).unwrap_err();
+        presence.condemn(&catalog, set, &e).unwrap();
+        assert!(presence.looked()[&written(&catalog, base).unwrap()].is_some());
+        assert!(!presence.looked().contains_key(&written(&catalog, set).unwrap()));
+        // An error about none of them is that of the set.
+        presence.condemn(&catalog, set, &Error::damaged("it does not decode")).unwrap();
+        assert!(presence.looked()[&written(&catalog, set).unwrap()].is_some());
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 
+use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result};
 use crate::history::{DamagedRecord, next_generation, remedy_of, to_name};
 use crate::ids::{SaveId, ShardId, Step};
@@ -181,12 +182,13 @@ impl Store {
                 plan.records.push(current);
             }
         }
-        match self.plan_sizes(&mut plan) {
+        let mut read = Catalog::default();
+        match self.plan_sizes(&mut plan, &mut read) {
             Err(e) if e.kind() != ErrorKind::Store => plan.obstacle = Some(e.to_string()),
             done => done?,
         }
         if !plan.prune.is_empty() || !plan.damaged.is_empty() || !plan.rebase.is_empty() {
-            plan.broken = self.verify(&plan.keep, false, 0)?.problems;
+            plan.broken = self.verify_beside(&plan.keep, false, 0, &read)?.problems;
             plan.broken.retain(|p| !p.intact);
             plan.rebase.retain(|step| plan.broken.iter().all(|p| p.step != *step));
         }
@@ -207,15 +209,16 @@ impl Store {
         Ok(None)
     }
 
-    fn plan_sizes(&self, plan: &mut PrunePlan) -> Result<()> {
+    /// Plans sizes and re-basing. `read` gets the documents of what stays.
+    fn plan_sizes(&self, plan: &mut PrunePlan, read: &mut Catalog) -> Result<()> {
         let shards = |of: &[Snapshot]| -> Vec<Vec<ShardId>> { of.iter().map(|s| s.shards.clone()).collect() };
         let (keep, prune) = (shards(&plan.keep), shards(&plan.prune));
         let stay: Vec<&[ShardId]> = keep.iter().map(|p| &p[..]).collect();
         let all: Vec<&[ShardId]> = keep.iter().chain(&prune).map(|p| &p[..]).collect();
         // What goes need not be readable.
         let whole = self.load_all(&all);
-        let loaded = whole.as_ref().map_or_else(|_| self.load_all(&stay), |whole| Ok(whole.clone()))?;
-        let (estimate, moves) = Self::estimate_rebase(loaded, &stay)?;
+        *read = whole.as_ref().map_or_else(|_| self.load_all(&stay), |whole| Ok(whole.clone()))?;
+        let (estimate, moves) = Self::estimate_rebase(read.clone(), &stay)?;
         plan.after = estimate.before;
         if estimate.pays() {
             plan.after = estimate.after;

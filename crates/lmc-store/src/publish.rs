@@ -10,6 +10,7 @@ use crate::manifest::Document;
 use crate::manifest::names::check_together;
 use crate::manifest::record::Record;
 use crate::manifest::shard::Shard;
+use crate::records::Keys;
 use crate::save::{self, Input, SaveOptions, Saved};
 use crate::snapshot::Snapshot;
 use crate::store::Store;
@@ -82,24 +83,28 @@ impl Store {
     /// # Errors
     /// `Exists`, and those of [`Self::find`].
     pub fn step(&self, step: Option<Step>) -> Result<Step> {
-        match step {
-            Some(step) if self.kept(step)?.is_some() => Err(exists(step)),
-            Some(step) => match self.lost_among([step].into_iter())?.get(&step) {
-                Some(bad) => Err(bad.error("save under another step; ")),
-                None => Ok(step),
-            },
-            None => self.last_step()?.map_or(Step::new(0), Step::next).map_err(|e| e.and(": say which to save")),
+        let Some(step) = step else {
+            return self.last_step()?.map_or(Step::new(0), Step::next).map_err(|e| e.and(": say which to save"));
+        };
+        let keys = self.keys()?;
+        let there = match self.newest_of(&keys, step)? {
+            None => self.lost_among(&keys, &[step])?.remove(&step).map(Err),
+            there => there,
+        };
+        match there {
+            Some(Err(bad)) => Err(bad.error("save under another step; ")),
+            Some(Ok(there)) if there.is_kept() => Err(exists(step)),
+            _ => Ok(step),
         }
     }
 
-    /// The records of these steps that are lost: others name them.
-    pub(crate) fn lost_among(&self, steps: impl Iterator<Item = Step>) -> Result<BTreeMap<Step, DamagedRecord>> {
-        let keys = self.keys()?;
-        let missing: Vec<Step> = steps.filter(|step| !keys.steps.contains_key(step)).collect();
+    /// The records of these steps that are lost: they are not listed, but others name them.
+    pub(crate) fn lost_among(&self, keys: &Keys, steps: &[Step]) -> Result<BTreeMap<Step, DamagedRecord>> {
+        let missing: Vec<Step> = steps.iter().copied().filter(|step| !keys.steps.contains_key(step)).collect();
         if missing.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let read = self.about(&keys, &missing)?.steps.into_iter();
+        let read = self.about(keys, &missing)?.steps.into_iter();
         let lost = read.filter(|(step, _)| !keys.steps.contains_key(step));
         Ok(lost.filter_map(|(step, record)| Some((step, record.err()?))).collect())
     }
@@ -128,6 +133,7 @@ impl Store {
         check: impl FnOnce() -> Result<()>,
     ) -> Result<Saved> {
         let began = self.begin()?;
+        // Only what is listed from now on is sure to stay.
         let before = match o.from {
             Some(from) => self.before_named(from)?,
             None => self.before(step)?,
@@ -180,11 +186,12 @@ impl Store {
         }
         check_together(names).map_err(Error::usage)?;
         record.check()?;
-        let recent = self.recent(&self.keys()?)?;
+        let keys = self.keys()?;
+        let recent = self.recent(&keys)?;
         if let Some(Err(bad)) = recent.steps.get(&step) {
             return Err(bad.error("save under another step; "));
         }
-        let before = self.newest(step)?;
+        let before = self.newest_of(&keys, step)?.transpose().map_err(|bad| bad.error(""))?;
         let generation = match &before {
             None => 0,
             Some(newest) if newest.is_kept() => return Err(exists(step)),

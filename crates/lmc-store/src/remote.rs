@@ -143,7 +143,7 @@ impl Remote {
         // Backends report a range beyond an object's end in different ways: compare with its size.
         match self.head(key).await {
             Ok(head) if head.size < end => {
-                Err(Error::damaged(format!("{key}: is truncated: it has only {} bytes", head.size)))
+                Err(Error::damaged(format!("{key}: is truncated: it has only {} bytes", head.size)).of(key))
             }
             _ => Err(e),
         }

@@ -23,8 +23,8 @@ use crate::uploads::Uploads;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct StoreOptions {
-    /// The grace period of a new store, in seconds. A save that takes more than half of it is refused, and data may be deleted once no
-    /// snapshot has needed it for this long.
+    /// The grace period of a new store, in seconds, one of [`GRACE_SECONDS`](crate::GRACE_SECONDS). A save that takes more than half of it
+    /// is refused, and data may be deleted once no snapshot has needed it for this long.
     pub grace_seconds: u64,
     /// The run of the store, as for the copy of another one's; by default that of the existing store; for a new store,
     /// one drawn at random.
@@ -89,6 +89,18 @@ impl Store {
         Ok(Self { leftovers: Leftovers::of(location)?, place: location.to_string(), ..store })
     }
 
+    /// Checks that a store can be created where there is none: that the bucket takes objects, and honours the conditions of writes.
+    /// Leaves nothing behind. A directory is not looked at.
+    ///
+    /// # Errors
+    /// Those of [`Self::create`].
+    pub fn check_new(location: &Location, o: &StoreOptions) -> Result<()> {
+        match location {
+            Location::Directory(_) => Ok(()),
+            _ => probe(&Remote::new(location.connect(false)?)?, o).map_err(|e| location.explain(e)),
+        }
+    }
+
     /// Opens an existing store.
     ///
     /// # Errors
@@ -112,7 +124,7 @@ impl Store {
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 let run = o.run.map_or_else(|| (o.entropy)().map(RunId::new), Ok)?;
                 // No marker is left on a server that cannot have a store.
-                remote.wait(clock::now(&remote, (o.entropy)().map(SaveId::new)?, true))?;
+                probe(&remote, &o)?;
                 let marker = Marker::new(o.grace_seconds, run);
                 // Another process may have been faster: its marker counts.
                 remote.wait(remote.create(&layout::marker(), marker.to_bytes()?.into()))?;
@@ -285,6 +297,11 @@ impl Store {
             now - began,
         )))
     }
+}
+
+/// Fails if a server cannot have a store.
+fn probe(remote: &Remote, o: &StoreOptions) -> Result<()> {
+    remote.wait(clock::now(remote, (o.entropy)().map(SaveId::new)?, true)).map(|_| ())
 }
 
 fn read_marker(remote: &Remote) -> Result<Marker> {

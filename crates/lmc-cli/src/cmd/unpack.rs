@@ -23,7 +23,7 @@ use crate::bases::Bases;
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, count};
 use crate::input::Source;
-use crate::names::{SUFFIX, is_dash};
+use crate::names::{SUFFIX, is_dash, is_url};
 use crate::output::{Origin, Output, Target};
 use crate::report;
 use crate::shards::refuse_index;
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &UnpackArgs, ui: &Ui) -> Result {
                 "unpack needs random access, which standard input lacks: name a file".to_owned(),
             ));
         }
-        if path.to_str().is_some_and(|path| path.contains("://")) && !path.exists() {
+        if is_url(path)? {
             return Err(Failure::at(path, format_args!("is a URL: {PYTHON}")));
         }
         if path.is_dir() && path.join(METADATA).symlink_metadata().is_err() {

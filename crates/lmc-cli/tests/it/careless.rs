@@ -305,3 +305,29 @@ fn an_interrupted_save_leaves_no_data() {
         }
     }
 }
+
+#[test]
+fn a_new_store_gets_its_grace_period_and_keeps_it() {
+    let dir = Dir::new();
+    dir.write("v/step1/w", b"weights");
+    let [save, publish] = ["snapshot save s v/step1/w", "publish t v --once --settle 0"];
+    for wrong in ["7", "1.5d", "-1d", "59s", "37038d", "99999999999999999999d", "d", "7w", ""] {
+        let run = dir.shell(&format!("exec $LMC {save} --grace '{wrong}'"));
+        assert!(run.0.status.code() == Some(2) && !dir.has("s"), "{wrong}: {run:?}");
+    }
+    for (store, create) in [("s", save), ("t", publish)] {
+        // The second time it exists.
+        for grace in ["--grace 7d", "--grace 168h", ""] {
+            dir.shell(&format!("exec $LMC -q {create} {grace}")).silent();
+        }
+        let before = dir.names();
+        let other = dir.shell(&format!("exec $LMC {create} --grace 36h"));
+        other.is_misused(&[&format!("{store}: has a grace period of 168 h, not of the 36 h"), "use a new store"]);
+        assert_eq!(dir.names(), before);
+        let found = dir.run(["snapshot", "gc", store, "--json"]).json();
+        assert_eq!(found[0]["grace_seconds"], json!(604_800));
+    }
+    dir.run(["-q", "snapshot", "copy", "s", "u", "--grace", "2d"]).silent();
+    assert_eq!(dir.run(["snapshot", "gc", "u", "--json"]).json()[0]["grace_seconds"], json!(172_800));
+    dir.run(["snapshot", "copy", "s", "u", "--grace", "7d"]).is_misused(&["u: has a grace period of 48 h"]);
+}

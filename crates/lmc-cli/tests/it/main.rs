@@ -3,6 +3,8 @@
 mod analyze;
 #[cfg(feature = "bench")]
 mod bench;
+#[cfg(feature = "s3")]
+mod bucket;
 mod careless;
 mod deltas;
 mod diff;

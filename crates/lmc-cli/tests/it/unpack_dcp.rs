@@ -155,6 +155,10 @@ fn several_files_and_a_prefix() {
     dir.run(["unpack", "c", "c", "-o", "no"]).is_misused(&["no/model.safetensors"]);
     dir.run(["unpack", "c", "-o", "no", "--to", "dcp"]).is_misused(&["--to dcp", "its extra torch"]);
     dir.run(["unpack", "s3://bucket/c", "-o", "no"]).fails(&["s3://bucket/c: is a URL", "its extra torch"]);
+    // As of stores.
+    dir.run(["unpack", "s3:/bucket/c", "-o", "no"]).is_misused(&["s3:/bucket/c: is a URL without"]);
+    dir.run(["analyze", "s3:/bucket/c"]).is_misused(&["s3:/bucket/c: is a URL without"]);
+    dir.run(["analyze", "gs://bucket/c"]).is_misused(&["gs://bucket/c: not the location of a store"]);
 }
 
 /// A checkpoint with `.metadata` of these entries and places; its data file is that of a sample.

@@ -3,7 +3,8 @@
 import sys
 from collections.abc import Sequence
 
-from lmc._lmc import run_command
+from lmc import UsageError
+from lmc._lmc import is_url, run_command
 
 
 def main() -> int:
@@ -27,7 +28,14 @@ def _takes_pytorch(arguments: Sequence[str]) -> bool:
     pairs = list(zip(before, arguments, strict=False))
     values = ("-o", "--output", "--prefix")
     named = [a for option, a in pairs if option not in values and a[:1] != "-"]
-    return ("--to", "dcp") in pairs or any("://" in name for name in named)
+    return ("--to", "dcp") in pairs or any(_is_url(name) for name in named)
+
+
+def _is_url(name: str) -> bool:
+    try:
+        return is_url(name)
+    except UsageError:  # the program refuses it, too
+        return False
 
 
 if __name__ == "__main__":

@@ -72,7 +72,6 @@ __all__ = [
     "Version",
     "__version__",
     "analyze",
-    "check_local_path",
     "check_pickle",
     "compress",
     "compress_bound",
@@ -86,6 +85,7 @@ __all__ = [
     "decompress_into",
     "decompress_stream",
     "estimate",
+    "is_url",
     "run_command",
 ]
 
@@ -205,8 +205,8 @@ def decompress_stream(
     max_size: int | None = None,
     max_work: int | None = None,
 ) -> Summary: ...
-def check_local_path(path: _Path) -> None: ...
 def check_pickle(data: bytes) -> None: ...
+def is_url(location: _Path) -> bool: ...
 def run_command(args: Sequence[str]) -> int: ...
 
 @final

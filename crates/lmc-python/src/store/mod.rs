@@ -95,11 +95,10 @@ fn location(location: &Bound<'_, PyAny>) -> Result<(String, Location)> {
     Ok((name, parsed))
 }
 
-/// Refuses the path of a directory that is a URL without its second slash, as a store does.
+/// Whether a location is a URL, and not a path. Refuses a URL without its second slash, as a store does.
 #[pyfunction]
-pub(crate) fn check_local_path(path: PathBuf) -> Result<()> {
-    Location::directory(path)?;
-    Ok(())
+pub(crate) fn is_url(location: PathBuf) -> Result<bool> {
+    Ok(Location::is_url(&location)?)
 }
 
 fn options(grace_seconds: Option<u64>, cache: Option<&Bound<'_, PyAny>>, budget: u64) -> Result<StoreOptions> {

@@ -16,8 +16,8 @@ pub(crate) struct Marker {
     pub(crate) grace_seconds: u64,
 }
 
-/// From a minute to a century.
-const GRACE: std::ops::RangeInclusive<u64> = 60..=3_200_000_000;
+/// Grace periods of stores, in seconds: from a minute to a century.
+pub const GRACE_SECONDS: std::ops::RangeInclusive<u64> = 60..=3_200_000_000;
 
 impl Marker {
     pub(crate) fn new(grace_seconds: u64, run: RunId) -> Self {
@@ -42,14 +42,14 @@ impl Document for Marker {
                 "names no run: a test version of lmc 0.2 wrote this store; restore its snapshots with that one, and save them to a new store",
             ));
         }
-        if GRACE.contains(&self.grace_seconds) {
+        if GRACE_SECONDS.contains(&self.grace_seconds) {
             return Ok(());
         }
         Err(Error::limit(format!(
             "a grace period of {} s is not between {} and {} s",
             self.grace_seconds,
-            GRACE.start(),
-            GRACE.end()
+            GRACE_SECONDS.start(),
+            GRACE_SECONDS.end()
         )))
     }
 }

@@ -101,7 +101,7 @@ impl Store {
     /// The documents of snapshots, given by their shards.
     pub(crate) fn load_all(&self, snapshots: &[&[ShardId]]) -> Result<Catalog> {
         let (shards, budget) = (snapshots.concat(), Budget::of(snapshots.len()));
-        self.remote().wait(Catalog::load_within(self.remote(), &shards, budget))
+        self.remote().wait(Catalog::load_within(self.remote(), &shards, &Catalog::default(), budget))
     }
 
     /// The gain of re-basing if a store had only these snapshots, and which of them to re-base. The catalog has their documents.

@@ -76,6 +76,17 @@ impl Store {
     /// # Errors
     /// `Store` when requests fail. Problems of the snapshots are not errors but part of the result.
     pub fn verify(&self, snapshots: &[Snapshot], deep: bool, threads: usize) -> Result<Verified> {
+        self.verify_beside(snapshots, deep, threads, &Catalog::default())
+    }
+
+    /// [`Self::verify`], reusing shards that a catalog already has.
+    pub(crate) fn verify_beside(
+        &self,
+        snapshots: &[Snapshot],
+        deep: bool,
+        threads: usize,
+        other: &Catalog,
+    ) -> Result<Verified> {
         let mut found = Verified { snapshots: snapshots.len() as u64, ..Verified::default() };
         let (presence, mut known, mut bad) = (Presence::new(self.remote()), HashSet::new(), Bad::new());
         let mut verify_some = |catalog: Result<Catalog>, some: &[Snapshot]| -> Result<()> {
@@ -117,7 +128,7 @@ impl Store {
             }
             Ok(())
         };
-        Catalog::load_in_parts(self.remote(), snapshots, &|s| &s.shards, Budget::default(), &mut verify_some)?;
+        other.load_in_parts(self.remote(), snapshots, &|s| &s.shards, Budget::default(), &mut verify_some)?;
         (found.objects, found.block_sets) = (presence.count() as u64, known.len() as u64);
         found.problems.sort_by_key(|p| p.step);
         Ok(found)

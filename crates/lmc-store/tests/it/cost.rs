@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::support::*;
 use lmc_store::testing::{Faults, Faulty};
-use lmc_store::{At, BasePolicy, ErrorKind, Keep, RebaseOptions, SaveOptions, Snapshot, Store};
+use lmc_store::{At, BasePolicy, CopyOptions, ErrorKind, Input, Keep, RebaseOptions, SaveOptions, Snapshot, Store};
+use object_store::ObjectStore;
 
 #[test]
 fn chains_and_what_they_read_are_told() {
@@ -38,6 +39,84 @@ fn chains_and_what_they_read_are_told() {
     let before = objects.requests();
     let verified = store.verify(&saved, false, 1).unwrap();
     assert_eq!((objects.requests() - before, verified.problems.len()), (7 + verified.objects, 0));
+}
+
+#[test]
+fn planning_a_prune_reads_each_document_once() {
+    let objects = Arc::new(Faulty::new(memory(), 0, Faults::default()));
+    let store = Store::create_on(objects.clone(), options(0)).unwrap();
+    (0..4).for_each(|n| _ = save(&store, n, &noise(1000, n)));
+    let mut keep = Keep::default();
+    keep.last = 2;
+    let before = objects.requests();
+    let plan = store.plan_prune(&keep).unwrap();
+    let requests = objects.requests() - before;
+    assert!(plan.keep.len() == 2 && plan.prune.len() == 2 && plan.broken.is_empty() && plan.obstacle.is_none());
+    let objects = store.verify(&plan.keep, false, 1).unwrap().objects;
+    // The listing, the records, the documents, and a look at each data object of what stays.
+    assert_eq!((requests, objects), (1 + 4 + 4 + objects, 2));
+}
+
+/// Why it does not go on in the next part is said where the parts are made (`catalog.rs`).
+#[test]
+fn a_deep_verification_decodes_a_chain_once_in_each_part() {
+    let objects = Arc::new(Faulty::new(memory(), 0, Faults::default()));
+    let store = Store::create_on(objects.clone(), options(0)).unwrap();
+    let mut o = SaveOptions::default();
+    (o.base, o.anchor_every) = (BasePolicy::Previous, 64);
+    let mut t = Tensor::new("t", 20, 20, 1);
+    let saved: Vec<Snapshot> = (0..70)
+        .map(|n| {
+            t.train(n);
+            save_with(&store, n, &safetensors(std::slice::from_ref(&t)), &o).unwrap()
+        })
+        .collect();
+    // Block sets, and how many of them are read.
+    let read = |of: &[Snapshot]| {
+        let requests = |deep| {
+            let before = objects.requests();
+            let found = store.verify(of, deep, 1).unwrap();
+            assert!(found.problems.is_empty(), "{found:?}");
+            (objects.requests() - before, found.block_sets)
+        };
+        let ((shallow, _), (deep, sets)) = (requests(false), requests(true));
+        (sets, deep - shallow)
+    };
+    // The header is one, too.
+    assert_eq!(read(&saved[..64]), (1 + 64, 1 + 64));
+    // Two parts of 35: the chain of the first goes on in the second.
+    assert_eq!(read(&saved), (1 + 70, 1 + 70 + 35));
+}
+
+#[test]
+fn what_is_saved_or_copied_to_a_step_is_looked_for_in_one_listing() {
+    let objects = Arc::new(Faulty::new(memory(), 0, Faults::default()));
+    let run = Store::create_on(objects.clone(), options(0)).unwrap();
+    (1..=3).for_each(|n| _ = save(&run, n, &noise(1000, n)));
+    let requests = |objects: &Faulty, look: &dyn Fn()| {
+        let before = objects.requests();
+        look();
+        objects.requests() - before
+    };
+    // A listing, and the recent records; these are known then.
+    let free = || assert_eq!(run.step(Some(step(4))).unwrap(), step(4));
+    assert!(requests(&objects, &free) <= 1 + 3);
+    assert_eq!(requests(&objects, &free), 1);
+    // A listing, and the record.
+    let taken = || assert_eq!(run.step(Some(step(2))).unwrap_err().kind(), ErrorKind::Exists);
+    assert_eq!(requests(&objects, &taken), 2);
+    let file = noise(1000, 4);
+    let shard = run.save_shard(&[Input::new("f", &file)], step(4), &SaveOptions::default()).unwrap().shard;
+    // The shard, a listing, the marker, three for the time, and the record.
+    let publish = || _ = run.publish(step(4), Default::default(), &[shard]).unwrap();
+    assert_eq!(requests(&objects, &publish), 1 + 1 + 1 + 3 + 1);
+    let copies = Arc::new(Faulty::new(memory(), 0, Faults::default()));
+    let to = store_like(&run, &(copies.clone() as Arc<dyn ObjectStore>));
+    let all = run.snapshots().unwrap();
+    to.copy_from(&run, &all, CopyOptions::default()).unwrap();
+    // For one that is there, its record is found without those of others.
+    let again = || assert_eq!(to.copy_from(&run, &all[..1], CopyOptions::default()).unwrap().skipped, 1);
+    assert_eq!(requests(&copies, &again), 2);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use super::kept::Kept;
 use crate::cmd::snapshot::place::Place;
 use crate::failure::{Failure, Result};
 use crate::guard::Guard;
+use crate::names::is_url;
 use crate::ui::Ui;
 
 /// The input of a study.
@@ -125,12 +126,11 @@ impl Snapshots {
     /// The store that the only path names, if it does.
     fn open(paths: &[PathBuf], every: u32, threads: usize, stop: &Arc<AtomicBool>, ui: &Ui) -> Result<Option<Self>> {
         let [path] = paths else { return Ok(None) };
-        let text = path.to_string_lossy();
-        let remote = text.starts_with("s3://");
+        let remote = is_url(path)?;
         if !remote && !path.is_dir() {
             return Ok(None);
         }
-        let place = Place { store: text.into_owned() };
+        let place = Place { store: path.to_string_lossy().into_owned() };
         let store = match place.try_open() {
             Ok(store) => store,
             Err(e) if e.kind() == lmc_store::ErrorKind::NotFound && !remote => return Ok(None),

@@ -16,7 +16,7 @@ use serde_json::Value;
 use self::interchange::{Exporter, InterchangeArgs};
 use self::versions::{Finished, Identity, Version};
 use super::looks::{Looks, check_no_file, parse_seconds};
-use super::snapshot::place::Place;
+use super::snapshot::place::{Grace, Place};
 use super::snapshot::save::{Opened, save_fields};
 use crate::args::{Threads, level};
 use crate::failure::{Failure, Result, both};
@@ -37,8 +37,8 @@ use crate::ui::Ui;
 /// missing that an index in it (*.index.json) names, or a safetensors or GGUF file is shorter than its header says. A version that changes
 /// while it is read is not saved.
 ///
-/// The store is created with its first version. With --once, the exit status is 1 if there is no version in DIR, or if one is left unsaved.
-/// Earlier versions that the store does not have are reported, and are no failure.
+/// The store is created with its first version. A bucket that refuses objects is reported before. With --once, the exit status is 1 if
+/// there is no version in DIR, or if one is left unsaved. Earlier versions that the store does not have are reported, and are no failure.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(crate) struct PublishArgs {
@@ -74,6 +74,9 @@ pub(crate) struct PublishArgs {
     /// Keep up to SIZE of the last version in memory, so that the next one need not read it from the store.
     #[arg(long, value_name = "SIZE", default_value = "16Gi", value_parser = parse_size)]
     cache_size: usize,
+
+    #[command(flatten)]
+    grace: Grace,
 
     /// Compression level: `fast`, `default` or `max`.
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::Fast.name())]
@@ -124,8 +127,9 @@ pub(crate) fn run(args: &PublishArgs, ui: &Ui) -> Result {
         args.place.guard().check_replace(&out.join("version"))?;
     }
     let (seen, waited_for, left, exporter) = Default::default();
-    let (store, is_new, has_looked) = (None, false, false);
-    let mut publisher = Publisher { args, ui, rule, store, is_new, has_looked, seen, waited_for, left, exporter };
+    let (store, is_new, can_create, has_looked) = (None, false, false, false);
+    let mut publisher =
+        Publisher { args, ui, rule, store, is_new, can_create, has_looked, seen, waited_for, left, exporter };
     args.looks.run(ui, || {
         let looked = publisher.look();
         publisher.report_left();
@@ -143,6 +147,8 @@ struct Publisher<'a> {
     store: Option<Store>,
     /// Whether the store was created, and nothing was saved in it yet.
     is_new: bool,
+    /// Whether it was seen that a store can be created there.
+    can_create: bool,
     has_looked: bool,
     /// Versions that were saved, were there from the start, or were reported.
     seen: HashMap<PathBuf, Identity>,
@@ -161,10 +167,12 @@ impl Publisher<'_> {
     fn options(&self) -> StoreOptions {
         let mut o = StoreOptions::default();
         o.cache = Cache::Memory { budget: self.args.cache_size as u64 };
+        self.args.grace.set(&mut o);
         o
     }
 
     fn hold(&mut self, store: Store) -> Result {
+        self.args.grace.check(&self.args.place, &store)?;
         self.exporter.begin(&store).map_err(|e| self.failure(&e))?;
         self.store = Some(store);
         Ok(())
@@ -191,7 +199,13 @@ impl Publisher<'_> {
             match args.place.open_if_there(self.options())? {
                 Some(store) => self.hold(store)?,
                 // Not only when there is something to save.
-                None => args.place.check_vacant()?,
+                None => {
+                    args.place.check_vacant()?;
+                    if !self.can_create {
+                        args.place.check_new(&self.options())?;
+                        self.can_create = true;
+                    }
+                }
             }
         }
         if args.looks.once && versions.is_empty() {

@@ -7,7 +7,7 @@ use clap::Args;
 use lmc_store::{At, CopyOptions, Error, ErrorKind, Location, Snapshot, Step, Store, StoreOptions};
 use serde_json::json;
 
-use super::place::Place;
+use super::place::{Grace, Place};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, count};
 use crate::interrupt::Stoppable;
@@ -19,8 +19,8 @@ use crate::ui::Ui;
 ///
 /// They keep their ids, times and metadata. Stored data is copied verbatim after its hashes were verified. Data that the other store
 /// already has is skipped, so that an interrupted copy resumes when it is started again. A snapshot that is damaged is skipped, as is one
-/// whose record in the other store is damaged; the exit status is then 1. The other store is created if missing, with the run and the grace
-/// period of the first one: what follows that can follow it. One that exists must be of the same run.
+/// whose record in the other store is damaged; the exit status is then 1. The other store is created if missing, with the run and, unless
+/// --grace says another, the grace period of the first one: what follows that can follow it. One that exists must be of the same run.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(super) struct CopyArgs {
@@ -35,7 +35,7 @@ pub(super) struct CopyArgs {
     some: Chosen,
 
     #[command(flatten)]
-    runs: Runs,
+    how: To,
 
     /// Print a JSON object.
     #[arg(long, help_heading = "Messages")]
@@ -81,7 +81,7 @@ pub(super) struct ImportArgs {
     some: Chosen,
 
     #[command(flatten)]
-    runs: Runs,
+    how: To,
 
     /// Print a JSON object.
     #[arg(long, help_heading = "Messages")]
@@ -98,12 +98,15 @@ const JSON_HELP: &str = "\
   new_size                 bytes stored for the copied ones
   notes                    what is damaged in the store that was copied into";
 
-/// Which stores may be copied into.
+/// Which stores may be copied into, and how a new one is created.
 #[derive(Args)]
-struct Runs {
+struct To {
     /// Copy into a store of another run, too. What follows that store cannot tell the runs apart afterwards.
     #[arg(long)]
     mix_runs: bool,
+
+    #[command(flatten)]
+    grace: Grace,
 }
 
 /// Selects snapshots.
@@ -137,7 +140,7 @@ impl Chosen {
 
 /// Copies snapshots from one store to another.
 pub(super) fn copy(args: &CopyArgs, ui: &Ui) -> Result {
-    between(&args.from, &Place { store: args.to.clone() }, &args.some, &args.runs, args.json, ui)
+    between(&args.from, &Place { store: args.to.clone() }, &args.some, &args.how, args.json, ui)
 }
 
 /// Copies snapshots from an archive to a store.
@@ -147,10 +150,10 @@ pub(super) fn import(args: &ImportArgs, ui: &Ui) -> Result {
             "import reads here and there in an archive, not standard input: name a file".to_owned(),
         ));
     }
-    between(&Place { store: args.file.clone() }, &args.place, &args.some, &args.runs, args.json, ui)
+    between(&Place { store: args.file.clone() }, &args.place, &args.some, &args.how, args.json, ui)
 }
 
-fn between(from: &Place, to: &Place, some: &Chosen, runs: &Runs, json: bool, ui: &Ui) -> Result {
+fn between(from: &Place, to: &Place, some: &Chosen, how: &To, json: bool, ui: &Ui) -> Result {
     let source = from.open()?;
     if let Ok(Location::Directory(path)) = to.location() {
         from.guard().check_replace(&path)?;
@@ -159,6 +162,7 @@ fn between(from: &Place, to: &Place, some: &Chosen, runs: &Runs, json: bool, ui:
     // A new store is like this one; an existing one may differ.
     let mut options = StoreOptions::default();
     (options.run, options.grace_seconds) = (Some(source.run()), source.grace_seconds());
+    how.grace.set(&mut options);
     if let Ok(None) = to.open_if_there(options.clone()) {
         let bad = broken(&snapshots, from, &source)?;
         if bad.len() == snapshots.len() {
@@ -167,8 +171,9 @@ fn between(from: &Place, to: &Place, some: &Chosen, runs: &Runs, json: bool, ui:
         }
     }
     let (store, is_new) = to.open_or_create(options)?;
+    how.grace.check(to, &store)?;
     let mut options = CopyOptions::default();
-    (options.mix_runs, options.skip_damaged) = (runs.mix_runs, true);
+    (options.mix_runs, options.skip_damaged) = (how.mix_runs, true);
     // The store says of which of both an error is.
     let of_source = |e: &Error| from.location().is_ok_and(|l| e.to_string().starts_with(&format!("{l}: ")));
     let stoppable = Stoppable::begin();

@@ -4,7 +4,7 @@ use clap::Args;
 use lmc_store::{GcOptions, Orphan};
 use serde_json::json;
 
-use super::place::Place;
+use super::place::{Place, period};
 use crate::failure::Result;
 use crate::format::{Name, bytes, count};
 use crate::ui::Ui;
@@ -39,6 +39,7 @@ const JSON_HELP: &str = "\
   store, time, dry_run     its name; when objects were listed; whether nothing was deleted
   orphans, young           objects that were or would be deleted, and those within the grace period:
                            key, size in bytes, and time of each
+  grace_seconds            the grace period
   unseen                   why incomplete uploads could not be listed, or null";
 
 /// Collects garbage.
@@ -57,6 +58,7 @@ pub(super) fn run(args: &GcArgs, ui: &Ui) -> Result {
             "dry_run": args.dry_run,
             "orphans": list(&found.orphans),
             "young": list(&found.young),
+            "grace_seconds": store.grace_seconds(),
             "unseen": found.unseen,
         }));
     }
@@ -67,10 +69,7 @@ pub(super) fn run(args: &GcArgs, ui: &Ui) -> Result {
         ));
     }
     let sum = |of: &[Orphan]| bytes(of.iter().map(|o| o.size).fold(0, u64::saturating_add));
-    let grace = match store.grace_seconds() {
-        hours if hours.is_multiple_of(3600) => format!("{} h", hours / 3600),
-        seconds => format!("{seconds} s"),
-    };
+    let grace = period(store.grace_seconds());
     let text = format!(
         "{} : {} {}, {}; {} more, {}, are within the grace period, {grace} since they were written or needed",
         Name::text(&args.place.store),

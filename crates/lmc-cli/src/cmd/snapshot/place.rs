@@ -1,7 +1,7 @@
 //! Selects a store, and a snapshot in it.
 
 use clap::Args;
-use lmc_store::{DamagedRecord, ErrorKind, Location, Step, Store, StoreOptions};
+use lmc_store::{DamagedRecord, ErrorKind, GRACE_SECONDS, Location, Step, Store, StoreOptions};
 
 use crate::failure::{Failure, Result};
 use crate::format::Name;
@@ -29,6 +29,56 @@ const NOTES: [&str; 2] = ["README", "LICENSE"];
 pub(in crate::cmd) struct Place {
     /// A directory, or s3://BUCKET/PREFIX.
     pub(in crate::cmd) store: String,
+}
+
+/// The grace period of a new store.
+#[derive(Args)]
+pub(in crate::cmd) struct Grace {
+    /// The grace period of a new store: a number with s, m, h or d, as 7d. A save may take half of it, and data stay that long after a
+    /// snapshot last needed them. That of an existing store cannot be changed. By default that of the copied store, or 1d.
+    #[arg(long, value_name = "TIME", value_parser = parse_grace)]
+    grace: Option<u64>,
+}
+
+fn parse_grace(text: &str) -> Result<u64, String> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[number.len()..] {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err("its unit is s, m, h or d".to_owned()),
+    };
+    let seconds = number.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    seconds.filter(|seconds| GRACE_SECONDS.contains(seconds)).ok_or_else(|| {
+        let (least, most) = (GRACE_SECONDS.start(), GRACE_SECONDS.end() / 86_400);
+        format!("a grace period is a whole number, from {least}s to {most}d")
+    })
+}
+
+/// A grace period, for messages.
+pub(super) fn period(seconds: u64) -> String {
+    if seconds.is_multiple_of(3600) { format!("{} h", seconds / 3600) } else { format!("{seconds} s") }
+}
+
+impl Grace {
+    pub(in crate::cmd) fn set(&self, o: &mut StoreOptions) {
+        o.grace_seconds = self.grace.unwrap_or(o.grace_seconds);
+    }
+
+    /// Fails if a store has another one.
+    pub(in crate::cmd) fn check(&self, place: &Place, store: &Store) -> Result {
+        match (self.grace, store.grace_seconds()) {
+            (Some(wanted), has) if wanted != has => Err(Failure::Usage(format!(
+                "{}: has a grace period of {}, not of the {} that --grace says: that of an existing store cannot be changed; leave \
+                 --grace out, or use a new store",
+                Name::text(&place.store),
+                period(has),
+                period(wanted)
+            ))),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Selects a snapshot.
@@ -88,6 +138,11 @@ impl Place {
         self.check_vacant()?;
         let store = self.location().and_then(|l| Store::create(&l, o)).map_err(|e| self.failure(&e))?;
         Ok((store, true))
+    }
+
+    /// Fails if there is no store, and none can be created.
+    pub(in crate::cmd) fn check_new(&self, o: &StoreOptions) -> Result {
+        self.location().and_then(|l| Store::check_new(&l, o)).map_err(|e| self.failure(&e))
     }
 
     /// Fails if a new store would be among other things: then a path was meant to be another argument, or is misspelt.

@@ -11,7 +11,7 @@ use lmc::{Level, ReadAt};
 use lmc_store::{BasePolicy, Cache, ErrorKind, Input, SaveOptions, Saved, Snapshot, Step, Store, StoreOptions};
 use serde_json::{Value, json};
 
-use super::place::Place;
+use super::place::{Grace, Place};
 use crate::args::{Format, Threads, level};
 use crate::failure::{Failure, Result};
 use crate::files::NamedFiles;
@@ -69,6 +69,9 @@ pub(super) struct SaveArgs {
     /// The size limit of the cache, with k, M, G, Ki, Mi or Gi.
     #[arg(long, value_name = "SIZE", default_value = "16Gi", value_parser = parse_size, requires = "cache")]
     cache_size: usize,
+
+    #[command(flatten)]
+    grace: Grace,
 
     /// Compression level: `fast`, `default` or `max`.
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
@@ -150,11 +153,13 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
     if let Some(path) = &args.cache {
         store.cache = Cache::Directory { path: path.clone(), budget: args.cache_size as u64 };
     }
+    args.grace.set(&mut store);
     if args.from.is_some() {
         // A new store has no such snapshot.
         place.open()?;
     }
     let (store, is_new) = place.open_or_create(store)?;
+    args.grace.check(place, &store)?;
     files.note_compressed(ui)?;
     files.note_early_ends(ui)?;
     let saved = files.save(place, (&store, is_new), step(args.step)?, metadata, &options)?;

@@ -7,9 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import lmc
+from lmc._lmc import is_url
 from lmc.dcp import _notices
 from lmc.dcp._files import data_files, is_data_file, with_bases
-from lmc.dcp._storage import METADATA, POOL, Fsspec, StorageOptions, is_url, no_options, storage_of
+from lmc.dcp._storage import METADATA, POOL, Fsspec, StorageOptions, no_options, storage_of
 from lmc.dcp._unpickle import Trust
 
 

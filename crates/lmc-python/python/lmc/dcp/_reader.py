@@ -18,6 +18,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.futures import Future
 
 import lmc
+from lmc._lmc import is_url
 from lmc._options import check_threads
 from lmc.dcp import _bases
 from lmc.dcp._files import Files, chunk_at, tensor_name
@@ -54,7 +55,7 @@ class Reader(FileSystemReader):
         trust: Trust = (),
         storage_options: StorageOptions = None,
     ) -> None:
-        super().__init__(path if "://" not in os.fspath(path) else "")
+        super().__init__("" if is_url(path) else path)
         check_threads(threads)
         self._options = storage_options
         self._threads = threads

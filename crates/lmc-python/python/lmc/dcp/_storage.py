@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemBase
 from torch.distributed.checkpoint.metadata import Metadata
 
 import lmc
-from lmc._lmc import check_local_path
+from lmc._lmc import is_url
 from lmc.dcp import _unpickle
 from lmc.dcp._unpickle import Trust
 
@@ -304,18 +304,6 @@ def _protocols(fs: Any) -> tuple[str, ...]:
 def _seconds(when: Any) -> float:
     """A time as reported by fsspec."""
     return float(when.timestamp() if hasattr(when, "timestamp") else when)
-
-
-def is_url(path: str | os.PathLike[str]) -> bool:
-    """Whether a location is a URL, and not a directory.
-
-    Raises `lmc.UsageError` for what pathlib makes of a URL: a directory "s3:" would be made here, and the bucket would
-    stay empty.
-    """
-    if "://" in os.fspath(path):
-        return True
-    check_local_path(path)
-    return False
 
 
 def settle(partial: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:

@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 import lmc
-from lmc._lmc import TensorList
+from lmc._lmc import TensorList, is_url
 from lmc._options import check_level, check_threads
 from lmc.dcp import _bases
 from lmc.dcp._files import DESCRIPTOR, Files, data_files, is_data_file, tensor_name, with_bases
@@ -81,7 +81,7 @@ class Writer(FileSystemWriter):
         storage_options: StorageOptions = None,
     ) -> None:
         super().__init__(
-            path if "://" not in os.fspath(path) else "",
+            "" if is_url(path) else path,
             sync_files=sync_files,
             overwrite=overwrite,
             cache_staged_state_dict=cache_staged_state_dict,
