@@ -68,7 +68,7 @@ pub(super) fn run(args: &GcArgs, ui: &Ui) -> Result {
     }
     let sum = |of: &[Orphan]| bytes(of.iter().map(|o| o.size).fold(0, u64::saturating_add));
     let grace = match store.grace_seconds() {
-        hours if hours.is_multiple_of(3600) => format!("{} h", hours / 3600),
+        seconds if seconds.is_multiple_of(3600) => format!("{} h", seconds / 3600),
         seconds => format!("{seconds} s"),
     };
     let text = format!(
