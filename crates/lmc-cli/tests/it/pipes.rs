@@ -91,8 +91,9 @@ fn closed_descriptors_do_not_panic() {
     dir.shell("$LMC list m.lmc >/dev/full").fails(&["(stdout)", "no space left on device"]);
     dir.shell("$LMC compress -c m >/dev/full").fails(&["(stdout)", "no space left on device"]);
     dir.shell("$LMC compress m -o /dev/full").fails(&["/dev/full", "no space left on device"]);
-    // A file that cannot be synced.
-    dir.shell("$LMC decompress -c m.lmc >/proc/self/comm").silent();
+    // A file that takes numbers, and cannot be synced.
+    dir.write("n", b"1000");
+    dir.shell("$LMC compress n && $LMC decompress -c n.lmc >/proc/self/oom_score_adj").silent();
 }
 
 #[test]
