@@ -28,7 +28,7 @@ fn commit() -> Option<String> {
     for path in [&head, &log] {
         println!("cargo::rerun-if-changed={path}");
     }
-    for path in ["../lmc/src", "src", "../../Cargo.lock"] {
+    for path in ["../lmc/src", "../lmc-inspect/src", "../lmc-pool/src", "../lmc-store/src", "src", "../../Cargo.lock"] {
         println!("cargo::rerun-if-changed={path}");
     }
     let commit = output("git", &["rev-parse", "--short=12", "HEAD"])?;

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
+use rustix::io::Errno;
+
 /// The directory that contains a path's last component.
 pub(crate) fn parent(path: &Path) -> &Path {
     match path.parent() {
@@ -12,12 +14,15 @@ pub(crate) fn parent(path: &Path) -> &Path {
     }
 }
 
+/// Makes the names in a directory durable, where that is possible.
 pub(crate) fn sync_directory(dir: &Path) -> io::Result<()> {
-    match File::open(dir)?.sync_all() {
-        // The file system cannot sync directories.
-        Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
-        other => other,
-    }
+    synced(File::open(dir).and_then(|dir| dir.sync_all()))
+}
+
+/// The result of syncing, if that is possible: a file system may be unable to, and a directory that is written may not be read.
+pub(crate) fn synced(result: io::Result<()>) -> io::Result<()> {
+    let impossible = [Errno::ACCESS, Errno::INVAL, Errno::NOTSUP].map(|errno| Some(errno.raw_os_error()));
+    result.or_else(|e| if impossible.contains(&e.raw_os_error()) { Ok(()) } else { Err(e) })
 }
 
 #[cfg(test)]

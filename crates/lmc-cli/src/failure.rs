@@ -65,7 +65,7 @@ impl Failure {
         match error.kind() {
             ErrorKind::Usage => Failure::Usage(text),
             // The codec's message contains advice where it has some.
-            kind @ ErrorKind::Damaged if !error.to_string().contains("again") => {
+            kind @ ErrorKind::Damaged if !error.message().contains("again") => {
                 Failure::Codec(kind, format!("{text}: the file is damaged, fetch it again"))
             }
             kind => Failure::Codec(kind, text),

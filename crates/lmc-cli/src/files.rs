@@ -1,12 +1,13 @@
 //! Files to be saved in a store, and directories of them.
 
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::input::same_file;
 use crate::names::STORE_MARKER;
-use crate::shards::{is_torn_index, named_by, shards};
+use crate::shards::{Index, index, named_by};
 
 /// Beginnings and ends of names of models in directories of Hugging Face.
 const MODELS: [(&str, &str); 2] = [("model", ".safetensors"), ("pytorch_model", ".bin")];
@@ -71,11 +72,11 @@ fn found(paths: &[PathBuf], store: &str) -> Result<Vec<NamedFile>> {
                 return Err(Failure::at(path, "has no files to save"));
             }
             let all: Vec<&Path> = found[before..].iter().map(|file| &*file.path).collect();
-            all.iter().filter(|path| !is_stale(path, &all)).try_for_each(|path| of_index(path).map(drop))?;
+            all.iter().try_for_each(|path| of_index(path, &all).map(drop))?;
         } else {
             let name = path.file_name().map(Path::new).unwrap_or(path);
             found.push(NamedFile { name: name_of(name, path)?, path: path.clone() });
-            for there in of_index(path)? {
+            for there in of_index(path, &[])? {
                 let name = name_of(there.file_name().map(Path::new).unwrap_or(&there), &there)?;
                 indexed.push(NamedFile { path: there, name });
             }
@@ -91,23 +92,24 @@ fn found(paths: &[PathBuf], store: &str) -> Result<Vec<NamedFile>> {
     Ok(found)
 }
 
-/// The files that an index names; none of anything else. An index without its files would be a snapshot without a model.
-fn of_index(path: &Path) -> Result<Vec<PathBuf>> {
-    if is_torn_index(path) {
-        return Err(Failure::at(path, "is not JSON, as an index that is not completely written"));
-    }
+/// The files that an index names; none of anything else, or if `all` files have the model in another format. An index without its files
+/// would be a snapshot without a model.
+fn of_index(path: &Path, all: &[&Path]) -> Result<Vec<PathBuf>> {
+    let names = match index(path)? {
+        Index::Torn => return Err(Failure::at(path, "is not JSON, as an index that is not completely written")),
+        Index::Of(names) if !is_stale(path, &names, all) => names,
+        Index::Of(_) | Index::No => return Ok(Vec::new()),
+    };
     let missing = |name: &str| {
         let name = Name::text(name);
         Failure::at(path, format_args!("names {name}, which is not beside it: put it there, or name the files to save"))
     };
-    let names = shards(path)?.unwrap_or_default();
     names.iter().map(|name| named_by(path, name).ok_or_else(|| missing(name))).collect()
 }
 
 /// Whether none of the files that an index names is there, but the model is, in another format: downloads of one format often have the
 /// indexes of others, too.
-fn is_stale(path: &Path, all: &[&Path]) -> bool {
-    let Ok(Some(names)) = shards(path) else { return false };
+fn is_stale(path: &Path, names: &BTreeSet<String>, all: &[&Path]) -> bool {
     if names.iter().any(|name| named_by(path, name).is_some()) {
         return false;
     }

@@ -59,10 +59,14 @@ pub(crate) fn io_error(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let mut chars = text.chars();
-    let text: String = chars.next().into_iter().flat_map(char::to_lowercase).chain(chars).collect();
+    let text = match chars.next() {
+        // No abbreviation, such as NFS.
+        Some(first) if !chars.as_str().starts_with(char::is_uppercase) => first.to_lowercase().chain(chars).collect(),
+        _ => text.to_owned(),
+    };
     let advice = match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space, or write elsewhere with -o",
-        io::ErrorKind::FileTooLarge => "; raise the limit (ulimit -f), or write elsewhere with -o",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space, or write elsewhere",
+        io::ErrorKind::FileTooLarge => "; raise the limit (ulimit -f), or write elsewhere",
         _ => "",
     };
     text + advice
@@ -90,6 +94,14 @@ pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_the_system() {
+        assert_eq!(io_error(&io::Error::from_raw_os_error(2)), "no such file or directory");
+        assert_eq!(io_error(&io::Error::other("NFS server is gone")), "NFS server is gone");
+        let full = io_error(&io::ErrorKind::StorageFull.into());
+        assert!(full.ends_with("; free some space, or write elsewhere"), "{full}");
+    }
 
     #[test]
     fn words_of_a_command_line() {

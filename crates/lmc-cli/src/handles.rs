@@ -102,7 +102,8 @@ impl InputFile {
         Front { file: self, offset: 0 }
     }
 
-    /// Fails if the file was modified or replaced since it was first opened.
+    /// Fails if the file was modified since it was first opened, as its size and the time of its last change show; one of many also if
+    /// its path leads to another file when it is reopened.
     ///
     /// # Errors
     /// With advice; and errors of the operating system.

@@ -46,7 +46,8 @@ static STOPPABLE: AtomicBool = AtomicBool::new(false);
 /// The signal that asked it to; 0 if none did.
 static STOPPED: AtomicI32 = AtomicI32::new(0);
 
-/// Work that a first signal asks to end; a second one ends the process. When the work is over, the process dies of the signal.
+/// Work that a first signal asks to end; a second one ends the process. Once this is dropped, after the result is shown, the process dies of
+/// the signal.
 pub(crate) struct Stoppable(());
 
 impl Stoppable {
@@ -137,7 +138,7 @@ pub(crate) fn install() -> std::io::Result<()> {
                 end(signal);
             }
             let _ =
-                writeln!(std::io::stderr(), "lmc: interrupted: deleting what was written; once more ends it at once");
+                writeln!(std::io::stderr(), "lmc: interrupted: deleting what is unfinished; once more ends it at once");
         }
     })?;
     Ok(())

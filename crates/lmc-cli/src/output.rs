@@ -2,6 +2,7 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Write};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::directory::{parent, sync_directory};
+use crate::directory::{parent, sync_directory, synced};
 use crate::durable::{DurableFile, Unfinished, leads_to_open_file};
 use crate::failure::{Failure, Result, both};
 use crate::format::Name;
@@ -18,6 +19,7 @@ use crate::input::same_file;
 use crate::interrupt;
 use crate::names::is_dash;
 use crate::platform::{Descriptor, open_descriptor};
+use crate::progress::Progress;
 
 /// Where output goes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -114,6 +116,31 @@ impl Output {
         }
     }
 
+    /// Writes bytes after those before.
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> Result {
+        self.write_all(bytes).map_err(|e| self.take_failure().unwrap_or_else(|| self.failure("cannot write", &e)))
+    }
+
+    /// Writes a range of bytes in pieces: `end` says where the one ends that begins at a byte, and `read` fills it.
+    pub(crate) fn copy(
+        &mut self,
+        range: Range<u64>,
+        end: impl Fn(u64) -> u64,
+        read: impl Fn(u64, &mut [u8]) -> Result,
+        progress: &Progress,
+    ) -> Result {
+        let (mut buf, mut at) = (Vec::new(), range.start);
+        while at < range.end {
+            let next = end(at);
+            buf.resize(usize::try_from(next - at).expect("a piece fits in memory"), 0);
+            read(at, &mut buf)?;
+            self.put(&buf)?;
+            at = next;
+            progress.at(at - range.start);
+        }
+        Ok(())
+    }
+
     /// The first write error, if there was one.
     pub(crate) fn take_failure(&self) -> Option<Failure> {
         let error = self.error.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -129,6 +156,12 @@ impl Output {
 
     /// Makes the output durable, and gives it its name and attributes. From then on the run must not replace it.
     pub(crate) fn finish(self, guard: &Guard) -> Result {
+        if let Kind::Stream(stream) = &self.kind
+            && stream.metadata().is_ok_and(|m| m.is_file())
+        {
+            // Some file systems report only now that there is no space.
+            return synced(stream.sync_all()).map_err(|e| self.failure("cannot write", &e));
+        }
         let (Kind::Temporary(file), Target::File(path)) = (self.kind, &self.target) else { return Ok(()) };
         // Names may have changed since the output was opened.
         guard.check_replace(path)?;
@@ -165,7 +198,8 @@ pub(crate) fn finish_all(outputs: Vec<Output>, guard: &Guard) -> Result {
     let _uninterrupted = interrupt::hold();
     let (mut new, mut replaced) = (Vec::new(), 0);
     for output in outputs {
-        let (path, overwrite) = (output.target.path().to_owned(), output.overwrite);
+        let path = output.target.path().to_owned();
+        let replaces = path.symlink_metadata().is_ok();
         if let Err(failure) = output.finish(guard) {
             new.iter().for_each(|path| _ = std::fs::remove_file(path));
             let others = match replaced {
@@ -174,7 +208,7 @@ pub(crate) fn finish_all(outputs: Vec<Output>, guard: &Guard) -> Result {
             };
             return both(Err(failure), others);
         }
-        match overwrite {
+        match replaces {
             true => replaced += 1,
             false => new.push(path),
         }
@@ -334,10 +368,11 @@ mod tests {
 
     #[test]
     fn a_failure_takes_back_what_is_new_and_keeps_what_replaced() {
-        for overwrite in [true, false] {
+        // With `overwrite`, too, a file is new if none was there.
+        for (overwrite, replaces) in [(true, true), (true, false), (false, false)] {
             let dir = tempfile::tempdir().unwrap();
             let at = |name: &str| dir.path().join(name);
-            if overwrite {
+            if replaces {
                 fs::write(at("first"), "old").unwrap();
             }
             let guard = Guard::default();
@@ -349,10 +384,11 @@ mod tests {
             });
             // Nothing can be given this name any more.
             fs::create_dir_all(at("second/sub")).unwrap();
-            finish_all(outputs.into(), &guard).unwrap_err();
+            let failure = finish_all(outputs.into(), &guard).unwrap_err().to_string();
+            assert_eq!(failure.contains("1 of the files were replaced before"), replaces, "{failure}");
             let there = fs::read_to_string(at("first")).ok();
-            assert_eq!(there.as_deref(), overwrite.then_some("new"));
-            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1 + usize::from(overwrite));
+            assert_eq!(there.as_deref(), replaces.then_some("new"));
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1 + usize::from(replaces));
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::format::Name;
 use crate::guard::{Guard, Role};
 use crate::input::{STDIN, regular_file};
 use crate::names::{SUFFIX, is_dash};
-use crate::output::{Origin, Output, Target, create_directories};
+use crate::output::{Origin, Output, Target, create_directories, is_stdout};
 use crate::shards::{shards, with_suffix};
 use crate::ui::Ui;
 
@@ -193,10 +193,11 @@ pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui)
             "several compressed files cannot be separated in one stream: leave out -c, or give one file".to_owned(),
         ));
     }
-    if args.output.is_some() && !to_stdout && (inputs.len() > 1 || args.files.len() > 1) {
+    // A directory may be one input, or none.
+    let given = inputs.len().max(args.files.len());
+    if args.output.is_some() && !to_stdout && given > 1 {
         return Err(Failure::Usage(format!(
-            "-o names one file, but there are {} inputs: use --output-dir-flat DIR",
-            inputs.len()
+            "-o names one file, but there are {given} inputs: use --output-dir-flat DIR"
         )));
     }
     let mut jobs = Vec::new();
@@ -224,6 +225,15 @@ pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui)
             }
         };
         jobs.push(Job { input, output, directory });
+    }
+    let shown = |job: &Job| match &job.output {
+        Target::Stdout => true,
+        Target::File(path) => is_stdout(path),
+    };
+    if args.json && jobs.iter().any(shown) {
+        return Err(Failure::Usage(
+            "both the output and --json would go to standard output: name a file with -o".to_owned(),
+        ));
     }
     refuse_collisions(&jobs)?;
     Ok(jobs)

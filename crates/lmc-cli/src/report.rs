@@ -125,11 +125,13 @@ fn summary_json(path: &Path, summary: &Summary, fields: Vec<(&'static str, Value
 /// Attributes a codec failure to its cause, in this order: the output could not be written; a file was modified while it was read; the data
 /// is bad.
 pub(crate) fn explain(source: &Source, bases: &Bases, output: &Output, error: &lmc::Error) -> Failure {
-    output
-        .take_failure()
-        .or_else(|| source.check_unchanged().err())
-        .or_else(|| bases.check_unchanged().err())
-        .unwrap_or_else(|| Failure::codec(source.path(), error))
+    output.take_failure().unwrap_or_else(|| explain_read(source, bases, error))
+}
+
+/// [`explain`] where only reading can have failed.
+pub(crate) fn explain_read(source: &Source, bases: &Bases, error: &lmc::Error) -> Failure {
+    let changed = source.check_unchanged().and_then(|()| bases.check_unchanged());
+    changed.err().unwrap_or_else(|| Failure::codec(source.path(), error))
 }
 
 /// [`explain`] for standard input.

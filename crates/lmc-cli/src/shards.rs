@@ -16,18 +16,29 @@ const INDEX: &str = ".index.json";
 /// The largest index, in bytes.
 const MAX_INDEX: u64 = 100_000_000;
 
-/// The names of a checkpoint's files, which are in the directory of its index; `None` if the path is not an index.
-pub(crate) fn shards(path: &Path) -> Result<Option<BTreeSet<String>>> {
+/// What a path leads to.
+pub(crate) enum Index {
+    /// The index of a checkpoint: the names of its files, which are in its directory.
+    Of(BTreeSet<String>),
+    /// A file with the name of an index that is not JSON, as one that is not completely written.
+    Torn,
+    /// Anything else.
+    No,
+}
+
+/// Reads a file if it is an index.
+pub(crate) fn index(path: &Path) -> Result<Index> {
+    // Nothing else is opened: opening a FIFO waits.
     if !is_index(path) || !path.is_file() {
-        return Ok(None);
+        return Ok(Index::No);
     }
     let source = Source::open(path, true)?;
     if source.metadata().len() > MAX_INDEX {
-        return Ok(None);
+        return Ok(Index::No);
     }
     let text = std::io::read_to_string(source.stream()).map_err(|e| Failure::io(path, "cannot read", &e))?;
-    let Ok(json) = serde_json::from_str::<Value>(&text) else { return Ok(None) };
-    let Some(map) = json.get("weight_map").and_then(Value::as_object) else { return Ok(None) };
+    let Ok(json) = serde_json::from_str::<Value>(&text) else { return Ok(Index::Torn) };
+    let Some(map) = json.get("weight_map").and_then(Value::as_object) else { return Ok(Index::No) };
     let mut names = BTreeSet::new();
     for value in map.values() {
         let name = value.as_str().filter(|n| Path::new(n).file_name() == Some(OsStr::new(n)));
@@ -36,7 +47,15 @@ pub(crate) fn shards(path: &Path) -> Result<Option<BTreeSet<String>>> {
         })?;
         names.insert(name.to_owned());
     }
-    Ok(Some(names))
+    Ok(Index::Of(names))
+}
+
+/// The names of a checkpoint's files; `None` if the path is not an index.
+pub(crate) fn shards(path: &Path) -> Result<Option<BTreeSet<String>>> {
+    Ok(match index(path)? {
+        Index::Of(names) => Some(names),
+        Index::Torn | Index::No => None,
+    })
 }
 
 /// Fails if a path is an index, for commands that take each file by itself: says which files these are.
@@ -53,12 +72,6 @@ pub(crate) fn refuse_index(path: &Path) -> Result {
 /// Whether a path has the name of such an index.
 pub(crate) fn is_index(path: &Path) -> bool {
     path.to_string_lossy().ends_with(INDEX)
-}
-
-/// Whether a path is an index that is not JSON, as one that is not completely written.
-pub(crate) fn is_torn_index(path: &Path) -> bool {
-    let is_json = |text: String| serde_json::from_str::<Value>(&text).is_ok();
-    is_index(path) && std::fs::read_to_string(path).is_ok_and(|text| !is_json(text))
 }
 
 /// Where a file that an index names is: under its name, or as the compressed form that took its place. `None` if it is not there.

@@ -2,7 +2,7 @@
 
 use std::fs::{File, FileTimes, Metadata, Permissions};
 use std::io::{self, Seek};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
@@ -81,13 +81,17 @@ fn copy(mut from: File, target: &Path) -> io::Result<Named> {
     Ok(named)
 }
 
-/// Copies mode, owner and times of another file; the owner only if permitted.
+/// Copies mode, owner, group and times of another file; owner and group only if permitted. Another group gets no rights.
 pub(crate) fn copy_attributes(file: &File, like: &Metadata) -> io::Result<()> {
     let now = file.metadata()?;
-    if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
-        let _ = std::os::unix::fs::fchown(file, Some(like.uid()), Some(like.gid()));
+    let mut mode = like.mode() & 0o777;
+    if (now.uid(), now.gid()) != (like.uid(), like.gid())
+        && fchown(file, Some(like.uid()), Some(like.gid())).is_err()
+        && fchown(file, None, Some(like.gid())).is_err()
+    {
+        mode &= 0o707;
     }
-    file.set_permissions(Permissions::from_mode(like.mode() & 0o777))?;
+    file.set_permissions(Permissions::from_mode(mode))?;
     file.set_times(FileTimes::new().set_modified(like.modified()?).set_accessed(like.accessed()?))
 }
 

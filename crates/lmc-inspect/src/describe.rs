@@ -157,8 +157,7 @@ pub struct ClusterDescription {
 /// # Errors
 /// `Usage` when there is no such block; otherwise those of [`Reader::read_range`].
 pub fn describe_block<R: ReadAt>(reader: &Reader<'_, R>, block: u64) -> lmc::Result<BlockDescription> {
-    let head = block_head(reader, block)?;
-    let info = reader.blocks().nth(block as usize).expect("it has a head");
+    let (info, head) = block_head(reader, block)?;
     Ok(BlockDescription::new(&head, info.record_len))
 }
 

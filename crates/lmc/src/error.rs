@@ -122,6 +122,10 @@ impl Error {
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
+    /// What is wrong, without the place.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
     /// Index of the block concerned.
     pub fn block(&self) -> Option<u64> {
         self.0.block

@@ -27,6 +27,7 @@ pub use crate::refs::names::without_wrappers;
 
 use crate::base::Base;
 use crate::block::encode::RawBlock;
+use crate::container::open::BlockInfo;
 use crate::dtype::Dtype;
 use crate::entropy::coder::Coder;
 use crate::entropy::{huffman, rans};
@@ -40,11 +41,11 @@ use crate::options::Level;
 use crate::predict::job::Model;
 use crate::reader::Reader;
 
-/// The head of a block, without its body.
+/// The place of a block, and its head.
 ///
 /// # Errors
 /// `Usage` when there is no such block; otherwise those of [`Reader::read_range`].
-pub fn block_head<R: ReadAt>(reader: &Reader<'_, R>, block: u64) -> Result<BlockHead> {
+pub fn block_head<R: ReadAt>(reader: &Reader<'_, R>, block: u64) -> Result<(BlockInfo, BlockHead)> {
     reader.block_head(block)
 }
 

@@ -242,13 +242,14 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         (0..self.opened.blocks()).map(|i| self.opened.block(i))
     }
 
-    /// The head of a block; nothing else of the block is read.
-    pub(crate) fn block_head(&self, i: u64) -> Result<BlockHead> {
+    /// The place of a block, and its head; nothing else of the block is read.
+    pub(crate) fn block_head(&self, i: u64) -> Result<(BlockInfo, BlockHead)> {
         let Some(n) = usize::try_from(i).ok().filter(|&n| n < self.opened.blocks()) else {
             return Err(Error::usage(format!("there is no block {i}: the file has {}", self.opened.blocks())));
         };
         let b = self.opened.block(n);
-        open::read_block_head(&self.src, &self.opened.sources, &b).map_err(|e| self.opened.locate(e, n))
+        let head = open::read_block_head(&self.src, &self.opened.sources, &b).map_err(|e| self.opened.locate(e, n))?;
+        Ok((b, head))
     }
 
     fn find(&self, name: &str) -> Result<&Segment> {

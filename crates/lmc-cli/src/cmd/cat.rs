@@ -1,6 +1,5 @@
 //! `lmc cat`.
 
-use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -109,18 +108,8 @@ pub(crate) fn run(args: &CatArgs, ui: &Ui) -> Result {
     describe(args, &tensor, &range, &shape, ui);
     let progress = ui.progress(&Name::text(&args.tensor).to_string(), Some(range.end - range.start));
     let boundaries: Vec<u64> = reader.blocks().map(|b| b.raw_offset).collect();
-    let mut buf = Vec::new();
-    let mut at = range.start;
-    while at < range.end {
-        let next = chunk_end(&boundaries, at, range.end);
-        buf.resize(usize::try_from(next - at).expect("a chunk fits in memory"), 0);
-        reader.read_range(at, &mut buf).map_err(|e| report::explain(&source, &bases, &output, &e))?;
-        output
-            .write_all(&buf)
-            .map_err(|e| output.take_failure().unwrap_or_else(|| Failure::io(target.path(), "cannot write", &e)))?;
-        at = next;
-        progress.at(at - range.start);
-    }
+    let read = |at, buf: &mut [u8]| reader.read_range(at, buf).map_err(|e| report::explain_read(&source, &bases, &e));
+    output.copy(range.clone(), |at| chunk_end(&boundaries, at, range.end), read, &progress)?;
     drop(progress);
     source.check_unchanged()?;
     bases.check_unchanged()?;
@@ -132,7 +121,7 @@ fn no_tensor(file: &Path, name: &str) -> Failure {
 }
 
 /// The byte range of the selected rows in the original file, and their shape; or an error about the rows.
-fn selection(tensor: &Segment, rows: Option<Rows>) -> Result<(Range<u64>, Vec<u64>), String> {
+pub(super) fn selection(tensor: &Segment, rows: Option<Rows>) -> Result<(Range<u64>, Vec<u64>), String> {
     let all = tensor.offset..tensor.offset + tensor.len;
     let Some(rows) = rows else { return Ok((all, tensor.shape.to_vec())) };
     let (Some(&count), Some(dtype)) = (tensor.shape.first(), tensor.dtype) else {
@@ -140,7 +129,7 @@ fn selection(tensor: &Segment, rows: Option<Rows>) -> Result<(Range<u64>, Vec<u6
     };
     let (start, end) = (rows.start.unwrap_or(0), rows.end.unwrap_or(count));
     if start > end || end > count {
-        return Err(format!("has {count} rows; {start}..{end} are not among them"));
+        return Err(format!("has {count} rows, and no rows {start}..{end}"));
     }
     let row_bits = tensor.shape[1..].iter().fold(u128::from(dtype.bits()), |n, &d| n * u128::from(d));
     let bits = |row: u64| u128::from(row) * row_bits;

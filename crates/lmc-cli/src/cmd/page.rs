@@ -1,6 +1,5 @@
 //! Pages that commands write besides their printed output.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -64,11 +63,7 @@ impl Page {
     /// Writes the page, if one was asked for.
     pub(super) fn finish(self, page: impl FnOnce() -> String, guard: &Guard) -> Result {
         let Some(mut output) = self.0 else { return Ok(()) };
-        if output.write_all(page().as_bytes()).is_err()
-            && let Some(failure) = output.take_failure()
-        {
-            return Err(failure);
-        }
-        output.finish(guard).map(drop)
+        output.put(page().as_bytes())?;
+        output.finish(guard)
     }
 }

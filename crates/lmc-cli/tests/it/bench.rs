@@ -1,6 +1,6 @@
 //! `lmc bench`: what it measures and tells, not how fast anything is.
 
-use crate::support::{Dir, Run, weights};
+use crate::support::{Dir, Run, safetensors, weights};
 use serde_json::{Value, json};
 
 /// Runs `lmc bench` for one round.
@@ -23,6 +23,17 @@ fn a_file_that_cannot_be_measured_hides_no_other() {
     assert!(files[1]["error"].as_str().unwrap().contains("cannot read b"), "{report}");
     assert!([0, 2].iter().all(|&i| files[i]["results"][0]["size"].as_u64() > Some(0)), "{report}");
     bench(&dir, &["--peers", "zip", "a", "c"]).is_misused(&["unknown peer \"zip\""]);
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused() {
+    let dir = Dir::new();
+    dir.write("empty", &safetensors(&[("w", "F32", &[0], &[])]));
+    bench(&dir, &["--peers", "none", "--size", "1000", "empty"]).is_misused(&["empty: --size needs elements"]);
+    dir.shell("mkfifo fifo").silent();
+    bench(&dir, &["--peers", "none", "fifo"]).fails(&["cannot read fifo: it is not a regular file"]);
+    dir.write("a", &weights(5000, 1));
+    bench(&dir, &["--peers", "all,lz4", "a"]).is_misused(&["\"all\" cannot be combined with others"]);
 }
 
 #[test]

@@ -92,6 +92,12 @@ fn indexes_in_directories_are_checked() {
     fs::remove_file(dir.path("m/deep/b.safetensors")).unwrap();
     dir.write("m/deep/b.safetensors.lmc", b"its compressed form");
     dir.run(["-q", "snapshot", "save", "s", "m"]).silent();
+    // What is too large to be one, and what cannot be read to its end.
+    fs::File::create(dir.path("m/deep/a.index.json")).unwrap().set_len(100_000_001).unwrap();
+    dir.write("m/deep/other.index.json", b"{\"weight_map\"");
+    dir.run(["snapshot", "save", "s", "m"]).fails(&["m/deep/other.index.json: is not JSON"]);
+    dir.shell("mkfifo fifo.index.json").silent();
+    dir.run(["snapshot", "save", "s", "fifo.index.json"]).fails(&["fifo.index.json: is a named pipe"]);
     // Downloads of one format have the index of another, too.
     dir.write("hub/pytorch_model.bin.index.json", br#"{"weight_map": {"a": "pytorch_model-00001-of-00002.bin"}}"#);
     dir.write("hub/training_args.bin", b"no model");
@@ -117,6 +123,8 @@ fn a_store_is_created_in_a_directory_of_its_own() {
     // Nothing to save, no store.
     dir.run(["publish", "run/7", "ck", "--once"]).fails(&["ck: has no version: "]);
     dir.run(["snapshot", "save", "new", "ck", "--from", "3"]).fails(&["new: there is no such directory"]);
+    // Nor with a step that cannot be.
+    dir.run(["snapshot", "save", "new", "ck", "--step", "9007199254740993"]).is_misused(&["step 9007199254740993"]);
     assert_eq!(dir.names(), before);
     // What file systems have, and what a creation left that was interrupted.
     fs::create_dir_all(dir.path("run/7/lost+found")).unwrap();
@@ -296,12 +304,13 @@ fn an_interrupted_save_leaves_no_data() {
         wait_until("the save writes data", || files() > 1);
         dir.shell(&format!("kill -{signal} {}", child.id())).ok();
         let ended = child.wait_with_output().unwrap();
-        // It may have been faster.
-        if ended.status.signal().is_some() {
+        // It may have been faster, and then says what it saved.
+        if ended.status.signal().is_some() && !String::from_utf8_lossy(&ended.stderr).contains("s : step 1, ") {
             assert_eq!(files(), 1, "{ended:?}");
             assert_eq!(dir.run(["snapshot", "list", "s", "--json"]).json().len(), 1);
         } else {
-            assert!(ended.status.success(), "{ended:?}");
+            assert!(ended.status.success() || ended.status.signal().is_some(), "{ended:?}");
+            assert_eq!(dir.run(["snapshot", "list", "s", "--json"]).json().len(), 2);
         }
     }
 }

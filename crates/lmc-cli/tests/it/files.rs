@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, SystemTime};
 
-use crate::support::{Dir, model, noise, weights};
+use crate::support::{Dir, Run, model, noise, weights};
 
 #[test]
 fn there_and_back() {
@@ -82,6 +82,9 @@ fn what_the_command_line_refuses() {
         assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{args:?}");
     }
     dir.run(["compress", "a", "b", "-o", "out"]).is_misused(&["-o names one file", "2 inputs", "--output-dir-flat"]);
+    fs::create_dir(dir.path("none")).unwrap();
+    dir.run(["-q", "compress", "-r", "none", "a", "-o", "out"]).is_misused(&["-o names one file", "2 inputs"]);
+    fs::remove_dir(dir.path("none")).unwrap();
     dir.run(["compress", "a", "b", "-c"]).is_misused(&["cannot be separated"]);
     dir.run(["compress", "-", "-", "-c"]).is_misused(&["only once"]);
     dir.run(["compress", "a", "a"]).is_misused(&["two inputs", "a.lmc"]);
@@ -160,6 +163,44 @@ fn mode_and_times_are_kept() {
     dir.run(["decompress", "a.lmc"]).silent();
     let made = path.metadata().unwrap();
     assert_eq!((made.mode() & 0o7777, made.modified().unwrap()), (0o640, then));
+}
+
+/// Runs `lmc` as a user who is not root and is in these groups, who may not have access to the build directory.
+fn as_nobody(dir: &Dir, groups: &str, args: &str) -> Run {
+    dir.shell(&format!(
+        "chmod a+rwx . && cp -u $LMC lmc || exit 9
+        if [ $(id -u) = 0 ]; then set -- setpriv --reuid=65534 --regid=65534 --groups={groups}; fi
+        exec \"$@\" ./lmc {args}"
+    ))
+}
+
+#[test]
+fn another_group_gets_no_rights() {
+    let dir = Dir::new();
+    // Of root, whose group nobody else can give.
+    as_nobody(&dir, "65534", "compress /etc/passwd -o a.lmc").silent();
+    let (from, made) = (fs::metadata("/etc/passwd").unwrap(), dir.path("a.lmc").metadata().unwrap());
+    assert_eq!((from.mode() & 0o777, from.gid()), (0o644, 0));
+    assert_ne!(made.gid(), 0);
+    assert_eq!(made.mode() & 0o777, 0o604);
+    // A group of the user is kept, although the owner cannot be.
+    if rustix::process::getuid().is_root() {
+        dir.write("b", b"data");
+        dir.shell("chgrp 1 b && chmod 640 b").silent();
+        as_nobody(&dir, "1,65534", "compress b").silent();
+        let made = dir.path("b.lmc").metadata().unwrap();
+        assert_eq!((made.uid(), made.gid(), made.mode() & 0o777), (65534, 1, 0o640));
+    }
+}
+
+#[test]
+fn directories_may_be_written_but_not_read() {
+    let dir = Dir::new();
+    dir.write("a", b"data");
+    dir.shell("mkdir box && chmod 333 box").silent();
+    as_nobody(&dir, "65534", "compress a -o box/a.lmc").silent();
+    dir.shell("chmod 755 box").silent();
+    assert_eq!(dir.run(["decompress", "-c", "box/a.lmc"]).stdout(), "data");
 }
 
 #[test]

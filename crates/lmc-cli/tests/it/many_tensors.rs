@@ -1,4 +1,6 @@
-//! Files of very many tensors: output does not take thousands of bytes of memory per tensor.
+//! Files of very many or very large tensors: output takes little memory.
+
+use std::fs;
 
 use crate::support::{Dir, safetensors};
 use serde_json::Value;
@@ -30,4 +32,19 @@ fn rows_take_little_memory() {
         let object: Value = serde_json::from_str(run.stdout()).unwrap();
         assert_eq!(object["segments"].as_array().unwrap().len() as u64, TENSORS + 1, "{command}");
     }
+}
+
+#[test]
+fn a_large_tensor_is_restored_in_pieces() {
+    let dir = Dir::new();
+    let tensor = 320 << 20;
+    let header = format!(r#"{{"w":{{"dtype":"F32","shape":[{}],"data_offsets":[0,{tensor}]}}}}"#, tensor / 4);
+    let path = dir.write("w", &[&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat());
+    fs::File::options().write(true).open(path).unwrap().set_len(8 + header.len() as u64 + tensor).unwrap();
+    dir.run(["-q", "snapshot", "save", "s", "w"]).silent();
+    // Writable memory, in KiB: address space would count what threads reserve.
+    let restore = "ulimit -d 262144; exec $LMC snapshot restore s --tensor w -T 1";
+    let run = dir.shell(&format!("({restore}) | wc -c"));
+    run.silent();
+    assert_eq!(run.stdout().trim(), tensor.to_string());
 }

@@ -41,6 +41,24 @@ fn a_pipe_gives_the_bytes_that_a_file_gives() {
 }
 
 #[test]
+fn json_is_not_mixed_with_the_output() {
+    let dir = Dir::new();
+    dir.write("m", &model());
+    dir.run(["compress", "m"]).silent();
+    let names = dir.names();
+    for (command, input) in [("compress", "m"), ("decompress", "m.lmc")] {
+        for output in [format!("<{input}"), format!("{input} -o -"), format!("{input} -o /dev/stdout")] {
+            let run = dir.shell(&format!("$LMC {command} --json {output}"));
+            run.is_misused(&["both the output and --json would go to standard output", "-o"]);
+            assert_eq!(run.stdout(), "");
+        }
+    }
+    assert_eq!(dir.names(), names);
+    let json = dir.feed(["compress", "--json", "-o", "n.lmc"], &model()).json();
+    assert_eq!((json.len(), dir.read("n.lmc")), (1, dir.read("m.lmc")));
+}
+
+#[test]
 fn a_pipeline() {
     let dir = Dir::new();
     dir.write("m", &model());
@@ -73,6 +91,9 @@ fn closed_descriptors_do_not_panic() {
     dir.shell("$LMC list m.lmc >/dev/full").fails(&["(stdout)", "no space left on device"]);
     dir.shell("$LMC compress -c m >/dev/full").fails(&["(stdout)", "no space left on device"]);
     dir.shell("$LMC compress m -o /dev/full").fails(&["/dev/full", "no space left on device"]);
+    // A file that takes numbers, and cannot be synced.
+    dir.write("n", b"1000");
+    dir.shell("$LMC compress n && $LMC decompress -c n.lmc >/proc/self/oom_score_adj").silent();
 }
 
 #[test]

@@ -76,13 +76,19 @@ fn damage_leaves_nothing() {
 
 #[test]
 fn damage_is_named() {
+    for name in ["embed.weight", "fetch it again"] {
+        damage_is_named_in(name);
+    }
+}
+
+fn damage_is_named_in(name: &str) {
     let dir = Dir::new();
     let large = weights(1 << 20, 1);
-    dir.write("m", &safetensors(&[("embed.weight", "BF16", &[1 << 20], &large), ("steps", "I64", &[1], &[7; 8])]));
+    dir.write("m", &safetensors(&[(name, "BF16", &[1 << 20], &large), ("steps", "I64", &[1], &[7; 8])]));
     dir.run(["compress", "m"]).silent();
     let json = dir.run(["list", "-v", "--json", "m.lmc"]).json();
     let segments = json[0]["segments"].as_array().unwrap();
-    let tensor = segments.iter().find(|s| s["name"] == "embed.weight").unwrap()["offset"].as_u64().unwrap();
+    let tensor = segments.iter().find(|s| s["name"] == name).unwrap()["offset"].as_u64().unwrap();
     let holds = |b: &&Value| {
         let start = b["raw_offset"].as_u64().unwrap();
         (start..start + b["raw_size"].as_u64().unwrap()).contains(&tensor)
@@ -94,8 +100,9 @@ fn damage_is_named() {
     file[end as usize - 1] ^= 1;
     dir.write("m.lmc", &file);
     let place = format!("byte {offset}");
-    dir.run(["decompress", "-f", "m.lmc"]).fails(&["m.lmc: ", "embed.weight", "block ", &place]);
-    dir.run(["cat", "m.lmc", "embed.weight", "-o", "x"]).fails(&["m.lmc: ", "embed.weight", "block "]);
+    dir.run(["decompress", "-f", "m.lmc"]).fails(&["m.lmc: ", name, "block ", &place]);
+    let advice = "): the file is damaged, fetch it again";
+    dir.run(["cat", "m.lmc", name, "-o", "x"]).fails(&["m.lmc: ", name, "block ", advice]);
     dir.run(["cat", "m.lmc", "steps"]).ok();
     assert_eq!(dir.names(), ["m", "m.lmc"]);
 }

@@ -28,10 +28,10 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// The level that the given column (0 to 1) of the changed elements does not exceed; `None` if there are no distances.
-    pub fn quantile(&self, column: f64) -> Option<usize> {
+    /// The level that the given share (0 to 1) of the changed elements does not exceed; `None` if there are no distances.
+    pub fn quantile(&self, share: f64) -> Option<usize> {
         let total: u64 = self.levels.iter().sum();
-        let wanted = (total as f64 * column).ceil().max(1.0) as u64;
+        let wanted = (total as f64 * share).ceil().max(1.0) as u64;
         let mut sum = 0;
         self.levels.iter().position(|&n| {
             sum += n;

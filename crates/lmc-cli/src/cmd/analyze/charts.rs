@@ -1,6 +1,5 @@
 //! The charts of a study as files.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use lmc_inspect::{Analysis, vega, vega_names};
@@ -48,11 +47,7 @@ impl Charts {
             let path = self.dir.join(name);
             left.retain(|l| *l != path);
             let mut output = self.open(path, guard)?;
-            if output.write_all(specification.as_bytes()).is_err()
-                && let Some(failure) = output.take_failure()
-            {
-                return Err(failure);
-            }
+            output.put(specification.as_bytes())?;
             output.finish(guard)?;
         }
         for path in left.iter().filter(|path| self.force && path.is_file()) {

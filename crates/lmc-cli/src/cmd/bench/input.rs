@@ -1,6 +1,7 @@
 //! The data to measure with, and the types of its elements.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 
@@ -9,6 +10,7 @@ use lmc_inspect::{ColumnDescription, describe_block};
 
 use super::planes::{self, Run};
 use crate::format::Name;
+use crate::handles::InputFile;
 
 /// A file in memory.
 pub(super) struct Input {
@@ -31,7 +33,9 @@ impl Input {
     /// Reads a file.
     pub(super) fn load(path: &Path, dtype: Option<Dtype>) -> Result<Self> {
         let name = path.to_string_lossy().into_owned();
-        let raw = std::fs::read(path).map_err(|e| Error::io(format!("cannot read {}", Name::text(&name)), e))?;
+        let mut raw = Vec::new();
+        let read = InputFile::open(path, true).and_then(|file| file.stream().read_to_end(&mut raw));
+        read.map_err(|e| Error::io(format!("cannot read {}", Name::text(&name)), e))?;
         if raw.is_empty() {
             return Err(Error::new(ErrorKind::Usage, format!("{} is empty; nothing to measure", Name::text(&name))));
         }
@@ -92,6 +96,10 @@ impl Input {
         let size = size - size % width;
         if size == 0 {
             return Err(Error::new(ErrorKind::Usage, format!("--size must be at least {width} bytes")));
+        }
+        if elements.is_empty() {
+            let message = format!("{}: --size needs elements, and its tensors have none", Name::text(&self.name));
+            return Err(Error::new(ErrorKind::Usage, message));
         }
         Self::parse(format!("{} ({dtype} only, {size} bytes)", self.name), repeat(width, elements, size), Some(dtype))
     }

@@ -34,9 +34,10 @@ pub(super) fn contender(name: &str) -> Result<Contender> {
         "xz" => Contender::new("xz", "6", Box::new(Xz)),
         "snappy" => Contender::new("snappy", "", Box::new(Snappy { encoder: snap::raw::Encoder::new() })),
         _ => {
-            let why = match OF_DELTAS.contains(&name) {
-                true => format!("peer {name:?} needs --base"),
-                false => format!("unknown peer {name:?}; use none, all or some of {}", NAMES.join(", ")),
+            let why = match name {
+                "all" | "none" => format!("peer {name:?} cannot be combined with others"),
+                _ if OF_DELTAS.contains(&name) => format!("peer {name:?} needs --base"),
+                _ => format!("unknown peer {name:?}; use none, all or some of {}", NAMES.join(", ")),
             };
             return Err(Error::new(ErrorKind::Usage, why));
         }

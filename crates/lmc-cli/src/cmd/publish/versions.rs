@@ -11,7 +11,7 @@ use lmc_store::Step;
 use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::input::Source;
-use crate::shards::{is_torn_index, named_by, shards};
+use crate::shards::{Index, index, named_by};
 
 /// A directory or a file of a version.
 #[derive(Debug)]
@@ -213,17 +213,16 @@ fn missing(dir: &Path) -> Result<Option<String>> {
             }
             continue;
         }
-        let Some(names) = shards(&path)? else {
-            if is_torn_index(&path) {
-                return Ok(Some(format!("{} is not complete", Name::path(&path))));
+        let why = match index(&path)? {
+            Index::Of(names) => {
+                let name = names.iter().find(|name| !named_by(&path, name).is_some_and(|file| file.is_file()));
+                name.map(|name| format!("{} names {}, which is missing", Name::path(&path), Name::text(name)))
             }
-            if let Some(why) = early_end(&path)? {
-                return Ok(Some(why));
-            }
-            continue;
+            Index::Torn => Some(format!("{} is not complete", Name::path(&path))),
+            Index::No => early_end(&path)?,
         };
-        if let Some(name) = names.iter().find(|name| !named_by(&path, name).is_some_and(|file| file.is_file())) {
-            return Ok(Some(format!("{} names {}, which is missing", Name::path(&path), Name::text(name))));
+        if why.is_some() {
+            return Ok(why);
         }
     }
     Ok(None)

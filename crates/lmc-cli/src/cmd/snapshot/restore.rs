@@ -1,6 +1,5 @@
 //! `lmc snapshot restore`.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -8,7 +7,7 @@ use lmc_store::{At, FileInfo, SnapshotReader, check_targets};
 
 use super::place::{Place, Which};
 use crate::args::Threads;
-use crate::cmd::cat::{Rows, parse_rows};
+use crate::cmd::cat::{Rows, parse_rows, selection};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes};
 use crate::guard::Guard;
@@ -60,7 +59,7 @@ pub(super) fn run(args: &RestoreArgs, ui: &Ui) -> Result {
     let snapshot = store.find(args.which.at).map_err(failure)?;
     let reader = store.open_snapshot(&snapshot).map_err(failure)?.with_threads(args.threads.count());
     if let Some(name) = &args.tensor {
-        return restore_tensor(args, &reader, name);
+        return restore_tensor(args, &reader, name, ui);
     }
     let dir = args.output.clone().unwrap_or_default();
     if is_dash(&dir) {
@@ -137,29 +136,23 @@ fn in_the_way(e: lmc_store::Error) -> Failure {
     Failure::Failed(Name::text(&e.to_string()).to_string())
 }
 
-fn restore_tensor(args: &RestoreArgs, reader: &SnapshotReader, name: &str) -> Result {
+/// The most bytes of a tensor in memory: several block sets, which are fetched and decoded side by side.
+const PIECE: u64 = 64 << 20;
+
+fn restore_tensor(args: &RestoreArgs, reader: &SnapshotReader, name: &str, ui: &Ui) -> Result {
     let failure = |e| args.place.failure(&e);
-    let data = match args.rows {
-        None => reader.read_tensor(name),
-        Some(Rows { start, end }) => {
-            let (_, tensor) = reader.tensor(name).map_err(failure)?;
-            let count = tensor.shape.first().copied().unwrap_or(0);
-            reader.read_rows(name, start.unwrap_or(0)..end.unwrap_or(count))
-        }
-    };
+    let (file, tensor) = reader.tensor(name).map_err(failure)?;
+    let (range, _) = selection(tensor, args.rows)
+        .map_err(|why| Failure::Failed(format!("{}: tensor {name:?} {why}", Name::text(&args.place.store))))?;
     let target = match &args.output {
         Some(path) if !is_dash(path) => Target::File(path.clone()),
         _ => Target::Stdout,
     };
-    let data = data.map_err(|e| match failure(e) {
-        // Rows that are not there are no other failure than such a tensor.
-        Failure::Usage(text) => Failure::Failed(text),
-        other => other,
-    })?;
     let guard = args.place.guard();
     let mut output = Output::create(&target, args.force, Origin::Stdin(None), &guard)?;
-    output
-        .write_all(&data)
-        .map_err(|e| output.take_failure().unwrap_or_else(|| Failure::io(target.path(), "cannot write", &e)))?;
+    let progress = ui.progress(&Name::text(name).to_string(), Some(range.end - range.start));
+    let read = |at, buf: &mut [u8]| reader.read_range(&file.name, at, buf).map_err(failure);
+    output.copy(range.clone(), |at| range.end.min(at.saturating_add(PIECE)), read, &progress)?;
+    drop(progress);
     output.finish(&guard)
 }

@@ -148,7 +148,10 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
             return Err(Failure::Usage(format!("--meta {}: is given twice", Name::text(key))));
         }
     }
+    let asked = step(args.step)?;
     let files = Opened::new(NamedFiles::find(&args.files, &place.store)?)?;
+    files.note_compressed(ui)?;
+    files.note_early_ends(ui)?;
     let mut store = StoreOptions::default();
     if let Some(path) = &args.cache {
         store.cache = Cache::Directory { path: path.clone(), budget: args.cache_size as u64 };
@@ -160,9 +163,7 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
     }
     let (store, is_new) = place.open_or_create(store)?;
     args.grace.check(place, &store)?;
-    files.note_compressed(ui)?;
-    files.note_early_ends(ui)?;
-    let saved = files.save(place, (&store, is_new), step(args.step)?, metadata, &options)?;
+    let saved = files.save(place, (&store, is_new), asked, metadata, &options)?;
     saved.note_damage(place, ui);
     if args.json {
         return ui.json(&saved.json(place, start));
@@ -178,6 +179,8 @@ pub(in crate::cmd) struct Done {
     /// Whether the store is.
     is_new: bool,
     commit: Duration,
+    /// A signal that came too late ends the process when the result was shown.
+    _stoppable: Stoppable,
 }
 
 /// Files to be saved, which can be read.
@@ -263,7 +266,7 @@ impl Opened {
             None => store.publish_next(step, metadata, &[saved.shard]),
         };
         let snapshot = snapshot.map_err(failure)?;
-        Ok(Done { snapshot, saved, is_new, commit: start.elapsed() })
+        Ok(Done { snapshot, saved, is_new, commit: start.elapsed(), _stoppable: stoppable })
     }
 }
 
@@ -306,7 +309,7 @@ impl Done {
     }
 
     pub(in crate::cmd) fn json(&self, place: &Place, start: Instant) -> Value {
-        let Self { snapshot, saved, is_new, commit } = self;
+        let Self { snapshot, saved, is_new, commit, .. } = self;
         let Saved { document_size, base, shares, elements, changed, times, notes, .. } = saved;
         json!({
             "store": place.store,
