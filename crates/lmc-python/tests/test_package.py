@@ -48,4 +48,5 @@ def test_all_is_everything():
     assert lmc.open is lmc.File
     assert "BF16" in lmc.DTYPES
     assert lmc.LEVELS == ["fast", "default", "max"]
+    assert lmc.FORMATS == ["1.0", "1.1"]
     assert lmc.FORMAT_VERSION == 1

@@ -321,6 +321,12 @@ fn grids_are_listed_and_left_out_on_demand() {
     let run = dir.run(["list", "old.lmc"]);
     let text = run.ok().stdout();
     assert!(text.contains("format 1.0") && text.contains("required features: none"), "{text}");
+    dir.write("versions/model-1", &raw);
+    let published = |store: &str, options: &[&str]| {
+        let args = [&["publish", store, "versions", "--once", "--settle", "0", "--json"][..], options].concat();
+        Run(dir.command(args).output().unwrap()).ok().json()[0]["new_size"].as_u64().unwrap()
+    };
+    assert!(2 * published("new", &[]) < published("old", &["--format", "1.0"]));
     let run = dir.run(["list", "--json", "-v", "m.lmc"]);
     let text = run.ok().stdout();
     assert!(
@@ -365,8 +371,14 @@ fn the_version_to_write_is_a_known_one() {
     assert_eq!(dir.read("given.lmc"), dir.read("default.lmc"));
     dir.run(["snapshot", "save", "store", "m", "--format", "1.0"]).ok();
     let before = dir.names();
+    let commands = [
+        &["compress", "m", "-o", "x"][..],
+        &["snapshot", "save", "other", "m"],
+        &["snapshot", "prune", "store", "--keep-last", "1"],
+        &["publish", "other", "."],
+    ];
     for version in ["0", "2", "1", "01.0", "latest", ""] {
-        for command in [&["compress", "m", "-o", "x"][..], &["snapshot", "save", "other", "m"]] {
+        for command in commands {
             let args = [command, &["--format", version]].concat();
             let run = Run(dir.command(args).output().unwrap());
             assert_eq!(run.0.status.code(), Some(2), "{run:?}");
@@ -376,14 +388,15 @@ fn the_version_to_write_is_a_known_one() {
         }
     }
     assert_eq!(dir.names(), before);
-    for help in [&["compress", "--help"][..], &["snapshot", "save", "--help"]] {
+    for command in ["compress", "snapshot save", "snapshot prune", "publish"] {
+        let help = command.split(' ').chain(["--help"]);
         let run = Run(dir.command(help).output().unwrap());
         let text = run.ok().stdout();
         assert!(text.contains("--format <VERSION>") && text.contains("[possible values: 1.0, 1.1]"), "{text}");
     }
     assert!(dir.run(["completions", "bash"]).stdout().contains("--format"));
     dir.run(["man", "pages"]).silent();
-    for page in ["pages/lmc-compress.1", "pages/lmc-snapshot-save.1"] {
-        assert!(String::from_utf8(dir.read(page)).unwrap().contains("\\-\\-format"), "{page}");
+    for page in ["compress", "snapshot-save", "snapshot-prune", "publish"].map(|name| format!("pages/lmc-{name}.1")) {
+        assert!(String::from_utf8(dir.read(&page)).unwrap().contains("\\-\\-format"), "{page}");
     }
 }

@@ -33,6 +33,7 @@ from lmc._errors import (
 from lmc._lmc import (
     DTYPES,
     FORMAT_VERSION,
+    FORMATS,
     LEVELS,
     Base,
     BaseInfo,
@@ -90,6 +91,7 @@ __all__ = [
     "Estimate",
     "ExistsError",
     "ExpiredError",
+    "FORMATS",
     "FORMAT_VERSION",
     "File",
     "FileInfo",

@@ -47,6 +47,7 @@ __all__ = [
     "Decompressor",
     "DlpackMemory",
     "Estimate",
+    "FORMATS",
     "FORMAT_VERSION",
     "File",
     "FileInfo",
@@ -91,6 +92,7 @@ __all__ = [
 
 __version__: Final[str]
 FORMAT_VERSION: Final[int]
+FORMATS: Final[list[str]]
 DTYPES: Final[list[str]]
 LEVELS: Final[list[str]]
 
@@ -113,6 +115,7 @@ def compress(
     dtype: str | None = None,
     base: _Base = None,
     level: str = "default",
+    format: str | None = None,
     threads: int | None = None,
 ) -> bytes: ...
 def compress_into(
@@ -122,6 +125,7 @@ def compress_into(
     dtype: str | None = None,
     base: _Base = None,
     level: str = "default",
+    format: str | None = None,
     threads: int | None = None,
 ) -> int: ...
 def compress_bound(size: int) -> int: ...
@@ -147,6 +151,7 @@ def estimate(
     dtype: str | None = None,
     base: _Base = None,
     level: str = "default",
+    format: str | None = None,
     threads: int | None = None,
 ) -> Estimate: ...
 def compress_tensors(
@@ -155,6 +160,7 @@ def compress_tensors(
     metadata: dict[str, str] | None = None,
     base: _Base = None,
     level: str = "default",
+    format: str | None = None,
     threads: int | None = None,
 ) -> bytes: ...
 def compress_tensors_file(
@@ -164,6 +170,7 @@ def compress_tensors_file(
     metadata: dict[str, str] | None = None,
     base: _Base = None,
     level: str = "default",
+    format: str | None = None,
     threads: int | None = None,
     overwrite: bool = True,
 ) -> Summary: ...
@@ -174,6 +181,7 @@ def compress_file(
     dtype: str | None = None,
     base: _Base = None,
     level: str = "default",
+    format: str | None = None,
     threads: int | None = None,
     overwrite: bool = True,
 ) -> Summary: ...
@@ -194,6 +202,7 @@ def compress_stream(
     dtype: str | None = None,
     base: _Base = None,
     level: str = "default",
+    format: str | None = None,
     threads: int | None = None,
 ) -> Summary: ...
 def decompress_stream(
@@ -211,7 +220,9 @@ def run_command(args: Sequence[str]) -> int: ...
 
 @final
 class Compressor:
-    def __new__(cls, *, dtype: str | None = None, level: str = "default", threads: int | None = None) -> Self: ...
+    def __new__(
+        cls, *, dtype: str | None = None, level: str = "default", format: str | None = None, threads: int | None = None
+    ) -> Self: ...
     def compress(self, data: _Readable, *, base: _Base = None) -> bytes: ...
     def compress_into(self, data: _Readable, out: _Writable, *, base: _Base = None) -> int: ...
 
@@ -593,6 +604,7 @@ class Store:
         step: int | None = None,
         metadata: dict[str, str] | None = None,
         level: str = "default",
+        format: str | None = None,
         threads: int | None = None,
         base: str = "auto",
         anchor_every: int = 16,
@@ -604,6 +616,7 @@ class Store:
         *,
         step: int,
         level: str = "default",
+        format: str | None = None,
         threads: int | None = None,
         base: str = "auto",
         anchor_every: int = 16,
@@ -658,6 +671,7 @@ class Store:
         drop: Sequence[int] = ...,
         damaged: Sequence[int] = ...,
         level: str = "default",
+        format: str | None = None,
         threads: int | None = None,
     ) -> Pruned: ...
     def garbage(self, *, without_records: bool = False) -> Garbage: ...

@@ -25,7 +25,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 import lmc
-from lmc._options import check_level, check_threads
+from lmc._options import check_format, check_level, check_threads
 
 __all__ = ["Callback", "restore"]
 
@@ -51,6 +51,7 @@ class Callback(TrainerCallback):
             created if missing.
         keep: how many checkpoints to keep in the store, newest first; `None` for all.
         level: `"fast"`, `"default"` or `"max"`.
+        format: version of the file format, as for `lmc.compress`.
         threads: threads that compress; `None` for one per core. Training may need them.
     """
 
@@ -60,16 +61,17 @@ class Callback(TrainerCallback):
         *,
         keep: int | None = None,
         level: str = "default",
+        format: str | None = None,
         threads: int | None = 1,
     ) -> None:
         if keep is not None and keep < 1:
             raise lmc.UsageError(f"keep must be a number of checkpoints, or None for all, not {keep}")
         check_level(level)
+        check_format(format)
         check_threads(threads)
         self._location = store
         self._keep = keep
-        self._level = level
-        self._threads = threads
+        self._options: dict[str, Any] = {"level": level, "format": format, "threads": threads}
         self._worker: ThreadPoolExecutor | None = None
         self._pending: Future[None] | None = None
         # The arguments of `_move` for a save that found it at work.
@@ -119,7 +121,7 @@ class Callback(TrainerCallback):
             store = _open(output / STORE if self._location is None else self._location)
             for step, path in older:
                 try:
-                    _move(store, step, path, level=self._level, threads=self._threads)
+                    _move(store, step, path, self._options)
                 except (lmc.ExistsError, lmc.UnsupportedError) as e:
                     # Of another run, or of this one before it went back; or it holds more than files.
                     logger.warning("lmc: %s", e)
@@ -127,7 +129,7 @@ class Callback(TrainerCallback):
                 # Later ones belong to a run that went back to an earlier step, and are left to the user.
                 steps = sorted(s.step for s in store.snapshots())
                 kept = [s for s in steps if s <= saved][-self._keep :] + [s for s in steps if s > saved]
-                store.prune(keep_steps=kept, level=self._level, threads=self._threads)
+                store.prune(keep_steps=kept, **self._options)
                 store.gc()
         except Exception as e:  # training continues after any error
             logger.warning(
@@ -177,8 +179,8 @@ def _open(location: str | os.PathLike[str]) -> lmc.Store:
         return lmc.Store.create(location)
 
 
-def _move(store: lmc.Store, step: int, path: Path, *, level: str, threads: int | None) -> None:
-    """Moves one checkpoint to the store.
+def _move(store: lmc.Store, step: int, path: Path, options: dict[str, Any]) -> None:
+    """Moves one checkpoint to the store, saved with these options.
 
     Raises `lmc.UnsupportedError` if it could not be restored unchanged.
     """
@@ -186,10 +188,10 @@ def _move(store: lmc.Store, step: int, path: Path, *, level: str, threads: int |
     if not files:
         return
     try:
-        store.save(files, step=step, level=level, threads=threads)
+        store.save(files, step=step, **options)
     except lmc.ExistsError:
         pass  # An interrupted move stored it before: the stored files are compared below.
-    snapshot = store.open_snapshot(step, threads=threads)
+    snapshot = store.open_snapshot(step, threads=options["threads"])
     stored = {f.name: f.nbytes for f in snapshot.files}
     if stored.keys() != files.keys() or not all(
         _same(snapshot, name, stored[name], file) for name, file in files.items()

@@ -1,7 +1,7 @@
 //! Rewriting a block set: verbatim, against another base, or alone.
 
 use bytes::Bytes;
-use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Level, Reader, Segment};
+use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Reader, Segment};
 
 use crate::catalog::{Catalog, SetId};
 use crate::chain::{self, ChainDecoder};
@@ -32,9 +32,8 @@ pub(super) struct Encoder<'a> {
 }
 
 impl<'a> Encoder<'a> {
-    pub(super) fn new(remote: &'a Remote, catalog: &'a Catalog, level: Level) -> Result<Self> {
-        let options = CompressOptions::default().with_level(level).with_threads(1);
-        let compressor = Compressor::new(&options).map_err(Error::codec)?;
+    pub(super) fn new(remote: &'a Remote, catalog: &'a Catalog, o: &CompressOptions) -> Result<Self> {
+        let compressor = Compressor::new(o).map_err(Error::codec)?;
         Ok(Self { remote, catalog, compressor, chain: ChainDecoder::new()? })
     }
 

@@ -5,7 +5,7 @@ mod survey;
 
 use std::collections::{HashMap, HashSet};
 
-use lmc::Level;
+use lmc::{CompressOptions, FormatVersion, Level};
 
 use crate::catalog::{Budget, Catalog, MAX_CHAIN, SetId};
 use crate::error::{Error, Result};
@@ -29,6 +29,8 @@ use survey::{Move, Survey};
 pub struct RebaseOptions {
     /// Compression level.
     pub level: Level,
+    /// Version of the `.lmc` format of block sets that are encoded again; others are copied as they are.
+    pub format: FormatVersion,
     /// Threads to compress with; 0 for one per core.
     pub threads: usize,
 }
@@ -169,6 +171,7 @@ impl Store {
         o: &RebaseOptions,
     ) -> Result<()> {
         let catalog = &survey.catalog;
+        let options = CompressOptions::default().with_level(o.level).with_format(o.format).with_threads(1);
         let mut bases = vec![];
         let threads = ordered::threads_that_wait(o.threads);
         ordered::run(
@@ -176,7 +179,7 @@ impl Store {
             threads + 1,
             jobs.len(),
             |i| jobs[i],
-            || Encoder::new(self.remote(), catalog, o.level),
+            || Encoder::new(self.remote(), catalog, &options),
             |encoder, _, job| encoder.encode(job),
             |i, new| {
                 let old = catalog.set(jobs[i].set)?;

@@ -62,6 +62,45 @@ fn put_masked(head: &mut Vec<u8>, n: usize, bits: u8) {
     head.extend([1, 0, 0, bits, 0, 0, 0]);
 }
 
+/// Appends a stream whose first `count` elements are listed, and are 1.
+fn put_listed(head: &mut Vec<u8>, count: usize) {
+    head.extend([0, 3]);
+    varint(head, count as u64);
+    head.extend([0; 9]);
+}
+
+/// Appends `n` residuals in two contexts, keys below 255 and all others. The first has all elements. As many residuals as a decoder holds
+/// at once are listed, and are -1; the others are 0.
+fn put_sparse_residuals(head: &mut Vec<u8>, n: usize) {
+    head.extend([1, 255]);
+    varint(head, n as u64);
+    put_listed(head, n / 32);
+    head.push(0);
+}
+
+/// A block of bytes that are predicted from a base at `at`: ones where residuals are listed, then zeros.
+fn sparse_block(at: usize) -> BlockFields {
+    // Predicted, one byte, difference of integers, one operand, not converted, one range.
+    let mut head = vec![3, 0, 2, 1, 0, 1];
+    [1, at as u64, RAW as u64].into_iter().for_each(|number| varint(&mut head, number));
+    put_sparse_residuals(&mut head, RAW);
+    zeros(head, 1)
+}
+
+/// A block that a grid predicts, with a scale for each element, and listed residuals.
+fn sparse_grid_block() -> BlockFields {
+    let n = RAW / 2;
+    // Predicted, two bytes, difference of integers, one operand, a grid: F32 to BF16, without offsets, the level 2^16.
+    let mut head = vec![3, 1, 2, 1, 4, 1, 0, 0];
+    head.extend(65536f32.to_le_bytes());
+    [n as u64 / 256, 1, 1, 0].into_iter().for_each(|number| varint(&mut head, number));
+    // The smallest subnormal number: with the level, the element of bits 1.
+    put_listed(&mut head, n / 32);
+    head.extend(&ZEROS[2..]);
+    put_sparse_residuals(&mut head, n);
+    zeros(head, 4)
+}
+
 /// A block of `len` bytes that a grid predicts, with a scale and an offset for each element, and tables that take as many entries.
 fn grid_block(len: usize) -> BlockFields {
     let n = len / 2;
@@ -71,11 +110,9 @@ fn grid_block(len: usize) -> BlockFields {
     [n as u64 / 256, 1, 1, 0].into_iter().for_each(|number| varint(&mut head, number));
     put_masked(&mut head, n, 32);
     // Offsets are listed: the smallest subnormal number, which is converted to 0.
-    head.extend([0, 3]);
-    varint(&mut head, n as u64);
-    head.extend([0; 9]);
+    put_listed(&mut head, n);
     // Indices.
-    head.extend([0, 0, 1, 0, 0, 8, 0, 0, 0]);
+    head.extend(&ZEROS[2..]);
     put_residuals(&mut head, n);
     zeros_of(len, head, 4)
 }
@@ -198,10 +235,12 @@ fn blocks_of_the_file_itself() {
 #[test]
 fn grids_and_lists() {
     let _alone = alone();
-    let old = vec![0; BASE];
+    let mut old = vec![0; BASE];
+    old[BASE - RAW..][..RAW / 32].fill(1);
     // Every buffer becomes as large as it can; some grow from a little less.
     let mut blocks = vec![pieces().record(), wide_block(1, [0; 2]).record()];
     blocks.extend(list_blocks().iter().map(BlockFields::record));
+    blocks.extend([sparse_grid_block(), sparse_block(BASE - RAW)].iter().map(BlockFields::record));
     blocks.extend([RAW - (1 << 18), RAW].map(|len| grid_block(len).record()));
     let count = blocks.len() as u64;
     let file = File::delta(&[&old], blocks).to_bytes();

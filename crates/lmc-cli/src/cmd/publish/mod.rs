@@ -18,7 +18,7 @@ use self::versions::{Finished, Identity, Version};
 use super::looks::{Looks, check_no_file, parse_seconds};
 use super::snapshot::place::{Grace, Place};
 use super::snapshot::save::{Opened, save_fields};
-use crate::args::{Threads, level};
+use crate::args::{Format, Threads, level};
 use crate::failure::{Failure, Result, both};
 use crate::files::NamedFiles;
 use crate::format::{Name, parse_size};
@@ -81,6 +81,9 @@ pub(crate) struct PublishArgs {
     /// Compression level: `fast`, `default` or `max`.
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::Fast.name())]
     level: Level,
+
+    #[command(flatten)]
+    format: Format,
 
     /// Print a JSON object for every version.
     #[arg(long, help_heading = "Messages")]
@@ -316,6 +319,7 @@ impl Publisher<'_> {
         let start = Instant::now();
         let mut options = SaveOptions::default();
         options.level = args.level;
+        options.format = args.format.format;
         options.threads = args.threads.count();
         options.anchor_every = args.anchor_every;
         options.base = BasePolicy::Previous;

@@ -145,6 +145,7 @@ def save_file(
     *,
     base: Any = None,
     level: str = "default",
+    format: str | None = None,
     threads: int | None = None,
 ) -> None:
     """Saves tensors as a `.lmc` file, which holds what `safetensors.torch.save_file` writes for them, byte for byte.
@@ -152,7 +153,7 @@ def save_file(
     Tensors must be dense and contiguous, of any shape and device, and of a dtype that safetensors has; those on the CPU
     are not copied. `metadata` is text by key. With `base` (a path, a buffer, an open `lmc.File`, or a list of those)
     the file is a delta: it is small where the base is similar, and needs the base to be loaded. The file appears under
-    its name only when complete and on disk.
+    its name only when complete and on disk. `level`, `format` and `threads` are those of `lmc.compress`.
 
     Do not write to the tensors meanwhile: the file could hold a mix of old and new values.
 
@@ -161,7 +162,7 @@ def save_file(
     none; `OSError` when the file cannot be written.
     """
     made = _checked(tensors)
-    lmc.compress_tensors_file(made, filename, metadata=metadata, base=base, level=level, threads=threads)
+    lmc.compress_tensors_file(made, filename, metadata=metadata, base=base, level=level, format=format, threads=threads)
 
 
 def save(
@@ -170,7 +171,9 @@ def save(
     *,
     base: Any = None,
     level: str = "default",
+    format: str | None = None,
     threads: int | None = None,
 ) -> bytes:
     """Saves tensors as a `.lmc` file in memory, as `save_file` writes it."""
-    return lmc.compress_tensors(_checked(tensors), metadata=metadata, base=base, level=level, threads=threads)
+    made = _checked(tensors)
+    return lmc.compress_tensors(made, metadata=metadata, base=base, level=level, format=format, threads=threads)
