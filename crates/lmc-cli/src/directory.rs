@@ -20,6 +20,22 @@ pub(crate) fn sync_directory(dir: &Path) -> io::Result<()> {
     }
 }
 
+/// Creates a directory and its missing parents durably.
+///
+/// # Errors
+/// Errors of the operating system.
+pub fn create_directories(dir: &Path) -> io::Result<()> {
+    if dir.as_os_str().is_empty() || dir.is_dir() {
+        return Ok(());
+    }
+    create_directories(parent(dir))?;
+    match std::fs::create_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        Err(e) => Err(e),
+        Ok(()) => sync_directory(parent(dir)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::directory::{parent, sync_directory};
+use crate::directory;
 use crate::durable::{DurableFile, Unfinished, leads_to_open_file};
 use crate::failure::{Failure, Result, both};
 use crate::format::Name;
@@ -187,7 +187,10 @@ const OTHER_FILES: u64 = 128;
 
 /// Lets the process have as many open files as the system permits: outputs that are to be finished together are open until then. Fails if so
 /// `many` are too many.
-pub(crate) fn allow_open(many: usize) -> Result {
+///
+/// # Errors
+/// `Failed`: how many are permitted, and what to do.
+pub fn allow_open(many: usize) -> Result {
     let limits = getrlimit(Resource::Nofile);
     // Where this is refused, the limit is as before.
     _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
@@ -317,15 +320,7 @@ fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) ->
 
 /// Creates a directory and its missing parents durably.
 pub(crate) fn create_directories(dir: &Path) -> Result {
-    if dir.as_os_str().is_empty() || dir.is_dir() {
-        return Ok(());
-    }
-    create_directories(parent(dir))?;
-    match std::fs::create_dir(dir) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
-        Err(e) => Err(Failure::io(dir, "cannot create the directory", &e)),
-        Ok(()) => sync_directory(parent(dir)).map_err(|e| Failure::io(dir, "cannot create the directory", &e)),
-    }
+    directory::create_directories(dir).map_err(|e| Failure::io(dir, "cannot create the directory", &e))
 }
 
 #[cfg(test)]
