@@ -21,7 +21,6 @@ from lmc._errors import (
     ExpiredError,
     FormatError,
     InternalError,
-    IOError,
     LimitError,
     MissingFileError,
     NotFoundError,
@@ -30,6 +29,7 @@ from lmc._errors import (
     UnsupportedError,
     UsageError,
 )
+from lmc._errors import IOError as IOError
 from lmc._lmc import (
     DTYPES,
     FORMAT_VERSION,
@@ -37,6 +37,7 @@ from lmc._lmc import (
     Base,
     BaseInfo,
     Compressor,
+    Copied,
     Cost,
     Decompressor,
     Estimate,
@@ -76,12 +77,14 @@ from lmc._safe_open import safe_open
 
 open = File
 
+# Without the names of builtins, `open` and `IOError`: `from lmc import *` would replace them.
 __all__ = [
     "Analysis",
     "Base",
     "BaseInfo",
     "BaseMismatchError",
     "Compressor",
+    "Copied",
     "Cost",
     "DTYPES",
     "DamagedError",
@@ -96,7 +99,6 @@ __all__ = [
     "Follower",
     "FormatError",
     "Garbage",
-    "IOError",
     "InternalError",
     "LEVELS",
     "LimitError",
@@ -133,6 +135,5 @@ __all__ = [
     "decompress_into",
     "decompress_stream",
     "estimate",
-    "open",
     "safe_open",
 ]
