@@ -75,8 +75,8 @@ impl Store {
         self.copy_from_if(from, snapshots, o, &|| Ok(()))
     }
 
-    /// [`Self::copy_from`], until `check` refuses to go on. It is called for each snapshot and block set. What was stored of an unfinished shard is
-    /// deleted.
+    /// [`Self::copy_from`], until `check` refuses to go on. It is called for each block set, and before each snapshot begins and appears. What was
+    /// stored of an unfinished shard is deleted.
     ///
     /// # Errors
     /// That of `check`, and those of [`Self::copy_from`].
@@ -261,6 +261,7 @@ impl Way<'_> {
         let mut copy = Copying::new(self, theirs, s, copied)?;
         let shards = copy.shards(s)?;
         let original = Original { id: s.id, time: s.time };
+        (self.check)()?;
         self.to.publish_as(s.step, s.metadata.clone(), &shards, Some(original), &copy.ours)
     }
 }

@@ -281,6 +281,7 @@ impl Store {
                 .map(async |way| {
                     let (mut steps, mut heads) = (vec![], heads.clone());
                     for end in ends.iter().skip(way).step_by(ways) {
+                        self.remote().check()?;
                         steps.push(end.step);
                         let ours = self.end(end, time, &mut heads).await?;
                         heads.extend(ours);

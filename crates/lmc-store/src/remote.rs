@@ -1,6 +1,7 @@
 //! Requests to the object store, and the threads that run them.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ pub(crate) struct Remote {
     runtime: Arc<Runtime>,
     /// One permit for each request for a range or a length.
     ranges: Arc<Semaphore>,
+    /// Once it is set, nothing is read any more. What was begun is still written or deleted: a writer that gives up cleans up.
+    stop: Option<Arc<AtomicBool>>,
 }
 
 /// Requests in progress.
@@ -85,7 +88,20 @@ fn runtime() -> Result<Arc<Runtime>> {
 
 impl Remote {
     pub(crate) fn new(objects: Arc<dyn ObjectStore>) -> Result<Self> {
-        Ok(Self { objects, runtime: runtime()?, ranges: Arc::new(Semaphore::new(RANGES)) })
+        Ok(Self { objects, runtime: runtime()?, ranges: Arc::new(Semaphore::new(RANGES)), stop: None })
+    }
+
+    /// The same, until `stop` is set.
+    pub(crate) fn until(&self, stop: Arc<AtomicBool>) -> Self {
+        Self { stop: Some(stop), ..self.clone() }
+    }
+
+    /// Fails if the work is to be given up.
+    pub(crate) fn check(&self) -> Result<()> {
+        match &self.stop {
+            Some(stop) if stop.load(Ordering::Relaxed) => Err(Error::store("was interrupted")),
+            _ => Ok(()),
+        }
     }
 
     /// Runs requests to completion.
@@ -112,6 +128,7 @@ impl Remote {
 
     /// All of an object of at most `limit` bytes.
     pub(crate) async fn get(&self, key: &Path, limit: usize) -> Result<Bytes> {
+        self.check()?;
         let failed = |e| Error::request("read", key, e);
         let got = self.objects.get(key).await.map_err(failed)?;
         let size = got.meta.size;
@@ -133,6 +150,7 @@ impl Remote {
         }
         let end = range.end;
         let _one = self.ranges.acquire().await.expect("it is never closed");
+        self.check()?;
         let e = match self.objects.get_range(key, range).await {
             Ok(bytes) if bytes.len() as u64 == len => return Ok(bytes),
             Ok(bytes) => {
@@ -196,6 +214,7 @@ impl Remote {
     /// The length of an object.
     pub(crate) async fn size(&self, key: &Path) -> Result<u64> {
         let _one = self.ranges.acquire().await.expect("it is never closed");
+        self.check()?;
         Ok(self.head(key).await?.size)
     }
 
@@ -215,6 +234,9 @@ impl Remote {
         let mut rest = keys.clone().into_iter();
         let mut deleted = self.objects.delete_stream(stream::iter(keys).map(Ok).boxed());
         while let Some(done) = deleted.next().await {
+            if let Err(e) = self.check() {
+                return Some((left, e));
+            }
             match done {
                 Ok(key) => {
                     left -= 1;
@@ -235,6 +257,7 @@ impl Remote {
 
     /// Whether there is an object under a prefix with such a key.
     pub(crate) async fn any(&self, prefix: &Path, is_one: impl Fn(&Path) -> bool) -> Result<bool> {
+        self.check()?;
         let mut objects = self.objects.list(Some(prefix));
         while let Some(object) = objects.try_next().await.map_err(|e| Error::request("list", prefix, e))? {
             if is_one(&object.location) {
@@ -246,6 +269,7 @@ impl Remote {
 
     /// The objects under a prefix.
     pub(crate) async fn list(&self, prefix: &Path) -> Result<Vec<Object>> {
+        self.check()?;
         let failed = |e| Error::request("list", prefix, e);
         let objects: Vec<ObjectMeta> = self.objects.list(Some(prefix)).try_collect().await.map_err(failed)?;
         objects

@@ -223,12 +223,27 @@ impl SnapshotReader {
     /// # Errors
     /// `Usage` when the file is shorter; otherwise those of [`Self::restore_file`], and `Limit` when memory runs out.
     pub fn read_range(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.read_range_if(name, offset, out, &mut || Ok(()))
+    }
+
+    /// [`Self::read_range`], until `check` refuses to go on, which is called for each block set.
+    ///
+    /// # Errors
+    /// That of `check`, and those of [`Self::read_range`].
+    pub fn read_range_if(
+        &self,
+        name: &str,
+        offset: u64,
+        out: &mut [u8],
+        check: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
         let file = self.index(name)?;
         let len = self.files[file].len;
         let Some(end) = offset.checked_add(out.len() as u64).filter(|&end| end <= len) else {
             return Err(Error::usage(format!("{} bytes from byte {offset} are not in a file of {len}", out.len())));
         };
-        self.fill([(file, offset..end, out)]).map_err(|e| e.at(format_args!("step {}, {name}", self.snapshot.step)))
+        self.fill_if([(file, offset..end, out)], check)
+            .map_err(|e| e.at(format_args!("step {}, {name}", self.snapshot.step)))
     }
 
     /// Reads a tensor's elements as in the file: little-endian, the last dimension contiguous.
@@ -276,6 +291,18 @@ impl SnapshotReader {
     /// # Errors
     /// Those of [`Self::read_rows`], and `Usage` when a buffer does not have the length of its tensor or rows.
     pub fn read_tensors<'a>(&self, wanted: impl IntoIterator<Item = TensorBuffer<'a>>) -> Result<()> {
+        self.read_tensors_if(wanted, &mut || Ok(()))
+    }
+
+    /// [`Self::read_tensors`], until `check` refuses to go on, which is called for each block set.
+    ///
+    /// # Errors
+    /// That of `check`, and those of [`Self::read_tensors`].
+    pub fn read_tensors_if<'a>(
+        &self,
+        wanted: impl IntoIterator<Item = TensorBuffer<'a>>,
+        check: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
         let mut parts = Vec::new();
         for TensorBuffer { name, rows, out } in wanted {
             let (file, s) = self.tensor_number(name)?;
@@ -293,7 +320,7 @@ impl SnapshotReader {
             }
             parts.push((file, s.offset + bytes.start..s.offset + bytes.end, out));
         }
-        self.fill(parts).map_err(|e| e.at(format_args!("step {}", self.snapshot.step)))
+        self.fill_if(parts, check).map_err(|e| e.at(format_args!("step {}", self.snapshot.step)))
     }
 
     /// A tensor, and where its bytes are: offsets count from its first one.
@@ -349,6 +376,14 @@ impl SnapshotReader {
 
     /// Fills buffers with ranges of files, which are given by index and have the buffers' lengths.
     pub(crate) fn fill<'a>(&self, parts: impl IntoIterator<Item = (usize, Range<u64>, &'a mut [u8])>) -> Result<()> {
+        self.fill_if(parts, &mut || Ok(()))
+    }
+
+    fn fill_if<'a>(
+        &self,
+        parts: impl IntoIterator<Item = (usize, Range<u64>, &'a mut [u8])>,
+        check: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
         let mut gather = Gather::new();
         for (file, range, mut rest) in parts {
             gather
@@ -358,7 +393,7 @@ impl SnapshotReader {
             to.copy_from_slice(bytes);
             Ok(())
         };
-        gather.run(&self.remote, &self.catalog, &Held::default(), self.threads, &copy, &mut |_| Ok(()))?;
+        gather.run(&self.remote, &self.catalog, &Held::default(), self.threads, &copy, &mut |_| check())?;
         Ok(())
     }
 }

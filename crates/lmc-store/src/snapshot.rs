@@ -57,6 +57,19 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// One that was found before, as in another process.
+    pub fn new(
+        step: Step,
+        id: SaveId,
+        time: u64,
+        metadata: BTreeMap<String, String>,
+        shards: Vec<ShardId>,
+        raw_size: u64,
+        new_size: u64,
+    ) -> Self {
+        Self { step, id, time, metadata, shards, raw_size, new_size }
+    }
+
     pub(crate) fn of(r: Record) -> Self {
         let Record { step, id, time, metadata, shards, raw_size, new_size, .. } = r;
         Self { step, id, time, metadata, shards, raw_size, new_size }

@@ -58,18 +58,19 @@ impl std::fmt::Debug for StoreOptions {
 
 /// The snapshots of a training run. Any number of processes may use a store at once; each has a `Store` of its own, or several threads
 /// share one.
+#[derive(Clone)]
 pub struct Store {
     remote: Arc<Remote>,
     /// Where it is, for messages.
     place: String,
     run: RunId,
     grace_seconds: u64,
-    cache: Option<ChunkCache>,
-    known: Known,
+    cache: Option<Arc<ChunkCache>>,
+    known: Arc<Known>,
     entropy: Arc<dyn Fn() -> Result<[u8; 16]> + Send + Sync>,
-    leftovers: Option<Leftovers>,
+    leftovers: Option<Arc<Leftovers>>,
     /// Whether the server was seen to refuse to overwrite: a store may have been copied to one that does not.
-    strict: AtomicBool,
+    strict: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Store {
@@ -86,7 +87,7 @@ impl Store {
     /// store of this version, or a store without its marker, `Usage` when it holds a store of another run than [`StoreOptions::run`].
     pub fn create(location: &Location, o: StoreOptions) -> Result<Self> {
         let store = Self::create_on(location.connect(true)?, o).map_err(|e| location.explain(e))?;
-        Ok(Self { leftovers: Leftovers::of(location)?, place: location.to_string(), ..store })
+        Ok(Self { leftovers: Leftovers::of(location)?.map(Arc::new), place: location.to_string(), ..store })
     }
 
     /// Checks that a store can be created where there is none: that the bucket takes objects, and honours the conditions of writes.
@@ -107,7 +108,7 @@ impl Store {
     /// Those of [`Self::create`], and `NotFound` when there is no store.
     pub fn open(location: &Location, o: StoreOptions) -> Result<Self> {
         let store = Self::open_on(location.connect(false)?, o).map_err(|e| location.explain(e))?;
-        Ok(Self { leftovers: Leftovers::of(location)?, place: location.to_string(), ..store })
+        Ok(Self { leftovers: Leftovers::of(location)?.map(Arc::new), place: location.to_string(), ..store })
     }
 
     /// [`Self::create`] on any object store.
@@ -165,11 +166,11 @@ impl Store {
     #[cfg(feature = "s3")]
     #[must_use]
     pub fn with_uploads(self, uploads: Uploads) -> Self {
-        Self { leftovers: Some(Leftovers::Bucket(uploads)), ..self }
+        Self { leftovers: Some(Arc::new(Leftovers::Bucket(uploads))), ..self }
     }
 
     fn new(remote: Remote, marker: &Marker, o: StoreOptions) -> Result<Self> {
-        let cache = ChunkCache::new(&o.cache)?;
+        let cache = ChunkCache::new(&o.cache)?.map(Arc::new);
         let place = remote.objects().to_string();
         let (remote, run, grace_seconds) = (Arc::new(remote), marker.run(), marker.grace_seconds);
         Ok(Self {
@@ -178,11 +179,18 @@ impl Store {
             run,
             grace_seconds,
             cache,
-            known: Known::default(),
+            known: Arc::default(),
             entropy: o.entropy,
             leftovers: None,
-            strict: AtomicBool::new(false),
+            strict: Arc::default(),
         })
+    }
+
+    /// The same store for work that may be given up: what it reads cannot be read any more once `stop` is set. The work then ends as if
+    /// the store could not be reached, with an error of the kind `Store`.
+    #[must_use]
+    pub fn until(&self, stop: Arc<AtomicBool>) -> Self {
+        Self { remote: Arc::new(self.remote.until(stop)), ..self.clone() }
     }
 
     /// The run whose snapshots it holds, as when it was opened.
@@ -228,7 +236,7 @@ impl Store {
     }
 
     pub(crate) fn cache(&self) -> Option<&ChunkCache> {
-        self.cache.as_ref()
+        self.cache.as_deref()
     }
 
     /// Records that were read.
@@ -243,12 +251,12 @@ impl Store {
 
     /// Where to look for leftovers that are not objects, if known.
     pub(crate) fn leftovers(&self) -> Option<&Leftovers> {
-        self.leftovers.as_ref()
+        self.leftovers.as_deref()
     }
 
     /// Whether it is one file.
     pub(crate) fn is_archive(&self) -> bool {
-        matches!(&self.leftovers, Some(Leftovers::Directory(path)) if !path.is_dir())
+        matches!(self.leftovers(), Some(Leftovers::Directory(path)) if !path.is_dir())
     }
 
     pub(crate) fn fresh_id(&self) -> Result<SaveId> {

@@ -187,7 +187,19 @@ impl<'b, R: ReadAt> Reader<'b, R> {
     /// # Errors
     /// Those of [`Self::read_range`]. After an error the contents of the slices are unspecified.
     pub fn read_ranges<'o>(&self, ranges: impl IntoIterator<Item = (u64, &'o mut [u8])>) -> Result<()> {
-        self.read_all(ranges, None)
+        self.read_ranges_if(ranges, &|| Ok(()))
+    }
+
+    /// [`Self::read_ranges`], until `check` refuses to go on, which is called for each block.
+    ///
+    /// # Errors
+    /// That of `check`, and those of [`Self::read_ranges`].
+    pub fn read_ranges_if<'o>(
+        &self,
+        ranges: impl IntoIterator<Item = (u64, &'o mut [u8])>,
+        check: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
+        self.read_all(ranges, None, check)
     }
 
     /// Reads a tensor: its elements as the raw file has them, little-endian, the last dimension contiguous.
@@ -257,10 +269,15 @@ impl<'b, R: ReadAt> Reader<'b, R> {
     }
 
     fn read(&self, offset: u64, out: &mut [u8], tensor: Option<&str>) -> Result<()> {
-        self.read_all([(offset, out)], tensor)
+        self.read_all([(offset, out)], tensor, &|| Ok(()))
     }
 
-    fn read_all<'o>(&self, ranges: impl IntoIterator<Item = (u64, &'o mut [u8])>, tensor: Option<&str>) -> Result<()> {
+    fn read_all<'o>(
+        &self,
+        ranges: impl IntoIterator<Item = (u64, &'o mut [u8])>,
+        tensor: Option<&str>,
+        check: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
         let work = Work::new(self.max_work, 0);
         let mut parts = Vec::new();
         for (offset, mut rest) in ranges {
@@ -308,6 +325,7 @@ impl<'b, R: ReadAt> Reader<'b, R> {
             },
             |decoder, job| job.done = self.read_block(decoder, &access, &work, job),
             |job| {
+                check()?;
                 std::mem::replace(&mut job.done, Ok(())).map_err(|e| {
                     let e = if let Some(name) = tensor { e.in_tensor(name) } else { e };
                     self.opened.locate(e, job.block)
