@@ -25,6 +25,22 @@ pub(crate) fn synced(result: io::Result<()>) -> io::Result<()> {
     result.or_else(|e| if impossible.contains(&e.raw_os_error()) { Ok(()) } else { Err(e) })
 }
 
+/// Creates a directory and its missing parents durably.
+///
+/// # Errors
+/// Errors of the operating system.
+pub fn create_directories(dir: &Path) -> io::Result<()> {
+    if dir.as_os_str().is_empty() || dir.is_dir() {
+        return Ok(());
+    }
+    create_directories(parent(dir))?;
+    match std::fs::create_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        Err(e) => Err(e),
+        Ok(()) => sync_directory(parent(dir)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

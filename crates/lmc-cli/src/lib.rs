@@ -40,11 +40,13 @@ use std::io::Write;
 use clap::FromArgMatches;
 
 pub use cmd::analyze::Study;
+pub use directory::create_directories;
 pub use durable::{DurableFile, Unfinished};
 pub use failure::Failure;
 pub use files::{NamedFile, NamedFiles};
 pub use guard::{Guard, Refusal, Role};
 pub use handles::{Handles, InputFile};
+pub use output::allow_open;
 
 /// Runs the command, and returns its exit code: 0 for success, 1 if something failed, 2 for an invalid command line. `args`: the program's
 /// name, and its arguments.

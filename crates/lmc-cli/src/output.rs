@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::directory::{parent, sync_directory, synced};
+use crate::directory::{self, synced};
 use crate::durable::{DurableFile, Unfinished, leads_to_open_file};
 use crate::failure::{Failure, Result, both};
 use crate::format::Name;
@@ -221,7 +221,10 @@ const OTHER_FILES: u64 = 128;
 
 /// Lets the process have as many open files as the system permits: outputs that are to be finished together are open until then. Fails if so
 /// `many` are too many; `done` and `instead` are words of the message.
-pub(crate) fn allow_open(many: usize, done: &str, instead: &str) -> Result {
+///
+/// # Errors
+/// `Failed`: how many are permitted, and what to do.
+pub fn allow_open(many: usize, done: &str, instead: &str) -> Result {
     let limits = getrlimit(Resource::Nofile);
     // Where this is refused, the limit is as before.
     _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
@@ -350,15 +353,7 @@ fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) ->
 
 /// Creates a directory and its missing parents durably.
 pub(crate) fn create_directories(dir: &Path) -> Result {
-    if dir.as_os_str().is_empty() || dir.is_dir() {
-        return Ok(());
-    }
-    create_directories(parent(dir))?;
-    match std::fs::create_dir(dir) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
-        Err(e) => Err(Failure::io(dir, "cannot create the directory", &e)),
-        Ok(()) => sync_directory(parent(dir)).map_err(|e| Failure::io(dir, "cannot create the directory", &e)),
-    }
+    directory::create_directories(dir).map_err(|e| Failure::io(dir, "cannot create the directory", &e))
 }
 
 #[cfg(test)]
