@@ -57,6 +57,14 @@ def test_to_safetensors(tmp_path):
     assert equal(load_file(done.files[0]), model(1))
 
 
+@pytest.mark.parametrize("options", [["-v"], ["--quiet"], ["--no-progress", "-q"]])
+def test_options_before_the_command(tmp_path, capsys, options):
+    save(tmp_path / "a", 1)
+    assert command(*options, "unpack", str(tmp_path / "a"), "--to", "dcp", "-o", str(tmp_path / "plain")) == 0
+    assert (tmp_path / "plain" / ".metadata").is_file()
+    assert (capsys.readouterr().out == "") == ("-v" not in options)
+
+
 def test_to_several_files(tmp_path, monkeypatch):
     save(tmp_path / "a", 1)
     monkeypatch.setattr(_unpack, "SHARD", 1000)

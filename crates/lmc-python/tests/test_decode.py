@@ -1010,3 +1010,11 @@ def test_command_line_errors(tmp_path: Path) -> None:
     for arguments in ([], [bad], ["-o", output], [bad, "-o", output, "-x"]):
         assert run(*arguments).returncode == 2
     assert list(tmp_path.iterdir()) == [bad]
+
+
+def test_the_output_is_on_disk_before_it_has_its_name(tmp_path: Path, on_disk: list[tuple[str, ...]]) -> None:
+    """A power cut leaves the whole file under its name, or none."""
+    (tmp_path / "a.lmc").write_bytes(lmc.compress(b"raw"))
+    decode.main([str(tmp_path / "a.lmc"), "-o", str(tmp_path / "raw")])
+    assert (tmp_path / "raw").read_bytes() == b"raw"
+    assert [call[0] for call in on_disk] == ["sync"] and on_disk[0][1].startswith("raw.")

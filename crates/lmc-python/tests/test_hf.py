@@ -219,6 +219,12 @@ def test_what_goes_wrong_costs_no_checkpoint(tmp_path, caplog):
     assert "the store has another checkpoint of step 2" in caplog.text
 
 
+def test_a_directory_that_cannot_be_listed_is_a_warning(tmp_path, caplog):
+    with caplog.at_level(logging.WARNING):
+        Callback()._move(tmp_path / "missing", 2, None)
+    assert "older checkpoints stay as they are" in caplog.text and "missing" in caplog.text
+
+
 @pytest.mark.parametrize("odd", ["link", "link to a directory", "broken link", "empty directory", "pipe"])
 def test_what_a_store_does_not_keep_stays(run, tmp_path, caplog, odd):
     """A checkpoint that could not be restored unchanged is not moved; others are."""

@@ -6,16 +6,21 @@ from collections.abc import Sequence
 from lmc import UsageError
 from lmc._lmc import is_url, run_command
 
+# Options that may come before the command.
+_MESSAGES = {"-q", "--quiet", "-v", "--verbose", "--no-progress"}
+
 
 def main() -> int:
     """Runs the command with the arguments of the process; returns its exit code."""
-    if sys.argv[1:2] == ["unpack"] and _takes_pytorch(sys.argv[2:]):
+    first = next((i for i, a in enumerate(sys.argv) if i > 0 and a not in _MESSAGES), len(sys.argv))
+    arguments = sys.argv[1:first] + sys.argv[first + 1 :]
+    if sys.argv[first : first + 1] == ["unpack"] and _takes_pytorch(arguments):
         try:
             from lmc.dcp._unpack import main as unpack
         except ModuleNotFoundError as e:
             print(f"lmc: unpack needs the Python package {e.name}: install lmc with its extra torch", file=sys.stderr)
             return 1
-        return unpack(sys.argv[2:])
+        return unpack(arguments)
     return run_command(["lmc", *sys.argv[1:]])
 
 

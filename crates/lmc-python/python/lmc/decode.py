@@ -689,7 +689,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         must(not options.output.exists(), f"the output {options.output} exists")
         raw = decode(options.file.read_bytes(), [base.read_bytes() for base in options.base], options.max_size)
-        temporary.write_bytes(raw)
+        with temporary.open("wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
         temporary.rename(options.output)
     except (FormatError, LimitError, OSError) as error:
         temporary.unlink(missing_ok=True)

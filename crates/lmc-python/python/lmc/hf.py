@@ -110,12 +110,13 @@ class Callback(TrainerCallback):
 
     def _move(self, output: Path, saved: int, best: str | None) -> None:
         """Moves all checkpoints but the newest, the best, and that of the step `saved`."""
-        found = sorted((int(m[1]), p) for p in output.iterdir() if (m := _CHECKPOINT.fullmatch(p.name)) and p.is_dir())
-        # The newest is another one than the one just saved if the run went back to an earlier step.
-        older = [(step, path) for step, path in found[:-1] if step != saved and path.name != best]
-        if not older:
-            return
         try:
+            folders = ((_CHECKPOINT.fullmatch(path.name), path) for path in output.iterdir() if path.is_dir())
+            found = sorted((int(match[1]), path) for match, path in folders if match)
+            # The newest is another one than the one just saved if the run went back to an earlier step.
+            older = [(step, path) for step, path in found[:-1] if step != saved and path.name != best]
+            if not older:
+                return
             for gone in output.glob(_gone("checkpoint-*")):
                 shutil.rmtree(gone, ignore_errors=True)  # leftovers of an interrupted move
             store = _open(output / STORE if self._location is None else self._location)

@@ -70,34 +70,47 @@ class Files:
 
     def open(self, name: str) -> lmc.File:
         """Opens a file with its bases, to list it and to use it as a base."""
-        return self._opened(name, ()).file
+        return self._opened(name).file
 
     def reading(self, name: str, threads: int | None = None) -> lmc.File:
         """Opens a file once more, with `threads` threads, to read much of it."""
-        return self._stack.enter_context(self.storage.open(self.path(name), self._opened(name, ()).bases, threads))
+        return self._stack.enter_context(self.storage.open(self.path(name), self._opened(name).bases, threads))
 
     def closure(self, name: str) -> list[str]:
         """The file and all of its bases, direct and indirect."""
-        return self._opened(name, ()).closure
+        return self._opened(name).closure
 
     def depth(self, name: str) -> int:
         """The length of its chain: how many files are decoded before this one."""
-        return self._opened(name, ()).depth
+        return self._opened(name).depth
 
-    def _opened(self, name: str, within: tuple[str, ...]) -> _Opened:
-        if name in self._open:
-            return self._open[name]
-        if name in within:
-            raise lmc.FormatError(f"{self.checkpoint}: the data file {name} is its own base")
-        bases = [self._opened(base, (*within, name)) for base in self.bases(name)]
+    def _opened(self, name: str) -> _Opened:
+        # Bases before the files that need them, without recursion: chains may be long. `within`: the files on the way
+        # to the one that is next, and their bases.
+        within: dict[str, list[str]] = {}
+        left = [name]
+        while left:
+            file = left[-1]
+            if file not in self._open and file not in within:
+                within[file] = self.bases(file)
+                for base in within[file]:
+                    if base in within:
+                        raise lmc.FormatError(f"{self.checkpoint}: the data file {base} is its own base")
+                left += [base for base in within[file] if base not in self._open]
+                continue
+            left.pop()
+            if file in within:
+                self._open[file] = self._open_with(file, [self._open[base] for base in within.pop(file)])
+        return self._open[name]
+
+    def _open_with(self, name: str, bases: list[_Opened]) -> _Opened:
         own = [base.file for base in bases]
-        self._open[name] = opened = _Opened(
+        return _Opened(
             self._stack.enter_context(self.storage.open(self.path(name), own)),
             own,
             list(dict.fromkeys([name, *(n for base in bases for n in base.closure)])),
             max((1 + base.depth for base in bases), default=0),
         )
-        return opened
 
 
 @dataclass(frozen=True)

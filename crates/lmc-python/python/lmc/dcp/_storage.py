@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
 import time
 from collections.abc import Mapping, Sequence
@@ -120,13 +121,18 @@ class Storage:
 
         Where `sync` is set it is on stable storage then.
         """
-        partial = f"{path}.tmp"
-        with open(partial, "wb") as out:
-            out.write(data)
-        if sync:
-            settle(partial, path)
-        else:
-            os.replace(partial, path)
+        partial = _partial(path)
+        try:
+            with open(partial, "xb") as out:
+                out.write(data)
+            if sync:
+                settle(partial, path)
+            else:
+                os.replace(partial, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(partial)
+            raise
 
     def check_regular(self, path: str) -> None:
         """Fails if something else than a file is there: opening a FIFO would wait for ever, reading a device never end.
@@ -238,9 +244,14 @@ class Fsspec(Storage):
         if self.has_fsync:
             super().replace(self._fs._strip_protocol(path), data, sync=sync)
         elif _OBJECT_STORES.isdisjoint(_protocols(self._fs)):
-            partial = f"{path}.tmp"
-            self._fs.pipe_file(partial, data)
-            self._fs.mv(partial, path)
+            partial = _partial(path)
+            try:
+                self._fs.pipe_file(partial, data)
+                self._fs.mv(partial, path)
+            except BaseException:
+                with suppress(Exception):
+                    self._fs.rm_file(partial)
+                raise
         else:
             self._fs.pipe_file(path, data)
 
@@ -304,6 +315,11 @@ def _protocols(fs: Any) -> tuple[str, ...]:
 def _seconds(when: Any) -> float:
     """A time as reported by fsspec."""
     return float(when.timestamp() if hasattr(when, "timestamp") else when)
+
+
+def _partial(path: str) -> str:
+    """The name of a file until it is complete. Another process may write one for the same path."""
+    return f"{path}.{secrets.token_hex(4)}.tmp"
 
 
 def settle(partial: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:

@@ -299,6 +299,10 @@ def main(arguments: Sequence[str]) -> int:
         help="reads metadata that name MODULE.NAME, which is called with what the checkpoint says and can do whatever "
         "you can ('all' for any name); may be given several times",
     )
+    messages = parser.add_mutually_exclusive_group()
+    messages.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    messages.add_argument("-v", "--verbose", action="store_true", help="no more messages here: there are none")
+    parser.add_argument("--no-progress", action="store_true", help="there is no progress bar")
     args = parser.parse_args(arguments)
     trust: Trust = True if "all" in args.trust else args.trust
     try:
@@ -306,6 +310,8 @@ def main(arguments: Sequence[str]) -> int:
     except (lmc.Error, OSError) as e:
         print(f"lmc: {args.checkpoint}: {e}", file=sys.stderr)
         return 1
+    if args.quiet:
+        return 0
     for file in done.files:
         print(file)
     if done.left_out:
