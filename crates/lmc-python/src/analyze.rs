@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use lmc_cli::Study;
-use pyo3::exceptions::{PyTypeError, PyUserWarning};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use crate::errors::{Failure, Result};
+use crate::errors::{Failure, Result, warn};
 use crate::numbers::{self, MaxWork};
 use crate::options::{Threads, compress_options};
 use crate::source::as_path;
@@ -57,9 +57,7 @@ pub(crate) fn analyze<'py>(
         let study = Study { paths, every, distances, pairs, engines, sample, codec, stop };
         study.json().map_err(failure)
     })?;
-    for said in warnings {
-        py.import("warnings")?.call_method1("warn", (said, py.get_type::<PyUserWarning>()))?;
-    }
+    warn(py, &warnings);
     Ok(py.import("json")?.call_method1("loads", (text,))?)
 }
 

@@ -14,7 +14,7 @@ use crate::memory::expect_writes;
 use crate::numbers::{MaxSize, MaxWork, Size};
 use crate::options::{Threads, compress_options, decompress_options, threads_for};
 use crate::process::PerProcess;
-use crate::repr::record_repr;
+use crate::repr::record;
 use crate::source::{Source, as_path};
 use crate::text::{optional_text, text};
 use crate::work::{Signals, detached};
@@ -138,7 +138,7 @@ pub(crate) struct Estimate {
     sampled: u64,
 }
 
-record_repr!(Estimate(raw_size, compressed_size, sampled));
+record!(Estimate(raw_size, compressed_size, sampled));
 
 /// Estimates the result of compressing a file from some of its blocks: to decide whether to compress, and with which bases and level.
 ///

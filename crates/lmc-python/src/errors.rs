@@ -6,7 +6,7 @@ use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyException, PyUserWarning};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
@@ -154,6 +154,19 @@ fn strerror(e: &io::Error) -> String {
     match text.rfind(" (os error ") {
         Some(at) => text[..at].to_owned(),
         None => text,
+    }
+}
+
+/// Gives warnings, after work that is done: where they are turned into exceptions, these are reported like those of `__del__`, so that the
+/// result is not lost.
+pub(crate) fn warn(py: Python<'_>, notes: &[String]) {
+    for note in notes {
+        let warned = py
+            .import("warnings")
+            .and_then(|warnings| warnings.call_method1("warn", (note, py.get_type::<PyUserWarning>())));
+        if let Err(e) = warned {
+            e.write_unraisable(py, None);
+        }
     }
 }
 

@@ -35,7 +35,7 @@ impl File {
     /// Reads a range into a new `bytes` object.
     fn bytes(&self, py: Python<'_>, open: &Open, offset: u64, len: u64) -> Result<Py<PyBytes>> {
         let mut bytes = FreshBytes::new(py, len)?;
-        detached(py, || open.read([(offset, bytes.as_mut_slice())]))?;
+        open.read_watched(py, len as usize, [(offset, bytes.as_mut_slice())])?;
         Ok(bytes.finish())
     }
 }
@@ -166,7 +166,7 @@ impl File {
     fn compressed_size(&self, py: Python<'_>) -> Result<u64> {
         Ok(match &self.open(py)?.contents {
             Contents::Compressed(r) => r.compressed_size(),
-            Contents::Plain(b) => b.raw_size(),
+            Contents::Plain(b, _) => b.raw_size(),
         })
     }
 
@@ -177,7 +177,7 @@ impl File {
         detached(py, || {
             Ok(hex(&match &open.contents {
                 Contents::Compressed(r) => r.content_hash(),
-                Contents::Plain(b) => b.content_hash(self.o.threads)?,
+                Contents::Plain(b, _) => b.content_hash(self.o.threads)?,
             }))
         })
     }
@@ -187,7 +187,7 @@ impl File {
     fn layout(&self, py: Python<'_>) -> Result<String> {
         Ok(match &self.open(py)?.contents {
             Contents::Compressed(r) => r.layout(),
-            Contents::Plain(b) => b.layout(),
+            Contents::Plain(b, _) => b.layout(),
         }
         .to_owned())
     }
@@ -356,7 +356,7 @@ impl File {
         detached(py, || {
             header::read(&name, open.size(), open.at_once(), |offset, len| {
                 let mut bytes = vec![0; len];
-                open.read([(offset, &mut bytes[..])])?;
+                open.read([(offset, &mut bytes[..])], &|| Ok(()))?;
                 Ok(bytes)
             })
         })

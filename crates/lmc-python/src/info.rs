@@ -2,10 +2,10 @@
 
 use lmc::{Dtype, Segment, Shape};
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
+use pyo3::types::{PyString, PyTuple, PyType};
 
 use crate::errors::Result;
-use crate::repr::record_repr;
+use crate::repr::record;
 
 /// A tensor of a file.
 #[pyclass(frozen, module = "lmc")]
@@ -30,8 +30,27 @@ impl Tensor {
     }
 }
 
-#[pymethods]
 impl Tensor {
+    fn shown(&self, py: Python<'_>) -> String {
+        let (name, dtype) = (self.name.bind(py).to_string_lossy(), self.dtype.name());
+        let shape = self.shape(py).map_or_else(|_| format!("{:?}", self.shape), |shape| shape.to_string());
+        format!("Tensor(name={name:?}, dtype={dtype:?}, shape={shape}, nbytes={})", self.nbytes)
+    }
+}
+
+record!(Tensor(name, dtype, shape, offset, nbytes) {
+    #[classmethod]
+    fn _of(
+        _class: &Bound<'_, PyType>,
+        name: Py<PyString>,
+        dtype: &str,
+        shape: Vec<u64>,
+        offset: u64,
+        nbytes: u64,
+    ) -> Result<Self> {
+        Ok(Self { name, dtype: crate::options::dtype(dtype)?, shape: shape.into_iter().collect(), offset, nbytes })
+    }
+
     #[getter]
     fn dtype(&self) -> &str {
         self.dtype.name()
@@ -41,12 +60,7 @@ impl Tensor {
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.shape[..])
     }
-
-    fn __repr__(&self, py: Python<'_>) -> Result<String> {
-        let (name, dtype, shape) = (self.name.bind(py).to_cow()?, self.dtype(), self.shape(py)?);
-        Ok(format!("Tensor(name={name:?}, dtype={dtype:?}, shape={shape}, nbytes={})", self.nbytes))
-    }
-}
+});
 
 /// A base of a delta.
 #[pyclass(frozen, get_all, module = "lmc")]
@@ -56,7 +70,7 @@ pub(crate) struct BaseInfo {
     pub(crate) content_hash: String,
 }
 
-record_repr!(BaseInfo(name, size, content_hash));
+record!(BaseInfo(name, size, content_hash));
 
 pub(crate) fn hex(hash: &[u8]) -> String {
     hash.iter().map(|b| format!("{b:02x}")).collect()

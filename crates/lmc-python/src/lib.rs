@@ -34,7 +34,8 @@ mod work;
 
 use pyo3::prelude::*;
 
-#[pymodule]
+// Several places count on the interpreter's lock, as `PerProcess`: without it, they were not tested.
+#[pymodule(gil_used = true)]
 mod _lmc {
     use pyo3::prelude::*;
 
@@ -61,8 +62,8 @@ mod _lmc {
     use crate::pickle::check_pickle;
     #[pymodule_export]
     use crate::store::{
-        Cost, FileInfo, Follower, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot, SnapshotReader, Staged,
-        StagedTensors, Store, TensorFollower, Verified, Version, is_url,
+        Copied, Cost, FileInfo, Follower, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot, SnapshotReader,
+        Staged, StagedTensors, Store, TensorFollower, Verified, Version, is_url,
     };
     #[pymodule_export]
     use crate::stream::{compress_file, compress_stream, decompress_file, decompress_stream};

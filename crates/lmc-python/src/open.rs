@@ -1,8 +1,10 @@
 //! `lmc.File`: the open file of one process, and reading from it.
 
+use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 
-use lmc::{Base, DecompressOptions, ReadAt, Reader, Segment};
+use lmc::{Base, DecompressOptions, Name, ReadAt, Reader, Segment};
 use pyo3::prelude::*;
 
 use crate::bases::Bases;
@@ -10,7 +12,10 @@ use crate::buffer::{Writable, check_disjoint};
 use crate::errors::{Failure, Result};
 use crate::process::PerProcess;
 use crate::source::Source;
-use crate::work::detached;
+use crate::work::{Signals, detached};
+
+/// Bytes of uncompressed files that are read between two looks for a signal.
+const PART: usize = 64 << 20;
 
 /// The open file of one process.
 pub(crate) struct Open {
@@ -22,8 +27,8 @@ pub(crate) struct Open {
 
 pub(crate) enum Contents {
     Compressed(Box<Reader<'static, Arc<Source>>>),
-    /// An uncompressed file: its layout and its segments.
-    Plain(Base<'static>),
+    /// An uncompressed file: its layout and its segments, and the first of each name.
+    Plain(Base<'static>, HashMap<Name, usize>),
 }
 
 impl Open {
@@ -40,7 +45,14 @@ impl Open {
         let contents = if is_compressed {
             Contents::Compressed(Box::new(Reader::open(source.clone(), o)?))
         } else {
-            Contents::Plain(Base::new(source.clone())?)
+            let base = Base::new(source.clone())?;
+            let mut by_name = HashMap::new();
+            for (i, s) in base.segments().iter().enumerate() {
+                if let Some(name) = &s.name {
+                    by_name.entry(name.clone()).or_insert(i);
+                }
+            }
+            Contents::Plain(base, by_name)
         };
         // A base may have been unused when the file was made: then it is not needed now.
         let (contents, bases) = match contents {
@@ -55,14 +67,14 @@ impl Open {
     pub(crate) fn segments(&self) -> &[Segment] {
         match &self.contents {
             Contents::Compressed(r) => r.segments(),
-            Contents::Plain(b) => b.segments(),
+            Contents::Plain(b, _) => b.segments(),
         }
     }
 
     pub(crate) fn size(&self) -> u64 {
         match &self.contents {
             Contents::Compressed(r) => r.raw_size(),
-            Contents::Plain(b) => b.raw_size(),
+            Contents::Plain(b, _) => b.raw_size(),
         }
     }
 
@@ -70,14 +82,14 @@ impl Open {
     pub(crate) fn at_once(&self) -> u64 {
         match &self.contents {
             Contents::Compressed(r) => r.blocks().next().map_or(0, |b| b.raw_len),
-            Contents::Plain(_) => 0,
+            Contents::Plain(..) => 0,
         }
     }
 
     pub(crate) fn tensor(&self, name: &str) -> Result<&Segment> {
         let found = match &self.contents {
             Contents::Compressed(r) => r.tensor(name),
-            Contents::Plain(b) => b.segments().iter().find(|s| s.name.as_deref() == Some(name)),
+            Contents::Plain(b, by_name) => by_name.get(&Name::from(name)).map(|&i| &b.segments()[i]),
         };
         found.ok_or_else(|| Failure::not_found(format!("the file has no tensor {name:?}")))
     }
@@ -113,16 +125,37 @@ impl Open {
     /// Reads ranges into buffers that must not share memory, each as long as its range; returns the number of bytes.
     pub(crate) fn read_into(&self, py: Python<'_>, offsets: Vec<u64>, mut outs: Vec<Writable>) -> Result<usize> {
         check_disjoint(&outs)?;
-        detached(py, || self.read(offsets.into_iter().zip(outs.iter_mut().map(Writable::expecting_writes))))?;
-        Ok(outs.iter().map(Writable::len).sum())
+        let len = outs.iter().map(Writable::len).sum();
+        self.read_watched(py, len, offsets.into_iter().zip(outs.iter_mut().map(Writable::expecting_writes)))?;
+        Ok(len)
     }
 
-    pub(crate) fn read<'o>(&self, ranges: impl IntoIterator<Item = (u64, &'o mut [u8])>) -> Result<()> {
+    /// Reads ranges, `len` bytes in all, without the GIL; a signal interrupts it.
+    pub(crate) fn read_watched<'o>(
+        &self,
+        py: Python<'_>,
+        len: usize,
+        ranges: impl IntoIterator<Item = (u64, &'o mut [u8])> + Send,
+    ) -> Result<()> {
+        Signals::watch(py, len as u64, |signals| self.read(ranges, &|| signals.check()))
+    }
+
+    /// Reads ranges, until `check` refuses to go on.
+    pub(crate) fn read<'o>(
+        &self,
+        ranges: impl IntoIterator<Item = (u64, &'o mut [u8])>,
+        check: &dyn Fn() -> io::Result<()>,
+    ) -> Result<()> {
         let read = match &self.contents {
-            Contents::Compressed(r) => r.read_ranges(ranges),
-            Contents::Plain(_) => ranges.into_iter().try_for_each(|(offset, out)| {
-                let read = self.source.read_exact_at(out, offset);
-                read.map_err(|e| lmc::Error::io("cannot read the file", e).at_offset(offset))
+            Contents::Compressed(r) => r.read_ranges_if(ranges, &|| check().map_err(|e| lmc::Error::io("stopped", e))),
+            Contents::Plain(..) => ranges.into_iter().try_for_each(|(mut offset, out)| {
+                out.chunks_mut(PART).try_for_each(|part| {
+                    check()
+                        .and_then(|()| self.source.read_exact_at(part, offset))
+                        .map_err(|e| lmc::Error::io("cannot read the file", e).at_offset(offset))?;
+                    offset += part.len() as u64;
+                    Ok(())
+                })
             }),
         };
         read.map_err(|e| Failure::from(e).in_file(self.source.path()))

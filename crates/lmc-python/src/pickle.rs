@@ -7,6 +7,7 @@
 use pyo3::prelude::*;
 
 use crate::errors::{Failure, Result};
+use crate::work::detached;
 
 /// The argument of an opcode.
 enum Argument {
@@ -99,6 +100,6 @@ fn end(data: &[u8]) -> Result<usize, String> {
 ///
 /// Raises `lmc.FormatError` if it is not.
 #[pyfunction]
-pub(crate) fn check_pickle(data: &[u8]) -> Result<()> {
-    end(data).map(drop).map_err(|why| Failure::Other("FormatError", why))
+pub(crate) fn check_pickle(py: Python<'_>, data: &[u8]) -> Result<()> {
+    detached(py, || end(data).map(drop).map_err(|why| Failure::Other("FormatError", why)))
 }

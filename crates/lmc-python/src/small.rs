@@ -9,7 +9,6 @@ use crate::errors::Result;
 use crate::header::{Entry, Header};
 use crate::memory::{BLOCK, Block, Memory, SharedMemory};
 use crate::open::Open;
-use crate::work::detached;
 
 /// Alignment of tensors, as in torch.
 const ALIGN: usize = 64;
@@ -63,10 +62,9 @@ impl<'h> Small<'h> {
             ranges.push((run.offset, out));
             (rest, at) = (after, run.start + run.len);
         }
-        detached(py, || {
-            let others = offsets.into_iter().zip(outs.iter_mut().map(Writable::expecting_writes));
-            open.read(ranges.into_iter().chain(others))
-        })?;
+        let len = end + outs.iter().map(Writable::len).sum::<usize>();
+        let others = offsets.into_iter().zip(outs.iter_mut().map(Writable::expecting_writes));
+        open.read_watched(py, len, ranges.into_iter().chain(others))?;
         let tensors = tensors.into_iter().zip(starts).map(|(t, start)| (t, start / BLOCK, start % BLOCK)).collect();
         Ok(Self { tensors, blocks: memory.into_blocks() })
     }

@@ -151,7 +151,7 @@ pub(crate) fn path(object: &Bound<'_, PyAny>, name: &str) -> Result<PathBuf> {
 pub(crate) struct FileObject {
     object: Py<PyAny>,
     size: u64,
-    /// Its name, device and inode, if it is a file of the operating system.
+    /// Its name, device and inode, if it is a regular file.
     file: Option<(PathBuf, (u64, u64))>,
     /// Held while seeking and reading. Threads that wait for it release the interpreter, so one of the parent may hold its own at a fork.
     position: PerProcess<Mutex<()>>,
@@ -183,11 +183,15 @@ impl FileObject {
     }
 }
 
-/// The name of a file object, and its device and inode; `None` unless it is a file of the operating system.
+/// The name of a file object, and its device and inode; `None` unless it is a regular file of the operating system: a
+/// terminal or a socket may be read and written at once.
 pub(crate) fn file_of(object: &Bound<'_, PyAny>) -> Option<(PathBuf, (u64, u64))> {
     let descriptor = object.call_method0("fileno").ok()?;
     let stat = object.py().import("os").and_then(|os| os.call_method1("fstat", (descriptor,))).ok()?;
     let field = |name: &str| stat.getattr(name).and_then(|n| n.extract::<u64>()).ok();
+    if field("st_mode")? & u64::from(libc::S_IFMT) != u64::from(libc::S_IFREG) {
+        return None;
+    }
     let id = (field("st_dev")?, field("st_ino")?);
     // The name of a file opened by descriptor is a number.
     let name = object.getattr("name").and_then(|name| name.extract::<PathBuf>());

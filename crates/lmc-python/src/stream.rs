@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use lmc::{CompressOptions, DecompressOptions, Sink};
-use lmc_cli::Role;
+use lmc_cli::{Guard, Role};
 use pyo3::exceptions::{PyBlockingIOError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -135,12 +135,18 @@ impl End {
         Err(PyTypeError::new_err(why).into())
     }
 
-    /// Fails if it is an open file to be written that is also a base. A path is checked when the file is created.
-    fn check(&self, py: Python<'_>, bases: &Bases) -> Result<()> {
+    /// Fails if it is an open file to be written that is also the source or a base. A path is checked when the file is created.
+    fn check(&self, py: Python<'_>, source: &Self, bases: &Bases) -> Result<()> {
         if let Self::Object(object) = self
             && let Some((path, id)) = file_of(object.bind(py))
         {
-            bases.guard(None).check_known(&path, id).map_err(|why| Failure::usage(why.to_string()))?;
+            let guard = bases.guard(None);
+            match source {
+                // Whoever opens it says what is wrong with it.
+                Self::Path(src) => _ = std::fs::metadata(src).map(|m| guard.keep(Role::Input, src, &m)),
+                Self::Object(src) => keep_open(&guard, src.bind(py)),
+            }
+            guard.check_known(&path, id).map_err(|why| Failure::usage(why.to_string()))?;
         }
         Ok(())
     }
@@ -167,7 +173,7 @@ pub(crate) fn compress_stream(
     let o = compress_options(level, format, dtype, threads)?;
     let (src, dst, bases) = (End::get(src, "src", "read")?, End::get(dst, "dst", "write")?, bases_of(base)?);
     let codec = |bases: &Bases| Ok::<_, Failure>((bases.link(o.threads)?, lmc::Compressor::new(&o)?));
-    dst.check(py, &bases)?;
+    dst.check(py, &src, &bases)?;
     match (src, dst) {
         (End::Path(src), End::Path(dst)) => compress_path(py, &o, &Source::open(src)?, &dst, &bases, true),
         (End::Path(src), End::Object(object)) => {
@@ -218,7 +224,7 @@ pub(crate) fn decompress_stream(
         let (bases, mut codec) = (bases.link(o.threads)?, lmc::Decompressor::new(&o)?);
         Ok(codec.decompress(src, &bases, dst))
     };
-    dst.check(py, &bases)?;
+    dst.check(py, &src, &bases)?;
     match (src, dst) {
         (End::Path(src), End::Path(dst)) => decompress_path(py, &o, &Source::open(src)?, &dst, &bases, true),
         (End::Path(src), End::Object(object)) => {
@@ -238,6 +244,13 @@ pub(crate) fn decompress_stream(
     }
 }
 
+/// Registers a file object that is read.
+fn keep_open(guard: &Guard, source: &Bound<'_, PyAny>) {
+    if let Some((path, id)) = file_of(source) {
+        guard.keep_known(Role::Input, &path, id);
+    }
+}
+
 /// Writes a file from a file object, which is read on the calling thread, the one that handles signals.
 fn into_path(
     py: Python<'_>,
@@ -247,9 +260,7 @@ fn into_path(
     work: impl FnOnce(&mut dyn Write) -> Result<lmc::Summary> + Send,
 ) -> Result<Summary> {
     let guard = bases.guard(None);
-    if let Some((path, id)) = file_of(src.bind(py)) {
-        guard.keep_known(Role::Input, &path, id);
-    }
+    keep_open(&guard, src.bind(py));
     Signals::watch(py, 0, |signals| {
         let mut target = Target::create(dst, true, false, guard, signals)?;
         let done = work(&mut target)?;

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 
 use crate::info::hex;
-use crate::repr::record_repr;
+use crate::repr::record;
 
 /// The result of compressing or restoring.
 #[pyclass(frozen, get_all, module = "lmc")]
@@ -21,4 +21,4 @@ impl From<lmc::Summary> for Summary {
     }
 }
 
-record_repr!(Summary(raw_size, compressed_size, content_hash, blocks));
+record!(Summary(raw_size, compressed_size, content_hash, blocks));

@@ -31,6 +31,13 @@ impl<'s> Target<'s> {
         let failed = |e| Failure::Path("cannot write".to_owned(), path.to_owned(), e);
         match std::fs::metadata(path) {
             Ok(there) if there.is_dir() => return Err(failed(io::ErrorKind::IsADirectory.into())),
+            Ok(there) if !there.is_file() => {
+                return Err(Failure::usage(format!(
+                    "{}: is a FIFO, a device or a socket, and a file would take its place: write to a file, or open it and write to it \
+                     with lmc.compress_stream or lmc.decompress_stream",
+                    path.display()
+                )));
+            }
             Ok(_) if !overwrite => return Err(failed(io::ErrorKind::AlreadyExists.into())),
             _ => {}
         }
@@ -50,6 +57,36 @@ impl<'s> Target<'s> {
         let finished = self.file.finish_unless(self.overwrite, like, || self.signals.settle());
         finished.map_err(|Unfinished(doing, e)| Failure::Path(doing.to_owned(), self.path, e))
     }
+}
+
+/// Gives all files their names, in order, unless a signal came before: they are on disk by then. Should one fail to get its name, those
+/// before it that replaced others keep theirs, because the files that they replaced are gone; the error says so.
+pub(crate) fn finish_all(targets: Vec<Target<'_>>) -> Result<()> {
+    let failed = |doing: String, path: &Path, e| Failure::Path(doing, path.to_owned(), e);
+    for t in &targets {
+        t.guard.check_replace(&t.path).map_err(refused)?;
+        t.file.sync().map_err(|e| failed("cannot write".to_owned(), &t.path, e))?;
+    }
+    if let Some(last) = targets.last() {
+        last.signals.settle().map_err(|e| failed("cannot write".to_owned(), &last.path, e))?;
+    }
+    let (mut new, mut replaced) = (Vec::new(), 0);
+    for Target { file, path, overwrite, .. } in targets {
+        let replaces = path.symlink_metadata().is_ok();
+        if let Err(Unfinished(doing, e)) = file.finish(overwrite, None) {
+            new.iter().for_each(|path| _ = std::fs::remove_file(path));
+            let doing = match replaced {
+                0 => doing.to_owned(),
+                n => format!("{n} of the files were replaced, so restore all again; {doing}"),
+            };
+            return Err(failed(doing, &path, e));
+        }
+        match replaces {
+            true => replaced += 1,
+            false => new.push(path),
+        }
+    }
+    Ok(())
 }
 
 fn refused(why: Refusal) -> Failure {

@@ -55,13 +55,20 @@ impl Signals {
             }
             // The worker has not quite finished when it wakes the caller, which would sleep again.
             let finished = AtomicBool::new(false);
+            let work = Mutex::new(Some(work));
+            let run = || {
+                let work = work.lock().unwrap_or_else(PoisonError::into_inner).take();
+                work.expect("it runs once")(&signals)
+            };
             std::thread::scope(|scope| {
-                let worker = scope.spawn(|| {
-                    let done = catch_unwind(AssertUnwindSafe(|| work(&signals)));
+                let spawned = std::thread::Builder::new().spawn_scoped(scope, || {
+                    let done = catch_unwind(AssertUnwindSafe(run));
                     finished.store(true, Ordering::Release);
                     signals.caller.unpark();
                     done
                 });
+                // Without another thread, as where their number is limited, a signal is handled when the work settles or ends.
+                let Ok(worker) = spawned else { return run() };
                 while !finished.load(Ordering::Acquire) {
                     std::thread::park_timeout(EVERY);
                     let awaited = signals.awaited.load(Ordering::Acquire);
@@ -104,9 +111,19 @@ impl Signals {
         self.check()
     }
 
-    /// What work of stores calls with its progress: fails once a signal came.
+    /// [`Self::settle`] for work of stores.
+    pub(crate) fn settle_store(&self) -> lmc_store::Result<()> {
+        self.settle().map_err(stopped)
+    }
+
+    /// What work of stores calls: fails once a signal came.
+    pub(crate) fn check_store(&self) -> lmc_store::Result<()> {
+        self.check().map_err(stopped)
+    }
+
+    /// What it calls with its progress.
     pub(crate) fn progress(&self) -> impl FnMut(u64) -> lmc_store::Result<()> {
-        |_| self.check().map_err(|e| lmc_store::Error::io("stopped", e))
+        |_| self.check_store()
     }
 
     /// A source that fails once a signal came.
@@ -123,6 +140,10 @@ impl Signals {
     pub(crate) fn check(&self) -> io::Result<()> {
         if self.stop.load(Ordering::Relaxed) { Err(io::Error::other("interrupted")) } else { Ok(()) }
     }
+}
+
+fn stopped(e: io::Error) -> lmc_store::Error {
+    lmc_store::Error::io("stopped", e)
 }
 
 /// A source that fails when the work is to end.

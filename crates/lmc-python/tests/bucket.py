@@ -37,12 +37,18 @@ def bucket(directory, monkeypatch, before=lambda key: None):
             else:
                 self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
 
+        def do_HEAD(self):  # noqa: N802
+            path = directory / urllib.parse.unquote(self.path).removeprefix("/bucket").lstrip("/")
+            found = path.is_file()
+            self.answer(200 if found else 404, path.read_bytes() if found else b"", stat(path) if found else None)
+
         def answer(self, status, body, headers=None):
             self.send_response(status)
             for name, value in {"Content-Length": len(body), **(headers or {})}.items():
                 self.send_header(name, str(value))
             self.end_headers()
-            self.wfile.write(body)
+            if self.command != "HEAD":
+                self.wfile.write(body)
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)

@@ -2,9 +2,12 @@
 
 import io
 import os
+import socket
 import stat
 
 import lmc
+import lmc.numpy
+import numpy as np
 import pytest
 
 
@@ -64,6 +67,66 @@ def test_onto_itself(path, raw, tmp_path):
         with pytest.raises(lmc.UsageError, match="is the input file"):
             lmc.compress_file(path, dst)
     assert path.read_bytes() == raw
+
+
+@pytest.mark.parametrize("source", ["path", "object", "the same object"])
+def test_streams_onto_themselves(path, raw, tmp_path, source):
+    compressed = tmp_path / "raw.lmc"
+    compressed.write_bytes(lmc.compress(raw))
+    os.link(path, tmp_path / "link")
+    for work, name, dst in (
+        (lmc.compress_stream, path, path),
+        (lmc.compress_stream, path, tmp_path / "link"),
+        (lmc.decompress_stream, compressed, compressed),
+    ):
+        before = name.read_bytes()
+        with open(dst, "r+b", buffering=0) as to, open(name, "rb") as opened:
+            src = {"path": name, "object": opened, "the same object": to}[source]
+            with pytest.raises(lmc.UsageError, match="is the input file .*: write to another file"):
+                work(src, to)
+        assert name.read_bytes() == before
+
+
+def test_a_socket_may_be_both_ends(raw):
+    ours, theirs = socket.socketpair()
+    with ours, theirs, theirs.makefile("rwb") as both:
+        ours.sendall(b"few bytes")
+        ours.shutdown(socket.SHUT_WR)
+        assert lmc.compress_stream(both, both).raw_size == 9
+        both.flush()
+        theirs.shutdown(socket.SHUT_WR)
+        assert lmc.decompress(ours.makefile("rb").read()) == b"few bytes"
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "device", "socket", "link to a FIFO"])
+def test_what_is_no_file_is_not_replaced(path, raw, tmp_path, kind):
+    there = tmp_path / "there"
+    if kind == "device":
+        there.symlink_to("/dev/null")
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as s:
+            s.bind(str(there))
+    elif kind == "FIFO":
+        os.mkfifo(there)
+    else:
+        os.mkfifo(tmp_path / "fifo")
+        there.symlink_to("fifo")
+    before = (os.lstat(there).st_ino, os.lstat(there).st_mode)
+    (tmp_path / "raw.lmc").write_bytes(lmc.compress(raw))
+    store = lmc.Store.create(tmp_path / "store")
+    store.save({"a": raw})
+    array = np.zeros(10, np.float32)
+    for write in (
+        lambda: lmc.compress_file(path, there),
+        lambda: lmc.decompress_file(tmp_path / "raw.lmc", there),
+        lambda: lmc.compress_stream(io.BytesIO(raw), there),
+        lambda: lmc.compress_tensors_file([("a", "F32", (10,), array)], there),
+        lambda: lmc.numpy.save_file({"a": array}, there),
+        lambda: store.open_snapshot().restore("a", there),
+    ):
+        with pytest.raises(lmc.UsageError, match="there: is a FIFO, a device or a socket.*: write to a file, or"):
+            write()
+        assert (os.lstat(there).st_ino, os.lstat(there).st_mode) == before
 
 
 def test_errors_leave_nothing(path, raw, tmp_path):

@@ -1,5 +1,6 @@
 """The package as installed."""
 
+import builtins
 import importlib.metadata
 from pathlib import Path
 
@@ -46,6 +47,9 @@ def test_everything_is_documented():
 def test_all_is_everything():
     assert all(hasattr(lmc, name) for name in lmc.__all__)
     assert lmc.open is lmc.File
+    taken = {}
+    exec("from lmc import *", taken)
+    assert lmc.__all__ and not taken.keys() & vars(builtins).keys() - {"__builtins__"}
     assert "BF16" in lmc.DTYPES
     assert lmc.LEVELS == ["fast", "default", "max"]
     assert lmc.FORMATS == ["1.0", "1.1"]

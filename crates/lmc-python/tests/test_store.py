@@ -1,14 +1,19 @@
 """Stores."""
 
+import itertools
 import os
+import re
 import shutil
 import subprocess
 import sys
+import time
+import warnings
 from pathlib import Path
 
 import lmc
 import numpy as np
 import pytest
+from changing import written
 from conftest import weights
 
 
@@ -193,7 +198,11 @@ def test_results_say_what_they_are(store, tmp_path):
     found = store.verify()
     assert repr(found) == f"Verified(objects={found.objects}, block_sets={found.block_sets}, 0 problems, 0 notes)"
     saved = store.save_shard({"a": b"not published"}, step=500)
-    assert repr(saved) == f"Saved(shard={saved.shard!r}, raw_size=13, new_size={saved.new_size})".replace("'", '"')
+    assert re.sub(r"seconds=[\d.e-]+", "seconds=…", repr(saved)) == (
+        f'Saved(shard="{saved.shard}", raw_size=13, new_size={saved.new_size}, document_size={saved.document_size}, '
+        f"base_step={saved.base_step}, elements=0, changed={saved.changed}, read_seconds=…, compress_seconds=…, "
+        "upload_seconds=…, notes=[])"
+    )
     garbage = store.garbage()
     assert repr(garbage) == f"Garbage(time={garbage.time}, 0 orphans of 0 bytes, {len(garbage.young)} young)"
     young = garbage.young[0]
@@ -201,8 +210,10 @@ def test_results_say_what_they_are(store, tmp_path):
     cost = store.cost(100)
     assert repr(cost) == f"Cost(block_sets={cost.block_sets}, stored_size={cost.stored_size}, longest_chain=1)"
     plan = store.plan_prune(keep_last=1)
-    sizes = f"before={plan.before}, after={plan.after}"
-    assert repr(plan) == f"PrunePlan(keep=[300], prune=[100, 200], rebase={plan.rebase}, {sizes})"
+    assert repr(plan) == (
+        f"PrunePlan(keep=[300], prune=[100, 200], damaged=[], left_out=[], rebase={plan.rebase}, broken=[], "
+        f"before={plan.before}, after={plan.after}, obstacle=None)"
+    )
     assert repr(store.prune(keep_last=1)) == f"Pruned(pruned=[100, 200], rebased={plan.rebase}, changed=[])"
     shutil.rmtree(tmp_path / "store" / "data")
     problem = store.verify().problems[0]
@@ -290,17 +301,113 @@ def test_housekeeping(store):
 
 def test_copying(store, tmp_path):
     other = lmc.Store.create(tmp_path / "other", run=store.run)
-    assert [s.step for s in other.copy_from(store, 300)] == [300]
-    assert [s.step for s in other.copy_from(store)] == [100, 200]
+    assert [s.step for s in other.copy_from(store, 300).snapshots] == [300]
+    copied = other.copy_from(store)
+    assert ([s.step for s in copied.snapshots], copied.skipped) == ([100, 200], 1)
+    assert (copied.damaged, copied.left_out, copied.notes) == ([], [], [])
+    assert repr(copied) == "Copied(2 snapshots, skipped=1, 0 damaged, 0 left out, 0 notes)"
     assert other.find(300).id == store.find(300).id
     assert other.open_snapshot(300).read("w") == state(300)[0][3].tobytes()
     mixed = lmc.Store.create(tmp_path / "mixed")
     with pytest.raises(lmc.UsageError, match=f"is of run {mixed.run}, and the .* of run {store.run}: .*mix_runs"):
         mixed.copy_from(store, 300)
     assert mixed.snapshots() == []
-    assert [s.step for s in mixed.copy_from(store, 300, mix_runs=True)] == [300]
+    assert [s.step for s in mixed.copy_from(store, 300, mix_runs=True).snapshots] == [300]
     with pytest.raises(lmc.UsageError, match=f"the store that is here is of run {mixed.run}, not of {store.run}"):
         lmc.Store.create(tmp_path / "mixed", run=store.run)
+
+
+def test_what_is_damaged_is_not_copied(store, tmp_path):
+    store.save({"a": b"alone" * 1000}, step=400, base="none")
+    newest = max((tmp_path / "store" / "data").rglob("*"), key=lambda path: (path.is_file(), path.stat().st_mtime_ns))
+    newest.write_bytes(b"x" * newest.stat().st_size)
+    other = lmc.Store.create(tmp_path / "other", run=store.run)
+    with pytest.raises(lmc.DamagedError):
+        other.copy_from(store, 400)
+    copied = other.copy_from(store, skip_damaged=True)
+    assert [s.step for s in copied.snapshots] == [100, 200, 300]
+    (damaged,) = copied.damaged
+    assert damaged[0] == 400 and "is not what was written there" in damaged[1]
+
+
+def test_a_snapshot_is_restored_whole_or_not_at_all(store, tmp_path):
+    there = tmp_path / "there"
+    store.save({"a": b"first", "b": b"first", "sub/c": b"first"}, step=400)
+    store.save({"a": b"second", "b": b"second" * 100_000, "sub/c": b"second"}, step=500, base="none")
+    store.restore(there, 400)
+    damaged = max((tmp_path / "store" / "data").rglob("*"), key=lambda path: (path.is_file(), path.stat().st_mtime_ns))
+    good = damaged.read_bytes()
+    damaged.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    with pytest.raises(lmc.DamagedError):
+        store.restore(there, 500)
+    assert [(there / name).read_bytes() for name in ("a", "b", "sub/c")] == [b"first"] * 3
+    damaged.write_bytes(good)
+    store.restore(there, 500)
+    assert [(there / name).read_bytes()[:6] for name in ("a", "b", "sub/c")] == [b"second"] * 3
+    assert sorted(os.listdir(there)) == ["a", "b", "sub"]
+
+
+def test_files_that_cannot_be_replaced_together(tmp_path):
+    program = """if True:
+        import pathlib, resource, sys
+        import lmc
+
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+        folder = pathlib.Path(sys.argv[1])
+        store = lmc.Store.create(folder / "store")
+        store.save({f"{i:03}": b"%d" % i for i in range(200)}, step=1)
+        store.restore(folder / "new")
+        try:
+            store.restore(folder / "new")
+        except lmc.LimitError as e:
+            print(e)
+    """
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, capture_output=True, text=True)
+    assert "200 files are to be replaced together" in done.stdout and "ulimit -n" in done.stdout
+    assert len(os.listdir(tmp_path / "new")) == 200
+
+
+def test_closing(store, tmp_path):
+    reader = store.open_snapshot(300)
+    with lmc.Store(tmp_path / "store", cache="memory") as other:
+        assert not other.closed
+    assert other.closed and repr(other).endswith(", closed>")
+    store.close()
+    store.close()
+    for use in (store.find, store.verify, lambda: store.save({"a": b""}), lambda: store.copy_from(other)):
+        with pytest.raises(lmc.UsageError, match="the store is closed"):
+            use()
+    with pytest.raises(lmc.UsageError, match="the store is closed"):
+        store.follow(tmp_path / "following")
+    with pytest.raises(lmc.UsageError, match="the store is closed"), store:
+        pass
+    assert reader.read_file("rng") == (300).to_bytes(8)
+
+
+def test_a_directory_that_changes_while_it_is_saved(tmp_path):
+    """It is no mistake of the caller."""
+    store, folder, numbers = lmc.Store.create(tmp_path / "store"), tmp_path / "checkpoint", itertools.count()
+    folder.mkdir()
+    (folder / "a").write_bytes(weights(5_000_000).tobytes())
+
+    def grow(_):
+        (folder / f"b{next(numbers)}").touch()
+        time.sleep(0.001)
+
+    with written(grow), pytest.raises(lmc.IOError, match="got or lost files while it was read"):
+        store.save([folder])
+    assert store.snapshots() == []
+
+
+def test_warnings_that_are_errors_cost_no_result(store, tmp_path, monkeypatch):
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda given: reported.append(str(given.exc_value)))
+    shutil.rmtree(tmp_path / "store" / "data")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert store.save({"model.safetensors": state(400)}, step=400).step == 400
+    assert store.find().step == 400
+    assert len(reported) == 1 and "is missing" in reported[0]
 
 
 def test_more_files_than_may_be_open(tmp_path):

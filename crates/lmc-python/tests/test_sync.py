@@ -74,6 +74,33 @@ def test_arrays_follow_what_is_published(publisher):
         follower.stage()
 
 
+def test_what_is_closed(publisher, tmp_path):
+    store = lmc.Store(tmp_path / "store")
+    given, own = (lmc.sync.Follower(of, framework="np") for of in (store, tmp_path / "store"))
+    with given, own:
+        assert given.update() == own.update() == 1
+    for follower in (given, own):
+        with pytest.raises(lmc.UsageError, match="the follower is closed"), follower:
+            pass
+        for use in (follower.update, follower.load, lambda f=follower: f.tensors):
+            with pytest.raises(lmc.UsageError, match="is closed"):
+                use()
+    assert not store.closed
+    with lmc.sync.Publisher(store) as another:
+        change(publisher.published, 7)
+        assert another.publish(publisher.published, step=2).step == 2
+        assert another.store is store
+    assert not store.closed
+    with publisher:
+        pass
+    with pytest.raises(lmc.UsageError, match="the store is closed"):
+        publisher.publish(publisher.published, step=3)
+    with store.follow(tmp_path / "files") as files:
+        pass
+    with pytest.raises(lmc.UsageError, match="the follower is closed"), files:
+        pass
+
+
 def test_an_update_of_everything_is_written_whole(publisher):
     follower = lmc.sync.Follower(publisher.store, framework="np")
     follower.load()

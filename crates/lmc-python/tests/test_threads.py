@@ -372,6 +372,25 @@ def test_a_handler_that_returns_interrupts_nothing(raw):
     assert calls
 
 
+NO_THREADS = """
+import lmc
+
+open("raw", "wb").write(bytes(1000) * 100)
+assert lmc.compress_file("raw", "raw.lmc", threads=1).raw_size == 100_000
+print("done")
+"""
+
+
+def test_where_no_thread_can_be_started(tmp_path):
+    # The stacks of threads do not fit into any memory.
+    environment = os.environ | {"RUST_MIN_STACK": str(1 << 46)}
+    done = subprocess.run(
+        [sys.executable, "-c", NO_THREADS], cwd=tmp_path, env=environment, capture_output=True, text=True,
+        timeout=TIMEOUT, check=False,
+    )  # fmt: skip
+    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
+
+
 THREADS_END = """
 import os, time
 import lmc

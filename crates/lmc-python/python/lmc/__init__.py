@@ -21,7 +21,6 @@ from lmc._errors import (
     ExpiredError,
     FormatError,
     InternalError,
-    IOError,
     LimitError,
     MissingFileError,
     NotFoundError,
@@ -30,6 +29,7 @@ from lmc._errors import (
     UnsupportedError,
     UsageError,
 )
+from lmc._errors import IOError as IOError
 from lmc._lmc import (
     DTYPES,
     FORMAT_VERSION,
@@ -38,6 +38,7 @@ from lmc._lmc import (
     Base,
     BaseInfo,
     Compressor,
+    Copied,
     Cost,
     Decompressor,
     Estimate,
@@ -77,12 +78,14 @@ from lmc._safe_open import safe_open
 
 open = File
 
+# Without the names of builtins, `open` and `IOError`: `from lmc import *` would replace them.
 __all__ = [
     "Analysis",
     "Base",
     "BaseInfo",
     "BaseMismatchError",
     "Compressor",
+    "Copied",
     "Cost",
     "DTYPES",
     "DamagedError",
@@ -98,7 +101,6 @@ __all__ = [
     "Follower",
     "FormatError",
     "Garbage",
-    "IOError",
     "InternalError",
     "LEVELS",
     "LimitError",
@@ -135,6 +137,5 @@ __all__ = [
     "decompress_into",
     "decompress_stream",
     "estimate",
-    "open",
     "safe_open",
 ]

@@ -7,7 +7,7 @@ use pyo3::types::PyTuple;
 
 use super::exclusive::Exclusive;
 use crate::errors::Result;
-use crate::repr::record_repr;
+use crate::repr::record;
 
 /// A version in a directory: a snapshot with its files.
 #[pyclass(frozen, get_all, module = "lmc")]
@@ -24,7 +24,7 @@ impl From<&lmc_store::Version> for Version {
     }
 }
 
-record_repr!(Version(step, id, path));
+record!(Version(step, id, path));
 
 /// A version that is complete and on disk, but not the current one yet.
 #[pyclass(frozen, module = "lmc")]
@@ -111,7 +111,7 @@ impl Follower {
         self.0.watch(py, |f, signals| {
             let Some(snapshot) = f.newest()? else { return Ok(None) };
             let staged = f.stage(&snapshot, &mut signals.progress())?;
-            signals.settle().map_err(|e| lmc_store::Error::io("stopped", e))?;
+            signals.settle_store()?;
             f.commit(staged).map(|v| Some(v.into()))
         })
     }
@@ -127,8 +127,9 @@ impl Follower {
         self.0.close(py)
     }
 
-    fn __enter__(this: Py<Self>) -> Py<Self> {
-        this
+    fn __enter__(this: Py<Self>) -> Result<Py<Self>> {
+        this.get().0.with(|_| Ok(()))?;
+        Ok(this)
     }
 
     #[pyo3(signature = (*_exception))]

@@ -1,5 +1,6 @@
 //! `lmc.Store`: the snapshots of a training run.
 
+mod arguments;
 mod exclusive;
 mod follow;
 mod follow_tensors;
@@ -12,26 +13,27 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use lmc_store::{
-    At, Cache, CopyOptions, FollowOptions, GcOptions, Keep, Location, RebaseOptions, SaveId, ShardId, Step,
-    StoreOptions, TensorFollowOptions, VerifyOptions,
+    CopyOptions, FollowOptions, Location, RebaseOptions, ShardId, Step, StoreOptions, TensorFollowOptions,
+    VerifyOptions,
 };
-use pyo3::exceptions::{PyTypeError, PyUserWarning};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyString, PyTuple};
 
-use crate::errors::{Failure, Result};
-use crate::numbers::{self, FromStep, KeepEvery, StepNumber, number};
+use crate::errors::{Failure, Result, warn};
+use crate::numbers::{self, FromStep, KeepEvery, StepNumber};
 use crate::options::{Threads, format, level, threads};
 use crate::process::PerProcess;
 use crate::source::{as_path, path};
 use crate::tensors::Metadata;
 use crate::text::{optional_map, optional_text, optional_texts, text, texts};
-use crate::work::detached;
+use crate::work::{Signals, detached};
 
+use self::arguments::{at, gc_options, keep, options};
 pub(crate) use self::follow::{Follower, Staged, Version};
 pub(crate) use self::follow_tensors::{StagedTensors, TensorFollower};
 pub(crate) use self::records::{
-    Cost, FileInfo, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot, Verified,
+    Copied, Cost, FileInfo, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot, Verified,
 };
 use self::shared::Shared;
 pub(crate) use self::snapshot::SnapshotReader;
@@ -50,35 +52,6 @@ pub(crate) use self::snapshot::SnapshotReader;
 pub(crate) struct Store {
     name: String,
     shared: Arc<Shared>,
-}
-
-/// A step, an id, a snapshot, or `"latest"`, which `None` means, too.
-fn at(at: Option<&Bound<'_, PyAny>>) -> Result<At> {
-    let Some(at) = at else { return Ok(At::Latest) };
-    if let Ok(snapshot) = at.cast::<Snapshot>() {
-        return Ok(At::Id(snapshot.get().0.id));
-    }
-    if let Ok(text) = at.cast::<PyString>() {
-        let text = self::text(text.as_any())?;
-        return if text == "latest" {
-            Ok(At::Latest)
-        } else {
-            let id = text.parse::<SaveId>().map_err(|_| {
-                Failure::usage(format!("{text:?} is neither \"latest\" nor the id of a snapshot; steps are int"))
-            })?;
-            Ok(At::Id(id))
-        };
-    }
-    match number::<u64>(at, "at") {
-        Ok(step) => Ok(At::Step(Step::new(step)?)),
-        Err(e) if !e.is_instance_of::<PyTypeError>(at.py()) => Err(e.into()),
-        Err(_) => {
-            let class = at.get_type().name()?;
-            let why =
-                format!("a snapshot is given by its step (int), its id (str), \"latest\" or a Snapshot, not {class}");
-            Err(PyTypeError::new_err(why).into())
-        }
-    }
 }
 
 fn location(location: &Bound<'_, PyAny>) -> Result<(String, Location)> {
@@ -101,22 +74,6 @@ pub(crate) fn is_url(location: PathBuf) -> Result<bool> {
     Ok(Location::is_url(&location)?)
 }
 
-fn options(grace_seconds: Option<u64>, cache: Option<&Bound<'_, PyAny>>, budget: u64) -> Result<StoreOptions> {
-    let mut o = StoreOptions::default();
-    o.grace_seconds = grace_seconds.unwrap_or(o.grace_seconds);
-    o.cache = match cache {
-        None => Cache::Nowhere,
-        Some(cache) => match as_path(cache)? {
-            Some(path) if path.as_os_str() == "memory" => Cache::Memory { budget },
-            Some(path) => Cache::Directory { path, budget },
-            None => {
-                return Err(PyTypeError::new_err("cache must be None, \"memory\" or the path of a directory").into());
-            }
-        },
-    };
-    Ok(o)
-}
-
 impl Store {
     /// Where it is, as commands name it.
     pub(crate) fn place(&self) -> PathBuf {
@@ -131,14 +88,23 @@ impl Store {
         Self { name, shared: Arc::new(Shared { location, options, open }) }
     }
 
-    /// Runs a request on the store.
+    /// Runs work on the store; a signal ends it.
+    fn watch<T: Send>(
+        &self,
+        py: Python<'_>,
+        f: impl FnOnce(&lmc_store::Store, &Signals) -> lmc_store::Result<T> + Send,
+    ) -> Result<T> {
+        let store = self.shared.get(py)?;
+        Signals::watch(py, u64::MAX, |signals| Ok(f(&store.until(signals.stop()), signals)?))
+    }
+
+    /// [`Self::watch`] for work that changes nothing.
     fn ask<T: Send>(
         &self,
         py: Python<'_>,
         f: impl FnOnce(&lmc_store::Store) -> lmc_store::Result<T> + Send,
     ) -> Result<T> {
-        let store = self.shared.get(py)?;
-        detached(py, || Ok(f(&store)?))
+        self.watch(py, |store, _| f(store))
     }
 }
 
@@ -189,7 +155,7 @@ impl Store {
     /// The id of the run: copies of the store have the same, another store another one.
     #[getter]
     fn run(&self, py: Python<'_>) -> Result<String> {
-        self.ask(py, |s| Ok(s.run().to_string()))
+        Ok(self.shared.get(py)?.run().to_string())
     }
 
     /// All snapshots whose records can be read, by step; `verify` reports the others.
@@ -259,7 +225,7 @@ impl Store {
                 None => store.publish_next(free, metadata, &shards)?,
             })
         })?;
-        warn(py, &saved.notes)?;
+        warn(py, &saved.notes);
         Ok(Snapshot(snapshot))
     }
 
@@ -299,8 +265,8 @@ impl Store {
         let step = Step::new(step.0)?;
         let parse = |p: &String| p.parse::<ShardId>().map_err(|e| Failure::usage(e.to_string()));
         let shards = shards.iter().map(parse).collect::<Result<Vec<_>>>()?;
-        let snapshot = self.ask(py, |s| s.publish(step, metadata.unwrap_or_default(), &shards))?;
-        Ok(Snapshot(snapshot))
+        let store = self.shared.get(py)?;
+        Ok(Snapshot(detached(py, || Ok(store.publish(step, metadata.unwrap_or_default(), &shards)?))?))
     }
 
     /// Restores files of a snapshot into a directory; returns their paths. `names` are those of files, or of directories, which stand for
@@ -337,6 +303,7 @@ impl Store {
         allowed.map_err(|refusal| Failure::usage(refusal.to_string()))?;
         let mut o = FollowOptions::default();
         (o.keep, o.rewind, o.verify, o.threads) = (keep, rewind, verify, self::threads(threads)?);
+        self.shared.get(py)?;
         let follower = detached(py, || {
             let store = lmc_store::Store::open(&self.shared.location, StoreOptions::default())?;
             Ok(lmc_store::Follower::open(store, &directory, o)?)
@@ -358,6 +325,7 @@ impl Store {
         let specs = follow_tensors::specs(tensors)?;
         let mut o = TensorFollowOptions::default();
         (o.rewind, o.verify, o.threads) = (rewind, verify, self::threads(threads)?);
+        self.shared.get(py)?;
         let follower = detached(py, || {
             let store = lmc_store::Store::open(&self.shared.location, StoreOptions::default())?;
             Ok(lmc_store::TensorFollower::new(store, specs, o)?)
@@ -436,7 +404,12 @@ impl Store {
         let keep = keep(keep_last, keep_every, (keep_steps, drop, damaged))?;
         let mut o = RebaseOptions::default();
         (o.level, o.format, o.threads) = (self::level(level)?, self::format(format)?, self::threads(threads)?);
-        Ok(self.ask(py, |s| s.prune(&s.plan_prune(&keep)?, &o))?.into())
+        let pruned = self.watch(py, |s, signals| {
+            let plan = s.plan_prune(&keep)?;
+            signals.settle_store()?;
+            s.prune(&plan, &o)
+        })?;
+        Ok(pruned.into())
     }
 
     /// Determines what no snapshot needs, and deletes nothing.
@@ -454,56 +427,57 @@ impl Store {
         Garbage::of(py, self.ask(py, |s| s.gc_with(&o))?)
     }
 
-    /// Copies snapshots of another store into this one; returns those that were not here yet. The other one must be of the same run, unless
-    /// `mix_runs` is set.
-    #[pyo3(signature = (other, at=None, *, mix_runs=false))]
+    /// Copies snapshots of another store into this one. The other one must be of the same run, unless `mix_runs` is set. What is damaged
+    /// ends the copy, unless `skip_damaged` is set: then `damaged` and `left_out` of the result have it. Each snapshot appears when it is
+    /// complete; a repeated copy resumes an interrupted one.
+    #[pyo3(signature = (other, at=None, *, mix_runs=false, skip_damaged=false))]
     fn copy_from(
         &self,
         py: Python<'_>,
         other: &Self,
         at: Option<&Bound<'_, PyAny>>,
         mix_runs: bool,
-    ) -> Result<Vec<Snapshot>> {
+        skip_damaged: bool,
+    ) -> Result<Copied> {
         let mut options = CopyOptions::default();
-        options.mix_runs = mix_runs;
+        (options.mix_runs, options.skip_damaged) = (mix_runs, skip_damaged);
         let which = at.map(|at| self::at(Some(at))).transpose()?;
         let from = other.shared.get(py)?;
-        let copied = self.ask(py, |s| {
+        let copied = self.watch(py, |s, signals| {
+            let from = from.until(signals.stop());
             let snapshots = match which {
                 Some(at) => vec![from.find(at)?],
                 None => from.snapshots()?,
             };
-            s.copy_from(&from, &snapshots, options)
+            s.copy_from_if(&from, &snapshots, options, &|| signals.settle_store())
         })?;
-        warn(py, &copied.notes)?;
-        Ok(copied.snapshots.into_iter().map(Snapshot).collect())
+        warn(py, &copied.notes);
+        Copied::of(py, copied)
+    }
+
+    /// Closes the store, with its cache and connections. Work in progress in other threads is completed, and what was opened from it can
+    /// still be read.
+    fn close(&self, py: Python<'_>) {
+        let closed = self.shared.open.close();
+        py.detach(|| drop(closed));
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.shared.open.is_closed()
+    }
+
+    fn __enter__(this: Py<Self>, py: Python<'_>) -> Result<Py<Self>> {
+        this.get().shared.get(py)?;
+        Ok(this)
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) {
+        self.close(py);
     }
 
     fn __repr__(&self) -> String {
-        format!("<lmc.Store {:?}>", self.name)
+        format!("<lmc.Store {:?}{}>", self.name, if self.closed() { ", closed" } else { "" })
     }
-}
-
-/// Says what is wrong with earlier snapshots.
-fn warn(py: Python<'_>, notes: &[String]) -> PyResult<()> {
-    for note in notes {
-        py.import("warnings")?.call_method1("warn", (note, py.get_type::<PyUserWarning>()))?;
-    }
-    Ok(())
-}
-
-fn gc_options(dry_run: bool, without_records: bool) -> GcOptions {
-    let mut o = GcOptions::default();
-    (o.dry_run, o.without_records) = (dry_run, without_records);
-    o
-}
-
-/// Rules; `steps`: to keep, to drop, and those to be given up.
-fn keep(last: usize, every: Option<KeepEvery>, steps: (Vec<u64>, Vec<u64>, Vec<u64>)) -> Result<Keep> {
-    let of = |steps: Vec<u64>| steps.into_iter().map(Step::new).collect::<lmc_store::Result<_>>();
-    let mut keep = Keep::default();
-    keep.last = last;
-    keep.every = every.map(|n| n.0);
-    (keep.steps, keep.drop, keep.damaged) = (of(steps.0)?, of(steps.1)?, of(steps.2)?);
-    Ok(keep)
 }

@@ -3,17 +3,41 @@
 use std::collections::BTreeMap;
 
 use pyo3::prelude::*;
+use pyo3::types::PyType;
 
 use crate::errors::Result;
 use crate::info::Tensor;
-use crate::repr::record_repr;
+use crate::repr::{Shown, record};
 
 /// A snapshot of a store.
 #[pyclass(frozen, module = "lmc")]
 pub(crate) struct Snapshot(pub(crate) lmc_store::Snapshot);
 
-#[pymethods]
 impl Snapshot {
+    fn shown(&self, _py: Python<'_>) -> String {
+        let lmc_store::Snapshot { step, id, raw_size, new_size, .. } = &self.0;
+        format!("Snapshot(step={step}, id=\"{id}\", raw_size={raw_size}, new_size={new_size})")
+    }
+}
+
+record!(Snapshot(step, id, time, metadata, shards, raw_size, new_size) {
+    #[classmethod]
+    #[expect(clippy::too_many_arguments, reason = "they are fields")]
+    fn _of(
+        _class: &Bound<'_, PyType>,
+        step: u64,
+        id: &str,
+        time: u64,
+        metadata: BTreeMap<String, String>,
+        shards: Vec<String>,
+        raw_size: u64,
+        new_size: u64,
+    ) -> Result<Self> {
+        let shards = shards.iter().map(|id| id.parse()).collect::<lmc_store::Result<_>>()?;
+        let step = lmc_store::Step::new(step)?;
+        Ok(Self(lmc_store::Snapshot::new(step, id.parse()?, time, metadata, shards, raw_size, new_size)))
+    }
+
     #[getter]
     fn step(&self) -> u64 {
         self.0.step.get()
@@ -49,18 +73,7 @@ impl Snapshot {
     fn new_size(&self) -> u64 {
         self.0.new_size
     }
-
-    fn __repr__(&self) -> String {
-        let s = &self.0;
-        format!(
-            "Snapshot(step={}, id={:?}, raw_size={}, new_size={})",
-            s.step,
-            s.id.to_string(),
-            s.raw_size,
-            s.new_size
-        )
-    }
-}
+});
 
 /// A saved shard, not published yet.
 #[pyclass(frozen, get_all, module = "lmc")]
@@ -102,7 +115,19 @@ impl From<lmc_store::Saved> for Saved {
     }
 }
 
-record_repr!(Saved(shard, raw_size, new_size));
+record!(Saved(
+    shard,
+    raw_size,
+    new_size,
+    document_size,
+    base_step,
+    elements,
+    changed,
+    read_seconds,
+    compress_seconds,
+    upload_seconds,
+    notes
+));
 
 /// A file of a snapshot.
 #[pyclass(frozen, get_all, module = "lmc")]
@@ -121,13 +146,14 @@ impl FileInfo {
     }
 }
 
-#[pymethods]
 impl FileInfo {
-    fn __repr__(&self) -> String {
+    fn shown(&self, _py: Python<'_>) -> String {
         let n = self.tensors.len();
         format!("FileInfo(name={:?}, nbytes={}, layout={:?}, {n} tensors)", self.name, self.nbytes, self.layout)
     }
 }
+
+record!(FileInfo(name, nbytes, layout, tensors) shown by itself);
 
 /// A problem of a snapshot.
 #[pyclass(frozen, get_all, module = "lmc")]
@@ -142,18 +168,14 @@ pub(crate) struct Problem {
     remedy: Option<String>,
 }
 
-#[pymethods]
 impl Problem {
-    fn __repr__(&self) -> String {
+    fn shown(&self, _py: Python<'_>) -> String {
         let Self { step, lost, intact, message, .. } = self;
-        let (lost, intact) = (lost.len(), python_bool(*intact));
-        format!("Problem(step={step}, {lost} lost, intact={intact}, message={message:?})")
+        format!("Problem(step={step}, {} lost, intact={}, message={message:?})", lost.len(), intact.shown())
     }
 }
 
-fn python_bool(value: bool) -> &'static str {
-    if value { "True" } else { "False" }
-}
+record!(Problem(step, lost, intact, message, remedy) shown by itself);
 
 /// The result of a verification.
 #[pyclass(frozen, get_all, module = "lmc")]
@@ -176,9 +198,8 @@ impl Verified {
     }
 }
 
-#[pymethods]
 impl Verified {
-    fn __repr__(&self) -> String {
+    fn shown(&self, _py: Python<'_>) -> String {
         let (problems, notes) = (self.problems.len(), self.notes.len());
         format!(
             "Verified(objects={}, block_sets={}, {problems} problems, {notes} notes)",
@@ -186,6 +207,8 @@ impl Verified {
         )
     }
 }
+
+record!(Verified(objects, block_sets, problems, notes) shown by itself);
 
 /// The cost of restoring a snapshot.
 #[pyclass(frozen, get_all, module = "lmc")]
@@ -201,7 +224,7 @@ impl From<lmc_store::Cost> for Cost {
     }
 }
 
-record_repr!(Cost(block_sets, stored_size, longest_chain));
+record!(Cost(block_sets, stored_size, longest_chain));
 
 fn steps(of: &[lmc_store::Snapshot]) -> Vec<u64> {
     of.iter().map(|s| s.step.get()).collect()
@@ -234,7 +257,7 @@ impl From<lmc_store::PrunePlan> for PrunePlan {
     }
 }
 
-record_repr!(PrunePlan(keep, prune, rebase, before, after));
+record!(PrunePlan(keep, prune, damaged, left_out, rebase, broken, before, after, obstacle));
 
 /// The result of a pruning.
 #[pyclass(frozen, get_all, module = "lmc")]
@@ -251,7 +274,7 @@ impl From<lmc_store::Pruned> for Pruned {
     }
 }
 
-record_repr!(Pruned(pruned, rebased, changed));
+record!(Pruned(pruned, rebased, changed));
 
 /// An object that no snapshot needs.
 #[pyclass(frozen, get_all, module = "lmc")]
@@ -261,7 +284,7 @@ pub(crate) struct Orphan {
     time: u64,
 }
 
-record_repr!(Orphan(key, size, time));
+record!(Orphan(key, size, time));
 
 /// The objects that no snapshot needs.
 #[pyclass(frozen, get_all, module = "lmc")]
@@ -280,11 +303,44 @@ impl Garbage {
     }
 }
 
-#[pymethods]
 impl Garbage {
-    fn __repr__(&self, py: Python<'_>) -> String {
+    fn shown(&self, py: Python<'_>) -> String {
         let size = self.orphans.iter().map(|o| o.borrow(py).size).sum::<u64>();
         let (orphans, young) = (self.orphans.len(), self.young.len());
         format!("Garbage(time={}, {orphans} orphans of {size} bytes, {young} young)", self.time)
     }
 }
+
+record!(Garbage(time, orphans, young, unseen) shown by itself);
+
+/// The result of copying snapshots.
+#[pyclass(frozen, get_all, module = "lmc")]
+pub(crate) struct Copied {
+    /// The copied snapshots.
+    snapshots: Vec<Py<Snapshot>>,
+    /// How many were there already.
+    skipped: u64,
+    /// Steps that cannot be copied, each with the reason.
+    damaged: Vec<(u64, String)>,
+    /// Steps whose records in the destination cannot be read.
+    left_out: Vec<u64>,
+    /// What is wrong with snapshots of the destination, as far as it was noticed. No copy depends on these.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Copied {
+    pub(crate) fn of(py: Python<'_>, c: lmc_store::Copied) -> Result<Self> {
+        let snapshots = c.snapshots.into_iter().map(|s| Py::new(py, Snapshot(s))).collect::<PyResult<_>>()?;
+        let damaged = c.damaged.into_iter().map(|(step, why)| (step.get(), why)).collect();
+        let left_out = c.left_out.iter().map(|bad| bad.step.get()).collect();
+        Ok(Self { snapshots, skipped: c.skipped as u64, damaged, left_out, notes: c.notes })
+    }
+
+    fn shown(&self, _py: Python<'_>) -> String {
+        let Self { snapshots, skipped, damaged, left_out, notes } = self;
+        let (copied, damaged, left_out, notes) = (snapshots.len(), damaged.len(), left_out.len(), notes.len());
+        format!("Copied({copied} snapshots, skipped={skipped}, {damaged} damaged, {left_out} left out, {notes} notes)")
+    }
+}
+
+record!(Copied(snapshots, skipped, damaged, left_out, notes) shown by itself);

@@ -125,7 +125,8 @@ impl Inputs {
             Contents::Source(source) => source.check_unchanged(),
             Contents::Tensors(..) => Ok(()),
         })?;
-        self.found.as_ref().map_or(Ok(()), NamedFiles::check_same).map_err(refused)
+        let same = self.found.as_ref().map_or(Ok(()), NamedFiles::check_same);
+        same.map_err(|why| Failure::Other("IOError", why.to_string()))
     }
 }
 

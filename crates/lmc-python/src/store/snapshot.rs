@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use lmc_cli::{allow_open, create_directories};
 use lmc_store::{TensorBuffer, check_targets};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -17,7 +18,7 @@ use crate::info::Tensor;
 use crate::numbers::{Offset, Start, Stop};
 use crate::process::PerProcess;
 use crate::source::path;
-use crate::target::Target;
+use crate::target::{Target, finish_all};
 use crate::text::text;
 use crate::work::{Signals, detached};
 
@@ -38,6 +39,15 @@ fn open(
 ) -> Result<lmc_store::SnapshotReader> {
     let store = shared.get(py)?;
     detached(py, || Ok(store.open_snapshot(snapshot)?.with_threads(threads)))
+}
+
+/// Reads `len` bytes without the GIL, until a signal comes.
+fn watch(
+    py: Python<'_>,
+    len: usize,
+    read: impl FnOnce(&mut dyn FnMut() -> lmc_store::Result<()>) -> lmc_store::Result<()> + Send,
+) -> Result<()> {
+    Signals::watch(py, len as u64, |signals| Ok(read(&mut || signals.check_store())?))
 }
 
 impl SnapshotReader {
@@ -63,15 +73,16 @@ impl SnapshotReader {
             outs.push(out);
         }
         check_disjoint(&outs)?;
-        detached(py, || {
+        let len = outs.iter().map(Writable::len).sum();
+        watch(py, len, |check| {
             let buffers = named.iter().zip(&mut outs).map(|((name, rows), out)| TensorBuffer {
                 name,
                 rows: rows.map(|(start, stop)| start..stop),
                 out: out.as_mut_slice(),
             });
-            Ok(reader.read_tensors(buffers)?)
+            reader.read_tensors_if(buffers, check)
         })?;
-        Ok(outs.iter().map(Writable::len).sum())
+        Ok(len)
     }
 
     /// Reads a tensor, or rows of it, into a new `bytes` object.
@@ -86,25 +97,25 @@ impl SnapshotReader {
             }
         };
         let mut bytes = FreshBytes::new(py, len)?;
-        detached(py, || Ok(reader.read_tensors([TensorBuffer { name, rows, out: bytes.as_mut_slice() }])?))?;
+        let out = bytes.as_mut_slice();
+        watch(py, out.len(), |check| reader.read_tensors_if([TensorBuffer { name, rows, out }], check))?;
         Ok(bytes.finish())
     }
 
-    fn write_file(
+    /// Restores a file that does not have its name yet.
+    fn restored<'s>(
         &self,
-        py: Python<'_>,
         reader: &lmc_store::SnapshotReader,
         name: &str,
         dst: &Path,
         overwrite: bool,
-    ) -> Result<()> {
-        Signals::watch(py, u64::MAX, |signals| {
-            let len = reader.file(name)?.len;
-            let target = Target::create(dst, overwrite, false, self.shared.guard(), signals)?;
-            target.set_size(len)?;
-            reader.restore_file(name, &target, &mut signals.progress())?;
-            target.finish(None)
-        })
+        signals: &'s Signals,
+    ) -> Result<Target<'s>> {
+        let len = reader.file(name)?.len;
+        let target = Target::create(dst, overwrite, false, self.shared.guard(), signals)?;
+        target.set_size(len)?;
+        reader.restore_file(name, &target, &mut signals.progress())?;
+        Ok(target)
     }
 
     pub(super) fn restore_all(
@@ -115,28 +126,44 @@ impl SnapshotReader {
         overwrite: bool,
     ) -> Result<Vec<PathBuf>> {
         let reader = self.get(py)?;
-        // If anything requested is missing, nothing is written.
-        let files = match &names {
-            None => reader.files().iter().collect(),
-            Some(names) => reader.files_of(names)?,
-        };
         let create = |directory: &Path| {
-            std::fs::create_dir_all(directory)
+            create_directories(directory)
                 .map_err(|e| Failure::Path("cannot create the directory".to_owned(), directory.to_owned(), e))
         };
-        let paths: Vec<PathBuf> = files.iter().map(|f| directory.join(&f.name)).collect();
-        let guard = self.shared.guard();
-        let allowed = paths.iter().try_for_each(|path| guard.check_replace(path));
-        allowed.map_err(|refusal| Failure::usage(refusal.to_string()))?;
-        check_targets(directory, files.iter().copied())?;
-        create(directory)?;
-        for (file, path) in files.iter().zip(&paths) {
-            // Checked again: restoring the previous files took time.
-            check_targets(directory, [*file])?;
-            create(path.parent().unwrap_or(directory))?;
-            self.write_file(py, &reader, &file.name, path, overwrite)?;
-        }
-        Ok(paths)
+        Signals::watch(py, u64::MAX, |signals| {
+            // If anything requested is missing, nothing is written.
+            let files = match &names {
+                None => reader.files().iter().collect(),
+                Some(names) => reader.files_of(names)?,
+            };
+            let paths: Vec<PathBuf> = files.iter().map(|f| directory.join(&f.name)).collect();
+            let guard = self.shared.guard();
+            let allowed = paths.iter().try_for_each(|path| guard.check_replace(path));
+            allowed.map_err(|refusal| Failure::usage(refusal.to_string()))?;
+            check_targets(directory, files.iter().copied())?;
+            create(directory)?;
+            // Files of two snapshots beside each other would be loaded together: those that are there stay until all new ones are on disk.
+            let together = overwrite && paths.iter().any(|path| path.symlink_metadata().is_ok());
+            if together {
+                allow_open(files.len(), "replaced", "restore into an empty directory")
+                    .map_err(|why| Failure::Other("LimitError", why.to_string()))?;
+            }
+            let mut restored = Vec::new();
+            for (file, path) in files.iter().zip(&paths) {
+                // Checked again: restoring the previous files took time.
+                check_targets(directory, [*file])?;
+                create(path.parent().unwrap_or(directory))?;
+                let target = self.restored(&reader, &file.name, path, overwrite, signals)?;
+                if together {
+                    restored.push(target);
+                } else {
+                    target.finish(None)?;
+                }
+            }
+            check_targets(directory, files.iter().copied())?;
+            finish_all(restored)?;
+            Ok(paths)
+        })
     }
 }
 
@@ -208,7 +235,8 @@ impl SnapshotReader {
     fn read_file(&self, py: Python<'_>, #[pyo3(from_py_with = text)] name: &str) -> Result<Py<PyBytes>> {
         let reader = self.get(py)?;
         let mut bytes = FreshBytes::new(py, reader.file(name)?.len)?;
-        detached(py, || Ok(reader.read_range(name, 0, bytes.as_mut_slice())?))?;
+        let out = bytes.as_mut_slice();
+        watch(py, out.len(), |check| reader.read_range_if(name, 0, out, check))?;
         Ok(bytes.finish())
     }
 
@@ -222,7 +250,7 @@ impl SnapshotReader {
     ) -> Result<usize> {
         let reader = self.get(py)?;
         let mut out = Writable::get(out)?;
-        detached(py, || Ok(reader.read_range(name, offset.0, out.as_mut_slice())?))?;
+        watch(py, out.len(), |check| reader.read_range_if(name, offset.0, out.as_mut_slice(), check))?;
         Ok(out.len())
     }
 
@@ -236,7 +264,7 @@ impl SnapshotReader {
         overwrite: bool,
     ) -> Result<()> {
         let (reader, dst) = (self.get(py)?, path(dst, "dst")?);
-        self.write_file(py, &reader, name, &dst, overwrite)
+        Signals::watch(py, u64::MAX, |signals| self.restored(&reader, name, &dst, overwrite, signals)?.finish(None))
     }
 
     fn __repr__(&self) -> String {

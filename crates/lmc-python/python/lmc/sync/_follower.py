@@ -95,6 +95,7 @@ class Follower:
     ) -> None:
         if isinstance(tensors, str | bytes):
             raise UsageError(f"tensors={tensors!r}: give tensors by name, or a list of names")
+        self._owns = not isinstance(store, Store)
         self._store = store if isinstance(store, Store) else Store(store)
         self._given = dict(tensors) if isinstance(tensors, Mapping) else None
         self._names = None if tensors is None else list(dict.fromkeys(tensors))
@@ -104,6 +105,7 @@ class Follower:
         self._tensors = dict[str, Any]()
         self._native: TensorFollower | None = None
         self._step: int | None = None
+        self._closed = False
 
     @property
     def tensors(self) -> dict[str, Any]:
@@ -191,8 +193,12 @@ class Follower:
         """Ends it. The tensors stay as they are."""
         if self._native is not None:
             self._native.close()
+        if self._owns:
+            self._store.close()
+        self._closed = True
 
     def __enter__(self) -> Self:
+        self._check_open()
         return self
 
     def __exit__(self, *_exception: object) -> None:
@@ -201,7 +207,12 @@ class Follower:
     def __repr__(self) -> str:
         return f"<lmc.sync.Follower of {self._store.location!r}: step {self.step}>"
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("the follower is closed")
+
     def _begun(self) -> TensorFollower:
+        self._check_open()
         if self._native is None or self._step is None:
             raise UsageError("the tensors hold no version yet: load one first")
         return self._native

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from lmc._errors import ExistsError, NotFoundError, UsageError
 from lmc._lmc import Saved, Store
@@ -45,7 +45,8 @@ class Published:
 
 
 class Publisher:
-    """Publishes versions of a model to a store, a directory or a bucket, which is created if missing.
+    """Publishes versions of a model to a store: a directory or a bucket, which is created if missing, or a `Store`,
+    whose cache it uses.
 
     A version is a snapshot of the store: it appears when it is complete and durable, and what followers have is its
     base. Tensors that did not change take no space; every `anchor_every`-th version of one that does stands alone, so
@@ -56,7 +57,7 @@ class Publisher:
 
     def __init__(
         self,
-        store: Path,
+        store: Store | Path,
         *,
         level: str = "fast",
         format: str | None = None,
@@ -64,7 +65,8 @@ class Publisher:
         cache_size: int = 16 << 30,
         threads: int | None = None,
     ) -> None:
-        self._store = Store.create(store, cache="memory", cache_size=cache_size)
+        self._owns = not isinstance(store, Store)
+        self._store = store if isinstance(store, Store) else Store.create(store, cache="memory", cache_size=cache_size)
         self._level = level
         self._format = format
         self._anchor_every = anchor_every
@@ -220,6 +222,18 @@ class Publisher:
             now - start + max(part.seconds for part in parts),
             phases | {"commit": now - begun},
         )
+
+    def close(self) -> None:
+        """Closes the store, unless it was given as a `Store`."""
+        if self._owns:
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        self._store.__enter__()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
 
     def _save(self, inputs: Any, step: int) -> Saved:
         """Saves files as a shard, with the version before as base."""

@@ -1,0 +1,109 @@
+"""Records: results that are compared, pickled and copied by their fields."""
+
+import copy
+import multiprocessing
+import pickle
+import shutil
+
+import lmc
+import numpy as np
+import pytest
+from conftest import weights
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """Two different ones of each class, made twice."""
+    folder = tmp_path_factory.mktemp("records")
+    store = lmc.Store.create(folder / "store")
+    w = weights(1 << 16)
+    saved = [store.save_shard({"m.safetensors": [("w", "F32", (256, 256), w)], "b": b"b" * n}, step=n) for n in (1, 2)]
+    found = [store.publish(n, [s.shard], metadata={"n": str(n)}) for n, s in zip((1, 2), saved, strict=True)]
+    store.save({"b": b"third"}, step=3)
+    (folder / "raw").write_bytes(w.tobytes())
+    (folder / "less").write_bytes(w.tobytes()[: 1 << 17])
+    names = ("raw", "less")
+    for name in names:
+        lmc.compress_file(folder / name, folder / f"{name}.lmc")
+    files = [lmc.compress_tensors([(name, "F32", (256, 256), w)]) for name in names]
+    deltas = [lmc.compress(of * np.float32(1.0001), base=of, dtype="F32") for of in (w, weights(1 << 16, seed=1))]
+    follower = store.follow(folder / "following")
+    versions = [follower.update()]
+    store.save({"b": b"fourth"}, step=4)
+    versions.append(follower.update())
+    other = lmc.Store.create(folder / "other", run=store.run)
+    store.save_shard({"b": b"not published"}, step=9)
+    made = {
+        lmc.Estimate: [lambda name=name: lmc.estimate(folder / name) for name in names],
+        lmc.Summary: [lambda name=name: lmc.decompress_file(folder / f"{name}.lmc", folder / "back") for name in names],
+        lmc.BaseInfo: [lambda f=f: lmc.open(f).bases[0] for f in deltas],
+        lmc.Tensor: [lambda f=f: lmc.open(f).tensors()[0] for f in files],
+        lmc.Snapshot: [lambda n=n: store.find(n) for n in (1, 2)],
+        lmc.FileInfo: [lambda n=n: store.open_snapshot(2).files[n] for n in (0, 1)],
+        lmc.Cost: [lambda n=n: store.cost(n) for n in (1, 3)],
+        lmc.PrunePlan: [lambda n=n: store.plan_prune(keep_last=n) for n in (1, 2)],
+        lmc.Version: [lambda v=v: v for v in versions],
+        lmc.Verified: [lambda s=s: s.verify() for s in (store, other)],
+        lmc.Copied: [lambda n=n: other.copy_from(store, n) for n in (1, None)],
+        lmc.Orphan: [lambda: store.garbage().young[0]],
+        lmc.Garbage: [store.garbage],
+        lmc.Saved: [lambda s=s: s for s in saved],
+    }
+    for make in made[lmc.Copied]:
+        make()
+    made = {kind: [(make(), make()) for make in all_of] for kind, all_of in made.items()}
+    made[lmc.Pruned] = [(done, done) for done in [store.prune(keep_last=n) for n in (3, 2)]]
+    shutil.rmtree(folder / "store" / "data")
+    made[lmc.Problem] = list(zip(*[store.verify().problems for _ in range(2)], strict=True))
+    assert found[0] == made[lmc.Snapshot][0][0]
+    return made
+
+
+KINDS = [lmc.Estimate, lmc.Summary, lmc.BaseInfo, lmc.Tensor, lmc.Snapshot, lmc.FileInfo, lmc.Cost, lmc.PrunePlan]
+KINDS += [lmc.Version, lmc.Verified, lmc.Copied, lmc.Orphan, lmc.Garbage, lmc.Saved, lmc.Pruned, lmc.Problem]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_equal_by_their_fields(records, kind):
+    made = records[kind]
+    assert made
+    for one, again in made:
+        assert type(one) is kind
+        for same in (again, pickle.loads(pickle.dumps(one)), copy.copy(one), copy.deepcopy(one)):
+            assert type(same) is kind
+            assert one == same and not one != same and hash(one) == hash(same)
+            assert repr(one) == repr(same)
+            fields = [name for name in dir(kind) if not name.startswith("_")]
+            assert fields and all(getattr(one, name) == getattr(same, name) for name in fields)
+        assert one != "another" and one != (1,) and one is not None
+    firsts = [one for one, _ in made]
+    assert len(set(firsts)) == len(firsts)
+    assert all(a != b for a in firsts for b in firsts if a is not b)
+
+
+def test_every_record_is_tested():
+    records = {of for of in vars(lmc).values() if isinstance(of, type) and "_of" in vars(of)}
+    assert records == set(KINDS)
+
+
+def test_a_record_is_not_made_by_hand():
+    with pytest.raises(TypeError):
+        lmc.Summary(1, 2, "", 3)
+
+
+def compressed(paths):
+    return lmc.compress_file(*paths)
+
+
+def test_results_come_from_other_processes(tmp_path):
+    (tmp_path / "raw").write_bytes(bytes(1000))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        (done,) = pool.map(compressed, [(tmp_path / "raw", tmp_path / "raw.lmc")])
+    assert done == lmc.compress_file(tmp_path / "raw", tmp_path / "again.lmc")
+
+
+def test_a_snapshot_of_another_process_is_found(tmp_path):
+    store = lmc.Store.create(tmp_path / "store")
+    saved = pickle.loads(pickle.dumps(store.save({"a": b"data"}, metadata={"loss": "1"})))
+    assert store.open_snapshot(saved).read_file("a") == b"data"
+    assert (saved.metadata, len(saved.shards)) == ({"loss": "1"}, 1)
