@@ -144,13 +144,9 @@ impl SnapshotReader {
             create(directory)?;
             // Files of two snapshots beside each other would be loaded together: those that are there stay until all new ones are on disk.
             let together = overwrite && paths.iter().any(|path| path.symlink_metadata().is_ok());
-            if together && allow_open(files.len(), "replaced", "").is_err() {
-                let n = files.len();
-                let why = format!(
-                    "{n} files are to be replaced together, and the process may not have as many open: raise the limit (ulimit -n), or \
-                     restore into an empty directory"
-                );
-                return Err(Failure::Other("LimitError", why));
+            if together {
+                allow_open(files.len(), "replaced", "restore into an empty directory")
+                    .map_err(|why| Failure::Other("LimitError", why.to_string()))?;
             }
             let mut restored = Vec::new();
             for (file, path) in files.iter().zip(&paths) {

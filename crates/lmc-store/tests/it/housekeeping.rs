@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::support::*;
-use lmc_store::testing::{Faults, Faulty, Memory};
-use lmc_store::{BasePolicy, ErrorKind, Input, Keep, Location, RebaseOptions, SaveOptions, Store, VerifyOptions};
+use lmc_store::testing::Memory;
+use lmc_store::{BasePolicy, ErrorKind, Input, Keep, Location, RebaseOptions, SaveOptions, Store};
 use object_store::ObjectStoreExt;
 
 /// Saves some steps of a training run; returns their files.
@@ -437,53 +435,4 @@ fn what_dead_writers_left_in_a_directory_is_removed() {
     assert_eq!(garbage.young.iter().map(|o| &o.key[..]).collect::<Vec<_>>(), young);
     assert!(old.iter().chain([&data]).all(|p| !p.exists()) && new.iter().all(|p| p.exists()));
     assert!(restored(&store, 0).unwrap() == file);
-}
-
-#[test]
-fn work_that_is_given_up_stops_soon_and_can_be_done_again() {
-    let (start, store) = new();
-    let files = train(&store, 0..8, &mut small(), BasePolicy::Previous);
-    start.advance(GRACE + 1);
-    let mut given_up = 0;
-    // A stop before each request in turn.
-    for n in 1.. {
-        let (objects, stop) = (Arc::new(start.fork()), Arc::new(AtomicBool::new(false)));
-        let at_last = stop.clone();
-        let hook = move |request| at_last.store(request >= n, Ordering::Relaxed);
-        let faulty = Arc::new(Faulty::with_hook(objects.clone(), 0, Faults::default(), hook));
-        let store = Store::open_on(faulty.clone(), options(1)).unwrap().until(stop);
-        let keep = keep(2, Some(3), &[]);
-        let work = || {
-            store.verify_all(&deep_options())?;
-            store.prune(&store.plan_prune(&keep)?, &RebaseOptions::default())?;
-            store.gc()
-        };
-        let done = work();
-        let after = faulty.requests() - n.min(faulty.requests());
-        let again = Store::open_on(objects.clone(), options(2)).unwrap();
-        deep(&again);
-        again.prune(&again.plan_prune(&keep).unwrap(), &RebaseOptions::default()).unwrap();
-        collect_all(&objects, &again);
-        for n in steps(&again) {
-            assert!(restored(&again, n).unwrap() == files[n as usize]);
-        }
-        assert_eq!(steps(&again), [0, 3, 6, 7]);
-        match done {
-            Ok(_) if after == 0 => break,
-            // What changes a store is finished, as is what cleans up.
-            Ok(_) => assert!(after < 40, "{n}: {after}"),
-            Err(e) => {
-                assert!(e.kind() == ErrorKind::Store && e.to_string().contains("was interrupted"), "{e:?}");
-                assert!(after < 40, "{n}: {after}");
-                given_up += 1;
-            }
-        }
-    }
-    assert!(given_up > 50, "{given_up}");
-}
-
-fn deep_options() -> VerifyOptions {
-    let mut o = VerifyOptions::default();
-    (o.deep, o.threads) = (true, 1);
-    o
 }
