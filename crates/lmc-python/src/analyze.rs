@@ -57,7 +57,7 @@ pub(crate) fn analyze<'py>(
         let study = Study { paths, every, distances, pairs, engines, sample, codec, stop };
         study.json().map_err(failure)
     })?;
-    warn(py, &warnings);
+    warn(py, &warnings)?;
     Ok(py.import("json")?.call_method1("loads", (text,))?)
 }
 

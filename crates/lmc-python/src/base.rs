@@ -64,7 +64,12 @@ fn add(bases: &mut Bases, base: &Bound<'_, PyAny>) -> Result<()> {
     if let Ok(file) = base.cast::<File>() {
         let (source, own) = file.get().sources(base.py())?;
         bases.0.push(BaseSource::new(source, false));
-        bases.0.extend(own.0.into_iter().map(|b| BaseSource { optional: true, ..b }));
+        for b in own.0 {
+            // Once, though several of the bases may be deltas of it.
+            if !bases.0.iter().any(|known| Arc::ptr_eq(&known.source, &b.source) && known.name == b.name) {
+                bases.0.push(BaseSource { optional: true, ..b });
+            }
+        }
         return Ok(());
     }
     if let Ok(named) = base.cast::<Base>() {

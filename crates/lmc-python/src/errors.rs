@@ -158,16 +158,18 @@ fn strerror(e: &io::Error) -> String {
 }
 
 /// Gives warnings, after work that is done: where they are turned into exceptions, these are reported like those of `__del__`, so that the
-/// result is not lost.
-pub(crate) fn warn(py: Python<'_>, notes: &[String]) {
+/// result is not lost. An interrupt is passed on.
+pub(crate) fn warn(py: Python<'_>, notes: &[String]) -> PyResult<()> {
     for note in notes {
         let warned = py
             .import("warnings")
             .and_then(|warnings| warnings.call_method1("warn", (note, py.get_type::<PyUserWarning>())));
-        if let Err(e) = warned {
-            e.write_unraisable(py, None);
+        match warned {
+            Err(e) if e.is_instance_of::<PyException>(py) => e.write_unraisable(py, None),
+            other => _ = other?,
         }
     }
+    Ok(())
 }
 
 /// The module of the classes.

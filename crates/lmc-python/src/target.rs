@@ -33,8 +33,7 @@ impl<'s> Target<'s> {
             Ok(there) if there.is_dir() => return Err(failed(io::ErrorKind::IsADirectory.into())),
             Ok(there) if !there.is_file() => {
                 return Err(Failure::usage(format!(
-                    "{}: is a FIFO, a device or a socket, and a file would take its place: write to a file, or open it and write to it \
-                     with lmc.compress_stream or lmc.decompress_stream",
+                    "{}: is a FIFO, a device or a socket, and a file would take its place: write to a file",
                     path.display()
                 )));
             }

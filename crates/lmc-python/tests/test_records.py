@@ -33,6 +33,7 @@ def records(tmp_path_factory):
     versions.append(follower.update())
     other = lmc.Store.create(folder / "other", run=store.run)
     store.save_shard({"b": b"not published"}, step=9)
+    garbage = store.garbage()
     made = {
         lmc.Estimate: [lambda name=name: lmc.estimate(folder / name) for name in names],
         lmc.Summary: [lambda name=name: lmc.decompress_file(folder / f"{name}.lmc", folder / "back") for name in names],
@@ -46,7 +47,7 @@ def records(tmp_path_factory):
         lmc.Verified: [lambda s=s: s.verify() for s in (store, other)],
         lmc.Copied: [lambda n=n: other.copy_from(store, n) for n in (1, None)],
         lmc.Orphan: [lambda: store.garbage().young[0]],
-        lmc.Garbage: [store.garbage],
+        lmc.Garbage: [lambda: garbage],  # it has the time at which it was found
         lmc.Saved: [lambda s=s: s for s in saved],
     }
     for make in made[lmc.Copied]:

@@ -85,6 +85,10 @@ def test_what_is_closed(publisher, tmp_path):
         for use in (follower.update, follower.load, lambda f=follower: f.tensors):
             with pytest.raises(lmc.UsageError, match="is closed"):
                 use()
+    unused = lmc.sync.Follower(store, framework="np")
+    unused.close()
+    with pytest.raises(lmc.UsageError, match="the follower is closed"):
+        unused.update()
     assert not store.closed
     with lmc.sync.Publisher(store) as another:
         change(publisher.published, 7)

@@ -225,7 +225,7 @@ impl Store {
                 None => store.publish_next(free, metadata, &shards)?,
             })
         })?;
-        warn(py, &saved.notes);
+        warn(py, &saved.notes)?;
         Ok(Snapshot(snapshot))
     }
 
@@ -451,7 +451,7 @@ impl Store {
             };
             s.copy_from_if(&from, &snapshots, options, &|| signals.settle_store())
         })?;
-        warn(py, &copied.notes);
+        warn(py, &copied.notes)?;
         Copied::of(py, copied)
     }
 

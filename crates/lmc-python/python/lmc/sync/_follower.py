@@ -123,6 +123,7 @@ class Follower:
 
         Raises `lmc.NotFoundError` when the store has no version, or lacks a tensor.
         """
+        self._check_open()
         snapshot = self._store.find(at)
         native, tensors = self._follower_of(snapshot)
         before = native.current
@@ -143,6 +144,7 @@ class Follower:
 
         All of their bytes are compared with its hashes: raises `lmc.UsageError` when they differ.
         """
+        self._check_open()
         if self._given is None:
             raise UsageError("adopt needs tensors: Follower(store, tensors)")
         snapshot = self._store.find(at)
@@ -177,6 +179,7 @@ class Follower:
 
         Returns its step; `None` if they hold it, or there is none.
         """
+        self._check_open()
         if self.step is None:
             try:
                 self._store.find()
