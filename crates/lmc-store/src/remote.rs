@@ -230,13 +230,13 @@ impl Remote {
     /// the first error.
     pub(crate) async fn delete_all(&self, keys: Vec<Path>) -> Option<(usize, Error)> {
         let (mut left, mut first) = (keys.len(), None);
+        if let (1.., Err(e)) = (left, self.check()) {
+            return Some((left, e));
+        }
         // Answers are in the order of the keys. One that many keys share is an error of the first of them.
         let mut rest = keys.clone().into_iter();
         let mut deleted = self.objects.delete_stream(stream::iter(keys).map(Ok).boxed());
         while let Some(done) = deleted.next().await {
-            if let Err(e) = self.check() {
-                return Some((left, e));
-            }
             match done {
                 Ok(key) => {
                     left -= 1;
@@ -250,6 +250,9 @@ impl Remote {
                     let key = rest.next().unwrap_or_default();
                     first.get_or_insert_with(|| Error::request("delete", &key, e));
                 }
+            }
+            if let (1.., Err(e)) = (left, self.check()) {
+                return Some((left, e));
             }
         }
         first.map(|e| (left, e))

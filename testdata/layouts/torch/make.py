@@ -148,6 +148,9 @@ def main() -> None:
     torch.save(views(), HERE / "legacy.pt", _use_new_zipfile_serialization=False)
     torch.save(shared(), HERE / "shared.pt")
     torch.save(shared(), HERE / "shared-legacy.pt", _use_new_zipfile_serialization=False)
+    # Types that have no class of storages: the file counts bytes.
+    untyped = {"u": torch.arange(4).to(torch.uint16), "w": torch.arange(6.0)}
+    torch.save(untyped, HERE / "untyped-legacy.pt", _use_new_zipfile_serialization=False)
     save_file(flattened(shared()), HERE / "shared.safetensors", metadata={"format": "pt"})
     torch.save(odd(), HERE / "odd.pt")
     torch.save(Net(), HERE / "module.pt")

@@ -91,6 +91,8 @@ pub(super) fn copy(from: &[u8], at: &Cuboid, to: &mut [u8], shape: &[u64], width
 
 /// Puts elements of `width` bytes in order that `from` holds with these strides, in elements.
 pub(super) fn in_order(from: &[u8], shape: &[u64], strides: &[u64], width: usize) -> Vec<u8> {
+    // A dimension of one element takes no step.
+    let (shape, strides): (Vec<u64>, Vec<u64>) = shape.iter().zip(strides).filter(|&(&n, _)| n != 1).unzip();
     let n = shape.iter().product::<u64>() as usize;
     let mut out = Vec::with_capacity(n * width);
     let (mut index, mut at) = (vec![0; shape.len()], 0);

@@ -23,6 +23,8 @@ pub(super) struct View<'a> {
     pub(super) path: Option<String>,
     /// The key of its storage.
     pub(super) key: &'a str,
+    /// Whether its storage has no type: files of the old format give its size in bytes, not in elements.
+    pub(super) is_untyped: bool,
     /// Whether its elements are those of the storage: not if it is quantised or a conjugate, or has no storage.
     pub(super) is_plain: bool,
     /// The attributes of the tensor itself, of each class that wraps it.
@@ -180,6 +182,12 @@ impl<'p, 'a> Walk<'p, 'a> {
         if self.seen[value as usize] || matches!(self.pickle.get(value), Value::Other | Value::Int(_) | Value::Str(_)) {
             return;
         }
+        // A list may be longer than all paths that are gone through: `run` ends at the next value.
+        if self.steps.len() >= MAX_PATHS {
+            self.left = 0;
+            self.next.push((value, way));
+            return;
+        }
         let way = match step {
             Step::None => way,
             step => {
@@ -262,7 +270,17 @@ fn not_plain<'a>(pickle: &Pickle<'a>, id: Id) -> Option<View<'a>> {
         _ => {}
     }
     let (shape, strides, states) = Default::default();
-    Some(View { elements: None, first: 0, shape, strides, path: None, key: "", is_plain: false, states })
+    Some(View {
+        elements: None,
+        first: 0,
+        shape,
+        strides,
+        path: None,
+        key: "",
+        is_untyped: false,
+        is_plain: false,
+        states,
+    })
 }
 
 /// The tensor that a function rebuilds from its arguments.
@@ -303,7 +321,8 @@ fn tensor<'a>(pickle: &Pickle<'a>, function: &str, args: &[Id]) -> Option<View<'
     let is_plain = function != "_rebuild_qtensor"
         && !changed.is_some_and(|&id| matches!(pickle.get(id), Value::Dict(items) if !items.is_empty()))
         && !more.get(2).is_some_and(|&id| matches!(pickle.get(id), Value::Tuple(..)));
-    Some(View { elements, first, shape, strides, path: None, key, is_plain, states: Vec::new() })
+    let is_untyped = pickle.global(class).is_some_and(|(_, class)| class == "UntypedStorage");
+    Some(View { elements, first, shape, strides, path: None, key, is_untyped, is_plain, states: Vec::new() })
 }
 
 /// The elements of a typed storage, by the name of its class.

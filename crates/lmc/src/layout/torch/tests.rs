@@ -161,6 +161,29 @@ fn names_of_views() {
     }
 }
 
+/// Types that have no class of storages: the old format counts bytes.
+#[test]
+fn storages_without_a_type() {
+    let file = sample("untyped-legacy.pt");
+    for mut found in [tensors(&file), names(&file, "").unwrap()] {
+        found.sort();
+        assert_eq!(found, ["u U16 [4]", "w F32 [6]"]);
+    }
+    assert_eq!(values(&file, "w"), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+}
+
+/// Empty tensors without a name are not compared with each other.
+#[test]
+fn many_segments_at_one_place() {
+    let file = sample("one.pt");
+    let mut segments = layout(&file).unwrap().segments;
+    let at = segments.iter().position(|s| s.name.is_some()).unwrap();
+    let empty = Segment { len: 0, shape: [0][..].into(), name: Some("empty".into()), ..segments[at].clone() };
+    segments.splice(at..at, [empty.clone(), empty]);
+    segments[at + 2].name = Some("kept".into());
+    assert_eq!(views(&mut &file[..], &segments, "").unwrap().unwrap()[0].name, "kept");
+}
+
 #[test]
 fn modules_and_scripts() {
     for name in ["module.pt", "script.pt"] {

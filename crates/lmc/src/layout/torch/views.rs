@@ -93,7 +93,10 @@ impl Views<'_> {
         });
         match (failed, walked) {
             (Some(e), _) => Err(e),
-            (None, None) => Err(Error::limit("its pickle has more names of tensors, or paths to them, than are read")),
+            (None, None) => Err(Error::limit(
+                "its pickle has more names of tensors, or paths to them, than are read: save the state_dict() of objects that refer to each \
+                 other",
+            )),
             (None, Some(())) => Ok(()),
         }
     }
@@ -124,14 +127,12 @@ impl Views<'_> {
 
     /// The name of the segment that a tensor is.
     fn name_of_segment(&self, found: &TensorView) -> Option<String> {
-        let from = self.segments.partition_point(|s| s.offset < found.elements.offset);
-        let there = self.segments[from..].iter().take_while(|s| s.offset == found.elements.offset);
-        let is_same = |s: &&Segment| s.dtype == Some(found.dtype) && s.shape == found.shape;
-        there
-            .filter(is_same)
-            .find_map(|s| s.name.as_deref())
-            .map(str::to_owned)
-            .filter(|_| found.elements.strides.is_none())
+        // One at most has bytes there. Of those that have none, only the first is looked at: there may be as many as tensors.
+        let place = (found.elements.offset, found.len);
+        let at = self.segments.partition_point(|s| (s.offset, s.len) < place);
+        let s = self.segments.get(at)?;
+        let is_same = (s.offset, s.len) == place && s.dtype == Some(found.dtype) && s.shape == found.shape;
+        s.name.as_deref().filter(|_| is_same && found.elements.strides.is_none()).map(str::to_owned)
     }
 }
 
