@@ -11,6 +11,7 @@ use super::super::suggestion::Start;
 use super::*;
 use crate::dtype::Dtype;
 use crate::error::ErrorKind;
+use crate::segment::Segment;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/layouts/torch");
 
