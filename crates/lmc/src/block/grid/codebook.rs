@@ -11,6 +11,7 @@ pub(super) struct Codebook {
 }
 
 /// Levels of one sign.
+#[derive(Clone)]
 pub(super) struct Side {
     /// As magnitudes, rising.
     pub(super) levels: Vec<f32>,
@@ -23,8 +24,16 @@ const SHIFT: u32 = 18;
 
 impl Side {
     fn new(levels: Vec<f32>) -> Self {
-        // The nearest level rises with the magnitude.
-        let first = (0u32..1 << (31 - SHIFT)).map(|key| nearest(&levels, f32::from_bits(key << SHIFT), 0) as u8);
+        let mut at = 0;
+        let first = (0u32..1 << (31 - SHIFT)).map(|key| {
+            let x = f32::from_bits(key << SHIFT);
+            if x.is_nan() {
+                return 0;
+            }
+            // The nearest level rises with the magnitude.
+            at = nearest(&levels, x, at);
+            at as u8
+        });
         Self { first: first.collect(), levels }
     }
 
@@ -66,7 +75,8 @@ fn nearest(levels: &[f32], x: f32, mut at: usize) -> usize {
 
 impl Codebook {
     fn symmetric(name: &'static str, levels: Vec<f32>) -> Self {
-        Self { name, sides: [Side::new(levels.clone()), Side::new(levels)] }
+        let side = Side::new(levels);
+        Self { name, sides: [side.clone(), side] }
     }
 
     #[cfg(any(test, feature = "internals"))]
