@@ -321,7 +321,7 @@ fn grids_are_listed_and_left_out_on_demand() {
     let run = dir.run(["list", "old.lmc"]);
     let text = run.ok().stdout();
     assert!(text.contains("format 1.0") && text.contains("required features: none"), "{text}");
-    dir.write("versions/model-1", &raw);
+    dir.write("versions/model-1.safetensors", &raw);
     let published = |store: &str, options: &[&str]| {
         let args = [&["publish", store, "versions", "--once", "--settle", "0", "--json"][..], options].concat();
         Run(dir.command(args).output().unwrap()).ok().json()[0]["new_size"].as_u64().unwrap()
