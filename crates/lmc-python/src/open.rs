@@ -46,6 +46,7 @@ impl Open {
             Contents::Compressed(Box::new(Reader::open(source.clone(), o)?))
         } else {
             let base = Base::new(source.clone())?;
+            #[expect(clippy::mutable_key_type, reason = "the text of a name never changes")]
             let mut by_name = HashMap::new();
             for (i, s) in base.segments().iter().enumerate() {
                 if let Some(name) = &s.name {
