@@ -25,6 +25,32 @@ pub struct DurableFile {
 #[derive(Debug)]
 pub struct Unfinished(pub &'static str, pub io::Error);
 
+/// Gives files their names, in order. Should one fail to get its name, those before it that replaced none are removed again; those that
+/// replaced others keep theirs, because the files that they replaced are gone.
+///
+/// # Errors
+/// That of `finish`, and how many files were replaced before.
+pub fn finish_in_order<T, E>(
+    files: Vec<T>,
+    path: impl Fn(&T) -> &Path,
+    finish: impl Fn(T) -> Result<(), E>,
+) -> Result<(), (E, usize)> {
+    let (mut new, mut replaced) = (Vec::new(), 0);
+    for file in files {
+        let path = path(&file).to_owned();
+        let replaces = path.symlink_metadata().is_ok();
+        if let Err(e) = finish(file) {
+            new.iter().for_each(|path| _ = std::fs::remove_file(path));
+            return Err((e, replaced));
+        }
+        match replaces {
+            true => replaced += 1,
+            false => new.push(path),
+        }
+    }
+    Ok(())
+}
+
 impl DurableFile {
     /// Creates the file in the directory of `target`. With `private`, other users cannot read it while it is written.
     ///

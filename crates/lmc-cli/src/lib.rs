@@ -41,7 +41,7 @@ use clap::FromArgMatches;
 
 pub use cmd::analyze::Study;
 pub use directory::create_directories;
-pub use durable::{DurableFile, Unfinished};
+pub use durable::{DurableFile, Unfinished, finish_in_order};
 pub use failure::Failure;
 pub use files::{NamedFile, NamedFiles};
 pub use guard::{Guard, Refusal, Role};

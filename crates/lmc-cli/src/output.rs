@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::directory::{self, synced};
-use crate::durable::{DurableFile, Unfinished, leads_to_open_file};
+use crate::durable::{DurableFile, Unfinished, finish_in_order, leads_to_open_file};
 use crate::failure::{Failure, Result, both};
 use crate::format::Name;
 use crate::guard::{Guard, Role};
@@ -187,8 +187,7 @@ impl Output {
     }
 }
 
-/// Gives all files their names, in order: they are on disk before, and a signal waits until this is done. Should one fail to get its name,
-/// those before it that replaced others keep theirs, because the files that they replaced are gone; the failure says so.
+/// [`finish_in_order`]; all are on disk before, and a signal waits until this is done.
 pub(crate) fn finish_all(outputs: Vec<Output>, guard: &Guard) -> Result {
     for output in &outputs {
         if let Kind::Temporary(file) = &output.kind {
@@ -196,24 +195,15 @@ pub(crate) fn finish_all(outputs: Vec<Output>, guard: &Guard) -> Result {
         }
     }
     let _uninterrupted = interrupt::hold();
-    let (mut new, mut replaced) = (Vec::new(), 0);
-    for output in outputs {
-        let path = output.target.path().to_owned();
-        let replaces = path.symlink_metadata().is_ok();
-        if let Err(failure) = output.finish(guard) {
-            new.iter().for_each(|path| _ = std::fs::remove_file(path));
+    finish_in_order(outputs, |output| output.target.path(), |output| output.finish(guard)).or_else(
+        |(failure, replaced)| {
             let others = match replaced {
                 0 => Ok(()),
                 n => Err(Failure::Failed(format!("{n} of the files were replaced before: do it again"))),
             };
-            return both(Err(failure), others);
-        }
-        match replaces {
-            true => replaced += 1,
-            false => new.push(path),
-        }
-    }
-    Ok(())
+            both(Err(failure), others)
+        },
+    )
 }
 
 /// Open files beside outputs: a store's, and those of the process.

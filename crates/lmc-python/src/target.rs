@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use lmc::WriteAt;
-use lmc_cli::{DurableFile, Guard, Refusal, Unfinished};
+use lmc_cli::{DurableFile, Guard, Refusal, Unfinished, finish_in_order};
 
 use crate::errors::{Failure, Result};
 use crate::work::Signals;
@@ -58,8 +58,7 @@ impl<'s> Target<'s> {
     }
 }
 
-/// Gives all files their names, in order, unless a signal came before: they are on disk by then. Should one fail to get its name, those
-/// before it that replaced others keep theirs, because the files that they replaced are gone; the error says so.
+/// [`finish_in_order`], unless a signal came before; all are on disk by then.
 pub(crate) fn finish_all(targets: Vec<Target<'_>>) -> Result<()> {
     let failed = |doing: String, path: &Path, e| Failure::Path(doing, path.to_owned(), e);
     for t in &targets {
@@ -69,23 +68,14 @@ pub(crate) fn finish_all(targets: Vec<Target<'_>>) -> Result<()> {
     if let Some(last) = targets.last() {
         last.signals.settle().map_err(|e| failed("cannot write".to_owned(), &last.path, e))?;
     }
-    let (mut new, mut replaced) = (Vec::new(), 0);
-    for Target { file, path, overwrite, .. } in targets {
-        let replaces = path.symlink_metadata().is_ok();
-        if let Err(Unfinished(doing, e)) = file.finish(overwrite, None) {
-            new.iter().for_each(|path| _ = std::fs::remove_file(path));
-            let doing = match replaced {
-                0 => doing.to_owned(),
-                n => format!("{n} of the files were replaced, so restore all again; {doing}"),
-            };
-            return Err(failed(doing, &path, e));
-        }
-        match replaces {
-            true => replaced += 1,
-            false => new.push(path),
-        }
-    }
-    Ok(())
+    let finish = |t: Target<'_>| t.file.finish(t.overwrite, None).map_err(|why| (why, t.path));
+    finish_in_order(targets, |t| &t.path, finish).map_err(|((Unfinished(doing, e), path), replaced)| {
+        let doing = match replaced {
+            0 => doing.to_owned(),
+            n => format!("{n} of the files were replaced, so restore all again; {doing}"),
+        };
+        failed(doing, &path, e)
+    })
 }
 
 fn refused(why: Refusal) -> Failure {

@@ -381,10 +381,10 @@ def test_after_a_reload_that_does_not_complete_there_is_no_other(run, at_step_2,
     step = run.publish(changed(run.versions[1], 6))
 
     def fails(*_arguments):
-        raise RuntimeError("as told")
+        raise RuntimeError("as asked")
 
     monkeypatch.setattr("lmc.vllm._write.finalize_layerwise_reload", fails)
-    with pytest.raises(lmc.UsageError, match="start the engine again.*as told"):
+    with pytest.raises(lmc.UsageError, match="start the engine again.*as asked"):
         update(at_step_2, step=step)
     monkeypatch.undo()
     for info in ({"step": step}, {"store": run.location, "full": True}):
@@ -408,10 +408,10 @@ def test_a_copy_that_fails_to_change_is_not_the_base_of_another_version(run, at_
     step = run.publish(changed(run.versions[1], 9))
 
     def fails(*_arguments):
-        raise RuntimeError("as told")
+        raise RuntimeError("as asked")
 
     monkeypatch.setattr("lmc.vllm._copy.Copy.commit", fails)
-    with pytest.raises(RuntimeError, match="as told"):
+    with pytest.raises(RuntimeError, match="as asked"):
         update(at_step_2, step=step)
     monkeypatch.undo()
     with pytest.raises(lmc.UsageError, match="it is not known which version"):

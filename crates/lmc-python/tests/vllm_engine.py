@@ -130,7 +130,7 @@ def fail_once(worker):
 
     def fails(_weights):
         model.load_weights = load
-        raise RuntimeError("as told")
+        raise RuntimeError("as asked")
 
     if worker.rank == worker.vllm_config.parallel_config.world_size - 1:
         model.load_weights = fails
@@ -179,7 +179,7 @@ if __name__ == "__main__":
     try:
         update(llm, step=2)
     except Exception as e:
-        say(tokens(llm) if "as told" in str(e) else str(e))
+        say(tokens(llm) if "as asked" in str(e) else str(e))
     # Where a call failed on several workers vLLM 0.32.0 reads one answer: the next call ends with another.
     with contextlib.suppress(RuntimeError):
         llm.shutdown_weight_transfer_engine()

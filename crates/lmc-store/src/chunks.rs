@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(equal(&a[0], &renamed[0]), [false, true, false, true]);
         assert_eq!(equal(&a[0], &wrapped[0]), [false, false, true, true]);
         assert!(a[1].exact != renamed[1].exact && a[1].unwrapped.is_none());
-        // Parts of a tensor are told apart.
+        // Parts of a tensor differ.
         let large = keys("f", &file(&[("a", Some(Dtype::F32), 40 << 20)]));
         assert!(large.len() == 3 && equal(&large[0], &large[1]) == [false; 4]);
     }

@@ -182,20 +182,20 @@ impl Remote {
             let options = PutOptions::from(PutMode::Create);
             let Err(e) = self.objects.put_opts(key, bytes.clone().into(), options).await else { return Ok(true) };
             let not_on_disk = is_not_on_disk(&e);
-            let told = Error::request("write", key, e);
+            let cause = Error::request("write", key, e);
             if not_on_disk {
-                return Err(told);
+                return Err(cause);
             }
             match self.objects.get(key).await {
                 Ok(got) if got.meta.size != bytes.len() as u64 => return Ok(false),
                 Ok(got) => return Ok(got.bytes().await.map_err(|e| Error::request("read back", key, e))? == bytes),
-                Err(_) if told.kind() != ErrorKind::Exists => return Err(told),
+                Err(_) if cause.kind() != ErrorKind::Exists => return Err(cause),
                 // Reported to exist, but missing: others are creating it at this moment, and at most one of them wins.
                 Err(_) if conflicts < CONFLICTS => {
                     conflicts += 1;
                     tokio::time::sleep(Duration::from_millis(20 << conflicts)).await;
                 }
-                Err(_) => return Err(Error::store(format!("{told}; and it cannot be read back: try again"))),
+                Err(_) => return Err(Error::store(format!("{cause}; and it cannot be read back: try again"))),
             }
         }
     }

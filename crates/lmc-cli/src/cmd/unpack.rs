@@ -8,7 +8,6 @@ mod join;
 mod safetensors;
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use lmc::{Base, Dtype, Error, ErrorKind, ReadAt, Reader, Segment, TensorView, tensor_views};
@@ -137,9 +136,7 @@ fn write(
     let progress = ui.progress(&Name::path(path).to_string(), Some(total));
     let mut done = 0;
     let mut put = |output: &mut Output, bytes: &[u8]| {
-        output
-            .write_all(bytes)
-            .map_err(|e| output.take_failure().unwrap_or_else(|| Failure::io(&target, "cannot write", &e)))?;
+        output.put(bytes)?;
         done += bytes.len() as u64;
         progress.at(done);
         Ok::<_, Failure>(())

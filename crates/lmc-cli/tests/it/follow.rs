@@ -49,19 +49,19 @@ fn the_newest_version_is_followed_and_told_about_until_that_succeeds() {
     dir.run(["follow", "s", "m", "--once"]).silent();
     assert_eq!(step(&dir, "m"), Some(0));
     save(&dir, 1);
-    let told = ["follow", "s", "m", "--once", "--json", "--exec", "echo $LMC_STEP $LMC_PATH >> told; test -e works"];
-    let failed = dir.run(told);
+    let calls = ["follow", "s", "m", "--once", "--json", "--exec", "echo $LMC_STEP $LMC_PATH >> calls; test -e works"];
+    let failed = dir.run(calls);
     failed.fails(&["step 1: exit status: 1"]);
     let next = &failed.json()[0];
     assert_eq!((&next["step"], &next["from"], &next["linked_size"]), (&json!(1), &json!(0), &json!(0)));
     assert_eq!(next["written_size"], next["raw_size"]);
     assert!(next["fetched_size"].as_u64().unwrap() < next["raw_size"].as_u64().unwrap() / 2, "{next}");
     assert_eq!(step(&dir, "m"), Some(1));
-    dir.run(told).fails(&["exit status"]);
+    dir.run(calls).fails(&["exit status"]);
     dir.write("works", b"");
-    (0..2).for_each(|_| dir.run(told).silent());
+    (0..2).for_each(|_| dir.run(calls).silent());
     let path = std::fs::canonicalize(dir.path("m/current")).unwrap();
-    assert_eq!(String::from_utf8(dir.read("told")).unwrap(), format!("1 {}\n", path.display()).repeat(3));
+    assert_eq!(String::from_utf8(dir.read("calls")).unwrap(), format!("1 {}\n", path.display()).repeat(3));
     // While it runs, a second one is refused.
     let child = dir.in_background(["follow", "s", "m", "--interval", "0.01"], "said");
     save(&dir, 2);
@@ -74,10 +74,10 @@ fn the_newest_version_is_followed_and_told_about_until_that_succeeds() {
 #[test]
 fn a_command_that_fails_is_said_beside_another_failure() {
     let dir = stored();
-    let told = ["follow", "s", "m", "--once", "-q", "--exec", "exit 3"];
-    dir.run(told).fails(&["step 0: exit status: 3"]);
+    let calls = ["follow", "s", "m", "--once", "-q", "--exec", "exit 3"];
+    dir.run(calls).fails(&["step 0: exit status: 3"]);
     save_apart(&dir, 1);
-    dir.run(told).fails(&["lmc: s: ", "data/", "; and --exec ", "step 0: exit status: 3"]);
+    dir.run(calls).fails(&["lmc: s: ", "data/", "; and --exec ", "step 0: exit status: 3"]);
 }
 
 #[test]
@@ -172,12 +172,12 @@ fn the_current_version_is_told_about_if_the_next_one_is_bad() {
     let dir = stored();
     dir.run(["-q", "follow", "s", "m", "--once"]).silent();
     save_apart(&dir, 1);
-    let told = ["-q", "follow", "s", "m", "--once", "--exec", "echo $LMC_STEP >> told"];
-    dir.run(told).fails(&["step 1", "data/"]);
-    assert_eq!(dir.read("told"), b"0\n");
+    let calls = ["-q", "follow", "s", "m", "--once", "--exec", "echo $LMC_STEP >> calls"];
+    dir.run(calls).fails(&["step 1", "data/"]);
+    assert_eq!(dir.read("calls"), b"0\n");
     dir.shell("cp -r new/* s/data/").ok();
-    dir.run(told).silent();
-    assert_eq!(dir.read("told"), b"0\n1\n");
+    dir.run(calls).silent();
+    assert_eq!(dir.read("calls"), b"0\n1\n");
 }
 
 #[test]
@@ -206,9 +206,9 @@ fn many_files_need_few_descriptors() {
 #[test]
 fn the_current_version_is_verified_at_the_beginning() {
     let dir = stored();
-    let told = ["follow", "s", "m", "--once", "--verify", "--exec", "echo $LMC_STEP >> told"];
-    dir.run(told).ok();
-    dir.run(told).silent();
+    let calls = ["follow", "s", "m", "--once", "--verify", "--exec", "echo $LMC_STEP >> calls"];
+    dir.run(calls).ok();
+    dir.run(calls).silent();
     // Bits that changed on the disk: neither length nor time say so.
     dir.shell(
         "cp -p m/current/w w; printf XXXX | dd of=m/current/w bs=1 seek=4000 conv=notrunc && touch -r w m/current/w",
@@ -217,14 +217,14 @@ fn the_current_version_is_verified_at_the_beginning() {
     std::fs::remove_file(dir.path("m/current/sub/v")).unwrap();
     dir.run(["follow", "s", "m", "--once"]).silent();
     assert_eq!(dir.read("m/current/w")[4000..4004], *b"XXXX");
-    let restored = dir.run(told);
+    let restored = dir.run(calls);
     let said: Vec<&str> = restored.ok().stderr().lines().collect();
     let what = |name| format!("lmc: m/current/{name}: was not what was published, and was restored");
     assert_eq!(said, [what("sub/v"), what("w")]);
     assert_eq!(step(&dir, "m"), Some(0));
-    // Whoever uses it is told again.
-    assert_eq!(dir.read("told"), b"0\n0\n");
-    dir.run(told).silent();
+    // The command runs again.
+    assert_eq!(dir.read("calls"), b"0\n0\n");
+    dir.run(calls).silent();
     dir.write("m/current/w", b"something else");
     let restored = dir.run(["-q", "follow", "s", "m", "--once", "--verify", "--json"]);
     let [object] = &restored.ok().json()[..] else { panic!("{restored:?}") };

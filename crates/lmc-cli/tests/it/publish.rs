@@ -185,7 +185,7 @@ fn what_a_run_writes_is_published_and_followed() {
     let dir = Dir::new();
     std::fs::create_dir(dir.path("v")).unwrap();
     let _publisher = dir.in_background(["publish", "s", "v", "--settle", "0", "--interval", "0.01"], "said");
-    let _follower = dir.in_background(["follow", "s", "m", "--interval", "0.01"], "told");
+    let _follower = dir.in_background(["follow", "s", "m", "--interval", "0.01"], "calls");
     for n in 1..=4 {
         write(&dir, &format!("step-{n}"), n);
         let there = "m/current/model.safetensors";

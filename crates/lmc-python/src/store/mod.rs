@@ -98,7 +98,7 @@ impl Store {
         Signals::watch(py, u64::MAX, |signals| Ok(f(&store.until(signals.stop()), signals)?))
     }
 
-    /// [`Self::watch`] for work that changes nothing.
+    /// [`Self::watch`] for work that may end at any time.
     fn ask<T: Send>(
         &self,
         py: Python<'_>,

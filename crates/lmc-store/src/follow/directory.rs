@@ -253,7 +253,7 @@ impl Follower {
         self.note_announced(self.current.as_ref().map(|c| c.id))
     }
 
-    /// Remembers that they have to be told again.
+    /// Remembers that the caller has to hear of them again.
     pub(super) fn forget_announcement(&mut self) -> Result<()> {
         self.note_announced(None)
     }

@@ -7,19 +7,27 @@ use lmc_store::testing::{Faults, Faulty};
 use lmc_store::{At, BasePolicy, CopyOptions, ErrorKind, Input, Keep, RebaseOptions, SaveOptions, Snapshot, Store};
 use object_store::ObjectStore;
 
-#[test]
-fn chains_and_what_they_read_are_told() {
+/// A store, and its objects, which count requests.
+fn counted() -> (Arc<Faulty>, Store) {
     let objects = Arc::new(Faulty::new(memory(), 0, Faults::default()));
-    let store = Store::create_on(objects.clone(), options(0)).unwrap();
+    (objects.clone(), Store::create_on(objects, options(0)).unwrap())
+}
+
+/// Saves steps of a tensor that is trained, each as a delta of the one before.
+fn trained(store: &Store, mut t: Tensor, steps: u64, anchor_every: u32) -> Vec<Snapshot> {
     let mut o = SaveOptions::default();
-    (o.base, o.anchor_every) = (BasePolicy::Previous, 3);
-    let mut t = Tensor::new("t", 300, 400, 1);
-    let saved: Vec<_> = (0..7)
-        .map(|n| {
-            t.train(n);
-            save_with(&store, n, &safetensors(std::slice::from_ref(&t)), &o).unwrap()
-        })
-        .collect();
+    (o.base, o.anchor_every) = (BasePolicy::Previous, anchor_every);
+    let save = |n| {
+        t.train(n);
+        save_with(store, n, &safetensors(std::slice::from_ref(&t)), &o).unwrap()
+    };
+    (0..steps).map(save).collect()
+}
+
+#[test]
+fn chains_and_what_they_read_are_counted() {
+    let (objects, store) = counted();
+    let saved = trained(&store, Tensor::new("t", 300, 400, 1), 7, 3);
     let before = objects.requests();
     let all = |of: &[Snapshot]| store.costs(of).unwrap().into_iter().collect::<lmc_store::Result<Vec<_>>>().unwrap();
     let costs = all(&saved);
@@ -43,8 +51,7 @@ fn chains_and_what_they_read_are_told() {
 
 #[test]
 fn planning_a_prune_reads_each_document_once() {
-    let objects = Arc::new(Faulty::new(memory(), 0, Faults::default()));
-    let store = Store::create_on(objects.clone(), options(0)).unwrap();
+    let (objects, store) = counted();
     (0..4).for_each(|n| _ = save(&store, n, &noise(1000, n)));
     let mut keep = Keep::default();
     keep.last = 2;
@@ -60,17 +67,8 @@ fn planning_a_prune_reads_each_document_once() {
 /// Why it does not go on in the next part is said where the parts are made (`catalog.rs`).
 #[test]
 fn a_deep_verification_decodes_a_chain_once_in_each_part() {
-    let objects = Arc::new(Faulty::new(memory(), 0, Faults::default()));
-    let store = Store::create_on(objects.clone(), options(0)).unwrap();
-    let mut o = SaveOptions::default();
-    (o.base, o.anchor_every) = (BasePolicy::Previous, 64);
-    let mut t = Tensor::new("t", 20, 20, 1);
-    let saved: Vec<Snapshot> = (0..70)
-        .map(|n| {
-            t.train(n);
-            save_with(&store, n, &safetensors(std::slice::from_ref(&t)), &o).unwrap()
-        })
-        .collect();
+    let (objects, store) = counted();
+    let saved = trained(&store, Tensor::new("t", 20, 20, 1), 70, 64);
     // Block sets, and how many of them are read.
     let read = |of: &[Snapshot]| {
         let requests = |deep| {

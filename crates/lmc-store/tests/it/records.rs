@@ -82,8 +82,8 @@ fn a_bad_record_stops_nothing_but_what_needs_it() {
         assert_eq!((damaged.step.get(), &damaged.key[..]), (3, record(3, 0).as_ref()));
         // Never silently an older one.
         let latest = store.find(At::Latest).unwrap_err();
-        for told in [record(3, 0).as_ref(), "step 3", "--at STEP", "from a copy", "prune --damaged 3"] {
-            assert!(latest.to_string().contains(told), "{latest}");
+        for part in [record(3, 0).as_ref(), "step 3", "--at STEP", "from a copy", "prune --damaged 3"] {
+            assert!(latest.to_string().contains(part), "{latest}");
         }
         store.find(At::Step(step(3))).unwrap_err();
         assert_eq!(restored(&store, 2).unwrap(), file(2));
@@ -135,8 +135,8 @@ fn a_save_says_what_it_passes_over() {
     put(&objects, &record(3, 0), vec![]);
     let saved = save(&store).unwrap();
     assert_eq!((saved.base, saved.notes.len()), (Some(step(2)), 1));
-    for told in ["step 3: cannot be the base: ", record(3, 0).as_ref(), "prune --damaged 3"] {
-        assert!(saved.notes[0].contains(told), "{saved:?}");
+    for part in ["step 3: cannot be the base: ", record(3, 0).as_ref(), "prune --damaged 3"] {
+        assert!(saved.notes[0].contains(part), "{saved:?}");
     }
     // A newer lmc could use it.
     put(&objects, &record(3, 0), br#"{"format": "lmc-snapshot", "version": 2}"#.to_vec());

@@ -53,12 +53,12 @@ fn every_source_goes_to_every_sink() {
         let mut c = Compressor::new(&CompressOptions::default().with_threads(threads)).unwrap();
         let mut d = Decompressor::new(&decompress_options(threads)).unwrap();
         for (source, sink) in (0..WAYS).flat_map(|i| (0..WAYS).map(move |j| (i, j))) {
-            for told in [false, true] {
+            for reported in [false, true] {
                 let mut done = vec![];
                 let mut progress = |n| done.push(n);
-                let way = format!("source {source}, sink {sink}, {threads} threads, told: {told}");
+                let way = format!("source {source}, sink {sink}, {threads} threads, reported: {reported}");
                 let (packed, summary) = through_sink(sink, file.len(), |sink| {
-                    with_source(source, &raw, |s| match told {
+                    with_source(source, &raw, |s| match reported {
                         true => c.compress(s.with_progress(&mut progress), &[], sink),
                         false => c.compress(s, &[], sink),
                     })
@@ -66,17 +66,20 @@ fn every_source_goes_to_every_sink() {
                 assert!(packed == file, "{way}");
                 assert_eq!((summary.raw_size, summary.compressed_size), (raw.len() as u64, file.len() as u64), "{way}");
                 let (back, restored) = through_sink(sink, raw.len(), |sink| {
-                    with_source(source, &file, |s| match told {
+                    with_source(source, &file, |s| match reported {
                         true => d.decompress(s.with_progress(&mut progress), &[], sink),
                         false => d.decompress(s, &[], sink),
                     })
                 });
                 assert!(back == raw, "{way}");
                 assert_eq!(restored, summary, "{way}");
-                let blocks = if told { summary.blocks as usize } else { 0 };
+                let blocks = if reported { summary.blocks as usize } else { 0 };
                 assert_eq!(done.len(), 2 * blocks, "{way}");
-                for told in done.chunks(blocks.max(1)) {
-                    assert!(told.is_sorted() && told.last() == Some(&(raw.len() as u64)), "{way}: {told:?}");
+                for reported in done.chunks(blocks.max(1)) {
+                    assert!(
+                        reported.is_sorted() && reported.last() == Some(&(raw.len() as u64)),
+                        "{way}: {reported:?}"
+                    );
                 }
             }
         }

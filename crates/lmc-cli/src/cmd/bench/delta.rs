@@ -36,7 +36,7 @@ pub(super) struct Delta {
 
 impl Delta {
     /// The entropy of the differences of all floats together, in bytes.
-    pub(super) fn told(&self) -> f64 {
+    pub(super) fn entropy_bytes(&self) -> f64 {
         self.entropies.iter().map(DifferenceEntropy::bits).sum::<f64>() / 8.0
     }
 
@@ -185,7 +185,7 @@ mod tests {
             c.codec.decompress(&packed, &mut out).unwrap();
             assert!(out == new, "{}", c.label());
         }
-        assert_eq!((delta.told(), delta.covered()), (0.0, 0), "integers are no floats");
+        assert_eq!((delta.entropy_bytes(), delta.covered()), (0.0, 0), "integers are no floats");
         assert!(Old::load(&[]).unwrap().is_none());
         assert!(Old::load(&[dir.path().join("none")]).is_err());
     }
@@ -208,7 +208,7 @@ mod tests {
         let bases = Old::load(&[old]).unwrap().unwrap();
         let input = Input::load(&new, None).unwrap();
         let whole = bases.expect(&input.raw, None).unwrap();
-        assert_eq!((whole.told(), whole.covered()), (0.0, 2000));
+        assert_eq!((whole.entropy_bytes(), whole.covered()), (0.0, 2000));
         let header = input.raw.len() - 2000;
         assert!(whole.of_tensors[..header].iter().all(|&b| b == 0), "the header stays, so that XOR keeps the layout");
         assert_eq!(whole.of_tensors[header..], whole.expected[header..]);

@@ -77,9 +77,9 @@ pub(super) fn json(m: &Measured) -> Value {
 
 /// Size over the entropy of the difference, if there is any; of a sample, as if the rest were like it.
 fn of_entropy(m: &Measured, c: &Contender) -> Option<f64> {
-    let told = m.delta.as_ref().map(Delta::told).filter(|&t| t > 0.0)?;
+    let entropy_bytes = m.delta.as_ref().map(Delta::entropy_bytes).filter(|&t| t > 0.0)?;
     let ratio = c.size as f64 / raw_size(m, c) as f64;
-    Some(ratio / (told / m.input.raw.len() as f64))
+    Some(ratio / (entropy_bytes / m.input.raw.len() as f64))
 }
 
 /// Bits over the bits of the elements as they are.
@@ -98,8 +98,8 @@ fn entropy_json(m: &Measured, d: &Delta) -> Value {
         })
     };
     json!({
-        "bytes": d.told(),
-        "of_raw": d.told() / m.input.raw.len() as f64,
+        "bytes": d.entropy_bytes(),
+        "of_raw": d.entropy_bytes() / m.input.raw.len() as f64,
         "covered": d.covered() as f64 / m.input.raw.len() as f64,
         "dtypes": d.entropies.iter().map(of_dtype).collect::<Vec<_>>(),
     })
@@ -113,10 +113,10 @@ fn entropy_lines(m: &Measured, d: &Delta) -> String {
         out += &format!("H of {}: {:.2} % of {} elements{what}\n", e.dtype(), 100.0 * of_raw(e), e.elements());
     }
     let raw = m.input.raw.len() as f64;
-    let (told, covered) = (d.told(), 100.0 * d.covered() as f64 / raw);
+    let (entropy_bytes, covered) = (d.entropy_bytes(), 100.0 * d.covered() as f64 / raw);
     out += &format!(
-        "H in all: {told:.0} bytes, {:.2} % of raw; its elements are {covered:.2} % of the file\n",
-        100.0 * told / raw
+        "H in all: {entropy_bytes:.0} bytes, {:.2} % of raw; its elements are {covered:.2} % of the file\n",
+        100.0 * entropy_bytes / raw
     );
     out
 }

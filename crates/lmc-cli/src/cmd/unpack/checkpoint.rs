@@ -1,7 +1,6 @@
 //! Checkpoints of `torch.distributed.checkpoint`: directories whose tensors are made of chunks in several files.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use lmc::ReadAt;
 use lmc::distcp::{Metadata, Tensor};
@@ -58,21 +57,21 @@ pub(super) fn unpack(directory: &Path, args: &UnpackArgs, bases: &Bases, ui: &Ui
     let progress = ui.progress(&Name::path(directory).to_string(), Some(total));
     let mut outputs = Vec::new();
     for ((shard, name), header) in shards.iter().zip(&names).zip(&headers) {
-        let (path, mut output) = create(args, name, &source, &guard)?;
-        put(&mut output, &path, header)?;
+        let mut output = create(args, name, &source, &guard)?;
+        output.put(header)?;
         let tensors: Vec<_> = shard.iter().map(|chosen| chosen.tensor).collect();
         join(&tensors, &mut files, |bytes| {
             done += bytes.len() as u64;
-            put(&mut output, &path, bytes)?;
+            output.put(bytes)?;
             progress.at(done);
             Ok(())
         })?;
         outputs.push(output);
     }
     if shards.len() > 1 {
-        let (path, mut output) = create(args, safetensors::INDEX, &source, &guard)?;
+        let mut output = create(args, safetensors::INDEX, &source, &guard)?;
         let places = shards.iter().zip(&names).flat_map(|(s, file)| s.iter().map(move |c| (c.name, &file[..])));
-        put(&mut output, &path, safetensors::index(places, total).as_bytes())?;
+        output.put(safetensors::index(places, total).as_bytes())?;
         outputs.push(output);
     }
     drop(progress);
@@ -178,13 +177,7 @@ fn check_target(args: &UnpackArgs, names: &[String]) -> Result {
     Ok(())
 }
 
-fn create(args: &UnpackArgs, name: &str, source: &Source, guard: &Guard) -> Result<(PathBuf, Output)> {
-    let path = args.output.join(name);
-    let target = Target::File(path.clone());
-    let output = Output::create(&target, args.force, Origin::PartOf(source.metadata()), guard)?;
-    Ok((path, output))
-}
-
-fn put(output: &mut Output, path: &Path, bytes: &[u8]) -> Result {
-    output.write_all(bytes).map_err(|e| output.take_failure().unwrap_or_else(|| Failure::io(path, "cannot write", &e)))
+fn create(args: &UnpackArgs, name: &str, source: &Source, guard: &Guard) -> Result<Output> {
+    let target = Target::File(args.output.join(name));
+    Output::create(&target, args.force, Origin::PartOf(source.metadata()), guard)
 }

@@ -142,8 +142,8 @@ impl World {
             }
             Err(e) => {
                 let exists = matches!(action, Action::Save(n) if self.kept.contains_key(n));
-                let told = if exists { ErrorKind::Exists } else { ErrorKind::Expired };
-                assert!(e.kind() == ErrorKind::Store || e.kind() == told, "{action:?}: {e:?}");
+                let expected = if exists { ErrorKind::Exists } else { ErrorKind::Expired };
+                assert!(e.kind() == ErrorKind::Store || e.kind() == expected, "{action:?}: {e:?}");
                 false
             }
         };

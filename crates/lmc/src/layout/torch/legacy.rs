@@ -97,8 +97,8 @@ impl<'a> Contents<'a> {
             at += 8;
             let Some(views) = by_key.remove(key) else { return Ok(None) };
             let Some(elements) = views.first().and_then(|v| v.elements) else { return Ok(None) };
-            let width = if views[0].is_untyped { 1 } else { u64::from(elements.dtype.bits()) * elements.count / 8 };
-            let len = u64::from_le_bytes(count).checked_mul(width);
+            let width = if views[0].is_untyped { Some(1) } else { elements.len() };
+            let len = width.and_then(|width| u64::from_le_bytes(count).checked_mul(width));
             let Some(len) = len.filter(|&len| len <= file.size() - at) else { return Ok(None) };
             found.push((Storage { label: format!("data/{number}"), offset: at, len }, views));
             at += len;
