@@ -221,6 +221,8 @@ fn is_few<E: Element>(bytes: &[u8]) -> bool {
 /// Rows of a window down a column. Of its elements 13/16 differ at most if they are few; of 128 weights in bf16
 /// some 110 do.
 const DOWN: usize = 128;
+/// Columns with a window. In one of many columns of ordinary weights as few differ by chance.
+const DOWN_COLUMNS: u64 = 4;
 
 /// Whether elements below each other in a matrix with rows of `row` elements are often equal.
 pub(crate) fn is_few_down(width: usize, bytes: &[u8], row: u64) -> bool {
@@ -228,14 +230,17 @@ pub(crate) fn is_few_down(width: usize, bytes: &[u8], row: u64) -> bool {
     if rows < DOWN as u64 / 2 {
         return false;
     }
-    let mut seen: Vec<u64> = with_element!(width, E => {
-        let column = E::all(bytes).iter().skip(row as usize / 2).step_by(row as usize);
-        column.take(DOWN).map(|e| E::from_bytes(*e).wide()).collect()
-    });
-    let n = seen.len();
-    seen.sort_unstable();
-    seen.dedup();
-    16 * seen.len() <= 13 * n
+    let is_few = |begin: u64| {
+        let mut seen: Vec<u64> = with_element!(width, E => {
+            let column = E::all(bytes).iter().skip(begin as usize).step_by(row as usize);
+            column.take(DOWN).map(|e| E::from_bytes(*e).wide()).collect()
+        });
+        let n = seen.len();
+        seen.sort_unstable();
+        seen.dedup();
+        16 * seen.len() <= 13 * n
+    };
+    (0..DOWN_COLUMNS).all(|i| is_few(row / 2 + i * row / (2 * DOWN_COLUMNS)))
 }
 
 /// Most values of a palette, and elements of a sample.
@@ -314,6 +319,23 @@ mod tests {
         assert!(Finder::default().find(4, &bytes).is_noise());
         let narrow: Vec<u8> = bytes.as_chunks::<4>().0.iter().flat_map(|e| [e[2], e[3]]).collect();
         assert!(Finder::default().find(2, &narrow).is_noise());
+    }
+
+    #[test]
+    fn few_values_down_one_column_are_chance() {
+        let (row, width) = (384, 2);
+        let mut bytes: Vec<u8> = noise(row * 300, 3).as_chunks::<4>().0.iter().flat_map(|e| [e[2], e[3]]).collect();
+        let elements = bytes.as_chunks_mut::<2>().0;
+        for r in 0..300 {
+            elements[r * row + row / 2] = [(r % 16) as u8, 0x3c];
+        }
+        assert!(!is_few_down(width, &bytes, row as u64));
+        // Columns of 16 levels.
+        let elements = bytes.as_chunks_mut::<2>().0;
+        for (i, e) in elements.iter_mut().enumerate() {
+            *e = [(i / row * 7 % 16 * 16) as u8 + (i % row % 13) as u8, 0x3c];
+        }
+        assert!(is_few_down(width, &bytes, row as u64));
     }
 
     #[test]
