@@ -125,16 +125,24 @@ def published(study: dict[str, Any]) -> str:
 
     state = max((s for s in study["states"] if s["phase"] == "pretrain"), key=lambda s: s["step"])
     ours = size("lmc", "default")
+    cores = f"{of_16_cores()} ([another run](benchmarks.md#all-cores))"
     rows = [
         ["size, bf16 weights", "ZipNN, 2411.05239", '67 % ("often saving 33 %")', ours],
         ["", "DFloat11, 2504.11651", "about 70 %", ours],
         ["", "LMC, 2505.09810", "smaller than bzip2", f"{ours}, bzip2 {size('bzip2', '9')}"],
         ["size, whole states", "nvCOMP, NVIDIA's blog, April 2026", "71–79 %", f"{share(state['alone']):.2f} %"],
         ["size, whole states, Δ", "", "", f"{share(state['given']):.2f} %"],
-        ["GB/s of 16 cores, in and out", "LMC", "2.99, 4.04", "see [benchmarks](benchmarks.md)"],
+        ["GB/s of 16 cores, in and out", "LMC", "2.99, 4.04", cores],
         ["a set-up that later checkpoints reuse", "NeuralZip, 2610.09916", "1.81–21.33 × its baselines' speed", "none"],
     ]
     return table(["", "published by", "", "this run"], rows, left=4)
+
+
+def of_16_cores() -> str:
+    """GB/s in and out of 16 threads at level default, of bf16 weights on the machine of bench/cores.py."""
+    case = json.loads((ROOT / "bench" / "results" / "cores.json").read_text())["cases"][0]
+    (found,) = (r for r in case["results"] if (r["codec"], r["level"], r["threads"]) == ("lmc", "default", 16))
+    return f"{found['compress']['gb_per_s']:.1f}, {found['decompress']['gb_per_s']:.1f}"
 
 
 def page(study: dict[str, Any], notes: str) -> str:
@@ -145,11 +153,12 @@ def page(study: dict[str, Any], notes: str) -> str:
     intro = f"""A GPT of {model["parameters"]:,} parameters ({model["layers"]} blocks of width {model["width"]},
 sequences of {model["context"]} bytes, {training["batch"]} in a batch), trained by `bench/study.py` on
 {device} with AdamW, bf16 weights and fp32 masters. *Pretrain*: from random weights, on
-{text["pretrain"]:,} bytes of Python, with a warm-up to a learning rate of {rates["pretrain"]:g} and a cosine decay to a
-tenth. *Finetune*: from there, on {text["finetune"]:,} bytes of C++, at {rates["finetune"]:g}. *Sparse*: from there, at
-{rates["sparse"]:g}, as in reinforcement learning. Stores keep the bf16 weights of every step, each as a delta of the
-previous step (every {study["anchor_every"]}th has no base). Whole states were measured in steps that are powers of
-two, and in the step before each. {sentence(study)}"""
+{text["pretrain"]:,} bytes of Python (the standard library), with a warm-up to a learning rate of
+{rates["pretrain"]:g} and a cosine decay to a tenth. *Finetune*: from there, on {text["finetune"]:,} bytes of
+C++ (PyTorch's headers), at {rates["finetune"]:g}. *Sparse*: from there, at {rates["sparse"]:g}, a rate of
+reinforcement learning. Stores keep the bf16 weights of every step, each as a delta of the previous step (every
+{study["anchor_every"]}th has no base). Whole states were measured in steps that are powers of two, and in the step
+before each. {sentence(study)}"""
     intro = textwrap.fill(" ".join(intro.split()), 120)
     return f"""# A study of a run
 
