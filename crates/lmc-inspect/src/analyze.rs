@@ -23,7 +23,7 @@ pub use self::input::{AnalyzeOptions, Checkpoints, Failed, Progress, StepsFrom};
 pub use self::page::page;
 pub use self::result::{
     Analysis, Change, Checkpoint, Delta, Density, Distance, Engine, Engines, Figures, Group, GroupChange, GroupDelta,
-    Pair, Tensor, TensorChange,
+    GroupMagnitudes, Pair, Tensor, TensorChange,
 };
 
 pub use self::sample::{Sample, sample, spread};

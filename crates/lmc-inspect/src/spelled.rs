@@ -74,7 +74,7 @@ pub(crate) fn two_decimals(n: f64) -> f64 {
 }
 
 /// A part of a whole, in percent; small ones with more digits.
-pub(crate) fn percent(part: u64, whole: u64) -> String {
+pub fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "–".to_owned() } else { share(part as f64 / whole as f64) }
 }
 

@@ -17,6 +17,8 @@ const ALL: usize = 7;
 pub(super) struct Charts {
     /// The bits of the fields of elements, in the last checkpoint.
     pub(super) fields: Bars,
+    /// How large floats are, in the last checkpoint.
+    pub(super) magnitudes: Option<Lines>,
     /// The curves over steps and distances, each with its name.
     pub(super) steps: Vec<(&'static str, Lines)>,
     /// Which bits change, by dtype, the largest first.
@@ -28,11 +30,12 @@ pub(super) struct Charts {
 /// The charts of a study's page as Vega-Lite specifications with their data: names of files, and their contents. Both
 /// depend on the study alone; names of tensors are data, and in no name of a file.
 pub fn vega(a: &Analysis) -> Vec<(String, String)> {
-    let Charts { fields, steps, flips, engines } = Charts::of(a);
+    let Charts { fields, magnitudes, steps, flips, engines } = Charts::of(a);
     let mut all = Vec::new();
     if !fields.bars.is_empty() {
         all.push((format!("{FIELDS}.vl.json"), Chart::Bars(fields)));
     }
+    all.extend(magnitudes.map(|lines| (format!("{MAGNITUDES}.vl.json"), Chart::Lines(lines))));
     all.extend(steps.into_iter().map(|(name, lines)| (format!("{name}.vl.json"), Chart::Lines(lines))));
     all.extend((1..).zip(flips).map(|(i, map)| (format!("flips-{i}.vl.json"), Chart::HeatMap(map))));
     all.extend(engines.into_iter().map(|(name, plot)| (format!("{name}.vl.json"), Chart::Scatter(plot))));
@@ -42,19 +45,21 @@ pub fn vega(a: &Analysis) -> Vec<(String, String)> {
 /// The names of all files that [`vega`] gives for any study.
 pub fn vega_names() -> impl Iterator<Item = String> {
     let flips = (1..=flips::MAPS).map(|i| format!("flips-{i}"));
-    let others = [&[FIELDS], &STEPS[..], &engines::NAMES].concat();
+    let others = [&[FIELDS, MAGNITUDES], &STEPS[..], &engines::NAMES].concat();
     others.into_iter().map(str::to_owned).chain(flips).map(|name| format!("{name}.vl.json"))
 }
 
 /// The names of charts.
 const FIELDS: &str = "fields";
+const MAGNITUDES: &str = "magnitudes";
 const STEPS: [&str; 5] = ["deltas", "changed", "sizes", "exponents", "distances"];
 
 impl Charts {
     pub(super) fn of(a: &Analysis) -> Self {
         let mut steps = if a.checkpoints.len() < 2 { vec![] } else { steps(a) };
         steps.retain(|(_, lines)| lines.show_something());
-        Self { fields: fields(a), steps, flips: flips::maps(a), engines: engines::plots(a) }
+        let magnitudes = Some(magnitudes(a)).filter(Lines::show_something);
+        Self { fields: fields(a), magnitudes, steps, flips: flips::maps(a), engines: engines::plots(a) }
     }
 }
 
@@ -79,6 +84,20 @@ fn fields(a: &Analysis) -> Bars {
         parts: vec![(Some(0), "sign"), (Some(1), "exponent"), (Some(3), "mantissa"), (None, "saved")],
         mark: "lmc",
         bars: bar.collect(),
+    }
+}
+
+/// How many floats have each exponent: the distribution of their magnitudes, in a logarithmic scale.
+fn magnitudes(a: &Analysis) -> Lines {
+    let groups = a.magnitudes.iter().filter(|g| g.kind != Kind::Other);
+    let groups = groups.map(|g| (g.kind, &g.dtype[..], g.lowest, &g.counts[..], g.counts.iter().sum()));
+    Lines {
+        title: "Magnitudes of floats other than zero, in the last checkpoint",
+        x: Axis { field: "log2_magnitude", title: "exponent: from 2^x to below 2^(x+1)" },
+        y: Axis { field: "of_floats", title: "% of them" },
+        unit: Unit::Share,
+        log: false,
+        lines: Line::of_groups(groups),
     }
 }
 

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use lmc::Dtype;
 use lmc::internals::{Map, coding_of};
 
-use super::sums::Sums;
+use super::sums::{Magnitudes, Sums};
 use crate::element::{load, signed, with_width};
 
 /// Bits of a mantissa that are counted together at most; longer ones are counted byte by byte.
@@ -21,6 +21,8 @@ pub(crate) struct Fields {
     pub(crate) exponent: u32,
     /// Of types that are no floats: all bits.
     pub(crate) mantissa: u32,
+    /// Of floats: the exponent of numbers from 1 to below 2.
+    bias: i32,
     class: Class,
     /// The bits that are 0 in a zero; `None` if the type has none.
     zero: Option<u64>,
@@ -64,7 +66,12 @@ impl Fields {
             _ => Some(all),
         };
         let complex = dtype == Some(Dtype::C64);
-        Self { width, sign, exponent, mantissa: bits - sign - exponent, class, zero, complex }
+        let symmetric = (1 << exponent >> 1) - 1;
+        let bias = match dtype {
+            Some(Dtype::F8E4M3Fnuz | Dtype::F8E5M2Fnuz) => symmetric + 1,
+            _ => symmetric,
+        };
+        Self { width, sign, exponent, mantissa: bits - sign - exponent, bias, class, zero, complex }
     }
 
     /// Whether elements are floats.
@@ -88,6 +95,8 @@ pub(crate) struct Histograms {
     zeros: u64,
     exponents: Box<[u64]>,
     mantissas: Vec<(u32, Box<[u64]>)>,
+    /// The values that occur, a bit each, of elements of up to 16 bits.
+    values: Box<[u64]>,
     /// The bits that are set in any element.
     any: u64,
     /// As integers: the smallest and the largest.
@@ -106,6 +115,7 @@ impl Histograms {
             zeros: 0,
             exponents: zeros(fields.exponent),
             mantissas: fields.pieces().map(|(at, bits)| (at, zeros(bits))).collect(),
+            values: if fields.width <= 2 { zeros(8 * fields.width as u32 - 6) } else { Box::default() },
             any: 0,
             range: None,
             half: fields.is_float() && fields.width == 4 && !fields.complex,
@@ -125,6 +135,7 @@ impl Histograms {
         self.zeros += other.zeros;
         add(&mut self.exponents, &other.exponents);
         self.mantissas.iter_mut().zip(&other.mantissas).for_each(|((_, a), (_, b))| add(a, b));
+        self.values.iter_mut().zip(&other.values).for_each(|(a, b)| *a |= b);
         self.any |= other.any;
         self.half &= other.half;
         self.range = match (self.range, other.range) {
@@ -151,10 +162,23 @@ impl Histograms {
                 0 => vec![],
                 _ => self.exponents.chunks(64).map(bits_of).collect(),
             },
+            values: (!self.values.is_empty()).then(|| self.values.iter().map(|v| u64::from(v.count_ones())).sum()),
             fits: self.fits(),
             fingerprint: self.fingerprint(),
             ..Sums::default()
         }
+    }
+
+    /// How large the numbers are: floats that are neither 0 nor, as far as their exponents tell, infinite or no numbers.
+    pub(crate) fn magnitudes(&self) -> Magnitudes {
+        if !self.fields.is_float() {
+            return Magnitudes::default();
+        }
+        let numbers = self.exponents.len() - usize::from(self.fields.width >= 2);
+        let mut counts = self.exponents[..numbers].to_vec();
+        // Subnormal numbers are below the first power of two of others.
+        counts[0] -= self.zeros.min(counts[0]);
+        Magnitudes::new(-self.fields.bias, counts)
     }
 
     /// The narrower type that holds every element exactly, the narrowest if there are several.
@@ -206,10 +230,14 @@ fn add_as<const WIDTH: usize>(h: &mut Histograms, elements: &[u8]) {
     let (exponent_mask, mantissa) = ((1u64 << f.exponent) - 1, f.mantissa);
     let (mut any, mut zeros, mut negative) = (h.any, 0, 0);
     let (magnitude, has_zero) = (f.zero.unwrap_or(0), f.zero.is_some());
+    let of_values = h.values.len().wrapping_sub(1);
     let (mut min, mut max) = h.range.unwrap_or((i128::MAX, i128::MIN));
     for e in elements.chunks_exact(WIDTH) {
         let e = load::<WIDTH>(e);
         any |= e;
+        if WIDTH <= 2 {
+            h.values[(e >> 6) as usize & of_values] |= 1 << (e & 63);
+        }
         zeros += u64::from(e & magnitude == 0 && has_zero);
         if f.exponent > 0 {
             h.exponents[(e.checked_shr(mantissa).unwrap_or(0) & exponent_mask) as usize] += 1;

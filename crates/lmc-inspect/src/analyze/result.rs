@@ -29,6 +29,8 @@ pub struct Analysis {
     pub distances: Vec<Distance>,
     /// The changes in all pairs together, by kind and dtype: a tensor counts once in each pair.
     pub changes: Vec<GroupChange>,
+    /// How large the floats of the last checkpoint are, by kind and dtype.
+    pub magnitudes: Vec<GroupMagnitudes>,
     /// The tensors of the last checkpoint, in order.
     pub tensors: Vec<Tensor>,
     /// Tensors of the last checkpoint that are not listed, because there are too many; they are counted in all groups.
@@ -120,6 +122,22 @@ pub struct Figures {
     pub not_finite: u64,
     /// Different exponents of floats.
     pub distinct_exponents: u64,
+}
+
+/// How large the floats of a kind and dtype are.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct GroupMagnitudes {
+    /// What the tensors are for.
+    pub kind: Kind,
+    /// The type of their elements.
+    pub dtype: String,
+    /// The power of two that the first count begins at.
+    pub lowest: i32,
+    /// How many elements have a magnitude from 2^e to below 2^(e + 1), for e = `lowest`, `lowest` + 1, …: the exponents of
+    /// floats. Subnormal numbers count as the exponent below the first of the others. Zeros, and what is infinite or no
+    /// number, are left out.
+    pub counts: Vec<u64>,
 }
 
 /// A checkpoint compared with the one before it.
@@ -276,6 +294,8 @@ pub struct Tensor {
     /// Its figures in the last checkpoint.
     #[serde(flatten)]
     pub figures: Figures,
+    /// How many different values its elements have, if they have up to 16 bits.
+    pub distinct_values: Option<u64>,
     /// A narrower type that has all its values, such as `BF16` for numbers of `F32` whose low 16 bits are 0.
     pub fits: Option<String>,
     /// The format that weights had before they were dequantised, and the rows and columns that a scale has: `fp8 e4m3 128 × 128`.

@@ -10,7 +10,8 @@ use super::advice::advice;
 use super::duplicates;
 use super::input::{Failed, StepsFrom};
 use super::result::{
-    Analysis, Checkpoint, Delta, Density, Distance, Group, GroupChange, GroupDelta, Pair, Tensor, TensorChange,
+    Analysis, Checkpoint, Delta, Density, Distance, Group, GroupChange, GroupDelta, GroupMagnitudes, Pair, Tensor,
+    TensorChange,
 };
 use super::sums::{Moves, Sums, rounded};
 use super::survey::{Survey, Surveyed, last_component, uncompressed};
@@ -223,8 +224,14 @@ impl Series {
     ) -> Result<Analysis, Failed> {
         self.deltas.sort_by_key(|d| (d.to, std::cmp::Reverse(d.from)));
         let number = self.checkpoints.len().saturating_sub(1);
-        let (mut tensors, mut left_out) = (vec![], 0);
-        if let Some(survey) = self.last.take() {
+        let (mut tensors, mut left_out, mut magnitudes) = (vec![], 0, vec![]);
+        if let Some(mut survey) = self.last.take() {
+            magnitudes.extend(take(&mut survey.magnitudes).into_iter().map(|((kind, dtype), m)| GroupMagnitudes {
+                kind,
+                dtype,
+                lowest: m.lowest,
+                counts: m.counts,
+            }));
             let listed: Vec<&Surveyed> = survey.segments.iter().filter(|s| s.segment.name.is_some()).collect();
             left_out = listed.len().saturating_sub(MAX_TENSORS) as u64;
             let listed = &listed[..listed.len().min(MAX_TENSORS)];
@@ -257,6 +264,7 @@ impl Series {
             pairs: self.pairs,
             deltas: self.deltas,
             changes,
+            magnitudes,
             tensors,
             tensors_left_out: left_out,
             engines: None,
@@ -296,6 +304,7 @@ impl Series {
             dtype: s.dtype().to_owned(),
             shape: s.segment.shape.to_vec(),
             figures: s.sums.figures(),
+            distinct_values: s.sums.values,
             fits: s.sums.fits.map(str::to_owned),
             quantised: s.grids.most().map(|(format, _)| format.to_owned()),
             quantised_part: s.grids.most().map_or(0.0, |(_, bytes)| rounded(bytes as f64 / s.segment.len as f64)),
@@ -397,6 +406,7 @@ mod tests {
                 lmc_size: tensors,
                 delta_size: 0,
                 segments: (0..tensors).map(segment).collect(),
+                magnitudes: BTreeMap::new(),
                 missing: Listed::default(),
                 new: Listed::default(),
             }

@@ -17,6 +17,8 @@ pub(crate) struct Sums {
     pub(crate) mantissa_bits: f64,
     /// Which exponents occur, a bit each.
     pub(crate) exponents: Vec<u64>,
+    /// Of one tensor with elements of up to 16 bits: how many different values they have.
+    pub(crate) values: Option<u64>,
     /// Of one tensor: the narrower type that holds all of it.
     pub(crate) fits: Option<&'static str>,
     /// Of one tensor: equal for equal ones.
@@ -61,6 +63,41 @@ impl Sums {
             not_finite: self.not_finite,
             distinct_exponents: self.distinct_exponents(),
         }
+    }
+}
+
+/// How many floats have a magnitude from 2^e to below 2^(e + 1).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Magnitudes {
+    /// The e of the first count.
+    pub(crate) lowest: i32,
+    /// From the first that is not 0 to the last.
+    pub(crate) counts: Vec<u64>,
+}
+
+impl Magnitudes {
+    /// Those of counts that may begin and end with 0.
+    pub(crate) fn new(lowest: i32, mut counts: Vec<u64>) -> Self {
+        let Some(first) = counts.iter().position(|&n| n > 0) else { return Self::default() };
+        counts.truncate(counts.iter().rposition(|&n| n > 0).map_or(0, |last| last + 1));
+        counts.drain(..first);
+        Self { lowest: lowest + first as i32, counts }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        if self.counts.is_empty() {
+            self.clone_from(other);
+            return;
+        }
+        if other.counts.is_empty() {
+            return;
+        }
+        let before = (self.lowest - other.lowest).max(0);
+        self.counts.splice(..0, std::iter::repeat_n(0, before as usize));
+        self.lowest -= before;
+        let first = (other.lowest - self.lowest) as usize;
+        self.counts.resize(self.counts.len().max(first + other.counts.len()), 0);
+        self.counts[first..].iter_mut().zip(&other.counts).for_each(|(a, b)| *a += b);
     }
 }
 
@@ -113,4 +150,27 @@ impl Moves {
 /// Six decimals: more would be noise, and would take space.
 pub(crate) fn rounded(x: f64) -> f64 {
     (x * 1e6).round() / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn magnitudes_are_added_at_their_places() {
+        let of = |lowest, counts: &[u64]| Magnitudes::new(lowest, counts.to_vec());
+        assert_eq!(of(-3, &[0, 0, 5, 0, 1, 0]), Magnitudes { lowest: -1, counts: vec![5, 0, 1] });
+        assert_eq!(of(4, &[0, 0]), Magnitudes::default());
+        for (a, b, sum) in [
+            (of(0, &[]), of(3, &[1]), of(3, &[1])),
+            (of(3, &[1]), of(0, &[]), of(3, &[1])),
+            (of(-2, &[1, 2]), of(1, &[4]), of(-2, &[1, 2, 0, 4])),
+            (of(1, &[4]), of(-2, &[1, 2]), of(-2, &[1, 2, 0, 4])),
+            (of(0, &[1, 1, 1, 1]), of(1, &[5, 6]), of(0, &[1, 6, 7, 1])),
+        ] {
+            let mut all = a.clone();
+            all.add(&b);
+            assert_eq!(all, sum, "{a:?} and {b:?}");
+        }
+    }
 }

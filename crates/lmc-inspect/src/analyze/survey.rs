@@ -1,5 +1,6 @@
 //! One pass over a checkpoint.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,7 +11,7 @@ use super::fields::{Fields, Histograms};
 use super::flips;
 use super::grids::Grids;
 use super::input::Failed;
-use super::sums::{Moves, Sums};
+use super::sums::{Magnitudes, Moves, Sums};
 use crate::describe::GridDescription;
 use crate::diff::changes::measure;
 use crate::diff::counterparts::{Counterpart, Relation};
@@ -39,6 +40,8 @@ pub(super) struct Survey {
     pub(super) delta_size: u64,
     /// Every segment of every file, in order.
     pub(super) segments: Vec<Surveyed>,
+    /// How large the floats of each kind and dtype are, if they were counted.
+    pub(super) magnitudes: BTreeMap<(Kind, String), Magnitudes>,
     /// Tensors of the checkpoint before that are the counterpart of none.
     pub(super) missing: Listed,
     /// Tensors without a counterpart in the checkpoint before, if there is one.
@@ -87,7 +90,7 @@ struct Share {
 enum Counted {
     Nothing,
     /// The block has all of the segment.
-    Whole(Sums),
+    Whole(Sums, Magnitudes),
     Part(Box<Histograms>),
 }
 
@@ -167,7 +170,9 @@ impl Survey {
         let formats = new.iter().map(|b| b.layout().to_owned()).collect();
         let (raw_size, lmc_size, delta_size) = (new.iter().map(Base::raw_size).sum(), 0, 0);
         let (segments, missing, added) = (vec![], Listed::default(), Listed::default());
-        let mut survey = Self { files, formats, raw_size, lmc_size, delta_size, segments, missing, new: added };
+        let magnitudes = BTreeMap::new();
+        let mut survey =
+            Self { files, formats, raw_size, lmc_size, delta_size, segments, magnitudes, missing, new: added };
         let mut used: Vec<Vec<bool>> = old.iter().map(|b| vec![false; b.segments().len()]).collect();
         let mut before = 0;
         for (i, file) in new.iter().enumerate() {
@@ -218,7 +223,13 @@ impl Survey {
         }
         // The histograms of a segment that later blocks continue.
         let mut open: Option<(usize, Box<Histograms>)> = None;
-        let segments = &mut self.segments[first..];
+        let (segments, magnitudes) = (&mut self.segments[first..], &mut self.magnitudes);
+        let mut finish = |s: &mut Surveyed, sums: Sums, of: &Magnitudes| {
+            if !of.counts.is_empty() {
+                magnitudes.entry((s.kind, s.dtype().to_owned())).or_default().add(of);
+            }
+            s.finish(sums);
+        };
         let (made, _) = encode_both(
             passes.compressor,
             (&source(file), file.raw_size(), layout),
@@ -238,12 +249,12 @@ impl Survey {
                     share.grids.iter().for_each(|(grid, bytes)| s.grids.add(grid, *bytes));
                     match share.counted {
                         Counted::Nothing => {}
-                        Counted::Whole(sums) => s.finish(sums),
+                        Counted::Whole(sums, magnitudes) => finish(s, sums, &magnitudes),
                         Counted::Part(h) => match &mut open {
                             Some((segment, all)) if *segment == share.segment => all.merge(&h),
                             _ => {
                                 if let Some((before, all)) = open.replace((share.segment, h)) {
-                                    segments[before].finish(all.sums());
+                                    finish(&mut segments[before], all.sums(), &all.magnitudes());
                                 }
                             }
                         },
@@ -253,7 +264,7 @@ impl Survey {
             },
         )?;
         if let Some((last, all)) = open {
-            segments[last].finish(all.sums());
+            finish(&mut segments[last], all.sums(), &all.magnitudes());
         }
         let size = if old.is_empty() { &mut self.lmc_size } else { &mut self.delta_size };
         *size += made.compressed_size;
@@ -281,7 +292,7 @@ fn look(
         if scope == Scope::Full {
             let mut h = Box::new(Histograms::new(Fields::of(piece.dtype)));
             h.add(piece.elements);
-            counted = if whole { Counted::Whole(h.sums()) } else { Counted::Part(h) };
+            counted = if whole { Counted::Whole(h.sums(), h.magnitudes()) } else { Counted::Part(h) };
             look_at_changes(&piece, &mut moves);
         }
         let grids = if given { vec![] } else { record.grids(&piece.bytes) };

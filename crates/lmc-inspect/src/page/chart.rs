@@ -71,23 +71,13 @@ impl Lines {
     /// Elements by the distance that they moved, a line for each kind and dtype, because distances of dtypes cannot be
     /// compared: how many moved by each power of two, of how many. The name of a kind that has one dtype stands alone.
     pub(crate) fn of_distances<'g>(groups: impl Iterator<Item = (Kind, &'g str, &'g [u64], u64)>) -> Self {
-        let groups: Vec<_> = groups.filter(|g| !g.2.is_empty() && g.3 > 0).collect();
-        let lines = groups.iter().enumerate().map(|(i, &(kind, dtype, levels, of))| Line {
-            name: match groups.iter().filter(|g| g.0 == kind).count() {
-                1 => kind.name().to_owned(),
-                _ => format!("{} {dtype}", kind.name()),
-            },
-            colour: Kind::ALL.iter().position(|k| *k == kind).unwrap_or(0),
-            nth: groups[..i].iter().filter(|g| g.0 == kind).count(),
-            points: levels.iter().enumerate().map(|(i, &n)| (i as f64, n as f64 / of as f64)).collect(),
-        });
         Self {
             title: "How far elements moved",
             x: Axis { field: "log2_distance", title: "distance in representable values: 2^x to 2^(x+1) − 1" },
             y: Axis { field: "of_elements", title: "% of elements" },
             unit: Unit::Share,
             log: false,
-            lines: lines.collect(),
+            lines: Line::of_groups(groups.map(|(kind, dtype, levels, of)| (kind, dtype, 0, levels, of))),
         }
     }
 
@@ -104,6 +94,23 @@ impl Lines {
     /// The number of a line's dashes: where marks tell colours apart, they tell lines of a colour apart.
     pub(crate) fn dashes(&self, l: &Line) -> usize {
         if self.are_marked() { l.nth % DASHES } else { l.colour }
+    }
+}
+
+impl Line {
+    /// A line for each kind and dtype: how many of all its elements there are at each x from the first one on.
+    pub(crate) fn of_groups<'g>(groups: impl Iterator<Item = (Kind, &'g str, i32, &'g [u64], u64)>) -> Vec<Self> {
+        let groups: Vec<_> = groups.filter(|g| !g.3.is_empty() && g.4 > 0).collect();
+        let line = |(i, &(kind, dtype, first, counts, of)): (usize, &(Kind, &str, i32, &[u64], u64))| Self {
+            name: match groups.iter().filter(|g| g.0 == kind).count() {
+                1 => kind.name().to_owned(),
+                _ => format!("{} {dtype}", kind.name()),
+            },
+            colour: Kind::ALL.iter().position(|k| *k == kind).unwrap_or(0),
+            nth: groups[..i].iter().filter(|g| g.0 == kind).count(),
+            points: (first..).zip(counts).map(|(x, &n)| (x.into(), n as f64 / of as f64)).collect(),
+        };
+        groups.iter().enumerate().map(line).collect()
     }
 }
 

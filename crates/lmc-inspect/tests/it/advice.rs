@@ -1,6 +1,7 @@
 //! What a study says of its figures.
 
 use lmc::CompressOptions;
+use lmc_inspect::spelled::{bytes, percent};
 use lmc_inspect::{AnalyzeOptions, analyze};
 
 use crate::analyze::{Run, Shards, bf16s, flipped, study};
@@ -23,6 +24,35 @@ fn the_usual_distance_comes_first() {
         format!("Deltas take {usual} of the size over 1000 steps (7 deltas), and {last} over 4000 steps (4 deltas).");
     assert!(a.advice.contains(&said), "{said}: {:?}", a.advice);
     assert!(lmc_inspect::page(&a).contains("as deltas over 1000 steps"));
+}
+
+#[test]
+fn what_is_stored_by_itself_and_of_weights_alone() {
+    let n = 1u32 << 16;
+    let steps: Vec<Vec<u8>> = (0..3).map(|i| flipped(&bf16s(n), 2, i % 7, 1 << 6)).collect();
+    let file = |w: &[u8]| {
+        let moment = lmc_test_inputs::noise(1 << 16, 5);
+        safetensors(&[("w", "BF16", vec![n.into()], w), ("exp_avg.w", "F32", vec![1 << 14], &moment)])
+    };
+    let a = study(&Run(steps.iter().enumerate().map(|(i, w)| (10 * i as u64, file(w))).collect()));
+    let all = &a.checkpoints.last().unwrap().all;
+    let (share, size) = (percent(all.lmc_size, all.raw_size), bytes(all.raw_size));
+    let alone = format!("The last checkpoint takes {share} of its {size} by itself.");
+    let usual = &a.distances[0];
+    assert_eq!((usual.steps, usual.deltas), (10, 2));
+    let g = usual.groups.iter().find(|g| g.dtype == "BF16").unwrap();
+    assert_eq!(g.raw_size, 2 * 2 * u64::from(n));
+    let weights = format!("The BF16 weights every 10 steps: {} of their size.", percent(g.delta_size, g.raw_size));
+    for said in [alone, weights] {
+        assert!(a.advice.contains(&said), "{said}: {:?}", a.advice);
+    }
+    // Weights that are rounded from copies beside them take next to nothing, which says nothing of the weights alone.
+    let copies = |w: &[u8]| {
+        let wide: Vec<u8> = w.as_chunks::<2>().0.iter().flat_map(|e| [0, 0, e[0], e[1]]).collect();
+        safetensors(&[("model.w", "BF16", vec![n.into()], w), ("master.w", "F32", vec![n.into()], &wide)])
+    };
+    let a = study(&Run(steps.iter().enumerate().map(|(i, w)| (i as u64, copies(w))).collect()));
+    assert!(!a.advice.iter().any(|s| s.starts_with("The BF16 weights every")), "{:?}", a.advice);
 }
 
 #[test]

@@ -99,6 +99,40 @@ fn fields_of_a_checkpoint() {
 }
 
 #[test]
+fn magnitudes_and_values() {
+    let floats = [0.0f32, -0.0, 1.0, -1.5, 1.99, 2.0, 0.25, f32::INFINITY, f32::NAN, 1e-45];
+    let wide: Vec<u8> = floats.into_iter().flat_map(f32::to_le_bytes).collect();
+    let half: Vec<u8> = [0x3c00u16, 0x3c01, 0xc000, 0x3c00, 0x7c00, 0].into_iter().flat_map(u16::to_le_bytes).collect();
+    let e4m3 = [0x38, 0xb8, 0x40, 0x38, 0];
+    let file = safetensors(&[
+        ("model.a.weight", "F32", vec![10], &wide),
+        ("model.b.weight", "F32", vec![1], &8.0f32.to_le_bytes()),
+        ("model.c.weight", "F16", vec![6], &half),
+        ("model.d.weight", "F8_E4M3", vec![5], &e4m3),
+        ("model.embed.weight", "I32", vec![2], &[1, 0, 0, 0, 2, 0, 0, 0]),
+    ]);
+    let a = study(&Run(vec![(0, file)]));
+    let found: Vec<_> = a.magnitudes.iter().map(|g| (g.kind, &g.dtype[..], g.lowest, g.counts.clone())).collect();
+    let mut of_f32 = vec![0; 131];
+    // The smallest number of all counts as the exponent below that of the smallest normal one.
+    (of_f32[0], of_f32[125], of_f32[127], of_f32[128], of_f32[130]) = (1, 1, 3, 1, 1);
+    let expected = [
+        (Kind::Weights, "F16", 0, vec![3, 1]),
+        (Kind::Weights, "F32", -127, of_f32),
+        (Kind::Weights, "F8_E4M3", 0, vec![3, 1]),
+    ];
+    assert_eq!(found, expected);
+    let values: Vec<_> = a.tensors.iter().map(|t| t.distinct_values).collect();
+    assert_eq!(values, [None, None, Some(5), Some(4), None]);
+    // Counted in several blocks, and whole.
+    let n = 1 << 20;
+    let a = study(&Run(vec![(0, safetensors(&[("model.a.weight", "BF16", vec![n], &bf16s(n as u32))]))]));
+    let [g] = &a.magnitudes[..] else { panic!("{:?}", a.magnitudes) };
+    assert_eq!((g.counts.len(), g.counts.iter().sum::<u64>()), (4, n));
+    assert_eq!(a.tensors[0].distinct_values, Some(512));
+}
+
+#[test]
 fn flips_are_counted_by_bit() {
     let n = 700_000; // in two blocks
     let (w, m) = (bf16s(n), f32s(1000));

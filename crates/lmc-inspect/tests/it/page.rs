@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use lmc_inspect::spelled::{bytes, percent};
 use lmc_inspect::{Analysis, page};
 
 use crate::analyze::{Run, bf16s, f32s, flipped, study};
@@ -139,35 +140,43 @@ fn numbers_are_those_of_json() {
     assert_eq!(embedded(&parsed), serde_json::to_value(&a).unwrap());
     let has = |cells: &[String]| assert!(parsed.cells.windows(cells.len()).any(|c| c == cells), "{cells:?}");
     for t in &a.tensors {
-        // The size is the first number of a tensor's row, behind its shape.
         let at = parsed.cells.iter().position(|c| *c == t.name).unwrap();
         let entropy = |bits: f64| format!("{bits:.3}");
-        let f = &t.figures;
-        let row = &parsed.cells[at..at + 14];
-        assert_eq!(
-            row[6..9],
-            [entropy(f.exponent_entropy), entropy(f.mantissa_entropy), f.distinct_exponents.to_string()]
-        );
+        let shape: Vec<String> = t.shape.iter().map(u64::to_string).collect();
+        let (f, c) = (&t.figures, t.change.as_ref().unwrap());
+        let row = &parsed.cells[at..at + 15];
+        assert_eq!(row[1..4], [t.kind.name(), &t.dtype, &shape.join("×")]);
+        assert_eq!(row[4..6], [bytes(f.raw_size), percent(f.lmc_size, f.raw_size)]);
+        assert_eq!(row[6..8], [entropy(f.exponent_entropy), entropy(f.mantissa_entropy)]);
+        let values = t.distinct_values.map_or("–".to_owned(), |n| n.to_string());
+        assert_eq!(row[8..11], [f.distinct_exponents.to_string(), values, percent(f.zeros, f.elements)]);
+        assert_eq!(row[11..13], [percent(c.changed, c.compared), percent(c.delta_size, c.raw_size)]);
+        assert_eq!(row[13], c.flips.iter().rposition(|&n| n > 0).unwrap().to_string());
     }
     for d in &a.distances {
-        has(&[d.steps, d.deltas, d.raw_size, d.delta_size].map(|n| n.to_string()));
+        let numbers = [d.steps, d.deltas, d.raw_size, d.delta_size].map(|n| n.to_string());
+        has(&[&numbers[..], &[percent(d.delta_size, d.raw_size)]].concat());
     }
-    for g in &a.checkpoints.last().unwrap().kinds {
-        let f = &g.figures;
+    let last = a.checkpoints.last().unwrap();
+    let groups = last.kinds.iter().chain(&last.dtypes).map(|g| (&g.name[..], &g.figures));
+    for (name, f) in groups.chain([("all", &last.all)]) {
         let numbers = [f.tensors, f.elements, f.raw_size, f.lmc_size].map(|n| n.to_string());
-        has(&[vec![g.name.clone()], numbers.to_vec()].concat());
+        let bits = [f.sign_entropy, f.exponent_entropy, f.mantissa_entropy, f.lmc_bits].map(|b| format!("{b:.3}"));
+        let parts = [percent(f.zeros, f.elements), f.distinct_exponents.to_string()];
+        let of_raw = percent(f.lmc_size, f.raw_size);
+        has(&[&[name.to_owned()], &numbers[..], &[of_raw], &bits[..], &parts[..]].concat());
     }
     for g in &a.changes {
-        has(&[
-            vec![g.kind.name().into(), g.dtype.clone()],
-            vec![g.change.compared.to_string(), g.change.changed.to_string()],
-        ]
-        .concat());
+        let c = &g.change;
+        let of = percent(c.changed, c.compared);
+        let numbers = [c.largest_distance, c.delta_size, c.lmc_size].map(|n| n.to_string());
+        let changed = [g.kind.name().into(), g.dtype.clone(), c.compared.to_string(), c.changed.to_string(), of];
+        has(&[&changed[..], &numbers[..]].concat());
     }
     // To sort by, cells have their values.
     let sorted = parsed.elements.iter().filter(|e| e.0 == "td").filter_map(|e| e.1.iter().find(|a| a.0 == "data-v"));
     let values: Vec<f64> = sorted.map(|a| a.1.parse().unwrap()).collect();
-    assert_eq!(values.len(), 9 * a.tensors.len());
+    assert_eq!(values.len(), 10 * a.tensors.len());
     assert_eq!(values[0], a.tensors[0].figures.raw_size as f64);
     for sentence in &a.advice {
         assert!(html.contains(sentence), "{sentence}");
@@ -234,8 +243,8 @@ fn hostile_dtypes_are_text() {
 fn charts_have_their_numbers() {
     let a = study(&run("", 3, 4));
     let html = page(&a);
-    // Size, changes, sizes, exponents and distances, each with a row for each of its points.
-    assert_eq!(html.matches("<details><summary>Numbers</summary>").count(), 5);
+    // Magnitudes, size, changes, sizes, exponents and distances, each with a row for each of its points.
+    assert_eq!(html.matches("<details><summary>Numbers</summary>").count(), 6);
     let weights = a.checkpoints[3].kinds.iter().find(|g| g.name == "weights").unwrap();
     let moments = a.checkpoints[3].kinds.iter().find(|g| g.name == "exp_avg").unwrap();
     let row = [&weights.figures, &moments.figures].map(|f| format!("<td>{:.3}", f.lmc_bits)).concat();

@@ -65,7 +65,8 @@ fn numbers_are_those_of_json() {
     let study = study(&run("", 3, 4));
     let charts = charts(&study);
     let names: Vec<&str> = charts.iter().map(|(name, _)| &name[..]).collect();
-    let expected = ["fields", "deltas", "changed", "sizes", "exponents", "distances", "flips-1", "flips-2"];
+    let expected =
+        ["fields", "magnitudes", "deltas", "changed", "sizes", "exponents", "distances", "flips-1", "flips-2"];
     assert_eq!(names, expected);
     let a = serde_json::to_value(&study).unwrap();
     let chart = |name: &str| &charts.iter().find(|c| c.0 == name).unwrap().1;
@@ -87,6 +88,16 @@ fn numbers_are_those_of_json() {
         rows += 4;
     }
     assert_eq!(values(&fields[0]).len(), rows);
+
+    for g in list(&a["magnitudes"]) {
+        let points = of(chart("magnitudes"), g["kind"].as_str().unwrap(), ["log2_magnitude", "of_floats"]);
+        let all: u64 = list(&g["counts"]).iter().map(|n| n.as_u64().unwrap()).sum();
+        assert_eq!(points.len(), list(&g["counts"]).len());
+        for ((i, (x, share)), n) in points.iter().enumerate().zip(list(&g["counts"])) {
+            assert_eq!(x.as_f64().unwrap(), g["lowest"].as_f64().unwrap() + i as f64);
+            is_part(share, &n, &json!(all));
+        }
+    }
 
     let distances = list(&a["distances"]);
     let all = of(chart("deltas"), "all", ["steps", "of_raw"]);

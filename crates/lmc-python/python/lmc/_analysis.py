@@ -43,6 +43,15 @@ class Checkpoint(TypedDict):
     dtypes: list[Group]
 
 
+class GroupMagnitudes(TypedDict):
+    """How many floats of one kind and dtype have a magnitude from 2**e to below 2**(e + 1), e = `lowest` and on."""
+
+    kind: str
+    dtype: str
+    lowest: int
+    counts: list[int]
+
+
 class Change(TypedDict):
     """The changes of the elements of one or more tensors."""
 
@@ -141,6 +150,7 @@ class Tensor(Figures):
     kind: str
     dtype: str
     shape: list[int]
+    distinct_values: int | None
     fits: str | None
     quantised: str | None
     quantised_part: float
@@ -182,6 +192,7 @@ class Analysis(TypedDict):
     deltas: list[Delta]
     distances: list[Distance]
     changes: list[GroupChange]
+    magnitudes: list[GroupMagnitudes]
     tensors: list[Tensor]
     tensors_left_out: int
     engines: Engines | None

@@ -116,8 +116,10 @@ const JSON_HELP: &str = "\
   changes                  the groups of all pairs together: a tensor counts once in each
   deltas                   from, to, steps, raw_size, delta_size, groups
   distances                by steps: deltas (how many), raw_size and delta_size of all of them, groups
-  tensors                  of the last checkpoint: file (number), name, kind, dtype, shape, figures, fits (a narrower dtype
-                           that has all values, or null), quantised (the format that weights had before they were
+  magnitudes               how large the floats of the last checkpoint are, by kind and dtype: lowest, counts (how many have
+                           a magnitude from 2^e to below 2^(e+1), for e = lowest and on; without zeros and what is not finite)
+  tensors                  of the last checkpoint: file (number), name, kind, dtype, shape, figures, distinct_values (of
+                           elements of up to 16 bits, or null), fits (a narrower dtype that has all values, or null), quantised (the format that weights had before they were
                            dequantised, or null), quantised_part (the part of its bytes that had it, 0 to 1),
                            duplicate_of (number of an earlier tensor with the same bytes, or null), change: null, or
                            pairs, compared, changed, flips, distances, delta_size, raw_size, changed_by_pair (0 to 1,

@@ -80,6 +80,7 @@ fn without_details(a: &Analysis) -> Analysis {
         deltas: a.deltas.clone(),
         distances: a.distances.clone(),
         changes: a.changes.clone(),
+        magnitudes: a.magnitudes.clone(),
         tensors: tensors.iter().map(tensor).collect(),
         engines: a.engines.clone(),
         advice: a.advice.clone(),

@@ -9,6 +9,11 @@ use crate::spelled::percent;
 pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
     out.push_str("<h2>Where the bits go</h2>");
     where_bits_go(a, charts, out);
+    if let Some(lines) = &charts.magnitudes {
+        out.push_str("<div class=charts>");
+        lines.write(out);
+        out.push_str("</div>");
+    }
     if a.checkpoints.len() < 2 {
         return;
     }

@@ -7,12 +7,13 @@ use crate::page::html::escaped;
 use crate::page::{self, ROWS, TABLE, begin_table, part};
 use crate::spelled::{agreeing, bytes, name, percent, share};
 
-const HEADS: [&str; 9] = [
+const HEADS: [&str; 10] = [
     "size",
     "lmc",
     "exponent, bits",
     "mantissa, bits",
     "exponents",
+    "values",
     "zeros",
     "changed",
     "delta",
@@ -56,6 +57,7 @@ fn row(a: &Analysis, t: &Tensor, out: &mut String) {
         cell(Some(bits), format!("{bits:.3}"));
     }
     cell(Some(f.distinct_exponents as f64), f.distinct_exponents.to_string());
+    cell(t.distinct_values.map(|n| n as f64), t.distinct_values.map_or(String::new(), |n| n.to_string()));
     cell(part(f.zeros, f.elements), percent(f.zeros, f.elements));
     let c = t.change.as_ref();
     cell(c.and_then(|c| part(c.changed, c.compared)), c.map_or(String::new(), |c| percent(c.changed, c.compared)));
