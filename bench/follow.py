@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Weights that are published and followed in memory, beside memcpy and other protocols.
 
-Usage: bench/follow.py [--size MB] [--rounds N] [OLD NEW]
+Usage: bench/follow.py [--size MB] [--shares S,S] [--rounds N] [--behind K] [--store FOLDER]... [--json FILE] [OLD NEW]
 
 Makes normally distributed bf16 weights of that size, and changes shares of their elements by one bit in the last place,
 as a step of training does to a few per cent of them; or takes two safetensors files of a real run. Prints a table with
@@ -9,25 +9,36 @@ the bytes of each protocol in per cent of raw, and the speeds of publishing, sta
 other protocols, as multiples of the speed of copying the weights (one thread, medians of the rounds, all in one
 process). A number above 1 is faster than the copy. `lmc` is level `fast`, with a store in a directory, and verifies
 fetched data; the other protocols verify nothing.
+
+A second follower gets K versions at once (--behind), each of which changed that share of made-up weights: the size is
+that of all, *made* the publishing of one. With several --store, each is measured, such as a folder on a disk and one in
+memory. Takes some 6.5 times the memory of the weights, and 0.8 times for a store on a file system in memory.
 """
 
 import argparse
+import contextlib
+import json
 import shutil
 import statistics
+import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import lmc.sync
 import ml_dtypes
 import numpy as np
+import origin
+import report_follow
 import zipnn
 import zstandard
 from safetensors.numpy import load_file
 
 Array = np.ndarray
 Weights = dict[str, Array]
+Row = dict[str, Any]
 SHARES = (0.002, 0.01, 0.018, 0.045)
 # Elements of a tensor, as in the matrices of a model of a few billion parameters.
 TENSOR = 4096 * 4096
@@ -40,15 +51,12 @@ def made(megabytes: int) -> Weights:
     return {f"layers.{i}.weight": w.astype(ml_dtypes.bfloat16) for i, w in enumerate(weights)}
 
 
-def changed(weights: Weights, share: float) -> Weights:
-    rng = np.random.default_rng(2)
-    new = {}
-    for name, w in weights.items():
-        bits = w.view(np.uint16).copy()
-        at = rng.random(bits.size, np.float32) < share
-        bits[at] ^= 1
-        new[name] = bits.view(w.dtype)
-    return new
+def change(weights: Weights, share: float, seed: int) -> None:
+    """Flips a bit of some elements."""
+    rng = np.random.default_rng(seed)
+    for w in weights.values():
+        elements = bits(w)
+        elements[rng.random(elements.size, np.float32) < share] ^= 1
 
 
 def bits(array: Array) -> Array:
@@ -150,11 +158,8 @@ class Times:
         self.of.setdefault(what, []).append(time.perf_counter() - start)
         return done
 
-    def speed(self, what: str) -> str:
-        """In multiples of the copy."""
-        if what not in self.of:
-            return ""
-        return f"{statistics.median(self.of['copy']) / statistics.median(self.of[what]):.2f}"
+    def median(self, what: str) -> float | None:
+        return statistics.median(self.of[what]) if what in self.of else None
 
 
 def copied(old: Weights) -> Weights:
@@ -179,61 +184,130 @@ def same(a: Weights, b: Weights) -> bool:
     return all(np.array_equal(bits(a[name]), bits(b[name])) for name in b)
 
 
-def by_lmc(old: Weights, new: Weights, folder: Path, times: Times) -> tuple[int, int]:
-    """Bytes of the data, and of all objects of the version."""
+def size_of(objects: set[Path]) -> int:
+    return sum(f.stat().st_size for f in objects)
+
+
+def objects_of(folder: Path) -> set[Path]:
+    return {f for f in folder.rglob("*") if f.is_file()}
+
+
+def by_lmc(old: Weights, versions: Iterable[Weights], mine: Weights, folder: Path, times: Times, name: str) -> Row:
+    """Publishes versions, and follows from the old one to the last of them: bytes of the data, and of all objects."""
     shutil.rmtree(folder, ignore_errors=True)
     publisher = lmc.sync.Publisher(folder, threads=1)
     publisher.publish(old, step=0)
-    mine = {name: np.empty_like(a) for name, a in old.items()}
+    new_size = 0
     with lmc.sync.Follower(folder, mine, threads=1) as follower:
         follower.load()
-        before = {f for f in folder.rglob("*") if f.is_file()}
-        published = times.take("lmc made", lambda: publisher.publish(new, step=1))
-        objects = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file() and f not in before)
-        update = times.take("lmc staged", follower.stage)
-        times.take("lmc applied", follower.commit, update)
-    assert same(mine, new)
-    return published.new_size, objects
+        before = objects_of(folder)
+        for step, version in enumerate(versions, 1):
+            published = times.take(f"{name} made", lambda v=version, s=step: publisher.publish(v, step=s))
+            new_size += published.new_size
+        update = times.take(f"{name} staged", follower.stage)
+        times.take(f"{name} applied", follower.commit, update)
+        objects = size_of(objects_of(folder) - before)
+    assert same(mine, version), name
+    shutil.rmtree(folder)
+    return {"protocol": name, "size": new_size, "objects": objects}
 
 
-def measure(old: Weights, new: Weights, rounds: int, folder: Path) -> list[tuple[str, ...]]:
-    raw = sum(a.nbytes for a in old.values())
-    times, sizes = Times(), dict[str, int]()
-    copy = copied(old)
-    for _ in range(rounds):
-        times.take("copy", overwrite, copy, new)
-        sizes["lmc"], sizes["lmc, all objects"] = by_lmc(old, new, folder, times)
+def file_system(folder: Path) -> str:
+    """Its type."""
+    command = ["df", "--output=fstype", str(folder)]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-1]
+
+
+def steps(old: Weights, now: Weights, share: float, count: int) -> Iterator[Weights]:
+    """Versions, each of which changes a share of the one before, in the same memory."""
+    overwrite(now, old)
+    for seed in range(count):
+        change(now, share, 10 + seed)
+        yield now
+
+
+def measure(old: Weights, new: Weights, share: float | None, args: argparse.Namespace, stores: list[Path]) -> Row:
+    """All protocols, in turns. `share`: how much was changed, if the weights are made up: then `new` is written to."""
+    times, rows = Times(), dict[str, Row]()
+    # The weights of all receivers.
+    to = copied(old)
+    differing = sum(int(np.count_nonzero(bits(a) != bits(new[n]))) for n, a in old.items())
+    for _ in range(args.rounds):
+        times.take("copy", overwrite, to, new)
+        for store in stores:
+            name = f"lmc, {file_system(store)}" if len(stores) > 1 else "lmc"
+            rows[name] = by_lmc(old, [new], to, store / "store", times, name)
         for protocol in PROTOCOLS:
             parts = times.take(f"{protocol.name} made", make, protocol, old, new)
-            sizes[protocol.name] = sum(len(p) for of_tensor in parts.values() for p in of_tensor)
-            to = copied(old)
+            size = sum(len(p) for of_tensor in parts.values() for p in of_tensor)
+            rows[protocol.name] = {"protocol": protocol.name, "size": size}
+            overwrite(to, old)
             times.take(f"{protocol.name} applied", apply, protocol, parts, to)
             assert same(to, new), protocol.name
-    differing = sum(int(np.count_nonzero(bits(a) != bits(new[n]))) for n, a in old.items())
-    share = f"{100 * differing / sum(a.size for a in old.values()):.2f} %"
-    speeds = [" made", " staged", " applied"]
-    return [
-        (share, name, f"{100 * size / raw:.3f} %", *(times.speed(name + what) for what in speeds))
-        for name, size in sizes.items()
-    ]
+            del parts
+    # At the end, because the new weights become others.
+    for _ in range(args.rounds if share is not None and args.behind > 1 else 0):
+        for store in stores:
+            name = f"lmc, {file_system(store)}" if len(stores) > 1 else "lmc"
+            name += f", {args.behind} versions at once"
+            versions = steps(old, new, share, args.behind)
+            rows[name] = by_lmc(old, versions, to, store / "store", times, name)
+    for name, row in rows.items():
+        row |= {what: times.median(f"{name} {what}") for what in ("made", "staged", "applied")}
+    return {
+        "changed": differing / sum(a.size for a in old.values()),
+        "raw_size": sum(a.nbytes for a in old.values()),
+        "copy": times.median("copy"),
+        "rows": list(rows.values()),
+    }
+
+
+def keep(path: Path, case: Row) -> None:
+    """Adds a case to the results in a file, in place of one of the same name."""
+    cases = json.loads(path.read_text()) if path.exists() else []
+    names = [c["name"] for c in cases]
+    at = names.index(case["name"]) if case["name"] in names else len(cases)
+    cases[at : at + 1] = [case]
+    path.write_text(json.dumps(cases, indent=1) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=200, metavar="MB", help="millions of bytes of the weights")
+    parser.add_argument("--shares", default=",".join(map(str, SHARES)), help="(default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--behind", type=int, default=10, metavar="K", help="(default: %(default)s; 1 for none)")
+    parser.add_argument("--store", type=Path, action="append", help="where to make stores (default: a new folder)")
+    parser.add_argument("--json", type=Path, help="file of results to add these to, or put in place of earlier ones")
+    parser.add_argument("--lmc", help="the program, which says on what machine it is; needed for --json")
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
     args = parser.parse_args()
-    print("| changed | protocol | size | made | staged | applied |\n|--:|---|--:|--:|--:|--:|")
-    with tempfile.TemporaryDirectory() as temporary:
+    if args.files and len(args.files) != 2:
+        parser.error("give two files, or none")
+    if args.behind > 15:
+        parser.error(f"--behind {args.behind}: the 16th version stands alone")
+    if args.json and not args.lmc:
+        parser.error("--json needs --lmc")
+    with contextlib.ExitStack() as stack:
+        parents = args.store or [None]
+        stores = [Path(stack.enter_context(tempfile.TemporaryDirectory(dir=parent))) for parent in parents]
+        case: Row = {"rounds": args.rounds, "stores": [file_system(store) for store in stores], "measured": []}
         if args.files:
-            pairs = [tuple(load_file(f) for f in args.files)]
+            case["name"] = " → ".join(f.name for f in args.files)
+            old, new = (load_file(f) for f in args.files)
+            case["measured"].append(measure(old, new, None, args, stores))
         else:
+            case["name"] = f"normally distributed bf16 weights of {args.size} MB"
             old = made(args.size)
-            pairs = ((old, changed(old, share)) for share in SHARES)
-        for before, after in pairs:
-            for row in measure(before, after, args.rounds, Path(temporary) / "store"):
-                print("| " + " | ".join(row) + " |", flush=True)
+            new = copied(old)
+            for share in map(float, args.shares.split(",")):
+                overwrite(new, old)
+                change(new, share, 2)
+                case["measured"].append(measure(old, new, share, args, stores))
+    if args.json:
+        machine = origin.machine(args.lmc)
+        keep(args.json, case | {"origin": origin.origin(machine), "isa": machine["isas"][-1]})
+    print(report_follow.table_of(case))
 
 
 if __name__ == "__main__":

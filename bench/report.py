@@ -8,6 +8,7 @@ import bars
 import report_checkpoints
 import report_cores
 import report_deltas
+import report_follow
 import report_python
 import report_store
 from bars import find
@@ -191,6 +192,7 @@ def page(results: dict, suffix: str) -> str:
     checkpoints = report_checkpoints.section(results["checkpoints"]) if "checkpoints" in results else ""
     python = report_python.section(results["python"]) if "python" in results else ""
     cores = report_cores.section(results["cores"]) if "cores" in results else ""
+    followed = report_follow.section(results["follow"]) if "follow" in results else ""
     return f"""# Benchmarks
 
 <!-- Written by bench/run from {folder}/*.json. Do not edit: edit bench/report.py or bench/notes{suffix}.md. -->
@@ -223,7 +225,7 @@ memory, so page faults do not count against the Python packages.
 
 {peers}
 {report_deltas.section(results)}
-{cores}{stores}{checkpoints}{python}## Whole processes
+{cores}{stores}{followed}{checkpoints}{python}## Whole processes
 
 Durable: the output of every command is synced to the disk. Warm page cache, {results["process"][0]["threads"]} threads.
 

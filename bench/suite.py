@@ -242,8 +242,8 @@ def main() -> None:
             if step != "machine" and only:
                 note_later(out / "machine.json", step, machine["commit"])
         print(f"{time.monotonic() - started:6.0f} s  done")
-    # bench/cores.py, bench/store.py, bench/checkpoints.py and bench/python.py write their own.
-    apart = ("cores", "store", "checkpoints", "python")
+    # bench/cores.py, bench/store.py, bench/follow.py, bench/checkpoints.py and bench/python.py write their own.
+    apart = ("cores", "store", "follow", "checkpoints", "python")
     there = [*STEPS, *(step for step in apart if (out / f"{step}.json").exists())]
     results = {step: json.loads((out / f"{step}.json").read_text()) for step in there}
     plot.draw(results, page.with_suffix(".svg"))

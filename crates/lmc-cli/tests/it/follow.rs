@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Dir, Moments, kill_after, noise, safetensors, wait_until, weights};
+use crate::support::{Dir, Moments, kill_after, may_mount, new_store, noise, safetensors, wait_until, weights};
 
 const FILES: [&str; 2] = ["w", "sub/v"];
 
@@ -16,8 +16,12 @@ fn file(name: &str, n: u64) -> Vec<u8> {
 }
 
 fn save(dir: &Dir, n: u64) {
+    save_to(dir, "s", n);
+}
+
+fn save_to(dir: &Dir, store: &str, n: u64) {
     FILES.iter().for_each(|name| _ = dir.write(&format!("d/{name}"), &file(name, n)));
-    dir.run(["-q", "snapshot", "save", "s", "d", "--step", &n.to_string()]).silent();
+    dir.run(["-q", "snapshot", "save", store, "d", "--step", &n.to_string()]).silent();
 }
 
 /// Saves a step, and moves its data to `new`.
@@ -29,9 +33,13 @@ fn save_apart(dir: &Dir, n: u64) {
 
 /// A store with one snapshot.
 fn stored() -> Dir {
+    stored_in("s")
+}
+
+fn stored_in(store: &str) -> Dir {
     let dir = Dir::new();
     std::fs::create_dir_all(dir.path("d/sub")).unwrap();
-    save(&dir, 0);
+    save_to(&dir, store, 0);
     dir
 }
 
@@ -146,24 +154,26 @@ fn what_cannot_be_removed_does_no_harm() {
 
 /// Kills at as many moments as `LMC_KILLS` says.
 #[test]
-fn after_a_kill_there_is_one_whole_version() {
-    let dir = stored();
-    dir.run(["-q", "follow", "s", "origin", "--once"]).silent();
-    save(&dir, 1);
-    let moments = Moments::of(40, 7, || dir.run(["-q", "follow", "s", "whole", "--once"]).silent());
+fn after_a_kill_there_is_one_whole_version_on_each_backend() {
+    let store = &new_store()[..];
+    let dir = stored_in(store);
+    dir.run(["-q", "follow", store, "origin", "--once"]).silent();
+    save_to(&dir, store, 1);
+    let moments = Moments::of(40, 7, || dir.run(["-q", "follow", store, "whole", "--once"]).silent());
     let mut versions = [0, 0];
     for moment in moments.iter() {
         // Links: a copy would have other inodes than were recorded.
         dir.shell("rm -rf m && cp -al origin m").ok();
-        let mut child = dir.command(["-q", "follow", "s", "m", "--once"]).spawn().unwrap();
+        let mut child = dir.command(["-q", "follow", store, "m", "--once"]).spawn().unwrap();
         kill_after(&mut child, moment);
         let found = step(&dir, "m").expect("one whole version");
         versions[found as usize] += 1;
-        dir.run(["-q", "follow", "s", "m", "--once"]).silent();
+        dir.run(["-q", "follow", store, "m", "--once"]).silent();
         assert_eq!(step(&dir, "m"), Some(1));
         assert_eq!(std::fs::read_dir(dir.path("m/versions")).unwrap().count(), 4, "{moment:?}");
         assert!(!dir.has("m/.current.new"));
     }
+    println!("{store}: {versions:?} of {} kills left the version before, or the new one", moments.count());
     assert!(moments.count() < 20 || versions[0] > 0, "{versions:?}");
 }
 
@@ -284,4 +294,26 @@ fn a_full_disk_leaves_the_version_before() {
     }
     dir.run(["-q", "follow", "s", "m", "--once"]).silent();
     assert_eq!(step(&dir, "m"), Some(1));
+}
+
+/// Space for one page more each time, until there is enough.
+#[test]
+fn a_file_system_without_space_leaves_the_version_before_on_each_backend() {
+    if !may_mount() {
+        return;
+    }
+    let store = new_store();
+    let dir = stored_in(&store);
+    dir.run(["-q", "follow", &store, "origin", "--once"]).silent();
+    save_to(&dir, &store, 1);
+    let seen_from_full = if dir.has(&store) { format!("../{store}") } else { store };
+    let sweep = dir.full_disk(
+        "cp -a origin full/m",
+        &format!("$LMC -q follow {seen_from_full} m --once"),
+        "cmp m/current/w ../origin/current/w && cmp m/current/sub/v ../origin/current/sub/v && test ! -e m/versions/.staging",
+    );
+    // The last try succeeded, and none left anything behind.
+    assert_eq!(step(&dir, "left/m"), Some(1));
+    assert_eq!(std::fs::read_dir(dir.path("left/m/versions")).unwrap().count(), 4);
+    assert!(sweep.failures > 2 * 80_000 / 4096, "{sweep:?}");
 }

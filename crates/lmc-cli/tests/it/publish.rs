@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use crate::support::{Dir, Moments, Run, kill_after, noise, safetensors, wait_until, weights};
+use crate::support::{Dir, Moments, Run, kill_after, may_mount, new_store, noise, safetensors, wait_until, weights};
 
 /// The weights of a step.
 fn model(n: u64) -> Vec<u8> {
@@ -26,13 +26,21 @@ fn steps(dir: &Dir) -> Vec<u64> {
     if !dir.has("s") {
         return vec![];
     }
-    let listed = dir.run(["snapshot", "list", "s", "--json"]);
+    steps_in(dir, "s")
+}
+
+fn steps_in(dir: &Dir, store: &str) -> Vec<u64> {
+    let listed = dir.run(["snapshot", "list", store, "--json"]);
     listed.ok().json().iter().map(|s| s["step"].as_u64().unwrap()).collect()
 }
 
 /// Checks the weights of a step.
 fn check(dir: &Dir, n: u64) {
-    dir.run(["-q", "snapshot", "restore", "s", "-f", "-o", "out", "--at", &n.to_string()]).silent();
+    check_in(dir, "s", n);
+}
+
+fn check_in(dir: &Dir, store: &str, n: u64) {
+    dir.run(["-q", "snapshot", "restore", store, "-f", "-o", "out", "--at", &n.to_string()]).silent();
     assert!(dir.read("out/model.safetensors") == model(n), "step {n}");
 }
 
@@ -303,32 +311,58 @@ fn a_full_disk_leaves_the_versions_before() {
     check(&dir, 1);
 }
 
-/// Kills at as many moments as `LMC_KILLS` says.
+/// Space for one page more each time, until there is enough.
 #[test]
-fn after_a_kill_a_version_is_there_or_not_and_the_next_process_goes_on() {
+fn a_file_system_without_space_leaves_the_versions_before() {
+    if !may_mount() {
+        return;
+    }
     let dir = Dir::new();
     write(&dir, "step0", 0);
-    let moments = Moments::of(40, 7, || _ = dir.run(ONCE).ok());
-    let (mut there, mut n, kills) = (0, 0, moments.count());
+    dir.run(ONCE).ok();
+    write(&dir, "step1", 1);
+    let sweep = dir.full_disk(
+        "cp -a s full/",
+        "$LMC -q publish s ../v --once --settle 0",
+        r#"test "$($LMC snapshot list s --json | grep -c '"step":')" = 1 && rm -rf ../out &&
+           $LMC -q snapshot restore s -o ../out --at 0 && cmp ../out/model.safetensors ../v/step0/model.safetensors"#,
+    );
+    dir.shell("rm -r s && cp -a left/s s").ok();
+    assert_eq!(steps(&dir), [0, 1]);
+    [0, 1].into_iter().for_each(|n| check(&dir, n));
+    dir.run(["snapshot", "verify", "s", "--deep"]).ok();
+    // Data, and the documents.
+    assert!(sweep.failures > 3, "{sweep:?}");
+}
+
+/// Kills at as many moments as `LMC_KILLS` says.
+#[test]
+fn after_a_kill_the_next_process_goes_on_on_each_backend() {
+    let store = &new_store()[..];
+    let once = ["publish", store, "v", "--once", "--settle", "0"];
+    let dir = Dir::new();
+    write(&dir, "step0", 0);
+    let moments = Moments::of(40, 7, || _ = dir.run(once).ok());
+    let (mut there, mut n, mut newest, kills) = (0, 0, 0, moments.count());
     for moment in moments.iter() {
-        let last = steps(&dir).len() as u64;
-        if last > n {
-            n = last;
+        if newest == n {
+            n += 1;
             std::fs::remove_dir_all(dir.path(format!("v/step{}", n - 1))).unwrap();
             write(&dir, &format!("step{n}"), n);
         }
-        let mut child = dir.command(ONCE).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = dir.command(once).stderr(Stdio::null()).spawn().unwrap();
         kill_after(&mut child, moment);
-        let found = steps(&dir);
+        let found = steps_in(&dir, store);
         assert_eq!(found, (0..found.len() as u64).collect::<Vec<_>>());
-        let newest = found.len() as u64 - 1;
+        newest = found.len() as u64 - 1;
         assert!((n - 1..=n).contains(&newest), "{found:?}");
         there += u64::from(newest == n);
-        check(&dir, newest);
+        check_in(&dir, store, newest);
     }
+    println!("{store}: {there} of {kills} kills left the new version, the others that before");
     assert!(kills < 20 || (0 < there && there < kills), "{there} of {kills}");
-    dir.run(ONCE).ok();
-    check(&dir, n);
-    let verified = dir.run(["snapshot", "verify", "s", "--deep"]);
+    dir.run(once).ok();
+    check_in(&dir, store, n);
+    let verified = dir.run(["snapshot", "verify", store, "--deep"]);
     verified.ok();
 }

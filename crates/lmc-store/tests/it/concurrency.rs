@@ -1,5 +1,5 @@
-//! Eight writers, eight readers, a pruner and a collector at once on one store, and followers of a run that is saved and pruned; on every
-//! backend (see `support::on_each_backend`).
+//! Eight writers, eight readers, a pruner and a collector at once on one store, and followers, in files and in memory, of a run that is
+//! saved and pruned; on every backend (see `support::on_each_backend`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,11 @@ use std::thread;
 use std::time::Instant;
 
 use crate::support::*;
-use lmc_store::{At, ErrorKind, FollowOptions, Follower, Input, Keep, RebaseOptions, SaveOptions, Store, StoreOptions};
+use lmc::{Dtype, ReadAt};
+use lmc_store::{
+    At, ErrorKind, FollowOptions, Follower, Input, Keep, RebaseOptions, SaveOptions, Store, StoreOptions,
+    TensorFollower, TensorSpec,
+};
 use object_store::ObjectStore;
 
 const WRITERS: u64 = 8;
@@ -110,6 +114,14 @@ impl Run {
     }
 }
 
+fn spec(Tensor(name, rows, columns, _): &Tensor) -> TensorSpec {
+    TensorSpec { name: (*name).into(), dtype: Dtype::F32, shape: vec![*rows, *columns], first_row: None }
+}
+
+fn slices(memory: &mut [Vec<u8>]) -> Vec<&mut [u8]> {
+    memory.iter_mut().map(|m| &mut m[..]).collect()
+}
+
 #[test]
 fn writers_readers_a_pruner_and_a_collector() {
     on_each_backend(|objects| {
@@ -187,6 +199,50 @@ fn followers_see_whole_versions_while_a_run_is_saved_and_pruned() {
                 assert!(problems.len() < 10, "{problems:?}");
             }
         };
+        let in_memory = AtomicUsize::new(0);
+        let follow_in_memory = || -> lmc_store::Result<()> {
+            let store = Store::open_on(objects.clone(), options(1))?;
+            let mut memory: Vec<Vec<u8>> = model().into_iter().map(|t| vec![0; t.3.len()]).collect();
+            let mut follower = TensorFollower::new(store, model().iter().map(spec).collect(), Default::default())?;
+            let mut problems = vec![];
+            loop {
+                let last = done.load(Ordering::SeqCst);
+                let newest = follower.newest();
+                let holds = follower.current().is_some();
+                // The first version is loaded, later ones are staged.
+                let found = newest.and_then(|newest| {
+                    let Some(s) = newest else { return Ok(None) };
+                    let staged = if holds {
+                        let tensors: Vec<&dyn ReadAt> = memory.iter().map(|m| m as &dyn ReadAt).collect();
+                        Some(follower.stage(&s, &tensors, &mut |_| Ok(()))?)
+                    } else {
+                        follower.load(&s, &mut slices(&mut memory), &mut |_| Ok(()))?;
+                        None
+                    };
+                    Ok(Some(staged))
+                });
+                match found {
+                    Ok(Some(staged)) => {
+                        if let Some(staged) = staged {
+                            follower.commit(&staged, &mut slices(&mut memory))?;
+                        }
+                        let n = follower.current().unwrap().0.get() as usize;
+                        // The file is a header and these tensors.
+                        assert!(saved.lock().unwrap()[n].ends_with(&memory.concat()), "step {n} in memory");
+                        in_memory.fetch_add(1, Ordering::Relaxed);
+                        problems.clear();
+                    }
+                    Ok(None) if last => {
+                        let at = follower.current().map(|(step, _)| step.get() + 1);
+                        assert_eq!(at, Some(saved.lock().unwrap().len() as u64));
+                        return Ok(());
+                    }
+                    Ok(None) => {}
+                    Err(e) => problems.push(e),
+                }
+                assert!(problems.len() < 10, "{problems:?}");
+            }
+        };
         let dirs: Vec<_> = (0..4).map(|_| tempfile::tempdir().unwrap()).collect();
         // Ends the followers, also if something fails.
         struct Ends<'a>(&'a AtomicBool);
@@ -197,11 +253,16 @@ fn followers_see_whole_versions_while_a_run_is_saved_and_pruned() {
         }
         thread::scope(|scope| {
             let ends = Ends(&done);
-            let followers: Vec<_> = dirs.iter().map(|dir| scope.spawn(|| follow(dir.path()))).collect();
+            let mut followers: Vec<_> = dirs.iter().map(|dir| scope.spawn(|| follow(dir.path()))).collect();
+            followers.extend((0..2).map(|_| scope.spawn(follow_in_memory)));
             let start = Instant::now();
             let mut tensors = model();
             for n in 0.. {
-                tensors.iter_mut().for_each(|t| t.train(n));
+                // Deltas of every other step are lists of few changes.
+                match n % 2 {
+                    0 => tensors.iter_mut().for_each(|t| t.train(n)),
+                    _ => tensors.iter_mut().for_each(|t| t.3.iter_mut().step_by(400).for_each(|b| *b ^= 1)),
+                }
                 saved.lock().unwrap().push(safetensors(&tensors));
                 let file = saved.lock().unwrap()[n as usize].clone();
                 let mut o = SaveOptions::default();
@@ -212,7 +273,7 @@ fn followers_see_whole_versions_while_a_run_is_saved_and_pruned() {
                 store.prune(&store.plan_prune(&keep).unwrap(), &RebaseOptions::default()).unwrap();
                 store.gc().unwrap();
                 // However slow the machine is, versions are seen.
-                let seen = n > 0 && versions.load(Ordering::Relaxed) >= 8;
+                let seen = n > 0 && versions.load(Ordering::Relaxed) >= 8 && in_memory.load(Ordering::Relaxed) >= 4;
                 let failed = followers.iter().any(|f| f.is_finished());
                 if failed || (seen && start.elapsed().as_secs() >= seconds) {
                     break;
@@ -226,6 +287,7 @@ fn followers_see_whole_versions_while_a_run_is_saved_and_pruned() {
             let current = fs::read_link(dir.path().join("current")).unwrap();
             assert!(current.to_str().unwrap().starts_with(&format!("versions/{last}-")), "{current:?}, step {last}");
         }
-        println!("4 followers saw {seen} versions of {last} steps");
+        let in_memory = in_memory.load(Ordering::Relaxed);
+        println!("4 followers in files saw {seen} versions, 2 in memory {in_memory}, of {} steps", last + 1);
     });
 }

@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) use lmc_testing::data::noise;
@@ -39,6 +40,25 @@ pub(crate) fn kill_after(child: &mut Child, time: Duration) {
     std::thread::sleep(time);
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+/// The store of a test: a new prefix on the server that `LMC_STORE_TEST_LOCATION` names, if it is set, or the directory `s`. `./test store`
+/// finds such tests by the end of their names, `_on_each_backend`.
+pub(crate) fn new_store() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let unique = |location| format!("{location}/{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    std::env::var("LMC_STORE_TEST_LOCATION").map_or_else(|_| "s".to_owned(), unique)
+}
+
+/// Whether a test may mount file systems, in a namespace of its own. If not, and `LMC_REQUIRE_MOUNT` is set, the test fails.
+pub(crate) fn may_mount() -> bool {
+    let tried = Command::new("unshare").args(["-rm", "mount", "-t", "tmpfs", "none", "/tmp"]).output();
+    let may = tried.as_ref().is_ok_and(|run| run.status.success());
+    assert!(may || std::env::var_os("LMC_REQUIRE_MOUNT").is_none(), "cannot mount: {tried:?}");
+    if !may {
+        println!("skipped: cannot mount: {tried:?}");
+    }
+    may
 }
 
 /// Chooses the way in which files are temporary.
@@ -184,6 +204,33 @@ impl Dir {
         Run(command.current_dir(self.0.path()).stdin(Stdio::null()).output().unwrap())
     }
 
+    /// Prepares a small file system in memory, `full`, and runs a command there with space for one page more each time, until it succeeds.
+    /// Whenever it fails, that has to be for want of space, and `check` has to hold. What is there in the end is copied to `left`.
+    #[track_caller]
+    pub(crate) fn full_disk(&self, prepare: &str, command: &str, check: &str) -> Sweep {
+        let script = format!(
+            r#"set -e
+            mkdir full && mount -t tmpfs -o size=2m none full
+            {prepare}
+            cd full
+            for pages in $(seq 0 400); do
+                rm -f filler && ! cat /dev/zero > filler 2> ../no-space
+                truncate -s -$((pages * 4))K filler
+                if {command} 2> ../said; then
+                    cd .. && rm full/filler && cp -a full left && echo $pages && exit
+                fi
+                if ! grep -q 'No space left on device' ../said || ! {{ {check}; }} >&2; then
+                    echo "with $pages pages:" >&2 && cat ../said >&2 && exit 1
+                fi
+            done
+            exit 1"#
+        );
+        let mut shell = Command::new("unshare");
+        shell.args(["-rm", "sh", "-c", &script]).env("LMC", env!("CARGO_BIN_EXE_lmc"));
+        let run = Run(shell.current_dir(self.0.path()).stdin(Stdio::null()).output().unwrap());
+        Sweep { failures: run.ok().stdout().trim().parse().unwrap() }
+    }
+
     /// Runs `lmc` with some of its streams on a terminal; returns the terminal's output and the exit code.
     pub(crate) fn on_terminal(&self, args: &[&str], stdin: bool, stdout: bool) -> (String, i32) {
         use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -203,6 +250,12 @@ impl Dir {
         let shown = String::from_utf8(drain(File::from(master))).unwrap();
         (shown, child.wait().unwrap().code().unwrap())
     }
+}
+
+/// How often a command had too little space.
+#[derive(Debug)]
+pub(crate) struct Sweep {
+    pub(crate) failures: usize,
 }
 
 /// How a run of `lmc` ended.
