@@ -54,6 +54,8 @@ struct Held {
     len: u64,
     /// The last save that used it.
     save: u64,
+    /// Their content hash for deltas, where it is known.
+    content: Option<[u8; 16]>,
     /// Empty if kept in a file.
     bytes: Bytes,
 }
@@ -71,7 +73,7 @@ impl ChunkCache {
                 let (directory, found) = CacheDirectory::open(path)?;
                 for (hash, len) in found {
                     state.total = state.total.saturating_add(len);
-                    state.held.insert(hash, Held { len, save: 0, bytes: Bytes::new() });
+                    state.held.insert(hash, Held { len, save: 0, content: None, bytes: Bytes::new() });
                 }
                 (Some(directory), *budget)
             }
@@ -87,44 +89,49 @@ impl ChunkCache {
         self.state().save += 1;
     }
 
-    /// The `len` raw bytes with this hash, if they are cached.
-    pub(crate) fn get(&self, hash: Hash, len: u64) -> Option<Bytes> {
+    /// The `len` raw bytes with this hash, if they are cached, and their content hash, if it is known.
+    pub(crate) fn get(&self, hash: Hash, len: u64) -> Option<(Bytes, Option<[u8; 16]>)> {
         let Some(directory) = &self.directory else {
-            return Some(self.state().held.get(&hash)?.bytes.clone());
+            let state = self.state();
+            let held = state.held.get(&hash)?;
+            return Some((held.bytes.clone(), held.content));
         };
         let bytes = directory.read(hash, len)?;
         if Hash::of(&bytes) == hash {
-            return Some(bytes);
+            let content = self.state().held.get(&hash).and_then(|held| held.content);
+            return Some((bytes, content));
         }
         self.state().remove(Some(directory), hash);
         None
     }
 
-    /// Caches `raw`, whose hash is `hash`, in place of the entry with the hash `before`. Without room, or if writing fails, nothing is
-    /// cached.
-    pub(crate) fn put(&self, hash: Hash, raw: &[u8], before: Option<Hash>) {
+    /// Caches `raw`, whose hash is `hash`, in place of the entry with the hash `before`. `content` is the content hash, if it is known.
+    /// Without room, or if writing fails, nothing is cached.
+    pub(crate) fn put(&self, hash: Hash, raw: &[u8], content: Option<[u8; 16]>, before: Option<Hash>) {
         let mut state = self.state();
         let save = state.save;
-        let known = state.held.get_mut(&hash).map(|held| held.save = save).is_some();
-        if let Some(before) = before.filter(|&b| b != hash) {
-            state.remove(self.directory.as_ref(), before);
-        }
+        let known = state.held.get_mut(&hash).map(|held| {
+            held.save = save;
+            held.content = held.content.or(content);
+        });
+        let replaced = before.filter(|&b| b != hash).and_then(|b| state.remove(self.directory.as_ref(), b));
         let len = raw.len() as u64;
-        if known || !self.make_room(&mut state, len) {
+        if known.is_some() || !self.make_room(&mut state, len) {
             return;
         }
-        let bytes = match &self.directory {
-            None => Bytes::copy_from_slice(raw),
-            Some(_) => Bytes::new(),
-        };
         state.total += len;
-        state.held.insert(hash, Held { len, save, bytes });
-        drop(state);
-        if let Some(directory) = &self.directory
-            && directory.write(hash, raw).is_err()
-        {
-            self.state().remove(self.directory.as_ref(), hash);
+        if let Some(directory) = &self.directory {
+            state.insert(hash, Held { len, save, content, bytes: Bytes::new() });
+            drop(state);
+            if directory.write(hash, raw).is_err() {
+                self.state().remove(self.directory.as_ref(), hash);
+            }
+            return;
         }
+        // Other threads need not wait for the copy.
+        drop(state);
+        let bytes = copied(raw, replaced);
+        self.state().insert(hash, Held { len, save, content, bytes });
     }
 
     /// Evicts entries not used by this save, oldest first, until `len` more bytes fit the budget; returns whether they do.
@@ -143,13 +150,37 @@ impl ChunkCache {
 }
 
 impl State {
-    fn remove(&mut self, directory: Option<&CacheDirectory>, hash: Hash) {
-        if let Some(held) = self.held.remove(&hash) {
+    /// Adds an entry, whose bytes count already.
+    fn insert(&mut self, hash: Hash, held: Held) {
+        // Another thread may have added it meanwhile.
+        if let Some(before) = self.held.insert(hash, held) {
+            self.total -= before.len;
+        }
+    }
+
+    /// Removes an entry; returns its bytes, if they are in memory.
+    fn remove(&mut self, directory: Option<&CacheDirectory>, hash: Hash) -> Option<Bytes> {
+        let held = self.held.remove(&hash);
+        if let Some(held) = &held {
             self.total -= held.len;
         }
         if let Some(directory) = directory {
             directory.remove(hash);
         }
+        held.map(|held| held.bytes)
+    }
+}
+
+/// A copy of `raw`, in the memory of bytes that are not needed any more, if nothing else has them and it fits: the system clears new pages
+/// first, which takes as long as the copy.
+fn copied(raw: &[u8], replaced: Option<Bytes>) -> Bytes {
+    match replaced.map(Bytes::try_into_mut) {
+        Some(Ok(mut memory)) if memory.capacity() >= raw.len() && memory.capacity() / 2 <= raw.len() => {
+            memory.clear();
+            memory.extend_from_slice(raw);
+            memory.freeze()
+        }
+        _ => Bytes::copy_from_slice(raw),
     }
 }
 
@@ -165,7 +196,7 @@ mod tests {
 
     /// Which of the ten chunks are cached.
     fn held(cache: &ChunkCache) -> Vec<u8> {
-        (0..10).filter(|&n| cache.get(chunk(n).0, 100).is_some_and(|b| b == chunk(n).1)).collect()
+        (0..10).filter(|&n| cache.get(chunk(n).0, 100).is_some_and(|(b, _)| b == chunk(n).1)).collect()
     }
 
     fn each(test: impl Fn(&dyn Fn() -> ChunkCache)) {
@@ -179,7 +210,7 @@ mod tests {
     fn the_newest_are_held_within_the_budget() {
         each(|open| {
             let cache = open();
-            let put = |n, before: Option<u8>| cache.put(chunk(n).0, &chunk(n).1, before.map(|b| chunk(b).0));
+            let put = |n, before: Option<u8>| cache.put(chunk(n).0, &chunk(n).1, None, before.map(|b| chunk(b).0));
             cache.begin();
             (0..5).for_each(|n| put(n, None));
             // First come, first kept: the next save requests it first.
@@ -202,12 +233,49 @@ mod tests {
     }
 
     #[test]
+    fn content_hashes_are_known_once_they_were_given() {
+        each(|open| {
+            let cache = open();
+            let content = |n| cache.get(chunk(n).0, 100).unwrap().1;
+            cache.begin();
+            cache.put(chunk(0).0, &chunk(0).1, None, None);
+            assert_eq!(content(0), None);
+            cache.put(chunk(0).0, &chunk(0).1, Some([7; 16]), None);
+            cache.put(chunk(0).0, &chunk(0).1, None, None);
+            assert_eq!(content(0), Some([7; 16]));
+            cache.put(chunk(1).0, &chunk(1).1, Some([8; 16]), Some(chunk(0).0));
+            assert!(cache.get(chunk(0).0, 100).is_none());
+            assert_eq!(content(1), Some([8; 16]));
+        });
+    }
+
+    #[test]
+    fn memory_of_what_is_replaced_is_reused_unless_it_is_read() {
+        let cache = ChunkCache::new(&Cache::Memory { budget: 1000 }).unwrap().unwrap();
+        let put = |raw: &[u8], before: Option<&[u8]>| cache.put(Hash::of(raw), raw, None, before.map(Hash::of));
+        let get = |raw: &[u8]| cache.get(Hash::of(raw), raw.len() as u64).unwrap().0;
+        let raws: Vec<Vec<u8>> = [(1, 100), (2, 90), (3, 100), (4, 300), (5, 40)].map(|(n, len)| vec![n; len]).into();
+        put(&raws[0], None);
+        let memory = get(&raws[0]).as_ptr();
+        put(&raws[1], Some(&raws[0]));
+        assert_eq!((&get(&raws[1])[..], get(&raws[1]).as_ptr()), (&raws[1][..], memory));
+        put(&raws[2], Some(&raws[1]));
+        assert_eq!((&get(&raws[2])[..], get(&raws[2]).as_ptr()), (&raws[2][..], memory));
+        // A reader keeps what it has; what is longer or far shorter gets memory of its own.
+        let read = get(&raws[2]);
+        put(&raws[3], Some(&raws[2]));
+        put(&raws[4], Some(&raws[3]));
+        assert_eq!((&read[..], &get(&raws[4])[..]), (&raws[2][..], &raws[4][..]));
+        assert_eq!(cache.state().total, 40);
+    }
+
+    #[test]
     fn files_outlive_the_process_and_are_not_believed() {
         let dir = tempfile::tempdir().unwrap();
         let open = |budget| ChunkCache::new(&Cache::Directory { path: dir.path().into(), budget }).unwrap().unwrap();
         let cache = open(350);
         cache.begin();
-        (0..3).for_each(|n| cache.put(chunk(n).0, &chunk(n).1, None));
+        (0..3).for_each(|n| cache.put(chunk(n).0, &chunk(n).1, None, None));
         drop(cache);
         let file = |n| dir.path().join("lmc-cache").join(chunk(n).0.to_string());
         let unfinished = |n| file(n).with_extension("lmc-unfinished");
@@ -222,7 +290,7 @@ mod tests {
         assert_eq!(held(&cache), [0]);
         assert!(!file(1).exists() && !unfinished(9).exists() && dir.path().join("README").exists());
         // The corrupt entry is replaced.
-        cache.put(chunk(1).0, &chunk(1).1, None);
+        cache.put(chunk(1).0, &chunk(1).1, None, None);
         assert_eq!(held(&cache), [0, 1]);
         // A smaller budget applies from the start.
         drop(cache);

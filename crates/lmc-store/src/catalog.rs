@@ -38,7 +38,7 @@ pub(crate) struct SetId {
 /// Takes the catalog of some snapshots, or the error of a single one.
 type Take<'t, S> = &'t mut dyn FnMut(Result<Catalog>, &[S]) -> Result<()>;
 
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Catalog {
     /// With the lengths of their documents, as far as they were read.
     shards: HashMap<ShardId, (Arc<Shard>, u64)>,

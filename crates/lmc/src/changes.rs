@@ -19,52 +19,6 @@ pub struct ChangedElements {
     pub values: Vec<u8>,
 }
 
-/// Bytes of the base that are read at once where changes are close to each other.
-const WINDOW: usize = 4096;
-/// Bytes between two changes above which elements are read one by one: four cache lines.
-const FAR: u64 = 256;
-
-/// A block's bytes in a base. Elements are read in ascending order.
-struct Window<'a> {
-    base: &'a dyn ReadAt,
-    /// The last byte's successor.
-    end: u64,
-    /// The offset of the bytes read, and how many are valid.
-    at: u64,
-    bytes: Vec<u8>,
-    /// How much is read at once; 0 for an element.
-    size: usize,
-}
-
-impl<'a> Window<'a> {
-    fn new(base: &'a dyn ReadAt, start: u64, len: u64, changes: usize) -> Self {
-        let size = if changes as u64 * FAR >= len { WINDOW } else { 0 };
-        Self { base, end: start + len, at: start, bytes: Vec::with_capacity(size), size }
-    }
-
-    #[inline(always)]
-    fn get(&mut self, offset: u64, out: &mut [u8]) -> Result<()> {
-        let within = (offset - self.at) as usize;
-        if let Some(element) = self.bytes.get(within..within + out.len()) {
-            out.copy_from_slice(element);
-            return Ok(());
-        }
-        self.read(offset, out)
-    }
-
-    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<()> {
-        let failed = |e| Error::io("cannot read the base", e);
-        if self.size == 0 {
-            return self.base.read_exact_at(out, offset).map_err(failed);
-        }
-        self.at = offset;
-        self.bytes.resize(self.size.min((self.end - offset) as usize), 0);
-        self.base.read_exact_at(&mut self.bytes, offset).map_err(failed)?;
-        out.copy_from_slice(&self.bytes[..out.len()]);
-        Ok(())
-    }
-}
-
 /// The elements that `delta` changes in `base`; only these take time. `None` if the delta is no list of changes, as
 /// most are not: then decompress it. Deltas of [`Level::Fast`](crate::Level::Fast) in which few elements changed are
 /// such lists.
@@ -108,10 +62,14 @@ pub fn changed_elements(delta: &dyn ReadAt, base: &dyn ReadAt) -> Result<Option<
                 return Ok(false);
             }
             changed.width = p.width;
-            let mut window = Window::new(base, b.raw_offset, b.raw_len, listed(p));
-            let old = |i: u32, out: &mut [u8]| window.get(u64::from(i) * width, out);
-            let (first, into) = ((start / width) as u32, (&mut changed.indices, &mut changed.values));
-            push_changes(&head, p, body, first, old, into)?;
+            if i == 0 {
+                reserve(&mut changed, listed(p), b.raw_len / width, (size / width) as usize);
+            }
+            let old = |offsets: &[u64], out: &mut [u8]| {
+                base.read_elements_at(p.width, offsets, out).map_err(|e| Error::io("cannot read the base", e))
+            };
+            let into = (&mut changed.indices, &mut changed.values);
+            push_changes(&head, p, body, (start / width) as u32, old, into)?;
             Ok(true)
         })();
         if !done.map_err(|e| opened.locate(e, i))? {
@@ -119,6 +77,18 @@ pub fn changed_elements(delta: &dyn ReadAt, base: &dyn ReadAt) -> Result<Option<
         }
     }
     Ok(Some(changed))
+}
+
+/// Makes room for a list of `all` elements, whose first block lists this many of its `elements`: blocks of a tensor are alike. A vector
+/// that grew would be copied.
+fn reserve(changed: &mut ChangedElements, listed: usize, elements: u64, all: usize) {
+    // A block that lists more says little of the others.
+    if elements > 0 && listed as u64 <= elements / 8 {
+        let room = (listed as u128 * all as u128 / u128::from(elements)) as usize;
+        let room = (room + room / 16 + 16).min(all);
+        changed.indices.reserve(room);
+        changed.values.reserve(room * changed.width);
+    }
 }
 
 /// How many elements a delta changes in its base, by the heads of its blocks; nothing else is read. `None` if the heads

@@ -36,6 +36,69 @@ pub trait ReadAt: Sync {
     fn slice_at(&self, offset: u64, len: usize) -> Option<&[u8]> {
         self.as_slice()?.get(usize::try_from(offset).ok()?..)?.get(..len)
     }
+
+    /// Copies the elements of `width` bytes that start at these offsets, which ascend, to `out`, one after the other. Sources in memory
+    /// need no copies of what is between.
+    ///
+    /// # Errors
+    /// Those of [`Self::read_exact_at`].
+    ///
+    /// # Panics
+    /// If `out` has room for another number of elements.
+    fn read_elements_at(&self, width: usize, offsets: &[u64], out: &mut [u8]) -> io::Result<()> {
+        assert_eq!(out.len(), width * offsets.len(), "room for each element");
+        match self.as_slice() {
+            Some(slice) => gather(slice, width, offsets, out),
+            None => read_windows(self, width, offsets, out),
+        }
+    }
+}
+
+/// Elements of a slice.
+fn gather(from: &[u8], width: usize, offsets: &[u64], out: &mut [u8]) -> io::Result<()> {
+    fn of<const W: usize>(from: &[u8], offsets: &[u64], out: &mut [u8]) -> io::Result<()> {
+        for (&offset, to) in offsets.iter().zip(out.as_chunks_mut::<W>().0) {
+            let element = usize::try_from(offset).ok().and_then(|o| from.get(o..)?.first_chunk());
+            *to = *element.ok_or(io::ErrorKind::UnexpectedEof)?;
+        }
+        Ok(())
+    }
+    match width {
+        1 => of::<1>(from, offsets, out),
+        2 => of::<2>(from, offsets, out),
+        4 => of::<4>(from, offsets, out),
+        8 => of::<8>(from, offsets, out),
+        _ => offsets.iter().zip(out.chunks_mut(width.max(1))).try_for_each(|(&o, to)| from.read_exact_at(to, o)),
+    }
+}
+
+/// Bytes that are read at once where elements are close to each other.
+const WINDOW: usize = 4096;
+/// Bytes from one element to the next above which they are read one by one: four cache lines.
+const FAR: u64 = 256;
+
+/// Elements of a source that is read by copies.
+fn read_windows(from: &(impl ReadAt + ?Sized), width: usize, offsets: &[u64], out: &mut [u8]) -> io::Result<()> {
+    let (Some(&first), Some(&last)) = (offsets.first(), offsets.last()) else { return Ok(()) };
+    let close = last.saturating_sub(first) / FAR <= offsets.len() as u64 && width <= WINDOW;
+    let mut window = [0; WINDOW];
+    // The offset of the bytes in it, and how many are valid.
+    let (mut at, mut valid) = (0, 0);
+    for (&offset, to) in offsets.iter().zip(out.chunks_mut(width.max(1))) {
+        if !close {
+            from.read_exact_at(to, offset)?;
+            continue;
+        }
+        let mut within = offset.wrapping_sub(at);
+        if within >= valid || (valid - within) < width as u64 {
+            // Nothing behind the last element.
+            valid = last.saturating_sub(offset).min((WINDOW - width) as u64) + width as u64;
+            from.read_exact_at(&mut window[..valid as usize], offset)?;
+            (at, within) = (offset, 0);
+        }
+        to.copy_from_slice(&window[within as usize..][..width]);
+    }
+    Ok(())
 }
 
 /// A destination that is written at any offset, by several threads at once.
@@ -102,6 +165,9 @@ impl<T: ReadAt + ?Sized> ReadAt for &T {
     fn slice_at(&self, offset: u64, len: usize) -> Option<&[u8]> {
         (**self).slice_at(offset, len)
     }
+    fn read_elements_at(&self, width: usize, offsets: &[u64], out: &mut [u8]) -> io::Result<()> {
+        (**self).read_elements_at(width, offsets, out)
+    }
 }
 
 impl<T: ReadAt + Send + ?Sized> ReadAt for Arc<T> {
@@ -119,6 +185,9 @@ impl<T: ReadAt + Send + ?Sized> ReadAt for Arc<T> {
     }
     fn slice_at(&self, offset: u64, len: usize) -> Option<&[u8]> {
         (**self).slice_at(offset, len)
+    }
+    fn read_elements_at(&self, width: usize, offsets: &[u64], out: &mut [u8]) -> io::Result<()> {
+        (**self).read_elements_at(width, offsets, out)
     }
 }
 
@@ -268,6 +337,52 @@ mod tests {
         assert!(s[..].read_exact_at(&mut b, 2).is_err());
         assert!(s[..].read_exact_at(&mut b, u64::MAX).is_err());
         assert!(s[..].read_exact_at(&mut [], 3).is_ok());
+    }
+
+    /// A source that is read by copies, which notes how many.
+    struct Copied<'a>(&'a [u8], std::sync::atomic::AtomicUsize);
+
+    impl ReadAt for Copied<'_> {
+        fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+            self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            self.0.read_exact_at(buf, offset)
+        }
+        fn size(&self) -> io::Result<u64> {
+            self.0.size()
+        }
+    }
+
+    #[test]
+    fn elements_are_read_from_slices_and_by_copies() {
+        let bytes: Vec<u8> = (0..20_000u32).map(|i| (i * i / 7) as u8).collect();
+        for width in [1, 2, 3, 4, 8, 5000] {
+            let last = bytes.len() - width;
+            for every in [1, 2, 7, 100, 250, 256, 300, 3000, 19_000] {
+                if width > WINDOW && every < 100 {
+                    continue;
+                }
+                // Offsets need not be multiples of the width.
+                let offsets: Vec<u64> = (1..last).step_by(every).chain([last]).map(|o| o as u64).collect();
+                let expected: Vec<u8> = offsets.iter().flat_map(|&o| &bytes[o as usize..][..width]).copied().collect();
+                let copied = Copied(&bytes, 0.into());
+                let (slice, file) = (&&bytes[..], &copied);
+                for source in [slice as &dyn ReadAt, file] {
+                    let mut out = vec![0; expected.len()];
+                    source.read_elements_at(width, &offsets, &mut out).unwrap();
+                    assert!(out == expected, "width {width}, every {every}");
+                    source.read_elements_at(width, &[], &mut []).unwrap();
+                    // Behind the end.
+                    for bad in [last as u64 + 1, u64::MAX] {
+                        let mut out = vec![0; 2 * width];
+                        let e = source.read_elements_at(width, &[0, bad], &mut out).unwrap_err();
+                        assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof);
+                    }
+                }
+                let copies = copied.1.into_inner();
+                let few = bytes.len() / (WINDOW - width.min(WINDOW - 1)) + 5;
+                assert!(every > FAR as usize || width > WINDOW || copies <= few, "{copies} copies, every {every}");
+            }
+        }
     }
 
     #[test]

@@ -101,9 +101,11 @@ impl Patch {
             return Ok(None);
         }
         let (mut indices, mut values) = (Vec::new(), Vec::new());
+        let part = Part { of: old, start, len };
         for delta in deltas {
-            let so_far = Changed { of: old, start, len, width, indices: &indices, values: &values, next: 0.into() };
-            let changed = lmc::changed_elements(&&delta[..], &so_far).map_err(Error::codec)?;
+            let so_far = Changed { of: &part, width, indices: &indices, values: &values, next: 0.into() };
+            let base: &dyn ReadAt = if indices.is_empty() { &part } else { &so_far };
+            let changed = lmc::changed_elements(&&delta[..], base).map_err(Error::codec)?;
             let Some(changed) = changed.filter(|c| c.width == width) else { return Ok(None) };
             // A list that is no smaller than the bytes themselves is not worth having.
             if 4 * changed.indices.len() + changed.values.len() + 4 * indices.len() + values.len() >= len as usize {
@@ -182,11 +184,39 @@ impl Patch {
     }
 }
 
-/// A part of a source, with changed elements. Reads are in ascending order, and do not overlap.
-struct Changed<'a> {
+/// A part of a source.
+struct Part<'a> {
     of: &'a dyn ReadAt,
     start: u64,
     len: u64,
+}
+
+/// Offsets that are translated at once.
+const OFFSETS: usize = 256;
+
+impl ReadAt for Part<'_> {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.of.read_exact_at(buf, self.start + offset)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.len)
+    }
+
+    fn read_elements_at(&self, width: usize, offsets: &[u64], out: &mut [u8]) -> io::Result<()> {
+        let mut there = [0; OFFSETS];
+        for (offsets, out) in offsets.chunks(OFFSETS).zip(out.chunks_mut(OFFSETS * width)) {
+            let there = &mut there[..offsets.len()];
+            there.iter_mut().zip(offsets).for_each(|(to, &offset)| *to = self.start + offset);
+            self.of.read_elements_at(width, there, out)?;
+        }
+        Ok(())
+    }
+}
+
+/// A part of a source, with changed elements. Reads are in ascending order, and do not overlap.
+struct Changed<'a> {
+    of: &'a Part<'a>,
     width: usize,
     indices: &'a [u32],
     values: &'a [u8],
@@ -196,7 +226,7 @@ struct Changed<'a> {
 
 impl ReadAt for Changed<'_> {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.of.read_exact_at(buf, self.start + offset)?;
+        self.of.read_exact_at(buf, offset)?;
         let width = self.width as u64;
         let mut next = self.next.load(Ordering::Relaxed);
         while let Some(&i) = self.indices.get(next).filter(|&&i| u64::from(i) * width < offset + buf.len() as u64) {
@@ -212,7 +242,27 @@ impl ReadAt for Changed<'_> {
     }
 
     fn size(&self) -> io::Result<u64> {
-        Ok(self.len)
+        self.of.size()
+    }
+
+    fn read_elements_at(&self, width: usize, offsets: &[u64], out: &mut [u8]) -> io::Result<()> {
+        if width != self.width {
+            let mut elements = offsets.iter().zip(out.chunks_mut(width));
+            return elements.try_for_each(|(&offset, to)| self.read_exact_at(to, offset));
+        }
+        self.of.read_elements_at(width, offsets, out)?;
+        let mut next = self.next.load(Ordering::Relaxed);
+        let byte = |i: u32| u64::from(i) * width as u64;
+        for (&offset, to) in offsets.iter().zip(out.chunks_mut(width)) {
+            while self.indices.get(next).is_some_and(|&i| byte(i) < offset) {
+                next += 1;
+            }
+            if self.indices.get(next).is_some_and(|&i| byte(i) == offset) {
+                to.copy_from_slice(&self.values[next * width..][..width]);
+            }
+        }
+        self.next.store(next, Ordering::Relaxed);
+        Ok(())
     }
 }
 
@@ -327,6 +377,54 @@ mod tests {
                 let mut out = old.clone();
                 patch.apply(&mut out[patch.bytes()]);
                 assert!(out[start..] == new[start..], "width {width}, every {every}");
+            }
+        }
+    }
+
+    #[test]
+    fn changed_elements_are_read_alone_as_with_all_others() {
+        for width in [1, 2, 4, 8] {
+            let old: Vec<u8> = (0..9000 * width).map(|i| (i * i / 7) as u8).collect();
+            let start = 5 * width;
+            let len = (old.len() - start) as u64;
+            let indices: Vec<u32> = [0].into_iter().chain((7..8990).step_by(9)).chain([8994]).collect();
+            let values: Vec<u8> = (0..indices.len() * width).map(|i| !(i as u8)).collect();
+            let mut new = old[start..].to_vec();
+            for (&i, value) in indices.iter().zip(values.chunks(width)) {
+                new[i as usize * width..][..width].copy_from_slice(value);
+            }
+            let (slice, copied) = (&old, &Copied(&old));
+            for of in [slice as &dyn ReadAt, copied] {
+                let part = Part { of, start: start as u64, len };
+                for every in [1, 2, 3, 100, 8994, 20_000] {
+                    let changed =
+                        || Changed { of: &part, width, indices: &indices, values: &values, next: AtomicUsize::new(0) };
+                    let offsets: Vec<u64> = (0..8995).step_by(every).map(|i| i * width as u64).collect();
+                    let expected = |new: &[u8]| -> Vec<u8> {
+                        offsets.iter().flat_map(|&o| new[o as usize..][..width].to_vec()).collect()
+                    };
+                    let mut out = vec![0; offsets.len() * width];
+                    part.read_elements_at(width, &offsets, &mut out).unwrap();
+                    assert!(out == expected(&old[start..]), "width {width}, every {every}");
+                    // In several calls, too, and as elements of another width.
+                    let now = changed();
+                    for (offsets, out) in offsets.chunks(300).zip(out.chunks_mut(300 * width)) {
+                        now.read_elements_at(width, offsets, out).unwrap();
+                    }
+                    assert!(out == expected(&new), "width {width}, every {every}");
+                    if every > 1 {
+                        let wider: Vec<u8> = offsets[..offsets.len() - 1]
+                            .iter()
+                            .flat_map(|&o| new[o as usize..][..2 * width].to_vec())
+                            .collect();
+                        let mut out = vec![0; wider.len()];
+                        changed().read_elements_at(2 * width, &offsets[..offsets.len() - 1], &mut out).unwrap();
+                        assert!(out == wider, "width {width}, every {every}");
+                    }
+                    // Behind the end.
+                    assert!(part.read_elements_at(width, &[old.len() as u64], &mut out[..width]).is_err());
+                    assert!(changed().read_elements_at(width, &[old.len() as u64], &mut out[..width]).is_err());
+                }
             }
         }
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use lmc::ReadAt;
 
+use crate::catalog::Catalog;
 use crate::error::Result;
 use crate::gather::{Gather, Located, Sink, Take};
 use crate::held::{Held, end_of};
@@ -23,6 +24,8 @@ pub(super) struct State {
     pub(super) places: Vec<Vec<Place>>,
     /// Raw bytes of block sets that the tensors hold only parts of, up to a limit.
     pub(super) kept: HashMap<Hash, Arc<[u8]>>,
+    /// The documents of the snapshot: most of those of the next one.
+    pub(super) catalog: Catalog,
 }
 
 /// Bytes of a tensor, and the block set that has them.
@@ -83,8 +86,8 @@ impl State {
             Ok(Place { offset: e.offset, hash: set.raw_hash, raw_len: set.raw_len, from: e.from, len: e.len })
         };
         let places = extents.iter().map(|e| e.iter().map(place).collect()).collect::<Result<Vec<Vec<_>>>>()?;
-        let snapshot = reader.snapshot();
-        let mut state = Self { step: snapshot.step, id: snapshot.id, run, places, kept: HashMap::new() };
+        let (snapshot, catalog) = (reader.snapshot(), reader.catalog().clone());
+        let mut state = Self { step: snapshot.step, id: snapshot.id, run, places, kept: HashMap::new(), catalog };
         let mut done = state.whole_sets();
         let of_tensors: u64 = state.places.iter().flatten().map(|p| p.len).sum();
         let mut budget = of_tensors.saturating_mul(4).saturating_add(LEAST_KEPT);
@@ -209,7 +212,7 @@ mod tests {
         let place = |raw_len, from, len| Place { offset: 0, hash, raw_len, from, len };
         let places = vec![vec![place(8, 0, 4), place(4, 0, 4)], vec![place(9, 4, 5)]];
         let (step, id, run) = (Step::new(1).unwrap(), "01".repeat(16).parse().unwrap(), RunId::new([1; 16]));
-        let state = State { step, id, run, places, kept: HashMap::new() };
+        let state = State { step, id, run, places, kept: HashMap::new(), catalog: Catalog::default() };
         assert_eq!(state.whole_sets(), HashSet::from([(hash, 4)]));
     }
 }

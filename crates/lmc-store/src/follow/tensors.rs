@@ -306,7 +306,12 @@ impl TensorFollower {
 
     /// A snapshot, and where it has the bytes of each tensor.
     fn open(&self, snapshot: &Snapshot) -> Result<(SnapshotReader, Vec<Vec<Located>>)> {
-        let reader = self.store.open_snapshot(snapshot)?.with_threads(self.options.threads);
+        // The documents of what the tensors hold are known.
+        let reader = match &self.state {
+            Some(state) => self.store.open_beside(snapshot, &state.catalog),
+            None => self.store.open_snapshot(snapshot),
+        };
+        let reader = reader?.with_threads(self.options.threads);
         let extents = self.tensors.iter().map(|t| {
             let (there, extents) = reader.tensor_extents(&t.name)?;
             t.extents_in(snapshot.step, there, extents)

@@ -93,6 +93,9 @@ pub(super) struct Encoder<'a> {
     buf: Buffer,
 }
 
+/// A chunk compressed without a base, and its content hash.
+type Alone = (Vec<u8>, [u8; 16]);
+
 /// A chunk's role in its group.
 #[derive(Clone, Copy)]
 enum Role<'a> {
@@ -118,12 +121,12 @@ impl<'a> Shared<'a> {
         Ok(age as usize + 1 < MAX_CHAIN)
     }
 
-    /// Caches the raw bytes as base for the next save, in place of this save's base.
-    fn keep(&self, raw_hash: Hash, raw: &[u8], chunk: &Chunk) -> Result<()> {
+    /// Caches the raw bytes as base for the next save, in place of this save's base; with their content hash, if it is known.
+    fn keep(&self, raw_hash: Hash, raw: &[u8], content: Option<[u8; 16]>, chunk: &Chunk) -> Result<()> {
         let Some(cache) = self.cache else { return Ok(()) };
         let before =
             self.bases().alike(chunk).map(|set| self.bases().catalog.set(self.choice.lasting(set)?)).transpose()?;
-        cache.put(raw_hash, raw, before.map(|b| b.raw_hash));
+        cache.put(raw_hash, raw, content, before.map(|b| b.raw_hash));
         Ok(())
     }
 }
@@ -198,7 +201,7 @@ impl<'a> Encoder<'a> {
         let buffers = shared.buffers;
         if let Some(set) = shared.bases().equal(raw_hash)? {
             if matches!(role, Role::Lead { .. }) && shared.choice.lasting(set)? == set {
-                shared.keep(raw_hash, raw, chunk)?;
+                shared.keep(raw_hash, raw, None, chunk)?;
             }
             return Ok(Encoded::Earlier(set, shared.bases().is_same(chunk, set)));
         }
@@ -220,13 +223,15 @@ impl<'a> Encoder<'a> {
         if let Some((base, age)) = shared.choice.choose(chunk)? {
             let mut out = buffers.take(room);
             let made = match self.compress_from(base, raw, chunk, &mut out) {
-                Err(e) if e.kind() == ErrorKind::Damaged => shared.bases().condemn(base, &e).map(|()| false)?,
-                made => made.map(|()| true)?,
+                Err(e) if e.kind() == ErrorKind::Damaged => shared.bases().condemn(base, &e).map(|()| None)?,
+                made => made.map(Some)?,
             };
-            if made && self.pays(&out, raw, chunk, &mut alone)? {
-                alone.into_iter().for_each(|alone| buffers.put(alone));
+            if let Some(content) = made
+                && self.pays(&out, raw, chunk, &mut alone)?
+            {
+                alone.into_iter().for_each(|(alone, _)| buffers.put(alone));
                 if shared.choice.options.base != BasePolicy::Anchor {
-                    shared.keep(raw_hash, raw, chunk)?;
+                    shared.keep(raw_hash, raw, Some(content), chunk)?;
                 }
                 // The heads of a delta may say how many elements it changes.
                 let changed = if shared.bases().is_same(chunk, base) {
@@ -240,13 +245,13 @@ impl<'a> Encoder<'a> {
             }
             buffers.put(out);
         }
-        let alone = alone.map_or_else(|| self.compress_alone(raw, chunk), Ok)?;
-        shared.keep(raw_hash, raw, chunk)?;
+        let (alone, content) = alone.map_or_else(|| self.compress_alone(raw, chunk), Ok)?;
+        shared.keep(raw_hash, raw, Some(content), chunk)?;
         Ok(Encoded::new(buffers.bytes(alone), raw_hash, MadeFrom::Nothing))
     }
 
-    /// Compresses a chunk against a base.
-    fn compress_from(&mut self, base: SetId, raw: &[u8], chunk: &Chunk, out: &mut Vec<u8>) -> Result<()> {
+    /// Compresses a chunk against a base; returns its content hash.
+    fn compress_from(&mut self, base: SetId, raw: &[u8], chunk: &Chunk, out: &mut Vec<u8>) -> Result<[u8; 16]> {
         let shared = self.shared;
         let catalog = &shared.bases().catalog;
         let set = catalog.set(base)?;
@@ -259,9 +264,13 @@ impl<'a> Encoder<'a> {
         };
         let cached = shared.cache.and_then(|c| c.get(set.raw_hash, set.raw_len));
         let (old, bases);
-        if let Some(cached) = &cached {
+        if let Some((cached, content)) = &cached {
             old = &cached[..];
-            bases = [base_of(old).map_err(Error::codec)?];
+            let base = base_of(old).map_err(Error::codec)?;
+            bases = [match content {
+                Some(content) => base.with_hash(*content),
+                None => base,
+            }];
         } else {
             let chain = catalog.chain(base)?;
             let stored = chain::finish(shared.remote, chain::begin(shared.remote, catalog, &chain))?;
@@ -270,24 +279,24 @@ impl<'a> Encoder<'a> {
             bases = [base_of(old).map_err(Error::codec)?.with_hash(content_hash)];
         }
         if shared.choice.options.base == BasePolicy::Anchor {
-            shared.keep(set.raw_hash, old, chunk)?;
+            shared.keep(set.raw_hash, old, Some(bases[0].content_hash(1).map_err(Error::codec)?), chunk)?;
         }
         compress(&mut self.compressor, raw, &chunk.segments, &bases, out)
     }
 
-    /// Compresses a chunk without a base.
-    fn compress_alone(&mut self, raw: &[u8], chunk: &Chunk) -> Result<Vec<u8>> {
+    /// Compresses a chunk without a base; returns its content hash, too.
+    fn compress_alone(&mut self, raw: &[u8], chunk: &Chunk) -> Result<Alone> {
         let mut out = self.shared.buffers.take(lmc::compress_bound(raw.len() as u64) as usize);
-        compress(&mut self.compressor, raw, &chunk.segments, &[], &mut out)?;
-        Ok(out)
+        let content = compress(&mut self.compressor, raw, &chunk.segments, &[], &mut out)?;
+        Ok((out, content))
     }
 
     /// Whether a delta is worth its chain. If finding out takes compressing the chunk alone, the result goes to `alone`.
-    fn pays(&mut self, delta: &[u8], raw: &[u8], chunk: &Chunk, alone: &mut Option<Vec<u8>>) -> Result<bool> {
+    fn pays(&mut self, delta: &[u8], raw: &[u8], chunk: &Chunk, alone: &mut Option<Alone>) -> Result<bool> {
         if self.shared.choice.options.base != BasePolicy::Auto || delta.len() <= raw.len() / 2 {
             return Ok(true);
         }
-        Ok(is_worth_its_chain(delta, alone.insert(self.compress_alone(raw, chunk)?)))
+        Ok(is_worth_its_chain(delta, &alone.insert(self.compress_alone(raw, chunk)?).0))
     }
 }
 
@@ -362,19 +371,19 @@ pub(crate) fn is_worth_its_chain(delta: &[u8], alone: &[u8]) -> bool {
     (delta.len() as u64) * 100 < alone.len() as u64 * 97
 }
 
-/// Compresses bytes with these segments, or opaque ones; replaces the contents of `out`.
+/// Compresses bytes with these segments, or opaque ones; replaces the contents of `out`. Returns the content hash.
 pub(crate) fn compress(
     c: &mut Compressor,
     raw: &[u8],
     segments: &[Segment],
     bases: &[Base<'_>],
     out: &mut Vec<u8>,
-) -> Result<()> {
+) -> Result<[u8; 16]> {
     let done = match segments {
         [] => c.compress(raw, bases, out),
         segments => c.compress(Source::segments(raw, segments), bases, out),
     };
-    done.map(|_| ()).map_err(Error::codec)
+    done.map(|summary| summary.content_hash).map_err(Error::codec)
 }
 
 #[cfg(test)]

@@ -44,6 +44,57 @@ fn changes_are_those_elements_that_differ() {
     assert!(lmc::changed_elements(&file, &old).unwrap().is_none_or(|changed| changed.indices.is_empty()));
 }
 
+/// A base that is read by copies, and cannot be read from a byte on.
+struct Copied<'a>(&'a [u8], u64);
+
+impl lmc::ReadAt for Copied<'_> {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
+        if offset + buf.len() as u64 > self.1 {
+            return Err(std::io::Error::other("interrupted"));
+        }
+        self.0.read_exact_at(buf, offset)
+    }
+    fn size(&self) -> std::io::Result<u64> {
+        self.0.size()
+    }
+}
+
+#[test]
+fn lists_are_the_same_wherever_the_base_is() {
+    let mut random = lmc_test_inputs::Random::new(26);
+    for (dtype, width) in DTYPES {
+        let n = 2_500_000 / width;
+        let old = noise(n * width, width as u64);
+        // Numbers of changes about that of the elements that are decoded at once; the first and the last element; and many.
+        for changes in [1, 2, 255, 256, 257, 512, n / 1000, n / 40] {
+            let mut new = old.clone();
+            let places = (0..changes).map(|_| random.below(n as u64) as usize).chain([0, n - 1]);
+            places.for_each(|i| new[i * width] ^= 1 + (i % 200) as u8);
+            let file = delta(&new, &[&old], dtype, Level::Fast);
+            let Some(changed) = lmc::changed_elements(&file, &old).unwrap() else {
+                panic!("{dtype}, {changes} changes: no list");
+            };
+            let differing = (0..n).filter(|i| old[i * width..][..width] != new[i * width..][..width]);
+            assert!(differing.eq(changed.indices.iter().map(|&i| i as usize)), "{dtype}, {changes} changes");
+            let mut made = old.clone();
+            for (&i, value) in changed.indices.iter().zip(changed.values.chunks(width)) {
+                made[i as usize * width..][..width].copy_from_slice(value);
+            }
+            assert!(made == new, "{dtype}, {changes} changes");
+            let whole = Copied(&old, old.len() as u64);
+            assert_eq!(lmc::changed_elements(&file, &whole).unwrap().as_ref(), Some(&changed), "{dtype}");
+            // The last element changed, and cannot be read.
+            let e = lmc::changed_elements(&file, &Copied(&old, old.len() as u64 - 1)).unwrap_err();
+            assert_eq!(e.kind(), ErrorKind::Io);
+            assert!(e.to_string().contains("cannot read the base"), "{e}");
+        }
+        // All of them: no list, or the right one.
+        let new: Vec<u8> = old.iter().map(|b| b ^ 1).collect();
+        let changed = lmc::changed_elements(&delta(&new, &[&old], dtype, Level::Fast), &old).unwrap();
+        assert!(changed.is_none_or(|changed| changed.values == new && changed.indices.len() == n), "{dtype}");
+    }
+}
+
 #[test]
 fn what_is_more_than_a_list_is_none() {
     let (old, mut new) = pair(2, 50);

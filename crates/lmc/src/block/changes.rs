@@ -1,6 +1,7 @@
 //! Blocks that consist of the changed elements of a base alone.
 
 use super::body::Body;
+use super::patches::AT_ONCE;
 use crate::cluster::element::{Element, with_element};
 use crate::error::{Error, Result};
 use crate::format::block_head::{BlockHead, Mask, Method, Predicted};
@@ -45,35 +46,39 @@ pub(crate) fn count_of(head: &BlockHead) -> Option<u64> {
 }
 
 /// Appends the indices of the changed elements, from that of the block's `first` one on, and their new bytes. `old` fills a buffer with the
-/// bytes that an element has in the base.
+/// elements that begin at these bytes of the base.
 pub(crate) fn push_changes(
     head: &BlockHead,
     p: &Predicted,
     body: &[u8],
     first: u32,
-    mut old: impl FnMut(u32, &mut [u8]) -> Result<()>,
+    mut old: impl FnMut(&[u64], &mut [u8]) -> Result<()>,
     (indices, values): (&mut Vec<u32>, &mut Vec<u8>),
 ) -> Result<()> {
     if head.body_check.is_some_and(|check| check != check64(body)) {
         return Err(Error::damaged("the check of a block's body does not match"));
     }
     let mut body = Body::new(head, body)?;
-    let (list, mut done) = (p.sparse().expect("it is a list"), Ok(()));
+    let list = p.sparse().expect("it is a list");
     let count = listed(p).min(head.raw_len / p.width);
     indices.reserve(count);
     values.reserve(count * p.width);
     with_element!(p.width, E => {
-        let mut element = E::default().to_bytes();
-        list.each_listed(&mut body, head.raw_len / E::BYTES, |i, x| {
-            if done.is_ok() {
-                let index = first + i as u32;
-                done = old(index, &mut element[..]);
-                let new = p.predictor.restore(E::cut(x).unmap(list.map), E::from_bytes(element));
-                indices.push(index);
-                values.extend_from_slice(&new.to_bytes()[..]);
+        let mut offsets = [0; AT_ONCE];
+        list.each_batch(&mut body, head.raw_len / E::BYTES, |places, residuals| {
+            let from = values.len();
+            for (offset, &i) in offsets.iter_mut().zip(places) {
+                *offset = u64::from(first + i) * E::BYTES as u64;
             }
+            indices.extend(places.iter().map(|i| first + i));
+            values.resize(from + places.len() * E::BYTES, 0);
+            let values = &mut values[from..];
+            old(&offsets[..places.len()], values)?;
+            for (e, &x) in E::all_mut(values).iter_mut().zip(residuals) {
+                *e = p.predictor.restore(E::cut(x).unmap(list.map), E::from_bytes(*e)).to_bytes();
+            }
+            Ok(())
         })?;
     });
-    done?;
     body.finish()
 }

@@ -130,6 +130,39 @@ impl Stream {
     }
 }
 
+/// Elements of a list that are decoded at once.
+pub(super) const AT_ONCE: usize = 256;
+
+impl Stream {
+    /// [`Self::each_listed`], for up to [`AT_ONCE`] elements at a time: what is done with them does not wait for the next ones.
+    pub(super) fn each_batch(
+        &self,
+        body: &mut Body<'_>,
+        n: usize,
+        mut each: impl FnMut(&[u32], &[u64]) -> Result<()>,
+    ) -> Result<()> {
+        let (&Mask::Gaps { selected, ref gaps }, Some(values)) = (&self.mask, &self.listed) else { return Ok(()) };
+        let (mut gaps, mut values) = (NumberReader::new(gaps, body)?, NumberReader::new(values, body)?);
+        let (mut places, mut numbers) = ([0; AT_ONCE], [0; AT_ONCE]);
+        let most = Patches::ones(self.width, 0);
+        let (mut next, mut done) = (0, 0);
+        while done < selected {
+            let len = AT_ONCE.min(selected - done);
+            let mut at = 0;
+            let pair = || (gaps.take(), values.take());
+            each_pair(refused_in_list, len, n - next, most, pair, |i, x| {
+                (places[at], numbers[at]) = ((next + i) as u32, x);
+                at += 1;
+            })?;
+            next = places[len - 1] as usize + 1;
+            done += len;
+            each(&places[..len], &numbers[..len])?;
+        }
+        used_up(&gaps.bits, "gaps", selected, gaps.len)?;
+        used_up(&values.bits, "values", selected, values.len)
+    }
+}
+
 /// Reads `count` gaps between elements, of `n`, and numbers below `most`; calls `each` with the places and with the values, one more than
 /// the numbers. `refused` says what is wrong with a gap and a number before `left` elements.
 #[inline(always)]
