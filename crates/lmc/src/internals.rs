@@ -37,7 +37,7 @@ use crate::format::record::RecordHeader;
 use crate::io::ReadAt;
 use crate::isa::Isa;
 use crate::layout::{self, Start};
-use crate::options::Level;
+use crate::level::Level;
 use crate::predict::job::Model;
 use crate::reader::Reader;
 

@@ -293,7 +293,7 @@ fn cut_short(symbols: &Histogram, bits: u32) -> Histogram {
 mod tests {
     use super::*;
     use crate::isa::Isa;
-    use crate::options::Level;
+    use crate::level::Level;
     use lmc_test_inputs::Random;
 
     /// The cuts by plain counting.

@@ -9,9 +9,9 @@ use std::ops::RangeInclusive;
 
 use super::RUN;
 use super::element::Element;
-use crate::arch::inline::{array, zip};
 use crate::entropy::histogram::{Histogram, histogram, sum_of};
 use crate::entropy::{cost, merge};
+use crate::inline::{array, zip};
 use crate::map::Map;
 
 /// Statistics of every run. Bits are those of mapped elements.

@@ -10,7 +10,7 @@ use crate::format::index::Index;
 use crate::format::record::{self, HEADER_LEN, RecordHeader};
 use crate::format::trailer::{self, Trailer};
 use crate::io::{ReadAt, read_at, scratch};
-use crate::options::DecodeLimits;
+use crate::limits::DecodeLimits;
 
 /// A file's index, and the offsets of its blocks.
 #[derive(Debug)]

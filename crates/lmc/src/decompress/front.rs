@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::io::Read;
 
-use super::blocks::{Decoded, check_hash, decode_checked};
 use super::buffers::Buffers;
 use crate::Summary;
 use crate::base::{Base, resolve};
 use crate::block::decode::BlockDecoder;
+use crate::blocks::{Decoded, check_hash, decode_checked};
 use crate::budget::BudgetPool;
 use crate::container::stream::{Next, Records};
 use crate::error::{Error, Result};
@@ -17,7 +17,7 @@ use crate::format::checksum::ContentHash;
 use crate::format::index::Index;
 use crate::format::record::HEADER_LEN;
 use crate::io::WriteAt;
-use crate::options::DecodeLimits;
+use crate::limits::DecodeLimits;
 use crate::origin::{NoSelf, ReferenceResolver, SelfSource, Watermark, Written};
 use crate::work::Work;
 use lmc_pool::Workers;

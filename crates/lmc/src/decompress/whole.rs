@@ -1,11 +1,11 @@
 //! Restores files that are opened from their end: all threads decode blocks in place.
 
-use super::blocks::{Decoded, Progress, decode, finish};
 use super::buffers::Buffers;
 use crate::Summary;
 use crate::access::{Access, Cache};
 use crate::base::Base;
 use crate::block::decode::BlockDecoder;
+use crate::blocks::{Decoded, Progress, decode, finish};
 use crate::budget::BudgetPool;
 use crate::container::open::{self, Opened};
 use crate::error::{Error, Result};

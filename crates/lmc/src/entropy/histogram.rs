@@ -1,6 +1,6 @@
 //! Counts of symbols.
 
-use crate::arch::inline::{array, zip};
+use crate::inline::{array, zip};
 
 /// The count of each symbol.
 pub(crate) type Histogram = [u32; 256];

@@ -5,9 +5,9 @@ use super::cost::BIT;
 use super::entries::{ESCAPE, Entries};
 use super::histogram::{Histogram, by_count};
 use super::rans::COARSE_BITS;
-use crate::arch::inline::array;
 use crate::error::Result;
-use crate::format::varint::Cursor;
+use crate::inline::array;
+use crate::varint::Cursor;
 
 const MAX_LEN: u8 = COARSE_BITS as u8;
 

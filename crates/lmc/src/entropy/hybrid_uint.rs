@@ -10,7 +10,7 @@ use super::cost::{self, BIT};
 use super::histogram::{Histogram, by_count};
 use crate::bits::{BitReader, BitWriter};
 use crate::error::{Error, Result};
-use crate::format::varint::Cursor;
+use crate::varint::Cursor;
 
 const MAX_LEN: u8 = 11;
 const SLOTS: usize = 1 << MAX_LEN;

@@ -8,7 +8,7 @@ use super::cost::{BIT, log2};
 use super::entries::Entries;
 use super::histogram::{Histogram, by_count};
 use crate::error::{Error, Result};
-use crate::format::varint::{self, Cursor};
+use crate::varint::{self, Cursor};
 
 /// log2 of the slots of a coarse table.
 pub(crate) const COARSE_BITS: u32 = 7;
