@@ -1,6 +1,6 @@
 //! Compression levels.
 
-use crate::parse_error::ParseNameError;
+use crate::parse_error::with_names;
 
 /// Compression level: the work of the encoder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -29,17 +29,4 @@ impl Level {
     }
 }
 
-impl std::fmt::Display for Level {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl std::str::FromStr for Level {
-    type Err = ParseNameError;
-
-    fn from_str(s: &str) -> Result<Self, ParseNameError> {
-        let found = Level::ALL.iter().copied().find(|l| l.name() == s);
-        found.ok_or_else(|| ParseNameError::new("level", s, Level::ALL.iter().map(|l| l.name())))
-    }
-}
+with_names!(Level, "level");

@@ -33,6 +33,9 @@
 // Some items exist, or are public, only for `internals`. Lints run with it.
 #![cfg_attr(not(feature = "internals"), allow(dead_code, unreachable_pub))]
 
+#[cfg(not(unix))]
+compile_error!("lmc runs on Linux and other Unix systems: build it there, or for one of them (on Windows, in WSL)");
+
 mod access;
 mod arch;
 mod base;

@@ -5,8 +5,8 @@ use crate::blocks::KEEP;
 /// Buffers of a block under way.
 #[derive(Default)]
 pub(crate) struct Buffers {
-    pub(super) record: Vec<u8>,
-    pub(super) raw: Vec<u8>,
+    pub(crate) record: Vec<u8>,
+    pub(crate) raw: Vec<u8>,
 }
 
 impl Buffers {
