@@ -5,6 +5,8 @@ Files are the nodes of the graph: inline modules belong to the file that contain
 `python_modules.py` define what a dependency is. In short: the use of an item, through any re-exports, depends on the
 file that defines it. A parent that declares a module or re-exports its items does not depend on it, but a parent that
 uses its child, which uses what the parent's file defines, is a circle. Tests are left out.
+
+The same holds of folders: a module right below the root, with all that is below it, is one node.
 """
 
 import sys
@@ -59,11 +61,23 @@ def circles(edges):
     return found
 
 
-def report(name, edges):
+def folder_circles(root, edges):
+    """What `circles` finds between the modules right below the folder `root`, as edges between their files."""
+
+    def folder(file):
+        return file.relative_to(root).with_suffix("").parts[0]
+
+    between = {(folder(edge[0]), folder(edge[2])): edge for edge in sorted(edges, reverse=True)}
+    found = circles([(a, 0, b, 0, edge) for (a, b), edge in between.items() if a != b])
+    return [([named[4] for named in circle], size) for circle, size in found]
+
+
+def report(name, root, edges):
     """Prints the circles of a crate or package. Returns how many there are."""
-    found = circles(edges)
-    for circle, size in found:
-        print(f"{name}: a circle of {len(circle)} files, in a set of {size} of which each depends on all others")
+    found = [(circle, size, "files") for circle, size in circles(edges)]
+    found += [(circle, size, "folders") for circle, size in folder_circles(root, edges)]
+    for circle, size, what in found:
+        print(f"{name}: a circle of {len(circle)} {what}, in a set of {size} of which each depends on all others")
         for file, line, target, target_line, item in circle:
             print(f"  {file}:{line} → {target}:{target_line} ({item})")
     return len(found)
@@ -129,6 +143,10 @@ def check_itself():
     edge = [("a", 1, "b", 2, "x"), ("b", 3, "c", 4, "y"), ("c", 5, "b", 6, "z")]
     if circles(edge) != [(edge[1:], 2)] or circles(edge[:2]):
         sys.exit("the check is wrong: it does not find circles")
+    edge = [("a.rs", 1, "b/c.rs", 2, "x"), ("b/d.rs", 3, "a/e.rs", 4, "y"), ("b/d.rs", 5, "b/c.rs", 6, "z")]
+    edge = [(Path(a), line, Path(b), target, item) for a, line, b, target, item in edge]
+    if circles(edge) or folder_circles(Path(), edge) != [(edge[:2], 2)] or folder_circles(Path(), edge[1:]):
+        sys.exit("the check is wrong: it does not find circles between folders")
 
 
 def read(path):
@@ -140,9 +158,9 @@ def main():
     found = 0
     roots = sorted(path.relative_to(ROOT) for path in ROOT.glob("crates/*/src/lib.rs"))
     for root in roots:
-        found += report(root.parts[1], Crate(root, read).edges())
+        found += report(root.parts[1], root.parent, Crate(root, read).edges())
     sources = [(path.relative_to(PYTHON), path.read_text()) for path in sorted(PYTHON.glob("lmc/**/*.py"))]
-    found += report("lmc-python, Python", Package(sources).edges())
+    found += report("lmc-python, Python", Path("lmc"), Package(sources).edges())
     if found:
         sys.exit(f"{found} circles")
     print(f"{len(roots)} crates and {len(sources)} Python modules without circles")

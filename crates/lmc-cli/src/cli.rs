@@ -4,6 +4,8 @@ use clap::{Command as Grammar, CommandFactory, Parser, Subcommand};
 
 use crate::args::Global;
 use crate::cmd;
+use crate::failure::{Failure, Result};
+use crate::ui::Ui;
 
 /// What every command returns.
 const EXIT_STATUS: &str = "\
@@ -75,4 +77,29 @@ pub(crate) enum Command {
     Bench(cmd::bench::BenchArgs),
     Completions(cmd::completions::CompletionsArgs),
     Man(cmd::completions::ManArgs),
+}
+
+/// Runs the command that the command line selects.
+pub(crate) fn run(cli: Cli, ui: &Ui) -> Result {
+    if cli.version {
+        return cmd::version::run(ui);
+    }
+    match cli.command {
+        Some(Command::Analyze(args)) => cmd::analyze::run(&args, ui),
+        Some(Command::Compress(args)) => cmd::compress::run(&args, ui),
+        Some(Command::Decompress(args)) => cmd::decompress::run(&args, ui),
+        Some(Command::Diff(args)) => cmd::diff::run(&args, ui),
+        Some(Command::Follow(args)) => cmd::follow::run(&args, ui),
+        Some(Command::Publish(args)) => cmd::publish::run(&args, ui),
+        Some(Command::Snapshot(args)) => cmd::snapshot::run(&args, ui),
+        Some(Command::Test(args)) => cmd::test::run(&args, ui),
+        Some(Command::List(args)) => cmd::list::run(&args, ui),
+        Some(Command::Cat(args)) => cmd::cat::run(&args, ui),
+        Some(Command::Unpack(args)) => cmd::unpack::run(&args, ui),
+        #[cfg(feature = "bench")]
+        Some(Command::Bench(args)) => cmd::bench::run(&args, ui),
+        Some(Command::Completions(args)) => cmd::completions::run(&args, grammar(), ui),
+        Some(Command::Man(args)) => cmd::completions::man(&args, grammar()),
+        None => Err(Failure::Usage("no command: lmc --help lists them".to_owned())),
+    }
 }

@@ -69,7 +69,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         }
     };
     let ui = ui::Ui::new(&cli.global);
-    if let Err(failure) = cmd::run(cli, &ui) {
+    if let Err(failure) = cli::run(cli, &ui) {
         ui.fail(&failure);
     }
     ui.exit_code()

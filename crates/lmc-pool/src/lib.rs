@@ -97,8 +97,8 @@ impl<S: Send, M: Fn() -> S + Sync> Workers<S, M> {
     /// An ordered, bounded pipeline: the calling thread feeds and drains jobs in order, workers do the work between.
     ///
     /// `feed` fills a job and says what its buffers weigh in bytes, or `None` at the end. `work` may run for several
-    /// jobs at once; `drain` sees jobs in the order in which they were fed. `jobs` (at least one) bounds what is
-    /// under way and keeps the buffers for the next call. The error is the one of the earliest job that has one,
+    /// jobs at once; `drain` sees jobs, and what `work` returned for them, in the order in which they were fed. `jobs` (at
+    /// least one) bounds what is under way and keeps the buffers for the next call. The error is the one of the earliest job that has one,
     /// whatever the number of threads: a job fails in `drain`, and an error of `feed` counts after the jobs fed before.
     ///
     /// Jobs are begun in the order in which they are fed: a job may wait for the work of earlier ones.
@@ -108,18 +108,18 @@ impl<S: Send, M: Fn() -> S + Sync> Workers<S, M> {
     ///
     /// # Panics
     /// When `work` does.
-    pub fn ordered<J: Send, E>(
+    pub fn ordered<J: Send, T: Send, E>(
         &self,
         jobs: &mut Vec<J>,
         mut feed: impl FnMut(&mut J) -> Result<Option<usize>, E>,
-        work: impl Fn(&mut S, &mut J) + Sync,
-        mut drain: impl FnMut(&mut J) -> Result<(), E>,
+        work: impl Fn(&mut S, &mut J) -> T + Sync,
+        mut drain: impl FnMut(&mut J, T) -> Result<(), E>,
     ) -> Result<(), E> {
         let Some(pool) = &self.pool else {
             let job = &mut jobs[0];
             while feed(job)?.is_some() {
-                self.with(|s| work(s, job));
-                drain(job)?;
+                let done = self.with(|s| work(s, job));
+                drain(job, done)?;
             }
             return Ok(());
         };
@@ -130,7 +130,7 @@ impl<S: Send, M: Fn() -> S + Sync> Workers<S, M> {
             let _clear = Clear(waiting);
             let (tx, rx) = mpsc::channel();
             // Jobs under way, oldest first: `None` until the worker is done.
-            let mut under_way: VecDeque<(Option<J>, usize)> = VecDeque::new();
+            let mut under_way: VecDeque<(Option<(J, T)>, usize)> = VecDeque::new();
             let (mut first, mut weight) = (0usize, 0usize);
             let mut fed = Ok(true);
             loop {
@@ -147,7 +147,7 @@ impl<S: Send, M: Fn() -> S + Sync> Workers<S, M> {
                                 let Some((id, mut job)) = job else { return };
                                 let done = catch_unwind(AssertUnwindSafe(|| self.with(|s| work(s, &mut job))));
                                 // The receiver is gone only after an error, when the job is not needed.
-                                let _ = tx.send((id, done.map(|()| job)));
+                                let _ = tx.send((id, done.map(|done| (job, done))));
                             });
                         }
                         other => {
@@ -161,12 +161,11 @@ impl<S: Send, M: Fn() -> S + Sync> Workers<S, M> {
                 }
                 let (id, done) = rx.recv().expect("a sender is kept here");
                 under_way[id - first].0 = Some(done.unwrap_or_else(|panic| resume_unwind(panic)));
-                while let Some((Some(job), _)) = under_way.front_mut() {
-                    let drained = drain(job);
-                    let (job, w) = under_way.pop_front().expect("it is the front");
-                    jobs.extend(job);
+                while let Some((mut job, done)) = under_way.front_mut().and_then(|(done, _)| done.take()) {
+                    let drained = drain(&mut job, done);
+                    jobs.push(job);
                     first += 1;
-                    weight -= w;
+                    weight -= under_way.pop_front().expect("it is the front").1;
                     drained?;
                 }
             }
@@ -210,7 +209,7 @@ mod tests {
                 Ok((next <= n).then_some(1))
             },
             |(), j| j.1 = j.0 * j.0,
-            |j| {
+            |j, ()| {
                 under_way.fetch_sub(1, Ordering::SeqCst);
                 if Some(j.0) == fail {
                     return Err(format!("drain {}", j.0));
@@ -256,7 +255,7 @@ mod tests {
                     Ok((left > 0).then_some(0))
                 },
                 |(), ()| panic!("worker"),
-                |()| Ok::<_, ()>(()),
+                |(), ()| Ok::<_, ()>(()),
             )
         }));
         assert!(r.is_err());
@@ -276,7 +275,7 @@ mod tests {
                     Ok((fed <= 5).then_some(usize::MAX / 2))
                 },
                 |(), ()| (),
-                |()| {
+                |(), ()| {
                     under_way.fetch_sub(1, Ordering::SeqCst);
                     Ok::<_, ()>(())
                 },
@@ -299,7 +298,7 @@ mod tests {
                 begun.fetch_add(1, Ordering::SeqCst);
                 std::thread::sleep(std::time::Duration::from_millis(5));
             },
-            |_| Err("the first"),
+            |_, ()| Err("the first"),
         );
         assert_eq!(r, Err("the first"));
         assert!(begun.into_inner() < 50);
@@ -318,7 +317,7 @@ mod tests {
                     Ok::<_, ()>((left >= 0).then_some(0))
                 },
                 |(), j| *j = std::thread::current().id(),
-                |j| {
+                |j, ()| {
                     assert_ne!(*j, here);
                     Ok(())
                 },

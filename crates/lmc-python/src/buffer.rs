@@ -15,9 +15,7 @@ use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
-#[cfg(not(target_arch = "x86_64"))]
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use lmc::ReadAt;
 use pyo3::exceptions::PyTypeError;
@@ -249,6 +247,55 @@ impl ReadAt for Buffer {
         // one, or has one to the `memoryview` that has it.
         self.immutable.then(|| unsafe { std::slice::from_raw_parts(self.view.start(), self.len()) })
     }
+
+    fn read_elements_at(&self, width: usize, offsets: &[u64], out: &mut [u8]) -> io::Result<()> {
+        assert_eq!(out.len(), width * offsets.len(), "room for each element");
+        match width {
+            2 => self.load_elements::<2>(offsets, out),
+            4 => self.load_elements::<4>(offsets, out),
+            8 => self.load_elements::<8>(offsets, out),
+            _ => offsets.iter().zip(out.chunks_mut(width.max(1))).try_for_each(|(&o, to)| self.read_exact_at(to, o)),
+        }
+    }
+}
+
+impl Buffer {
+    /// Elements of `W` bytes at these offsets.
+    fn load_elements<const W: usize>(&self, offsets: &[u64], out: &mut [u8]) -> io::Result<()> {
+        for (&offset, to) in offsets.iter().zip(out.as_chunks_mut::<W>().0) {
+            let end = offset.checked_add(W as u64).filter(|&end| end <= self.len() as u64);
+            end.ok_or(io::ErrorKind::UnexpectedEof)?;
+            // SAFETY: all bytes of the element are within the view, which keeps the memory in place.
+            unsafe { load_element(self.view.start().add(offset as usize), to) };
+        }
+        Ok(())
+    }
+}
+
+/// Copies an element of memory that may change concurrently: at once if it is aligned, as those of tensors are.
+///
+/// # Safety
+/// That of [`load_bytes`].
+#[inline(always)]
+unsafe fn load_element<const W: usize>(from: *const u8, to: &mut [u8; W]) {
+    macro_rules! at_once {
+        ($atomic:ty) => {
+            if from.cast::<$atomic>().is_aligned() {
+                // SAFETY: the caller's promise, and it is aligned. A relaxed atomic load of at most a word may read read-only memory.
+                let element = unsafe { (*from.cast::<$atomic>()).load(Ordering::Relaxed) };
+                to.copy_from_slice(&element.to_ne_bytes());
+                return;
+            }
+        };
+    }
+    match W {
+        2 => at_once!(AtomicU16),
+        4 => at_once!(AtomicU32),
+        8 => at_once!(AtomicU64),
+        _ => {}
+    }
+    // SAFETY: the caller's promise.
+    unsafe { load_bytes(from, to) };
 }
 
 /// Copies memory that may change concurrently.

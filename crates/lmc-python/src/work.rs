@@ -173,4 +173,9 @@ impl ReadAt for Interruptible<'_> {
     fn slice_at(&self, offset: u64, len: usize) -> Option<&[u8]> {
         self.signals.check().ok().and_then(|()| self.source.slice_at(offset, len))
     }
+
+    fn read_elements_at(&self, width: usize, offsets: &[u64], out: &mut [u8]) -> io::Result<()> {
+        self.signals.check()?;
+        self.source.read_elements_at(width, offsets, out)
+    }
 }

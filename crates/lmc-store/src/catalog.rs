@@ -137,6 +137,14 @@ impl Catalog {
         })
     }
 
+    /// The sums of the sizes of shards: raw bytes of their files, and the bytes that they added to the store.
+    pub(crate) fn sizes(&self, shards: &[ShardId]) -> Result<(u64, u64)> {
+        shards.iter().try_fold((0u64, 0u64), |(raw, new), &id| {
+            let shard = self.shard(id)?;
+            Ok((raw.saturating_add(shard.raw_size()), new.saturating_add(shard.new_size())))
+        })
+    }
+
     pub(crate) fn set(&self, id: SetId) -> Result<&BlockSet> {
         self.shard(id.shard)?.sets.get(id.index).ok_or_else(|| {
             Error::damaged(format!(

@@ -16,8 +16,9 @@ use object_store::{
 };
 
 use crate::buffer::Pool;
-use crate::disk::{NotOnDisk, blocking, create_all, failed, sync};
+use crate::disk::{NotOnDisk, blocking, create_all, failed};
 use crate::error::Error;
+use crate::files::{if_there, sync};
 use crate::irregular::Irregular;
 use crate::layout;
 use crate::staged::Staged;
@@ -272,14 +273,6 @@ impl Leftover {
                 .map(|_| ())
                 .map_err(|e| Error::io(format_args!("{}: cannot remove", self.path.display()), e)),
         }
-    }
-}
-
-fn if_there<T>(done: io::Result<T>) -> io::Result<Option<T>> {
-    match done {
-        Ok(found) => Ok(Some(found)),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(e),
     }
 }
 

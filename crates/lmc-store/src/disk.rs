@@ -1,11 +1,13 @@
 //! Blocking operations of a store in a directory.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::Path;
 
 use object_store::Result;
+
+use crate::files::sync;
 
 /// The error of an operation.
 pub(crate) fn failed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> object_store::Error {
@@ -64,9 +66,4 @@ pub(crate) fn create_all(path: &Path) -> io::Result<()> {
         };
     }
     path.ancestors().take(missing + 1).skip(1).try_for_each(sync)
-}
-
-/// Syncs a directory: the entries for its names.
-pub(crate) fn sync(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
 }

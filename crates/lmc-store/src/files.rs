@@ -34,9 +34,19 @@ pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
         Ok(_) => fs::remove_file(path),
         Err(e) => Err(e),
     };
-    removed.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
+    if_there(removed).map(|_| ())
 }
 
+/// Nothing, where nothing is there.
+pub(crate) fn if_there<T>(done: io::Result<T>) -> io::Result<Option<T>> {
+    match done {
+        Ok(found) => Ok(Some(found)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Syncs a directory: the entries for its names.
 pub(crate) fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }

@@ -35,7 +35,6 @@ mod cost;
 mod directory;
 mod disk;
 mod error;
-#[cfg(unix)]
 mod files;
 mod follow;
 mod gather;
@@ -43,7 +42,6 @@ mod gc;
 mod held;
 mod history;
 mod ids;
-#[cfg(unix)]
 mod interchange;
 mod irregular;
 mod layout;
@@ -76,13 +74,11 @@ pub use cache::Cache;
 pub use copy::{Copied, CopyOptions};
 pub use cost::Cost;
 pub use error::{Error, ErrorKind, Result};
-#[cfg(unix)]
 pub use follow::{FollowOptions, Follower, Repaired, Staged, Version};
 pub use follow::{Patch, StagedTensors, TensorFollowOptions, TensorFollower, TensorSpec};
 pub use gc::{Garbage, GcOptions};
 pub use history::{DamagedRecord, Listing};
 pub use ids::{Hash, RunId, SaveId, ShardId, Step};
-#[cfg(unix)]
 pub use interchange::{Checksum, DeltaEncoding, Exported, Interchange, InterchangeOptions};
 pub use leftovers::Orphan;
 pub use manifest::VERSION as FORMAT_VERSION;

@@ -14,12 +14,6 @@ pub(crate) fn threads_that_wait(wanted: usize) -> usize {
     }
 }
 
-enum Slot<B, T> {
-    Free,
-    Begun(usize, B),
-    Done(usize, Result<T>),
-}
-
 /// Does `n` jobs on `threads` threads beside the caller, at most `ahead` more than the one that is taken next.
 ///
 /// `begin` is called for jobs in order, before any work: it requests data that take a while to come, and no thread.
@@ -35,28 +29,25 @@ pub(crate) fn run<B: Send, W: Send, T: Send>(
 ) -> Result<()> {
     let workers = Workers::beside_caller(threads.clamp(1, n.max(1)), || None);
     let workers = workers.map_err(|e| Error::io("cannot start threads", e))?;
-    let mut slots: Vec<Slot<B, T>> = Vec::new();
-    slots.resize_with(ahead + 1, || Slot::Free);
+    // The number of a job, and what it began with until a thread takes it.
+    let mut slots: Vec<(usize, Option<B>)> = Vec::new();
+    slots.resize_with(ahead + 1, || (0, None));
     let mut jobs = 0..n;
     workers.ordered(
         &mut slots,
         |slot| {
             let Some(job) = jobs.next() else { return Ok(None) };
-            *slot = Slot::Begun(job, begin(job));
+            *slot = (job, Some(begin(job)));
             Ok(Some(0))
         },
-        |own: &mut Option<W>, slot| {
-            let Slot::Begun(job, begun) = std::mem::replace(slot, Slot::Free) else { unreachable!("it was fed") };
+        |own: &mut Option<W>, (job, begun)| {
             let own = match own {
-                Some(own) => Ok(own),
-                none => start().map(|new| none.insert(new)),
+                Some(own) => own,
+                none => none.insert(start()?),
             };
-            *slot = Slot::Done(job, own.and_then(|own| work(own, job, begun)));
+            work(own, *job, begun.take().expect("it was fed"))
         },
-        |slot| match std::mem::replace(slot, Slot::Free) {
-            Slot::Done(job, result) => take(job, result?),
-            _ => unreachable!("it was worked on"),
-        },
+        |(job, _), done| take(*job, done?),
     )
 }
 

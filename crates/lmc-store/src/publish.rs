@@ -177,10 +177,9 @@ impl Store {
             _ => e,
         })?;
         catalog.check_segments(shards)?;
+        (record.raw_size, record.new_size) = catalog.sizes(shards)?;
         for &id in shards {
             let shard = catalog.shard(id)?;
-            record.raw_size = record.raw_size.saturating_add(shard.raw_size());
-            record.new_size = record.new_size.saturating_add(shard.new_size());
             began = began.min(shard.began);
             names.extend(shard.files.iter().map(|f| &f.name[..]));
         }

@@ -9,7 +9,8 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use object_store::{MultipartUpload, PutPayload, PutResult, Result, UploadPart};
 
-use crate::disk::{blocking, create_all, failed, sync};
+use crate::disk::{blocking, create_all, failed};
+use crate::files::{if_there, sync};
 
 /// A file beside the object's, under a name that `LocalFileSystem` gives such files. It becomes the object when it is complete and on disk,
 /// and is removed otherwise.
@@ -48,7 +49,7 @@ impl Staged {
     fn remove(&mut self) -> io::Result<()> {
         let removed = self.path.take().map_or(Ok(()), fs::remove_file);
         // It may have become the object before an error, which this one would hide.
-        removed.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
+        if_there(removed).map(|_| ())
     }
 }
 

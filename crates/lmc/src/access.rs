@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::Base;
 use crate::block::decode::BlockDecoder;
+use crate::blocks::{KEEP, checked_block, decode_checked};
 use crate::budget::{Budget, MAX_BUDGET, MIN_COST, ORDINARY};
 use crate::container::open::{self, Opened};
-use crate::decompress::{KEEP, checked_block, decode_checked};
 use crate::error::Result;
 use crate::format::bases::{MAX_DEPTH, too_deep};
 use crate::format::block_head::{BlockHead, Column, Mask, Method, Operand};

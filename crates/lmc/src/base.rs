@@ -251,7 +251,6 @@ impl<'a> Base<'a> {
             offset: u64,
             len: usize,
             buf: Vec<u8>,
-            leaves: Option<Result<Vec<Digest>>>,
         }
         let mut jobs = Vec::new();
         jobs.resize_with(workers.in_flight(), Job::default);
@@ -269,9 +268,9 @@ impl<'a> Base<'a> {
                 next += job.len as u64;
                 Ok(Some(job.len))
             },
-            |_, job| job.leaves = Some(hashed(job.offset, job.len, &mut job.buf)),
-            |job| {
-                let leaves = job.leaves.take().expect("the worker is done")?;
+            |_, job| hashed(job.offset, job.len, &mut job.buf),
+            |job, leaves| {
+                let leaves = leaves?;
                 leaves.iter().for_each(|l| hash.push(l));
                 if let Some(noted) = &noted {
                     noted.note(job.offset, leaf_lens(job.len).zip(leaves));

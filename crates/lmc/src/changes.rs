@@ -1,11 +1,11 @@
 //! The elements that a delta changes, without those that it does not.
 
 use crate::block::changes::{count_of, list_of, listed, push_changes};
+use crate::blocks::checked_block;
 use crate::container::open::{Opened, read_block_head, read_record};
-use crate::decompress::checked_block;
 use crate::error::{Error, Result};
 use crate::io::ReadAt;
-use crate::options::DecodeLimits;
+use crate::limits::DecodeLimits;
 
 /// The elements that a delta changes in its base.
 #[derive(Clone, Debug, PartialEq, Eq)]

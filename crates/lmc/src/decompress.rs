@@ -1,7 +1,6 @@
 //! Decompression. There are two drivers: [`whole`] for files that can be read at any offset, and are restored to memory or to a file that
 //! is written at any offset; [`front`] for everything else, front to back.
 
-mod blocks;
 mod buffers;
 mod front;
 mod whole;
@@ -15,14 +14,14 @@ use crate::container::open::Opened;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{ReadAt, zeroed};
 use crate::isa::Isa;
-use crate::options::{DecodeLimits, DecompressOptions};
+use crate::limits::DecodeLimits;
+use crate::options::DecompressOptions;
 use crate::sink::{Sink, To};
 use crate::source::{Input, Source};
 use crate::workers;
 use lmc_pool::Workers;
 
-pub(crate) use blocks::{checked_block, decode_checked};
-pub(crate) use buffers::{Buffers, KEEP};
+pub(crate) use buffers::Buffers;
 pub(crate) use front::Front;
 use whole::{Place, Whole};
 

@@ -119,13 +119,14 @@ impl<W: Write> Encoder<W> {
         self.compressor.encoders().blocks(
             &Loader::Buffered,
             origin,
-            writer,
             |job| {
                 let enough = ended || ahead.len() >= cutter.lookahead() as usize;
                 Ok(enough && ahead.next_block(cutter, job)?)
             },
-            &mut self.inner,
-            &mut |_| (),
+            |block, record| {
+                writer.block(block);
+                write(&mut self.inner, record)
+            },
         )?;
         Ok(session)
     }

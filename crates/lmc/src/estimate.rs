@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 
 use crate::base::Base;
 use crate::block::Extent;
-use crate::block::encode::{BlockSummary, RawBlock};
-use crate::block::output::Output;
-use crate::compress::Compressor;
+use crate::block::encode::BlockSummary;
+use crate::compress::{Compressor, Loader};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::format::bases::BaseInfo;
 use crate::format::header::Features;
-use crate::io::{ReadAt, read_at};
+use crate::io::ReadAt;
 use crate::layout::{self, Start};
 use crate::options::CompressOptions;
 use crate::origin::Raw;
@@ -85,42 +84,25 @@ impl Compressor {
             next += len as u64;
         }
         let kinds = sample(&blocks, &names);
-        let mut chosen = kinds.values().flat_map(|k| &k.chosen).copied();
-        #[derive(Default)]
-        struct Job {
-            block: usize,
-            raw: Vec<u8>,
-            record: Vec<u8>,
-            done: Option<Result<BlockSummary>>,
-        }
-        let mut jobs = Vec::new();
-        jobs.resize_with(self.workers().in_flight(), Job::default);
-        let mut record_lens = Vec::new();
-        let mut sampled = 0;
-        self.workers().ordered(
-            &mut jobs,
+        let chosen: Vec<usize> = kinds.values().flat_map(|k| &k.chosen).copied().collect();
+        let (mut record_lens, mut next) = (Vec::new(), chosen.iter());
+        self.encoders().blocks(
+            &Loader::File(raw, &own),
+            &origin,
             |job| {
-                let Some(block) = chosen.next() else { return Ok(None) };
-                job.block = block;
-                Ok(Some(2 * blocks[block].len))
+                let Some(&block) = next.next() else { return Ok(false) };
+                let Block { offset, len, extents, .. } = &blocks[block];
+                (job.offset, job.len) = (*offset, *len);
+                job.extents.clone_from(extents);
+                Ok(true)
             },
-            |encoder, job| {
-                let b = &blocks[job.block];
-                job.raw.resize(b.len, 0);
-                let mut record = Output::new(&mut job.record);
-                let read = read_at(raw, "the input", &mut job.raw, b.offset);
-                let block = read.map(|()| RawBlock::new(&job.raw, &b.extents));
-                job.done = Some(block.and_then(|block| encoder.encode(&block, &origin, &mut record)));
-                record.finish();
-            },
-            |job| {
-                let summary = job.done.take().expect("the worker is done")?;
-                sampled += summary.raw_len;
-                record_lens.push((job.block, summary.record_len));
+            |block, _| {
+                record_lens.push(block.record_len);
                 Ok(())
             },
         )?;
-        record_lens.iter().for_each(|&(block, len)| blocks[block].record_len = Some(len));
+        let sampled = chosen.iter().map(|&b| blocks[b].len as u64).sum();
+        chosen.iter().zip(record_lens).for_each(|(&block, len)| blocks[block].record_len = Some(len));
         for k in kinds.values() {
             let raw: u64 = k.chosen.iter().map(|&b| blocks[b].len as u64).sum();
             let records: u64 = k.chosen.iter().map(|&b| blocks[b].record_len.expect("it was compressed")).sum();

@@ -20,7 +20,6 @@ pub use crate::predict::grid::Groups;
 pub use crate::predict::job::Streams;
 pub use crate::predict::residual::residuals;
 pub use crate::predict::{Conversion, Predictor, convert};
-pub use crate::refs::flat::{RoundedPart, rounded_parts};
 pub use crate::refs::intra_file::rounded_from;
 pub use crate::refs::matching::{Fit, Matcher, Named, Related};
 pub use crate::refs::names::without_wrappers;
@@ -37,7 +36,7 @@ use crate::format::record::RecordHeader;
 use crate::io::ReadAt;
 use crate::isa::Isa;
 use crate::layout::{self, Start};
-use crate::options::Level;
+use crate::level::Level;
 use crate::predict::job::Model;
 use crate::reader::Reader;
 

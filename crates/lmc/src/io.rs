@@ -149,47 +149,34 @@ impl ReadAt for Vec<u8> {
     }
 }
 
-impl<T: ReadAt + ?Sized> ReadAt for &T {
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        (**self).read_exact_at(buf, offset)
-    }
-    fn size(&self) -> io::Result<u64> {
-        (**self).size()
-    }
-    fn path(&self) -> Option<&Path> {
-        (**self).path()
-    }
-    fn as_slice(&self) -> Option<&[u8]> {
-        (**self).as_slice()
-    }
-    fn slice_at(&self, offset: u64, len: usize) -> Option<&[u8]> {
-        (**self).slice_at(offset, len)
-    }
-    fn read_elements_at(&self, width: usize, offsets: &[u64], out: &mut [u8]) -> io::Result<()> {
-        (**self).read_elements_at(width, offsets, out)
-    }
+/// Reads what a pointer points to.
+macro_rules! read_through {
+    ($pointer:ty $(, $bound:ident)?) => {
+        impl<T: ReadAt $(+ $bound)? + ?Sized> ReadAt for $pointer {
+            fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+                (**self).read_exact_at(buf, offset)
+            }
+            fn size(&self) -> io::Result<u64> {
+                (**self).size()
+            }
+            fn path(&self) -> Option<&Path> {
+                (**self).path()
+            }
+            fn as_slice(&self) -> Option<&[u8]> {
+                (**self).as_slice()
+            }
+            fn slice_at(&self, offset: u64, len: usize) -> Option<&[u8]> {
+                (**self).slice_at(offset, len)
+            }
+            fn read_elements_at(&self, width: usize, offsets: &[u64], out: &mut [u8]) -> io::Result<()> {
+                (**self).read_elements_at(width, offsets, out)
+            }
+        }
+    };
 }
 
-impl<T: ReadAt + Send + ?Sized> ReadAt for Arc<T> {
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        (**self).read_exact_at(buf, offset)
-    }
-    fn size(&self) -> io::Result<u64> {
-        (**self).size()
-    }
-    fn path(&self) -> Option<&Path> {
-        (**self).path()
-    }
-    fn as_slice(&self) -> Option<&[u8]> {
-        (**self).as_slice()
-    }
-    fn slice_at(&self, offset: u64, len: usize) -> Option<&[u8]> {
-        (**self).slice_at(offset, len)
-    }
-    fn read_elements_at(&self, width: usize, offsets: &[u64], out: &mut [u8]) -> io::Result<()> {
-        (**self).read_elements_at(width, offsets, out)
-    }
-}
+read_through!(&T);
+read_through!(Arc<T>, Send);
 
 impl<T: WriteAt + ?Sized> WriteAt for &T {
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
@@ -201,25 +188,8 @@ impl<T: WriteAt + ?Sized> WriteAt for &T {
 }
 
 impl ReadAt for File {
-    #[cfg(unix)]
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         std::os::unix::fs::FileExt::read_exact_at(self, buf, offset)
-    }
-    #[cfg(windows)]
-    fn read_exact_at(&self, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
-        use std::os::windows::fs::FileExt;
-        while !buf.is_empty() {
-            match self.seek_read(buf, offset) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(n) => {
-                    buf = &mut buf[n..];
-                    offset += n as u64;
-                }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(())
     }
     fn size(&self) -> io::Result<u64> {
         let metadata = self.metadata()?;
@@ -229,33 +199,16 @@ impl ReadAt for File {
     }
 }
 
-/// The operating system's error of reading a file that was opened only for writing: `EBADF`, `ERROR_ACCESS_DENIED`.
-const WRITE_ONLY: i32 = if cfg!(windows) { 5 } else { 9 };
+/// The operating system's error of reading a file that was opened only for writing.
+const EBADF: i32 = 9;
 
 impl WriteAt for File {
-    #[cfg(unix)]
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         std::os::unix::fs::FileExt::write_all_at(self, buf, offset)
     }
-    #[cfg(windows)]
-    fn write_all_at(&self, mut buf: &[u8], mut offset: u64) -> io::Result<()> {
-        use std::os::windows::fs::FileExt;
-        while !buf.is_empty() {
-            match self.seek_write(buf, offset) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => {
-                    buf = &buf[n..];
-                    offset += n as u64;
-                }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(())
-    }
     fn read_back(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         self.read_exact_at(buf, offset).map_err(|e| match e.raw_os_error() {
-            Some(WRITE_ONLY) => io::ErrorKind::Unsupported.into(),
+            Some(EBADF) => io::ErrorKind::Unsupported.into(),
             _ => e,
         })
     }

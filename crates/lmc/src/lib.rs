@@ -33,11 +33,15 @@
 // Some items exist, or are public, only for `internals`. Lints run with it.
 #![cfg_attr(not(feature = "internals"), allow(dead_code, unreachable_pub))]
 
+#[cfg(not(unix))]
+compile_error!("lmc runs on Linux and other Unix systems: build it there, or for one of them (on Windows, in WSL)");
+
 mod access;
 mod arch;
 mod base;
 mod bits;
 mod block;
+mod blocks;
 mod budget;
 mod changes;
 mod cluster;
@@ -55,12 +59,16 @@ mod estimate;
 mod format;
 mod frames;
 mod handover;
+#[allow(unsafe_code)] // an array written element by element
+mod inline;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
 mod io;
 mod isa;
 mod layout;
+mod level;
+mod limits;
 mod map;
 mod options;
 mod origin;
@@ -76,6 +84,7 @@ mod segment;
 mod session;
 mod sink;
 mod source;
+mod varint;
 mod work;
 mod workers;
 
@@ -95,7 +104,9 @@ pub use format::version::FormatVersion;
 pub use io::{ReadAt, WriteAt};
 pub use isa::Isa;
 pub use layout::{TensorView, tensor_views};
-pub use options::{CompressOptions, DecodeLimits, DecompressOptions, Level};
+pub use level::Level;
+pub use limits::DecodeLimits;
+pub use options::{CompressOptions, DecompressOptions};
 pub use parse_error::ParseNameError;
 pub use reader::Reader;
 pub use resolve::{ResolveError, resolve_bases};

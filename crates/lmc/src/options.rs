@@ -1,51 +1,10 @@
-//! Options of compression and limits of decompression.
+//! Options of compression and decompression.
 
 use crate::dtype::Dtype;
 use crate::format::version::FormatVersion;
 use crate::isa::Isa;
-use crate::parse_error::ParseNameError;
-
-/// Compression level: the work of the encoder.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Level {
-    /// Huffman codes.
-    Fast,
-    /// rANS, more clusters.
-    #[default]
-    Default,
-    /// rANS with finer tables and longer symbols.
-    Max,
-}
-
-impl Level {
-    /// Every level, fastest first.
-    pub const ALL: &[Level] = &[Level::Fast, Level::Default, Level::Max];
-
-    /// The name used on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Level::Fast => "fast",
-            Level::Default => "default",
-            Level::Max => "max",
-        }
-    }
-}
-
-impl std::fmt::Display for Level {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl std::str::FromStr for Level {
-    type Err = ParseNameError;
-
-    fn from_str(s: &str) -> Result<Self, ParseNameError> {
-        let found = Level::ALL.iter().copied().find(|l| l.name() == s);
-        found.ok_or_else(|| ParseNameError::new("level", s, Level::ALL.iter().map(|l| l.name())))
-    }
-}
+use crate::level::Level;
+use crate::limits::DecodeLimits;
 
 /// How to compress.
 ///
@@ -155,49 +114,5 @@ impl DecompressOptions {
     #[must_use]
     pub fn with_limits(self, limits: DecodeLimits) -> Self {
         Self { limits, ..self }
-    }
-}
-
-/// Limits of the cost of decoding, for any file.
-///
-/// Memory does not depend on the size of a file: besides the output and the index it is a few MiB per thread for files that this library
-/// wrote. A block of the largest size that the format allows takes 184 MiB of working memory per thread; reading such a block alone, with
-/// its ranges, takes up to 1 GiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DecodeLimits {
-    /// Largest raw size that is restored, in bytes.
-    pub max_raw_size: u64,
-    /// Most memory of a file's index, in bytes. The default, 256 MiB, is enough for files of several
-    /// terabytes and for a million tensors.
-    pub max_index_size: usize,
-    /// Most bytes that one call decodes: the requested ones, and those of blocks that they depend on, in the file and in its bases. By
-    /// default 96 per requested byte plus 4 GiB. The last delta of a chain of n deltas needs about n + 1 times its size.
-    pub max_work: Option<u64>,
-}
-
-impl DecodeLimits {
-    /// Sets [`max_raw_size`](Self::max_raw_size).
-    #[must_use]
-    pub fn with_max_raw_size(self, max_raw_size: u64) -> Self {
-        Self { max_raw_size, ..self }
-    }
-
-    /// Sets [`max_index_size`](Self::max_index_size).
-    #[must_use]
-    pub fn with_max_index_size(self, max_index_size: usize) -> Self {
-        Self { max_index_size, ..self }
-    }
-
-    /// Sets [`max_work`](Self::max_work); `None` for the default.
-    #[must_use]
-    pub fn with_max_work(self, max_work: impl Into<Option<u64>>) -> Self {
-        Self { max_work: max_work.into(), ..self }
-    }
-}
-
-impl Default for DecodeLimits {
-    fn default() -> Self {
-        Self { max_raw_size: u64::MAX, max_index_size: 1 << 28, max_work: None }
     }
 }

@@ -39,3 +39,24 @@ impl fmt::Display for ParseNameError {
 }
 
 impl std::error::Error for ParseNameError {}
+
+/// `Display` and `FromStr` of an enumeration with names: `ALL`, and `name`.
+macro_rules! with_names {
+    ($enum:ident, $what:literal) => {
+        impl std::fmt::Display for $enum {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl std::str::FromStr for $enum {
+            type Err = $crate::parse_error::ParseNameError;
+
+            fn from_str(s: &str) -> Result<Self, Self::Err> {
+                let found = Self::ALL.iter().copied().find(|v| v.name() == s);
+                found.ok_or_else(|| Self::Err::new($what, s, Self::ALL.iter().map(|v| v.name())))
+            }
+        }
+    };
+}
+pub(crate) use with_names;

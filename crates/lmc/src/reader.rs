@@ -9,6 +9,7 @@ use crate::base::{Base, resolve};
 use crate::block::decode::BlockDecoder;
 use crate::budget::{Budget, ReadWithin};
 use crate::container::open::{self, BlockInfo, Opened};
+use crate::decompress::Buffers;
 use crate::error::{Error, Result};
 use crate::format::bases::BaseInfo;
 use crate::format::block_head::BlockHead;
@@ -64,17 +65,11 @@ struct Segments {
 }
 
 #[derive(Default)]
-struct Buffers {
-    record: Vec<u8>,
-    raw: Vec<u8>,
-}
-
 struct Job<'a> {
     block: usize,
     /// Requested bytes of the block, and their destinations.
     parts: Vec<(Range<usize>, &'a mut [u8])>,
     buffers: Buffers,
-    done: Result<()>,
 }
 
 impl<'b, R: ReadAt> Reader<'b, R> {
@@ -323,10 +318,10 @@ impl<'b, R: ReadAt> Reader<'b, R> {
                 let b = self.opened.block(block);
                 Ok(Some((b.record_len + b.raw_len) as usize))
             },
-            |decoder, job| job.done = self.read_block(decoder, &access, &work, job),
-            |job| {
+            |decoder, job| self.read_block(decoder, &access, &work, job),
+            |job, done| {
                 check()?;
-                std::mem::replace(&mut job.done, Ok(())).map_err(|e| {
+                done.map_err(|e| {
                     let e = if let Some(name) = tensor { e.in_tensor(name) } else { e };
                     self.opened.locate(e, job.block)
                 })
@@ -398,12 +393,6 @@ impl<R: ReadAt + Send> ReadWithin for Reader<'_, R> {
             Some(end) if end <= self.raw_size() => self.access()?.read_within(offset, buf, budget),
             _ => Err(Error::usage("a range is not in the file")),
         }
-    }
-}
-
-impl Default for Job<'_> {
-    fn default() -> Self {
-        Self { block: 0, parts: Vec::new(), buffers: Buffers::default(), done: Ok(()) }
     }
 }
 

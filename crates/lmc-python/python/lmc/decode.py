@@ -668,12 +668,9 @@ def prefix_code(lengths: dict[int, int], bits: int) -> list[tuple[int, int]]:
     codes = sorted((length, symbol) for symbol, length in lengths.items() if length > 0)
     must(all(length <= bits for length, _ in codes), f"a code length is {codes[-1:]}, above {bits}")
     must_be(f"the sum of 2^({bits} - length)", sum(2 ** (bits - length) for length, _ in codes), 2**bits)
-    slots, code, previous = [(0, 0)] * 2**bits, -1, codes[0][0]
-    for length, symbol in codes:
-        code, previous = (code + 1) << (length - previous), length
-        reversed_code = int(f"{code:0{length}b}"[::-1], 2)
-        slots[reversed_code :: 2**length] = [(symbol, length)] * 2 ** (bits - length)
-    return slots
+    # In the order of the codes, whose first bit is the highest; in a slot it is bit 0.
+    ordered = [(symbol, length) for length, symbol in codes for _ in range(2 ** (bits - length))]
+    return [ordered[int(f"{slot:0{bits}b}"[::-1], 2)] for slot in range(2**bits)]
 
 
 # The command line

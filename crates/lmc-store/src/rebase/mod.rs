@@ -81,10 +81,7 @@ impl Store {
             if new.shards == record.shards {
                 continue;
             }
-            new.new_size = 0;
-            for &id in &new.shards {
-                new.new_size = new.new_size.saturating_add(survey.catalog.shard(id)?.new_size());
-            }
+            new.new_size = survey.catalog.sizes(&new.shards)?.1;
             self.check_restores(&Snapshot::of(new.clone()), o)?;
             self.time_to_commit(began)?;
             let next = next_generation(record.step, current.generation)?;

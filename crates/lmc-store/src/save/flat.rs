@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::repeats::{Place, Repeats};
+use super::rounded::rounded_parts;
 use super::together::{Together, Wide};
 use crate::chunks::{Range, cuts_of, is_small};
 use crate::error::Result;
@@ -47,7 +48,7 @@ pub(super) fn find(
             groups[file].push(i);
         }
     }
-    let found = lmc::internals::rounded_parts(&together.tensors, &groups, |offset, buf| together.read(offset, buf))?;
+    let found = rounded_parts(&together.tensors, &groups, |offset, buf| together.read(offset, buf))?;
     // By flat tensor, the beginning of its chunk, file, dtype and layer: by offset of the 32-bit elements.
     let mut chunks: BTreeMap<_, BTreeMap<u64, (usize, Range)>> = BTreeMap::new();
     let mut cuts: HashMap<usize, Vec<(u64, u64)>> = HashMap::new();

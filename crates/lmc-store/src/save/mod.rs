@@ -10,6 +10,7 @@ mod options;
 mod plan;
 mod recut;
 mod repeats;
+mod rounded;
 mod tally;
 mod together;
 pub(crate) mod upload;

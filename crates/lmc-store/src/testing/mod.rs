@@ -3,11 +3,9 @@
 mod faulty;
 mod memory;
 mod random;
-#[cfg(unix)]
 mod versions;
 
 pub use faulty::{Faults, Faulty};
 pub use memory::Memory;
 pub use random::Random;
-#[cfg(unix)]
 pub use versions::{follow_versions, pack_versions};

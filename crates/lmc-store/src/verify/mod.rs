@@ -144,11 +144,7 @@ fn unopened(s: &Snapshot, e: &Error) -> Problem {
 /// Checks that a record's sizes are the sums of its shards' sizes.
 fn wrong_sizes(reader: &SnapshotReader) -> Result<Option<Problem>> {
     let s = reader.snapshot();
-    let (mut raw, mut new) = (0u64, 0u64);
-    for &id in &s.shards {
-        let shard = reader.catalog().shard(id)?;
-        (raw, new) = (raw.saturating_add(shard.raw_size()), new.saturating_add(shard.new_size()));
-    }
+    let (raw, new) = reader.catalog().sizes(&s.shards)?;
     if (raw, new) == (s.raw_size, s.new_size) {
         return Ok(None);
     }

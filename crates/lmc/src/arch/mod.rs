@@ -5,8 +5,6 @@
 mod aarch64;
 #[cfg(test)]
 mod conformance;
-#[allow(unsafe_code)]
-pub(crate) mod inline;
 pub(crate) mod job;
 mod portable;
 #[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]

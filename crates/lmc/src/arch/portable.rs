@@ -1,6 +1,5 @@
 //! Kernels in plain Rust: the reference of all others, which use them for their last chunks.
 
-use super::inline::zip;
 use super::job::{DecodeJob, EncodeJob};
 use crate::cluster::RUN;
 use crate::cluster::element::{Element, with_element};
@@ -10,6 +9,7 @@ use crate::entropy::rans::{COARSE, COARSE_BITS, FINE, FINE_BITS};
 use crate::entropy::table::{DecodeTable, EncodeKind, EncodeTable, Slots};
 use crate::entropy::{CHUNK, LANES, REFILL_WORDS, SETS, refill_order};
 use crate::error::{Error, Result};
+use crate::inline::zip;
 
 /// Decodes one chunk. Checks every read; the words and literals may run on into the rest of the body, which
 /// [`LaneReader::finish`] notices.

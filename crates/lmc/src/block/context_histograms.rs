@@ -1,8 +1,8 @@
 //! Histograms of residuals by the key of their elements, and contexts: ranges of keys worth separate streams.
 
-use crate::arch::inline::zip;
 use crate::entropy::cost;
 use crate::entropy::merge::merge_neighbours;
+use crate::inline::zip;
 use crate::predict::{Contexts, MAX_BOUNDARIES};
 
 /// Buckets of values of similar magnitude: four exact values, then two buckets for each further bit.

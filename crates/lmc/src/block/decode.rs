@@ -394,7 +394,7 @@ fn decode_cluster(
         // A block may have thousands of these: their tables would take longer than all else.
         return Ok(());
     }
-    let shape = Shape::of(cluster, map);
+    let shape = cluster.shape(map);
     let table = DecodeTable::new(&cluster.coder);
     let raw = body.take_bulk(runs.len() * shape.raw_len(RUN))?;
     let literals = body.literals.pos;

@@ -7,7 +7,6 @@ use super::planned::{ColumnPlan, Elements, Item, PlannedCluster};
 use super::structure::Finder;
 use super::{Extent, Origin};
 use crate::arch::encode_chunk;
-use crate::arch::inline::zip;
 use crate::arch::job::EncodeJob;
 use crate::cluster::RUN;
 use crate::cluster::element::{Element, with_element};
@@ -22,9 +21,10 @@ use crate::format::extents::Extents;
 use crate::format::header::Features;
 use crate::format::record::{self, RecordHeader};
 use crate::frames::FrameEncoder;
+use crate::inline::zip;
 use crate::io::{ReadAt, read_at};
 use crate::isa::Isa;
-use crate::options::Level;
+use crate::level::Level;
 use crate::predict::{Conversion, convert};
 
 /// Encodes blocks one after the other, keeping its working memory.

@@ -146,7 +146,7 @@ pub(super) fn expand<E: Element>(bits: &[u8], signs: Option<&[u8]>, map: Map, se
 mod tests {
     use super::*;
     use crate::isa::Isa;
-    use crate::options::Level;
+    use crate::level::Level;
     use lmc_test_inputs::Random;
 
     #[test]

@@ -1,11 +1,11 @@
 //! Opaque bytes that look like elements: arrays in pickles and in files of unknown formats.
 
-use crate::arch::inline::array;
 use crate::cluster::RUN;
 use crate::cluster::element::with_element;
 use crate::cluster::runs::{RunStats, count_run, run_stats};
 use crate::entropy::cost;
 use crate::entropy::histogram::{Histogram, sum_of};
+use crate::inline::array;
 use crate::map::Map;
 
 /// Least bytes that are examined.

@@ -65,7 +65,7 @@ impl PatchList {
             return (None, Vec::new());
         }
         self.changes.iter_mut().for_each(|y| *y = (*y >> low) - 1);
-        let (gaps, changes) = (HybridUint::build(&self.gaps).0, HybridUint::build(&self.changes).0);
+        let (gaps, changes) = (HybridUint::build(&self.gaps), HybridUint::build(&self.changes));
         let (gap, change) = (HybridUintWriter::new(&gaps), HybridUintWriter::new(&changes));
         let mut bits = BitWriter::default();
         for (&g, &y) in self.gaps.iter().zip(&self.changes) {
@@ -79,7 +79,7 @@ impl PatchList {
 
 /// Numbers, and their bytes.
 fn numbers(numbers: &[u64]) -> (Numbers, Vec<u8>) {
-    let code = HybridUint::build(numbers).0;
+    let code = HybridUint::build(numbers);
     let writer = HybridUintWriter::new(&code);
     let mut bits = BitWriter::default();
     numbers.iter().for_each(|&n| writer.put(n, &mut bits));

@@ -3,7 +3,6 @@
 use super::patches::PatchList;
 use super::planned::{Elements, Item, PlannedCluster, StreamPlan};
 use super::sparse;
-use crate::arch::inline::array;
 use crate::cluster::RUN;
 use crate::cluster::element::with_element;
 use crate::cluster::runs::{Effort, RunCluster, RunStats, cluster_runs, count_run, trailing_zeros};
@@ -13,9 +12,10 @@ use crate::entropy::histogram::{Histogram, sum_of};
 use crate::entropy::rans::{COARSE_BITS, FINE_BITS};
 use crate::entropy::{cost, huffman, rans};
 use crate::format::block_head::Cluster;
+use crate::inline::array;
 use crate::isa::Isa;
+use crate::level::Level;
 use crate::map::Map;
-use crate::options::Level;
 use crate::predict::changes::{Changes, Compared};
 use std::rc::Rc;
 

@@ -121,7 +121,7 @@ impl PlannedCluster {
             tail = n % RUN;
             runs.pop();
         }
-        Self { elements, width, shape: Shape::of(cluster, map), table: EncodeTable::new(&cluster.coder), runs, tail, n }
+        Self { elements, width, shape: cluster.shape(map), table: EncodeTable::new(&cluster.coder), runs, tail, n }
     }
 }
 

@@ -104,11 +104,7 @@ impl Planner {
         let mut chosen = best;
         if zeros > 0 {
             let together = self.best_split(&sample, rest, zeros * RUN);
-            let side = {
-                let (a, b) = (zeros as u32, (zero.len() - zeros) as u32);
-                let whole = cost::log2(a + b);
-                u64::from(a) * u64::from(whole - cost::log2(a)) + u64::from(b) * u64::from(whole - cost::log2(b))
-            };
+            let side = cost::of_two(zeros as u32, (zero.len() - zeros) as u32);
             apart = chosen.bits + side + CLUSTER_BITS * cost::BIT < together.bits;
             if !apart {
                 chosen = together;
@@ -293,7 +289,7 @@ fn cut_short(symbols: &Histogram, bits: u32) -> Histogram {
 mod tests {
     use super::*;
     use crate::isa::Isa;
-    use crate::options::Level;
+    use crate::level::Level;
     use lmc_test_inputs::Random;
 
     /// The cuts by plain counting.

@@ -3,8 +3,8 @@
 
 use std::convert::Infallible;
 
-use crate::arch::inline::{array, zip};
 use crate::cluster::element::{Element, with_element};
+use crate::inline::{array, zip};
 
 /// The structure of elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::format::block_head::{BlockHead, Cluster};
 use crate::format::limits::MAX_COLUMNS;
 use crate::format::record::{HEADER_LEN, RecordHeader};
 use crate::isa::Isa;
-use crate::options::Level;
+use crate::level::Level;
 
 mod grid;
 mod predicted;

@@ -1,6 +1,6 @@
 //! Elements as unsigned integers of one, two, four or eight bytes.
 
-use crate::arch::inline::zip;
+use crate::inline::zip;
 use crate::map::Map;
 
 /// An unsigned integer that holds one element.

@@ -9,9 +9,9 @@ use std::ops::RangeInclusive;
 
 use super::RUN;
 use super::element::Element;
-use crate::arch::inline::{array, zip};
 use crate::entropy::histogram::{Histogram, histogram, sum_of};
 use crate::entropy::{cost, merge};
+use crate::inline::{array, zip};
 use crate::map::Map;
 
 /// Statistics of every run. Bits are those of mapped elements.
@@ -360,11 +360,7 @@ fn k_means(bins: &[u32; BINS], used: RangeInclusive<usize>, k: usize, total: usi
 /// Merges clusters next to each other while a common table is cheaper.
 fn merge_neighbours(mut clusters: Vec<Candidate>, effort: Effort) -> Vec<Candidate> {
     // Merging also saves the entropy of the cluster map; without that, random differences between similar runs look like a gain.
-    let side = |a: usize, b: usize| {
-        let (a, b) = (a.max(1) as u32, b.max(1) as u32);
-        let whole = cost::log2(a + b);
-        u64::from(a) * u64::from(whole - cost::log2(a)) + u64::from(b) * u64::from(whole - cost::log2(b))
-    };
+    let side = |a: usize, b: usize| cost::of_two(a.max(1) as u32, b.max(1) as u32);
     // The gain of merging each cluster with its right neighbour.
     let gain = |a: &Candidate, b: &Candidate| -> i64 {
         let joined: Histogram = array(|s| a.top[s] + b.top[s]);

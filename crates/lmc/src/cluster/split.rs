@@ -2,8 +2,7 @@
 
 use super::RUN;
 use super::element::Element;
-use crate::arch::inline::zip;
-use crate::format::block_head::Cluster;
+use crate::inline::zip;
 use crate::map::Map;
 
 /// The split of a cluster's elements.
@@ -19,15 +18,6 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(crate) fn of(cluster: &Cluster, map: Map) -> Self {
-        Self {
-            map,
-            low: cluster.low,
-            raw_bits: cluster.raw_bits,
-            sign_plane: cluster.sign_plane,
-            constant: cluster.constant,
-        }
-    }
     /// Position of the symbol's lowest bit.
     #[inline(always)]
     pub(crate) fn symbol_shift(&self) -> u32 {

@@ -3,7 +3,7 @@
 use crate::Summary;
 use crate::base::Base;
 use crate::block::Extent;
-use crate::block::encode::{BlockEncoder, BlockSummary, RawBlock};
+use crate::block::encode::{BlockEncoder, RawBlock};
 use crate::block::output::Output;
 use crate::compress::Compressor;
 use crate::error::Result;
@@ -39,7 +39,6 @@ struct Job<J> {
     raw: Vec<u8>,
     record: Vec<u8>,
     alone_records: Vec<u8>,
-    done: Option<Result<(BlockSummary, Vec<BlockSummary>)>>,
     own: J,
 }
 
@@ -118,9 +117,9 @@ pub fn encode_both<J: Default + Send>(
             next = end;
             Ok(Some(4 * job.len))
         },
-        |encoder, job| job.done = Some(encode(encoder, job)),
-        |job| {
-            let (delta, alone) = job.done.take().expect("the worker is done")?;
+        encode,
+        |job, done| {
+            let (delta, alone) = done?;
             writer.block(&delta);
             alone.iter().for_each(|b| plain_writer.block(b));
             take(&mut job.own, writer.raw());

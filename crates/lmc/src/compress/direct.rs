@@ -82,10 +82,8 @@ impl Encoders {
                 let Some((offset, len, extents)) = blocks.get(ticket) else { break handover.give_back(job) };
                 let mut record = Output::new(&mut job.record);
                 let block = loader.load(*offset, *len, &mut job.raw, extents);
-                let done = block.and_then(|block| encoder.encode(&block, origin, &mut record));
-                job.record_len = record.len();
-                job.done = match done {
-                    Ok(summary) => Some(Ok(summary)),
+                job.done = match block.and_then(|block| encoder.encode(&block, origin, &mut record)) {
+                    Ok(summary) => Some(summary),
                     Err(e) => {
                         // Blocks begun before are finished: the earliest error is reported.
                         tickets.fetch_max(blocks.len(), Ordering::Relaxed);
@@ -93,19 +91,20 @@ impl Encoders {
                         if failed.as_ref().is_none_or(|f| ticket < f.0) {
                             *failed = Some((ticket, e));
                         }
-                        job.record_len = 0;
                         None
                     }
                 };
                 let due = handover.done(ticket, job, |(writer, rest, written), job| {
-                    if let Some(Ok(summary)) = &job.done {
+                    let mut record_len = 0;
+                    if let Some(summary) = &job.done {
                         writer.block(summary);
+                        record_len = summary.record_len as usize;
                     }
-                    *written += job.record_len;
-                    rest.split_off_mut(..job.record_len).expect("no record is above its bound")
+                    *written += record_len;
+                    rest.split_off_mut(..record_len).expect("no record is above its bound")
                 });
                 for (job, place) in due {
-                    place.copy_from_slice(&job.record[..job.record_len]);
+                    place.copy_from_slice(&job.record[..place.len()]);
                     handover.give_back(job);
                 }
             }

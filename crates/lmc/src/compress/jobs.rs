@@ -28,15 +28,15 @@ impl Encoders {
 /// A block under way.
 #[derive(Default)]
 pub(crate) struct Job {
-    pub(super) extents: Vec<Extent>,
-    pub(super) offset: u64,
-    pub(super) len: usize,
+    pub(crate) extents: Vec<Extent>,
+    pub(crate) offset: u64,
+    pub(crate) len: usize,
     /// The block's raw bytes, unless they are in the caller's memory. Bytes after them are arbitrary.
     pub(super) raw: Vec<u8>,
     /// The block's record. Bytes after it are arbitrary.
     pub(super) record: Vec<u8>,
-    pub(super) record_len: usize,
-    pub(super) done: Option<Result<BlockSummary>>,
+    /// In [`direct`](super::direct), once it is encoded.
+    pub(super) done: Option<BlockSummary>,
 }
 
 impl Job {

@@ -5,6 +5,7 @@ use std::io::Write;
 use super::jobs::{Encoders, Job, Loader};
 use crate::Summary;
 use crate::block::Origin;
+use crate::block::encode::BlockSummary;
 use crate::block::output::Output;
 use crate::container::writer::Writer;
 use crate::cut::Cutter;
@@ -24,7 +25,13 @@ impl Encoders {
     ) -> Result<Summary> {
         let EncodeSession { mut cutter, layout, mut writer, start, origin } = session;
         write(dst, &start)?;
-        self.blocks(loader, &origin, &mut writer, |job| next(&mut cutter, job), dst, progress)?;
+        let take = |block: &BlockSummary, record: &[u8]| {
+            writer.block(block);
+            write(dst, record)?;
+            progress(writer.raw());
+            Ok(())
+        };
+        self.blocks(loader, &origin, |job| next(&mut cutter, job), take)?;
         self.finish(writer, &layout, dst)
     }
 
@@ -36,15 +43,13 @@ impl Encoders {
         Ok(summary)
     }
 
-    /// Plans blocks with `plan` (false at the end), loads and encodes them in parallel, and writes them in order.
+    /// Plans blocks with `plan` (false at the end), loads and encodes them in parallel. `take` gets their records in order.
     pub(crate) fn blocks(
         &mut self,
         loader: &Loader<'_>,
         origin: &dyn Origin,
-        writer: &mut Writer,
         mut plan: impl FnMut(&mut Job) -> Result<bool>,
-        dst: &mut dyn Write,
-        progress: &mut dyn FnMut(u64),
+        mut take: impl FnMut(&BlockSummary, &[u8]) -> Result<()>,
     ) -> Result<()> {
         self.prepare();
         self.workers.ordered(
@@ -53,14 +58,11 @@ impl Encoders {
             |encoder, job| {
                 let mut record = Output::new(&mut job.record);
                 let block = loader.load(job.offset, job.len, &mut job.raw, &job.extents);
-                job.done = Some(block.and_then(|block| encoder.encode(&block, origin, &mut record)));
-                job.record_len = record.len();
+                encoder.encode(&block?, origin, &mut record)
             },
-            |job| {
-                writer.block(&job.done.take().expect("the worker is done")?);
-                write(dst, &job.record[..job.record_len])?;
-                progress(writer.raw());
-                Ok(())
+            |job, done| {
+                let block = done?;
+                take(&block, &job.record[..block.record_len as usize])
             },
         )
     }

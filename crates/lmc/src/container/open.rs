@@ -10,7 +10,7 @@ use crate::format::index::Index;
 use crate::format::record::{self, HEADER_LEN, RecordHeader};
 use crate::format::trailer::{self, Trailer};
 use crate::io::{ReadAt, read_at, scratch};
-use crate::options::DecodeLimits;
+use crate::limits::DecodeLimits;
 
 /// A file's index, and the offsets of its blocks.
 #[derive(Debug)]
@@ -135,6 +135,21 @@ impl Opened {
     }
 }
 
+/// The header of the record at `at`: its bytes, and what they say.
+fn read_header(src: &dyn ReadAt, at: u64) -> Result<([u8; HEADER_LEN], RecordHeader)> {
+    let mut bytes = [0; HEADER_LEN];
+    read(src, &mut bytes, at)?;
+    Ok((bytes, RecordHeader::parse(&bytes)?))
+}
+
+/// The head of the record at `at`, whose header was read, and its length checked.
+fn read_head(src: &dyn ReadAt, at: u64, bytes: &[u8; HEADER_LEN], header: &RecordHeader) -> Result<Vec<u8>> {
+    let mut head = vec![0; header.head_len as usize];
+    read(src, &mut head, at + HEADER_LEN as u64)?;
+    header.verify(bytes, &head)?;
+    Ok(head)
+}
+
 /// The sources of ranges, and the offset of the records after them. `end`: offset of the index.
 fn read_bases(src: &dyn ReadAt, features: Features, end: u64, limits: &DecodeLimits) -> Result<(Sources, u64)> {
     let at = header::LEN as u64;
@@ -142,10 +157,8 @@ fn read_bases(src: &dyn ReadAt, features: Features, end: u64, limits: &DecodeLim
     if !features.ranges || at == end {
         return Ok((none, at));
     }
-    let mut bytes = [0; HEADER_LEN];
-    read(src, &mut bytes, at)?;
     let located = |e: Error| e.at_offset(at);
-    let h = RecordHeader::parse(&bytes).map_err(located)?;
+    let (bytes, h) = read_header(src, at).map_err(located)?;
     if h.tag != record::BASES {
         return Ok((none, at));
     }
@@ -153,24 +166,17 @@ fn read_bases(src: &dyn ReadAt, features: Features, end: u64, limits: &DecodeLim
         return Err(located(Error::damaged("the record of the bases reaches into the index; fetch the file again")));
     }
     Sources::check_head_len(h.head_len, limits).map_err(located)?;
-    let mut head = vec![0; h.head_len as usize];
-    read(src, &mut head, at + HEADER_LEN as u64)?;
-    h.verify(&bytes, &head).map_err(located)?;
+    let head = read_head(src, at, &bytes, &h).map_err(located)?;
     Ok((Sources::parse(features, &head).map_err(located)?, at + h.len()))
 }
 
 fn read_index(src: &dyn ReadAt, offset: u64, len: u64, limits: &DecodeLimits) -> Result<Index> {
-    let mut bytes = [0; HEADER_LEN];
-    read(src, &mut bytes, offset)?;
-    let h = RecordHeader::parse(&bytes)?;
+    let (bytes, h) = read_header(src, offset)?;
     if h.tag != record::INDEX || h.len() != len {
         return Err(Error::damaged("the trailer does not point at an index; fetch the file again"));
     }
     Index::check_head_len(h.head_len, limits)?;
-    let mut head = vec![0; h.head_len as usize];
-    read(src, &mut head, offset + HEADER_LEN as u64)?;
-    h.verify(&bytes, &head)?;
-    Index::parse(&head, limits)
+    Index::parse(&read_head(src, offset, &bytes, &h)?, limits)
 }
 
 /// The starts of all blocks, and the end of the last one.
@@ -187,21 +193,16 @@ fn add_up(index: &Index, begin: u64) -> (Vec<Place>, u64) {
 
 /// Checks the records between the last block and the index.
 fn check_skippable(src: &dyn ReadAt, Range { mut start, end }: Range<u64>) -> Result<()> {
-    let mut head = Vec::new();
     let mut left = record::MAX_SKIPPABLE;
     while start < end {
         let located = |e: Error| e.at_offset(start);
         left = left.checked_sub(1).ok_or_else(|| located(too_many_skippable()))?;
-        let mut bytes = [0; HEADER_LEN];
-        read(src, &mut bytes, start)?;
-        let h = RecordHeader::parse(&bytes).map_err(located)?;
+        let (bytes, h) = read_header(src, start).map_err(located)?;
         if !h.is_skippable() || h.len() > end - start {
             let e = "the records between the last block and the index are not skippable; fetch the file again";
             return Err(located(Error::damaged(e)));
         }
-        head.resize(h.head_len as usize, 0);
-        read(src, &mut head, start + HEADER_LEN as u64)?;
-        h.verify(&bytes, &head).map_err(located)?;
+        read_head(src, start, &bytes, &h).map_err(located)?;
         start += h.len();
     }
     Ok(())
@@ -211,15 +212,18 @@ pub(crate) fn too_many_skippable() -> Error {
     Error::damaged(format!("the file has more than {} skippable records", record::MAX_SKIPPABLE))
 }
 
+fn check_block_header(h: &RecordHeader, record_len: u64) -> Result<()> {
+    if h.tag == record::BLOCK && h.len() == record_len {
+        return Ok(());
+    }
+    Err(Error::damaged("a block's record does not have the lengths that the index gives it; fetch the file again"))
+}
+
 /// Splits a block's record into its head, checked, and its body.
 pub(crate) fn block_record(record: &[u8]) -> Result<(BlockHead, &[u8])> {
     let (bytes, rest) = record.split_first_chunk::<HEADER_LEN>().expect("a record has a header");
     let h = RecordHeader::parse(bytes)?;
-    if h.tag != record::BLOCK || h.len() != record.len() as u64 {
-        return Err(Error::damaged(
-            "a block's record does not have the lengths that the index gives it; fetch the file again",
-        ));
-    }
+    check_block_header(&h, record.len() as u64)?;
     let (head, body) = rest.split_at(h.head_len as usize);
     h.verify(bytes, head)?;
     Ok((BlockHead::parse(head)?, body))
@@ -227,18 +231,9 @@ pub(crate) fn block_record(record: &[u8]) -> Result<(BlockHead, &[u8])> {
 
 /// Reads and checks the head of a block.
 pub(crate) fn read_block_head(src: &dyn ReadAt, sources: &Sources, b: &BlockInfo) -> Result<BlockHead> {
-    let mut bytes = [0; HEADER_LEN];
-    read(src, &mut bytes, b.record_offset)?;
-    let h = RecordHeader::parse(&bytes)?;
-    if h.tag != record::BLOCK || h.len() != b.record_len {
-        return Err(Error::damaged(
-            "a block's record does not have the lengths that the index gives it; fetch the file again",
-        ));
-    }
-    let mut head = vec![0; h.head_len as usize];
-    read(src, &mut head, b.record_offset + HEADER_LEN as u64)?;
-    h.verify(&bytes, &head)?;
-    let head = BlockHead::parse(&head)?;
+    let (bytes, h) = read_header(src, b.record_offset)?;
+    check_block_header(&h, b.record_len)?;
+    let head = BlockHead::parse(&read_head(src, b.record_offset, &bytes, &h)?)?;
     if head.raw_len as u64 != b.raw_len {
         return Err(wrong_raw_len());
     }

@@ -11,7 +11,7 @@ use crate::format::index::{BlockLen, Index, whole_leaves_before};
 use crate::format::record::{self, HEADER_LEN, RecordHeader};
 use crate::format::trailer::{self, Trailer};
 use crate::io::{append, read_full};
-use crate::options::DecodeLimits;
+use crate::limits::DecodeLimits;
 
 /// The next record of a stream.
 pub(crate) enum Next {

@@ -8,9 +8,9 @@ use crate::format::checksum::ContentHash;
 use crate::format::header::{self, Features};
 use crate::format::index::Index;
 use crate::format::trailer::{self, Trailer};
-use crate::format::varint::put;
 use crate::frames::FrameEncoder;
 use crate::layout::Layout;
+use crate::varint::put;
 
 /// Collects the lengths and digests of the blocks written.
 pub(crate) struct Writer {

@@ -1,14 +1,13 @@
 //! Reused buffers of blocks under way.
 
+use crate::blocks::KEEP;
+
 /// Buffers of a block under way.
 #[derive(Default)]
 pub(crate) struct Buffers {
-    pub(super) record: Vec<u8>,
-    pub(super) raw: Vec<u8>,
+    pub(crate) record: Vec<u8>,
+    pub(crate) raw: Vec<u8>,
 }
-
-/// Buffers that a block larger than this encoder's made larger than this are freed.
-pub(crate) const KEEP: usize = 9 << 20;
 
 impl Buffers {
     /// Jobs with reused buffers, as far as there are any.

@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::io::Read;
 
-use super::blocks::{Decoded, check_hash, decode_checked};
 use super::buffers::Buffers;
 use crate::Summary;
 use crate::base::{Base, resolve};
 use crate::block::decode::BlockDecoder;
+use crate::blocks::{Decoded, check_hash, decode_checked};
 use crate::budget::BudgetPool;
 use crate::container::stream::{Next, Records};
 use crate::error::{Error, Result};
@@ -17,7 +17,7 @@ use crate::format::checksum::ContentHash;
 use crate::format::index::Index;
 use crate::format::record::HEADER_LEN;
 use crate::io::WriteAt;
-use crate::options::DecodeLimits;
+use crate::limits::DecodeLimits;
 use crate::origin::{NoSelf, ReferenceResolver, SelfSource, Watermark, Written};
 use crate::work::Work;
 use lmc_pool::Workers;
@@ -48,7 +48,6 @@ struct Job {
     raw_offset: u64,
     head: Option<BlockHead>,
     buffers: Buffers,
-    done: Option<Result<Decoded>>,
 }
 
 impl<'b, R: Read> Front<'b, R> {
@@ -152,18 +151,16 @@ impl<'b, R: Read> Front<'b, R> {
                 let pool = BudgetPool::new();
                 let origin = origin.within(pool.budget(work));
                 let spent = work.spend(raw.len() as u64);
-                let mut done = spent.and_then(|()| decode_checked(decoder, head, body, &origin, raw));
+                let done = spent.and_then(|()| decode_checked(decoder, head, body, &origin, raw));
                 if let (Some(spill), Some(turn), Ok(_)) = (spill, turn, &done) {
-                    match spill.write_all_at(raw, job.raw_offset) {
-                        Ok(()) => turn.done(job.raw_offset + raw.len() as u64),
-                        Err(e) => done = Err(cannot_spill(e)),
-                    }
+                    spill.write_all_at(raw, job.raw_offset).map_err(cannot_spill)?;
+                    turn.done(job.raw_offset + raw.len() as u64);
                 }
-                job.done = Some(done);
+                done
             },
-            |job| {
-                let done = job.done.take().expect("the worker is done");
-                let done = done.map_err(|e| e.in_block(job.block as u64).at_offset(job.record_offset))?;
+            |job, done| {
+                let done: Decoded =
+                    done.map_err(|e: Error| e.in_block(job.block as u64).at_offset(job.record_offset))?;
                 done.leaves.iter().for_each(|l| hash.push(l));
                 *decoded += job.buffers.raw.len() as u64;
                 put(&mut job.buffers.raw)?;

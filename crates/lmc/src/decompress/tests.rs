@@ -16,7 +16,7 @@ use crate::format::header::Features;
 use crate::io::WriteAt;
 use crate::isa::Isa;
 use crate::layout::Layout;
-use crate::options::Level;
+use crate::level::Level;
 use crate::origin::{ReferenceResolver, SelfSource};
 use crate::predict::Conversion;
 use crate::reader::Reader;

@@ -1,11 +1,11 @@
 //! Restores files that are opened from their end: all threads decode blocks in place.
 
-use super::blocks::{Decoded, Progress, decode, finish};
 use super::buffers::Buffers;
 use crate::Summary;
 use crate::access::{Access, Cache};
 use crate::base::Base;
 use crate::block::decode::BlockDecoder;
+use crate::blocks::{Decoded, Progress, decode, finish};
 use crate::budget::BudgetPool;
 use crate::container::open::{self, Opened};
 use crate::error::{Error, Result};
@@ -27,7 +27,6 @@ struct Job<'a> {
     /// The block's bytes in the caller's memory, if that is the destination.
     out: Option<&'a mut [u8]>,
     buffers: Buffers,
-    done: Option<Result<Decoded>>,
 }
 
 /// A file that was opened.
@@ -60,8 +59,7 @@ impl Whole<'_> {
         let cache = to.map(|_| Cache::default());
         let access = cache.as_ref().map(|cache| Access { src, opened, bases, workers, cache });
         let mut next = 0;
-        let mut jobs =
-            Buffers::take(buffers, workers.in_flight(), |buffers| Job { block: 0, out: None, buffers, done: None });
+        let mut jobs = Buffers::take(buffers, workers.in_flight(), |buffers| Job { block: 0, out: None, buffers });
         let done = workers.ordered(
             &mut jobs,
             |job| {
@@ -77,7 +75,7 @@ impl Whole<'_> {
                 Ok(Some(0))
             },
             |decoder, job| {
-                let Job { block, out, buffers: Buffers { record, raw }, done } = job;
+                let Job { block, out, buffers: Buffers { record, raw } } = job;
                 let b = opened.block(*block);
                 let turn = sources.features.own.then(|| finished.mark.begin(b.raw_offset));
                 let pool = BudgetPool::new();
@@ -111,11 +109,11 @@ impl Whole<'_> {
                     out.take().into_iter().for_each(|out| finished.publish(b.raw_offset, out));
                     turn.done(b.raw_offset + b.raw_len);
                 }
-                *done = Some(decoded);
+                decoded
             },
-            |job| {
+            |job, decoded| {
                 let b = opened.block(job.block);
-                let decoded = job.done.take().expect("the worker is done")?;
+                let decoded: Decoded = decoded?;
                 so_far.push(&decoded, b.raw_len).map_err(|e| opened.locate(e, job.block))?;
                 job.buffers.trim();
                 progress(b.raw_offset + b.raw_len);

@@ -1,7 +1,7 @@
 //! Code lengths of a prefix code: from counts, and as a file stores them.
 
 use crate::error::{Error, Result};
-use crate::format::varint::Cursor;
+use crate::varint::Cursor;
 
 /// Reads code lengths of four bits.
 pub(super) fn read(c: &mut Cursor<'_>, lens: &mut [u16]) -> Result<()> {

@@ -4,7 +4,7 @@ use super::entries::Entries;
 use super::huffman::Huffman;
 use super::rans::{COARSE_BITS, FINE_BITS, Rans};
 use crate::error::{Error, Result};
-use crate::format::varint::Cursor;
+use crate::varint::Cursor;
 
 /// The coder of a cluster's symbols, with its table.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -37,6 +37,12 @@ pub(crate) fn log2(n: u32) -> u32 {
     (31 - zeros) * 256 + u32::from(LOG2[(n << zeros >> 23 & 255) as usize])
 }
 
+/// Cost of saying for each of `a` + `b` things which of two kinds it is, in 1/256 bit; both numbers are at least 1.
+pub(crate) fn of_two(a: u32, b: u32) -> u64 {
+    let whole = log2(a + b);
+    u64::from(a) * u64::from(whole - log2(a)) + u64::from(b) * u64::from(whole - log2(b))
+}
+
 /// Entropy of a histogram in 1/256 bit.
 pub(crate) fn entropy(h: &[u32]) -> u64 {
     let total: u32 = h.iter().sum();

@@ -1,8 +1,8 @@
 //! A table as a file stores it (`docs/format.md` §5.3): a number for each symbol and one for the escape.
 
-use crate::arch::inline::array;
 use crate::error::{Error, Result};
-use crate::format::varint::Cursor;
+use crate::inline::array;
+use crate::varint::Cursor;
 
 /// Symbol index of the escape in tables of 257.
 pub(crate) const ESCAPE: usize = 256;

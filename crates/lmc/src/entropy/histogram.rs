@@ -1,6 +1,7 @@
 //! Counts of symbols.
 
-use crate::arch::inline::{array, zip};
+use super::cost::BIT;
+use crate::inline::{array, zip};
 
 /// The count of each symbol.
 pub(crate) type Histogram = [u32; 256];
@@ -16,6 +17,41 @@ pub(super) fn by_count(h: &Histogram) -> Vec<(u32, u16)> {
     }
     order.sort_unstable_by(|a, b| b.cmp(a));
     order.into_iter().map(|o| ((o >> 16) as u32, o as u16)).collect()
+}
+
+/// The cheapest of several tables for a histogram with at least one symbol, and the cost of coding the histogram with it, in 1/256 bit.
+///
+/// Which symbols are best left to the escape depends on the rare ones: each of `shares` is tried as the least part of all that a symbol of
+/// the table has. `table` makes one for at most `most` symbols with their counts, and the count of the escape if it has one; it returns the
+/// cost without literals. `complete`: no symbol outside the histogram occurs, so that a table of all its symbols needs no escape.
+pub(super) fn cheapest<T>(
+    hist: &Histogram,
+    complete: bool,
+    shares: &[u64],
+    most: usize,
+    table: impl Fn(&[(u32, u16)], Option<u64>) -> (T, u64),
+) -> (T, u64) {
+    let order = by_count(hist);
+    assert!(!order.is_empty(), "a table needs a symbol");
+    let total: u64 = order.iter().map(|o| u64::from(o.0)).sum();
+    let mut best: Option<(T, u64)> = None;
+    let mut tried = usize::MAX;
+    for share in shares {
+        let keep = order.partition_point(|o| u64::from(o.0).saturating_mul(*share) >= total).clamp(1, most);
+        let escape = !(complete && keep == order.len()) || keep == 1;
+        let keep = if escape { keep.min(255) } else { keep };
+        if keep == tried {
+            continue;
+        }
+        tried = keep;
+        let escaped: u64 = order[keep..].iter().map(|o| u64::from(o.0)).sum();
+        let (made, bits) = table(&order[..keep], escape.then_some(escaped.max(1)));
+        let bits = bits + escaped * 8 * BIT;
+        if best.as_ref().is_none_or(|b| bits < b.1) {
+            best = Some((made, bits));
+        }
+    }
+    best.expect("at least one split was tried")
 }
 
 /// Counts `place(v)` of all values. Four tables, so that increments for equal neighbours, frequent in residuals, do not

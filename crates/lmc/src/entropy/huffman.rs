@@ -3,11 +3,11 @@
 use super::code_lengths;
 use super::cost::BIT;
 use super::entries::{ESCAPE, Entries};
-use super::histogram::{Histogram, by_count};
+use super::histogram::{Histogram, cheapest};
 use super::rans::COARSE_BITS;
-use crate::arch::inline::array;
 use crate::error::Result;
-use crate::format::varint::Cursor;
+use crate::inline::array;
+use crate::varint::Cursor;
 
 const MAX_LEN: u8 = COARSE_BITS as u8;
 
@@ -44,37 +44,22 @@ impl Huffman {
     }
 }
 
-/// Code lengths for a histogram, and the cost of coding it with them in 1/256 bit; see [`super::rans::build`].
+/// Code lengths for a histogram, and the cost of coding it with them in 1/256 bit; see [`cheapest`].
 pub(crate) fn build(hist: &Histogram, complete: bool) -> (Huffman, u64) {
-    let order = by_count(hist);
-    assert!(!order.is_empty(), "a table needs a symbol");
-    let total: u32 = order.iter().map(|o| o.0).sum();
-    let mut best: Option<(Huffman, u64)> = None;
-    let mut tried = usize::MAX;
-    for share in [1200, 300] {
-        let keep = order.partition_point(|o| u64::from(o.0) * share >= u64::from(total)).clamp(1, 126);
-        if keep == tried {
-            continue;
-        }
-        tried = keep;
-        let mut kept = order[..keep].to_vec();
-        let escaped: u32 = order[keep..].iter().map(|o| o.0).sum();
-        if !(complete && keep == order.len()) || keep == 1 {
-            kept.push((escaped.max(1), ESCAPE as u16));
+    cheapest(hist, complete, &[1200, 300], 126, |kept, escaped| {
+        let mut kept = kept.to_vec();
+        if let Some(escaped) = escaped {
+            kept.push((escaped as u32, ESCAPE as u16));
             kept.sort_unstable_by(|a, b| b.cmp(a));
         }
-        let lens = code_lengths::limited(&kept, MAX_LEN);
-        let mut e = Entries::none();
-        let mut bits = u64::from(escaped) * 8 * BIT;
-        for (&(count, symbol), &len) in kept.iter().zip(&lens) {
+        let mut lens = Entries::none();
+        let mut bits = 0;
+        for (&(count, symbol), len) in kept.iter().zip(code_lengths::limited(&kept, MAX_LEN)) {
             bits += u64::from(count) * u64::from(len) * BIT;
-            e.set(usize::from(symbol), len.into());
+            lens.set(usize::from(symbol), len.into());
         }
-        if best.as_ref().is_none_or(|b| bits < b.1) {
-            best = Some((Huffman { lens: e }, bits));
-        }
-    }
-    best.expect("at least one split was tried")
+        (Huffman { lens }, bits)
+    })
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Lane sets: 64 states and the word stream they share, for reading and for writing.
 
 use super::{LANES, STATE_MIN};
-use crate::arch::inline::zip;
 use crate::error::{Error, Result};
+use crate::inline::zip;
 
 /// One lane set while decoding.
 ///

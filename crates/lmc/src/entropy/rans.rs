@@ -6,9 +6,9 @@
 
 use super::cost::{BIT, log2};
 use super::entries::Entries;
-use super::histogram::{Histogram, by_count};
+use super::histogram::{Histogram, cheapest};
 use crate::error::{Error, Result};
-use crate::format::varint::{self, Cursor};
+use crate::varint::{self, Cursor};
 
 /// log2 of the slots of a coarse table.
 pub(crate) const COARSE_BITS: u32 = 7;
@@ -77,47 +77,24 @@ impl Rans {
     }
 }
 
-/// A table for a histogram with at least one symbol, and the cost of coding the histogram with it, in 1/256 bit.
-///
-/// `complete`: no symbol outside the histogram occurs, so that a table of all its symbols needs no escape.
+/// A table for a histogram, and the cost of coding the histogram with it in 1/256 bit; see [`cheapest`].
 pub(crate) fn build(hist: &Histogram, complete: bool, log_slots: u32) -> (Rans, u64) {
-    let order = by_count(hist);
-    assert!(!order.is_empty(), "a table needs a symbol");
-    let total: u64 = order.iter().map(|o| u64::from(o.0)).sum();
     let slots = 1u64 << log_slots;
     // A symbol in the table takes at least one slot from the others; a literal costs the escape's slots and eight bits. With
     // 4096 slots a literal is cheaper for symbols rarer than one in some 20 000, and for more frequent ones where many are
-    // rare. The best threshold depends on the tail: several are tried.
+    // rare.
     let shares = if log_slots == COARSE_BITS { [1200, 450, 160] } else { [u64::MAX, 20_000, 4_000] };
-    let mut best: Option<(Rans, u64)> = None;
-    let mut tried = usize::MAX;
-    for share in shares {
-        let keep =
-            order.partition_point(|o| u64::from(o.0).saturating_mul(share) >= total).clamp(1, slots as usize - 2);
-        let escape = !(complete && keep == order.len()) || keep == 1;
-        let keep = if escape { keep.min(255) } else { keep };
-        if keep == tried {
-            continue;
-        }
-        tried = keep;
-        let escaped: u64 = order[keep..].iter().map(|o| u64::from(o.0)).sum();
-        let mut counts: Vec<u64> = order[..keep].iter().map(|o| u64::from(o.0)).collect();
-        if escape {
-            counts.push(escaped.max(1));
-        }
+    cheapest(hist, complete, &shares, slots as usize - 2, |kept, escaped| {
+        let counts: Vec<u64> = kept.iter().map(|o| o.0.into()).chain(escaped).collect();
         let f = normalise(&counts, slots);
-        let bits = counts.iter().zip(&f).map(|(c, &f)| c * u64::from(log_slots * BIT as u32 - log2(f))).sum::<u64>()
-            + escaped * 8 * BIT;
-        if best.as_ref().is_none_or(|b| bits < b.1) {
-            let mut freqs = Entries::none();
-            order[..keep].iter().zip(&f).for_each(|(o, &f)| freqs.of[usize::from(o.1)] = f as u16);
-            if escape {
-                freqs.escape = f[keep] as u16;
-            }
-            best = Some((Rans { log_slots, freqs }, bits));
+        let bits = counts.iter().zip(&f).map(|(c, &f)| c * u64::from(log_slots * BIT as u32 - log2(f))).sum();
+        let mut freqs = Entries::none();
+        kept.iter().zip(&f).for_each(|(o, &f)| freqs.of[usize::from(o.1)] = f as u16);
+        if escaped.is_some() {
+            freqs.escape = f[kept.len()] as u16;
         }
-    }
-    best.expect("at least one split was tried")
+        (Rans { log_slots, freqs }, bits)
+    })
 }
 
 /// Distributes the slots over at least two counts, none of them 0.

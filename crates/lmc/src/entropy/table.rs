@@ -4,7 +4,7 @@ use super::coder::Coder;
 use super::entries::ESCAPE;
 use super::huffman::Huffman;
 use super::rans::{COARSE, COARSE_BITS, FINE, FINE_BITS, Rans};
-use crate::arch::inline::array;
+use crate::inline::array;
 
 /// A decoder's look-up table.
 #[derive(Clone, Debug)]

@@ -4,9 +4,9 @@ use super::checksum::Digest;
 use super::header::Features;
 use super::limits::MAX_BASES;
 use super::record::{self, HEADER_LEN, RecordHeader};
-use super::varint::{Cursor, put, put_string, string};
 use crate::error::{Error, Result};
-use crate::options::DecodeLimits;
+use crate::limits::DecodeLimits;
+use crate::varint::{Cursor, put, put_string, string};
 
 /// Longest chain of blocks, each depending on the one before, that must be decoded before a block.
 pub(crate) const MAX_DEPTH: usize = 8;

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use super::limits::{MAX_COLUMNS, MAX_EXTENTS};
-use super::varint::{Cursor, put};
 use crate::error::{Error, Result};
+use crate::varint::{Cursor, put};
 
 /// The code in place of a column that announces a repeat.
 const REPEAT: u8 = 255;

@@ -5,11 +5,11 @@ use super::header::Features;
 use super::limits::{MAX_RAW, MAX_TABLE};
 use super::record::{self, HEADER_LEN, RecordHeader};
 use super::segments::{self, Budget, Packed};
-use super::varint::{Cursor, put, put_string, string};
+use crate::varint::{Cursor, put, put_string, string};
 
 use crate::error::{Error, Result};
 use crate::frames::{FrameDecoder, FrameEncoder};
-use crate::options::DecodeLimits;
+use crate::limits::DecodeLimits;
 use crate::segment::Segment;
 
 /// Bytes before the table: raw size, content hash, features, two varints of one byte at least.

@@ -11,5 +11,4 @@ pub(crate) mod record;
 pub(crate) mod segments;
 pub(crate) mod tensors;
 pub(crate) mod trailer;
-pub(crate) mod varint;
 pub(crate) mod version;

@@ -1,9 +1,9 @@
 //! The segments of a file as the index stores them (`docs/format.md` §2.3).
 
 use super::tensors::{put_opaque, put_tensor, walk};
-use super::varint::{Cursor, put};
 use crate::error::{Error, Result};
 use crate::segment::{Names, Segment, tensor_len};
+use crate::varint::{Cursor, put};
 
 /// Appends the segments of a file.
 pub(super) fn encode(segments: &[Segment], table: &mut Vec<u8>) {

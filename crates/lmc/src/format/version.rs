@@ -1,9 +1,7 @@
 //! Versions of the file format.
 
-use std::fmt;
-
 use super::header::Features;
-use crate::parse_error::ParseNameError;
+use crate::parse_error::with_names;
 
 /// Declares the versions, so that a new one is one line.
 macro_rules! versions {
@@ -63,20 +61,7 @@ impl FormatVersion {
     }
 }
 
-impl fmt::Display for FormatVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl std::str::FromStr for FormatVersion {
-    type Err = ParseNameError;
-
-    fn from_str(s: &str) -> Result<Self, ParseNameError> {
-        let found = Self::ALL.iter().copied().find(|v| v.name() == s);
-        found.ok_or_else(|| ParseNameError::new("format version", s, Self::ALL.iter().map(|v| v.name())))
-    }
-}
+with_names!(FormatVersion, "format version");
 
 #[cfg(test)]
 mod tests {

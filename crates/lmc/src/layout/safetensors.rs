@@ -3,7 +3,7 @@
 //!
 //! A file that the `safetensors` crate accepts gives the same tensors here. A dtype that it does not know has the bits that
 //! shape and length give. Where it refuses a single tensor (its shape does not fit) or the file's size, those bytes are
-//! opaque; where it refuses the header, the file is raw.
+//! opaque; where it refuses the header, the file is raw, unless it refuses a part that is not used here, as the metadata.
 
 mod header;
 

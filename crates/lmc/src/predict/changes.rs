@@ -1,7 +1,7 @@
 //! Finds the elements that differ from their predictions, or from 0, where they are few.
 
-use crate::arch::inline::array;
 use crate::cluster::element::{Element, with_element};
+use crate::inline::array;
 
 /// Most elements that are found in one step.
 pub(crate) const STEP: usize = 64;

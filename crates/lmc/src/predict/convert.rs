@@ -1,7 +1,7 @@
 //! Conversions between float types, in integers: the same on every machine (`docs/format.md` §3.7).
 
 use super::Conversion;
-use crate::arch::inline::zip;
+use crate::inline::zip;
 
 /// Replaces `out` by `source`, converted.
 ///

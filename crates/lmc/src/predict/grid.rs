@@ -4,8 +4,8 @@
 
 use super::Conversion;
 use super::convert::{bf16, f16};
-use crate::arch::inline::zip;
 use crate::cluster::element::{Element, with_element};
+use crate::inline::zip;
 
 /// Most elements of the rows of a group, and of those before a column's end in them.
 const MAX_ELEMENTS: u64 = 1 << 48;

@@ -1,8 +1,8 @@
 //! Arguments of the kernels of the predict stage.
 
 use super::{Contexts, Predictor};
-use crate::arch::inline::zip;
 use crate::cluster::element::{Element, with_element};
+use crate::inline::zip;
 use crate::io::scratch;
 
 /// How the elements of a column are predicted.

@@ -3,8 +3,8 @@
 use super::job::{Model, Overflow, Place, Rank, Streams, TILE, most_overflows, places, trim};
 use super::select::{Selection, nth_one};
 use super::{Contexts, MAX_BOUNDARIES, residual};
-use crate::arch::inline::zip;
 use crate::cluster::element::{Element, with_element};
+use crate::inline::zip;
 
 /// The number of elements of every context.
 #[inline(always)]

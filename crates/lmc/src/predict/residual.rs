@@ -1,8 +1,8 @@
 //! Residuals of many elements, and back: loops that compilers vectorise.
 
 use super::Predictor;
-use crate::arch::inline::{zip, zip3};
 use crate::cluster::element::{Element, with_element};
+use crate::inline::{zip, zip3};
 
 /// Calls a function that is generic over elements, with the predictor as a constant.
 macro_rules! with_predictor {

@@ -6,8 +6,8 @@
 //! slots are in the order of symbols): such a *prefix* has one symbol or, for rANS, two and a border between them. Up to
 //! two prefixes may be mixed; they get a table of eight entries each, for the other three bits.
 
-use crate::arch::inline::{Each, array};
 use crate::entropy::rans::{COARSE, COARSE_BITS};
+use crate::inline::{Each, array};
 
 /// Ranks and prefixes.
 pub(in crate::arch) const SHORT: usize = 16;

@@ -1,11 +1,12 @@
 //! Streams in the head of a block: their clusters and patches (`docs/format.md` §3.3.1–3.3.3, §3.5).
 
 use super::super::limits::{MAX_CLUSTERS, MAX_RAW};
-use super::super::varint::{Cursor, put};
+use crate::cluster::split::Shape;
 use crate::entropy::coder::Coder;
 use crate::entropy::hybrid_uint::HybridUint;
 use crate::error::{Error, Result};
 use crate::map::Map;
+use crate::varint::{Cursor, put};
 
 /// An array of elements of one width; its runs are coded in clusters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,6 +177,12 @@ impl Cluster {
     /// Elements of `bits` bits that are all 0.
     pub(crate) fn zero(bits: u32) -> Self {
         Self { low: bits, high: 0, raw_bits: 0, sign_plane: false, constant: 0, coder: Coder::None }
+    }
+
+    /// The split of its elements.
+    pub(crate) fn shape(&self, map: Map) -> Shape {
+        let Self { low, raw_bits, sign_plane, constant, .. } = *self;
+        Shape { map, low, raw_bits, sign_plane, constant }
     }
 
     /// Width of a symbol in an element of `width_bits`.

@@ -1,4 +1,4 @@
-//! Parses the JSON header; accepts exactly the headers that the `safetensors` crate accepts.
+//! Parses the JSON header; accepts the headers that the `safetensors` crate accepts, and some whose unknown fields it refuses.
 //!
 //! [`compact`] reads headers that the crate wrote, several times as fast; serde reads any other JSON, and keeps only tensors, so that
 //! memory stays near the header's own size.
@@ -8,7 +8,10 @@ mod entry;
 
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, EnumAccess, Error as _, IgnoredAny, MapAccess, SeqAccess,
+    VariantAccess, Visitor,
+};
 
 use crate::dtype::Dtype;
 use crate::segment::{MAX_RANK, Name, Names, Segment, Shape};
@@ -133,13 +136,13 @@ impl<'de> Deserialize<'de> for Info {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Info, A::Error> {
                 let (mut dtype, mut shape, mut offsets) = (None, None, None);
-                while let Some(key) = map.next_key()? {
-                    let again = match key {
-                        Field::Dtype => dtype.replace(map.next_value::<DtypeName>()?).is_some(),
-                        Field::Shape => shape.replace(map.next_value::<Dimensions>()?).is_some(),
-                        Field::Offsets => offsets.replace(map.next_value::<(u64, u64)>()?).is_some(),
-                        Field::Other => {
-                            map.next_value::<Anything>()?;
+                while let Some(key) = map.next_key::<String>()? {
+                    let again = match &key[..] {
+                        "dtype" => dtype.replace(map.next_value::<DtypeName>()?).is_some(),
+                        "shape" => shape.replace(map.next_value::<Dimensions>()?).is_some(),
+                        "data_offsets" => offsets.replace(map.next_value::<(u64, u64)>()?).is_some(),
+                        _ => {
+                            map.next_value::<IgnoredAny>()?;
                             false
                         }
                     };
@@ -164,35 +167,6 @@ impl<'de> Deserialize<'de> for Info {
             }
         }
         d.deserialize_any(V)
-    }
-}
-
-/// A key of a tensor's map, compared without allocating.
-enum Field {
-    Dtype,
-    Shape,
-    Offsets,
-    Other,
-}
-
-impl<'de> Deserialize<'de> for Field {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct V;
-        impl Visitor<'_> for V {
-            type Value = Field;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a field")
-            }
-            fn visit_str<E>(self, s: &str) -> Result<Field, E> {
-                Ok(match s {
-                    "dtype" => Field::Dtype,
-                    "shape" => Field::Shape,
-                    "data_offsets" => Field::Offsets,
-                    _ => Field::Other,
-                })
-            }
-        }
-        d.deserialize_str(V)
     }
 }
 
@@ -232,61 +206,12 @@ impl<'de> Deserialize<'de> for DtypeName {
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("the name of a dtype")
             }
-            fn visit_str<E: serde::de::Error>(self, s: &str) -> Result<DtypeName, E> {
-                Ok(DtypeName(dtype_of(s)))
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<DtypeName, A::Error> {
-                let name = map.next_key::<String>()?.ok_or_else(|| A::Error::invalid_length(0, &"one name"))?;
-                map.next_value::<()>()?;
-                match map.next_key::<String>()? {
-                    None => Ok(DtypeName(dtype_of(&name))),
-                    Some(_) => Err(A::Error::invalid_length(2, &"one name")),
-                }
+            fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<DtypeName, A::Error> {
+                let (name, unit) = data.variant::<String>()?;
+                unit.unit_variant()?;
+                Ok(DtypeName(dtype_of(&name)))
             }
         }
-        d.deserialize_any(V)
-    }
-}
-
-/// Any JSON value, checked and dropped. serde's `IgnoredAny` accepts values that a reader that keeps them refuses: deep
-/// nesting, numbers out of range, broken escapes.
-struct Anything;
-
-impl<'de> Deserialize<'de> for Anything {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct V;
-        impl<'de> Visitor<'de> for V {
-            type Value = Anything;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("any value")
-            }
-            fn visit_bool<E>(self, _: bool) -> Result<Anything, E> {
-                Ok(Anything)
-            }
-            fn visit_i64<E>(self, _: i64) -> Result<Anything, E> {
-                Ok(Anything)
-            }
-            fn visit_u64<E>(self, _: u64) -> Result<Anything, E> {
-                Ok(Anything)
-            }
-            fn visit_f64<E>(self, _: f64) -> Result<Anything, E> {
-                Ok(Anything)
-            }
-            fn visit_str<E>(self, _: &str) -> Result<Anything, E> {
-                Ok(Anything)
-            }
-            fn visit_unit<E>(self) -> Result<Anything, E> {
-                Ok(Anything)
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Anything, A::Error> {
-                while seq.next_element::<Anything>()?.is_some() {}
-                Ok(Anything)
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Anything, A::Error> {
-                while map.next_entry::<String, Anything>()?.is_some() {}
-                Ok(Anything)
-            }
-        }
-        d.deserialize_any(V)
+        d.deserialize_enum("Dtype", &[], V)
     }
 }

@@ -11,12 +11,12 @@ use super::{
     COARSE, Due, HUFFMAN, Quarter, States, bits, dwords, fine, load, load_states, low_64, lowest, planes, shifted,
     store_states, words,
 };
-use crate::arch::inline::{array, zip};
 use crate::cluster::RUN;
 use crate::entropy::lanes::{LaneReader, LiteralReader};
 use crate::entropy::table::{self, DecodeTable};
 use crate::entropy::{CHUNK_WORDS, REFILL_WORDS, SETS};
 use crate::error::{Error, Result};
+use crate::inline::{array, zip};
 use std::arch::aarch64::*;
 
 /// The symbols of a chunk.

@@ -11,12 +11,12 @@ use super::{
     COARSE, HUFFMAN, Quarter, States, at, bits, dwords, fine, load, load_states, low_64, mul_high, planes, shifted,
     store_states, words,
 };
-use crate::arch::inline::{Each, array, zip};
 use crate::cluster::RUN;
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::rans;
 use crate::entropy::table::EncodeKind;
 use crate::entropy::{CHUNK, SETS};
+use crate::inline::{Each, array, zip};
 use std::arch::aarch64::*;
 
 /// A byte for each lane.

@@ -2,11 +2,11 @@
 
 use super::emit::{emit, put_literals};
 use super::{Quarter, States, at, bits, load, low_64, lowest, mul_high};
-use crate::arch::inline::array;
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::rans::FINE;
 use crate::entropy::table::Row;
 use crate::entropy::{CHUNK, LANES};
+use crate::inline::array;
 use std::arch::aarch64::*;
 
 /// The encoder's table.

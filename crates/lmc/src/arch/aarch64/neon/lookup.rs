@@ -1,8 +1,8 @@
 //! Look-ups of bytes in columns of up to 128 entries.
 
 use super::{at, load};
-use crate::arch::inline::array;
 use crate::entropy::rans::COARSE;
+use crate::inline::array;
 use std::arch::aarch64::*;
 
 /// A column in `N` registers of 16 entries: 1, 2 or 8.

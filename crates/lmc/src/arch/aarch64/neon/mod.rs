@@ -41,9 +41,9 @@ mod planes;
 mod slots;
 mod symbols;
 
-use super::super::inline::array;
 use super::super::job::{at, at_mut};
 use crate::entropy::LANES;
+use crate::inline::array;
 use std::arch::aarch64::*;
 
 /// The table of a cluster's symbols; a constant of the kernels.

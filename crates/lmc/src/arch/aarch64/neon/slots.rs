@@ -3,7 +3,7 @@
 use super::super::super::vectors::slots::{ByRank, Entries, Slots};
 use super::lookup::{Column, column};
 use super::{HUFFMAN, load};
-use crate::arch::inline::Each;
+use crate::inline::Each;
 use std::arch::aarch64::*;
 
 /// Stretches of a column that is looked up by rank, and by slot.

@@ -5,9 +5,9 @@
 
 use super::super::super::vectors::index::{ESCAPED, Index};
 use super::lookup::{Column, column};
-use crate::arch::inline::array;
 use crate::entropy::rans::COARSE;
 use crate::entropy::table::{Codes, Row};
+use crate::inline::array;
 use std::arch::aarch64::*;
 
 /// Columns by index.

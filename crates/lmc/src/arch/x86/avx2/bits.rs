@@ -1,8 +1,8 @@
 //! Bit planes of a run: bit j of 128 bytes is plane j.
 
 use super::{at, at_mut, load, load_16, store};
-use crate::arch::inline::{Each, array};
 use crate::cluster::RUN;
+use crate::inline::{Each, array};
 use std::arch::x86_64::*;
 
 kernels! {

@@ -19,12 +19,12 @@ use super::slots::{BY_RANK, BY_SLOT, Columns, rank};
 use super::{
     AHEAD, COARSE, FINE, HUFFMAN, States, expect, in_order, load_16, load_states, mul_high, store, store_states,
 };
-use crate::arch::inline::{Each, array, zip};
 use crate::cluster::RUN;
 use crate::entropy::lanes::{LaneReader, LiteralReader};
 use crate::entropy::table::{self, DecodeTable};
 use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS, SETS};
 use crate::error::{Error, Result};
+use crate::inline::{Each, array, zip};
 use std::arch::x86_64::*;
 
 kernels! {

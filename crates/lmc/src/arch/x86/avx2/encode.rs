@@ -7,11 +7,11 @@ use super::fine;
 use super::lookup::{Column, indexes, look_up};
 use super::symbols::{Columns, Symbols};
 use super::{AHEAD, COARSE, HUFFMAN, States, at, expect, in_order, load_states, mul_high, split, store_states};
-use crate::arch::inline::{Each, array, zip};
 use crate::cluster::RUN;
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::table::EncodeKind;
 use crate::entropy::{CHUNK, REFILL_WORDS, SETS};
+use crate::inline::{Each, array, zip};
 use std::arch::x86_64::*;
 
 /// Runs split before they are coded. Even, so that lane sets alternate across batches, too.

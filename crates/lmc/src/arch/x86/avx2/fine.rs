@@ -2,11 +2,11 @@
 
 use super::emit::{by_lane, emit, wide};
 use super::{FINE, States, at, in_order, load, load_16, mul_high};
-use crate::arch::inline::{Each, array};
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::rans;
 use crate::entropy::table::Row;
 use crate::entropy::{CHUNK, LANES};
+use crate::inline::{Each, array};
 use std::arch::x86_64::*;
 
 /// The encoder's table.

@@ -1,7 +1,7 @@
 //! Look-ups of bytes in columns of up to 128 entries.
 
 use super::load_16;
-use crate::arch::inline::{array, zip};
+use crate::inline::{array, zip};
 use std::arch::x86_64::*;
 
 /// The largest index of a look-up, and the entries that one shuffle covers.

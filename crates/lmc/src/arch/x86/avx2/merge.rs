@@ -2,10 +2,10 @@
 
 use super::super::super::vectors::ways::BYTE_16;
 use super::{at, at_mut, bits, load, store};
-use crate::arch::inline::{Each, array};
 use crate::cluster::RUN;
 use crate::cluster::element::with_element;
 use crate::cluster::split::{Shape, merge_run};
+use crate::inline::{Each, array};
 use crate::map::Map;
 use std::arch::x86_64::*;
 use std::cmp::Ordering;

@@ -39,9 +39,9 @@ mod split;
 pub(in crate::arch) mod stats;
 mod symbols;
 
-use super::super::inline::array;
 use super::super::job::{at, at_mut};
 use crate::entropy::LANES;
+use crate::inline::array;
 use std::arch::x86_64::*;
 
 /// Runs between prefetching cache lines and using them. Even, so that they are prefetched in pairs where runs are processed in pairs.

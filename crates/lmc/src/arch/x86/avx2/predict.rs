@@ -6,8 +6,8 @@
 
 use super::super::super::vectors::shuffles::SPREAD;
 use super::{at, at_mut, load, load_16, store};
-use crate::arch::inline::{Each, array, zip};
 use crate::cluster::element::with_element;
+use crate::inline::{Each, array, zip};
 use crate::predict::job::{Model, Overflow, Place, Rank, Streams, TILE, most_overflows, places, trim};
 use crate::predict::partition::{self as portable, CONTEXTS, Finder, note_overflows, of_tile};
 use crate::predict::residual;

@@ -3,7 +3,7 @@
 use super::super::super::vectors::slots::{ByRank, Entries, SHORT, Slots};
 use super::lookup::{Column, column};
 use super::{HUFFMAN, load_16};
-use crate::arch::inline::Each;
+use crate::inline::Each;
 use std::arch::x86_64::*;
 
 /// Registers of a column that is looked up by rank, and by slot.

@@ -3,10 +3,10 @@
 use super::super::super::vectors::ways::{BYTE_16, BYTES_32, way};
 use super::merge::count;
 use super::{at, at_mut, bits, load, store};
-use crate::arch::inline::{Each, zip};
 use crate::cluster::RUN;
 use crate::cluster::element::with_element;
 use crate::cluster::split::{Shape, split_run};
+use crate::inline::{Each, zip};
 use crate::map::Map;
 use std::arch::x86_64::*;
 

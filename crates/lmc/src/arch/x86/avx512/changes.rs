@@ -2,8 +2,8 @@
 
 use super::scatter::{next_lanes, pick};
 use super::{AHEAD, expect_lines, index, load, store};
-use crate::arch::inline::array;
 use crate::cluster::RUN;
+use crate::inline::array;
 use crate::predict::changes::{Changes, Compared, Room, STEP};
 use std::arch::x86_64::*;
 

@@ -7,7 +7,6 @@ use super::ranks::{self, Ranks};
 use super::{
     AHEAD, COARSE, FINE, RANKED, States, at, expect, fine, in_register, load, load_states, low_bytes, store_states,
 };
-use crate::arch::inline::{Each, array};
 use crate::cluster::RUN;
 use crate::cluster::element::with_element;
 use crate::cluster::split::merge_run;
@@ -15,6 +14,7 @@ use crate::entropy::rans;
 use crate::entropy::table::{DecodeTable, Slots};
 use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS, SETS};
 use crate::error::Result;
+use crate::inline::{Each, array};
 use std::arch::x86_64::*;
 
 /// Columns of a table, two registers each.

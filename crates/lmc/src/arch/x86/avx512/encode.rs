@@ -11,7 +11,6 @@ use super::{
     AHEAD, COARSE, COARSE_MORE, FINE, HUFFMAN, RANKED, WINDOW, expect, fine, index, load, load_states, split, store,
     store_states,
 };
-use crate::arch::inline::{Each, array};
 use crate::cluster::RUN;
 use crate::cluster::element::with_element;
 use crate::cluster::split::split_run;
@@ -19,6 +18,7 @@ use crate::entropy::SETS;
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::rans::COARSE_BITS;
 use crate::entropy::table::{EncodeKind, EncodeTable, Row};
+use crate::inline::{Each, array};
 use std::arch::x86_64::*;
 
 /// Columns by symbol (256 entries) or, for coarse tables and most fine ones, by rank (128 entries).

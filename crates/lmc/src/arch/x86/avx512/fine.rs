@@ -2,9 +2,9 @@
 
 use super::emit::emit;
 use super::{States, WINDOW};
-use crate::arch::inline::{Each, zip};
 use crate::entropy::rans::{FINE, FINE_BITS};
 use crate::entropy::table::Row;
+use crate::inline::{Each, zip};
 use std::arch::x86_64::*;
 
 /// [`Row`]s of sixteen lanes.

@@ -3,9 +3,9 @@
 use super::super::super::vectors::ways::{self, ANY};
 pub(super) use super::super::super::vectors::ways::{BYTE_16, BYTES_32};
 use super::{at, at_mut, bits, index, interleave, load, store};
-use crate::arch::inline::array;
 use crate::cluster::RUN;
 use crate::cluster::split::Shape;
+use crate::inline::array;
 use crate::map::Map;
 use std::arch::x86_64::*;
 

@@ -34,10 +34,10 @@ mod scatter;
 mod split;
 pub(in crate::arch) mod stats;
 
-use super::super::inline::array;
 use super::super::job::{at, at_mut};
 use crate::entropy::lanes::WRITE_SLACK;
 use crate::entropy::{LANES, REFILL_WORDS};
+use crate::inline::array;
 use std::arch::x86_64::*;
 
 /// Runs between prefetching cache lines and using them.

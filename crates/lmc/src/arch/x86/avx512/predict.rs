@@ -4,8 +4,8 @@
 
 use super::scatter::{Ahead, Bytes, Elements, STEP, gather_tile, lowest_bytes, scatter_tile};
 use super::{AHEAD, expect, load, store};
-use crate::arch::inline::{Each, array, zip};
 use crate::cluster::RUN;
+use crate::inline::{Each, array, zip};
 use crate::predict::job::{Model, Rank, Streams, TILE, most_overflows, places_by_width, trim};
 use crate::predict::partition::{self as portable, CONTEXTS, of_tile};
 use crate::predict::residual;

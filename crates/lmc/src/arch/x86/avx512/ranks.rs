@@ -5,8 +5,8 @@
 //! 128 bytes for 64 lanes at a time, which is twice as fast as gathering from 16 KiB.
 
 use super::{States, load, low_bytes};
-use crate::arch::inline::Each;
 use crate::entropy::rans::{FINE, FINE_BITS};
+use crate::inline::Each;
 use std::arch::x86_64::*;
 
 /// Slots of a cell, cells, and entries of a column.

@@ -18,8 +18,8 @@
 //! collecting into one sorted register and permuting that.
 
 use super::{every, expect_lines, in_register, index, load, store};
-use crate::arch::inline::{Each, array, zip};
 use crate::cluster::element::{Element, with_element};
+use crate::inline::{Each, array, zip};
 use crate::predict::job::TILE;
 use crate::predict::job::{BEHIND, Overflow, Place};
 use std::arch::x86_64::*;

@@ -1,9 +1,9 @@
 //! Elements to symbols and raw bits: the inverse of `merge`.
 
 use super::{at, at_mut, bits, every, index, load, store};
-use crate::arch::inline::{Each, array};
 use crate::cluster::RUN;
 use crate::cluster::split::Shape;
+use crate::inline::{Each, array};
 use crate::map::Map;
 use std::arch::x86_64::*;
 

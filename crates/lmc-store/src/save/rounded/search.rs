@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use super::compare::{Agreement, Elements, Key, Pair, WINDOW, is_constant, key};
 use super::grid::{EVERY, Grid};
 use super::part::{LEAST, RoundedPart};
-use crate::segment::Segment;
+use lmc::Segment;
 
 /// Elements that may stand between two tensors: padding, and tensors that are too small.
 const AHEAD: u64 = 256;

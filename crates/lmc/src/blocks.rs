@@ -12,9 +12,12 @@ use crate::format::block_head::BlockHead;
 use crate::format::checksum::{ContentHash, Digest, check64};
 use crate::format::header::Features;
 
+/// Buffers that a block larger than this encoder's made larger than this are freed.
+pub(crate) const KEEP: usize = 9 << 20;
+
 /// Data of a decoded block for the checks of the whole: digests for the content hash, ranges for the depths.
 pub(crate) struct Decoded {
-    pub(super) leaves: Vec<Digest>,
+    pub(crate) leaves: Vec<Digest>,
     ranges: Vec<SourceRange>,
     features: Features,
 }
@@ -100,7 +103,7 @@ pub(crate) fn finish(opened: &Opened, done: &Progress) -> Result<Summary> {
     })
 }
 
-pub(super) fn check_hash(hash: &ContentHash, want: &Digest) -> Result<()> {
+pub(crate) fn check_hash(hash: &ContentHash, want: &Digest) -> Result<()> {
     if hash.finish() == *want {
         Ok(())
     } else {

@@ -10,12 +10,12 @@ mod grid;
 mod part;
 mod search;
 
-use crate::dtype::Dtype;
-use crate::predict::Conversion;
-use crate::segment::Segment;
 use compare::Elements;
+use lmc::Dtype;
+use lmc::Segment;
+use lmc::internals::Conversion;
 use part::LEAST;
-pub use part::RoundedPart;
+pub(super) use part::RoundedPart;
 use search::Search;
 
 /// Fewer elements are no flat tensor.
@@ -34,7 +34,7 @@ const LAYERS: usize = 3;
 ///
 /// # Errors
 /// Those of `read`.
-pub fn rounded_parts<E>(
+pub(super) fn rounded_parts<E>(
     tensors: &[Segment],
     groups: &[Vec<usize>],
     mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,

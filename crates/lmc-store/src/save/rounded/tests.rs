@@ -1,5 +1,5 @@
 use super::*;
-use crate::predict::convert;
+use lmc::internals::convert;
 
 /// Values that differ from those of other seeds.
 fn noise(n: usize, seed: u64) -> Vec<f32> {
@@ -30,9 +30,10 @@ struct Files {
 
 impl Files {
     fn add(&mut self, dtype: Dtype, bytes: &[u8]) -> usize {
-        let shape = [bytes.len() as u64 / dtype.coding_width() as u64].into();
-        let name = (*format!("{}", self.tensors.len())).into();
-        self.tensors.push(Segment::tensor(name, dtype, shape, self.raw.len() as u64, bytes.len() as u64));
+        let shape = [8 * bytes.len() as u64 / u64::from(dtype.bits())].into();
+        let name = format!("{}", self.tensors.len())[..].into();
+        let (offset, len) = (self.raw.len() as u64, bytes.len() as u64);
+        self.tensors.push(Segment::new(Some(name), Some(dtype), shape, offset, len).unwrap());
         self.raw.extend(bytes);
         self.tensors.len() - 1
     }

@@ -1,7 +1,7 @@
 //! Elements of 16-bit tensors compared with those of flat ones, rounded.
 
-use crate::predict::{Conversion, convert};
-use crate::segment::Segment;
+use lmc::Segment;
+use lmc::internals::{Conversion, convert};
 
 /// Elements that are looked up together.
 pub(super) const WINDOW: u64 = 8;
