@@ -2,8 +2,8 @@
 //! there are: branches on that would often be mispredicted.
 
 use super::{AHEAD, expect, load};
-use crate::arch::inline::array;
 use crate::cluster::RUN;
+use crate::inline::array;
 use crate::predict::changes::{Changes, Compared, Room, STEP};
 use std::arch::x86_64::*;
 
