@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::error::Result;
 use crate::ids::Hash;
@@ -174,14 +174,13 @@ impl State {
 /// A copy of `raw`, in the memory of bytes that are not needed any more, if nothing else has them and it fits: the system clears new pages
 /// first, which takes as long as the copy.
 fn copied(raw: &[u8], replaced: Option<Bytes>) -> Bytes {
-    match replaced.map(Bytes::try_into_mut) {
-        Some(Ok(mut memory)) if memory.capacity() >= raw.len() && memory.capacity() / 2 <= raw.len() => {
-            memory.clear();
-            memory.extend_from_slice(raw);
-            memory.freeze()
-        }
-        _ => Bytes::copy_from_slice(raw),
-    }
+    // Only the bytes themselves count towards the budget.
+    let fits = |memory: &BytesMut| (raw.len()..=raw.len() + raw.len() / 8).contains(&memory.capacity());
+    let memory = replaced.and_then(|bytes| bytes.try_into_mut().ok()).filter(fits);
+    let Some(mut memory) = memory else { return Bytes::copy_from_slice(raw) };
+    memory.clear();
+    memory.extend_from_slice(raw);
+    memory.freeze()
 }
 
 #[cfg(test)]
