@@ -291,6 +291,8 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         parents = args.store or [None]
         stores = [Path(stack.enter_context(tempfile.TemporaryDirectory(dir=parent))) for parent in parents]
+        if len({file_system(store) for store in stores}) < len(stores):
+            parser.error("--store: two folders are on one kind of file system, which names their rows")
         case: Row = {"rounds": args.rounds, "stores": [file_system(store) for store in stores], "measured": []}
         if args.files:
             case["name"] = " → ".join(f.name for f in args.files)

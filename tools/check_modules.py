@@ -113,7 +113,7 @@ def check_itself():
         ("pub use crate::b::C;", set()),
         ("pub use crate::b::C; fn g(_: C) {}", {("b/c.rs", "C")}),
         ("use crate::b::m; fn g() { m!() }", {("b.rs", "m")}),
-        ("// crate::b::f()\n/* crate::b::f /* */ */ const S: &str = r#\"crate::b::f\"#;", set()),
+        ('// crate::b::f()\n/* crate::b::f /* */ */ const S: &str = r#"crate::b::f"#;', set()),
         ("#[cfg(test)] mod tests { use crate::b::f; } #[cfg(test)] use crate::b::f;", set()),
         ("mod inner { use super::super::b::f; }", {("b.rs", "f")}),
         ("fn g(a: Vec<u8>) { a.len(); a.c(); a.f(); }", set()),

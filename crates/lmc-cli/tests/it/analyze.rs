@@ -45,6 +45,24 @@ fn run_of_three() -> Dir {
 }
 
 #[test]
+fn help_names_all_charts_and_fields() {
+    let dir = Dir::new();
+    let help = dir.run(["analyze", "--help"]);
+    let help = help.ok().stdout();
+    let words: Vec<&str> = help.split(|c: char| !c.is_ascii_alphanumeric() && !"-_".contains(c)).collect();
+    for chart in lmc_inspect::vega_names() {
+        let name = chart.trim_end_matches(".vl.json");
+        assert!(words.contains(&name) || name.starts_with("flips-"), "{name}");
+    }
+    dir.write("x.safetensors", &file(&weights(100_000, 1)));
+    let found = study(&dir, &["x.safetensors"]);
+    let of_tensor = found["tensors"][0].as_object().unwrap();
+    for field in found.as_object().unwrap().keys().chain(of_tensor.keys()) {
+        assert!(words.contains(&&field[..]), "{field}");
+    }
+}
+
+#[test]
 fn files_directories_and_stores_are_the_same() {
     let dir = run_of_three();
     let files = study(&dir, &["step100.safetensors", "step101.safetensors", "step104.safetensors"]);
@@ -123,7 +141,7 @@ fn charts_are_written_beside_the_page() {
     assert!(shown.ok().stdout().contains("Deltas take"), "{shown:?}");
     assert!(shown.stdout().contains("\nall 2 pairs of neighbours"), "{shown:?}");
     let written = files("new/charts");
-    assert_eq!(names("new/charts"), ["changed", "deltas", "exponents", "fields", "flips-1", "sizes"]);
+    assert_eq!(names("new/charts"), ["changed", "deltas", "exponents", "fields", "flips-1", "magnitudes", "sizes"]);
     for (name, chart) in &written {
         let chart: Value = serde_json::from_slice(chart).unwrap();
         assert_eq!(chart["$schema"], "https://vega.github.io/schema/vega-lite/v5.json", "{name}");
@@ -144,7 +162,7 @@ fn charts_are_written_beside_the_page() {
     run(&dir, &[&of_files[..], &["--vega", "new/charts", "-f"]].concat()).ok();
     assert_eq!(files("new/charts"), written, "the same for the same files");
     run(&dir, &["step100.safetensors", "--vega", "one"]).ok();
-    assert_eq!(names("one"), ["fields"]);
+    assert_eq!(names("one"), ["fields", "magnitudes"]);
     let cut = dir.read("step101.safetensors");
     dir.write("cut.safetensors", &cut[..cut.len() - 1]);
     run(&dir, &["step100.safetensors", "cut.safetensors", "--vega", "none"]).fails(&["cut.safetensors: it has"]);
@@ -157,7 +175,7 @@ fn charts_are_written_beside_the_page() {
     dir.write("old/flips-6.vl.json", b"{}");
     dir.write("old/mine.vl.json", b"{}");
     run(&dir, &["step100.safetensors", "--vega", "old", "-f"]).ok();
-    assert_eq!(names("old"), ["fields", "mine"]);
+    assert_eq!(names("old"), ["fields", "magnitudes", "mine"]);
     // What can be written is, whatever else cannot.
     dir.write("half/changed.vl.json/file", b"");
     let args = [&of_files[..], &["--vega", "half", "-f", "--json", "--html", "half.html"]].concat();

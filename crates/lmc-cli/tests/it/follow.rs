@@ -309,7 +309,7 @@ fn a_file_system_without_space_leaves_the_version_before_on_each_backend() {
     let seen_from_full = if dir.has(&store) { format!("../{store}") } else { store };
     let sweep = dir.full_disk(
         "cp -a origin full/m",
-        &format!("$LMC -q follow {seen_from_full} m --once"),
+        &format!(r#""$LMC" -q follow {seen_from_full} m --once"#),
         "cmp m/current/w ../origin/current/w && cmp m/current/sub/v ../origin/current/sub/v && test ! -e m/versions/.staging",
     );
     // The last try succeeded, and none left anything behind.

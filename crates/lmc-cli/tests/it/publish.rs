@@ -323,16 +323,16 @@ fn a_file_system_without_space_leaves_the_versions_before() {
     write(&dir, "step1", 1);
     let sweep = dir.full_disk(
         "cp -a s full/",
-        "$LMC -q publish s ../v --once --settle 0",
-        r#"test "$($LMC snapshot list s --json | grep -c '"step":')" = 1 && rm -rf ../out &&
-           $LMC -q snapshot restore s -o ../out --at 0 && cmp ../out/model.safetensors ../v/step0/model.safetensors"#,
+        r#""$LMC" -q publish s ../v --once --settle 0"#,
+        r#"test "$("$LMC" snapshot list s --json | grep -c '"step":')" = 1 && rm -rf ../out &&
+           "$LMC" -q snapshot restore s -o ../out --at 0 && cmp ../out/model.safetensors ../v/step0/model.safetensors"#,
     );
     dir.shell("rm -r s && cp -a left/s s").ok();
     assert_eq!(steps(&dir), [0, 1]);
     [0, 1].into_iter().for_each(|n| check(&dir, n));
     dir.run(["snapshot", "verify", "s", "--deep"]).ok();
-    // Data, and the documents.
-    assert!(sweep.failures > 3, "{sweep:?}");
+    // Data, shard and record, a page each at least.
+    assert!(sweep.failures >= 3, "{sweep:?}");
 }
 
 /// Kills at as many moments as `LMC_KILLS` says.

@@ -21,8 +21,12 @@ pub(crate) struct Fields {
     pub(crate) exponent: u32,
     /// Of types that are no floats: all bits.
     pub(crate) mantissa: u32,
+    /// Whether the highest exponent is that of infinities and no numbers.
+    infinite: bool,
     /// Of floats: the exponent of numbers from 1 to below 2.
     bias: i32,
+    /// Whether the values of elements are counted: they have 8 or 16 bits.
+    narrow: bool,
     class: Class,
     /// The bits that are 0 in a zero; `None` if the type has none.
     zero: Option<u64>,
@@ -71,7 +75,10 @@ impl Fields {
             Some(Dtype::F8E4M3Fnuz | Dtype::F8E5M2Fnuz) => symmetric + 1,
             _ => symmetric,
         };
-        Self { width, sign, exponent, mantissa: bits - sign - exponent, bias, class, zero, complex }
+        let infinite = class == Class::Float && (width >= 2 || dtype == Some(Dtype::F8E5M2));
+        let narrow = width <= 2 && dtype.is_some_and(|d| d.bits() == bits);
+        let mantissa = bits - sign - exponent;
+        Self { width, sign, exponent, mantissa, infinite, bias, narrow, class, zero, complex }
     }
 
     /// Whether elements are floats.
@@ -95,7 +102,7 @@ pub(crate) struct Histograms {
     zeros: u64,
     exponents: Box<[u64]>,
     mantissas: Vec<(u32, Box<[u64]>)>,
-    /// The values that occur, a bit each, of elements of up to 16 bits.
+    /// The values that occur, a bit each, of elements of 8 or 16 bits.
     values: Box<[u64]>,
     /// The bits that are set in any element.
     any: u64,
@@ -115,7 +122,7 @@ impl Histograms {
             zeros: 0,
             exponents: zeros(fields.exponent),
             mantissas: fields.pieces().map(|(at, bits)| (at, zeros(bits))).collect(),
-            values: if fields.width <= 2 { zeros(8 * fields.width as u32 - 6) } else { Box::default() },
+            values: if fields.narrow { zeros(8 * fields.width as u32 - 6) } else { Box::default() },
             any: 0,
             range: None,
             half: fields.is_float() && fields.width == 4 && !fields.complex,
@@ -174,11 +181,14 @@ impl Histograms {
         if !self.fields.is_float() {
             return Magnitudes::default();
         }
-        let numbers = self.exponents.len() - usize::from(self.fields.width >= 2);
-        let mut counts = self.exponents[..numbers].to_vec();
+        let numbers = self.exponents.len() - usize::from(self.fields.infinite);
+        let counts = &self.exponents[..numbers];
         // Subnormal numbers are below the first power of two of others.
-        counts[0] -= self.zeros.min(counts[0]);
-        Magnitudes::new(-self.fields.bias, counts)
+        let subnormal = counts[0].saturating_sub(self.zeros);
+        let of_others = Magnitudes::new(-self.fields.bias + 1, &counts[1..]);
+        let mut all = Magnitudes::new(-self.fields.bias, &[subnormal]);
+        all.add(&of_others);
+        all
     }
 
     /// The narrower type that holds every element exactly, the narrowest if there are several.
@@ -235,7 +245,7 @@ fn add_as<const WIDTH: usize>(h: &mut Histograms, elements: &[u8]) {
     for e in elements.chunks_exact(WIDTH) {
         let e = load::<WIDTH>(e);
         any |= e;
-        if WIDTH <= 2 {
+        if WIDTH <= 2 && f.narrow {
             h.values[(e >> 6) as usize & of_values] |= 1 << (e & 63);
         }
         zeros += u64::from(e & magnitude == 0 && has_zero);

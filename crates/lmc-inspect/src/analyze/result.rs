@@ -136,7 +136,7 @@ pub struct GroupMagnitudes {
     pub lowest: i32,
     /// How many elements have a magnitude from 2^e to below 2^(e + 1), for e = `lowest`, `lowest` + 1, …: the exponents of
     /// floats. Subnormal numbers count as the exponent below the first of the others. Zeros, and what is infinite or no
-    /// number, are left out.
+    /// number, are left out; but the NaN of `F8_E4M3` counts as 2^8, and that of types with `FNUZ` as subnormal.
     pub counts: Vec<u64>,
 }
 
@@ -294,7 +294,7 @@ pub struct Tensor {
     /// Its figures in the last checkpoint.
     #[serde(flatten)]
     pub figures: Figures,
-    /// How many different values its elements have, if they have up to 16 bits.
+    /// How many different values its elements have, if they have 8 or 16 bits.
     pub distinct_values: Option<u64>,
     /// A narrower type that has all its values, such as `BF16` for numbers of `F32` whose low 16 bits are 0.
     pub fits: Option<String>,

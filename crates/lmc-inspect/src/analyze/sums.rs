@@ -17,7 +17,7 @@ pub(crate) struct Sums {
     pub(crate) mantissa_bits: f64,
     /// Which exponents occur, a bit each.
     pub(crate) exponents: Vec<u64>,
-    /// Of one tensor with elements of up to 16 bits: how many different values they have.
+    /// Of one tensor with elements of 8 or 16 bits: how many different values they have.
     pub(crate) values: Option<u64>,
     /// Of one tensor: the narrower type that holds all of it.
     pub(crate) fits: Option<&'static str>,
@@ -77,11 +77,11 @@ pub(crate) struct Magnitudes {
 
 impl Magnitudes {
     /// Those of counts that may begin and end with 0.
-    pub(crate) fn new(lowest: i32, mut counts: Vec<u64>) -> Self {
+    pub(crate) fn new(lowest: i32, counts: &[u64]) -> Self {
         let Some(first) = counts.iter().position(|&n| n > 0) else { return Self::default() };
-        counts.truncate(counts.iter().rposition(|&n| n > 0).map_or(0, |last| last + 1));
-        counts.drain(..first);
-        Self { lowest: lowest + first as i32, counts }
+        let last = counts.iter().rposition(|&n| n > 0).unwrap_or(first);
+        // A block may have many small tensors: no room for counts that are 0.
+        Self { lowest: lowest + first as i32, counts: counts[first..=last].to_vec() }
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn magnitudes_are_added_at_their_places() {
-        let of = |lowest, counts: &[u64]| Magnitudes::new(lowest, counts.to_vec());
+        let of = Magnitudes::new;
         assert_eq!(of(-3, &[0, 0, 5, 0, 1, 0]), Magnitudes { lowest: -1, counts: vec![5, 0, 1] });
         assert_eq!(of(4, &[0, 0]), Magnitudes::default());
         for (a, b, sum) in [

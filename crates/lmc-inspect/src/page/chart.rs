@@ -93,7 +93,12 @@ impl Lines {
 
     /// The number of a line's dashes: where marks tell colours apart, they tell lines of a colour apart.
     pub(crate) fn dashes(&self, l: &Line) -> usize {
-        if self.are_marked() { l.nth % DASHES } else { l.colour }
+        match (self.are_marked(), l.nth) {
+            (true, nth) => nth % DASHES,
+            (false, 0) => l.colour,
+            // Without marks, dashes tell lines of a colour apart, too.
+            (false, nth) => (l.colour + nth) % DASHES,
+        }
     }
 }
 

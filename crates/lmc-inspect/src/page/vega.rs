@@ -31,7 +31,7 @@ pub(crate) fn specification(chart: &Chart) -> Value {
 
 /// A number as it would be in JSON: whole ones without a fraction.
 fn number(x: f64) -> Value {
-    if x.fract() == 0.0 && (0.0..1e15).contains(&x) { json!(x as u64) } else { json!(x) }
+    if x.fract() == 0.0 && x.abs() < 1e15 { json!(x as i64) } else { json!(x) }
 }
 
 /// The colour, or another look, of each value of a field.

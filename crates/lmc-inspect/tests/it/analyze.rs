@@ -104,11 +104,15 @@ fn magnitudes_and_values() {
     let wide: Vec<u8> = floats.into_iter().flat_map(f32::to_le_bytes).collect();
     let half: Vec<u8> = [0x3c00u16, 0x3c01, 0xc000, 0x3c00, 0x7c00, 0].into_iter().flat_map(u16::to_le_bytes).collect();
     let e4m3 = [0x38, 0xb8, 0x40, 0x38, 0];
+    // Infinity, no number, and 1.
+    let e5m2 = [0x7c, 0x7d, 0x3c];
     let file = safetensors(&[
         ("model.a.weight", "F32", vec![10], &wide),
         ("model.b.weight", "F32", vec![1], &8.0f32.to_le_bytes()),
         ("model.c.weight", "F16", vec![6], &half),
         ("model.d.weight", "F8_E4M3", vec![5], &e4m3),
+        ("model.e.weight", "F8_E5M2", vec![3], &e5m2),
+        ("model.f.weight", "F4", vec![4], &[0x12, 0x21]),
         ("model.embed.weight", "I32", vec![2], &[1, 0, 0, 0, 2, 0, 0, 0]),
     ]);
     let a = study(&Run(vec![(0, file)]));
@@ -120,10 +124,11 @@ fn magnitudes_and_values() {
         (Kind::Weights, "F16", 0, vec![3, 1]),
         (Kind::Weights, "F32", -127, of_f32),
         (Kind::Weights, "F8_E4M3", 0, vec![3, 1]),
+        (Kind::Weights, "F8_E5M2", 0, vec![1]),
     ];
     assert_eq!(found, expected);
     let values: Vec<_> = a.tensors.iter().map(|t| t.distinct_values).collect();
-    assert_eq!(values, [None, None, Some(5), Some(4), None]);
+    assert_eq!(values, [None, None, Some(5), Some(4), Some(3), None, None]);
     // Counted in several blocks, and whole.
     let n = 1 << 20;
     let a = study(&Run(vec![(0, safetensors(&[("model.a.weight", "BF16", vec![n], &bf16s(n as u32))]))]));

@@ -47,7 +47,7 @@ pub(crate) struct AnalyzeArgs {
     page: PageArgs,
 
     /// Write each chart of the page as a Vega-Lite specification with its data, to be drawn or restyled elsewhere: fields (where the bits go),
-    /// deltas, changed, sizes, exponents, distances, flips-1 and so on (which bits change, by dtype, the largest first), and with --engines
+    /// magnitudes (how large floats are), deltas, changed, sizes, exponents, distances, flips-1 and so on (which bits change, by dtype, the largest first), and with --engines
     /// compression and decompression, all .vl.json. What has nothing to show is not written, and -f removes such
     /// files of an earlier study. DIR is created.
     #[arg(long, value_name = "DIR")]
@@ -119,7 +119,7 @@ const JSON_HELP: &str = "\
   magnitudes               how large the floats of the last checkpoint are, by kind and dtype: lowest, counts (how many have
                            a magnitude from 2^e to below 2^(e+1), for e = lowest and on; without zeros and what is not finite)
   tensors                  of the last checkpoint: file (number), name, kind, dtype, shape, figures, distinct_values (of
-                           elements of up to 16 bits, or null), fits (a narrower dtype that has all values, or null), quantised (the format that weights had before they were
+                           elements of 8 or 16 bits, or null), fits (a narrower dtype that has all values, or null), quantised (the format that weights had before they were
                            dequantised, or null), quantised_part (the part of its bytes that had it, 0 to 1),
                            duplicate_of (number of an earlier tensor with the same bytes, or null), change: null, or
                            pairs, compared, changed, flips, distances, delta_size, raw_size, changed_by_pair (0 to 1,

@@ -40,6 +40,7 @@ pub(super) fn brief(a: &Analysis) -> (String, Option<&'static str>) {
     }
     a.checkpoints.clear();
     a.pairs.clear();
+    a.magnitudes.clear();
     a.distances.clear();
     (json(&a), Some("all but the changes by kind and dtype"))
 }
