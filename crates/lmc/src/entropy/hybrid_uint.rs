@@ -219,6 +219,10 @@ mod tests {
         numbers.iter().for_each(|&n| writer.put(n, &mut w));
         let bytes = w.finish();
         let taken = 8 * (stored.len() + bytes.len()) as u64;
+        let (h, open) = histogram(numbers, code.raw_bits);
+        let coded: u64 = h.iter().zip(code.all_lens()).map(|(&n, len)| u64::from(n) * u64::from(len)).sum();
+        let promised = open + coded + table_cost(&h) / BIT;
+        assert!(taken >= promised && taken < promised + 16, "{taken} {promised}");
         let reader = HybridUintReader::new(&code).unwrap();
         let mut bits = BitReader::new(&bytes);
         assert!(numbers.iter().all(|&n| reader.take(&mut bits) == n));
