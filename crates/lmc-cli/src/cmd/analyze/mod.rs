@@ -47,8 +47,8 @@ pub(crate) struct AnalyzeArgs {
     page: PageArgs,
 
     /// Write each chart of the page as a Vega-Lite specification with its data, to be drawn or restyled elsewhere: fields (where the bits go),
-    /// magnitudes (how large floats are), deltas, changed, sizes, exponents, distances, flips-1 and so on (which bits change, by dtype, the largest first), and with --engines
-    /// compression and decompression, all .vl.json. What has nothing to show is not written, and -f removes such
+    /// magnitudes (how large floats are), deltas, changed, sizes, exponents, distances, flips-1 and so on (which bits change, by dtype,
+    /// the largest first), and with --engines compression and decompression, all .vl.json. What has nothing to show is not written, and -f removes such
     /// files of an earlier study. DIR is created.
     #[arg(long, value_name = "DIR")]
     vega: Option<PathBuf>,
@@ -116,16 +116,18 @@ const JSON_HELP: &str = "\
   changes                  the groups of all pairs together: a tensor counts once in each
   deltas                   from, to, steps, raw_size, delta_size, groups
   distances                by steps: deltas (how many), raw_size and delta_size of all of them, groups
-  magnitudes               how large the floats of the last checkpoint are, by kind and dtype: lowest, counts (how many have
-                           a magnitude from 2^e to below 2^(e+1), for e = lowest and on; without zeros and what is not finite)
-  tensors                  of the last checkpoint: file (number), name, kind, dtype, shape, figures, distinct_values (of
-                           elements of 8 or 16 bits, or null), fits (a narrower dtype that has all values, or null), quantised (the format that weights had before they were
-                           dequantised, or null), quantised_part (the part of its bytes that had it, 0 to 1),
-                           duplicate_of (number of an earlier tensor with the same bytes, or null), change: null, or
-                           pairs, compared, changed, flips, distances, delta_size, raw_size, changed_by_pair (0 to 1,
-                           null where it had no counterpart of its name, dtype and shape; empty where there were more
-                           than 4 million of them), unchanged_pairs (in which all elements stayed); all of them since
-                           the tensor has its name, dtype and shape
+  magnitudes               how large the floats of the last checkpoint are, by kind and dtype: lowest, counts (how many
+                           have a magnitude from 2^e to below 2^(e+1), for e = lowest and on; without zeros and what is
+                           not finite)
+  tensors                  of the last checkpoint: file (number), name, kind, dtype, shape, figures, distinct_values
+                           (of elements of 8 or 16 bits, or null), fits (a narrower dtype that has all values, or
+                           null), quantised (the format that weights had before they were dequantised, or null),
+                           quantised_part (the part of its bytes that had it, 0 to 1), duplicate_of (number of an
+                           earlier tensor with the same bytes, or null), change: null, or pairs, compared, changed,
+                           flips, distances, delta_size, raw_size, changed_by_pair (0 to 1, null where it had no
+                           counterpart of its name, dtype and shape; empty where there were more than 4 million of
+                           them), unchanged_pairs (in which all elements stayed); all of them since the tensor has its
+                           name, dtype and shape
   tensors_left_out         how many of them are not listed: more than 65536
   engines                  null without --engines, else of, sample_size, pieces, and engines: name, order, given,
                            raw_size, size, compress_of_memcpy, decompress_of_memcpy (speeds over that of copying)
