@@ -37,6 +37,7 @@ impl BitWriter {
 
 /// Reads a sequence of bits. After the last byte zeros follow without end: the caller checks at the end whether all bytes were
 /// [used up](Self::is_used_up).
+#[derive(Clone, Copy)]
 pub(crate) struct BitReader<'a> {
     bytes: &'a [u8],
     /// Bits read so far.

@@ -143,23 +143,73 @@ impl Stream {
     ) -> Result<()> {
         let (&Mask::Gaps { selected, ref gaps }, Some(values)) = (&self.mask, &self.listed) else { return Ok(()) };
         let (mut gaps, mut values) = (NumberReader::new(gaps, body)?, NumberReader::new(values, body)?);
-        let (mut places, mut numbers) = ([0; AT_ONCE], [0; AT_ONCE]);
+        let take = match gaps.code.at_once().min(values.code.at_once()) {
+            3.. => take_pairs::<3>,
+            2 => take_pairs::<2>,
+            _ => take_single_pairs,
+        };
+        let (mut places, mut between, mut numbers) = ([0; AT_ONCE], [0; AT_ONCE], [0; AT_ONCE]);
         let most = Patches::ones(self.width, 0);
-        let (mut next, mut done) = (0, 0);
-        while done < selected {
-            let len = AT_ONCE.min(selected - done);
-            let mut at = 0;
-            let pair = || (gaps.take(), values.take());
-            each_pair(refused_in_list, len, n - next, most, pair, |i, x| {
-                (places[at], numbers[at]) = ((next + i) as u32, x);
-                at += 1;
-            })?;
-            next = places[len - 1] as usize + 1;
-            done += len;
-            each(&places[..len], &numbers[..len])?;
+        let (mut next, mut left) = (0, selected);
+        while left > 0 {
+            let len = AT_ONCE.min(left);
+            let (places, between, numbers) = (&mut places[..len], &mut between[..len], &mut numbers[..len]);
+            take([&mut gaps, &mut values], [between, numbers]);
+            next = places_after(next, n as u64, most, between, numbers, places)?;
+            left -= len;
+            each(places, numbers)?;
         }
         used_up(&gaps.bits, "gaps", selected, gaps.len)?;
         used_up(&values.bits, "values", selected, values.len)
+    }
+}
+
+/// From gaps, of which the first begins at element `next` of `n`, the places of elements; from numbers below `most`, their values, one more.
+/// Returns the element after the last one. It does the work of [`each_pair`], with one check for all.
+fn places_after(
+    mut next: u64,
+    n: u64,
+    most: u64,
+    gaps: &[u64],
+    numbers: &mut [u64],
+    places: &mut [u32],
+) -> Result<u64> {
+    const LOW: u64 = u32::MAX as u64;
+    let first = next;
+    let (mut high, mut highest) = (0, 0);
+    for ((place, &gap), number) in places.iter_mut().zip(gaps).zip(&mut *numbers) {
+        // Sums of so few numbers below 2^32 do not overflow.
+        next += gap & LOW;
+        *place = next as u32;
+        next += 1;
+        high |= gap & !LOW;
+        highest = highest.max(*number);
+        *number = number.wrapping_add(1);
+    }
+    if high != 0 || next > n || highest >= most {
+        let mut pairs = gaps.iter().zip(&*numbers).map(|(&gap, &value)| (gap, value.wrapping_sub(1)));
+        let pair = || pairs.next().expect("as many as are checked");
+        each_pair(refused_in_list, gaps.len(), (n - first) as usize, most, pair, |_, _| ())?;
+    }
+    Ok(next)
+}
+
+/// The next numbers of two sequences: `N` of each at a time, for which the bits ahead are loaded once. They are read by turns, so that the
+/// two wait for memory at the same time.
+fn take_pairs<const N: usize>([a, b]: [&mut NumberReader<'_>; 2], [to_a, to_b]: [&mut [u64]; 2]) {
+    let ((to_a, rest_a), (to_b, rest_b)) = (to_a.as_chunks_mut::<N>(), to_b.as_chunks_mut::<N>());
+    let (mut of_a, mut of_b) = (a.bits, b.bits);
+    for (to_a, to_b) in to_a.iter_mut().zip(to_b) {
+        a.code.take_some(&mut of_a, to_a);
+        b.code.take_some(&mut of_b, to_b);
+    }
+    (a.bits, b.bits) = (of_a, of_b);
+    take_single_pairs([a, b], [rest_a, rest_b]);
+}
+
+fn take_single_pairs([a, b]: [&mut NumberReader<'_>; 2], [to_a, to_b]: [&mut [u64]; 2]) {
+    for (to_a, to_b) in to_a.iter_mut().zip(to_b) {
+        (*to_a, *to_b) = (a.take(), b.take());
     }
 }
 
@@ -221,6 +271,48 @@ impl Patches {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn places_are_those_of_single_pairs() {
+        let mut random = lmc_test_inputs::Random::new(5);
+        for round in 0..2000 {
+            let (n, most, next) = (1 + random.below(1 << 22), 1 + random.below(1 << 16), random.below(100));
+            let count = 1 + random.below(AT_ONCE as u64) as usize;
+            let mut gaps: Vec<u64> = (0..count).map(|_| random.below(2 * n / count as u64 + 1)).collect();
+            let mut values: Vec<u64> = (0..count).map(|_| random.below(most)).collect();
+            let at = random.below(count as u64) as usize;
+            match round % 8 {
+                0 => gaps[at] = u64::MAX - random.below(3),
+                1 => gaps[at] = (1 << 32) + random.below(n),
+                2 => gaps[at] = u64::from(u32::MAX) - random.below(3),
+                3 => values[at] = most + random.below(2),
+                4 => values[at] = u64::MAX,
+                _ => {}
+            }
+            let n = next + n;
+            let mut one_by_one = Vec::new();
+            let mut pairs = gaps.iter().copied().zip(values.iter().copied());
+            let expected = each_pair(
+                refused_in_list,
+                count,
+                (n - next) as usize,
+                most,
+                || pairs.next().unwrap(),
+                |i, x| {
+                    one_by_one.push((next as u32 + i as u32, x));
+                },
+            );
+            let mut places = vec![0; count];
+            match (places_after(next, n, most, &gaps, &mut values, &mut places), expected) {
+                (Ok(after), Ok(())) => {
+                    assert!(places.iter().copied().zip(values).eq(one_by_one));
+                    assert_eq!(after, u64::from(places[count - 1]) + 1);
+                }
+                (Err(e), Err(same)) => assert_eq!(e.to_string(), same.to_string()),
+                (is, expected) => panic!("{is:?}, not {expected:?}"),
+            }
+        }
+    }
 
     #[test]
     fn patches_come_back() {

@@ -156,19 +156,26 @@ impl HybridUintWriter {
 /// The number that the next bits of a sequence begin with.
 #[derive(Clone, Copy, Default)]
 struct Slot {
+    /// The lowest number of its bucket, if all numbers have at most 28 bits coded.
+    lowest: u32,
     bucket: u8,
     /// Bits of its code.
     len: u8,
-    /// Bits of the whole number. They are here, too, so that where the next number begins does not wait for the bucket.
+    /// Bits that are raw.
+    open: u8,
+    /// Both.
     total: u8,
 }
 
 /// Reads numbers.
 pub(crate) struct HybridUintReader {
-    /// By the next bits.
+    /// By the next bits, as many as the longest code has.
     slots: Box<[Slot; SLOTS]>,
-    /// Lowest number and raw bits by bucket.
-    buckets: Box<[(u64, u32); 256]>,
+    mask: usize,
+    /// Lowest number by bucket.
+    lowest: Box<[u64; 256]>,
+    /// The most bits that a number takes.
+    most: u32,
 }
 
 impl HybridUintReader {
@@ -178,29 +185,58 @@ impl HybridUintReader {
         let used = |len: u16| len > 0 || single;
         code_lengths::check("a hybrid integer code", code.lens.iter().copied().filter(|&len| used(len)), MAX_LEN)?;
         let codes = code_lengths::codes(&code.all_lens(), MAX_LEN);
-        let mut reader = Self { slots: Box::new([Slot::default(); SLOTS]), buckets: Box::new([(0, 0); 256]) };
+        let count = 1 << code.lens.iter().max().expect("a bucket at least");
+        let (slots, lowest) = (Box::new([Slot::default(); SLOTS]), Box::new([0; 256]));
+        let mut reader = Self { slots, mask: count - 1, lowest, most: 0 };
         for (bucket, &len) in (usize::from(code.first)..).zip(&code.lens[..]).filter(|(_, l)| used(**l)) {
             let (lowest, open) = numbers(bucket, code.raw_bits).ok_or_else(|| {
                 Error::damaged(format!("bucket {bucket} of a hybrid integer code has numbers above 64 bits"))
             })?;
-            reader.buckets[bucket] = (lowest, open);
-            let slot = Slot { bucket: bucket as u8, len: len as u8, total: len as u8 + open as u8 };
-            reader.slots.iter_mut().skip(codes[bucket].into()).step_by(1 << len).for_each(|s| *s = slot);
+            let total = u32::from(len) + open;
+            reader.lowest[bucket] = lowest;
+            reader.most = reader.most.max(total);
+            let [bucket8, len8, open, total] = [bucket as u8, len as u8, open as u8, total as u8];
+            let slot = Slot { lowest: lowest as u32, bucket: bucket8, len: len8, open, total };
+            reader.slots[..count].iter_mut().skip(codes[bucket].into()).step_by(1 << len).for_each(|s| *s = slot);
         }
         Ok(reader)
     }
 
     #[inline(always)]
+    fn slot(&self, ahead: u64) -> Slot {
+        self.slots[ahead as usize & self.mask & (SLOTS - 1)]
+    }
+
+    #[inline(always)]
     pub(crate) fn take(&self, bits: &mut BitReader<'_>) -> u64 {
         let ahead = bits.peek();
-        let Slot { bucket, len, total } = self.slots[ahead as usize % SLOTS];
-        let (lowest, open) = self.buckets[usize::from(bucket)];
+        let Slot { bucket, len, open, total, .. } = self.slot(ahead);
+        let lowest = self.lowest[usize::from(bucket)];
         if total <= 57 {
             bits.skip(total.into());
             return lowest + (ahead >> len & ((1 << open) - 1));
         }
         bits.skip(len.into());
-        lowest + bits.take(open)
+        lowest + bits.take(open.into())
+    }
+
+    /// How many numbers are at least in the bits that [`BitReader::peek`] returns.
+    pub(crate) fn at_once(&self) -> usize {
+        57 / (self.most as usize).max(1)
+    }
+
+    /// The next numbers: more than one, and at most [`Self::at_once`].
+    #[inline(always)]
+    pub(crate) fn take_some<const N: usize>(&self, bits: &mut BitReader<'_>, numbers: &mut [u64; N]) {
+        const { assert!(N > 1, "numbers of more than 28 bits have no slots") };
+        let (mut ahead, mut taken) = (bits.peek(), 0);
+        for number in numbers {
+            let Slot { lowest, len, open, total, .. } = self.slot(ahead);
+            *number = u64::from(lowest) + (ahead >> len & ((1 << open) - 1));
+            ahead >>= total;
+            taken += u32::from(total);
+        }
+        bits.skip(taken);
     }
 }
 
@@ -227,7 +263,25 @@ mod tests {
         let mut bits = BitReader::new(&bytes);
         assert!(numbers.iter().all(|&n| reader.take(&mut bits) == n));
         assert!(bits.is_used_up());
+        if reader.at_once() >= 2 {
+            by_some::<2>(&reader, &bytes, numbers);
+        }
+        if reader.at_once() >= 3 {
+            by_some::<3>(&reader, &bytes, numbers);
+        }
         taken
+    }
+
+    fn by_some<const N: usize>(reader: &HybridUintReader, bytes: &[u8], numbers: &[u64]) {
+        let (whole, rest) = numbers.as_chunks::<N>();
+        let mut bits = BitReader::new(bytes);
+        for numbers in whole {
+            let mut some = [0; N];
+            reader.take_some(&mut bits, &mut some);
+            assert_eq!(&some, numbers);
+        }
+        assert!(rest.iter().all(|&n| reader.take(&mut bits) == n));
+        assert!(bits.is_used_up());
     }
 
     #[test]
@@ -252,6 +306,23 @@ mod tests {
             back(&vec![u64::MAX; n]);
             back(&(0..n as u64).collect::<Vec<_>>());
             back(&(0..n as u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (i % 64)).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn numbers_of_28_bits_are_read_two_at_once() {
+        for raw_bits in [24, 25] {
+            // The highest numbers of 28 bits and more.
+            let code = HybridUint { raw_bits, first: 0, lens: [4; 16].into() };
+            let numbers: Vec<u64> =
+                (0..16).flat_map(|q| [q << raw_bits, (q << raw_bits) + (1 << raw_bits) - 1]).collect();
+            let (mut w, writer) = (BitWriter::default(), HybridUintWriter::new(&code));
+            numbers.iter().for_each(|&n| writer.put(n, &mut w));
+            let (bytes, reader) = (w.finish(), HybridUintReader::new(&code).unwrap());
+            match reader.at_once() {
+                2 => by_some::<2>(&reader, &bytes, &numbers),
+                n => assert_eq!((raw_bits, n), (25, 1)),
+            }
         }
     }
 
