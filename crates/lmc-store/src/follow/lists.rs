@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lmc::{Dtype, ReadAt};
 
-use super::patch::{Patch, width};
+use super::patch::{Patch, Spares, width};
 use super::spec::TensorSpec;
 use super::state::{Place, State, To};
 use crate::error::Result;
@@ -25,6 +25,7 @@ pub(super) struct Lists<'a> {
     pub(super) state: &'a State,
     pub(super) specs: &'a [TensorSpec],
     pub(super) tensors: &'a [&'a dyn ReadAt],
+    pub(super) spares: &'a Spares,
 }
 
 impl Lists<'_> {
@@ -62,14 +63,16 @@ impl Lists<'_> {
         match self.state.kept.get(&held.raw_hash) {
             // All of it is in one tensor.
             None if parts.len() == 1 && keep.is_none() && range.len() as u64 == set.raw_len => {
-                let patch = Patch::listed(first, of, self.tensors[first], offset, set.raw_len, deltas)?;
+                let patch = Patch::listed(first, of, self.tensors[first], offset, set.raw_len, deltas, self.spares)?;
                 Ok(patch.map(|patch| Listed { patches: vec![patch], kept: None }))
             }
             // Tensors hold parts of it.
             Some(raw)
                 if raw.len() as u64 == set.raw_len && parts.iter().all(|part| width(self.dtype(part.0)) == of) =>
             {
-                let Some(list) = Patch::listed(first, of, &&raw[..], 0, set.raw_len, deltas)? else { return Ok(None) };
+                let Some(list) = Patch::listed(first, of, &&raw[..], 0, set.raw_len, deltas, self.spares)? else {
+                    return Ok(None);
+                };
                 let part = |(tensor, offset, range)| list.part(tensor, offset, range);
                 let Some(patches) = parts.into_iter().map(part).collect() else { return Ok(None) };
                 let kept = keep.map(|hash| {

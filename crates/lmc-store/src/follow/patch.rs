@@ -2,10 +2,11 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use lmc::{Dtype, ReadAt};
+use lmc::{ChangedElements, Dtype, ReadAt};
 
 use crate::error::{Error, Result};
 
@@ -96,6 +97,7 @@ impl Patch {
         start: u64,
         len: u64,
         deltas: &[Bytes],
+        spares: &Spares,
     ) -> Result<Option<Self>> {
         if !start.is_multiple_of(width as u64) || deltas.len() > MOST_LISTS {
             return Ok(None);
@@ -105,8 +107,10 @@ impl Patch {
         for delta in deltas {
             let so_far = Changed { of: &part, width, indices: &indices, values: &values, next: 0.into() };
             let base: &dyn ReadAt = if indices.is_empty() { &part } else { &so_far };
-            let changed = lmc::changed_elements(&&delta[..], base).map_err(Error::codec)?;
-            let Some(changed) = changed.filter(|c| c.width == width) else { return Ok(None) };
+            let mut changed = spares.take();
+            if !changed.read(&&delta[..], base).map_err(Error::codec)? || changed.width != width {
+                return Ok(None);
+            }
             // A list that is no smaller than the bytes themselves is not worth having.
             if 4 * changed.indices.len() + changed.values.len() + 4 * indices.len() + values.len() >= len as usize {
                 return Ok(None);
@@ -181,6 +185,29 @@ impl Patch {
             None => out.copy_from_slice(&self.values),
             Some(changed) => of_width!(self.width, scatter(changed, &self.values, out)),
         }
+    }
+}
+
+/// The memory of the lists of an update that is gone, for those of the next one: the kernel takes longer to give new memory than decoding
+/// takes to fill it.
+#[derive(Debug, Default)]
+pub(super) struct Spares(Mutex<Vec<ChangedElements>>);
+
+impl Spares {
+    /// Memory for a list.
+    fn take(&self) -> ChangedElements {
+        self.0.lock().expect("no panic while it is held").pop().unwrap_or_default()
+    }
+
+    /// Replaces what is here by the memory of these.
+    pub(super) fn replace(&self, patches: Vec<Patch>) {
+        let lists = patches.into_iter().filter_map(|Patch { changed, values, .. }| {
+            let mut list = ChangedElements::default();
+            (list.indices, list.values) = (changed?, values);
+            Some(list)
+        });
+        let lists = lists.collect();
+        *self.0.lock().expect("no panic while it is held") = lists;
     }
 }
 
@@ -327,6 +354,34 @@ fn scatter<const W: usize>(changed: &[u32], values: &[u8], out: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_get_the_memory_of_those_that_are_gone() {
+        let spares = Spares::default();
+        let old: Vec<u8> = (0..1u32 << 16).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let options = lmc::CompressOptions::default().with_level(lmc::Level::Fast).with_dtype(Dtype::U16);
+        let mut compressor = lmc::Compressor::new(&options).unwrap();
+        let mut list = |at: &[usize]| {
+            let mut new = old.clone();
+            at.iter().for_each(|&i| new[2 * i] ^= 1);
+            let mut delta = Vec::new();
+            compressor.compress(&new, &[lmc::Base::new(&old).unwrap()], &mut delta).unwrap();
+            let patch = Patch::listed(0, 2, &old, 0, old.len() as u64, &[delta.into()], &spares).unwrap().unwrap();
+            assert!(patch.indices().unwrap().eq(at.iter().map(|&i| i as u64)));
+            patch
+        };
+        let long: Vec<usize> = (0..100).map(|i| 7 * i).collect();
+        let (first, second) = (list(&long), list(&[3]));
+        let memory = |patch: &Patch| patch.changed.as_ref().unwrap().as_ptr();
+        let of_first = memory(&first);
+        let whole = Patch::whole(0, 2, 0, &old);
+        spares.replace(vec![second, first, whole]);
+        assert_eq!(spares.0.lock().unwrap().len(), 2);
+        let third = list(&[5, 6]);
+        assert_eq!(memory(&third), of_first);
+        spares.replace(vec![third]);
+        assert_eq!(spares.0.lock().unwrap().len(), 1);
+    }
 
     /// Bytes that are read only by copies.
     struct Copied<'a>(&'a [u8]);

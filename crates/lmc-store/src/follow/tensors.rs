@@ -9,7 +9,7 @@ use lmc_pool::Workers;
 
 use super::lists::{Listed, Lists};
 use super::order;
-use super::patch::{Patch, width};
+use super::patch::{Patch, Spares, width};
 use super::spec::TensorSpec;
 use super::state::{Place, State, To, add, no_list};
 use crate::error::{Error, ErrorKind, Result};
@@ -42,6 +42,7 @@ pub struct StagedTensors {
     to: Arc<State>,
     patches: Vec<Patch>,
     fetched_size: u64,
+    spares: Arc<Spares>,
 }
 
 /// Tensors in the caller's memory that follow a store.
@@ -74,6 +75,8 @@ pub struct TensorFollower {
     options: TensorFollowOptions,
     workers: Workers<()>,
     state: Option<Arc<State>>,
+    /// The memory of the last update that is gone.
+    spares: Arc<Spares>,
 }
 
 impl StagedTensors {
@@ -108,6 +111,12 @@ impl StagedTensors {
     }
 }
 
+impl Drop for StagedTensors {
+    fn drop(&mut self) {
+        self.spares.replace(std::mem::take(&mut self.patches));
+    }
+}
+
 impl TensorFollower {
     /// Tensors with these names, types and shapes will follow the store. They hold no snapshot yet.
     ///
@@ -123,7 +132,7 @@ impl TensorFollower {
         }
         let workers = Workers::new(options.threads, Box::new(|| ()) as Box<dyn Fn() + Send + Sync>);
         let workers = workers.map_err(|e| Error::io("cannot start threads", e))?;
-        Ok(Self { store, tensors, options, workers, state: None })
+        Ok(Self { store, tensors, options, workers, state: None, spares: Arc::default() })
     }
 
     /// The step and the id of the snapshot that the tensors hold, if they hold one.
@@ -345,7 +354,7 @@ impl TensorFollower {
             push(self.patch(t, tensors[t], offset, new)?);
             Ok(())
         };
-        let lists = Lists { state, specs: &self.tensors, tensors };
+        let lists = Lists { state, specs: &self.tensors, tensors, spares: &self.spares };
         let list = |takes: &[Take<To<'_>>], held: &BlockSet, set: &BlockSet, deltas: &[Bytes]| {
             // To verify, compare the hash of the decoded bytes.
             if self.options.verify {
@@ -360,7 +369,7 @@ impl TensorFollower {
         let fetched_size = to.run(reader, gather, held, compare, list, progress)?;
         let mut patches = patches.into_inner().expect("no panic while it is held");
         patches.sort_unstable_by_key(|p| (p.tensor, p.bytes().start));
-        Ok(StagedTensors { from: state.clone(), to: Arc::new(to), patches, fetched_size })
+        Ok(StagedTensors { from: state.clone(), to: Arc::new(to), patches, fetched_size, spares: self.spares.clone() })
     }
 
     /// The patch from a tensor's bytes from an offset on to `new`.
