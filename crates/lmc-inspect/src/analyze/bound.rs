@@ -1,6 +1,7 @@
 //! The entropy of the differences of a checkpoint from an earlier one, counted by several threads.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lmc::Dtype;
@@ -20,10 +21,17 @@ pub(super) struct Bound([Mutex<Set>; SETS]);
 impl Bound {
     /// Counts elements and those that they come from, if their type is one of floats. Returns whether it is.
     pub(super) fn add(&self, dtype: Option<Dtype>, new: &[u8], old: &[u8]) -> bool {
-        let Some((dtype, none)) = dtype.and_then(|d| Some((d, DifferenceEntropy::new(d)?))) else { return false };
+        let Some(dtype) = dtype else { return false };
         let free = self.0.iter().find_map(|set| set.try_lock().ok());
         let mut set = free.unwrap_or_else(|| locked(&self.0[0]));
-        set.entry(dtype).or_insert(none).add(new, old);
+        let counts = match set.entry(dtype) {
+            Entry::Occupied(counts) => counts.into_mut(),
+            Entry::Vacant(place) => match DifferenceEntropy::new(dtype) {
+                Some(none) => place.insert(none),
+                None => return false,
+            },
+        };
+        counts.add(new, old);
         true
     }
 

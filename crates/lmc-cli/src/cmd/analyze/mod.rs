@@ -46,12 +46,12 @@ pub(crate) struct AnalyzeArgs {
     #[command(flatten)]
     page: PageArgs,
 
-    /// Write each chart of the page as a Vega-Lite specification with its data, to be drawn or restyled elsewhere: fields (where the bits go),
-    /// magnitudes (how large floats are), deltas, bounds (deltas of floats beside the entropy of differences), changed, density (weights that a step of Adam changed, and was to
-    /// change), sizes, exponents, distances, flips-1 and so on (which bits change, by dtype,
-    /// the largest first), and with --engines xor (deltas of samples beside another compressor on the XOR),
-    /// compression and decompression, all .vl.json. What has nothing to show is not written, and -f removes such
-    /// files of an earlier study. DIR is created.
+    /// Write each chart of the page as a Vega-Lite specification with its data, to be drawn or restyled elsewhere:
+    /// fields (where the bits go), magnitudes (how large floats are), deltas, bounds (deltas of floats beside the
+    /// entropy of differences), changed, density (weights that a step of Adam changed, and was to change), sizes,
+    /// exponents, distances, flips-1 and so on (which bits change, by dtype, the largest first), and with --engines xor
+    /// (deltas of samples beside another compressor on the XOR), compression and decompression, all .vl.json. What has
+    /// nothing to show is not written, and -f removes such files of an earlier study. DIR is created.
     #[arg(long, value_name = "DIR")]
     vega: Option<PathBuf>,
 
@@ -70,8 +70,9 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "N", default_value_t = 4)]
     pairs: u32,
 
-    /// Also measure other compressors on a sample of the last checkpoint: all, or some of zstd-1, zstd-3, zstd-19, lz4, gzip, bzip2, brotli, xz, snappy.
-    /// zstd-1, or the first of them, on the XOR of such samples over each distance, too, in at most --pairs pairs.
+    /// Also measure other compressors on a sample of the last checkpoint: all, or some of zstd-1, zstd-3, zstd-19, lz4,
+    /// gzip, bzip2, brotli, xz, snappy. zstd-1, or the first of them, on the XOR of such samples over each distance,
+    /// too, in at most --pairs pairs.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     engines: Vec<String>,
 
