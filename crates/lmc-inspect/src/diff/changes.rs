@@ -98,6 +98,16 @@ fn measure_as<const WIDTH: usize>(order: Order, new: &[u8], old: &[u8]) -> Chang
     }
 }
 
+/// The length of a distance in bits.
+#[inline(always)]
+fn length<const WIDTH: usize>(distance: u64) -> usize {
+    match WIDTH {
+        8 => 64 - distance.leading_zeros() as usize,
+        // Most processors' instruction needs a branch for 0.
+        _ => 63 - (distance << 1 | 1).leading_zeros() as usize,
+    }
+}
+
 /// `distance`: of elements that differ; `ordered`: whether there is any.
 #[inline(always)]
 fn measure_by<const WIDTH: usize>(
@@ -121,7 +131,7 @@ fn measure_by<const WIDTH: usize>(
                 // Whether an element changed cannot be foreseen: no branch.
                 changed += u64::from(a != b);
                 let distance = distance(a, b);
-                levels[(64 - distance.leading_zeros()) as usize] += 1;
+                levels[length::<WIDTH>(distance)] += 1;
                 largest = distance.max(largest);
             }
         }
