@@ -7,7 +7,9 @@ CHECK is one of those below. LMC is the program. CHROMIUM may name the browser; 
 usual names.
 """
 
+import base64
 import json
+import re
 import struct
 import subprocess
 import sys
@@ -180,6 +182,28 @@ def fits(browser, page):
         expect(f"width at {width}", browser.run("document.documentElement.scrollWidth"), width)
 
 
+def prints(browser, page):
+    """Printed, the page has all its headings, charts, and rows of tables, on several sheets of paper."""
+    del page
+    headings = browser.run("[...document.querySelectorAll('h2')].map((h) => h.textContent)")
+    printed = browser.call("Page.printToPDF", generateTaggedPDF=True, generateDocumentOutline=True)
+    pdf = base64.b64decode(printed["data"])
+    expect("the beginning of the file", pdf[:5], b"%PDF-")
+    sheets = len(re.findall(rb"/Type\s*/Page\b", pdf))
+    # At 8 rows an inch or more of 11, and fewer than 100 on a sheet.
+    if not TENSORS / 100 < sheets < TENSORS / 10:
+        sys.exit(f"{sheets} sheets for {TENSORS} tensors")
+    outline = [title.decode() for title in re.findall(rb"/Title \(([^)]*)\)", pdf)]
+    expect("headings", [title for title in outline if title in headings], headings)
+    # What is folded away, as numbers of charts are, is not printed.
+    rows = browser.run("[...document.querySelectorAll('tr')].filter((e) => e.checkVisibility()).length")
+    expect("rows", len(re.findall(rb"/S\s*/TR\b", pdf)), rows)
+    charts = browser.run("document.querySelectorAll('svg[aria-label]').length")
+    figures = len(re.findall(rb"/S\s*/Figure\b", pdf))
+    if not 0 < charts <= figures:
+        sys.exit(f"{figures} figures for {charts} charts")
+
+
 def guilty(browser, page):
     """Requests and violations of a page are noticed: otherwise the other checks would prove nothing."""
     path = page.path.with_name("guilty.html")
@@ -194,7 +218,7 @@ def guilty(browser, page):
         sys.exit(f"a request was not noticed: {browser.requests()}")
 
 
-CHECKS = {f.__name__: f for f in (sorts, filters, quiet, plain, fits, differs, guilty)}
+CHECKS = {f.__name__: f for f in (sorts, filters, quiet, plain, fits, prints, differs, guilty)}
 
 
 def main():

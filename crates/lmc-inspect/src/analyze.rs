@@ -1,6 +1,7 @@
 //! How checkpoints compress, and how training changes them: a study of one checkpoint, or of several in order.
 
 mod advice;
+mod bound;
 mod charts;
 mod density;
 mod duplicates;
@@ -22,8 +23,8 @@ pub use self::charts::{vega, vega_names};
 pub use self::input::{AnalyzeOptions, Checkpoints, Failed, Progress, StepsFrom};
 pub use self::page::page;
 pub use self::result::{
-    Analysis, Change, Checkpoint, Delta, Density, Distance, Engine, Engines, Figures, Group, GroupChange, GroupDelta,
-    GroupMagnitudes, Pair, Tensor, TensorChange,
+    Analysis, Change, Checkpoint, Delta, Density, Distance, Engine, EngineDistance, Engines, Figures, FloatDelta,
+    Group, GroupChange, GroupDelta, GroupMagnitudes, Pair, Tensor, TensorChange,
 };
 
 pub use self::sample::{Sample, sample, spread};

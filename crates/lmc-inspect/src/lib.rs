@@ -32,9 +32,9 @@ mod shares;
 pub mod spelled;
 
 pub use analyze::{
-    Analysis, AnalyzeOptions, Change, Checkpoint, Checkpoints, Delta, Density, Distance, Engine, Engines, Failed,
-    Figures, Group, GroupChange, GroupDelta, GroupMagnitudes, Pair, Progress, Sample, StepsFrom, Tensor, TensorChange,
-    analyze, page, sample, spread, vega, vega_names,
+    Analysis, AnalyzeOptions, Change, Checkpoint, Checkpoints, Delta, Density, Distance, Engine, EngineDistance,
+    Engines, Failed, Figures, FloatDelta, Group, GroupChange, GroupDelta, GroupMagnitudes, Pair, Progress, Sample,
+    StepsFrom, Tensor, TensorChange, analyze, page, sample, spread, vega, vega_names,
 };
 pub use describe::{
     BlockDescription, ClusterDescription, ColumnDescription, ExtentDescription, GridDescription, PredictionDescription,

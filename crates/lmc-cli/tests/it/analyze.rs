@@ -141,7 +141,10 @@ fn charts_are_written_beside_the_page() {
     assert!(shown.ok().stdout().contains("Deltas take"), "{shown:?}");
     assert!(shown.stdout().contains("\nall 2 pairs of neighbours"), "{shown:?}");
     let written = files("new/charts");
-    assert_eq!(names("new/charts"), ["changed", "deltas", "exponents", "fields", "flips-1", "magnitudes", "sizes"]);
+    assert_eq!(
+        names("new/charts"),
+        ["bounds", "changed", "deltas", "exponents", "fields", "flips-1", "magnitudes", "sizes"]
+    );
     for (name, chart) in &written {
         let chart: Value = serde_json::from_slice(chart).unwrap();
         assert_eq!(chart["$schema"], "https://vega.github.io/schema/vega-lite/v5.json", "{name}");
@@ -208,7 +211,26 @@ fn other_compressors_on_a_sample() {
         assert_eq!(row["raw_size"], e["sample_size"]);
         assert!(row["size"].as_u64().unwrap() > 0 && row["compress_of_memcpy"].as_f64().unwrap() > 0.0, "{row}");
     }
+    assert_eq!(e["xor_by"], "zstd 1");
+    let [d] = &e["distances"].as_array().unwrap()[..] else { panic!("{e}") };
+    assert_eq!((&d["steps"], &d["deltas"], &d["raw_size"]), (&json!(1), &json!(1), &e["sample_size"]));
+    // The sample is that of the table.
+    let size = |order: &str, given: &str, name: &str| {
+        let mut rows = e["engines"].as_array().unwrap().iter();
+        rows.find(|r| r["order"] == order && r["given"] == given && r["name"] == name).unwrap()["size"].clone()
+    };
+    assert_eq!(d["xor_size"], size("as is", "xor", "zstd 1"));
+    assert_eq!(d["xor_grouped_size"], size("grouped", "xor", "zstd 1"));
+    assert_eq!(d["lmc_size"], size("as is", "base", "lmc default"));
+    // One element in ten moved up or down by one value: 0.569 bits each. That it is every tenth is more than H knows.
+    assert!((3450..3650).contains(&d["entropy_size"].as_u64().unwrap()), "{d}");
+    let args = ["step100.safetensors", "step101.safetensors", "step104.safetensors", "--engines", "lz4", "--vega", "v"];
+    let e = study(&dir, &args)["engines"].clone();
+    let steps: Vec<_> = e["distances"].as_array().unwrap().iter().map(|d| d["steps"].clone()).collect();
+    assert_eq!((&e["xor_by"], &steps[..]), (&json!("lz4"), &[json!(1), json!(3), json!(4)][..]));
+    assert!(dir.path("v/xor.vl.json").exists());
     let alone = study(&dir, &["step100.safetensors", "--engines", "all", "--sample", "20k"]);
+    assert_eq!(alone["engines"]["distances"], json!([]));
     assert_eq!(alone["engines"]["engines"].as_array().unwrap().len(), 1 + 9 * 2);
     dir.run(["analyze", "step100.safetensors", "--engines", "zip"]).is_misused(&["unknown engine \"zip\""]);
 }
@@ -262,6 +284,67 @@ fn each_file_of_a_directory_counts_once() {
     dir.write("m/model-2.safetensors", &two);
     let c = study(&dir, &["m/model.safetensors.index.json"])["checkpoints"][0].clone();
     assert_eq!(c["all"]["raw_size"], (one.len() + two.len()) as u64, "{c}");
+}
+
+/// The tensors of every format, and an element of one of them that changes.
+#[test]
+fn every_layout_is_studied() {
+    let dir = Dir::new();
+    for (name, layout, tensors) in [
+        ("types.gguf", "gguf", &["plain.f32 F32 [2,3]", "plain.f16 F16 [5]", "quantised.bf16 BF16 [2,64]"][..]),
+        ("arrays.npz", "npz", &["weight F32 [3,4]", "deep/bias F16 [5]", "columns F64 [3,2]", "scalar I64 []"]),
+        ("model.onnx", "onnx", &["weight F32 [4,3]", "half F16 [4]", "bf16 BF16 [2,4]", "int4 INT4 [6]"]),
+        ("torch/module.pt", "torch", &["b I64 [4]", "a.weight F32 [2,3]", "a.bias F32 [2]"]),
+        ("torch/dcp/__0_0.distcp", "distcp", &["1 F32 [3,4]", "2 I64 [3]"]),
+    ] {
+        let old = std::fs::read(format!("{}/../../testdata/layouts/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let base = lmc::Base::new(&old[..]).unwrap();
+        let moved = base.segments().iter().find(|s| s.name.is_some() && s.dtype == Some(lmc::Dtype::F32)).unwrap();
+        let mut new = old.clone();
+        new[moved.offset as usize + 4] ^= 1;
+        let suffix = name.rsplit('.').next().unwrap();
+        let names = [1, 2].map(|step| format!("step{step}.{suffix}"));
+        dir.write(&names[0], &old);
+        dir.write(&names[1], &new);
+        let a = study(&dir, &[&names[0], &names[1]]);
+        assert_eq!(a["checkpoints"][1]["formats"], json!([layout]), "{name}");
+        let listed = a["tensors"].as_array().unwrap();
+        let text =
+            |t: &Value| format!("{} {} {}", t["name"].as_str().unwrap(), t["dtype"].as_str().unwrap(), t["shape"]);
+        for wanted in tensors {
+            assert!(listed.iter().any(|t| text(t) == *wanted), "{name}: {wanted} in {listed:?}");
+        }
+        let raw: u64 = base.segments().iter().filter(|s| s.name.is_some()).map(|s| s.len).sum();
+        assert_eq!(listed.iter().map(|t| t["raw_size"].as_u64().unwrap()).sum::<u64>(), raw, "{name}");
+        for t in listed.iter().filter(|t| t["raw_size"] != 0) {
+            let changed = u64::from(t["name"].as_str() == moved.name.as_deref());
+            assert_eq!(t["change"]["changed"], changed, "{name}: {t}");
+        }
+    }
+}
+
+/// Ranks write chunks of tensors, by numbers: each of them is a tensor by itself.
+#[test]
+fn chunks_of_distcp_count_singly() {
+    let dir = Dir::new();
+    let folder = format!("{}/../../testdata/layouts/dcp/fsdp", env!("CARGO_MANIFEST_DIR"));
+    let (mut tensors, mut of_elements) = (0, 0);
+    for name in ["__0_0.distcp", "__1_0.distcp", ".metadata"] {
+        let file = std::fs::read(format!("{folder}/{name}")).unwrap();
+        if name != ".metadata" {
+            let base = lmc::Base::new(&file[..]).unwrap();
+            tensors += base.segments().iter().filter(|s| s.name.is_some()).count();
+            of_elements += base.segments().iter().filter(|s| s.name.is_some() && s.len > 0).count();
+        }
+        dir.write(&format!("step1/{name}"), &file);
+        dir.write(&format!("step2/{name}"), &file);
+    }
+    let a = study(&dir, &["step1", "step2"]);
+    assert!(tensors > 2);
+    assert_eq!(a["tensors"].as_array().unwrap().len(), tensors);
+    let c = &a["checkpoints"][0];
+    assert_eq!((&c["files"], &c["all"]["tensors"]), (&json!(["__0_0.distcp", "__1_0.distcp"]), &json!(tensors)));
+    assert_eq!(a["pairs"][0]["all"]["unchanged_tensors"], of_elements);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
 
-use super::result::{Analysis, Distance, Group, NEARLY_ALL, Pair, Tensor};
+use super::result::{Analysis, Distance, Group, GroupDelta, NEARLY_ALL, Pair, Tensor};
 use crate::kind::Kind;
 use crate::spelled::{agreeing, bytes, count, name, percent, share};
 
@@ -72,11 +72,44 @@ fn deltas(a: &Analysis, said: &mut Vec<String>) {
     let every = if usual.steps == 1 { unit.to_owned() } else { count(usual.steps, unit) };
     for g in &usual.groups {
         let wanted = matches!(g.kind, Kind::Weights) && matches!(&g.dtype[..], "BF16" | "F16");
-        if wanted && g.raw_size > 0 && (a.independent || !has_copies(a)) {
+        // Where nearly all are weights, the first sentence says it.
+        let alone = g.raw_size > 0 && (g.raw_size as f64) < NEARLY_ALL * usual.raw_size as f64;
+        if wanted && alone && (a.independent || !has_copies(a)) {
             let share = percent(g.delta_size, g.raw_size);
-            said.push(format!("The {} weights every {every}: {share} of their size.", g.dtype));
+            said.push(
+                states_and_weights(a, usual, last, g)
+                    .unwrap_or_else(|| format!("The {} weights every {every}: {share} of their size.", g.dtype)),
+            );
         }
     }
+}
+
+/// What to save of a run whose checkpoints are states of training: whole ones over the longest distance, and weights
+/// between them, if that takes less than half of whole states over the usual distance. `weights`: those, over the usual distance.
+fn states_and_weights(a: &Analysis, usual: &Distance, longest: &Distance, weights: &GroupDelta) -> Option<String> {
+    let of_states = |g: &GroupDelta| matches!(g.kind, Kind::Master | Kind::ExpAvg | Kind::ExpAvgSq) && g.raw_size > 0;
+    if longest.steps <= usual.steps || !usual.groups.iter().any(of_states) {
+        return None;
+    }
+    let unit = a.steps_from.unit();
+    let every = |d: &Distance| if d.steps == 1 { unit.to_owned() } else { count(d.steps, unit) };
+    let a_step = |size: u64, d: &Distance| size as f64 / (d.deltas * d.steps) as f64;
+    let whole = a_step(usual.delta_size, usual);
+    let both = a_step(longest.delta_size, longest) + a_step(weights.delta_size, usual);
+    (2.0 * both < whole).then(|| {
+        format!(
+            "Save whole states every {} ({} of their size as deltas), and the {} weights alone every {} ({} of theirs): \
+             {} a {unit}, and not the {} of whole states every {}.",
+            every(longest),
+            percent(longest.delta_size, longest.raw_size),
+            weights.dtype,
+            every(usual),
+            percent(weights.delta_size, weights.raw_size),
+            bytes(both.round() as u64),
+            bytes(whole.round() as u64),
+            every(usual),
+        )
+    })
 }
 
 /// Tensors that are in one of two checkpoints alone.

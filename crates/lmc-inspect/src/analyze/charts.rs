@@ -4,7 +4,7 @@ mod engines;
 mod flips;
 
 use super::input::StepsFrom;
-use super::result::{Analysis, Figures, GroupDelta};
+use super::result::{Analysis, Density, EngineDistance, Figures, FloatDelta, GroupDelta};
 use crate::kind::Kind;
 use crate::page::chart::{Axis, Bar, Bars, Chart, HeatMap, Line, Lines, Scatter, Unit};
 use crate::page::html;
@@ -52,7 +52,7 @@ pub fn vega_names() -> impl Iterator<Item = String> {
 /// The names of charts.
 const FIELDS: &str = "fields";
 const MAGNITUDES: &str = "magnitudes";
-const STEPS: [&str; 5] = ["deltas", "changed", "sizes", "exponents", "distances"];
+const STEPS: [&str; 8] = ["deltas", "bounds", "xor", "changed", "density", "sizes", "exponents", "distances"];
 
 impl Charts {
     pub(super) fn of(a: &Analysis) -> Self {
@@ -125,17 +125,87 @@ fn steps(a: &Analysis) -> Vec<(&'static str, Lines)> {
         })
     });
     let of_elements = Axis { field: "changed", title: "% of elements" };
+    let of_weights = Axis { field: "of_weights", title: "% of them" };
     let size = Axis { field: "lmc_bits", title: "lmc, bits an element" };
     let entropy = Axis { field: "exponent_entropy", title: "bits an element" };
     let changes = "Elements that changed since the checkpoint before";
     let charts = [
         deltas,
+        bounds(a, distance),
+        xor(a, distance),
         over_steps(changes, of_elements, Unit::Share, changed),
+        over_steps(DENSITY, of_weights, Unit::Share, density(a)),
         over_steps("Size by itself", size, Unit::Bits, of_kinds(a, |f| f.lmc_bits)),
         over_steps("Entropy of exponents", entropy, Unit::Bits, of_kinds(a, |f| f.exponent_entropy)),
         how_far(a),
     ];
     STEPS.into_iter().zip(charts).collect()
+}
+
+/// The title of a chart.
+const DENSITY: &str = "16-bit weights that a step of Adam changed, and was predicted to";
+
+/// Deltas of floats beside the entropy of their differences.
+fn bounds(a: &Analysis, distance: &'static str) -> Lines {
+    let line = |size: fn(&FloatDelta) -> u64| {
+        a.distances.iter().filter_map(move |d| Some((d.steps as f64, part(size(&d.floats), d.floats.raw_size)?)))
+    };
+    Lines {
+        title: "Deltas of floats, and the entropy H of their differences",
+        x: Axis { field: "steps", title: distance },
+        y: Axis { field: "of_raw", title: "% of raw size" },
+        unit: Unit::Share,
+        log: true,
+        lines: named([
+            ("lmc", engines::LMC, line(|f| f.delta_size).collect()),
+            ("H", ALL, line(|f| f.entropy_size).collect()),
+        ]),
+    }
+}
+
+/// Deltas of samples beside the entropy, and another compressor on the exclusive or.
+fn xor(a: &Analysis, distance: &'static str) -> Lines {
+    let of = |size: fn(&EngineDistance) -> Option<u64>| {
+        let all = a.engines.iter().flat_map(|e| &e.distances);
+        all.filter_map(|d| Some((d.steps as f64, part(size(d)?, d.raw_size)?))).collect()
+    };
+    let by = a.engines.as_ref().map_or("", |e| &e.xor_by);
+    let (xor, grouped) = (format!("XOR, {by}"), format!("XOR, grouped, {by}"));
+    Lines {
+        title: "Deltas of samples by lmc, by another compressor on the XOR, and the entropy H",
+        x: Axis { field: "steps", title: distance },
+        y: Axis { field: "of_raw", title: "% of raw size" },
+        unit: Unit::Share,
+        log: true,
+        lines: named([
+            ("lmc", engines::LMC, of(|d| Some(d.lmc_size))),
+            (&xor, engines::XOR, of(|d| Some(d.xor_size))),
+            (&grouped, engines::XOR_GROUPED, of(|d| d.xor_grouped_size)),
+            ("H", ALL, of(|d| d.entropy_size)),
+        ]),
+    }
+}
+
+/// How many weights steps of Adam changed, and the predictions.
+fn density(a: &Analysis) -> Vec<Line> {
+    let of = |share: fn(&Density) -> f64| {
+        let known = a.pairs.iter().filter_map(|p| Some((a.checkpoints.get(p.to)?.step as f64, p.density.as_ref()?)));
+        known.map(|(step, d)| (step, share(d))).collect()
+    };
+    named([
+        ("changed", 0, of(|d| d.changed as f64 / d.elements.max(1) as f64)),
+        ("predicted", 3, of(|d| d.predicted)),
+        ("at the fitted rate", 6, of(|d| d.at_most)),
+    ])
+}
+
+/// Points of a line, by x.
+type Points = Vec<(f64, f64)>;
+
+/// Lines with names and numbers of colours; those without points are left out.
+fn named<const N: usize>(lines: [(&str, usize, Points); N]) -> Vec<Line> {
+    let line = |(name, colour, points): (&str, usize, _)| Line { name: name.to_owned(), colour, nth: 0, points };
+    lines.map(line).into_iter().filter(|l| !l.points.is_empty()).collect()
 }
 
 fn part(n: u64, of: u64) -> Option<f64> {

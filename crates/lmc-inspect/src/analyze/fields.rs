@@ -12,6 +12,9 @@ use crate::element::{load, signed, with_width};
 /// Bits of a mantissa that are counted together at most; longer ones are counted byte by byte.
 const JOINT: u32 = 10;
 
+/// Bytes of so many elements of 16 bits that their values are fewer. Blocks are smaller than what counts of 32 bits hold.
+const MANY: usize = 1 << 18;
+
 /// The fields of a type, in bits from the highest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fields {
@@ -131,7 +134,33 @@ impl Histograms {
 
     /// Counts whole elements.
     pub(crate) fn add(&mut self, elements: &[u8]) {
+        if self.fields.width == 2 && self.fields.is_float() && elements.len() >= MANY {
+            return self.add_values(elements);
+        }
         with_width!(self.fields.width, add_as(self, elements));
+    }
+
+    /// Counts elements of 16 bits by their values, of which there are fewer, and then the fields of these.
+    fn add_values(&mut self, elements: &[u8]) {
+        let mut counts = vec![0u32; 1 << 16];
+        let (elements, _) = elements.as_chunks::<2>();
+        elements.iter().for_each(|e| counts[usize::from(u16::from_le_bytes(*e))] += 1);
+        let f = self.fields;
+        for (e, &n) in counts.iter().enumerate().filter(|(_, n)| **n > 0) {
+            let (value, n) = (e as u64, u64::from(n));
+            self.any |= value;
+            if f.narrow {
+                self.values[e >> 6] |= 1 << (e & 63);
+            }
+            self.zeros += if f.zero.is_some_and(|magnitude| value & magnitude == 0) { n } else { 0 };
+            self.exponents[e >> f.mantissa & ((1 << f.exponent) - 1)] += n;
+            self.negative += if f.sign > 0 { n * (value >> 15) } else { 0 };
+            for (at, counts) in &mut self.mantissas {
+                let last = counts.len() - 1;
+                counts[e >> *at & last] += n;
+            }
+        }
+        self.elements += elements.len() as u64;
     }
 
     /// Adds the counts of other elements of the same type.
@@ -316,6 +345,19 @@ mod tests {
 
     fn f32s(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
         values.into_iter().flat_map(f32::to_le_bytes).collect()
+    }
+
+    #[test]
+    fn counted_by_value_is_the_same() {
+        for d in [Dtype::Bf16, Dtype::F16] {
+            let bytes: Vec<u8> = lmc_test_inputs::noise(MANY, 1).iter().map(|b| b & 0x93).collect();
+            let (mut by_value, mut one_by_one) =
+                (Histograms::new(Fields::of(Some(d))), Histograms::new(Fields::of(Some(d))));
+            by_value.add(&bytes);
+            bytes.chunks(1000).for_each(|few| one_by_one.add(few));
+            assert_eq!(format!("{by_value:?}"), format!("{one_by_one:?}"), "{d}");
+            assert!(by_value.negative > 0 && by_value.zeros > 0, "{d}");
+        }
     }
 
     #[test]

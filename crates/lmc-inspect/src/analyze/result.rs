@@ -245,6 +245,22 @@ pub struct Delta {
     pub delta_size: u64,
     /// By kind and dtype.
     pub groups: Vec<GroupDelta>,
+    /// Of its floats, beside the entropy of their differences.
+    pub floats: FloatDelta,
+}
+
+/// The floats in one or more deltas that have counterparts in the bases, if necessary after conversion to their dtype.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct FloatDelta {
+    /// Bytes as they are.
+    pub raw_size: u64,
+    /// Bytes in the delta: their shares of the blocks that they lie in.
+    pub delta_size: u64,
+    /// Bytes that the entropy of the differences is, as [`DifferenceEntropy`](crate::DifferenceEntropy) has it: of each
+    /// dtype of a delta by itself, without what it takes to know how often each difference occurs. No code that treats
+    /// elements with one exponent alike needs less, but one that knows more may.
+    pub entropy_size: u64,
 }
 
 /// The size of a kind and dtype in one or more deltas.
@@ -275,6 +291,8 @@ pub struct Distance {
     pub delta_size: u64,
     /// By kind and dtype, added up.
     pub groups: Vec<GroupDelta>,
+    /// The floats, added up.
+    pub floats: FloatDelta,
 }
 
 /// A tensor of the last checkpoint.
@@ -351,6 +369,29 @@ pub struct Engines {
     pub pieces: u64,
     /// The measurements.
     pub engines: Vec<Engine>,
+    /// The one of them that was given XORs over each distance, too: name and level.
+    pub xor_by: String,
+    /// Deltas of such samples over each distance in steps, of at most as many pairs as were chosen for it; by distance.
+    pub distances: Vec<EngineDistance>,
+}
+
+/// Samples of all pairs of checkpoints over one distance, added up.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct EngineDistance {
+    /// The distance.
+    pub steps: u64,
+    /// How many deltas there are.
+    pub deltas: u64,
+    /// Bytes of the samples.
+    pub raw_size: u64,
+    /// Bytes of `lmc`'s deltas.
+    pub lmc_size: u64,
+    /// Bytes that the entropy of the differences is, as in [`FloatDelta`]; `None` if the samples are no floats.
+    pub entropy_size: Option<u64>,
+    /// Bytes that [`Engines::xor_by`] makes of the exclusive or, and of its bytes grouped.
+    pub xor_size: u64,
+    /// `None` where elements of one byte leave nothing to group.
+    pub xor_grouped_size: Option<u64>,
 }
 
 /// One compressor on one arrangement of the bytes.

@@ -10,8 +10,8 @@ use super::advice::advice;
 use super::duplicates;
 use super::input::{Failed, StepsFrom};
 use super::result::{
-    Analysis, Checkpoint, Delta, Density, Distance, Group, GroupChange, GroupDelta, GroupMagnitudes, Pair, Tensor,
-    TensorChange,
+    Analysis, Checkpoint, Delta, Density, Distance, FloatDelta, Group, GroupChange, GroupDelta, GroupMagnitudes, Pair,
+    Tensor, TensorChange,
 };
 use super::sums::{Moves, Sums, rounded};
 use super::survey::{Survey, Surveyed, last_component, uncompressed};
@@ -354,6 +354,7 @@ fn delta(from: usize, to: usize, steps: &[u64], survey: &Survey) -> Delta {
         raw_size: survey.raw_size,
         delta_size: survey.delta_size,
         groups: groups.collect(),
+        floats: survey.floats,
     }
 }
 
@@ -361,11 +362,15 @@ fn delta(from: usize, to: usize, steps: &[u64], survey: &Survey) -> Delta {
 fn distances(deltas: &[Delta]) -> Vec<Distance> {
     let mut all: BTreeMap<u64, Distance> = BTreeMap::new();
     for d in deltas {
-        let none = || Distance { steps: d.steps, deltas: 0, raw_size: 0, delta_size: 0, groups: vec![] };
+        let (groups, floats) = (vec![], FloatDelta::default());
+        let none = || Distance { steps: d.steps, deltas: 0, raw_size: 0, delta_size: 0, groups, floats };
         let sum = all.entry(d.steps).or_insert_with(none);
         sum.deltas += 1;
         sum.raw_size += d.raw_size;
         sum.delta_size += d.delta_size;
+        sum.floats.raw_size += d.floats.raw_size;
+        sum.floats.delta_size += d.floats.delta_size;
+        sum.floats.entropy_size += d.floats.entropy_size;
         for g in &d.groups {
             match sum.groups.iter_mut().find(|s| (s.kind, &s.dtype) == (g.kind, &g.dtype)) {
                 Some(s) => {
@@ -405,6 +410,7 @@ mod tests {
                 raw_size: tensors,
                 lmc_size: tensors,
                 delta_size: 0,
+                floats: FloatDelta::default(),
                 segments: (0..tensors).map(segment).collect(),
                 magnitudes: BTreeMap::new(),
                 missing: Listed::default(),

@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lmc::internals::{EncodedBoth, encode_both, for_call, source};
 use lmc::{Base, Compressor, Dtype, Error, ErrorKind, Segment};
 
+use super::bound::Bound;
 use super::fields::{Fields, Histograms};
 use super::flips;
 use super::grids::Grids;
 use super::input::Failed;
+use super::result::FloatDelta;
 use super::sums::{Magnitudes, Moves, Sums};
 use crate::describe::GridDescription;
 use crate::diff::changes::measure;
@@ -38,6 +40,8 @@ pub(super) struct Survey {
     pub(super) raw_size: u64,
     pub(super) lmc_size: u64,
     pub(super) delta_size: u64,
+    /// Floats that have counterparts.
+    pub(super) floats: FloatDelta,
     /// Every segment of every file, in order.
     pub(super) segments: Vec<Surveyed>,
     /// How large the floats of each kind and dtype are, if they were counted.
@@ -83,6 +87,8 @@ struct Share {
     segment: usize,
     counted: Counted,
     moves: Moves,
+    /// Its bytes if they are floats with counterparts, else 0.
+    floats: u64,
     lmc_size: u64,
     grids: Vec<(GridDescription, u64)>,
 }
@@ -171,20 +177,30 @@ impl Survey {
         let (raw_size, lmc_size, delta_size) = (new.iter().map(Base::raw_size).sum(), 0, 0);
         let (segments, missing, added) = (vec![], Listed::default(), Listed::default());
         let magnitudes = BTreeMap::new();
-        let mut survey =
-            Self { files, formats, raw_size, lmc_size, delta_size, segments, magnitudes, missing, new: added };
+        let mut survey = Self {
+            files,
+            formats,
+            raw_size,
+            lmc_size,
+            delta_size,
+            floats: FloatDelta::default(),
+            segments,
+            magnitudes,
+            missing,
+            new: added,
+        };
+        let bound = Bound::default();
         let mut used: Vec<Vec<bool>> = old.iter().map(|b| vec![false; b.segments().len()]).collect();
         let mut before = 0;
         for (i, file) in new.iter().enumerate() {
             let mut at = |done| progress(before + done);
-            let counterparts = survey.add_file(passes, i, file, old, scope, &mut at).map_err(|error| Failed {
-                checkpoint: number,
-                file: Some(file.name().to_owned()),
-                error,
-            })?;
+            let counterparts = survey
+                .add_file(passes, i, file, old, (scope, &bound), &mut at)
+                .map_err(|error| Failed { checkpoint: number, file: Some(file.name().to_owned()), error })?;
             counterparts.into_iter().for_each(|(file, segment)| used[file][segment] = true);
             before += file.raw_size();
         }
+        survey.floats.entropy_size = bound.size();
         for (base, used) in old.iter().zip(used) {
             let unused = base.segments().iter().zip(used).filter(|(_, used)| !used).map(|(s, _)| s);
             unused.filter_map(|s| s.name.as_deref()).for_each(|name| survey.missing.add(name));
@@ -199,7 +215,7 @@ impl Survey {
         number: usize,
         file: &Base<'_>,
         old: &[Base<'_>],
-        scope: Scope,
+        (scope, bound): (Scope, &Bound),
         progress: &mut dyn FnMut(u64),
     ) -> lmc::Result<Vec<(usize, usize)>> {
         let order = order_for(file, old);
@@ -223,7 +239,7 @@ impl Survey {
         }
         // The histograms of a segment that later blocks continue.
         let mut open: Option<(usize, Box<Histograms>)> = None;
-        let (segments, magnitudes) = (&mut self.segments[first..], &mut self.magnitudes);
+        let (segments, magnitudes, floats) = (&mut self.segments[first..], &mut self.magnitudes, &mut self.floats);
         let mut finish = |s: &mut Surveyed, sums: Sums, of: &Magnitudes| {
             if !of.counts.is_empty() {
                 magnitudes.entry((s.kind, s.dtype().to_owned())).or_default().add(of);
@@ -239,12 +255,16 @@ impl Survey {
                 if passes.stop.load(Ordering::Relaxed) {
                     return Err(stopped());
                 }
-                look(&c, encoded, scope, !old.is_empty(), block)
+                look(&c, encoded, scope, (!old.is_empty()).then_some(bound), block)
             },
             |block, done| {
                 for share in block.shares.drain(..) {
                     let s = &mut segments[share.segment];
                     s.sums.lmc_size += share.lmc_size;
+                    if share.floats > 0 {
+                        floats.raw_size += share.floats;
+                        floats.delta_size += share.moves.delta_size;
+                    }
                     s.moves.add(&share.moves);
                     share.grids.iter().for_each(|(grid, bytes)| s.grids.add(grid, *bytes));
                     match share.counted {
@@ -273,12 +293,12 @@ impl Survey {
     }
 }
 
-/// Counts the part of each segment in a block.
+/// Counts the part of each segment in a block. `bound`: the differences, given a base.
 fn look(
     c: &Comparison<'_>,
     encoded: &EncodedBoth<'_>,
     scope: Scope,
-    given: bool,
+    bound: Option<&Bound>,
     block: &mut Block,
 ) -> lmc::Result<()> {
     let Block { shares, buffers } = block;
@@ -286,7 +306,7 @@ fn look(
     c.each_piece(encoded, buffers, |piece| {
         let whole = piece.bytes.end - piece.bytes.start == c.segments[piece.segment].len;
         let size = record.of(&piece.bytes);
-        let (lmc_size, delta_size) = if given { (0, size) } else { (size, 0) };
+        let (lmc_size, delta_size) = if bound.is_some() { (0, size) } else { (size, 0) };
         let mut moves = Moves { delta_size, ..Moves::default() };
         let mut counted = Counted::Nothing;
         if scope == Scope::Full {
@@ -295,8 +315,12 @@ fn look(
             counted = if whole { Counted::Whole(h.sums(), h.magnitudes()) } else { Counted::Part(h) };
             look_at_changes(&piece, &mut moves);
         }
-        let grids = if given { vec![] } else { record.grids(&piece.bytes) };
-        shares.push(Share { segment: piece.segment, counted, moves, lmc_size, grids });
+        // Of a piece with a counterpart of its own for each element.
+        let old = piece.old.filter(|_| piece.compared.len() == piece.elements.len());
+        let is_float = bound.zip(old).is_some_and(|(bound, old)| bound.add(piece.dtype, piece.compared, old));
+        let floats = if is_float { piece.bytes.end - piece.bytes.start } else { 0 };
+        let grids = if bound.is_some() { vec![] } else { record.grids(&piece.bytes) };
+        shares.push(Share { segment: piece.segment, counted, moves, floats, lmc_size, grids });
     })
 }
 

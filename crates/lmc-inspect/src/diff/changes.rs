@@ -73,17 +73,10 @@ impl Order {
             },
         }
     }
-
-    #[inline(always)]
-    fn distance<const WIDTH: usize>(self, a: u64, b: u64) -> u64 {
-        match self {
-            Order::None => 0,
-            Order::Unsigned => a.abs_diff(b),
-            Order::Signed => signed::<WIDTH>(a).abs_diff(signed::<WIDTH>(b)),
-            Order::Float => ordered::<WIDTH>(a).abs_diff(ordered::<WIDTH>(b)),
-        }
-    }
 }
+
+/// Tables of counts.
+const TABLES: usize = 4;
 
 /// Bytes that are compared before their elements are.
 const STRETCH: usize = 64;
@@ -96,24 +89,57 @@ pub(crate) fn measure(dtype: Option<Dtype>, new: &[u8], old: &[u8]) -> Changes {
 }
 
 fn measure_as<const WIDTH: usize>(order: Order, new: &[u8], old: &[u8]) -> Changes {
-    let mut changes = Changes { compared: (new.len() / WIDTH) as u64, ..Changes::default() };
-    // One for each bit length; length 0 never occurs.
-    let mut levels = [0u64; 65];
+    // A loop for each order.
+    match order {
+        Order::None => measure_by::<WIDTH>(|_, _| 0, false, new, old),
+        Order::Unsigned => measure_by::<WIDTH>(u64::abs_diff, true, new, old),
+        Order::Signed => measure_by::<WIDTH>(|a, b| signed::<WIDTH>(a).abs_diff(signed::<WIDTH>(b)), true, new, old),
+        Order::Float => measure_by::<WIDTH>(|a, b| ordered::<WIDTH>(a).abs_diff(ordered::<WIDTH>(b)), true, new, old),
+    }
+}
+
+/// The length of a distance in bits.
+#[inline(always)]
+fn length<const WIDTH: usize>(distance: u64) -> usize {
+    match WIDTH {
+        8 => 64 - distance.leading_zeros() as usize,
+        // Most processors' instruction needs a branch for 0.
+        _ => 63 - (distance << 1 | 1).leading_zeros() as usize,
+    }
+}
+
+/// `distance`: of elements that differ; `ordered`: whether there is any.
+#[inline(always)]
+fn measure_by<const WIDTH: usize>(
+    distance: impl Fn(u64, u64) -> u64,
+    ordered: bool,
+    new: &[u8],
+    old: &[u8],
+) -> Changes {
+    // One for each bit length. Neighbours, which often have the same, count in tables of their own.
+    let mut tables = [[0u64; 65]; TABLES];
+    let (mut changed, mut largest) = (0, 0);
     for (new, old) in new.chunks(STRETCH).zip(old.chunks(STRETCH)) {
         if new == old {
             continue;
         }
-        for (a, b) in new.chunks_exact(WIDTH).zip(old.chunks_exact(WIDTH)) {
-            let (a, b) = (load::<WIDTH>(a), load::<WIDTH>(b));
-            if a != b {
-                changes.changed += 1;
-                let distance = order.distance::<WIDTH>(a, b);
-                levels[(64 - distance.leading_zeros()) as usize] += 1;
-                changes.largest = changes.largest.max(distance);
+        let (new, old) = (new.chunks(TABLES * WIDTH), old.chunks(TABLES * WIDTH));
+        for (new, old) in new.zip(old) {
+            let pairs = new.chunks_exact(WIDTH).zip(old.chunks_exact(WIDTH));
+            for ((a, b), levels) in pairs.zip(&mut tables) {
+                let (a, b) = (load::<WIDTH>(a), load::<WIDTH>(b));
+                // Whether an element changed cannot be foreseen: no branch.
+                changed += u64::from(a != b);
+                let distance = distance(a, b);
+                levels[length::<WIDTH>(distance)] += 1;
+                largest = distance.max(largest);
             }
         }
     }
-    if order != Order::None {
+    let mut changes = Changes { compared: (new.len() / WIDTH) as u64, changed, levels: vec![], largest };
+    if ordered {
+        let levels: [u64; 65] = std::array::from_fn(|i| tables.iter().map(|t| t[i]).sum());
+        // Length 0 is that of elements that did not change.
         let used = 65 - levels.iter().rev().take_while(|&&n| n == 0).count();
         changes.levels = levels.get(1..used).unwrap_or_default().to_vec();
     }

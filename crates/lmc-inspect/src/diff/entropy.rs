@@ -61,6 +61,19 @@ impl DifferenceEntropy {
         self.elements += (new.len() / width) as u64;
     }
 
+    /// Adds what another one of the same type counted.
+    pub(crate) fn merge(&mut self, other: Self) {
+        debug_assert_eq!(self.dtype, other.dtype);
+        self.elements += other.elements;
+        self.below += other.below;
+        for (all, more) in self.counts.iter_mut().zip(other.counts) {
+            match (all, more) {
+                (Some(all), Some(more)) => all.iter_mut().zip(&more).for_each(|(n, m)| *n += m),
+                (all, more) => *all = all.take().or(more),
+            }
+        }
+    }
+
     /// The type of the elements.
     pub fn dtype(&self) -> Dtype {
         self.dtype
@@ -87,7 +100,8 @@ impl DifferenceEntropy {
 }
 
 fn add_differences<const WIDTH: usize>(e: &mut DifferenceEntropy, differences: &[u8], old: &[u8]) {
-    let exact = e.is_exact();
+    let exact = WIDTH <= 2;
+    debug_assert_eq!(exact, e.is_exact());
     let symbols = if exact { 1 << (8 * WIDTH) } else { 65 << BEHIND };
     for (d, p) in differences.chunks_exact(WIDTH).zip(old.chunks_exact(WIDTH)) {
         let (d, p) = (load::<WIDTH>(d), load::<WIDTH>(p));
@@ -150,6 +164,26 @@ mod tests {
         e.add(&negative, &negative);
         let expected = 256.0 * -(0.25f64 * 0.25f64.log2() + 0.75 * 0.75f64.log2());
         assert!((e.bits() - expected).abs() < 1e-9);
+    }
+
+    #[test]
+    fn parts_are_merged() {
+        for dtype in [Dtype::Bf16, Dtype::F32] {
+            // Another exponent in each half, and one in both.
+            let old: Vec<u8> =
+                (0..6000u32).flat_map(|i| ((0x3f80 + (i / 1500) * 0x80) << 16 | i).to_le_bytes()).collect();
+            let new: Vec<u8> = old.iter().enumerate().map(|(i, b)| b ^ u8::from(i % 13 == 0)).collect();
+            let all = bits(dtype, &new, &old);
+            let mut parts = [0..12_000, 12_000..24_000].map(|part| {
+                let mut e = DifferenceEntropy::new(dtype).unwrap();
+                e.add(&new[part.clone()], &old[part]);
+                e
+            });
+            let [first, second] = &mut parts;
+            first.merge(second.clone());
+            assert_eq!((first.bits(), first.elements()), (all, 24_000 / dtype.coding_width() as u64), "{dtype}");
+            assert!(second.bits() < all);
+        }
     }
 
     #[test]

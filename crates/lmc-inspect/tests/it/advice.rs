@@ -103,3 +103,46 @@ fn what_says_nothing_is_not_said() {
         assert!(a.advice.iter().any(|s| s == sentence), "{sentence}: {:?}", a.advice);
     }
 }
+
+#[test]
+fn whole_states_seldom_and_weights_often() {
+    let n = 1u32 << 16;
+    let weights: Vec<Vec<u8>> = (0..9).map(|i| flipped(&bf16s(n), 2, i % 7, 1 << 6)).collect();
+    let state = |i: usize, seed: u64| {
+        let moment = lmc_test_inputs::noise(1 << 18, seed);
+        safetensors(&[("w", "BF16", vec![n.into()], &weights[i]), ("exp_avg.w", "F32", vec![n.into()], &moment)])
+    };
+    let run = |seed: &dyn Fn(usize) -> u64| Run((0..9).map(|i| (5 * i as u64, state(i, seed(i)))).collect());
+    // The moments are others at each step.
+    let a = study(&run(&|i| 100 + i as u64));
+    let [usual, .., longest] = &a.distances[..] else { panic!("{:?}", a.distances) };
+    assert_eq!((usual.steps, usual.deltas, longest.steps, longest.deltas), (5, 8, 40, 1));
+    let g = usual.groups.iter().find(|g| g.dtype == "BF16").unwrap();
+    let weights_alone = percent(g.delta_size, g.raw_size);
+    let a_step = longest.delta_size as f64 / 40.0 + g.delta_size as f64 / 40.0;
+    let said = format!(
+        "Save whole states every 40 steps ({} of their size as deltas), and the BF16 weights alone every 5 steps \
+         ({weights_alone} of theirs): {} a step, and not the {} of whole states every 5 steps.",
+        percent(longest.delta_size, longest.raw_size),
+        bytes(a_step.round() as u64),
+        bytes((usual.delta_size as f64 / 40.0).round() as u64),
+    );
+    assert!(a.advice.contains(&said), "{said}: {:?}", a.advice);
+    // A state of 384 KiB, of which all but an eighth of the weights is new, every 40 steps.
+    assert!((a_step - 7000.0).abs() < 700.0 && usual.delta_size / 40 > 50_000, "{a_step}");
+    let of_weights = |a: &lmc_inspect::Analysis| a.advice.iter().filter(|s| s.contains("BF16 weights")).count();
+    assert_eq!(of_weights(&a), 1, "{:?}", a.advice);
+    // States that hardly change take no more than their weights.
+    let a = study(&run(&|_| 100));
+    assert!(!a.advice.iter().any(|s| s.starts_with("Save ")) && of_weights(&a) == 1, "{:?}", a.advice);
+}
+
+/// Where all is weights, their size is said once.
+#[test]
+fn weights_are_no_other_fact_than_all() {
+    let n = 1u32 << 16;
+    let file = |i: usize| safetensors(&[("w", "BF16", vec![n.into()], &flipped(&bf16s(n), 2, i, 1 << 6))]);
+    let a = study(&Run((0..3).map(|i| (i as u64, file(i))).collect()));
+    assert!(a.advice.iter().any(|s| s.starts_with("Deltas take ")), "{:?}", a.advice);
+    assert!(!a.advice.iter().any(|s| s.contains("weights")), "{:?}", a.advice);
+}

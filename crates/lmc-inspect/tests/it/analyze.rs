@@ -1,7 +1,8 @@
 //! Studies of checkpoints whose figures are known.
 
 use lmc::{Base, CompressOptions};
-use lmc_inspect::{Analysis, AnalyzeOptions, Checkpoints, Failed, Kind, StepsFrom, analyze};
+use lmc_inspect::spelled::{bytes, percent};
+use lmc_inspect::{Analysis, AnalyzeOptions, Checkpoints, DifferenceEntropy, Failed, Kind, StepsFrom, analyze};
 
 use crate::safetensors;
 
@@ -249,11 +250,9 @@ fn what_was_quantised() {
         let a = study(&run);
         let of: Vec<_> = a.tensors.iter().map(|t| t.quantised.as_deref()).collect();
         assert_eq!(of, [Some("int4 with zero points 1 × 64"), None]);
-        let said = a.advice.iter().find(|s| s.contains("dequantised")).unwrap();
-        assert!(
-            said.starts_with("1 tensor was dequantised, from int4 with zero points 1 × 64: 128.0 KiB in "),
-            "{said}"
-        );
+        let size = bytes(a.tensors[0].figures.lmc_size);
+        let said = format!("1 tensor was dequantised, from int4 with zero points 1 × 64: 128.0 KiB in {size}: a.");
+        assert!(a.advice.contains(&said), "{said}: {:?}", a.advice);
         assert_eq!([0, 1].map(|i| a.tensors[i].quantised_part), [1.0, 0.0]);
         // Less than 4 bits of the 16 of an element, and more than 3.
         let size = a.tensors[0].figures.lmc_size;
@@ -273,11 +272,9 @@ fn what_was_quantised_in_part() {
     let a = study(&Run(vec![(0, safetensors(&[("a", "BF16", vec![4608, 1024], &bytes)]))]));
     let t = &a.tensors[0];
     assert!(t.quantised.is_some() && t.quantised_part > 0.15 && t.quantised_part < 0.3, "{t:?}");
-    let said = a.advice.iter().find(|s| s.contains("dequantised")).unwrap();
-    assert!(
-        said.starts_with("1 tensor was partly dequantised (") && said.contains(" % of 9.00 MiB), from int4"),
-        "{said}"
-    );
+    let (part, format) = (percent((t.quantised_part * 1e6).round() as u64, 1_000_000), t.quantised.as_deref().unwrap());
+    let said = format!("1 tensor was partly dequantised ({part} of 9.00 MiB), from {format}: a.");
+    assert!(a.advice.contains(&said) && format.starts_with("int4"), "{said}: {:?}", a.advice);
 }
 
 #[test]
@@ -295,7 +292,15 @@ fn weights_beside_their_copies() {
         0,
         safetensors(&[("master.w", "F32", vec![600_000], &master), ("model.w", "BF16", vec![600_000], &rounded)]),
     )]);
-    let follows = |a: &Analysis| a.advice.iter().any(|s| s.starts_with("The 16-bit weights are rounded from"));
+    let follows = |a: &Analysis| {
+        let weights = a.tensors.iter().find(|t| t.name == "model.w").unwrap();
+        let share = percent(weights.figures.lmc_size, weights.figures.raw_size);
+        let said = format!(
+            "The 16-bit weights are rounded from the master copies beside them, and take {share} of their size; \
+             --independent tells what they take alone."
+        );
+        a.advice.contains(&said)
+    };
     let (beside, alone) = (study(&run), study_as(&run, true));
     assert!(follows(&beside) && !follows(&alone), "{:?}", beside.advice);
     let sizes = [&alone, &beside].map(|a| a.tensors[1].figures.lmc_size);
@@ -504,4 +509,49 @@ fn what_cannot_be_studied() {
         assert!(f.error.to_string().contains("ends early"), "{len} bytes: {}", f.error);
     }
     assert!(failed(&[]).error.to_string().contains("no checkpoints"));
+}
+
+#[test]
+fn entropy_of_differences_by_distance() {
+    let n = 1u32 << 20; // in several blocks
+    let first = bf16s(n);
+    // One exponent.
+    let one = first.iter().enumerate().map(|(i, b)| if i % 2 == 1 { 0x3f } else { b | 0x80 }).collect::<Vec<u8>>();
+    let (second, third) = (flipped(&one, 2, 0, 2), flipped(&one, 2, 0, 4));
+    let moments = [f32s(256), flipped(&f32s(256), 4, 0, 1), f32s(256)];
+    let file = |w: &[u8], m: &[u8]| {
+        let counts = vec![1; 64];
+        safetensors(&[
+            ("w", "BF16", vec![n.into()], w),
+            ("exp_avg.w", "F32", vec![256], m),
+            ("count", "I64", vec![8], &counts),
+        ])
+    };
+    let files = [&one, &second, &third].into_iter().zip(&moments).map(|(w, m)| file(w, m));
+    let a = study(&Run((1..).zip(files).collect()));
+    let raw = 2 * u64::from(n) + 1024;
+    let groups = |i: usize| {
+        let floats = a.deltas[i].groups.iter().filter(|g| ["BF16", "F32"].contains(&&g.dtype[..]));
+        floats.map(|g| g.delta_size).sum::<u64>()
+    };
+    for (i, d) in a.deltas.iter().enumerate() {
+        assert_eq!((d.floats.raw_size, d.floats.delta_size), (raw, groups(i)), "{i}: no integers, and no header");
+    }
+    let halves: Vec<u64> = a.deltas.iter().map(|d| d.floats.entropy_size).collect();
+    let known = |old: &[u8], new: &[u8], m: [usize; 2]| {
+        let mut e = DifferenceEntropy::new(lmc::Dtype::Bf16).unwrap();
+        e.add(new, old);
+        let mut f = DifferenceEntropy::new(lmc::Dtype::F32).unwrap();
+        f.add(&moments[m[1]], &moments[m[0]]);
+        ((e.bits() + f.bits()) / 8.0).round() as u64
+    };
+    let pairs: Vec<_> = a.deltas.iter().map(|d| (d.from, d.to)).collect();
+    assert_eq!(pairs, [(0, 1), (1, 2), (0, 2)]);
+    assert_eq!(halves, [known(&one, &second, [0, 1]), known(&second, &third, [1, 2]), known(&one, &third, [0, 2])]);
+    // A bit for each element where every second one is the next value, and at most that for each moment.
+    assert!((u64::from(n) / 8..=u64::from(n) / 8 + 32).contains(&halves[0]), "{halves:?}");
+    let sum = |of: fn(&lmc_inspect::FloatDelta) -> u64| of(&a.deltas[0].floats) + of(&a.deltas[1].floats);
+    let one_step = &a.distances[0].floats;
+    assert_eq!((a.distances[0].steps, one_step.raw_size), (1, 2 * raw));
+    assert_eq!((one_step.delta_size, one_step.entropy_size), (sum(|f| f.delta_size), sum(|f| f.entropy_size)));
 }

@@ -1,7 +1,8 @@
 //! How many weights a step changes, beside the prediction: in a synthetic step of Adam.
 
 use lmc::{Base, CompressOptions};
-use lmc_inspect::{Analysis, AnalyzeOptions, Checkpoints, Density, Failed, StepsFrom, analyze};
+use lmc_inspect::spelled::percent;
+use lmc_inspect::{Analysis, AnalyzeOptions, Checkpoints, Density, Failed, StepsFrom, analyze, page, vega};
 use lmc_test_inputs::noise;
 
 use crate::analyze::{Run, study};
@@ -76,6 +77,11 @@ impl State {
     }
 }
 
+/// A part of one with six decimals, in percent.
+fn share(part: f64) -> String {
+    percent((part * 1e6).round() as u64, 1_000_000)
+}
+
 const NAMES: [&str; 4] = ["model.w", "master.w", "optimizer.exp_avg.w", "optimizer.exp_avg_sq.w"];
 
 fn of(names: [&str; 4], steps: [u64; 2]) -> (Analysis, Option<Density>) {
@@ -107,10 +113,74 @@ fn a_step_of_adam() {
     let measured = changed as f64 / N as f64;
     assert!((d.predicted - measured).abs() < 0.01 && measured > 0.05 && measured < d.at_most, "{measured}: {d:?}");
     assert!(says_so(&a), "{:?}", a.advice);
-    let said = |s: &str| a.advice.iter().any(|said| said.contains(s));
-    assert!(
-        said("at a fitted rate of 3.00e-4 (it includes Adam's bias correction)") && said(", and updates as large as")
+    let said = format!(
+        "Step 501 changed {} of the 16-bit weights that have copies: at a fitted rate of 3.00e-4 (it includes Adam's bias \
+         correction), Adam's moments predict {}, and updates as large as the rate {}.",
+        percent(changed, N as u64),
+        share(d.predicted),
+        share(d.at_most),
     );
+    assert!(a.advice.contains(&said), "{said}: {:?}", a.advice);
+}
+
+#[test]
+fn predictions_stand_on_the_page() {
+    let states = [State::new(), State::new().step(), State::new().step().step()];
+    let mut a = study(&Run((500..).zip(states.iter().map(|s| s.file(NAMES))).collect()));
+    let chart = |a: &Analysis| {
+        let (_, text) = vega(a).into_iter().find(|(name, _)| name == "density.vl.json").unwrap();
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()
+    };
+    let mut expected = Vec::new();
+    let known: Vec<Density> = a.pairs.iter().map(|p| p.density.unwrap()).collect();
+    type Part = fn(&Density) -> f64;
+    let parts: [(&str, Part); 3] = [
+        ("changed", |d| d.changed as f64 / d.elements as f64),
+        ("predicted", |d| d.predicted),
+        ("at the fitted rate", |d| d.at_most),
+    ];
+    for (name, part) in parts {
+        expected.extend((501..).zip(&known).map(|(step, d)| (name.to_owned(), step, part(d))));
+    }
+    let found: Vec<_> = chart(&a)["data"]["values"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| {
+            (r["kind"].as_str().unwrap().to_owned(), r["step"].as_u64().unwrap(), r["of_weights"].as_f64().unwrap())
+        })
+        .collect();
+    assert_eq!(found.len(), 6);
+    for (found, expected) in found.iter().zip(&expected) {
+        assert!((&found.0, found.1) == (&expected.0, expected.1) && (found.2 - expected.2).abs() < 1e-15, "{found:?}");
+    }
+    let row = |step: u64, d: &Density| {
+        let counts = format!("<td>{step}<td>{}<td>{}<td>{}", d.elements, d.changed, percent(d.changed, d.elements));
+        let rate = format!("{:.3e}", d.learning_rate);
+        format!("<tr>{counts}<td>{}<td>{}<td>{rate}<td>{}", share(d.predicted), share(d.at_most), share(d.explained))
+    };
+    let html = page(&a);
+    for (step, d) in (501..).zip(&known) {
+        assert!(html.contains(&row(step, d)), "{}", row(step, d));
+    }
+    // Of many, the last ones stand in the table, and all in the chart and in the page's JSON, of which other details are cut.
+    let (pair, checkpoint) = (a.pairs[0].clone(), a.checkpoints[0].clone());
+    for i in 3..100 {
+        let (mut p, mut c) = (pair.clone(), checkpoint.clone());
+        (p.from, p.to, c.step) = (i - 1, i, 500 + i as u64);
+        let d = p.density.as_mut().unwrap();
+        d.changed = 1000 + i as u64;
+        p.missing_names = vec!["x".repeat(1000); 8];
+        a.pairs.push(p);
+        a.checkpoints.push(c);
+    }
+    let html = page(&a);
+    assert!(
+        html.contains("the last steps, without 67 before") && html.contains(&row(599, &a.pairs[98].density.unwrap()))
+    );
+    assert!(!html.contains(&row(501, &known[0])));
+    assert_eq!(chart(&a)["data"]["values"].as_array().unwrap().len(), 3 * 99);
+    assert!((1003..1100).all(|n| html.contains(&format!("\"elements\":65536,\"changed\":{n},"))));
 }
 
 /// In the first steps, updates are larger than the rate that fits them.

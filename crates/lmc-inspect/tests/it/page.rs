@@ -155,7 +155,12 @@ fn numbers_are_those_of_json() {
     }
     for d in &a.distances {
         let numbers = [d.steps, d.deltas, d.raw_size, d.delta_size].map(|n| n.to_string());
-        has(&[&numbers[..], &[percent(d.delta_size, d.raw_size)]].concat());
+        let f = &d.floats;
+        let floats = [f.raw_size, f.delta_size, f.entropy_size].map(|n| n.to_string());
+        let parts = [(d.delta_size, d.raw_size), (f.delta_size, f.raw_size), (f.entropy_size, f.raw_size)];
+        let [of_all, of_floats @ ..] = parts.map(|(n, of)| percent(n, of));
+        assert!(f.raw_size > 0 && f.entropy_size > 0);
+        has(&[&numbers[..], &[of_all], &floats[..], &of_floats[..]].concat());
     }
     let last = a.checkpoints.last().unwrap();
     let groups = last.kinds.iter().chain(&last.dtypes).map(|g| (&g.name[..], &g.figures));
@@ -243,8 +248,8 @@ fn hostile_dtypes_are_text() {
 fn charts_have_their_numbers() {
     let a = study(&run("", 3, 4));
     let html = page(&a);
-    // Magnitudes, size, changes, sizes, exponents and distances, each with a row for each of its points.
-    assert_eq!(html.matches("<details><summary>Numbers</summary>").count(), 6);
+    // Magnitudes, deltas, deltas of floats, changes, sizes, exponents and distances, each with a row for each of its points.
+    assert_eq!(html.matches("<details><summary>Numbers</summary>").count(), 7);
     let weights = a.checkpoints[3].kinds.iter().find(|g| g.name == "weights").unwrap();
     let moments = a.checkpoints[3].kinds.iter().find(|g| g.name == "exp_avg").unwrap();
     let row = [&weights.figures, &moments.figures].map(|f| format!("<td>{:.3}", f.lmc_bits)).concat();

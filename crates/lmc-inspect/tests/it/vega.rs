@@ -1,6 +1,6 @@
 //! The charts of a study as Vega-Lite specifications.
 
-use lmc_inspect::{Analysis, Engine, Engines, GroupChange, Kind, page, vega, vega_names};
+use lmc_inspect::{Analysis, Engine, EngineDistance, Engines, GroupChange, Kind, page, vega, vega_names};
 use serde_json::{Value, json};
 
 use crate::analyze::{Run, study};
@@ -65,8 +65,18 @@ fn numbers_are_those_of_json() {
     let study = study(&run("", 3, 4));
     let charts = charts(&study);
     let names: Vec<&str> = charts.iter().map(|(name, _)| &name[..]).collect();
-    let expected =
-        ["fields", "magnitudes", "deltas", "changed", "sizes", "exponents", "distances", "flips-1", "flips-2"];
+    let expected = [
+        "fields",
+        "magnitudes",
+        "deltas",
+        "bounds",
+        "changed",
+        "sizes",
+        "exponents",
+        "distances",
+        "flips-1",
+        "flips-2",
+    ];
     assert_eq!(names, expected);
     let a = serde_json::to_value(&study).unwrap();
     let chart = |name: &str| &charts.iter().find(|c| c.0 == name).unwrap().1;
@@ -105,6 +115,14 @@ fn numbers_are_those_of_json() {
     for ((steps, share), d) in all.iter().zip(&distances) {
         assert_eq!(*steps, &d["steps"]);
         is_part(share, &d["delta_size"], &d["raw_size"]);
+    }
+    for (line, field) in [("lmc", "delta_size"), ("H", "entropy_size")] {
+        let points = of(chart("bounds"), line, ["steps", "of_raw"]);
+        assert_eq!(points.len(), distances.len());
+        for ((steps, share), d) in points.iter().zip(&distances) {
+            assert_eq!(*steps, &d["steps"]);
+            is_part(share, &d["floats"][field], &d["floats"]["raw_size"]);
+        }
     }
     for kind in ["weights", "exp_avg"] {
         let points = of(chart("deltas"), kind, ["steps", "of_raw"]);
@@ -215,7 +233,8 @@ fn sizes_and_speeds_of_engines() {
         engine("zstd 3", ["as is", "xor"], 400, [0.01, 0.05]),
         engine("zstd 3", ["grouped", "xor"], 150, [0.03, 0.0625]),
     ];
-    a.engines = Some(Engines { of: "F32 of c".to_owned(), sample_size: 1000, pieces: 1, engines: all });
+    a.engines =
+        Some(Engines { of: "F32 of c".to_owned(), sample_size: 1000, pieces: 1, engines: all, ..Engines::default() });
     let charts = charts(&a);
     for (name, field) in [("compression", 0), ("decompression", 1)] {
         let chart = &charts.iter().find(|c| c.0 == name).unwrap().1;
@@ -243,6 +262,51 @@ fn sizes_and_speeds_of_engines() {
     // One point, and speeds that could not be measured, show nothing.
     a.engines.as_mut().unwrap().engines.truncate(1);
     assert!(!vega(&a).iter().any(|c| c.0.contains("compression")));
+}
+
+#[test]
+fn deltas_of_samples_by_distance() {
+    let mut a = study(&run("", 2, 3));
+    let of = |steps, sizes: [u64; 3], grouped| EngineDistance {
+        steps,
+        deltas: 2,
+        raw_size: 1000,
+        lmc_size: sizes[0],
+        entropy_size: Some(sizes[1]),
+        xor_size: sizes[2],
+        xor_grouped_size: grouped,
+    };
+    let distances = vec![of(1, [81, 77, 403], Some(202)), of(4, [92, 89, 511], Some(307))];
+    let xor_by = "zstd 1".to_owned();
+    a.engines =
+        Some(Engines { of: "F32 of c".to_owned(), sample_size: 1000, pieces: 1, xor_by, distances, engines: vec![] });
+    let all = charts(&a);
+    let chart = &all.iter().find(|c| c.0 == "xor").unwrap().1;
+    let rows: Vec<_> = values(chart).iter().map(|r| (&r["kind"], &r["steps"], &r["of_raw"])).collect();
+    let lines = [
+        ("lmc", [0.081, 0.092]),
+        ("XOR, zstd 1", [0.403, 0.511]),
+        ("XOR, grouped, zstd 1", [0.202, 0.307]),
+        ("H", [0.077, 0.089]),
+    ];
+    let expected: Vec<_> = lines
+        .iter()
+        .flat_map(|(name, shares)| {
+            [(json!(name), json!(1), json!(shares[0])), (json!(name), json!(4), json!(shares[1]))]
+        })
+        .collect();
+    assert!(rows.iter().copied().eq(expected.iter().map(|(a, b, c)| (a, b, c))), "{rows:?}");
+    let html = page(&a);
+    for row in ["<td>1<td>2<td>1000<td>81<td>403<td>202<td>77", "<td>4<td>2<td>1000<td>92<td>511<td>307<td>89"] {
+        assert!(html.contains(&format!("<tr>{row}")), "{row}");
+    }
+    // Nothing is grouped where elements are bytes, and integers have no entropy.
+    for d in &mut a.engines.as_mut().unwrap().distances {
+        (d.xor_grouped_size, d.entropy_size) = (None, None);
+    }
+    let all = charts(&a);
+    assert_eq!(values(&all.iter().find(|c| c.0 == "xor").unwrap().1).len(), 4);
+    assert!(page(&a).contains("<tr><td>4<td>2<td>1000<td>92<td>511<td>–<td>–"));
 }
 
 /// Dtypes are names that come from files, too.

@@ -112,9 +112,25 @@ class GroupDelta(TypedDict):
     delta_size: int
 
 
+class FloatDelta(TypedDict):
+    """The floats in one or more deltas that have counterparts, and the entropy of their differences."""
+
+    raw_size: int
+    delta_size: int
+    entropy_size: int
+
+
 Delta = TypedDict(
     "Delta",
-    {"from": int, "to": int, "steps": int, "raw_size": int, "delta_size": int, "groups": list[GroupDelta]},
+    {
+        "from": int,
+        "to": int,
+        "steps": int,
+        "raw_size": int,
+        "delta_size": int,
+        "groups": list[GroupDelta],
+        "floats": FloatDelta,
+    },
 )
 
 
@@ -126,6 +142,7 @@ class Distance(TypedDict):
     raw_size: int
     delta_size: int
     groups: list[GroupDelta]
+    floats: FloatDelta
 
 
 class TensorChange(TypedDict):
@@ -170,6 +187,18 @@ class Engine(TypedDict):
     decompress_of_memcpy: float
 
 
+class EngineDistance(TypedDict):
+    """Deltas of samples over one distance in steps, added up."""
+
+    steps: int
+    deltas: int
+    raw_size: int
+    lmc_size: int
+    entropy_size: int | None
+    xor_size: int
+    xor_grouped_size: int | None
+
+
 class Engines(TypedDict):
     """Compressors beside each other, on a sample."""
 
@@ -177,6 +206,8 @@ class Engines(TypedDict):
     sample_size: int
     pieces: int
     engines: list[Engine]
+    xor_by: str
+    distances: list[EngineDistance]
 
 
 class Analysis(TypedDict):

@@ -1,10 +1,10 @@
 //! Other compressors on a sample of the last checkpoint.
 
 use lmc::{Error, ErrorKind, Level};
-use lmc_inspect::{Checkpoints, Engines, Failed, sample};
+use lmc_inspect::{Analysis, Checkpoints, Delta, EngineDistance, Engines, Failed, sample};
 
 use super::input::Input;
-use crate::cmd::bench::{chosen, engines};
+use crate::cmd::bench::{chosen, delta_sizes, engines, of_distances};
 use crate::failure::{Failure, Result};
 use crate::ui::Ui;
 
@@ -16,9 +16,21 @@ pub(super) fn check(names: &[String], bytes: usize) -> Result {
     chosen(names).map(|_| ()).map_err(|e| failure(&e))
 }
 
-/// Measures the compressors with these names, and `lmc` at a level, on about `bytes` bytes; `None` if the checkpoint
-/// has no elements of a known type.
-pub(super) fn measure(input: &Input, names: &[String], level: Level, bytes: u64, ui: &Ui) -> Result<Option<Engines>> {
+/// What is measured.
+pub(super) struct Wanted<'a> {
+    /// Names of compressors.
+    pub(super) names: &'a [String],
+    /// That of `lmc`.
+    pub(super) level: Level,
+    /// About how many bytes of a checkpoint.
+    pub(super) bytes: u64,
+    /// How many pairs for each distance.
+    pub(super) pairs: usize,
+}
+
+/// Measures compressors; `None` if the last checkpoint has no elements of a known type.
+pub(super) fn measure(input: &Input, a: &Analysis, wanted: &Wanted<'_>, ui: &Ui) -> Result<Option<Engines>> {
+    let &Wanted { names, level, bytes, .. } = wanted;
     let last = input.count() - 1;
     let new = input.open(last).map_err(|f| input.failure(&f))?;
     let old = if last > 0 { input.open(last - 1).map_err(|f| input.failure(&f))? } else { vec![] };
@@ -34,12 +46,53 @@ pub(super) fn measure(input: &Input, names: &[String], level: Level, bytes: u64,
     };
     let bar = ui.progress("engines", None);
     let measured = engines(&taken, names, level, &mut |_| bar.at(0)).map_err(|e| failure(&e))?;
+    drop(bar);
+    let (xor, xor_by) = of_distances(names).map_err(|e| failure(&e))?;
+    let distances = distances(input, a, wanted, xor, ui)?;
     Ok(Some(Engines {
         of: format!("{} elements of {}", taken.dtype, input.name(last)),
         sample_size: taken.new.len() as u64,
         pieces: taken.pieces,
         engines: measured,
+        xor_by,
+        distances,
     }))
+}
+
+/// Measures deltas of samples over each distance of a study.
+fn distances(input: &Input, a: &Analysis, wanted: &Wanted<'_>, xor: &str, ui: &Ui) -> Result<Vec<EngineDistance>> {
+    let bar = ui.progress("deltas of samples", None);
+    let mut all = Vec::new();
+    for steps in a.distances.iter().map(|d| d.steps) {
+        let mut sum = EngineDistance { steps, ..EngineDistance::default() };
+        let mut entropy = Some(0);
+        let mut grouped = Some(0);
+        for d in spread(&a.deltas, steps, wanted.pairs.max(1)) {
+            let open = |checkpoint| input.open(checkpoint).map_err(|f| input.failure(&f));
+            let taken = sample(&open(d.to)?, &open(d.from)?, wanted.bytes);
+            let Some(taken) = taken.map_err(|e| input.failure(&Failed::new(d.to, None, e)))? else { continue };
+            let Some(one) = delta_sizes(&taken, xor, wanted.level).map_err(|e| failure(&e))? else { continue };
+            sum.deltas += 1;
+            sum.raw_size += one.raw_size;
+            sum.lmc_size += one.lmc_size;
+            sum.xor_size += one.xor_size;
+            entropy = entropy.zip(one.entropy_size).map(|(n, m)| n + m);
+            grouped = grouped.zip(one.xor_grouped_size).map(|(n, m)| n + m);
+            bar.at(0);
+        }
+        if sum.deltas > 0 {
+            (sum.entropy_size, sum.xor_grouped_size) = (entropy, grouped);
+            all.push(sum);
+        }
+    }
+    Ok(all)
+}
+
+/// At most `n` deltas over a distance, spread over the run.
+fn spread(deltas: &[Delta], steps: u64, n: usize) -> impl Iterator<Item = &Delta> {
+    let of: Vec<&Delta> = deltas.iter().filter(|d| d.steps == steps).collect();
+    let n = of.len().min(n);
+    (0..n).map(move |i| of[(2 * i + 1) * of.len() / (2 * n)])
 }
 
 fn failure(e: &Error) -> Failure {

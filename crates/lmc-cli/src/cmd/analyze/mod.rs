@@ -46,10 +46,12 @@ pub(crate) struct AnalyzeArgs {
     #[command(flatten)]
     page: PageArgs,
 
-    /// Write each chart of the page as a Vega-Lite specification with its data, to be drawn or restyled elsewhere: fields (where the bits go),
-    /// magnitudes (how large floats are), deltas, changed, sizes, exponents, distances, flips-1 and so on (which bits change, by dtype,
-    /// the largest first), and with --engines compression and decompression, all .vl.json. What has nothing to show is not written, and -f removes such
-    /// files of an earlier study. DIR is created.
+    /// Write each chart of the page as a Vega-Lite specification with its data, to be drawn or restyled elsewhere:
+    /// fields (where the bits go), magnitudes (how large floats are), deltas, bounds (deltas of floats beside the
+    /// entropy of differences), changed, density (weights that a step of Adam changed, and was to change), sizes,
+    /// exponents, distances, flips-1 and so on (which bits change, by dtype, the largest first), and with --engines xor
+    /// (deltas of samples beside another compressor on the XOR), compression and decompression, all .vl.json. What has
+    /// nothing to show is not written, and -f removes such files of an earlier study. DIR is created.
     #[arg(long, value_name = "DIR")]
     vega: Option<PathBuf>,
 
@@ -68,7 +70,9 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "N", default_value_t = 4)]
     pairs: u32,
 
-    /// Also measure other compressors on a sample of the last checkpoint: all, or some of zstd-1, zstd-3, zstd-19, lz4, gzip, bzip2, brotli, xz, snappy.
+    /// Also measure other compressors on a sample of the last checkpoint: all, or some of zstd-1, zstd-3, zstd-19, lz4,
+    /// gzip, bzip2, brotli, xz, snappy. zstd-1, or the first of them, on the XOR of such samples over each distance,
+    /// too, in at most --pairs pairs.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     engines: Vec<String>,
 
@@ -114,8 +118,12 @@ const JSON_HELP: &str = "\
     learning_rate          the rate that fits the copies; early in a run it includes Adam's corrections of bias
     explained              the part of the changes of the copies that it explains
   changes                  the groups of all pairs together: a tensor counts once in each
-  deltas                   from, to, steps, raw_size, delta_size, groups
-  distances                by steps: deltas (how many), raw_size and delta_size of all of them, groups
+  deltas                   from, to, steps, raw_size, delta_size, groups, floats
+  distances                by steps: deltas (how many), raw_size and delta_size of all of them, groups, floats
+  floats                   of floats with a counterpart in the base: raw_size, delta_size (of the delta), entropy_size (H:
+                           the entropy of their differences given the exponents that they come from; no code that
+                           treats floats of one exponent alike needs less; of F32 and F64, of the length and the
+                           first eight bits of differences, with the others as they are)
   magnitudes               how large the floats of the last checkpoint are, by kind and dtype: lowest, counts (how many
                            have a magnitude from 2^e to below 2^(e+1), for e = lowest and on; without zeros and what is
                            not finite)
@@ -130,7 +138,10 @@ const JSON_HELP: &str = "\
                            name, dtype and shape
   tensors_left_out         how many of them are not listed: more than 65536
   engines                  null without --engines, else of, sample_size, pieces, and engines: name, order, given,
-                           raw_size, size, compress_of_memcpy, decompress_of_memcpy (speeds over that of copying)
+                           raw_size, size, compress_of_memcpy, decompress_of_memcpy (speeds over that of copying);
+                           xor_by (the one that XORs over all distances were given to), and distances: by steps,
+                           deltas (samples: at most --pairs), raw_size, lmc_size, entropy_size (null of no floats),
+                           xor_size, xor_grouped_size (null of bytes)
   advice                   sentences
   figures                  tensors, elements, raw_size, lmc_size, element_bits, lmc_bits, sign_entropy, exponent_entropy,
                            mantissa_entropy, zeros, not_finite, distinct_exponents

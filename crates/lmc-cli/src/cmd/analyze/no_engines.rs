@@ -1,7 +1,7 @@
 //! Stands in for other compressors where they are not built in.
 
 use lmc::Level;
-use lmc_inspect::Engines;
+use lmc_inspect::{Analysis, Engines};
 
 use super::input::Input;
 use crate::failure::{Failure, Result};
@@ -14,7 +14,16 @@ pub(super) fn check(_: &[String], _: usize) -> Result {
     Err(Failure::Usage(why.to_owned()))
 }
 
+/// What would be measured.
+#[expect(dead_code, reason = "as where there are some")]
+pub(super) struct Wanted<'a> {
+    pub(super) names: &'a [String],
+    pub(super) level: Level,
+    pub(super) bytes: u64,
+    pub(super) pairs: usize,
+}
+
 /// There is nothing to measure.
-pub(super) fn measure(_: &Input, _: &[String], _: Level, _: u64, _: &Ui) -> Result<Option<Engines>> {
+pub(super) fn measure(_: &Input, _: &Analysis, _: &Wanted<'_>, _: &Ui) -> Result<Option<Engines>> {
     Ok(None)
 }

@@ -81,7 +81,9 @@ impl Study {
         let mut analysis = analysis.map_err(|e| input.failure(&e))?;
         drop(shown);
         if !self.engines.is_empty() {
-            analysis.engines = engines::measure(input, &self.engines, self.codec.level, self.sample as u64, ui)?;
+            let (names, level, bytes, pairs) = (&self.engines, self.codec.level, self.sample as u64, self.pairs);
+            let wanted = engines::Wanted { names, level, bytes, pairs };
+            analysis.engines = engines::measure(input, &analysis, &wanted, ui)?;
         }
         input.check_unchanged()?;
         Ok(analysis)

@@ -48,9 +48,17 @@ pub(super) fn write(a: &Analysis, out: &mut dyn Write) -> io::Result<()> {
         ]);
     }
     rows.write_to(out)?;
-    let mut rows = Table::new(&[&format!("distance in {}s", a.steps_from.unit()), "deltas", "of raw"], &[0, 1, 2]);
+    let distance = format!("distance in {}s", a.steps_from.unit());
+    let mut rows = Table::new(&[&distance, "deltas", "of raw", "of floats", "H of floats"], &[0, 1, 2, 3, 4]);
     for d in &a.distances {
-        rows.add_row([d.steps.to_string(), d.deltas.to_string(), percent(d.delta_size, d.raw_size)]);
+        let f = &d.floats;
+        rows.add_row([
+            d.steps.to_string(),
+            d.deltas.to_string(),
+            percent(d.delta_size, d.raw_size),
+            percent(f.delta_size, f.raw_size),
+            percent(f.entropy_size, f.raw_size),
+        ]);
     }
     rows.write_to(out)?;
     if let Some(e) = &a.engines {

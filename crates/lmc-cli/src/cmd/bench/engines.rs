@@ -3,8 +3,9 @@
 use std::rc::Rc;
 
 use lmc::{Error, ErrorKind, Isa, Level, Result};
-use lmc_inspect::{Engine, Sample};
+use lmc_inspect::{DifferenceEntropy, Engine, EngineDistance, Sample};
 
+use super::codec::room_for;
 use super::contender::{Contender, Order};
 use super::delta::Old;
 use super::measure::Least;
@@ -41,7 +42,7 @@ pub(in crate::cmd) fn engines(
 ) -> Result<Vec<Engine>> {
     let names = chosen(names)?;
     let len = sample.new.len();
-    let planes = Rc::new(Planes::new(&cover(len, [Run { bytes: 0..len, width: sample.dtype.coding_width() }])));
+    let planes = planes(sample);
     let expected = sample.old.as_deref().map(Rc::<[u8]>::from);
     let isa = Isa::detect()?;
     let mut contenders = vec![Contender::lmc(level, isa, 1, Some(sample.dtype))?];
@@ -66,7 +67,7 @@ pub(in crate::cmd) fn engines(
     let mut memcpys = vec![Memcpy::new(1)?];
     measure::run(&sample.new, &mut contenders, &mut memcpys, LEAST, &mut |_, label| progress(label))?;
     let engine = |c: &Contender| Engine {
-        name: if c.level.is_empty() { c.name.to_owned() } else { format!("{} {}", c.name, c.level) },
+        name: name(c),
         order: c.order.name().to_owned(),
         given: c.given.name().to_owned(),
         raw_size: len as u64,
@@ -75,4 +76,52 @@ pub(in crate::cmd) fn engines(
         decompress_of_memcpy: c.decompress.speed(len).of_memcpy,
     };
     Ok(contenders.iter().map(engine).collect())
+}
+
+/// The codec that is given exclusive ors over all distances, of those with these names: zstd 1, or the first one.
+pub(in crate::cmd) fn of_distances(names: &[String]) -> Result<(&str, String)> {
+    let names = chosen(names)?;
+    let wanted = names.iter().find(|n| **n == "zstd-1").or(names.first());
+    let wanted = *wanted.ok_or_else(|| Error::new(ErrorKind::Usage, "no engine is named"))?;
+    Ok((wanted, name(&peers::contender(wanted)?)))
+}
+
+/// The sizes that a delta of a sample has: by `lmc`, by a codec on the exclusive or, and as entropy. `None` if nothing
+/// came before.
+pub(in crate::cmd) fn delta_sizes(sample: &Sample, codec: &str, level: Level) -> Result<Option<EngineDistance>> {
+    let Some(old) = &sample.old else { return Ok(None) };
+    let (new, isa) = (&sample.new[..], Isa::detect()?);
+    let expected = Rc::<[u8]>::from(&old[..]);
+    let mut packed = room_for(new.len());
+    let mut size = |mut c: Contender| {
+        packed.resize(packed.capacity(), 1);
+        c.codec.compress(new, &mut packed).map(|()| packed.len() as u64)
+    };
+    let planes = planes(sample);
+    Ok(Some(EngineDistance {
+        deltas: 1,
+        raw_size: new.len() as u64,
+        lmc_size: size(Old::of_bytes(old.clone())?.lmc(level, isa, 1, Some(sample.dtype))?)?,
+        entropy_size: DifferenceEntropy::new(sample.dtype).map(|mut e| {
+            e.add(new, old);
+            (e.bits() / 8.0).round() as u64
+        }),
+        xor_size: size(peers::contender(codec)?.xored(expected.clone()))?,
+        xor_grouped_size: match planes.is_identity() {
+            true => None,
+            false => Some(size(peers::contender(codec)?.grouped(planes).xored(expected))?),
+        },
+        ..EngineDistance::default()
+    }))
+}
+
+/// How the bytes of a sample are grouped.
+fn planes(sample: &Sample) -> Rc<Planes> {
+    let len = sample.new.len();
+    Rc::new(Planes::new(&cover(len, [Run { bytes: 0..len, width: sample.dtype.coding_width() }])))
+}
+
+/// Name and level.
+fn name(c: &Contender) -> String {
+    if c.level.is_empty() { c.name.to_owned() } else { format!("{} {}", c.name, c.level) }
 }

@@ -29,7 +29,7 @@ use crate::format::Name;
 use crate::ui::Ui;
 use contender::Contender;
 use delta::{Delta, Old};
-pub(in crate::cmd) use engines::{chosen, engines};
+pub(in crate::cmd) use engines::{chosen, delta_sizes, engines, of_distances};
 use input::Input;
 use measure::Least;
 use memory::Memcpy;

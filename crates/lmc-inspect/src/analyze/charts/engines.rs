@@ -7,7 +7,12 @@ use crate::page::chart::{Axis, Group, Point, Scatter};
 pub(super) const NAMES: [&str; 2] = ["compression", "decompression"];
 
 /// What is compressed, and the number of its colour.
-const GROUPS: [(&str, usize); 5] = [("lmc", 0), ("as is", 1), ("grouped", 2), ("xor", 3), ("xor, grouped", 5)];
+const GROUPS: [(&str, usize); 5] =
+    [("lmc", LMC), ("as is", 1), ("grouped", 2), ("xor", XOR), ("xor, grouped", XOR_GROUPED)];
+/// The numbers of colours, here and elsewhere.
+pub(super) const LMC: usize = 0;
+pub(super) const XOR: usize = 3;
+pub(super) const XOR_GROUPED: usize = 5;
 
 /// Size against the speed of compression, and of decompression.
 pub(super) fn plots(a: &Analysis) -> Vec<(&'static str, Scatter)> {

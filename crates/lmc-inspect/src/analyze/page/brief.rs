@@ -39,6 +39,11 @@ pub(super) fn brief(a: &Analysis) -> (String, Option<&'static str>) {
         return (text, Some("all but the sums over checkpoints, pairs and distances"));
     }
     a.checkpoints.clear();
+    // Predictions stand in no sum.
+    a.pairs.retain(|p| p.density.is_some());
+    if let Some(text) = json_within(&a, ROOM) {
+        return (text, Some("all but the sums over distances, the changes by kind and dtype, and steps of Adam"));
+    }
     a.pairs.clear();
     a.magnitudes.clear();
     a.distances.clear();

@@ -1,10 +1,10 @@
 //! The charts of a page, and their numbers.
 
 use crate::analyze::charts::Charts;
-use crate::analyze::result::{Analysis, Distance, Figures};
+use crate::analyze::result::{Analysis, Distance, Figures, Pair};
 use crate::page::html::table;
 use crate::page::svg::bars;
-use crate::spelled::percent;
+use crate::spelled::{percent, share};
 
 pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
     out.push_str("<h2>Where the bits go</h2>");
@@ -22,6 +22,7 @@ pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
     charts.steps.iter().for_each(|(_, lines)| lines.write(out));
     out.push_str("</div>");
     distances(a, out);
+    density(a, out);
 }
 
 fn where_bits_go(a: &Analysis, charts: &Charts, out: &mut String) {
@@ -71,9 +72,66 @@ fn where_bits_go(a: &Analysis, charts: &Charts, out: &mut String) {
 fn distances(a: &Analysis, out: &mut String) {
     let row = |d: &Distance| {
         let numbers = [d.steps, d.deltas, d.raw_size, d.delta_size].map(|n| n.to_string());
-        numbers.into_iter().chain([percent(d.delta_size, d.raw_size)]).collect()
+        let f = &d.floats;
+        let floats = [f.raw_size, f.delta_size, f.entropy_size].map(|n| n.to_string());
+        let parts = [percent(f.delta_size, f.raw_size), percent(f.entropy_size, f.raw_size)];
+        numbers.into_iter().chain([percent(d.delta_size, d.raw_size)]).chain(floats).chain(parts).collect()
     };
     let distance = format!("distance in {}s", a.steps_from.unit());
-    let heads = [&distance[..], "deltas", "raw bytes", "delta bytes", "of raw"];
+    let heads = [
+        &distance[..],
+        "deltas",
+        "raw bytes",
+        "delta bytes",
+        "of raw",
+        "of it floats",
+        "their delta",
+        "H, bytes",
+        "delta of floats",
+        "H of floats",
+    ];
     table("Deltas by distance, added up", &[], &heads, a.distances.iter().map(row), out);
+    if a.distances.iter().any(|d| d.floats.raw_size > 0) {
+        out.push_str(
+            "<p class=dim>H is the entropy of the differences of floats that have a counterpart, given the exponents \
+             they come from; of F32 and F64, of the length and the first eight bits, with the others as they are. No code \
+             that treats floats of one exponent alike needs less. lmc may, because it knows more of them; H does not count \
+             what it takes to know how often each difference occurs, so it is too small where differences are many.</p>",
+        );
+    }
+}
+
+/// Rows of predictions at most; the chart has them all.
+const PREDICTIONS: usize = 32;
+
+/// Predicted and measured changes of single steps, the last ones.
+fn density(a: &Analysis, out: &mut String) {
+    let known: Vec<_> = a.pairs.iter().filter_map(|p: &Pair| Some((p, p.density.as_ref()?))).collect();
+    if known.is_empty() {
+        return;
+    }
+    let shown = &known[known.len().saturating_sub(PREDICTIONS)..];
+    let rows = shown.iter().map(|(p, d)| {
+        let step = a.checkpoints.get(p.to).map_or(String::new(), |c| c.step.to_string());
+        let numbers = [step, d.elements.to_string(), d.changed.to_string(), percent(d.changed, d.elements)];
+        let parts = [share(d.predicted), share(d.at_most), format!("{:.3e}", d.learning_rate), share(d.explained)];
+        numbers.into_iter().chain(parts).collect()
+    });
+    let heads = [
+        "step",
+        "16-bit weights",
+        "changed",
+        "of them",
+        "predicted",
+        "at the fitted rate",
+        "fitted rate",
+        "of updates explained",
+    ];
+    let caption = match known.len() - shown.len() {
+        0 => "Weights that a step of Adam changed, and was predicted to".to_owned(),
+        more => {
+            format!("Weights that a step of Adam changed, and was predicted to: the last steps, without {more} before")
+        }
+    };
+    table(&caption, &[], &heads, rows, out);
 }

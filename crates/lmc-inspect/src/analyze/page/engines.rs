@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use crate::analyze::charts::Charts;
-use crate::analyze::result::Analysis;
+use crate::analyze::result::{Analysis, EngineDistance, Engines};
 use crate::page::begin_table;
-use crate::page::html::escaped;
+use crate::page::html::{escaped, table};
 use crate::spelled::{bytes, percent, two_digits};
 
 pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
@@ -53,4 +53,22 @@ pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
         );
     }
     out.push_str("</tbody></table></div>");
+    distances(a, engines, out);
+}
+
+/// The samples of each distance.
+fn distances(a: &Analysis, engines: &Engines, out: &mut String) {
+    if engines.distances.is_empty() {
+        return;
+    }
+    let size = |n: Option<u64>| n.map_or("–".to_owned(), |n| n.to_string());
+    let row = |d: &EngineDistance| {
+        let first = [d.steps, d.deltas, d.raw_size, d.lmc_size, d.xor_size].map(|n| n.to_string());
+        first.into_iter().chain([size(d.xor_grouped_size), size(d.entropy_size)]).collect()
+    };
+    let (distance, by) = (format!("distance in {}s", a.steps_from.unit()), &engines.xor_by);
+    let (xor, grouped) = (format!("XOR, {by}, bytes"), format!("XOR, grouped, {by}, bytes"));
+    let heads = [&distance[..], "samples", "raw bytes", "lmc, bytes", &xor, &grouped, "H, bytes"];
+    let caption = "Deltas of samples by distance, added up: of some pairs of each, at most as many as --pairs";
+    table(caption, &[], &heads, engines.distances.iter().map(row), out);
 }
