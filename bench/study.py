@@ -231,7 +231,7 @@ class Run:
     def settings(self) -> dict[str, Any]:
         """All that the bytes of a run depend on, besides the text and the number of threads."""
         names = ("width", "layers", "context", "batch", "steps", "schedule", "warmup", "lr", "seed", "device", "text")
-        return {name: getattr(self.args, name) for name in names} | {"torch": torch.__version__}
+        return {name: getattr(self.args, name) for name in names} | {"torch": str(torch.__version__)}
 
     def saved(self) -> dict[str, Any] | None:
         """The checkpoint, if there is one; not that of another run."""
