@@ -192,6 +192,12 @@ class Training(pretrain.Training):
         self.phases = phases
         more = texts["finetune"].load()
         self.texts = {phase.name: self.text if phase.name == "pretrain" else more for phase in phases}
+        if args.compute == "fp32":
+            model = self.model
+            # Casts are differentiated, too: gradients are those of the bf16 weights.
+            self.model = lambda tokens: torch.func.functional_call(
+                model, {name: w.float() for name, w in self.weights.items()}, (tokens,)
+            )
 
     def phase(self, step: int) -> Phase:
         return next(phase for phase in self.phases if step <= phase.last)
@@ -230,7 +236,7 @@ class Run:
 
     def settings(self) -> dict[str, Any]:
         """All that the bytes of a run depend on, besides the text and the number of threads."""
-        names = ("width", "layers", "context", "batch", "steps", "schedule", "warmup", "lr", "seed", "device", "text")
+        names = "width layers context batch steps schedule warmup lr seed device text compute".split()
         return {name: getattr(self.args, name) for name in names} | {"torch": str(torch.__version__)}
 
     def saved(self) -> dict[str, Any] | None:
@@ -541,7 +547,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, help="of a new run; by default as many as there are cores")
     parser.add_argument("--checkpoint-every", type=int, default=32, metavar="STEPS", help="to continue from")
     parser.add_argument("--states-disk", type=float, default=15e9, help="bytes that states may take in the store")
-    return parser.parse_args()
+    parser.add_argument("--compute", choices=["bf16", "fp32"], help="by default what is fast here")
+    args = parser.parse_args()
+    if not args.compute:
+        # Without instructions for bf16, PyTorch multiplies such matrices a hundred times slower than those of fp32.
+        slow = args.device == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        args.compute = "fp32" if slow else "bf16"
+    return args
 
 
 def main() -> None:
@@ -579,6 +591,7 @@ def write(run: Run) -> None:
             "text_roots": {name: text["roots"] for name, text in texts.items()},
             "threads": threads,
             "device": device_name(args.device),
+            "compute": args.compute,
         },
         "anchor_every": ANCHOR,
         "phases": {phase.name: phase.lines() for phase in run.phases},
