@@ -20,8 +20,8 @@ threads, and have to give the same bytes. The text is kept in `--dir`, too, beca
 
 `--json` gets the stored bytes of every step; the deltas of the last step's weights against the weights k steps before,
 for k = 1, 2, 4 …, and of the last state likewise; the sizes of each state and each of its kinds, alone and given the
-state of the step before; and, for the last weights and states, general-purpose codecs (`lmc bench`), with the exclusive
-or for deltas.
+state of the step before; for the last weights and states, general-purpose codecs (`lmc bench`), with the exclusive or
+for deltas; and what `lmc analyze` took for some twenty versions of the weights. `--page` gets the page that it made.
 """
 
 from __future__ import annotations
@@ -63,10 +63,22 @@ STATE_ANCHOR = 16
 # For the estimate of disk space: bytes of a state of a parameter, and upper bounds of stored shares.
 STATE_BYTES, STATE_SHARE, WEIGHTS_SHARE = 2 + 3 * 4, 0.71, 0.17
 # Codecs beside lmc, on samples; with a base, those that get the exclusive or.
-PEERS = "zstd-1,zstd-3,zstd-19,gzip,bzip2,lz4"
-DELTA_PEERS = "lmc-alone,zstd-1,zstd-3,zstd-19,gzip,bzip2,lz4,zstd-patch"
+PEERS = "zstd-1,zstd-3,zstd-19,gzip,bzip2,lz4,brotli,xz,snappy"
+DELTA_PEERS = f"lmc-alone,{PEERS},zstd-patch"
 # Of whole states, which are large.
 QUICK_PEERS = "zstd-1,zstd-19,bzip2"
+
+# Runs a program, and writes what it took.
+METER = """
+import json, resource, subprocess, sys, time
+started = time.perf_counter()
+status = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
+took = time.perf_counter() - started
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+found = {"seconds": took, "cpu_seconds": used.ru_utime + used.ru_stime, "peak_memory": used.ru_maxrss * 1024}
+print(json.dumps(found))
+sys.exit(status)
+"""
 
 
 @dataclass
@@ -406,8 +418,9 @@ def same(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
 class Measure:
     """Sizes, by the program, of several files at a time."""
 
-    def __init__(self, program: str, folder: Path) -> None:
-        self.program, self.folder = program, folder
+    def __init__(self, program: str, folder: Path, seconds: float) -> None:
+        # Seconds are those of each codec whose speed is measured.
+        self.program, self.folder, self.seconds = program, folder, seconds
         self.isa = origin.machine(program)["isas"][-1]
         self.pool = concurrent.futures.ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)) // 2))
 
@@ -437,11 +450,26 @@ class Measure:
     def engines(self, what: str, file: Path, base: Path | None = None, peers: str = "") -> dict[str, Any]:
         given = ["--base", base] if base else []
         options = [*given, "--peers", peers or (DELTA_PEERS if base else PEERS)]
-        rounds = ["--seconds", 0, "--threads", 1, "--isas", self.isa, "--sample", "16MB"]
+        rounds = ["--seconds", self.seconds, "--threads", 1, "--isas", self.isa, "--sample", "16MB"]
         (found,) = json.loads(self.call("bench", "--json", *rounds, *options, file))["files"]
         keep = ("codec", "level", "grouped", "given", "sampled", "isa", "ratio")
-        rows = [{k: r[k] for k in keep} for r in found["results"]]
+        rows = [
+            {k: r[k] for k in keep} | {way: r[way]["of_memcpy"] for way in ("compress", "decompress")}
+            for r in found["results"]
+        ]
         return {"what": what, "results": rows}
+
+    def analyze(self, *command: object) -> dict[str, Any]:
+        """What `lmc analyze` takes, in the folder of the run."""
+        # Versions of a store are restored to the directory of temporary files, which may be small.
+        environment = os.environ | {"TMPDIR": str(self.folder.absolute())}
+        line = [str(Path(self.program).absolute()), "analyze", "-q", *map(str, command)]
+        # A process of its own, because a child's peak is at least what its parent had when it began.
+        meter = [sys.executable, "-S", "-c", METER, *line]
+        done = subprocess.run(meter, cwd=self.folder, env=environment, stdout=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(line)}: exit status {done.returncode}")
+        return json.loads(done.stdout)
 
 
 def restored(store: Path, step: int, folder: Path) -> Path:
@@ -454,16 +482,20 @@ def measured_weights(phase: Phase, measure: Measure, scratch: Path) -> dict[str,
     found: dict[str, Any] = {"distances": [], "engines": []}
     submit = measure.pool.submit
     last = restored(phase.store, phase.last, scratch)
+    bases = {}
     distance = 1
     while phase.last - distance >= phase.first:
         base = restored(phase.store, phase.last - distance, scratch)
         row = {"phase": phase.name, "step": phase.last, "distance": distance}
         found["distances"].append(row | {"size": submit(measure.size, last, base)})
-        if distance in (1, 8, 64):
-            found["engines"].append(submit(measure.engines, f"{phase.name}, Δ {distance}", last, base))
+        bases[distance] = base
         distance *= 2
-    found["engines"].append(submit(measure.engines, phase.name, last))
-    return resolved(found)
+    found = resolved(found)
+    # One after the other: speeds are measured.
+    for distance in sorted({1, 8, 64} & bases.keys()):
+        found["engines"].append(measure.engines(f"{phase.name}, Δ {distance}", last, bases[distance]))
+    found["engines"].append(measure.engines(phase.name, last))
+    return found
 
 
 def measured_states(run: Run, measure: Measure, scratch: Path) -> dict[str, Any]:
@@ -484,20 +516,33 @@ def measured_states(run: Run, measure: Measure, scratch: Path) -> dict[str, Any]
         if distance > 0 and distance.bit_count() == 1:
             by_distance = {"phase": phase, "step": end, "distance": distance}
             found["state_distances"].append(by_distance | {"size": submit(measure.size, last, path)})
-        if step == end:
-            found["engines"] += [
-                submit(measure.engines, "state", path, None, QUICK_PEERS),
-                submit(measure.engines, "state, Δ 1", path, before, QUICK_PEERS),
-            ]
         found["states"].append(row)
         # Before files are removed.
         found = resolved(found)
+        if step == end:
+            found["engines"].append(measure.engines("state", path, None, QUICK_PEERS))
+            found["engines"].append(measure.engines("state, Δ 1", path, before, QUICK_PEERS))
         print(f"measured the state of step {step}", flush=True)
         if before is not None and before != last:
             before.unlink()
         before = path
     found["state_distances"].sort(key=lambda row: row["distance"])
     return found
+
+
+def analyzed(run: Run, measure: Measure, scratch: Path) -> dict[str, Any]:
+    """What `lmc analyze` takes for some versions of pretraining, from the store and from files; and its page."""
+    phase = run.phases[0]
+    steps = [s.step for s in lmc.Store(phase.store).snapshots()]
+    every = max(1, len(steps) // 20)
+    taken = steps[::every] if (len(steps) - 1) % every == 0 else [*steps[::every], steps[-1]]
+    page = (run.args.page or run.folder / "study.html").absolute()
+    stored = measure.analyze(phase.store.name, "--every", every, "--force", "--html", page)
+    files = [restored(phase.store, step, scratch) for step in taken]
+    raw_size = sum(file.stat().st_size for file in files)
+    from_files = measure.analyze(*(file.absolute() for file in files))
+    found = {"every": every, "versions": len(taken), "raw_size": raw_size, "chain": ANCHOR - 1}
+    return found | {"store": stored, "files": from_files}
 
 
 def measure(run: Run, measure: Measure) -> dict[str, Any]:
@@ -512,6 +557,7 @@ def measure(run: Run, measure: Measure) -> dict[str, Any]:
             print(f"measured the weights of {phase.name}", flush=True)
         for key, rows in measured_states(run, measure, Path(folder) / "states").items():
             found[key] += rows
+        found["analyze"] = analyzed(run, measure, Path(folder) / "analyze")
     return found
 
 
@@ -545,6 +591,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--text", type=int, default=64_000_000, help="bytes of text")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, help="of a new run; by default as many as there are cores")
+    parser.add_argument("--page", type=Path, help="of lmc analyze; by default in --dir")
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each codec whose speed is measured")
     parser.add_argument("--checkpoint-every", type=int, default=32, metavar="STEPS", help="to continue from")
     parser.add_argument("--states-disk", type=float, default=15e9, help="bytes that states may take in the store")
     parser.add_argument("--compute", choices=["bf16", "fp32"], help="by default what is fast here")
@@ -581,7 +629,7 @@ def write(run: Run) -> None:
     threads = saved["threads"]
     del saved
     texts = {name: text.description() for name, text in run.texts.items()}
-    measure_with = Measure(args.lmc, args.dir)
+    measure_with = Measure(args.lmc, args.dir, args.seconds)
     results = {
         "model": {"parameters": parameters, "width": args.width, "layers": args.layers, "context": args.context},
         "training": {
