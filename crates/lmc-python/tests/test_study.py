@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -57,6 +58,12 @@ def train(folder: Path, *arguments: str, kill_at: int = -1) -> subprocess.Comple
     return subprocess.run([*command, *arguments], capture_output=True, text=True, env=environment)
 
 
+def continued(done: subprocess.CompletedProcess[str]) -> int | None:
+    """The step of the checkpoint that a process began with."""
+    found = re.search(r"^continues after step (\d+)$", done.stdout, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
 def contents(store: Path) -> dict[int, tuple[bytes, int]]:
     """What each step has, and the bytes it takes."""
     opened = lmc.Store(str(store))
@@ -86,16 +93,17 @@ def test_a_run_that_was_killed_goes_on(whole, tmp_path):
     unbroken, lines = whole
     broken, draw = tmp_path / "run", random.Random(1)
     assert lines > 300
-    # Each process has a third of the run to do, or more: what is left of it is counted from a checkpoint before.
+    # Far enough that each process gets to a checkpoint, and not so far that one of them gets to the end.
     for part in range(3):
-        died = train(broken, kill_at=draw.randrange(lines // 8, lines // 4))
+        died = train(broken, kill_at=draw.randrange(lines * 5 // 16, lines * 3 // 8))
         assert died.returncode == -signal.SIGKILL, died.stderr
-        assert ("continues after step" in died.stdout) == (part > 0)
+        assert (continued(died) or 0) >= 4 * part, died.stdout
         log = max(broken.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
         with log.open("a") as file:
             file.write('{"step": 1')
     resumed = train(broken, "--threads", "2")
     assert resumed.returncode == 0, resumed.stderr
+    assert 12 <= (continued(resumed) or 0) < 21, resumed.stdout
     # Those of the run, not those asked for now.
     assert " 1 threads" in resumed.stdout
     for phase in STEPS:
@@ -104,7 +112,7 @@ def test_a_run_that_was_killed_goes_on(whole, tmp_path):
     assert contents(broken / "states") == contents(unbroken / "states")
     # All is done: nothing is trained again.
     again = train(broken)
-    assert again.returncode == 0 and "continues after step 21" in again.stdout
+    assert again.returncode == 0 and continued(again) == 21
     assert logged(broken / "sparse.jsonl") == logged(unbroken / "sparse.jsonl")
 
 
