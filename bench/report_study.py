@@ -11,19 +11,12 @@ import matplotlib
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402
-from markdown import percent, table  # noqa: E402
+from markdown import number, percent, table  # noqa: E402
 from origin import sentence  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = {"model": "bf16 weights", "master": "fp32 weights", "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
 PHASES = {"pretrain": "#c1272d", "finetune": "#2e7d9a", "sparse": "#0a7c59"}
-
-ANALYZED = """![Which bits of the weights change in 25 steps, by kind of tensor](img/study-light.png)
-
-[The page](study.html) of `lmc analyze pretrain --every 25 --html study.html` shows 22 versions, 2.2 GB, of the first
-phase: entropies, bits that flip, distances, each tensor. It took 121 s of processor time, with restoring versions from
-chains of up to 63 deltas, and 231 MiB of memory. From files, without chains, 22 checkpoints of 1.0 GB in all, each
-beside the one before it, took 6.8 s of one core and 105 MiB."""
 
 
 def share(part: dict[str, Any]) -> float:
@@ -71,7 +64,10 @@ def every_step(study: dict[str, Any]) -> str:
     rows = []
     for phase in PHASES:
         lines = study["phases"][phase]
-        ends = [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048] if phase == "pretrain" else [lines[-1]["step"]]
+        last = lines[-1]["step"]
+        # No range of its own for a few steps at the end.
+        ends = [2**i for i in range(1, 12) if 2**i < 0.75 * last] if phase == "pretrain" else []
+        ends.append(last)
         first = lines[0]["step"]
         for end in ends:
             part = [s for s in lines if first <= s["step"] <= end and s["new_size"] < 0.5 * s["raw_size"]]
@@ -96,6 +92,11 @@ def by_distance(study: dict[str, Any]) -> str:
     for phase in PHASES:
         found = {d["distance"]: d["size"] for d in study["distances"] if d["phase"] == phase}
         rows.append([phase, *(cell(found.get(k)) for k in steps)])
+    states = {d["distance"]: d["size"] for d in study.get("state_distances", [])}
+    if states:
+        rows.append(["pretrain, state", *(cell(states.get(k)) for k in steps)])
+        for kind, name in KINDS.items():
+            rows.append([f"– {name}", *(cell(states[k]["kinds"].get(kind)) if k in states else "" for k in steps)])
     return table(["steps between", *map(str, steps)], rows)
 
 
@@ -114,6 +115,35 @@ def engines(study: dict[str, Any]) -> str:
             row[measured["what"]] = min(100 * r["ratio"], row.get(measured["what"], 1e9))
     body = [[name, *(f"{row[c]:.2f}" if c in row else "" for c in columns)] for name, row in rows.items()]
     return table(["", *columns], body)
+
+
+def speeds(study: dict[str, Any]) -> str:
+    """A row for each codec: size, and speeds of compressing and of decompressing, of the smaller of both ways."""
+    columns = [w for w in ("pretrain", "pretrain, Δ 1") if any(e["what"] == w for e in study["engines"])]
+    rows: dict[str, dict[str, dict[str, Any]]] = {}
+    for measured in study["engines"]:
+        for r in measured["results"]:
+            if measured["what"] not in columns or "compress" not in r:
+                continue
+            if r["codec"] == "lmc" and r["given"] == "nothing" and "Δ" in measured["what"]:
+                continue
+            name = f"{r['codec']} {r['level']}".strip()
+            row = rows.setdefault(f"**{name}**" if r["codec"] == "lmc" else name, {})
+            if measured["what"] not in row or r["ratio"] < row[measured["what"]]["ratio"]:
+                row[measured["what"]] = r
+    body = [[name, *(text for c in columns for text in speed_cells(row.get(c)))] for name, row in rows.items()]
+    if not body:
+        return ""
+    headings = ["", *(h for c in columns for h in (c, "compress", "decompress"))]
+    return f"""
+Speeds beside sizes: one thread, over the speed of copying the same bytes, of the way that is smaller. Making the
+exclusive or and byte planes counts.
+
+{table(headings, body)}"""
+
+
+def speed_cells(r: dict[str, Any] | None) -> list[str]:
+    return ["", "", ""] if r is None else [f"{100 * r['ratio']:.2f}", number(r["compress"]), number(r["decompress"])]
 
 
 def published(study: dict[str, Any]) -> str:
@@ -145,20 +175,42 @@ def of_16_cores() -> str:
     return f"{found['compress']['gb_per_s']:.1f}, {found['decompress']['gb_per_s']:.1f}"
 
 
+def analyzed(study: dict[str, Any]) -> str:
+    """The page of `lmc analyze`, and what it took."""
+    found = study.get("analyze")
+    if found is None:
+        return "[The page](study.html) of `lmc analyze` shows versions of the first phase."
+
+    def took(part: dict[str, Any]) -> str:
+        return f"{number(part['cpu_seconds'])} s of processor time and {part['peak_memory'] / 2**20:.0f} MiB of memory"
+
+    text = f"""[The page](study.html) of `lmc analyze pretrain --every {found["every"]} --html study.html` shows
+{found["versions"]} versions, {found["raw_size"] / 1e9:.1f} GB, of the first phase: entropies, bits that flip,
+distances, each tensor. It took {took(found["store"])}, with restoring versions from chains of up to {found["chain"]}
+deltas; from files, without chains, {took(found["files"])}."""
+    picture = f"![Which bits of the weights change in {found['every']} steps, by kind of tensor](img/study-light.png)"
+    return picture + "\n\n" + textwrap.fill(" ".join(text.split()), 120, break_on_hyphens=False)
+
+
 def page(study: dict[str, Any], notes: str) -> str:
     model, training = study["model"], study["training"]
     rates = training["lr"]
     text = training["text"]
     device = "a processor" if training["device"] == "cpu" else training["device"]
+    if training.get("compute") == "fp32":
+        device += " (which multiplies fp32 copies of the bf16 weights)"
+    found = training.get("text_roots", {}).get("pretrain", [{"root": "the standard library", "bytes": 1}])
+    roots = ", ".join(r["root"] for r in found if r["bytes"])
+    distances = ", and 1, 2, 4 … steps before the last one of pretraining" if "state_distances" in study else ""
     intro = f"""A GPT of {model["parameters"]:,} parameters ({model["layers"]} blocks of width {model["width"]},
 sequences of {model["context"]} bytes, {training["batch"]} in a batch), trained by `bench/study.py` on
 {device} with AdamW, bf16 weights and fp32 masters. *Pretrain*: from random weights, on
-{text["pretrain"]:,} bytes of Python (the standard library), with a warm-up to a learning rate of
+{text["pretrain"]:,} bytes of text ({roots}), with a warm-up to a learning rate of
 {rates["pretrain"]:g} and a cosine decay to a tenth. *Finetune*: from there, on {text["finetune"]:,} bytes of
 C++ (PyTorch's headers), at {rates["finetune"]:g}. *Sparse*: from there, at {rates["sparse"]:g}, a rate of
 reinforcement learning. Stores keep the bf16 weights of every step, each as a delta of the previous step (every
 {study["anchor_every"]}th has no base). Whole states were measured in steps that are powers of two, and in the step
-before each. {sentence(study)}"""
+before each{distances}. {sentence(study)}"""
     intro = textwrap.fill(" ".join(intro.split()), 120)
     return f"""# A study of a run
 
@@ -170,7 +222,7 @@ All numbers are per cent of raw, at level `default` unless stated otherwise. Δ:
 
 {notes.strip()}
 
-{ANALYZED}
+{analyzed(study)}
 
 ![Deltas of the weights, step by step and by learning rate](study.svg)
 
@@ -186,7 +238,8 @@ def measured(study: dict[str, Any]) -> str:
     return f"""
 ## By distance
 
-The weights of the last step of a phase, as deltas of the weights 1, 2, 4 … steps before.
+The weights of the last step of a phase, as deltas of the weights 1, 2, 4 … steps before; and the last state of
+pretraining likewise.
 
 {by_distance(study)}
 ## Whole states
@@ -195,10 +248,10 @@ The weights of the last step of a phase, as deltas of the weights 1, 2, 4 … st
 ## Beside general-purpose codecs
 
 The smaller of two ways: as is, and in byte planes. For a delta, these codecs get the exclusive or of both files, and
-zstd 3 also gets the base as a prefix. zstd 19 and bzip2 got a sample of 16 MB. Δ k: a delta of the weights k steps
-before.
+zstd 3 also gets the base as a prefix. zstd 19, bzip2, brotli and xz got a sample of 16 MB. Δ k: a delta of the weights
+k steps before.
 
-{engines(study)}
+{engines(study)}{speeds(study)}
 ## Beside published figures
 
 Of other models, as their abstracts state them (numbers are those of arXiv).

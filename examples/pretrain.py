@@ -82,13 +82,10 @@ class GPT(nn.Module):
         return self.norm(x) @ self.embed.weight.T
 
 
-def text(size: int, folder: str | None = None, pattern: str = "*.py") -> Tensor:
-    """At least `size` bytes of the files of a folder, if it has as many.
-
-    By default the folder is that of Python's standard library, which is on every machine that runs this.
-    """
+def text(size: int) -> Tensor:
+    """At least `size` bytes, if there are as many, of Python's standard library, which is wherever this runs."""
     data = bytearray()
-    for path in sorted(Path(folder or sysconfig.get_path("stdlib")).glob(pattern)):
+    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
         with contextlib.suppress(OSError):
             data += path.read_bytes()
         if len(data) >= size:
@@ -99,10 +96,10 @@ def text(size: int, folder: str | None = None, pattern: str = "*.py") -> Tensor:
 class Training:
     """A model and its optimizer."""
 
-    def __init__(self, args: argparse.Namespace, rank: int, ranks: int) -> None:
+    def __init__(self, args: argparse.Namespace, rank: int, ranks: int, data: Tensor | None = None) -> None:
         torch.manual_seed(args.seed)
         self.args, self.rank, self.ranks = args, rank, ranks
-        self.text = text(args.text)
+        self.text = text(args.text) if data is None else data
         self.model = GPT(args.width, args.layers, args.context).to(args.device, torch.bfloat16)
         if ranks > 1:
             for block in self.model.blocks:
