@@ -124,10 +124,14 @@ fn opened<'f>(args: &FollowArgs, follower: &'f mut Option<Follower>) -> Result<&
 
 /// Gets to the newest snapshot, and tells about it. Everything in it has been `verified` once.
 fn look(args: &FollowArgs, follower: &mut Follower, verified: &mut bool, ui: &Ui) -> Result {
-    let newest = follower.newest().map_err(|e| refused(&e).unwrap_or_else(|| args.place.failure(&e)));
+    let newest = follower.newest().map_err(|e| failed(args, &e));
     let got = newest.and_then(|newest| match newest {
         Some(snapshot) => get(args, follower, &snapshot, ui),
         None if !*verified && follower.current().is_some() => repair(args, follower, ui),
+        None if args.looks.once && follower.current().is_none() => {
+            let place = Name::text(&args.place.store);
+            Err(Failure::Store(ErrorKind::NotFound, format!("{place}: has no version yet: nothing was written")))
+        }
         None => Ok(()),
     });
     *verified |= got.is_ok() && follower.current().is_some();
@@ -215,14 +219,10 @@ fn repair(args: &FollowArgs, follower: &mut Follower, ui: &Ui) -> Result {
 /// An error of the store, or of the directory.
 fn failed(args: &FollowArgs, e: &lmc_store::Error) -> Failure {
     match e.kind() {
-        ErrorKind::Io => directory_failure(e),
-        _ => refused(e).unwrap_or_else(|| args.place.failure(e)),
+        // A version that is not the next one of the run: the message says what holds another one.
+        ErrorKind::Io | ErrorKind::Usage => directory_failure(e),
+        _ => args.place.failure(e),
     }
-}
-
-/// The error of a version that is not the next one of the run.
-fn refused(e: &lmc_store::Error) -> Option<Failure> {
-    (e.kind() == ErrorKind::Usage).then(|| Failure::Usage(format!("{} (--rewind)", Name::text(&e.to_string()))))
 }
 
 /// An error about the directory that follows; the message says where.

@@ -52,6 +52,10 @@ fn step(dir: &Dir, of: &str) -> Option<u64> {
 #[test]
 fn the_newest_version_is_followed_and_told_about_until_that_succeeds() {
     let dir = stored();
+    // A store that was created, and has no version.
+    let location = lmc_store::Location::directory(dir.path("empty")).unwrap();
+    drop(lmc_store::Store::create(&location, lmc_store::StoreOptions::default()).unwrap());
+    dir.run(["follow", "empty", "none", "--once"]).fails(&["empty: has no version yet"]);
     let first = dir.run(["follow", "s", "m", "--once"]);
     assert!(first.ok().stderr().contains("m/current : step 0, the first one, "), "{first:?}");
     dir.run(["follow", "s", "m", "--once"]).silent();
@@ -111,9 +115,13 @@ fn errors_that_may_pass_do_not_end_it_and_are_said_once() {
     assert!(said.contains("data/"), "{said}");
     // A step that goes back is refused at once.
     dir.run(["-q", "snapshot", "save", "other", "d", "--step", "0"]).silent();
-    dir.run(["follow", "other", "m"]).is_misused(&["has versions of run", "the store is of run", "(--rewind)"]);
+    dir.run(["follow", "other", "m"]).is_misused(&[
+        "has versions of run",
+        "the store is of run",
+        "(--rewind, rewind=True)",
+    ]);
     dir.run(["-q", "snapshot", "copy", "s", "copy", "--at", "0"]).ok();
-    dir.run(["follow", "copy", "m"]).is_misused(&["has step 1", "of step 0", "(--rewind)"]);
+    dir.run(["follow", "copy", "m"]).is_misused(&["has step 1", "of step 0", "(--rewind, rewind=True)"]);
     dir.run(["-q", "follow", "other", "m", "--once", "--rewind"]).silent();
     dir.run(["follow", "s", "s/m", "--once"]).is_misused(&["is in the store s"]);
     for bad in ["0", "1e9", "x"] {

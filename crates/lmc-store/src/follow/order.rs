@@ -22,7 +22,7 @@ pub(super) fn run(place: impl Display, store: &Store, held: Option<RunId>, any: 
     match held.filter(|&held| held != run && !any) {
         None => Ok(run),
         Some(held) => Err(Error::usage(format!(
-            "{place}: has versions of run {held}, and the store is of run {run}: follow this one elsewhere, or ask for it"
+            "{place}: has versions of run {held}, and the store is of run {run}: follow this one elsewhere, or allow it (--rewind, rewind=True)"
         ))),
     }
 }
@@ -33,7 +33,7 @@ pub(super) fn known(place: impl Display, store: &Store, (step, id): (Step, SaveI
         Ok(s) if s.id == id => Ok(()),
         Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
         _ => Err(Error::usage(format!(
-            "{place}: has version {step}, which is not from this store: follow it into another directory, or with --rewind (rewind)"
+            "{place}: has version {step}, which is not from this store: follow it into another directory, or allow it (--rewind, rewind=True)"
         ))),
     }
 }
@@ -49,6 +49,6 @@ pub(super) fn check(place: impl Display, there: Option<(Step, SaveId)>, snapshot
         false => format!("a snapshot of step {}", snapshot.step),
     };
     Err(Error::usage(format!(
-        "{place}: has step {step}, and what is to follow is {what}: if the run was rewound, ask for it"
+        "{place}: has step {step}, and what is to follow is {what}: if the run was rewound, allow it (--rewind, rewind=True)"
     )))
 }

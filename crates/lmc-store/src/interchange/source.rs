@@ -146,7 +146,7 @@ impl Source {
             let Kind::Delta { base, .. } = of.index.kind else {
                 if let Some((step, _)) = there.filter(|(step, _)| *step > at && !rewind) {
                     return Err(Error::usage(format!(
-                        "{}: comes from version {at}, and version {step} is followed: if the run was rewound, ask for it",
+                        "{}: comes from version {at}, and version {step} is followed: if the run was rewound, allow it (--rewind, rewind=True)",
                         self.directory(to).display()
                     )));
                 }
@@ -160,7 +160,7 @@ impl Source {
                 }
                 if !rewind {
                     return Err(Error::usage(format!(
-                        "{}: is not the version {base} that is followed: if the run was rewound, or began anew, ask for it",
+                        "{}: is not the version {base} that is followed: if the run was rewound, or began anew, allow it (--rewind, rewind=True)",
                         self.directory(base).display()
                     )));
                 }
