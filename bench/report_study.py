@@ -209,8 +209,8 @@ sequences of {model["context"]} bytes, {training["batch"]} in a batch), trained 
 {rates["pretrain"]:g} and a cosine decay to a tenth. *Finetune*: from there, on {text["finetune"]:,} bytes of
 C++ (PyTorch's headers), at {rates["finetune"]:g}. *Sparse*: from there, at {rates["sparse"]:g}, a rate of
 reinforcement learning. Stores keep the bf16 weights of every step, each as a delta of the previous step (every
-{study["anchor_every"]}th has no base). Whole states were measured in steps that are powers of two, and in the step
-before each{distances}. {sentence(study)}"""
+{study["anchor_every"]}th has no base). Whole states were measured in steps that are powers of two, in the step before
+each, and in the last two of each phase{distances}. {sentence(study)}"""
     intro = textwrap.fill(" ".join(intro.split()), 120)
     return f"""# A study of a run
 

@@ -241,6 +241,8 @@ class Run:
         ]
         self.texts = {name: Text(self.folder, name) for name in ("pretrain", "finetune")}
         self.states, self.checkpoint = self.folder / "states", self.folder / "checkpoint.pt"
+        # The steps whose whole state is kept.
+        self.states_kept: list[int] = []
 
     @property
     def last(self) -> int:
@@ -271,6 +273,7 @@ class Run:
                 {
                     "step": step,
                     "threads": torch.get_num_threads(),
+                    "kept": self.states_kept,
                     "settings": self.settings(),
                     "texts": {name: text.description()["sha256"] for name, text in self.texts.items()},
                     "tensors": training.tensors(step),
@@ -324,6 +327,8 @@ class Run:
         texts = ", ".join(f"{name} {text.description()['bytes']:,}" for name, text in self.texts.items())
         print(f"{parameters:,} parameters, {torch.get_num_threads()} threads; bytes of text: {texts}", flush=True)
         kept, needed = self.room(parameters)
+        # As decided when the run began: a store takes no earlier step later.
+        self.states_kept = kept = kept if found is None else found["kept"]
         done = sum(p.stat().st_blocks * 512 for p in self.folder.rglob("*") if p.is_file())
         free = shutil.disk_usage(self.folder).free
         print(
@@ -585,7 +590,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=8)
     # One more than a power of two, for deltas of 1 to 512 steps.
     parser.add_argument("--steps", type=int, default=513, help="of pretraining; the others have a sixteenth of them")
-    parser.add_argument("--schedule", type=int, default=512, help="steps over which the learning rate falls")
+    parser.add_argument("--schedule", type=int, help="steps over which the learning rate falls; by default --steps - 1")
     parser.add_argument("--warmup", type=int, default=32, help="steps in which it rises first")
     parser.add_argument("--lr", type=float, default=6e-4)
     parser.add_argument("--text", type=int, default=64_000_000, help="bytes of text")
@@ -597,6 +602,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--states-disk", type=float, default=15e9, help="bytes that states may take in the store")
     parser.add_argument("--compute", choices=["bf16", "fp32"], help="by default what is fast here")
     args = parser.parse_args()
+    if args.schedule is None:
+        args.schedule = max(1, args.steps - 1)
+    if args.schedule < args.steps - 1:
+        parser.error(f"--schedule {args.schedule}: the learning rate would rise again in {args.steps} steps")
     if not args.compute:
         # Without instructions for bf16, PyTorch multiplies such matrices a hundred times slower than those of fp32.
         slow = args.device == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported()

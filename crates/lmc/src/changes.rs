@@ -47,8 +47,8 @@ pub fn changed_elements(delta: &dyn ReadAt, base: &dyn ReadAt) -> Result<Option<
 }
 
 impl ChangedElements {
-    /// [`changed_elements`] in the memory of these, which are gone: new memory for a long list takes a fifth of the time. False if `delta` is
-    /// no list; what is here then has no meaning, nor after an error.
+    /// Like [`changed_elements`], but replaces what is here, and reuses its memory: allocating a long list takes a sixth of the time. Returns
+    /// false if `delta` is no list; what is here then, or after an error, is unspecified.
     ///
     /// # Errors
     /// Those of [`changed_elements`].

@@ -70,41 +70,57 @@ fn deltas(a: &Analysis, said: &mut Vec<String>) {
         said.push(format!("Deltas from checkpoint to checkpoint save next to nothing; {why}."));
     }
     let every = if usual.steps == 1 { unit.to_owned() } else { count(usual.steps, unit) };
+    if !a.independent && has_copies(a) {
+        return;
+    }
+    if let Some(sentence) = states_and_weights(a, usual, last) {
+        said.push(sentence);
+        return;
+    }
     for g in &usual.groups {
-        let wanted = matches!(g.kind, Kind::Weights) && matches!(&g.dtype[..], "BF16" | "F16");
+        let wanted = matches!(g.kind, Kind::Weights) && is_16_bit(&g.dtype);
         // Where nearly all are weights, the first sentence says it.
         let alone = g.raw_size > 0 && (g.raw_size as f64) < NEARLY_ALL * usual.raw_size as f64;
-        if wanted && alone && (a.independent || !has_copies(a)) {
+        if wanted && alone {
             let share = percent(g.delta_size, g.raw_size);
-            said.push(
-                states_and_weights(a, usual, last, g)
-                    .unwrap_or_else(|| format!("The {} weights every {every}: {share} of their size.", g.dtype)),
-            );
+            said.push(format!("The {} weights every {every}: {share} of their size.", g.dtype));
         }
     }
 }
 
-/// What to save of a run whose checkpoints are states of training: whole ones over the longest distance, and weights
-/// between them, if that takes less than half of whole states over the usual distance. `weights`: those, over the usual distance.
-fn states_and_weights(a: &Analysis, usual: &Distance, longest: &Distance, weights: &GroupDelta) -> Option<String> {
+fn is_16_bit(dtype: &str) -> bool {
+    matches!(dtype, "BF16" | "F16")
+}
+
+/// What to save of a run whose checkpoints are states of training: whole ones over the longest distance, and the 16-bit weights between them,
+/// embeddings and norms included, if that takes less than half of whole states over the usual distance.
+fn states_and_weights(a: &Analysis, usual: &Distance, longest: &Distance) -> Option<String> {
     let of_states = |g: &GroupDelta| matches!(g.kind, Kind::Master | Kind::ExpAvg | Kind::ExpAvgSq) && g.raw_size > 0;
     if longest.steps <= usual.steps || !usual.groups.iter().any(of_states) {
         return None;
     }
+    let of_weights = |g: &&GroupDelta| {
+        matches!(g.kind, Kind::Weights | Kind::Embedding | Kind::Norm) && is_16_bit(&g.dtype) && g.raw_size > 0
+    };
+    let weights: Vec<&GroupDelta> = usual.groups.iter().filter(of_weights).collect();
+    let dtype = &weights.first()?.dtype[..];
+    let dtype = if weights.iter().all(|g| g.dtype == dtype) { dtype } else { "16-bit" };
+    let (raw_size, delta_size) =
+        weights.iter().fold((0, 0), |(raw, delta), g| (raw + g.raw_size, delta + g.delta_size));
     let unit = a.steps_from.unit();
     let every = |d: &Distance| if d.steps == 1 { unit.to_owned() } else { count(d.steps, unit) };
-    let a_step = |size: u64, d: &Distance| size as f64 / (d.deltas * d.steps) as f64;
+    let a_step = |size: u64, d: &Distance| size as f64 / (d.deltas as f64 * d.steps as f64);
     let whole = a_step(usual.delta_size, usual);
-    let both = a_step(longest.delta_size, longest) + a_step(weights.delta_size, usual);
+    let both = a_step(longest.delta_size, longest) + a_step(delta_size, usual);
     (2.0 * both < whole).then(|| {
         format!(
             "Save whole states every {} ({} of their size as deltas), and the {} weights alone every {} ({} of theirs): \
              {} a {unit}, and not the {} of whole states every {}.",
             every(longest),
             percent(longest.delta_size, longest.raw_size),
-            weights.dtype,
+            dtype,
             every(usual),
-            percent(weights.delta_size, weights.raw_size),
+            percent(delta_size, raw_size),
             bytes(both.round() as u64),
             bytes(whole.round() as u64),
             every(usual),
@@ -167,9 +183,7 @@ fn has_copies(a: &Analysis) -> bool {
 
 /// Weights that follow from their copies.
 fn sixteen_bits(a: &Analysis, kinds: &[Group], said: &mut Vec<String>) {
-    let narrow = |t: &&Tensor| {
-        matches!(t.kind, Kind::Weights | Kind::Embedding | Kind::Norm) && matches!(&t.dtype[..], "BF16" | "F16")
-    };
+    let narrow = |t: &&Tensor| matches!(t.kind, Kind::Weights | Kind::Embedding | Kind::Norm) && is_16_bit(&t.dtype);
     let sizes =
         a.tensors.iter().filter(narrow).fold((0, 0), |s, t| (s.0 + t.figures.raw_size, s.1 + t.figures.lmc_size));
     let copies = kinds.iter().any(|g| g.name == Kind::Master.name());

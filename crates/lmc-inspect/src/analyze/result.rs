@@ -258,8 +258,8 @@ pub struct FloatDelta {
     /// Bytes in the delta: their shares of the blocks that they lie in.
     pub delta_size: u64,
     /// Bytes that the entropy of the differences is, as [`DifferenceEntropy`](crate::DifferenceEntropy) has it: of each
-    /// dtype of a delta by itself, without what it takes to know how often each difference occurs. No code that treats
-    /// elements with one exponent alike needs less, but one that knows more may.
+    /// dtype of a delta by itself, without what it takes to know how often each difference occurs. Of 16-bit floats,
+    /// no code that treats elements with one exponent alike needs less, but one that knows more may.
     pub entropy_size: u64,
 }
 

@@ -22,6 +22,8 @@ pub struct Patch {
     /// Which of these changed, from the first one on, ascending; `None` for all.
     changed: Option<Vec<u32>>,
     values: Vec<u8>,
+    /// Whether it is a list that was read, and not one that was made: the next one is read into its memory.
+    is_read: bool,
 }
 
 /// Bytes of the unit that is compared and replaced: an element, if it has 1, 2, 4 or 8.
@@ -85,7 +87,14 @@ impl Patch {
             }
         }
         let elements = start / width as u64..(start + new.len() as u64) / width as u64;
-        Ok((!changed.is_empty()).then_some(Self { tensor, width, elements, changed: Some(changed), values }))
+        Ok((!changed.is_empty()).then_some(Self {
+            tensor,
+            width,
+            elements,
+            changed: Some(changed),
+            values,
+            is_read: false,
+        }))
     }
 
     /// The changes that deltas, each from the one before, make in the `len` bytes that `old` has from `start` on, if
@@ -108,11 +117,11 @@ impl Patch {
             let so_far = Changed { of: &part, width, indices: &indices, values: &values, next: 0.into() };
             let base: &dyn ReadAt = if indices.is_empty() { &part } else { &so_far };
             let mut changed = spares.take();
-            if !changed.read(&&delta[..], base).map_err(Error::codec)? || changed.width != width {
-                return Ok(None);
-            }
+            let is_list = changed.read(&&delta[..], base).map_err(Error::codec)? && changed.width == width;
             // A list that is no smaller than the bytes themselves is not worth having.
-            if 4 * changed.indices.len() + changed.values.len() + 4 * indices.len() + values.len() >= len as usize {
+            let size = 4 * changed.indices.len() + changed.values.len() + 4 * indices.len() + values.len();
+            if !is_list || size >= len as usize {
+                spares.put(changed);
                 return Ok(None);
             }
             (indices, values) = match indices.is_empty() {
@@ -121,7 +130,7 @@ impl Patch {
             };
         }
         let elements = start / width as u64..(start + len) / width as u64;
-        Ok(Some(Self { tensor, width, elements, changed: Some(indices), values }))
+        Ok(Some(Self { tensor, width, elements, changed: Some(indices), values, is_read: true }))
     }
 
     /// The changes of a list in a `range` of its bytes, for a tensor that has these from `offset` on; `None` if the
@@ -138,13 +147,13 @@ impl Patch {
         let elements = offset / width as u64..(offset + range.len() as u64) / width as u64;
         let indices = changed[first..last].iter().map(|&i| i - start as u32).collect();
         let values = self.values[first * width..last * width].to_vec();
-        Some(Self { tensor, width, elements, changed: Some(indices), values })
+        Some(Self { tensor, width, elements, changed: Some(indices), values, is_read: false })
     }
 
     /// New bytes for all of a run.
     fn whole(tensor: usize, width: usize, start: u64, new: &[u8]) -> Self {
         let elements = start / width as u64..(start + new.len() as u64) / width as u64;
-        Self { tensor, width, elements, changed: None, values: new.to_vec() }
+        Self { tensor, width, elements, changed: None, values: new.to_vec(), is_read: false }
     }
 
     /// Index of the tensor, in the order in which [`TensorFollower::new`](super::TensorFollower::new) got them.
@@ -188,8 +197,7 @@ impl Patch {
     }
 }
 
-/// The memory of the lists of an update that is gone, for those of the next one: the kernel takes longer to give new memory than decoding
-/// takes to fill it.
+/// The memory of the lists of the update that was dropped last, for those of the next one: getting new pages takes longer than decoding.
 #[derive(Debug, Default)]
 pub(super) struct Spares(Mutex<Vec<ChangedElements>>);
 
@@ -199,9 +207,14 @@ impl Spares {
         self.0.lock().expect("no panic while it is held").pop().unwrap_or_default()
     }
 
-    /// Replaces what is here by the memory of these.
+    /// Takes memory back that holds no list.
+    fn put(&self, memory: ChangedElements) {
+        self.0.lock().expect("no panic while it is held").push(memory);
+    }
+
+    /// Replaces what is here by the memory of these, as far as lists were read into it.
     pub(super) fn replace(&self, patches: Vec<Patch>) {
-        let lists = patches.into_iter().filter_map(|Patch { changed, values, .. }| {
+        let lists = patches.into_iter().filter(|p| p.is_read).filter_map(|Patch { changed, values, .. }| {
             let mut list = ChangedElements::default();
             (list.indices, list.values) = (changed?, values);
             Some(list)
@@ -374,8 +387,18 @@ mod tests {
         let (first, second) = (list(&long), list(&[3]));
         let memory = |patch: &Patch| patch.changed.as_ref().unwrap().as_ptr();
         let of_first = memory(&first);
-        let whole = Patch::whole(0, 2, 0, &old);
-        spares.replace(vec![second, first, whole]);
+        // None of these was read.
+        let (whole, part) = (Patch::whole(0, 2, 0, &old), first.part(1, 0, 0..100).unwrap());
+        let mut new = old.clone();
+        new[9] ^= 1;
+        let compared = Patch::between(0, 2, &old, 0, &new).unwrap().unwrap();
+        spares.replace(vec![second, first, whole, part, compared]);
+        assert_eq!(spares.0.lock().unwrap().len(), 2);
+        // What is no list, or one of another width, leaves the memory where it is.
+        let mut dense = Vec::new();
+        let noise: Vec<u8> = old.iter().map(|b| b.wrapping_mul(77) ^ 0x5a).collect();
+        lmc::Compressor::new(&options).unwrap().compress(&noise, &[lmc::Base::new(&old).unwrap()], &mut dense).unwrap();
+        assert_eq!(Patch::listed(0, 2, &old, 0, old.len() as u64, &[dense.into()], &spares).unwrap(), None);
         assert_eq!(spares.0.lock().unwrap().len(), 2);
         let third = list(&[5, 6]);
         assert_eq!(memory(&third), of_first);
@@ -495,10 +518,17 @@ mod tests {
     #[test]
     fn a_list_has_parts() {
         let (changed, values) = (Some(vec![1, 4, 9]), vec![1, 1, 4, 4, 9, 9]);
-        let list = Patch { tensor: 0, width: 2, elements: 0..10, changed, values };
+        let list = Patch { tensor: 0, width: 2, elements: 0..10, changed, values, is_read: false };
         let part = |offset, range| list.part(7, offset, range);
         let of = |elements, changed: &[u32], values: &[u8]| {
-            Some(Patch { tensor: 7, width: 2, elements, changed: Some(changed.into()), values: values.into() })
+            Some(Patch {
+                tensor: 7,
+                width: 2,
+                elements,
+                changed: Some(changed.into()),
+                values: values.into(),
+                is_read: false,
+            })
         };
         assert_eq!(part(0, 0..20), of(0..10, &[1, 4, 9], &[1, 1, 4, 4, 9, 9]));
         assert_eq!(part(100, 8..18), of(50..55, &[0], &[4, 4]));

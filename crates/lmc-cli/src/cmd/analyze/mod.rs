@@ -121,9 +121,9 @@ const JSON_HELP: &str = "\
   deltas                   from, to, steps, raw_size, delta_size, groups, floats
   distances                by steps: deltas (how many), raw_size and delta_size of all of them, groups, floats
   floats                   of floats with a counterpart in the base: raw_size, delta_size (of the delta), entropy_size (H:
-                           the entropy of their differences given the exponents that they come from; no code that
-                           treats floats of one exponent alike needs less; of F32 and F64, of the length and the
-                           first eight bits of differences, with the others as they are)
+                           the entropy of their differences given the exponents that they come from: of BF16 and F16
+                           no code that treats floats of one exponent alike needs less; of F32 and F64, of the length
+                           and the first eight bits of differences, with the others as they are)
   magnitudes               how large the floats of the last checkpoint are, by kind and dtype: lowest, counts (how many
                            have a magnitude from 2^e to below 2^(e+1), for e = lowest and on; without zeros and what is
                            not finite)

@@ -38,10 +38,17 @@ pub(super) fn brief(a: &Analysis) -> (String, Option<&'static str>) {
     if let Some(text) = json_within(&a, ROOM) {
         return (text, Some("all but the sums over checkpoints, pairs and distances"));
     }
-    a.checkpoints.clear();
-    // Predictions stand in no sum.
+    // Predictions stand in no sum. Their pairs name checkpoints by number.
     a.pairs.retain(|p| p.density.is_some());
-    if let Some(text) = json_within(&a, ROOM) {
+    let mut named: Vec<usize> = a.pairs.iter().flat_map(|p| [p.from, p.to]).collect();
+    named.sort_unstable();
+    named.dedup();
+    let number = |checkpoint| named.binary_search(&checkpoint).expect("it is in a pair");
+    a.pairs.iter_mut().for_each(|p| (p.from, p.to) = (number(p.from), number(p.to)));
+    a.checkpoints = named.iter().map(|&checkpoint| a.checkpoints[checkpoint].clone()).collect();
+    if !a.pairs.is_empty()
+        && let Some(text) = json_within(&a, ROOM)
+    {
         return (text, Some("all but the sums over distances, the changes by kind and dtype, and steps of Adam"));
     }
     a.pairs.clear();

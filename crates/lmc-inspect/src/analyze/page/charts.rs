@@ -94,8 +94,9 @@ fn distances(a: &Analysis, out: &mut String) {
     if a.distances.iter().any(|d| d.floats.raw_size > 0) {
         out.push_str(
             "<p class=dim>H is the entropy of the differences of floats that have a counterpart, given the exponents \
-             they come from; of F32 and F64, of the length and the first eight bits, with the others as they are. No code \
-             that treats floats of one exponent alike needs less. lmc may, because it knows more of them; H does not count \
+             they come from; of F32 and F64, of the length and the first eight bits, with the others as they are. Of \
+             BF16 and F16 no code that treats floats of one exponent alike needs less; of wider ones it may, for instance where \
+             the last bits are zero. lmc may, because it knows more of them; H does not count \
              what it takes to know how often each difference occurs, so it is too small where differences are many.</p>",
         );
     }
