@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Weights that are published and followed in memory, beside memcpy and other protocols.
 
-Usage: bench/follow.py [--size MB] [--shares S,S] [--rounds N] [--behind K] [--store FOLDER]... [--json FILE] [OLD NEW]
+Usage: bench/follow.py [--size MB] [--shares S,S] [--rounds N] [--behind K] [--row N] [--store FOLDER]... [--json FILE]
+                       [OLD NEW]
 
 Makes normally distributed bf16 weights of that size, and changes shares of their elements by one bit in the last place,
 as a step of training does to a few per cent of them; or takes two safetensors files of a real run. Prints a table with
@@ -11,8 +12,10 @@ process). A number above 1 is faster than the copy. `lmc` is level `fast`, with 
 fetched data; the other protocols verify nothing.
 
 A second follower gets K versions at once (--behind), each of which changed that share of made-up weights: the size is
-that of all, *made* the publishing of one. With several --store, each is measured, such as a folder on a disk and one in
-memory. Takes some 6.5 times the memory of the weights, and 0.8 times for a store on a file system in memory.
+that of all, *made* the publishing of one. A third one follows N versions in a row (--row), of which every 16th is also
+stored whole: the size is what it fetches of one on average, and in brackets what is stored. With several --store, each
+is measured, such as a folder on a disk and one in memory. Takes some 6.5 times the memory of the weights, and 0.8 times
+for a store on a file system in memory.
 """
 
 import argparse
@@ -212,6 +215,25 @@ def by_lmc(old: Weights, versions: Iterable[Weights], mine: Weights, folder: Pat
     return {"protocol": name, "size": new_size, "objects": objects}
 
 
+def in_a_row(old: Weights, versions: Iterable[Weights], mine: Weights, folder: Path, times: Times, name: str) -> Row:
+    """Publishes versions, and follows to each: what is fetched of one, and written for it, on average."""
+    publisher = lmc.sync.Publisher(folder, threads=1)
+    publisher.publish(old, step=0)
+    count, fetched = 0, 0
+    with lmc.sync.Follower(folder, mine, threads=1) as follower:
+        follower.load()
+        before = objects_of(folder)
+        for step, version in enumerate(versions, 1):
+            times.take(f"{name} made", lambda v=version, s=step: publisher.publish(v, step=s))
+            update = times.take(f"{name} staged", follower.stage)
+            times.take(f"{name} applied", follower.commit, update)
+            assert same(mine, version), name
+            count, fetched = step, fetched + update.fetched_size
+        written = size_of(objects_of(folder) - before)
+    shutil.rmtree(folder)
+    return {"protocol": name, "size": fetched // count, "objects": written // count}
+
+
 def file_system(folder: Path) -> str:
     """Its type."""
     command = ["df", "--output=fstype", str(folder)]
@@ -252,6 +274,10 @@ def measure(old: Weights, new: Weights, share: float | None, args: argparse.Name
             name += f", {args.behind} versions at once"
             versions = steps(old, new, share, args.behind)
             rows[name] = by_lmc(old, versions, to, store / "store", times, name)
+    for store in stores if share is not None and args.row > 1 else ():
+        name = f"lmc, {file_system(store)}" if len(stores) > 1 else "lmc"
+        name += f", {args.row} versions in a row"
+        rows[name] = in_a_row(old, steps(old, new, share, args.row), to, store / "store", times, name)
     for name, row in rows.items():
         row |= {what: times.median(f"{name} {what}") for what in ("made", "staged", "applied")}
     return {
@@ -277,6 +303,7 @@ def main() -> None:
     parser.add_argument("--shares", default=",".join(map(str, SHARES)), help="(default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--behind", type=int, default=10, metavar="K", help="(default: %(default)s; 1 for none)")
+    parser.add_argument("--row", type=int, default=32, metavar="N", help="(default: %(default)s; 1 for none)")
     parser.add_argument("--store", type=Path, action="append", help="where to make stores (default: a new folder)")
     parser.add_argument("--json", type=Path, help="file of results to add these to, or put in place of earlier ones")
     parser.add_argument("--lmc", help="the program, which says on what machine it is; needed for --json")
@@ -284,8 +311,6 @@ def main() -> None:
     args = parser.parse_args()
     if args.files and len(args.files) != 2:
         parser.error("give two files, or none")
-    if args.behind > 15:
-        parser.error(f"--behind {args.behind}: the 16th version stands alone")
     if args.json and not args.lmc:
         parser.error("--json needs --lmc")
     with contextlib.ExitStack() as stack:

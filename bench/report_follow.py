@@ -48,7 +48,9 @@ def section(cases: list[dict[str, Any]]) -> str:
 multiples of a copy of the weights. *Made* is publishing, or making what is sent; *applied* is the commit, during which
 an engine waits, or all that a receiver of another protocol does. `lmc` is level `fast`, verifies what it fetches, and
 writes durably; the others do neither. In brackets: all objects of the version, documents included. A follower that gets
-several versions at once stages and commits them as one; each changed that share, and the sizes are those of all.
+several versions at once stages and commits them as one; each changed that share, and the sizes are those of all. Of
+versions in a row the sizes are averages: what a follower fetches of one, and in brackets what is stored. Every 16th is
+stored as a delta and whole; where deltas are more than half as large as the whole, it is stored whole alone.
 
 {parts}
 """
