@@ -289,15 +289,18 @@ class Run:
         found |= {pretrain.last - p for p in powers}
         return sorted(s for s in found if s > 0)
 
-    def room(self, parameters: int) -> tuple[list[int], int]:
-        """The states that are kept, and an upper bound of the disk space of the run."""
+    def room(self, parameters: int, decided: list[int] | None) -> tuple[list[int], int]:
+        """The states that are kept, and an upper bound of the disk space of the run.
+
+        They are `decided` once a run has begun: a store takes no earlier step later.
+        """
         size = int(parameters * STATE_BYTES * STATE_SHARE)
-        kept = self.kept()
+        kept = self.kept() if decided is None else decided
         last = self.phases[0].last
         powers = {s for i in range(last.bit_length()) for s in (2**i - 1, 2**i)}
         # The longest first, that only serve as a base of the last state.
         for step in [s for s in kept if s < last - 1 and s not in powers]:
-            if len(kept) * size > self.args.states_disk:
+            if decided is None and len(kept) * size > self.args.states_disk:
                 kept.remove(step)
                 print(f"the state of step {step} is not kept: states may have {self.args.states_disk / 1e9:g} GB")
         weights = int(self.last * parameters * 2 * WEIGHTS_SHARE)
@@ -326,9 +329,8 @@ class Run:
         parameters = sum(w.numel() for w in training.weights.values())
         texts = ", ".join(f"{name} {text.description()['bytes']:,}" for name, text in self.texts.items())
         print(f"{parameters:,} parameters, {torch.get_num_threads()} threads; bytes of text: {texts}", flush=True)
-        kept, needed = self.room(parameters)
-        # As decided when the run began: a store takes no earlier step later.
-        self.states_kept = kept = kept if found is None else found["kept"]
+        kept, needed = self.room(parameters, None if found is None else found["kept"])
+        self.states_kept = kept
         done = sum(p.stat().st_blocks * 512 for p in self.folder.rglob("*") if p.is_file())
         free = shutil.disk_usage(self.folder).free
         print(

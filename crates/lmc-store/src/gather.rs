@@ -1,12 +1,10 @@
 //! Gathers ranges of files from their block sets. Each block set is fetched and decoded once.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::alternatives::Alternatives;
 use crate::catalog::{Catalog, SetId};
 use crate::chain::{self, ChainDecoder};
 use crate::error::Result;
@@ -88,14 +86,6 @@ impl<T> Job<T> {
         &self.chain[self.held.map_or(0, |i| i + 1)..]
     }
 
-    /// Replaces the first block set by a chain that ends with an alternative of it, and begins with a block set that is held.
-    fn begin_with(&mut self, mut chain: Vec<SetId>) {
-        let more = chain.len() - 1;
-        chain.extend_from_slice(&self.chain[1..]);
-        self.takes.iter_mut().for_each(|(i, _)| *i += more);
-        (self.chain, self.held) = (chain, Some(0));
-    }
-
     /// The ranges taken from the last block set, the block set that is held, and the last one; `None` if anything else
     /// is taken.
     fn deltas(&self) -> Option<(&[Take<T>], SetId, SetId)> {
@@ -137,29 +127,15 @@ impl<T: Send> Gather<T> {
         sink: &impl Sink<T>,
         progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<u64> {
-        let mut catalog = Cow::Borrowed(catalog);
         let mut jobs = Vec::new();
-        for chain in chain::covering(&catalog, self.sets)? {
+        for chain in chain::covering(catalog, self.sets)? {
             let takes: Vec<_> =
                 chain.iter().enumerate().filter_map(|(i, link)| Some((i, self.takes.remove(link)?))).collect();
             let first = takes.first().map_or(0, |t| t.0);
             let is_held = |&i: &usize| catalog.set(chain[i]).is_ok_and(|set| held.has(set.raw_hash, set.raw_len));
             let held = (0..=first).rev().find(is_held);
-            jobs.push(Job { chain, takes, held });
+            jobs.push(Some(Job { chain, takes, held }));
         }
-        if !held.is_empty() && jobs.iter().any(|job| job.held.is_none()) {
-            let begins = jobs.iter().filter(|job| job.held.is_none()).map(|job| job.chain[0]);
-            let alternatives = Alternatives::find(remote, catalog.to_mut(), begins)?;
-            for job in jobs.iter_mut().filter(|job| job.held.is_none()) {
-                if let Some(chain) = alternatives.chain(&catalog, job.chain[0], held) {
-                    job.begin_with(chain);
-                    // Alternatives may be gone: callers try again with nothing held.
-                    held.set_used();
-                }
-            }
-        }
-        let mut jobs: Vec<Option<Job<T>>> = jobs.into_iter().map(Some).collect();
-        let catalog = &*catalog;
         let threads = lmc_pool::threads(threads);
         let (mut done, mut fetched) = (0, 0);
         ordered::run(

@@ -61,7 +61,7 @@ impl<'a> Held<'a> {
 
     /// Reads a set that is held.
     pub(crate) fn read(&self, hash: Hash, out: &mut [u8]) -> Result<()> {
-        self.set_used();
+        self.used.store(true, Ordering::Relaxed);
         let failed = |e| Error::io("cannot read an earlier version", e);
         let mut end = 0;
         for p in self.sets.get(&hash).into_iter().flatten() {
@@ -75,16 +75,6 @@ impl<'a> Held<'a> {
             true => Ok(()),
             false => Err(failed(io::ErrorKind::UnexpectedEof.into())),
         }
-    }
-
-    /// Whether there is no source.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.sources.is_empty()
-    }
-
-    /// Counts as if something was read.
-    pub(crate) fn set_used(&self) {
-        self.used.store(true, Ordering::Relaxed);
     }
 
     /// Whether anything was read since the last call.

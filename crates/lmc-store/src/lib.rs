@@ -21,7 +21,6 @@
 
 #![deny(unsafe_code)]
 
-mod alternatives;
 mod archive;
 mod backend;
 mod before;

@@ -2,7 +2,7 @@
 
 use super::bases::Bases;
 use super::options::{BasePolicy, SaveOptions};
-use crate::catalog::{MAX_CHAIN, SetId};
+use crate::catalog::SetId;
 use crate::chunks::Chunk;
 use crate::error::Result;
 
@@ -18,36 +18,13 @@ pub(super) struct Choice<'a> {
 impl Choice<'_> {
     /// The base of a chunk, and the age of a delta against it.
     pub(super) fn choose(&self, chunk: &Chunk) -> Result<Option<(SetId, u32)>> {
-        let Some((previous, age)) = self.previous(chunk)? else { return Ok(None) };
-        if self.ends_chain(previous, age)? {
+        let Some(previous) = self.bases.alike(chunk) else { return Ok(None) };
+        let age = self.bases.catalog.set(previous)?.age.saturating_add(1);
+        if age >= self.options.anchor_every || self.options.base == BasePolicy::Nothing || self.is_heavy(previous)? {
             return Ok(None);
         }
         // What is not there is looked at last: it takes a request.
         Ok(if self.bases.is_there(previous)? { Some((self.lasting(previous)?, age)) } else { None })
-    }
-
-    /// The same of a chunk that is stored without a base because its chain ends, and also as a delta.
-    pub(super) fn choose_alternative(&self, chunk: &Chunk) -> Result<Option<(SetId, u32)>> {
-        // Under the policy `anchor` followers hold no base of the next delta.
-        if !self.options.alternatives || self.options.base == BasePolicy::Anchor {
-            return Ok(None);
-        }
-        let Some((previous, age)) = self.previous(chunk)? else { return Ok(None) };
-        let is_there = self.ends_chain(previous, age)? && self.bases.is_there(previous)?;
-        Ok(Some((previous, age)).filter(|_| is_there))
-    }
-
-    /// The chunk's predecessor, and the age of a delta against it.
-    fn previous(&self, chunk: &Chunk) -> Result<Option<(SetId, u32)>> {
-        let previous = self.bases.alike(chunk).filter(|_| self.options.base != BasePolicy::Nothing);
-        previous.map(|set| Ok((set, self.bases.catalog.set(set)?.age.saturating_add(1)))).transpose()
-    }
-
-    /// Whether a chunk starts a new chain in place of a delta of this age.
-    fn ends_chain(&self, previous: SetId, age: u32) -> Result<bool> {
-        // An alternative is a link more.
-        let most = if self.options.alternatives { MAX_CHAIN - 1 } else { MAX_CHAIN };
-        Ok(age >= self.options.anchor_every.min(most as u32) || self.is_heavy(previous)?)
     }
 
     /// Whether a chain has grown so expensive to read that the next chunk should start a new one.

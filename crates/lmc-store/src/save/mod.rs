@@ -213,12 +213,6 @@ fn store(
                             };
                             shard.sets.push(BlockSet { at, hash, raw_len, raw_hash, base: None, age });
                             made_from.push(base);
-                            if let Some(delta) = new.alternative {
-                                let encode::Alternative { bytes, hash, base, age } = *delta;
-                                let at = timed(upload, || uploader.append(bytes))?;
-                                shard.sets.push(BlockSet { at, hash, raw_len, raw_hash, base: None, age });
-                                made_from.push(Some(Place::Earlier(base)));
-                            }
                             Place::Here(number)
                         }
                     },

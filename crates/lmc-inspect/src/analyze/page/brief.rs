@@ -46,12 +46,11 @@ pub(super) fn brief(a: &Analysis) -> (String, Option<&'static str>) {
     let number = |checkpoint| named.binary_search(&checkpoint).expect("it is in a pair");
     a.pairs.iter_mut().for_each(|p| (p.from, p.to) = (number(p.from), number(p.to)));
     a.checkpoints = named.iter().map(|&checkpoint| a.checkpoints[checkpoint].clone()).collect();
-    if !a.pairs.is_empty()
-        && let Some(text) = json_within(&a, ROOM)
-    {
+    if let Some(text) = json_within(&a, ROOM) {
         return (text, Some("all but the sums over distances, the changes by kind and dtype, and steps of Adam"));
     }
     a.pairs.clear();
+    a.checkpoints.clear();
     a.magnitudes.clear();
     a.distances.clear();
     (json(&a), Some("all but the changes by kind and dtype"))
