@@ -234,6 +234,11 @@ def in_a_row(old: Weights, versions: Iterable[Weights], mine: Weights, folder: P
     return {"protocol": name, "size": fetched // count, "objects": written // count}
 
 
+def name_of(store: Path, stores: list[Path], what: str = "") -> str:
+    """The name of the rows of `lmc` with a store."""
+    return (f"lmc, {file_system(store)}" if len(stores) > 1 else "lmc") + what
+
+
 def file_system(folder: Path) -> str:
     """Its type."""
     command = ["df", "--output=fstype", str(folder)]
@@ -257,7 +262,7 @@ def measure(old: Weights, new: Weights, share: float | None, args: argparse.Name
     for _ in range(args.rounds):
         times.take("copy", overwrite, to, new)
         for store in stores:
-            name = f"lmc, {file_system(store)}" if len(stores) > 1 else "lmc"
+            name = name_of(store, stores)
             rows[name] = by_lmc(old, [new], to, store / "store", times, name)
         for protocol in PROTOCOLS:
             parts = times.take(f"{protocol.name} made", make, protocol, old, new)
@@ -270,13 +275,11 @@ def measure(old: Weights, new: Weights, share: float | None, args: argparse.Name
     # At the end, because the new weights become others.
     for _ in range(args.rounds if share is not None and args.behind > 1 else 0):
         for store in stores:
-            name = f"lmc, {file_system(store)}" if len(stores) > 1 else "lmc"
-            name += f", {args.behind} versions at once"
+            name = name_of(store, stores, f", {args.behind} versions at once")
             versions = steps(old, new, share, args.behind)
             rows[name] = by_lmc(old, versions, to, store / "store", times, name)
     for store in stores if share is not None and args.row > 1 else ():
-        name = f"lmc, {file_system(store)}" if len(stores) > 1 else "lmc"
-        name += f", {args.row} versions in a row"
+        name = name_of(store, stores, f", {args.row} versions in a row")
         rows[name] = in_a_row(old, steps(old, new, share, args.row), to, store / "store", times, name)
     for name, row in rows.items():
         row |= {what: times.median(f"{name} {what}") for what in ("made", "staged", "applied")}
@@ -311,6 +314,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.files and len(args.files) != 2:
         parser.error("give two files, or none")
+    if args.behind > 15:
+        parser.error(f"--behind {args.behind}: the 16th version stands alone")
     if args.json and not args.lmc:
         parser.error("--json needs --lmc")
     with contextlib.ExitStack() as stack:

@@ -92,6 +92,11 @@ fn is_16_bit(dtype: &str) -> bool {
     matches!(dtype, "BF16" | "F16")
 }
 
+/// Whether it is a 16-bit part of the model, embeddings and norms included.
+fn is_of_16_bit_model(kind: Kind, dtype: &str) -> bool {
+    matches!(kind, Kind::Weights | Kind::Embedding | Kind::Norm) && is_16_bit(dtype)
+}
+
 /// What to save of a run whose checkpoints are states of training: whole ones over the longest distance, and the 16-bit weights between them,
 /// embeddings and norms included, if that takes less than half of whole states over the usual distance.
 fn states_and_weights(a: &Analysis, usual: &Distance, longest: &Distance) -> Option<String> {
@@ -99,9 +104,7 @@ fn states_and_weights(a: &Analysis, usual: &Distance, longest: &Distance) -> Opt
     if longest.steps <= usual.steps || !usual.groups.iter().any(of_states) {
         return None;
     }
-    let of_weights = |g: &&GroupDelta| {
-        matches!(g.kind, Kind::Weights | Kind::Embedding | Kind::Norm) && is_16_bit(&g.dtype) && g.raw_size > 0
-    };
+    let of_weights = |g: &&GroupDelta| is_of_16_bit_model(g.kind, &g.dtype) && g.raw_size > 0;
     let weights: Vec<&GroupDelta> = usual.groups.iter().filter(of_weights).collect();
     let dtype = &weights.first()?.dtype[..];
     let dtype = if weights.iter().all(|g| g.dtype == dtype) { dtype } else { "16-bit" };
@@ -183,7 +186,7 @@ fn has_copies(a: &Analysis) -> bool {
 
 /// Weights that follow from their copies.
 fn sixteen_bits(a: &Analysis, kinds: &[Group], said: &mut Vec<String>) {
-    let narrow = |t: &&Tensor| matches!(t.kind, Kind::Weights | Kind::Embedding | Kind::Norm) && is_16_bit(&t.dtype);
+    let narrow = |t: &&Tensor| is_of_16_bit_model(t.kind, &t.dtype);
     let sizes =
         a.tensors.iter().filter(narrow).fold((0, 0), |s, t| (s.0 + t.figures.raw_size, s.1 + t.figures.lmc_size));
     let copies = kinds.iter().any(|g| g.name == Kind::Master.name());
