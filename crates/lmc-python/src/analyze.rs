@@ -24,7 +24,7 @@ use crate::work::Signals;
 ///
 /// Raises `lmc.MissingFileError` and `lmc.IOError` when a file cannot be read or changes meanwhile, `lmc.DamagedError` when one is damaged,
 /// `lmc.StoreError` and others of a store, and `lmc.UsageError` when there are no tensors or no snapshots, for deltas without their bases,
-/// for a store that is an archive, which is to be imported first, or for engines that this build lacks: wheels have none.
+/// for a store that is an archive, which is to be imported first, or for engines that this build lacks: wheels have zstd alone.
 #[pyfunction]
 #[pyo3(signature = (
     checkpoints, *, every=1, distances=None, pairs=4, engines=Vec::new(), sample=4_000_000, independent=false, level="default",
@@ -48,6 +48,9 @@ pub(crate) fn analyze<'py>(
     let codec = codec.with_max_work(max_work.map(|n| n.0));
     if every == 0 {
         return Err(Failure::usage("every=0: must be from 1 to 4294967295"));
+    }
+    if pairs == 0 {
+        return Err(Failure::usage("pairs=0: must be from 1 to 4294967295"));
     }
     let paths = paths(checkpoints)?;
     paths.iter().try_for_each(|p| readable(p))?;

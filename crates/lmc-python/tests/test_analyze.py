@@ -72,6 +72,14 @@ def test_a_store(run, tmp_path):
     assert lmc.analyze(store, every=2) == command(tmp_path / "store", "--json", "--every", "2")[0] != expected
 
 
+def test_zstd_is_an_engine(run):
+    engines = lmc.analyze(run[:2], engines=["all"], sample=100_000)["engines"]
+    names = ["zstd 1", "zstd 3", "zstd 19"]
+    assert [e["name"] for e in engines["engines"]] == ["lmc default"] * 2 + [name for name in names for _ in range(4)]
+    assert all(0 < e["size"] < e["raw_size"] for e in engines["engines"] if e["order"] == "grouped")
+    assert [d["deltas"] for d in engines["distances"]] == [1]
+
+
 def test_warnings(run):
     with pytest.warns(UserWarning, match="--distances 7: no pair of checkpoints"):
         found = lmc.analyze(run[:2], distances=[7])
@@ -112,9 +120,11 @@ def test_errors(run, tmp_path):
         (run[0], {"every": 2}, lmc.UsageError, "--every"),
         (run[0], {"every": 0}, lmc.UsageError, "every=0"),
         (run[0], {"pairs": -1}, lmc.UsageError, "pairs=-1"),
+        (run[0], {"pairs": 0}, lmc.UsageError, "pairs=0"),
         (run[0], {"distances": [1 << 64]}, lmc.UsageError, "distances="),
         (run[0], {"level": "none"}, lmc.UsageError, "level"),
-        (run[0], {"engines": ["zip"]}, lmc.UsageError, "--engines|engine"),
+        (run[0], {"engines": ["zip"]}, lmc.UsageError, 'unknown engine "zip"'),
+        (run[0], {"engines": ["zstd-1", "lz4"]}, lmc.UsageError, "zstd alone, as wheels are.* feature bench"),
         ("s3://", {}, lmc.UsageError, "names no bucket"),
         (7, {}, TypeError, "checkpoints must be"),
         (b"raw", {}, TypeError, "checkpoints must be"),

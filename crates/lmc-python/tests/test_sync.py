@@ -259,6 +259,25 @@ def test_a_store_that_has_no_version_yet(tmp_path):
     assert np.array_equal(follower.tensors["w"], np.arange(9.0))
 
 
+def test_a_follower_waits(tmp_path):
+    with lmc.sync.Publisher(tmp_path / "store") as publisher:
+        follower = lmc.sync.Follower(publisher.store.location, framework="np")
+        for step in (1, 2):
+            assert not follower.wait(0.01, interval=10)
+            publish = threading.Timer(0.1, publisher.publish, [{"w": weights(1000, seed=step)}], {"step": step})
+            publish.start()
+            assert follower.wait(interval=0.05)
+            assert follower.wait(0)
+            publish.join()
+            assert follower.update() == step
+        assert not follower.wait(0.01)
+        with pytest.raises(lmc.UsageError, match="interval=0"):
+            follower.wait(interval=0)
+        follower.close()
+        with pytest.raises(lmc.UsageError, match="closed"):
+            follower.wait(0)
+
+
 def test_files_and_directories_are_published(tmp_path, publisher):
     model = tmp_path / "model"
     (model / "sub").mkdir(parents=True)

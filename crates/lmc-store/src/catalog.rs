@@ -42,6 +42,8 @@ type Take<'t, S> = &'t mut dyn FnMut(Result<Catalog>, &[S]) -> Result<()>;
 pub(crate) struct Catalog {
     /// With the lengths of their documents, as far as they were read.
     shards: HashMap<ShardId, (Arc<Shard>, u64)>,
+    /// Block sets that no document lists as such: those of alternatives.
+    more: HashMap<SetId, BlockSet>,
 }
 
 impl Catalog {
@@ -131,6 +133,34 @@ impl Catalog {
         self.shards.insert(id, (Arc::new(shard), 0));
     }
 
+    /// Adds the shards that another catalog has.
+    pub(crate) fn insert_from(&mut self, other: &Self, ids: impl IntoIterator<Item = ShardId>) {
+        for id in ids {
+            if let Some(shard) = other.shards.get(&id) {
+                self.shards.entry(id).or_insert_with(|| shard.clone());
+            }
+        }
+    }
+
+    /// Adds a block set that no document lists: its index is beyond those of its shard.
+    pub(crate) fn insert_set(&mut self, id: SetId, set: BlockSet) {
+        self.more.insert(id, set);
+    }
+
+    /// Adds these shards, but leaves out those that cannot be read; until one would exceed the budget, or a request fails.
+    pub(crate) async fn add_available(&mut self, remote: &Remote, ids: BTreeSet<ShardId>, budget: &mut Budget) {
+        let mut shards = stream::iter(ids).map(|id| read(remote, id)).buffer_unordered(CONCURRENT);
+        while let Some(found) = shards.next().await {
+            match found {
+                Ok((id, shard, len)) if budget.take(len, shard.listed_segments()).is_ok() => {
+                    self.shards.insert(id, (Arc::new(shard), len));
+                }
+                Err(e) if e.kind() != ErrorKind::Store => {}
+                _ => return,
+            }
+        }
+    }
+
     pub(crate) fn shard(&self, id: ShardId) -> Result<&Arc<Shard>> {
         self.shards.get(&id).map(|(shard, _)| shard).ok_or_else(|| {
             Error::damaged(format!("{}: is needed, but no shard that needs it lists it", layout::shard(id)))
@@ -146,7 +176,7 @@ impl Catalog {
     }
 
     pub(crate) fn set(&self, id: SetId) -> Result<&BlockSet> {
-        self.shard(id.shard)?.sets.get(id.index).ok_or_else(|| {
+        self.shard(id.shard)?.sets.get(id.index).or_else(|| self.more.get(&id)).ok_or_else(|| {
             Error::damaged(format!(
                 "{}: has no block set {}, which another shard refers to",
                 layout::shard(id.shard),
@@ -213,7 +243,7 @@ impl Budget {
     }
 
     /// That of several snapshots that are loaded at once.
-    fn part(self) -> Self {
+    pub(crate) fn part(self) -> Self {
         Self { bytes: self.bytes / 16, segments: self.segments / 16 }
     }
 

@@ -1,11 +1,13 @@
 //! Gathers ranges of files from their block sets. Each block set is fetched and decoded once.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::catalog::{Catalog, SetId};
+use crate::alternatives::Alternatives;
+use crate::catalog::{Catalog, MAX_CHAIN, SetId};
 use crate::chain::{self, ChainDecoder};
 use crate::error::Result;
 use crate::held::Held;
@@ -64,6 +66,16 @@ impl<T, F: Fn(T, &[u8]) -> Result<()> + Sync> Sink<T> for F {
 /// A byte range of a block set, and its destination.
 pub(crate) type Take<T> = (Range<usize>, T);
 
+/// What block sets are fetched with.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin<'a> {
+    pub(crate) remote: &'a Remote,
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) alternatives: &'a Alternatives,
+    /// Threads that decode; 0 for one per core.
+    pub(crate) threads: usize,
+}
+
 /// Ranges to gather. `T` is a destination of bytes.
 pub(crate) struct Gather<T> {
     takes: HashMap<SetId, Vec<Take<T>>>,
@@ -84,6 +96,14 @@ impl<T> Job<T> {
     /// The block sets that are fetched.
     fn fetched(&self) -> &[SetId] {
         &self.chain[self.held.map_or(0, |i| i + 1)..]
+    }
+
+    /// Replaces the first block set by a chain that ends with an alternative of it, and begins with a block set that is held.
+    fn begin_with(&mut self, way: &[SetId]) {
+        let more = way.len() - 1;
+        let chain = [way, &self.chain[1..]].concat();
+        self.takes.iter_mut().for_each(|(i, _)| *i += more);
+        (self.chain, self.held) = (chain, Some(0));
     }
 
     /// The ranges taken from the last block set, the block set that is held, and the last one; `None` if anything else
@@ -120,22 +140,34 @@ impl<T: Send> Gather<T> {
     /// far, and ends the work if it fails. Returns how many bytes were fetched.
     pub(crate) fn run(
         mut self,
-        remote: &Remote,
-        catalog: &Catalog,
+        Origin { remote, catalog, alternatives, threads }: Origin<'_>,
         held: &Held<'_>,
-        threads: usize,
         sink: &impl Sink<T>,
         progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<u64> {
+        let mut catalog = Cow::Borrowed(catalog);
         let mut jobs = Vec::new();
-        for chain in chain::covering(catalog, self.sets)? {
+        for chain in chain::covering(&catalog, self.sets)? {
             let takes: Vec<_> =
                 chain.iter().enumerate().filter_map(|(i, link)| Some((i, self.takes.remove(link)?))).collect();
             let first = takes.first().map_or(0, |t| t.0);
             let is_held = |&i: &usize| catalog.set(chain[i]).is_ok_and(|set| held.has(set.raw_hash, set.raw_len));
             let held = (0..=first).rev().find(is_held);
-            jobs.push(Some(Job { chain, takes, held }));
+            jobs.push(Job { chain, takes, held });
         }
+        if held.may_take_alternatives() && jobs.iter().any(|job| job.held.is_none()) {
+            let begins = jobs.iter().filter(|job| job.held.is_none()).map(|job| job.chain[0]);
+            let ways = alternatives.find(remote, &mut catalog, held, begins)?;
+            for job in jobs.iter_mut().filter(|job| job.held.is_none()) {
+                if let Some(way) = ways.get(&job.chain[0]).filter(|way| way.len() + job.chain.len() <= MAX_CHAIN) {
+                    job.begin_with(way);
+                    // It may be gone: callers try again without.
+                    held.take_alternative();
+                }
+            }
+        }
+        let mut jobs: Vec<Option<Job<T>>> = jobs.into_iter().map(Some).collect();
+        let catalog = &*catalog;
         let threads = lmc_pool::threads(threads);
         let (mut done, mut fetched) = (0, 0);
         ordered::run(

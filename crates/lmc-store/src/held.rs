@@ -20,6 +20,10 @@ pub(crate) struct Held<'a> {
     sources: Vec<Read<'a>>,
     /// Whether anything was read.
     used: AtomicBool,
+    /// Whether an alternative is decoded in place of a block set.
+    took_alternative: AtomicBool,
+    /// Whether none may be.
+    without_alternatives: AtomicBool,
     sets: HashMap<Hash, Vec<Piece>>,
 }
 
@@ -75,6 +79,22 @@ impl<'a> Held<'a> {
             true => Ok(()),
             false => Err(failed(io::ErrorKind::UnexpectedEof.into())),
         }
+    }
+
+    /// Whether alternatives may be decoded in place of block sets.
+    pub(crate) fn may_take_alternatives(&self) -> bool {
+        !self.sources.is_empty() && !self.without_alternatives.load(Ordering::Relaxed)
+    }
+
+    /// Notes that one is.
+    pub(crate) fn take_alternative(&self) {
+        self.took_alternative.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on, none may be. Returns whether one was: without it, what failed may pass.
+    pub(crate) fn leave_alternatives(&self) -> bool {
+        self.without_alternatives.store(true, Ordering::Relaxed);
+        self.took_alternative.swap(false, Ordering::Relaxed)
     }
 
     /// Whether anything was read since the last call.

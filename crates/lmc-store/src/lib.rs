@@ -21,6 +21,7 @@
 
 #![deny(unsafe_code)]
 
+mod alternatives;
 mod archive;
 mod backend;
 mod before;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use lmc::{Segment, WriteAt};
 
+use crate::alternatives::Alternatives;
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
-use crate::gather::{Gather, Located, Sink, part};
+use crate::gather::{Gather, Located, Origin, Sink, part};
 use crate::held::{Held, StoredExtent};
 use crate::layout;
 use crate::manifest::names::check_together;
@@ -37,6 +38,7 @@ pub struct FileInfo {
 pub struct SnapshotReader {
     remote: Arc<Remote>,
     catalog: Catalog,
+    alternatives: Alternatives,
     snapshot: Snapshot,
     files: Vec<FileInfo>,
     /// The index of each file.
@@ -71,15 +73,15 @@ impl Store {
     /// [`Self::open_snapshot`], reusing shards that a catalog already has.
     pub(crate) fn open_beside(&self, snapshot: &Snapshot, other: &Catalog) -> Result<SnapshotReader> {
         let catalog = self.remote().wait(Catalog::load_beside(self.remote(), &snapshot.shards, other))?;
-        SnapshotReader::new(self.remote().clone(), catalog, snapshot.clone())
+        SnapshotReader::new(self.remote().clone(), catalog, Alternatives::new(other), snapshot.clone())
     }
 }
 
 impl SnapshotReader {
-    fn new(remote: Arc<Remote>, catalog: Catalog, snapshot: Snapshot) -> Result<Self> {
+    fn new(remote: Arc<Remote>, catalog: Catalog, alternatives: Alternatives, snapshot: Snapshot) -> Result<Self> {
         catalog.check_segments(&snapshot.shards)?;
         let (files, names, tensors, extents) = Default::default();
-        let mut reader = Self { remote, catalog, snapshot, files, names, tensors, extents, threads: 0 };
+        let mut reader = Self { remote, catalog, alternatives, snapshot, files, names, tensors, extents, threads: 0 };
         for id in reader.snapshot.shards.clone() {
             let shard = reader.catalog.shard(id)?.clone();
             for file in &shard.files {
@@ -204,7 +206,7 @@ impl SnapshotReader {
         gather.add(&self.extents[file], 0..self.files[file].len, |offset, _| offset);
         let put = |at, bytes: &[u8]| dst.write_all_at(bytes, at).map_err(|e| Error::io("cannot write", e));
         gather
-            .run(&self.remote, &self.catalog, held, self.threads, &put, progress)
+            .run(self.origin(), held, &put, progress)
             .map_err(|e| e.at(format_args!("step {}, {name}", self.snapshot.step)))
     }
 
@@ -338,8 +340,13 @@ impl SnapshotReader {
         sink: &impl Sink<T>,
         progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<u64> {
-        let done = gather.run(&self.remote, &self.catalog, held, self.threads, sink, progress);
+        let done = gather.run(self.origin(), held, sink, progress);
         done.map_err(|e| e.at(format_args!("step {}", self.snapshot.step)))
+    }
+
+    fn origin(&self) -> Origin<'_> {
+        let Self { remote, catalog, alternatives, threads, .. } = self;
+        Origin { remote, catalog, alternatives, threads: *threads }
     }
 
     pub(crate) fn catalog(&self) -> &Catalog {
@@ -393,7 +400,7 @@ impl SnapshotReader {
             to.copy_from_slice(bytes);
             Ok(())
         };
-        gather.run(&self.remote, &self.catalog, &Held::default(), self.threads, &copy, &mut |_| check())?;
+        gather.run(self.origin(), &Held::default(), &copy, &mut |_| check())?;
         Ok(())
     }
 }

@@ -1,7 +1,6 @@
 //! The commands, one module each: arguments, and a `run` function.
 
 pub(crate) mod analyze;
-#[cfg(feature = "bench")]
 pub(crate) mod bench;
 pub(crate) mod cat;
 pub(crate) mod completions;

@@ -622,6 +622,7 @@ class Store:
         threads: int | None = None,
         base: str = "auto",
         anchor_every: int = 16,
+        alternatives: bool = False,
         from_step: int | None = None,
     ) -> Snapshot: ...
     def save_shard(
@@ -634,6 +635,7 @@ class Store:
         threads: int | None = None,
         base: str = "auto",
         anchor_every: int = 16,
+        alternatives: bool = False,
         from_step: int | None = None,
     ) -> Saved: ...
     def publish(self, step: int, shards: Sequence[str], *, metadata: dict[str, str] | None = None) -> Snapshot: ...

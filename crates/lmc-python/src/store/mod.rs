@@ -189,10 +189,12 @@ impl Store {
     /// `lmc.compress_tensors`), or a tuple of such a list and the metadata of the safetensors file. Names are paths
     /// below the directory to restore to, with slashes. A list of paths names files under their own names, the files of
     /// directories under their paths there, and the files that a `model.safetensors.index.json` names. `base` is the
-    /// policy that selects bases: "auto", "previous", "anchor" or "none". `level` and `format` are those of `lmc.compress`.
+    /// policy that selects bases: "auto", "previous", "anchor" or "none". With `alternatives`, what starts
+    /// a new chain, though the snapshot before has it, is also stored as a delta, for followers, if that is at most half as large; not with
+    /// the policies "anchor" and "none". `level` and `format` are those of `lmc.compress`.
     #[pyo3(signature = (
         inputs, *, step=None, metadata=None, level="default", format=None, threads=None, base="auto", anchor_every=16,
-        from_step=None,
+        alternatives=false, from_step=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn save(
@@ -206,9 +208,10 @@ impl Store {
         threads: Option<Threads>,
         #[pyo3(from_py_with = text)] base: &str,
         #[pyo3(from_py_with = numbers::anchor_every)] anchor_every: u32,
+        alternatives: bool,
         from_step: Option<FromStep>,
     ) -> Result<Snapshot> {
-        let options = save::options(level, format, threads, base, anchor_every, from_step)?;
+        let options = save::options(level, format, threads, base, (anchor_every, alternatives), from_step)?;
         let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, step.map(|n| Step::new(n.0)).transpose()?);
         let (store, metadata) = (self.shared.get(py)?, metadata.unwrap_or_default());
         // Published only if no input changed while it was read.
@@ -231,7 +234,8 @@ impl Store {
 
     /// Saves files as one of several shards of a snapshot, which exists once all of them are published: each process of a run saves its own.
     #[pyo3(signature = (
-        inputs, *, step, level="default", format=None, threads=None, base="auto", anchor_every=16, from_step=None,
+        inputs, *, step, level="default", format=None, threads=None, base="auto", anchor_every=16,
+        alternatives=false, from_step=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn save_shard(
@@ -244,9 +248,10 @@ impl Store {
         threads: Option<Threads>,
         #[pyo3(from_py_with = text)] base: &str,
         #[pyo3(from_py_with = numbers::anchor_every)] anchor_every: u32,
+        alternatives: bool,
         from_step: Option<FromStep>,
     ) -> Result<Saved> {
-        let options = save::options(level, format, threads, base, anchor_every, from_step)?;
+        let options = save::options(level, format, threads, base, (anchor_every, alternatives), from_step)?;
         let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, Step::new(step.0)?);
         let store = self.shared.get(py)?;
         let saved = inputs.save(py, |inputs, unchanged| store.save_shard_if(inputs, step, &options, unchanged))?;

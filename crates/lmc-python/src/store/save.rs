@@ -31,7 +31,7 @@ pub(super) fn options(
     format: Option<&str>,
     threads: Option<Threads>,
     base: &str,
-    anchor_every: u32,
+    (anchor_every, alternatives): (u32, bool),
     from_step: Option<FromStep>,
 ) -> Result<SaveOptions> {
     let mut o = SaveOptions::default();
@@ -41,7 +41,7 @@ pub(super) fn options(
         let all: Vec<&str> = POLICIES.iter().map(|(name, _)| *name).collect();
         Failure::usage(format!("base={base:?}: must be one of {}", all.join(", ")))
     })?;
-    o.anchor_every = anchor_every;
+    (o.anchor_every, o.alternatives) = (anchor_every, alternatives);
     o.from = from_step.map(|n| Step::new(n.0)).transpose()?;
     Ok(o)
 }

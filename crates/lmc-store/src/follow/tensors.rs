@@ -1,5 +1,6 @@
 //! Tensors in the caller's memory that follow a store.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
@@ -12,6 +13,7 @@ use super::order;
 use super::patch::{Patch, Spares, width};
 use super::spec::TensorSpec;
 use super::state::{Place, State, To, add, no_list};
+use crate::alternatives::may_be_an_alternative;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gather::{Gather, Located, Take};
 use crate::held::Held;
@@ -239,13 +241,18 @@ impl TensorFollower {
         let unsound = if self.options.verify { self.unsound(state, tensors)? } else { HashSet::new() };
         let is_sound = |t: usize, place: &Place| !unsound.contains(&(t, place.offset));
         let held = state.held(tensors, is_sound);
-        self.changes((&reader, run), &extents, tensors, &held, is_sound, progress).or_else(|e| {
-            // Another program may have changed the tensors.
-            if e.kind() == ErrorKind::Damaged && held.take_used() {
-                return self.changes((&reader, run), &extents, tensors, &Held::default(), |_, _| false, progress);
-            }
-            Err(e)
-        })
+        let stopped = Cell::new(false);
+        let mut progress = |done| progress(done).inspect_err(|_| stopped.set(true));
+        let mut staged = self.changes((&reader, run), &extents, tensors, &held, is_sound, &mut progress);
+        let without = |e: &Error| may_be_an_alternative(e) && !stopped.get();
+        if staged.as_ref().is_err_and(without) && held.leave_alternatives() {
+            staged = self.changes((&reader, run), &extents, tensors, &held, is_sound, &mut progress);
+        }
+        // Another program may have changed the tensors.
+        if staged.as_ref().is_err_and(|e| e.kind() == ErrorKind::Damaged) && held.take_used() {
+            return self.changes((&reader, run), &extents, tensors, &Held::default(), |_, _| false, &mut progress);
+        }
+        staged
     }
 
     /// Writes the changed elements, and nothing else. Tensors hold the new snapshot afterwards.

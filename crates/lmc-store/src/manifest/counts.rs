@@ -112,6 +112,8 @@ struct Document {
     sets: IgnoredAny,
     #[serde(deserialize_with = "files")]
     files: Counts,
+    #[serde(default)]
+    alternatives: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]

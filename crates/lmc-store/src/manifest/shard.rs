@@ -42,6 +42,19 @@ pub(crate) struct BlockSet {
     pub(crate) age: u32,
 }
 
+/// A delta with the raw bytes of a block set that has no base, for readers that hold its own base. Nothing needs it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Alternative {
+    /// Index of the block set.
+    pub(crate) set: usize,
+    pub(crate) at: At,
+    pub(crate) hash: Hash,
+    /// Hash of the raw bytes of its base, which has the same length.
+    pub(crate) base: Hash,
+    /// The shard that listed the base when this was written: it may be gone.
+    pub(crate) shard: ShardId,
+}
+
 /// A range of a file; a tensor if it has a name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Segment {
@@ -80,12 +93,16 @@ pub(crate) struct Shard {
     pub(crate) objects: Vec<u64>,
     pub(crate) sets: Vec<BlockSet>,
     pub(crate) files: Vec<File>,
+    /// By block set, ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) alternatives: Vec<Alternative>,
 }
 
 impl Shard {
     pub(crate) fn new(save: SaveId, began: u64) -> Self {
         let format = Self::FORMAT.into();
-        Self { format, version: VERSION, save, began, shards: vec![], objects: vec![], sets: vec![], files: vec![] }
+        let (shards, objects, sets, files, alternatives) = (vec![], vec![], vec![], vec![], vec![]);
+        Self { format, version: VERSION, save, began, shards, objects, sets, files, alternatives }
     }
 
     /// Bytes of all files.
@@ -103,13 +120,15 @@ impl Shard {
         self.files.iter().map(|f| f.segments.len() as u64).sum()
     }
 
-    fn check_set(&self, i: usize, set: &BlockSet) -> Result<()> {
-        let At(object, offset, len) = set.at;
+    fn check_at(&self, At(object, offset, len): At) -> Result<()> {
         let within =
             self.objects.get(object).is_some_and(|&size| offset.checked_add(len).is_some_and(|end| end <= size));
-        if !within {
-            return Err(Error::damaged("is not within its data object"));
-        }
+        if within { Ok(()) } else { Err(Error::damaged("is not within its data object")) }
+    }
+
+    fn check_set(&self, i: usize, set: &BlockSet) -> Result<()> {
+        self.check_at(set.at)?;
+        let len = set.at.2;
         if set.raw_len > MAX_RAW || len > MAX_STORED {
             return Err(Error::limit(format!(
                 "has {len} bytes stored, {} raw: the limits are {MAX_STORED} and {MAX_RAW}",
@@ -123,6 +142,23 @@ impl Shard {
             Some(_) if set.age == 0 => Err(Error::damaged("has a base but no age")),
             _ => Ok(()),
         }
+    }
+
+    fn check_alternatives(&self) -> Result<()> {
+        if !self.alternatives.is_sorted_by(|a, b| a.set < b.set) {
+            return Err(Error::damaged("has alternatives that are not in the order of their block sets"));
+        }
+        for a in &self.alternatives {
+            let checked = match self.sets.get(a.set) {
+                None => Err(Error::damaged("is not there")),
+                Some(set) if set.base.is_some() => Err(Error::damaged("has a base")),
+                // Longer ones would be of no use.
+                Some(set) if a.at.2 >= set.at.2 => Err(Error::damaged("is not longer")),
+                Some(_) => self.check_at(a.at),
+            };
+            checked.map_err(|e| e.at(format_args!("alternative of block set {}", a.set)))?;
+        }
+        Ok(())
     }
 
     fn check_file(&self, i: usize, file: &File) -> Result<()> {
@@ -209,11 +245,23 @@ impl Document for Shard {
     const PLACES: &'static [Place] = &[
         Place {
             array: "",
-            fields: &["format", "version", "save", "began", "shards", "objects", "sets", "files", "optional"],
+            fields: &[
+                "format",
+                "version",
+                "save",
+                "began",
+                "shards",
+                "objects",
+                "sets",
+                "files",
+                "alternatives",
+                "optional",
+            ],
         },
         Place { array: "sets", fields: &["at", "hash", "raw_len", "raw_hash", "base", "age"] },
         Place { array: "files", fields: &["name", "len", "layout", "segments", "segments_of", "extents"] },
         Place { array: "segments", fields: &["len", "name", "dtype", "bits", "shape"] },
+        Place { array: "alternatives", fields: &["set", "at", "hash", "base", "shard"] },
     ];
 
     fn check_counts(bytes: &[u8]) -> Result<()> {
@@ -235,6 +283,7 @@ impl Document for Shard {
         for (i, set) in self.sets.iter().enumerate() {
             self.check_set(i, set).map_err(|e| e.at(format_args!("block set {i}")))?;
         }
+        self.check_alternatives()?;
         if sum(self.files.iter().map(|f| f.len)).is_none_or(|total| total > MAX_TOTAL) {
             return Err(Error::limit("has files of more than 2^53 bytes"));
         }
@@ -280,6 +329,8 @@ mod tests {
             segments_of: None,
             extents: vec![Extent(0, 1, 0, 24), Extent(1, 4, 8, 1000)],
         }];
+        let shard = ShardId::of(b"gone");
+        p.alternatives = vec![Alternative { set: 0, at: At(0, 41, 59), hash, base: hash, shard }];
         p
     }
 
@@ -311,6 +362,11 @@ mod tests {
             ("objects overflow", |p| p.objects.push(u64::MAX)),
             ("large objects", |p| p.objects.push(MAX_TOTAL)),
             ("large files", |p| p.files.push(File { name: "x".into(), len: MAX_TOTAL, ..p.files[0].clone() })),
+            ("alternative of no set", |p| p.alternatives[0].set = 3),
+            ("alternative of a delta", |p| p.alternatives[0].set = 1),
+            ("alternative of the same length", |p| p.alternatives[0].at = At(0, 0, 60)),
+            ("alternative beyond its object", |p| p.alternatives[0].at.1 = 42),
+            ("two alternatives", |p| p.alternatives.push(p.alternatives[0].clone())),
             ("its own base", |p| p.sets[1].base = Some(Ref(0, 1))),
             ("a later base", |p| p.sets[1].base = Some(Ref(0, 2))),
             ("unknown shard", |p| p.sets[1].base = Some(Ref(2, 0))),
@@ -394,9 +450,13 @@ mod tests {
         let mut fields = fields_of(&document);
         fields.push("optional");
         let of = |at: &str| fields_of(document.pointer(at).unwrap());
-        for (place, fields) in
-            Shard::PLACES.iter().zip([fields, of("/sets/1"), of("/files/0"), of("/files/0/segments/1")])
-        {
+        for (place, fields) in Shard::PLACES.iter().zip([
+            fields,
+            of("/sets/1"),
+            of("/files/0"),
+            of("/files/0/segments/1"),
+            of("/alternatives/0"),
+        ]) {
             assert_eq!(sorted(&fields), sorted(place.fields), "{}", place.array);
         }
     }
@@ -407,7 +467,9 @@ mod tests {
         for (place, fields) in edits {
             let begin = match *place {
                 "" => text.len() - 1,
-                "sets" | "segments" => text.find(&format!("\"{place}\":[{{")).unwrap() + place.len() + 5,
+                "sets" | "segments" | "alternatives" => {
+                    text.find(&format!("\"{place}\":[{{")).unwrap() + place.len() + 5
+                }
                 "second set" => text.rfind("{\"at\"").unwrap() + 1,
                 "second segment" => text.rfind("{\"len\"").unwrap() + 1,
                 "files" => text.find(",\"segments\"").unwrap() + 1,
@@ -421,7 +483,7 @@ mod tests {
 
     #[test]
     fn optional_fields_are_ignored_where_they_are_declared() {
-        let list = r#""optional":["x","sets.x","files.x","segments.x","segments.y","never_used"],"#;
+        let list = r#""optional":["x","sets.x","files.x","segments.x","segments.y","alternatives.x","never_used"],"#;
         let everywhere = [
             ("", r#""x":[{"x":{"x":null,"x":1}},"deep",-1.5e300]"#),
             ("sets", r#""x":1"#),
@@ -429,6 +491,7 @@ mod tests {
             ("segments", r#""x":"a","y":[]"#),
             ("second segment", r#""y":"b","x":false"#),
             ("files", r#""x":{"segments":[{"z":1}]}"#),
+            ("alternatives", r#""x":[0]"#),
         ];
         assert_eq!(Shard::parse(&with(list, &everywhere)).unwrap(), shard());
         assert_eq!(Shard::parse(&with(r#""optional":[],"#, &[])).unwrap(), shard());

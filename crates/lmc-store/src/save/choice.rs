@@ -18,13 +18,35 @@ pub(super) struct Choice<'a> {
 impl Choice<'_> {
     /// The base of a chunk, and the age of a delta against it.
     pub(super) fn choose(&self, chunk: &Chunk) -> Result<Option<(SetId, u32)>> {
-        let Some(previous) = self.bases.alike(chunk) else { return Ok(None) };
-        let age = self.bases.catalog.set(previous)?.age.saturating_add(1);
-        if age >= self.options.anchor_every || self.options.base == BasePolicy::Nothing || self.is_heavy(previous)? {
+        let Some((previous, age)) = self.previous(chunk)? else { return Ok(None) };
+        if self.ends_chain(previous, age)? {
             return Ok(None);
         }
         // What is not there is looked at last: it takes a request.
         Ok(if self.bases.is_there(previous)? { Some((self.lasting(previous)?, age)) } else { None })
+    }
+
+    /// The base of a chunk that is stored without one because its chain ends, and also as a delta.
+    pub(super) fn choose_alternative(&self, chunk: &Chunk) -> Result<Option<SetId>> {
+        // Under the policy `anchor` followers hold no base of the next delta.
+        if !self.options.alternatives || self.options.base == BasePolicy::Anchor {
+            return Ok(None);
+        }
+        let Some((previous, age)) = self.previous(chunk)? else { return Ok(None) };
+        let fits = self.bases.catalog.set(previous)?.raw_len == chunk.len();
+        let chosen = fits && self.ends_chain(previous, age)? && self.bases.is_there(previous)?;
+        Ok(chosen.then_some(previous))
+    }
+
+    /// The chunk's predecessor, and the age of a delta against it.
+    fn previous(&self, chunk: &Chunk) -> Result<Option<(SetId, u32)>> {
+        let previous = self.bases.alike(chunk).filter(|_| self.options.base != BasePolicy::Nothing);
+        previous.map(|set| Ok((set, self.bases.catalog.set(set)?.age.saturating_add(1)))).transpose()
+    }
+
+    /// Whether a chunk starts a new chain in place of a delta of this age.
+    fn ends_chain(&self, previous: SetId, age: u32) -> Result<bool> {
+        Ok(age >= self.options.anchor_every || self.is_heavy(previous)?)
     }
 
     /// Whether a chain has grown so expensive to read that the next chunk should start a new one.

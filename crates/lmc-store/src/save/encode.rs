@@ -37,11 +37,20 @@ pub(super) struct New {
     pub(super) base: MadeFrom,
     /// How many elements differ from those of the snapshot before, if that is known.
     pub(super) changed: Option<u64>,
+    /// The same chunk as a delta, if this has no base.
+    pub(super) alternative: Option<Box<Alternative>>,
+}
+
+/// A delta beside a block set with the same raw bytes.
+pub(super) struct Alternative {
+    pub(super) bytes: Bytes,
+    pub(super) hash: Hash,
+    pub(super) base: SetId,
 }
 
 impl Encoded {
     fn new(bytes: Bytes, raw_hash: Hash, base: MadeFrom) -> Self {
-        Self::New(New { hash: Hash::of(&bytes), bytes, raw_hash, base, changed: None })
+        Self::New(New { hash: Hash::of(&bytes), bytes, raw_hash, base, changed: None, alternative: None })
     }
 }
 
@@ -233,21 +242,50 @@ impl<'a> Encoder<'a> {
                 if shared.choice.options.base != BasePolicy::Anchor {
                     shared.keep(raw_hash, raw, Some(content), chunk)?;
                 }
-                // The heads of a delta may say how many elements it changes.
-                let changed = if shared.bases().is_same(chunk, base) {
-                    lmc::changed_count(&out).map_err(Error::codec)?
-                } else {
-                    None
-                };
+                let changed = self.changed(&out, chunk, base)?;
                 let hash = Hash::of(&out);
-                let base = MadeFrom::Earlier(base, age);
-                return Ok(Encoded::New(New { hash, bytes: buffers.bytes(out), raw_hash, base, changed }));
+                let (bytes, base) = (buffers.bytes(out), MadeFrom::Earlier(base, age));
+                return Ok(Encoded::New(New { hash, bytes, raw_hash, base, changed, alternative: None }));
             }
             buffers.put(out);
         }
         let (alone, content) = alone.map_or_else(|| self.compress_alone(raw, chunk), Ok)?;
+        // Before the cache replaces its base.
+        let alternative = self.alternative(raw, chunk, alone.len())?;
         shared.keep(raw_hash, raw, Some(content), chunk)?;
-        Ok(Encoded::new(buffers.bytes(alone), raw_hash, MadeFrom::Nothing))
+        let changed = alternative.as_ref().map(|a| self.changed(&a.bytes, chunk, a.base)).transpose()?.flatten();
+        let hash = Hash::of(&alone);
+        let (bytes, base) = (buffers.bytes(alone), MadeFrom::Nothing);
+        Ok(Encoded::New(New { hash, bytes, raw_hash, base, changed, alternative }))
+    }
+
+    /// The delta to store beside a chunk that takes `alone` bytes without a base.
+    fn alternative(&mut self, raw: &[u8], chunk: &Chunk, alone: usize) -> Result<Option<Box<Alternative>>> {
+        let shared = self.shared;
+        let Some(base) = shared.choice.choose_alternative(chunk)? else { return Ok(None) };
+        let mut out = shared.buffers.take(lmc::compress_bound(raw.len() as u64) as usize);
+        match self.compress_from(base, raw, chunk, &mut out) {
+            Err(e) if e.kind() == ErrorKind::Damaged => shared.bases().condemn(base, &e)?,
+            // A newer lmc can decode it, or one with more memory. Nothing needs an alternative.
+            Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::Limit) => {}
+            Err(e) => return Err(e),
+            Ok(_) if out.len() <= alone / 2 => {
+                let hash = Hash::of(&out);
+                let bytes = shared.buffers.bytes(out);
+                return Ok(Some(Alternative { bytes, hash, base }.into()));
+            }
+            Ok(_) => {}
+        }
+        shared.buffers.put(out);
+        Ok(None)
+    }
+
+    /// How many elements a delta changes, if its heads say it.
+    fn changed(&self, delta: &[u8], chunk: &Chunk, base: SetId) -> Result<Option<u64>> {
+        match self.shared.bases().is_same(chunk, base) {
+            true => lmc::changed_count(&delta).map_err(Error::codec),
+            false => Ok(None),
+        }
     }
 
     /// Compresses a chunk against a base; returns its content hash.

@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::ids::{Hash, ShardId, Step};
 use crate::layout;
 use crate::manifest::names::{check_name, check_together};
-use crate::manifest::shard::{BlockSet, Extent, File, Ref, Segment, Shard};
+use crate::manifest::shard::{Alternative, BlockSet, Extent, File, Ref, Segment, Shard};
 use crate::ordered;
 use crate::remote::Remote;
 use bases::Bases;
@@ -61,8 +61,8 @@ pub struct Saved {
     pub shares: Option<Step>,
     /// Elements of the tensors.
     pub elements: u64,
-    /// How many of them differ from the snapshot before. `None` where deltas do not say it, so that it would take more work: as without a
-    /// base, or where most elements changed.
+    /// How many of them differ from the snapshot before. `None` where deltas do not say it, so that it would take more work: as without the
+    /// snapshot before, or where most elements changed.
     pub changed: Option<u64>,
     /// How long it took.
     pub times: SaveTimes,
@@ -213,6 +213,12 @@ fn store(
                             };
                             shard.sets.push(BlockSet { at, hash, raw_len, raw_hash, base: None, age });
                             made_from.push(base);
+                            if let Some(delta) = new.alternative {
+                                let encode::Alternative { bytes, hash, base: of } = *delta;
+                                let at = timed(upload, || uploader.append(bytes))?;
+                                let (set, base) = (number, shared.bases().catalog.set(of)?.raw_hash);
+                                shard.alternatives.push(Alternative { set, at, hash, base, shard: of.shard });
+                            }
                             Place::Here(number)
                         }
                     },

@@ -34,6 +34,9 @@ pub struct SaveOptions {
     pub base: BasePolicy,
     /// Interval, in saves, at which a chunk is stored without a base, so that its chain is never longer than this: 1 to 64.
     pub anchor_every: u32,
+    /// Whether a chunk that starts a new chain is also stored as a delta from the chunk before, if that is at most half as large, except
+    /// under the policies `Anchor` and `Nothing`. Followers that hold that one fetch the delta.
+    pub alternatives: bool,
     /// The previous snapshot; by default the last one of an earlier step that can be opened.
     pub from: Option<Step>,
 }
@@ -46,6 +49,7 @@ impl Default for SaveOptions {
             threads: 0,
             base: BasePolicy::Auto,
             anchor_every: 16,
+            alternatives: false,
             from: None,
         }
     }

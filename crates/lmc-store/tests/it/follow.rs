@@ -18,13 +18,14 @@ pub(crate) struct Run {
     pub(crate) store: Store,
     parts: [Vec<Tensor>; 2],
     pub(crate) saved: Vec<Files>,
+    options: SaveOptions,
 }
 
 impl Run {
     fn on(objects: Arc<dyn ObjectStore>) -> Self {
         let store = new_store(&objects);
         let other = vec![Tensor::new("other", 300, 300, 9)];
-        let mut run = Self { objects, store, parts: [model(), other], saved: vec![] };
+        let mut run = Self { objects, store, parts: [model(), other], saved: vec![], options: SaveOptions::default() };
         run.save(&[]);
         run
     }
@@ -41,7 +42,7 @@ impl Run {
         let config = br#"{"hidden_size": 200}"#.repeat(10);
         let files = vec![("a.safetensors", safetensors(a)), ("sub/b.safetensors", safetensors(b)), ("config", config)];
         let inputs: Vec<Input<'_>> = files.iter().map(|(name, bytes)| Input::new(*name, bytes)).collect();
-        self.store.save(&inputs, Some(step(n)), BTreeMap::new(), &SaveOptions::default()).unwrap();
+        self.store.save(&inputs, Some(step(n)), BTreeMap::new(), &self.options).unwrap();
         self.saved.push(files);
     }
 
@@ -126,6 +127,27 @@ fn what_was_rebased_or_deleted_in_the_store_is_still_held() {
     let next = run.follow(dir.path()).unwrap().unwrap();
     run.check(dir.path(), 3);
     assert!(next.fetched_size < run.saved[3][1].1.len() as u64 / 2, "{next:?}");
+}
+
+#[test]
+fn where_a_chain_starts_files_are_made_from_what_changed() {
+    for alternatives in [false, true] {
+        let mut run = Run::new();
+        (run.options.anchor_every, run.options.alternatives) = (3, alternatives);
+        let dir = tempfile::tempdir().unwrap();
+        let first = run.follow(dir.path()).unwrap().unwrap();
+        for n in 1..=7 {
+            run.save(&[0, 1]);
+            // Also two at once.
+            if n % 4 != 1 {
+                let next = run.follow(dir.path()).unwrap().unwrap();
+                run.check(dir.path(), n);
+                let most = first.fetched_size * if n % 4 == 2 { 2 } else { 1 } / 3;
+                let is_small = next.fetched_size < most;
+                assert_eq!(is_small, alternatives || ![3, 6].contains(&n), "step {n}: {next:?}");
+            }
+        }
+    }
 }
 
 #[test]

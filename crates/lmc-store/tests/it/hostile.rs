@@ -5,9 +5,13 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use crate::support::{get, memory, model, options, put, safetensors, save, save_with, step, store_like};
+use crate::support::{get, memory, model, options, put, safetensors, save_with, step, store_like};
+use lmc::{Dtype, ReadAt};
 use lmc_store::testing::{Memory, Random};
-use lmc_store::{CopyOptions, ErrorKind, Hash, Input, Keep, RebaseOptions, SaveOptions, Store, VerifyOptions};
+use lmc_store::{
+    At, CopyOptions, ErrorKind, Hash, Input, Keep, RebaseOptions, SaveOptions, Store, TensorFollowOptions,
+    TensorFollower, TensorSpec, VerifyOptions,
+};
 use object_store::ObjectStore;
 use serde_json::{Value, json};
 
@@ -23,13 +27,28 @@ struct Good {
 
 impl Good {
     fn new() -> Self {
+        Self::of(&SaveOptions::default())
+    }
+
+    /// The last snapshot starts a new chain, with a delta beside it.
+    fn with_alternatives() -> Self {
+        let mut o = SaveOptions::default();
+        (o.anchor_every, o.alternatives) = (1, true);
+        let good = Self::of(&o);
+        assert!(good.shards[2].1["alternatives"][0]["base"].is_string());
+        good
+    }
+
+    /// The last snapshot is saved with these options.
+    fn of(last: &SaveOptions) -> Self {
         let objects = Arc::new(Memory::default());
         let store = Store::create_on(objects.clone(), options(1)).unwrap();
         let mut tensors = model();
         let (mut shards, mut records) = (vec![], vec![]);
         for n in 1..=3 {
             tensors[0].train(n);
-            let snapshot = save(&store, n, &safetensors(&tensors));
+            let o = if n == 3 { last } else { &SaveOptions::default() };
+            let snapshot = save_with(&store, n, &safetensors(&tensors), o).unwrap();
             let shard = snapshot.shards[0].to_string();
             let stored = get(&objects, &format!("shards/{shard}.json.zst"));
             let document = serde_json::from_slice(&zstd::decode_all(&stored[..]).unwrap()).unwrap();
@@ -263,15 +282,97 @@ fn use_all(objects: &Arc<Memory>, next: &[u8]) -> bool {
 #[test]
 fn documents_that_say_anything() {
     let seeds = std::env::var("LMC_STORE_TEST_SEEDS").map_or(300, |n| n.parse().unwrap());
-    let good = Good::new();
-    assert!(!use_all(&Arc::new(good.objects.fork()), &good.next));
+    let goods = [Good::new(), Good::with_alternatives()];
+    goods.iter().for_each(|good| assert!(!use_all(&Arc::new(good.objects.fork()), &good.next)));
     let mut noticed = 0;
     for seed in 0..seeds {
         println!("seed {seed}");
+        let good = &goods[seed as usize % 2];
         noticed += u64::from(use_all(&good.spoiled(&mut Random::new(seed)), &good.next));
     }
     // Some changes are undetectable, such as those to metadata.
     assert!(noticed * 2 > seeds, "of {seeds} spoiled stores {noticed} were found to be");
+}
+
+/// Tensors that follow from one step to another. Returns their bytes.
+fn followed(store: &Store, from: u64, to: u64) -> lmc_store::Result<Vec<Vec<u8>>> {
+    let find = |n| store.find(At::Step(step(n)));
+    let specs: Vec<TensorSpec> = model()
+        .into_iter()
+        .map(|t| TensorSpec { name: t.0.into(), dtype: Dtype::F32, shape: vec![t.1, t.2], first_row: None })
+        .collect();
+    let mut tensors: Vec<Vec<u8>> = model().into_iter().map(|t| vec![0; t.3.len()]).collect();
+    let mut follower = TensorFollower::new(store.clone(), specs, TensorFollowOptions::default())?;
+    let mut all = |tensors: &mut Vec<Vec<u8>>| {
+        follower.load(
+            &find(from)?,
+            &mut tensors.iter_mut().map(|t| &mut t[..]).collect::<Vec<_>>(),
+            &mut |_| Ok(()),
+        )?;
+        let old = tensors.clone();
+        let old: Vec<&dyn ReadAt> = old.iter().map(|t| t as &dyn ReadAt).collect();
+        let staged = follower.stage(&find(to)?, &old, &mut |_| Ok(()))?;
+        follower.commit(&staged, &mut tensors.iter_mut().map(|t| &mut t[..]).collect::<Vec<_>>())
+    };
+    all(&mut tensors)?;
+    Ok(tensors)
+}
+
+/// Where an alternative is a list of changes, followers trust the hashes of the documents, as they do in chains.
+#[test]
+fn whatever_alternatives_say_what_is_decoded_is_what_was_saved() {
+    let good = Good::with_alternatives();
+    let (shards, records) = good.documents();
+    let saved = {
+        let store = Store::open_on(good.objects.clone(), options(2)).unwrap();
+        let reader = store.open_snapshot(&store.find(At::Latest).unwrap()).unwrap();
+        let tensors: Vec<Vec<u8>> = model().iter().map(|t| reader.read_tensor(t.0).unwrap()).collect();
+        tensors
+    };
+    let (mut refused, mut right) = (0, 0);
+    for seed in 0..300 {
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let mut spoiled = shards.clone();
+        let alternatives = &mut spoiled[2]["alternatives"];
+        let count = nodes(alternatives);
+        let values = [random.below(count), random.below(count)];
+        let other = match random.below(4) {
+            0 => json!(good.shards[random.below(2) as usize].0),
+            1 => shards[random.below(3) as usize]["sets"][0]["raw_hash"].clone(),
+            _ => node(alternatives, &mut { values[1] }).clone(),
+        };
+        match random.below(2) {
+            0 => *node(alternatives, &mut { values[0] }) = other,
+            _ => spoil(node(alternatives, &mut { values[0] }), other, &mut random),
+        }
+        let store = Store::open_on(good.with(&spoiled, &records), options(2)).unwrap();
+        for from in [1, 2] {
+            match followed(&store, from, 3) {
+                Ok(tensors) => {
+                    assert!(tensors == saved);
+                    right += 1;
+                }
+                Err(e) => {
+                    assert!(e.kind() == ErrorKind::Damaged && !e.to_string().is_empty(), "{e}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 100 && right > 100, "{refused}, {right}");
+    // One that only a newer lmc can decode.
+    let mut newer = shards.clone();
+    let delta = &mut newer[2]["alternatives"][0];
+    let at: Vec<usize> = (0..3).map(|i| delta["at"][i].as_u64().unwrap() as usize).collect();
+    let key = format!("data/{}/{:06}", shards[2]["save"].as_str().unwrap(), at[0]);
+    let mut bytes = get(&good.objects, &key);
+    bytes[at[1] + 12] |= 0x80;
+    delta["hash"] = Hash::of(&bytes[at[1]..at[1] + at[2]]).to_string().into();
+    let objects = good.with(&newer, &records);
+    put(&objects, &key, bytes);
+    let store = Store::open_on(objects, options(2)).unwrap();
+    [1, 2].into_iter().for_each(|from| assert!(followed(&store, from, 3).unwrap() == saved));
 }
 
 #[test]

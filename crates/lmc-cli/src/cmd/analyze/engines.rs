@@ -67,7 +67,7 @@ fn distances(input: &Input, a: &Analysis, wanted: &Wanted<'_>, xor: &str, ui: &U
         let mut sum = EngineDistance { steps, ..EngineDistance::default() };
         let mut entropy = Some(0);
         let mut grouped = Some(0);
-        for d in spread(&a.deltas, steps, wanted.pairs.max(1)) {
+        for d in spread(&a.deltas, steps, wanted.pairs) {
             let open = |checkpoint| input.open(checkpoint).map_err(|f| input.failure(&f));
             let taken = sample(&open(d.to)?, &open(d.from)?, wanted.bytes);
             let Some(taken) = taken.map_err(|e| input.failure(&Failed::new(d.to, None, e)))? else { continue };

@@ -1,7 +1,6 @@
 //! `lmc analyze`.
 
 mod charts;
-#[cfg_attr(not(feature = "bench"), path = "no_engines.rs")]
 mod engines;
 mod files;
 mod input;
@@ -67,11 +66,11 @@ pub(crate) struct AnalyzeArgs {
     distances: Vec<u64>,
 
     /// The most pairs of checkpoints for each of these distances.
-    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
 
     /// Also measure other compressors on a sample of the last checkpoint: all, or some of zstd-1, zstd-3, zstd-19, lz4,
-    /// gzip, bzip2, brotli, xz, snappy. zstd-1, or the first of them, on the XOR of such samples over each distance,
+    /// gzip, bzip2, brotli, xz, snappy; wheels have zstd alone. zstd-1, or the first of them, on the XOR of such samples over each distance,
     /// too, in at most --pairs pairs.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     engines: Vec<String>,

@@ -66,14 +66,6 @@ impl Old {
         Ok(Some(Self { bases: bases.into(), raw }))
     }
 
-    /// Bytes of no format.
-    pub(super) fn of_bytes(raw: Vec<u8>) -> Result<Self> {
-        let raw = Arc::new(raw);
-        let base = Base::new(raw.clone())?;
-        let hash = base.content_hash(1)?;
-        Ok(Self { bases: Rc::new([base.with_hash(hash).optional()]), raw: vec![raw] })
-    }
-
     /// The counterparts of a file.
     pub(super) fn expect(&self, raw: &[u8], dtype: Option<Dtype>) -> Result<Delta> {
         let expected = Expected::new(raw, dtype, &self.bases)?;

@@ -1,26 +1,33 @@
 //! `lmc` and general-purpose codecs on a sample, for studies.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
-use lmc::{Error, ErrorKind, Isa, Level, Result};
+use lmc::{Base, Error, ErrorKind, Isa, Level, Result};
 use lmc_inspect::{DifferenceEntropy, Engine, EngineDistance, Sample};
 
 use super::codec::room_for;
 use super::contender::{Contender, Order};
-use super::delta::Old;
 use super::measure::Least;
 use super::memory::Memcpy;
 use super::planes::{Planes, Run, cover};
 use super::{measure, peers};
 
-/// The codecs with these names; `all` for all of them.
+/// The codecs with these names; `all` for all that are built in.
 ///
 /// # Errors
 /// `Usage` for unknown names.
 pub(in crate::cmd) fn chosen(names: &[String]) -> Result<Vec<&str>> {
     if let Some(unknown) = names.iter().find(|n| *n != "all" && !peers::NAMES.contains(&&n[..])) {
         let known = peers::NAMES.join(", ");
-        return Err(Error::new(ErrorKind::Usage, format!("unknown engine {unknown:?}: use all, or some of {known}")));
+        let why = match peers::is_left_out(unknown) {
+            true => format!(
+                "engine {unknown:?}: this lmc was built with zstd alone, as wheels are: use all, or some of {known}; \
+                 or the program of a release, or one built with the feature bench (cargo install --path crates/lmc-cli)"
+            ),
+            false => format!("unknown engine {unknown:?}: use all, or some of {known}"),
+        };
+        return Err(Error::new(ErrorKind::Usage, why));
     }
     let all = names.iter().any(|n| n == "all");
     Ok(if all { peers::NAMES.to_vec() } else { names.iter().map(String::as_str).collect() })
@@ -47,7 +54,7 @@ pub(in crate::cmd) fn engines(
     let isa = Isa::detect()?;
     let mut contenders = vec![Contender::lmc(level, isa, 1, Some(sample.dtype))?];
     if let Some(old) = &sample.old {
-        contenders.push(Old::of_bytes(old.clone())?.lmc(level, isa, 1, Some(sample.dtype))?);
+        contenders.push(Contender::lmc_given(base(old)?, level, isa, 1, Some(sample.dtype))?);
     }
     for name in names {
         for xor in [false, true].into_iter().filter(|xor| !xor || expected.is_some()) {
@@ -101,7 +108,7 @@ pub(in crate::cmd) fn delta_sizes(sample: &Sample, codec: &str, level: Level) ->
     Ok(Some(EngineDistance {
         deltas: 1,
         raw_size: new.len() as u64,
-        lmc_size: size(Old::of_bytes(old.clone())?.lmc(level, isa, 1, Some(sample.dtype))?)?,
+        lmc_size: size(Contender::lmc_given(base(old)?, level, isa, 1, Some(sample.dtype))?)?,
         entropy_size: DifferenceEntropy::new(sample.dtype).map(|mut e| {
             e.add(new, old);
             (e.bits() / 8.0).round() as u64
@@ -113,6 +120,13 @@ pub(in crate::cmd) fn delta_sizes(sample: &Sample, codec: &str, level: Level) ->
         },
         ..EngineDistance::default()
     }))
+}
+
+/// Bytes of no format as a base, hashed.
+fn base(raw: &[u8]) -> Result<Rc<[Base<'static>]>> {
+    let base = Base::new(Arc::new(raw.to_vec()))?;
+    let hash = base.content_hash(1)?;
+    Ok(Rc::new([base.with_hash(hash).optional()]))
 }
 
 /// How the bytes of a sample are grouped.

@@ -1,27 +1,30 @@
 //! The yardstick: copying memory with as many threads.
 
 use std::hint::black_box;
+use std::sync::Mutex;
 use std::time::Duration;
+
+use lmc_pool::Workers;
 
 use super::timing::{Speed, Times, timed};
 
 /// memcpy by a number of threads.
 pub(super) struct Memcpy {
     pub(super) threads: usize,
-    pool: Option<rayon::ThreadPool>,
+    workers: Workers<()>,
     times: Times,
     bytes: usize,
 }
 
 impl Memcpy {
     pub(super) fn new(threads: usize) -> lmc::Result<Self> {
-        let pool = match threads {
-            1 => None,
-            n => Some(rayon::ThreadPoolBuilder::new().num_threads(n).build().map_err(|e| {
-                lmc::Error::new(lmc::ErrorKind::Io, format!("cannot start {n} threads: {e}; use fewer with --threads"))
-            })?),
-        };
-        Ok(Self { threads, pool, times: Times::default(), bytes: 0 })
+        let workers = Workers::new(threads, Box::new(|| ()) as Box<dyn Fn() + Send + Sync>).map_err(|e| {
+            lmc::Error::new(
+                lmc::ErrorKind::Io,
+                format!("cannot start {threads} threads: {e}; use fewer with --threads"),
+            )
+        })?;
+        Ok(Self { threads, workers, times: Times::default(), bytes: 0 })
     }
 
     /// Copies once, for the statistics.
@@ -42,14 +45,16 @@ impl Memcpy {
     }
 
     pub(super) fn copy(&self, raw: &[u8], out: &mut [u8]) {
-        let Some(pool) = &self.pool else {
+        if self.threads == 1 {
             black_box(out).copy_from_slice(black_box(raw));
             return;
-        };
+        }
         let share = raw.len().div_ceil(self.threads).max(1);
-        pool.in_place_scope(|scope| {
-            for (from, to) in raw.chunks(share).zip(out.chunks_mut(share)) {
-                scope.spawn(move |_| black_box(to).copy_from_slice(black_box(from)));
+        let shares = Mutex::new(raw.chunks(share).zip(out.chunks_mut(share)));
+        let next = || shares.lock().expect("no panic while it is held").next();
+        self.workers.each(|()| {
+            while let Some((from, to)) = next() {
+                black_box(to).copy_from_slice(black_box(from));
             }
         });
     }

@@ -67,7 +67,7 @@ pub(crate) struct PublishArgs {
     #[arg(long)]
     newest: bool,
 
-    /// Store tensors without a base every N versions: a follower that begins reads at most N of each.
+    /// Store tensors whole, and as a delta, every N versions: a follower that begins reads at most N of each.
     #[arg(long, value_name = "N", default_value_t = SaveOptions::default().anchor_every, value_parser = clap::value_parser!(u32).range(1..=64))]
     anchor_every: u32,
 
@@ -322,6 +322,7 @@ impl Publisher<'_> {
         options.format = args.format.format;
         options.threads = args.threads.count();
         options.anchor_every = args.anchor_every;
+        options.alternatives = true;
         options.base = BasePolicy::Previous;
         let files = Opened::new(NamedFiles::find(std::slice::from_ref(&version.path), &args.place.store)?)?;
         files.note_compressed(ui)?;

@@ -1,6 +1,7 @@
 """Tensors in memory that follow a store."""
 
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from operator import index
 from typing import Any, Self, TypeAlias
@@ -181,16 +182,28 @@ class Follower:
         """
         self._check_open()
         if self.step is None:
-            try:
-                self._store.find()
-            except NotFoundError:
-                return None
-            return self.load()
+            return self.load() if self._is_behind() else None
         update = self.stage()
         if update is None:
             return None
         self.commit(update)
         return update.step
+
+    def wait(self, timeout: float | None = None, *, interval: float = 1.0) -> bool:
+        """Waits until the store has a version that the tensors do not hold, for which it looks every `interval` seconds.
+
+        Returns whether it has one: `False` only after `timeout` seconds. Raises as `stage`, or `lmc.StoreError` when
+        the store cannot be reached.
+        """
+        if interval <= 0:
+            raise UsageError(f"interval={interval}: must be more than 0")
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self._is_behind():
+            left = interval if end is None else min(interval, end - time.monotonic())
+            if left <= 0:
+                return False
+            time.sleep(left)
+        return True
 
     def close(self) -> None:
         """Ends it. The tensors stay as they are."""
@@ -209,6 +222,17 @@ class Follower:
 
     def __repr__(self) -> str:
         return f"<lmc.sync.Follower of {self._store.location!r}: step {self.step}>"
+
+    def _is_behind(self) -> bool:
+        """Whether the store has a version, and the tensors do not hold its last one."""
+        self._check_open()
+        if self._native is not None and self._step is not None:
+            return self._native.newest() is not None
+        try:
+            self._store.find()
+        except NotFoundError:
+            return False
+        return True
 
     def _check_open(self) -> None:
         if self._closed:

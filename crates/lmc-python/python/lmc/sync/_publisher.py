@@ -49,10 +49,10 @@ class Publisher:
     whose cache it uses.
 
     A version is a snapshot of the store: it appears when it is complete and durable, and what followers have is its
-    base. Tensors that did not change take no space; every `anchor_every`-th version of one that does stands alone, so
-    that a follower that begins late reads no more than that many. The weights of the last version stay in memory, up to
-    `cache_size` bytes, so that the next one need not read them. `level`, `format` and `threads` are as for
-    `lmc.compress`.
+    base. Tensors that did not change take no space; every `anchor_every`-th version of one that does is stored whole as
+    well as the change, so that a follower that begins late reads no more than that many. The weights of the last
+    version stay in memory, up to `cache_size` bytes, so that the next one need not read them. `level`, `format` and
+    `threads` are as for `lmc.compress`.
     """
 
     def __init__(
@@ -245,6 +245,7 @@ class Publisher:
             threads=self._threads,
             base="previous",
             anchor_every=self._anchor_every,
+            alternatives=True,
         )
 
     def _last_step(self) -> int | None:
