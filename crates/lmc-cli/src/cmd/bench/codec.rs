@@ -1,6 +1,6 @@
 //! The interface of all codecs.
 
-use lmc::Result;
+use lmc::{Error, ErrorKind, Result};
 
 /// Something that compresses memory to memory.
 pub(super) trait Codec {
@@ -14,4 +14,9 @@ pub(super) trait Codec {
 /// Memory for the output of any codec for `len` bytes; written to, so that its pages exist.
 pub(super) fn room_for(len: usize) -> Vec<u8> {
     vec![1; len + len / 4 + (1 << 20)]
+}
+
+/// The error of a codec.
+pub(super) fn failed(codec: &str, e: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Io, format!("{codec} failed: {e}"))
 }

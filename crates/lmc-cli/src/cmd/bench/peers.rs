@@ -5,7 +5,7 @@ mod others;
 
 use lmc::{Error, ErrorKind, Result};
 
-use super::codec::Codec;
+use super::codec::{Codec, failed};
 use super::contender::Contender;
 
 /// All of them, in the order of the table.
@@ -49,10 +49,6 @@ pub(super) fn contender(name: &str) -> Result<Contender> {
             return Err(Error::new(ErrorKind::Usage, why));
         }
     })
-}
-
-fn failed(codec: &str, e: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Io, format!("{codec} failed: {e}"))
 }
 
 struct Zstd {

@@ -4,9 +4,8 @@ use std::io::{Read, Write};
 
 use lmc::Result;
 
-use super::super::codec::Codec;
+use super::super::codec::{Codec, failed};
 use super::super::contender::Contender;
-use super::failed;
 
 /// The codec of one of their names.
 pub(super) fn contender(name: &str) -> Option<Contender> {
