@@ -17,6 +17,7 @@ import pytest
 import torch
 
 STUDY = Path(__file__).parents[3] / "bench" / "study.py"
+RUN = STUDY.with_name("study_run.py")
 SMALL = (
     "--train --width 32 --layers 1 --context 16 --batch 2 --steps 13 --schedule 12 --warmup 2 --text 100000"
     " --threads 1 --checkpoint-every 4"
@@ -24,14 +25,14 @@ SMALL = (
 STEPS = {"pretrain": range(1, 14), "finetune": range(14, 18), "sparse": range(18, 22)}
 STATES = [1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13, 16, 17, 20, 21]
 
-#: Every process of a run starts with this. It counts the lines of study.py as they are executed, from when the first
-#: step is trained, and dies at one of them.
+#: Every process of a run starts with this. It counts the lines of study_run.py as they are executed, from when the
+#: first step is trained, and dies at one of them.
 KILLED = """
 import atexit, os, signal, sys
 lines, training = 0, False
 def traced(frame, event, _):
     global lines, training
-    if frame.f_code.co_filename != os.environ["STUDY"]:
+    if frame.f_code.co_filename != os.environ["TRACED"]:
         return None
     training |= frame.f_code.co_name == "learning_rate"
     if event == "line" and training:
@@ -52,7 +53,7 @@ def train(folder: Path, *arguments: str, kill_at: int = -1) -> subprocess.Comple
     start.mkdir(exist_ok=True)
     (start / "sitecustomize.py").write_text(KILLED)
     path = os.pathsep.join([str(start), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": path, "STUDY": str(STUDY), "KILL_AT": str(kill_at)}
+    environment = os.environ | {"PYTHONPATH": path, "TRACED": str(RUN), "KILL_AT": str(kill_at)}
     environment["COUNT"] = str(folder.parent / "count")
     command = [sys.executable, str(STUDY), "--lmc", "unused", "--json", "unused", "--dir", str(folder), *SMALL]
     return subprocess.run([*command, *arguments], capture_output=True, text=True, env=environment)

@@ -11,7 +11,7 @@ use crate::layout;
 use crate::manifest::Document;
 use crate::manifest::record::{MAX_SEEN, Record, RecordId, Seen};
 use crate::records::{Current, Keys, Listed};
-use crate::remote::CONCURRENT;
+use crate::remote::{CONCURRENT, Object};
 use crate::snapshot::{At, Snapshot};
 use crate::store::Store;
 
@@ -357,9 +357,18 @@ impl Store {
     }
 
     /// The last snapshot. A later step with an unreadable record is an error: an older snapshot must not pass for the last.
-    pub(crate) fn latest(&self) -> Result<Option<Snapshot>> {
-        let keys = self.keys()?;
-        let recent = self.recent(&keys)?;
+    fn latest(&self) -> Result<Option<Snapshot>> {
+        self.latest_of(&self.keys()?)
+    }
+
+    /// [`Self::latest`], if its step is `from` or later. Lists no earlier records: a missing one is noticed if one from there on names it.
+    pub(crate) fn latest_from(&self, from: Step) -> Result<Option<Snapshot>> {
+        let listed = self.remote().wait(self.remote().list_after(&layout::records(), &layout::records_of(from)));
+        self.latest_of(&Keys { from: Some(from), ..keys_of(listed?) })
+    }
+
+    fn latest_of(&self, keys: &Keys) -> Result<Option<Snapshot>> {
+        let recent = self.recent(keys)?;
         let lost = recent.damaged().map(|bad| RecordId { step: bad.step, generation: bad.generation });
         let steps: BTreeMap<Step, RecordId> = keys.all().into_iter().chain(lost).map(|id| (id.step, id)).collect();
         self.first(steps.into_values().rev().collect(), recent, |record| match record {
@@ -411,19 +420,24 @@ impl Store {
     }
 
     fn keys_under(&self, prefix: &Path) -> Result<Keys> {
-        let mut found = Keys::default();
-        for object in self.remote().wait(self.remote().list(prefix))? {
-            let Some((step, generation)) = layout::parse_record(&object.key) else {
-                found.foreign.push(object.key.to_string());
-                continue;
-            };
-            let (time, nanos, size) = (object.time, object.nanos, object.size);
-            found.steps.entry(step).or_default().push(Listed { generation, time, nanos, size });
-        }
-        found.steps.values_mut().for_each(|g| g.sort_unstable_by_key(|l| l.generation));
-        found.foreign.sort_unstable();
-        Ok(found)
+        Ok(keys_of(self.remote().wait(self.remote().list(prefix))?))
     }
+}
+
+/// The keys of records that were listed.
+fn keys_of(objects: Vec<Object>) -> Keys {
+    let mut found = Keys::default();
+    for object in objects {
+        let Some((step, generation)) = layout::parse_record(&object.key) else {
+            found.foreign.push(object.key.to_string());
+            continue;
+        };
+        let (time, nanos, size) = (object.time, object.nanos, object.size);
+        found.steps.entry(step).or_default().push(Listed { generation, time, nanos, size });
+    }
+    found.steps.values_mut().for_each(|g| g.sort_unstable_by_key(|l| l.generation));
+    found.foreign.sort_unstable();
+    found
 }
 
 /// The records that a new one names: the one it supersedes, those not named yet, and those that the superseded one names, as it will be

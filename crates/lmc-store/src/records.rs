@@ -26,6 +26,8 @@ pub(crate) struct Keys {
     pub(crate) steps: BTreeMap<Step, Vec<Listed>>,
     /// Keys that are not of records: foreign files.
     pub(crate) foreign: Vec<String>,
+    /// The first step that was listed, if not all were.
+    pub(crate) from: Option<Step>,
 }
 
 /// A record that was read.
@@ -81,9 +83,11 @@ impl Keys {
         self.steps.get(&step).map(|g| highest(g))
     }
 
-    /// Whether a record, or one that supersedes it, exists: superseded records may have been collected.
+    /// Whether a record, or one that supersedes it, exists: superseded records may have been collected. One that was not
+    /// listed counts as there.
     pub(crate) fn has(&self, of: RecordId) -> bool {
-        self.entry(of.step).is_some_and(|l| l.generation >= of.generation)
+        self.from.is_some_and(|from| of.step < from)
+            || self.entry(of.step).is_some_and(|l| l.generation >= of.generation)
     }
 }
 

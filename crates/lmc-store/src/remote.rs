@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use tokio::runtime::Runtime;
@@ -272,9 +272,22 @@ impl Remote {
 
     /// The objects under a prefix.
     pub(crate) async fn list(&self, prefix: &Path) -> Result<Vec<Object>> {
+        self.list_of(prefix, self.objects.list(Some(prefix))).await
+    }
+
+    /// Those whose keys come after `offset`.
+    pub(crate) async fn list_after(&self, prefix: &Path, offset: &Path) -> Result<Vec<Object>> {
+        self.list_of(prefix, self.objects.list_with_offset(Some(prefix), offset)).await
+    }
+
+    async fn list_of(
+        &self,
+        prefix: &Path,
+        objects: BoxStream<'static, object_store::Result<ObjectMeta>>,
+    ) -> Result<Vec<Object>> {
         self.check()?;
         let failed = |e| Error::request("list", prefix, e);
-        let objects: Vec<ObjectMeta> = self.objects.list(Some(prefix)).try_collect().await.map_err(failed)?;
+        let objects: Vec<ObjectMeta> = objects.try_collect().await.map_err(failed)?;
         objects
             .into_iter()
             .map(|o| {

@@ -238,6 +238,34 @@ fn versions_of_a_run_that_was_rewound_are_reported() {
 }
 
 #[test]
+fn what_is_written_to_a_saved_version_is_reported() {
+    let dir = Dir::new();
+    write(&dir, "step1", 1);
+    write(&dir, "step2", 2);
+    let publisher = dir.in_background(["publish", "s", "v", "--settle", "0", "--interval", "0.01"], "said");
+    let said = || String::from_utf8(dir.read("said")).unwrap();
+    wait_until("step 2 is published", || steps(&dir) == [1, 2]);
+    // What is removed, or belongs to an earlier version, is not.
+    std::fs::remove_file(dir.path("v/step2/sub/config.json")).unwrap();
+    dir.write("v/step1/late", b"late");
+    write(&dir, "step3", 3);
+    wait_until("step 3 is published", || steps(&dir) == [1, 2, 3]);
+    assert!(!said().contains("was written to"), "{}", said());
+    // A file that comes late, or one that is written again.
+    dir.write("v/step3/sub/late", b"late");
+    wait_until("it is reported", || said().contains("v/step3: was written to after it was saved"));
+    write(&dir, "step4", 4);
+    wait_until("step 4 is published", || steps(&dir).last() == Some(&4));
+    dir.write("v/step4/model.safetensors", &model(9));
+    wait_until("it is reported", || said().contains("v/step4: was written to after it was saved"));
+    write(&dir, "step5", 5);
+    wait_until("step 5 is published", || steps(&dir).last() == Some(&5));
+    drop(publisher);
+    assert_eq!(said().matches("was written to").count(), 2, "{}", said());
+    check(&dir, 4);
+}
+
+#[test]
 fn what_is_no_version_is_said() {
     let dir = Dir::new();
     dir.run(ONCE).fails(&["v: cannot read the directory"]);

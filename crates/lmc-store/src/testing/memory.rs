@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -19,6 +20,7 @@ use object_store::{
 pub struct Memory {
     objects: InMemory,
     clock: Arc<Mutex<Clock>>,
+    listed: Arc<AtomicU64>,
 }
 
 #[derive(Clone, Debug)]
@@ -42,7 +44,7 @@ fn lock(clock: &Mutex<Clock>) -> MutexGuard<'_, Clock> {
 impl Default for Memory {
     fn default() -> Self {
         let clock = Clock { now: 1_700_000_000, written: HashMap::new() };
-        Self { objects: InMemory::new(), clock: Arc::new(Mutex::new(clock)) }
+        Self { objects: InMemory::new(), clock: Arc::new(Mutex::new(clock)), listed: Arc::default() }
     }
 }
 
@@ -60,7 +62,25 @@ impl Memory {
     /// A copy with the same objects and time; the two are independent afterwards.
     #[must_use]
     pub fn fork(&self) -> Self {
-        Self { objects: self.objects.fork(), clock: Arc::new(Mutex::new(lock(&self.clock).clone())) }
+        let clock = Arc::new(Mutex::new(lock(&self.clock).clone()));
+        Self { objects: self.objects.fork(), clock, listed: Arc::default() }
+    }
+
+    /// How many objects were listed so far.
+    pub fn listed(&self) -> u64 {
+        self.listed.load(Ordering::Relaxed)
+    }
+
+    fn list_of(&self, objects: BoxStream<'static, Result<ObjectMeta>>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let (clock, listed) = (self.clock.clone(), self.listed.clone());
+        let timed = objects.map(move |o| {
+            o.map(|mut meta| {
+                listed.fetch_add(1, Ordering::Relaxed);
+                lock(&clock).set(&mut meta);
+                meta
+            })
+        });
+        timed.boxed()
     }
 
     fn write(&self, key: &Path) {
@@ -101,14 +121,11 @@ impl ObjectStore for Memory {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        let clock = self.clock.clone();
-        let listed = self.objects.list(prefix).map(move |o| {
-            o.map(|mut meta| {
-                lock(&clock).set(&mut meta);
-                meta
-            })
-        });
-        listed.boxed()
+        self.list_of(self.objects.list(prefix))
+    }
+
+    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.list_of(self.objects.list_with_offset(prefix, offset))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {

@@ -8,6 +8,7 @@ use crate::support::{
 };
 use futures::executor::block_on;
 use lmc::{Dtype, Level, ReadAt};
+use lmc_store::testing::Memory;
 use lmc_store::{
     At, BasePolicy, ErrorKind, Input, Keep, RebaseOptions, SaveOptions, Snapshot, StagedTensors, Store,
     TensorFollowOptions, TensorFollower, TensorSpec,
@@ -360,6 +361,46 @@ fn a_damaged_alternative_is_not_needed() {
         }
     }
     assert!(with_deltas > 50 && without > 0, "{with_deltas}, {without}");
+}
+
+#[test]
+fn looking_for_the_newest_lists_nothing_before_what_is_held() {
+    let objects = Arc::new(Memory::default());
+    let mut run = Run::on(objects.clone());
+    (1..=6).for_each(|seed| run.save(sparse(seed, 50)));
+    let mut f = run.followed(&ALL, TensorFollowOptions::default());
+    assert_eq!(f.follower.newest().unwrap().unwrap().step, step(6));
+    f.load(&run.snapshot(4)).unwrap();
+    let newest = |f: &Followed| {
+        let before = objects.listed();
+        let found = f.follower.newest();
+        (found.map(|s| s.map(|s| s.step.get())), objects.listed() - before)
+    };
+    assert_eq!(newest(&f).0.unwrap(), Some(6));
+    assert_eq!(newest(&f).1, 3);
+    f.follow(&run.snapshot(6)).unwrap();
+    assert_eq!((newest(&f).0.unwrap(), newest(&f).1), (None, 1));
+    // Where nothing from there on is left, the last of all is looked for.
+    let prune = |steps: &[u64]| {
+        let mut keep = Keep::default();
+        keep.steps = steps.iter().map(|&n| step(n)).collect();
+        run.store.prune(&run.store.plan_prune(&keep).unwrap(), &RebaseOptions::default()).unwrap();
+    };
+    prune(&[1, 2, 5]);
+    assert_eq!(newest(&f).0.unwrap(), Some(5));
+    let mut earlier = run.followed(&ALL, TensorFollowOptions::default());
+    earlier.load(&run.snapshot(2)).unwrap();
+    assert_eq!(newest(&earlier).0.unwrap(), Some(5));
+    prune(&[1, 2]);
+    assert_eq!(newest(&earlier).0.unwrap(), None);
+    // A damaged or lost record after what is held is an error, as without a follower.
+    run.save(sparse(7, 50));
+    run.save(sparse(8, 50));
+    let key = |n: u64| object_store::path::Path::from(format!("snapshots/{n:020}/{:010}.json", 0));
+    block_on(objects.delete(&key(7))).unwrap();
+    assert_eq!(newest(&earlier).0.unwrap(), Some(8));
+    block_on(objects.put(&key(8), b"{}".to_vec().into())).unwrap();
+    assert_eq!(newest(&earlier).0.unwrap_err().kind(), run.store.find(At::Latest).unwrap_err().kind());
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod versions;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Display;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
 use lmc::Level;
@@ -129,10 +129,10 @@ pub(crate) fn run(args: &PublishArgs, ui: &Ui) -> Result {
         check_no_file(out)?;
         args.place.guard().check_replace(&out.join("version"))?;
     }
-    let (seen, waited_for, left, exporter) = Default::default();
+    let (seen, last, waited_for, left, exporter) = Default::default();
     let (store, is_new, can_create, has_looked) = (None, false, false, false);
     let mut publisher =
-        Publisher { args, ui, rule, store, is_new, can_create, has_looked, seen, waited_for, left, exporter };
+        Publisher { args, ui, rule, store, is_new, can_create, has_looked, seen, last, waited_for, left, exporter };
     args.looks.run(ui, || {
         let looked = publisher.look();
         publisher.report_left();
@@ -155,6 +155,8 @@ struct Publisher<'a> {
     has_looked: bool,
     /// Versions that were saved, were there from the start, or were reported.
     seen: HashMap<PathBuf, Identity>,
+    /// The version that was saved last, and when its files had been written to, until it is reported.
+    last: Option<(PathBuf, Option<SystemTime>)>,
     /// Unfinished versions that were reported, because later ones wait for them.
     waited_for: HashSet<PathBuf>,
     /// Why versions were not saved by a single look.
@@ -195,6 +197,7 @@ impl Publisher<'_> {
     }
 
     fn look(&mut self) -> Result {
+        self.report_written()?;
         let Self { args, ui, .. } = *self;
         let (prefix, only_directories) = (args.prefix.as_deref(), matches!(self.rule, Finished::Marker(_)));
         let versions = versions::found(&args.dir, prefix, only_directories)?;
@@ -313,9 +316,26 @@ impl Publisher<'_> {
         Ok(())
     }
 
+    /// Reports that the version that was saved last was written to since.
+    fn report_written(&mut self) -> Result {
+        let Some((path, before)) = &self.last else { return Ok(()) };
+        if versions::last_write(path)? > *before {
+            self.ui.warn(format_args!(
+                "{}: was written to after it was saved: the store has it as it was; use --marker, a longer --settle, or \
+                 let the run rename it when it is finished",
+                Name::path(path)
+            ));
+            self.last = None;
+        }
+        Ok(())
+    }
+
     /// Saves a version as a snapshot.
     fn publish(&mut self, version: &Version) -> Result {
+        // So that nothing is missed if several are saved at one look.
+        self.report_written()?;
         let Self { args, ui, .. } = *self;
+        let written = versions::last_write(&version.path)?;
         let start = Instant::now();
         let mut options = SaveOptions::default();
         options.level = args.level;
@@ -335,6 +355,7 @@ impl Publisher<'_> {
         let saved = files.save(&args.place, (store, self.is_new), Some(version.step), BTreeMap::new(), &options)?;
         self.is_new = false;
         self.seen.insert(version.path.clone(), version.identity.clone());
+        self.last = Some((version.path.clone(), written));
         saved.note_damage(&args.place, ui);
         if args.json {
             let mut json = saved.json(&args.place, start);

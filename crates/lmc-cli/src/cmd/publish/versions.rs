@@ -166,6 +166,21 @@ fn last_change(path: &Path, m: &Metadata) -> io::Result<SystemTime> {
     Ok(last)
 }
 
+/// When a file at a path or below was written to last; `None` if there is none. What is removed does not count.
+pub(super) fn last_write(path: &Path) -> Result<Option<SystemTime>> {
+    fn of(path: &Path) -> io::Result<Option<SystemTime>> {
+        let found = fs::symlink_metadata(path).and_then(|m| match m.is_dir() {
+            true => fs::read_dir(path)?.try_fold(None, |last, entry| Ok(of(&entry?.path())?.max(last))),
+            false => m.modified().map(Some),
+        });
+        match found {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            found => found,
+        }
+    }
+    of(path).map_err(|e| Failure::io(path, "cannot read", &e))
+}
+
 /// Whether a directory has no files, nor have those in it.
 fn is_empty(dir: &Path) -> io::Result<bool> {
     let entries = match fs::read_dir(dir) {
