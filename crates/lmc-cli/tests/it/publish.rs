@@ -241,6 +241,7 @@ fn versions_of_a_run_that_was_rewound_are_reported() {
 fn what_is_written_to_a_saved_version_is_reported() {
     let dir = Dir::new();
     write(&dir, "step1", 1);
+    dir.run(ONCE).ok();
     write(&dir, "step2", 2);
     let publisher = dir.in_background(["publish", "s", "v", "--settle", "0", "--interval", "0.01"], "said");
     let said = || String::from_utf8(dir.read("said")).unwrap();
