@@ -12,7 +12,7 @@ process). A number above 1 is faster than the copy. `lmc` is level `fast`, with 
 fetched data; the other protocols verify nothing.
 
 A second follower gets K versions at once (--behind), each of which changed that share of made-up weights: the size is
-that of all, *made* the publishing of one. A third one follows N versions in a row (--row), of which every 16th is
+that of all, *made* the publishing of one. A third one follows N versions in a row (--row), of which every 16th is also
 stored whole: the size is what it fetches of one on average, and in brackets what is stored. With several --store, each
 is measured, such as a folder on a disk and one in memory. Takes some 6.5 times the memory of the weights, and 0.8 times
 for a store on a file system in memory.

@@ -50,7 +50,7 @@ an engine waits, or all that a receiver of another protocol does. `lmc` is level
 writes durably; the others do neither. In brackets: all objects of the version, documents included. A follower that gets
 several versions at once stages and commits them as one; each changed that share, and the sizes are those of all. Of
 versions in a row the sizes are averages: what a follower fetches of one, and in brackets what is stored. Every 16th is
-stored, and fetched, whole.
+stored as a delta and whole; where deltas are more than half as large as the whole, it is stored whole alone.
 
 {parts}
 """

@@ -259,6 +259,26 @@ def test_a_store_that_has_no_version_yet(tmp_path):
     assert np.array_equal(follower.tensors["w"], np.arange(9.0))
 
 
+def test_every_version_costs_what_changed(tmp_path):
+    weights_of = model()
+    with lmc.sync.Publisher(tmp_path / "store", anchor_every=2) as publisher:
+        publisher.publish(weights_of, step=0)
+        follower = lmc.sync.Follower(publisher.store.location, framework="np")
+        assert follower.update() == 0
+        stored = []
+        for step in range(1, 5):
+            change(weights_of, step)
+            published = publisher.publish(weights_of, step=step)
+            stored.append(published.new_size)
+            assert published.changed is not None
+            update = follower.stage()
+            assert 0 < update.fetched_size < published.raw_size // 20
+            follower.commit(update)
+            assert equal(follower.tensors, weights_of)
+        # Every other one is stored whole, too.
+        assert min(stored[1::2]) > 10 * max(stored[0::2])
+
+
 def test_a_follower_waits(tmp_path):
     with lmc.sync.Publisher(tmp_path / "store") as publisher:
         follower = lmc.sync.Follower(publisher.store.location, framework="np")
@@ -266,7 +286,7 @@ def test_a_follower_waits(tmp_path):
             assert not follower.wait(0.01, interval=10)
             publish = threading.Timer(0.1, publisher.publish, [{"w": weights(1000, seed=step)}], {"step": step})
             publish.start()
-            assert follower.wait(interval=0.05)
+            assert follower.wait(60, interval=0.05)
             assert follower.wait(0)
             publish.join()
             assert follower.update() == step

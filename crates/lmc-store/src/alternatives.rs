@@ -24,7 +24,7 @@ pub(crate) struct Alternatives {
 
 /// Whether what failed may pass without alternatives.
 pub(crate) fn may_be_an_alternative(e: &Error) -> bool {
-    matches!(e.kind(), ErrorKind::Damaged | ErrorKind::Unsupported | ErrorKind::Limit)
+    matches!(e.kind(), ErrorKind::Damaged | ErrorKind::Unsupported | ErrorKind::Limit | ErrorKind::Store)
 }
 
 /// Documents of earlier snapshots. Each may be gone.

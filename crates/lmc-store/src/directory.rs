@@ -62,15 +62,19 @@ impl Directory {
 /// The most components of a key.
 const DEPTH: usize = 3;
 
-/// Lists the objects below a directory: complete regular files, through any links, and any entry under a record's key. Other
-/// entries are ignored.
-fn walk(root: &FilePath, below: &str, found: &mut Vec<ObjectMeta>) -> io::Result<()> {
+/// Lists the objects below a directory whose keys come after `offset`: complete regular files, through any links, and any entry under a
+/// record's key. Other entries are ignored.
+fn walk(root: &FilePath, below: &str, offset: &str, found: &mut Vec<ObjectMeta>) -> io::Result<()> {
     let Some(entries) = if_there(fs::read_dir(root.join(below)))? else { return Ok(()) };
     for entry in entries {
         let entry = entry?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
         let key = if below.is_empty() { name.to_string() } else { format!("{below}/{name}") };
+        // Nor do keys below it come after.
+        if key.as_str() < offset && !offset.starts_with(&key) {
+            continue;
+        }
         // Follows a link to its target; a dangling link is taken as itself. Entries deleted meanwhile are skipped.
         let meta = match fs::metadata(entry.path()) {
             Err(_) => if_there(fs::symlink_metadata(entry.path()))?,
@@ -80,8 +84,8 @@ fn walk(root: &FilePath, below: &str, found: &mut Vec<ObjectMeta>) -> io::Result
         let location = Path::from(&key[..]);
         let is_record = layout::parse_record(&location).is_some();
         if meta.is_dir() && !is_record && key.split('/').count() < DEPTH {
-            walk(root, &key, found)?;
-        } else if is_record || meta.is_file() && staged_for(&name).is_none() {
+            walk(root, &key, offset, found)?;
+        } else if key.as_str() > offset && (is_record || meta.is_file() && staged_for(&name).is_none()) {
             let size = if meta.is_file() { meta.len() } else { 0 };
             let last_modified = meta.modified()?.into();
             found.push(ObjectMeta { location, last_modified, size, e_tag: None, version: None });
@@ -173,10 +177,14 @@ impl ObjectStore for Directory {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        let (root, prefix) = (self.root.clone(), prefix.cloned().unwrap_or_default());
+        self.list_with_offset(prefix, &Path::default())
+    }
+
+    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
+        let (root, prefix, offset) = (self.root.clone(), prefix.cloned().unwrap_or_default(), offset.clone());
         let walked = blocking(move || {
             let mut found = vec![];
-            walk(&root, prefix.as_ref(), &mut found).map_err(failed)?;
+            walk(&root, prefix.as_ref(), offset.as_ref(), &mut found).map_err(failed)?;
             Ok(stream::iter(found.into_iter().map(Ok)))
         });
         stream::once(walked).try_flatten().boxed()
@@ -330,6 +338,27 @@ mod tests {
         // The directories that a store always has stay.
         assert_eq!(find().iter().map(|l| &l.key[..]).collect::<Vec<_>>(), [&c[..]]);
         assert!(root.join("snapshots").is_dir());
+    }
+
+    #[test]
+    fn what_comes_after_a_key_is_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        let remote = Remote::new(Arc::new(Directory::open(dir.path(), false).unwrap())).unwrap();
+        let step = |n| crate::Step::new(n).unwrap();
+        let records = [(3, 0), (7, 0), (7, 1), (20, 0)].map(|(n, generation)| layout::record(step(n), generation));
+        for key in records.iter().chain(&["snap".into(), "snapshots/a".into(), "shards/x".into()]) {
+            remote.wait(remote.put(key, "1".into())).unwrap();
+        }
+        let all = layout::records();
+        for offset in [layout::records_of(step(7)), records[1].clone(), layout::records_of(step(99)), "a".into()] {
+            let mut listed: Vec<_> =
+                remote.wait(remote.list_after(&all, &offset)).unwrap().into_iter().map(|o| o.key).collect();
+            listed.sort();
+            let mut filtered: Vec<_> = remote.wait(remote.list(&all)).unwrap().into_iter().map(|o| o.key).collect();
+            filtered.sort();
+            filtered.retain(|key| *key > offset);
+            assert_eq!(listed, filtered, "{offset}");
+        }
     }
 
     #[test]

@@ -99,10 +99,12 @@ impl Known {
         (keys.entry(step)? == *listed).then(|| current.clone())
     }
 
-    /// Forgets all but these.
+    /// Forgets all but these, of the steps that were listed.
     pub(crate) fn replace<'r>(&self, keys: &Keys, records: impl Iterator<Item = &'r Current>) {
         let entry = |c: &Current| Some((c.record.step, (keys.entry(c.record.step)?, c.clone())));
-        *self.lock() = records.filter_map(entry).collect();
+        let mut known = self.lock();
+        known.retain(|&step, _| keys.from.is_some_and(|from| step < from));
+        known.extend(records.filter_map(entry));
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Step, (Listed, Current)>> {

@@ -209,6 +209,20 @@ fn what_a_run_writes_is_published_and_followed() {
 }
 
 #[test]
+fn every_version_costs_followers_what_changed() {
+    let dir = Dir::new();
+    let mut fetched = vec![];
+    for n in 1..=5 {
+        write(&dir, &format!("step{n}"), n);
+        dir.run(["publish", "s", "v", "--once", "--settle", "0", "--anchor-every", "2"]).ok();
+        let followed = dir.run(["follow", "s", "m", "--once", "--json"]);
+        fetched.push(followed.ok().json()[0]["fetched_size"].as_u64().unwrap());
+        assert!(dir.read("m/current/model.safetensors") == model(n));
+    }
+    assert!(fetched[1..].iter().all(|&n| n < fetched[0] / 2), "{fetched:?}");
+}
+
+#[test]
 fn versions_of_a_run_that_was_rewound_are_reported() {
     let dir = Dir::new();
     write(&dir, "step10", 10);
@@ -254,13 +268,17 @@ fn what_is_written_to_a_saved_version_is_reported() {
     assert!(!said().contains("was written to"), "{}", said());
     // A file that comes late, or one that is written again.
     dir.write("v/step3/sub/late", b"late");
-    wait_until("it is reported", || said().contains("v/step3: was written to after it was saved"));
+    wait_until("it is reported", || said().contains("v/step3/sub/late: was written to after the version was saved"));
     write(&dir, "step4", 4);
     wait_until("step 4 is published", || steps(&dir).last() == Some(&4));
     dir.write("v/step4/model.safetensors", &model(9));
-    wait_until("it is reported", || said().contains("v/step4: was written to after it was saved"));
+    wait_until("it is reported", || said().contains("v/step4/model.safetensors: was written to after"));
+    // One that is replaced is another version.
     write(&dir, "step5", 5);
     wait_until("step 5 is published", || steps(&dir).last() == Some(&5));
+    std::fs::remove_dir_all(dir.path("v/step5")).unwrap();
+    write(&dir, "step5", 9);
+    wait_until("it is reported", || said().contains("v/step5: is not saved"));
     drop(publisher);
     assert_eq!(said().matches("was written to").count(), 2, "{}", said());
     check(&dir, 4);

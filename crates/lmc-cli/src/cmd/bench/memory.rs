@@ -18,12 +18,8 @@ pub(super) struct Memcpy {
 
 impl Memcpy {
     pub(super) fn new(threads: usize) -> lmc::Result<Self> {
-        let workers = Workers::new(threads, Box::new(|| ()) as Box<dyn Fn() + Send + Sync>).map_err(|e| {
-            lmc::Error::new(
-                lmc::ErrorKind::Io,
-                format!("cannot start {threads} threads: {e}; use fewer with --threads"),
-            )
-        })?;
+        let workers = Workers::new(threads, Box::new(|| ()) as Box<dyn Fn() + Send + Sync>)
+            .map_err(|e| lmc::Error::new(lmc::ErrorKind::Io, format!("{e}; use fewer with --threads")))?;
         Ok(Self { threads, workers, times: Times::default(), bytes: 0 })
     }
 

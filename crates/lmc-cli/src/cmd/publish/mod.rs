@@ -6,7 +6,7 @@ mod versions;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Display;
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use lmc::Level;
@@ -14,7 +14,7 @@ use lmc_store::{At, BasePolicy, Cache, ErrorKind, Location, SaveOptions, Store, 
 use serde_json::Value;
 
 use self::interchange::{Exporter, InterchangeArgs};
-use self::versions::{Finished, Identity, Version};
+use self::versions::{Files, Finished, Identity, Version};
 use super::looks::{Looks, check_no_file, parse_seconds};
 use super::snapshot::place::{Grace, Place};
 use super::snapshot::save::{Opened, save_fields};
@@ -155,8 +155,8 @@ struct Publisher<'a> {
     has_looked: bool,
     /// Versions that were saved, were there from the start, or were reported.
     seen: HashMap<PathBuf, Identity>,
-    /// The version that was saved last, and when its files had been written to, until it is reported.
-    last: Option<(PathBuf, Option<SystemTime>)>,
+    /// The version that was saved last, and its files then, until a change of them is reported.
+    last: Option<(Version, Files)>,
     /// Unfinished versions that were reported, because later ones wait for them.
     waited_for: HashSet<PathBuf>,
     /// Why versions were not saved by a single look.
@@ -197,7 +197,7 @@ impl Publisher<'_> {
     }
 
     fn look(&mut self) -> Result {
-        self.report_written()?;
+        self.report_written();
         let Self { args, ui, .. } = *self;
         let (prefix, only_directories) = (args.prefix.as_deref(), matches!(self.rule, Finished::Marker(_)));
         let versions = versions::found(&args.dir, prefix, only_directories)?;
@@ -317,25 +317,24 @@ impl Publisher<'_> {
     }
 
     /// Reports that the version that was saved last was written to since.
-    fn report_written(&mut self) -> Result {
-        let Some((path, before)) = &self.last else { return Ok(()) };
-        if versions::last_write(path)? > *before {
+    fn report_written(&mut self) {
+        let Some((version, before)) = &self.last else { return };
+        if let Some(file) = version.written(before) {
             self.ui.warn(format_args!(
-                "{}: was written to after it was saved: the store has it as it was; use --marker, a longer --settle, or \
-                 let the run rename it when it is finished",
-                Name::path(path)
+                "{}: was written to after the version was saved: the store has it as it was; use --marker, a longer \
+                 --settle, or let the run rename a version when it is finished",
+                Name::path(&file)
             ));
             self.last = None;
         }
-        Ok(())
     }
 
     /// Saves a version as a snapshot.
     fn publish(&mut self, version: &Version) -> Result {
         // So that nothing is missed if several are saved at one look.
-        self.report_written()?;
+        self.report_written();
         let Self { args, ui, .. } = *self;
-        let written = versions::last_write(&version.path)?;
+        let before = version.files();
         let start = Instant::now();
         let mut options = SaveOptions::default();
         options.level = args.level;
@@ -355,7 +354,7 @@ impl Publisher<'_> {
         let saved = files.save(&args.place, (store, self.is_new), Some(version.step), BTreeMap::new(), &options)?;
         self.is_new = false;
         self.seen.insert(version.path.clone(), version.identity.clone());
-        self.last = Some((version.path.clone(), written));
+        self.last = Some((version.clone(), before));
         saved.note_damage(&args.place, ui);
         if args.json {
             let mut json = saved.json(&args.place, start);

@@ -1,5 +1,6 @@
 //! The versions in a directory, and which of them are finished.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirEntry, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +15,7 @@ use crate::input::Source;
 use crate::shards::{Index, index, named_by};
 
 /// A directory or a file of a version.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Version {
     pub(super) step: Step,
     pub(super) path: PathBuf,
@@ -26,12 +27,46 @@ pub(super) struct Version {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Identity(u64, Option<SystemTime>);
 
+/// Files by their paths, as far as they can be read: when each was written to, and its length.
+pub(super) type Files = BTreeMap<PathBuf, (SystemTime, u64)>;
+
 /// The sign that a version is finished.
 pub(super) enum Finished {
     /// It has a file of this name.
     Marker(String),
     /// Nothing in it has changed for this long.
     Settled(Duration),
+}
+
+impl Version {
+    /// Its files, as they are.
+    pub(super) fn files(&self) -> Files {
+        let mut found = Files::new();
+        add_files(&self.path, &mut found);
+        found
+    }
+
+    /// The first file that was written to, or added, since it had the files `before`. None if another version has its name now.
+    pub(super) fn written(&self, before: &Files) -> Option<PathBuf> {
+        let m = fs::symlink_metadata(&self.path).ok().filter(|m| Identity::of(m) == self.identity);
+        m.and_then(|_| self.files().into_iter().find(|(path, now)| before.get(path) != Some(now))).map(|(path, _)| path)
+    }
+}
+
+impl Identity {
+    fn of(m: &Metadata) -> Self {
+        Self(m.ino(), m.created().ok())
+    }
+}
+
+/// Adds the files at a path or below. What cannot be read is left out: it may have been removed just now.
+fn add_files(path: &Path, found: &mut Files) {
+    let Ok(m) = fs::symlink_metadata(path) else { return };
+    if m.is_dir() {
+        fs::read_dir(path).into_iter().flatten().flatten().for_each(|entry| add_files(&entry.path(), found));
+    } else if let Ok(time) = m.modified() {
+        found.insert(path.to_owned(), (time, m.len()));
+    }
 }
 
 /// Suffixes of files with weights.
@@ -51,7 +86,7 @@ pub(super) fn found(dir: &Path, prefix: Option<&str>, only_directories: bool) ->
             m => m.map_err(unreadable)?,
         };
         if m.is_dir() || (m.is_file() && !only_directories) {
-            let identity = Identity(m.ino(), m.created().ok());
+            let identity = Identity::of(&m);
             let step = step_of(name, m.is_file());
             versions.extend(step.map(|step| Version { step, path: entry.path(), identity }));
         }
@@ -164,21 +199,6 @@ fn last_change(path: &Path, m: &Metadata) -> io::Result<SystemTime> {
         }
     }
     Ok(last)
-}
-
-/// When a file at a path or below was written to last; `None` if there is none. What is removed does not count.
-pub(super) fn last_write(path: &Path) -> Result<Option<SystemTime>> {
-    fn of(path: &Path) -> io::Result<Option<SystemTime>> {
-        let found = fs::symlink_metadata(path).and_then(|m| match m.is_dir() {
-            true => fs::read_dir(path)?.try_fold(None, |last, entry| Ok(of(&entry?.path())?.max(last))),
-            false => m.modified().map(Some),
-        });
-        match found {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            found => found,
-        }
-    }
-    of(path).map_err(|e| Failure::io(path, "cannot read", &e))
 }
 
 /// Whether a directory has no files, nor have those in it.

@@ -77,10 +77,11 @@ class Follower:
     not fetched, except with what is stored in one block with it. Such blocks count whole towards the memory that the
     follower keeps (at most 256 MiB and four times the tensors); what is not kept is fetched again.
 
-    `stage` gets a version ready while the tensors are in use, `commit` writes what changed. Only the follower may
-    write to the tensors: where that happened, the next version is decoded without them, if it is noticed; `verify`
-    compares all with their hashes each time. An earlier version than the one that the tensors hold is refused, unless
-    `rewind` is set. One thread at a time may use a follower, and no forked child.
+    `stage` gets a version ready while the tensors are in use, `commit` writes what changed. Only the follower may write
+    to the tensors: where that happened, the next version is decoded without them, if it is noticed, which it may never
+    be while few elements change; `verify` compares all with their hashes each time. An earlier version than the one
+    that the tensors hold is refused, unless `rewind` is set. One thread at a time may use a follower, and no forked
+    child.
     """
 
     def __init__(
@@ -190,7 +191,7 @@ class Follower:
         return update.step
 
     def wait(self, timeout: float | None = None, *, interval: float = 1.0) -> bool:
-        """Waits until the store has a version that the tensors do not hold, for which it looks every `interval` seconds.
+        """Waits until the store has a version that the tensors do not hold, looking every `interval` seconds.
 
         Returns whether it has one: `False` only after `timeout` seconds. Raises as `stage`, or `lmc.StoreError` when
         the store cannot be reached.
