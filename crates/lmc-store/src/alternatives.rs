@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
 use crate::catalog::{Budget, Catalog, MAX_CHAIN, SetId};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::held::Held;
 use crate::ids::{Hash, ShardId};
 use crate::manifest::shard::{At, BlockSet};
@@ -20,11 +20,6 @@ pub(crate) struct Alternatives {
     /// The documents of the snapshot that is held, as far as they are known.
     known: Catalog,
     earlier: Mutex<Earlier>,
-}
-
-/// Whether what failed may pass without alternatives.
-pub(crate) fn may_be_an_alternative(e: &Error) -> bool {
-    matches!(e.kind(), ErrorKind::Damaged | ErrorKind::Unsupported | ErrorKind::Limit | ErrorKind::Store)
 }
 
 /// Documents of earlier snapshots. Each may be gone.
@@ -46,7 +41,7 @@ struct Far {
 impl Alternatives {
     /// `known`: documents of the snapshot that is held, which need not be read.
     pub(crate) fn new(known: &Catalog) -> Self {
-        let earlier = Earlier { catalog: known.clone(), tried: HashSet::new(), budget: Budget::default().part() };
+        let earlier = Earlier { catalog: Catalog::default(), tried: HashSet::new(), budget: Budget::default().part() };
         Self { known: known.clone(), earlier: Mutex::new(earlier) }
     }
 
@@ -82,29 +77,32 @@ impl Alternatives {
             }
         }
         if !far.is_empty() {
-            self.earlier
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .find(remote, catalog, held, &far, &mut found)?;
+            let mut earlier = self.earlier.lock().unwrap_or_else(PoisonError::into_inner);
+            earlier.load_bases(remote, &[&self.known, catalog], &far)?;
+            earlier.find(catalog, held, &far, &mut found)?;
         }
         Ok(found)
     }
 }
 
 impl Earlier {
+    /// Reads the documents of bases and of their chains.
+    fn load_bases(&mut self, remote: &Remote, others: &[&Catalog], far: &[Far]) -> Result<()> {
+        let shards: BTreeSet<ShardId> = far.iter().map(|f| f.shard).collect();
+        self.load(remote, others, shards.clone())?;
+        let there = shards.iter().filter_map(|&id| self.catalog.shard(id).ok());
+        let listed = there.flat_map(|s| s.shards.iter().copied()).collect();
+        self.load(remote, others, listed)
+    }
+
     fn find(
-        &mut self,
-        remote: &Remote,
+        &self,
         catalog: &mut Cow<'_, Catalog>,
         held: &Held<'_>,
         far: &[Far],
         found: &mut HashMap<SetId, Vec<SetId>>,
     ) -> Result<()> {
         let shards: BTreeSet<ShardId> = far.iter().map(|f| f.shard).collect();
-        self.load(remote, catalog, shards.clone())?;
-        let there = shards.iter().filter_map(|&id| self.catalog.shard(id).ok());
-        let listed = there.flat_map(|s| s.shards.iter().copied()).collect();
-        self.load(remote, catalog, listed)?;
         let wanted: HashSet<(ShardId, Hash)> = far.iter().map(|f| (f.shard, f.base)).collect();
         let mut bases: HashMap<(ShardId, Hash, u64), SetId> = HashMap::new();
         for &id in &shards {
@@ -144,9 +142,9 @@ impl Earlier {
         }
     }
 
-    /// Reads documents, as far as they are not in `catalog` either, and can be read.
-    fn load(&mut self, remote: &Remote, catalog: &Catalog, mut ids: BTreeSet<ShardId>) -> Result<()> {
-        self.catalog.insert_from(catalog, ids.iter().copied());
+    /// Reads documents, as far as they are not in other catalogs either, and can be read.
+    fn load(&mut self, remote: &Remote, others: &[&Catalog], mut ids: BTreeSet<ShardId>) -> Result<()> {
+        others.iter().for_each(|other| self.catalog.insert_from(other, ids.iter().copied()));
         ids.retain(|id| self.catalog.shard(*id).is_err() && !self.tried.contains(id));
         if ids.len() > MAX_DOCUMENTS {
             return Ok(());

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ids::Hash;
 
 /// Bytes of a file or tensor: the hash of the raw bytes of their block set, the offset there, and the length.
@@ -91,15 +91,36 @@ impl<'a> Held<'a> {
         self.took_alternative.store(true, Ordering::Relaxed);
     }
 
-    /// From now on, none may be. Returns whether one was: without it, what failed may pass.
-    pub(crate) fn leave_alternatives(&self) -> bool {
-        self.without_alternatives.store(true, Ordering::Relaxed);
-        self.took_alternative.swap(false, Ordering::Relaxed)
+    /// Decodes from what is held; without alternatives, or from nothing (`None`), if these may be why it fails: the
+    /// former may be gone, and the latter may have been changed, which shows as one of the kinds `changed`. Not if it
+    /// has `ended` for another reason.
+    pub(crate) fn decode<T>(
+        &self,
+        changed: &[ErrorKind],
+        ended: impl Fn() -> bool,
+        mut decode: impl FnMut(Option<&Self>) -> Result<T>,
+    ) -> Result<T> {
+        self.take_used();
+        let of_alternatives = [ErrorKind::Damaged, ErrorKind::Unsupported, ErrorKind::Limit, ErrorKind::Store];
+        let mut done = decode(Some(self));
+        if done.as_ref().is_err_and(|e| of_alternatives.contains(&e.kind()) && !ended()) && self.leave_alternatives() {
+            done = decode(Some(self));
+        }
+        match done {
+            Err(e) if changed.contains(&e.kind()) && !ended() && self.take_used() => decode(None),
+            done => done,
+        }
     }
 
     /// Whether anything was read since the last call.
-    pub(crate) fn take_used(&self) -> bool {
+    fn take_used(&self) -> bool {
         self.used.swap(false, Ordering::Relaxed)
+    }
+
+    /// From now on, none may be decoded. Returns whether one was.
+    fn leave_alternatives(&self) -> bool {
+        self.without_alternatives.store(true, Ordering::Relaxed);
+        self.took_alternative.swap(false, Ordering::Relaxed)
     }
 }
 

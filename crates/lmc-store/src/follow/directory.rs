@@ -15,7 +15,6 @@ use super::marker::{Committed, Marker};
 use super::order;
 use super::staged::{FollowOptions, Staged, Version};
 use super::version::{self, Description, StoredFile};
-use crate::alternatives::may_be_an_alternative;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::{remove_if_there, sync, sync_tree};
 use crate::held::Held;
@@ -459,8 +458,8 @@ pub(super) fn restore(
     Ok(fetched)
 }
 
-/// Restores a file; without alternatives, or without what is held, if these may be why it fails: the former may be gone,
-/// and the latter may have been changed. Not if the output `failed`, progress ended the work, or the store cannot be reached. Returns how many bytes were fetched.
+/// Restores a file from what is held, as [`Held::decode`] does it: not again if the output `failed`, or progress ended the work. Returns
+/// how many bytes were fetched.
 pub(super) fn restore_to(
     output: &dyn lmc::WriteAt,
     failed: &AtomicBool,
@@ -471,16 +470,8 @@ pub(super) fn restore_to(
 ) -> Result<u64> {
     let stopped = Cell::new(false);
     let mut progress = |done| progress(done).inspect_err(|_| stopped.set(true));
-    held.take_used();
-    let mut restore = |held: &Held<'_>| reader.restore_file_from(&file.name, held, output, &mut progress);
     let ended = || stopped.get() || failed.load(Ordering::Relaxed);
-    let mut done = restore(held);
-    if done.as_ref().is_err_and(|e| may_be_an_alternative(e) && !ended()) && held.leave_alternatives() {
-        done = restore(held);
-    }
-    let may_pass = |e: &Error| matches!(e.kind(), ErrorKind::Damaged | ErrorKind::Io) && !ended();
-    if done.as_ref().is_err_and(may_pass) && held.take_used() {
-        return restore(&Held::default());
-    }
-    done
+    held.decode(&[ErrorKind::Damaged, ErrorKind::Io], ended, |held| {
+        reader.restore_file_from(&file.name, held.unwrap_or(&Held::default()), output, &mut progress)
+    })
 }

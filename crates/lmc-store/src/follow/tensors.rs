@@ -13,7 +13,6 @@ use super::order;
 use super::patch::{Patch, Spares, width};
 use super::spec::TensorSpec;
 use super::state::{Place, State, To, add, no_list};
-use crate::alternatives::may_be_an_alternative;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gather::{Gather, Located, Take};
 use crate::held::Held;
@@ -243,16 +242,15 @@ impl TensorFollower {
         let held = state.held(tensors, is_sound);
         let stopped = Cell::new(false);
         let mut progress = |done| progress(done).inspect_err(|_| stopped.set(true));
-        let mut staged = self.changes((&reader, run), &extents, tensors, &held, is_sound, &mut progress);
-        let without = |e: &Error| may_be_an_alternative(e) && !stopped.get();
-        if staged.as_ref().is_err_and(without) && held.leave_alternatives() {
-            staged = self.changes((&reader, run), &extents, tensors, &held, is_sound, &mut progress);
-        }
         // Another program may have changed the tensors.
-        if staged.as_ref().is_err_and(|e| e.kind() == ErrorKind::Damaged) && held.take_used() {
-            return self.changes((&reader, run), &extents, tensors, &Held::default(), |_, _| false, &mut progress);
-        }
-        staged
+        held.decode(
+            &[ErrorKind::Damaged],
+            || stopped.get(),
+            |held| match held {
+                Some(held) => self.changes((&reader, run), &extents, tensors, held, is_sound, &mut progress),
+                None => self.changes((&reader, run), &extents, tensors, &Held::default(), |_, _| false, &mut progress),
+            },
+        )
     }
 
     /// Writes the changed elements, and nothing else. Tensors hold the new snapshot afterwards.

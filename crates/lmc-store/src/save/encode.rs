@@ -48,9 +48,9 @@ pub(super) struct Alternative {
     pub(super) base: SetId,
 }
 
-impl Encoded {
-    fn new(bytes: Bytes, raw_hash: Hash, base: MadeFrom) -> Self {
-        Self::New(New { hash: Hash::of(&bytes), bytes, raw_hash, base, changed: None, alternative: None })
+impl New {
+    fn of(bytes: Bytes, raw_hash: Hash, base: MadeFrom) -> Self {
+        Self { hash: Hash::of(&bytes), bytes, raw_hash, base, changed: None, alternative: None }
     }
 }
 
@@ -224,7 +224,7 @@ impl<'a> Encoder<'a> {
             compress(&mut self.compressor, raw, &chunk.segments, &bases, &mut out)?;
             // The samples of a tensor may not be typical of the rest.
             if out.len() < raw.len() / 4 {
-                return Ok(Encoded::new(buffers.bytes(out), raw_hash, MadeFrom::Lead));
+                return Ok(Encoded::New(New::of(buffers.bytes(out), raw_hash, MadeFrom::Lead)));
             }
             buffers.put(out);
         }
@@ -243,9 +243,8 @@ impl<'a> Encoder<'a> {
                     shared.keep(raw_hash, raw, Some(content), chunk)?;
                 }
                 let changed = self.changed(&out, chunk, base)?;
-                let hash = Hash::of(&out);
-                let (bytes, base) = (buffers.bytes(out), MadeFrom::Earlier(base, age));
-                return Ok(Encoded::New(New { hash, bytes, raw_hash, base, changed, alternative: None }));
+                let new = New::of(buffers.bytes(out), raw_hash, MadeFrom::Earlier(base, age));
+                return Ok(Encoded::New(New { changed, ..new }));
             }
             buffers.put(out);
         }
@@ -254,9 +253,8 @@ impl<'a> Encoder<'a> {
         let alternative = self.alternative(raw, chunk, alone.len())?;
         shared.keep(raw_hash, raw, Some(content), chunk)?;
         let changed = alternative.as_ref().map(|a| self.changed(&a.bytes, chunk, a.base)).transpose()?.flatten();
-        let hash = Hash::of(&alone);
-        let (bytes, base) = (buffers.bytes(alone), MadeFrom::Nothing);
-        Ok(Encoded::New(New { hash, bytes, raw_hash, base, changed, alternative }))
+        let new = New::of(buffers.bytes(alone), raw_hash, MadeFrom::Nothing);
+        Ok(Encoded::New(New { changed, alternative, ..new }))
     }
 
     /// The delta to store beside a chunk that takes `alone` bytes without a base.

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::support::{
-    Tensor, data_objects, memory, model, needs, new_store, on_each_backend, options, safetensors, step,
-};
+use crate::support::{Tensor, data_objects, memory, model, new_store, on_each_backend, options, safetensors, step};
 use futures::executor::block_on;
 use lmc::{Dtype, Level, ReadAt};
 use lmc_store::testing::Memory;
@@ -16,17 +14,17 @@ use lmc_store::{
 use object_store::{ObjectStore, ObjectStoreExt};
 
 /// A run of a model in two files. Large tensors have block sets of their own, small ones share one.
-struct Run {
-    objects: Arc<dyn ObjectStore>,
-    store: Store,
-    parts: [Vec<Tensor>; 2],
+pub(crate) struct Run {
+    pub(crate) objects: Arc<dyn ObjectStore>,
+    pub(crate) store: Store,
+    pub(crate) parts: [Vec<Tensor>; 2],
     /// The tensors of each step.
     saved: Vec<Vec<Tensor>>,
-    options: SaveOptions,
+    pub(crate) options: SaveOptions,
 }
 
 impl Run {
-    fn on(objects: Arc<dyn ObjectStore>) -> Self {
+    pub(crate) fn on(objects: Arc<dyn ObjectStore>) -> Self {
         let store = new_store(&objects);
         let other = vec![Tensor::new("other", 300, 300, 9), Tensor::new("scale", 1, 300, 10)];
         let mut run = Self { objects, store, parts: [model(), other], saved: vec![], options: SaveOptions::default() };
@@ -34,12 +32,12 @@ impl Run {
         run
     }
 
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::on(memory())
     }
 
     /// At the level of publishers, sparse changes are lists.
-    fn fast() -> Self {
+    pub(crate) fn fast() -> Self {
         let mut run = Self::new();
         run.options.level = Level::Fast;
         run.options.base = BasePolicy::Previous;
@@ -47,7 +45,7 @@ impl Run {
     }
 
     /// Changes the tensors, and saves them as the next step.
-    fn save(&mut self, change: impl Fn(&mut Tensor)) {
+    pub(crate) fn save(&mut self, change: impl Fn(&mut Tensor)) {
         self.parts.iter_mut().flatten().for_each(change);
         let n = self.saved.len() as u64;
         let files = self.parts.each_ref().map(|part| safetensors(part));
@@ -56,12 +54,12 @@ impl Run {
         self.saved.push(self.parts.concat());
     }
 
-    fn snapshot(&self, n: usize) -> Snapshot {
+    pub(crate) fn snapshot(&self, n: usize) -> Snapshot {
         self.store.find(At::Step(step(n as u64))).unwrap()
     }
 
     /// A follower of tensors with these names.
-    fn followed(&self, names: &[&'static str], o: TensorFollowOptions) -> Followed {
+    pub(crate) fn followed(&self, names: &[&'static str], o: TensorFollowOptions) -> Followed {
         let found = |name| self.saved[0].iter().find(|t| t.0 == name).unwrap();
         let specs = names.iter().map(|&name| spec(found(name))).collect();
         let store = Store::open_on(self.objects.clone(), options(1)).unwrap();
@@ -69,7 +67,7 @@ impl Run {
         Followed { follower: TensorFollower::new(store, specs, o).unwrap(), names: names.to_vec(), memory }
     }
 
-    fn check(&self, f: &Followed, n: usize) {
+    pub(crate) fn check(&self, f: &Followed, n: usize) {
         assert_eq!(f.follower.current().map(|(step, _)| step), Some(step(n as u64)));
         for (name, bytes) in f.names.iter().zip(&f.memory) {
             let saved = self.saved[n].iter().find(|t| t.0 == *name).unwrap();
@@ -83,42 +81,42 @@ fn spec(Tensor(name, rows, columns, _): &Tensor) -> TensorSpec {
 }
 
 /// Changes one element in `every`.
-fn sparse(seed: u64, every: usize) -> impl Fn(&mut Tensor) {
+pub(crate) fn sparse(seed: u64, every: usize) -> impl Fn(&mut Tensor) {
     move |t| t.3.chunks_mut(4).skip(seed as usize % every).step_by(every).for_each(|e| e[1] ^= 1 + (seed as u8 & 0x3f))
 }
 
-const ALL: [&str; 6] = ["embed", "norm", "head", "bias", "other", "scale"];
+pub(crate) const ALL: [&str; 6] = ["embed", "norm", "head", "bias", "other", "scale"];
 
 /// A follower, and the memory of its tensors.
-struct Followed {
+pub(crate) struct Followed {
     follower: TensorFollower,
     names: Vec<&'static str>,
     memory: Vec<Vec<u8>>,
 }
 
 impl Followed {
-    fn load(&mut self, snapshot: &Snapshot) -> lmc_store::Result<u64> {
+    pub(crate) fn load(&mut self, snapshot: &Snapshot) -> lmc_store::Result<u64> {
         let mut out: Vec<&mut [u8]> = self.memory.iter_mut().map(|m| &mut m[..]).collect();
         self.follower.load(snapshot, &mut out, &mut |_| Ok(()))
     }
 
-    fn adopt(&mut self, snapshot: &Snapshot) -> lmc_store::Result<()> {
+    pub(crate) fn adopt(&mut self, snapshot: &Snapshot) -> lmc_store::Result<()> {
         let tensors: Vec<&dyn ReadAt> = self.memory.iter().map(|m| m as &dyn ReadAt).collect();
         self.follower.adopt(snapshot, &tensors)
     }
 
-    fn stage(&self, snapshot: &Snapshot) -> lmc_store::Result<StagedTensors> {
+    pub(crate) fn stage(&self, snapshot: &Snapshot) -> lmc_store::Result<StagedTensors> {
         let tensors: Vec<&dyn ReadAt> = self.memory.iter().map(|m| m as &dyn ReadAt).collect();
         self.follower.stage(snapshot, &tensors, &mut |_| Ok(()))
     }
 
-    fn commit(&mut self, staged: &StagedTensors) -> lmc_store::Result<()> {
+    pub(crate) fn commit(&mut self, staged: &StagedTensors) -> lmc_store::Result<()> {
         let mut out: Vec<&mut [u8]> = self.memory.iter_mut().map(|m| &mut m[..]).collect();
         self.follower.commit(staged, &mut out)
     }
 
     /// Follows to a snapshot; returns how many bytes were fetched, and how many elements changed.
-    fn follow(&mut self, snapshot: &Snapshot) -> lmc_store::Result<(u64, u64)> {
+    pub(crate) fn follow(&mut self, snapshot: &Snapshot) -> lmc_store::Result<(u64, u64)> {
         let staged = self.stage(snapshot)?;
         let done = (staged.fetched_size(), staged.changed());
         self.commit(&staged)?;
@@ -223,144 +221,6 @@ fn gets_to_the_newest(mut run: Run) {
     assert!(staged.fetched_size() < raw_size(&f) / 4);
     f.commit(&staged).unwrap();
     run.check(&f, 5);
-}
-
-/// Steps 4 and 8 start new chains.
-fn with_anchors(alternatives: bool) -> Run {
-    let mut run = Run::fast();
-    (run.options.anchor_every, run.options.alternatives) = (4, alternatives);
-    (1..=9).for_each(|seed| run.save(sparse(seed, 50)));
-    run
-}
-
-#[test]
-fn where_a_chain_starts_followers_fetch_what_changed() {
-    let run = with_anchors(true);
-    // All that a follower fetches from one step to another, beside the bytes of a first load.
-    let fetched = |from: usize, to: usize, options| {
-        let mut f = run.followed(&ALL, options);
-        let whole = f.load(&run.snapshot(from)).unwrap();
-        let (fetched, changed) = f.follow(&run.snapshot(to)).unwrap();
-        run.check(&f, to);
-        assert!(changed > 0);
-        (fetched, whole)
-    };
-    for (from, to) in [(2, 3), (3, 4), (2, 4), (3, 5), (1, 6), (7, 8), (6, 9)] {
-        for verify in [false, true] {
-            let mut options = TensorFollowOptions::default();
-            options.verify = verify;
-            let (fetched, whole) = fetched(from, to, options);
-            assert!(fetched < whole / 16 * (to - from) as u64, "{from} to {to}: {fetched} of {whole}");
-        }
-    }
-    // Beyond two starts, the last one is read whole.
-    let (far, whole) = fetched(2, 9, TensorFollowOptions::default());
-    assert!(far < whole + whole / 16, "{far} of {whole}");
-    // One that begins late reads the whole version, and no delta beside it.
-    let mut late = run.followed(&ALL, TensorFollowOptions::default());
-    assert_eq!(late.load(&run.snapshot(4)).unwrap(), {
-        let run = with_anchors(false);
-        run.followed(&ALL, TensorFollowOptions::default()).load(&run.snapshot(4)).unwrap()
-    });
-    run.check(&late, 4);
-    // It takes a delta more.
-    let costs = |run: &Run| [3, 4].map(|n| run.snapshot(n).new_size);
-    let ([delta, both], [_, alone]) = (costs(&run), costs(&with_anchors(false)));
-    assert!(alone < both && both < alone + 2 * delta, "{delta}, {alone}, {both}");
-}
-
-#[test]
-fn where_a_chain_starts_followers_of_parts_fetch_what_changed() {
-    let run = with_anchors(true);
-    // The follower keeps the block set of all small tensors.
-    for names in [&["bias"][..], &["scale", "embed"], &["norm", "bias", "other"]] {
-        for (from, to) in [(3, 4), (2, 5)] {
-            let mut f = run.followed(names, TensorFollowOptions::default());
-            let whole = f.load(&run.snapshot(from)).unwrap();
-            let (fetched, _) = f.follow(&run.snapshot(to)).unwrap();
-            run.check(&f, to);
-            let most = whole / 8 * (to - from) as u64;
-            assert!(fetched < most, "{names:?}, {from} to {to}: {fetched} of {whole}");
-        }
-    }
-}
-
-#[test]
-fn where_a_chain_starts_the_number_of_changed_elements_is_known() {
-    for alternatives in [false, true] {
-        let mut run = Run::fast();
-        (run.options.anchor_every, run.options.alternatives) = (1, alternatives);
-        let before = run.parts.concat();
-        run.parts.iter_mut().flatten().for_each(sparse(1, 50));
-        let differ = |a: &Tensor, b: &Tensor| a.3.chunks(4).zip(b.3.chunks(4)).filter(|(a, b)| a != b).count() as u64;
-        let changed = before.iter().zip(run.parts.iter().flatten()).map(|(a, b)| differ(a, b)).sum();
-        let files = run.parts.each_ref().map(|part| safetensors(part));
-        let inputs = [Input::new("a.safetensors", &files[0]), Input::new("b.safetensors", &files[1])];
-        let saved = run.store.save_shard(&inputs, step(1), &run.options).unwrap();
-        assert_eq!((saved.changed, saved.base), (alternatives.then_some(changed), None));
-    }
-}
-
-#[test]
-fn without_alternatives_followers_fetch_the_start_of_a_chain() {
-    let run = with_anchors(false);
-    let mut f = run.followed(&ALL, TensorFollowOptions::default());
-    let whole = f.load(&run.snapshot(3)).unwrap();
-    let (fetched, _) = f.follow(&run.snapshot(4)).unwrap();
-    assert!(fetched > whole / 2, "{fetched} of {whole}");
-    run.check(&f, 4);
-}
-
-#[test]
-fn alternatives_whose_bases_are_gone_are_not_needed() {
-    for to in [4, 5, 8] {
-        let run = with_anchors(true);
-        let snapshot = run.snapshot(to);
-        let mut followed = [2, 3].map(|from| {
-            let mut f = run.followed(&ALL, TensorFollowOptions::default());
-            let whole = f.load(&run.snapshot(from)).unwrap();
-            (f, whole)
-        });
-        let delete = |key: String| block_on(run.objects.delete(&key.as_str().into())).unwrap();
-        let keys = || needs::keys(&*run.objects);
-        let others = |key: &String| key.starts_with("snapshots/") && !key.contains(&format!("/{to:020}/"));
-        keys().into_iter().filter(others).for_each(delete);
-        let needed = needs::needed(&*run.objects);
-        keys().into_iter().filter(|key| !needed.contains(key)).for_each(delete);
-        for (from, (f, whole)) in [2, 3].into_iter().zip(&mut followed) {
-            let (fetched, _) = f.follow(&snapshot).unwrap();
-            run.check(f, to);
-            // The base of the alternatives of step 4 is step 3.
-            assert_eq!(fetched < *whole / 4, from == 3 && to < 8, "{from} to {to}: {fetched} of {whole}");
-        }
-        assert!(run.store.verify(&[snapshot], true, 1).unwrap().problems.is_empty());
-    }
-}
-
-#[test]
-fn a_damaged_alternative_is_not_needed() {
-    let mut run = with_anchors(true);
-    (10..12).for_each(|seed| run.save(sparse(seed, 50)));
-    let before = data_objects(&run.objects);
-    run.save(sparse(12, 50));
-    let written = data_objects(&run.objects).into_iter().filter(|o| !before.contains(o)).collect::<Vec<_>>();
-    let [(key, bytes)] = &written[..] else { panic!("{} data objects", written.len()) };
-    let put = |bytes: Vec<u8>| block_on(run.objects.put(&key.as_str().into(), bytes.into())).unwrap();
-    let (mut with_deltas, mut without) = (0, 0);
-    for at in (0..bytes.len()).step_by(bytes.len() / 150) {
-        let mut f = run.followed(&ALL, TensorFollowOptions::default());
-        let whole = f.load(&run.snapshot(11)).unwrap();
-        let mut damaged = bytes.to_vec();
-        damaged[at] ^= 0x10;
-        put(damaged);
-        let (fetched, _) = f.follow(&run.snapshot(12)).unwrap();
-        run.check(&f, 12);
-        match fetched < whole / 16 {
-            true => with_deltas += 1,
-            false => without += 1,
-        }
-    }
-    assert!(with_deltas > 50 && without > 0, "{with_deltas}, {without}");
 }
 
 #[test]

@@ -91,6 +91,17 @@ impl Good {
         self.with_stored(shards, records, |_, stored| stored)
     }
 
+    /// The data object of a save in which the file of `entry` is one that only a newer lmc can decode; its hash follows the change.
+    fn newer(&self, save: &Value, entry: &mut Value) -> (String, Vec<u8>) {
+        let at: Vec<usize> = (0..3).map(|i| entry["at"][i].as_u64().unwrap() as usize).collect();
+        let key = format!("data/{}/{:06}", save.as_str().unwrap(), at[0]);
+        let mut bytes = get(&self.objects, &key);
+        // A feature in the header that no version has yet.
+        bytes[at[1] + 12] |= 0x80;
+        entry["hash"] = Hash::of(&bytes[at[1]..at[1] + at[2]]).to_string().into();
+        (key, bytes)
+    }
+
     /// [`Self::with`], where `store` changes the stored bytes of each shard, which is given by its index.
     fn with_stored(
         &self,
@@ -363,12 +374,7 @@ fn whatever_alternatives_say_what_is_decoded_is_what_was_saved() {
     assert!(refused > 100 && right > 100, "{refused}, {right}");
     // One that only a newer lmc can decode.
     let mut newer = shards.clone();
-    let delta = &mut newer[2]["alternatives"][0];
-    let at: Vec<usize> = (0..3).map(|i| delta["at"][i].as_u64().unwrap() as usize).collect();
-    let key = format!("data/{}/{:06}", shards[2]["save"].as_str().unwrap(), at[0]);
-    let mut bytes = get(&good.objects, &key);
-    bytes[at[1] + 12] |= 0x80;
-    delta["hash"] = Hash::of(&bytes[at[1]..at[1] + at[2]]).to_string().into();
+    let (key, bytes) = good.newer(&shards[2]["save"], &mut newer[2]["alternatives"][0]);
     let objects = good.with(&newer, &records);
     put(&objects, &key, bytes);
     let store = Store::open_on(objects, options(2)).unwrap();
@@ -534,12 +540,8 @@ fn what_only_a_newer_lmc_can_decode_is_not_damaged() {
     let good = Good::new();
     let (mut shards, records) = good.documents();
     let delta = shards[1]["sets"].as_array().unwrap().iter().position(|s| s.get("base").is_some()).unwrap();
-    let at: Vec<usize> = (0..3).map(|i| shards[1]["sets"][delta]["at"][i].as_u64().unwrap() as usize).collect();
-    let key = format!("data/{}/{:06}", shards[1]["save"].as_str().unwrap(), at[0]);
-    let mut bytes = get(&good.objects, &key);
-    // A feature in the header that no version has yet.
-    bytes[at[1] + 12] |= 0x80;
-    shards[1]["sets"][delta]["hash"] = Hash::of(&bytes[at[1]..at[1] + at[2]]).to_string().into();
+    let save = shards[1]["save"].clone();
+    let (key, bytes) = good.newer(&save, &mut shards[1]["sets"][delta]);
     let mut end = Keep::default();
     end.damaged = vec![step(2)];
     let fails =

@@ -11,6 +11,7 @@ mod documents;
 mod faults;
 mod flat;
 mod follow;
+mod follow_alternatives;
 mod follow_ended;
 mod follow_repair;
 mod follow_rows;

@@ -70,8 +70,8 @@ pub(crate) struct AnalyzeArgs {
     pairs: u32,
 
     /// Also measure other compressors on a sample of the last checkpoint: all, or some of zstd-1, zstd-3, zstd-19, lz4,
-    /// gzip, bzip2, brotli, xz, snappy; wheels have zstd alone. zstd-1, or the first of them, on the XOR of such samples over each distance,
-    /// too, in at most --pairs pairs.
+    /// gzip, bzip2, brotli, xz, snappy; wheels have zstd alone. zstd-1, or the first of them, on the XOR of such samples
+    /// over each distance, too, in at most --pairs pairs.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     engines: Vec<String>,
 

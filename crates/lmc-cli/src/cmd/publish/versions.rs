@@ -48,8 +48,9 @@ impl Version {
 
     /// The first file that was written to, or added, since it had the files `before`. None if another version has its name now.
     pub(super) fn written(&self, before: &Files) -> Option<PathBuf> {
-        let m = fs::symlink_metadata(&self.path).ok().filter(|m| Identity::of(m) == self.identity);
-        m.and_then(|_| self.files().into_iter().find(|(path, now)| before.get(path) != Some(now))).map(|(path, _)| path)
+        let is_same = fs::symlink_metadata(&self.path).is_ok_and(|m| Identity::of(&m) == self.identity);
+        let mut now = if is_same { self.files() } else { Files::new() }.into_iter();
+        now.find(|(path, file)| before.get(path) != Some(file)).map(|(path, _)| path)
     }
 }
 
