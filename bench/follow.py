@@ -314,8 +314,6 @@ def main() -> None:
     args = parser.parse_args()
     if args.files and len(args.files) != 2:
         parser.error("give two files, or none")
-    if args.behind > 15:
-        parser.error(f"--behind {args.behind}: the 16th version stands alone")
     if args.json and not args.lmc:
         parser.error("--json needs --lmc")
     with contextlib.ExitStack() as stack:

@@ -259,6 +259,32 @@ def test_a_store_that_has_no_version_yet(tmp_path):
     assert np.array_equal(follower.tensors["w"], np.arange(9.0))
 
 
+@pytest.mark.parametrize("is_there", [False, True], ids=["no directory", "an empty one"])
+def test_a_follower_begins_before_the_store(tmp_path, is_there):
+    if is_there:
+        (tmp_path / "s").mkdir()
+    follower = lmc.sync.Follower(tmp_path / "s", framework="np")
+    assert repr(follower) == f"<lmc.sync.Follower of {str(tmp_path / 's')!r}: step None>"
+    assert follower.update() is None
+    assert not follower.wait(0.01, interval=10)
+    with pytest.raises(lmc.NotFoundError, match="no such directory|no store here"):
+        follower.load()
+    lmc.sync.Publisher(tmp_path / "s").publish({"w": np.arange(9.0)}, step=3)
+    assert follower.wait(0)
+    assert follower.update() == 3
+    assert np.array_equal(follower.tensors["w"], np.arange(9.0))
+    follower.close()
+    with pytest.raises(lmc.UsageError, match="closed"):
+        follower.update()
+    # It ends where there never was a store, too.
+    lmc.sync.Follower(tmp_path / "other", framework="np").close()
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(lmc.DamagedError, match="is a file, not a store"):
+        lmc.sync.Follower(tmp_path / "file", framework="np")
+    with pytest.raises(lmc.UsageError):
+        lmc.sync.Follower("s3://", framework="np")
+
+
 def test_every_version_costs_what_changed(tmp_path):
     weights_of = model()
     with lmc.sync.Publisher(tmp_path / "store", anchor_every=2) as publisher:

@@ -31,6 +31,12 @@ impl std::ops::Deref for Buffer {
     }
 }
 
+impl std::ops::DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.len]
+    }
+}
+
 /// The most bytes that a pool keeps for later: two buffers of the longest compressed chunks, and a little.
 const KEPT: usize = 33 << 20;
 

@@ -178,7 +178,7 @@ impl<T: Send> Gather<T> {
                 let job = jobs[i].take().expect("a job begins once");
                 (chain::begin(remote, catalog, job.fetched()), job)
             },
-            ChainDecoder::new,
+            ChainDecoder::applying_lists,
             |decoder, _, (begun, job)| {
                 let stored = chain::finish(remote, begun)?;
                 let stored_len = stored.iter().map(|s| s.len() as u64).sum::<u64>();

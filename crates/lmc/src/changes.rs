@@ -58,6 +58,42 @@ impl ChangedElements {
         self.values.clear();
         read_into(self, delta, base)
     }
+
+    /// Writes the new bytes of the elements to `raw`, which has those of the base. What is made of another base than the
+    /// right one is not noticed.
+    ///
+    /// ```
+    /// # use lmc::{Base, CompressOptions, Compressor, Level};
+    /// # let old = vec![7; 10_000];
+    /// # let mut new = old.clone();
+    /// # new[100] = 8;
+    /// # let mut delta = Vec::new();
+    /// # let options = CompressOptions::default().with_level(Level::Fast);
+    /// # Compressor::new(&options)?.compress(&new, &[Base::new(&old)?], &mut delta)?;
+    /// let changed = lmc::changed_elements(&delta, &old)?.expect("it is a list");
+    /// let mut raw = old.clone();
+    /// changed.apply(&mut raw);
+    /// assert!(raw == new);
+    /// # Ok::<(), lmc::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If `raw` is shorter than the base that the list was read with.
+    pub fn apply(&self, raw: &mut [u8]) {
+        match self.width {
+            1 => scatter::<1>(self, raw),
+            2 => scatter::<2>(self, raw),
+            4 => scatter::<4>(self, raw),
+            _ => scatter::<8>(self, raw),
+        }
+    }
+}
+
+fn scatter<const W: usize>(list: &ChangedElements, raw: &mut [u8]) {
+    let (raw, _) = raw.as_chunks_mut::<W>();
+    for (&i, value) in list.indices.iter().zip(list.values.as_chunks::<W>().0) {
+        raw[i as usize] = *value;
+    }
 }
 
 fn read_into(changed: &mut ChangedElements, delta: &dyn ReadAt, base: &dyn ReadAt) -> Result<bool> {

@@ -3,11 +3,11 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use lmc::{ChangedElements, Dtype, ReadAt};
 
+use crate::buffer::Pool;
 use crate::error::{Error, Result};
 
 /// Changed elements of a tensor.
@@ -63,9 +63,6 @@ const PIECE: usize = 1 << 15;
 /// Bytes that are skipped at once if they are equal.
 const LINE: usize = 64;
 
-/// The most lists that are joined: with more, decoding takes less time.
-const MOST_LISTS: usize = 4;
-
 impl Patch {
     /// The patch from the bytes that `old` has from `start` on to `new`; `None` if they are equal. The run has fewer
     /// than 2^32 elements of `width` bytes.
@@ -118,39 +115,58 @@ impl Patch {
         deltas: &[Bytes],
         spares: &Spares,
     ) -> Result<Option<Self>> {
-        if !start.is_multiple_of(width as u64) || deltas.len() > MOST_LISTS {
+        if !start.is_multiple_of(width as u64) {
             return Ok(None);
         }
-        let (mut indices, mut values) = (Vec::new(), Vec::new());
         let part = Part { of: old, start, len };
+        let mut changed = spares.take();
+        let elements = start / width as u64..(start + len) / width as u64;
+        let list = |changed: ChangedElements| {
+            let (indices, values) = (Some(changed.indices), changed.values);
+            Self { tensor, width, elements: elements.clone(), changed: indices, values, is_read: true }
+        };
+        if let [delta] = deltas {
+            let is_list = changed.read(&&delta[..], &part).map_err(Error::codec)? && changed.width == width;
+            // One that is no smaller than the bytes themselves is not worth having.
+            if is_list && 4 * changed.indices.len() + changed.values.len() < len as usize {
+                return Ok(Some(list(changed)));
+            }
+            spares.put(changed);
+            return Ok(None);
+        }
+        // Each is applied to a copy, which the next one reads.
+        let mut now = spares.copies.take(len as usize);
+        now.resize(len as usize, 0);
+        part.read_exact_at(&mut now, 0).map_err(|e| Error::io("cannot read a tensor", e))?;
+        let mut marks = vec![0u64; (len as usize / width).div_ceil(64)];
         for delta in deltas {
-            let so_far = Changed { of: &part, width, indices: &indices, values: &values, next: 0.into() };
-            let base: &dyn ReadAt = if indices.is_empty() { &part } else { &so_far };
-            let mut changed = spares.take();
-            let is_list = changed.read(&&delta[..], base).map_err(Error::codec)? && changed.width == width;
-            // A list that is no smaller than the bytes themselves is not worth having.
-            let size = 4 * changed.indices.len() + changed.values.len() + 4 * indices.len() + values.len();
-            if !is_list || size >= len as usize {
+            if !changed.read(&&delta[..], &&now[..]).map_err(Error::codec)? || changed.width != width {
+                spares.copies.put(now);
                 spares.put(changed);
                 return Ok(None);
             }
-            (indices, values) = match indices.is_empty() {
-                true => (changed.indices, changed.values),
-                false => of_width!(width, join((&indices, &values), (&changed.indices, &changed.values))),
-            };
+            changed.apply(&mut now);
+            changed.indices.iter().for_each(|&i| marks[i as usize / 64] |= 1 << (i % 64));
         }
-        let elements = start / width as u64..(start + len) / width as u64;
-        Ok(Some(Self { tensor, width, elements, changed: Some(indices), values, is_read: true }))
+        let count: usize = marks.iter().map(|marks| marks.count_ones() as usize).sum();
+        if count * (4 + width) >= len as usize {
+            spares.put(changed);
+            return Ok(Some(Self { tensor, width, elements, changed: None, values: now, is_read: false }));
+        }
+        of_width!(width, gather(&marks, count, &now, &mut changed));
+        spares.copies.put(now);
+        Ok(Some(list(changed)))
     }
 
-    /// The changes of a list in a `range` of its bytes, for a tensor that has these from `offset` on; `None` if the
-    /// range does not consist of whole elements.
+    /// The changes in a `range` of its bytes, for a tensor that has these from `offset` on; `None` if the range does not
+    /// consist of whole elements.
     pub(super) fn part(&self, tensor: usize, offset: u64, range: Range<usize>) -> Option<Self> {
-        let (width, changed) = (self.width, self.changed.as_ref()?);
+        let width = self.width;
         let is_whole = |n: usize| n.is_multiple_of(width);
         if !is_whole(range.start) || !is_whole(range.end) || !offset.is_multiple_of(width as u64) {
             return None;
         }
+        let Some(changed) = &self.changed else { return Some(Self::whole(tensor, width, offset, &self.values[range])) };
         let start = (range.start / width) as u64;
         let at = |byte: usize| changed.partition_point(|&i| (i as usize) < byte / width);
         let (first, last) = (at(range.start), at(range.end));
@@ -209,17 +225,21 @@ impl Patch {
 
 /// The memory of the lists of the update that was dropped last, for those of the next one: getting new pages takes longer than decoding.
 #[derive(Debug, Default)]
-pub(super) struct Spares(Mutex<Vec<ChangedElements>>);
+pub(super) struct Spares {
+    lists: Mutex<Vec<ChangedElements>>,
+    /// Memory for copies of what the tensors hold.
+    copies: Pool,
+}
 
 impl Spares {
     /// Memory for a list.
     fn take(&self) -> ChangedElements {
-        self.0.lock().expect("no panic while it is held").pop().unwrap_or_default()
+        self.lists.lock().expect("no panic while it is held").pop().unwrap_or_default()
     }
 
     /// Takes memory back that holds no list.
     fn put(&self, memory: ChangedElements) {
-        self.0.lock().expect("no panic while it is held").push(memory);
+        self.lists.lock().expect("no panic while it is held").push(memory);
     }
 
     /// Replaces what is here by the memory of these, as far as lists were read into it.
@@ -230,7 +250,7 @@ impl Spares {
             Some(list)
         });
         let lists = lists.collect();
-        *self.0.lock().expect("no panic while it is held") = lists;
+        *self.lists.lock().expect("no panic while it is held") = lists;
     }
 }
 
@@ -264,90 +284,6 @@ impl ReadAt for Part<'_> {
     }
 }
 
-/// A part of a source, with changed elements. Reads are in ascending order, and do not overlap.
-struct Changed<'a> {
-    of: &'a Part<'a>,
-    width: usize,
-    indices: &'a [u32],
-    values: &'a [u8],
-    /// How many of the changes come before the next read.
-    next: AtomicUsize,
-}
-
-impl ReadAt for Changed<'_> {
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.of.read_exact_at(buf, offset)?;
-        let width = self.width as u64;
-        let mut next = self.next.load(Ordering::Relaxed);
-        while let Some(&i) = self.indices.get(next).filter(|&&i| u64::from(i) * width < offset + buf.len() as u64) {
-            if let Some(within) = (u64::from(i) * width).checked_sub(offset)
-                && let Some(element) = buf.get_mut(within as usize..within as usize + self.width)
-            {
-                element.copy_from_slice(&self.values[next * self.width..][..self.width]);
-            }
-            next += 1;
-        }
-        self.next.store(next, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn size(&self) -> io::Result<u64> {
-        self.of.size()
-    }
-
-    fn read_elements_at(&self, width: usize, offsets: &[u64], out: &mut [u8]) -> io::Result<()> {
-        if width != self.width {
-            let mut elements = offsets.iter().zip(out.chunks_mut(width));
-            return elements.try_for_each(|(&offset, to)| self.read_exact_at(to, offset));
-        }
-        self.of.read_elements_at(width, offsets, out)?;
-        let mut next = self.next.load(Ordering::Relaxed);
-        let byte = |i: u32| u64::from(i) * width as u64;
-        for (&offset, to) in offsets.iter().zip(out.chunks_mut(width)) {
-            while self.indices.get(next).is_some_and(|&i| byte(i) < offset) {
-                next += 1;
-            }
-            if self.indices.get(next).is_some_and(|&i| byte(i) == offset) {
-                to.copy_from_slice(&self.values[next * width..][..width]);
-            }
-        }
-        self.next.store(next, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
-/// Elements by their indices, ascending, and their values.
-type List<'a> = (&'a [u32], &'a [u8]);
-
-/// The changes of both lists; of elements in both, those of the later one.
-fn join<const W: usize>(earlier: List<'_>, later: List<'_>) -> (Vec<u32>, Vec<u8>) {
-    let elements = |(indices, values): List<'_>| {
-        indices
-            .iter()
-            .copied()
-            .zip(values.as_chunks::<W>().0.iter().copied())
-            .collect::<Vec<_>>()
-            .into_iter()
-            .peekable()
-    };
-    let (mut earlier, mut later) = (elements(earlier), elements(later));
-    let (mut indices, mut values) = (Vec::new(), Vec::new());
-    loop {
-        let next = match (earlier.peek(), later.peek()) {
-            (Some((a, _)), Some((b, _))) if a < b => earlier.next(),
-            (Some((a, _)), Some((b, _))) if a == b => {
-                earlier.next();
-                later.next()
-            }
-            (Some(_), None) => earlier.next(),
-            _ => later.next(),
-        };
-        let Some((index, value)) = next else { return (indices, values) };
-        indices.push(index);
-        values.extend_from_slice(&value);
-    }
-}
-
 /// Appends the elements that differ. `first` is the index of the first element.
 fn compare<const W: usize>(old: &[u8], new: &[u8], first: usize, changed: &mut Vec<u32>, values: &mut Vec<u8>) {
     let mut list = |old: &[u8], new: &[u8], first: usize| {
@@ -371,6 +307,24 @@ fn scatter<const W: usize>(changed: &[u32], values: &[u8], out: &mut [u8]) {
     let (out, _) = out.as_chunks_mut::<W>();
     for (&i, value) in changed.iter().zip(values.as_chunks::<W>().0) {
         out[i as usize] = *value;
+    }
+}
+
+/// The list of marked elements, in place of what is there. `count`: how many they are.
+fn gather<const W: usize>(marks: &[u64], count: usize, now: &[u8], list: &mut ChangedElements) {
+    list.indices.clear();
+    list.values.clear();
+    list.indices.reserve_exact(count);
+    list.values.reserve_exact(count * W);
+    let (now, _) = now.as_chunks::<W>();
+    for (word, &marks) in marks.iter().enumerate().filter(|(_, marks)| **marks != 0) {
+        let mut left = marks;
+        while left != 0 {
+            let i = 64 * word + left.trailing_zeros() as usize;
+            list.indices.push(i as u32);
+            list.values.extend_from_slice(&now[i]);
+            left &= left - 1;
+        }
     }
 }
 
@@ -405,17 +359,17 @@ mod tests {
         // How it was made is no part of what it changes.
         assert_eq!(list(&[4]), compared);
         spares.replace(vec![second, first, whole, part, compared]);
-        assert_eq!(spares.0.lock().unwrap().len(), 2);
+        assert_eq!(spares.lists.lock().unwrap().len(), 2);
         // What is no list, or one of another width, leaves the memory where it is.
         let mut dense = Vec::new();
         let noise: Vec<u8> = old.iter().map(|b| b.wrapping_mul(77) ^ 0x5a).collect();
         lmc::Compressor::new(&options).unwrap().compress(&noise, &[lmc::Base::new(&old).unwrap()], &mut dense).unwrap();
         assert_eq!(Patch::listed(0, 2, &old, 0, old.len() as u64, &[dense.into()], &spares).unwrap(), None);
-        assert_eq!(spares.0.lock().unwrap().len(), 2);
+        assert_eq!(spares.lists.lock().unwrap().len(), 2);
         let third = list(&[5, 6]);
         assert_eq!(memory(&third), of_first);
         spares.replace(vec![third]);
-        assert_eq!(spares.0.lock().unwrap().len(), 1);
+        assert_eq!(spares.lists.lock().unwrap().len(), 1);
     }
 
     /// Bytes that are read only by copies.
@@ -472,59 +426,100 @@ mod tests {
     }
 
     #[test]
-    fn changed_elements_are_read_alone_as_with_all_others() {
-        for width in [1, 2, 4, 8] {
-            let old: Vec<u8> = (0..9000 * width).map(|i| (i * i / 7) as u8).collect();
-            let start = 5 * width;
-            let len = (old.len() - start) as u64;
-            let indices: Vec<u32> = [0].into_iter().chain((7..8990).step_by(9)).chain([8994]).collect();
-            let values: Vec<u8> = (0..indices.len() * width).map(|i| !(i as u8)).collect();
-            let mut new = old[start..].to_vec();
-            for (&i, value) in indices.iter().zip(values.chunks(width)) {
-                new[i as usize * width..][..width].copy_from_slice(value);
+    fn a_part_of_a_source_has_elements_of_its_own() {
+        let old: Vec<u8> = (0..9000).map(|i| (i * i / 7) as u8).collect();
+        for of in [&old as &dyn ReadAt, &Copied(&old)] {
+            let part = Part { of, start: 6, len: 8994 };
+            for every in [1, 2, 3, 100, 4000] {
+                let offsets: Vec<u64> = (0..4497).step_by(every).map(|i| i * 2).collect();
+                let expected: Vec<u8> =
+                    offsets.iter().flat_map(|&o| old[6 + o as usize..][..2].iter().copied()).collect();
+                let mut out = vec![0; offsets.len() * 2];
+                part.read_elements_at(2, &offsets, &mut out).unwrap();
+                assert!(out == expected, "every {every}");
             }
-            let (slice, copied) = (&old, &Copied(&old));
-            for of in [slice as &dyn ReadAt, copied] {
-                let part = Part { of, start: start as u64, len };
-                for every in [1, 2, 3, 100, 8994, 20_000] {
-                    let changed =
-                        || Changed { of: &part, width, indices: &indices, values: &values, next: AtomicUsize::new(0) };
-                    let offsets: Vec<u64> = (0..8995).step_by(every).map(|i| i * width as u64).collect();
-                    let expected = |new: &[u8]| -> Vec<u8> {
-                        offsets.iter().flat_map(|&o| new[o as usize..][..width].to_vec()).collect()
-                    };
-                    let mut out = vec![0; offsets.len() * width];
-                    part.read_elements_at(width, &offsets, &mut out).unwrap();
-                    assert!(out == expected(&old[start..]), "width {width}, every {every}");
-                    // In several calls, too, and as elements of another width.
-                    let now = changed();
-                    for (offsets, out) in offsets.chunks(300).zip(out.chunks_mut(300 * width)) {
-                        now.read_elements_at(width, offsets, out).unwrap();
-                    }
-                    assert!(out == expected(&new), "width {width}, every {every}");
-                    if every > 1 {
-                        let wider: Vec<u8> = offsets[..offsets.len() - 1]
-                            .iter()
-                            .flat_map(|&o| new[o as usize..][..2 * width].to_vec())
-                            .collect();
-                        let mut out = vec![0; wider.len()];
-                        changed().read_elements_at(2 * width, &offsets[..offsets.len() - 1], &mut out).unwrap();
-                        assert!(out == wider, "width {width}, every {every}");
-                    }
-                    // Behind the end.
-                    assert!(part.read_elements_at(width, &[old.len() as u64], &mut out[..width]).is_err());
-                    assert!(changed().read_elements_at(width, &[old.len() as u64], &mut out[..width]).is_err());
-                }
-            }
+            assert!(part.read_elements_at(2, &[8994], &mut [0; 2]).is_err(), "behind the end");
         }
     }
 
+    /// Versions, each with changes of the one before at some of its elements, and the deltas from one to the next.
+    fn chain(versions: usize, width: usize, changes: impl Fn(usize, usize) -> bool) -> (Vec<Vec<u8>>, Vec<Bytes>) {
+        let dtype = [Dtype::U8, Dtype::U16, Dtype::U32, Dtype::U64][width.ilog2() as usize];
+        let options = lmc::CompressOptions::default().with_level(lmc::Level::Fast).with_dtype(dtype);
+        let mut compressor = lmc::Compressor::new(&options).unwrap();
+        let mut all = vec![(0..(1u32 << 16) * width as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect()];
+        let mut deltas = Vec::new();
+        for version in 1..=versions {
+            let before: &Vec<u8> = &all[version - 1];
+            let mut new = before.clone();
+            new.chunks_mut(width).enumerate().filter(|(i, _)| changes(version, *i)).for_each(|(_, e)| e[0] ^= 1);
+            let mut delta = Vec::new();
+            compressor.compress(&new, &[lmc::Base::new(before).unwrap()], &mut delta).unwrap();
+            deltas.push(delta.into());
+            all.push(new);
+        }
+        (all, deltas)
+    }
+
     #[test]
-    fn lists_are_joined_and_the_later_one_counts() {
-        let joined = join::<2>((&[1, 4, 9], &[1, 1, 4, 4, 9, 9]), (&[0, 4, 5], &[0, 0, 44, 44, 5, 5]));
-        assert_eq!(joined, (vec![0, 1, 4, 5, 9], vec![0, 0, 1, 1, 44, 44, 5, 5, 9, 9]));
-        assert_eq!(join::<1>((&[], &[]), (&[3], &[7])), (vec![3], vec![7]));
-        assert_eq!(join::<1>((&[3], &[7]), (&[], &[])), (vec![3], vec![7]));
+    fn lists_of_several_versions_make_one_patch() {
+        let spares = Spares::default();
+        // Of each version others; every second one the same, which takes changes back; nothing; a third of all in the end.
+        let some = |version: usize, i: usize| i % 97 == version;
+        let same = |_: usize, i: usize| i % 150 == 3;
+        let many = |version: usize, i: usize| i % 33 == version;
+        let none = |_: usize, _: usize| false;
+        let cases: [(&str, &dyn Fn(usize, usize) -> bool); 4] =
+            [("some", &some), ("same", &same), ("none", &none), ("many", &many)];
+        let mut whole = 0;
+        for width in [1, 2, 4, 8] {
+            for (name, changes) in cases {
+                for versions in [2, 3, 12] {
+                    let (all, deltas) = chain(versions, width, changes);
+                    let (first, last) = (&all[0], &all[versions]);
+                    let start = 2 * width;
+                    let tensor = [&[7; 16][..start], first].concat();
+                    let (at, len) = (start as u64, first.len() as u64);
+                    let patch = Patch::listed(4, width, &tensor, at, len, &deltas, &spares).unwrap();
+                    let patch = patch.unwrap_or_else(|| panic!("{name}, width {width}: no lists"));
+                    assert_eq!((patch.tensor(), patch.width(), patch.bytes()), (4, width, start..tensor.len()));
+                    let listed = (0..1 << 16).filter(|&i| (1..=versions).any(|version| changes(version, i))).count();
+                    let is_list = listed * (4 + width) < first.len();
+                    assert_eq!(patch.indices().map(|i| i.len()), is_list.then_some(listed), "{name}, width {width}");
+                    whole += usize::from(!is_list);
+                    let mut out = tensor.clone();
+                    patch.apply(&mut out[patch.bytes()]);
+                    assert!(out[start..] == last[..], "{name}, width {width}, {versions} versions");
+                    assert!(out[..start] == tensor[..start]);
+                    // Parts of it, as tensors have that share a block set.
+                    let part = patch.part(9, 0, 10 * width..1000 * width).unwrap();
+                    let mut out = first[10 * width..1000 * width].to_vec();
+                    part.apply(&mut out[part.bytes()]);
+                    assert!(out == last[10 * width..1000 * width], "{name}, width {width}");
+                    spares.replace(vec![patch]);
+                }
+            }
+        }
+        assert!(whole > 0, "some are all bytes");
+    }
+
+    #[test]
+    fn several_versions_of_which_one_is_no_list_are_none() {
+        let spares = Spares::default();
+        let (all, mut deltas) = chain(3, 2, |_, i| i % 100 == 0);
+        let noise: Vec<u8> = all[0].iter().map(|b| b.wrapping_mul(77) ^ 0x5a).collect();
+        let options = lmc::CompressOptions::default().with_level(lmc::Level::Fast).with_dtype(Dtype::U16);
+        let mut dense = Vec::new();
+        lmc::Compressor::new(&options).unwrap().compress(&noise, &[lmc::Base::new(&all[0]).unwrap()], &mut dense).unwrap();
+        deltas[1] = dense.into();
+        let listed = |deltas: &[Bytes]| Patch::listed(0, 2, &all[0], 0, all[0].len() as u64, deltas, &spares);
+        assert_eq!(listed(&deltas).unwrap(), None);
+        assert_eq!(spares.lists.lock().unwrap().len(), 1, "its memory is kept");
+        // A damaged one is an error.
+        let mut damaged = deltas[2].to_vec();
+        let middle = damaged.len() / 2;
+        damaged[middle] ^= 4;
+        assert!(listed(&[deltas[0].clone(), damaged.into()]).is_err());
     }
 
     #[test]
@@ -547,6 +542,8 @@ mod tests {
         assert_eq!(part(100, 10..18), of(50..54, &[], &[]));
         assert_eq!(part(2, 2..20), of(1..10, &[0, 3, 8], &[1, 1, 4, 4, 9, 9]));
         assert_eq!((part(1, 0..20), part(0, 1..20), part(0, 0..19)), (None, None, None));
+        let all = Patch::whole(0, 2, 0, &[5; 20]).part(7, 100, 8..18);
+        assert_eq!(all, Some(Patch::whole(7, 2, 100, &[5; 10])));
     }
 
     #[test]

@@ -208,7 +208,6 @@ fn gets_to_the_newest(mut run: Run) {
     let mut f = run.followed(&ALL, TensorFollowOptions::default());
     f.load(&run.snapshot(0)).unwrap();
     (1..=5).for_each(|seed| run.save(sparse(seed, 90)));
-    // Few lists are joined, many decoded.
     f.follow(&run.snapshot(3)).unwrap();
     run.check(&f, 3);
     let mut f = run.followed(&ALL, TensorFollowOptions::default());
@@ -403,10 +402,14 @@ fn lists_of_changes_touch_nothing_else() {
         // Only `verify` notices.
         f.memory[0][4 * 25] ^= u8::from(!verify);
         run.check(&f, 1);
-        // Several lists are joined.
-        (2..5).for_each(|seed| run.save(sparse(seed, 50)));
-        f.follow(&run.snapshot(4)).unwrap();
-        run.check(&f, 4);
+        // So do those of several versions.
+        for (from, to) in [(2, 4), (5, 12)] {
+            (from..=to).for_each(|seed| run.save(sparse(seed as u64, 50)));
+            f.memory[0][4 * 25] ^= u8::from(!verify);
+            f.follow(&run.snapshot(to)).unwrap();
+            f.memory[0][4 * 25] ^= u8::from(!verify);
+            run.check(&f, to);
+        }
     }
 }
 

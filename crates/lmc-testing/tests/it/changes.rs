@@ -81,6 +81,9 @@ fn lists_are_the_same_wherever_the_base_is() {
                 made[i as usize * width..][..width].copy_from_slice(value);
             }
             assert!(made == new, "{dtype}, {changes} changes");
+            let mut applied = old.clone();
+            changed.apply(&mut applied);
+            assert!(applied == new, "{dtype}, {changes} changes");
             let whole = Copied(&old, old.len() as u64);
             assert_eq!(lmc::changed_elements(&file, &whole).unwrap().as_ref(), Some(&changed), "{dtype}");
             // The last element changed, and cannot be read.

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from operator import index
 from typing import Any, Self, TypeAlias
 
@@ -82,6 +83,8 @@ class Follower:
     be while few elements change; `verify` compares all with their hashes each time. An earlier version than the one
     that the tensors hold is refused, unless `rewind` is set. One thread at a time may use a follower, and no forked
     child.
+
+    The store need not exist yet: until it does, it has no version. Raises the other errors of `lmc.Store`.
     """
 
     def __init__(
@@ -98,7 +101,8 @@ class Follower:
         if isinstance(tensors, str | bytes):
             raise UsageError(f"tensors={tensors!r}: give tensors by name, or a list of names")
         self._owns = not isinstance(store, Store)
-        self._store = store if isinstance(store, Store) else Store(store)
+        self._opened = store if isinstance(store, Store) else None
+        self._place = store.location if isinstance(store, Store) else os.fspath(store)
         self._given = dict(tensors) if isinstance(tensors, Mapping) else None
         self._names = None if tensors is None else list(dict.fromkeys(tensors))
         self._rows = {name: (index(start), index(stop)) for name, (start, stop) in dict(rows or {}).items()}
@@ -108,6 +112,9 @@ class Follower:
         self._native: TensorFollower | None = None
         self._step: int | None = None
         self._closed = False
+        # Other errors are no reason to wait.
+        with suppress(NotFoundError):
+            _ = self._store
 
     @property
     def tensors(self) -> dict[str, Any]:
@@ -210,8 +217,8 @@ class Follower:
         """Ends it. The tensors stay as they are."""
         if self._native is not None:
             self._native.close()
-        if self._owns:
-            self._store.close()
+        if self._owns and self._opened is not None:
+            self._opened.close()
         self._closed = True
 
     def __enter__(self) -> Self:
@@ -222,7 +229,14 @@ class Follower:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<lmc.sync.Follower of {self._store.location!r}: step {self.step}>"
+        return f"<lmc.sync.Follower of {self._place!r}: step {self.step}>"
+
+    @property
+    def _store(self) -> Store:
+        """The store. Raises `lmc.NotFoundError` as long as there is none."""
+        if self._opened is None:
+            self._opened = Store(self._place)
+        return self._opened
 
     def _is_behind(self) -> bool:
         """Whether the store has a version, and the tensors do not hold its last one."""
