@@ -323,7 +323,7 @@ def main() -> None:
             parser.error("--store: two folders are on one kind of file system, which names their rows")
         case: Row = {"rounds": args.rounds, "stores": [file_system(store) for store in stores], "measured": []}
         if args.files:
-            case["name"] = " → ".join(f.name for f in args.files)
+            case["name"] = "a step of training, " + " → ".join(f.name for f in args.files)
             old, new = (load_file(f) for f in args.files)
             case["measured"].append(measure(old, new, None, args, stores))
         else:

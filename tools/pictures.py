@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Takes the pictures of docs/img of a page that lmc analyze wrote.
 
-    pictures.py PAGE FOLDER
+    pictures.py PAGE FOLDER [analyze | study]
 
-As wide as a laptop and as a phone, light and dark: the beginning of the page, and dark the map of bits. CHROMIUM may
-name the browser.
+As wide as a laptop and as a phone, light and dark: the beginning of the page and the map of bits, or of the study
+the map of bits and the curves of its run. CHROMIUM may name the browser.
 """
 
 import base64
@@ -14,19 +14,28 @@ from pathlib import Path
 from devtools import INSTALL, Browser, chromium
 
 # Name, width and height in CSS pixels, scheme, and the heading at the top of the picture: none is that of the page.
-PICTURES = (
-    ("analyze-light", (1200, 812), "light", None),
-    ("analyze-dark", (1200, 720), "dark", "Which bits change"),
-    ("analyze-phone-light", (400, 800), "light", None),
-    ("analyze-phone-dark", (400, 800), "dark", "Which bits change"),
-)
+PICTURES = {
+    "analyze": (
+        ("analyze-light", (1200, 812), "light", None),
+        ("analyze-dark", (1200, 720), "dark", "Which bits change"),
+        ("analyze-phone-light", (400, 800), "light", None),
+        ("analyze-phone-dark", (400, 800), "dark", "Which bits change"),
+    ),
+    "study": (
+        ("study-light", (1200, 720), "light", "Which bits change"),
+        ("study-dark", (1200, 720), "dark", "From step to step"),
+        ("study-phone-light", (400, 800), "light", "From step to step"),
+        ("study-phone-dark", (400, 800), "dark", "Which bits change"),
+    ),
+}
 
 
 def main():
-    page, folder = map(Path, sys.argv[1:])
+    page, folder = map(Path, sys.argv[1:3])
+    pictures = PICTURES[sys.argv[3] if len(sys.argv) > 3 else "analyze"]
     path = chromium() or sys.exit(f"pictures: {INSTALL}")
     with Browser(path) as browser:
-        for name, (width, height), scheme, heading in PICTURES:
+        for name, (width, height), scheme, heading in pictures:
             browser.call(
                 "Emulation.setDeviceMetricsOverride",
                 width=width,
