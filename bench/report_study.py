@@ -188,8 +188,11 @@ def analyzed(study: dict[str, Any]) -> str:
 {found["versions"]} versions, {found["raw_size"] / 1e9:.1f} GB, of the first phase: entropies, bits that flip,
 distances, each tensor. It took {took(found["store"])}, with restoring versions from chains of up to {found["chain"]}
 deltas; from files, without chains, {took(found["files"])}."""
-    picture = f"![Which bits of the weights change in {found['every']} steps, by kind of tensor](img/study-light.png)"
-    return picture + "\n\n" + textwrap.fill(" ".join(text.split()), 120, break_on_hyphens=False)
+    text += " On a phone: [light](img/study-phone-light.png), [dark](img/study-phone-dark.png)."
+    pictures = f"""![Which bits of the weights change in {found["every"]} steps, by kind of tensor](img/study-light.png)
+
+![Deltas by distance, the entropy of their differences, and the elements that changed](img/study-dark.png)"""
+    return pictures + "\n\n" + textwrap.fill(" ".join(text.split()), 120, break_on_hyphens=False)
 
 
 def page(study: dict[str, Any], notes: str) -> str:
