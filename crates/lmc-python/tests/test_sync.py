@@ -260,7 +260,7 @@ def test_a_store_that_has_no_version_yet(tmp_path):
 
 
 @pytest.mark.parametrize("is_there", [False, True], ids=["no directory", "an empty one"])
-def test_a_follower_begins_before_the_store(tmp_path, is_there):
+def test_a_follower_begins_before_the_store(tmp_path, monkeypatch, is_there):
     if is_there:
         (tmp_path / "s").mkdir()
     follower = lmc.sync.Follower(tmp_path / "s", framework="np")
@@ -276,6 +276,12 @@ def test_a_follower_begins_before_the_store(tmp_path, is_there):
     follower.close()
     with pytest.raises(lmc.UsageError, match="closed"):
         follower.update()
+    # A relative path is that of the directory in which the follower was made.
+    monkeypatch.chdir(tmp_path)
+    follower = lmc.sync.Follower("later", framework="np")
+    monkeypatch.chdir("/")
+    lmc.sync.Publisher(tmp_path / "later").publish({"w": np.arange(3.0)}, step=1)
+    assert follower.update() == 1
     # It ends where there never was a store, too.
     lmc.sync.Follower(tmp_path / "other", framework="np").close()
     (tmp_path / "file").write_bytes(b"x")

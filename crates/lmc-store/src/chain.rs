@@ -122,8 +122,8 @@ impl ChainDecoder {
         Ok(Self { decompressor, raw: Buffer::default(), before: Buffer::default(), content_hash: None, list: None })
     }
 
-    /// One that applies deltas which are lists of changes to their bases, in a third of the time. Which base a delta
-    /// names is not compared then: the raw hashes of block sets that are wanted say whether it was the right one.
+    /// One that applies deltas which are lists of changes to their bases, which takes less time. Which base a delta names
+    /// is not compared then: the raw hashes of block sets that are wanted say whether it was the right one.
     pub(crate) fn applying_lists() -> Result<Self> {
         Ok(Self { list: Some(ChangedElements::default()), ..Self::new()? })
     }
@@ -162,9 +162,10 @@ impl ChainDecoder {
         self.decode_links(catalog, chain, 0, stored, wanted, take)
     }
 
-    /// Applies a delta to `raw`, if it is a list of changes of it, and lists are applied. Returns whether it did.
-    fn apply_list(&mut self, delta: &Bytes) -> lmc::Result<bool> {
-        let Some(list) = &mut self.list else { return Ok(false) };
+    /// Applies a delta to `raw`, if it is a list of changes of it, lists are applied, and the result is to have `len` bytes. Returns
+    /// whether it did.
+    fn apply_list(&mut self, delta: &Bytes, len: usize) -> lmc::Result<bool> {
+        let Some(list) = self.list.as_mut().filter(|_| self.raw.len() == len) else { return Ok(false) };
         let is_list = list.read(&&delta[..], &&self.raw[..])?;
         if is_list {
             list.apply(&mut self.raw);
@@ -189,7 +190,7 @@ impl ChainDecoder {
         for (i, &id) in chain.iter().enumerate() {
             let set = catalog.set(id)?;
             let applied = i > 0 && i >= at_hand && {
-                let applied = self.apply_list(&stored[i - at_hand]);
+                let applied = self.apply_list(&stored[i - at_hand], len_of(set));
                 applied.map_err(|e| fault(undecodable(catalog, id, e)))?
             };
             if i >= at_hand && !applied {
@@ -247,14 +248,22 @@ mod tests {
             decoder
         };
         let mut decoder = with_old(ChainDecoder::applying_lists().unwrap());
-        assert!(!decoder.apply_list(&dense).unwrap() && decoder.raw[..] == old[..] && decoder.content_hash == hash);
-        assert!(decoder.apply_list(&list).unwrap() && decoder.raw[..] == new[..]);
+        assert!(
+            !decoder.apply_list(&dense, old.len()).unwrap()
+                && decoder.raw[..] == old[..]
+                && decoder.content_hash == hash
+        );
+        // To another length than that of the block set.
+        for len in [0, old.len() - 1, old.len() + 1, 2 * old.len()] {
+            assert!(!decoder.apply_list(&list, len).unwrap() && decoder.raw[..] == old[..], "{len} bytes");
+        }
+        assert!(decoder.apply_list(&list, old.len()).unwrap() && decoder.raw[..] == new[..]);
         assert_eq!(decoder.content_hash, None, "it was that of the base");
-        assert!(decoder.apply_list(&list.slice(..list.len() - 1)).is_err());
-        // Of another length.
+        assert!(decoder.apply_list(&list.slice(..list.len() - 1), old.len()).is_err());
+        // Of a base of another length.
         decoder.raw.reset(old.len() - 1);
-        assert!(!decoder.apply_list(&list).unwrap());
+        assert!(!decoder.apply_list(&list, old.len() - 1).unwrap());
         let mut decoder = with_old(ChainDecoder::new().unwrap());
-        assert!(!decoder.apply_list(&list).unwrap() && decoder.raw[..] == old[..], "it decodes all");
+        assert!(!decoder.apply_list(&list, old.len()).unwrap() && decoder.raw[..] == old[..], "it decodes all");
     }
 }

@@ -164,10 +164,7 @@ fn check_changes(delta: &[u8], base: &[u8], new: Option<&[u8]>) {
     let Some(new) = new else { return };
     let Some(changed) = changed.expect("the delta is whole") else { return };
     let mut made = base.to_vec();
-    let values = changed.values.chunks(changed.width.max(1));
-    for (&i, value) in changed.indices.iter().zip(values) {
-        made[i as usize * changed.width..][..changed.width].copy_from_slice(value);
-    }
+    changed.apply(&mut made);
     assert!(made == new, "the listed changes make something else");
 }
 

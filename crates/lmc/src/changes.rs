@@ -96,6 +96,12 @@ fn scatter<const W: usize>(list: &ChangedElements, raw: &mut [u8]) {
     }
 }
 
+/// A list has at most one of so many elements of a block, as those of [`Level::Fast`](crate::Level::Fast) do: a hostile one of a few bytes
+/// could list all of them, with an index for each.
+const MOST: u64 = 8;
+/// Elements of a block that may be listed always.
+const FEW: u64 = 1 << 10;
+
 fn read_into(changed: &mut ChangedElements, delta: &dyn ReadAt, base: &dyn ReadAt) -> Result<bool> {
     let opened = Opened::open_whole(delta, &DecodeLimits::default())?;
     let (sources, size) = (&opened.sources, opened.index.raw_size);
@@ -113,6 +119,9 @@ fn read_into(changed: &mut ChangedElements, delta: &dyn ReadAt, base: &dyn ReadA
             let Some(p) = list_of(&head, b.raw_offset) else { return Ok(false) };
             let (width, start) = (p.width as u64, b.raw_offset);
             if start % width != 0 || (i > 0 && changed.width != p.width) {
+                return Ok(false);
+            }
+            if listed(p) as u64 > (b.raw_len / width / MOST).max(FEW) {
                 return Ok(false);
             }
             changed.width = p.width;
@@ -137,7 +146,7 @@ fn read_into(changed: &mut ChangedElements, delta: &dyn ReadAt, base: &dyn ReadA
 /// that grew would be copied.
 fn reserve(changed: &mut ChangedElements, listed: usize, elements: u64, all: usize) {
     // A block that lists more says little of the others.
-    if elements > 0 && listed as u64 <= elements / 8 {
+    if elements > 0 && listed as u64 <= elements / MOST {
         let room = (listed as u128 * all as u128 / u128::from(elements)) as usize;
         let room = (room + room / 16 + 16).min(all);
         changed.indices.reserve(room);

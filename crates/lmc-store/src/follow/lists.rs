@@ -60,19 +60,20 @@ impl Lists<'_> {
         }
         let Some(&(first, offset, ref range)) = parts.first() else { return Ok(None) };
         let of = width(self.dtype(first));
+        // All bytes, as many lists make them, are those of the tensors, too, which may have changed.
+        let is_sound = |patch: &Patch| patch.indices().is_some() || Hash::of(patch.values()) == set.raw_hash;
         match self.state.kept.get(&held.raw_hash) {
             // All of it is in one tensor.
             None if parts.len() == 1 && keep.is_none() && range.len() as u64 == set.raw_len => {
                 let patch = Patch::listed(first, of, self.tensors[first], offset, set.raw_len, deltas, self.spares)?;
-                Ok(patch.map(|patch| Listed { patches: vec![patch], kept: None }))
+                Ok(patch.filter(is_sound).map(|patch| Listed { patches: vec![patch], kept: None }))
             }
             // Tensors hold parts of it.
             Some(raw)
                 if raw.len() as u64 == set.raw_len && parts.iter().all(|part| width(self.dtype(part.0)) == of) =>
             {
-                let Some(list) = Patch::listed(first, of, &&raw[..], 0, set.raw_len, deltas, self.spares)? else {
-                    return Ok(None);
-                };
+                let list = Patch::listed(first, of, &&raw[..], 0, set.raw_len, deltas, self.spares)?;
+                let Some(list) = list.filter(is_sound) else { return Ok(None) };
                 let part = |(tensor, offset, range)| list.part(tensor, offset, range);
                 let Some(patches) = parts.into_iter().map(part).collect() else { return Ok(None) };
                 let kept = keep.map(|hash| {

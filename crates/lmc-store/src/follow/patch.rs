@@ -22,7 +22,7 @@ pub struct Patch {
     /// Which of these changed, from the first one on, ascending; `None` for all.
     changed: Option<Vec<u32>>,
     values: Vec<u8>,
-    /// Whether it is a list that was read, and not one that was made: the next one is read into its memory.
+    /// Whether the next list is read into its memory.
     is_read: bool,
 }
 
@@ -105,7 +105,8 @@ impl Patch {
     }
 
     /// The changes that deltas, each from the one before, make in the `len` bytes that `old` has from `start` on, if
-    /// all are lists of elements of this width.
+    /// all are lists of elements of this width. One of all bytes has those of `old` that are not listed: the caller compares
+    /// their hash.
     pub(super) fn listed(
         tensor: usize,
         width: usize,
@@ -125,28 +126,33 @@ impl Patch {
             let (indices, values) = (Some(changed.indices), changed.values);
             Self { tensor, width, elements: elements.clone(), changed: indices, values, is_read: true }
         };
-        if let [delta] = deltas {
-            let is_list = changed.read(&&delta[..], &part).map_err(Error::codec)? && changed.width == width;
-            // One that is no smaller than the bytes themselves is not worth having.
-            if is_list && 4 * changed.indices.len() + changed.values.len() < len as usize {
-                return Ok(Some(list(changed)));
-            }
+        let (first, later) = deltas.split_first().expect("a chain has deltas");
+        let is_list = changed.read(&&first[..], &part).map_err(Error::codec)? && changed.width == width;
+        // One that is no smaller than the bytes themselves is not worth having.
+        if !is_list || 4 * changed.indices.len() + changed.values.len() >= len as usize {
             spares.put(changed);
             return Ok(None);
+        }
+        if later.is_empty() {
+            return Ok(Some(list(changed)));
         }
         // Each is applied to a copy, which the next one reads.
         let mut now = spares.copies.take(len as usize);
         now.resize(len as usize, 0);
         part.read_exact_at(&mut now, 0).map_err(|e| Error::io("cannot read a tensor", e))?;
         let mut marks = vec![0u64; (len as usize / width).div_ceil(64)];
-        for delta in deltas {
+        let apply = |changed: &ChangedElements, now: &mut [u8], marks: &mut [u64]| {
+            changed.apply(now);
+            changed.indices.iter().for_each(|&i| marks[i as usize / 64] |= 1 << (i % 64));
+        };
+        apply(&changed, &mut now, &mut marks);
+        for delta in later {
             if !changed.read(&&delta[..], &&now[..]).map_err(Error::codec)? || changed.width != width {
                 spares.copies.put(now);
                 spares.put(changed);
                 return Ok(None);
             }
-            changed.apply(&mut now);
-            changed.indices.iter().for_each(|&i| marks[i as usize / 64] |= 1 << (i % 64));
+            apply(&changed, &mut now, &mut marks);
         }
         let count: usize = marks.iter().map(|marks| marks.count_ones() as usize).sum();
         if count * (4 + width) >= len as usize {
@@ -442,12 +448,16 @@ mod tests {
         }
     }
 
+    /// Whether a version changes an element.
+    type Changes<'a> = &'a dyn Fn(usize, usize) -> bool;
+
     /// Versions, each with changes of the one before at some of its elements, and the deltas from one to the next.
     fn chain(versions: usize, width: usize, changes: impl Fn(usize, usize) -> bool) -> (Vec<Vec<u8>>, Vec<Bytes>) {
         let dtype = [Dtype::U8, Dtype::U16, Dtype::U32, Dtype::U64][width.ilog2() as usize];
         let options = lmc::CompressOptions::default().with_level(lmc::Level::Fast).with_dtype(dtype);
         let mut compressor = lmc::Compressor::new(&options).unwrap();
-        let mut all = vec![(0..(1u32 << 16) * width as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect()];
+        let mut all =
+            vec![(0..(1u32 << 16) * width as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect()];
         let mut deltas = Vec::new();
         for version in 1..=versions {
             let before: &Vec<u8> = &all[version - 1];
@@ -464,13 +474,12 @@ mod tests {
     #[test]
     fn lists_of_several_versions_make_one_patch() {
         let spares = Spares::default();
-        // Of each version others; every second one the same, which takes changes back; nothing; a third of all in the end.
+        // Other elements in each version; the same ones, which go back and forth; none; a third of all in the end.
         let some = |version: usize, i: usize| i % 97 == version;
         let same = |_: usize, i: usize| i % 150 == 3;
         let many = |version: usize, i: usize| i % 33 == version;
         let none = |_: usize, _: usize| false;
-        let cases: [(&str, &dyn Fn(usize, usize) -> bool); 4] =
-            [("some", &some), ("same", &same), ("none", &none), ("many", &many)];
+        let cases: [(&str, Changes<'_>); 4] = [("some", &some), ("same", &same), ("none", &none), ("many", &many)];
         let mut whole = 0;
         for width in [1, 2, 4, 8] {
             for (name, changes) in cases {
@@ -510,7 +519,10 @@ mod tests {
         let noise: Vec<u8> = all[0].iter().map(|b| b.wrapping_mul(77) ^ 0x5a).collect();
         let options = lmc::CompressOptions::default().with_level(lmc::Level::Fast).with_dtype(Dtype::U16);
         let mut dense = Vec::new();
-        lmc::Compressor::new(&options).unwrap().compress(&noise, &[lmc::Base::new(&all[0]).unwrap()], &mut dense).unwrap();
+        lmc::Compressor::new(&options)
+            .unwrap()
+            .compress(&noise, &[lmc::Base::new(&all[0]).unwrap()], &mut dense)
+            .unwrap();
         deltas[1] = dense.into();
         let listed = |deltas: &[Bytes]| Patch::listed(0, 2, &all[0], 0, all[0].len() as u64, deltas, &spares);
         assert_eq!(listed(&deltas).unwrap(), None);

@@ -402,7 +402,7 @@ fn lists_of_changes_touch_nothing_else() {
         // Only `verify` notices.
         f.memory[0][4 * 25] ^= u8::from(!verify);
         run.check(&f, 1);
-        // So do those of several versions.
+        // As with those of several versions.
         for (from, to) in [(2, 4), (5, 12)] {
             (from..=to).for_each(|seed| run.save(sparse(seed as u64, 50)));
             f.memory[0][4 * 25] ^= u8::from(!verify);

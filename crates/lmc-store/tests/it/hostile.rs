@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use crate::support::{get, memory, model, options, put, safetensors, save_with, step, store_like};
-use lmc::{Dtype, ReadAt};
+use crate::support::{Tensor, get, memory, model, options, put, restored, safetensors, save_with, step, store_like};
+use lmc::{Dtype, Level, ReadAt};
 use lmc_store::testing::{Memory, Random};
 use lmc_store::{
     At, CopyOptions, ErrorKind, Hash, Input, Keep, RebaseOptions, SaveOptions, Store, TensorFollowOptions,
@@ -39,15 +39,27 @@ impl Good {
         good
     }
 
+    /// The deltas are lists of changes.
+    fn sparse() -> Self {
+        let mut o = SaveOptions::default();
+        o.level = Level::Fast;
+        Self::made(&o, &o, |t, seed| t.3.chunks_mut(4).skip(seed as usize).step_by(97).for_each(|e| e[1] ^= 1))
+    }
+
     /// The last snapshot is saved with these options.
     fn of(last: &SaveOptions) -> Self {
+        Self::made(&SaveOptions::default(), last, Tensor::train)
+    }
+
+    /// The options of the first snapshots and of the last one, and how a tensor changes in each.
+    fn made(first: &SaveOptions, last: &SaveOptions, change: impl Fn(&mut Tensor, u64)) -> Self {
         let objects = Arc::new(Memory::default());
         let store = Store::create_on(objects.clone(), options(1)).unwrap();
         let mut tensors = model();
         let (mut shards, mut records) = (vec![], vec![]);
         for n in 1..=3 {
-            tensors[0].train(n);
-            let o = if n == 3 { last } else { &SaveOptions::default() };
+            change(&mut tensors[0], n);
+            let o = if n == 3 { last } else { first };
             let snapshot = save_with(&store, n, &safetensors(&tensors), o).unwrap();
             let shard = snapshot.shards[0].to_string();
             let stored = get(&objects, &format!("shards/{shard}.json.zst"));
@@ -60,7 +72,7 @@ impl Good {
             document.as_object_mut().unwrap().remove("check").unwrap();
             records.push((key, Hash::of(&bytes).to_string(), document));
         }
-        tensors[0].train(9);
+        change(&mut tensors[0], 9);
         Self { objects, shards, records, next: safetensors(&tensors) }
     }
 
@@ -293,12 +305,12 @@ fn use_all(objects: &Arc<Memory>, next: &[u8]) -> bool {
 #[test]
 fn documents_that_say_anything() {
     let seeds = std::env::var("LMC_STORE_TEST_SEEDS").map_or(300, |n| n.parse().unwrap());
-    let goods = [Good::new(), Good::with_alternatives()];
+    let goods = [Good::new(), Good::with_alternatives(), Good::sparse()];
     goods.iter().for_each(|good| assert!(!use_all(&Arc::new(good.objects.fork()), &good.next)));
     let mut noticed = 0;
     for seed in 0..seeds {
         println!("seed {seed}");
-        let good = &goods[seed as usize % 2];
+        let good = &goods[seed as usize % goods.len()];
         noticed += u64::from(use_all(&good.spoiled(&mut Random::new(seed)), &good.next));
     }
     // Some changes are undetectable, such as those to metadata.
@@ -379,6 +391,46 @@ fn whatever_alternatives_say_what_is_decoded_is_what_was_saved() {
     put(&objects, &key, bytes);
     let store = Store::open_on(objects, options(2)).unwrap();
     [1, 2].into_iter().for_each(|from| assert!(followed(&store, from, 3).unwrap() == saved));
+}
+
+/// Lists of changes are applied to their bases, without a decoder that compares lengths.
+#[test]
+fn a_list_of_changes_makes_as_many_bytes_as_the_document_says() {
+    let good = Good::sparse();
+    let (shards, records) = good.documents();
+    let sets = shards[1]["sets"].as_array().unwrap();
+    let delta = sets.iter().position(|s| s.get("base").is_some()).unwrap();
+    let len = sets[delta]["raw_len"].as_u64().unwrap();
+    let at: Vec<usize> = (0..3).map(|i| sets[delta]["at"][i].as_u64().unwrap() as usize).collect();
+    let bytes = get(&good.objects, &format!("data/{}/{:06}", shards[1]["save"].as_str().unwrap(), at[0]));
+    let stored = &bytes[at[1]..at[1] + at[2]];
+    assert!(lmc::changed_elements(&stored, &vec![0; len as usize]).unwrap().is_some(), "it is a list");
+    let opened = |shards: &[Value]| {
+        let objects: Arc<dyn ObjectStore> = good.with(shards, &records);
+        Store::open_on(objects, options(1)).unwrap()
+    };
+    let store = opened(&shards);
+    let whole = restored(&store, 2).unwrap();
+    assert!(followed(&store, 1, 2).is_ok());
+    // Twice as many bytes, of which the file has the second half; and one more than there are.
+    for (raw_len, from) in [(2 * len, len), (len + 1, 0)] {
+        let mut shards = shards.clone();
+        shards[1]["sets"][delta]["raw_len"] = raw_len.into();
+        let extents = shards[1]["files"][0]["extents"].as_array_mut().unwrap();
+        let mut moved = 0;
+        for e in extents.iter_mut().filter(|e| e[0] == 0 && e[1] == delta as u64) {
+            e[2] = (e[2].as_u64().unwrap() + from).into();
+            moved += 1;
+        }
+        assert!(moved > 0);
+        let store = opened(&shards);
+        let e = restored(&store, 2).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Damaged, "{e}");
+        let e = followed(&store, 1, 2).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Damaged, "{e}");
+        assert!(use_all(&good.with(&shards, &records), &good.next), "it is noticed");
+        assert!(restored(&store, 1).unwrap() != whole);
+    }
 }
 
 #[test]

@@ -102,7 +102,7 @@ class Follower:
             raise UsageError(f"tensors={tensors!r}: give tensors by name, or a list of names")
         self._owns = not isinstance(store, Store)
         self._opened = store if isinstance(store, Store) else None
-        self._place = store.location if isinstance(store, Store) else os.fspath(store)
+        self._place: Path = store.location if isinstance(store, Store) else _absolute(store)
         self._given = dict(tensors) if isinstance(tensors, Mapping) else None
         self._names = None if tensors is None else list(dict.fromkeys(tensors))
         self._rows = {name: (index(start), index(stop)) for name, (start, stop) in dict(rows or {}).items()}
@@ -229,7 +229,7 @@ class Follower:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<lmc.sync.Follower of {self._place!r}: step {self.step}>"
+        return f"<lmc.sync.Follower of {os.fspath(self._place)!r}: step {self.step}>"
 
     @property
     def _store(self) -> Store:
@@ -307,6 +307,12 @@ class Follower:
 
     def _memory(self, tensors: dict[str, Any]) -> list[Any]:
         return [self._library.memory(tensor) for tensor in tensors.values()]
+
+
+def _absolute(place: Path) -> Path:
+    """The same place, whatever the current directory is when the store is opened."""
+    path = os.fspath(place)
+    return place if "://" in path else os.path.abspath(path)
 
 
 def _without_aliases(
