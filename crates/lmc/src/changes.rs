@@ -64,11 +64,11 @@ impl ChangedElements {
     ///
     /// ```
     /// # use lmc::{Base, CompressOptions, Compressor, Level};
-    /// # let old = vec![7; 10_000];
+    /// # let old: Vec<u8> = (0..10_000u32).flat_map(u32::to_le_bytes).collect();
     /// # let mut new = old.clone();
-    /// # new[100] = 8;
+    /// # new[400] ^= 1;
     /// # let mut delta = Vec::new();
-    /// # let options = CompressOptions::default().with_level(Level::Fast);
+    /// # let options = CompressOptions::default().with_level(Level::Fast).with_dtype(Some(lmc::Dtype::U32));
     /// # Compressor::new(&options)?.compress(&new, &[Base::new(&old)?], &mut delta)?;
     /// let changed = lmc::changed_elements(&delta, &old)?.expect("it is a list");
     /// let mut raw = old.clone();
