@@ -338,18 +338,23 @@ fn gather<const W: usize>(marks: &[u64], count: usize, now: &[u8], list: &mut Ch
 mod tests {
     use super::*;
 
+    /// A delta at level `fast`.
+    fn delta(dtype: Dtype, old: &[u8], new: &[u8]) -> Bytes {
+        let options = lmc::CompressOptions::default().with_level(lmc::Level::Fast).with_dtype(dtype);
+        let mut delta = Vec::new();
+        lmc::Compressor::new(&options).unwrap().compress(new, &[lmc::Base::new(old).unwrap()], &mut delta).unwrap();
+        delta.into()
+    }
+
     #[test]
     fn lists_get_the_memory_of_those_that_are_gone() {
         let spares = Spares::default();
         let old: Vec<u8> = (0..1u32 << 16).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-        let options = lmc::CompressOptions::default().with_level(lmc::Level::Fast).with_dtype(Dtype::U16);
-        let mut compressor = lmc::Compressor::new(&options).unwrap();
-        let mut list = |at: &[usize]| {
+        let list = |at: &[usize]| {
             let mut new = old.clone();
             at.iter().for_each(|&i| new[2 * i] ^= 1);
-            let mut delta = Vec::new();
-            compressor.compress(&new, &[lmc::Base::new(&old).unwrap()], &mut delta).unwrap();
-            let patch = Patch::listed(0, 2, &old, 0, old.len() as u64, &[delta.into()], &spares).unwrap().unwrap();
+            let delta = delta(Dtype::U16, &old, &new);
+            let patch = Patch::listed(0, 2, &old, 0, old.len() as u64, &[delta], &spares).unwrap().unwrap();
             assert!(patch.indices().unwrap().eq(at.iter().map(|&i| i as u64)));
             patch
         };
@@ -367,10 +372,9 @@ mod tests {
         spares.replace(vec![second, first, whole, part, compared]);
         assert_eq!(spares.lists.lock().unwrap().len(), 2);
         // What is no list, or one of another width, leaves the memory where it is.
-        let mut dense = Vec::new();
         let noise: Vec<u8> = old.iter().map(|b| b.wrapping_mul(77) ^ 0x5a).collect();
-        lmc::Compressor::new(&options).unwrap().compress(&noise, &[lmc::Base::new(&old).unwrap()], &mut dense).unwrap();
-        assert_eq!(Patch::listed(0, 2, &old, 0, old.len() as u64, &[dense.into()], &spares).unwrap(), None);
+        let dense = delta(Dtype::U16, &old, &noise);
+        assert_eq!(Patch::listed(0, 2, &old, 0, old.len() as u64, &[dense], &spares).unwrap(), None);
         assert_eq!(spares.lists.lock().unwrap().len(), 2);
         let third = list(&[5, 6]);
         assert_eq!(memory(&third), of_first);
@@ -454,8 +458,6 @@ mod tests {
     /// Versions, each with changes of the one before at some of its elements, and the deltas from one to the next.
     fn chain(versions: usize, width: usize, changes: impl Fn(usize, usize) -> bool) -> (Vec<Vec<u8>>, Vec<Bytes>) {
         let dtype = [Dtype::U8, Dtype::U16, Dtype::U32, Dtype::U64][width.ilog2() as usize];
-        let options = lmc::CompressOptions::default().with_level(lmc::Level::Fast).with_dtype(dtype);
-        let mut compressor = lmc::Compressor::new(&options).unwrap();
         let mut all =
             vec![(0..(1u32 << 16) * width as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect()];
         let mut deltas = Vec::new();
@@ -463,9 +465,7 @@ mod tests {
             let before: &Vec<u8> = &all[version - 1];
             let mut new = before.clone();
             new.chunks_mut(width).enumerate().filter(|(i, _)| changes(version, *i)).for_each(|(_, e)| e[0] ^= 1);
-            let mut delta = Vec::new();
-            compressor.compress(&new, &[lmc::Base::new(before).unwrap()], &mut delta).unwrap();
-            deltas.push(delta.into());
+            deltas.push(delta(dtype, before, &new));
             all.push(new);
         }
         (all, deltas)
@@ -517,13 +517,7 @@ mod tests {
         let spares = Spares::default();
         let (all, mut deltas) = chain(3, 2, |_, i| i % 100 == 0);
         let noise: Vec<u8> = all[0].iter().map(|b| b.wrapping_mul(77) ^ 0x5a).collect();
-        let options = lmc::CompressOptions::default().with_level(lmc::Level::Fast).with_dtype(Dtype::U16);
-        let mut dense = Vec::new();
-        lmc::Compressor::new(&options)
-            .unwrap()
-            .compress(&noise, &[lmc::Base::new(&all[0]).unwrap()], &mut dense)
-            .unwrap();
-        deltas[1] = dense.into();
+        deltas[1] = delta(Dtype::U16, &all[0], &noise);
         let listed = |deltas: &[Bytes]| Patch::listed(0, 2, &all[0], 0, all[0].len() as u64, deltas, &spares);
         assert_eq!(listed(&deltas).unwrap(), None);
         assert_eq!(spares.lists.lock().unwrap().len(), 1, "its memory is kept");
