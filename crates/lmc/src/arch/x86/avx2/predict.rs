@@ -1,42 +1,36 @@
 //! The predict stage: residuals by context and back.
 //!
-//! Every context has a mask of 32 elements; a table has, for eight bits of it, the shuffle that moves their elements to the
-//! front, or apart. That is for elements of two and four bytes. All else is the portable loops, which the compiler turns into
-//! vectors where elements do not depend on one another.
+//! Every context has a mask of 32 elements; to scatter and gather, a table has, for eight bits of it, the shuffle that moves their
+//! elements to the front, or apart. That is for elements of two and four bytes. All else is the portable loops, which the compiler
+//! turns into vectors where elements do not depend on one another.
 
 use super::super::super::vectors::shuffles::SPREAD;
+use super::contexts::{ContextFinder, NO_CONTEXT, STEP, find, finder};
 use super::{at, at_mut, load, load_16, store};
 use crate::cluster::element::with_element;
-use crate::inline::{Each, array, zip};
+use crate::inline::{Each, array};
 use crate::predict::job::{Model, Overflow, Place, Rank, Streams, TILE, most_overflows, places, trim};
-use crate::predict::partition::{self as portable, CONTEXTS, Finder, note_overflows, of_tile};
+use crate::predict::partition::{self as portable, CONTEXTS, note_overflows, of_tile};
 use crate::predict::residual;
 use crate::predict::select::{Selection, nth_one};
 use crate::predict::unchanged::find as portable_unchanged;
 use std::arch::x86_64::*;
 
-/// Elements taken at once.
-const STEP: usize = 32;
 /// Steps that one count of a context covers.
 const STEPS: usize = 8;
-/// The context of padding.
-const NO_CONTEXT: u8 = u8::MAX;
-
-/// The contexts of the elements of a tile, in whole steps.
-type Ids = [u8; TILE];
-
-/// Finds contexts for scattering and gathering, where elements have a width that kernels are made for.
-fn dealer<'a>(m: &Model<'a>) -> Option<Finder<'a>> {
-    Finder::new(m).filter(|_| matches!(m.width, 2 | 4))
-}
 
 kernels! {
+    /// Finds contexts for scattering and gathering, where elements have a width that kernels are made for.
+    fn dealer<'a>(m: &Model<'a>) -> Option<ContextFinder<'a>> {
+        finder(m).filter(|_| matches!(m.width, 2 | 4))
+    }
+
     pub(in crate::arch) fn unchanged(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) {
         portable_unchanged(width, elements, prediction, map);
     }
 
     pub(in crate::arch) fn count(m: &Model<'_>) -> Vec<usize> {
-        let Some(f) = Finder::new(m) else { return portable::count(m) };
+        let Some(f) = finder(m) else { return portable::count(m) };
         let mut counts = vec![0; f.contexts];
         let mut ids = [NO_CONTEXT; TILE];
         for i in (0..m.len).step_by(TILE) {
@@ -51,7 +45,7 @@ kernels! {
     }
 
     pub(in crate::arch) fn rank(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
-        let Some(f) = Finder::new(m) else { return portable::rank(m, at, ranks) };
+        let Some(f) = finder(m) else { return portable::rank(m, at, ranks) };
         let mut counts = vec![0; f.contexts];
         let mut ids = [NO_CONTEXT; TILE];
         // By context: the number of elements before every eight steps of a tile.
@@ -80,7 +74,7 @@ kernels! {
     }
 
     pub(in crate::arch) fn select(m: &Model<'_>, selections: &mut [Selection<'_>]) {
-        let Some(f) = Finder::new(m) else { return portable::select(m, selections) };
+        let Some(f) = finder(m) else { return portable::select(m, selections) };
         let mut ids = [NO_CONTEXT; TILE];
         for i in (0..m.len).step_by(TILE) {
             let ids = find(&f, i, TILE.min(m.len - i), &mut ids);
@@ -297,26 +291,6 @@ kernels! {
 
     pub(in crate::arch) fn undo(m: &Model<'_>, out: &mut [u8]) {
         portable::restore_in_place(m, out);
-    }
-
-    /// The contexts of `n` elements, from element `i` on; behind the last one [`NO_CONTEXT`].
-    fn find<'k>(f: &Finder<'_>, i: usize, n: usize, ids: &'k mut Ids) -> &'k [[u8; STEP]] {
-        let mut keys = [0; TILE];
-        f.keys(i, n, &mut keys);
-        let mut boundaries = [_mm256_setzero_si256(); CONTEXTS];
-        zip(&mut boundaries, f.boundaries, |v, b| *v = _mm256_set1_epi8(b.cast_signed()));
-        let boundaries = &boundaries[..f.boundaries.len()];
-        let steps = &mut ids.as_chunks_mut().0[..n.div_ceil(STEP)];
-        zip(steps, keys.as_chunks().0, |ids, keys| {
-            let keys = load(keys);
-            let mut context = _mm256_setzero_si256();
-            for &boundary in boundaries {
-                context = _mm256_sub_epi8(context, _mm256_cmpeq_epi8(_mm256_max_epu8(keys, boundary), keys));
-            }
-            store(ids, context);
-        });
-        steps.as_flattened_mut()[n..].fill(NO_CONTEXT);
-        steps
     }
 
     /// The elements of a context.
