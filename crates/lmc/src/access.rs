@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::base::Base;
+use crate::block::by_leaf::BlockOutput;
 use crate::block::decode::BlockDecoder;
 use crate::blocks::{KEEP, checked_block, decode_checked};
 use crate::budget::{Budget, MAX_BUDGET, MIN_COST, ORDINARY};
@@ -200,7 +201,7 @@ impl Access<'_> {
         let earlier = self.earlier(budget);
         let own: &dyn SelfSource = if sources.features.own { &earlier } else { &NoSelf };
         let origin = ReferenceResolver::new(self.bases, &sources.bases, own);
-        decode_checked(decoder, head, body, &origin.within(budget), out)?;
+        decode_checked(decoder, head, body, &origin.within(budget), BlockOutput::Memory(out))?;
         match earlier.depth.load(Ordering::Relaxed) {
             depth if depth > MAX_DEPTH => Err(too_deep()),
             depth => Ok(depth),

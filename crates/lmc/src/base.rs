@@ -281,6 +281,11 @@ impl<'a> Base<'a> {
         Ok(Hash { digest: hash.finish(), leaves: noted.map(Arc::new) })
     }
 
+    /// Whether its bytes are decoded when they are read.
+    pub(crate) fn is_compressed(&self) -> bool {
+        self.compressed.is_some()
+    }
+
     /// Whether the format is unknown: the base is a single range of bytes.
     pub(crate) fn is_raw(&self) -> bool {
         self.layout() == layout::RAW

@@ -3,6 +3,7 @@
 use crate::Summary;
 use crate::base::or_wrong_base;
 use crate::block::Origin;
+use crate::block::by_leaf::BlockOutput;
 use crate::block::decode::BlockDecoder;
 use crate::container::open::{Opened, block_record, wrong_raw_len};
 use crate::error::{Error, Result};
@@ -45,16 +46,18 @@ impl Progress {
     }
 }
 
-/// Decodes a block's record to `out`, which has the raw length that the index gives. The block starts at raw byte `start`.
+/// Decodes a block's record; the index gives it `raw_len` bytes, and `out`, if that is memory, has as many. The block starts at raw byte
+/// `start`.
 pub(crate) fn decode(
     decoder: &mut BlockDecoder,
     record: &[u8],
     sources: &Sources,
     start: u64,
     origin: &dyn Origin,
-    out: &mut [u8],
+    raw_len: usize,
+    out: BlockOutput<'_>,
 ) -> Result<Decoded> {
-    let (head, body) = checked_block(record, sources, start, out.len())?;
+    let (head, body) = checked_block(record, sources, start, raw_len)?;
     decode_checked(decoder, head, body, origin, out)
 }
 
@@ -80,9 +83,9 @@ pub(crate) fn decode_checked(
     head: BlockHead,
     body: &[u8],
     origin: &dyn Origin,
-    out: &mut [u8],
+    out: BlockOutput<'_>,
 ) -> Result<Decoded> {
-    let done = decoder.decode(&head, body, origin, out);
+    let done = decoder.decode_to(&head, body, origin, out);
     // If the body is as it was written, its predictions are not.
     let leaves = done.map_err(|e| match head.body_check {
         Some(check) if check == check64(body) => or_wrong_base(e),

@@ -58,6 +58,10 @@ impl Origin for ReferenceResolver<'_> {
     fn slice(&self, source: u32, offset: u64, len: usize) -> Option<&[u8]> {
         if source == 0 { self.own.slice(offset, len) } else { self.base(source)?.slice(offset, len) }
     }
+
+    fn reads_pieces(&self, source: u32) -> bool {
+        source != 0 && self.base(source).is_some_and(|base| !base.is_compressed())
+    }
 }
 
 /// Raw bytes of the file that is being decoded, before the block that requests them.

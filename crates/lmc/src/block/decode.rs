@@ -2,10 +2,11 @@
 
 use super::Origin;
 use super::body::Body;
+use super::by_leaf::{BlockOutput, Leaves};
 use super::mask::{check_bits, expand};
 use super::patches::NumberReader;
 use super::ranges::BlockRanges;
-use super::restore_sparse::{SparseChanges, other_contexts, restore_listed};
+use super::restore_sparse::{CHUNK, SparseChanges, other_contexts, restore_listed, restore_listed_by_leaf};
 use crate::arch::decode_chunk;
 use crate::arch::job::DecodeJob;
 use crate::cluster::RUN;
@@ -14,6 +15,7 @@ use crate::cluster::split::{Shape, lengthen_raw, merge_run};
 use crate::entropy::SETS;
 use crate::entropy::table::DecodeTable;
 use crate::error::{Error, Result};
+use crate::format::bases::SourceRange;
 use crate::format::block_head::{BlockHead, Cluster, Grid, Mask, Method, Operand, Palette, Patches, Predicted, Stream};
 use crate::format::checksum::{Digest, block_digest, leaves};
 use crate::frames::FrameDecoder;
@@ -43,6 +45,23 @@ pub struct BlockDecoder {
     sparse: SparseChanges,
 }
 
+/// The prediction of a block by bytes of bases, if it is all of the block, and its streams are sparse.
+fn sparse_whole(head: &BlockHead) -> Option<(&Predicted, &[SourceRange])> {
+    let [column] = &head.columns[..] else { return None };
+    let Method::Predicted(p) = &column.method else { return None };
+    let Operand::Ranges { conversion: Conversion::None, base } = &p.operand else { return None };
+    let whole = head.extents.one_piece(0) == Some(0..head.raw_len);
+    (whole && (p.sparse().is_some() || p.is_sparse_by_context())).then(|| (&**p, base.of(&head.ranges)))
+}
+
+impl Predicted {
+    /// The model of `len` bytes of elements with this prediction.
+    fn model<'a>(&'a self, len: usize, prediction: &'a [u8]) -> Model<'a> {
+        let &Self { width, predictor, .. } = self;
+        Model { width, len: len / width, predictor, prediction, contexts: self.contexts.as_ref() }
+    }
+}
+
 impl BlockDecoder {
     /// Nothing decoded yet.
     pub fn new(isa: Isa) -> Self {
@@ -70,19 +89,78 @@ impl BlockDecoder {
         origin: &dyn Origin,
         out: &mut [u8],
     ) -> Result<Vec<Digest>> {
-        assert_eq!(out.len(), head.raw_len, "room for the block");
+        self.decode_to(head, body, origin, BlockOutput::Memory(out))
+    }
+
+    /// [`Self::decode`], to memory or to a file.
+    pub(crate) fn decode_to(
+        &mut self,
+        head: &BlockHead,
+        body: &[u8],
+        origin: &dyn Origin,
+        out: BlockOutput<'_>,
+    ) -> Result<Vec<Digest>> {
         let mut body = Body::new(head, body)?;
+        let checked = |leaves: Vec<Digest>| {
+            if block_digest(&leaves) != head.digest {
+                return Err(Error::damaged("the checksum of a block does not match"));
+            }
+            Ok(leaves)
+        };
+        if let Some((p, ranges)) = sparse_whole(head)
+            && ranges.iter().all(|r| origin.reads_pieces(r.source))
+        {
+            let mut leaves = Leaves::new(ranges, origin, head.raw_len, out)?;
+            self.restore_by_leaf(p, &mut body, &mut leaves)?;
+            body.finish()?;
+            return checked(leaves.finish()?);
+        }
+        match out {
+            BlockOutput::Memory(out) => {
+                self.decode_whole(head, body, origin, out)?;
+                checked(leaves(out))
+            }
+            BlockOutput::Written { buf, write } => {
+                let out = scratch(buf, head.raw_len);
+                self.decode_whole(head, body, origin, out)?;
+                let leaves = checked(leaves(out))?;
+                write(out, 0)?;
+                Ok(leaves)
+            }
+        }
+    }
+
+    /// Decodes a block, and does not check it.
+    fn decode_whole(
+        &mut self,
+        head: &BlockHead,
+        mut body: Body<'_>,
+        origin: &dyn Origin,
+        out: &mut [u8],
+    ) -> Result<()> {
+        assert_eq!(out.len(), head.raw_len, "room for the block");
         let origin = BlockRanges { list: &head.ranges, origin };
         let mut gathered = std::mem::take(&mut self.gathered);
         let done = self.decode_columns(head, &mut body, &origin, &mut gathered, out);
         self.gathered = gathered;
         done?;
-        body.finish()?;
-        let leaves = leaves(out);
-        if block_digest(&leaves) != head.digest {
-            return Err(Error::damaged("the checksum of a block does not match"));
+        body.finish()
+    }
+
+    /// Restores the sparse column of a whole block.
+    fn restore_by_leaf(&mut self, p: &Predicted, body: &mut Body<'_>, leaves: &mut Leaves<'_, '_>) -> Result<()> {
+        if let Some(g) = p.sparse() {
+            return with_element!(p.width, E => restore_listed_by_leaf::<E>(g, p.predictor, body, leaves));
         }
-        Ok(leaves)
+        self.sparse.read(p, body)?;
+        let model = p.model(leaves.len(), &[]);
+        self.sparse.restore(self.isa, p, &model, |restore| {
+            while !leaves.place().is_empty() {
+                restore(leaves.leaf())?;
+                leaves.next()?;
+            }
+            Ok(())
+        })
     }
 
     /// Decodes a column of one piece in place, another one into `gathered`, from where its pieces are copied.
@@ -205,15 +283,17 @@ impl BlockDecoder {
                     }
                 }
             }
-            let model = Model {
-                width: p.width,
-                len: out.len() / p.width,
-                predictor: p.predictor,
-                prediction,
-                contexts: p.contexts.as_ref(),
-            };
+            let model = p.model(out.len(), prediction);
             if sparse {
-                return self.sparse.restore(self.isa, p, &model, out);
+                return self.sparse.restore(self.isa, p, &model, |restore| {
+                    for (i, piece) in out.chunks_mut(CHUNK * p.width).enumerate() {
+                        if !prediction.is_empty() {
+                            piece.copy_from_slice(&prediction[i * CHUNK * p.width..][..piece.len()]);
+                        }
+                        restore(piece)?;
+                    }
+                    Ok(())
+                });
             }
             if model.contexts.is_none() {
                 self.isa.restore_in_place(&model, out);

@@ -1,6 +1,7 @@
 //! One block: the unit that is encoded, checked and decoded alone.
 
 mod body;
+pub(crate) mod by_leaf;
 mod byte_wide;
 pub(crate) mod changes;
 pub(crate) mod choose;
@@ -84,6 +85,12 @@ pub trait Origin: Sync {
     fn slice(&self, source: u32, offset: u64, len: usize) -> Option<&[u8]> {
         _ = (source, offset, len);
         None
+    }
+
+    /// Whether reading bytes in pieces costs no more than reading them at once; not if blocks are decoded for each piece.
+    fn reads_pieces(&self, source: u32) -> bool {
+        _ = source;
+        true
     }
 }
 

@@ -1,6 +1,7 @@
 //! Predicted columns with sparse streams: a copy of the prediction, with the changed elements replaced.
 
 use super::body::Body;
+use super::by_leaf::Leaves;
 use super::sparse::few_of;
 use crate::cluster::element::{Element, with_element};
 use crate::error::{Error, Result};
@@ -11,7 +12,7 @@ use crate::predict::job::Model;
 use crate::predict::select::Selection;
 
 /// Elements that are restored at once: they stay in the second-level cache.
-const CHUNK: usize = 1 << 14;
+pub(super) const CHUNK: usize = 1 << 14;
 
 impl Predicted {
     /// The only stream, if it is sparse.
@@ -66,8 +67,14 @@ impl SparseChanges {
         Ok(())
     }
 
-    /// Fills `out` with the predictions, unless there are none because `out` has them, and replaces the changed elements.
-    pub(super) fn restore(&mut self, isa: Isa, p: &Predicted, m: &Model<'_>, out: &mut [u8]) -> Result<()> {
+    /// Replaces the changed elements. `drive` calls what it is given with all predictions, piece by piece, of whole elements.
+    pub(super) fn restore(
+        &mut self,
+        isa: Isa,
+        p: &Predicted,
+        m: &Model<'_>,
+        drive: impl FnOnce(&mut dyn FnMut(&mut [u8]) -> Result<()>) -> Result<()>,
+    ) -> Result<()> {
         self.at.clear();
         self.at.resize(self.ranks.len(), 0);
         let mut contexts = Vec::with_capacity(self.ends.len());
@@ -78,17 +85,17 @@ impl SparseChanges {
             (at, begin) = (rest, end);
         }
         let (mut selections, residuals): (Vec<_>, Vec<_>) = contexts.into_iter().unzip();
-        for (i, out) in out.chunks_mut(CHUNK * m.width).enumerate() {
-            if !m.prediction.is_empty() {
-                out.copy_from_slice(m.predictions(i * CHUNK, out.len()));
+        drive(&mut |predictions| {
+            for piece in predictions.chunks_mut(CHUNK * m.width) {
+                let len = piece.len() / m.width;
+                isa.select_in_contexts(&Model { len, prediction: piece, ..*m }, &mut selections);
+                for (selection, residuals) in selections.iter_mut().zip(&residuals) {
+                    let (new, at) = selection.take();
+                    with_element!(m.width, E => replace::<E>(m.predictor, at, &residuals[new], piece));
+                }
             }
-            let len = out.len() / m.width;
-            isa.select_in_contexts(&Model { len, prediction: out, ..*m }, &mut selections);
-            for (selection, residuals) in selections.iter_mut().zip(&residuals) {
-                let (new, at) = selection.take();
-                with_element!(m.width, E => replace::<E>(m.predictor, at, &residuals[new], out));
-            }
-        }
+            Ok(())
+        })?;
         if !selections.iter().map(Selection::seen).eq(p.streams.iter().map(|s| s.0)) {
             return Err(other_contexts());
         }
@@ -123,4 +130,26 @@ pub(super) fn restore_listed<E: Element>(
         let e = &mut out[i * E::BYTES..][..E::BYTES];
         predictor.restore(E::cut(x).unmap(g.map), E::load(e)).store(e);
     })
+}
+
+/// [`restore_listed`] of the column of a whole block.
+pub(super) fn restore_listed_by_leaf<E: Element>(
+    g: &Stream,
+    predictor: Predictor,
+    body: &mut Body<'_>,
+    leaves: &mut Leaves<'_, '_>,
+) -> Result<()> {
+    let mut failed = None;
+    g.each_listed(body, leaves.len() / E::BYTES, |i, x| {
+        let at = i * E::BYTES;
+        while failed.is_none() && at >= leaves.place().end {
+            failed = leaves.next().err();
+        }
+        if failed.is_none() {
+            let at = at - leaves.place().start;
+            let e = &mut leaves.leaf()[at..][..E::BYTES];
+            predictor.restore(E::cut(x).unmap(g.map), E::load(e)).store(e);
+        }
+    })?;
+    failed.map_or(Ok(()), Err)
 }

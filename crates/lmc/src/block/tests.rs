@@ -1,5 +1,6 @@
 //! Blocks out and back, on every instruction set.
 
+use super::by_leaf::BlockOutput;
 use super::decode::BlockDecoder;
 use super::encode::{BlockEncoder, RawBlock};
 use super::output::Output;
@@ -60,11 +61,26 @@ fn round_trip_from(raw: &[u8], extents: &[Extent], origin: &dyn Origin, level: L
         for _ in 0..2 {
             decoder.decode(&head, body, origin, &mut back).unwrap_or_else(|e| panic!("{}: {e}", isa.name()));
             assert!(back == raw, "{} restores other bytes", isa.name());
+            let written = written(&mut decoder, &head, body, origin).unwrap_or_else(|e| panic!("{}: {e}", isa.name()));
+            assert!(written == raw, "{} writes other bytes", isa.name());
         }
     }
     let record = first.expect("portable is always there");
     assert!(record.len() <= BlockEncoder::bound(extents), "never above raw");
     record
+}
+
+/// Decodes a block as for a file: what is written, in order.
+fn written(decoder: &mut BlockDecoder, head: &BlockHead, body: &[u8], origin: &dyn Origin) -> crate::Result<Vec<u8>> {
+    let mut all: Vec<u8> = vec![];
+    let mut write = |bytes: &[u8], at: usize| {
+        assert_eq!(at, all.len(), "bytes are written in order");
+        all.extend(bytes);
+        Ok(())
+    };
+    let mut buf = vec![0x5a; 100];
+    decoder.decode_to(head, body, origin, BlockOutput::Written { buf: &mut buf, write: &mut write })?;
+    Ok(all)
 }
 
 /// A round trip at every level; returns the last record.

@@ -6,6 +6,7 @@ use std::io::Read;
 use super::buffers::Buffers;
 use crate::Summary;
 use crate::base::{Base, resolve};
+use crate::block::by_leaf::BlockOutput;
 use crate::block::decode::BlockDecoder;
 use crate::blocks::{Decoded, check_hash, decode_checked};
 use crate::budget::BudgetPool;
@@ -151,7 +152,7 @@ impl<'b, R: Read> Front<'b, R> {
                 let pool = BudgetPool::new();
                 let origin = origin.within(pool.budget(work));
                 let spent = work.spend(raw.len() as u64);
-                let done = spent.and_then(|()| decode_checked(decoder, head, body, &origin, raw));
+                let done = spent.and_then(|()| decode_checked(decoder, head, body, &origin, BlockOutput::Memory(raw)));
                 if let (Some(spill), Some(turn), Ok(_)) = (spill, turn, &done) {
                     spill.write_all_at(raw, job.raw_offset).map_err(cannot_spill)?;
                     turn.done(job.raw_offset + raw.len() as u64);

@@ -4,12 +4,13 @@ use super::buffers::Buffers;
 use crate::Summary;
 use crate::access::{Access, Cache};
 use crate::base::Base;
+use crate::block::by_leaf::BlockOutput;
 use crate::block::decode::BlockDecoder;
 use crate::blocks::{Decoded, Progress, decode, finish};
 use crate::budget::BudgetPool;
 use crate::container::open::{self, Opened};
 use crate::error::{Error, Result};
-use crate::io::{ReadAt, WriteAt, scratch};
+use crate::io::{ReadAt, WriteAt};
 use crate::origin::{Finished, NoSelf, ReferenceResolver, SelfSource, Written};
 use crate::work::Work;
 use lmc_pool::Workers;
@@ -89,22 +90,23 @@ impl Whole<'_> {
                 };
                 let origin = ReferenceResolver::new(bases, &sources.bases, own);
                 let origin = origin.within(budget);
-                let bytes = match out {
-                    Some(out) => &mut **out,
-                    None => scratch(raw, b.raw_len as usize),
+                // Errors of writing are not the block's.
+                let mut unwritten = false;
+                let mut write = |bytes: &[u8], at: usize| {
+                    let file = to.expect("memory is not written");
+                    let done = file.write_all_at(bytes, b.raw_offset + at as u64);
+                    unwritten = done.is_err();
+                    done.map_err(Error::cannot_write)
                 };
-                let decoded = work
-                    .spend(b.raw_len)
-                    .and_then(|()| open::read_record(src, &b, record))
-                    .and_then(|record| decode(decoder, record, sources, b.raw_offset, &origin, bytes))
-                    .map_err(|e| opened.locate(e, *block));
-                let decoded = match to {
-                    Some(to) => decoded.and_then(|decoded| {
-                        to.write_all_at(bytes, b.raw_offset).map_err(Error::cannot_write)?;
-                        Ok(decoded)
-                    }),
-                    None => decoded,
+                let output = match out {
+                    Some(out) => BlockOutput::Memory(out),
+                    None => BlockOutput::Written { buf: raw, write: &mut write },
                 };
+                let decoded =
+                    work.spend(b.raw_len).and_then(|()| open::read_record(src, &b, record)).and_then(|record| {
+                        decode(decoder, record, sources, b.raw_offset, &origin, b.raw_len as usize, output)
+                    });
+                let decoded = decoded.map_err(|e| if unwritten { e } else { opened.locate(e, *block) });
                 if let (Some(turn), Ok(_)) = (turn, &decoded) {
                     out.take().into_iter().for_each(|out| finished.publish(b.raw_offset, out));
                     turn.done(b.raw_offset + b.raw_len);

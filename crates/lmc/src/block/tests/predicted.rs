@@ -3,6 +3,7 @@
 use super::super::Reference;
 use super::*;
 use crate::format::block_head::{Method, Predicted};
+use crate::format::checksum::LEAF;
 use crate::predict::{Conversion, Predictor};
 
 /// Sources by number: this file, then its bases.
@@ -217,6 +218,99 @@ fn a_step_of_fine_tuning_is_sparse_by_context() {
                 }
             }
         }
+    }
+}
+
+/// Of blocks of several leaves with few changes, which are restored leaf by leaf, the predictions come from one range or from several, at
+/// any offset, from memory or not; damage and failures end the work.
+#[test]
+fn sparse_deltas_are_restored_by_leaf() {
+    let old = weights(400_000, 31);
+    let few =
+        |by: usize| old.iter().enumerate().map(|(i, w)| if i % by == 0 { w * 1.01 } else { *w }).collect::<Vec<_>>();
+    let (fine_tuned, few, none) = (bf16s(&step(&old, 2e-7, 32)), bf16s(&few(501)), bf16s(&few(usize::MAX)));
+    for (kind, raw) in [("by context", &fine_tuned), ("listed", &few), ("unchanged but for the first", &none)] {
+        for shift in [0, 2, LEAF - 2, LEAF + 1000] {
+            // A gap between two ranges, in the middle of the second leaf, or none.
+            for gap in [0, 6] {
+                let split = LEAF + 1234;
+                let mut base = vec![7; shift];
+                let old = bf16s(&old);
+                base.extend(&old[..split]);
+                base.extend(vec![9; gap]);
+                base.extend(&old[split..]);
+                let part = |from: usize, len| Extent {
+                    base: Some(reference(1, shift + from)),
+                    ..Extent::plain(Some(Dtype::Bf16), len)
+                };
+                let extents = match gap {
+                    0 => vec![part(0, raw.len())],
+                    _ => vec![part(0, split), part(split + gap, raw.len() - split)],
+                };
+                let files = Files(vec![vec![], base]);
+                let record = round_trip_from(raw, &extents, &files, Level::Default);
+                let (head, body) = (head_of(&record), body_of(&record));
+                let name = format!("{kind}, shifted by {shift}, gap of {gap}");
+                let p = &predicted(&record)[0];
+                assert!(p.is_sparse_by_context() || p.sparse().is_some(), "{name}: {} contexts", p.streams.len());
+                assert_eq!(head.columns.len(), 1, "{name}");
+                let mut decoder = BlockDecoder::new(Isa::PORTABLE);
+                let mut out = vec![0; raw.len()];
+                let leaves = decoder.decode(&head, body, &files, &mut out).unwrap();
+                assert_eq!(leaves, crate::format::checksum::leaves(raw), "{name}");
+                assert_eq!(decoder.decode(&head, body, &InMemory(&files), &mut out).unwrap(), leaves, "{name}");
+                assert!(out == *raw, "{name}");
+                assert!(written(&mut decoder, &head, body, &InMemory(&files)).unwrap() == *raw, "{name}");
+                let leaves_at_once = decoder.decode(&head, body, &AtOnce(&files), &mut out).unwrap();
+                assert!(leaves_at_once == leaves && out == *raw, "{name}");
+                assert!(written(&mut decoder, &head, body, &AtOnce(&files)).unwrap() == *raw, "{name}");
+                // Another base, and none.
+                let mut wrong = files.0[1].clone();
+                wrong[shift + LEAF + 1] ^= 1;
+                let e = written(&mut decoder, &head, body, &Files(vec![vec![], wrong])).unwrap_err();
+                assert_eq!(e.kind(), crate::ErrorKind::Damaged, "{name}: {e}");
+                let e = written(&mut decoder, &head, body, &Nothing).unwrap_err();
+                assert_eq!(e.kind(), crate::ErrorKind::Usage, "{name}: {e}");
+                for whole in 0..raw.len().div_ceil(LEAF) {
+                    let mut n = 0;
+                    let mut write = |_: &[u8], at: usize| {
+                        assert_eq!(at, n * LEAF, "{name}: nothing is written after a failure");
+                        n += 1;
+                        if n > whole { Err(crate::Error::usage("no room")) } else { Ok(()) }
+                    };
+                    let out = BlockOutput::Written { buf: &mut vec![], write: &mut write };
+                    let e = decoder.decode_to(&head, body, &files, out).unwrap_err();
+                    assert_eq!((e.to_string().as_str(), n), ("no room", whole + 1), "{name}");
+                }
+            }
+        }
+    }
+}
+
+/// Sources whose ranges are read at once.
+struct AtOnce<'a>(&'a Files);
+
+impl Origin for AtOnce<'_> {
+    fn read(&self, source: u32, offset: u64, buf: &mut [u8]) -> crate::Result<()> {
+        assert!(buf.len() > LEAF, "a whole range");
+        self.0.read(source, offset, buf)
+    }
+
+    fn reads_pieces(&self, _: u32) -> bool {
+        false
+    }
+}
+
+/// Sources that are in memory.
+struct InMemory<'a>(&'a Files);
+
+impl Origin for InMemory<'_> {
+    fn read(&self, source: u32, offset: u64, buf: &mut [u8]) -> crate::Result<()> {
+        panic!("{} bytes at {offset} of {source} are in memory", buf.len())
+    }
+
+    fn slice(&self, source: u32, offset: u64, len: usize) -> Option<&[u8]> {
+        Some(&self.0.0[source as usize][offset as usize..][..len])
     }
 }
 
