@@ -81,6 +81,17 @@ pub(crate) fn split_run<E: Element>(shape: &Shape, elements: &[u8], symbols: &mu
 pub(crate) fn merge_run<E: Element>(shape: &Shape, symbols: &[u8; RUN], raw: &[u8], elements: &mut [u8]) {
     let elements = &mut E::all_mut(elements)[..RUN];
     let raw = &raw[..shape.raw_len(RUN)];
+    // Floats of which the exponent is the symbol and the rest is byte planes.
+    let exponent = shape.map == Map::Rotate && shape.constant == 0 && shape.symbol_shift() + 8 == E::BITS;
+    if exponent && shape.bit_planes() == 0 {
+        let planes = raw.as_chunks::<RUN>().0;
+        if let ([a], true) = (planes, E::BYTES > 1) {
+            return merge_exponents::<E, 1>(symbols, [a], elements);
+        }
+        if let ([a, b, c], true) = (planes, E::BYTES > 3) {
+            return merge_exponents::<E, 3>(symbols, [a, b, c], elements);
+        }
+    }
     let shift = shape.symbol_shift();
     let c = E::cut(shape.constant);
     let mut v = [E::default(); RUN];
@@ -101,6 +112,23 @@ pub(crate) fn merge_run<E: Element>(shape: &Shape, symbols: &[u8; RUN], raw: &[u
         Map::Identity => zip(elements, &v, |e, v| *e = v.to_bytes()),
         Map::Rotate => zip(elements, &v, |e, v| *e = v.unmap(Map::Rotate).to_bytes()),
         Map::Zigzag => zip(elements, &v, |e, v| *e = v.unmap(Map::Zigzag).to_bytes()),
+    }
+}
+
+/// [`merge_run`] of rotated elements with the symbol in the highest byte and `N` byte planes below it, in one pass with constant shifts.
+#[inline(always)]
+fn merge_exponents<E: Element, const N: usize>(
+    symbols: &[u8; RUN],
+    planes: [&[u8; RUN]; N],
+    elements: &mut [E::Bytes],
+) {
+    let elements: &mut [E::Bytes; RUN] = elements.first_chunk_mut().expect("a run");
+    for i in 0..RUN {
+        let mut v = E::cut(u64::from(symbols[i]));
+        for j in (0..N).rev() {
+            v = v.shl(8).or(E::cut(u64::from(planes[j][i])));
+        }
+        elements[i] = v.shl(E::BITS - 8 - 8 * N as u32).unmap(Map::Rotate).to_bytes();
     }
 }
 
@@ -140,7 +168,8 @@ mod tests {
     fn check<E: Element>() {
         let elements: Vec<u8> = (0..RUN * E::BYTES).map(|i| (i * 151 + i / 7 * 13) as u8).collect();
         for map in [Map::Identity, Map::Rotate, Map::Zigzag] {
-            for (low, sign_plane) in (0..=E::BITS.min(13)).flat_map(|l| [(l, false), (l, true)]) {
+            let low_bits = (0..=13).chain([16, 32, 48]).filter(|&l| l <= E::BITS);
+            for (low, sign_plane) in low_bits.flat_map(|l| [(l, false), (l, true)]) {
                 for symbol_bits in 0..=8u32 {
                     let Some(raw_bits) = (E::BITS - low).checked_sub(symbol_bits) else { continue };
                     let sign_plane = sign_plane && low > 0;
