@@ -17,7 +17,7 @@ use crate::cluster::element::with_element;
 use crate::cluster::runs::{RunStats, run_ors, run_stats};
 use crate::entropy::lanes::{LaneReader, LaneWriter, LiteralReader, LiteralWriter};
 use crate::entropy::table::{DecodeTable, EncodeTable};
-use crate::entropy::{CHUNK, CHUNK_WORDS};
+use crate::entropy::{CHUNK, CHUNK_WORDS, LANES};
 use crate::error::Result;
 use crate::isa::{Isa, Kind};
 use crate::map::Map;
@@ -153,7 +153,7 @@ pub(crate) fn decode_chunk(
     literals: &mut LiteralReader<'_>,
     out: &mut [u8; CHUNK],
 ) -> Result<()> {
-    portable::decode_chunk(table, lane, literals, out)
+    portable::decode_chunk(table, lane, literals, &mut [0; LANES], out)
 }
 
 /// Encodes one chunk: the partial run of a cluster.

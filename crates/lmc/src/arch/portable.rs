@@ -12,19 +12,20 @@ use crate::error::{Error, Result};
 use crate::inline::zip;
 
 /// Decodes one chunk. Checks every read; the words and literals may run on into the rest of the body, which
-/// [`LaneReader::finish`] notices.
+/// [`LaneReader::finish`] notices. `found` is overwritten; callers keep it, so that it is not cleared for every chunk.
 #[inline(always)]
 pub(super) fn decode_chunk(
     table: &DecodeTable,
     lane: &mut LaneReader<'_>,
     literals: &mut LiteralReader<'_>,
+    found: &mut [u32; LANES],
     out: &mut [u8; CHUNK],
 ) -> Result<()> {
     match &table.slots {
-        Slots::Coarse(slots) => step::<COARSE_BITS, 2, COARSE>(slots, lane, out)?,
+        Slots::Coarse(slots) => step::<COARSE_BITS, 2, COARSE>(slots, lane, found, out)?,
         Slots::Fine(slots) => {
             for half in out.as_chunks_mut::<LANES>().0 {
-                step::<FINE_BITS, 1, FINE>(slots, lane, half)?;
+                step::<FINE_BITS, 1, FINE>(slots, lane, found, half)?;
             }
         }
     }
@@ -45,19 +46,19 @@ pub(super) fn decode_chunk(
 
 /// Decodes `N` symbols on every lane, to `out[lane]`, `out[64 + lane]`, …, then refills.
 ///
-/// Look-ups are scalar; the rest is arithmetic on arrays, which compilers vectorise.
+/// Look-ups are scalar; the rest is arithmetic on arrays, which compilers vectorise. `found` is room for the entries.
 #[inline(always)]
 fn step<const BITS: u32, const N: usize, const SLOTS: usize>(
     slots: &[u32; SLOTS],
     lane: &mut LaneReader<'_>,
+    found: &mut [u32; LANES],
     out: &mut [u8],
 ) -> Result<()> {
     let out: &mut [[u8; LANES]; N] = out.as_chunks_mut().0.try_into().expect("room for the symbols");
     for out in out {
-        let mut found = [0; LANES];
-        zip(&mut found, &lane.x, |e, &x| *e = slots[x as usize & (SLOTS - 1)]);
-        zip(out, &found, |out, &e| *out = e as u8);
-        zip(&mut lane.x, &found, |x, &e| *x = (e >> 8 & 0xfff) * (*x >> BITS) + (e >> 20));
+        zip(found, &lane.x, |e, &x| *e = slots[x as usize & (SLOTS - 1)]);
+        zip(out, found, |out, &e| *out = e as u8);
+        zip(&mut lane.x, found, |x, &e| *x = (e >> 8 & 0xfff) * (*x >> BITS) + (e >> 20));
     }
     refill(lane)
 }
@@ -68,13 +69,14 @@ fn refill(lane: &mut LaneReader<'_>) -> Result<()> {
     let rest = &lane.bytes[(2 * lane.pos).min(lane.bytes.len())..];
     let mut taken = 0usize;
     if let Some(words) = rest.first_chunk::<{ 2 * REFILL_WORDS }>() {
-        let words = words.as_chunks::<2>().0;
+        let words: &[[u8; 2]; REFILL_WORDS] = words.as_chunks().0.try_into().expect("the words of a refill");
         // The refill order: lanes 0, 4, …, 60, then 1, 5, …
         for first in 0..4 {
             for j in (first..LANES).step_by(4) {
                 let x = lane.x[j];
-                // Without a branch: whether a lane is due is unpredictable. `taken` is at most the number of lanes before.
-                let refilled = x << 16 | u32::from(u16::from_le_bytes(words[taken & (REFILL_WORDS - 1)]));
+                // Without a branch: whether a lane is due is unpredictable. `taken` is at most the number of lanes before, so that the
+                // check of the index is a branch that is never taken.
+                let refilled = x << 16 | u32::from(u16::from_le_bytes(words[taken]));
                 let due = x < 1 << 16;
                 lane.x[j] = if due { refilled } else { x };
                 taken += usize::from(due);
@@ -184,9 +186,9 @@ pub(super) fn decode_rest(
     if first == runs {
         return Ok(());
     }
-    let mut symbols = [0; RUN];
+    let (mut symbols, mut found) = ([0; RUN], [0; LANES]);
     for i in first..runs {
-        decode_chunk(table, &mut job.lanes[i % SETS], job.literals, &mut symbols)?;
+        decode_chunk(table, &mut job.lanes[i % SETS], job.literals, &mut found, &mut symbols)?;
         let (raw, out) = job.run(i);
         merge(&symbols, raw, out);
     }
