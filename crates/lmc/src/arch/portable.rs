@@ -3,7 +3,7 @@
 use super::job::{DecodeJob, EncodeJob};
 use crate::cluster::RUN;
 use crate::cluster::element::{Element, with_element};
-use crate::cluster::split::{merge_run, split_run};
+use crate::cluster::split::{merge_run_by_table, split_run};
 use crate::entropy::lanes::{LaneReader, LaneWriter, LiteralReader, LiteralWriter};
 use crate::entropy::rans::{COARSE, COARSE_BITS, FINE, FINE_BITS};
 use crate::entropy::table::{DecodeTable, EncodeKind, EncodeTable, Slots};
@@ -163,7 +163,7 @@ pub(super) fn decode_cluster(job: &mut DecodeJob<'_, '_>) -> Result<()> {
 #[inline(always)]
 pub(super) fn decode_cluster_of<E: Element>(job: &mut DecodeJob<'_, '_>) -> Result<()> {
     let shape = job.shape;
-    let merge = |symbols: &_, raw: &_, out: &mut _| merge_run::<E>(&shape, symbols, raw, out);
+    let merge = |symbols: &_, raw: &_, out: &mut _| merge_run_by_table::<E>(&shape, symbols, raw, out);
     match job.table {
         Some(table) => decode_rest(job, table, 0, merge),
         None => {

@@ -79,6 +79,58 @@ pub(crate) fn split_run<E: Element>(shape: &Shape, elements: &[u8], symbols: &mu
 /// The inverse of [`split_run`]. Symbols that are too wide lose the bits that do not fit, as the format says.
 #[inline(always)]
 pub(crate) fn merge_run<E: Element>(shape: &Shape, symbols: &[u8; RUN], raw: &[u8], elements: &mut [u8]) {
+    merge_with::<E>(shape, symbols, raw, elements, |v, planes| {
+        for (j, plane) in planes.iter().enumerate() {
+            let at = shape.bit_position(j);
+            zip(v.as_chunks_mut::<8>().0, plane, |v, &p| {
+                for (i, v) in v.iter_mut().enumerate() {
+                    *v = v.xor(E::cut(u64::from(p >> i & 1)).shl(at));
+                }
+            });
+        }
+    });
+}
+
+/// [`merge_run`] without vectors for the bit planes: a table turns a byte of a plane into one byte for each element.
+#[inline(always)]
+pub(crate) fn merge_run_by_table<E: Element>(shape: &Shape, symbols: &[u8; RUN], raw: &[u8], elements: &mut [u8]) {
+    merge_with::<E>(shape, symbols, raw, elements, |v, planes| {
+        if planes.is_empty() {
+            return;
+        }
+        // By element: up to seven of the raw bits, and the sign above them.
+        let mut rest = [0; RUN / 8];
+        for (j, plane) in planes.iter().enumerate() {
+            let place = if j < shape.raw_bits as usize % 8 { j } else { 7 };
+            zip(&mut rest, plane, |rest, &p| *rest |= SPREAD[usize::from(p)] << place);
+        }
+        let at = shape.rest_shift();
+        let mut bytes = [0; RUN];
+        zip(bytes.as_chunks_mut().0, &rest, |bytes, rest| *bytes = rest.to_le_bytes());
+        zip(v, &bytes, |v, &b| *v = v.xor(E::cut(u64::from(b & 0x7f)).shl(at)).xor(E::cut(u64::from(b >> 7))));
+    });
+}
+
+/// Bit i of the index in byte i.
+static SPREAD: [u64; 256] = {
+    let mut spread = [0; 256];
+    let mut i = 0;
+    while i < 8 * 256 {
+        spread[i / 8] |= (i as u64 / 8 >> (i % 8) & 1) << (8 * (i % 8));
+        i += 1;
+    }
+    spread
+};
+
+/// `merge_bits` adds the bit planes.
+#[inline(always)]
+fn merge_with<E: Element>(
+    shape: &Shape,
+    symbols: &[u8; RUN],
+    raw: &[u8],
+    elements: &mut [u8],
+    merge_bits: impl Fn(&mut [E; RUN], &[[u8; RUN / 8]]),
+) {
     let elements = &mut E::all_mut(elements)[..RUN];
     let raw = &raw[..shape.raw_len(RUN)];
     // Floats of which the exponent is the symbol and the rest is byte planes.
@@ -100,14 +152,7 @@ pub(crate) fn merge_run<E: Element>(shape: &Shape, symbols: &[u8; RUN], raw: &[u
     for (i, plane) in bytes.as_chunks::<RUN>().0.iter().enumerate() {
         zip(&mut v, plane, |v, &p| *v = v.xor(E::cut(u64::from(p)).shl(shape.low + 8 * i as u32)));
     }
-    for (j, plane) in bits.as_chunks::<{ RUN / 8 }>().0.iter().enumerate() {
-        let at = shape.bit_position(j);
-        zip(v.as_chunks_mut::<8>().0, plane, |v, &p| {
-            for (i, v) in v.iter_mut().enumerate() {
-                *v = v.xor(E::cut(u64::from(p >> i & 1)).shl(at));
-            }
-        });
-    }
+    merge_bits(&mut v, bits.as_chunks().0);
     match shape.map {
         Map::Identity => zip(elements, &v, |e, v| *e = v.to_bytes()),
         Map::Rotate => zip(elements, &v, |e, v| *e = v.unmap(Map::Rotate).to_bytes()),
@@ -192,6 +237,9 @@ mod tests {
                     }
                     merge_run::<E>(&shape, &s, &raw, &mut back);
                     assert_eq!(back, kept, "{shape:?}");
+                    back.fill(0);
+                    merge_run_by_table::<E>(&shape, &s, &raw, &mut back);
+                    assert_eq!(back, kept, "{shape:?}, by table");
                     for t in [1, 7, 8, 127] {
                         let (mut short, mut whole) = (vec![], vec![0; raw.len()]);
                         shorten_raw(&shape, t, &raw, &mut short);
