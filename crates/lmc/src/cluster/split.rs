@@ -116,7 +116,7 @@ static SPREAD: [u64; 256] = {
     let mut spread = [0; 256];
     let mut i = 0;
     while i < 8 * 256 {
-        spread[i / 8] |= (i as u64 / 8 >> (i % 8) & 1) << (8 * (i % 8));
+        spread[i / 8] |= ((i as u64 / 8) >> (i % 8) & 1) << (8 * (i % 8));
         i += 1;
     }
     spread
