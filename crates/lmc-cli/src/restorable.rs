@@ -34,10 +34,15 @@ pub(crate) fn check(
     let decoded = Decompressor::new(&options).and_then(|mut d| {
         d.decompress(lmc::Source::from(compressed).with_progress(&mut |done| progress.at(done)), &bases, &same)
     });
-    if let Some(at) = *same.different.lock().unwrap_or_else(PoisonError::into_inner) {
-        return Err(failed(&format_args!("byte {at} differs: does something write to the file?")));
-    }
-    let summary = decoded.map_err(|e| failed(&e))?;
+    let different = *same.different.lock().unwrap_or_else(PoisonError::into_inner);
+    let summary = match (decoded, different) {
+        (Ok(summary), None) => summary,
+        (Ok(_), Some(at)) => {
+            return Err(failed(&format_args!("byte {at} differs: does something write to the file?")));
+        }
+        (Err(e), None) => return Err(failed(&e)),
+        (Err(e), Some(at)) => return Err(failed(&format_args!("{e}; byte {at} differs"))),
+    };
     let size = raw.size().map_err(|e| failed(&crate::format::io_error(&e)))?;
     if summary.raw_size != size {
         return Err(failed(&format_args!("it has {} bytes, not {size}", summary.raw_size)));
@@ -60,11 +65,12 @@ impl WriteAt for Same<'_> {
         let mut different = self.different.lock().unwrap_or_else(PoisonError::into_inner);
         let at = offset + at as u64;
         *different = Some(different.map_or(at, |d| d.min(at)));
-        Err(io::Error::other("the bytes differ"))
+        // Decoding goes on: if the block is damaged, its error says more.
+        Ok(())
     }
 
     fn read_back(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        // The bytes compared so far, which are equal.
+        // The bytes compared so far. Where they differ, that is known.
         self.raw.read_exact_at(buf, offset)
     }
 }

@@ -105,6 +105,8 @@ fn read_windows(from: &(impl ReadAt + ?Sized), width: usize, offsets: &[u64], ou
 ///
 /// A [`File`] should be empty and not open for appending: bytes behind those that are written stay, and Linux appends whatever the offset
 /// is. One that was also opened for reading can be [read back](Self::read_back).
+///
+/// Bytes may be written before they are checked: after an error, what was written is not to be used.
 pub trait WriteAt: Sync {
     /// Writes all of `buf`, starting `offset` bytes into the destination, which grows as needed.
     ///

@@ -13,7 +13,7 @@ pub(crate) type Write<'a> = &'a mut dyn FnMut(&[u8], usize) -> Result<()>;
 /// Where the bytes of a block go.
 pub(crate) enum BlockOutput<'a> {
     Memory(&'a mut [u8]),
-    /// In order, each byte once. After an error some may have been written.
+    /// In order, each byte once. Sparse blocks are written before they are checked, all others after.
     Written {
         buf: &'a mut Vec<u8>,
         write: Write<'a>,
@@ -25,9 +25,10 @@ pub(super) struct Leaves<'a, 'o> {
     out: BlockOutput<'o>,
     /// Bytes of the block.
     len: usize,
-    /// The bytes of the leaf under way, and the end of those that were read.
+    /// The leaf under way.
     start: usize,
     end: usize,
+    /// The end of the bytes that were read: that of the leaf, or beyond.
     read: usize,
     origin: &'a dyn Origin,
     /// Ranges of the predictions that were not read yet.
@@ -51,7 +52,7 @@ impl<'a, 'o> Leaves<'a, 'o> {
         let left = list.iter().rev().copied().collect();
         let digests = Vec::with_capacity(len.div_ceil(LEAF));
         let mut leaves = Self { out, len, start: 0, end: 0, read: 0, origin, left, digests };
-        leaves.go_on()?;
+        leaves.read_leaf()?;
         Ok(leaves)
     }
 
@@ -82,7 +83,7 @@ impl<'a, 'o> Leaves<'a, 'o> {
             buf.copy_within(done..self.read - self.start, 0);
         }
         self.start = self.end;
-        self.go_on()
+        self.read_leaf()
     }
 
     /// Completes the leaves that are left; returns the digests of all.
@@ -94,7 +95,7 @@ impl<'a, 'o> Leaves<'a, 'o> {
     }
 
     /// Reads predictions up to the end of the leaf from `start` on, and of those in a base up to the end of its leaf, which it may hash.
-    fn go_on(&mut self) -> Result<()> {
+    fn read_leaf(&mut self) -> Result<()> {
         self.end = self.len.min(self.start + LEAF);
         while self.read < self.end {
             let range = self.left.last_mut().expect("predictions of all bytes");

@@ -67,7 +67,7 @@ impl SparseChanges {
         Ok(())
     }
 
-    /// Replaces the changed elements. `drive` calls what it is given with all predictions, piece by piece, of whole elements.
+    /// Replaces the changed elements. `drive` calls what it is given with all predictions, in pieces of whole elements.
     pub(super) fn restore(
         &mut self,
         isa: Isa,
@@ -140,7 +140,7 @@ pub(super) fn restore_listed_by_leaf<E: Element>(
     leaves: &mut Leaves<'_, '_>,
 ) -> Result<()> {
     let mut failed = None;
-    g.each_listed(body, leaves.len() / E::BYTES, |i, x| {
+    let done = g.each_listed(body, leaves.len() / E::BYTES, |i, x| {
         let at = i * E::BYTES;
         while failed.is_none() && at >= leaves.place().end {
             failed = leaves.next().err();
@@ -150,6 +150,7 @@ pub(super) fn restore_listed_by_leaf<E: Element>(
             let e = &mut leaves.leaf()[at..][..E::BYTES];
             predictor.restore(E::cut(x).unmap(g.map), E::load(e)).store(e);
         }
-    })?;
-    failed.map_or(Ok(()), Err)
+    });
+    // What failed first counts.
+    failed.map_or(done, Err)
 }

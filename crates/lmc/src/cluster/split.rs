@@ -43,6 +43,11 @@ impl Shape {
         let j = j as u32;
         if j < self.raw_bits % 8 { self.rest_shift() + j } else { 0 }
     }
+    /// Whether the symbol is the exponent of a float of `bits` bits, and all raw bits are in byte planes.
+    #[inline(always)]
+    fn is_exponent(&self, bits: u32) -> bool {
+        self.map == Map::Rotate && self.constant == 0 && self.symbol_shift() + 8 == bits && self.bit_planes() == 0
+    }
     /// Bytes of the raw bits of a run of `t` elements.
     #[inline(always)]
     pub(crate) fn raw_len(&self, t: usize) -> usize {
@@ -54,6 +59,13 @@ impl Shape {
 #[inline(always)]
 pub(crate) fn split_run<E: Element>(shape: &Shape, elements: &[u8], symbols: &mut [u8; RUN], raw: &mut [u8]) {
     let elements = &E::all(elements)[..RUN];
+    if shape.is_exponent(E::BITS) {
+        match raw.as_chunks_mut::<RUN>().0 {
+            [a] if E::BYTES > 1 => return split_exponents::<E, 1>(elements, symbols, [a]),
+            [a, b, c] if E::BYTES > 3 => return split_exponents::<E, 3>(elements, symbols, [a, b, c]),
+            _ => {}
+        }
+    }
     let c = E::cut(shape.constant);
     let mut v = [E::default(); RUN];
     // A loop for each map: compilers do not reliably unswitch a single one.
@@ -133,15 +145,11 @@ fn merge_with<E: Element>(
 ) {
     let elements = &mut E::all_mut(elements)[..RUN];
     let raw = &raw[..shape.raw_len(RUN)];
-    // Floats of which the exponent is the symbol and the rest is byte planes.
-    let exponent = shape.map == Map::Rotate && shape.constant == 0 && shape.symbol_shift() + 8 == E::BITS;
-    if exponent && shape.bit_planes() == 0 {
-        let planes = raw.as_chunks::<RUN>().0;
-        if let ([a], true) = (planes, E::BYTES > 1) {
-            return merge_exponents::<E, 1>(symbols, [a], elements);
-        }
-        if let ([a, b, c], true) = (planes, E::BYTES > 3) {
-            return merge_exponents::<E, 3>(symbols, [a, b, c], elements);
+    if shape.is_exponent(E::BITS) {
+        match raw.as_chunks::<RUN>().0 {
+            [a] if E::BYTES > 1 => return merge_exponents::<E, 1>(symbols, [a], elements),
+            [a, b, c] if E::BYTES > 3 => return merge_exponents::<E, 3>(symbols, [a, b, c], elements),
+            _ => {}
         }
     }
     let shift = shape.symbol_shift();
@@ -157,6 +165,23 @@ fn merge_with<E: Element>(
         Map::Identity => zip(elements, &v, |e, v| *e = v.to_bytes()),
         Map::Rotate => zip(elements, &v, |e, v| *e = v.unmap(Map::Rotate).to_bytes()),
         Map::Zigzag => zip(elements, &v, |e, v| *e = v.unmap(Map::Zigzag).to_bytes()),
+    }
+}
+
+/// [`split_run`] of rotated elements into the highest byte, the symbol, and `N` byte planes, in one pass with constant shifts.
+#[inline(always)]
+fn split_exponents<E: Element, const N: usize>(
+    elements: &[E::Bytes],
+    symbols: &mut [u8; RUN],
+    mut planes: [&mut [u8; RUN]; N],
+) {
+    let elements: &[E::Bytes; RUN] = elements.first_chunk().expect("a run");
+    for i in 0..RUN {
+        let v = E::from_bytes(elements[i]).map(Map::Rotate);
+        symbols[i] = v.shr(E::BITS - 8).wide() as u8;
+        for (j, plane) in planes.iter_mut().enumerate() {
+            plane[i] = v.shr(E::BITS - 8 * (N - j) as u32 - 8).wide() as u8;
+        }
     }
 }
 

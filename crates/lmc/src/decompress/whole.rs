@@ -91,11 +91,11 @@ impl Whole<'_> {
                 let origin = ReferenceResolver::new(bases, &sources.bases, own);
                 let origin = origin.within(budget);
                 // Errors of writing are not the block's.
-                let mut unwritten = false;
+                let mut write_failed = false;
                 let mut write = |bytes: &[u8], at: usize| {
                     let file = to.expect("memory is not written");
                     let done = file.write_all_at(bytes, b.raw_offset + at as u64);
-                    unwritten = done.is_err();
+                    write_failed = done.is_err();
                     done.map_err(Error::cannot_write)
                 };
                 let output = match out {
@@ -106,7 +106,7 @@ impl Whole<'_> {
                     work.spend(b.raw_len).and_then(|()| open::read_record(src, &b, record)).and_then(|record| {
                         decode(decoder, record, sources, b.raw_offset, &origin, b.raw_len as usize, output)
                     });
-                let decoded = decoded.map_err(|e| if unwritten { e } else { opened.locate(e, *block) });
+                let decoded = decoded.map_err(|e| if write_failed { e } else { opened.locate(e, *block) });
                 if let (Some(turn), Ok(_)) = (turn, &decoded) {
                     out.take().into_iter().for_each(|out| finished.publish(b.raw_offset, out));
                     turn.done(b.raw_offset + b.raw_len);
