@@ -106,9 +106,15 @@ impl SparseChanges {
 /// Replaces the predictions at these places by elements with these residuals.
 fn replace<E: Element>(predictor: Predictor, at: &[u32], residuals: &[u64], out: &mut [u8]) {
     for (&i, &residual) in at.iter().zip(residuals) {
-        let e = &mut out[i as usize * E::BYTES..][..E::BYTES];
-        predictor.restore(E::cut(residual), E::load(e)).store(e);
+        replace_one(predictor, E::cut(residual), &mut out[i as usize * E::BYTES..]);
     }
+}
+
+/// Replaces the prediction at the beginning of `out` by the element with this residual.
+#[inline(always)]
+fn replace_one<E: Element>(predictor: Predictor, residual: E, out: &mut [u8]) {
+    let e = &mut out[..E::BYTES];
+    predictor.restore(residual, E::load(e)).store(e);
 }
 
 /// The error of contexts whose numbers of elements are not those of the head.
@@ -127,8 +133,7 @@ pub(super) fn restore_listed<E: Element>(
     out: &mut [u8],
 ) -> Result<()> {
     g.each_listed(body, out.len() / E::BYTES, |i, x| {
-        let e = &mut out[i * E::BYTES..][..E::BYTES];
-        predictor.restore(E::cut(x).unmap(g.map), E::load(e)).store(e);
+        replace_one(predictor, E::cut(x).unmap(g.map), &mut out[i * E::BYTES..]);
     })
 }
 
@@ -147,8 +152,7 @@ pub(super) fn restore_listed_by_leaf<E: Element>(
         }
         if failed.is_none() {
             let at = at - leaves.place().start;
-            let e = &mut leaves.leaf()[at..][..E::BYTES];
-            predictor.restore(E::cut(x).unmap(g.map), E::load(e)).store(e);
+            replace_one(predictor, E::cut(x).unmap(g.map), &mut leaves.leaf()[at..]);
         }
     });
     // What failed first counts.

@@ -16,8 +16,7 @@ pub(super) type Ids = [u8; TILE];
 
 /// Finds the contexts of elements.
 pub(super) struct ContextFinder<'a> {
-    keys: Finder<'a>,
-    pub(super) contexts: usize,
+    pub(super) keys: Finder<'a>,
     boundaries: Vec<Near>,
 }
 
@@ -46,7 +45,7 @@ kernels! {
             });
             left = rest;
         }
-        Some(ContextFinder { contexts: keys.contexts, keys, boundaries })
+        Some(ContextFinder { keys, boundaries })
     }
 
     /// The contexts of `n` elements, from element `i` on, in whole steps; behind the last one [`NO_CONTEXT`].

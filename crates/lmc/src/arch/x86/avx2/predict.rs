@@ -31,7 +31,7 @@ kernels! {
 
     pub(in crate::arch) fn count(m: &Model<'_>) -> Vec<usize> {
         let Some(f) = finder(m) else { return portable::count(m) };
-        let mut counts = vec![0; f.contexts];
+        let mut counts = vec![0; f.keys.contexts];
         let mut ids = [NO_CONTEXT; TILE];
         for i in (0..m.len).step_by(TILE) {
             let ids = find(&f, i, TILE.min(m.len - i), &mut ids);
@@ -46,7 +46,7 @@ kernels! {
 
     pub(in crate::arch) fn rank(m: &Model<'_>, at: &[u32], ranks: &mut Vec<Rank>) -> Vec<usize> {
         let Some(f) = finder(m) else { return portable::rank(m, at, ranks) };
-        let mut counts = vec![0; f.contexts];
+        let mut counts = vec![0; f.keys.contexts];
         let mut ids = [NO_CONTEXT; TILE];
         // By context: the number of elements before every eight steps of a tile.
         let mut before = [[0; TILE / STEP / STEPS]; CONTEXTS];
@@ -109,7 +109,7 @@ kernels! {
     pub(in crate::arch) fn scatter(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool {
         let Some(f) = dealer(m) else { return portable::partition(m, elements, streams) };
         let (bytes, streams, overflows) = streams.raw_parts_mut();
-        let mut places = places(bytes.len(), streams, f.contexts, m.width);
+        let mut places = places(bytes.len(), streams, f.keys.contexts, m.width);
         let mut ids = [NO_CONTEXT; TILE];
         let mut residuals = [0; 4 * TILE];
         for (i, elements) in elements.chunks(TILE * m.width).enumerate() {
@@ -204,7 +204,7 @@ kernels! {
     pub(in crate::arch) fn gather(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool {
         let Some(f) = dealer(m) else { return portable::restore(m, streams, out) };
         let (bytes, streams) = streams.raw_parts();
-        let mut places = places(bytes.len(), streams, f.contexts, m.width);
+        let mut places = places(bytes.len(), streams, f.keys.contexts, m.width);
         let mut ids = [NO_CONTEXT; TILE];
         let mut last = [0; 4 * TILE];
         for (i, out) in out.chunks_mut(TILE * m.width).enumerate() {
