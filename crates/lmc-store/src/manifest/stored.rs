@@ -9,7 +9,7 @@ use super::shard::Shard;
 use crate::error::{Error, Result};
 use crate::ids::ShardId;
 
-/// Documents of many tensors are smaller than at levels 3 and 9 (design 0026).
+/// Documents of many tensors are smaller than at levels 3 and 9 (decision 5).
 const LEVEL: i32 = 1;
 
 impl Shard {

@@ -13,7 +13,7 @@
 //! stalls the processor.
 //!
 //! On Zen 5 a compress waits for its destination even where the mask zeroes it: those here keep the contents of their
-//! source, so that both are one register. Measured and not taken (decision 0009): skipping contexts that have none of
+//! source, so that both are one register. Measured and not taken (decision 4): skipping contexts that have none of
 //! the 64 elements; stores of 16 bytes for rare contexts; taking rare contexts together first, and apart from there;
 //! collecting into one sorted register and permuting that.
 
