@@ -4,13 +4,14 @@ use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::Args;
 use lmc::{Base, BaseInfo, DecompressOptions, Reader, ResolveError, resolve_bases};
 
+use crate::beside::Beside;
 use crate::failure::{Failure, Result};
-use crate::format::{Name, bytes, hex, quoted};
+use crate::format::{Name, bytes, hex};
 use crate::guard::{Guard, Role};
 use crate::handles::Handles;
 use crate::input::{Source, same_file};
@@ -22,7 +23,8 @@ use crate::ui::Ui;
 #[derive(Args)]
 pub(crate) struct BaseArgs {
     /// The earlier version that a delta is made from, or was made from. A raw file, an .lmc file, or the model.safetensors.index.json of a
-    /// checkpoint in several files. Repeat the option for each further file, and for the bases of a base that is a delta itself.
+    /// checkpoint in several files. Repeat the option for each further file, and for the bases of a base that is a delta itself. To restore,
+    /// bases that lie beside a delta are found without it, by their content hash, and those in a directory that is given.
     #[arg(long = "base", value_name = "OLD")]
     paths: Vec<PathBuf>,
 }
@@ -33,6 +35,12 @@ pub(crate) struct Bases {
     bases: Vec<Base<'static>>,
     files: BaseFiles,
     given: bool,
+    several: bool,
+    threads: usize,
+    /// Where others are looked for.
+    beside: Beside,
+    /// The files of the last delta that needed some of there: others would stay open.
+    found: Mutex<Option<BaseFiles>>,
 }
 
 /// Files that may be bases, or have some.
@@ -52,14 +60,36 @@ pub(crate) struct Lack {
     pub(crate) path: PathBuf,
     /// The index of the path that it was given by.
     pub(crate) number: usize,
-    /// A description of the base that it needs.
-    pub(crate) wanted: String,
+    /// A base that it needs.
+    pub(crate) wanted: BaseInfo,
 }
 
 impl BaseArgs {
     /// Opens all bases. `several`: whether they serve several files; each file may need only some of them.
     pub(crate) fn open(&self, several: bool, threads: usize) -> Result<Bases> {
         Bases::open(&self.paths, several, threads)
+    }
+
+    /// [`Self::open`] to restore deltas: their bases are also looked for beside them, and in directories among the paths.
+    pub(crate) fn open_to_restore(&self, several: bool, threads: usize) -> Result<Bases> {
+        let (directories, mut paths) = self.paths.iter().cloned().partition::<Vec<_>, _>(|path| path.is_dir());
+        let beside = Beside::new(directories);
+        let opened = loop {
+            let lacking = match Bases::try_open(&paths, several, threads)? {
+                Ok(bases) => break bases,
+                Err(lacking) => lacking,
+            };
+            let before = paths.len();
+            for Lack { path, wanted, .. } in &lacking.0 {
+                let mut found = beside.find(path, std::slice::from_ref(wanted), |_| false, threads).unwrap_or_default();
+                found.retain(|path| !paths.contains(path));
+                paths.extend(found);
+            }
+            if paths.len() == before {
+                return Err(lacking.into());
+            }
+        };
+        Ok(Bases { beside, given: !self.paths.is_empty(), ..opened })
     }
 
     /// The paths that were given.
@@ -71,13 +101,7 @@ impl BaseArgs {
 impl Bases {
     /// Opens files that may be bases of each other: raw, compressed, or whole checkpoints. `several`: as for [`BaseArgs::open`].
     pub(crate) fn open(paths: &[PathBuf], several: bool, threads: usize) -> Result<Self> {
-        let bases = Self::try_open(paths, several, threads)?;
-        bases.map_err(|Lacking(all)| match &all[..] {
-            [Lack { path, wanted, .. }, ..] => {
-                Failure::at(path, format_args!("is a delta itself, made from {wanted}: give that too, with --base"))
-            }
-            [] => Failure::Failed("a base is a delta itself: give its base, too".to_owned()),
-        })
+        Ok(Self::try_open(paths, several, threads)??)
     }
 
     /// [`Self::open`] for callers that handle deltas whose own bases are missing.
@@ -85,7 +109,8 @@ impl Bases {
         let files = BaseFiles::open(paths, several)?;
         let bases = files.resolve(0..files.len(), threads);
         let bases = bases.map_err(|(file, e)| Failure::codec(files.path(file), &e))?;
-        Ok(bases.map(|bases| Bases { bases, files, given: !paths.is_empty() }))
+        let (given, beside, found) = (!paths.is_empty(), Beside::default(), Mutex::default());
+        Ok(bases.map(|bases| Bases { bases, files, given, several, threads, beside, found }))
     }
 
     /// The files that the path with this index names, in order.
@@ -103,16 +128,38 @@ impl Bases {
         &self.bases
     }
 
-    /// The bases for a file that names the given ones; none for one that needs none.
+    /// The bases for a file that names these, in any order; none for one that needs none. What is not given is looked for, unless a base
+    /// was given for this file alone.
     ///
     /// # Errors
-    /// When it names some and none is given; the message has the command to run.
-    pub(crate) fn for_file(&self, path: &Path, wanted: &[BaseInfo], command: &[&str]) -> Result<&[Base<'static>]> {
-        match wanted {
-            [] => Ok(&[]),
-            [first, ..] if !self.given => Err(missing(path, first, wanted.len(), command)),
-            _ => Ok(&self.bases),
+    /// When one is not found, or cannot be read.
+    pub(crate) fn for_file(&self, path: &Path, wanted: &[BaseInfo]) -> Result<Vec<Base<'static>>> {
+        if wanted.is_empty() {
+            return Ok(Vec::new());
         }
+        let given = !self.bases.is_empty();
+        if given && !self.several {
+            return Ok(self.bases.clone());
+        }
+        let is_base = |b: &Base<'static>, w: &BaseInfo| {
+            b.raw_size() == w.raw_size && b.content_hash(self.threads).is_ok_and(|hash| hash == w.content_hash)
+        };
+        let has = |w: &BaseInfo| self.bases.iter().any(|b| is_base(b, w));
+        let Some(missing) = wanted.iter().find(|w| !has(w)) else { return Ok(self.bases.clone()) };
+        let Some(paths) = self.beside.find(path, wanted, has, self.threads) else {
+            return Err(not_found(path, missing, wanted.len()));
+        };
+        // Those that were found may need those that were given.
+        let given = self.files.sources.iter().map(|source| source.path().to_owned());
+        let files = BaseFiles::open(&given.chain(paths).collect::<Vec<_>>(), true)?;
+        let bases = files.resolve(0..files.len(), self.threads);
+        let bases = bases.map_err(|(file, e)| Failure::codec(files.path(file), &e))??;
+        *self.found() = Some(files);
+        Ok(bases)
+    }
+
+    fn found(&self) -> MutexGuard<'_, Option<BaseFiles>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says that a file needs no base, if one was given for it alone.
@@ -143,12 +190,20 @@ impl Bases {
 
     /// Registers the bases with `guard`, so that they are not removed or replaced.
     pub(crate) fn guard(&self) -> Guard {
-        self.files.guard(Role::Base)
+        let guard = self.files.guard(Role::Base);
+        self.guard_found(&guard, Role::Base);
+        guard
+    }
+
+    /// Registers those that were found for the last file.
+    pub(crate) fn guard_found(&self, guard: &Guard, role: Role) {
+        self.found().iter().for_each(|files| files.register(guard, role));
     }
 
     /// Fails if a base was modified since it was opened.
     pub(crate) fn check_unchanged(&self) -> Result {
-        self.files.check_unchanged()
+        self.files.check_unchanged()?;
+        self.found().as_ref().map_or(Ok(()), BaseFiles::check_unchanged)
     }
 }
 
@@ -204,7 +259,7 @@ impl BaseFiles {
             Err(ResolveError { file, missing: Some(missing), also, .. }) => {
                 let lack = |(file, base): (usize, BaseInfo)| {
                     let (path, number) = (self.path(some.start + file), self.numbers[some.start + file]);
-                    Lack { path: path.to_owned(), number, wanted: describe(&base) }
+                    Lack { path: path.to_owned(), number, wanted: base }
                 };
                 Ok(Err(Lacking([(file, missing)].into_iter().chain(also).map(lack).collect())))
             }
@@ -240,8 +295,12 @@ impl BaseFiles {
     /// Registers the files with a guard, so that they are not removed or replaced.
     pub(crate) fn guard(&self, role: Role) -> Guard {
         let guard = Guard::default();
-        self.sources.iter().for_each(|f| guard.keep(role, f.path(), f.metadata()));
+        self.register(&guard, role);
         guard
+    }
+
+    fn register(&self, guard: &Guard, role: Role) {
+        self.sources.iter().for_each(|f| guard.keep(role, f.path(), f.metadata()));
     }
 
     /// Fails if a file was modified since it was opened.
@@ -250,26 +309,30 @@ impl BaseFiles {
     }
 }
 
-/// The failure of a delta without a base: names the base, and the command to run.
-fn missing(path: &Path, first: &BaseInfo, n: usize, command: &[&str]) -> Failure {
+impl From<Lacking> for Failure {
+    fn from(Lacking(all): Lacking) -> Self {
+        match &all[..] {
+            [Lack { path, wanted, .. }, ..] => {
+                let wanted = describe(wanted);
+                Failure::at(path, format_args!("is a delta itself, made from {wanted}: give that too, with --base"))
+            }
+            [] => Failure::Failed("a base is a delta itself: give its base, too".to_owned()),
+        }
+    }
+}
+
+/// The failure of a delta without a base, one of `n`.
+fn not_found(path: &Path, base: &BaseInfo, n: usize) -> Failure {
     let also = if n > 1 { format!(" and {} more", n - 1) } else { String::new() };
-    let name = if first.name.is_empty() { "OLD" } else { &first.name };
-    let beside = path.with_file_name(name);
+    let beside = path.with_file_name(&base.name);
     // A name from the file is untrusted: only its last component is used.
-    let is_beside = Path::new(name).file_name() == Some(OsStr::new(name)) && beside.is_file();
-    let (base, whether) = if is_beside {
-        (beside, "a file of that name lies beside it")
-    } else {
-        (PathBuf::from(name), "no file of that name lies beside it")
+    let is_beside = Path::new(&base.name).file_name() == Some(OsStr::new(&base.name)) && beside.is_file();
+    let where_it_is = match is_beside {
+        true => format!("{} has other bytes, and no file beside it has those", Name::path(&beside)),
+        false => "no file beside it has these bytes".to_owned(),
     };
-    let words = [&["lmc", command[0], "--base"], &[][..]].concat();
-    let line: Vec<String> = words
-        .iter()
-        .map(|w| (*w).to_owned())
-        .chain([quoted(&base), quoted(path)])
-        .chain(command[1..].iter().map(|w| quoted(Path::new(w))))
-        .collect();
-    Failure::at(path, format_args!("is a delta of {}{also}; {whether}: run {}", describe(first), line.join(" ")))
+    let base = describe(base);
+    Failure::at(path, format_args!("is a delta of {base}{also}; {where_it_is}: give --base with that file, or its directory"))
 }
 
 /// Describes a base that a file names.

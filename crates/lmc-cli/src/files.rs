@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
+use lmc_store::{Identities, Store};
+
 use crate::failure::{Failure, Result};
 use crate::format::Name;
-use crate::input::same_file;
-use crate::names::STORE_MARKER;
-use crate::shards::{Index, index, named_by};
+use crate::input::{Source, same_file};
+use crate::names::{STORE_MARKER, SUFFIX};
+use crate::shards::{Fault, fault, has_weights, named_by, shards};
 
 /// Beginnings and ends of names of models in directories of Hugging Face.
 const MODELS: [(&str, &str); 2] = [("model", ".safetensors"), ("pytorch_model", ".bin")];
@@ -28,31 +30,60 @@ pub struct NamedFiles {
     paths: Vec<PathBuf>,
     /// The location of the store.
     store: String,
+    found: Found,
+}
+
+/// What paths name.
+#[derive(Debug, Default)]
+struct Found {
     files: Vec<NamedFile>,
+    /// What is special about files, as sentences.
+    notes: Vec<String>,
+    /// The directories that were searched.
+    directories: Identities,
 }
 
 impl NamedFiles {
     /// Finds the files. A directory that contains a store is refused: stores are copied in another way. So are links and other things in
-    /// directories that are neither files nor directories, and an index without the files that it names.
+    /// directories that are neither files nor directories, and an index without the files that it names, or with one that ends early.
+    ///
+    /// A file in a directory whose name a store cannot hold is left out, unless it has weights, by the suffix of its name.
     ///
     /// # Errors
     /// For paths that are refused, cannot be read, or have no files.
     pub fn find(paths: &[PathBuf], store: &str) -> Result<Self> {
-        let files = found(paths, store)?;
-        Ok(Self { paths: paths.to_vec(), store: store.to_owned(), files })
+        Ok(Self { paths: paths.to_vec(), store: store.to_owned(), found: found(paths, store)? })
     }
 
     /// The files, those of a directory in order of their names.
     pub fn files(&self) -> &[NamedFile] {
-        &self.files
+        &self.found.files
     }
 
-    /// Checks that directories still have the same files, after these were read.
+    /// What whoever saves them should know, as sentences: files that are left out, and those that are saved as they are, but end before
+    /// their tensors do, or are no model although their names say so.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn notes(&self) -> Result<Vec<String>> {
+        let mut notes = self.found.notes.clone();
+        for file in self.files() {
+            if let Some(why) = Source::open(&file.path, true)?.early_end()? {
+                notes.push(format!("{}: {why}, and is stored as it is", Name::path(&file.path)));
+            }
+        }
+        Ok(notes)
+    }
+
+    /// Checks that directories still have the same files, and are the same, after these were read.
     ///
     /// # Errors
     /// When they have not, or cannot be read.
     pub fn check_same(&self) -> Result {
-        if found(&self.paths, &self.store)? == self.files {
+        if let Some(path) = self.found.directories.changed() {
+            return Err(Failure::at(path, "was replaced while it was read: save it when nothing replaces it"));
+        }
+        if found(&self.paths, &self.store)?.files == self.found.files {
             return Ok(());
         }
         let path = self.paths.iter().find(|path| path.is_dir()).unwrap_or(&self.paths[0]);
@@ -60,56 +91,108 @@ impl NamedFiles {
     }
 }
 
-fn found(paths: &[PathBuf], store: &str) -> Result<Vec<NamedFile>> {
+fn found(paths: &[PathBuf], store: &str) -> Result<Found> {
     let store = std::fs::canonicalize(store).ok();
-    let mut found = Vec::new();
+    let mut found = Found::default();
     let mut indexed = Vec::new();
     for path in paths {
         if path.is_dir() {
-            let before = found.len();
-            walk(path, path, store.as_deref(), &mut found)?;
-            if found.len() == before {
+            let before = found.files.len();
+            found.walk(path, path, store.as_deref())?;
+            if found.files.len() == before {
                 return Err(Failure::at(path, "has no files to save"));
             }
-            let all: Vec<&Path> = found[before..].iter().map(|file| &*file.path).collect();
-            all.iter().try_for_each(|path| of_index(path, &all).map(drop))?;
+            found.check_indexes(path, before)?;
         } else {
             let name = path.file_name().map(Path::new).unwrap_or(path);
-            found.push(NamedFile { name: name_of(name, path)?, path: path.clone() });
-            for there in of_index(path, &[])? {
-                let name = name_of(there.file_name().map(Path::new).unwrap_or(&there), &there)?;
-                indexed.push(NamedFile { path: there, name });
+            found.files.push(NamedFile { name: name_of(name, path)?, path: path.clone() });
+            for name in shards(path)?.into_iter().flatten() {
+                let there = named_by(path, &name).unwrap_or_else(|| path.with_file_name(&name));
+                let is_plain = there.ends_with(&name);
+                indexed.push(NamedFile { path: there, name: if is_plain { name } else { format!("{name}.{SUFFIX}") } });
+            }
+            if let Some(Fault::Unfinished(failure)) = fault(path, |_| false)? {
+                return Err(Failure::Failed(format!("{failure}: {COMPLETE_IT}")));
             }
         }
     }
     for file in indexed {
         // It may be given by itself, too.
         let same = |other: &NamedFile| other.name == file.name && is_same(&other.path, &file.path);
-        if !found.iter().any(same) {
-            found.push(file);
+        if !found.files.iter().any(same) {
+            found.files.push(file);
         }
     }
     Ok(found)
 }
 
-/// The files that an index names; none of anything else, or if `all` files have the model in another format. An index without its files
-/// would be a snapshot without a model.
-fn of_index(path: &Path, all: &[&Path]) -> Result<Vec<PathBuf>> {
-    let names = match index(path)? {
-        Index::Torn => return Err(Failure::at(path, "is not JSON, as an index that is not completely written")),
-        Index::Of(names) if !is_stale(path, &names, all) => names,
-        Index::Of(_) | Index::No => return Ok(Vec::new()),
-    };
-    let missing = |name: &str| {
-        let name = Name::text(name);
-        Failure::at(path, format_args!("names {name}, which is not beside it: put it there, or name the files to save"))
-    };
-    names.iter().map(|name| named_by(path, name).ok_or_else(|| missing(name))).collect()
+/// The advice where an index lacks files.
+const COMPLETE_IT: &str = "put it there, or name the files to save";
+
+impl Found {
+    /// Looks for the files that indexes in a directory name, whose files are those from `first` on.
+    fn check_indexes(&mut self, root: &Path, first: usize) -> Result {
+        let all = &self.files[first..];
+        for file in all.iter().filter(|file| !is_hidden(&file.path, root)) {
+            match fault(&file.path, |names| is_stale(&file.path, names, all.iter().map(|file| &*file.path)))? {
+                None => {}
+                Some(Fault::Unfinished(failure)) => return Err(Failure::Failed(format!("{failure}: {COMPLETE_IT}"))),
+                Some(Fault::Other(failure)) => self.notes.push(format!("{failure}, and it is stored as it is")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the files of a directory and its subdirectories, in order of names.
+    fn walk(&mut self, dir: &Path, root: &Path, store: Option<&Path>) -> Result {
+        if store.is_some_and(|store| std::fs::canonicalize(dir).is_ok_and(|dir| dir == store)) {
+            return Err(Failure::at(dir, "is the store itself: save files from a directory without it"));
+        }
+        if dir.join(STORE_MARKER).is_file() {
+            let what = format_args!(
+                "is a store itself ({STORE_MARKER}): lmc snapshot copy copies its snapshots; name files to save"
+            );
+            return Err(Failure::at(dir, what));
+        }
+        let unreadable = |e| Failure::io(dir, "cannot read the directory", &e);
+        self.directories.note(dir, true).map_err(unreadable)?;
+        let entries = std::fs::read_dir(dir).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
+        let mut entries = entries.map_err(unreadable)?;
+        entries.sort_by_key(std::fs::DirEntry::file_name);
+        for entry in entries {
+            let (path, kind) = (entry.path(), entry.file_type().map_err(unreadable)?);
+            if kind.is_dir() {
+                self.walk(&path, root, store)?;
+            } else if kind.is_file() {
+                match name_of(path.strip_prefix(root).unwrap_or(&path), &path) {
+                    Ok(name) => self.files.push(NamedFile { name, path }),
+                    // Nothing else makes a snapshot incomplete.
+                    Err(failure) if has_weights(&path) => return Err(failure),
+                    Err(failure) => self.notes.push(format!("{failure}; it is left out")),
+                }
+            } else {
+                let what = match kind.is_symlink() {
+                    true => {
+                        "is a symbolic link, and those in directories are not followed: name it, as with DIR/*, and its file is saved"
+                    }
+                    false => "is not a regular file, and a store keeps only files: name those to save",
+                };
+                return Err(Failure::at(&path, what));
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Whether none of the files that an index names is there, but the model is, in another format: downloads of one format often have the
-/// indexes of others, too.
-fn is_stale(path: &Path, names: &BTreeSet<String>, all: &[&Path]) -> bool {
+/// Whether a file in a directory, or a directory that it is in there, is hidden. Such indexes are copies that other programs keep.
+pub(crate) fn is_hidden(path: &Path, root: &Path) -> bool {
+    let inside = path.strip_prefix(root).unwrap_or(path);
+    inside.components().any(|c| c.as_os_str().as_encoded_bytes().starts_with(b"."))
+}
+
+/// Whether none of the files that an index names is there, but the model is, in another format, among `all` files: downloads of one format
+/// often have the indexes of others, too.
+pub(crate) fn is_stale<'p>(path: &Path, names: &BTreeSet<String>, all: impl IntoIterator<Item = &'p Path>) -> bool {
     if names.iter().any(|name| named_by(path, name).is_some()) {
         return false;
     }
@@ -119,45 +202,11 @@ fn is_stale(path: &Path, names: &BTreeSet<String>, all: &[&Path]) -> bool {
         let format = MODELS.iter().find(|(start, end)| name.starts_with(start) && name.ends_with(end));
         format.is_some_and(|(_, end)| names.iter().all(|named| !named.ends_with(end)))
     };
-    all.iter().any(|other| other.parent() == path.parent() && is_model(other))
+    all.into_iter().any(|other| other.parent() == path.parent() && is_model(other))
 }
 
 fn is_same(a: &Path, b: &Path) -> bool {
     matches!((std::fs::metadata(a), std::fs::metadata(b)), (Ok(a), Ok(b)) if same_file(&a, &b))
-}
-
-/// Adds the files of a directory and its subdirectories, in order of names.
-fn walk(dir: &Path, root: &Path, store: Option<&Path>, found: &mut Vec<NamedFile>) -> Result {
-    if store.is_some_and(|store| std::fs::canonicalize(dir).is_ok_and(|dir| dir == store)) {
-        return Err(Failure::at(dir, "is the store itself: save files from a directory without it"));
-    }
-    if dir.join(STORE_MARKER).is_file() {
-        let what = format_args!(
-            "is a store itself ({STORE_MARKER}): lmc snapshot copy copies its snapshots; name files to save"
-        );
-        return Err(Failure::at(dir, what));
-    }
-    let unreadable = |e| Failure::io(dir, "cannot read the directory", &e);
-    let entries = std::fs::read_dir(dir).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
-    let mut entries = entries.map_err(unreadable)?;
-    entries.sort_by_key(std::fs::DirEntry::file_name);
-    for entry in entries {
-        let (path, kind) = (entry.path(), entry.file_type().map_err(unreadable)?);
-        if kind.is_dir() {
-            walk(&path, root, store, found)?;
-        } else if kind.is_file() {
-            found.push(NamedFile { name: name_of(path.strip_prefix(root).unwrap_or(&path), &path)?, path });
-        } else {
-            let what = match kind.is_symlink() {
-                true => {
-                    "is a symbolic link, and those in directories are not followed: name it, as with DIR/*, and its file is saved"
-                }
-                false => "is not a regular file, and a store keeps only files: name those to save",
-            };
-            return Err(Failure::at(&path, what));
-        }
-    }
-    Ok(())
 }
 
 /// A relative path as the name of a file in a store.
@@ -167,6 +216,9 @@ fn name_of(inside: &Path, path: &Path) -> Result<String> {
         _ => None,
     };
     let names = inside.components().map(component).collect::<Option<Vec<_>>>();
-    let names = names.ok_or_else(|| Failure::at(path, "names in a store are UTF-8: rename it"))?;
-    Ok(names.join("/"))
+    let name = names.ok_or_else(|| Failure::at(path, "names in a store are UTF-8: rename it"))?.join("/");
+    match Store::check_name(&name) {
+        Ok(()) => Ok(name),
+        Err(_) => Err(Failure::at(path, "has a name that no file in a store can have: rename it")),
+    }
 }

@@ -2,10 +2,11 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use lmc_store::Identity;
 use rustix::fs::OFlags;
 
 use crate::platform;
@@ -102,12 +103,17 @@ impl InputFile {
         Front { file: self, offset: 0 }
     }
 
-    /// Fails if the file was modified since it was first opened, as its size and the time of its last change show; one of many also if
-    /// its path leads to another file when it is reopened.
+    /// Fails if the file was modified since it was first opened, as its [`Identity`] shows; one of many also if its path leads to another
+    /// file now: together, they were never there.
     ///
     /// # Errors
     /// With advice; and errors of the operating system.
     pub fn check_unchanged(&self) -> io::Result<()> {
+        if let Handle::Shared(_) = self.handle
+            && !Identity::at(&self.path, self.follow).is_ok_and(|now| now.is_unchanged(&Identity::of(&self.seen)))
+        {
+            return Err(changed());
+        }
         self.with(|file| {
             let now = file.metadata()?;
             if !is_same(&self.seen, &now) {
@@ -225,9 +231,8 @@ fn check_size(file: &File, len: u64) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, why))
 }
 
-fn is_same(a: &Metadata, b: &Metadata) -> bool {
-    let what = |m: &Metadata| (m.dev(), m.ino(), m.len(), m.mtime(), m.mtime_nsec());
-    what(a) == what(b)
+fn is_same(before: &Metadata, now: &Metadata) -> bool {
+    Identity::of(now).is_unchanged(&Identity::of(before))
 }
 
 fn changed() -> io::Error {
@@ -271,6 +276,38 @@ mod tests {
         files[0].check_unchanged().unwrap_err();
         drop(files);
         assert!(handles.lock().is_empty());
+    }
+
+    /// All of them stay open, so that no path is opened again.
+    #[test]
+    fn files_of_a_directory_that_is_exchanged_while_they_are_opened_are_not_together() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for version in ["a", "b"] {
+            std::fs::create_dir(at(version)).unwrap();
+            (0..4).for_each(|i| std::fs::write(at(version).join(i.to_string()), version).unwrap());
+        }
+        std::os::unix::fs::symlink("a", at("link")).unwrap();
+        let exchanges: [(&str, &dyn Fn()); 2] = [
+            ("link", &|| {
+                std::os::unix::fs::symlink("b", at("new")).unwrap();
+                std::fs::rename(at("new"), at("link")).unwrap();
+            }),
+            ("a", &|| {
+                std::fs::rename(at("a"), at("c")).unwrap();
+                std::fs::rename(at("b"), at("a")).unwrap();
+            }),
+        ];
+        for (version, exchange) in exchanges {
+            let handles = Arc::new(Handles::default());
+            let open = |i: usize| InputFile::open_one_of(&at(version).join(i.to_string()), true, &handles).unwrap();
+            let mut files: Vec<InputFile> = (0..2).map(open).collect();
+            files.iter().for_each(|f| f.check_unchanged().unwrap());
+            exchange();
+            files.extend((2..4).map(open));
+            let refused = files.iter().filter(|f| f.check_unchanged().is_err()).count();
+            assert_eq!(refused, 2, "{version}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ compile_error!("lmc runs on Linux and other Unix systems: build it there, or for
 
 mod args;
 mod bases;
+mod beside;
 mod cli;
 mod cmd;
 mod directory;
@@ -32,6 +33,7 @@ mod restorable;
 mod shards;
 mod table;
 mod temporary;
+mod together;
 mod ui;
 
 use std::ffi::OsString;

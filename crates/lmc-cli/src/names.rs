@@ -9,6 +9,10 @@ use crate::failure::{Failure, Result};
 /// The suffix of compressed files.
 pub(crate) const SUFFIX: &str = "lmc";
 
+/// Suffixes of the files that hold the bulk of a checkpoint.
+pub(crate) const CHECKPOINT_SUFFIXES: [&str; 10] =
+    ["safetensors", "pt", "pth", "bin", "ckpt", "distcp", "gguf", "npy", "npz", "onnx"];
+
 /// Whether a path on the command line means standard input or output.
 pub(crate) fn is_dash(path: &Path) -> bool {
     path.as_os_str() == "-"

@@ -10,14 +10,10 @@ use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::guard::{Guard, Role};
 use crate::input::{STDIN, regular_file};
-use crate::names::{SUFFIX, is_dash};
+use crate::names::{CHECKPOINT_SUFFIXES, SUFFIX, is_dash};
 use crate::output::{Origin, Output, Target, create_directories, is_stdout};
 use crate::shards::{shards, with_suffix};
 use crate::ui::Ui;
-
-/// Suffixes of the files that hold the bulk of a checkpoint.
-pub(crate) const CHECKPOINT_SUFFIXES: [&str; 10] =
-    ["safetensors", "pt", "pth", "bin", "ckpt", "distcp", "gguf", "npy", "npz", "onnx"];
 
 /// An input.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::history::{DamagedRecord, next_generation, to_name};
 use crate::ids::{SaveId, ShardId, Step};
 use crate::manifest::Document;
-use crate::manifest::names::check_together;
+use crate::manifest::names::{check_name, check_together};
 use crate::manifest::record::Record;
 use crate::manifest::shard::Shard;
 use crate::records::Keys;
@@ -51,6 +51,14 @@ impl Store {
         let mut record = Record::kept(Step::new(0)?, SaveId::new([0; 16]), 0, metadata.clone());
         record.shards = vec![ShardId::of(b"")];
         record.to_bytes().map(|_| ())
+    }
+
+    /// Checks the name of a file that is to be saved: a relative path of UTF-8, without `\\`, `:` and control characters.
+    ///
+    /// # Errors
+    /// `Usage` when no file in a store can have it.
+    pub fn check_name(name: &str) -> Result<()> {
+        check_name(name).map_err(Error::usage)
     }
 
     /// [`Self::publish`] for a step that [`Self::step`] chose: if another process takes it first, the one after that is tried.

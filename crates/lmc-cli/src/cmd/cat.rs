@@ -91,10 +91,10 @@ pub(crate) fn run(args: &CatArgs, ui: &Ui) -> Result {
     let source = Source::open(&args.file, args.force)?;
     let at_fault = |e| Failure::codec(&args.file, &e);
     let reader = Reader::open(&source, &options).map_err(at_fault)?;
-    let bases = args.bases.open(false, options.threads)?;
-    let needed = bases.for_file(&args.file, reader.bases(), &["cat", &args.tensor])?;
+    let bases = args.bases.open_to_restore(false, options.threads)?;
+    let needed = bases.for_file(&args.file, reader.bases())?;
     bases.note_unneeded(&args.file, reader.bases(), ui);
-    let reader = reader.with_bases(needed.to_vec()).map_err(at_fault)?;
+    let reader = reader.with_bases(needed).map_err(at_fault)?;
     let tensor = reader.tensor(&args.tensor).cloned().ok_or_else(|| no_tensor(&args.file, &args.tensor))?;
     let (range, shape) = selection(&tensor, args.rows)
         .map_err(|why| Failure::at(&args.file, format_args!("tensor {:?} {why}", args.tensor)))?;

@@ -14,6 +14,7 @@ use crate::output::{Origin, Target};
 use crate::plan::{AddSuffix, Input, Job, guard, plan};
 use crate::report::{self, Outcome, Show};
 use crate::restorable;
+use crate::together::Together;
 use crate::ui::Ui;
 
 /// Compress files: FILE becomes FILE.lmc, and FILE is kept.
@@ -74,15 +75,16 @@ pub(crate) fn run(args: &CompressArgs, ui: &Ui) -> Result {
     let mut compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let bases = args.bases.open(jobs.len() > 1, args.threads.count())?;
     let guard = guard(&jobs, &bases, &args.files)?;
+    let together = Together::of(jobs.iter().map(Job::path));
     report::each(&jobs, Job::path, Show::Results, args.files.json, ui, |job| {
-        compress(&mut compressor, &bases, &guard, job, args, ui)
+        compress(&mut compressor, &bases, (&guard, &together), job, args, ui)
     })
 }
 
 fn compress(
     compressor: &mut Compressor,
     bases: &Bases,
-    guard: &Guard,
+    (guard, together): (&Guard, &Together),
     job: &Job,
     args: &CompressArgs,
     ui: &Ui,
@@ -107,6 +109,7 @@ fn compress(
         }
         Input::File(path) => {
             let source = Source::open(path, force)?;
+            together.check(&source)?;
             if !force && let Some(skipped) = skipped(&source)? {
                 return Ok(skipped);
             }
@@ -126,6 +129,7 @@ fn compress(
                 .map_err(|e| report::explain(&source, bases, &output, &e))?;
             drop(progress);
             source.check_unchanged()?;
+            together.check(&source)?;
             bases.check_unchanged()?;
             if args.files.rm
                 && let Some(written) = output.written()?

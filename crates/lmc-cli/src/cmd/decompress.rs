@@ -8,7 +8,7 @@ use crate::args::{Files, Limits, Threads};
 use crate::bases::{BaseArgs, Bases};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes};
-use crate::guard::Guard;
+use crate::guard::{Guard, Role};
 use crate::input::{STDIN, Source, Stdin};
 use crate::output::Origin;
 use crate::plan::{Input, Job, RemoveSuffix, guard, plan};
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &DecompressArgs, ui: &Ui) -> Result {
     let limits = DecodeLimits::default().with_max_work(args.limits.max_work());
     let options = DecompressOptions::default().with_threads(args.threads.count()).with_limits(limits);
     let mut decompressor = Decompressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
-    let bases = args.bases.open(jobs.len() > 1, args.threads.count())?;
+    let bases = args.bases.open_to_restore(jobs.len() > 1, args.threads.count())?;
     let guard = guard(&jobs, &bases, &args.files)?;
     report::each(&jobs, Job::path, Show::Results, args.files.json, ui, |job| {
         decompress(&mut decompressor, &options, (&bases, &guard), job, args, ui)
@@ -82,19 +82,21 @@ fn decompress(
             // The index is read before anything is created: most files that are not compressed fail here.
             let reader = Reader::open(&source, options).map_err(|e| Failure::codec(path, &e))?;
             let raw_size = reader.raw_size();
-            let needed = bases.for_file(path, reader.bases(), &["decompress"])?;
+            let needed = bases.for_file(path, reader.bases())?;
             bases.note_unneeded(path, reader.bases(), ui);
+            // The output restores one that is decompressed itself.
+            bases.guard_found(guard, Role::Input);
             let mut output = job.create_output(force, Origin::File(source.metadata()), guard)?;
             output.check_stays(args.files.rm)?;
             let progress = ui.progress(&Name::path(path).to_string(), Some(raw_size));
             let mut at = |done| progress.at(done);
             let summary = if output.is_file() {
                 output.set_size(raw_size)?;
-                decompressor.decompress(lmc::Source::from(&source).with_progress(&mut at), needed, &output)
+                decompressor.decompress(lmc::Source::from(&source).with_progress(&mut at), &needed, &output)
             } else {
                 decompressor.decompress(
                     lmc::Source::from(&mut source.stream()).with_progress(&mut at),
-                    needed,
+                    &needed,
                     Sink::writer(&mut output),
                 )
             };
@@ -106,7 +108,7 @@ fn decompress(
                 && let Some(written) = output.written()?
             {
                 let progress = ui.progress(&Name::path(path).to_string(), Some(raw_size));
-                restorable::check(&source, written, needed, args.threads.count(), path, &progress)?;
+                restorable::check(&source, written, &needed, args.threads.count(), path, &progress)?;
             }
             output.finish(guard)?;
             if args.files.rm {

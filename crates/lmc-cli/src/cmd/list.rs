@@ -71,7 +71,7 @@ const JSON_HELP: &str = "\
 
 /// Lists files.
 pub(crate) fn run(args: &ListArgs, ui: &Ui) -> Result {
-    let bases = args.bases.open(args.files.len() > 1, 0)?;
+    let bases = args.bases.open_to_restore(args.files.len() > 1, 0)?;
     for (i, path) in args.files.iter().enumerate() {
         match list(path, args, &bases, ui) {
             Ok(Shown::Json(text)) => ui.print(&text)?,
@@ -111,7 +111,7 @@ fn list(path: &Path, args: &ListArgs, bases: &Bases, ui: &Ui) -> Result<Shown> {
     let options = DecompressOptions::default().with_threads(1); // nothing is decoded
     let mut reader = Reader::open(&source, &options).map_err(|e| Failure::codec(path, &e))?;
     if bases.are_given() {
-        let needed = bases.for_file(path, reader.bases(), &["list"])?.to_vec();
+        let needed = bases.for_file(path, reader.bases())?;
         reader = reader.with_bases(needed).map_err(|e| Failure::codec(path, &e))?;
     }
     let listing = Listing::new(reader, bases.are_given());

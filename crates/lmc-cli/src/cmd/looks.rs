@@ -12,6 +12,9 @@ use crate::ui::Ui;
 /// The longest time between two looks while they fail, in seconds, unless the interval is longer.
 const LONGEST_WAIT: f64 = 60.0;
 
+/// After how many intervals it is said what is waited for.
+const PATIENCE: f64 = 15.0;
+
 /// How often to look.
 #[derive(Args)]
 pub(super) struct Looks {
@@ -72,6 +75,11 @@ impl Looks {
             }
             std::thread::sleep(Duration::from_secs_f64(wait));
         }
+    }
+
+    /// How long nothing is said about what is waited for: it may come at any look.
+    pub(super) fn patience(&self) -> Duration {
+        Duration::from_secs_f64(PATIENCE * self.interval)
     }
 }
 

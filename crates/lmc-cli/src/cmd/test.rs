@@ -67,7 +67,7 @@ pub(crate) fn run(args: &TestArgs, ui: &Ui) -> Result {
         // Success would say that files are well.
         return Err(Failure::Failed("nothing was checked: no file ending in .lmc was found".to_owned()));
     }
-    let bases = args.bases.open(inputs.len() > 1, args.threads.count())?;
+    let bases = args.bases.open_to_restore(inputs.len() > 1, args.threads.count())?;
     report::each(&inputs, Input::path, Show::Verdicts, args.json, ui, |input| {
         test(&mut decompressor, &options, &bases, input, args.force, ui)
     })
@@ -97,11 +97,11 @@ fn test(
             let source = Source::open(path, follow)?;
             let reader = Reader::open(&source, options).map_err(|e| Failure::codec(path, &e))?;
             let raw_size = reader.raw_size();
-            let needed = bases.for_file(path, reader.bases(), &["test"])?;
+            let needed = bases.for_file(path, reader.bases())?;
             bases.note_unneeded(path, reader.bases(), ui);
             let progress = ui.progress(&Name::path(path).to_string(), Some(raw_size));
             let summary = decompressor
-                .decompress(lmc::Source::from(&source).with_progress(&mut |done| progress.at(done)), needed, &Nowhere)
+                .decompress(lmc::Source::from(&source).with_progress(&mut |done| progress.at(done)), &needed, &Nowhere)
                 .map_err(|e| {
                     let changed = source.check_unchanged().and_then(|()| bases.check_unchanged());
                     changed.err().unwrap_or_else(|| Failure::codec(path, &e))

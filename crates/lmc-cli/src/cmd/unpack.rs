@@ -63,7 +63,7 @@ pub(crate) fn run(args: &UnpackArgs, ui: &Ui) -> Result {
     }
     // A checkpoint has several files, and each may need only some bases.
     let several = args.files.len() > 1 || args.files.iter().any(|path| path.is_dir());
-    let bases = args.bases.open(several, args.threads())?;
+    let bases = args.bases.open_to_restore(several, args.threads())?;
     let is_new = !args.output.exists();
     std::fs::create_dir_all(&args.output).map_err(|e| Failure::io(&args.output, "cannot create", &e))?;
     let done = args.files.iter().try_for_each(|path| {
@@ -94,10 +94,9 @@ fn unpack(path: &Path, args: &UnpackArgs, bases: &Bases, ui: &Ui) -> Result {
     let mut start = [0; lmc::MAGIC.len()];
     if source.start(&mut start)? == lmc::MAGIC {
         let reader = Reader::open(&source, &args.options()).map_err(at_fault)?;
-        let output = &args.output.to_string_lossy();
-        let needed = bases.for_file(path, reader.bases(), &["unpack", "-o", output])?;
+        let needed = bases.for_file(path, reader.bases())?;
         bases.note_unneeded(path, reader.bases(), ui);
-        let reader = reader.with_bases(needed.to_vec()).map_err(at_fault)?;
+        let reader = reader.with_bases(needed).map_err(at_fault)?;
         write(&source, &reader, reader.segments(), reader.layout(), args, bases, ui)
     } else {
         let plain = Base::new(&source).map_err(at_fault)?;

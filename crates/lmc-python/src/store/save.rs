@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyMapping, PyTuple};
 
 use crate::buffer::Buffer;
-use crate::errors::{Failure, Result};
+use crate::errors::{Failure, Result, warn};
 use crate::numbers::FromStep;
 use crate::options::{Threads, format, level, threads};
 use crate::source::{Source, as_path};
@@ -78,6 +78,7 @@ impl Inputs {
         }
         let paths = inputs.try_iter()?.map(|path| crate::source::path(&path?, "each of inputs"));
         let found = NamedFiles::find(&paths.collect::<Result<Vec<_>>>()?, store).map_err(refused)?;
+        warn(inputs.py(), &found.notes().map_err(refused)?)?;
         let open = |file: &lmc_cli::NamedFile| {
             let source = Source::open_one_of(file.path.clone(), &handles)?;
             Ok((file.name.clone(), Contents::Source(source)))

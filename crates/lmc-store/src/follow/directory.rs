@@ -196,12 +196,20 @@ impl Follower {
     /// Makes a version the current one: a single rename. Then removes the oldest versions but [`FollowOptions::keep`].
     ///
     /// # Errors
-    /// `Usage` when the version is not in this directory, or no longer; `Io`. The current version is still a whole one.
+    /// `Usage` when the version is not in this directory, or no longer; `Damaged` when its files were changed since they were written;
+    /// `Io`. The current version is still a whole one.
     pub fn commit(&mut self, staged: Staged) -> Result<&Version> {
         let name = version::name(staged.version.step, staged.version.id);
         if staged.version.path != self.versions().join(&name) || !staged.version.path.is_dir() {
             let path = staged.version.path.display();
             return Err(Error::usage(format!("{path}: is no version that was staged in {}", self.directory.display())));
+        }
+        let is_intact = |d: Description| d.is_intact(&staged.version.path);
+        if self.current.as_ref() != Some(&staged.version)
+            && !Description::read(&staged.version.path).is_some_and(is_intact)
+        {
+            let path = staged.version.path.display();
+            return Err(Error::damaged(format!("{path}: was changed since it was written: it has to be staged again")));
         }
         self.note_commit(&name, staged.run)?;
         let failed = |e| Error::io(format_args!("{}: cannot replace {CURRENT}", self.directory.display()), e);

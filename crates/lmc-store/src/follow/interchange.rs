@@ -10,6 +10,7 @@ use super::budget::Budget;
 use super::staged::{FollowOptions, Staged};
 use super::version::StoredFile;
 use crate::error::{Error, Result};
+use crate::identity::Identities;
 use crate::held::StoredExtent;
 use crate::ids::{Hash, SaveId, Step};
 use crate::interchange::{Chain, Checksum, Full, Header, Source, Start, open_regular};
@@ -61,6 +62,7 @@ impl Work<'_> {
         if self.chain.version != (snapshot.step, snapshot.id) {
             return Err(Error::damaged(format!("version {} was replaced by another one meanwhile", snapshot.step)));
         }
+        let mut read = Identities::default();
         let (weights, checksum, mut files) = match std::mem::replace(&mut self.chain.start, Start::Current) {
             Start::Current => {
                 let weights = self.current()?;
@@ -74,7 +76,8 @@ impl Work<'_> {
                 let files = others.map(link).collect::<Result<_>>()?;
                 (weights, None, files)
             }
-            Start::Full(full) => {
+            Start::Full(mut full) => {
+                read = std::mem::take(&mut full.paths);
                 let others = self.beside_weights(&full, staged)?;
                 let (files, links) = (full.files.into_iter(), full.links);
                 let weights = files.map(|(name, path, header)| Weights { name, path, header, links, old: None });
@@ -91,7 +94,13 @@ impl Work<'_> {
             });
             progress(staged.linked_size + staged.written_size)?;
         }
-        Ok(files)
+        match read.changed() {
+            None => Ok(files),
+            Some(path) => Err(Error::damaged(format!(
+                "{}: changed while it was read: it is followed when nothing writes to it",
+                path.display()
+            ))),
+        }
     }
 
     fn failed(&self, e: io::Error) -> Error {

@@ -10,6 +10,7 @@ use super::checksum::Checksum;
 use super::encoding::DeltaEncoding;
 use super::index::{self, INDEX, Index, Kind, Own};
 use super::model::Model;
+use super::read::{header_of, read as read_file};
 use super::shards::Writer;
 use super::source::Source;
 use crate::error::{Error, ErrorKind, Result};
@@ -218,6 +219,7 @@ impl Interchange {
             let failed = |e| Error::io(format_args!("{}: cannot write", exported.path.display()), e);
             create(&staging.join(INDEX), &index).map_err(failed)?;
             sync(&staging).map_err(failed)?;
+            check_written(&staging, &own)?;
             // Fails if it exists and is not empty: nothing is replaced.
             fs::rename(&staging, &exported.path).map_err(failed)?;
             sync(&self.directory).map_err(failed)
@@ -339,6 +341,22 @@ impl Interchange {
         exported.written_size += done;
         Ok(weight_map)
     }
+}
+
+/// Fails unless a version's directory has the files that its index names, as they were written: another process may have removed them
+/// where locks do not hold, as on some mounts.
+fn check_written(staging: &Path, own: &Own) -> Result<()> {
+    for (name, hash) in &own.files {
+        let path = staging.join(name);
+        let found = match index::is_file_of_tensors(name) {
+            true => header_of(&path, false).map(|header| Hash::of(&header.bytes)),
+            false => read_file(&path, u64::MAX).map(|bytes| Hash::of(&bytes)),
+        };
+        if found? != *hash {
+            return Err(Error::damaged(format!("{}: was changed by another process: write it again", path.display())));
+        }
+    }
+    Ok(())
 }
 
 /// Parts of a list of tensors that are read at once.

@@ -11,6 +11,7 @@ use rustix::fs::OFlags;
 use super::header::Header;
 use super::index::{INDEX, Index};
 use crate::error::{Error, ErrorKind, Result};
+use crate::identity::{Identities, Identity};
 use crate::ids::Hash;
 
 impl Index {
@@ -30,6 +31,13 @@ impl Index {
             _ => Ok(header),
         }
     }
+}
+
+/// Notes what is at a path, or where it leads if it may be a link.
+pub(super) fn note(paths: &mut Identities, path: &Path, links: bool) -> Result<Identity> {
+    let noted = Identity::at(path, links).map_err(|e| Error::io(format_args!("{}: cannot open", path.display()), e))?;
+    paths.note_known(path, links, noted);
+    Ok(noted)
 }
 
 pub(super) fn header_of(path: &Path, links: bool) -> Result<Header> {

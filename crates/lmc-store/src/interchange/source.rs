@@ -12,10 +12,11 @@ use super::checksum::Checksum;
 use super::header::Header;
 use super::index::{self, FILE, INDEX, Index, Kind};
 use super::model::is_beside_weights;
-use super::read::{header_of, read};
+use super::read::{header_of, note, read};
 use super::shards::Delta;
 use super::version::{MAX_HEADERS, Seen, Version};
 use crate::error::{Error, Result};
+use crate::identity::{Identities, Identity};
 use crate::ids::{Hash, SaveId, Step};
 use crate::manifest::names::check_name;
 
@@ -64,6 +65,8 @@ pub(crate) struct Full {
     pub(crate) others: Vec<(String, PathBuf, Option<Hash>)>,
     /// An index to be written.
     pub(crate) index: Option<(&'static str, Vec<u8>)>,
+    /// What was there before it was read: its directory, and the files that have no checksums.
+    pub(crate) paths: Identities,
 }
 
 impl Source {
@@ -114,6 +117,24 @@ impl Source {
         self.path.join(index::directory_of(step))
     }
 
+    /// Fails if a version's directory is a link that leads elsewhere: whoever may write versions may not choose what else is read.
+    fn check_inside(&self, step: Step) -> Result<()> {
+        let directory = self.directory(step);
+        if !directory.is_symlink() {
+            return Ok(());
+        }
+        let failed = |e| Error::io(format_args!("{}: cannot open", directory.display()), e);
+        let (real, all) = (directory.canonicalize().map_err(failed)?, self.path.canonicalize().map_err(failed)?);
+        match real.starts_with(all) {
+            true => Ok(()),
+            false => Err(Error::damaged(format!(
+                "{}: is a link to {}, and versions are followed only inside of their directory: put it there itself",
+                directory.display(),
+                real.display()
+            ))),
+        }
+    }
+
     /// Whether a version exists and is finished. An unreadable version is not missing.
     fn has(&self, step: Step) -> Result<bool> {
         let path = self.directory(step).join(INDEX);
@@ -125,12 +146,14 @@ impl Source {
     }
 
     pub(super) fn index(&self, step: Step) -> Result<Index> {
+        self.check_inside(step)?;
         let directory = self.directory(step);
         let bytes = read(&directory.join(INDEX), index::MAX)?;
         Index::parse(&bytes, step).map_err(|e| e.at(directory.display()))
     }
 
     fn version(&self, step: Step, left: &mut u64) -> Result<Version> {
+        self.check_inside(step)?;
         Version::read(&self.directory(step), step, left)
     }
 
@@ -205,13 +228,17 @@ impl Source {
 
     /// A full version.
     fn full(&self, step: Step, version: Version) -> Result<Full> {
-        let Version { index, headers, .. } = version;
+        let Version { index, headers, paths, .. } = version;
         let directory = self.directory(step);
         let Kind::Full { checksum } = index.kind else { unreachable!("the caller has looked") };
         if index.weight_map.is_empty() {
             return Err(Error::damaged(format!("{}: is a full version without tensors", directory.display())));
         }
-        let mut full = Full { checksum, ..others_in(&directory, false)? };
+        let hashes = index.own.as_ref().map(|own| &own.files);
+        let has_hash = |name: &str| hashes.is_some_and(|files| files.contains_key(name));
+        // What has checksums is compared with these, and may be deleted when it was read.
+        let paths = if checksum.is_none() { paths } else { Identities::default() };
+        let mut full = Full { checksum, ..others_in(&directory, false, paths, has_hash)? };
         let mut total_size = 0;
         for (file, header) in headers {
             if let Some(t) =
@@ -243,12 +270,15 @@ impl Source {
 
 /// A checkpoint in a directory that is no version.
 pub(crate) fn checkpoint(path: &Path) -> Result<Full> {
-    let mut full = Full { links: true, ..others_in(path, true)? };
+    let mut paths = Identities::default();
+    note(&mut paths, path, true)?;
+    let mut full = Full { links: true, ..others_in(path, true, paths, |_| false)? };
     let failed = |e| Error::io(format_args!("{}: cannot list", path.display()), e);
     for entry in fs::read_dir(path).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
         if let Some(name) = name.to_str().filter(|name| index::is_file_of_tensors(name)) {
             let file = path.join(name);
+            note(&mut full.paths, &file, true)?;
             full.files.push((name.to_owned(), file.clone(), header_of(&file, true)?));
         }
     }
@@ -260,10 +290,11 @@ pub(crate) fn checkpoint(path: &Path) -> Result<Full> {
 }
 
 /// The files beside the weights in a directory. Hidden files, directories and files that are not regular are left out;
-/// of a version, whose directory other programs may write, also all files that serving programs do not read.
-fn others_in(directory: &Path, links: bool) -> Result<Full> {
+/// of a version, whose directory other programs may write, also all files that serving programs do not read. `paths` gets those of which
+/// no hash is known.
+fn others_in(directory: &Path, links: bool, paths: Identities, has_hash: impl Fn(&str) -> bool) -> Result<Full> {
     let failed = |e| Error::io(format_args!("{}: cannot list", directory.display()), e);
-    let (mut full, mut size) = (Full::default(), 0u64);
+    let (mut full, mut size) = (Full { paths, ..Full::default() }, 0u64);
     for entry in fs::read_dir(directory).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let path = entry.path();
@@ -283,6 +314,9 @@ fn others_in(directory: &Path, links: bool) -> Result<Full> {
                     "{}: the files beside its weights have more than {MAX_OTHERS} bytes",
                     directory.display()
                 )));
+            }
+            if !has_hash(&name) {
+                full.paths.note_known(&path, links, Identity::of(&m));
             }
             full.others.push((name, path, None));
         }

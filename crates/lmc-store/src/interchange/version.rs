@@ -1,14 +1,13 @@
 //! A version as it is on disk: its index, and the headers of its files.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::header::Header;
 use super::index::{self, INDEX, Index, Kind};
-use super::read::read;
+use super::read::{note, read};
 use crate::error::{Error, Result};
+use crate::identity::Identities;
 use crate::ids::{SaveId, Step};
 
 /// Bytes of headers that are read for one chain of versions.
@@ -22,19 +21,16 @@ pub(super) struct Version {
     pub(super) headers: BTreeMap<String, Header>,
     /// Made of all of these: the headers have the checksums of the tensors, and an index need not depend on them.
     pub(super) id: SaveId,
-    files: Vec<(PathBuf, Stat)>,
+    /// Its directory, its index and these files, from before they were read.
+    pub(super) paths: Identities,
 }
-
-/// Attributes that change when a file is written or replaced: length, inode, and the times of modification and change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stat(u64, u64, [(i64, i64); 2]);
 
 /// The id of a version, as long as its files stay as they are.
 #[derive(Debug)]
 pub(super) struct Seen {
     step: Step,
     id: SaveId,
-    files: Vec<(PathBuf, Stat)>,
+    paths: Identities,
 }
 
 impl Version {
@@ -42,7 +38,9 @@ impl Version {
     pub(super) fn read(directory: &Path, step: Step, left: &mut u64) -> Result<Self> {
         let path = directory.join(INDEX);
         // Later changes are noticed the next time.
-        let mut files = vec![(path.clone(), Stat::of(&path)?)];
+        let mut paths = Identities::default();
+        note(&mut paths, directory, true)?;
+        note(&mut paths, &path, false)?;
         let bytes = read(&path, index::MAX)?;
         let index = Index::parse(&bytes, step).map_err(|e| e.at(directory.display()))?;
         let mut hasher = blake3::Hasher::new();
@@ -50,7 +48,7 @@ impl Version {
         let mut headers = BTreeMap::new();
         for (file, names) in index.files() {
             let path = directory.join(file);
-            let stat = Stat::of(&path)?;
+            let noted = note(&mut paths, &path, false)?;
             let header = index.header(directory, file, &names)?;
             *left = left.checked_sub(header.len()).ok_or_else(|| {
                 Error::limit(format!(
@@ -60,35 +58,25 @@ impl Version {
             })?;
             hasher.update(&header.bytes);
             if index.kind == (Kind::Full { checksum: None }) {
-                let Stat(len, _, [(seconds, nanoseconds), _]) = stat;
-                hasher.update(&len.to_le_bytes());
+                let (seconds, nanoseconds) = noted.modified();
+                hasher.update(&noted.len().to_le_bytes());
                 hasher.update(&seconds.to_le_bytes()).update(&nanoseconds.to_le_bytes());
             }
             headers.insert(file.to_owned(), header);
-            files.push((path, stat));
         }
         let mut id = [0; 16];
         id.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-        Ok(Self { index, headers, id: SaveId::new(id), files })
+        Ok(Self { index, headers, id: SaveId::new(id), paths })
     }
 
     pub(super) fn seen(self, step: Step) -> Seen {
-        Seen { step, id: self.id, files: self.files }
+        Seen { step, id: self.id, paths: self.paths }
     }
 }
 
 impl Seen {
     /// The id, if the version is this one and unchanged.
     pub(super) fn id(&self, step: Step) -> Option<SaveId> {
-        let same = |(path, stat): &(PathBuf, Stat)| Stat::of(path).is_ok_and(|now| now == *stat);
-        (self.step == step && self.files.iter().all(same)).then_some(self.id)
-    }
-}
-
-impl Stat {
-    fn of(path: &Path) -> Result<Self> {
-        let m =
-            fs::symlink_metadata(path).map_err(|e| Error::io(format_args!("{}: cannot open", path.display()), e))?;
-        Ok(Self(m.len(), m.ino(), [(m.mtime(), m.mtime_nsec()), (m.ctime(), m.ctime_nsec())]))
+        (self.step == step && self.paths.changed().is_none()).then_some(self.id)
     }
 }

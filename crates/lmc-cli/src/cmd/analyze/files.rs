@@ -11,7 +11,8 @@ use lmc_inspect::{Failed, StepsFrom};
 
 use super::kept::Kept;
 use super::steps::steps;
-use crate::bases::{BaseFiles, Lack, Lacking};
+use crate::bases::{BaseFiles, Lack, Lacking, describe};
+use crate::beside::Beside;
 use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::guard::{Guard, Role};
@@ -81,7 +82,11 @@ impl Files {
             let mut this = Self { files, names, places, steps, threads, linked, kept };
             match this.check()? {
                 None => return Ok(this),
-                Some(lacking) => leave_out(&mut found, &lacking, ui)?,
+                Some(lacking) => {
+                    if !add_beside(&mut found, &lacking, paths.len(), threads) {
+                        leave_out(&mut found, &lacking, ui)?;
+                    }
+                }
             }
         }
     }
@@ -193,16 +198,31 @@ impl Files {
     }
 }
 
+/// Adds bases that lie beside their deltas as files of no checkpoint. Returns whether there were any.
+fn add_beside(found: &mut Vec<Found>, Lacking(all): &Lacking, checkpoints: usize, threads: usize) -> bool {
+    let (beside, before) = (Beside::default(), found.len());
+    for Lack { path, wanted, .. } in all {
+        for path in beside.find(path, std::slice::from_ref(wanted), |_| false, threads).unwrap_or_default() {
+            if found.iter().all(|f| f.path != path) {
+                found.push(Found { checkpoint: checkpoints, path, name: None });
+            }
+        }
+    }
+    found.len() > before
+}
+
 /// Leaves out deltas without their bases, with a warning; fails if one was named itself, and not the directory that it is in.
 fn leave_out(found: &mut Vec<Found>, Lacking(all): &Lacking, ui: &Ui) -> Result {
     if let Some(Lack { path, wanted, .. }) = all.iter().find(|l| found[l.number].name.is_none()) {
+        let wanted = describe(wanted);
         let why = format!("is a delta, made from {wanted}: name that, too, as a checkpoint before this one");
         return Err(Failure::usage(path, why));
     }
     for Lack { path, wanted, .. } in all {
         let path = Name::path(path);
         ui.warn(format_args!(
-            "{path}: left out: it is a delta, made from {wanted}, which is not among the checkpoints"
+            "{path}: left out: it is a delta, made from {}, which is not among the checkpoints",
+            describe(wanted)
         ));
     }
     let numbers: HashSet<usize> = all.iter().map(|l| l.number).collect();

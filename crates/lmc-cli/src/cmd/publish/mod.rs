@@ -1,6 +1,7 @@
 //! `lmc publish`.
 
 mod interchange;
+mod settling;
 mod versions;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -14,7 +15,8 @@ use lmc_store::{At, BasePolicy, Cache, ErrorKind, Location, SaveOptions, Store, 
 use serde_json::Value;
 
 use self::interchange::{Exporter, InterchangeArgs};
-use self::versions::{Files, Finished, Identity, Version};
+use self::settling::Settling;
+use self::versions::{Files, Finished, Identity, Version, Why};
 use super::looks::{Looks, check_no_file, parse_seconds};
 use super::snapshot::place::{Grace, Place};
 use super::snapshot::save::{Opened, save_fields};
@@ -33,9 +35,10 @@ use crate::ui::Ui;
 /// was there before, unless --newest may have left it out.
 ///
 /// A version must be finished when it is saved. Give the run's sign of that with --marker, or let it write elsewhere and rename, with
-/// --settle 0. Without a sign, a version counts as finished when nothing in it has changed for a while; and never as long as files are
-/// missing that an index in it (*.index.json) names, or a safetensors or GGUF file is shorter than its header says. A version that changes
-/// while it is read is not saved.
+/// --settle 0. Without a sign, a version counts as finished when looks have seen it unchanged for a while, whatever the times of its files
+/// are (with --once: by these); and never as long as files are missing that an index in it (*.index.json, *.index.fp16.json) names, or a
+/// safetensors or GGUF file is shorter than its header says. What is waited for longer than usual is said. A version that changes while it
+/// is read is not saved. A file without weights whose name a store cannot hold is left out, and a message says so.
 ///
 /// The store is created with its first version. A bucket that refuses objects is reported before. With --once, the exit status is 1 if
 /// there is no version in DIR, or if one is left unsaved. Earlier versions that the store does not have are reported, and are no failure.
@@ -129,10 +132,10 @@ pub(crate) fn run(args: &PublishArgs, ui: &Ui) -> Result {
         check_no_file(out)?;
         args.place.guard().check_replace(&out.join("version"))?;
     }
-    let (seen, last, waited_for, left, exporter) = Default::default();
+    let (settling, seen, last, waited_for, left, exporter) = Default::default();
     let (store, is_new, can_create, has_looked) = (None, false, false, false);
-    let mut publisher =
-        Publisher { args, ui, rule, store, is_new, can_create, has_looked, seen, last, waited_for, left, exporter };
+    let publisher = Publisher { args, ui, rule, store, is_new, can_create, has_looked, settling, seen, last, waited_for, left, exporter };
+    let mut publisher = publisher;
     args.looks.run(ui, || {
         let looked = publisher.look();
         publisher.report_left();
@@ -153,6 +156,7 @@ struct Publisher<'a> {
     /// Whether it was seen that a store can be created there.
     can_create: bool,
     has_looked: bool,
+    settling: Settling,
     /// Versions that were saved, were there from the start, or were reported.
     seen: HashMap<PathBuf, Identity>,
     /// The version that was saved last, and its files then, until a change of them is reported.
@@ -237,30 +241,69 @@ impl Publisher<'_> {
         for version in old {
             self.report_earlier(version)?;
         }
+        self.settling.keep(&new);
+        if self.settle().is_some() {
+            // All of them, so that none waits for its turn before it begins to settle.
+            new.iter().for_each(|v| _ = self.settling.age(v, self.settle()));
+        }
         if args.newest {
             // An unfinished one must not hide the last that is finished.
-            let last = new.iter().rposition(|v| self.rule.why_not(v).is_ok_and(|why| why.is_none()));
+            let last = new.iter().rposition(|v| self.is_finished(v));
             self.seen.extend(new.drain(..last.unwrap_or(0)).map(|v| (v.path, v.identity)));
         }
         for (i, version) in new.iter().enumerate() {
-            let Some(why) = self.rule.why_not(version)? else {
+            let Some(why) = self.why_not(version)? else {
                 self.publish(version)?;
                 continue;
             };
             // Later ones wait: steps of a store are saved in order.
-            let text = format!("{}: is not finished: {why}", Name::path(&version.path));
-            let later = new[i + 1..].iter().find(|v| self.rule.why_not(v).is_ok_and(|why| why.is_none()));
+            let text = format!("{}: is not finished: {}", Name::path(&version.path), why.text);
+            let later = new[i + 1..].iter().find(|v| self.is_finished(v));
             if let Some(later) = later.filter(|_| self.waited_for.insert(version.path.clone())) {
                 let later = Name::path(&later.path);
                 self.unsaved(format_args!("{text}; {later} waits for it: finish it, move it away, or use --newest"));
             } else if args.looks.once {
                 self.unsaved(text);
+            } else if self.is_late(version, &why) {
+                ui.warn(format_args!("{text}; it is waited for: finish it, move it away, or use --newest"));
             } else {
                 ui.detail(text);
             }
             break;
         }
         Ok(())
+    }
+
+    /// For how long a version has to be seen as it is; `None` if something else says when one is finished.
+    fn settle(&self) -> Option<Duration> {
+        match self.rule {
+            Finished::Settled(settle) if !settle.is_zero() && !self.args.looks.once => Some(settle),
+            _ => None,
+        }
+    }
+
+    fn why_not(&mut self, version: &Version) -> Result<Option<Why>> {
+        let age = self.settle().map(|_| self.settling.age(version, None));
+        self.rule.why_not(version, age)
+    }
+
+    /// Whether a version is finished, as far as it was seen.
+    fn is_finished(&mut self, version: &Version) -> bool {
+        let age = self.settle().map(|settle| self.settling.age(version, Some(settle)));
+        self.rule.why_not(version, age).is_ok_and(|why| why.is_none())
+    }
+
+    /// Whether a version is waited for longer than usual, and nobody was told why.
+    fn is_late(&mut self, version: &Version, why: &Why) -> bool {
+        let patience = self.args.looks.patience();
+        match why.changes {
+            // Large ones are written for minutes.
+            true => {
+                let settle = self.settle().unwrap_or_default();
+                self.settling.watched(version) >= patience.max(30 * settle) && self.settling.is_news(version, "changes")
+            }
+            false => self.settling.age(version, None) >= patience && self.settling.is_news(version, &why.text),
+        }
     }
 
     /// Writes saved versions for receivers without lmc.
@@ -345,6 +388,7 @@ impl Publisher<'_> {
         options.base = BasePolicy::Previous;
         let files = Opened::new(NamedFiles::find(std::slice::from_ref(&version.path), &args.place.store)?)?;
         files.note_compressed(ui)?;
+        let notes = files.notes()?;
         if self.store.is_none() {
             let (store, is_new) = args.place.open_or_create(self.options())?;
             self.is_new = is_new;
@@ -355,6 +399,7 @@ impl Publisher<'_> {
         self.is_new = false;
         self.seen.insert(version.path.clone(), version.identity.clone());
         self.last = Some((version.clone(), before));
+        notes.iter().for_each(|note| ui.warn(note));
         saved.note_damage(&args.place, ui);
         if args.json {
             let mut json = saved.json(&args.place, start);

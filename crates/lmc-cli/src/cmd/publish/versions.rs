@@ -10,9 +10,10 @@ use std::time::{Duration, SystemTime};
 use lmc_store::Step;
 
 use crate::failure::{Failure, Result};
+use crate::files::{is_hidden, is_stale};
 use crate::format::Name;
 use crate::input::Source;
-use crate::shards::{Index, index, named_by};
+use crate::shards::{Fault, fault};
 
 /// A directory or a file of a version.
 #[derive(Clone, Debug)]
@@ -36,6 +37,19 @@ pub(super) enum Finished {
     Marker(String),
     /// Nothing in it has changed for this long.
     Settled(Duration),
+}
+
+/// Why a version is not finished.
+pub(super) struct Why {
+    pub(super) text: String,
+    /// It is still written.
+    pub(super) changes: bool,
+}
+
+impl From<String> for Why {
+    fn from(text: String) -> Self {
+        Self { text, changes: false }
+    }
 }
 
 impl Version {
@@ -153,36 +167,51 @@ fn step_of(name: &str, is_file: bool) -> Option<Step> {
 }
 
 impl Finished {
-    /// Why a version is not finished; `None` if it is.
-    pub(super) fn why_not(&self, version: &Version) -> Result<Option<String>> {
+    /// Why a version is not finished; `None` if it is. `age`: for how long it has been seen as it is; a single look has only the times of
+    /// its files.
+    pub(super) fn why_not(&self, version: &Version, age: Option<Duration>) -> Result<Option<Why>> {
         let failed = |e| Failure::io(&version.path, "cannot read", &e);
         let m = match fs::symlink_metadata(&version.path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Some("it is gone".to_owned())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Some("it is gone".to_owned().into())),
             m => m.map_err(failed)?,
         };
-        match self {
-            Finished::Marker(name) if !version.path.join(name).exists() => {
-                return Ok(Some(format!("it has no file {}", Name::text(name))));
+        match (self, age) {
+            (Finished::Marker(name), _) if !version.path.join(name).exists() => {
+                return Ok(Some(format!("it has no file {}", Name::text(name)).into()));
             }
-            Finished::Settled(settle) if !settle.is_zero() => {
+            (Finished::Settled(settle), Some(age)) if age < *settle => {
+                let (age, settle) = (age.as_secs_f64(), settle.as_secs_f64());
+                let text = format!("it is seen as it is for {age:.1} s (--settle {settle})");
+                return Ok(Some(Why { text, changes: true }));
+            }
+            (Finished::Settled(settle), None) if !settle.is_zero() => {
                 let changed = last_change(&version.path, &m).map_err(failed)?;
-                // The clock of a server may be ahead: then it has just changed.
-                let age = SystemTime::now().duration_since(changed).unwrap_or_default();
-                if age < *settle {
-                    let age = age.as_secs_f64();
-                    return Ok(Some(format!("it changed {age:.1} s ago (--settle {})", settle.as_secs_f64())));
+                let age = SystemTime::now().duration_since(changed);
+                let text = match age {
+                    Ok(age) if age >= *settle => None,
+                    Err(e) if e.duration() > *settle => Some(format!(
+                        "its time is {:.0} s from now, as of a clock that is ahead: look without --once, or use --marker or --settle 0",
+                        e.duration().as_secs_f64()
+                    )),
+                    age => {
+                        let age = age.unwrap_or_default().as_secs_f64();
+                        Some(format!("it changed {age:.1} s ago (--settle {})", settle.as_secs_f64()))
+                    }
+                };
+                if let Some(text) = text {
+                    return Ok(Some(Why { text, changes: true }));
                 }
             }
             _ => {}
         }
         if !m.is_dir() {
-            return early_end(&version.path);
+            return Ok(early_end(&version.path)?.map(Why::from));
         }
         // A run may have died before it wrote the first one.
         if is_empty(&version.path).map_err(failed)? {
-            return Ok(Some("it has no files".to_owned()));
+            return Ok(Some("it has no files".to_owned().into()));
         }
-        missing(&version.path)
+        Ok(missing(&version.path, &version.path)?.map(Why::from))
     }
 }
 
@@ -237,25 +266,26 @@ fn early_end(path: &Path) -> Result<Option<String>> {
     Ok(why.map(|why| format!("{}: {why}", Name::path(path))))
 }
 
-/// What is missing in a directory, or below: a file that an index names, also compressed, or the end of one.
-fn missing(dir: &Path) -> Result<Option<String>> {
+/// What is missing in a directory of a version, or below: a file that an index names, also compressed, or the end of one.
+fn missing(dir: &Path, version: &Path) -> Result<Option<String>> {
     let failed = |e| Failure::io(dir, "cannot read the directory", &e);
-    for entry in fs::read_dir(dir).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let path = entry.path();
+    let entries = fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<DirEntry>>>).map_err(failed)?;
+    let all: Vec<PathBuf> = entries.iter().map(DirEntry::path).collect();
+    for (entry, path) in entries.iter().zip(&all) {
         if entry.file_type().map_err(failed)?.is_dir() {
-            if let Some(why) = missing(&path)? {
+            if let Some(why) = missing(path, version)? {
                 return Ok(Some(why));
             }
             continue;
         }
-        let why = match index(&path)? {
-            Index::Of(names) => {
-                let name = names.iter().find(|name| !named_by(&path, name).is_some_and(|file| file.is_file()));
-                name.map(|name| format!("{} names {}, which is missing", Name::path(&path), Name::text(name)))
-            }
-            Index::Torn => Some(format!("{} is not complete", Name::path(&path))),
-            Index::No => early_end(&path)?,
+        if is_hidden(path, version) {
+            continue;
+        }
+        let why = match fault(path, |names| is_stale(path, names, all.iter().map(|path| &**path)))? {
+            Some(Fault::Unfinished(failure)) => Some(failure.to_string()),
+            // It is saved as it is.
+            Some(Fault::Other(_)) => None,
+            None => early_end(path)?,
         };
         if why.is_some() {
             return Ok(why);

@@ -29,8 +29,10 @@ use crate::ui::Ui;
 /// others only their changes. The snapshot appears only when it is complete. A line on standard error says what was saved: its size, the
 /// bytes stored for it, which snapshot it builds on or shares data with, and whether the store is new.
 ///
-/// A directory with a *.index.json is saved only with all the files that this names. A new store has a directory of its own. Modes of files
-/// are not kept: the umask decides who may read the store, and restored files. An interrupt deletes what was stored of an unfinished save.
+/// A directory with an index, *.index.json or *.index.fp16.json with a weight_map, is saved only with all the files that this names, each
+/// whole. A file without weights whose name a store cannot hold, as one with a colon, is left out, and a message says so. A new store has a
+/// directory of its own. Modes of files are not kept: the umask decides who may read the store, and restored files. An interrupt deletes
+/// what was stored of an unfinished save.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(super) struct SaveArgs {
@@ -151,7 +153,7 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
     let asked = step(args.step)?;
     let files = Opened::new(NamedFiles::find(&args.files, &place.store)?)?;
     files.note_compressed(ui)?;
-    files.note_early_ends(ui)?;
+    files.notes()?.iter().for_each(|note| ui.warn(note));
     let mut store = StoreOptions::default();
     if let Some(path) = &args.cache {
         store.cache = Cache::Directory { path: path.clone(), budget: args.cache_size as u64 };
@@ -218,14 +220,9 @@ impl Opened {
         Ok(())
     }
 
-    /// Says which of them end before their tensors do.
-    fn note_early_ends(&self, ui: &Ui) -> Result {
-        for source in &self.sources {
-            if let Some(why) = source.early_end()? {
-                ui.warn(format_args!("{}: {why}, and is stored as it is", Name::path(source.path())));
-            }
-        }
-        Ok(())
+    /// What else is to be said of them.
+    pub(in crate::cmd) fn notes(&self) -> Result<Vec<String>> {
+        self.named.notes()
     }
 
     /// Saves them as the snapshot of a step in a store, which may be new, unless they change while they are read.
