@@ -1,6 +1,6 @@
 //! Files to be saved in a store, and directories of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Component, Path, PathBuf};
 
 use crate::failure::{Failure, Result};
@@ -32,8 +32,9 @@ pub struct NamedFiles {
 }
 
 impl NamedFiles {
-    /// Finds the files. A directory that contains a store is refused: stores are copied in another way. So are links and other things in
-    /// directories that are neither files nor directories, and an index without the files that it names.
+    /// Finds the files. Links to files are followed: the caches of models consist of them. A directory that contains a store is refused:
+    /// stores are copied in another way. So are links to directories, which may lead anywhere, what is neither file nor directory, an index
+    /// without the files that it names, and files of one name.
     ///
     /// # Errors
     /// For paths that are refused, cannot be read, or have no files.
@@ -89,6 +90,7 @@ fn found(paths: &[PathBuf], store: &str) -> Result<Vec<NamedFile>> {
             found.push(file);
         }
     }
+    refuse_equal_names(&found)?;
     Ok(found)
 }
 
@@ -122,6 +124,22 @@ fn is_stale(path: &Path, names: &BTreeSet<String>, all: &[&Path]) -> bool {
     all.iter().any(|other| other.parent() == path.parent() && is_model(other))
 }
 
+/// Fails if two files have the same name.
+fn refuse_equal_names(files: &[NamedFile]) -> Result {
+    let mut seen = HashMap::new();
+    for file in files {
+        if let Some(other) = seen.insert(&file.name, &file.path) {
+            return Err(Failure::Usage(format!(
+                "{} and {}: two files are named {:?}: name the directory that both are in, and their paths there are their names",
+                Name::path(other),
+                Name::path(&file.path),
+                file.name
+            )));
+        }
+    }
+    Ok(())
+}
+
 fn is_same(a: &Path, b: &Path) -> bool {
     matches!((std::fs::metadata(a), std::fs::metadata(b)), (Ok(a), Ok(b)) if same_file(&a, &b))
 }
@@ -145,14 +163,13 @@ fn walk(dir: &Path, root: &Path, store: Option<&Path>, found: &mut Vec<NamedFile
         let (path, kind) = (entry.path(), entry.file_type().map_err(unreadable)?);
         if kind.is_dir() {
             walk(&path, root, store, found)?;
-        } else if kind.is_file() {
+        } else if kind.is_file() || (kind.is_symlink() && path.is_file()) {
             found.push(NamedFile { name: name_of(path.strip_prefix(root).unwrap_or(&path), &path)?, path });
         } else {
-            let what = match kind.is_symlink() {
-                true => {
-                    "is a symbolic link, and those in directories are not followed: name it, as with DIR/*, and its file is saved"
-                }
-                false => "is not a regular file, and a store keeps only files: name those to save",
+            let what = match (kind.is_symlink(), path.exists()) {
+                (true, true) => "is a symbolic link to no file, and others are not followed: name the files to save",
+                (true, false) => "is a symbolic link that leads nowhere: remove it, or fetch the file again",
+                _ => "is not a regular file, and a store keeps only files: name those to save",
             };
             return Err(Failure::at(&path, what));
         }

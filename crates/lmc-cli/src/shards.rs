@@ -32,7 +32,7 @@ pub(crate) fn index(path: &Path) -> Result<Index> {
     if !is_index(path) || !path.is_file() {
         return Ok(Index::No);
     }
-    let source = Source::open(path, true)?;
+    let source = Source::open(path)?;
     if source.metadata().len() > MAX_INDEX {
         return Ok(Index::No);
     }

@@ -37,9 +37,9 @@ pub(crate) struct ListArgs {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
-    /// Read through symbolic links.
-    #[arg(short, long)]
-    force: bool,
+    /// Nothing: links are followed anyway.
+    #[arg(short, long = "force", hide = true)]
+    _force: bool,
 
     /// Print one JSON object a file; with -v, it has the blocks too.
     #[arg(long, help_heading = "Messages")]
@@ -107,7 +107,7 @@ fn list(path: &Path, args: &ListArgs, bases: &Bases, ui: &Ui) -> Result<Shown> {
         return Err(Failure::at(path, format_args!("is a store: use lmc snapshot list {}", quoted(path))));
     }
     refuse_index(path)?;
-    let source = Source::open(path, args.force)?;
+    let source = Source::open(path)?;
     let options = DecompressOptions::default().with_threads(1); // nothing is decoded
     let mut reader = Reader::open(&source, &options).map_err(|e| Failure::codec(path, &e))?;
     if bases.are_given() {

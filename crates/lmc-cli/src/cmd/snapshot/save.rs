@@ -192,7 +192,7 @@ pub(in crate::cmd) struct Opened {
 impl Opened {
     pub(in crate::cmd) fn new(named: NamedFiles) -> Result<Self> {
         let handles = Arc::new(Handles::default());
-        let sources = named.files().iter().map(|f| Source::open_one_of(&f.path, true, &handles));
+        let sources = named.files().iter().map(|f| Source::open_one_of(&f.path, &handles));
         let sources = sources.collect::<Result<_>>()?;
         Ok(Self { named, sources })
     }
@@ -218,11 +218,11 @@ impl Opened {
         Ok(())
     }
 
-    /// Says which of them end before their tensors do.
+    /// Says which of them are not whole, or no models.
     fn note_early_ends(&self, ui: &Ui) -> Result {
         for source in &self.sources {
             if let Some(why) = source.early_end()? {
-                ui.warn(format_args!("{}: {why}, and is stored as it is", Name::path(source.path())));
+                ui.warn(format_args!("{}: {why}; it is stored as it is", Name::path(source.path())));
             }
         }
         Ok(())
