@@ -44,7 +44,7 @@ pub(crate) struct Files {
     #[arg(long, value_name = "DIR")]
     pub(crate) output_dir_flat: Option<PathBuf>,
 
-    /// Descend into directories, in order of names; symbolic links in them are not followed.
+    /// Descend into directories, in order of names. Of symbolic links in them, those to files are followed, unless these are found, too.
     #[arg(short, long)]
     pub(crate) recursive: bool,
 
@@ -53,11 +53,11 @@ pub(crate) struct Files {
     pub(crate) keep: bool,
 
     /// Remove each input file once its output is safely on disk and was verified: decoded from disk and compared, which takes as long as
-    /// restoring it. A file that is a base in the run is never removed.
+    /// restoring it. Nothing is done at all if a file is a base in the run, or known to be the target of a symbolic link, or is such a link.
     #[arg(long, overrides_with = "keep", conflicts_with = "stdout")]
     pub(crate) rm: bool,
 
-    /// Overwrite existing files, read through symbolic links, write binary data to a terminal.
+    /// Overwrite existing files, compress what is compressed already, write binary data to a terminal.
     #[arg(short, long)]
     pub(crate) force: bool,
 

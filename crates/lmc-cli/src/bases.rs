@@ -232,8 +232,8 @@ impl BaseFiles {
         let handles = Arc::new(Handles::default());
         // Model caches consist of links.
         let open = |path: &Path| match files.len() {
-            1 => Source::open(path, true),
-            _ => Source::open_one_of(path, true, &handles),
+            1 => Source::open(path),
+            _ => Source::open_one_of(path, &handles),
         };
         let sources = files.iter().map(|(path, ..)| open(path).map(Arc::new)).collect::<Result<Vec<_>>>()?;
         let (numbers, optional) = files.into_iter().map(|(_, number, optional)| (number, optional)).unzip();

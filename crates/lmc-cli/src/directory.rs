@@ -30,7 +30,8 @@ pub(crate) fn synced(result: io::Result<()>) -> io::Result<()> {
 /// # Errors
 /// Errors of the operating system.
 pub fn create_directories(dir: &Path) -> io::Result<()> {
-    if dir.as_os_str().is_empty() || dir.is_dir() {
+    // The working directory is there, even where it cannot be looked at.
+    if dir.as_os_str().is_empty() || dir == Path::new(".") || dir.is_dir() {
         return Ok(());
     }
     create_directories(parent(dir))?;

@@ -1,6 +1,6 @@
 //! Files to be saved in a store, and directories of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Component, Path, PathBuf};
 
 use lmc_store::{Identities, Store};
@@ -44,8 +44,9 @@ struct Found {
 }
 
 impl NamedFiles {
-    /// Finds the files. A directory that contains a store is refused: stores are copied in another way. So are links and other things in
-    /// directories that are neither files nor directories, and an index without the files that it names, or with one that ends early.
+    /// Finds the files. Links to files are followed: the caches of models consist of them. A directory that contains a store is refused:
+    /// stores are copied in another way. So are links to directories, which may lead anywhere, what is neither file nor directory, an index
+    /// without the files that it names, or with one that ends early, and files of one name.
     ///
     /// A file in a directory whose name a store cannot hold is left out, unless it has weights, by the suffix of its name.
     ///
@@ -68,7 +69,7 @@ impl NamedFiles {
     pub fn notes(&self) -> Result<Vec<String>> {
         let mut notes = self.found.notes.clone();
         for file in self.files() {
-            if let Some(why) = Source::open(&file.path, true)?.early_end()? {
+            if let Some(why) = Source::open(&file.path)?.early_end()? {
                 notes.push(format!("{}: {why}, and is stored as it is", Name::path(&file.path)));
             }
         }
@@ -123,6 +124,7 @@ fn found(paths: &[PathBuf], store: &str) -> Result<Found> {
             found.files.push(file);
         }
     }
+    refuse_equal_names(&found.files)?;
     Ok(found)
 }
 
@@ -163,7 +165,7 @@ impl Found {
             let (path, kind) = (entry.path(), entry.file_type().map_err(unreadable)?);
             if kind.is_dir() {
                 self.walk(&path, root, store)?;
-            } else if kind.is_file() {
+            } else if kind.is_file() || (kind.is_symlink() && path.is_file()) {
                 match name_of(path.strip_prefix(root).unwrap_or(&path), &path) {
                     Ok(name) => self.files.push(NamedFile { name, path }),
                     // Nothing else makes a snapshot incomplete.
@@ -171,11 +173,10 @@ impl Found {
                     Err(failure) => self.notes.push(format!("{failure}; it is left out")),
                 }
             } else {
-                let what = match kind.is_symlink() {
-                    true => {
-                        "is a symbolic link, and those in directories are not followed: name it, as with DIR/*, and its file is saved"
-                    }
-                    false => "is not a regular file, and a store keeps only files: name those to save",
+                let what = match (kind.is_symlink(), path.exists()) {
+                    (true, true) => "is a symbolic link to no file, and others are not followed: name the files to save",
+                    (true, false) => "is a symbolic link that leads nowhere: remove it, or fetch the file again",
+                    _ => "is not a regular file, and a store keeps only files: name those to save",
                 };
                 return Err(Failure::at(&path, what));
             }
@@ -203,6 +204,22 @@ pub(crate) fn is_stale<'p>(path: &Path, names: &BTreeSet<String>, all: impl Into
         format.is_some_and(|(_, end)| names.iter().all(|named| !named.ends_with(end)))
     };
     all.into_iter().any(|other| other.parent() == path.parent() && is_model(other))
+}
+
+/// Fails if two files have the same name.
+fn refuse_equal_names(files: &[NamedFile]) -> Result {
+    let mut seen = HashMap::new();
+    for file in files {
+        if let Some(other) = seen.insert(&file.name, &file.path) {
+            return Err(Failure::Usage(format!(
+                "{} and {}: two files are named {:?}: name the directory that both are in, and their paths there are their names",
+                Name::path(other),
+                Name::path(&file.path),
+                file.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn is_same(a: &Path, b: &Path) -> bool {

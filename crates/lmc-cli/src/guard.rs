@@ -3,6 +3,9 @@
 //! A delta cannot be restored without its bases, nor these without theirs. So a run never removes or replaces a base, an input still to be
 //! read, or a file that it wrote earlier. Files are identified by device and inode, so that links, `..` and case-insensitive names do not
 //! matter.
+//!
+//! Nor is a file removed that symbolic links lead to, or such a link: what reads a model by it would find nothing, and removing a link frees
+//! no space.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -33,6 +36,8 @@ pub enum Role {
 pub struct Guard {
     /// By device and inode.
     files: Mutex<HashMap<(u64, u64), (Role, PathBuf)>>,
+    /// Symbolic links, by device and inode of the files that they lead to.
+    links: Mutex<HashMap<(u64, u64), PathBuf>>,
 }
 
 /// Why a file is not removed or replaced: a sentence that begins with its name.
@@ -100,18 +105,43 @@ impl Guard {
         }))
     }
 
+    /// Registers a symbolic link that leads to a file.
+    pub fn keep_link(&self, link: &Path, target: &Metadata) {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links.entry((target.dev(), target.ino())).or_insert_with(|| link.to_owned());
+    }
+
     /// Fails if an input must not be removed.
     ///
     /// # Errors
     /// The refusal, which names both files.
     pub fn check_remove(&self, input: &Path, metadata: &Metadata) -> Result<(), Refusal> {
-        match self.role(metadata) {
-            Some((Role::Base, path)) => Err(Refusal(format!(
-                "{}: is the base {}, without which nothing that was made from it can be restored: leave out --rm, or this file",
-                Name::path(input),
+        let name = Name::path(input);
+        if let Some((Role::Base, path)) = self.role(metadata) {
+            return Err(Refusal(format!(
+                "{name}: is the base {}, without which nothing that was made from it can be restored: leave out --rm, or this file",
                 Name::path(&path)
+            )));
+        }
+        if is_blob_of_hub(input) {
+            return Err(Refusal(format!(
+                "{name}: is in a cache of the Hugging Face hub, and links in its snapshots lead to it: leave out --rm; what is compressed \
+                 elsewhere (-r -o DIR) can be deleted here with the hub's own command"
+            )));
+        }
+        if let Ok(target) = std::fs::read_link(input) {
+            return Err(Refusal(format!(
+                "{name}: is a symbolic link, without which {} would take the same space: leave out --rm, or name that file",
+                Name::path(&parent(input).join(target))
+            )));
+        }
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        match links.get(&(metadata.dev(), metadata.ino())) {
+            None => Ok(()),
+            Some(link) => Err(Refusal(format!(
+                "{name}: is what the symbolic link {} leads to, which would lead nowhere: leave out --rm, or remove the link",
+                Name::path(link)
             ))),
-            _ => Ok(()),
         }
     }
 
@@ -122,6 +152,23 @@ impl Guard {
     fn files(&self) -> MutexGuard<'_, HashMap<(u64, u64), (Role, PathBuf)>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a path leads to a file of a cache of the Hugging Face hub, whose models consist of links to them: `blobs/HASH` beside `snapshots`.
+fn is_blob_of_hub(path: &Path) -> bool {
+    let Ok(file) = path.canonicalize() else { return false };
+    let blobs = parent(&file);
+    blobs.file_name().is_some_and(|name| name == "blobs") && blobs.with_file_name("snapshots").is_dir()
+}
+
+/// What to say of a file that was removed, if hard links to it are left.
+pub(crate) fn note_names_left(path: &Path, metadata: &Metadata) -> Option<String> {
+    let left = metadata.nlink().checked_sub(2)? + 1;
+    let (names, they) = if left == 1 { ("name", "that is") } else { ("names", "those are") };
+    Some(format!(
+        "{}: is removed, but its file has {left} more {names} (hard links): its space is free when {they} removed, too",
+        Name::path(path)
+    ))
 }
 
 impl Display for Refusal {

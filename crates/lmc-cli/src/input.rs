@@ -8,25 +8,27 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::failure::{Failure, Result};
-use crate::guard::Guard;
+use crate::format::Name;
+use crate::guard::{self, Guard};
 use crate::handles::{Handles, InputFile};
+use crate::ui::Ui;
 
 /// A regular input file, with the command's error messages.
 pub(crate) struct Source(InputFile);
 
 impl Source {
-    /// Opens a regular file. Symbolic links are followed only if `follow` is set; anything else is refused with the reason.
-    pub(crate) fn open(path: &Path, follow: bool) -> Result<Self> {
-        Self::with(path, follow, || InputFile::open(path, follow))
+    /// Opens a regular file, or the one that a symbolic link leads to; anything else is refused with the reason.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        Self::with(path, || InputFile::open(path, true))
     }
 
     /// [`Self::open`] for one of many files, which are not all open at a time.
-    pub(crate) fn open_one_of(path: &Path, follow: bool, handles: &Arc<Handles>) -> Result<Self> {
-        Self::with(path, follow, || InputFile::open_one_of(path, follow, handles))
+    pub(crate) fn open_one_of(path: &Path, handles: &Arc<Handles>) -> Result<Self> {
+        Self::with(path, || InputFile::open_one_of(path, true, handles))
     }
 
-    fn with(path: &Path, follow: bool, open: impl FnOnce() -> io::Result<InputFile>) -> Result<Self> {
-        regular_file(path, follow)?;
+    fn with(path: &Path, open: impl FnOnce() -> io::Result<InputFile>) -> Result<Self> {
+        regular_file(path)?;
         open().map(Self).map_err(|e| failure(path, &e))
     }
 
@@ -46,7 +48,7 @@ impl Source {
         Ok(buf)
     }
 
-    /// Why the file ends before its tensors do, if it does.
+    /// Why the file is not whole, or not the model that its name promises.
     pub(crate) fn early_end(&self) -> Result<Option<String>> {
         lmc_inspect::early_end(self).map_err(|e| Failure::codec(self.path(), &e))
     }
@@ -61,17 +63,21 @@ impl Source {
         self.0.check_unchanged().map_err(|e| failure(self.path(), &e))
     }
 
-    /// Removes the file, unless its name now leads to another one.
-    pub(crate) fn remove(self, guard: &Guard) -> Result {
+    /// Removes the file, unless its name now leads to another one. Says so if its bytes stay on disk.
+    pub(crate) fn remove(self, guard: &Guard, ui: &Ui) -> Result {
         let path = self.path();
         guard.check_remove(path, self.metadata())?;
         let now = std::fs::symlink_metadata(path);
         let named = now.map_err(|e| Failure::io(path, "cannot remove", &e))?;
-        if !named.file_type().is_symlink() && !same_file(&named, self.metadata()) {
+        if !same_file(&named, self.metadata()) {
             return Err(Failure::at(path, "was replaced by another file; not removed"));
         }
         self.check_unchanged()?;
-        std::fs::remove_file(path).map_err(|e| Failure::io(path, "cannot remove", &e))
+        std::fs::remove_file(path).map_err(|e| Failure::io(path, "cannot remove", &e))?;
+        if let Some(note) = guard::note_names_left(path, &named) {
+            ui.warn(note);
+        }
+        Ok(())
     }
 }
 
@@ -98,9 +104,13 @@ impl lmc::ReadAt for Source {
 }
 
 /// Fails with the reason unless a path leads to a regular file.
-pub(crate) fn regular_file(path: &Path, follow: bool) -> Result {
-    let metadata = if follow { std::fs::metadata(path) } else { std::fs::symlink_metadata(path) };
-    let metadata = metadata.map_err(|e| Failure::io(path, "cannot read", &e))?;
+pub(crate) fn regular_file(path: &Path) -> Result {
+    let metadata = std::fs::metadata(path).map_err(|e| match std::fs::read_link(path) {
+        Ok(target) if e.kind() == io::ErrorKind::NotFound => {
+            Failure::at(path, format_args!("is a symbolic link to {}, which is not there", Name::path(&target)))
+        }
+        _ => Failure::io(path, "cannot read", &e),
+    })?;
     refusal(&metadata).map_or(Ok(()), |reason| Err(Failure::at(path, reason)))
 }
 
@@ -111,8 +121,6 @@ fn refusal(metadata: &Metadata) -> Option<&'static str> {
         return None;
     } else if kind.is_dir() {
         "is a directory, and not a file; compress, decompress and test take directories with -r"
-    } else if kind.is_symlink() {
-        "is a symbolic link; name the file itself, or use -f to read through links"
     } else if kind.is_fifo() {
         "is a named pipe; give it as standard input: lmc … - < PIPE"
     } else if kind.is_socket() {

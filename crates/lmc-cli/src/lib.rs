@@ -48,6 +48,7 @@ pub use failure::Failure;
 pub use files::{NamedFile, NamedFiles};
 pub use guard::{Guard, Refusal, Role};
 pub use handles::{Handles, InputFile};
+pub use lmc_inspect::early_end;
 pub use output::allow_open;
 
 /// Runs the command, and returns its exit code: 0 for success, 1 if something failed, 2 for an invalid command line. `args`: the program's
@@ -56,7 +57,8 @@ pub use output::allow_open;
 /// Installs handlers for the whole process: an interrupt removes unfinished output and ends the process by the signal.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     if let Err(e) = interrupt::install() {
-        let _ = writeln!(std::io::stderr(), "lmc: cannot start a thread: {}", format::io_error(&e));
+        let (why, what) = (format::io_error(&e), "raise the limit of processes (ulimit -u, or that of the container)");
+        let _ = writeln!(std::io::stderr(), "lmc: cannot start a thread: {why}: {what}");
         return 1;
     }
     let parsed = cli::grammar()

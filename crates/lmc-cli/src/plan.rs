@@ -1,7 +1,9 @@
 //! Selects the files to work on, and names their outputs.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::args::Files;
@@ -95,7 +97,7 @@ impl Naming for AddSuffix {
         if self.all {
             "has no regular file"
         } else {
-            "has no regular file with the suffix of a checkpoint: --all takes others, too; links are not followed"
+            "has no regular file with the suffix of a checkpoint: --all takes others, too; links to directories are not followed"
         }
     }
 }
@@ -136,6 +138,17 @@ impl WithoutFiles {
     }
 }
 
+/// What was found in directories beside files for the command.
+#[derive(Default)]
+pub(crate) struct Others {
+    pub(crate) lacking: WithoutFiles,
+    /// Symbolic links to files that are inputs themselves.
+    links: Vec<Link>,
+}
+
+/// A symbolic link, and the file that it leads to.
+pub(crate) type Link = (PathBuf, Metadata);
+
 /// The inputs that a list of paths names: directories are walked if `recursive`, and the index of a checkpoint names
 /// its files.
 pub(crate) fn inputs(
@@ -143,13 +156,13 @@ pub(crate) fn inputs(
     recursive: bool,
     naming: &dyn Naming,
     ui: &Ui,
-) -> Result<(Vec<Input>, WithoutFiles)> {
-    let (mut inputs, mut lacking) = (Vec::new(), WithoutFiles::default());
+) -> Result<(Vec<Input>, Others)> {
+    let (mut inputs, mut others) = (Vec::new(), Others::default());
     for path in files {
         if is_dash(path) {
             inputs.push(Input::Stdin);
         } else if recursive && path.is_dir() {
-            inputs.extend(walk(path, naming, &mut lacking, ui).into_iter().map(Input::File));
+            inputs.extend(walk(path, naming, &mut others, ui).into_iter().map(Input::File));
         } else if let Some(shards) = shards(path)? {
             inputs.extend(shards.iter().map(|name| Input::File(naming.input_beside(path, name))));
         } else {
@@ -159,11 +172,11 @@ pub(crate) fn inputs(
     if files.is_empty() {
         inputs.push(Input::Stdin);
     }
-    Ok((inputs, lacking))
+    Ok((inputs, others))
 }
 
-/// Plans the jobs of a command that writes files.
-pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui) -> Result<Vec<Job>> {
+/// Plans the jobs of a command that writes files. Links that were found to their inputs are returned, too.
+pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui) -> Result<(Vec<Job>, Vec<Link>)> {
     let stdin = args.files.iter().filter(|f| is_dash(f)).count();
     if stdin > 1 {
         return Err(Failure::Usage("standard input can be read only once: give - once".to_owned()));
@@ -177,12 +190,13 @@ pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui)
         && let [dir] = args.files.as_slice()
         && dir.is_dir()
     {
-        let mut lacking = WithoutFiles::default();
-        let files = walk(dir, naming, &mut lacking, ui);
-        lacking.report(files.is_empty(), ui)?;
-        return Ok(files.into_iter().map(|file| mirrored(dir, mirror, file, naming)).collect());
+        let mut others = Others::default();
+        let files = walk(dir, naming, &mut others, ui);
+        others.lacking.report(files.is_empty(), ui)?;
+        let jobs = files.into_iter().map(|file| mirrored(dir, mirror, file, naming)).collect();
+        return Ok((jobs, others.links));
     }
-    let (inputs, lacking) = inputs(&args.files, args.recursive, naming, ui)?;
+    let (inputs, Others { lacking, links }) = inputs(&args.files, args.recursive, naming, ui)?;
     lacking.report(inputs.is_empty(), ui)?;
     if to_stdout && inputs.len() > 1 && one_stream {
         return Err(Failure::Usage(
@@ -209,7 +223,7 @@ pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui)
             (Input::File(path), None, dir) => {
                 let Some(name) = path.file_name().and_then(|name| naming.output_name(name)) else {
                     // An unreadable input fails later, with its own reason.
-                    let refused = regular_file(path, args.force).err();
+                    let refused = regular_file(path).err();
                     ui.fail(&refused.unwrap_or_else(|| no_name(path)));
                     continue;
                 };
@@ -232,7 +246,7 @@ pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui)
         ));
     }
     refuse_collisions(&jobs)?;
-    Ok(jobs)
+    Ok((jobs, links))
 }
 
 fn no_name(path: &Path) -> Failure {
@@ -248,23 +262,27 @@ fn mirrored(dir: &Path, mirror: &Path, file: PathBuf, naming: &dyn Naming) -> Jo
 
 /// Fails if two inputs have the same output: the second would overwrite the first, and with --rm nothing would be left of it.
 fn refuse_collisions(jobs: &[Job]) -> Result {
-    let mut seen = HashSet::new();
+    let mut seen = HashMap::new();
     for job in jobs {
-        if let Target::File(path) = &job.output
-            && !seen.insert(path)
-        {
-            return Err(Failure::Usage(format!(
-                "two inputs would be written to {}: give them in two runs, with different directories",
-                Name::path(path)
-            )));
+        let Target::File(path) = &job.output else { continue };
+        let Some(other) = seen.insert(path, &job.input) else { continue };
+        if *other == job.input {
+            return Err(Failure::usage(job.path(), "is given twice: give it once"));
         }
+        return Err(Failure::Usage(format!(
+            "{} and {} would both be written to {}: give them in two runs, with different directories",
+            Name::path(other.path()),
+            Name::path(job.path()),
+            Name::path(path)
+        )));
     }
     Ok(())
 }
 
 /// Registers the files that these jobs must not remove or replace. A violation is refused before the run begins.
-pub(crate) fn guard(jobs: &[Job], bases: &Bases, args: &Files) -> Result<Guard> {
+pub(crate) fn guard(jobs: &[Job], links: Vec<Link>, bases: &Bases, args: &Files) -> Result<Guard> {
     let guard = bases.guard();
+    links.iter().for_each(|(link, target)| guard.keep_link(link, target));
     for job in jobs {
         let Input::File(path) = &job.input else { continue };
         // A missing input fails when its turn comes.
@@ -285,15 +303,15 @@ pub(crate) fn guard(jobs: &[Job], bases: &Bases, args: &Files) -> Result<Guard> 
     Ok(guard)
 }
 
-/// The regular files under a directory that `naming` selects, in order of names. It is `lacking` if there are none, and none that is
-/// compressed.
-fn walk(dir: &Path, naming: &dyn Naming, lacking: &mut WithoutFiles, ui: &Ui) -> Vec<PathBuf> {
+/// The regular files under a directory that `naming` selects, in order of names, and links to files that are not there: the caches of models
+/// consist of links. It is `lacking` if there are none, and none that is compressed.
+fn walk(dir: &Path, naming: &dyn Naming, others: &mut Others, ui: &Ui) -> Vec<PathBuf> {
     let (mut found, mut compressed, mut failed) = (Vec::new(), false, false);
     // The stack holds directories and files. The last name is pushed first, so that the first is popped first.
-    let mut stack = vec![(dir.to_owned(), true)];
-    while let Some((path, is_dir)) = stack.pop() {
-        if !is_dir {
-            found.push(path);
+    let mut stack = vec![(dir.to_owned(), Entry::Directory)];
+    while let Some((path, entry)) = stack.pop() {
+        if !matches!(entry, Entry::Directory) {
+            found.push((path, entry));
             continue;
         }
         let entries = std::fs::read_dir(&path).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
@@ -310,20 +328,62 @@ fn walk(dir: &Path, naming: &dyn Naming, lacking: &mut WithoutFiles, ui: &Ui) ->
             let path = entry.path();
             match entry.file_type() {
                 Err(e) => ui.fail(&Failure::io(&path, "cannot read", &e)),
-                Ok(kind) if kind.is_dir() => stack.push((path, true)),
-                Ok(kind) if kind.is_file() && naming.picks(&path) => stack.push((path, false)),
+                Ok(kind) if kind.is_dir() => stack.push((path, Entry::Directory)),
+                Ok(kind) if kind.is_file() && naming.picks(&path) => stack.push((path, Entry::File)),
                 Ok(kind) => {
+                    let target = kind.is_symlink().then(|| std::fs::metadata(&path));
+                    let why = match target {
+                        Some(Ok(target)) if target.is_file() && naming.picks(&path) => {
+                            stack.push((path, Entry::Link(target)));
+                            continue;
+                        }
+                        Some(Ok(target)) if target.is_dir() => "a link to a directory",
+                        Some(Err(_)) if naming.picks(&path) => {
+                            ui.warn(format_args!("{}: left alone, a link that leads nowhere", Name::path(&path)));
+                            continue;
+                        }
+                        None if !kind.is_file() => "not a regular file",
+                        _ => "not picked by -r",
+                    };
                     compressed |= kind.is_file() && path.extension() == Some(OsStr::new(SUFFIX));
-                    let why = if kind.is_file() { "not picked by -r" } else { "not a regular file" };
                     ui.detail(format_args!("{}: left alone, {why}", Name::path(&path)));
                 }
             }
         }
     }
     if found.is_empty() && !compressed && !failed {
-        lacking.0.push(Failure::at(dir, naming.lacks()));
+        others.lacking.0.push(Failure::at(dir, naming.lacks()));
     }
-    found
+    without_links_to_others(found, others, ui)
+}
+
+/// What is found in a directory.
+enum Entry {
+    Directory,
+    File,
+    /// A link to a regular file.
+    Link(Metadata),
+}
+
+/// The paths of files, and of links to files that are not among them.
+fn without_links_to_others(found: Vec<(PathBuf, Entry)>, others: &mut Others, ui: &Ui) -> Vec<PathBuf> {
+    let id = |m: &Metadata| (m.dev(), m.ino());
+    let mut files = HashSet::new();
+    if found.iter().any(|(_, entry)| matches!(entry, Entry::Link(_))) {
+        let regular = found.iter().filter(|(_, entry)| matches!(entry, Entry::File));
+        files.extend(regular.filter_map(|(path, _)| std::fs::metadata(path).ok()).map(|m| id(&m)));
+    }
+    let mut paths = Vec::new();
+    for (path, entry) in found {
+        match entry {
+            Entry::Link(target) if files.contains(&id(&target)) => {
+                ui.detail(format_args!("{}: left alone, a link to another file of these", Name::path(&path)));
+                others.links.push((path, target));
+            }
+            _ => paths.push(path),
+        }
+    }
+    paths
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub(crate) fn index(path: &Path) -> Result<Index> {
     if !is_index(path) || !path.is_file() {
         return Ok(Index::No);
     }
-    let source = Source::open(path, true)?;
+    let source = Source::open(path)?;
     let of_weights = is_of_weights(path);
     let other = |why: &dyn Display| match of_weights {
         true => Index::Other(format!("has the name of an index, and is none: {why}")),

@@ -27,6 +27,7 @@ mod diff;
 mod early_end;
 mod element;
 mod kind;
+mod not_a_model;
 mod page;
 mod shares;
 pub mod spelled;

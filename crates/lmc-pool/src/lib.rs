@@ -1,7 +1,6 @@
 //! Threads that work for one caller: an ordered, bounded pipeline, and working memory that jobs reuse.
 
 use std::collections::VecDeque;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Mutex, mpsc};
 
@@ -30,26 +29,24 @@ pub struct Workers<S, M = Box<dyn Fn() -> S + Send + Sync>> {
 }
 
 impl<S: Send, M: Fn() -> S + Sync> Workers<S, M> {
-    /// Of one thread, the caller does the work.
-    ///
-    /// # Errors
-    /// When threads cannot be started.
-    pub fn new(threads: usize, make: M) -> io::Result<Self> {
+    /// Of one thread, the caller does the work. Where the system has no more threads, they are fewer.
+    pub fn new(threads: usize, make: M) -> Self {
         if self::threads(threads) == 1 {
-            return Ok(Self { pool: None, threads: 1, scratch: Mutex::new(Vec::new()), make });
+            return Self { pool: None, threads: 1, scratch: Mutex::new(Vec::new()), make };
         }
         Self::beside_caller(threads, make)
     }
 
-    /// The caller does none of the work, so that it can wait for something else meanwhile.
-    ///
-    /// # Errors
-    /// When threads cannot be started.
-    pub fn beside_caller(threads: usize, make: M) -> io::Result<Self> {
-        let threads = self::threads(threads);
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|_| NAME.into()).build();
-        let pool = pool.map_err(|e| io::Error::other(format!("cannot start {threads} threads: {e}")))?;
-        Ok(Self { pool: Some(pool), threads, scratch: Mutex::new(Vec::new()), make })
+    /// The caller does none of the work, so that it can wait for something else meanwhile, unless the system has no thread at all.
+    pub fn beside_caller(threads: usize, make: M) -> Self {
+        let pool = pool(self::threads(threads));
+        let threads = pool.as_ref().map_or(1, ThreadPool::current_num_threads);
+        Self { pool, threads, scratch: Mutex::new(Vec::new()), make }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.threads
     }
 
     /// Jobs that may be under way at once: enough that neither workers nor the caller wait for one slow job.
@@ -173,6 +170,13 @@ impl<S: Send, M: Fn() -> S + Sync> Workers<S, M> {
     }
 }
 
+/// A pool of `threads` threads, or of as many as there can be: a limit on processes or on memory may permit fewer. `None` if there are none.
+fn pool(threads: usize) -> Option<ThreadPool> {
+    let mut halves = std::iter::successors(Some(threads), |n| Some(n / 2)).take_while(|&n| n > 0);
+    let build = |n| rayon::ThreadPoolBuilder::new().num_threads(n).thread_name(|_| NAME.into()).build();
+    halves.find_map(|n| build(n).ok())
+}
+
 /// Removes the jobs that no worker has begun, when an error or a panic ends the pipeline.
 struct Clear<'a, J>(&'a Mutex<VecDeque<J>>);
 
@@ -192,7 +196,7 @@ mod tests {
     type Result<T> = std::result::Result<T, String>;
 
     fn run(threads: usize, n: usize, fail: Option<usize>, feed_fails: Option<usize>) -> (Vec<usize>, Result<()>) {
-        let workers = Workers::new(threads, || ()).unwrap();
+        let workers = Workers::new(threads, || ());
         let mut jobs = vec![(0usize, 0usize); workers.in_flight()];
         let (mut next, mut out) = (0, vec![]);
         let under_way = AtomicUsize::new(0);
@@ -245,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_panic_reaches_the_caller() {
-        let workers = Workers::new(2, || ()).unwrap();
+        let workers = Workers::new(2, || ());
         let mut left = 10;
         let r = catch_unwind(AssertUnwindSafe(|| {
             workers.ordered(
@@ -263,7 +267,7 @@ mod tests {
 
     #[test]
     fn heavy_jobs_run_alone() {
-        let workers = Workers::new(2, || ()).unwrap();
+        let workers = Workers::new(2, || ());
         let mut fed = 0;
         let under_way = AtomicUsize::new(0);
         workers
@@ -285,7 +289,7 @@ mod tests {
 
     #[test]
     fn an_error_ends_what_nobody_has_begun() {
-        let workers = Workers::new(2, || ()).unwrap();
+        let workers = Workers::new(2, || ());
         let (mut fed, begun) = (0, AtomicUsize::new(0));
         let r = workers.ordered(
             &mut vec![0; 50],
@@ -306,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_single_thread_works_beside_the_caller() {
-        let workers = Workers::beside_caller(1, || ()).unwrap();
+        let workers = Workers::beside_caller(1, || ());
         let here = std::thread::current().id();
         let mut left = 3;
         workers

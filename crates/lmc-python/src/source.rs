@@ -74,6 +74,12 @@ impl Source {
         file.check_unchanged().map_err(|e| failed(file.path().to_owned(), e))
     }
 
+    /// Why a file is not whole, or not the model that its name promises, with its path.
+    pub(crate) fn no_model(&self) -> Result<Option<String>> {
+        let Some(path) = self.path() else { return Ok(None) };
+        Ok(lmc_cli::early_end(self)?.map(|why| format!("{}: {why}", path.display())))
+    }
+
     /// A sequential reader.
     pub(crate) fn stream(&self) -> impl Read {
         Front { source: self, offset: 0 }

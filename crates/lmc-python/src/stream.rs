@@ -12,7 +12,7 @@ use pyo3::types::PyBytes;
 use crate::base::bases_of;
 use crate::bases::Bases;
 use crate::codec::raw_size;
-use crate::errors::{Failure, Result};
+use crate::errors::{Failure, Result, warn};
 use crate::numbers::{MaxSize, MaxWork, number};
 use crate::options::{Threads, compress_options, decompress_options};
 use crate::source::{Source, as_path, file_of, path, read_bytes};
@@ -25,7 +25,8 @@ use crate::work::{Signals, detached};
 ///
 /// `dst` appears under its name only when it is complete and on disk; an existing file is replaced unless `overwrite` is false. Mode and
 /// times are those of `src`. After an error there is no new file, nor after an interrupt, unless that comes when the file just gets its name.
-/// The options are those of `lmc.compress`.
+/// The options are those of `lmc.compress`. A file that is no model in spite of its name, or ends early, is compressed as it is, with a
+/// `UserWarning`.
 ///
 /// Raises `lmc.IOError` (an `OSError`; `lmc.MissingFileError` is a `FileNotFoundError`, too) when a file cannot be read or written, or
 /// changes meanwhile, `lmc.ExistsError` when `dst` exists and may not be overwritten, `lmc.UsageError` when it is `src`.
@@ -48,6 +49,12 @@ pub(crate) fn compress_file(
     compress_path(py, &o, &source, &dst, &bases, overwrite)
 }
 
+/// Warns of a file that is not whole, or not the model that its name promises.
+fn warn_of_no_model(py: Python<'_>, source: &Source) -> Result<()> {
+    let note = detached(py, || source.no_model())?;
+    Ok(warn(py, &note.map(|what| format!("{what}; it is compressed as it is")).into_iter().collect::<Vec<_>>())?)
+}
+
 fn compress_path(
     py: Python<'_>,
     o: &CompressOptions,
@@ -56,7 +63,7 @@ fn compress_path(
     bases: &Bases,
     overwrite: bool,
 ) -> Result<Summary> {
-    Signals::watch(py, u64::MAX, |signals| {
+    let done = Signals::watch(py, u64::MAX, |signals| {
         let mut target = Target::create(dst, overwrite, true, bases.guard(Some(source)), signals)?;
         let (linked, mut codec) = (bases.link(o.threads)?, lmc::Compressor::new(o)?);
         let done = codec.compress(&signals.interrupting(source), &linked, Sink::writer(&mut target));
@@ -65,7 +72,9 @@ fn compress_path(
         let done = done?;
         target.finish(source.metadata())?;
         Ok(done.into())
-    })
+    })?;
+    warn_of_no_model(py, source)?;
+    Ok(done)
 }
 
 /// Restores the `.lmc` file at the path `src` to one at `dst`; returns a `Summary`.
@@ -178,13 +187,15 @@ pub(crate) fn compress_stream(
         (End::Path(src), End::Path(dst)) => compress_path(py, &o, &Source::open(src)?, &dst, &bases, true),
         (End::Path(src), End::Object(object)) => {
             let source = Source::open(src)?;
-            detached(py, || {
+            let done = detached(py, || {
                 let (linked, mut codec) = codec(&bases)?;
                 let done = codec.compress(&source, &linked, Sink::writer(&mut Writer { object }));
                 source.check_unchanged()?;
                 bases.check_unchanged()?;
                 Ok(done?.into())
-            })
+            })?;
+            warn_of_no_model(py, &source)?;
+            Ok(done)
         }
         (End::Object(object), End::Path(dst)) => into_path(py, &dst, &object.clone_ref(py), &bases, |target| {
             let (linked, mut codec) = codec(&bases)?;

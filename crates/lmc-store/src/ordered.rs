@@ -3,7 +3,7 @@
 use lmc_pool::Workers;
 use lmc_pool::threads;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// How many threads to use for work that sometimes waits for the store: one more than the machine has cores if `wanted` is 0, so that
 /// none of them is idle.
@@ -28,7 +28,6 @@ pub(crate) fn run<B: Send, W: Send, T: Send>(
     mut take: impl FnMut(usize, T) -> Result<()>,
 ) -> Result<()> {
     let workers = Workers::beside_caller(threads.clamp(1, n.max(1)), || None);
-    let workers = workers.map_err(|e| Error::io("cannot start threads", e))?;
     // The number of a job, and what it began with until a thread takes it.
     let mut slots: Vec<(usize, Option<B>)> = Vec::new();
     slots.resize_with(ahead + 1, || (0, None));

@@ -24,6 +24,13 @@ pub(crate) const RANGES: usize = 64;
 /// Blocking threads for disk access: they read, write and sync. Computation runs elsewhere.
 const BLOCKING: usize = 4;
 
+/// Threads of requests.
+const WORKERS: usize = 2;
+
+/// The error where these threads cannot be started.
+const NO_THREADS: &str =
+    "cannot start threads for the store, as the limit of processes is reached: raise it (ulimit -u, or that of the container)";
+
 /// How often to retry creating an object that reportedly exists but cannot be read.
 const CONFLICTS: u32 = 6;
 
@@ -78,12 +85,28 @@ fn runtime() -> Result<Arc<Runtime>> {
         }
         last = &shared.child;
     }
+    check_threads(WORKERS + 1).map_err(|e| Error::io(NO_THREADS, e))?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder.worker_threads(2).max_blocking_threads(BLOCKING).thread_name("lmc-store").enable_all();
-    let runtime = Arc::new(builder.build().map_err(|e| Error::io("cannot start threads for the store", e))?);
+    builder.worker_threads(WORKERS).max_blocking_threads(BLOCKING).thread_keep_alive(Duration::MAX);
+    let runtime = builder.thread_name("lmc-store").enable_all().build().map_err(|e| Error::io(NO_THREADS, e))?;
+    // The first blocking thread stays: it does the work of others that cannot be started.
+    runtime.spawn_blocking(|| ());
+    let runtime = Arc::new(runtime);
     // If another thread was faster, its runtime counts.
     _ = last.set(Box::new(Shared { process, runtime, child: OnceLock::new() }));
     Ok(last.get().expect("it was set").runtime.clone())
+}
+
+/// Fails if so many threads cannot run at once. The runtime would panic.
+fn check_threads(many: usize) -> std::io::Result<()> {
+    let (wait, ended) = std::sync::mpsc::channel::<()>();
+    let ended = std::sync::Mutex::new(ended);
+    std::thread::scope(|scope| {
+        // Each of them ends when the sender is dropped.
+        let _wait = wait;
+        let start = |_| std::thread::Builder::new().spawn_scoped(scope, || _ = ended.lock().map(|ended| ended.recv()));
+        (0..many).try_for_each(|i| start(i).map(drop))
+    })
 }
 
 impl Remote {

@@ -206,11 +206,11 @@ impl<'a> Base<'a> {
     /// Hash of the raw bytes. It is computed by `threads` threads (0 for as many as the machine has) unless it is known.
     ///
     /// # Errors
-    /// `Io` when reading fails or threads cannot be started.
+    /// `Io` when reading fails.
     pub fn content_hash(&self, threads: usize) -> Result<[u8; 16]> {
         match self.hash.get() {
             Some(h) => Ok(h.digest),
-            None => self.hash_by(&workers(threads, || ())?),
+            None => self.hash_by(&workers(threads, || ())),
         }
     }
 

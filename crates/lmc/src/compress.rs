@@ -44,7 +44,7 @@ pub(crate) use ordered::write;
 /// ```
 ///
 /// # Errors
-/// `Usage` when the options do not fit this machine, `Io` when it cannot start threads.
+/// `Usage` when the options do not fit this machine.
 pub fn compress(raw: &[u8], o: &CompressOptions) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     Compressor::new(o)?.compress(raw, &[], &mut out)?;
@@ -82,11 +82,11 @@ impl Compressor {
     /// Starts the threads.
     ///
     /// # Errors
-    /// `Usage` when the options do not fit this machine, `Io` when it cannot start threads.
+    /// `Usage` when the options do not fit this machine.
     pub fn new(o: &CompressOptions) -> Result<Self> {
         let isa = o.isa.map_or_else(Isa::detect, Ok)?;
         let level = o.level;
-        let workers = workers(o.threads, move || BlockEncoder::new(isa, level))?;
+        let workers = workers(o.threads, move || BlockEncoder::new(isa, level));
         Ok(Self { o: *o, encoders: Encoders::new(workers) })
     }
 

@@ -61,7 +61,7 @@ impl<'b, R: Read> Decoder<'b, R> {
     /// # Errors
     /// * `Damaged` or `Unsupported` if the stream does not begin as a `.lmc` file that this version can read, `Limit` when it has too many
     ///   bases.
-    /// * `Io` when reading fails or threads cannot be started, `Usage` when the options do not fit this machine.
+    /// * `Io` when reading fails, `Usage` when the options do not fit this machine.
     pub fn new(inner: R, o: &DecompressOptions) -> Result<Self> {
         let workers = workers(o)?;
         Ok(Self {

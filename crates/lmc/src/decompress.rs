@@ -40,7 +40,7 @@ use whole::{Place, Whole};
 /// * `Damaged` or `Unsupported` if `file` is not a whole `.lmc` file that this version can read.
 /// * `Limit` when it is larger than the limits or than memory.
 /// * `Base` when it is a delta: [`Decompressor::decompress`] restores those.
-/// * `Usage` when the options do not fit this machine, `Io` when it cannot start threads.
+/// * `Usage` when the options do not fit this machine.
 pub fn decompress(file: &[u8], o: &DecompressOptions) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     Decompressor::new(o)?.decompress(file, &[], &mut out)?;
@@ -82,7 +82,7 @@ impl Decompressor {
     /// Starts the threads.
     ///
     /// # Errors
-    /// `Usage` when the options do not fit this machine, `Io` when it cannot start threads.
+    /// `Usage` when the options do not fit this machine.
     pub fn new(o: &DecompressOptions) -> Result<Self> {
         Ok(Self { o: *o, workers: workers(o)?, buffers: Vec::new() })
     }
@@ -211,7 +211,7 @@ impl Decompressor {
 /// The threads of a decompressor.
 pub(crate) fn workers(o: &DecompressOptions) -> Result<Workers<BlockDecoder>> {
     let isa = o.isa.map_or_else(Isa::detect, Ok)?;
-    workers::workers(o.threads, move || BlockDecoder::new(isa))
+    Ok(workers::workers(o.threads, move || BlockDecoder::new(isa)))
 }
 
 /// A positional source as a stream.

@@ -50,7 +50,7 @@ impl<W: Write> Encoder<W> {
     /// Starts the threads. Nothing is written yet.
     ///
     /// # Errors
-    /// `Usage` when the options do not fit this machine, `Io` when it cannot start threads.
+    /// `Usage` when the options do not fit this machine.
     pub fn new(inner: W, o: &CompressOptions) -> Result<Self> {
         let compressor = Compressor::new(o)?;
         Ok(Self { inner, compressor, ahead: Ahead::default(), state: State::Beginning(1) })

@@ -64,12 +64,12 @@ impl Isa {
         [Some(Isa::PORTABLE), Isa::neon(), Isa::avx2(), Isa::avx512()].into_iter().flatten().collect()
     }
 
-    /// The fastest one of this machine, or the one that the environment variable `LMC_ISA` names.
+    /// The fastest one of this machine, or the one that the environment variable `LMC_ISA` names, unless it is empty.
     ///
     /// # Errors
     /// `Usage` when `LMC_ISA` names something unknown or not present.
     pub fn detect() -> Result<Isa> {
-        match std::env::var_os("LMC_ISA") {
+        match std::env::var_os("LMC_ISA").filter(|name| !name.is_empty()) {
             None => Ok(Isa::available().pop().unwrap_or(Isa::PORTABLE)),
             Some(v) => v.to_string_lossy().parse(),
         }

@@ -91,17 +91,13 @@ impl<'b, R: ReadAt> Reader<'b, R> {
     /// # Errors
     /// `Base` when one is missing, is another file or is not needed; `Io` or `Base` when one cannot be read.
     pub fn with_bases(mut self, bases: Vec<Base<'b>>) -> Result<Self> {
-        self.bases = resolve(&self.opened.sources.bases, &bases, self.workers()?)?;
+        self.bases = resolve(&self.opened.sources.bases, &bases, self.workers())?;
         Ok(self)
     }
 
-    fn workers(&self) -> Result<&Workers<BlockDecoder>> {
-        if let Some(workers) = self.workers.get() {
-            return Ok(workers);
-        }
+    fn workers(&self) -> &Workers<BlockDecoder> {
         let isa = self.isa;
-        let started = workers(self.threads, move || BlockDecoder::new(isa))?;
-        Ok(self.workers.get_or_init(|| started))
+        self.workers.get_or_init(|| workers(self.threads, move || BlockDecoder::new(isa)))
     }
 
     /// The bases that a delta needs to be restored; none for any other file.
@@ -297,7 +293,7 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         }
         // A block of several ranges is decoded once.
         parts.sort_by_key(|&(block, ..)| block);
-        let (workers, access) = (self.workers()?, self.access()?);
+        let (workers, access) = (self.workers(), self.access()?);
         let blocks = parts.len();
         let mut parts = parts.into_iter().peekable();
         let mut jobs: Vec<Job<'_>> = Vec::new();
@@ -335,7 +331,7 @@ impl<'b, R: ReadAt> Reader<'b, R> {
 
     fn access(&self) -> Result<Access<'_>> {
         let Self { src, opened, bases, cache, .. } = self;
-        Ok(Access { src, opened, bases, workers: self.workers()?, cache })
+        Ok(Access { src, opened, bases, workers: self.workers(), cache })
     }
 
     fn read_block(

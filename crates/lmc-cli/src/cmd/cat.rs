@@ -38,7 +38,7 @@ pub(crate) struct CatArgs {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Overwrite an existing file, read through symbolic links, write to a terminal.
+    /// Overwrite an existing file, write to a terminal.
     #[arg(short, long)]
     force: bool,
 
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &CatArgs, ui: &Ui) -> Result {
     let limits = DecodeLimits::default().with_max_work(args.limits.max_work());
     let options = DecompressOptions::default().with_threads(args.threads.count()).with_limits(limits);
     refuse_index(&args.file)?;
-    let source = Source::open(&args.file, args.force)?;
+    let source = Source::open(&args.file)?;
     let at_fault = |e| Failure::codec(&args.file, &e);
     let reader = Reader::open(&source, &options).map_err(at_fault)?;
     let bases = args.bases.open_to_restore(false, options.threads)?;

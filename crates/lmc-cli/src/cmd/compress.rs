@@ -28,7 +28,8 @@ use crate::ui::Ui;
 /// `module.`, else by content. Restoring the file takes the same base. A file that shares nothing with the base is compressed as usual, and a
 /// message says so.
 ///
-/// A file that ends before its tensors do, as an interrupted copy, is compressed as it is, and a message says so.
+/// What is no model in spite of its name, such as a pointer of Git LFS, a server's error message or an interrupted copy, is compressed as it
+/// is, and a message says so.
 ///
 /// With -r, files in directories are compressed if their suffix is that of a checkpoint: safetensors, pt, pth, bin, ckpt, distcp, gguf,
 /// npy, npz, onnx. Configurations and tokenizers are left alone.
@@ -65,7 +66,7 @@ pub(crate) struct CompressArgs {
 
 /// Compresses files.
 pub(crate) fn run(args: &CompressArgs, ui: &Ui) -> Result {
-    let jobs = plan(&args.files, &AddSuffix { all: args.all }, true, ui)?;
+    let (jobs, links) = plan(&args.files, &AddSuffix { all: args.all }, true, ui)?;
     let options = CompressOptions::default()
         .with_level(args.level)
         .with_format(args.format.format)
@@ -74,7 +75,7 @@ pub(crate) fn run(args: &CompressArgs, ui: &Ui) -> Result {
         .with_dtype(args.dtype);
     let mut compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let bases = args.bases.open(jobs.len() > 1, args.threads.count())?;
-    let guard = guard(&jobs, &bases, &args.files)?;
+    let guard = guard(&jobs, links, &bases, &args.files)?;
     let together = Together::of(jobs.iter().map(Job::path));
     report::each(&jobs, Job::path, Show::Results, args.files.json, ui, |job| {
         compress(&mut compressor, &bases, (&guard, &together), job, args, ui)
@@ -108,13 +109,13 @@ fn compress(
             summary
         }
         Input::File(path) => {
-            let source = Source::open(path, force)?;
+            let source = Source::open(path)?;
             together.check(&source)?;
             if !force && let Some(skipped) = skipped(&source)? {
                 return Ok(skipped);
             }
             if let Some(why) = source.early_end()? {
-                ui.warn(format_args!("{}: {why}, and is compressed as it is", Name::path(path)));
+                ui.warn(format_args!("{}: {why}; it is compressed as it is", Name::path(path)));
             }
             let mut output = job.create_output(force, Origin::File(source.metadata()), guard)?;
             output.check_stays(args.files.rm)?;
@@ -143,7 +144,7 @@ fn compress(
                 Bases::note_unused(path, compressed, ui);
             }
             if args.files.rm {
-                source.remove(guard)?;
+                source.remove(guard, ui)?;
             }
             summary
         }

@@ -40,12 +40,12 @@ pub(crate) struct DecompressArgs {
 
 /// Restores files.
 pub(crate) fn run(args: &DecompressArgs, ui: &Ui) -> Result {
-    let jobs = plan(&args.files, &RemoveSuffix, false, ui)?;
+    let (jobs, links) = plan(&args.files, &RemoveSuffix, false, ui)?;
     let limits = DecodeLimits::default().with_max_work(args.limits.max_work());
     let options = DecompressOptions::default().with_threads(args.threads.count()).with_limits(limits);
     let mut decompressor = Decompressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let bases = args.bases.open_to_restore(jobs.len() > 1, args.threads.count())?;
-    let guard = guard(&jobs, &bases, &args.files)?;
+    let guard = guard(&jobs, links, &bases, &args.files)?;
     report::each(&jobs, Job::path, Show::Results, args.files.json, ui, |job| {
         decompress(&mut decompressor, &options, (&bases, &guard), job, args, ui)
     })
@@ -78,7 +78,7 @@ fn decompress(
             summary
         }
         Input::File(path) => {
-            let source = Source::open(path, force)?;
+            let source = Source::open(path)?;
             // The index is read before anything is created: most files that are not compressed fail here.
             let reader = Reader::open(&source, options).map_err(|e| Failure::codec(path, &e))?;
             let raw_size = reader.raw_size();
@@ -112,7 +112,7 @@ fn decompress(
             }
             output.finish(guard)?;
             if args.files.rm {
-                source.remove(guard)?;
+                source.remove(guard, ui)?;
             }
             summary
         }

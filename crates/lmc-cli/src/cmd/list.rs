@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lmc::{BaseInfo, BlockInfo, DecompressOptions, Reader, Segment};
+use lmc::{BaseInfo, BlockInfo, DecompressOptions, ReadAt, Reader, Segment};
 use lmc_inspect::{BlockDescription, ColumnDescription, describe_block};
 use lmc_store::{Location, Store};
 use serde_json::{Value, json};
@@ -18,14 +18,14 @@ use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, count, hex, percent, quoted, ratio};
 use crate::input::Source;
 use crate::json::Object;
-use crate::names::is_dash;
+use crate::names::{SUFFIX, is_dash};
 use crate::shards::refuse_index;
 use crate::table::Table;
 use crate::ui::Ui;
 
 /// Show what compressed files hold: every tensor with its type, shape, sizes and coder.
 ///
-/// Reads the index and the heads of blocks, and decodes nothing. Bytes between tensors are one row; with -v, each of their ranges. The coder is that of a tensor's first block, and -v shows every block.
+/// Reads the index and the heads of blocks, and decodes nothing, unless there are no tensors: then it says what the file is instead. Bytes between tensors are one row; with -v, each of their ranges. The coder is that of a tensor's first block, and -v shows every block.
 /// Small tensors of one dtype are one column of a block: each has its share of the column by length. Bytes that belong to several columns
 /// are shared by the bits that each has there, which is an estimate; the sizes add up to those of the blocks. Of deltas, it shows
 /// what each tensor is predicted from, and with --base whether that is the right base. Names of more than 200 characters are cut; --json
@@ -37,9 +37,9 @@ pub(crate) struct ListArgs {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
-    /// Read through symbolic links.
-    #[arg(short, long)]
-    force: bool,
+    /// Nothing: links are followed anyway.
+    #[arg(short, long = "force", hide = true)]
+    _force: bool,
 
     /// Print one JSON object a file; with -v, it has the blocks too.
     #[arg(long, help_heading = "Messages")]
@@ -107,13 +107,14 @@ fn list(path: &Path, args: &ListArgs, bases: &Bases, ui: &Ui) -> Result<Shown> {
         return Err(Failure::at(path, format_args!("is a store: use lmc snapshot list {}", quoted(path))));
     }
     refuse_index(path)?;
-    let source = Source::open(path, args.force)?;
+    let source = Source::open(path)?;
     let options = DecompressOptions::default().with_threads(1); // nothing is decoded
     let mut reader = Reader::open(&source, &options).map_err(|e| Failure::codec(path, &e))?;
     if bases.are_given() {
         let needed = bases.for_file(path, reader.bases())?;
         reader = reader.with_bases(needed).map_err(|e| Failure::codec(path, &e))?;
     }
+    note_no_model(path, &reader, ui);
     let listing = Listing::new(reader, bases.are_given());
     let shown = if args.json {
         listing.json(path, ui.verbose()).map(Shown::Json)
@@ -123,6 +124,41 @@ fn list(path: &Path, args: &ListArgs, bases: &Bases, ui: &Ui) -> Result<Shown> {
     let shown = shown.map_err(|e| Failure::codec(path, &e))?;
     source.check_unchanged()?;
     Ok(shown)
+}
+
+/// Says why a file in which no tensors were found has none, if it was no model.
+fn note_no_model(path: &Path, reader: &Reader<'_, &Source>, ui: &Ui) {
+    if reader.segments().iter().any(|s| s.name.is_some()) {
+        return;
+    }
+    let original = match path.extension() {
+        Some(suffix) if suffix == SUFFIX => path.with_extension(""),
+        _ => path.to_owned(),
+    };
+    // What cannot be read, such as a delta without its base, is another matter.
+    if let Ok(Some(why)) = lmc_inspect::early_end(&Original { raw: reader, path: &original }) {
+        ui.warn(format_args!("{}: it was made of no model: {why}", Name::path(path)));
+    }
+}
+
+/// The raw bytes of a file under its original name.
+struct Original<'a> {
+    raw: &'a dyn ReadAt,
+    path: &'a Path,
+}
+
+impl ReadAt for Original<'_> {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.raw.read_exact_at(buf, offset)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.raw.size()
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(self.path)
+    }
 }
 
 /// An open file and the descriptions of its blocks.

@@ -29,9 +29,9 @@ pub(crate) struct TestArgs {
     #[arg(short, long)]
     recursive: bool,
 
-    /// Read through symbolic links.
-    #[arg(short, long)]
-    force: bool,
+    /// Nothing: links are followed anyway.
+    #[arg(short, long = "force", hide = true)]
+    _force: bool,
 
     /// Print one JSON object per file on standard output.
     #[arg(long, help_heading = "Messages")]
@@ -61,15 +61,15 @@ pub(crate) fn run(args: &TestArgs, ui: &Ui) -> Result {
     let limits = DecodeLimits::default().with_max_work(args.limits.max_work());
     let options = DecompressOptions::default().with_threads(args.threads.count()).with_limits(limits);
     let mut decompressor = Decompressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
-    let (inputs, lacking) = inputs(&args.files, args.recursive, &RemoveSuffix, ui)?;
-    lacking.report(false, ui)?;
+    let (inputs, others) = inputs(&args.files, args.recursive, &RemoveSuffix, ui)?;
+    others.lacking.report(false, ui)?;
     if inputs.is_empty() {
         // Success would say that files are well.
         return Err(Failure::Failed("nothing was checked: no file ending in .lmc was found".to_owned()));
     }
     let bases = args.bases.open_to_restore(inputs.len() > 1, args.threads.count())?;
     report::each(&inputs, Input::path, Show::Verdicts, args.json, ui, |input| {
-        test(&mut decompressor, &options, &bases, input, args.force, ui)
+        test(&mut decompressor, &options, &bases, input, ui)
     })
 }
 
@@ -78,7 +78,6 @@ fn test(
     options: &DecompressOptions,
     bases: &Bases,
     input: &Input,
-    follow: bool,
     ui: &Ui,
 ) -> Result<Outcome> {
     let summary = match input {
@@ -94,7 +93,7 @@ fn test(
                 .map_err(|e| bases.check_unchanged().err().unwrap_or_else(|| Failure::codec(Path::new(STDIN), &e)))?
         }
         Input::File(path) => {
-            let source = Source::open(path, follow)?;
+            let source = Source::open(path)?;
             let reader = Reader::open(&source, options).map_err(|e| Failure::codec(path, &e))?;
             let raw_size = reader.raw_size();
             let needed = bases.for_file(path, reader.bases())?;

@@ -89,7 +89,7 @@ fn target(args: &UnpackArgs, path: &Path) -> PathBuf {
 }
 
 fn unpack(path: &Path, args: &UnpackArgs, bases: &Bases, ui: &Ui) -> Result {
-    let source = Source::open(path, args.force)?;
+    let source = Source::open(path)?;
     let at_fault = |e| Failure::codec(path, &e);
     let mut start = [0; lmc::MAGIC.len()];
     if source.start(&mut start)? == lmc::MAGIC {

@@ -224,7 +224,7 @@ impl Survey {
         let old: Vec<Base<'_>> = order.iter().map(named).collect();
         let bases = for_call(passes.compressor, &old);
         let (c, layout) = Comparison::new(file, &bases)?;
-        if let Some(why) = early_end::of_layout(&layout, file.raw_size()) {
+        if let Some(why) = early_end::with_layout(&source(file), &layout, file.raw_size())? {
             return Err(Error::new(ErrorKind::Damaged, why));
         }
         let first = self.segments.len();

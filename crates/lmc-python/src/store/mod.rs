@@ -229,6 +229,7 @@ impl Store {
             })
         })?;
         warn(py, &saved.notes)?;
+        warn(py, &detached(py, || inputs.notes())?)?;
         Ok(Snapshot(snapshot))
     }
 

@@ -121,6 +121,16 @@ impl Inputs {
         })
     }
 
+    /// What to say of files that are not whole, or not the models that their names promise.
+    pub(super) fn notes(&self) -> Result<Vec<String>> {
+        let sources = self.named.iter().filter_map(|(_, contents)| match contents {
+            Contents::Source(source) => Some(source),
+            Contents::Tensors(..) => None,
+        });
+        let why = sources.map(|source| Ok(source.no_model()?.map(|what| format!("{what}; it is stored as it is"))));
+        why.filter_map(Result::transpose).collect()
+    }
+
     fn check_unchanged(&self) -> Result<()> {
         self.named.iter().try_for_each(|(_, contents)| match contents {
             Contents::Source(source) => source.check_unchanged(),

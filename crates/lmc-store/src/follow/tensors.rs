@@ -122,7 +122,7 @@ impl TensorFollower {
     /// Tensors with these names, types and shapes will follow the store. They hold no snapshot yet.
     ///
     /// # Errors
-    /// `Usage` when two have the same name, or one has no whole number of bytes; `Io` when threads cannot be started.
+    /// `Usage` when two have the same name, or one has no whole number of bytes.
     pub fn new(store: Store, tensors: Vec<TensorSpec>, options: TensorFollowOptions) -> Result<Self> {
         let mut names = HashSet::new();
         for t in &tensors {
@@ -132,7 +132,6 @@ impl TensorFollower {
             t.byte_len()?;
         }
         let workers = Workers::new(options.threads, Box::new(|| ()) as Box<dyn Fn() + Send + Sync>);
-        let workers = workers.map_err(|e| Error::io("cannot start threads", e))?;
         Ok(Self { store, tensors, options, workers, state: None, spares: Arc::default() })
     }
 

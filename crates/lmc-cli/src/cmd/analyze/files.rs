@@ -16,6 +16,7 @@ use crate::beside::Beside;
 use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::guard::{Guard, Role};
+use crate::input::Source;
 use crate::names::STORE_MARKER;
 use crate::names::{SUFFIX, is_dash};
 use crate::shards::is_index;
@@ -162,15 +163,22 @@ impl Files {
     /// Those of a checkpoint's files that have tensors, by their names in the checkpoint.
     fn of_tensors(&self, checkpoint: usize, files: Vec<Base<'static>>) -> Vec<Base<'static>> {
         let place = &self.places[checkpoint];
-        // A file that ends early has none, and must be reported.
-        let is_of_tensors = |b: &Base<'_>| Path::new(b.name()).extension().is_some_and(|e| e == "safetensors");
-        let has_tensors = |b: &Base<'_>| is_of_tensors(b) || b.segments().iter().any(|s| s.name.is_some());
-        let of = files.into_iter().zip(place.files.clone()).filter(|(b, _)| !place.is_directory || has_tensors(b));
+        let has_tensors = |b: &Base<'_>| b.segments().iter().any(|s| s.name.is_some());
+        // A file that ends early, or is no model in spite of its name, has none, and must be reported.
+        let is_counted = |(b, file): &(Base<'_>, usize)| has_tensors(b) || self.should_have_tensors(*file);
+        let of = files.into_iter().zip(place.files.clone()).filter(|f| !place.is_directory || is_counted(f));
         let named = of.map(|(b, file)| match &self.names[self.files.number(file)] {
             Some(name) => b.with_name(&**name),
             None => b,
         });
         named.collect()
+    }
+
+    /// Whether a file without tensors is not whole, or not the model that its name promises.
+    fn should_have_tensors(&self, file: usize) -> bool {
+        let path = self.files.path(file);
+        let is_of_tensors = path.extension().is_some_and(|suffix| suffix == "safetensors");
+        is_of_tensors || Source::open(path).and_then(|source| source.early_end()).is_ok_and(|why| why.is_some())
     }
 
     /// The failure of a study.

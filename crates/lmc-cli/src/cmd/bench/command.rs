@@ -183,7 +183,7 @@ fn threads(args: &BenchArgs) -> Vec<usize> {
 }
 
 fn isas(args: &BenchArgs) -> Result<Vec<Isa>> {
-    Ok(match (args.isas.is_empty(), std::env::var_os("LMC_ISA")) {
+    Ok(match (args.isas.is_empty(), std::env::var_os("LMC_ISA").filter(|name| !name.is_empty())) {
         (false, _) => args.isas.clone(),
         (true, Some(_)) => vec![Isa::detect()?],
         (true, None) => Isa::available(),

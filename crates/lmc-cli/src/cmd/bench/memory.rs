@@ -18,8 +18,11 @@ pub(super) struct Memcpy {
 
 impl Memcpy {
     pub(super) fn new(threads: usize) -> lmc::Result<Self> {
-        let workers = Workers::new(threads, Box::new(|| ()) as Box<dyn Fn() + Send + Sync>)
-            .map_err(|e| lmc::Error::new(lmc::ErrorKind::Io, format!("{e}; use fewer with --threads")))?;
+        let workers = Workers::new(threads, Box::new(|| ()) as Box<dyn Fn() + Send + Sync>);
+        if workers.count() < threads {
+            let why = format!("cannot start {threads} threads: use fewer with --threads");
+            return Err(lmc::Error::new(lmc::ErrorKind::Io, why));
+        }
         Ok(Self { threads, workers, times: Times::default(), bytes: 0 })
     }
 

@@ -258,7 +258,7 @@ fn early_end(path: &Path) -> Result<Option<String>> {
     if !SIZED.iter().any(|suffix| name.ends_with(suffix)) || !path.is_file() {
         return Ok(None);
     }
-    let source = Source::open(path, true)?;
+    let source = Source::open(path)?;
     let why = match source.metadata().len() {
         n @ ..SAFETENSORS_START => Some(format!("it has {n} bytes: it ends early")),
         _ => source.early_end()?,

@@ -194,7 +194,7 @@ pub(in crate::cmd) struct Opened {
 impl Opened {
     pub(in crate::cmd) fn new(named: NamedFiles) -> Result<Self> {
         let handles = Arc::new(Handles::default());
-        let sources = named.files().iter().map(|f| Source::open_one_of(&f.path, true, &handles));
+        let sources = named.files().iter().map(|f| Source::open_one_of(&f.path, &handles));
         let sources = sources.collect::<Result<_>>()?;
         Ok(Self { named, sources })
     }

@@ -41,7 +41,7 @@ pub(crate) struct UnpackArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "5G", hide_default_value = true)]
     pub(super) max_shard_size: usize,
 
-    /// Overwrite existing files, read through symbolic links.
+    /// Overwrite existing files.
     #[arg(short, long)]
     pub(super) force: bool,
 

@@ -33,7 +33,7 @@ struct Chosen<'m> {
 /// Writes the tensors of a checkpoint. All checks of the metadata come before the first byte of output.
 pub(super) fn unpack(directory: &Path, args: &UnpackArgs, bases: &Bases, ui: &Ui) -> Result {
     let path = directory.join(METADATA);
-    let source = Source::open(&path, true)?;
+    let source = Source::open(&path)?;
     let metadata = read(&source)?;
     let chosen = choose(&path, &metadata, &args.prefix)?;
     let guard = bases.guard();

@@ -84,7 +84,7 @@ impl<'a> DataFiles<'a> {
         if is_ours(name) {
             places[1] = self.in_pool(name);
             // In a bucket's checkpoint a note stands for the file.
-            if places.iter().all(|p| p.is_file()) && !is_compressed(&Source::open(&plain, true)?)? {
+            if places.iter().all(|p| p.is_file()) && !is_compressed(&Source::open(&plain)?)? {
                 places.swap(0, 1);
             }
         }
@@ -96,7 +96,7 @@ impl<'a> DataFiles<'a> {
         if path.metadata().is_ok_and(|m| !m.is_file()) {
             return Err(Failure::at(path, "is not a regular file, as the data files of a checkpoint are"));
         }
-        Source::open_one_of(path, true, &self.handles)
+        Source::open_one_of(path, &self.handles)
     }
 
     /// The place of a data file of a bucket's checkpoint.
