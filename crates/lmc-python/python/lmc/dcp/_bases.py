@@ -19,6 +19,7 @@ import lmc
 from lmc.dcp._storage import Storage
 from lmc.dcp._tensors import Memory
 
+
 @dataclass(frozen=True)
 class Base:
     """A checkpoint, its data files, and the chunks in each."""

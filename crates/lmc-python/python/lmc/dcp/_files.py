@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass

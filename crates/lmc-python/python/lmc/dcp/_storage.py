@@ -189,7 +189,9 @@ def _chunks(path: str, stream: BinaryIO) -> dict[str, list[str]]:
         raise type(e)(f"{path}: {e}") from e
     for name in found:
         if not is_data_file(name):
-            raise lmc.FormatError(f"{path}: names {name!r:.200}, which is not a file of the checkpoint: it may be hostile")
+            raise lmc.FormatError(
+                f"{path}: names {name!r:.200}, which is not a file of the checkpoint: it may be hostile"
+            )
     return found
 
 

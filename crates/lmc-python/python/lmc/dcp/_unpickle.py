@@ -192,7 +192,8 @@ def _indices() -> type:
         same[key] += 1
         if same[key] > _ALIKE:
             raise lmc.FormatError(f"has chunks of {fqn!r:.100} whose offsets have one hash: it may be hostile")
-        vars(self).update(state)
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
         object.__setattr__(self, "__class__", new.MetadataIndex)
 
     return _stand_in(_blank(type("Index", (new.MetadataIndex,), {"__setstate__": setstate})))
@@ -200,7 +201,8 @@ def _indices() -> type:
 
 def _size(numbers: object) -> torch.Size:
     if not isinstance(numbers, tuple | list) or len(numbers) > _DIMENSIONS:
-        raise lmc.FormatError(f"has a size made from {type(numbers).__name__}, or of more than {_DIMENSIONS} dimensions")
+        kind = type(numbers).__name__
+        raise lmc.FormatError(f"has a size made from {kind}, or of more than {_DIMENSIONS} dimensions")
     return torch.Size(numbers)
 
 
