@@ -77,7 +77,7 @@ impl Beside {
         if let Some((_, contents)) = self.known().get(path).filter(|(seen, _)| now.is_unchanged(seen)) {
             return Some(contents.clone());
         }
-        let source = Source::open(path, true).ok()?;
+        let source = Source::open(path).ok()?;
         let mut start = [0; lmc::MAGIC.len()];
         let contents = if source.start(&mut start).ok()? == lmc::MAGIC {
             let reader = Reader::open(&source, &DecompressOptions::default().with_threads(1)).ok()?; // nothing is decoded
@@ -92,7 +92,7 @@ impl Beside {
 
     /// The hash of a raw file, which reads it once.
     fn hash(&self, path: &Path, threads: usize) -> Option<[u8; 16]> {
-        let source = Source::open(path, true).ok()?;
+        let source = Source::open(path).ok()?;
         let hash = Base::new(&source).and_then(|base| base.content_hash(threads)).ok()?;
         source.check_unchanged().ok()?;
         let contents = Contents { raw_size: source.metadata().len(), hash: Some(hash), bases: Vec::new() };

@@ -152,7 +152,7 @@ pub(crate) fn fault(path: &Path, is_stale: impl FnOnce(&BTreeSet<String>) -> boo
         let (file, name) = (named_by(path, name), Name::text(name));
         let why = match file {
             None => format!("names {name}, which is not beside it"),
-            Some(file) => match Source::open(&file, true)?.early_end()? {
+            Some(file) => match Source::open(&file)?.early_end()? {
                 None => continue,
                 Some(why) => format!("names {name}, which is not whole: {why}"),
             },

@@ -84,9 +84,9 @@ mod tests {
         write("v", "1");
         let inputs = ["v/a", "v/b", "v/other"].map(at);
         let paths = || inputs.iter().map(|path| &**path);
-        let open = |name: &str| Source::open(&at(name), true).unwrap();
+        let open = |name: &str| Source::open(&at(name)).unwrap();
         let together = Together::of(paths());
-        paths().for_each(|path| together.check(&Source::open(path, true).unwrap()).unwrap());
+        paths().for_each(|path| together.check(&Source::open(path).unwrap()).unwrap());
         // A file that no index names may be another one by now; of those that are named, all have to be the same.
         let a = open("v/a");
         for name in ["v/b", "v/other"] {

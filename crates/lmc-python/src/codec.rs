@@ -23,7 +23,8 @@ const DATA: &str = "data must be a C-contiguous bytes-like object";
 
 /// Compresses a file in memory; returns the `.lmc` file.
 ///
-/// `data` is a C-contiguous buffer (bytes, bytearray, memoryview, mmap, an array of any dtype), which is not copied. `dtype` is the element
+/// `data` is a C-contiguous buffer (bytes, bytearray, memoryview, mmap, an array of any dtype), which is not copied: if its
+/// memory goes away meanwhile, as by `resize(refcheck=False)`, the process ends. `dtype` is the element
 /// type of data in unknown format, such as "BF16"; without it the element width is detected. `base` (a buffer, a path, an open `lmc.File`,
 /// or a list of those) is an earlier version: only the differences are stored. `level` is "fast", "default" or "max". `format` is the
 /// version of the file format, by default "1.1": "1.0" does not use grids. `threads=None` takes one per core; the result does not depend on

@@ -8,6 +8,7 @@ mod analyze;
 mod base;
 mod bases;
 mod buffer;
+mod checkpoint;
 mod codec;
 mod command;
 mod dlpack;
@@ -43,6 +44,8 @@ mod _lmc {
     use crate::analyze::analyze;
     #[pymodule_export]
     use crate::base::Base;
+    #[pymodule_export]
+    use crate::checkpoint::chunks_by_file;
     #[pymodule_export]
     use crate::codec::{
         Compressor, Decompressor, Estimate, compress, compress_bound, compress_into, decompress, decompress_into,

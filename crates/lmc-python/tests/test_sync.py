@@ -518,3 +518,42 @@ def test_rows_that_there_are_not(publisher):
     some = lmc.sync.Follower(store, ["bias", "w"], framework="np")
     some.load()
     assert list(some.tensors) == ["bias", "w"]
+
+
+def test_arrays_of_one_memory_take_one_value(tmp_path):
+    publisher = lmc.sync.Publisher(tmp_path / "s")
+    a = weights(3000).reshape(30, 100)
+    publisher.publish({"embed": a, "head": a}, step=1)
+    w = np.zeros((30, 100), "f4")
+    follower = lmc.sync.Follower(publisher.store, {"embed": w, "head": w})
+    assert follower.update() == 1 and np.array_equal(w, a)
+    publisher.publish({"embed": a, "head": a + 1}, step=2)
+    with pytest.raises(lmc.UsageError, match='"embed" and "head" share their memory, and step 2 of the store'):
+        follower.update()
+    assert follower.step == 1 and np.array_equal(w, a)
+    part = {"embed": w[:9], "head": w[:9]}
+    rows = lmc.sync.Follower(publisher.store, part, rows=dict.fromkeys(part, (0, 9)))
+    with pytest.raises(lmc.UsageError, match="share their memory, and step 2"):
+        rows.update()
+    # Equal in the rows that follow.
+    head = a.copy()
+    head[20:] += 1
+    publisher.publish({"embed": a, "head": head}, step=3)
+    assert rows.update() == 3
+    with pytest.raises(lmc.UsageError, match="overlap in memory"):
+        lmc.sync.Follower(publisher.store, {"embed": w, "head": w[1:]}).load()
+
+
+def test_a_whole_model_of_arrays_gets_new_ones(publisher):
+    follower = lmc.sync.Follower(publisher.store, framework="np")
+    follower.update()
+    published = publisher.published | {"new": weights(5000)}
+    publisher.publish(published, step=2)
+    assert follower.update() == 2 and equal(follower.tensors, published)
+    # An array that got other memory.
+    new = follower.tensors["new"]
+    new.resize(0, refcheck=False)
+    with pytest.raises(lmc.UsageError, match=r"tensor 'new' was F32 of shape \[5000\]"):
+        follower.update()
+    new.resize(5000, refcheck=False)
+    assert follower.update() == 2 and equal(follower.tensors, published)

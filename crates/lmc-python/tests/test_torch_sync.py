@@ -231,3 +231,237 @@ def test_rows_of_four_bits(tmp_path):
     assert torch.equal(as_bytes(follower.tensors["flat"]), as_bytes(packed)[5:10])
     with pytest.raises(lmc.UsageError, match="row 3 of F4 does not begin with a byte"):
         lmc.sync.Follower(publisher.store, ["flat"], rows={"flat": (3, 5)}).load()
+
+
+def published(tmp_path, tensors):
+    publisher = lmc.sync.Publisher(tmp_path / "s")
+    publisher.publish(tensors, step=1)
+    return publisher
+
+
+@pytest.mark.parametrize("rows", [30, 3000])
+def test_names_of_one_memory_take_one_value(tmp_path, rows):
+    a, b = torch.randn(rows, 200), torch.randn(rows, 200)
+    differ = "tensors 'embed' and 'head' share their memory, and step {} of the store".replace("'", '"')
+    publisher = published(tmp_path, {"embed": a, "head": b})
+    w = torch.zeros(rows, 200)
+    follower = lmc.sync.Follower(publisher.store, {"embed": w, "head": w})
+    for begin in (follower.update, lambda: follower.adopt(1)):
+        with pytest.raises(lmc.UsageError, match=differ.format(1)):
+            begin()
+    assert follower.step is None and not w.any()
+    # Equal ones, which are stored twice, as they are not tied there.
+    publisher.publish({"embed": a, "head": a.clone()}, step=2)
+    assert follower.update() == 2 and torch.equal(w, a)
+    a[3, 4] = 1
+    publisher.publish({"embed": a, "head": a.clone()}, step=3)
+    assert follower.update() == 3 and torch.equal(w, a)
+    # Tied ones, which are stored once; and the other name alone is not enough.
+    a[4, 4] = 1
+    publisher.publish({"embed": a, "head": a}, step=4)
+    assert follower.update() == 4 and torch.equal(w, a)
+    before = w.clone()
+    b = a.clone()
+    b[5, 5] = 1
+    publisher.publish({"embed": a, "head": b}, step=5)
+    for update in (follower.update, follower.load, follower.stage):
+        with pytest.raises(lmc.UsageError, match=differ.format(5)):
+            update()
+    assert follower.step == 4 and torch.equal(w, before)
+    assert lmc.sync.Follower(publisher.store, {"embed": w, "head": w.clone()}).update() == 5
+
+
+def test_tensors_that_overlap_are_named(tmp_path):
+    publisher = published(tmp_path, {"a": torch.ones(6), "b": torch.ones(6), "c": torch.ones(2, 3)})
+    w = torch.zeros(8)
+    for tensors in ({"b": w[2:], "a": w[:6]}, {"b": w[:6], "a": w[:6].view(6), "c": w[:6].view(2, 3)}):
+        with pytest.raises(lmc.UsageError, match="tensors '[ab]' and '[bc]' overlap in memory"):
+            lmc.sync.Follower(publisher.store, tensors).load()
+    assert not w.any()
+
+
+def write(w):
+    w.view(-1)[7] = 9
+
+
+def add(w):
+    with torch.no_grad():
+        w += 1
+
+
+def point_elsewhere(w):
+    w.data = torch.full_like(w, 3)
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("change", [write, add, point_elsewhere])
+def test_what_others_wrote_is_undone(tmp_path, change, own):
+    state = {"w": torch.randn(600, 600), "small": torch.randn(30), "other": torch.randn(600, 600)}
+    state["little"] = torch.ones(3)
+    publisher = published(tmp_path, state)
+    mine = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
+    follower = lmc.sync.Follower(publisher.store, None if own else mine)
+    follower.update()
+    tensors = follower.tensors
+    copies = clone(tensors)
+    assert follower.update() is None
+    # There is no other version: the tensors do not hold this one.
+    change(tensors["w"])
+    change(tensors["small"])
+    assert follower.wait(0)
+    update = follower.stage()
+    assert (update.step, update.base_step, update.changed) == (1, 1, 600 * 600 + 30)
+    assert not torch.equal(tensors["w"], state["w"])
+    follower.commit(update)
+    assert equal(follower.tensors, state) and follower.update() is None
+    # A version of few changes, elsewhere and there.
+    change(tensors["w"])
+    change(tensors["little"])
+    for tensor in state.values():
+        tensor.view(-1)[1] += 1
+    publisher.publish(state, step=2)
+    update = follower.stage()
+    assert update.changed == 600 * 600 + 3 + 2
+    for patch in update.patches():
+        patch.write(copies[patch.name])
+    assert equal(copies, state), "patches lead from the version before, whatever the tensors had"
+    follower.commit(update)
+    assert equal(follower.tensors, state)
+    # Between the two.
+    state["w"][0, 0] += 1
+    publisher.publish(state, step=3)
+    update = follower.stage()
+    change(tensors["w"])
+    before = clone(tensors)
+    with pytest.raises(lmc.UsageError, match="step 3 was staged, and somebody else wrote to 'w' since: stage it again"):
+        follower.commit(update)
+    assert equal(tensors, before) and follower.step == 2
+    assert follower.update() == 3 and equal(follower.tensors, state)
+
+
+def test_writes_that_torch_does_not_count_take_a_load(tmp_path):
+    state = {"w": torch.randn(300, 300)}
+    publisher = published(tmp_path, state)
+    follower = lmc.sync.Follower(publisher.store)
+    follower.update()
+    follower.tensors["w"].data[5, 5] = 3
+    assert follower.update() is None
+    assert follower.load() == 1 and equal(follower.tensors, state)
+
+
+def test_tensors_that_are_no_longer_what_they_were(tmp_path):
+    state = {"a": torch.randn(40, 50), "b": torch.randn(40, 50)}
+    publisher = published(tmp_path, state)
+
+    def begin():
+        mine = {name: torch.zeros(40, 50) for name in state}
+        mine["tied"] = mine["b"].view(40, 50)
+        follower = lmc.sync.Follower(publisher.store, mine)
+        assert follower.update() == 1
+        return follower, mine
+
+    def shrink(mine):
+        mine["b"].untyped_storage().resize_(0)
+
+    def reshape(mine):
+        mine["b"].data = torch.zeros(50, 40)
+
+    def transpose(mine):
+        mine["b"].data = torch.zeros(50, 40).T
+
+    def untie(mine):
+        mine["tied"].data = torch.zeros(40, 50)
+
+    def overlap(mine):
+        mine["b"].data = mine["tied"].data = mine["a"]
+
+    for change, why in [
+        (shrink, "tensor 'b' has 8000 bytes, and its storage was resized to 0"),
+        (reshape, r"tensor 'b' was F32 of shape \[40, 50\] when it began to follow, and is not"),
+        (transpose, "tensor 'b' is not contiguous"),
+        (untie, "tensor 'tied' does not share the memory of 'b' any more"),
+        (overlap, "tensors '[ab]' and '[ab]' overlap in memory"),
+    ]:
+        follower, mine = begin()
+        change(mine)
+        for call in (follower.update, follower.stage, follower.load, follower.wait):
+            with pytest.raises(lmc.UsageError, match=why):
+                call()
+
+
+@pytest.mark.parametrize("every", [97, 1])
+def test_a_whole_model_gets_new_tensors(tmp_path, every):
+    state = {"a": torch.randn(300, 400), "norm": torch.randn(40)}
+    publisher = published(tmp_path, state)
+    follower = lmc.sync.Follower(publisher.store)
+    follower.update()
+    before = follower.tensors
+    copies = clone(before)
+    state["a"].view(-1)[::every] += 1
+    state |= {"b": torch.zeros(300, 400), "scale": torch.ones(3, dtype=torch.bfloat16)}
+    publisher.publish(state, step=2)
+    abandoned = follower.stage()
+    assert list(follower.tensors) == ["a", "norm"], "they appear with the version"
+    state["c"] = torch.randn(5)
+    publisher.publish(state, step=3)
+    update = follower.stage()
+    for patch in update.patches():
+        copies.setdefault(patch.name, torch.full_like(state[patch.name], 7))
+        patch.write(copies[patch.name])
+    assert equal(copies, dict(sorted(state.items())) | copies)
+    follower.commit(update)
+    assert all(follower.tensors[name] is before[name] for name in before)
+    assert equal(dict(sorted(follower.tensors.items())), dict(sorted(state.items())))
+    with pytest.raises(lmc.UsageError, match="stage it again"):
+        follower.commit(abandoned)
+    # To load is one way, too.
+    state["d"] = torch.randn(600, 600)
+    publisher.publish(state, step=4)
+    assert follower.load() == 4 and torch.equal(follower.tensors["d"], state["d"])
+    state["d"][1, 1] = 0
+    publisher.publish(state, step=5)
+    assert follower.update() == 5
+    assert equal(dict(sorted(follower.tensors.items())), dict(sorted(state.items())))
+    # One that is gone is an error, and leaves all as they are.
+    del state["norm"]
+    publisher.publish(state, step=6)
+    with pytest.raises(lmc.NotFoundError, match="norm"):
+        follower.update()
+    assert follower.step == 5
+
+
+@pytest.mark.parametrize("names", [False, True])
+def test_what_does_not_follow_is_named_once(tmp_path, names):
+    state = {"a": torch.randn(30, 40), "left out": torch.randn(40)}
+    publisher = published(tmp_path, state)
+    follower = lmc.sync.Follower(publisher.store, ["a"] if names else {"a": torch.zeros(30, 40)})
+    assert follower.update() == 1
+    state |= {"b": torch.zeros(3), "c": torch.ones(3)}
+    publisher.publish(state, step=2)
+    with pytest.warns(UserWarning, match="step 2 of .* has 2 tensors .* that do not follow: 'b', 'c'; begin a new"):
+        assert follower.update() == 2
+    state["a"][0] = 1
+    publisher.publish(state, step=3)
+    assert follower.update() == 3
+    assert list(follower.tensors) == ["a"] and torch.equal(follower.tensors["a"], state["a"])
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_tensor_that_changes_while_it_is_saved_is_not_published(tmp_path, monkeypatch, pairs):
+    state = {"a": torch.randn(30, 40), "w": torch.randn(30, 40)}
+    publisher = published(tmp_path, state)
+    save = lmc.sync.Publisher._save
+
+    def and_write(self, *arguments):
+        saved = save(self, *arguments)
+        state["w"][3, 3] = 1
+        return saved
+
+    monkeypatch.setattr(lmc.sync.Publisher, "_save", and_write)
+    with pytest.raises(lmc.UsageError, match="tensor 'w' was written to while it was saved: nothing is published"):
+        publisher.publish(list(state.items()) if pairs else state, step=2)
+    monkeypatch.undo()
+    assert publisher.store.find().step == 1
+    publisher.publish(state, step=2)
+    follower = lmc.sync.Follower(publisher.store)
+    assert follower.update() == 2 and equal(follower.tensors, state)

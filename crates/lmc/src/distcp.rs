@@ -1,4 +1,6 @@
 //! Checkpoints of `torch.distributed.checkpoint`: directories with a file `.metadata`, which lists the chunks of each
 //! tensor, and data files that hold the chunks. Nothing is unpickled.
 
-pub use crate::layout::torch::checkpoint::{Chunk, Elements, Metadata, Place, Stored, Tensor};
+pub use crate::layout::torch::checkpoint::{
+    Chunk, Elements, Metadata, Place, StorageData, Stored, StoredEntry, Tensor,
+};

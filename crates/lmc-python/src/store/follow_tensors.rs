@@ -9,6 +9,7 @@ use super::exclusive::Exclusive;
 use super::records::Snapshot;
 use crate::buffer::{Buffer, Writable, check_disjoint};
 use crate::errors::{Failure, Result};
+use crate::info::Tensor;
 use crate::numbers;
 use crate::options::dtype;
 use crate::text::text;
@@ -78,6 +79,44 @@ impl TensorFollower {
     /// The store's last snapshot, or `None` if the tensors hold it, or there is none.
     fn newest(&self, py: Python<'_>) -> Result<Option<Snapshot>> {
         Ok(self.0.work(py, |f| f.newest())?.map(Snapshot))
+    }
+
+    /// The names of the tensors of a snapshot.
+    fn names(&self, py: Python<'_>, snapshot: &Snapshot) -> Result<Vec<String>> {
+        self.0.work(py, |f| f.names(&snapshot.0))
+    }
+
+    /// A tensor of a snapshot.
+    fn tensor(
+        &self,
+        py: Python<'_>,
+        snapshot: &Snapshot,
+        #[pyo3(from_py_with = text)] name: &str,
+    ) -> Result<Tensor> {
+        let segment = self.0.work(py, |f| f.tensor(&snapshot.0, name))?;
+        Ok(Tensor::of(py, &segment).expect("a named segment is a tensor"))
+    }
+
+    /// Further tensors follow, which hold nothing.
+    fn add(&self, tensors: &Bound<'_, PyAny>) -> Result<()> {
+        let specs = specs(tensors)?;
+        self.0.with(|f| Ok(f.add(specs)?))
+    }
+
+    /// Says that these tensors hold nothing any more.
+    fn forget(&self, tensors: Vec<usize>) -> Result<()> {
+        self.0.with(|f| {
+            f.forget(&tensors);
+            Ok(())
+        })
+    }
+
+    /// Other names of tensors, for which a version must have the same bytes.
+    fn tie(&self, names: Vec<(String, usize)>) -> Result<()> {
+        self.0.with(|f| {
+            f.tie(names);
+            Ok(())
+        })
     }
 
     /// Fills the tensors with those of a snapshot; returns how many bytes were fetched.

@@ -13,6 +13,7 @@ mod spec;
 mod staged;
 mod state;
 mod tensors;
+mod tied;
 mod version;
 
 pub use directory::Follower;

@@ -73,8 +73,7 @@ impl Patch {
         start: u64,
         new: &[u8],
     ) -> io::Result<Option<Self>> {
-        let is_whole = |n: u64| n.is_multiple_of(width as u64);
-        let width = if is_whole(start) && is_whole(new.len() as u64) { width } else { 1 };
+        let width = width_of(width, start, new);
         let (mut changed, mut values) = (Vec::new(), Vec::new());
         let mut scratch = [0; PIECE];
         for (i, piece) in new.chunks(PIECE).enumerate() {
@@ -182,6 +181,11 @@ impl Patch {
         Some(Self { tensor, width, elements, changed: Some(indices), values, is_read: false })
     }
 
+    /// The patch to `new`, whatever the tensor has from `start` on.
+    pub(super) fn all(tensor: usize, width: usize, start: u64, new: &[u8]) -> Option<Self> {
+        (!new.is_empty()).then(|| Self::whole(tensor, width_of(width, start, new), start, new))
+    }
+
     /// New bytes for all of a run.
     fn whole(tensor: usize, width: usize, start: u64, new: &[u8]) -> Self {
         let elements = start / width as u64..(start + new.len() as u64) / width as u64;
@@ -227,6 +231,12 @@ impl Patch {
             Some(changed) => of_width!(self.width, scatter(changed, &self.values, out)),
         }
     }
+}
+
+/// The width of elements in a run: of one that does not begin and end at elements, 1.
+fn width_of(width: usize, start: u64, new: &[u8]) -> usize {
+    let is_whole = |n: u64| n.is_multiple_of(width as u64);
+    if is_whole(start) && is_whole(new.len() as u64) { width } else { 1 }
 }
 
 /// The memory of the lists of the update that was dropped last, for those of the next one: getting new pages takes longer than decoding.

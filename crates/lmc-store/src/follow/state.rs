@@ -15,12 +15,12 @@ use crate::manifest::shard::BlockSet;
 use crate::restore::SnapshotReader;
 
 /// The contents of the tensors.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct State {
     pub(super) step: Step,
     pub(super) id: SaveId,
     pub(super) run: RunId,
-    /// Where the bytes of each tensor are stored, in order.
+    /// Where the bytes of each tensor are stored, in order; nothing for one that holds none of them.
     pub(super) places: Vec<Vec<Place>>,
     /// Raw bytes of block sets that the tensors hold only parts of, up to a limit.
     pub(super) kept: HashMap<Hash, Arc<[u8]>>,

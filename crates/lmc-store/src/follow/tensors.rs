@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use lmc::ReadAt;
+use lmc::{ReadAt, Segment};
 use lmc_pool::Workers;
 
 use super::lists::{Listed, Lists};
@@ -13,6 +13,7 @@ use super::order;
 use super::patch::{Patch, Spares, width};
 use super::spec::TensorSpec;
 use super::state::{Place, State, To, add, no_list};
+use super::tied::{self, Tied};
 use crate::error::{Error, ErrorKind, Result};
 use crate::gather::{Gather, Located, Take};
 use crate::held::Held;
@@ -75,7 +76,10 @@ pub struct TensorFollower {
     tensors: Vec<TensorSpec>,
     options: TensorFollowOptions,
     workers: Workers<()>,
+    tied: Vec<Tied>,
     state: Option<Arc<State>>,
+    /// The snapshot that was opened last, until the tensors hold it: several calls need it.
+    opened: Mutex<Option<Arc<SnapshotReader>>>,
     /// The memory of the last update that is gone.
     spares: Arc<Spares>,
 }
@@ -124,15 +128,68 @@ impl TensorFollower {
     /// # Errors
     /// `Usage` when two have the same name, or one has no whole number of bytes.
     pub fn new(store: Store, tensors: Vec<TensorSpec>, options: TensorFollowOptions) -> Result<Self> {
-        let mut names = HashSet::new();
-        for t in &tensors {
-            if !names.insert(&t.name[..]) {
-                return Err(Error::usage(format!("two tensors have the name {:?}", t.name)));
-            }
-            t.byte_len()?;
-        }
+        check_specs(&tensors)?;
         let workers = Workers::new(options.threads, Box::new(|| ()) as Box<dyn Fn() + Send + Sync>);
-        Ok(Self { store, tensors, options, workers, state: None, spares: Arc::default() })
+        let (tied, state, opened, spares) = Default::default();
+        Ok(Self { store, tensors, options, workers, tied, state, opened, spares })
+    }
+
+    /// Further tensors follow, after those before. They hold nothing, and the next update writes all of them. Updates
+    /// that were staged before are void.
+    ///
+    /// # Errors
+    /// Those of [`Self::new`]; then nothing is added.
+    pub fn add(&mut self, tensors: Vec<TensorSpec>) -> Result<()> {
+        let tensors = [&self.tensors[..], &tensors].concat();
+        check_specs(&tensors)?;
+        self.tensors = tensors;
+        self.change_places(|_| {});
+        Ok(())
+    }
+
+    /// Says that these tensors, by their indices, hold nothing any more, as when another program wrote to them: the next
+    /// update writes all of them, and reads none. Updates that were staged before are void.
+    pub fn forget(&mut self, tensors: &[usize]) {
+        self.change_places(|places| tensors.iter().for_each(|&t| places[t].clear()));
+    }
+
+    /// Other names of tensors, by their indices: of each version that has such a name, the bytes must be those of the
+    /// tensor. Otherwise loading, adopting and staging fail, with `Usage`, and write nothing.
+    pub fn tie(&mut self, names: impl IntoIterator<Item = (String, usize)>) {
+        self.tied.extend(names.into_iter().map(|(name, tensor)| Tied { name, tensor }));
+    }
+
+    /// The names of the tensors of a snapshot.
+    ///
+    /// # Errors
+    /// Those of [`Store::open_snapshot`].
+    pub fn names(&self, snapshot: &Snapshot) -> Result<Vec<String>> {
+        let reader = self.reader(snapshot)?;
+        let segments = reader.files().iter().flat_map(|f| &f.segments);
+        Ok(segments.filter_map(|s| s.name.as_deref()).map(str::to_owned).collect())
+    }
+
+    /// A tensor of a snapshot.
+    ///
+    /// # Errors
+    /// `NotFound` when it has none of this name; those of [`Store::open_snapshot`].
+    pub fn tensor(&self, snapshot: &Snapshot, name: &str) -> Result<Segment> {
+        Ok(self.reader(snapshot)?.tensor(name)?.1.clone())
+    }
+
+    fn change_places(&mut self, change: impl FnOnce(&mut [Vec<Place>])) {
+        if let Some(state) = &self.state {
+            let mut state = State::clone(state);
+            state.places.resize(self.tensors.len(), Vec::new());
+            change(&mut state.places);
+            self.state = Some(Arc::new(state));
+        }
+    }
+
+    /// Tensors hold something else from now on.
+    fn set_state(&mut self, state: Arc<State>) {
+        self.state = Some(state);
+        *self.opened.get_mut().expect("no panic while it is held") = None;
     }
 
     /// The step and the id of the snapshot that the tensors hold, if they hold one.
@@ -176,7 +233,7 @@ impl TensorFollower {
         }
         let mut state = State::begin(&reader, run, &extents, &HashMap::new(), &mut gather)?;
         let fetched = state.run(&reader, gather, &Held::default(), |_, _, _| Ok(()), no_list, progress)?;
-        self.state = Some(Arc::new(state));
+        self.set_state(Arc::new(state));
         Ok(fetched)
     }
 
@@ -211,7 +268,7 @@ impl TensorFollower {
             Some(_) => Err(differs(t)),
         };
         state.run(&reader, gather, &Held::default(), compare, no_list, &mut |_| Ok(()))?;
-        self.state = Some(Arc::new(state));
+        self.set_state(Arc::new(state));
         Ok(())
     }
 
@@ -280,7 +337,7 @@ impl TensorFollower {
             }
         }
         self.for_each(jobs, |(patch, out)| patch.apply(out));
-        self.state = Some(staged.to.clone());
+        self.set_state(staged.to.clone());
         Ok(())
     }
 
@@ -317,14 +374,25 @@ impl TensorFollower {
         Ok(())
     }
 
-    /// A snapshot, and where it has the bytes of each tensor.
-    fn open(&self, snapshot: &Snapshot) -> Result<(SnapshotReader, Vec<Vec<Located>>)> {
+    fn reader(&self, snapshot: &Snapshot) -> Result<Arc<SnapshotReader>> {
+        let mut opened = self.opened.lock().expect("no panic while it is held");
+        if let Some(reader) = opened.as_ref().filter(|reader| reader.snapshot() == snapshot) {
+            return Ok(reader.clone());
+        }
         // The documents of what the tensors hold are known.
         let reader = match &self.state {
             Some(state) => self.store.open_beside(snapshot, &state.catalog),
             None => self.store.open_snapshot(snapshot),
         };
-        let reader = reader?.with_threads(self.options.threads);
+        let reader = Arc::new(reader?.with_threads(self.options.threads));
+        *opened = Some(reader.clone());
+        Ok(reader)
+    }
+
+    /// A snapshot, and where it has the bytes of each tensor.
+    fn open(&self, snapshot: &Snapshot) -> Result<(Arc<SnapshotReader>, Vec<Vec<Located>>)> {
+        let reader = self.reader(snapshot)?;
+        tied::check(&reader, &self.tensors, &self.tied)?;
         let extents = self.tensors.iter().map(|t| {
             let (there, extents) = reader.tensor_extents(&t.name)?;
             t.extents_in(snapshot.step, there, extents)
@@ -355,7 +423,10 @@ impl TensorFollower {
         let patches = Mutex::new(Vec::new());
         let push = |patch| patches.lock().expect("no panic while it is held").extend(patch);
         let compare = |t: usize, offset, new: &[u8]| {
-            push(self.patch(t, tensors[t], offset, new)?);
+            push(match state.places[t].is_empty() {
+                true => Patch::all(t, width(self.tensors[t].dtype), offset, new),
+                false => self.patch(t, tensors[t], offset, new)?,
+            });
             Ok(())
         };
         let lists = Lists { state, specs: &self.tensors, tensors, spares: &self.spares };
@@ -424,6 +495,18 @@ impl TensorFollower {
             }
         });
     }
+}
+
+/// Fails if two have the same name, or one has no whole number of bytes.
+fn check_specs(tensors: &[TensorSpec]) -> Result<()> {
+    let mut names = HashSet::new();
+    for t in tensors {
+        if !names.insert(&t.name[..]) {
+            return Err(Error::usage(format!("two tensors have the name {:?}", t.name)));
+        }
+        t.byte_len()?;
+    }
+    Ok(())
 }
 
 impl std::fmt::Debug for TensorFollower {

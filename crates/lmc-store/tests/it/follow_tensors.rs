@@ -76,7 +76,7 @@ impl Run {
     }
 }
 
-fn spec(Tensor(name, rows, columns, _): &Tensor) -> TensorSpec {
+pub(crate) fn spec(Tensor(name, rows, columns, _): &Tensor) -> TensorSpec {
     TensorSpec { name: (*name).into(), dtype: Dtype::F32, shape: vec![*rows, *columns], first_row: None }
 }
 
@@ -89,9 +89,9 @@ pub(crate) const ALL: [&str; 6] = ["embed", "norm", "head", "bias", "other", "sc
 
 /// A follower, and the memory of its tensors.
 pub(crate) struct Followed {
-    follower: TensorFollower,
-    names: Vec<&'static str>,
-    memory: Vec<Vec<u8>>,
+    pub(crate) follower: TensorFollower,
+    pub(crate) names: Vec<&'static str>,
+    pub(crate) memory: Vec<Vec<u8>>,
 }
 
 impl Followed {

@@ -12,6 +12,7 @@ mod faults;
 mod flat;
 mod follow;
 mod follow_alternatives;
+mod follow_changed;
 mod follow_ended;
 mod follow_repair;
 mod follow_rows;

@@ -14,23 +14,18 @@ from typing import cast
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.distributed.checkpoint.metadata import Metadata
 
 import lmc
-from lmc.dcp._files import tensor_name
 from lmc.dcp._storage import Storage
 from lmc.dcp._tensors import Memory
-
-#: Location of a chunk: the name of its tensor, and its offset in it.
-Place = tuple[str, torch.Size | None]
 
 
 @dataclass(frozen=True)
 class Base:
-    """A checkpoint and its metadata."""
+    """A checkpoint, its data files, and the chunks in each."""
 
     checkpoint: str
-    metadata: Metadata
+    chunks: dict[str, list[str]]
 
 
 @dataclass(frozen=True)
@@ -80,7 +75,7 @@ def remember(run: str, checkpoint: str) -> None:
         _recent[run] = [checkpoint, *others][:_REMEMBERED]
 
 
-def find(storage: Storage, run: str, wanted: Set[Place]) -> Base | None:
+def find(storage: Storage, run: str, wanted: Set[str]) -> Base | None:
     """Selects the base for the next checkpoint of a run: one with the wanted chunks; `None` if there is none.
 
     Those that this process saved or loaded last come first, then the newest. A folder may hold checkpoints of several
@@ -91,15 +86,15 @@ def find(storage: Storage, run: str, wanted: Set[Place]) -> Base | None:
     unreadable = []
     for checkpoint in itertools.islice(_candidates(storage, run), _LOOKED_AT):
         try:
-            metadata = storage.read_metadata(checkpoint)
+            chunks = storage.chunks_of(checkpoint)
         except FileNotFoundError:  # incomplete, or deleted meanwhile
             continue
         except (lmc.Error, OSError) as e:
             unreadable.append((checkpoint, e))
             continue
-        alike = _likeness(metadata, wanted)
+        alike = _likeness(chunks, wanted)
         if alike >= 0.5 and alike > best[0]:
-            best = (alike, Base(checkpoint, metadata))
+            best = (alike, Base(checkpoint, chunks))
         if alike > 0.9:
             break
     for checkpoint, why in unreadable:
@@ -118,13 +113,9 @@ def _candidates(storage: Storage, run: str) -> Iterator[str]:
             yield checkpoint
 
 
-def _likeness(metadata: Metadata, wanted: Set[Place]) -> float:
+def _likeness(chunks: dict[str, list[str]], wanted: Set[str]) -> float:
     """How well data files match the wanted chunks, and hold nothing else, between 0 and 1."""
-    chunks: dict[str, set[Place]] = {}
-    for index, place in (metadata.storage_data or {}).items():
-        if tensor_name(place) is not None:
-            chunks.setdefault(place.relative_path, set()).add((index.fqn, index.offset))
-    there = set[Place]().union(*(found for found in chunks.values() if not found.isdisjoint(wanted)))
+    there = set[str]().union(*(found for found in chunks.values() if not wanted.isdisjoint(found)))
     return len(there & wanted) / max(1, len(there | wanted))
 
 

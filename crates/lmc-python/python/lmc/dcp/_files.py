@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -10,13 +9,12 @@ from typing import Any
 
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
-    Metadata,
     MetadataIndex,
     TensorStorageMetadata,
 )
 
 import lmc
-from lmc.dcp._storage import POOL, SUFFIX, Fsspec, Storage
+from lmc.dcp._storage import POOL, Fsspec, Storage, is_data_file
 
 #: Marks data in a `.lmc` file in the metadata of a checkpoint. PyTorch's own reader does not know the extension and
 #: says so.
@@ -121,15 +119,12 @@ class _Opened:
     depth: int
 
 
-def is_data_file(name: str) -> bool:
-    """Whether a name can be that of a data file, and is not a path."""
-    return name.endswith(SUFFIX) and "/" not in name and os.sep not in name and "\0" not in name
+def chunk_key(index: MetadataIndex) -> str:
+    """The key of a chunk among those of a checkpoint: the name of its tensor, and its first indices.
 
-
-def data_files(metadata: Metadata) -> set[str]:
-    """The data files that a checkpoint names, without their bases."""
-    places = (metadata.storage_data or {}).values()
-    return {p.relative_path for p in places if tensor_name(p) is not None}
+    A text, as its hash is known to nobody.
+    """
+    return f"{index.fqn}@{','.join(map(str, index.offset or ()))}"
 
 
 def with_bases(storage: Storage, checkpoint: str, names: Iterable[str], known: dict[str, list[str]]) -> set[str]:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import lmc
 from lmc._lmc import is_url
 from lmc.dcp import _notices
-from lmc.dcp._files import data_files, is_data_file, with_bases
-from lmc.dcp._storage import METADATA, POOL, Fsspec, StorageOptions, no_options, storage_of
-from lmc.dcp._unpickle import Trust
+from lmc.dcp._files import with_bases
+from lmc.dcp._storage import METADATA, POOL, Fsspec, StorageOptions, is_data_file, no_options, storage_of
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,6 @@ def collect_garbage(
     *,
     grace_seconds: float = 86_400,
     dry_run: bool = False,
-    trust: Trust = (),
     storage_options: StorageOptions = None,
 ) -> Garbage:
     """Deletes data files in buckets that no checkpoint needs any more.
@@ -43,19 +41,18 @@ def collect_garbage(
         grace_seconds: files written less than this long ago, by the clock of the storage, stay: a save may be in
             progress. It must exceed the duration of a save.
         dry_run: deletes nothing.
-        trust: as for `lmc.dcp.Reader`.
         storage_options: options of the file system of a URL, for fsspec.
 
     Raises:
-        lmc.Error: a checkpoint names a data file that is missing or cannot be read, or its metadata cannot be read or
-            are not trusted. In that case nothing was deleted.
+        lmc.Error: a checkpoint names a data file that is missing or cannot be read, or its metadata cannot be
+            read. In that case nothing was deleted.
     """
     where = os.fspath(parent)
     # Among directories, only checkpoints saved under a URL have such a folder.
     if not is_url(where):
         no_options(where, storage_options)
         where = f"file://{os.path.abspath(where)}"
-    _, storage, run = storage_of(where, storage_options, trust)
+    _, storage, run = storage_of(where, storage_options)
     assert isinstance(storage, Fsspec), "the path is a URL"
     pool = storage.join(run, POOL)
     if not any(is_data_file(n) for n in storage.names(pool)):
@@ -88,10 +85,10 @@ def _unneeded(storage: Fsspec, run: str, since: float, bases: dict[str, list[str
         # Ranks that save without collectives have metadata of their own.
         for name in [n for n in storage.names(checkpoint) if n.endswith(METADATA)]:
             try:
-                metadata = storage.read_metadata(checkpoint, name)
+                chunks = storage.chunks_of(checkpoint, name)
             except FileNotFoundError:  # the checkpoint is being deleted
                 continue
-            needed |= with_bases(storage, checkpoint, data_files(metadata), bases)
+            needed |= with_bases(storage, checkpoint, chunks, bases)
     left = [name for name in names if name not in needed]
     for name in left:
         if storage.written(storage.join(pool, name)) >= since:

@@ -7,16 +7,16 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias, cast
+from typing import Any, BinaryIO, Literal, TypeAlias, TypeVar, cast
 
 from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemBase
 from torch.distributed.checkpoint.metadata import Metadata
 
 import lmc
-from lmc._lmc import is_url
+from lmc._lmc import chunks_by_file, is_url
 from lmc.dcp import _unpickle
 from lmc.dcp._unpickle import Trust
 
@@ -24,6 +24,8 @@ try:
     from torch.distributed.checkpoint.fsspec_filesystem import _FileSystem
 except ModuleNotFoundError:  # Before torch 2.15 the module was private.
     from torch.distributed.checkpoint._fsspec_filesystem import FileSystem as _FileSystem
+
+T = TypeVar("T")
 
 StorageOptions: TypeAlias = Mapping[str, Any] | None
 """Options of a file system of fsspec, such as `{"endpoint_url": …}`."""
@@ -160,13 +162,42 @@ class Storage:
         Raises `lmc.MissingFileError` if it is missing, `lmc.FormatError` if it is invalid, or contains an untrusted
         name; `lmc.IOError` if it is not a file.
         """
+        return self._of_metadata(checkpoint, name, lambda path, s: _unpickle.load(s, path, self._trust))
+
+    def chunks_of(self, checkpoint: str, name: str = METADATA) -> dict[str, list[str]]:
+        """The data files of `lmc` that the metadata of a checkpoint name, and the chunks in each, as `_files.chunk_key`
+        names them. Nothing is unpickled.
+
+        Raises as `read_metadata`.
+        """
+        return self._of_metadata(checkpoint, name, _chunks)
+
+    def _of_metadata(self, checkpoint: str, name: str, read: Callable[[str, BinaryIO], T]) -> T:
         path = self.join(checkpoint, name)
         self.check_regular(path)
         try:
             with self.fs.create_stream(path, "rb") as stream:
-                return _unpickle.load(cast(BinaryIO, stream), path, self._trust)
+                return read(path, cast(BinaryIO, stream))
         except FileNotFoundError as e:  # its message may be empty, as that of S3
             raise lmc.MissingFileError(f"{checkpoint} is not a complete checkpoint: it has no {name}") from e
+
+
+def _chunks(path: str, stream: BinaryIO) -> dict[str, list[str]]:
+    try:
+        found = chunks_by_file(stream.read(_unpickle.LARGEST + 1), _unpickle.LARGEST)
+    except lmc.Error as e:
+        raise type(e)(f"{path}: {e}") from e
+    for name in found:
+        if not is_data_file(name):
+            raise lmc.FormatError(
+                f"{path}: names {name!r:.200}, which is not a file of the checkpoint: it may be hostile"
+            )
+    return found
+
+
+def is_data_file(name: str) -> bool:
+    """Whether a name can be that of a data file, and is not a path."""
+    return name.endswith(SUFFIX) and "/" not in name and os.sep not in name and "\0" not in name
 
 
 class Remote(_FileSystem):
@@ -354,7 +385,9 @@ def no_options(path: str | os.PathLike[str], options: StorageOptions) -> None:
         raise lmc.UsageError(f"storage_options has {names}, but {os.fspath(path)} is a directory: options are of URLs")
 
 
-def storage_of(path: str | os.PathLike[str], options: StorageOptions, trust: Trust) -> tuple[FileSystem, Storage, Any]:
+def storage_of(
+    path: str | os.PathLike[str], options: StorageOptions, trust: Trust = ()
+) -> tuple[FileSystem, Storage, Any]:
     """Opens a location: PyTorch's file system and ours, and the path as they take it."""
     names = _unpickle.trusted(trust)
     if is_url(path):

@@ -2,7 +2,10 @@
 
 A pickle can call anything that it names. Here it may name only the parts of metadata: for each class and function it
 gets a stand-in, which creates instances from checked arguments, and cannot be changed. The result is then checked,
-field by field, before it is used.
+field by field, before it is used. A pickle may also be made to use up time, memory or the stack, by which names it
+does not matter: `check_pickle` bounds these before the first object is made. Only what PyTorch needs to load or unpack
+a checkpoint is read in this way: of other checkpoints `lmc` reads the places of chunks, without unpickling
+(`lmc.dcp._files.chunks_of`).
 """
 
 from __future__ import annotations
@@ -30,6 +33,12 @@ Trust: TypeAlias = bool | Iterable[str]
 LARGEST = 1 << 30
 
 _SHOWN = 100
+# The most dimensions of a tensor in PyTorch.
+_DIMENSIONS = 64
+# The most chunks of a tensor whose offsets have one hash, as no two of a tensor do; and limits of a place.
+_ALIKE = 4
+_TRANSFORMS = 16
+_LONGEST = 1 << 16
 
 
 def trusted(trust: Trust) -> frozenset[str] | Literal[True]:
@@ -75,7 +84,6 @@ def _restricted(stream: BinaryIO, trust: frozenset[str]) -> object:
     data = stream.read(LARGEST + 1)
     if len(data) > LARGEST:
         raise lmc.FormatError(f"has more than {LARGEST} bytes, too many for a checkpoint's metadata")
-    # Python's unpickler allocates the length that a pickle declares before checking that the data is there.
     check_pickle(data)
     return _Unpickler(data, trust).load()
 
@@ -84,9 +92,10 @@ class _Unpickler(pickle.Unpickler):
     def __init__(self, data: bytes, trust: frozenset[str]) -> None:
         super().__init__(io.BytesIO(data))
         self._trust = trust
+        self._known = {**_KNOWN, (new.__name__, "MetadataIndex"): _indices()}
 
     def find_class(self, module: str, name: str, /) -> Any:
-        known = _KNOWN.get((module, name))
+        known = self._known.get((module, name))
         if known is not None:
             return known
         full = f"{module}.{name}"
@@ -165,20 +174,50 @@ def _properties(real: Any) -> Callable[[], object]:
     return _blank(type("Properties", (real,), {"__setstate__": setstate}))
 
 
+def _indices() -> type:
+    """The stand-in for `MetadataIndex` of one pickle: they are keys of a table, which is slow if many have one hash.
+
+    Hashes of numbers, and so of offsets, are known to everybody.
+    """
+    alike = collections.defaultdict[str, collections.Counter[str]](collections.Counter)
+
+    def setstate(self: Any, state: Any) -> None:
+        if not isinstance(state, dict) or not state.keys() <= {"fqn", "offset", "index"}:
+            raise lmc.FormatError("has an index that is not structured as PyTorch's")
+        fqn, offset, index = state.get("fqn"), state.get("offset"), state.get("index")
+        if not isinstance(fqn, str) or not isinstance(offset, _OFFSET) or not isinstance(index, _INDEX):
+            raise lmc.FormatError("has an index that is not structured as PyTorch's")
+        same = alike[fqn]
+        key = str(hash(offset))
+        same[key] += 1
+        if same[key] > _ALIKE:
+            raise lmc.FormatError(f"has chunks of {fqn!r:.100} whose offsets have one hash: it may be hostile")
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "__class__", new.MetadataIndex)
+
+    return _stand_in(_blank(type("Index", (new.MetadataIndex,), {"__setstate__": setstate})))
+
+
 def _size(numbers: object) -> torch.Size:
-    if not isinstance(numbers, tuple | list):
-        raise lmc.FormatError(f"has a size made from {type(numbers).__name__}")
+    if not isinstance(numbers, tuple | list) or len(numbers) > _DIMENSIONS:
+        kind = type(numbers).__name__
+        raise lmc.FormatError(f"has a size made from {kind}, or of more than {_DIMENSIONS} dimensions")
     return torch.Size(numbers)
 
 
+_LAYOUTS = {str(value): value for value in vars(torch).values() if isinstance(value, torch.layout)}
+
+
 def _layout(name: str) -> torch.layout:
-    layouts = {str(value): value for value in vars(torch).values() if isinstance(value, torch.layout)}
-    return layouts[name]
+    return _LAYOUTS[name]
 
 
 def _ordered(*items: object) -> object:
-    # Items follow separately; older protocols give a list of pairs.
-    return collections.OrderedDict(*[item for item in items if isinstance(item, list | tuple)])
+    # Items follow separately; Python 2 gave a list of pairs.
+    if items:
+        raise lmc.FormatError("has an ordered dictionary that no Python 3 wrote")
+    return collections.OrderedDict()
 
 
 def _set(kind: type) -> Callable[..., object]:
@@ -217,7 +256,6 @@ def _known() -> dict[tuple[str, str], object]:
         new.BytesStorageMetadata,
         new.ChunkStorageMetadata,
         new.Metadata,
-        new.MetadataIndex,
         new.StorageMeta,
         new.TensorStorageMetadata,
     ):
@@ -248,9 +286,15 @@ def _check(metadata: Metadata) -> None:
     entries, places = getattr(metadata, "state_dict_metadata", None), metadata.storage_data
     if not isinstance(entries, dict) or not isinstance(places, dict | None):
         raise lmc.FormatError("is not structured as PyTorch's: the table of what was saved is missing or invalid")
+    # One list of chunks for many entries would be read for each of them.
+    lists = set[int]()
     for fqn, entry in entries.items():
-        if not isinstance(fqn, str) or not (isinstance(entry, new.BytesStorageMetadata) or _is_tensor(entry)):
-            raise lmc.FormatError(f"its entry for {fqn!r} is not structured as PyTorch's")
+        known = isinstance(entry, new.BytesStorageMetadata) or (_is_tensor(entry) and id(entry.chunks) not in lists)
+        if not isinstance(fqn, str) or not known:
+            raise lmc.FormatError(f"its entry for {fqn!r:.200} is not structured as PyTorch's")
+        if isinstance(entry, new.TensorStorageMetadata):
+            lists.add(id(entry.chunks))
+    checked = set[str]()
     for index, place in (places or {}).items():
         if not _has(index, new.MetadataIndex, fqn=str, offset=_OFFSET, index=_INDEX):
             raise lmc.FormatError("its table of storage locations is not structured as PyTorch's")
@@ -258,7 +302,7 @@ def _check(metadata: Metadata) -> None:
             raise lmc.FormatError(f"it has a location for {index.fqn!r}, but no entry")
         # Other storages of PyTorch have other records, which this package does not read.
         if isinstance(place, stored._StorageInfo):
-            _check_place(index.fqn, place)
+            _check_place(index.fqn, place, checked)
 
 
 _OFFSET = (torch.Size, type(None))
@@ -275,18 +319,23 @@ def _is_tensor(entry: object) -> TypeGuard[new.TensorStorageMetadata]:
     )
 
 
-def _check_place(fqn: str, place: stored._StorageInfo) -> None:
+def _check_place(fqn: str, place: stored._StorageInfo, checked: set[str]) -> None:
+    """Fails unless a place is in a file of the checkpoint; `checked` are the names of files that passed."""
     descriptors = place.transform_descriptors
     if (
         not _has(place, stored._StorageInfo, relative_path=str, offset=int, length=int)
         or not isinstance(descriptors, list | tuple | None)
-        or not all(isinstance(d, str) for d in descriptors or ())
+        or len(descriptors or ()) > _TRANSFORMS
+        or not all(isinstance(d, str) and len(d) <= _LONGEST for d in descriptors or ())
     ):
-        raise lmc.FormatError(f"the location of {fqn!r} is not structured as PyTorch's")
+        raise lmc.FormatError(f"the location of {fqn!r:.200} is not structured as PyTorch's")
     name = place.relative_path
+    if name in checked:
+        return
     # Also paths of Windows: the next reader may run there.
     windows = PureWindowsPath(name)
     if not name or "\0" in name or "://" in name or name[0] in "/\\" or windows.drive or ".." in windows.parts:
         raise lmc.FormatError(
-            f"says that {fqn!r} is in {name!r}, which is not a file of the checkpoint: it may be hostile"
+            f"says that {fqn!r:.200} is in {name!r:.200}, which is not a file of the checkpoint: it may be hostile"
         )
+    checked.add(name)

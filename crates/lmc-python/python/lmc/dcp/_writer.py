@@ -21,11 +21,10 @@ import lmc
 from lmc._lmc import TensorList, is_url
 from lmc._options import check_format, check_level, check_threads
 from lmc.dcp import _bases
-from lmc.dcp._files import DESCRIPTOR, Files, data_files, is_data_file, tensor_name, with_bases
+from lmc.dcp._files import DESCRIPTOR, Files, chunk_key, tensor_name, with_bases
 from lmc.dcp._hold import Hold, HoldInBucket
-from lmc.dcp._storage import NOTE, POOL, SUFFIX, Fsspec, StorageOptions, metadata_name, storage_of
+from lmc.dcp._storage import NOTE, POOL, SUFFIX, Fsspec, StorageOptions, is_data_file, metadata_name, storage_of
 from lmc.dcp._tensors import Chunk, chunk
-from lmc.dcp._unpickle import Trust, trusted
 
 #: The version that PyTorch's own writer gives to metadata; older ones have none.
 _VERSION: str | None = getattr(filesystem, "CURRENT_DCP_VERSION", None)
@@ -54,8 +53,6 @@ class Writer(FileSystemWriter):
         sync_files: whether `.metadata` is on stable storage when a save ends, as data files are in any case. Storage
             that cannot be synced, such as a bucket, ignores it.
         overwrite: whether an existing checkpoint is replaced: at every moment there is the old one or the new one.
-        trust: as for `lmc.dcp.Reader`, for checkpoints that may become the base; one with an untrusted name does not,
-            with a warning.
 
     Raises:
         lmc.Error: nothing can be compressed or written.
@@ -79,7 +76,6 @@ class Writer(FileSystemWriter):
         sync_files: bool = True,
         overwrite: bool = True,
         cache_staged_state_dict: bool = False,
-        trust: Trust = (),
         storage_options: StorageOptions = None,
     ) -> None:
         super().__init__(
@@ -100,12 +96,11 @@ class Writer(FileSystemWriter):
         self._format = format
         self._threads = threads
         self._cache = cache
-        self._trust = trusted(trust)
         self._replaces = False
         self._open(path)
 
     def _open(self, path: str | os.PathLike[str]) -> None:
-        self.fs, self._storage, self.path = storage_of(path, self._options, self._trust)
+        self.fs, self._storage, self.path = storage_of(path, self._options)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
@@ -213,14 +208,14 @@ class Writer(FileSystemWriter):
             return None
         if self._base == "auto":
             return _bases.find(self._storage, run, _places(plan))
-        _, _, path = storage_of(self._base, self._options, self._trust)
+        _, _, path = storage_of(self._base, self._options)
         base: str = os.fspath(path)
         if self._storage.parent(base) != run:
             raise lmc.UsageError(
                 f"the base {base} is not in the same folder as {os.fspath(self.path)}, so it is not of the same run"
             )
         try:
-            return _bases.Base(base, self._storage.read_metadata(base))
+            return _bases.Base(base, self._storage.chunks_of(base))
         except FileNotFoundError as e:
             raise lmc.NotFoundError(f"the base {base} is not a complete checkpoint") from e
 
@@ -241,8 +236,7 @@ class Writer(FileSystemWriter):
 
     def _open_bases(self, files: Files, base: _bases.Base, run: str, plan: SavePlan, hold: Hold) -> list[_Base]:
         wanted = _places(plan)
-        places = (base.metadata.storage_data or {}).items()
-        names = {p.relative_path for i, p in places if (i.fqn, i.offset) in wanted and tensor_name(p) is not None}
+        names = {name for name, chunks in base.chunks.items() if not wanted.isdisjoint(chunks)}
         found = []
         for name in sorted(names):
             file, closure = files.open(name), files.closure(name)
@@ -292,7 +286,7 @@ class Writer(FileSystemWriter):
         """Removes the data files of the previous checkpoint here."""
         folder = os.fspath(self.path)
         # In buckets, only placeholders of this checkpoint's own files are here.
-        needed = data_files(metadata)
+        needed = {p.relative_path for p in metadata.storage_data.values() if tensor_name(p) is not None}
         if not isinstance(self._storage, Fsspec):
             needed = with_bases(self._storage, folder, needed, {})
         for name in self._storage.names(folder):
@@ -300,8 +294,8 @@ class Writer(FileSystemWriter):
                 self._storage.remove(self._storage.join(folder, name))
 
 
-def _places(plan: SavePlan) -> set[_bases.Place]:
-    return {(item.index.fqn, item.index.offset) for item in plan.items}
+def _places(plan: SavePlan) -> set[str]:
+    return {chunk_key(item.index) for item in plan.items}
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import os
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from operator import index
@@ -12,6 +13,7 @@ from lmc._lmc import Snapshot, StagedTensors, Store, TensorFollower
 from lmc._lmc import Tensor as Entry
 from lmc.sync._libraries import library, library_of
 from lmc.sync._library import Library
+from lmc.sync._memory import Memory, without_aliases
 from lmc.sync._patch import Patch
 
 Path: TypeAlias = str | os.PathLike[str]
@@ -19,7 +21,10 @@ _At: TypeAlias = int | str | Snapshot | None
 
 
 class Update:
-    """The changes to a version that is ready. `Follower.stage` makes one."""
+    """The changes to a version that is ready. `Follower.stage` makes one.
+
+    Of tensors that held nothing, as new ones, and those that somebody else wrote to, all elements count as changed.
+    """
 
     def __init__(self, staged: StagedTensors, library: Library, tensors: dict[str, Any]) -> None:
         self._staged = staged
@@ -70,8 +75,10 @@ class Follower:
 
     `tensors` are those to keep up to date, by their names in the store: tensors of torch on the CPU, or arrays of
     numpy, contiguous and writable. Names that the store lacks are left out if the tensor shares its memory with one
-    that it has, as tied weights do. By default new tensors are made for all that the first version has, of `framework`,
-    `"pt"` or `"np"`; given names in place of tensors, for these.
+    that it has, as tied weights do; a version with different values for names of one memory is refused. By default new
+    tensors are made for all that a version has, of `framework`, `"pt"` or `"np"`, also for those that later versions
+    add; given names in place of tensors, for these. If `tensors` are given, a warning names those that later versions
+    add, once. A version that lacks a tensor is refused.
 
     `rows` are those that a tensor has, by its name: `(start, stop)` along the first dimension, as a worker of an engine
     holds a part of a matrix. Names without rows have all; all names of tied tensors need the same. What others have is
@@ -79,10 +86,12 @@ class Follower:
     follower keeps (at most 256 MiB and four times the tensors); what is not kept is fetched again.
 
     `stage` gets a version ready while the tensors are in use, `commit` writes what changed. Only the follower may write
-    to the tensors: where that happened, the next version is decoded without them, if it is noticed, which it may never
-    be while few elements change; `verify` compares all with their hashes each time. An earlier version than the one
-    that the tensors hold is refused, unless `rewind` is set. One thread at a time may use a follower, and no forked
-    child.
+    to the tensors. Where torch counts a write by others (`_version`), or a tensor got other memory, the next update
+    writes all of that tensor. Torch does not count writes through `.data`, in inference mode or by kernels of others,
+    and numpy none: then the next version is decoded without the tensors, if it is noticed, which it may never be while
+    few elements change. `load` fills the tensors whatever they hold; `verify` compares all with their hashes each time.
+    An earlier version than the one that the tensors hold is refused, unless `rewind` is set. One thread at a time may
+    use a follower, and no forked child.
 
     The store need not exist yet: until it does, it has no version. Raises the other errors of `lmc.Store`.
     """
@@ -108,7 +117,11 @@ class Follower:
         self._rows = {name: (index(start), index(stop)) for name, (start, stop) in dict(rows or {}).items()}
         self._library = library(framework) if self._given is None else library_of(self._given)
         self._options: dict[str, Any] = {"verify": verify, "rewind": rewind, "threads": threads}
+        # Those that hold the version; and the memory of the native follower: also new ones, which hold nothing yet.
         self._tensors = dict[str, Any]()
+        self._memory = Memory(self._library)
+        # Names that need no mention when a version has them.
+        self._known = set[str]()
         self._native: TensorFollower | None = None
         self._step: int | None = None
         self._closed = False
@@ -134,19 +147,22 @@ class Follower:
         """
         self._check_open()
         snapshot = self._store.find(at)
-        native, tensors = self._follower_of(snapshot)
+        native, memory = self._follower_of(snapshot)
+        if native is self._native:
+            memory.check()
+            self._take_new(native, snapshot)
         before = native.current
         try:
-            native.load(snapshot, self._memory(tensors))
+            native.load(snapshot, memory.buffers())
         except BaseException:
             # They are undefined then, unless the version was refused.
             if native.current is None or native.current != before:
-                self._written(tensors)
+                self._written(memory)
             if self._native is not None:
                 self._step = native.current[0] if native.current is not None else None
             raise
-        self._written(tensors)
-        return self._hold(native, tensors, snapshot.step)
+        self._written(memory)
+        return self._hold(native, memory, snapshot)
 
     def adopt(self, at: _At) -> int:
         """Begins with a version that the tensors hold already, read from elsewhere, and returns its step.
@@ -157,36 +173,49 @@ class Follower:
         if self._given is None:
             raise UsageError("adopt needs tensors: Follower(store, tensors)")
         snapshot = self._store.find(at)
-        native, tensors = self._follower_of(snapshot)
-        native.adopt(snapshot, self._memory(tensors))
-        return self._hold(native, tensors, snapshot.step)
+        native, memory = self._follower_of(snapshot)
+        native.adopt(snapshot, memory.buffers())
+        return self._hold(native, memory, snapshot)
 
     def stage(self, at: _At = None) -> Update | None:
         """Gets a version ready, by default the newest one; the tensors are only read. Returns `None` if they hold it.
 
-        Raises `lmc.UsageError` before the first version, or for an earlier one than the tensors hold.
+        Raises `lmc.UsageError` before the first version, or for an earlier one than the tensors hold; and when a tensor
+        has another dtype or shape than before, or no memory of its own any more.
         """
         native = self._begun()
+        self._memory.notice(native)
         snapshot = native.newest() if at is None else self._store.find(at)
+        if snapshot is None and not self._memory.is_held:
+            snapshot = self._store.find(self._step)
         current = native.current
-        if snapshot is None or (current is not None and current[1] == snapshot.id):
+        if snapshot is None or (self._memory.is_held and current is not None and current[1] == snapshot.id):
             return None
-        return Update(native.stage(snapshot, self._memory(self._tensors)), self._library, self._tensors)
+        self._take_new(native, snapshot)
+        return Update(native.stage(snapshot, self._memory.buffers()), self._library, dict(self._memory.tensors))
 
     def commit(self, update: Update) -> None:
         """Writes what changed to the tensors, which must not be in use: shorter than a copy of them.
 
-        Raises `lmc.UsageError` when the tensors do not hold what it was made from, as when it was committed before.
+        Raises `lmc.UsageError` when the tensors do not hold what it was made from, as when it was committed before, or
+        somebody else wrote to them since: nothing is written then.
         """
-        self._begun().commit(update._staged, self._memory(self._tensors))
+        native = self._begun()
+        if changed := self._memory.notice(native):
+            some = ", ".join(map(repr, changed[:3])) + (", …" if len(changed) > 3 else "")
+            raise UsageError(f"step {update.step} was staged, and somebody else wrote to {some} since: stage it again")
+        native.commit(update._staged, self._memory.buffers())
         if len(update._staged):
-            self._written(self._tensors)
+            self._written(self._memory)
+        self._tensors = dict(self._memory.tensors)
+        self._memory.hold()
         self._step = update.step
 
     def update(self) -> int | None:
         """Gets the tensors to the newest version: `load` the first time, then `stage` and `commit`.
 
-        Returns its step; `None` if they hold it, or there is none.
+        Returns its step; `None` if they hold it, or there is none. What somebody else wrote to them is noticed as the
+        description of the class says.
         """
         self._check_open()
         if self.step is None:
@@ -242,7 +271,8 @@ class Follower:
         """Whether the store has a version, and the tensors do not hold its last one."""
         self._check_open()
         if self._native is not None and self._step is not None:
-            return self._native.newest() is not None
+            self._memory.notice(self._native)
+            return not self._memory.is_held or self._native.newest() is not None
         try:
             self._store.find()
         except NotFoundError:
@@ -259,21 +289,49 @@ class Follower:
             raise UsageError("the tensors hold no version yet: load one first")
         return self._native
 
-    def _follower_of(self, snapshot: Snapshot) -> tuple[TensorFollower, dict[str, Any]]:
-        """The native follower and its tensors: new ones as long as they hold nothing, since a version says which there
+    def _follower_of(self, snapshot: Snapshot) -> tuple[TensorFollower, Memory]:
+        """The native follower and its memory: new ones as long as they hold nothing, since a version says which there
         are."""
         if self._native is not None:
-            return self._native, self._tensors
+            return self._native, self._memory
         reader = self._store.open_snapshot(snapshot)
+        stored = dict.fromkeys(reader.keys())
+        others = dict[str, str]()
         if self._given is None:
-            names = dict.fromkeys(reader.keys()) if self._names is None else self._names
+            names = stored if self._names is None else self._names
             tensors = {name: self._empty(reader.tensor(name)) for name in names}
         else:
-            tensors = _without_aliases(self._given, self._library, set(reader.keys()), self._rows)
+            tensors, others = without_aliases(self._given, self._library, stored.keys(), self._rows)
         for name in self._rows.keys() - tensors.keys() - (self._given or {}).keys():
             raise UsageError(f"rows of {name!r}: no tensor of this name follows")
-        specs = [self._spec(name, tensor) for name, tensor in tensors.items()]
-        return self._store.follow_tensors(specs, **self._options), tensors
+        memory = Memory(self._library, self._rows)
+        specs = memory.add(tensors, {name: (self._given or {})[name] for name in others}, others)
+        native = self._store.follow_tensors(specs, **self._options)
+        numbers = {name: number for number, name in enumerate(tensors)}
+        native.tie([(name, numbers[kept]) for name, kept in others.items()])
+        self._known = {*stored, *(self._names or ())}
+        return native, memory
+
+    def _names_of(self, snapshot: Snapshot) -> list[str]:
+        """The names of the tensors of a version."""
+        return self._begun().names(snapshot)
+
+    def _take_new(self, native: TensorFollower, snapshot: Snapshot) -> None:
+        """Lets tensors follow that are new in a version, if all do; otherwise a warning names them."""
+        names = [name for name in dict.fromkeys(native.names(snapshot)) if name not in self._known]
+        if not names:
+            return
+        if self._names is None:
+            tensors = {name: self._empty(native.tensor(snapshot, name)) for name in names}
+            native.add(self._memory.add(tensors))
+        else:
+            some = ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")
+            warnings.warn(
+                f"lmc: step {snapshot.step} of {os.fspath(self._place)!r} has {len(names)} tensors that those before"
+                f" had not, and that do not follow: {some}; begin a new lmc.sync.Follower to follow these, too",
+                stacklevel=3,
+            )
+        self._known.update(names)
 
     def _empty(self, entry: Entry) -> Any:
         """A new tensor, of the rows of an entry that follow."""
@@ -285,47 +343,19 @@ class Follower:
             raise UsageError(f"rows={rows} of {entry.name!r}, which has the shape {list(entry.shape)}")
         return self._library.empty(entry, (stop - start, *entry.shape[1:]))
 
-    def _spec(self, name: str, tensor: Any) -> tuple[str, str, tuple[int, ...], int | None]:
-        """A tensor for the native follower: name, dtype, shape, and its first row unless it has all."""
-        spec = self._library.spec(name, tensor)
-        rows, shape = self._rows.get(name), spec[2]
-        if rows is None:
-            return (*spec, None)
-        start, stop = rows
-        if not shape or start < 0 or stop - start != shape[0]:
-            raise UsageError(f"rows={rows} of {name!r}, and the tensor has the shape {list(shape)}")
-        return (*spec, start)
+    def _hold(self, native: TensorFollower, memory: Memory, snapshot: Snapshot) -> int:
+        self._native, self._memory, self._step = native, memory, snapshot.step
+        self._tensors = dict(memory.tensors)
+        memory.hold()
+        return snapshot.step
 
-    def _hold(self, native: TensorFollower, tensors: dict[str, Any], step: int) -> int:
-        self._native, self._tensors, self._step = native, tensors, step
-        return step
-
-    def _written(self, tensors: dict[str, Any]) -> None:
+    def _written(self, memory: Memory) -> None:
         # Those that share their memory, too.
-        for tensor in (self._given or tensors).values():
+        for tensor in (self._given or memory.tensors).values():
             self._library.written(tensor)
-
-    def _memory(self, tensors: dict[str, Any]) -> list[Any]:
-        return [self._library.memory(tensor) for tensor in tensors.values()]
 
 
 def _absolute(place: Path) -> Path:
     """The same place, whatever the current directory is when the store is opened."""
     path = os.fspath(place)
     return place if "://" in path else os.path.abspath(path)
-
-
-def _without_aliases(
-    tensors: dict[str, Any], library: Library, stored: set[str], rows: dict[str, tuple[int, int]]
-) -> dict[str, Any]:
-    """Each memory once, under a name that the store has if it has one."""
-    names = dict[Any, str]()
-    for name, tensor in tensors.items():
-        spec = library.spec(name, tensor)
-        address = library.address(tensor)
-        # Empty tensors may be anywhere.
-        key = (*address, *spec[1:], rows.get(name)) if address[1] else name
-        if key not in names or (names[key] not in stored and name in stored):
-            names[key] = name
-    kept = set(names.values())
-    return {name: tensor for name, tensor in tensors.items() if name in kept}

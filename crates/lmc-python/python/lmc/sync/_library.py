@@ -33,6 +33,9 @@ class Library(Protocol):
     def version(self, tensor: Any) -> int | None:
         """A number that changes when the tensor is written to; `None` where that is not counted."""
 
+    def mark(self, tensor: Any) -> Any:
+        """What differs after the tensor was written to, where that is counted, or got other memory."""
+
     def empty(self, entry: Entry, shape: tuple[int, ...]) -> Any:
         """A new tensor of the dtype of an entry."""
 

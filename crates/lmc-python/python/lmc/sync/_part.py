@@ -3,7 +3,7 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -102,6 +102,21 @@ def file_of(tensors: dict[str, Any]) -> tuple[Any, dict[str, int]]:
     """Tensors to be saved as a file, and their names and bytes; of tied ones, one is saved."""
     given, left_out = library_of(tensors).given(tensors)
     return (given, left_out), {name: tensor.nbytes for name, tensor in tensors.items() if name not in left_out}
+
+
+def unwritten(tensors: Mapping[str, Any]) -> Callable[[], None]:
+    """Returns a function that raises `UsageError` if one of these was written to since, as far as that is counted."""
+    library = library_of(tensors)
+    before = {name: library.version(tensor) for name, tensor in tensors.items()}
+
+    def check() -> None:
+        for name, version in before.items():
+            if library.version(tensors[name]) != version:
+                raise UsageError(
+                    f"tensor {name!r} was written to while it was saved: nothing is published; save it again"
+                )
+
+    return check
 
 
 def check_together(parts: list[Part]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final, Self, TypeAlias
 from lmc._errors import ExistsError, NotFoundError, UsageError
 from lmc._lmc import Saved, Store
 from lmc.sync._libraries import library_of
-from lmc.sync._part import INDEX, Part, check_together, file_of, in_files, index_of
+from lmc.sync._part import INDEX, Part, check_together, file_of, in_files, index_of, unwritten
 
 Path: TypeAlias = str | os.PathLike[str]
 
@@ -88,7 +88,8 @@ class Publisher:
 
         Tensors of torch, on any device, or arrays of numpy are saved as `model.safetensors`. Of tied tensors of torch,
         which are the same memory in the same shape, one is saved; others may overlap. They must not be written to
-        meanwhile; files that change while they are read are not published. Pairs, as of a generator, are saved as
+        meanwhile: if torch counts a write (not those through `.data`, and none to arrays of numpy), the version is not
+        published. Files that change while they are read are not published. Pairs, as of a generator, are saved as
         `save_part` does it, so that not all are in memory at once. `step` is the version's number, by default the one
         after the last.
 
@@ -101,8 +102,12 @@ class Publisher:
             return self.publish_parts([self.save_part(weights, step=step, rank=0, world_size=1)], metadata=metadata)
         start = time.monotonic()
         step = _check_order(step, self._last_step())
-        inputs: Any = [weights] if isinstance(weights, str | os.PathLike) else _tensors(weights)
-        saved = self._save(inputs, step)
+        if isinstance(weights, Mapping):
+            check = unwritten(weights)
+            saved = self._save({_FILE: library_of(weights).given(weights)}, step)
+            check()
+        else:
+            saved = self._save([weights], step)
         begun = time.monotonic()
         snapshot = self._store.publish(step, [saved.shard], metadata=metadata)
         now = time.monotonic()
@@ -156,9 +161,11 @@ class Publisher:
         for number, tensors in enumerate(in_files(weights, file_size)):
             name = f"model-{rank:05}-{number:05}.safetensors"
             given, sizes = file_of(tensors)
+            check = unwritten(tensors)
             saved.append(self._save({name: given}, step))
+            check()
             # Nothing may hold tensors when the next ones are made.
-            del given
+            del given, check
             files[name] = tuple(sizes)
             tensor_size += sum(sizes.values())
         changed = [part.changed for part in saved]
@@ -257,10 +264,6 @@ class Publisher:
 
     def __repr__(self) -> str:
         return f"<lmc.sync.Publisher to {self._store.location!r}>"
-
-
-def _tensors(weights: Mapping[str, Any]) -> dict[str, Any]:
-    return {_FILE: library_of(weights).given(weights)}
 
 
 def _check_order(step: int | None, last: int | None) -> int:

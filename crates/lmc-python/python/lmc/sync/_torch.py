@@ -33,6 +33,12 @@ class Torch:
             )
         if not _is_plain(tensor):
             raise UsageError(f"tensor {name!r} is not contiguous: it cannot be changed in place")
+        storage = tensor.untyped_storage().nbytes()
+        if tensor.storage_offset() * tensor.itemsize + tensor.nbytes > storage:
+            raise UsageError(
+                f"tensor {name!r} has {tensor.nbytes} bytes, and its storage was resized to {storage}: give it its"
+                " memory again"
+            )
         return name, dtype, shape_in_file(dtype, tuple(tensor.shape))
 
     def memory(self, tensor: Tensor) -> Any:
@@ -62,6 +68,10 @@ class Torch:
     def version(self, tensor: Tensor) -> int | None:
         """How often a tensor was written to; those of inference mode do not count it."""
         return None if tensor.is_inference() else tensor._version
+
+    def mark(self, tensor: Tensor) -> tuple[int | None, int, int]:
+        """How often a tensor was written to, where it is, and how much memory that is."""
+        return self.version(tensor), tensor.data_ptr(), tensor.untyped_storage().nbytes()
 
     def empty(self, entry: Entry, shape: tuple[int, ...]) -> Tensor:
         """A new tensor of the dtype of an entry."""

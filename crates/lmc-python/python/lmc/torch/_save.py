@@ -155,7 +155,8 @@ def save_file(
     the file is a delta: it is small where the base is similar, and needs the base to be loaded. The file appears under
     its name only when complete and on disk. `level`, `format` and `threads` are those of `lmc.compress`.
 
-    Do not write to the tensors meanwhile: the file could hold a mix of old and new values.
+    Do not write to the tensors meanwhile: the file could hold a mix of old and new values. If a storage is resized
+    meanwhile, as by FSDP, its memory is gone, and the process ends.
 
     Raises `ValueError` (`lmc.UsageError`) for anything but a dict of tensors, and for tensors that are sparse, not
     contiguous or of another dtype; `RuntimeError` (`lmc.torch.TensorError`) for tensors that share memory, or have

@@ -68,8 +68,21 @@ class Copy:
                 f"{directory!r} does not hold step {self.snapshot.step} of {self.store.location!r}: {e}"
             ) from e
 
+    def fits(self, snapshot: Snapshot) -> bool:
+        """Whether a version has tensors of the same names."""
+        with self._lock:
+            return set(self._follower._names_of(snapshot)) == self.tensors.keys()
+
     def stage(self, snapshot: Snapshot) -> Update:
-        """Gets another version ready, verified; the tensors are only read."""
+        """Gets another version ready, verified; the tensors are only read.
+
+        Raises `lmc.UsageError` when it has tensors of other names.
+        """
+        if not self.fits(snapshot):
+            raise UsageError(
+                f"step {snapshot.step} of {self.store.location!r} has tensors of other names than step"
+                f' {self.snapshot.step}, which the model holds: load it whole with "full": true'
+            )
         with self._lock:
             update = self._follower.stage(snapshot)
         if update is None:

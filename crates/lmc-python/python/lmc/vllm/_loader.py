@@ -11,7 +11,7 @@ from vllm.config import get_current_vllm_config_or_none
 from vllm.model_executor.model_loader.base_loader import BaseModelLoader
 
 from lmc._errors import UsageError
-from lmc._lmc import Store
+from lmc._lmc import Snapshot, Store
 from lmc.vllm._copy import Copy, agreed, held, written
 from lmc.vllm._ranks import check_replicas, find, together
 from lmc.vllm._write import check_finished, check_loaded
@@ -59,7 +59,8 @@ class Loader(BaseModelLoader):
         before = agreed(model)
         store = together("opening the store", lambda: Store(self._location))
         snapshot = find(store, self._step)
-        if before is not None and before.store.location == store.location and snapshot.step >= before.snapshot.step:
+        follows = before is not None and before.store.location == store.location
+        if before is not None and follows and snapshot.step >= before.snapshot.step and _fit(before, snapshot):
             copy = before
             update = (
                 together("decoding the version", lambda: copy.stage(snapshot))
@@ -75,6 +76,10 @@ class Loader(BaseModelLoader):
             copy.load()
             held.pop(model, None)
         return _handed_over(copy, model)
+
+
+def _fit(copy: Copy, snapshot: Snapshot) -> bool:
+    return together("reading the store", lambda: copy.fits(snapshot))
 
 
 def _handed_over(copy: Copy, model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:

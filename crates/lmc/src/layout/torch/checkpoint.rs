@@ -3,12 +3,14 @@
 
 mod blob;
 mod cover;
+mod storage_data;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::super::pickle::{Id, Pickle, Value};
 pub use super::super::strided::Elements;
+pub use storage_data::{StorageData, StoredEntry};
 use super::tensors::elements_of_dtype;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};

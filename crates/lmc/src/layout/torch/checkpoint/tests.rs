@@ -35,6 +35,41 @@ fn what_two_ranks_saved() {
     assert_eq!(single.chunks.iter().map(|c| c.sizes[0]).collect::<Vec<_>>(), [1, 0]);
 }
 
+#[test]
+fn where_entries_are_stored() {
+    let read = |name: &str| StorageData::parse(&sample(&format!("{name}/.metadata")), 1 << 20).unwrap();
+    let stored = read("fsdp");
+    let metadata = Metadata::parse(&sample("fsdp/.metadata")).unwrap();
+    assert_eq!(stored.files, metadata.files);
+    let find = |name: &str, offsets: &[u64]| {
+        let found = stored.entries.iter().find(|e| &*e.name == name && &e.offsets[..] == offsets);
+        found.unwrap().place.clone()
+    };
+    let mut entries = metadata.others.len();
+    for tensor in &metadata.tensors {
+        for chunk in tensor.chunks.iter().filter(|c| c.place.is_some()) {
+            assert_eq!(Some(find(&tensor.name, &chunk.offsets)), chunk.place, "{}", tensor.name);
+            entries += 1;
+        }
+    }
+    metadata.others.iter().for_each(|name| _ = find(name, &[]));
+    assert_eq!(stored.entries.len(), entries);
+    let named = |e: &StoredEntry| matches!(&e.place.stored, Stored::Named(name) if name.starts_with(&*e.name));
+    assert!(read("lmc/2").entries.iter().all(named));
+    // Bounded, and errors for what is none.
+    let file = sample("fsdp/.metadata");
+    let len = file.len() as u64;
+    assert_eq!(StorageData::parse(&file, len - 1).unwrap_err().kind(), ErrorKind::Limit);
+    for len in 0..file.len() {
+        assert_eq!(StorageData::parse(&file[..len], 1 << 20).unwrap_err().kind(), ErrorKind::Damaged, "{len}");
+    }
+    let deep = [&b"\x80\x04})"[..], &b"\x85".repeat(200_000), b"Ns."].concat();
+    assert_eq!(StorageData::parse(&deep, 1 << 27).unwrap_err().kind(), ErrorKind::Damaged);
+    let many: Vec<_> = (0..10_000).map(|i| lmc_test_inputs::distcp::Place { offsets: vec![i], ..place("t", 1, "f", 0, 1) }).collect();
+    let e = StorageData::parse(&lmc_test_inputs::distcp::metadata(&[], &many), 1_250_000).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Limit, "{e}");
+}
+
 /// The elements of a chunk, in the file where they are.
 fn located(metadata: &Metadata, name: &str, number: usize) -> (Elements, Vec<u8>) {
     let tensor = tensor(metadata, name);
