@@ -10,7 +10,6 @@ mod args;
 mod bases;
 mod cli;
 mod cmd;
-mod directory;
 mod durable;
 mod failure;
 mod files;
@@ -40,8 +39,7 @@ use std::io::Write;
 use clap::FromArgMatches;
 
 pub use cmd::analyze::Study;
-pub use directory::create_directories;
-pub use durable::{DurableFile, Unfinished, finish_in_order};
+pub use durable::{DurableFile, Unfinished, create_directories, finish_in_order};
 pub use failure::Failure;
 pub use files::{NamedFile, NamedFiles};
 pub use guard::{Guard, Refusal, Role};
@@ -72,5 +70,6 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     if let Err(failure) = cli::run(cli, &ui) {
         ui.fail(&failure);
     }
+    ui.weaker();
     ui.exit_code()
 }
