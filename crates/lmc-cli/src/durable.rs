@@ -5,9 +5,10 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::directory::{parent, sync_directory};
+use lmc_store::files::{self, copy_attributes, parent, start_writeback, sync_file};
+
 use crate::platform;
-use crate::temporary::{Temporary, copy_attributes};
+use crate::temporary::Temporary;
 
 /// A file being written: unnamed where the system supports it, otherwise under a temporary name beside its own. Unless
 /// [`DurableFile::finish`] succeeds, dropping it removes it. An unnamed file never stays behind. A named one is removed on a signal (in the
@@ -70,12 +71,13 @@ impl DurableFile {
         self.file.file()
     }
 
-    /// Sets the final size of a file that is written in any order afterwards. Bytes never written are zero.
+    /// Sets the final size of an empty file. If that is possible, it can be written in any order afterwards, and bytes never written are
+    /// zero. Otherwise (`false`) its file system takes files from front to end only.
     ///
     /// # Errors
     /// Errors of the operating system.
-    pub fn set_size(&self, size: u64) -> io::Result<()> {
-        self.file().set_len(size)
+    pub fn set_size(&self, size: u64) -> io::Result<bool> {
+        files::set_len(self.file(), size)
     }
 
     /// Flushes the bytes written so far to disk.
@@ -83,7 +85,7 @@ impl DurableFile {
     /// # Errors
     /// Errors of the operating system.
     pub fn sync(&self) -> io::Result<()> {
-        self.file().sync_all()
+        sync_file(self.file(), &self.target)
     }
 
     /// [`Self::sync`], and drops the bytes from the cache, so that later reads come from disk.
@@ -125,11 +127,11 @@ impl DurableFile {
     ) -> Result<(), Unfinished> {
         let cannot_write = |e| Unfinished("cannot write", e);
         if let Some(like) = like {
-            copy_attributes(self.file(), like).map_err(|e| Unfinished("cannot set mode and times", e))?;
+            copy_attributes(self.file(), &self.target, like).map_err(|e| Unfinished("cannot set mode and times", e))?;
         }
-        self.file().sync_all().and_then(|()| last()).map_err(cannot_write)?;
+        self.sync().and_then(|()| last()).map_err(cannot_write)?;
         self.file.give_name(&self.target, overwrite).map_err(cannot_write)?;
-        let synced = sync_directory(parent(&self.target));
+        let synced = files::sync(parent(&self.target));
         synced.map_err(|e| Unfinished("written, but its directory cannot be synced", e))
     }
 }
@@ -139,7 +141,7 @@ impl io::Write for DurableFile {
         let n = self.file().write_at(buf, self.written)?;
         self.written += n as u64;
         if self.written - self.handed_over >= WRITEBACK {
-            platform::start_writeback(self.file(), self.handed_over, self.written - self.handed_over);
+            start_writeback(self.file(), self.handed_over, self.written - self.handed_over);
             self.handed_over = self.written;
         }
         Ok(n)
@@ -158,7 +160,7 @@ impl lmc::WriteAt for DurableFile {
             return Ok(());
         }
         lmc::WriteAt::write_all_at(self.file(), buf, offset)?;
-        platform::start_writeback(self.file(), offset, buf.len() as u64);
+        start_writeback(self.file(), offset, buf.len() as u64);
         Ok(())
     }
 
@@ -183,6 +185,14 @@ const WRITEBACK: u64 = 8 << 20;
 
 fn is_zero(buf: &[u8]) -> bool {
     buf.chunks(4096).all(|page| page.iter().fold(0, |any, byte| any | byte) == 0)
+}
+
+/// Creates a directory and its missing parents durably.
+///
+/// # Errors
+/// Errors of the operating system.
+pub fn create_directories(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() { Ok(()) } else { files::create_all(dir) }
 }
 
 /// Why such a link is not replaced.

@@ -15,7 +15,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::directory::parent;
+use lmc_store::files::parent;
+
 use crate::format::Name;
 
 /// The role of a file in a run, strongest reason to keep it first.

@@ -1,37 +1,25 @@
 //! Clean-up: unfinished output is removed on signals, panics and errors.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use lmc_store::files::unfinished;
 use signal_hook::consts::{
-    SIGALRM, SIGHUP, SIGINT, SIGPIPE, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ,
+    SIGABRT, SIGALRM, SIGHUP, SIGINT, SIGPIPE, SIGPROF, SIGQUIT, SIGSYS, SIGTERM, SIGTRAP, SIGUSR1, SIGUSR2, SIGVTALRM,
+    SIGXCPU, SIGXFSZ,
 };
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-use crate::platform::ignored_signals;
+use crate::platform::{ending_signals, ignored_signals};
 
-/// Signals that end the process by default, except those that report a bug in it.
-const ENDING: [i32; 10] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF];
-
-/// Existing temporary files. Files are created under the lock, so that the clean-up misses none.
-static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-
-fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
-    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn remove_all(files: &mut Vec<PathBuf>) {
-    for path in files.drain(..) {
-        // It may just have been renamed to its final name: then it is complete, and absent here.
-        let _ = std::fs::remove_file(path);
-    }
-}
-
-/// Whether handlers are installed: only in the command. In other processes nothing is recorded, and the lock is never held across a fork.
-static INSTALLED: AtomicBool = AtomicBool::new(false);
+/// Signals that end the process by default, except those after which a faulty instruction would be repeated; [`platform`] has more.
+const ENDING: [i32; 13] = [
+    SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGABRT, SIGSYS, SIGTRAP,
+];
 
 /// Held while several finished files get their names.
 static HELD: Mutex<()> = Mutex::new(());
@@ -78,29 +66,12 @@ impl Drop for Stoppable {
 /// Ends the process by a signal, as the shell expects, after removing unfinished output.
 fn end(signal: i32) -> ! {
     let _held = hold();
-    let mut files = unfinished();
-    remove_all(&mut files);
-    // It dies still holding the lock: no new file can be created.
+    // It dies still holding this: no new file can be created.
+    let _ended = unfinished::remove_all();
     let _ = emulate_default_handler(signal);
+    // The library does not know how the process ends by this one. A program that takes its place has no handlers.
+    let _ = Command::new("sh").args(["-c", &format!("kill -{signal} $$")]).exec();
     std::process::exit(128 + signal);
-}
-
-/// Runs `create`, which creates a temporary file, and records its path until [`forget`].
-pub(crate) fn register<T>(create: impl FnOnce() -> std::io::Result<(T, PathBuf)>) -> std::io::Result<T> {
-    if !INSTALLED.load(Ordering::Relaxed) {
-        return create().map(|(file, _)| file);
-    }
-    let mut files = unfinished();
-    let (file, path) = create()?;
-    files.push(path);
-    Ok(file)
-}
-
-/// Takes a path off the record: the file is gone or has its final name.
-pub(crate) fn forget(path: &Path) {
-    if INSTALLED.load(Ordering::Relaxed) {
-        unfinished().retain(|p| p != path);
-    }
 }
 
 /// Installs the handlers of signals and panics.
@@ -108,7 +79,7 @@ pub(crate) fn forget(path: &Path) {
 /// # Errors
 /// When the thread that waits for signals cannot be started.
 pub(crate) fn install() -> std::io::Result<()> {
-    INSTALLED.store(true, Ordering::Relaxed);
+    unfinished::watch();
     std::panic::set_hook(Box::new(|info| {
         let payload = info.payload();
         let text = payload.downcast_ref::<&str>().copied();
@@ -122,14 +93,16 @@ pub(crate) fn install() -> std::io::Result<()> {
             format!("internal error: {what} ({place}): this is a bug in lmc, please report it")
         };
         let _ = writeln!(std::io::stderr(), "lmc: {message}");
-        remove_all(&mut unfinished());
+        let _ended = unfinished::remove_all();
         std::process::exit(1);
     }));
     // With any handler installed, a write beyond the file size limit fails with an error instead of ending the process.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     let ignored = ignored_signals();
-    let ours = ENDING.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
-    let mut signals = Signals::new(ours)?;
+    let is_ours = |signal: &i32| ignored >> (signal - 1) & 1 == 0;
+    let mut signals = Signals::new(ENDING.iter().filter(|signal| is_ours(signal)))?;
+    // An emulated system may lack some.
+    ending_signals().filter(is_ours).for_each(|signal| _ = signals.add_signal(signal));
     let handler = std::thread::Builder::new().name("signals".to_owned());
     handler.spawn(move || {
         for signal in signals.forever() {
@@ -146,7 +119,7 @@ pub(crate) fn install() -> std::io::Result<()> {
 
 /// Ends the process like a writer to a closed pipe: by SIGPIPE, silently.
 pub(crate) fn die_of_broken_pipe() -> ! {
-    remove_all(&mut unfinished());
+    let _ended = unfinished::remove_all();
     let _ = emulate_default_handler(SIGPIPE);
     std::process::exit(1)
 }

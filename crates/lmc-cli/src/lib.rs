@@ -11,7 +11,6 @@ mod bases;
 mod beside;
 mod cli;
 mod cmd;
-mod directory;
 mod durable;
 mod failure;
 mod files;
@@ -42,8 +41,7 @@ use std::io::Write;
 use clap::FromArgMatches;
 
 pub use cmd::analyze::Study;
-pub use directory::create_directories;
-pub use durable::{DurableFile, Unfinished, finish_in_order};
+pub use durable::{DurableFile, Unfinished, create_directories, finish_in_order};
 pub use failure::Failure;
 pub use files::{NamedFile, NamedFiles};
 pub use guard::{Guard, Refusal, Role};
@@ -76,5 +74,6 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     if let Err(failure) = cli::run(cli, &ui) {
         ui.fail(&failure);
     }
+    ui.weaker();
     ui.exit_code()
 }

@@ -8,10 +8,10 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use lmc_store::files::sync_file;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::directory::{self, synced};
-use crate::durable::{DurableFile, Unfinished, finish_in_order, leads_to_open_file};
+use crate::durable::{self, DurableFile, Unfinished, finish_in_order, leads_to_open_file};
 use crate::failure::{Failure, Result, both};
 use crate::format::Name;
 use crate::guard::{Guard, Role};
@@ -103,16 +103,16 @@ impl Output {
         Ok(())
     }
 
-    /// Whether it is a regular file, which can be written in any order ([`lmc::WriteAt`]).
+    /// Whether it is a regular file.
     pub(crate) fn is_file(&self) -> bool {
         matches!(self.kind, Kind::Temporary(_))
     }
 
-    /// Sets the final size of a file that is written in any order afterwards. Bytes never written are zero.
-    pub(crate) fn set_size(&self, size: u64) -> Result {
+    /// [`DurableFile::set_size`]; a stream is written from front to end, too.
+    pub(crate) fn set_size(&self, size: u64) -> Result<bool> {
         match &self.kind {
             Kind::Temporary(t) => t.set_size(size).map_err(|e| self.failure("cannot write", &e)),
-            Kind::Stream(_) => Ok(()),
+            Kind::Stream(_) => Ok(false),
         }
     }
 
@@ -160,7 +160,7 @@ impl Output {
             && stream.metadata().is_ok_and(|m| m.is_file())
         {
             // Some file systems report only now that there is no space.
-            return synced(stream.sync_all()).map_err(|e| self.failure("cannot write", &e));
+            return sync_file(stream, self.target.path()).map_err(|e| self.failure("cannot write", &e));
         }
         let (Kind::Temporary(file), Target::File(path)) = (self.kind, &self.target) else { return Ok(()) };
         // Names may have changed since the output was opened.
@@ -346,7 +346,7 @@ fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) ->
 
 /// Creates a directory and its missing parents durably.
 pub(crate) fn create_directories(dir: &Path) -> Result {
-    directory::create_directories(dir).map_err(|e| Failure::io(dir, "cannot create the directory", &e))
+    durable::create_directories(dir).map_err(|e| Failure::io(dir, "cannot create the directory", &e))
 }
 
 #[cfg(test)]

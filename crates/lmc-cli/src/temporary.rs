@@ -1,14 +1,13 @@
 //! A file before it has its name: unnamed where the system supports it, otherwise under a recognisable temporary name.
 
-use std::fs::{File, FileTimes, Metadata, Permissions};
+use std::fs::File;
 use std::io::{self, Seek};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
+use lmc_store::files::{self, copy_attributes, is_missing, parent, sync_file, unfinished};
 use tempfile::NamedTempFile;
 
-use crate::directory::parent;
-use crate::{interrupt, leftovers, platform};
+use crate::{leftovers, platform};
 
 /// When this variable is `named`, files get temporary names although unnamed ones would work.
 const WAY: &str = "LMC_TEMPORARY";
@@ -58,16 +57,13 @@ impl Temporary {
                 })?;
                 linked.give_name(target, overwrite)
             }
-            Err(e) if is_no_way(&e) => copy(file, target)?.give_name(target, overwrite),
+            // As by a policy against links, or without /proc.
+            Err(e) if is_missing(&e) || e.kind() == io::ErrorKind::NotFound => {
+                copy(file, target)?.give_name(target, overwrite)
+            }
             done => done,
         }
     }
-}
-
-/// Whether naming is forbidden, as by a policy against links.
-fn is_no_way(error: &io::Error) -> bool {
-    use io::ErrorKind::{CrossesDevices, InvalidInput, NotFound, PermissionDenied, Unsupported};
-    matches!(error.kind(), CrossesDevices | InvalidInput | NotFound | PermissionDenied | Unsupported)
 }
 
 /// Copies an unnamed file into one with a temporary name.
@@ -76,27 +72,13 @@ fn copy(mut from: File, target: &Path) -> io::Result<Named> {
     let named = Named::create(target, |path| new_file(path, 0o600))?;
     from.rewind()?;
     io::copy(&mut from, &mut named.file())?;
-    copy_attributes(named.file(), &like)?;
-    named.file().sync_all()?;
+    copy_attributes(named.file(), target, &like)?;
+    sync_file(named.file(), target)?;
     Ok(named)
 }
 
-/// Copies mode, owner, group and times of another file; owner and group only if permitted. Another group gets no rights.
-pub(crate) fn copy_attributes(file: &File, like: &Metadata) -> io::Result<()> {
-    let now = file.metadata()?;
-    let mut mode = like.mode() & 0o777;
-    if (now.uid(), now.gid()) != (like.uid(), like.gid())
-        && fchown(file, Some(like.uid()), Some(like.gid())).is_err()
-        && fchown(file, None, Some(like.gid())).is_err()
-    {
-        mode &= 0o707;
-    }
-    file.set_permissions(Permissions::from_mode(mode))?;
-    file.set_times(FileTimes::new().set_modified(like.modified()?).set_accessed(like.accessed()?))
-}
-
 fn new_file(path: &Path, mode: u32) -> io::Result<File> {
-    let file = File::options().read(true).write(true).create_new(true).mode(mode).open(path)?;
+    let file = files::create_new(path, mode)?;
     lock(&file);
     Ok(file)
 }
@@ -116,7 +98,7 @@ impl Named {
     /// Lets `create` make a file under a temporary name; it must fail if the name exists.
     fn create(target: &Path, create: impl FnMut(&Path) -> io::Result<File>) -> io::Result<Self> {
         let prefix = leftovers::prefix(target.file_name().ok_or(io::ErrorKind::IsADirectory)?);
-        interrupt::register(|| {
+        unfinished::register(|| {
             let mut builder = tempfile::Builder::new();
             let file = builder.prefix(&prefix).rand_bytes(leftovers::RANDOM).make_in(parent(target), create)?;
             let path = file.path().to_owned();
@@ -129,9 +111,10 @@ impl Named {
     }
 
     fn give_name(mut self, target: &Path, overwrite: bool) -> io::Result<()> {
-        let file = self.file.take().expect("the file is open until it is named");
-        let named = if overwrite { file.persist(target) } else { file.persist_noclobber(target) };
-        named.map_err(|e| e.error)?;
+        let (file, path) = self.file.take().expect("the file is open until it is named").into_parts();
+        files::close(file)?;
+        files::give_name(&path, target, overwrite)?;
+        _ = path.keep(); // it has another name now
         Ok(())
     }
 }
@@ -139,7 +122,7 @@ impl Named {
 impl Drop for Named {
     fn drop(&mut self) {
         drop(self.file.take()); // removes it unless it was renamed
-        interrupt::forget(&self.path);
+        unfinished::forget(&self.path);
     }
 }
 

@@ -82,6 +82,11 @@ impl Ui {
         }
     }
 
+    /// Warns of promises that a file system could not keep.
+    pub(crate) fn weaker(&self) {
+        lmc_store::files::notes().iter().for_each(|note| self.warn(Name::text(note)));
+    }
+
     /// Output requested by an option of its own, and messages that even -q must not hide.
     pub(crate) fn always(&self, text: impl std::fmt::Display) {
         self.line(format_args!("{text}"));

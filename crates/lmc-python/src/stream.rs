@@ -108,10 +108,13 @@ fn decompress_path(
 ) -> Result<Summary> {
     Signals::watch(py, u64::MAX, |signals| {
         let size = raw_size(source, o).map_err(|e| e.in_file(source.path()))?;
-        let target = Target::create(dst, overwrite, true, bases.guard(Some(source)), signals)?;
-        target.set_size(size)?;
+        let mut target = Target::create(dst, overwrite, true, bases.guard(Some(source)), signals)?;
         let (linked, mut codec) = (bases.link(o.threads)?, lmc::Decompressor::new(o)?);
-        let done = codec.decompress(&signals.interrupting(source), &linked, &target);
+        let source_of = signals.interrupting(source);
+        let done = match target.set_size(size)? {
+            true => codec.decompress(&source_of, &linked, &target),
+            false => codec.decompress(&source_of, &linked, lmc::Sink::writer(&mut target)),
+        };
         source.check_unchanged()?;
         bases.check_unchanged()?;
         let done = done.map_err(|e| about(source, e))?;

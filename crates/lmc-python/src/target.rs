@@ -45,7 +45,8 @@ impl<'s> Target<'s> {
         Ok(Self { file, path: path.to_owned(), overwrite, guard, signals })
     }
 
-    pub(crate) fn set_size(&self, size: u64) -> Result<()> {
+    /// [`DurableFile::set_size`].
+    pub(crate) fn set_size(&self, size: u64) -> Result<bool> {
         self.file.set_size(size).map_err(|e| Failure::Path("cannot write".to_owned(), self.path.clone(), e))
     }
 

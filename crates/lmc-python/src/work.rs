@@ -11,7 +11,7 @@ use std::time::Duration;
 use lmc::ReadAt;
 use pyo3::prelude::*;
 
-use crate::errors::{Failure, Result};
+use crate::errors::{Failure, Result, warn};
 
 /// Interval at which pending signals are checked.
 const EVERY: Duration = Duration::from_millis(50);
@@ -82,6 +82,7 @@ impl Signals {
                 done.unwrap_or_else(|panic| Err(Failure::internal(&*panic)))
             })
         });
+        warn(py, &lmc_store::files::notes())?;
         let raised = signals.raised.into_inner().unwrap_or_else(PoisonError::into_inner);
         raised.map_or(done, |e| Err(e.into()))
     }

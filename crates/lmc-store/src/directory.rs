@@ -1,4 +1,4 @@
-//! A directory as an object store: `LocalFileSystem`, with the durability and the checks that it lacks.
+//! A directory as an object store: `LocalFileSystem` reads and deletes, with checks that it lacks; writes are here.
 
 use std::fmt;
 use std::fs;
@@ -12,21 +12,21 @@ use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
 use crate::buffer::Pool;
-use crate::disk::{NotOnDisk, blocking, create_all, failed};
+use crate::disk::{NotOnDisk, blocking, failed};
 use crate::error::Error;
-use crate::files::{if_there, sync};
+use crate::files::{create_all, if_there, sync};
 use crate::irregular::Irregular;
 use crate::layout;
 use crate::staged::Staged;
 
 /// Objects in a directory. Once a write returns, the object and all directories above it are on disk.
 ///
-/// `LocalFileSystem` syncs the directories that it creates, but relies on existing ones. One created by another process that died before
-/// syncing it could vanish in a power failure, with a record in it. So every write syncs all directories above it again.
+/// A directory created by another process that died before syncing it could vanish in a power failure, with a record in it. So every write
+/// syncs all directories above it again.
 #[derive(Debug)]
 pub(crate) struct Directory {
     root: PathBuf,
@@ -55,7 +55,7 @@ impl Directory {
         let root = path.canonicalize().map_err(|e| failed("cannot open the directory", e))?;
         let files = LocalFileSystem::new_with_prefix(&root)
             .map_err(|e| Error::store(format!("{}: cannot open the directory: {e}", path.display())))?;
-        Ok(Self { root, files: files.with_fsync(true), buffers: Pool::default(), sync })
+        Ok(Self { root, files, buffers: Pool::default(), sync })
     }
 }
 
@@ -109,6 +109,16 @@ impl fmt::Display for Directory {
     }
 }
 
+/// The error of a write.
+fn as_put(e: io::Error, path: PathBuf) -> object_store::Error {
+    match e.kind() {
+        io::ErrorKind::AlreadyExists => {
+            object_store::Error::AlreadyExists { path: path.display().to_string(), source: e.into() }
+        }
+        _ => failed(e),
+    }
+}
+
 /// The path of an object.
 fn file_of(root: PathBuf, key: &Path) -> PathBuf {
     key.parts().fold(root, |at, part| at.join(part.as_ref()))
@@ -128,19 +138,21 @@ async fn check_regular(root: PathBuf, key: Path) -> Result<()> {
 #[async_trait]
 impl ObjectStore for Directory {
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        let done = match self.files.put_opts(location, payload, opts).await {
-            Ok(done) => self.sync_above(location).await.map(|()| done),
-            Err(e) => {
-                // An empty directory of a step would mean that its record was lost.
-                if location.parts().count() > 1
-                    && let Some(directory) = file_of(self.root.clone(), location).parent()
-                {
-                    _ = fs::remove_dir(directory);
-                }
-                Err(e)
-            }
+        let (target, replace) = (file_of(self.root.clone(), location), opts.mode == PutMode::Overwrite);
+        let path = target.clone();
+        let put = async {
+            blocking(move || Staged::put(target, &payload, replace).map_err(|e| as_put(e, path))).await?;
+            self.sync_above(location).await
         };
-        done.map_err(NotOnDisk::mark)
+        let done = put.await.inspect_err(|_| {
+            // An empty directory of a step would mean that its record was lost.
+            if location.parts().count() > 1
+                && let Some(directory) = file_of(self.root.clone(), location).parent()
+            {
+                _ = fs::remove_dir(directory);
+            }
+        });
+        done.map(|()| PutResult { e_tag: None, version: None, extensions: Default::default() }).map_err(NotOnDisk::mark)
     }
 
     async fn put_multipart_opts(&self, location: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
@@ -194,9 +206,8 @@ impl ObjectStore for Directory {
         self.files.list_with_delimiter(prefix).await
     }
 
-    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.files.copy_opts(from, to, options).await?;
-        self.sync_above(to).await
+    async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
+        Err(object_store::Error::NotSupported { source: "a store copies no objects".into() })
     }
 }
 

@@ -1,13 +1,8 @@
 //! Blocking operations of a store in a directory.
 
 use std::fmt;
-use std::fs;
-use std::io;
-use std::path::Path;
 
 use object_store::Result;
-
-use crate::files::sync;
 
 /// The error of an operation.
 pub(crate) fn failed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> object_store::Error {
@@ -47,23 +42,4 @@ pub(crate) async fn blocking<T: Send + 'static>(f: impl FnOnce() -> Result<T> + 
         Ok(runtime) => runtime.spawn_blocking(f).await.map_err(object_store::Error::from)?,
         Err(_) => f(),
     }
-}
-
-/// Creates a directory and its missing parents durably. One that exists may have been created a moment ago by a process that did not get to
-/// make it durable.
-pub(crate) fn create_all(path: &Path) -> io::Result<()> {
-    let missing = path.ancestors().take_while(|d| !d.as_os_str().is_empty() && !d.exists()).count();
-    fs::create_dir_all(path)?;
-    let path = path.canonicalize()?;
-    if missing == 0 {
-        return match path.parent().map_or(Ok(()), sync) {
-            // Somebody else's directory, as above a mount, or one of a file system that cannot sync directories: it was there before.
-            Err(e) => match e.kind() {
-                io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => Ok(()),
-                _ => Err(e),
-            },
-            Ok(()) => Ok(()),
-        };
-    }
-    path.ancestors().take(missing + 1).skip(1).try_for_each(sync)
 }

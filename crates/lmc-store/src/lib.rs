@@ -36,7 +36,8 @@ mod cost;
 mod directory;
 mod disk;
 mod error;
-mod files;
+#[doc(hidden)]
+pub mod files;
 mod follow;
 mod gather;
 mod gc;

@@ -1,16 +1,17 @@
 //! Large objects of a directory while they are written.
 
-use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::FutureExt;
+use futures::channel::oneshot;
 use object_store::{MultipartUpload, PutPayload, PutResult, Result, UploadPart};
 
-use crate::disk::{blocking, create_all, failed};
-use crate::files::{if_there, sync};
+use crate::disk::{blocking, failed};
+use crate::files::{close, create_all, create_new, give_name, if_there, parent, start_writeback, sync, sync_file};
 
 /// A file beside the object's, under a name that `LocalFileSystem` gives such files. It becomes the object when it is complete and on disk,
 /// and is removed otherwise.
@@ -19,13 +20,19 @@ use crate::files::{if_there, sync};
 /// it is written.
 #[derive(Debug)]
 pub(crate) struct Staged {
-    file: Arc<File>,
+    /// Open until it is complete.
+    file: Option<Arc<File>>,
     /// Where the file is, unless it has become the object.
     path: Option<PathBuf>,
     target: PathBuf,
     /// Bytes of the parts so far.
     len: u64,
+    /// Ends when the last part so far is written.
+    last: Option<oneshot::Receiver<()>>,
 }
+
+/// Why nothing more can be done with an upload.
+const OVER: &str = "the object was completed or aborted before";
 
 impl Staged {
     /// Creates the file, and directories above it.
@@ -35,15 +42,24 @@ impl Staged {
             let mut path = target.clone().into_os_string();
             path.push(format!("#{number}"));
             let path = PathBuf::from(path);
-            match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
-                Ok(file) => return Ok(Self { file: Arc::new(file), path: Some(path), target, len: 0 }),
+            match create_new(&path, 0o666) {
+                Ok(file) => return Ok(Self { file: Some(Arc::new(file)), path: Some(path), target, len: 0, last: None }),
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => number += 1,
-                Err(e) => match target.parent() {
-                    Some(directory) if e.kind() == io::ErrorKind::NotFound => create_all(directory)?,
-                    _ => return Err(e),
-                },
+                Err(e) if e.kind() == io::ErrorKind::NotFound => create_all(parent(&target))?,
+                Err(e) => return Err(e),
             }
         }
+    }
+
+    /// Writes all of an object. `replace`: what is there is replaced; otherwise the name must be free.
+    pub(crate) fn put(target: PathBuf, bytes: &PutPayload, replace: bool) -> io::Result<()> {
+        let mut staged = Self::create(target)?;
+        let file = staged.file.take().and_then(Arc::into_inner).expect("nobody else has it");
+        bytes.iter().try_for_each(|bytes| (&file).write_all(bytes))?;
+        let path = staged.path.as_deref().expect("it is not the object yet");
+        finish(file, path, &staged.target, replace)?;
+        staged.path = None;
+        sync(parent(&staged.target))
     }
 
     fn remove(&mut self) -> io::Result<()> {
@@ -53,12 +69,23 @@ impl Staged {
     }
 }
 
+/// Makes a file durable, and an object.
+fn finish(file: File, path: &Path, target: &Path, replace: bool) -> io::Result<()> {
+    sync_file(&file, target)?;
+    close(file)?;
+    give_name(path, target, replace)
+}
+
 #[async_trait]
 impl MultipartUpload for Staged {
     fn put_part(&mut self, part: PutPayload) -> UploadPart {
         let (file, start) = (self.file.clone(), self.len);
         self.len += part.content_length() as u64;
+        // One after another: some file systems take a file from front to end only.
+        let (written, this) = oneshot::channel();
+        let before = self.last.replace(this);
         let write = move || {
+            let file = file.ok_or_else(|| failed(OVER))?;
             let mut at = start;
             for bytes in &part {
                 lmc::WriteAt::write_all_at(&*file, bytes, at).map_err(failed)?;
@@ -67,15 +94,25 @@ impl MultipartUpload for Staged {
             start_writeback(&file, start, at - start);
             Ok(())
         };
-        blocking(write).boxed()
+        async move {
+            if let Some(before) = before {
+                // Whether it succeeded is for its caller.
+                _ = before.await;
+            }
+            let done = blocking(write).await;
+            _ = written.send(());
+            done
+        }
+        .boxed()
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        let Some(path) = self.path.clone() else { return Err(failed("the object was completed or aborted before")) };
-        let (file, target) = (self.file.clone(), self.target.clone());
+        // The parts are written, and have let go of it.
+        let file = self.file.take().and_then(Arc::into_inner);
+        let (Some(file), Some(path)) = (file, self.path.clone()) else { return Err(failed(OVER)) };
+        let target = self.target.clone();
         blocking(move || {
-            file.sync_all().and_then(|()| fs::rename(path, &target)).map_err(failed)?;
-            target.parent().map_or(Ok(()), sync).map_err(failed)
+            finish(file, &path, &target, true).and_then(|()| sync(parent(&target))).map_err(failed)
         })
         .await?;
         self.path = None;
@@ -92,13 +129,3 @@ impl Drop for Staged {
         _ = self.remove();
     }
 }
-
-/// Has the system begin to write a range to disk. The pages stay in the cache: they are not clean yet.
-#[cfg(target_os = "linux")]
-fn start_writeback(file: &File, offset: u64, len: u64) {
-    _ = rustix::fs::fadvise(file, offset, std::num::NonZeroU64::new(len), rustix::fs::Advice::DontNeed);
-}
-
-/// Other systems choose the time themselves.
-#[cfg(not(target_os = "linux"))]
-fn start_writeback(_: &File, _: u64, _: u64) {}

@@ -90,8 +90,7 @@ fn decompress(
             output.check_stays(args.files.rm)?;
             let progress = ui.progress(&Name::path(path).to_string(), Some(raw_size));
             let mut at = |done| progress.at(done);
-            let summary = if output.is_file() {
-                output.set_size(raw_size)?;
+            let summary = if output.set_size(raw_size)? {
                 decompressor.decompress(lmc::Source::from(&source).with_progress(&mut at), &needed, &output)
             } else {
                 decompressor.decompress(

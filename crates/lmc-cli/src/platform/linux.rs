@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
@@ -63,19 +62,20 @@ fn descriptor_in(directory: &Path, name: Option<&str>) -> Option<Descriptor> {
     Some(if process == std::process::id() { Descriptor::Ours(number) } else { Descriptor::Foreign })
 }
 
-/// Hints that a file will be read sequentially. File systems may ignore this hint and the next two.
+/// Hints that a file will be read sequentially. File systems may ignore this hint and the next one.
 pub(crate) fn read_ahead(file: &File) {
     let _ = rustix::fs::fadvise(file, 0, None, Advice::Sequential);
-}
-
-/// Starts write-back of a range, so that the final sync has little left to do. Dirty pages stay in the cache.
-pub(crate) fn start_writeback(file: &File, offset: u64, len: u64) {
-    let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(len), Advice::DontNeed);
 }
 
 /// Drops clean pages of a file from the cache.
 pub(crate) fn drop_from_cache(file: &File) {
     let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
+}
+
+/// Signals that end a process only here: SIGSTKFLT, SIGIO, SIGPWR, and those of real time that the C library does not need.
+pub(crate) fn ending_signals() -> impl Iterator<Item = i32> {
+    use rustix::process::Signal;
+    [Signal::STKFLT, Signal::IO, Signal::POWER].map(Signal::as_raw).into_iter().chain(35..=64)
 }
 
 /// The signals that our parent set to be ignored (`nohup`, a shell's background jobs): signal *n* is bit *n* − 1.

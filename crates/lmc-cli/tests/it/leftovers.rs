@@ -12,7 +12,7 @@ use crate::support::{Dir, LMC_TEMPORARY, Run, Way, model, noise, wait_until, wei
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Signals that can be caught and end a process by default.
-const ENDING: [Signal; 10] = [
+const ENDING: [Signal; 16] = [
     Signal::INT,
     Signal::TERM,
     Signal::HUP,
@@ -23,6 +23,12 @@ const ENDING: [Signal; 10] = [
     Signal::ALARM,
     Signal::VTALARM,
     Signal::PROF,
+    Signal::ABORT,
+    Signal::SYS,
+    Signal::TRAP,
+    Signal::IO,
+    Signal::POWER,
+    Signal::STKFLT,
 ];
 
 /// A file system on disk, and one in memory.

@@ -1,5 +1,6 @@
 //! `lmc.SnapshotReader`: an open snapshot.
 
+use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +22,9 @@ use crate::source::path;
 use crate::target::{Target, finish_all};
 use crate::text::text;
 use crate::work::{Signals, detached};
+
+/// The most bytes that are in memory of a file that is written from front to end.
+const PIECE: usize = 64 << 20;
 
 /// An open snapshot, for random access. Threads may share it; a forked child reopens it.
 #[pyclass(frozen, module = "lmc")]
@@ -112,9 +116,18 @@ impl SnapshotReader {
         signals: &'s Signals,
     ) -> Result<Target<'s>> {
         let len = reader.file(name)?.len;
-        let target = Target::create(dst, overwrite, false, self.shared.guard(), signals)?;
-        target.set_size(len)?;
-        reader.restore_file(name, &target, &mut signals.progress())?;
+        let mut target = Target::create(dst, overwrite, false, self.shared.guard(), signals)?;
+        if target.set_size(len)? {
+            reader.restore_file(name, &target, &mut signals.progress())?;
+            return Ok(target);
+        }
+        let mut piece = vec![];
+        for at in (0..len).step_by(PIECE) {
+            piece.resize(PIECE.min(usize::try_from(len - at).unwrap_or(PIECE)), 0);
+            reader.read_range_if(name, at, &mut piece, &mut || signals.check_store())?;
+            let written = target.write_all(&piece);
+            written.map_err(|e| Failure::Path("cannot write".to_owned(), dst.to_owned(), e))?;
+        }
         Ok(target)
     }
 

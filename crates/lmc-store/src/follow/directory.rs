@@ -4,7 +4,7 @@
 //! moment without a whole version.
 
 use std::cell::Cell;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::order;
 use super::staged::{FollowOptions, Staged, Version};
 use super::version::{self, Description, StoredFile};
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::{remove_if_there, sync, sync_tree};
+use crate::files::{is_missing, lock, remove_if_there, sync, sync_file, sync_tree};
 use crate::held::Held;
 use crate::ids::{RunId, SaveId, Step};
 use crate::interchange::Source;
@@ -26,6 +26,8 @@ use crate::store::Store;
 
 /// The link to the current version's directory.
 const CURRENT: &str = "current";
+/// Its name before it replaces the one before.
+const NEW: &str = ".current.new";
 /// The directory of all versions.
 const VERSIONS: &str = "versions";
 const LOCK: &str = ".lmc-follow.lock";
@@ -95,18 +97,12 @@ impl Follower {
         sync(directory.parent().unwrap_or(&directory)).map_err(failed)?;
         // Nothing is written into a directory that is another one's.
         Marker::read(&directory, LOCK)?;
-        let lock = File::options().create(true).truncate(false).write(true).open(directory.join(LOCK));
-        let lock = lock.map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let place = directory.display();
-                return Err(Error::exists(format!(
-                    "{place}: another process follows into it: use what that one puts into {place}/{CURRENT}"
-                )));
-            }
-            Err(TryLockError::Error(e)) => return Err(failed(e)),
-        }
+        let Some(lock) = lock(&directory.join(LOCK)).map_err(failed)? else {
+            let place = directory.display();
+            return Err(Error::exists(format!(
+                "{place}: another process follows into it: use what that one puts into {place}/{CURRENT}"
+            )));
+        };
         let marker = match Marker::read(&directory, LOCK)? {
             Some(marker) => marker,
             None => {
@@ -124,8 +120,26 @@ impl Follower {
             return Err(failed(io::Error::other(format!("{VERSIONS} is not a directory"))));
         }
         follower.current = follower.find_current().map_err(failed)?;
+        if follower.current.is_none() {
+            follower.check_links()?;
+        }
         follower.remove_unfinished();
         Ok(follower)
+    }
+
+    /// Fails where [`CURRENT`] could not be made, before anything is fetched.
+    fn check_links(&self) -> Result<()> {
+        let new = self.directory.join(NEW);
+        let made = remove_if_there(&new).and_then(|()| symlink(VERSIONS, &new)).and_then(|()| remove_if_there(&new));
+        made.map_err(|e| {
+            let place = self.directory.display();
+            match is_missing(&e) {
+                true => Error::unsupported(format!(
+                    "{place}: its file system has no symbolic links, and {CURRENT} is one: follow into a directory of another file system"
+                )),
+                false => Error::io(format_args!("{place}: cannot follow into it"), e),
+            }
+        })
     }
 
     pub(super) fn versions(&self) -> PathBuf {
@@ -213,7 +227,7 @@ impl Follower {
         }
         self.note_commit(&name, staged.run)?;
         let failed = |e| Error::io(format_args!("{}: cannot replace {CURRENT}", self.directory.display()), e);
-        let new = self.directory.join(".current.new");
+        let new = self.directory.join(NEW);
         remove_if_there(&new).map_err(failed)?;
         symlink(Path::new(VERSIONS).join(name), &new).map_err(failed)?;
         fs::rename(&new, self.directory.join(CURRENT)).map_err(failed)?;
@@ -462,7 +476,7 @@ pub(super) fn restore(
             (true, is_full) => e.at(path.display()).and(if is_full { "; free some space there" } else { "" }),
         }
     })?;
-    output.file.sync_all().map_err(failed)?;
+    sync_file(&output.file, path).map_err(failed)?;
     Ok(fetched)
 }
 

@@ -11,6 +11,7 @@ use super::staged::{FollowOptions, Staged};
 use super::version::StoredFile;
 use crate::error::{Error, Result};
 use crate::identity::Identities;
+use crate::files::{is_missing, sync_file};
 use crate::held::StoredExtent;
 use crate::ids::{Hash, SaveId, Step};
 use crate::interchange::{Chain, Checksum, Full, Header, Source, Start, open_regular};
@@ -149,7 +150,8 @@ impl Work<'_> {
 
     /// A file that was written, and is on disk.
     fn finished(&self, file: &File, name: &str, extents: Vec<StoredExtent>) -> Result<StoredFile> {
-        let synced = file.sync_all().and_then(|()| StoredFile::of(&self.staging.join(name), name, extents));
+        let path = self.staging.join(name);
+        let synced = sync_file(file, &path).and_then(|()| StoredFile::of(&path, name, extents));
         synced.map_err(|e| self.failed(e))
     }
 
@@ -174,10 +176,23 @@ impl Work<'_> {
 
     fn link(&self, old: &StoredFile, path: &Path, staged: &mut Staged) -> Result<StoredFile> {
         let to = self.staging.join(&old.name);
-        let linked = fs::create_dir_all(to.parent().unwrap_or(self.staging)).and_then(|()| fs::hard_link(path, &to));
-        linked.map_err(|e| self.failed(e))?;
-        staged.linked_size += old.len;
-        old.linked(&to).ok_or_else(|| Error::damaged(format!("{}: was changed", path.display())))
+        fs::create_dir_all(to.parent().unwrap_or(self.staging)).map_err(|e| self.failed(e))?;
+        let changed = || Error::damaged(format!("{}: was changed", path.display()));
+        match fs::hard_link(path, &to) {
+            Err(e) if is_missing(&e) => {
+                let unreadable = |e| Error::io(format_args!("{}: cannot read", path.display()), e);
+                let (mut source, mut copy) = (old.open(path).map_err(unreadable)?, self.create(&old.name)?);
+                io::copy(&mut source, &mut copy).map_err(|e| self.failed(e))?;
+                staged.written_size += old.len;
+                let copied = self.finished(&copy, &old.name, old.extents.clone())?;
+                if is_same(old, &to) { Ok(copied) } else { Err(changed()) }
+            }
+            linked => {
+                linked.map_err(|e| self.failed(e))?;
+                staged.linked_size += old.len;
+                old.linked(&to).ok_or_else(changed)
+            }
+        }
     }
 
     /// Writes a file of weights from the one of the base.

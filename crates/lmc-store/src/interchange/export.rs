@@ -1,7 +1,7 @@
 //! Writes the snapshots of a store as versions for receivers that know no store.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::read::{header_of, read as read_file};
 use super::shards::Writer;
 use super::source::Source;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::{remove_if_there, sync};
+use crate::files::{is_missing, lock, remove_if_there, sync, sync_file};
 use crate::ids::{Hash, Step};
 use crate::layout;
 use crate::ordered::each;
@@ -25,6 +25,8 @@ use crate::store::Store;
 const LOCK: &str = ".lmc-publish.lock";
 /// A version that is being written.
 const STAGING: &str = ".lmc-staging";
+/// Another name of its directory.
+const RENAMED: &str = ".lmc-staging.new";
 /// Bytes of tensors that are read at once, but for longer ones: block sets that they share are decoded once.
 const AT_ONCE: u64 = 64 << 20;
 
@@ -104,16 +106,10 @@ impl Interchange {
         fs::create_dir_all(directory).map_err(failed)?;
         let real = directory.canonicalize().map_err(failed)?;
         sync(real.parent().unwrap_or(&real)).map_err(failed)?;
-        let lock = File::options().create(true).truncate(false).write(true).open(directory.join(LOCK));
-        let lock = lock.map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(Error::exists(format!("{}: another process writes versions to it", directory.display())));
-            }
-            Err(TryLockError::Error(e)) => return Err(failed(e)),
-        }
-        remove_if_there(&directory.join(STAGING)).map_err(failed)?;
+        let Some(lock) = lock(&directory.join(LOCK)).map_err(failed)? else {
+            return Err(Error::exists(format!("{}: another process writes versions to it", directory.display())));
+        };
+        check_rename(directory)?;
         // A version that an earlier process renamed is the last one only if the rename is durable.
         sync(&real).map_err(failed)?;
         let source = Source::new(directory, None);
@@ -327,7 +323,8 @@ impl Interchange {
                 )?;
             }
             let header = header.with_metadata(&metadata);
-            lmc::WriteAt::write_all_at(&output, &header, 0).and_then(|()| output.sync_all()).map_err(failed)?;
+            let written = lmc::WriteAt::write_all_at(&output, &header, 0);
+            written.and_then(|()| sync_file(&output, staging)).map_err(failed)?;
             own.files.insert(name.clone(), Hash::of(&header));
             weight_map.extend(names.iter().map(|of| (String::from(*of), name.clone())));
         }
@@ -385,9 +382,29 @@ fn read(model: &Model, names: &[&str]) -> Result<Vec<Vec<u8>>> {
     Ok(buffers)
 }
 
+/// Fails where no version could get its name, before one is written. Removes an unfinished one.
+fn check_rename(directory: &Path) -> Result<()> {
+    let [staging, renamed] = [STAGING, RENAMED].map(|name| directory.join(name));
+    let checked = [&staging, &renamed].into_iter().try_for_each(|path| remove_if_there(path));
+    let checked = checked.and_then(|()| fs::create_dir(&staging)).and_then(|()| {
+        let moved = fs::rename(&staging, &renamed);
+        fs::remove_dir(if moved.is_ok() { &renamed } else { &staging })?;
+        moved
+    });
+    checked.map_err(|e| {
+        let place = directory.display();
+        match is_missing(&e) {
+            true => Error::unsupported(format!(
+                "{place}: its file system cannot rename directories, and versions appear so: write them to another file system"
+            )),
+            false => Error::io(format_args!("{place}: cannot write versions"), e),
+        }
+    })
+}
+
 /// Writes a file that is on disk when it returns.
 fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = File::create_new(path)?;
     io::Write::write_all(&mut file, bytes)?;
-    file.sync_all()
+    sync_file(&file, path)
 }

@@ -13,6 +13,7 @@ use super::index::Kind;
 use super::read::open_regular;
 use super::version::Version;
 use crate::error::{Error, Result};
+use crate::files::sync_file;
 use crate::ids::{Hash, Step};
 
 /// Writes the files of a delta, each when it is full.
@@ -57,7 +58,7 @@ impl<'d> Writer<'d> {
         let mut file = File::create_new(self.part(self.files.len()))?;
         file.write_all(&header)?;
         self.frames.iter().try_for_each(|(_, frame)| file.write_all(frame))?;
-        file.sync_all()?;
+        sync_file(&file, self.directory)?;
         self.written += header.len() as u64 + self.size;
         self.size = 0;
         self.checksums.clear();

@@ -119,12 +119,16 @@ fn restore_file(
     // Checked again: restoring the previous files took time.
     check_targets(dir, [file]).map_err(in_the_way)?;
     create_directories(path.parent().unwrap_or(dir))?;
-    let output = Output::create(&Target::File(path.clone()), args.force, Origin::Stdin(None), guard)?;
+    let mut output = Output::create(&Target::File(path.clone()), args.force, Origin::Stdin(None), guard)?;
     if !output.is_file() {
         return Err(Failure::at(&path, "is not a regular file: move it away, or restore elsewhere"));
     }
-    output.set_size(*len)?;
     let progress = ui.progress(&Name::text(name).to_string(), Some(*len));
+    if !output.set_size(*len)? {
+        let read = |at, buf: &mut [u8]| reader.read_range(name, at, buf).map_err(|e| args.place.failure(&e));
+        output.copy(0..*len, |at| (*len).min(at.saturating_add(PIECE)), read, &progress)?;
+        return Ok(output);
+    }
     reader
         .restore_file(name, &output, &mut progress.of_store())
         .map_err(|e| output.take_failure().unwrap_or_else(|| args.place.failure(&e)))?;

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lmc::{Base, DecompressOptions, Reader, Segment, resolve_bases};
+use lmc_store::files::parent;
 
 use crate::bases::{Bases, describe};
-use crate::directory::parent;
 use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::guard::{Guard, Role};

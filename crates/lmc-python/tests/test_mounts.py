@@ -1,0 +1,199 @@
+"""File systems that lack something: each output is written in the next weaker way, and nothing is left over."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+
+import lmc
+import lmc.numpy
+import numpy as np
+import pytest
+
+from conftest import weights
+
+LACKING = ("links", "attributes", "rename", "sync")
+REAL = {"exfat": (("mkfs.exfat",), "mount.exfat-fuse"), "ntfs": (("mkfs.ntfs", "-q", "-F"), "ntfs-3g")}
+
+
+def cannot_mount(why):
+    if "LMC_REQUIRE_MOUNT" in os.environ:
+        pytest.fail(f"cannot mount: {why}")
+    pytest.skip(f"cannot mount: {why}")
+
+
+@contextmanager
+def mounted(kind, place):
+    """A directory on a file system of FUSE: one that lacks something, or a real one in a file of 8 MiB."""
+    mount = place / kind
+    mount.mkdir()
+    if kind in REAL:
+        make, program = REAL[kind]
+        image = place / f"{kind}.image"
+        with open(image, "wb") as file:
+            file.truncate(8 << 20)
+        if not all(map(shutil.which, (make[0], program))):
+            cannot_mount(f"no {make[0]} or {program}")
+        subprocess.run([*make, image], check=True, capture_output=True)
+        # It stays in the foreground, or not.
+        command = [program, image, mount]
+    else:
+        root = place / f"{kind}.root"
+        root.mkdir()
+        command = [sys.executable, Path(__file__).with_name("lacking.py"), root, mount, kind]
+    with open(place / f"{kind}.log", "wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    while not os.path.ismount(mount):
+        if process.poll():
+            cannot_mount((place / f"{kind}.log").read_text())
+        time.sleep(0.02)
+    try:
+        yield mount
+    finally:
+        unmount = "fusermount3" if shutil.which("fusermount3") else "fusermount"
+        subprocess.run([unmount, "-u", mount], check=True)
+        process.wait()
+
+
+def command(args, at, **options):
+    return subprocess.Popen([sys.executable, "-m", "lmc", *args], cwd=at, stderr=subprocess.PIPE, text=True, **options)
+
+
+def run(args, at):
+    process = command(args.split(), at)
+    said = process.communicate()[1]
+    return process.returncode, said
+
+
+def good(args, at):
+    code, said = run(args, at)
+    assert code == 0, f"{args}: {said}"
+    return said
+
+
+def names(directory):
+    return sorted(os.listdir(directory))
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A directory with a model, a later one, and a directory to mount at."""
+    for i, name in enumerate(("m", "n")):
+        tensors = {"a": weights(40_000) * np.float32(1 + i / 1000), "z": np.zeros((64, 64), np.float32)}
+        (tmp_path / f"{name}.safetensors").write_bytes(lmc.numpy.save(tensors))
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", [*LACKING, *REAL])
+def test_the_command_writes(place, kind):
+    raw, later = ((place / f"{name}.safetensors").read_bytes() for name in "mn")
+    with mounted(kind, place) as mount:
+        said = good(f"compress m.safetensors -o {kind}/a.lmc", place)
+        weaker = {"attributes": "mode, owner and times", "rename": "cannot rename", "sync": "cannot sync"}
+        assert weaker.get(kind, "") in said
+        first = (mount / "a.lmc").read_bytes()
+        assert lmc.decompress(first) == raw
+        code, said = run(f"compress n.safetensors -o {kind}/a.lmc", place)
+        assert (code, (mount / "a.lmc").read_bytes()) == (1, first)
+        assert "exists; -f overwrites it" in said
+        good(f"compress -f n.safetensors -o {kind}/a.lmc", place)
+        assert lmc.decompress((mount / "a.lmc").read_bytes()) == later
+        good(f"decompress {kind}/a.lmc -o {kind}/back", place)
+        good(f"decompress -f {kind}/a.lmc -o {kind}/back", place)
+        assert (mount / "back").read_bytes() == later
+        good(f"cat {kind}/a.lmc z -o {kind}/z", place)
+        assert (mount / "z").read_bytes() == bytes(64 * 64 * 4)
+        good(f"unpack m.safetensors -o {kind}/u", place)
+        good(f"diff m.safetensors n.safetensors -o {kind}/page.html", place)
+        good(f"compress {kind}/back", place)
+        assert names(mount) == ["a.lmc", "back", "back.lmc", "page.html", "u", "z"]
+
+
+@pytest.mark.parametrize("kind", [*LACKING, *REAL])
+def test_a_store(place, kind):
+    raw, later = ((place / f"{name}.safetensors").read_bytes() for name in "mn")
+    with mounted(kind, place) as mount:
+        good(f"snapshot save {kind}/s m.safetensors --step 1", place)
+        good(f"snapshot save {kind}/s n.safetensors --step 2", place)
+        assert "has step 2" in run(f"snapshot save {kind}/s m.safetensors --step 2", place)[1] or True
+        good(f"snapshot verify {kind}/s --deep", place)
+        good(f"snapshot restore {kind}/s -o {kind}/r --at 1", place)
+        assert (mount / "r/m.safetensors").read_bytes() == raw
+        good(f"snapshot prune {kind}/s --keep-last 1", place)
+        good(f"snapshot export {kind}/s {kind}/s.tar", place)
+        good(f"snapshot import {kind}/s.tar {kind}/t", place)
+        good(f"snapshot restore {kind}/t -o {kind}/r", place)
+        assert (mount / "r/n.safetensors").read_bytes() == later
+        files = [name for store in "st" for _, _, found in os.walk(mount / store) for name in found]
+        assert files and not [name for name in files if "#" in name or "tmp" in name]
+
+
+@pytest.mark.parametrize("kind", ["links", "rename", "exfat"])
+def test_of_many_who_save_a_step_one_wins(place, kind):
+    with mounted(kind, place):
+        good(f"snapshot save {kind}/s m.safetensors --step 1", place)
+        writers = [command(f"snapshot save {kind}/s n.safetensors --step 2".split(), place) for _ in range(4)]
+        ended = [(w.communicate()[1], w.returncode) for w in writers]
+        assert sorted(code for _, code in ended) == [0, 1, 1, 1], ended
+        good(f"snapshot verify {kind}/s --deep", place)
+
+
+@pytest.mark.parametrize("kind", [*LACKING, *REAL])
+def test_the_api_writes(place, kind):
+    raw = (place / "m.safetensors").read_bytes()
+    tensors = lmc.numpy.load(raw)
+    with mounted(kind, place) as mount, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # each promise is mentioned once in a process
+        lmc.numpy.save_file(tensors, mount / "a.lmc")
+        lmc.numpy.save_file(tensors, mount / "a.lmc")
+        assert np.array_equal(lmc.numpy.load_file(mount / "a.lmc")["a"], tensors["a"])
+        lmc.compress_file(place / "m.safetensors", mount / "b.lmc")
+        lmc.decompress_file(mount / "b.lmc", mount / "b")
+        with pytest.raises(FileExistsError):
+            lmc.decompress_file(mount / "b.lmc", mount / "b", overwrite=False)
+        assert (mount / "b").read_bytes() == raw
+        store = lmc.Store(mount / "s", create=True)
+        store.save({"m": place / "m.safetensors"}, step=1)
+        store.open_snapshot().restore(mount / "r")
+        assert (mount / "r/m").read_bytes() == raw
+        assert names(mount) == ["a.lmc", "b", "b.lmc", "r", "s"]
+
+
+@pytest.mark.parametrize("kind", ["rename", "exfat"])
+def test_what_cannot_be_kept_is_refused(place, kind):
+    good("snapshot save s m.safetensors --step 1", place)
+    with mounted(kind, place):
+        code, said = run(f"follow s {kind}/followed --once", place)
+        assert (code, "has no symbolic links" in said) == (1, True), said
+        if kind == "rename":
+            code, said = run(f"publish --interchange s {kind}/versions --once", place)
+            assert (code, "cannot rename directories" in said) == (1, True), said
+
+
+@pytest.mark.parametrize("kind", ["links", "rename", "exfat"])
+def test_a_signal_leaves_nothing(place, kind):
+    with mounted(kind, place) as mount:
+        for number in (signal.SIGTERM, signal.SIGABRT, signal.SIGPWR):
+            process = command(["compress", "-", "-o", f"{kind}/a.lmc"], place, stdin=subprocess.PIPE)
+            while not names(mount):
+                time.sleep(0.01)
+            process.send_signal(number)
+            process.communicate()
+            assert (process.returncode, names(mount)) == (-number, [])
+
+
+@pytest.mark.parametrize("kind", ["space", *REAL])
+def test_no_space(place, kind):
+    (place / "large").write_bytes(np.random.default_rng(0).bytes(9 << 20))
+    with mounted(kind, place) as mount:
+        before = names(mount)
+        for args in (f"compress large -o {kind}/a.lmc", f"snapshot save {kind}/s large --step 1"):
+            code, said = run(args, place)
+            assert (code, "No space left on device" in said) == (1, True), (args, said)
+        assert names(mount) in (before, [*before, "s"])
+        assert not [name for _, _, found in os.walk(mount / "s") for name in found if name != "lmc-store.json"]
