@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::args::Files;
 use crate::bases::Bases;
+use crate::external::with_data;
 use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::guard::{Guard, Role};
@@ -68,6 +69,10 @@ pub(crate) trait Naming {
     fn input_beside(&self, index: &Path, name: &str) -> PathBuf;
     /// Whether a file found in a directory is selected.
     fn picks(&self, path: &Path) -> bool;
+    /// The selected files of a directory, with those of its `others` that they need, in the order of work.
+    fn with_needed(&self, found: Vec<PathBuf>, _others: &[PathBuf]) -> Vec<PathBuf> {
+        found
+    }
     /// What a directory lacks if no file in it is.
     fn lacks(&self) -> &'static str;
 }
@@ -93,6 +98,10 @@ impl Naming for AddSuffix {
     fn picks(&self, path: &Path) -> bool {
         let has = |suffix: &str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(suffix));
         !has(SUFFIX) && (self.all || CHECKPOINT_SUFFIXES.iter().any(|s| has(s)))
+    }
+
+    fn with_needed(&self, found: Vec<PathBuf>, others: &[PathBuf]) -> Vec<PathBuf> {
+        with_data(found, others)
     }
 
     fn lacks(&self) -> &'static str {
@@ -292,7 +301,7 @@ pub(crate) fn guard(jobs: &[Job], bases: &Bases, args: &Files) -> Result<Guard> 
 /// The regular files under a directory that `naming` selects, in order of names. It is `lacking` if there are none, and none that is
 /// compressed.
 fn walk(dir: &Path, naming: &dyn Naming, lacking: &mut WithoutFiles, ui: &Ui) -> Vec<PathBuf> {
-    let (mut found, mut compressed, mut failed) = (Vec::new(), false, false);
+    let (mut found, mut others, mut failed) = (Vec::new(), Vec::new(), false);
     // The stack holds directories and files. The last name is pushed first, so that the first is popped first.
     let mut stack = vec![(dir.to_owned(), true)];
     while let Some((path, is_dir)) = stack.pop() {
@@ -316,14 +325,17 @@ fn walk(dir: &Path, naming: &dyn Naming, lacking: &mut WithoutFiles, ui: &Ui) ->
                 Err(e) => ui.fail(&Failure::io(&path, "cannot read", &e)),
                 Ok(kind) if kind.is_dir() => stack.push((path, true)),
                 Ok(kind) if kind.is_file() && naming.picks(&path) => stack.push((path, false)),
-                Ok(kind) => {
-                    compressed |= kind.is_file() && path.extension() == Some(OsStr::new(SUFFIX));
-                    let why = if kind.is_file() { "not picked by -r" } else { "not a regular file" };
-                    ui.detail(format_args!("{}: left alone, {why}", Name::path(&path)));
-                }
+                Ok(kind) if kind.is_file() => others.push(path),
+                Ok(_) => ui.detail(format_args!("{}: left alone, not a regular file", Name::path(&path))),
             }
         }
     }
+    let found = naming.with_needed(found, &others);
+    let taken: HashSet<&PathBuf> = found.iter().collect();
+    for path in others.iter().filter(|path| !taken.contains(path)) {
+        ui.detail(format_args!("{}: left alone, not picked by -r", Name::path(path)));
+    }
+    let compressed = others.iter().any(|path| path.extension() == Some(OsStr::new(SUFFIX)));
     if found.is_empty() && !compressed && !failed {
         lacking.0.push(Failure::at(dir, naming.lacks()));
     }
