@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use lmc::{Base, BaseInfo, DecompressOptions, Reader};
 use lmc_store::Identity;
 
-use crate::directory::parent;
+use lmc_store::files::parent;
 use crate::input::Source;
 
 /// Directories in which bases are looked for, and what is known of the files there.

@@ -4,7 +4,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, IsTerminal, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::failure::{Failure, Result};
@@ -12,6 +12,7 @@ use crate::format::Name;
 use crate::guard::{self, Guard};
 use crate::handles::{Handles, InputFile};
 use crate::ui::Ui;
+use crate::names::SUFFIX;
 
 /// A regular input file, with the command's error messages.
 pub(crate) struct Source(InputFile);
@@ -100,6 +101,54 @@ impl lmc::ReadAt for Source {
 
     fn path(&self) -> Option<&Path> {
         Some(self.0.path())
+    }
+
+    fn beside(&self, name: &str) -> Option<Box<dyn lmc::ReadAt>> {
+        beside(self.0.path(), name)
+    }
+}
+
+/// A file of the same directory, also if it was compressed since.
+fn beside(path: &Path, name: &str) -> Option<Box<dyn lmc::ReadAt>> {
+    if let Ok(file) = InputFile::open(&path.with_file_name(name), true) {
+        return Some(Box::new(file));
+    }
+    let compressed = InputFile::open(&path.with_file_name(format!("{name}.{SUFFIX}")), true).ok()?;
+    let options = lmc::DecompressOptions::default().with_threads(1);
+    Some(Box::new(lmc::Reader::open(compressed, &options).ok()?))
+}
+
+/// The raw bytes of a compressed file, at the place in the file system that they came from: files beside it may name its tensors.
+pub(crate) struct Original<'r> {
+    raw: &'r dyn lmc::ReadAt,
+    path: PathBuf,
+}
+
+impl<'r> Original<'r> {
+    pub(crate) fn of(raw: &'r dyn lmc::ReadAt, compressed: &Path) -> Self {
+        let path = match compressed.extension() {
+            Some(suffix) if suffix == SUFFIX => compressed.with_extension(""),
+            _ => compressed.to_owned(),
+        };
+        Self { raw, path }
+    }
+}
+
+impl lmc::ReadAt for Original<'_> {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.raw.read_exact_at(buf, offset)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.raw.size()
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
+    fn beside(&self, name: &str) -> Option<Box<dyn lmc::ReadAt>> {
+        beside(&self.path, name)
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::args::Files;
 use crate::bases::Bases;
+use crate::external::with_data;
 use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::guard::{Guard, Role};
@@ -66,6 +67,10 @@ pub(crate) trait Naming {
     fn input_beside(&self, index: &Path, name: &str) -> PathBuf;
     /// Whether a file found in a directory is selected.
     fn picks(&self, path: &Path) -> bool;
+    /// The selected files of a directory, with those of its `others` that they need, in the order of work.
+    fn with_needed(&self, found: Vec<PathBuf>, _others: &[PathBuf]) -> Vec<PathBuf> {
+        found
+    }
     /// What a directory lacks if no file in it is.
     fn lacks(&self) -> &'static str;
 }
@@ -91,6 +96,10 @@ impl Naming for AddSuffix {
     fn picks(&self, path: &Path) -> bool {
         let has = |suffix: &str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(suffix));
         !has(SUFFIX) && (self.all || CHECKPOINT_SUFFIXES.iter().any(|s| has(s)))
+    }
+
+    fn with_needed(&self, found: Vec<PathBuf>, others: &[PathBuf]) -> Vec<PathBuf> {
+        with_data(found, others)
     }
 
     fn lacks(&self) -> &'static str {
@@ -306,12 +315,14 @@ pub(crate) fn guard(jobs: &[Job], links: Vec<Link>, bases: &Bases, args: &Files)
 /// The regular files under a directory that `naming` selects, in order of names, and links to files that are not there: the caches of models
 /// consist of links. It is `lacking` if there are none, and none that is compressed.
 fn walk(dir: &Path, naming: &dyn Naming, others: &mut Others, ui: &Ui) -> Vec<PathBuf> {
-    let (mut found, mut compressed, mut failed) = (Vec::new(), false, false);
+    let (mut found, mut unpicked, mut failed) = (Vec::new(), Vec::new(), false);
+    // Links to regular files, with these files.
+    let mut links = HashMap::new();
     // The stack holds directories and files. The last name is pushed first, so that the first is popped first.
-    let mut stack = vec![(dir.to_owned(), Entry::Directory)];
-    while let Some((path, entry)) = stack.pop() {
-        if !matches!(entry, Entry::Directory) {
-            found.push((path, entry));
+    let mut stack = vec![(dir.to_owned(), true)];
+    while let Some((path, is_dir)) = stack.pop() {
+        if !is_dir {
+            found.push(path);
             continue;
         }
         let entries = std::fs::read_dir(&path).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
@@ -325,65 +336,61 @@ fn walk(dir: &Path, naming: &dyn Naming, others: &mut Others, ui: &Ui) -> Vec<Pa
         };
         entries.sort_by_key(|e| std::cmp::Reverse(e.file_name()));
         for entry in entries {
-            let path = entry.path();
-            match entry.file_type() {
-                Err(e) => ui.fail(&Failure::io(&path, "cannot read", &e)),
-                Ok(kind) if kind.is_dir() => stack.push((path, Entry::Directory)),
-                Ok(kind) if kind.is_file() && naming.picks(&path) => stack.push((path, Entry::File)),
-                Ok(kind) => {
-                    let target = kind.is_symlink().then(|| std::fs::metadata(&path));
-                    let why = match target {
-                        Some(Ok(target)) if target.is_file() && naming.picks(&path) => {
-                            stack.push((path, Entry::Link(target)));
-                            continue;
-                        }
-                        Some(Ok(target)) if target.is_dir() => "a link to a directory",
-                        Some(Err(_)) if naming.picks(&path) => {
-                            ui.warn(format_args!("{}: left alone, a link that leads nowhere", Name::path(&path)));
-                            continue;
-                        }
-                        None if !kind.is_file() => "not a regular file",
-                        _ => "not picked by -r",
-                    };
-                    compressed |= kind.is_file() && path.extension() == Some(OsStr::new(SUFFIX));
-                    ui.detail(format_args!("{}: left alone, {why}", Name::path(&path)));
+            let (path, kind) = match (entry.path(), entry.file_type()) {
+                (path, Ok(kind)) => (path, kind),
+                (path, Err(e)) => {
+                    ui.fail(&Failure::io(&path, "cannot read", &e));
+                    continue;
+                }
+            };
+            let left_alone = |why: &str| ui.detail(format_args!("{}: left alone, {why}", Name::path(&path)));
+            if kind.is_dir() {
+                stack.push((path, true));
+                continue;
+            }
+            let is_picked = naming.picks(&path);
+            match kind.is_symlink().then(|| std::fs::metadata(&path)) {
+                None if kind.is_file() => {}
+                Some(Ok(target)) if target.is_file() => _ = links.insert(path.clone(), target),
+                Some(Ok(target)) if target.is_dir() => {
+                    left_alone("a link to a directory");
+                    continue;
+                }
+                Some(Err(_)) if is_picked => {
+                    ui.warn(format_args!("{}: left alone, a link that leads nowhere", Name::path(&path)));
+                    continue;
+                }
+                _ => {
+                    left_alone("not a regular file");
+                    continue;
                 }
             }
+            if is_picked { stack.push((path, false)) } else { unpicked.push(path) }
         }
     }
+    let mut found = naming.with_needed(found, &unpicked);
+    let taken: HashSet<&PathBuf> = found.iter().collect();
+    for path in unpicked.iter().filter(|path| !taken.contains(path)) {
+        ui.detail(format_args!("{}: left alone, not picked by -r", Name::path(path)));
+    }
+    let compressed = unpicked.iter().any(|path| path.extension() == Some(OsStr::new(SUFFIX)));
     if found.is_empty() && !compressed && !failed {
         others.lacking.0.push(Failure::at(dir, naming.lacks()));
     }
-    without_links_to_others(found, others, ui)
-}
-
-/// What is found in a directory.
-enum Entry {
-    Directory,
-    File,
-    /// A link to a regular file.
-    Link(Metadata),
-}
-
-/// The paths of files, and of links to files that are not among them.
-fn without_links_to_others(found: Vec<(PathBuf, Entry)>, others: &mut Others, ui: &Ui) -> Vec<PathBuf> {
-    let id = |m: &Metadata| (m.dev(), m.ino());
-    let mut files = HashSet::new();
-    if found.iter().any(|(_, entry)| matches!(entry, Entry::Link(_))) {
-        let regular = found.iter().filter(|(_, entry)| matches!(entry, Entry::File));
-        files.extend(regular.filter_map(|(path, _)| std::fs::metadata(path).ok()).map(|m| id(&m)));
-    }
-    let mut paths = Vec::new();
-    for (path, entry) in found {
-        match entry {
-            Entry::Link(target) if files.contains(&id(&target)) => {
-                ui.detail(format_args!("{}: left alone, a link to another file of these", Name::path(&path)));
-                others.links.push((path, target));
+    if !links.is_empty() {
+        let id = |m: &Metadata| (m.dev(), m.ino());
+        let files = found.iter().filter(|path| !links.contains_key(*path));
+        let files: HashSet<_> = files.filter_map(|path| std::fs::metadata(path).ok()).map(|m| id(&m)).collect();
+        found.retain(|path| match links.remove(path) {
+            Some(target) if files.contains(&id(&target)) => {
+                ui.detail(format_args!("{}: left alone, a link to another file of these", Name::path(path)));
+                others.links.push((path.clone(), target));
+                false
             }
-            _ => paths.push(path),
-        }
+            _ => true,
+        });
     }
-    paths
+    found
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use lmc_store::{Identities, Identity};
 
-use crate::directory::parent;
+use lmc_store::files::parent;
 use crate::failure::{Failure, Result};
 use crate::input::Source;
 use crate::shards::{Index, index};

@@ -22,6 +22,7 @@
 
 mod analyze;
 pub mod bench;
+mod declared;
 mod describe;
 mod diff;
 mod early_end;
@@ -46,6 +47,7 @@ pub use diff::compared::{Compared, DiffSums};
 pub use diff::counterparts::Relation;
 pub use diff::entropy::DifferenceEntropy;
 pub use diff::{Coded, Diff, SegmentDiff, diff, diff_page};
+pub use declared::declared;
 pub use early_end::early_end;
 pub use kind::Kind;
 pub use shares::Shares;

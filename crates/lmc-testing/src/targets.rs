@@ -268,7 +268,7 @@ fn is_laid_out(layout: &str, segments: &[Segment], raw: &[u8]) {
         assert_eq!(len, Some(segment.len), "a tensor has the bytes of its shape");
         assert_eq!(segment.dtype.is_some(), segment.name.is_some(), "tensors have names, and opaque bytes none");
     }
-    for view in lmc::tensor_views(&raw, segments, "").unwrap_or_default() {
+    for view in lmc::tensors(&raw, layout, segments, "").unwrap_or_default().found {
         assert_eq!(lmc::tensor_len(view.dtype, &view.shape), Some(view.len), "a tensor has the bytes of its shape");
         let end = view.elements.offset.checked_add(view.elements.len);
         assert!(end.is_some_and(|end| end <= raw.len() as u64), "the elements of a tensor are in the file");

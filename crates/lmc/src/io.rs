@@ -27,6 +27,14 @@ pub trait ReadAt: Sync {
         None
     }
 
+    /// Another file of its directory, for the names of tensors. `None` if there is none.
+    fn beside(&self, name: &str) -> Option<Box<dyn ReadAt>> {
+        let path = self.path()?.with_file_name(name);
+        // Opening a FIFO would wait for a writer.
+        let is_file = path.metadata().is_ok_and(|m| m.is_file());
+        is_file.then(|| File::open(path).ok()).flatten().map(|file| Box::new(file) as Box<dyn ReadAt>)
+    }
+
     /// All of the source, where it is in memory.
     fn as_slice(&self) -> Option<&[u8]> {
         None
@@ -163,6 +171,9 @@ macro_rules! read_through {
             }
             fn path(&self) -> Option<&Path> {
                 (**self).path()
+            }
+            fn beside(&self, name: &str) -> Option<Box<dyn ReadAt>> {
+                (**self).beside(name)
             }
             fn as_slice(&self) -> Option<&[u8]> {
                 (**self).as_slice()

@@ -18,7 +18,7 @@
 //! * [`Encoder`] is a [`Write`](std::io::Write) that compresses, and [`Decoder`] a [`Read`](std::io::Read) that restores.
 //! * [`changed_elements`] gives those that a delta changes, without decoding the others, and [`changed_count`] their number.
 //! * [`Reader`] reads tensors, rows of tensors and byte ranges of a file.
-//! * [`tensor_views`] gives all tensors of a file under all of their names.
+//! * [`tensors`] gives all tensors that a file declares, under all of their names, and those that cannot be given.
 //! * [`distcp`] finds the tensors of checkpoints of `torch.distributed.checkpoint`.
 //!
 //! The output does not depend on the number of threads, the instruction set, the source or the sink, with two exceptions. A
@@ -103,7 +103,7 @@ pub use format::header::{MAGIC, VERSION as FORMAT_VERSION};
 pub use format::version::FormatVersion;
 pub use io::{ReadAt, WriteAt};
 pub use isa::Isa;
-pub use layout::{TensorView, tensor_views};
+pub use layout::{Missing, TensorView, Tensors, tensors};
 pub use level::Level;
 pub use limits::DecodeLimits;
 pub use options::{CompressOptions, DecompressOptions};

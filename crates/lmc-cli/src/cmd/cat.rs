@@ -4,14 +4,14 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lmc::{DecodeLimits, DecompressOptions, Reader, Segment};
+use lmc::{DecodeLimits, DecompressOptions, ReadAt, Reader, Segment, tensors};
 use serde_json::json;
 
 use crate::args::{Limits, Threads};
 use crate::bases::BaseArgs;
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes};
-use crate::input::Source;
+use crate::input::{Original, Source};
 use crate::names::is_dash;
 use crate::output::{Origin, Output, Target};
 use crate::report;
@@ -27,7 +27,7 @@ pub(crate) struct CatArgs {
     /// The compressed file.
     file: PathBuf,
 
-    /// The name of the tensor; "" for data compressed with --dtype.
+    /// The name of the tensor; "" for data compressed with --dtype. Of one of an unknown type, all bytes up to the next tensor are written.
     tensor: String,
 
     /// Only rows A to B, excluding B, counted from 0 along the first dimension; A.. and ..B are open ranges.
@@ -95,7 +95,10 @@ pub(crate) fn run(args: &CatArgs, ui: &Ui) -> Result {
     let needed = bases.for_file(&args.file, reader.bases())?;
     bases.note_unneeded(&args.file, reader.bases(), ui);
     let reader = reader.with_bases(needed).map_err(at_fault)?;
-    let tensor = reader.tensor(&args.tensor).cloned().ok_or_else(|| no_tensor(&args.file, &args.tensor))?;
+    let tensor = match reader.tensor(&args.tensor) {
+        Some(tensor) => tensor.clone(),
+        None => opaque(&args.file, &Original::of(&reader, &args.file), &reader, &args.tensor)?,
+    };
     let (range, shape) = selection(&tensor, args.rows)
         .map_err(|why| Failure::at(&args.file, format_args!("tensor {:?} {why}", args.tensor)))?;
 
@@ -116,8 +119,15 @@ pub(crate) fn run(args: &CatArgs, ui: &Ui) -> Result {
     output.finish(&guard)
 }
 
-fn no_tensor(file: &Path, name: &str) -> Failure {
-    Failure::at(file, format_args!("has no tensor {name:?}: lmc list shows the names"))
+/// The bytes of a tensor that the file declares, and of which nothing else is known; or why there are none.
+fn opaque<R: ReadAt>(file: &Path, raw: &Original<'_>, reader: &Reader<'_, R>, name: &str) -> Result<Segment> {
+    let declared = tensors(raw, reader.layout(), reader.segments(), "").map_err(|e| Failure::codec(file, &e))?;
+    let Some(missing) = declared.missing.into_iter().find(|m| m.name == name && !name.is_empty()) else {
+        return Err(Failure::at(file, format_args!("has no tensor {name:?}: lmc list shows the names")));
+    };
+    let Some(place) = missing.place else { return Err(Failure::at(file, missing)) };
+    let made = Segment::new(None, None, Default::default(), place.start, place.end - place.start);
+    made.map_err(|e| Failure::codec(file, &e))
 }
 
 /// The byte range of the selected rows in the original file, and their shape; or an error about the rows.

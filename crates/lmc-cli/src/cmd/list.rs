@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lmc::{BaseInfo, BlockInfo, DecompressOptions, ReadAt, Reader, Segment};
+use lmc::{BaseInfo, BlockInfo, DecompressOptions, Missing, Reader, Segment, tensors};
 use lmc_inspect::{BlockDescription, ColumnDescription, describe_block};
 use lmc_store::{Location, Store};
 use serde_json::{Value, json};
@@ -16,16 +16,17 @@ use self::account::{Account, accounts, coders, predictor_text};
 use crate::bases::{BaseArgs, Bases, describe};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, count, hex, percent, quoted, ratio};
-use crate::input::Source;
+use crate::input::{Original, Source};
 use crate::json::Object;
-use crate::names::{SUFFIX, is_dash};
+use crate::missing;
+use crate::names::is_dash;
 use crate::shards::refuse_index;
 use crate::table::Table;
 use crate::ui::Ui;
 
 /// Show what compressed files hold: every tensor with its type, shape, sizes and coder.
 ///
-/// Reads the index and the heads of blocks, and decodes nothing, unless there are no tensors: then it says what the file is instead. Bytes between tensors are one row; with -v, each of their ranges. The coder is that of a tensor's first block, and -v shows every block.
+/// Reads the index and the heads of blocks, and decodes nothing but what the file says of its tensors: those that cannot be shown are named, and so is a file that is no model. Bytes between tensors are one row; with -v, each of their ranges. The coder is that of a tensor's first block, and -v shows every block.
 /// Small tensors of one dtype are one column of a block: each has its share of the column by length. Bytes that belong to several columns
 /// are shared by the bits that each has there, which is an estimate; the sizes add up to those of the blocks. Of deltas, it shows
 /// what each tensor is predicted from, and with --base whether that is the right base. Names of more than 200 characters are cut; --json
@@ -63,6 +64,8 @@ const JSON_HELP: &str = "\
   segments                 in order: name, dtype and shape (null for what is no tensor), offset, raw_size,
                            compressed_size, ratio, coder (\"-\" where there is no block), predictor (or null),
                            sources (where predictions come from: 0 is the file itself, i its i-th base)
+  missing                  tensors that the file declares and that are no segments, each with name and why; for deltas, only
+                           with --base
   blocks                   how many
   block_list               with -v, each with offset, compressed_size, raw_offset, raw_size, lane_sets, literals, extents
                            and columns: raw_size, compressed_size, method, width, map, prediction (null, or predictor,
@@ -108,14 +111,21 @@ fn list(path: &Path, args: &ListArgs, bases: &Bases, ui: &Ui) -> Result<Shown> {
     }
     refuse_index(path)?;
     let source = Source::open(path)?;
-    let options = DecompressOptions::default().with_threads(1); // nothing is decoded
+    let options = DecompressOptions::default().with_threads(1); // little is decoded
     let mut reader = Reader::open(&source, &options).map_err(|e| Failure::codec(path, &e))?;
     if bases.are_given() {
         let needed = bases.for_file(path, reader.bases())?;
         reader = reader.with_bases(needed).map_err(|e| Failure::codec(path, &e))?;
     }
     note_no_model(path, &reader, ui);
-    let listing = Listing::new(reader, bases.are_given());
+    let mut listing = Listing::new(reader, bases.are_given());
+    // A delta without its bases has no raw bytes.
+    if bases.are_given() || listing.reader.bases().is_empty() {
+        let (reader, raw) = (&listing.reader, Original::of(&listing.reader, path));
+        let declared = tensors(&raw, reader.layout(), reader.segments(), "");
+        missing::note(path, &declared, ui);
+        listing.missing = declared.map(|of| of.missing).unwrap_or_default();
+    }
     let shown = if args.json {
         listing.json(path, ui.verbose()).map(Shown::Json)
     } else {
@@ -131,33 +141,9 @@ fn note_no_model(path: &Path, reader: &Reader<'_, &Source>, ui: &Ui) {
     if reader.segments().iter().any(|s| s.name.is_some()) {
         return;
     }
-    let original = match path.extension() {
-        Some(suffix) if suffix == SUFFIX => path.with_extension(""),
-        _ => path.to_owned(),
-    };
     // What cannot be read, such as a delta without its base, is another matter.
-    if let Ok(Some(why)) = lmc_inspect::early_end(&Original { raw: reader, path: &original }) {
+    if let Ok(Some(why)) = lmc_inspect::early_end(&Original::of(reader, path)) {
         ui.warn(format_args!("{}: it was made of no model: {why}", Name::path(path)));
-    }
-}
-
-/// The raw bytes of a file under its original name.
-struct Original<'a> {
-    raw: &'a dyn ReadAt,
-    path: &'a Path,
-}
-
-impl ReadAt for Original<'_> {
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.raw.read_exact_at(buf, offset)
-    }
-
-    fn size(&self) -> io::Result<u64> {
-        self.raw.size()
-    }
-
-    fn path(&self) -> Option<&Path> {
-        Some(self.path)
     }
 }
 
@@ -165,6 +151,8 @@ impl ReadAt for Original<'_> {
 struct Listing<'a> {
     reader: Reader<'a, &'a Source>,
     blocks: Vec<BlockInfo>,
+    /// The tensors that the file declares besides.
+    missing: Vec<Missing>,
     /// Whether the bases were compared with those that the file needs.
     verified: bool,
 }
@@ -172,7 +160,7 @@ struct Listing<'a> {
 impl<'a> Listing<'a> {
     fn new(reader: Reader<'a, &'a Source>, verified: bool) -> Self {
         let blocks = reader.blocks().collect();
-        Listing { reader, blocks, verified }
+        Listing { reader, blocks, missing: Vec::new(), verified }
     }
 
     /// The name of a source of predictions, for display.
@@ -297,6 +285,7 @@ impl<'a> Listing<'a> {
         object.field("content_hash", &json!(hex(&self.reader.content_hash())))?;
         object.field("file", &json!(path.to_string_lossy()))?;
         object.field("layout", &json!(self.reader.layout()))?;
+        object.list("missing", self.missing.iter().map(|m| json!({ "name": m.name, "why": m.why })))?;
         object.field("ratio", &json!(ratio(compressed, raw)))?;
         object.field("raw_size", &json!(raw))?;
         object.field("required_features", &json!(self.reader.required_features().collect::<Vec<_>>()))?;

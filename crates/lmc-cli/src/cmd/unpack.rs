@@ -10,7 +10,7 @@ mod safetensors;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use lmc::{Base, Dtype, Error, ErrorKind, ReadAt, Reader, Segment, TensorView, tensor_views};
+use lmc::{Base, Dtype, Error, ErrorKind, ReadAt, Reader, Segment, TensorView, Tensors, tensors};
 
 use self::args::To;
 pub(crate) use self::args::UnpackArgs;
@@ -21,7 +21,8 @@ use self::safetensors::{Entry, header};
 use crate::bases::Bases;
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, count};
-use crate::input::Source;
+use crate::input::{Original, Source};
+use crate::missing::reasons;
 use crate::names::{SUFFIX, is_dash, is_url};
 use crate::output::{Origin, Output, Target};
 use crate::report;
@@ -97,7 +98,7 @@ fn unpack(path: &Path, args: &UnpackArgs, bases: &Bases, ui: &Ui) -> Result {
         let needed = bases.for_file(path, reader.bases())?;
         bases.note_unneeded(path, reader.bases(), ui);
         let reader = reader.with_bases(needed).map_err(at_fault)?;
-        write(&source, &reader, reader.segments(), reader.layout(), args, bases, ui)
+        write(&source, &Original::of(&reader, path), reader.segments(), reader.layout(), args, bases, ui)
     } else {
         let plain = Base::new(&source).map_err(at_fault)?;
         write(&source, &source, plain.segments(), plain.layout(), args, bases, ui)
@@ -119,12 +120,8 @@ fn write(
     if let Some(why) = lmc_inspect::early_end(raw).map_err(at_fault)? {
         return Err(at_fault(Error::new(ErrorKind::Damaged, why)));
     }
-    check_all_named(path, segments, layout)?;
-    let found = tensor_views(raw, segments, &args.prefix).map_err(|e| match e.kind() {
-        ErrorKind::Unsupported if e.tensor().is_some() => Failure::at(path, format_args!("{e}: {OTHERS}")),
-        _ => at_fault(e),
-    })?;
-    let tensors = select(path, found, layout, &args.prefix)?;
+    let declared = tensors(raw, layout, segments, &args.prefix).map_err(at_fault)?;
+    let tensors = select(path, declared, &args.prefix)?;
     let total = tensors.iter().try_fold(0u64, |sum, t| sum.checked_add(t.len)).filter(|&sum| sum <= u64::MAX / 2);
     let total = total.ok_or_else(|| Failure::at(path, "its tensors have more than 2^63 bytes: it is damaged"))?;
     let header = header(tensors.iter().map(|t| entry(t, &args.prefix))).map_err(|why| Failure::at(path, why))?;
@@ -148,13 +145,12 @@ fn write(
     };
     put(&mut output, &header)?;
     let mut buf = Vec::new();
-    for TensorView { shape, len, elements, .. } in &tensors {
+    for tensor @ TensorView { len, elements, .. } in &tensors {
         if let Some(strides) = &elements.strides {
             let mut bytes = vec![0; elements.len as usize];
             read(&output, &mut bytes, elements.offset)?;
-            let shape = &shape[..strides.len()];
-            let width = len / shape.iter().product::<u64>();
-            put(&mut output, &in_order(&bytes, shape, strides, width as usize))?;
+            let (shape, width) = tensor.strided_shape();
+            put(&mut output, &in_order(&bytes, &shape, strides, width))?;
             continue;
         }
         let (mut at, end) = (elements.offset, elements.offset + len);
@@ -181,26 +177,19 @@ fn entry<'t>(tensor: &'t TensorView, prefix: &str) -> Entry<'t> {
     Entry { name: &name[prefix.len()..], dtype: *dtype, shape, len: *len }
 }
 
-/// Fails if a file of safetensors has bytes of no tensor: those of one whose name occurs again, or whose type or shape is wrong.
-fn check_all_named(path: &Path, segments: &[Segment], layout: &str) -> Result {
-    // The first one is the header.
-    match segments.iter().skip(1).find(|s| layout == "safetensors" && s.dtype.is_none()) {
-        None => Ok(()),
-        Some(s) => {
-            let (from, to) = (s.offset, s.end());
-            let what =
-                format!("no tensor has the bytes {from} to {to}: a name occurs twice, or a type or shape is wrong");
-            Err(Failure::at(path, format_args!("{what}. Programs that read safetensors refuse such a file")))
-        }
+/// The tensors in the order in which they are written: wide elements first, so that all of them are aligned, then as in the file. Fails if
+/// one that the file declares cannot be given: nothing is left out in silence.
+fn select(path: &Path, declared: Tensors, prefix: &str) -> Result<Vec<TensorView>> {
+    if !declared.is_complete() {
+        let has_names = declared.missing.iter().any(|m| !m.name.is_empty());
+        let advice = if has_names { format!(": {OTHERS}") } else { String::new() };
+        return Err(Failure::at(path, format_args!("{}{advice}", reasons(&declared))));
     }
-}
-
-/// The tensors in the order in which they are written: wide elements first, so that all of them are aligned, then as in the file.
-fn select(path: &Path, mut tensors: Vec<TensorView>, layout: &str, prefix: &str) -> Result<Vec<TensorView>> {
+    let Tensors { format, found: mut tensors, .. } = declared;
     if tensors.is_empty() {
         let what = match prefix {
-            "" if layout == "raw" => "is of no format whose tensors lmc finds, or is damaged".to_owned(),
-            "" => format!("is a file of {layout} without tensors"),
+            "" if format == "raw" => "is of no format whose tensors lmc finds, or is damaged".to_owned(),
+            "" => format!("is a file of {format} without tensors"),
             _ => format!("has no tensor whose name begins with {prefix:?}: lmc list shows the names"),
         };
         return Err(Failure::at(path, what));

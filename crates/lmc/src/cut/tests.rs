@@ -53,7 +53,7 @@ fn layout(lens: &[(Option<Dtype>, u64)], tail: Option<Dtype>) -> Layout {
     };
     let segments = lens.iter().enumerate().map(segment).collect();
     names.finish();
-    Layout { name: "test", segments, tail }
+    Layout { tail, ..Layout::new("test", segments, Default::default()) }
 }
 
 fn lens(blocks: &[(usize, Vec<Extent>)]) -> Vec<usize> {
@@ -121,7 +121,7 @@ fn rows_begin_with_a_run() {
         let tensor = Segment::tensor(names.push("t").unwrap(), Dtype::Bf16, [rows, n].into(), 1000, rows * n * 2);
         names.finish();
         let total = tensor.end() as usize;
-        let l = Layout { name: "test", segments: vec![Segment::opaque(0, 1000), tensor], tail: None };
+        let l = Layout::new("test", vec![Segment::opaque(0, 1000), tensor], Default::default());
         extents(&cut(&l, &vec![1; total], 0)[1].1)
     };
     // 256 bytes are a run.

@@ -67,7 +67,7 @@ fn file_of_extents(raw: &[u8], own: bool, blocks: &[(Dtype, Vec<Extent>)]) -> Ve
         segments.push(Segment::tensor(name, *dtype, shape, at as u64, len as u64));
         at += len;
     }
-    let (end, _) = writer.finish(&Layout { name: "test", segments, tail: None }, encoder.frames()).unwrap();
+    let (end, _) = writer.finish(&Layout::new("test", segments, Default::default()), encoder.frames()).unwrap();
     out.extend(&end);
     out.finish();
     bytes

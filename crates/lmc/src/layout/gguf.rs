@@ -2,11 +2,13 @@
 //! (<https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>). Versions 2 and 3, little-endian.
 //!
 //! Quantised elements come in blocks of a scale and small integers: the dtype is that of one block, named as ggml names it, and the
-//! innermost dimension counts blocks. Tensors of a type that is not known here are opaque.
+//! innermost dimension counts blocks. Tensors of a type that is not known here are opaque: their bytes, with what fills them up to the
+//! alignment, end where the next tensor begins or the file ends.
 
 mod fields;
 mod types;
 
+use super::account::Account;
 use super::suggestion::{Format, Layout, MAX_COST, Prefix, cover};
 use crate::error::Result;
 use crate::segment::{Name, Names, Segment, Shape, tensor_len};
@@ -35,7 +37,7 @@ impl Format for Gguf {
         loop {
             let start = file.get(n)?;
             match segments(start) {
-                Ok(segments) => return Ok(Some(Layout { name: "gguf", segments, tail: None })),
+                Ok((segments, account)) => return Ok(Some(Layout::new("gguf", segments, account))),
                 Err(Stop::Short) if start.len() == n && n < MAX_HEADER => n *= GROWTH,
                 Err(_) => return Ok(None),
             }
@@ -43,8 +45,8 @@ impl Format for Gguf {
     }
 }
 
-/// Segments of a file; `start` has at least its header.
-fn segments(start: &[u8]) -> Result<Vec<Segment>, Stop> {
+/// Segments and account of a file; `start` has at least its header.
+fn segments(start: &[u8]) -> Result<(Vec<Segment>, Account), Stop> {
     let mut fields = Fields::new(start);
     fields.skip(MAGIC.len() as u64)?;
     if !matches!(fields.u32()?, 2 | 3) {
@@ -52,20 +54,48 @@ fn segments(start: &[u8]) -> Result<Vec<Segment>, Stop> {
     }
     let (infos, pairs) = (fields.u64()?, fields.u64()?);
     let alignment = alignment(&mut fields, pairs)?;
-    let (mut names, mut tensors) = (Names::default(), Vec::new());
+    let (mut names, mut tensors, mut unknown) = (Names::default(), Vec::new(), Vec::new());
     let mut left = MAX_COST;
     for _ in 0..infos {
         let name = fields.text()?;
         left = left.checked_sub(Segment::cost(name.len(), MAX_DIMENSIONS)).ok_or(Stop::Invalid)?;
-        let name = names.push(name).ok_or(Stop::Invalid)?;
-        tensors.extend(tensor(&mut fields, name, alignment)?);
+        let stored = names.push(name).ok_or(Stop::Invalid)?;
+        match tensor(&mut fields, stored, alignment)? {
+            Ok(tensor) => tensors.push(tensor),
+            Err(of) => unknown.push((name, of)),
+        }
     }
     names.finish();
     let data = (fields.at() as u64).next_multiple_of(u64::from(alignment));
     for tensor in &mut tensors {
         tensor.offset = tensor.offset.checked_add(data).ok_or(Stop::Invalid)?;
     }
-    cover(data, tensors).ok_or(Stop::Invalid)
+    let account = account(data, &tensors, &unknown);
+    Ok((cover(data, tensors).ok_or(Stop::Invalid)?, account))
+}
+
+/// A tensor of a type that is not known: the type, and its offset in the data.
+struct Unknown {
+    kind: u32,
+    offset: u64,
+}
+
+/// Names the tensors of types that are not known.
+fn account(data: u64, tensors: &[Segment], unknown: &[(&str, Unknown)]) -> Account {
+    let mut account = Account::default();
+    let starts = || unknown.iter().filter_map(|(_, of)| of.offset.checked_add(data));
+    let mut all: Vec<u64> = tensors.iter().map(|t| t.offset).chain(starts()).collect();
+    all.sort_unstable();
+    for (name, Unknown { kind, offset }) in unknown {
+        // Where two begin at one place, neither is certain.
+        let place = offset.checked_add(data).and_then(|start| {
+            let after = all.partition_point(|&other| other < start) + 1;
+            let end = all.get(after).copied().unwrap_or(u64::MAX);
+            (start < end).then_some(start..end)
+        });
+        account.missing_at(*name, format!("its type has the number {kind}, which lmc does not know"), place);
+    }
+    account
 }
 
 /// Skips the key-values; returns the alignment of the tensors.
@@ -86,8 +116,8 @@ fn alignment(fields: &mut Fields<'_>, pairs: u64) -> Result<u32, Stop> {
     Ok(alignment.unwrap_or(ALIGNMENT))
 }
 
-/// The tensor of an info, its offset that in the data; `None` if its length is not known.
-fn tensor(fields: &mut Fields<'_>, name: Name, alignment: u32) -> Result<Option<Segment>, Stop> {
+/// The tensor of an info, its offset that in the data.
+fn tensor(fields: &mut Fields<'_>, name: Name, alignment: u32) -> Result<Result<Segment, Unknown>, Stop> {
     let mut dimensions = [0; MAX_DIMENSIONS];
     let rank = fields.u32()? as usize;
     let dimensions = dimensions.get_mut(..rank).ok_or(Stop::Invalid)?;
@@ -98,7 +128,7 @@ fn tensor(fields: &mut Fields<'_>, name: Name, alignment: u32) -> Result<Option<
     if !offset.is_multiple_of(u64::from(alignment)) {
         return Err(Stop::Invalid);
     }
-    let Some((dtype, elements)) = types::of(kind) else { return Ok(None) };
+    let Some((dtype, elements)) = types::of(kind) else { return Ok(Err(Unknown { kind, offset })) };
     match dimensions.first_mut() {
         Some(d) if d.is_multiple_of(elements) => *d /= elements,
         None if elements == 1 => (),
@@ -106,7 +136,7 @@ fn tensor(fields: &mut Fields<'_>, name: Name, alignment: u32) -> Result<Option<
     }
     let shape: Shape = dimensions.iter().rev().copied().collect();
     let len = tensor_len(dtype, &shape).ok_or(Stop::Invalid)?;
-    Ok(Some(Segment::tensor(name, dtype, shape, offset, len)))
+    Ok(Ok(Segment::tensor(name, dtype, shape, offset, len)))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! costs ratio, never correctness: all unusual bytes are opaque. A new format is a file beside this one and a line in
 //! [`FORMATS`].
 
+mod account;
 mod gguf;
 mod names;
 mod npy;
@@ -17,13 +18,16 @@ mod suggestion;
 pub(crate) mod torch;
 mod zip;
 
+use account::Account;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::io::ReadAt;
 use crate::segment::Segment;
+pub use account::{Missing, Tensors};
 pub use strided::TensorView;
 use suggestion::Format;
 pub use suggestion::Layout;
+use suggestion::SEGMENTS;
 pub(crate) use suggestion::{Prefix, RAW, Start};
 
 /// Every known format. The first that recognises a file wins.
@@ -40,12 +44,18 @@ const FORMATS: &[&dyn Format] = &[
 
 /// The layout of a file; that of raw data of type `dtype` if its format is unknown.
 pub(crate) fn detect(file: &mut dyn Prefix, dtype: Option<Dtype>) -> Result<Layout> {
+    let found = recognised(file)?;
+    Ok(found.filter(|layout| !layout.segments.is_empty()).unwrap_or_else(|| raw::layout(dtype)))
+}
+
+/// The layout of a file of a known format. Without segments if all of its tensors are missing, and its bytes as good as raw.
+fn recognised(file: &mut dyn Prefix) -> Result<Option<Layout>> {
     for format in FORMATS {
         if let Some(layout) = format.suggest(file)? {
-            return Ok(layout);
+            return Ok(Some(layout));
         }
     }
-    Ok(raw::layout(dtype))
+    Ok(None)
 }
 
 /// The layout of a file of unknown format.
@@ -53,27 +63,41 @@ pub(crate) fn raw() -> Layout {
     raw::layout(None)
 }
 
-/// The tensors of a file whose names begin with `prefix`: those that are segments, and in files of torch all that it
-/// loads, under each of their names. Several of them may have the same elements, or elements that are not in order.
+/// The tensors that a file declares and whose names begin with `prefix`: those that can be given, in files of torch under each of
+/// their names, and those that cannot. Whoever makes something new of tensors, or shows them, takes them from here: what the
+/// segments of a file do not have is not known otherwise.
 ///
-/// `raw` are the raw bytes of the file, and `segments` those of [`Base::segments`](crate::Base::segments) or
-/// [`Reader::segments`](crate::Reader::segments). Of the elements nothing is read.
+/// `raw` are the raw bytes of the file; `layout` and `segments` those of a [`Base`](crate::Base) or a
+/// [`Reader`](crate::Reader) of them. They count where the bytes alone do not say what the file is. Of the elements nothing is read.
 ///
 /// # Errors
-/// `Unsupported`, `Damaged` and `Limit` when a tensor with such a name, or whose name is unknown, cannot be read; `Io`
-/// when reading fails.
+/// `Unsupported` and `Limit` when the tensors of a file of torch cannot be listed, `Io` when reading fails.
 ///
 /// ```
 /// let mut raw = b"\x35\0\0\0\0\0\0\0".to_vec();
 /// raw.extend(br#"{"w":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}}"#);
 /// raw.extend([1, 2, 3]);
-/// let views = lmc::tensor_views(&raw, lmc::Base::new(&raw[..])?.segments(), "")?;
-/// assert_eq!((&views[0].name[..], views[0].elements.offset), ("w", 61));
+/// let base = lmc::Base::new(&raw[..])?;
+/// let tensors = lmc::tensors(&raw, base.layout(), base.segments(), "")?;
+/// assert_eq!((&tensors.found[0].name[..], tensors.found[0].elements.offset), ("w", 61));
+/// assert!(tensors.is_complete());
+/// raw.push(4);
+/// let tensors = lmc::tensors(&raw, base.layout(), base.segments(), "")?;
+/// assert!(tensors.missing[0].why.starts_with("no tensor has the bytes 64 to 65"));
 /// # Ok::<(), lmc::Error>(())
 /// ```
-pub fn tensor_views(raw: &dyn ReadAt, segments: &[Segment], prefix: &str) -> Result<Vec<TensorView>> {
+pub fn tensors(raw: &dyn ReadAt, layout: &str, segments: &[Segment], prefix: &str) -> Result<Tensors> {
     let size = raw.size().map_err(|e| Error::io("cannot get the size of the file", e))?;
-    let found = torch::views(&mut Start::new(raw, size, "the file"), segments, prefix)?;
-    let of_segments = || segments.iter().filter_map(TensorView::of_segment).filter(|t| t.name.starts_with(prefix));
-    Ok(found.unwrap_or_else(|| of_segments().collect()))
+    let file = &mut Start::new(raw, size, "the file");
+    // Whoever made the segments knows the bytes better: their beginning may look like a file.
+    let is_given = layout == SEGMENTS || (layout == RAW && segments.iter().any(|s| s.dtype.is_some()));
+    if !is_given {
+        if let Some(found) = torch::tensors(file, segments, prefix)? {
+            return Ok(found);
+        }
+        if let Some(found) = recognised(file)? {
+            return Ok(found.tensors(size, prefix));
+        }
+    }
+    Ok(Account::default().tensors(layout, segments, prefix))
 }

@@ -6,6 +6,9 @@
 
 mod literal;
 
+use std::borrow::Cow;
+
+use super::account::Account;
 use super::suggestion::{Format, Layout, Prefix};
 use crate::dtype::{Dtype, NamedDtype};
 use crate::error::Result;
@@ -25,10 +28,25 @@ pub(super) struct Npy;
 impl Format for Npy {
     fn suggest(&self, file: &mut dyn Prefix) -> Result<Option<Layout>> {
         let Some(data) = data_offset(file.get(START)?) else { return Ok(None) };
-        let Some(array) = header(file.get(data)?) else { return Ok(None) };
-        let tensor = Segment::tensor(Name::default(), array.dtype, array.shape, array.offset, array.len);
-        let segments = vec![Segment::opaque(0, array.offset), tensor];
-        Ok(Some(Layout { name: "npy", segments, tail: None }))
+        let start = file.get(data)?;
+        if start.len() < data {
+            return Ok(None);
+        }
+        let mut account = Account::default();
+        let segments = match header(start) {
+            Ok(array) => {
+                if array.is_fortran {
+                    account.fortran(array.offset);
+                }
+                let tensor = Segment::tensor(Name::default(), array.dtype, array.shape, array.offset, array.len);
+                vec![Segment::opaque(0, array.offset), tensor]
+            }
+            Err(why) => {
+                account.missing("", why);
+                vec![]
+            }
+        };
+        Ok(Some(Layout::new("npy", segments, account)))
     }
 }
 
@@ -38,6 +56,8 @@ pub(super) struct Array {
     pub(super) dtype: Dtype,
     /// In the order of the bytes, outermost first: that of an array in Fortran's order is reversed.
     pub(super) shape: Shape,
+    /// Whether it is in Fortran's order.
+    pub(super) is_fortran: bool,
     /// Offset of its bytes from the start of the header.
     pub(super) offset: u64,
     /// Its bytes. Offset and length are below 2^63 together.
@@ -55,16 +75,23 @@ pub(super) fn data_offset(start: &[u8]) -> Option<usize> {
     (end <= MAX_HEADER).then_some(end)
 }
 
-/// The array behind a header: `start` has at least [`data_offset`] bytes. `None` if the header is damaged, or if the codec has no use for
-/// its dtype.
-pub(super) fn header(start: &[u8]) -> Option<Array> {
-    let end = data_offset(start)?;
-    let text = start.get(if start[MAGIC.len()] == 1 { 10 } else { 12 }..end)?;
-    let Literal { descr, fortran_order, shape } = literal::parse(text)?;
-    let dtype = dtype_of(descr)?;
+/// The array behind a header: `start` has at least [`data_offset`] bytes. The reason if the header is damaged, or if the codec has no use
+/// for its dtype.
+pub(super) fn header(start: &[u8]) -> Result<Array, Cow<'static, str>> {
+    let damaged = || Cow::from("its elements are structures, or the header of its array is damaged");
+    let end = data_offset(start).ok_or_else(damaged)?;
+    let text = start.get(if start[MAGIC.len()] == 1 { 10 } else { 12 }..end).ok_or_else(damaged)?;
+    let Literal { descr, fortran_order, shape } = literal::parse(text).ok_or_else(damaged)?;
+    let Some(dtype) = dtype_of(descr) else {
+        let order = if descr.starts_with('>') { ", which is big-endian" } else { "" };
+        return Err(format!("its elements are of numpy's dtype {descr:?}{order}, and lmc has none like it").into());
+    };
+    let is_fortran = fortran_order && shape.len() > 1;
     let shape: Shape = if fortran_order { shape.into_iter().rev().collect() } else { shape.into_iter().collect() };
-    let (offset, len) = (end as u64, tensor_len(dtype, &shape)?);
-    (len <= u64::MAX / 2 - offset).then_some(Array { dtype, shape, offset, len })
+    let offset = end as u64;
+    let len = tensor_len(dtype, &shape).filter(|&len| len <= u64::MAX / 2 - offset);
+    let len = len.ok_or("the header of its array is damaged: it has more than 2^63 bytes")?;
+    Ok(Array { dtype, shape, is_fortran, offset, len })
 }
 
 /// The dtype of NumPy's description of one.

@@ -1,8 +1,9 @@
 //! Data of unknown format: one segment, of the caller's dtype if there is one.
 
+use super::account::Account;
 use super::suggestion::{Layout, RAW};
 use crate::dtype::Dtype;
 
 pub(super) fn layout(dtype: Option<Dtype>) -> Layout {
-    Layout { name: RAW, segments: vec![], tail: dtype }
+    Layout { tail: dtype, ..Layout::new(RAW, vec![], Account::default()) }
 }

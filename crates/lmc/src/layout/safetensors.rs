@@ -9,6 +9,7 @@ mod header;
 
 use header::{Entry, Header};
 
+use super::account::Account;
 use super::suggestion::{Format, Layout, MAX_COST, Prefix, cover};
 use crate::dtype::{Dtype, NamedDtype};
 use crate::error::Result;
@@ -16,6 +17,9 @@ use crate::segment::{MAX_RANK, Segment, tensor_len};
 
 /// The longest header that the format allows, in bytes.
 const MAX_HEADER: u64 = 100_000_000;
+
+/// The layout's name.
+pub(super) const NAME: &str = "safetensors";
 
 pub(super) struct Safetensors;
 
@@ -32,8 +36,9 @@ impl Format for Safetensors {
         if (json.len() as u64) < len {
             return Ok(None);
         }
-        let segments = header::parse(json, MAX_COST).and_then(|header| segments(data, header));
-        Ok(segments.map(|segments| Layout { name: "safetensors", segments, tail: None }))
+        let mut account = Account::default();
+        let segments = header::parse(json, MAX_COST).and_then(|header| segments(data, header, &mut account));
+        Ok(segments.map(|segments| Layout::new(NAME, segments, account)))
     }
 }
 
@@ -42,9 +47,9 @@ fn may_be_json(start: &[u8]) -> bool {
 }
 
 /// Segments of a file whose tensors' bytes start at `data`; `None` if tensors overlap or end above 2^64.
-fn segments(data: u64, Header { mut entries, sorted }: Header) -> Option<Vec<Segment>> {
+fn segments(data: u64, Header { mut entries, sorted }: Header, account: &mut Account) -> Option<Vec<Segment>> {
     if !sorted {
-        drop_repeated(&mut entries);
+        drop_repeated(&mut entries, account);
     }
     for e in &mut entries {
         e.offset = e.offset.checked_add(data)?;
@@ -52,6 +57,7 @@ fn segments(data: u64, Header { mut entries, sorted }: Header) -> Option<Vec<Seg
             e.dtype = with_bits(named.name(), e);
         }
         if e.shape.len() > MAX_RANK || e.dtype.is_none_or(|d| tensor_len(d, &e.shape) != Some(e.len)) {
+            account.missing(e.name.as_deref().unwrap_or_default(), "its type, its shape and its bytes do not fit each other");
             *e = Segment::opaque(e.offset, e.len);
         }
     }
@@ -66,14 +72,17 @@ fn with_bits(name: &str, tensor: &Entry) -> Option<Dtype> {
 }
 
 /// Keeps the last of several tensors of one name.
-fn drop_repeated(entries: &mut Vec<Entry>) {
+fn drop_repeated(entries: &mut Vec<Entry>, account: &mut Account) {
     if entries.is_sorted_by(|a, b| a.name < b.name) {
         return;
     }
     let mut by_name: Vec<usize> = (0..entries.len()).collect();
     by_name.sort_by(|&a, &b| entries[a].name.cmp(&entries[b].name));
     let mut keep = vec![true; entries.len()];
-    by_name.windows(2).filter(|w| entries[w[0]].name == entries[w[1]].name).for_each(|w| keep[w[0]] = false);
+    for w in by_name.windows(2).filter(|w| entries[w[0]].name == entries[w[1]].name) {
+        keep[w[0]] = false;
+        account.missing(entries[w[0]].name.as_deref().unwrap_or_default(), "its name occurs twice");
+    }
     let mut keep = keep.into_iter();
     entries.retain(|_| keep.next().expect("a flag for each entry"));
 }

@@ -58,12 +58,20 @@ pub struct TensorView {
     pub shape: Shape,
     /// Bytes of the tensor in order: more than `elements.len` if it repeats elements.
     pub len: u64,
-    /// Where its elements are. Their strides are those of the dimensions that torch counts: if one of its elements is several of `dtype`,
-    /// as of complex128, these are in order, and the last dimension of `shape` has no stride.
+    /// Where its elements are. Strides of FP4 count bytes, which are pairs of elements in the last dimension.
     pub elements: Elements,
 }
 
 impl TensorView {
+    /// The shape that the strides are of, and the bytes of what they count.
+    pub fn strided_shape(&self) -> (Shape, usize) {
+        let shape = match (self.dtype, self.shape.split_last()) {
+            (Dtype::F4, Some((last, rest))) => rest.iter().copied().chain([last / 2]).collect(),
+            _ => self.shape.clone(),
+        };
+        (shape, self.dtype.bits().div_ceil(8) as usize)
+    }
+
     /// The tensor that a segment is; `None` for opaque bytes.
     pub(super) fn of_segment(segment: &Segment) -> Option<Self> {
         let Segment { name, dtype, shape, offset, len, .. } = segment;

@@ -1,9 +1,9 @@
 //! Layouts: the segments that a format suggests for a file, from its beginning.
 
 use std::borrow::Cow;
-use std::fs::File;
 use std::path::Path;
 
+use super::account::{Account, Tensors};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::io::{ReadAt, read_at};
@@ -18,10 +18,12 @@ pub struct Layout {
     pub segments: Vec<Segment>,
     /// Dtype of the bytes after the segments, of any length.
     pub(crate) tail: Option<Dtype>,
+    /// The tensors that the format declares, and that are no segments.
+    pub(crate) account: Account,
 }
 
 /// The name of the layout of bytes whose segments the caller gave.
-const SEGMENTS: &str = "segments";
+pub(super) const SEGMENTS: &str = "segments";
 
 impl Layout {
     /// The layout of `len` bytes whose segments the caller knows.
@@ -45,7 +47,31 @@ impl Layout {
         if at != len {
             return Err(Error::usage(format!("the segments have {at} bytes in all, and the data {len}")));
         }
-        Ok(Self { name: SEGMENTS, segments: segments.to_vec(), tail: None })
+        Ok(Self::new(SEGMENTS, segments.to_vec(), Account::default()))
+    }
+
+    /// The layout of a file in a format, whose account this is.
+    pub(crate) fn new(name: &'static str, segments: Vec<Segment>, account: Account) -> Self {
+        Self { name, segments, tail: None, account }
+    }
+
+    /// The tensors of a file of `total` bytes whose names begin with `prefix`.
+    pub(super) fn tensors(mut self, total: u64, prefix: &str) -> Tensors {
+        for s in self.segments.iter().filter(|s| s.end() > total) {
+            if let Some(name) = &s.name {
+                self.account.missing(&**name, "the file ends before it does");
+            }
+        }
+        let segments = self.covering(total).into_owned();
+        if self.name == super::safetensors::NAME {
+            // The first one is the header.
+            for s in segments.iter().skip(1).filter(|s| s.dtype.is_none()) {
+                let (from, to) = (s.offset, s.end());
+                let why = "programs that read safetensors refuse such a file";
+                self.account.missing("", format!("no tensor has the bytes {from} to {to}: {why}"));
+            }
+        }
+        self.account.tensors(self.name, &segments, prefix)
     }
 
     /// The segments of a file that has `total` bytes: they cover it exactly.
@@ -112,15 +138,13 @@ pub(crate) struct Whole<'a> {
 
 impl<'a> Whole<'a> {
     /// A file that describes another one; `None` if it cannot be read.
-    pub(super) fn of(file: &'a File) -> Option<Self> {
-        Some(Self { src: file, size: file.metadata().ok()?.len(), what: "a file beside the input" })
+    pub(super) fn of(src: &'a dyn ReadAt) -> Option<Self> {
+        Some(Self { src, size: src.size().ok()?, what: "a file beside the input" })
     }
 
     /// Opens another file of the same directory. `None` if there is none.
-    pub(super) fn beside(&self, name: &str) -> Option<File> {
-        let path = self.path()?.with_file_name(name);
-        // Opening a FIFO would wait for a writer.
-        path.metadata().ok()?.is_file().then(|| File::open(path).ok())?
+    pub(super) fn beside(&self, name: &str) -> Option<Box<dyn ReadAt + 'a>> {
+        self.src.beside(name)
     }
 }
 
@@ -228,7 +252,7 @@ mod tests {
     fn a_tensor_that_the_file_lacks_is_opaque() {
         let tensor = |at| Segment::tensor(Name::default(), Dtype::F32, [24].into(), at, 96);
         let layout =
-            Layout { name: "test", segments: vec![Segment::opaque(0, 10), tensor(10), tensor(106)], tail: None };
+            Layout::new("test", vec![Segment::opaque(0, 10), tensor(10), tensor(106)], Account::default());
         let covering = |total| layout.covering(total).iter().map(|s| (s.dtype.is_some(), s.len)).collect::<Vec<_>>();
         assert_eq!(covering(0), []);
         assert_eq!(covering(9), [(false, 9)]);
@@ -242,7 +266,7 @@ mod tests {
     #[test]
     fn a_tail_is_whole_elements() {
         let covering = |dtype, total| {
-            let layout = Layout { name: RAW, segments: vec![], tail: Some(dtype) };
+            let layout = Layout { tail: Some(dtype), ..Layout::new(RAW, vec![], Account::default()) };
             layout.covering(total).iter().map(|s| (s.shape.to_vec(), s.len)).collect::<Vec<_>>()
         };
         assert_eq!(covering(Dtype::F32, 11), [(vec![2], 8), (vec![], 3)]);

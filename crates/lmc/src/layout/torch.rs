@@ -11,6 +11,7 @@ mod storage;
 mod tensors;
 mod views;
 
+use super::account::Account;
 use super::pickle::Pickle;
 use super::suggestion::{Format, Layout, Prefix, Whole};
 use super::zip::Archive;
@@ -19,7 +20,7 @@ use archives::{Archives, Folders};
 use found::Found;
 pub(super) use legacy::Legacy;
 use storage::Item;
-pub(super) use views::views;
+pub(super) use views::tensors;
 
 pub(super) struct Torch;
 
@@ -33,7 +34,7 @@ impl Format for Torch {
                 return Ok(None);
             }
         }
-        Ok(found.segments(0).map(|segments| Layout { name: archives.format(), segments, tail: None }))
+        Ok(found.segments(0).map(|segments| Layout::new(archives.format(), segments, Account::default())))
     }
 }
 

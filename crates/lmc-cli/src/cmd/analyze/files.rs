@@ -7,16 +7,17 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use lmc::{Base, ErrorKind};
-use lmc_inspect::{Failed, StepsFrom};
+use lmc_inspect::{Failed, StepsFrom, declared};
 
 use super::kept::Kept;
 use super::steps::steps;
 use crate::bases::{BaseFiles, Lack, Lacking, describe};
 use crate::beside::Beside;
 use crate::failure::{Failure, Result};
-use crate::format::Name;
+use crate::format::{Name, count};
 use crate::guard::{Guard, Role};
 use crate::input::Source;
+use crate::missing;
 use crate::names::STORE_MARKER;
 use crate::names::{SUFFIX, is_dash};
 use crate::shards::is_index;
@@ -81,8 +82,12 @@ impl Files {
             let names = found.iter().map(|f| f.name.clone()).collect();
             let (steps, linked, kept) = (steps.clone(), None, Kept::default());
             let mut this = Self { files, names, places, steps, threads, linked, kept };
-            match this.check()? {
-                None => return Ok(this),
+            let mut notes = Vec::new();
+            match this.check(&mut notes)? {
+                None => {
+                    say(&notes, ui);
+                    return Ok(this);
+                }
                 Some(lacking) => {
                     if !add_beside(&mut found, &lacking, paths.len(), threads) {
                         leave_out(&mut found, &lacking, ui)?;
@@ -93,15 +98,15 @@ impl Files {
     }
 
     /// Looks at all checkpoints, if possible one at a time, because together they have very many tensors. Returns deltas
-    /// without their bases.
-    fn check(&mut self) -> Result<Option<Lacking>> {
+    /// without their bases. Notes what the study will lack.
+    fn check(&mut self, notes: &mut Vec<String>) -> Result<Option<Lacking>> {
         let failed = |(file, e)| Failure::codec(self.files.path(file), &e);
-        let without_tensors = |checkpoint: usize, files: Vec<_>| match self.of_tensors(checkpoint, files).is_empty() {
-            true => {
-                let why = "has no files with tensors, and is no store: name others to study";
-                Err(Failure::usage(&self.places[checkpoint].path, why))
+        let mut without_tensors = |checkpoint: usize, files: Vec<Base<'static>>| {
+            for (base, file) in files.iter().zip(self.places[checkpoint].files.clone()) {
+                let text = missing::text(&declared(base));
+                notes.extend(text.map(|text| format!("{}: {text}", Name::path(self.files.path(file)))));
             }
-            false => Ok(()),
+            self.check_tensors(checkpoint, files)
         };
         let mut are_linked = false;
         for (checkpoint, place) in self.places.iter().enumerate() {
@@ -122,6 +127,14 @@ impl Files {
             }
         }
         Ok(None)
+    }
+
+    fn check_tensors(&self, checkpoint: usize, files: Vec<Base<'static>>) -> Result {
+        if self.of_tensors(checkpoint, files).is_empty() {
+            let why = "has no files with tensors, and is no store: name others to study";
+            return Err(Failure::usage(&self.places[checkpoint].path, why));
+        }
+        Ok(())
     }
 
     pub(super) fn count(&self) -> usize {
@@ -277,6 +290,16 @@ fn walk(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result {
         }
     }
     Ok(())
+}
+
+/// Most files whose lacking tensors are named.
+const SHOWN: usize = 5;
+
+fn say(notes: &[String], ui: &Ui) {
+    notes.iter().take(SHOWN).for_each(|note| ui.warn(note));
+    if let Some(more) = notes.len().checked_sub(SHOWN).filter(|&more| more > 0) {
+        ui.warn(format_args!("{} more lack tensors, too: lmc list names them", count(more as u64, "file")));
+    }
 }
 
 #[cfg(test)]

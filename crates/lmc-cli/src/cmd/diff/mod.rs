@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lmc::{CompressOptions, Compressor, Level};
-use lmc_inspect::{Compared, diff_page};
+use lmc_inspect::{Compared, declared, diff_page};
 
 use crate::args::{Limits, Threads, level};
 use crate::bases::{BaseArgs, Bases};
 use crate::cmd::page::PageArgs;
 use crate::failure::{Failure, Result};
 use crate::format::Name;
+use crate::missing;
 use crate::names::is_dash;
 use crate::ui::Ui;
 
@@ -102,6 +103,9 @@ pub(crate) fn run(args: &DiffArgs, ui: &Ui) -> Result {
         CompressOptions::default().with_level(args.level).with_threads(threads).with_max_work(args.limits.max_work());
     let mut compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let old = files.of(0);
+    for (file, given) in old.iter().map(|f| (f, &args.old)).chain(files.of(1).iter().map(|f| (f, &args.new))) {
+        missing::note(&shard_path(given, file.name()), &declared(file), ui);
+    }
     let mut new = Vec::new();
     for file in files.of(1) {
         let path = shard_path(&args.new, file.name());

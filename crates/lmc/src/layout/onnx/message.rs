@@ -1,10 +1,12 @@
 //! The messages of a model on the way to its tensors. Their names and the numbers of their fields are those of `onnx.proto`.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::data_type::dtype_of;
 use super::wire::{Stop, Value, Wire};
 use crate::dtype::Dtype;
+use crate::layout::account::Account;
 use crate::segment::{MAX_RANK, Name, Names, Segment, Shape, tensor_len};
 
 /// The most graphs inside each other that are looked into.
@@ -16,8 +18,8 @@ pub(super) const MAX_NAME: u64 = 1 << 12;
 /// Where external data are.
 #[derive(Default)]
 struct External {
-    /// Whether they are in the file that is read.
-    here: bool,
+    /// The file, as the model calls it.
+    location: String,
     place: Place,
 }
 
@@ -26,6 +28,7 @@ pub(super) struct Walk<'a> {
     pub(super) wire: Wire<'a>,
     pub(super) names: Names,
     pub(super) tensors: Vec<Segment>,
+    pub(super) account: Account,
     /// Memory that further tensors may take, in bytes.
     pub(super) left: usize,
     /// The file of external data whose tensors are collected, as models call it; `None` for those of the model itself.
@@ -93,6 +96,7 @@ impl Walk<'_> {
     /// `GraphProto`, inside `depth` others.
     fn graph(&mut self, end: u64, depth: u32) -> Result<(), Stop> {
         if depth > MAX_DEPTH {
+            self.account.missing("", "its graphs are inside each other, deeper than is read");
             self.wire.skip_to(end);
             return Ok(());
         }
@@ -101,7 +105,7 @@ impl Walk<'_> {
                 // node
                 (1, Value::Bytes(end)) => self.node(end, depth)?,
                 // initializer
-                (5, Value::Bytes(end)) => self.tensor(end, None)?,
+                (5, Value::Bytes(end)) => self.tensor(end, None, false)?,
                 // sparse_initializer
                 (15, Value::Bytes(end)) => self.sparse_tensor(end, None)?,
                 (1 | 5 | 15, _) => return Err(Stop::Invalid),
@@ -135,7 +139,7 @@ impl Walk<'_> {
         while let Some((number, value)) = self.wire.field(end)? {
             match (number, value) {
                 // t, tensors
-                (5 | 10, Value::Bytes(end)) => self.tensor(end, output.clone())?,
+                (5 | 10, Value::Bytes(end)) => self.tensor(end, output.clone(), false)?,
                 // g, graphs
                 (6 | 11, Value::Bytes(end)) => self.graph(end, depth + 1)?,
                 // sparse_tensor, sparse_tensors
@@ -152,7 +156,7 @@ impl Walk<'_> {
         while let Some((number, value)) = self.wire.field(end)? {
             match (number, value) {
                 // values, indices
-                (1 | 2, Value::Bytes(end)) => self.tensor(end, output.clone())?,
+                (1 | 2, Value::Bytes(end)) => self.tensor(end, output.clone(), true)?,
                 (1 | 2, _) => return Err(Stop::Invalid),
                 other => self.skip(other),
             }
@@ -161,9 +165,9 @@ impl Walk<'_> {
     }
 
     /// `TensorProto`. Its bytes stay opaque if they are not those of its dtype and shape.
-    fn tensor(&mut self, end: u64, output: Option<Range<u64>>) -> Result<(), Stop> {
+    fn tensor(&mut self, end: u64, output: Option<Range<u64>>, is_sparse: bool) -> Result<(), Stop> {
         let (mut shape, mut data_type) = (Shape::default(), 0);
-        let (mut name, mut data, mut external) = (None, None, None);
+        let (mut name, mut data, mut external, mut typed) = (None, None, None, None);
         while let Some((number, value)) = self.wire.field(end)? {
             match (number, value) {
                 // dims
@@ -192,22 +196,36 @@ impl Walk<'_> {
                 // external_data
                 (13, Value::Bytes(end)) => self.external_data(end, external.get_or_insert_default())?,
                 (1 | 2 | 8 | 9 | 13, _) => return Err(Stop::Invalid),
+                // segment, float_data, int32_data, string_data, int64_data, double_data, uint64_data
+                (3..=7 | 10 | 11, value) => {
+                    typed = Some(number);
+                    self.skip((number, value));
+                }
                 other => self.skip(other),
             }
         }
-        let Some(dtype) = dtype_of(data_type) else { return Ok(()) };
-        let place = match (self.location, data, external) {
-            (None, Some((9, place)), None) => place,
-            (None, Some((4, place)), None) if matches!(dtype, Dtype::F32 | Dtype::C64) => place,
-            (None, Some((10, place)), None) if dtype == Dtype::F64 => place,
-            (Some(_), None, Some(External { here: true, place })) => place,
-            _ => return Ok(()),
-        };
-        let len = tensor_len(dtype, &shape).filter(|&len| place.len.is_none_or(|l| l == len));
-        let Some(len) = len.filter(|_| shape.len() <= MAX_RANK) else { return Ok(()) };
-        let name = self.name([name, output])?;
-        self.left = self.left.checked_sub(Segment::cost(name.size(), shape.len())).ok_or(Stop::Invalid)?;
-        self.tensors.push(Segment::tensor(name, dtype, shape, place.start, len));
+        let is_external = external.is_some();
+        match place(self.location, (data_type, &shape), (data, external, typed), end) {
+            Ok((dtype, Place { start, len })) => {
+                let name = self.name([name, output])?;
+                self.left = self.left.checked_sub(Segment::cost(name.size(), shape.len())).ok_or(Stop::Invalid)?;
+                if is_sparse {
+                    self.account.missing(&*name, "it is part of a sparse tensor");
+                }
+                self.tensors.push(Segment::tensor(name, dtype, shape, start, len.unwrap_or(0)));
+            }
+            // Of a model's tensors, those in other files are missing; of those in a file, the others are not asked for.
+            Err(why) if self.location.is_none() || is_external => {
+                let Some(why) = why else { return Ok(()) };
+                if let Some(file) = why.file {
+                    self.account.file(&file);
+                }
+                let name = self.text([name, output])?;
+                self.left = self.left.checked_sub(Segment::cost(name.len(), 0)).ok_or(Stop::Invalid)?;
+                self.account.missing(name, why.text);
+            }
+            Err(_) => {}
+        }
         Ok(())
     }
 
@@ -223,15 +241,14 @@ impl Walk<'_> {
                 other => self.skip(other),
             }
         }
-        // Facts of other files are skipped, and so are those that are too long.
-        let Some(location) = self.location else { return Ok(()) };
+        // Facts that are too long are skipped.
         if key.end - key.start > 16 || value.end - value.start > MAX_NAME {
             return Ok(());
         }
         let (key, value) = (self.wire.bytes(key)?, self.wire.bytes(value)?);
         let number = || str::from_utf8(&value).ok()?.parse().ok();
         match &key[..] {
-            b"location" => external.here = value == location.as_bytes(),
+            b"location" => external.location = String::from_utf8_lossy(&value).into_owned(),
             b"offset" => external.place.start = number().ok_or(Stop::Invalid)?,
             b"length" => external.place.len = Some(number().ok_or(Stop::Invalid)?),
             _ => {}
@@ -241,9 +258,14 @@ impl Walk<'_> {
 
     /// The first name that is not empty, if it can be kept.
     fn name(&mut self, places: [Option<Range<u64>>; 2]) -> Result<Name, Stop> {
+        let text = self.text(places)?;
+        self.names.push(&text).ok_or(Stop::Invalid)
+    }
+
+    fn text(&mut self, places: [Option<Range<u64>>; 2]) -> Result<String, Stop> {
         let place = places.into_iter().flatten().find(|place| !place.is_empty()).unwrap_or(0..0);
         let bytes = if place.end - place.start > MAX_NAME { Vec::new() } else { self.wire.bytes(place)? };
-        self.names.push(str::from_utf8(&bytes).unwrap_or("")).ok_or(Stop::Invalid)
+        Ok(String::from_utf8(bytes).unwrap_or_default())
     }
 
     /// Skips the rest of a field that does not lead to tensors.
@@ -251,6 +273,66 @@ impl Walk<'_> {
         if let Value::Bytes(end) = value {
             self.wire.skip_to(end);
         }
+    }
+}
+
+/// Why a tensor has no bytes in the file that is read.
+struct Lack {
+    text: Cow<'static, str>,
+    /// The file that has them.
+    file: Option<String>,
+}
+
+impl<T: Into<Cow<'static, str>>> From<T> for Lack {
+    fn from(text: T) -> Self {
+        Self { text: text.into(), file: None }
+    }
+}
+
+/// The bytes of a tensor whose message ends at `end`, in the model, or in the file of external data called `location`. `Err(None)` for one
+/// that is in another file than that.
+fn place(
+    location: Option<&str>,
+    (data_type, shape): (u64, &[u64]),
+    (data, external, typed): (Option<(u64, Place)>, Option<External>, Option<u64>),
+    end: u64,
+) -> Result<(Dtype, Place), Option<Lack>> {
+    let lack = |text: Lack| Err(Some(text));
+    let place = match (location, external) {
+        (None, Some(External { location, .. })) => {
+            let text = format!("its bytes are in the file {location:?}");
+            return lack(Lack { text: text.into(), file: Some(location) });
+        }
+        (Some(wanted), Some(External { location, place })) if location == wanted => Some((9, place)),
+        (Some(_), _) => return Err(None),
+        (None, None) => data,
+    };
+    let Some(dtype) = dtype_of(data_type) else {
+        return lack(match data_type {
+            8 => "its elements are strings".into(),
+            15 => "its elements are complex numbers of two binary64, for which lmc has no type".into(),
+            _ => format!("its elements are of type {data_type}, which lmc does not know").into(),
+        });
+    };
+    let len = tensor_len(dtype, shape).filter(|_| shape.len() <= MAX_RANK);
+    let Some(len) = len else { return lack(format!("its {dtype} elements of shape {shape:?} are no whole bytes").into()) };
+    let place = match (place, typed) {
+        (Some((9, place)), of) if of != Some(3) => place,
+        (Some((4, place)), None) if matches!(dtype, Dtype::F32 | Dtype::C64) => place,
+        (Some((10, place)), None) if dtype == Dtype::F64 => place,
+        (None, None) if len == 0 => Place { start: end, len: Some(0) },
+        (_, Some(3)) => return lack("it is a segment of a tensor".into()),
+        (Some(_), _) | (_, Some(_)) => {
+            let why = "its elements are in a field of numbers of variable length (such as int32_data), not in raw_data";
+            return lack(why.into());
+        }
+        (None, None) => return lack("it has no elements".into()),
+    };
+    match place.len {
+        Some(found) if found != len => {
+            lack(format!("its shape {shape:?} has {len} bytes of {dtype}, and the file {found}").into())
+        }
+        _ => Ok((dtype, Place { start: place.start, len: Some(len) })),
     }
 }
 

@@ -1,12 +1,12 @@
 //! The zip archives that a file consists of, their pickles, and the storages of each.
 
-use std::collections::HashMap;
-use std::io::Read;
+use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
 
 use super::super::pickle::MAX_LEN;
 use super::super::suggestion::{Prefix, Whole};
 use super::super::zip::{Archive, Entry};
-use super::checkpoint;
+use super::{checkpoint, legacy};
 use super::storage::{Item, Storage};
 use crate::error::Result;
 
@@ -14,11 +14,16 @@ use crate::error::Result;
 const MAX_ARCHIVES: usize = 1 << 18;
 const MAX_ENTRIES: usize = 1 << 20;
 
+/// The versions of archives that torch reads (`caffe2/serialize/versions.h`).
+const VERSIONS: RangeInclusive<u64> = 1..=10;
+
 /// The archives of a file, in order.
 pub(super) struct Archives {
     all: Vec<Archive>,
     /// The names of the tensors of a `.distcp` file, by the offsets of their archives.
     names: Option<HashMap<u64, String>>,
+    /// Whether the file is called so.
+    is_distcp: bool,
 }
 
 impl Archives {
@@ -29,12 +34,18 @@ impl Archives {
         }
         let Some(file) = file.whole() else { return Ok(None) };
         let Some(all) = archives(file)? else { return Ok(None) };
-        Ok(Some(Self { all, names: names(file)? }))
+        let is_distcp = file.path().is_some_and(|path| path.extension().is_some_and(|e| e == "distcp"));
+        Ok(Some(Self { all, names: names(file)?, is_distcp }))
+    }
+
+    /// Whether they are those of a `.distcp` file: torch loads no file of several archives.
+    pub(super) fn are_of_a_checkpoint(&self) -> bool {
+        self.names.is_some() || self.is_distcp
     }
 
     /// The name of their format.
     pub(super) fn format(&self) -> &'static str {
-        if self.all.len() > 1 || self.names.is_some() { "distcp" } else { "torch" }
+        if self.all.len() > 1 || self.names.is_some() { "distcp" } else { legacy::NAME }
     }
 
     /// Each archive, and how its tensors are named.
@@ -70,10 +81,12 @@ fn archives(file: Whole<'_>) -> Result<Option<Vec<Archive>>> {
 fn names(file: Whole<'_>) -> Result<Option<HashMap<u64, String>>> {
     let name = file.path().and_then(|path| path.file_name()?.to_str()).filter(|name| name.ends_with(".distcp"));
     let Some((name, metadata)) = name.and_then(|name| Some((name, file.beside(".metadata")?))) else { return Ok(None) };
-    let mut bytes = Vec::new();
     // A damaged checkpoint can be compressed.
-    let read = metadata.take(checkpoint::Metadata::MAX_LEN + 1).read_to_end(&mut bytes);
-    Ok(read.ok().and_then(|_| checkpoint::names_in(&bytes, name)))
+    let bytes = Whole::of(&*metadata).and_then(|metadata| {
+        let len = metadata.size().min(checkpoint::Metadata::MAX_LEN + 1);
+        metadata.bytes(0, len as usize).ok()?
+    });
+    Ok(bytes.and_then(|bytes| checkpoint::names_in(&bytes, name)))
 }
 
 /// The entries of an archive, by their folders and names.
@@ -91,6 +104,40 @@ impl<'e> Folders<'e> {
             }
         }
         Self { archive, all }
+    }
+
+    /// Why torch refuses the archive, if it does: its reader wants a version, and all entries in one folder, that of the first one.
+    pub(super) fn refusal(&self, file: Whole<'_>) -> Result<Option<&'static str>> {
+        let Some((top, _)) = self.archive.entries.first().and_then(|entry| entry.name.split_once('/')) else {
+            return Ok(Some("its archive has no folder, and torch refuses such files"));
+        };
+        let mut names = HashSet::new();
+        for entry in &self.archive.entries {
+            if !entry.name.strip_prefix(top).is_some_and(|rest| rest.starts_with('/')) {
+                return Ok(Some("its archive has several folders, and torch refuses such files"));
+            }
+            if !names.insert(&entry.name) {
+                return Ok(Some("two entries of its archive have the same name"));
+            }
+        }
+        let version = |place| self.entry(&format!("{top}/{place}"));
+        let Some(version) = version("version").or_else(|| version(".data/version")) else {
+            return Ok(Some("its archive has no version, and torch refuses such files"));
+        };
+        let text = version.read(file, 16)?;
+        let number = text.as_deref().and_then(|text| str::from_utf8(text).ok()?.trim_ascii().parse::<u64>().ok());
+        let is_known = number.is_some_and(|number| VERSIONS.contains(&number));
+        Ok((!is_known).then_some("its archive is of a version that torch does not read"))
+    }
+
+    fn entry(&self, name: &str) -> Option<&'e Entry> {
+        let (folder, name) = name.rsplit_once('/')?;
+        self.all.get(folder)?.get(name).copied()
+    }
+
+    /// The folder of the first entry, in which torch looks for the others.
+    pub(super) fn top(&self) -> &str {
+        self.archive.entries.first().and_then(|entry| entry.name.split_once('/')).map_or("", |(top, _)| top)
     }
 
     /// The pickles that may have tensors: `data.pkl` of all, `constants.pkl` of TorchScript.
@@ -116,6 +163,11 @@ pub(super) struct Stored<'e> {
 impl Stored<'_> {
     pub(super) fn name(&self) -> &str {
         &self.entry.name
+    }
+
+    /// The folder that it is in.
+    pub(super) fn top(&self) -> &str {
+        self.top
     }
 
     /// Its bytes; `None` if they are compressed, or too many.

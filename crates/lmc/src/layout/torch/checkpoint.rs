@@ -125,17 +125,7 @@ impl Metadata {
 impl Tensor {
     /// The dtype and the shape that a safetensors file has for it; `None` if safetensors lacks the type.
     pub fn in_safetensors(&self) -> Option<(Dtype, Shape)> {
-        let elements = elements_of_dtype(&self.torch_dtype)?;
-        match (elements.dtype, elements.count) {
-            (dtype, 1) => Some((dtype, self.shape.clone())),
-            // torch counts pairs.
-            (dtype @ Dtype::F4, 2) => {
-                let (last, rest) = self.shape.split_last()?;
-                let shape = rest.iter().copied().chain([last.checked_mul(2)?]);
-                Some((dtype, shape.collect()))
-            }
-            _ => None,
-        }
+        elements_of_dtype(&self.torch_dtype)?.in_safetensors(&self.shape)
     }
 }
 

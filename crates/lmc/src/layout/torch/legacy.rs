@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use super::super::account::Account;
 use super::super::pickle::{Id, MAX_LEN, Pickle, Value};
 use super::super::suggestion::{Format, Layout, Prefix, Whole};
 use super::found::Found;
@@ -10,6 +11,8 @@ use super::storage::{Item, Storage};
 use super::tensors::{self, View};
 use crate::error::Result;
 
+/// The layout's name.
+pub(super) const NAME: &str = "torch";
 /// The magic number as protocol 2 pickles it.
 const MAGIC: [u8; 15] = [0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, b'.'];
 /// Bytes that are read first, for pickles whose length is not known.
@@ -24,17 +27,17 @@ impl Format for Legacy {
         let Some(contents) = Contents::parse(&bytes) else { return Ok(None) };
         let Some(storages) = contents.storages(whole)? else { return Ok(None) };
         let mut found = Found::default();
-        for (storage, views) in &storages {
+        for (_, storage, views) in &storages {
             if found.add(storage, views, &item()).is_none() {
                 return Ok(None);
             }
         }
-        Ok(found.segments(contents.end).map(|segments| Layout { name: "torch", segments, tail: None }))
+        Ok(found.segments(contents.end).map(|segments| Layout::new(NAME, segments, Account::default())))
     }
 }
 
-/// A storage, and the tensors that view it.
-type Viewed<'a> = (Storage, Vec<View<'a>>);
+/// A storage, its key, and the tensors that view it.
+type Viewed<'a> = (&'a str, Storage, Vec<View<'a>>);
 
 /// How the tensors of a file are named.
 pub(super) fn item() -> Item {
@@ -82,10 +85,11 @@ impl<'a> Contents<'a> {
         Some(Self { object, keys, end: at as u64 })
     }
 
-    /// The storages, each with the tensors that view it: at least one. `None` if they are not as the pickles say.
+    /// The storages, each with the tensors that view it. `None` if they are not as the pickles say.
     pub(super) fn storages(&self, file: Whole<'_>) -> Result<Option<Vec<Viewed<'a>>>> {
         let Some(storages) = tensors::by_storage(&self.object) else { return Ok(None) };
         let mut by_key: HashMap<_, _> = storages.into_iter().collect();
+        let of_class = tensors::widths(&self.object);
         let (mut found, mut at) = (Vec::new(), self.end);
         // Keys are addresses of the writer's memory: names show the number.
         for (number, &key) in self.keys.sequence(self.keys.root).unwrap_or_default().iter().enumerate() {
@@ -95,12 +99,11 @@ impl<'a> Contents<'a> {
                 return Ok(None);
             }
             at += 8;
-            let Some(views) = by_key.remove(key) else { return Ok(None) };
-            let Some(elements) = views.first().and_then(|v| v.elements) else { return Ok(None) };
-            let width = if views[0].is_untyped { Some(1) } else { elements.len() };
+            let width = of_class.get(key).copied().flatten();
             let len = width.and_then(|width| u64::from_le_bytes(count).checked_mul(width));
             let Some(len) = len.filter(|&len| len <= file.size() - at) else { return Ok(None) };
-            found.push((Storage { label: format!("data/{number}"), offset: at, len }, views));
+            let views = by_key.remove(key).unwrap_or_default();
+            found.push((key, Storage { label: format!("data/{number}"), offset: at, len }, views));
             at += len;
         }
         Ok(Some(found))

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::super::names::Unique;
 use super::tensors::{Elements, View};
-use crate::segment::{Segment, Shape};
+use crate::segment::Segment;
 
 /// How the tensors of an archive are named.
 pub(super) struct Item {
@@ -34,23 +34,16 @@ impl Storage {
         names: &mut Unique,
         segments: &mut Vec<Segment>,
     ) -> Option<()> {
-        let Some(elements @ Elements { dtype, count }) = views.first().and_then(|v| v.elements) else {
+        let Some(elements @ Elements { dtype, .. }) = views.first().and_then(|v| v.elements) else {
             return Some(());
         };
         let Some(width) = elements.len().filter(|&width| self.len.is_multiple_of(width)) else { return Some(()) };
         if views.iter().any(|v| v.elements != Some(elements)) {
             return Some(());
         }
-        let elements = self.len / width;
-        let shape = |dims: &[u64]| {
-            let mut shape: Shape = dims.into();
-            if count > 1 {
-                shape.push(count);
-            }
-            shape
-        };
+        let total = self.len / width;
         let mut add = |name: [Option<String>; 2], first: u64, dims: &[u64], n: u64| {
-            let shape = shape(dims);
+            let shape = elements.shape(dims)?;
             let name = names.first(name, shape.len())?;
             segments.push(Segment::tensor(name, dtype, shape, self.offset + first * width, n * width));
             Some(())
@@ -59,7 +52,7 @@ impl Storage {
             0 => format!("{}{}", item.prefix, self.label),
             first => format!("{}{}@{first}", item.prefix, self.label),
         };
-        let mut ranges: Vec<(u64, u64, &View<'_>)> = views.iter().filter_map(|v| range(v, elements)).collect();
+        let mut ranges: Vec<(u64, u64, &View<'_>)> = views.iter().filter_map(|v| range(v, total)).collect();
         ranges.sort_by_key(|&(first, n, _)| (first, Reverse(n)));
         let mut at = 0;
         for (first, n, view) in ranges {
@@ -80,8 +73,8 @@ impl Storage {
             }
             at = at.max(first + n);
         }
-        if at < elements {
-            add([Some(label(at)), None], at, &[elements - at], elements - at)?;
+        if at < total {
+            add([Some(label(at)), None], at, &[total - at], total - at)?;
         }
         Some(())
     }

@@ -23,10 +23,10 @@ pub(super) struct View<'a> {
     pub(super) path: Option<String>,
     /// The key of its storage.
     pub(super) key: &'a str,
-    /// Whether its storage has no type: files of the old format give its size in bytes, not in elements.
-    pub(super) is_untyped: bool,
-    /// Whether its elements are those of the storage: not if it is quantised or a conjugate, or has no storage.
-    pub(super) is_plain: bool,
+    /// The bytes of its storage, as the pickle says it; `None` if it does not.
+    pub(super) stored: Option<u64>,
+    /// Why its elements are not those of the storage, if they are not.
+    pub(super) odd: Option<&'static str>,
     /// The attributes of the tensor itself, of each class that wraps it.
     states: Vec<Id>,
 }
@@ -44,6 +44,11 @@ impl View<'_> {
     }
 }
 
+/// A tensor that is no view of a storage, and whose elements are elsewhere or otherwise.
+const NOT_PLAIN: &str = "it is quantised, sparse, a conjugate or otherwise not a plain tensor";
+const NUMPY: &str = "it is an array of numpy, not a plain tensor: torch keeps its elements in the pickle, as text";
+const STORAGE: &str = "it is a storage, not a plain tensor";
+
 /// How the elements of a storage are coded: each is `count` of a dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Elements {
@@ -56,6 +61,24 @@ impl Elements {
     pub(super) fn len(self) -> Option<u64> {
         let bits = u64::from(self.dtype.bits()) * self.count;
         bits.is_multiple_of(8).then_some(bits / 8)
+    }
+
+    /// The shape of a tensor in elements of the dtype. Those of FP4 are pairs in the last dimension; others get a dimension.
+    pub(super) fn shape(self, dims: &[u64]) -> Option<Shape> {
+        match (self, dims.split_last()) {
+            (Self { count: 1, .. }, _) => Some(dims.into()),
+            (Self { dtype: Dtype::F4, count }, Some((last, rest))) => {
+                let last = last.checked_mul(count)?;
+                Some(rest.iter().copied().chain([last]).collect())
+            }
+            (Self { count, .. }, _) => Some(dims.iter().copied().chain([count]).collect()),
+        }
+    }
+
+    /// The dtype and the shape that safetensors has for such a tensor; `None` if it has none.
+    pub(super) fn in_safetensors(self, dims: &[u64]) -> Option<(Dtype, Shape)> {
+        let is_one = self.count == 1 || (self.dtype == Dtype::F4 && !dims.is_empty());
+        is_one.then(|| Some((self.dtype, self.shape(dims)?)))?
     }
 }
 
@@ -261,14 +284,25 @@ fn view<'a>(pickle: &Pickle<'a>, id: Id) -> Option<View<'a>> {
     None
 }
 
-/// A tensor that is no view of a storage, such as a sparse one. Those that are made from others are not among them: the others are found.
+/// What has elements and is no view of a storage: a sparse tensor, an array of numpy, a storage alone. Tensors that are made from others are
+/// not among them: the others are found.
 fn not_plain<'a>(pickle: &Pickle<'a>, id: Id) -> Option<View<'a>> {
-    let Value::Object { callable, .. } = *pickle.get(id) else { return None };
-    let ("torch._utils", function) = pickle.global(callable)? else { return None };
-    match function.strip_prefix("_rebuild_")? {
-        "parameter" | "parameter_with_state" | "wrapper_subclass" | "device_tensor_from_cpu_tensor" => return None,
-        _ => {}
-    }
+    let odd = match *pickle.get(id) {
+        Value::Persistent(_) => STORAGE,
+        Value::Object { callable, .. } => match pickle.global(callable)? {
+            ("torch._utils", function) => match function.strip_prefix("_rebuild_")? {
+                "parameter" | "parameter_with_state" | "wrapper_subclass" | "device_tensor_from_cpu_tensor" => {
+                    return None;
+                }
+                _ => NOT_PLAIN,
+            },
+            ("numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct")
+            | ("numpy.core.numeric" | "numpy._core.numeric", "_frombuffer") => NUMPY,
+            ("torch.storage", "_load_from_bytes") => STORAGE,
+            _ => return None,
+        },
+        _ => return None,
+    };
     let (shape, strides, states) = Default::default();
     Some(View {
         elements: None,
@@ -277,8 +311,8 @@ fn not_plain<'a>(pickle: &Pickle<'a>, id: Id) -> Option<View<'a>> {
         strides,
         path: None,
         key: "",
-        is_untyped: false,
-        is_plain: false,
+        stored: None,
+        odd: Some(odd),
         states,
     })
 }
@@ -291,15 +325,11 @@ fn tensor<'a>(pickle: &Pickle<'a>, function: &str, args: &[Id]) -> Option<View<'
         _ => return None,
     };
     let &[storage, first, shape, strides, ..] = args else { return None };
-    let Value::Persistent(storage) = *pickle.get(storage) else { return None };
-    let &[tag, class, key, ref more @ ..] = pickle.sequence(storage)? else { return None };
-    if pickle.str(tag)? != "storage" {
-        return None;
-    }
+    let (class, key, more) = persistent(pickle, storage)?;
     let elements = match named {
         Some(("torch", dtype)) => elements_of_dtype(dtype),
         Some(_) => None,
-        None => elements_of_storage(pickle.global(class)?.1),
+        None => elements_of_storage(class),
     };
     // Many tensors may have the same ones.
     let sizes = |id| {
@@ -314,15 +344,38 @@ fn tensor<'a>(pickle: &Pickle<'a>, function: &str, args: &[Id]) -> Option<View<'
     if shape.len() != strides.len() {
         return None;
     }
-    let (first, key) = (pickle.size(first)?, pickle.str(key).filter(|key| key.len() <= MAX_KEY)?);
+    let first = pickle.size(first)?;
     let (shape, strides) = (shape[..].into(), strides[..].into());
     // Conjugates and negatives have a dictionary that says so, storages that view others in old files a tuple.
     let changed = args.get(if named.is_some() { 7 } else { 6 });
     let is_plain = function != "_rebuild_qtensor"
         && !changed.is_some_and(|&id| matches!(pickle.get(id), Value::Dict(items) if !items.is_empty()))
         && !more.get(2).is_some_and(|&id| matches!(pickle.get(id), Value::Tuple(..)));
-    let is_untyped = pickle.global(class).is_some_and(|(_, class)| class == "UntypedStorage");
-    Some(View { elements, first, shape, strides, path: None, key, is_untyped, is_plain, states: Vec::new() })
+    let stored = more.get(1).and_then(|&count| pickle.size(count)?.checked_mul(width_of_storage(class)?));
+    let odd = (!is_plain).then_some(NOT_PLAIN);
+    Some(View { elements, first, shape, strides, path: None, key, stored, odd, states: Vec::new() })
+}
+
+/// The class and the key of a storage, and what its pickle says besides: where it was, and its number of elements.
+fn persistent<'p, 'a>(pickle: &'p Pickle<'a>, storage: Id) -> Option<(&'a str, &'a str, &'p [Id])> {
+    let Value::Persistent(storage) = *pickle.get(storage) else { return None };
+    let &[tag, class, key, ref more @ ..] = pickle.sequence(storage)? else { return None };
+    let key = pickle.str(key).filter(|key| key.len() <= MAX_KEY)?;
+    (pickle.str(tag)? == "storage").then_some((pickle.global(class)?.1, key, more))
+}
+
+/// The bytes of an element of each storage, by their keys, as files of the old format count them: also of storages that no tensor views.
+pub(super) fn widths<'a>(pickle: &Pickle<'a>) -> HashMap<&'a str, Option<u64>> {
+    let storages = (0..pickle.len() as Id).filter_map(|id| persistent(pickle, id));
+    storages.map(|(class, key, _)| (key, width_of_storage(class))).collect()
+}
+
+/// The bytes of what a class of storages counts.
+fn width_of_storage(class: &str) -> Option<u64> {
+    match class {
+        "UntypedStorage" => Some(1),
+        class => elements_of_storage(class)?.len(),
+    }
 }
 
 /// The elements of a typed storage, by the name of its class.

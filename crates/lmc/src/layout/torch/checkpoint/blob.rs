@@ -41,7 +41,7 @@ impl Tensor {
         let storages = by_storage(&pickle).ok_or_else(none)?;
         let mut views = storages.iter().flat_map(|(key, views)| views.iter().map(move |view| (key, view)));
         let Some((key, view)) = views.find(|(_, view)| view.path.as_deref() == Some("")) else { return Err(none()) };
-        if !view.is_plain {
+        if view.odd.is_some() {
             let what = format!("its chunk {shown} is quantised, a conjugate or otherwise not a plain tensor");
             return Err(Error::unsupported(what).in_tensor(&*self.name));
         }
