@@ -1,6 +1,7 @@
 //! `lmc analyze`.
 
 mod charts;
+mod directories;
 mod engines;
 mod files;
 mod input;
