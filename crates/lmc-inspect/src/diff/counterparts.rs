@@ -74,10 +74,11 @@ pub(crate) fn find(
                 let base = matcher.number(r.reference.source);
                 let theirs = bases[base].segments();
                 let at = theirs.partition_point(|s| s.end() <= r.reference.offset);
-                let relation = if segment.name.is_some() && theirs[at].name.is_some() {
-                    Relation::Renamed
-                } else {
-                    Relation::Same
+                let relation = match segment.name.is_some() && theirs[at].name.is_some() {
+                    true if segment.name != theirs[at].name => Relation::Renamed,
+                    // Those of files whose tensor has no name.
+                    true if segment.shape != theirs[at].shape => Relation::Reshaped,
+                    _ => Relation::Same,
                 };
                 Some(Counterpart {
                     place: (base, at),
