@@ -16,7 +16,7 @@ use self::changes::{Changes, measure};
 use self::counterparts::Relation;
 use self::pieces::{Buffers, Comparison};
 use crate::describe::BlockDescription;
-use crate::shares::Shares;
+use crate::shares::{Shares, Weighted};
 
 pub use self::page::diff_page;
 
@@ -45,9 +45,11 @@ pub struct SegmentDiff {
     pub counterpart: Option<(usize, usize)>,
     /// How elements changed.
     pub changes: Changes,
-    /// Bytes of the delta that the segment accounts for, as [`Shares`] divides the blocks that it lies in.
+    /// Bytes of the delta that the segment accounts for: its share of the blocks that it lies in. Segments that share a
+    /// predicted column of a block divide it by what changed in them: by the bits of the distances, and one for each
+    /// element that changed; where nothing changed, by length.
     pub delta_size: u64,
-    /// The same for the file compressed without bases.
+    /// The same for the file compressed without bases, as [`Shares`] divides columns: by length.
     pub alone_size: u64,
     /// How the delta codes the segment's bytes, most bytes first.
     pub coded: Vec<Coded>,
@@ -134,17 +136,23 @@ fn begin(c: &Comparison<'_>) -> Vec<SegmentDiff> {
 /// Counts the changes in a block, and its bytes by segment.
 fn look(c: &Comparison<'_>, encoded: &EncodedBoth<'_>, block: &mut Block) -> Result<()> {
     let coding = coding(encoded.record)?;
-    let (delta, alone) = (Shares::new(encoded.record)?, Shares::new(encoded.alone)?);
+    let alone = Shares::new(encoded.alone)?;
     let Block { shares, buffers } = block;
+    let mut pieces = Vec::new();
     c.each_piece(encoded, buffers, |piece| {
+        let changes = piece.old.map_or(Changes::default(), |old| measure(piece.dtype, piece.compared, old));
+        pieces.push(Weighted::new(&piece, &changes));
         shares.push(Share {
             segment: piece.segment,
-            delta_size: delta.of(&piece.bytes),
+            delta_size: 0,
             alone_size: alone.of(&piece.bytes),
-            changes: piece.old.map_or(Changes::default(), |old| measure(piece.dtype, piece.compared, old)),
+            changes,
             coded: coded(&coding, &piece.bytes),
         });
-    })
+    })?;
+    let delta = Shares::of_changes(encoded.record, &pieces)?;
+    shares.iter_mut().zip(&pieces).for_each(|(share, piece)| share.delta_size = delta.of(piece.bytes()));
+    Ok(())
 }
 
 impl SegmentDiff {

@@ -43,7 +43,7 @@ pub use describe::{
     describe_block,
 };
 pub use diff::changes::Changes;
-pub use diff::compared::{Compared, DiffSums};
+pub use diff::compared::{Compared, DiffSums, State};
 pub use diff::counterparts::Relation;
 pub use diff::entropy::DifferenceEntropy;
 pub use diff::{Coded, Diff, SegmentDiff, diff, diff_page};

@@ -1,13 +1,19 @@
 //! The bytes of block records that stand for ranges of raw bytes: one division for files, deltas and studies.
+//!
+//! A column of small tensors is divided by length. Where a delta is compared with its base, it is known what changed:
+//! predicted columns are divided by that, since elements that stayed take next to nothing.
 
 use std::ops::Range;
 
-use lmc::Result;
 use lmc::internals::split_record;
+use lmc::{Dtype, Result};
 
 use crate::describe::{BlockDescription, GridDescription};
+use crate::diff::changes::Changes;
+use crate::diff::pieces::Piece;
 
-/// Bytes of the records of adjacent blocks by the raw bytes that they stand for: each column's bytes, evenly.
+/// Bytes of the records of adjacent blocks by the raw bytes that they stand for: each column's bytes, evenly, or by what
+/// changed.
 #[derive(Clone, Debug, Default)]
 pub struct Shares {
     /// In order.
@@ -32,8 +38,22 @@ impl Shares {
     /// The shares of one block.
     pub fn of_block(block: &BlockDescription) -> Self {
         let mut shares = Self::default();
-        shares.add(block, (0, 0.0));
+        shares.add(block, &[], (0, 0.0));
         shares
+    }
+
+    /// The shares of the record of a delta's block, of which `pieces` are all raw bytes, in order.
+    ///
+    /// # Errors
+    /// When it is no such record.
+    ///
+    /// # Panics
+    /// If it ends early.
+    pub(crate) fn of_changes(record: &[u8], pieces: &[Weighted]) -> Result<Self> {
+        let (head, ..) = split_record(record)?;
+        let mut shares = Self::default();
+        shares.add(&BlockDescription::new(&head, record.len() as u64), pieces, (0, 0.0));
+        Ok(shares)
     }
 
     /// The shares of records of adjacent blocks.
@@ -44,25 +64,34 @@ impl Shares {
         let (mut shares, mut end) = (Self::default(), (0, 0.0));
         while !records.is_empty() {
             let (head, _, rest) = split_record(records)?;
-            end = shares.add(&BlockDescription::new(&head, (records.len() - rest.len()) as u64), end);
+            end = shares.add(&BlockDescription::new(&head, (records.len() - rest.len()) as u64), &[], end);
             records = rest;
         }
         Ok(shares)
     }
 
-    /// Adds a block behind `raw` bytes, for which there are `coded`; returns both behind it.
-    fn add(&mut self, block: &BlockDescription, (mut raw, mut coded): (u64, f64)) -> (u64, f64) {
-        for extent in &block.extents {
-            let column = &block.columns[extent.column];
-            let rate = column.coded_len as f64 / column.raw_len.max(1) as f64;
-            self.stretches.push(Stretch { raw, coded, rate, column: extent.column });
+    /// Adds a block behind `raw` bytes, for which there are `coded`; returns both behind it. Without `pieces` nothing is
+    /// known of changes.
+    fn add(&mut self, block: &BlockDescription, pieces: &[Weighted], (raw, mut coded): (u64, f64)) -> (u64, f64) {
+        let parts = parts(block, pieces);
+        let mut weights = vec![0u128; block.columns.len()];
+        parts.iter().for_each(|part| weights[part.column] += part.weight);
+        let mut at = 0;
+        for part in &parts {
+            let (len, column) = (part.len as f64, &block.columns[part.column]);
+            let share = match weights[part.column] {
+                0 => len / column.raw_len.max(1) as f64,
+                all => part.weight as f64 / all as f64,
+            };
+            let rate = column.coded_len as f64 * share / len;
+            self.stretches.push(Stretch { raw: raw + at, coded, rate, column: part.column });
             if let Some(grid) = column.prediction.as_ref().and_then(|p| p.grid) {
-                self.grids.push((raw..raw + extent.raw_len, grid));
+                self.grids.push((raw + at..raw + at + part.len, grid));
             }
-            raw += extent.raw_len;
-            coded += rate * extent.raw_len as f64;
+            at += part.len;
+            coded += rate * len;
         }
-        (raw, coded)
+        (raw + at, coded)
     }
 
     /// Bytes for a range of raw bytes, in whole bytes, which add up.
@@ -97,9 +126,67 @@ impl Shares {
     }
 }
 
+/// Raw bytes of a block that belong to one segment, and their weight in a predicted column.
+pub(crate) struct Weighted {
+    bytes: Range<u64>,
+    weight: u64,
+}
+
+impl Weighted {
+    /// A segment's bytes of a block that changed so. Each element that changed weighs as many bits as its distance has,
+    /// and one for its direction; one without a distance or a counterpart, all its bits.
+    pub(crate) fn new(piece: &Piece<'_>, changes: &Changes) -> Self {
+        let width = piece.dtype.map_or(1, Dtype::coding_width) as u64;
+        let len = piece.bytes.end - piece.bytes.start;
+        let near = (2..).zip(&changes.levels).map(|(bits, n)| bits * n).sum::<u64>();
+        let ordered = changes.levels.iter().sum::<u64>();
+        let alone = len.saturating_sub(changes.compared * width);
+        Self { bytes: piece.bytes.clone(), weight: near + 8 * (width * (changes.changed - ordered) + alone) }
+    }
+
+    pub(crate) fn bytes(&self) -> &Range<u64> {
+        &self.bytes
+    }
+}
+
+/// Raw bytes of one extent, and of one piece if there are any.
+struct Part {
+    len: u64,
+    column: usize,
+    /// 0 where nothing is known, and where nothing changed.
+    weight: u128,
+}
+
+/// The parts of a block, in order.
+fn parts(block: &BlockDescription, pieces: &[Weighted]) -> Vec<Part> {
+    let (mut parts, mut at) = (Vec::with_capacity(block.extents.len()), 0);
+    let mut pieces = pieces.iter().peekable();
+    for extent in &block.extents {
+        let (column, end) = (extent.column, at + extent.raw_len);
+        // Only from bases: of elements of the file itself, nothing is known.
+        let sources = block.columns[column].prediction.as_ref().map_or(&[][..], |p| &p.sources);
+        let is_predicted = !sources.is_empty() && !sources.contains(&0);
+        while at < end {
+            while pieces.next_if(|p| p.bytes.end <= at).is_some() {}
+            let Some(piece) = pieces.peek().filter(|_| is_predicted) else {
+                parts.push(Part { len: end - at, column, weight: 0 });
+                at = end;
+                break;
+            };
+            let len = piece.bytes.end.min(end) - at;
+            // Of a piece with several extents, as many bits for each byte.
+            let of = piece.bytes.end - piece.bytes.start;
+            let weight = (u128::from(piece.weight) << 32) * u128::from(len) / u128::from(of);
+            parts.push(Part { len, column, weight });
+            at += len;
+        }
+    }
+    parts
+}
+
 #[cfg(test)]
 mod tests {
-    use lmc::{Dtype, Isa, Level};
+    use lmc::{Isa, Level};
 
     use super::*;
     use crate::bench::Blocks;

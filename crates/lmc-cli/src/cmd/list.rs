@@ -28,7 +28,8 @@ use crate::ui::Ui;
 ///
 /// Reads the index and the heads of blocks, and decodes nothing but what the file says of its tensors: those that cannot be shown are named, and so is a file that is no model. Bytes between tensors are one row; with -v, each of their ranges. The coder is that of a tensor's first block, and -v shows every block.
 /// Small tensors of one dtype are one column of a block: each has its share of the column by length. Bytes that belong to several columns
-/// are shared by the bits that each has there, which is an estimate; the sizes add up to those of the blocks. Of deltas, it shows
+/// are shared by the bits that each has there, which is an estimate; the sizes add up to those of the blocks, and with that
+/// of the index, which stands last, to the file's. Of deltas, it shows
 /// what each tensor is predicted from, and with --base whether that is the right base. Names of more than 200 characters are cut; --json
 /// has all of them.
 #[derive(Args)]
@@ -56,6 +57,7 @@ const JSON_HELP: &str = "\
   file                     its name; of a file that cannot be listed, there is also error, and nothing else
   raw_size, compressed_size, ratio
                            of the whole file; ratio: compressed over raw size, or null
+  container_size           of header, index and digests: with the compressed_size of all segments it is that of the file
   version                  of the file's format, such as 1; required_features: their names
   layout, writer, content_hash
                            the format of the file that was compressed, the program that compressed it, and the hash of
@@ -232,6 +234,9 @@ impl<'a> Listing<'a> {
             }
             table.add_row(row);
         }
+        let mut container = vec!["-".to_owned(); header.len()];
+        (container[0], container[4]) = ("(index)".to_owned(), bytes(self.container_size()));
+        table.add_row(container);
         let mut tables = vec![table];
         if with_blocks {
             let mut table = table_of_blocks();
@@ -282,6 +287,7 @@ impl<'a> Listing<'a> {
         }
         object.field("blocks", &json!(self.blocks.len()))?;
         object.field("compressed_size", &json!(compressed))?;
+        object.field("container_size", &json!(self.container_size()))?;
         object.field("content_hash", &json!(hex(&self.reader.content_hash())))?;
         object.field("file", &json!(path.to_string_lossy()))?;
         object.field("layout", &json!(self.reader.layout()))?;
@@ -293,6 +299,11 @@ impl<'a> Listing<'a> {
         object.field("version", &json!(self.reader.format().number()))?;
         object.field("writer", &json!(self.reader.writer()))?;
         object.end()
+    }
+
+    /// Bytes of no block: header, index and digests.
+    fn container_size(&self) -> u64 {
+        self.reader.compressed_size() - self.blocks.iter().map(|b| b.record_len).sum::<u64>()
     }
 
     fn accounts(&self) -> lmc::Result<Vec<Account>> {

@@ -15,7 +15,8 @@ use lmc::{Base, Dtype, Error, ErrorKind, ReadAt, Reader, Segment, TensorView, Te
 use self::args::To;
 pub(crate) use self::args::UnpackArgs;
 use self::boxes::in_order;
-use self::data::METADATA;
+pub(super) use self::checkpoint::read as read_metadata;
+pub(super) use self::data::{DataFiles, METADATA, POOL};
 use self::join::MAX_HELD;
 use self::safetensors::{Entry, header};
 use crate::bases::Bases;

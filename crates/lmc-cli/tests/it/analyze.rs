@@ -328,13 +328,12 @@ fn every_layout_is_studied() {
 fn chunks_of_distcp_count_singly() {
     let dir = Dir::new();
     let folder = format!("{}/../../testdata/layouts/dcp/fsdp", env!("CARGO_MANIFEST_DIR"));
-    let (mut tensors, mut of_elements) = (0, 0);
+    let mut tensors = 0;
     for name in ["__0_0.distcp", "__1_0.distcp", ".metadata"] {
         let file = std::fs::read(format!("{folder}/{name}")).unwrap();
         if name != ".metadata" {
             let base = lmc::Base::new(&file[..]).unwrap();
             tensors += base.segments().iter().filter(|s| s.name.is_some()).count();
-            of_elements += base.segments().iter().filter(|s| s.name.is_some() && s.len > 0).count();
         }
         dir.write(&format!("step1/{name}"), &file);
         dir.write(&format!("step2/{name}"), &file);
@@ -344,7 +343,81 @@ fn chunks_of_distcp_count_singly() {
     assert_eq!(a["tensors"].as_array().unwrap().len(), tensors);
     let c = &a["checkpoints"][0];
     assert_eq!((&c["files"], &c["all"]["tensors"]), (&json!(["__0_0.distcp", "__1_0.distcp"]), &json!(tensors)));
-    assert_eq!(a["pairs"][0]["all"]["unchanged_tensors"], of_elements);
+    assert_eq!(a["pairs"][0]["all"]["unchanged_tensors"], tensors);
+    // A file of an earlier save by more ranks.
+    dir.write("step2/__2_0.distcp", &dir.read("step2/__1_0.distcp"));
+    assert_eq!(study(&dir, &["step1", "step2"]), a);
+    std::fs::remove_file(dir.path("step2/__1_0.distcp")).unwrap();
+    dir.run(["analyze", "step2"]).fails(&["__1_0.distcp", "is missing"]);
+}
+
+/// The directory of a checkpoint of `lmc.dcp` has the files that its own are made from, too.
+#[test]
+fn bases_in_the_directory_of_a_checkpoint_do_not_count() {
+    let dir = Dir::new();
+    let from = |step: u32| format!("{}/../../testdata/layouts/dcp/lmc/{step}", env!("CARGO_MANIFEST_DIR"));
+    for step in [1, 2] {
+        for entry in std::fs::read_dir(from(step)).unwrap() {
+            let entry = entry.unwrap();
+            let name = format!("run/{step}/{}", entry.file_name().into_string().unwrap());
+            dir.write(&name, &std::fs::read(entry.path()).unwrap());
+        }
+    }
+    let files = std::fs::read_dir(dir.path("run/2")).unwrap().count();
+    assert!(files > 2, "it has no base");
+    let a = study(&dir, &["run"]);
+    let c = a["checkpoints"].as_array().unwrap();
+    assert_eq!((c.len(), &c[0]["name"], &c[1]["step"]), (2, &json!("run/1"), &json!(2)), "{c:?}");
+    assert_eq!(c[0]["all"]["tensors"], c[1]["all"]["tensors"], "{c:?}");
+    assert_eq!(c[1]["files"], json!(["__0_aea8c5bf09a2afe8.lmc", "__1_5d17e27d5aecd73d.lmc"]));
+    assert_eq!(study(&dir, &["run/1", "run/2"]), a);
+    // Of two that are no steps, neither is a part of the other.
+    std::fs::rename(dir.path("run/1"), dir.path("run/best")).unwrap();
+    dir.run(["analyze", "run"]).is_misused(&["run: has several checkpoints, such as run/2 and run/best"]);
+}
+
+#[test]
+fn steps_in_one_directory_are_checkpoints() {
+    let dir = run_of_three();
+    let expected = study(&dir, &["run/step100", "run/step101", "run/step104"]);
+    assert_eq!(study(&dir, &["run"]), expected);
+    for (i, step) in [100, 101, 104].into_iter().enumerate() {
+        let file = dir.read(&format!("step{step}.safetensors"));
+        dir.write(&format!("flat/step{step}.safetensors"), &file);
+        dir.write(&format!("flat/metrics-step{step}.json"), b"{}");
+        for rank in [0, 1] {
+            dir.write(&format!("ranks/deep/step{step}-rank{rank}.safetensors"), &file);
+        }
+        // A step in the name of a step's directory, and one checkpoint alone.
+        dir.write(&format!("nested/checkpoint-{step}/global_step{step}/optim.safetensors"), &file);
+        dir.write(&format!("nested/checkpoint-{step}/model.safetensors"), &file);
+        dir.write(&format!("shards/model-{i}-of-3.safetensors"), &file);
+    }
+    let of = |a: &Value, field: &str| {
+        a["checkpoints"].as_array().unwrap().iter().map(|c| c[field].clone()).collect::<Vec<_>>()
+    };
+    let flat = study(&dir, &["flat"]);
+    assert_eq!(of(&flat, "name"), ["flat/step100.safetensors", "flat/step101.safetensors", "flat/step104.safetensors"]);
+    for field in ["tensors", "changes", "advice"] {
+        assert_eq!(flat[field], expected[field], "{field}");
+    }
+    let ranks = study(&dir, &["ranks"]);
+    assert_eq!(of(&ranks, "name"), ["ranks/deep/step100", "ranks/deep/step101", "ranks/deep/step104"]);
+    assert_eq!(of(&ranks, "files")[0], json!(["step100-rank0.safetensors", "step100-rank1.safetensors"]));
+    let nested = study(&dir, &["nested"]);
+    assert_eq!((of(&nested, "step"), of(&nested, "files")[0].as_array().unwrap().len()), (vec![json!(100), json!(101), json!(104)], 2));
+    assert_eq!(study(&dir, &["nested/checkpoint-100"])["checkpoints"].as_array().unwrap().len(), 1);
+    assert_eq!(study(&dir, &["shards"])["checkpoints"].as_array().unwrap().len(), 1);
+    // Files of no step, and steps of two runs.
+    dir.write("run/final/model.safetensors", &dir.read("step104.safetensors"));
+    let shown = run(&dir, &["--json", "run"]);
+    assert!(shown.ok().stderr().contains("run: 3 steps are studied, without run/final/model.safetensors, of no step"));
+    assert_eq!(shown.json()[0], expected);
+    dir.write("two/run/step100/m.safetensors", &dir.read("step100.safetensors"));
+    dir.write("two/run/step101/m.safetensors", &dir.read("step101.safetensors"));
+    dir.write("two/other/step100/m.safetensors", &dir.read("step100.safetensors"));
+    dir.run(["analyze", "two"])
+        .is_misused(&["two: step 100 is in two/other/step100 and in two/run/step100: name the checkpoints of one run"]);
 }
 
 #[test]

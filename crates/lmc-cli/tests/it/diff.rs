@@ -89,6 +89,38 @@ fn shares_of_a_block_are_those_of_list() {
     assert!(segment(&d, "zeros")["alone_size"].as_u64().unwrap() < 1000, "{d}");
 }
 
+/// Small tensors that are predicted together: what did not change takes nothing of what others take.
+#[test]
+fn one_of_many_small_tensors_changes() {
+    let dir = Dir::new();
+    let names: Vec<String> = (0..104).map(|i| format!("layers.{i}.norm")).collect();
+    let each: Vec<Vec<u8>> = (0..104).map(|i| weights(2000, 1 + i)).collect();
+    let file = |of: &dyn Fn(usize) -> Vec<u8>| {
+        let contents: Vec<Vec<u8>> = (0..104).map(of).collect();
+        let tensors: Vec<_> =
+            names.iter().zip(&contents).map(|(n, w)| (&n[..], "BF16", &[2000_u64][..], &w[..])).chain([("empty", "F32", &[0, 4][..], &[][..])]).collect();
+        safetensors(&tensors)
+    };
+    dir.write("step1", &file(&|i| each[i].clone()));
+    dir.write("step2", &file(&|i| if i == 40 { moved(&each[i], 3) } else { each[i].clone() }));
+    let d = diff(&dir, "step1", "step2");
+    assert_eq!(d["total"]["states"], json!({ "changed": 1, "same": 104 }), "one has no elements");
+    let size = |s: &Value, of: &str| s[of].as_u64().unwrap();
+    let (changed, same) = (segment(&d, "layers.40.norm"), segment(&d, "layers.41.norm"));
+    assert_eq!((&changed["state"], &changed["changed"]), (&json!("changed"), &json!(286)));
+    assert!(size(changed, "delta_size") > 100 && size(same, "delta_size") == 0, "{changed} {same}");
+    assert!(size(same, "alone_size") > 2000, "{same}");
+    let all = d["segments"].as_array().unwrap().iter().map(|s| size(s, "delta_size")).sum::<u64>();
+    assert!((size(changed, "delta_size")..size(&d["total"], "delta_size")).contains(&all), "{all}");
+    let a = &dir.run(["analyze", "--json", "step1", "step2"]).json()[0];
+    let tensors = a["tensors"].as_array().unwrap();
+    for s in d["segments"].as_array().unwrap().iter().filter(|s| s["name"] != "empty" && !s["name"].is_null()) {
+        let t = tensors.iter().find(|t| t["name"] == s["name"]).unwrap();
+        assert_eq!(t["change"]["delta_size"], s["delta_size"], "{t} {s}");
+    }
+    assert_eq!(a["pairs"][0]["all"]["unchanged_tensors"], 104);
+}
+
 #[test]
 fn distances_are_told_for_each_dtype() {
     let dir = Dir::new();
@@ -184,7 +216,7 @@ fn states_of_tensors() {
         (s["state"].as_str().unwrap(), s["compared"].as_u64().unwrap(), s["changed"].as_u64().unwrap())
     });
     let sevenths = 20_000_u64.div_ceil(7);
-    assert_eq!(states[0], ("same", 20_000, sevenths));
+    assert_eq!(states[0], ("changed", 20_000, sevenths));
     assert_eq!(states[1], ("renamed", 20_000, sevenths));
     assert_eq!(states[2], ("resized", 20_000, sevenths));
     assert_eq!(states[3], ("reshaped", 20_000, 0));
@@ -204,7 +236,7 @@ fn states_of_tensors() {
     }
     let line = |name: &str| text.lines().find(|l| l.starts_with(name)).unwrap_or_else(|| panic!("{name}: {text}"));
     assert!(line("gone").contains("missing") && line("added").contains(" new "), "{text}");
-    assert!(line("tensors: ").ends_with("1 same, 1 reshaped, 1 resized, 2 re-typed, 1 renamed, 1 new, 1 missing"));
+    assert!(line("tensors: ").ends_with("1 changed, 1 reshaped, 1 resized, 2 re-typed, 1 renamed, 1 new, 1 missing"));
     assert!(line("stays").contains("14.29 %") && line("stays").contains("2^0"), "{text}");
     assert!(text.lines().all(|l| l == l.trim_end()));
     let verbose = dir.run(["diff", "-v", "old", "new"]);
@@ -271,7 +303,7 @@ fn compressed_files_and_sets() {
     let d = diff(&dir, "set.index.json", "both");
     assert_eq!((&segment(&d, "b")["changed"], &segment(&d, "b")["old"]["file"]), (&json!(0), &json!("2")));
     let d = diff(&dir, "both", "set.index.json");
-    assert_eq!((&segment(&d, "b")["file"], &d["total"]["states"]), (&json!("2"), &json!({ "same": 2 })));
+    assert_eq!((&segment(&d, "b")["file"], &d["total"]["states"]), (&json!("2"), &json!({ "changed": 1, "same": 1 })));
     assert_eq!(d["missing"], json!([]), "what one file lacks is in another");
 }
 
@@ -325,7 +357,7 @@ fn a_page_has_what_json_has() {
     for shown in [
         format!(">{}<td", bits(&w["delta_bits"])),
         format!(">{}<td", bits(&w["alone_bits"])),
-        "<td class=l>100×900<td class=l>same<td data-v=180000>".to_owned(),
+        "<td class=l>100×900<td class=l>changed<td data-v=180000>".to_owned(),
         "<h2>Missing</h2>".to_owned(),
         ">gone<td class=l>U8".to_owned(),
     ] {

@@ -30,6 +30,7 @@ fn list_for_people() {
     assert_eq!(row("embed.weight")[1..4], ["BF16", "[1000, 96]", "187.5 KiB"]);
     assert_eq!(row("layer.0.bias")[1..4], ["F32", "[96]", "384 B"]);
     assert_eq!(row("steps")[1..4], ["I64", "[]", "8 B"]);
+    assert!(row("(index)")[4].ends_with(" B"), "{text}");
     assert!(text.lines().all(|l| l == l.trim_end()), "{text}");
     let verbose = dir.run(["list", "-v", "m.lmc"]);
     assert!(verbose.stdout().starts_with(text) && verbose.stdout().contains("coded as"), "{verbose:?}");
@@ -57,6 +58,7 @@ fn list_for_programs() {
     let blocks = verbose[0]["block_list"].as_array().unwrap();
     assert_eq!(m["blocks"], blocks.len());
     assert_eq!(sum("compressed_size"), blocks.iter().map(|b| b["compressed_size"].as_u64().unwrap()).sum::<u64>());
+    assert_eq!(m["compressed_size"], sum("compressed_size") + m["container_size"].as_u64().unwrap());
     assert!(blocks.iter().all(|b| b["columns"][0]["method"].is_string()));
     assert_eq!(m["block_list"], Value::Null);
 }

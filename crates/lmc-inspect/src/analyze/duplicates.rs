@@ -11,7 +11,7 @@ use super::survey::{Surveyed, stopped};
 /// Bytes that are compared at a time.
 const AT_ONCE: u64 = 1 << 20;
 
-/// For each tensor the first one before it that has the same bytes. Only tensors whose figures are the same are read.
+/// For each tensor the first one before it that has the same dtype and bytes. Only tensors whose figures are the same are read.
 ///
 /// # Errors
 /// When a file cannot be read, or `stop` was set: the file's name, and why.
@@ -21,11 +21,11 @@ pub(super) fn find(
     stop: &AtomicBool,
 ) -> Result<Vec<Option<usize>>, (String, Error)> {
     // The first tensors of each fingerprint that are not the same.
-    let mut firsts: HashMap<(u64, u64), Vec<usize>> = HashMap::new();
+    let mut firsts: HashMap<_, Vec<usize>> = HashMap::new();
     let mut found = vec![None; tensors.len()];
     let mut buffers = [vec![], vec![]];
     for (i, t) in tensors.iter().enumerate().filter(|(_, t)| t.segment.len > 0) {
-        let firsts = firsts.entry((t.sums.fingerprint, t.segment.len)).or_default();
+        let firsts = firsts.entry((t.segment.dtype, t.sums.fingerprint, t.segment.len)).or_default();
         for &first in firsts.iter().take(MAX_FIRSTS) {
             if same(tensors[first], t, files, stop, &mut buffers)? {
                 found[i] = Some(first);

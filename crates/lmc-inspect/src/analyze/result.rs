@@ -120,7 +120,7 @@ pub struct Figures {
     pub zeros: u64,
     /// Floats of 16 or more bits that are infinite or no numbers.
     pub not_finite: u64,
-    /// Different exponents of floats.
+    /// Different values of the exponents of floats, as the bits of the field; those of several dtypes count together.
     pub distinct_exponents: u64,
 }
 
@@ -195,11 +195,12 @@ pub struct Density {
 pub struct Change {
     /// Number of tensors, those without a counterpart among them.
     pub tensors: u64,
-    /// Those of them that have a counterpart of the same name, dtype and shape with the same elements.
+    /// Those of them that have a counterpart of the same name, dtype and shape with the same elements, if they have any.
     pub unchanged_tensors: u64,
     /// Bytes as they are.
     pub raw_size: u64,
-    /// Bytes that `lmc` needs given the earlier checkpoint.
+    /// Bytes that `lmc` needs given the earlier checkpoint. Tensors that share a predicted column of a block divide it by
+    /// what changed: each element that moved counts as many bits as its distance has, and one for its direction.
     pub delta_size: u64,
     /// Bytes that `lmc` needs without it.
     pub lmc_size: u64,
@@ -320,7 +321,7 @@ pub struct Tensor {
     pub quantised: Option<String>,
     /// The part of its bytes that had it, 0 to 1.
     pub quantised_part: f64,
-    /// Number of an earlier tensor of this list with the same bytes.
+    /// Number of an earlier tensor of this list with the same dtype and bytes; `None` if it has no elements.
     pub duplicate_of: Option<usize>,
     /// Its changes in all pairs together, since it has its name, dtype and shape; `None` if no pair compares it.
     pub change: Option<TensorChange>,

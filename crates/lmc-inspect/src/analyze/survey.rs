@@ -20,7 +20,7 @@ use crate::diff::counterparts::{Counterpart, Relation};
 use crate::diff::pieces::{Buffers, Comparison, Piece};
 use crate::early_end;
 use crate::kind::Kind;
-use crate::shares::Shares;
+use crate::shares::{Shares, Weighted};
 
 /// How checkpoints are passed over.
 #[derive(Clone, Copy)]
@@ -302,26 +302,39 @@ fn look(
     block: &mut Block,
 ) -> lmc::Result<()> {
     let Block { shares, buffers } = block;
-    let record = Shares::new(encoded.record)?;
+    let mut pieces = Vec::new();
     c.each_piece(encoded, buffers, |piece| {
         let whole = piece.bytes.end - piece.bytes.start == c.segments[piece.segment].len;
-        let size = record.of(&piece.bytes);
-        let (lmc_size, delta_size) = if bound.is_some() { (0, size) } else { (size, 0) };
-        let mut moves = Moves { delta_size, ..Moves::default() };
+        let mut moves = Moves::default();
         let mut counted = Counted::Nothing;
         if scope == Scope::Full {
             let mut h = Box::new(Histograms::new(Fields::of(piece.dtype)));
             h.add(piece.elements);
             counted = if whole { Counted::Whole(h.sums(), h.magnitudes()) } else { Counted::Part(h) };
             look_at_changes(&piece, &mut moves);
+            pieces.push(Weighted::new(&piece, &moves.changes));
+        } else {
+            // What is alone in a block has all of it, whatever changed.
+            let shares = piece.bytes.end - piece.bytes.start < encoded.raw.len() as u64;
+            let changes = piece.old.filter(|_| shares).map(|old| measure(piece.dtype, piece.compared, old));
+            pieces.push(Weighted::new(&piece, &changes.unwrap_or_default()));
         }
         // Of a piece with a counterpart of its own for each element.
         let old = piece.old.filter(|_| piece.compared.len() == piece.elements.len());
         let is_float = bound.zip(old).is_some_and(|(bound, old)| bound.add(piece.dtype, piece.compared, old));
         let floats = if is_float { piece.bytes.end - piece.bytes.start } else { 0 };
-        let grids = if bound.is_some() { vec![] } else { record.grids(&piece.bytes) };
-        shares.push(Share { segment: piece.segment, counted, moves, floats, lmc_size, grids });
-    })
+        shares.push(Share { segment: piece.segment, counted, moves, floats, lmc_size: 0, grids: vec![] });
+    })?;
+    let record = match bound {
+        Some(_) => Shares::of_changes(encoded.record, &pieces)?,
+        None => Shares::new(encoded.record)?,
+    };
+    for (share, piece) in shares.iter_mut().zip(&pieces) {
+        let size = record.of(piece.bytes());
+        (share.lmc_size, share.moves.delta_size) = if bound.is_some() { (0, size) } else { (size, 0) };
+        share.grids = if bound.is_some() { vec![] } else { record.grids(piece.bytes()) };
+    }
+    Ok(())
 }
 
 /// Counts the changes in a piece.
@@ -393,7 +406,7 @@ impl Surveyed {
         (m.tensors, m.raw_size, m.lmc_size) = (tensors, self.segment.len, self.sums.lmc_size);
         // Those of another dtype are compared after conversion.
         let same = self.relation == Relation::Same && m.changes.compared == self.sums.elements;
-        m.unchanged_tensors = u64::from(tensors > 0 && m.changes.compared > 0 && same && m.changes.changed == 0);
+        m.unchanged_tensors = u64::from(tensors > 0 && same && m.changes.changed == 0);
         // One count for each bit, even if none flipped.
         if m.changes.compared > 0 {
             m.flips.resize(8 * self.segment.dtype.map_or(1, Dtype::coding_width), 0);

@@ -9,6 +9,57 @@ use super::counterparts::Relation;
 use super::{Diff, SegmentDiff};
 use crate::spelled::name;
 
+/// What became of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum State {
+    /// The one of its name, dtype and shape has the same bytes.
+    Same,
+    /// The one of its name, dtype and shape has others.
+    Changed,
+    /// As [`Relation::Reshaped`].
+    Reshaped,
+    /// As [`Relation::Resized`].
+    Resized,
+    /// As [`Relation::Retyped`].
+    Retyped,
+    /// As [`Relation::Renamed`].
+    Renamed,
+    /// It has no counterpart.
+    New,
+}
+
+impl State {
+    /// All states, in the order in which they are listed.
+    const ALL: [State; 7] = [
+        State::Same,
+        State::Changed,
+        State::Reshaped,
+        State::Resized,
+        State::Retyped,
+        State::Renamed,
+        State::New,
+    ];
+
+    /// Its name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Same => "same",
+            State::Changed => "changed",
+            State::Reshaped => "reshaped",
+            State::Resized => "resized",
+            State::Retyped => "retyped",
+            State::Renamed => "renamed",
+            State::New => "new",
+        }
+    }
+
+    /// Its name in words.
+    pub fn words(self) -> &'static str {
+        if self == State::Retyped { "re-typed" } else { self.name() }
+    }
+}
+
 /// Files that were compared with earlier ones.
 pub struct Compared<'a> {
     /// The earlier files.
@@ -69,9 +120,22 @@ impl SegmentDiff {
         bits([self.delta_size, self.alone_size], self.elements())
     }
 
+    /// What became of it.
+    pub fn state(&self) -> State {
+        match self.relation {
+            Relation::Same if self.is_unchanged() => State::Same,
+            Relation::Same => State::Changed,
+            Relation::Reshaped => State::Reshaped,
+            Relation::Resized => State::Resized,
+            Relation::Retyped => State::Retyped,
+            Relation::Renamed => State::Renamed,
+            Relation::New => State::New,
+        }
+    }
+
     /// Whether all elements were compared, and none changed.
     pub(crate) fn is_unchanged(&self) -> bool {
-        self.changes.changed == 0 && self.changes.compared > 0 && self.changes.compared == self.elements()
+        self.counterpart.is_some() && self.changes.changed == 0 && self.changes.compared == self.elements()
     }
 }
 
@@ -110,9 +174,9 @@ impl<'a> Compared<'a> {
     }
 
     /// The number of tensors in each state that occurs, and how many are missing, if any.
-    pub fn states(&self) -> (Vec<(Relation, u64)>, u64) {
-        let count = |r| self.tensors().filter(|s| s.relation == r).count() as u64;
-        let all = Relation::ALL.map(|r| (r, count(r)));
+    pub fn states(&self) -> (Vec<(State, u64)>, u64) {
+        let count = |state| self.tensors().filter(|s| s.state() == state).count() as u64;
+        let all = State::ALL.map(|state| (state, count(state)));
         (all.into_iter().filter(|(_, n)| *n > 0).collect(), self.missing.len() as u64)
     }
 
@@ -123,7 +187,7 @@ impl<'a> Compared<'a> {
 
     /// The state of a segment in words, and its earlier name, shape or dtype if that differs.
     pub fn state(&self, s: &SegmentDiff, shape: impl Fn(&[u64]) -> String) -> String {
-        let state = s.relation.words();
+        let state = s.state().words();
         let Some(old) = s.counterpart.map(|place| self.old_segment(place)) else { return state.to_owned() };
         match s.relation {
             Relation::Renamed => match old.name.as_deref() {

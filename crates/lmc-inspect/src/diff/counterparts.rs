@@ -11,7 +11,7 @@ use lmc::{Base, ReadAt, Result, Segment};
 pub enum Relation {
     /// It has none.
     New,
-    /// The one of the same name, shape and dtype; of opaque bytes, those at the same place.
+    /// The one of the same name, shape and dtype, whatever its elements are; of opaque bytes, those at the same place.
     Same,
     /// The one of the same name, but for wrappers, and dtype, with as many elements in another shape.
     Reshaped,
@@ -21,29 +21,6 @@ pub enum Relation {
     Retyped,
     /// One of another name: of the same shape and dtype, and the same name but for wrappers like `model.`, or with elements that are alike.
     Renamed,
-}
-
-impl Relation {
-    /// All relations, in the order in which they are listed.
-    pub const ALL: [Relation; 6] =
-        [Relation::Same, Relation::Reshaped, Relation::Resized, Relation::Retyped, Relation::Renamed, Relation::New];
-
-    /// Its name, as in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Relation::New => "new",
-            Relation::Same => "same",
-            Relation::Reshaped => "reshaped",
-            Relation::Resized => "resized",
-            Relation::Retyped => "retyped",
-            Relation::Renamed => "renamed",
-        }
-    }
-
-    /// Its name in words.
-    pub fn words(self) -> &'static str {
-        if self == Relation::Retyped { "re-typed" } else { self.name() }
-    }
 }
 
 /// Where the counterpart of a segment is.
@@ -97,10 +74,11 @@ pub(crate) fn find(
                 let base = matcher.number(r.reference.source);
                 let theirs = bases[base].segments();
                 let at = theirs.partition_point(|s| s.end() <= r.reference.offset);
-                let relation = if segment.name.is_some() && theirs[at].name.is_some() {
-                    Relation::Renamed
-                } else {
-                    Relation::Same
+                let relation = match segment.name.is_some() && theirs[at].name.is_some() {
+                    true if segment.name != theirs[at].name => Relation::Renamed,
+                    // Those of files whose tensor has no name.
+                    true if segment.shape != theirs[at].shape => Relation::Reshaped,
+                    _ => Relation::Same,
                 };
                 Some(Counterpart {
                     place: (base, at),
@@ -133,10 +111,15 @@ fn names<'b>(bases: &'b [Base<'_>]) -> HashMap<&'b str, (usize, usize)> {
     names
 }
 
-/// A tensor of the same name whose elements cannot be compared.
+/// A tensor of the same name whose elements cannot be compared, or that has none.
 fn incomparable(segment: &Segment, place: (usize, usize), bases: &[Base<'_>]) -> Counterpart {
     let theirs = &bases[place.0].segments()[place.1];
-    let relation = if theirs.dtype == segment.dtype { Relation::Resized } else { Relation::Retyped };
+    let relation = match theirs.dtype == segment.dtype {
+        true if theirs.shape == segment.shape && theirs.len == segment.len => Relation::Same,
+        true if theirs.len == segment.len => Relation::Reshaped,
+        true => Relation::Resized,
+        false => Relation::Retyped,
+    };
     Counterpart { place, relation, conversion: Conversion::None, len: 0, offset: theirs.offset }
 }
 

@@ -8,7 +8,6 @@ use lmc::{Dtype, Level, Segment};
 
 use super::SegmentDiff;
 use super::compared::{Compared, DiffSums};
-use super::counterparts::Relation;
 use crate::kind::Kind;
 use crate::page::chart::{Axis, Bar, Bars, Lines};
 use crate::page::html::{escaped, table, written_within};
@@ -58,8 +57,8 @@ fn cards(c: &Compared<'_>, groups: &Groups, out: &mut String) {
     card(&percent(alone, raw), &format!("of that by itself: {}", bytes(alone)), out);
     card(&percent(changed, compared), "of elements changed", out);
     card(&same.to_string(), "with all elements as they were", out);
-    for (relation, n) in states {
-        card(&n.to_string(), &format!("in the state “{}”", relation.words()), out);
+    for (state, n) in states {
+        card(&n.to_string(), &format!("in the state “{}”", state.words()), out);
     }
     if missing > 0 {
         card(&missing.to_string(), "missing: only in the earlier file", out);
@@ -174,8 +173,7 @@ fn begin_row(s: &Segment, out: &mut String) {
 fn row(c: &Compared<'_>, s: &SegmentDiff, out: &mut String) {
     let changes = &s.changes;
     begin_row(&s.segment, out);
-    let unchanged = if s.relation == Relation::Same && s.is_unchanged() { ", unchanged" } else { "" };
-    let _ = write!(out, "<td class=l>{}{unchanged}", escaped(&c.state(s, shape)));
+    let _ = write!(out, "<td class=l>{}", escaped(&c.state(s, shape)));
     cell(Some(s.segment.len as f64), &bytes(s.segment.len), out);
     cell(part(changes.changed, changes.compared), &percent(changes.changed, changes.compared), out);
     for q in [0.5, 0.9, 0.99, 1.0] {

@@ -1,14 +1,13 @@
 //! Checkpoints in files and directories.
 
 use std::collections::HashSet;
-use std::io;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use lmc::{Base, ErrorKind};
 use lmc_inspect::{Failed, StepsFrom, declared};
 
+use super::directories::{Member, Role as Of, checkpoints, is_of_tensors};
 use super::kept::Kept;
 use super::steps::steps;
 use crate::bases::{BaseFiles, Lack, Lacking, describe};
@@ -18,16 +17,14 @@ use crate::format::{Name, count};
 use crate::guard::{Guard, Role};
 use crate::input::Source;
 use crate::missing;
-use crate::names::STORE_MARKER;
-use crate::names::{SUFFIX, is_dash};
-use crate::shards::is_index;
+use crate::names::is_dash;
 use crate::ui::Ui;
 
 /// Checkpoints in files.
 pub(super) struct Files {
     files: BaseFiles,
-    /// For each path that was opened, the name within its checkpoint.
-    names: Vec<Option<String>>,
+    /// The paths that were opened.
+    found: Vec<Found>,
     places: Vec<Place>,
     steps: (Vec<u64>, StepsFrom),
     threads: usize,
@@ -38,50 +35,57 @@ pub(super) struct Files {
 
 /// Where a checkpoint is.
 struct Place {
-    path: PathBuf,
-    /// A directory may have files of other kinds, which do not count.
-    is_directory: bool,
+    name: PathBuf,
+    /// The directory that the names of its files begin at.
+    root: PathBuf,
     /// Which of all files it has.
     files: Range<usize>,
 }
 
-/// A file of a checkpoint.
+/// A path of a checkpoint: a file, or an index of several.
 struct Found {
     checkpoint: usize,
     path: PathBuf,
-    /// Its path in the checkpoint's directory, if that is one.
-    name: Option<String>,
+    /// Of a file in a directory: its name there, and what it is to the checkpoint.
+    of: Option<(String, Of)>,
 }
 
 impl Files {
     pub(super) fn open(paths: &[PathBuf], threads: usize, ui: &Ui) -> Result<Self> {
-        let mut found = Vec::new();
-        for (checkpoint, path) in paths.iter().enumerate() {
+        let (mut found, mut roots) = (Vec::new(), Vec::new());
+        for path in paths {
             if is_dash(path) {
                 let why = "analyze reads here and there in its files, not standard input: name a file";
                 return Err(Failure::Usage(why.to_owned()));
             }
-            match path.is_dir() {
-                true => found.extend(in_directory(path)?.into_iter().map(|file| {
-                    let name = file.strip_prefix(path).unwrap_or(&file).to_string_lossy().into_owned();
-                    Found { checkpoint, path: file, name: Some(name) }
-                })),
-                false => found.push(Found { checkpoint, path: path.clone(), name: None }),
+            if !path.is_dir() {
+                found.push(Found { checkpoint: roots.len(), path: path.clone(), of: None });
+                roots.push((path.clone(), path.parent().unwrap_or(Path::new("")).to_owned()));
+                continue;
+            }
+            for one in checkpoints(path, ui)? {
+                let root = if one.name.is_dir() { &one.name } else { one.name.parent().unwrap_or(path) };
+                found.extend(one.files.into_iter().map(|Member { path: file, role }| {
+                    let name = file.strip_prefix(root).unwrap_or(&file).to_string_lossy().into_owned();
+                    Found { checkpoint: roots.len(), path: file, of: Some((name, role)) }
+                }));
+                let root = root.to_owned();
+                roots.push((one.name, root));
             }
         }
-        let steps = steps(paths)?;
+        let names: Vec<&PathBuf> = roots.iter().map(|(name, _)| name).collect();
+        let steps = steps(&names)?;
         loop {
             let all: Vec<PathBuf> = found.iter().map(|f| f.path.clone()).collect();
             let files = BaseFiles::open(&all, true)?;
-            let place = |(checkpoint, path): (usize, &PathBuf)| {
+            let place = |(checkpoint, (name, root)): (usize, &(PathBuf, PathBuf))| {
                 let before = |checkpoint| files.of(found.partition_point(|f| f.checkpoint < checkpoint)).start;
                 let of = before(checkpoint)..before(checkpoint + 1);
-                Place { path: path.clone(), is_directory: path.is_dir(), files: of }
+                Place { name: name.clone(), root: root.clone(), files: of }
             };
-            let places = paths.iter().enumerate().map(place).collect();
-            let names = found.iter().map(|f| f.name.clone()).collect();
+            let places = roots.iter().enumerate().map(place).collect();
             let (steps, linked, kept) = (steps.clone(), None, Kept::default());
-            let mut this = Self { files, names, places, steps, threads, linked, kept };
+            let mut this = Self { files, found, places, steps, threads, linked, kept };
             let mut notes = Vec::new();
             match this.check(&mut notes)? {
                 None => {
@@ -89,7 +93,8 @@ impl Files {
                     return Ok(this);
                 }
                 Some(lacking) => {
-                    if !add_beside(&mut found, &lacking, paths.len(), threads) {
+                    found = this.found;
+                    if !add_beside(&mut found, &lacking, roots.len(), threads) {
                         leave_out(&mut found, &lacking, ui)?;
                     }
                 }
@@ -132,7 +137,7 @@ impl Files {
     fn check_tensors(&self, checkpoint: usize, files: Vec<Base<'static>>) -> Result {
         if self.of_tensors(checkpoint, files).is_empty() {
             let why = "has no files with tensors, and is no store: name others to study";
-            return Err(Failure::usage(&self.places[checkpoint].path, why));
+            return Err(Failure::usage(&self.places[checkpoint].name, why));
         }
         Ok(())
     }
@@ -142,7 +147,7 @@ impl Files {
     }
 
     pub(super) fn name(&self, checkpoint: usize) -> String {
-        self.places[checkpoint].path.to_string_lossy().into_owned()
+        self.places[checkpoint].name.to_string_lossy().into_owned()
     }
 
     pub(super) fn step(&self, checkpoint: usize) -> u64 {
@@ -166,23 +171,23 @@ impl Files {
                 Err(Failed::new(checkpoint, None, error))
             }
             Err((file, error)) => {
-                let name = self.names[self.files.number(file)].clone();
+                let name = self.found[self.files.number(file)].of.as_ref().map(|(name, _)| name.clone());
                 let name = name.or_else(|| Some(self.files.path(file).file_name()?.to_string_lossy().into_owned()));
                 Err(Failed::new(checkpoint, name, error))
             }
         })
     }
 
-    /// Those of a checkpoint's files that have tensors, by their names in the checkpoint.
+    /// Those of a checkpoint's files that count, by their names in the checkpoint.
     fn of_tensors(&self, checkpoint: usize, files: Vec<Base<'static>>) -> Vec<Base<'static>> {
-        let place = &self.places[checkpoint];
         let has_tensors = |b: &Base<'_>| b.segments().iter().any(|s| s.name.is_some());
-        // A file that ends early, or is no model in spite of its name, has none, and must be reported.
-        let is_counted = |(b, file): &(Base<'_>, usize)| has_tensors(b) || self.should_have_tensors(*file);
-        let of = files.into_iter().zip(place.files.clone()).filter(|f| !place.is_directory || is_counted(f));
-        let named = of.map(|(b, file)| match &self.names[self.files.number(file)] {
-            Some(name) => b.with_name(&**name),
-            None => b,
+        let each = files.into_iter().zip(self.places[checkpoint].files.clone());
+        let named = each.filter_map(|(b, file)| match &self.found[self.files.number(file)].of {
+            None => Some(b),
+            Some((_, Of::Base)) => None,
+            // A file that ends early, or is no model in spite of its name, has no tensors, and must be reported.
+            Some((_, Of::Candidate)) if !has_tensors(&b) && !self.should_have_tensors(file) => None,
+            Some((name, _)) => Some(b.with_name(&**name)),
         });
         named.collect()
     }
@@ -190,8 +195,7 @@ impl Files {
     /// Whether a file without tensors is not whole, or not the model that its name promises.
     fn should_have_tensors(&self, file: usize) -> bool {
         let path = self.files.path(file);
-        let is_of_tensors = path.extension().is_some_and(|suffix| suffix == "safetensors");
-        is_of_tensors || Source::open(path).and_then(|source| source.early_end()).is_ok_and(|why| why.is_some())
+        is_of_tensors(path) || Source::open(path).and_then(|source| source.early_end()).is_ok_and(|why| why.is_some())
     }
 
     /// The failure of a study.
@@ -202,11 +206,7 @@ impl Files {
         let Some(place) = self.places.get(failed.checkpoint) else {
             return Failure::Usage(failed.error.to_string());
         };
-        let path = match &failed.file {
-            Some(file) if place.is_directory => place.path.join(file),
-            Some(file) => place.path.with_file_name(file),
-            None => place.path.clone(),
-        };
+        let path = failed.file.as_ref().map_or_else(|| place.name.clone(), |file| place.root.join(file));
         Failure::codec(&path, &failed.error)
     }
 
@@ -225,70 +225,30 @@ fn add_beside(found: &mut Vec<Found>, Lacking(all): &Lacking, checkpoints: usize
     for Lack { path, wanted, .. } in all {
         for path in beside.find(path, std::slice::from_ref(wanted), |_| false, threads).unwrap_or_default() {
             if found.iter().all(|f| f.path != path) {
-                found.push(Found { checkpoint: checkpoints, path, name: None });
+                found.push(Found { checkpoint: checkpoints, path, of: None });
             }
         }
     }
     found.len() > before
 }
 
-/// Leaves out deltas without their bases, with a warning; fails if one was named itself, and not the directory that it is in.
+/// Leaves out deltas without their bases, with a warning; fails if one was named itself, or by metadata.
 fn leave_out(found: &mut Vec<Found>, Lacking(all): &Lacking, ui: &Ui) -> Result {
-    if let Some(Lack { path, wanted, .. }) = all.iter().find(|l| found[l.number].name.is_none()) {
+    let is_optional = |f: &Found| matches!(f.of, Some((_, Of::Candidate)));
+    if let Some(Lack { path, wanted, .. }) = all.iter().find(|l| !is_optional(&found[l.number])) {
         let wanted = describe(wanted);
         let why = format!("is a delta, made from {wanted}: name that, too, as a checkpoint before this one");
         return Err(Failure::usage(path, why));
     }
     for Lack { path, wanted, .. } in all {
-        let path = Name::path(path);
+        let (path, wanted) = (Name::path(path), describe(wanted));
         ui.warn(format_args!(
-            "{path}: left out: it is a delta, made from {}, which is not among the checkpoints",
-            describe(wanted)
+            "{path}: left out: it is a delta, made from {wanted}, which is not among the checkpoints"
         ));
     }
     let numbers: HashSet<usize> = all.iter().map(|l| l.number).collect();
     let mut number = 0..;
     found.retain(|_| number.next().is_none_or(|n| !numbers.contains(&n)));
-    Ok(())
-}
-
-/// Levels of directories below one that was named.
-const DEPTH: usize = 8;
-
-/// The files in a directory and below it that may have tensors, each of them once.
-fn in_directory(path: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    walk(path, 0, &mut found)?;
-    // A file beside its compressed form is that form, too.
-    let names: HashSet<PathBuf> = found.iter().cloned().collect();
-    found.retain(|f| !(f.extension().is_some_and(|e| e == SUFFIX) && names.contains(&f.with_extension(""))));
-    // Caches have several names for a file.
-    let mut seen = HashSet::new();
-    found.retain(|f| std::fs::metadata(f).map_or(true, |m| seen.insert((m.dev(), m.ino()))));
-    Ok(found)
-}
-
-/// The regular files in a directory and below it, in order of names. Links to files are followed: model caches consist
-/// of them. Names that begin with a dot are no part of a checkpoint, and indexes name files that are found anyway.
-fn walk(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result {
-    let unreadable = |e| Failure::io(dir, "cannot read the directory", &e);
-    let entries = std::fs::read_dir(dir).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
-    let mut entries = entries.map_err(unreadable)?;
-    entries.sort_by_key(std::fs::DirEntry::file_name);
-    for entry in entries {
-        let path = entry.path();
-        if entry.file_name().as_encoded_bytes().starts_with(b".") || is_index(&path) {
-            continue;
-        }
-        if entry.file_type().map_err(unreadable)?.is_dir() {
-            // A store is studied by itself.
-            if depth < DEPTH && !path.join(STORE_MARKER).is_file() {
-                walk(&path, depth + 1, found)?;
-            }
-        } else if path.is_file() {
-            found.push(path);
-        }
-    }
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! `lmc analyze`.
 
 mod charts;
+mod directories;
 mod engines;
 mod files;
 mod input;
@@ -30,15 +31,17 @@ use crate::ui::Ui;
 /// delta; the entropy of signs, exponents and mantissas; zeros; tensors with the same bytes; tensors that a narrower dtype holds. From
 /// checkpoint to checkpoint: how many elements changed, which of their bits, how far; and what deltas over longer distances take. Sizes
 /// of checkpoints and deltas are those of the files that lmc would write (with --independent, of files that it could write); those of kinds,
-/// dtypes and tensors are their shares of the blocks that they lie in, which are estimates. Snapshots of a store are restored to nameless files in the directory for temporary files
+/// dtypes and tensors are their shares of the blocks that they lie in, which are estimates: small tensors that share a part of one
+/// divide it by length, in a delta by the bits that their elements moved by. Snapshots of a store are restored to nameless files in the directory for temporary files
 /// (TMPDIR), three at a time. Nothing else is written but --html and --vega.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(crate) struct AnalyzeArgs {
     /// Checkpoints in order, of any format that lmc knows, compressed or not: files, model.safetensors.index.json of several files,
     /// directories, of which the files with tensors count, in them and eight levels below; names that begin with a dot and links to
-    /// directories do not. Or one store: a directory,
-    /// or s3://BUCKET/PREFIX; an archive of one is to be imported first.
+    /// directories do not. Of a directory with a .metadata, as torch.distributed.checkpoint and lmc.dcp write it, the data files that
+    /// it names count. A directory with several steps, in directories or files whose names have them, is as many checkpoints. Or one store:
+    /// a directory, or s3://BUCKET/PREFIX; an archive of one is to be imported first.
     #[arg(value_name = "CHECKPOINT", required = true)]
     paths: Vec<PathBuf>,
 
@@ -130,7 +133,7 @@ const JSON_HELP: &str = "\
                            (of elements of 8 or 16 bits, or null), fits (a narrower dtype that has all values, or
                            null), quantised (the format that weights had before they were dequantised, or null),
                            quantised_part (the part of its bytes that had it, 0 to 1), duplicate_of (number of an
-                           earlier tensor with the same bytes, or null), change: null, or pairs, compared, changed,
+                           earlier tensor with the same dtype and bytes, or null), change: null, or pairs, compared, changed,
                            flips, distances, delta_size, raw_size, changed_by_pair (0 to 1, null where it had no
                            counterpart of its name, dtype and shape; empty where there were more than 4 million of
                            them), unchanged_pairs (in which all elements stayed); all of them since the tensor has its

@@ -18,6 +18,8 @@ const STEPS: &[&str] = &["step", "steps", "iter", "iters", "iteration", "iterati
 const CHECKPOINTS: &[&str] = &["checkpoint", "ckpt"];
 /// Words whose numbers are not.
 const OTHERS: &[&str] = &["v", "version", "epoch"];
+/// What may stand between words and numbers.
+const SEPARATORS: [char; 5] = ['-', '_', '.', '=', ' '];
 
 /// A number for each path that increases from one to the next: steps, which are in the paths' last names or in those of
 /// their directories, the last ones that increase; else their places.
@@ -56,6 +58,13 @@ pub(super) fn steps(paths: &[impl AsRef<Path>]) -> Result<(Vec<u64>, StepsFrom)>
     Ok(((0..paths.len() as u64).collect(), StepsFrom::Places))
 }
 
+/// The step in a name, whatever other names are, and the length of the name up to its end.
+pub(super) fn step(name: &str) -> Option<(u64, usize)> {
+    let is_shard = |n: &Number<'_>| n.after.trim_start_matches(SEPARATORS).starts_with("of");
+    let found = numbers(name).take(NUMBERS).find(|n| n.is_step(false) && !is_shard(n))?;
+    Some((found.value, name.len() - found.after.len()))
+}
+
 /// The names in a path, the last one first, without the suffix of compressed files.
 fn components(path: &Path) -> Vec<String> {
     let uncompressed = path.with_extension("");
@@ -73,8 +82,7 @@ struct Number<'n> {
 impl Number<'_> {
     /// Whether it is a step. `alone`: the paths differ in nothing else.
     fn is_step(&self, alone: bool) -> bool {
-        let separators = ['-', '_', '.', '=', ' '];
-        let text = self.before.trim_end_matches(separators).to_lowercase();
+        let text = self.before.trim_end_matches(SEPARATORS).to_lowercase();
         let word = &text[text.trim_end_matches(|c: char| c.is_alphabetic()).len()..];
         if STEPS.iter().any(|w| word.ends_with(w)) {
             return true;
@@ -82,7 +90,7 @@ impl Number<'_> {
         // Of dates, and of versions with several numbers.
         let is_digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
         let joined = word.is_empty() && is_digit(text.chars().next_back())
-            || self.after.starts_with(separators) && is_digit(self.after.chars().nth(1));
+            || self.after.starts_with(SEPARATORS) && is_digit(self.after.chars().nth(1));
         !joined && (CHECKPOINTS.contains(&word) || alone && !OTHERS.contains(&word))
     }
 }
@@ -145,6 +153,25 @@ mod tests {
             ["mistral-7b", "qwen-14b"],
         ] {
             assert_eq!(found(&names), (vec![0, 1], StepsFrom::Places), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_step_in_one_name() {
+        for (name, found) in [
+            ("step-100", Some((100, "step-100"))),
+            ("iter_0000200", Some((200, "iter_0000200"))),
+            ("epoch=1-step=70.ckpt", Some((70, "epoch=1-step=70"))),
+            ("step100-rank7.pt", Some((100, "step100"))),
+            ("checkpoint-500", Some((500, "checkpoint-500"))),
+            ("checkpoint-00001-of-00004.pt", None),
+            ("model-00001-of-00002.safetensors", None),
+            ("ckpt-2024-12-31", None),
+            ("mp_rank_00_model_states.pt", None),
+            ("1000", None),
+            ("epoch3", None),
+        ] {
+            assert_eq!(step(name).map(|(step, end)| (step, &name[..end])), found, "{name}");
         }
     }
 

@@ -34,7 +34,7 @@ pub(super) fn write(c: &Compared<'_>, [old, new]: [&Path; 2], whole: bool, out: 
 fn total(c: &Compared<'_>) -> Value {
     let [raw_size, delta_size, alone_size] = c.sizes();
     let (states, missing) = c.states();
-    let states = states.into_iter().map(|(relation, n)| (relation.name(), n));
+    let states = states.into_iter().map(|(state, n)| (state.name(), n));
     let states = states.chain((missing > 0).then_some(("missing", missing)));
     let all = c.sums(|_| ()).remove(&()).unwrap_or_default();
     let of_dtype = |(dtype, s): (&Option<Dtype>, &DiffSums)| {
@@ -78,7 +78,7 @@ fn segment(c: &Compared<'_>, file: &Base<'_>, s: &SegmentDiff) -> Value {
     let [delta_bits, alone_bits] = s.bits().map_or([None; 2], |bits| bits.map(Some));
     let fields = [
         ("raw_size", json!(s.segment.len)),
-        ("state", json!(s.relation.name())),
+        ("state", json!(s.state().name())),
         ("old", s.counterpart.map_or(Value::Null, |place| described(&c.old[place.0], c.old_segment(place)))),
         ("elements", json!(s.elements())),
         ("compared", json!(s.changes.compared)),

@@ -44,7 +44,7 @@ pub(super) fn write(c: &Compared<'_>, [old, new]: [&Path; 2], verbose: bool, out
         by_dtype(dtypes.iter()).write_to(out)?;
     }
     let (states, missing) = c.states();
-    let states = states.into_iter().map(|(relation, n)| (n, relation.words()));
+    let states = states.into_iter().map(|(state, n)| (n, state.words()));
     let states = states.chain((missing > 0).then_some((missing, "missing")));
     let states: Vec<String> = states.map(|(n, state)| format!("{n} {state}")).collect();
     let all = c.sums(|_| ()).remove(&()).unwrap_or_default();

@@ -106,7 +106,8 @@ impl Chosen<'_> {
     }
 }
 
-fn read(source: &Source) -> Result<Metadata> {
+/// Reads a `.metadata`.
+pub(in crate::cmd) fn read(source: &Source) -> Result<Metadata> {
     let path = source.path();
     let len = source.metadata().len();
     if len > Metadata::MAX_LEN {

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lmc::{Base, DecompressOptions, Reader, Segment, resolve_bases};
+use lmc::{Base, BaseInfo, DecompressOptions, Reader, Segment, resolve_bases};
 use lmc_store::files::parent;
 
 use crate::bases::{Bases, describe};
@@ -20,14 +20,14 @@ use crate::names::SUFFIX;
 /// Compressed files whose indexes and decoded blocks are kept.
 const OPEN: usize = 8;
 /// The metadata of a checkpoint.
-pub(super) const METADATA: &str = ".metadata";
+pub(in crate::cmd) const METADATA: &str = ".metadata";
 /// The folder beside the checkpoints of a bucket that has their data files, as `lmc.dcp` calls it.
-const POOL: &str = "lmc-data";
+pub(in crate::cmd) const POOL: &str = "lmc-data";
 /// Ranges from this length on are decoded by several threads, others by one, which keeps the blocks.
 const LARGE: usize = 2 << 20;
 
 /// The data files of a checkpoint.
-pub(super) struct DataFiles<'a> {
+pub(in crate::cmd) struct DataFiles<'a> {
     directory: &'a Path,
     bases: &'a Bases,
     options: DecompressOptions,
@@ -54,7 +54,7 @@ enum Contents {
 
 impl<'a> DataFiles<'a> {
     /// None yet.
-    pub(super) fn new(directory: &'a Path, bases: &'a Bases, options: DecompressOptions) -> Self {
+    pub(in crate::cmd) fn new(directory: &'a Path, bases: &'a Bases, options: DecompressOptions) -> Self {
         let (handles, sources) = (Arc::default(), HashMap::new());
         Self { directory, bases, options, handles, sources, open: Vec::new() }
     }
@@ -70,7 +70,7 @@ impl<'a> DataFiles<'a> {
     }
 
     /// The file of this name, or its compressed form.
-    fn source(&self, name: &str) -> Result<Source> {
+    pub(in crate::cmd) fn source(&self, name: &str) -> Result<Source> {
         let metadata = || self.directory.join(METADATA);
         let inside = |c| matches!(c, Component::Normal(_));
         if name.is_empty() || name.ends_with('/') || !Path::new(name).components().all(inside) {
@@ -144,9 +144,9 @@ impl<'a> DataFiles<'a> {
         Ok(file)
     }
 
-    /// The bases that a file needs: those that were given, and for a file of `lmc.dcp` those beside it, which it names.
-    fn bases_of(&self, path: &Path, reader: &Reader<'_, Arc<Source>>) -> Result<Vec<Base<'static>>> {
-        let (mut left, mut known, mut found) = (reader.bases().to_vec(), HashSet::new(), Vec::new());
+    /// The bases of a file of `lmc.dcp` that lie beside it, and the bases of those, all by their names.
+    pub(in crate::cmd) fn beside(&self, bases: &[BaseInfo]) -> Result<Vec<(String, Arc<Source>)>> {
+        let (mut left, mut known, mut found) = (bases.to_vec(), HashSet::new(), Vec::new());
         while let Some(base) = left.pop() {
             let name = &base.name;
             let inside = is_ours(name) && Path::new(name).components().count() == 1 && !name.contains('/');
@@ -163,6 +163,12 @@ impl<'a> DataFiles<'a> {
                 found.push((name.clone(), source));
             }
         }
+        Ok(found)
+    }
+
+    /// The bases that a file needs: those that were given, and for a file of `lmc.dcp` those beside it, which it names.
+    fn bases_of(&self, path: &Path, reader: &Reader<'_, Arc<Source>>) -> Result<Vec<Base<'static>>> {
+        let found = self.beside(reader.bases())?;
         let files: Vec<_> = found.iter().map(|(_, source)| source.clone()).collect();
         let mut bases = self.bases.all().to_vec();
         match resolve_bases(found, self.options.threads) {
