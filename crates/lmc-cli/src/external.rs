@@ -39,7 +39,7 @@ fn is_model(path: &Path) -> bool {
 
 /// The files that a model names. None if it cannot be read: whoever works on it says why.
 fn data_of(model: &Path) -> Vec<PathBuf> {
-    let Ok(source) = Source::open(model, false) else { return Vec::new() };
+    let Ok(source) = Source::open(model) else { return Vec::new() };
     let declared = match Reader::open(&source, &DecompressOptions::default().with_threads(1)) {
         Ok(reader) => tensors(&reader, "", &[], ""),
         Err(_) => tensors(&source, "", &[], ""),
