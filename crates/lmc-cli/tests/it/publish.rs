@@ -23,7 +23,8 @@ fn write(dir: &Dir, name: &str, n: u64) {
 
 /// The steps in a store.
 fn steps(dir: &Dir) -> Vec<u64> {
-    if !dir.has("s") {
+    // Its marker is written after its directory.
+    if !dir.has("s/lmc-store.json") {
         return vec![];
     }
     steps_in(dir, "s")
@@ -161,7 +162,7 @@ fn a_version_is_saved_when_it_is_finished() {
     write(&dir, "step4", 4);
     dir.write("v/step4/model.safetensors.index.json", br#"{"weight_map": {"a": "model.safetensors", "b": "other"}}"#);
     let waits = dir.run(ONCE);
-    left(&waits, &["model.safetensors.index.json names other, which is not beside it"]);
+    left(&waits, &["model.safetensors.index.json: names other, which is not beside it"]);
     dir.write("v/step4/other", b"other");
     dir.write("v/step4/sub/model.safetensors.index.json", br#"{"weight_map": {"a": "mod"#);
     left(&dir.run(ONCE), &["v/step4/sub/model.safetensors.index.json: is not JSON"]);
@@ -197,7 +198,8 @@ fn write_indexed(dir: &Dir, version: &str, index: &[u8], beside: &[(&str, &[u8])
     beside.iter().for_each(|(name, bytes)| _ = dir.write(&format!("{version}/{name}"), bytes));
 }
 
-const INDEX: &[u8] = br#"{"metadata": {"total_size": 7}, "weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}"#;
+const INDEX: &[u8] =
+    br#"{"metadata": {"total_size": 7}, "weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}"#;
 
 #[test]
 fn a_file_of_another_program_does_not_stop_a_version() {
@@ -311,7 +313,8 @@ fn a_version_of_a_clock_that_is_ahead_is_published() {
     let _publisher = dir.in_background(["publish", "s", "v", "--settle", "0.1", "--interval", "0.01"], "said");
     wait_until("step 1 is published", || steps(&dir) == [1]);
     // One whose clock is behind is not finished because it seems to be old.
-    dir.shell("mkdir v/.new && cp v/step1/model.safetensors v/.new && touch -d '1 day ago' v/.new/model.safetensors").ok();
+    dir.shell("mkdir v/.new && cp v/step1/model.safetensors v/.new && touch -d '1 day ago' v/.new/model.safetensors")
+        .ok();
     std::fs::rename(dir.path("v/.new"), dir.path("v/step2")).unwrap();
     wait_until("step 2 is published", || steps(&dir) == [1, 2]);
 }

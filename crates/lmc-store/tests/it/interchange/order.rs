@@ -182,7 +182,9 @@ fn a_version_that_is_changed_before_it_is_committed_is_not_the_current_one() {
     let o = FollowOptions::default();
     let mut follower = Follower::open_interchange(&run.versions(), None, &run.to("m"), o).unwrap();
     let newest = follower.newest().unwrap().unwrap();
-    for change in [&(|path: &Path| fs::remove_file(path).unwrap()) as &dyn Fn(&Path), &|path| fs::write(path, "x").unwrap()] {
+    for change in
+        [&(|path: &Path| fs::remove_file(path).unwrap()) as &dyn Fn(&Path), &|path| fs::write(path, "x").unwrap()]
+    {
         let staged = follower.stage(&newest, &mut |_| Ok(())).unwrap();
         change(&staged.version.path.join("config.json"));
         refused(follower.commit(staged).map(|_| ()), ErrorKind::Damaged, "was changed since it was written");
