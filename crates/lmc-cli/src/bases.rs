@@ -134,6 +134,7 @@ impl Bases {
     /// # Errors
     /// When one is not found, or cannot be read.
     pub(crate) fn for_file(&self, path: &Path, wanted: &[BaseInfo]) -> Result<Vec<Base<'static>>> {
+        *self.found() = None;
         if wanted.is_empty() {
             return Ok(Vec::new());
         }
@@ -145,10 +146,11 @@ impl Bases {
             b.raw_size() == w.raw_size && b.content_hash(self.threads).is_ok_and(|hash| hash == w.content_hash)
         };
         let has = |w: &BaseInfo| self.bases.iter().any(|b| is_base(b, w));
-        let Some(missing) = wanted.iter().find(|w| !has(w)) else { return Ok(self.bases.clone()) };
-        let Some(paths) = self.beside.find(path, wanted, has, self.threads) else {
-            return Err(not_found(path, missing, wanted.len()));
-        };
+        if wanted.iter().all(has) {
+            return Ok(self.bases.clone());
+        }
+        let paths = self.beside.find(path, wanted, has, self.threads);
+        let paths = paths.map_err(|missing| not_found(path, &missing, wanted))?;
         // Those that were found may need those that were given.
         let given = self.files.sources.iter().map(|source| source.path().to_owned());
         let files = BaseFiles::open(&given.chain(paths).collect::<Vec<_>>(), true)?;
@@ -321,9 +323,13 @@ impl From<Lacking> for Failure {
     }
 }
 
-/// The failure of a delta without a base, one of `n`.
-fn not_found(path: &Path, base: &BaseInfo, n: usize) -> Failure {
-    let also = if n > 1 { format!(" and {} more", n - 1) } else { String::new() };
+/// The failure of a delta that needs `wanted`, without a base: one of these, or one of theirs.
+fn not_found(path: &Path, base: &BaseInfo, wanted: &[BaseInfo]) -> Failure {
+    let what = match (wanted.contains(base), wanted.len()) {
+        (true, 1) => format!("is a delta of {}", describe(base)),
+        (true, n) => format!("is a delta of {} and {} more", describe(base), n - 1),
+        (false, _) => format!("is a delta of a delta, which needs {}", describe(base)),
+    };
     let beside = path.with_file_name(&base.name);
     // A name from the file is untrusted: only its last component is used.
     let is_beside = Path::new(&base.name).file_name() == Some(OsStr::new(&base.name)) && beside.is_file();
@@ -331,8 +337,7 @@ fn not_found(path: &Path, base: &BaseInfo, n: usize) -> Failure {
         true => format!("{} has other bytes, and no file beside it has those", Name::path(&beside)),
         false => "no file beside it has these bytes".to_owned(),
     };
-    let base = describe(base);
-    Failure::at(path, format_args!("is a delta of {base}{also}; {where_it_is}: give --base with that file, or its directory"))
+    Failure::at(path, format_args!("{what}; {where_it_is}: give --base with that file, or its directory"))
 }
 
 /// Describes a base that a file names.

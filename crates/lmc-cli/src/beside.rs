@@ -33,14 +33,17 @@ impl Beside {
         Self { directories, known: Mutex::default() }
     }
 
-    /// The files that a delta needs, with those that these need, except what the caller `has`. `None` if one is not found.
+    /// The files that a delta needs, with those that these need, except what the caller `has`.
+    ///
+    /// # Errors
+    /// One that is not found.
     pub(crate) fn find(
         &self,
         delta: &Path,
         wanted: &[BaseInfo],
         has: impl Fn(&BaseInfo) -> bool,
         threads: usize,
-    ) -> Option<Vec<PathBuf>> {
+    ) -> Result<Vec<PathBuf>, BaseInfo> {
         let mut files = in_directory(parent(delta));
         files.retain(|file| file != delta);
         self.directories.iter().for_each(|dir| add_below(dir, &mut files));
@@ -50,11 +53,11 @@ impl Beside {
             if has(&base) || !looked_for.insert((base.raw_size, base.content_hash)) {
                 continue;
             }
-            let (path, bases) = self.find_one(&files, &base, threads)?;
+            let Some((path, bases)) = self.find_one(&files, &base, threads) else { return Err(base) };
             found.push(path);
             open.extend(bases);
         }
-        Some(found)
+        Ok(found)
     }
 
     /// The file with the bytes of a base, and what it needs itself.

@@ -230,7 +230,9 @@ mod tests {
         for name in named.into_iter().chain(["tf_model.h5.index.json", "any.index.json", "a.index.x.y.json"]) {
             assert_eq!(of(name, map), "a.pt b.pt", "{name}");
         }
-        for name in ["model.json", "index.json", "a.index", "a.index.jsonl", "._m.safetensors.index.json", ".index.json"] {
+        for name in
+            ["model.json", "index.json", "a.index", "a.index.jsonl", "._m.safetensors.index.json", ".index.json"]
+        {
             assert_eq!(of(name, map), "no", "{name}");
         }
         let lfs = b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 7\n";
@@ -261,7 +263,9 @@ mod tests {
     fn what_should_be_an_index_and_is_none_is_not_a_file_like_others() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("model.safetensors.index.json");
-        for (text, why) in [(&b"{\"weight_map\""[..], "is not JSON"), (b"\xff\xfe", "and is none: it is not JSON: fetch it again")] {
+        for (text, why) in
+            [(&b"{\"weight_map\""[..], "is not JSON"), (b"\xff\xfe", "and is none: it is not JSON: fetch it again")]
+        {
             std::fs::write(&path, text).unwrap();
             let e = shards(&path).unwrap_err().to_string();
             assert!(e.contains(why), "{e}");

@@ -62,7 +62,8 @@ impl Together {
             _ => self.directories.get(parent(path)).and_then(Identities::changed),
         };
         let Some(changed) = changed else { return Ok(()) };
-        let what = "was replaced since the run began, so that the outputs would be of two versions: compress all files again";
+        let what =
+            "was replaced since the run began, so that the outputs would be of two versions: compress all files again";
         Err(Failure::at(changed, what))
     }
 }

@@ -134,13 +134,50 @@ def test_what_is_saved(tmp_path):
 
 def test_an_index_is_saved_with_its_files(tmp_path):
     store = lmc.Store.create(tmp_path / "store")
-    (tmp_path / "a.safetensors").write_bytes(b"of a file")
+    file = bytes.fromhex("3500000000000000") + b'{"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}' + b" ab"
+    (tmp_path / "a.safetensors").write_bytes(file)
     index = tmp_path / "model.safetensors.index.json"
     index.write_text('{"weight_map": {"w": "a.safetensors"}}')
     store.save([index])
     assert sorted(f.name for f in store.open_snapshot().files) == ["a.safetensors", index.name]
     store.save({index.name: index})
     assert [f.name for f in store.open_snapshot().files] == [index.name]
+    # One that is cut makes the snapshot incomplete.
+    (tmp_path / "a.safetensors").write_bytes(file[:-1])
+    with pytest.raises(lmc.UsageError, match="names a.safetensors, which is not whole: it has "):
+        store.save([index])
+
+
+def test_files_that_a_store_cannot_hold_are_left_out_with_a_warning(tmp_path):
+    store = lmc.Store.create(tmp_path / "store")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "w").write_bytes(b"weights")
+    (tmp_path / "d" / "log_12:30.txt").write_bytes(b"log")
+    with pytest.warns(UserWarning, match="log_12:30.txt: has a name that no file in a store can have"):
+        store.save([tmp_path / "d"])
+    assert [f.name for f in store.open_snapshot().files] == ["w"]
+    with pytest.raises(lmc.UsageError, match="no file in a store can have"):
+        store.save([tmp_path / "d" / "log_12:30.txt"])
+
+
+def test_files_of_a_directory_that_is_exchanged_meanwhile_are_not_saved(tmp_path):
+    store = lmc.Store.create(tmp_path / "store")
+    for version in "ab":
+        (tmp_path / version).mkdir()
+        for name in ("x", "y"):
+            (tmp_path / version / name).write_bytes(version.encode())
+
+    class Exchange:
+        """A path that is asked for after the first file was opened."""
+
+        def __fspath__(self):
+            (tmp_path / "a").rename(tmp_path / "c")
+            (tmp_path / "b").rename(tmp_path / "a")
+            return str(tmp_path / "a" / "y")
+
+    with pytest.raises(lmc.IOError, match="changed while it was read"):
+        store.save({"x": tmp_path / "a" / "x", "y": Exchange()})
+    assert store.snapshots() == []
 
 
 def test_shards(tmp_path):

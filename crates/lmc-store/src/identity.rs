@@ -140,7 +140,8 @@ mod tests {
         // The time of the bytes is put back: that of the last change cannot be.
         let before = noted(&["x/a"]);
         let time = fs::metadata(at("x/a")).unwrap().modified().unwrap();
-        let moved = |time: SystemTime| fs::File::options().write(true).open(at("x/a")).unwrap().set_modified(time).unwrap();
+        let moved =
+            |time: SystemTime| fs::File::options().write(true).open(at("x/a")).unwrap().set_modified(time).unwrap();
         moved(time + Duration::from_secs(1));
         assert!(before.changed().is_some());
         moved(time);

@@ -96,8 +96,36 @@ pub(crate) fn run(args: &FollowArgs, ui: &Ui) -> Result {
         // It is an archive, or will never be a store.
         args.place.open()?;
     }
-    let (mut follower, mut verified) = (None, !args.verify);
-    args.looks.run(ui, || look(args, opened(args, &mut follower)?, &mut verified, ui))
+    let (mut follower, mut verified, mut awaited) = (None, !args.verify, None);
+    args.looks.run(ui, || {
+        let follower = opened(args, &mut follower)?;
+        look(args, follower, &mut verified, ui)?;
+        report_unfinished(args, follower, &mut awaited, ui)
+    })
+}
+
+/// An unfinished version: its directory, since when it is waited for, and whether that was said.
+type Awaited = Option<(PathBuf, Instant, bool)>;
+
+/// Says once what is waited for longer than usual.
+fn report_unfinished(args: &FollowArgs, follower: &Follower, awaited: &mut Awaited, ui: &Ui) -> Result {
+    let Some(path) = follower.unfinished().map_err(|e| directory_failure(&e))? else {
+        *awaited = None;
+        return Ok(());
+    };
+    match awaited {
+        Some((of, since, said)) if *of == path => {
+            if !*said && since.elapsed() >= args.looks.patience() {
+                *said = true;
+                let path = Name::path(&path);
+                ui.warn(format_args!(
+                    "{path}: is waited for: it has no model.safetensors.index.json, which comes last"
+                ));
+            }
+        }
+        _ => *awaited = Some((path, Instant::now(), false)),
+    }
+    Ok(())
 }
 
 /// Opens the store and the directory.

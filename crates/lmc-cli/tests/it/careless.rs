@@ -218,9 +218,15 @@ fn another_base_is_noted() {
     // A base that is used is not noted, nor is a directory one.
     dir.run(["compress", "new", "--base", "back", "-o", "delta.lmc"]).silent();
     fs::create_dir(dir.path("ck1")).unwrap();
-    for args in [["compress", "-r", ".", "--base", "ck1"], ["decompress", "-f", "delta.lmc", "--base", "ck1"]] {
-        dir.run(args).fails(&["ck1: is a directory, and a base is a file, or the *.index.json of a checkpoint"]);
-    }
+    dir.run(["compress", "-r", ".", "--base", "ck1"])
+        .fails(&["ck1: is a directory, and a base is a file, or the *.index.json of a checkpoint"]);
+    // What was compressed is looked for in one.
+    fs::rename(dir.path("back"), dir.path("ck1/base")).unwrap();
+    fs::remove_file(dir.path("new")).unwrap();
+    fs::remove_file(dir.path("new.lmc")).unwrap();
+    dir.run(["decompress", "delta.lmc"]).fails(&["delta.lmc: is a delta of back", "no file beside it has these bytes"]);
+    dir.run(["-q", "decompress", "delta.lmc", "--base", "ck1"]).silent();
+    assert!(dir.read("delta") == model());
 }
 
 #[test]

@@ -70,27 +70,93 @@ fn a_delta_is_small_and_comes_back() {
 }
 
 #[test]
-fn a_missing_base_is_named_with_the_command_to_run() {
+fn a_missing_base_is_named() {
     let dir = delta();
     std::fs::remove_file(dir.path("new.safetensors")).unwrap();
-    let run = dir.run(["decompress", "new.safetensors.lmc"]);
-    run.fails(&[
-        "new.safetensors.lmc: is a delta of old.safetensors (195.5 KiB, content hash ",
-        "a file of that name lies beside it: run lmc decompress --base old.safetensors new.safetensors.lmc",
-    ]);
-    dir.run(["test", "new.safetensors.lmc"]).fails(&["run lmc test --base old.safetensors new.safetensors.lmc"]);
-    let run = dir.run(["cat", "new.safetensors.lmc", "a.weight"]);
-    run.fails(&["run lmc cat --base old.safetensors new.safetensors.lmc a.weight"]);
     std::fs::create_dir(dir.path("a b")).unwrap();
     std::fs::rename(dir.path("new.safetensors.lmc"), dir.path("a b/x.lmc")).unwrap();
-    let run = dir.run(["decompress", "a b/x.lmc"]);
-    run.fails(&["no file of that name lies beside it: run lmc decompress --base old.safetensors 'a b/x.lmc'"]);
+    let why = [
+        "a b/x.lmc: is a delta of old.safetensors (195.5 KiB, content hash ",
+        "); no file beside it has these bytes: give --base with that file, or its directory",
+    ];
+    for args in [&["decompress"][..], &["test"], &["cat", "-o", "t"], &["unpack", "-o", "u"]] {
+        let tensor = if args[0] == "cat" { " a.weight" } else { "" };
+        dir.shell(&format!("exec $LMC {} 'a b/x.lmc'{tensor}", args.join(" "))).fails(&why);
+    }
+    dir.run(["test", "-r", "a b"]).fails(&why);
+    // One of its name, and of its size.
+    dir.write("a b/old.safetensors", &snapshot(1));
+    dir.run(["test", "a b/x.lmc"]).fails(&["a b/old.safetensors has other bytes, and no file beside it has those"]);
+    std::fs::remove_file(dir.path("a b/old.safetensors")).unwrap();
     let piped = dir.feed(["decompress"], &dir.read("a b/x.lmc"));
     piped.fails(&["(stdin): the file is a delta: give the base that it was made from, \"old.safetensors\""]);
     dir.run(["compress", "old.safetensors", "-o", "full.lmc"]).silent();
     assert_eq!(dir.names(), ["a b", "a b/x.lmc", "full.lmc", "old.safetensors"], "nothing is left behind");
     let restored = dir.run(["decompress", "full.lmc", "--base", "old.safetensors"]);
     assert_eq!(restored.ok().stderr(), "lmc: full.lmc: is no delta, and needs no base\n");
+    // The advice is what helps.
+    dir.run(["test", "a b/x.lmc", "--base", "old.safetensors"]).ok();
+    dir.run(["test", "a b/x.lmc", "--base", "."]).ok();
+}
+
+#[test]
+fn bases_that_lie_beside_a_delta_are_found_by_their_contents() {
+    let dir = delta();
+    dir.write("last.safetensors", &snapshot(2));
+    dir.run(["compress", "--base", "new.safetensors", "last.safetensors"]).silent();
+    for name in ["new", "last"] {
+        std::fs::remove_file(dir.path(format!("{name}.safetensors"))).unwrap();
+    }
+    let delta = "new.safetensors.lmc";
+    let all = |last: &str, steps: u64| {
+        for name in [delta, last] {
+            dir.run(["test", name]).ok();
+        }
+        dir.run(["list", last]).ok();
+        dir.run(["-q", "decompress", "-f", last, "-o", "out"]).silent();
+        assert!(dir.read("out") == snapshot(steps));
+        let rows = dir.run(["cat", last, "a.weight", "--rows", "0..600"]);
+        assert!(snapshot(steps).windows(120_000).any(|part| part == rows.ok().0.stdout));
+        dir.run(["unpack", "-q", "-f", last, "-o", "tensors"]).silent();
+        let study = dir.run(["analyze", "--json", last]).json();
+        assert_eq!(study[0]["checkpoints"].as_array().unwrap().len(), 1);
+    };
+    all(delta, 1);
+    // That of a base, too; under other names, and compressed.
+    all("last.safetensors.lmc", 2);
+    std::fs::rename(dir.path("old.safetensors"), dir.path("first")).unwrap();
+    dir.write("old.safetensors", &snapshot(3));
+    all("last.safetensors.lmc", 2);
+    std::fs::remove_file(dir.path("old.safetensors")).unwrap();
+    dir.run(["compress", "--rm", "first"]).silent();
+    all("last.safetensors.lmc", 2);
+    // Bases that are elsewhere are given once for all files, one or the directory of all.
+    dir.shell("mkdir -p bases/deep deltas/deep && mv first.lmc bases/deep && mv *.safetensors.lmc deltas").ok();
+    dir.shell("cp deltas/new.safetensors.lmc deltas/deep").ok();
+    let lost = dir.run(["test", "-r", "deltas"]);
+    let needs = |file: &str, what: &str| {
+        let line = format!("lmc: deltas/{file}.safetensors.lmc: is a delta of {what}");
+        assert_eq!(lost.stderr().lines().filter(|l| l.starts_with(&line)).count(), 1, "{lost:?}");
+    };
+    needs("new", "old.safetensors (");
+    needs("deep/new", "old.safetensors (");
+    needs("last", "a delta, which needs old.safetensors (");
+    for base in ["bases", "bases/deep/first.lmc"] {
+        let tested = dir.run(["test", "-r", "--base", base, "deltas"]);
+        assert_eq!(tested.ok().stdout().matches("OK").count(), 3, "{tested:?}");
+        dir.run(["-q", "decompress", "-f", "-r", "--base", base, "deltas", "-o", "back"]).silent();
+        assert!(
+            dir.read("back/last.safetensors") == snapshot(2) && dir.read("back/deep/new.safetensors") == snapshot(1)
+        );
+    }
+    // What is decompressed itself is a base of others as well as before.
+    dir.shell("mv bases/deep/first.lmc deltas/old.safetensors.lmc && rm -r deltas/deep").ok();
+    dir.run(["-q", "decompress", "--rm", "-r", "deltas"]).silent();
+    for (name, n) in [("old", 0), ("new", 1), ("last", 2)] {
+        assert!(dir.read(&format!("deltas/{name}.safetensors")) == snapshot(n), "{name}");
+        assert!(!dir.has(&format!("deltas/{name}.safetensors.lmc")));
+    }
+    dir.run(["compress", "--base", "bases", "deltas/new.safetensors"]).fails(&["bases: is a directory"]);
 }
 
 #[test]
@@ -191,7 +257,10 @@ fn bases_that_are_deltas_take_their_own() {
     let args = ["decompress", "--base", "s0", "--base", "s2.lmc", "--base", "s1.lmc", "s3.lmc", "-o", "back"];
     dir.run(args).silent();
     assert!(dir.read("back") == snapshot(3));
-    dir.run(["test", "--base", "s2.lmc", "s3.lmc"]).fails(&["s2.lmc: is a delta itself, made from s1.lmc"]);
+    // Those that lie beside them need not be given.
+    dir.run(["test", "--base", "s2.lmc", "s3.lmc"]).ok();
+    dir.shell("mkdir d && cp s2.lmc d").ok();
+    dir.run(["test", "--base", "d/s2.lmc", "s3.lmc"]).fails(&["d/s2.lmc: is a delta itself, made from s1.lmc"]);
     // Several at once: each uses the bases that it needs.
     let run =
         dir.run(["test", "--base", "s2.lmc", "--base", "s0.lmc", "--base", "s1.lmc", "s1.lmc", "s3.lmc", "s0.lmc"]);

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Dir, Moments, kill_after, noise, safetensors, weights};
+use crate::support::{Dir, Moments, kill_after, noise, safetensors, wait_until, weights};
 
 const TENSORS: usize = 40_000;
 
@@ -73,6 +73,25 @@ fn versions_are_written_beside_the_store_and_followed_without_it() {
     dir.run(["publish", "s", "v", "--once", "--interchange", "s/x"]).is_misused(&["is in the store s"]);
     let misused = dir.run(["publish", "s", "v", "--once", "--encoding", "xor"]);
     assert!(misused.stderr().contains("--interchange"), "{misused:?}");
+}
+
+#[test]
+fn what_a_follower_waits_for_is_said_once() {
+    let dir = Dir::new();
+    write(&dir, 1);
+    dir.run(PUBLISH).ok();
+    std::fs::create_dir(dir.path("out/weight_v000009")).unwrap();
+    let follower = dir.in_background(["follow", "out", "m", "--interval", "0.01"], "said");
+    let said = || String::from_utf8(dir.read("said")).unwrap();
+    wait_until("it is said", || {
+        said().contains("out/weight_v000009: is waited for: it has no model.safetensors.index.json")
+    });
+    write(&dir, 2);
+    dir.run(PUBLISH).ok();
+    let there = "m/current/model.safetensors";
+    wait_until("step 2 is followed", || dir.has(there) && step(&dir, "m") == Some(2));
+    drop(follower);
+    assert_eq!(said().matches("is waited for").count(), 1, "{}", said());
 }
 
 #[test]

@@ -23,7 +23,8 @@ fn write(dir: &Dir, name: &str, n: u64) {
 
 /// The steps in a store.
 fn steps(dir: &Dir) -> Vec<u64> {
-    if !dir.has("s") {
+    // Its marker is written after its directory.
+    if !dir.has("s/lmc-store.json") {
         return vec![];
     }
     steps_in(dir, "s")
@@ -161,12 +162,12 @@ fn a_version_is_saved_when_it_is_finished() {
     write(&dir, "step4", 4);
     dir.write("v/step4/model.safetensors.index.json", br#"{"weight_map": {"a": "model.safetensors", "b": "other"}}"#);
     let waits = dir.run(ONCE);
-    left(&waits, &["model.safetensors.index.json names other, which is missing"]);
+    left(&waits, &["model.safetensors.index.json: names other, which is not beside it"]);
     dir.write("v/step4/other", b"other");
     dir.write("v/step4/sub/model.safetensors.index.json", br#"{"weight_map": {"a": "mod"#);
-    left(&dir.run(ONCE), &["v/step4/sub/model.safetensors.index.json is not complete"]);
+    left(&dir.run(ONCE), &["v/step4/sub/model.safetensors.index.json: is not JSON"]);
     dir.write("v/step4/sub/model.safetensors.index.json", br#"{"weight_map": {"a": "part"}}"#);
-    left(&dir.run(ONCE), &["names part, which is missing"]);
+    left(&dir.run(ONCE), &["names part, which is not beside it"]);
     dir.write("v/step4/sub/part", b"part");
     dir.run(ONCE).ok();
     assert_eq!(steps(&dir), [2, 3, 4]);
@@ -186,6 +187,136 @@ fn a_version_is_saved_when_it_is_finished() {
     assert!(!dir.has("v/step7/model.safetensors") && dir.has("v/step7/model.safetensors.lmc"));
     dir.run(ONCE).ok();
     assert_eq!(steps(&dir), [2, 3, 4, 5, 6, 7]);
+}
+
+/// A version with an index, as it is and with what other systems put beside it.
+fn write_indexed(dir: &Dir, version: &str, index: &[u8], beside: &[(&str, &[u8])]) {
+    for (file, n) in [("model-1.safetensors", 1), ("model-2.safetensors", 2)] {
+        dir.write(&format!("{version}/{file}"), &model(n));
+    }
+    dir.write(&format!("{version}/model.safetensors.index.json"), index);
+    beside.iter().for_each(|(name, bytes)| _ = dir.write(&format!("{version}/{name}"), bytes));
+}
+
+const INDEX: &[u8] =
+    br#"{"metadata": {"total_size": 7}, "weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}"#;
+
+#[test]
+fn a_file_of_another_program_does_not_stop_a_version() {
+    let (nan, dots) = (replaced(b": 7", b": NaN"), replaced(b"\"model-", b"\"./model-"));
+    let bom = [b"\xef\xbb\xbf", INDEX].concat();
+    let other = br#"{"weight_map": {"a": "elsewhere.safetensors"}}"#;
+    let apple: &[u8] = &[&[0, 5, 22, 7, 0, 2, 0, 0][..], b"Mac OS X        ", &[0; 99]].concat();
+    let lfs: &[u8] = b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 7\n";
+    let name = "has a name that no file in a store can have: rename it; it is left out";
+    let none = "model.safetensors.index.json: has the name of an index, and is none: ";
+    #[rustfmt::skip]
+    let cases: [(&str, &[u8], &[(&str, &[u8])], &str); 11] = [
+        ("nan", &nan, &[], ""),
+        ("bom", &bom, &[], ""),
+        ("dots", &dots, &[], ""),
+        ("apple", INDEX, &[("._model.safetensors.index.json", apple), ("._model-1.safetensors", apple)], ""),
+        ("copy", INDEX, &[(".ipynb_checkpoints/model.safetensors.index-checkpoint.index.json", other)], ""),
+        ("other", INDEX, &[("search.index.json", b"not JSON"), ("b.index.json", b"[1]"), ("c.index.json", b"")], ""),
+        ("lines", INDEX, &[("a\nb", b"x")], name),
+        ("zone", INDEX, &[("model-1.safetensors:Zone.Identifier", b"x")], name),
+        ("time", INDEX, &[("log_12:30:00.txt", b"x")], name),
+        ("binary", b"\xff\xfe\x00", &[], none),
+        ("pointer", lfs, &[], none),
+    ];
+    for (case, index, beside, note) in cases {
+        let dir = Dir::new();
+        write_indexed(&dir, "v/step1", index, beside);
+        let saved = dir.run(["snapshot", "save", "t", "v/step1"]);
+        let published = dir.run(ONCE);
+        for (run, store) in [(&saved, "t"), (&published, "s")] {
+            let said = run.ok().stderr();
+            assert_eq!(said.lines().count(), 1 + usize::from(!note.is_empty()), "{case}: {said}");
+            assert!(said.contains(note), "{case}: {said}");
+            dir.run(["-q", "snapshot", "restore", store, "-f", "-o", "out"]).silent();
+            assert!(dir.read("out/model-2.safetensors") == model(2), "{case}");
+            assert!(dir.read("out/model.safetensors.index.json") == index, "{case}");
+        }
+        // The index stands for its files, or is refused: alone, it would be a model without weights.
+        dir.run(["-q", "snapshot", "restore", "s", "-f", "-o", "out"]).silent();
+        let compressed = dir.run(["-q", "compress", "--rm", "out/model.safetensors.index.json"]);
+        match note == none {
+            true => compressed.fails(&[none]),
+            false => compressed.silent(),
+        }
+        assert_eq!(dir.has("out/model-2.safetensors.lmc"), note != none, "{case}");
+        assert!(dir.read("out/model.safetensors.index.json") == index, "{case}");
+    }
+}
+
+fn replaced(from: &[u8], to: &[u8]) -> Vec<u8> {
+    let [from, to] = [from, to].map(|text| str::from_utf8(text).unwrap());
+    str::from_utf8(INDEX).unwrap().replace(from, to).into_bytes()
+}
+
+#[test]
+fn a_version_without_files_that_an_index_names_is_not_saved() {
+    let variant = "v/step1/model.safetensors.index.fp16.json";
+    let refused = |dir: &Dir, why: &[&str]| {
+        dir.run(["snapshot", "save", "t", "v/step1"]).fails(why);
+        dir.run(ONCE).fails(why);
+        assert!(!dir.has("s") && !dir.has("t"));
+    };
+    let dir = Dir::new();
+    dir.write("v/step1/model-1.safetensors", &model(1));
+    dir.write(variant, INDEX);
+    refused(&dir, &["fp16.json: names model-2.safetensors, which is not beside it"]);
+    // One that ends early, whatever its name is.
+    dir.write("v/step1/model-2.safetensors", &model(2)[..40_000]);
+    refused(&dir, &["fp16.json: names model-2.safetensors, which is not whole: it has 40000 bytes"]);
+    dir.write("v/step1/model-2.safetensors", &model(2));
+    dir.run(["snapshot", "save", "t", "v/step1"]).ok();
+    dir.run(ONCE).ok();
+    // Weights are never left out.
+    write(&dir, "step2", 2);
+    dir.write("v/step2/more:1.safetensors", &model(2));
+    dir.run(ONCE).fails(&["more:1.safetensors: has a name that no file in a store can have: rename it"]);
+    assert_eq!(steps(&dir), [1]);
+}
+
+#[test]
+fn what_is_waited_for_is_said_once() {
+    let dir = Dir::new();
+    write_indexed(&dir, "v/step1", INDEX, &[]);
+    let shard = dir.path("v/step1/model-2.safetensors");
+    std::fs::rename(&shard, dir.path("shard")).unwrap();
+    let publisher = dir.in_background(["publish", "s", "v", "--settle", "0", "--interval", "0.01"], "said");
+    let said = || String::from_utf8(dir.read("said")).unwrap();
+    let why = "names model-2.safetensors, which is not beside it; it is waited for";
+    wait_until("it is said", || said().contains(why));
+    // Another reason.
+    dir.write("v/step1/model-2.safetensors", &model(2)[..40_000]);
+    wait_until("it is said", || said().contains("which is not whole"));
+    std::fs::rename(dir.path("shard"), &shard).unwrap();
+    wait_until("step 1 is published", || steps(&dir) == [1]);
+    // A name that cannot be saved is no mistake on the command line, and ends nothing.
+    dir.write("v/step2/events:1", b"x");
+    wait_until("it is said", || said().contains("v/step2: has no files to save"));
+    std::fs::remove_dir_all(dir.path("v/step2")).unwrap();
+    write(&dir, "step3", 3);
+    wait_until("step 3 is published", || steps(&dir) == [1, 3]);
+    drop(publisher);
+    assert_eq!(said().matches("it is waited for").count(), 2, "{}", said());
+}
+
+#[test]
+fn a_version_of_a_clock_that_is_ahead_is_published() {
+    let dir = Dir::new();
+    write(&dir, "step1", 1);
+    dir.shell("find v/step1 -exec touch -d '+1 day' {} +").ok();
+    dir.run(["publish", "s", "v", "--once", "--settle", "1"]).fails(&["s from now, as of a clock that is ahead"]);
+    let _publisher = dir.in_background(["publish", "s", "v", "--settle", "0.1", "--interval", "0.01"], "said");
+    wait_until("step 1 is published", || steps(&dir) == [1]);
+    // One whose clock is behind is not finished because it seems to be old.
+    dir.shell("mkdir v/.new && cp v/step1/model.safetensors v/.new && touch -d '1 day ago' v/.new/model.safetensors")
+        .ok();
+    std::fs::rename(dir.path("v/.new"), dir.path("v/step2")).unwrap();
+    wait_until("step 2 is published", || steps(&dir) == [1, 2]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::snapshot::saved;
-use crate::support::{Dir, noise};
+use crate::support::{Dir, noise, safetensors};
 use serde_json::json;
 
 #[test]
@@ -149,8 +149,9 @@ fn restoring_follows_no_link_and_opens_no_fifo() {
 fn an_index_is_saved_with_its_files() {
     let dir = Dir::new();
     let index = "m/model.safetensors.index.json";
-    dir.write("m/a.safetensors", b"first");
-    dir.write("m/b.safetensors", b"second");
+    let [first, second] = [1, 2].map(|n| safetensors(&[("w", "U8", &[1], &[n])]));
+    dir.write("m/a.safetensors", &first);
+    dir.write("m/b.safetensors", &second);
     dir.write(index, br#"{"weight_map": {"x": "a.safetensors", "y": "b.safetensors", "z": "a.safetensors"}}"#);
     dir.run(["-q", "snapshot", "save", "s", index]).silent();
     // Files that are given by themselves, too, are saved once.
@@ -164,14 +165,14 @@ fn an_index_is_saved_with_its_files() {
         assert_eq!(fs::read_dir(dir.path(step)).unwrap().count(), names.len());
     }
     // Another file of the same name is not the one that the index names.
-    dir.write("b.safetensors", b"another");
+    dir.write("b.safetensors", &first);
     dir.run(["snapshot", "save", "s", index, "b.safetensors"]).is_misused(&["two files are named \"b.safetensors\""]);
     // Keeping only the index would lose the model.
     fs::remove_file(dir.path("m/b.safetensors")).unwrap();
     dir.run(["snapshot", "save", "s", index])
         .fails(&["m/model.safetensors.index.json: names b.safetensors, which is not beside it"]);
     // Its compressed form is as good.
-    dir.write("m/b.safetensors", b"second");
+    dir.write("m/b.safetensors", &second);
     dir.run(["compress", "-q", "--rm", "m/b.safetensors"]).silent();
     let saved = dir.run(["snapshot", "save", "t", index]);
     let note = "lmc: m/b.safetensors.lmc: is compressed, and stored as it is: ";

@@ -165,6 +165,17 @@ impl Follower {
         }
     }
 
+    /// The directory of a version that comes after the newest one, and is waited for: it has no index yet. There is none in a store.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn unfinished(&self) -> Result<Option<PathBuf>> {
+        match &self.origin {
+            Origin::Store(_) => Ok(None),
+            Origin::Interchange(source) => source.unfinished(),
+        }
+    }
+
     /// Writes a snapshot's files beside the current version's, which stay as they are. Data of the current version are
     /// not fetched: deltas are decoded from its files, and unchanged files are links to them. All bytes that are
     /// written have the hash that was recorded when the snapshot was saved. `progress` is called with the number of bytes linked and

@@ -103,6 +103,12 @@ impl Source {
         Ok(versions)
     }
 
+    /// The last directory, if its version is not finished: it has no index.
+    pub(crate) fn unfinished(&self) -> Result<Option<PathBuf>> {
+        let Some(&last) = self.directories()?.last() else { return Ok(None) };
+        Ok(if self.has(last)? { None } else { Some(self.directory(last)) })
+    }
+
     /// The numbers of all directories, finished or not.
     fn directories(&self) -> Result<BTreeSet<Step>> {
         let failed = |e| Error::io(format_args!("{}: cannot list", self.path.display()), e);

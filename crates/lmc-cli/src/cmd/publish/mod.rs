@@ -134,7 +134,21 @@ pub(crate) fn run(args: &PublishArgs, ui: &Ui) -> Result {
     }
     let (settling, seen, last, waited_for, left, exporter) = Default::default();
     let (store, is_new, can_create, has_looked) = (None, false, false, false);
-    let publisher = Publisher { args, ui, rule, store, is_new, can_create, has_looked, settling, seen, last, waited_for, left, exporter };
+    let publisher = Publisher {
+        args,
+        ui,
+        rule,
+        store,
+        is_new,
+        can_create,
+        has_looked,
+        settling,
+        seen,
+        last,
+        waited_for,
+        left,
+        exporter,
+    };
     let mut publisher = publisher;
     args.looks.run(ui, || {
         let looked = publisher.look();

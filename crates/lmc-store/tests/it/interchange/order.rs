@@ -6,6 +6,7 @@ use std::path::Path;
 use lmc_store::{ErrorKind, FollowOptions, Follower, InterchangeOptions};
 
 use super::{Run, follow, follow_with, is, refused};
+use crate::support::step;
 
 #[test]
 fn versions_out_of_order_and_other_bases_are_refused() {
@@ -94,6 +95,104 @@ fn versions_with_the_same_index_are_told_apart() {
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&file, bytes).unwrap();
     assert!(follower.newest().unwrap().is_some_and(|s| s.id != first.id));
+}
+
+#[test]
+fn what_is_written_while_it_is_copied_is_not_followed() {
+    type Case = (&'static str, Option<&'static str>, bool);
+    let cases: [Case; 7] = [
+        // A full version without checksums: its weights, what is beside them, its index, and all of it.
+        ("model-1.safetensors", None, false),
+        ("config.json", None, false),
+        ("model.safetensors.index.json", None, false),
+        ("", None, false),
+        // What has checksums and hashes is compared with these.
+        ("optimizer.pt", None, true),
+        // A checkpoint that others are deltas against.
+        ("model-0.safetensors", Some("base"), false),
+        ("config.json", Some("base"), false),
+    ];
+    for (name, base, followed) in cases {
+        let mut run = Run::new(InterchangeOptions::default(), 2000);
+        let based = base.map(|base| run.checkpoint(base, 1));
+        match &based {
+            None => run.without_own(1, false),
+            Some(_) => {
+                run.train(&["head"]);
+                fs::remove_dir_all(run.version(1)).unwrap();
+            }
+        }
+        let from = based.clone().unwrap_or_else(|| run.version(1));
+        let base = based.as_deref().map(|base| (base, step(1)));
+        let o = FollowOptions::default();
+        let mut follower = Follower::open_interchange(&run.versions(), base, &run.to("m"), o).unwrap();
+        let newest = follower.newest().unwrap().unwrap();
+        let mut written = false;
+        let staged = follower.stage(&newest, &mut |_| {
+            if !std::mem::replace(&mut written, true) {
+                match name {
+                    // Another version in its place.
+                    "" => {
+                        fs::rename(&from, run.to("old")).unwrap();
+                        fs::create_dir(&from).unwrap();
+                        for file in fs::read_dir(run.to("old")).unwrap() {
+                            let file = file.unwrap();
+                            fs::copy(file.path(), from.join(file.file_name())).unwrap();
+                        }
+                    }
+                    _ => {
+                        let mut bytes = fs::read(from.join(name)).unwrap_or_default();
+                        bytes.push(b' ');
+                        fs::write(from.join(name), bytes).unwrap();
+                    }
+                }
+            }
+            Ok(())
+        });
+        assert!(written, "{name}");
+        match followed {
+            true => _ = follower.commit(staged.unwrap()).unwrap(),
+            false => {
+                refused(staged, ErrorKind::Damaged, "changed while it was read");
+                assert!(follower.current().is_none() && !run.to("m/current").exists(), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_version_that_is_a_link_is_followed_only_inside_of_its_directory() {
+    let run = Run::of_three(InterchangeOptions::default(), 100);
+    let moved = |to: &Path| {
+        fs::rename(run.version(2), to).unwrap();
+        std::os::unix::fs::symlink(to, run.version(2)).unwrap();
+    };
+    moved(&run.to("outside"));
+    refused(follow(&run, "m"), ErrorKind::Damaged, "weight_v000002: is a link to ");
+    fs::remove_file(run.version(2)).unwrap();
+    fs::rename(run.to("outside"), run.version(2)).unwrap();
+    moved(&run.versions().join("inside"));
+    assert_eq!(follow(&run, "m").unwrap(), Some(3));
+    assert!(run.is_at("m", 3));
+}
+
+#[test]
+fn a_version_that_is_changed_before_it_is_committed_is_not_the_current_one() {
+    let run = Run::of_three(InterchangeOptions::default(), 100);
+    let o = FollowOptions::default();
+    let mut follower = Follower::open_interchange(&run.versions(), None, &run.to("m"), o).unwrap();
+    let newest = follower.newest().unwrap().unwrap();
+    for change in
+        [&(|path: &Path| fs::remove_file(path).unwrap()) as &dyn Fn(&Path), &|path| fs::write(path, "x").unwrap()]
+    {
+        let staged = follower.stage(&newest, &mut |_| Ok(())).unwrap();
+        change(&staged.version.path.join("config.json"));
+        refused(follower.commit(staged).map(|_| ()), ErrorKind::Damaged, "was changed since it was written");
+        assert!(follower.current().is_none());
+    }
+    let staged = follower.stage(&newest, &mut |_| Ok(())).unwrap();
+    follower.commit(staged).unwrap();
+    assert!(run.is_at("m", 3));
 }
 
 #[test]
