@@ -198,14 +198,15 @@ def test_garbage_that_a_save_needs_after_all(run, monkeypatch):
     assert lmc.dcp.collect_garbage(f"memory://{root}") == lmc.dcp.Garbage([name], [])
 
 
-def test_notices_of_saves_that_died(run):
+@pytest.mark.parametrize("notice", [b"[", b"[" * 200_000, b"{}", b"[[]]", b"[1]"])
+def test_notices_of_saves_that_died(run, notice):
     fs, root = run
     for seed in range(2):
         save(f"memory://{root}/step-{seed}", seed, base=None)
     fs.rm(f"{root}/step-0", recursive=True)
     older(fs, root)
     for kind in ("saving", "deleting"):
-        fs.pipe_file(f"{root}/lmc-data/{kind}/00.json", b"[")
+        fs.pipe_file(f"{root}/lmc-data/{kind}/00.json", notice)
     with pytest.raises(lmc.FormatError, match="00.json is not a list of data files"):
         lmc.dcp.collect_garbage(f"memory://{root}")
     for path in fs.glob(f"{root}/lmc-data/*/*.json"):

@@ -556,4 +556,4 @@ def test_a_whole_model_of_arrays_gets_new_ones(publisher):
     with pytest.raises(lmc.UsageError, match=r"tensor 'new' was F32 of shape \[5000\]"):
         follower.update()
     new.resize(5000, refcheck=False)
-    assert follower.update() == 2 and equal(follower.tensors, published)
+    assert follower.load() == 2 and equal(follower.tensors, published)

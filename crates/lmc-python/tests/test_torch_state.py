@@ -431,6 +431,7 @@ HOSTILE = {
     "a dtype that is a function": {"torch.dtype": "load"},
     "a device that is none": {"torch.device": "moon" * 10_000},
     "a tensor of a long name": {"tensor": "n" * 100_000},
+    "keys of one hash": {"dict": [[{"int": hex(n * ((1 << 61) - 1))}, 1] for n in range(1, 100)]},
 }
 
 

@@ -77,8 +77,8 @@ def _read(storage: Fsspec, folder: str, since: float | None) -> Iterator[list[st
             names = json.loads(storage.read(path))
         except FileNotFoundError:  # it has just ended
             continue
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             raise lmc.FormatError(f"{path} is not a list of data files: {e}; delete it if nothing saves there") from e
-        if not isinstance(names, list):
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise lmc.FormatError(f"{path} is not a list of data files; delete it if nothing saves there")
         yield names

@@ -192,8 +192,9 @@ def _indices() -> type:
         same[key] += 1
         if same[key] > _ALIKE:
             raise lmc.FormatError(f"has chunks of {fqn!r:.100} whose offsets have one hash: it may be hostile")
-        for name, value in state.items():
-            object.__setattr__(self, name, value)
+        for name in ("fqn", "offset", "index"):
+            if name in state:
+                object.__setattr__(self, name, state[name])
         object.__setattr__(self, "__class__", new.MetadataIndex)
 
     return _stand_in(_blank(type("Index", (new.MetadataIndex,), {"__setstate__": setstate})))

@@ -305,10 +305,9 @@ class Follower:
         for name in self._rows.keys() - tensors.keys() - (self._given or {}).keys():
             raise UsageError(f"rows of {name!r}: no tensor of this name follows")
         memory = Memory(self._library, self._rows)
-        specs = memory.add(tensors, {name: (self._given or {})[name] for name in others}, others)
-        native = self._store.follow_tensors(specs, **self._options)
-        numbers = {name: number for number, name in enumerate(tensors)}
-        native.tie([(name, numbers[kept]) for name, kept in others.items()])
+        native = self._store.follow_tensors(memory.specs(tensors), **self._options)
+        memory.add(tensors)
+        memory.tie(native, self._given or {}, others)
         self._known = {*stored, *(self._names or ())}
         return native, memory
 
@@ -323,7 +322,8 @@ class Follower:
             return
         if self._names is None:
             tensors = {name: self._empty(native.tensor(snapshot, name)) for name in names}
-            native.add(self._memory.add(tensors))
+            native.add(self._memory.specs(tensors))
+            self._memory.add(tensors)
         else:
             some = ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")
             warnings.warn(

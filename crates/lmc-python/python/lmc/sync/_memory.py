@@ -26,21 +26,22 @@ class Memory:
         # Names of tensors that hold nothing of the version.
         self._empty = set[str]()
 
-    def add(
-        self, tensors: Mapping[str, Any], others: Mapping[str, Any] | None = None, tied: Mapping[str, str] | None = None
-    ) -> list[RowSpec]:
-        """Adds tensors that hold nothing, and others by the names whose memory they share. Returns the former for the
-        native follower.
+    def specs(self, tensors: Mapping[str, Any]) -> list[RowSpec]:
+        """Tensors for the native follower. Raises `UsageError` when one cannot be changed in place."""
+        return [self._spec(name, tensor) for name, tensor in tensors.items()]
 
-        Raises `UsageError` when one cannot be changed in place.
-        """
-        specs = [self._spec(name, tensor) for name, tensor in tensors.items()]
-        self._specs.update((spec[0], spec) for spec in specs)
+    def add(self, tensors: Mapping[str, Any]) -> None:
+        """Adds tensors that hold nothing."""
+        self._specs.update((spec[0], spec) for spec in self.specs(tensors))
         self.tensors.update(tensors)
         self._empty.update(tensors)
-        self._others.update((name, (tensor, (tied or {})[name])) for name, tensor in (others or {}).items())
         self._marks.update((name, self._library.mark(tensor)) for name, tensor in tensors.items())
-        return specs
+
+    def tie(self, native: TensorFollower, tensors: Mapping[str, Any], others: Mapping[str, str]) -> None:
+        """Adds tensors by the names of those whose memory they share."""
+        numbers = {name: number for number, name in enumerate(self.tensors)}
+        native.tie([(name, numbers[kept]) for name, kept in others.items()])
+        self._others.update((name, (tensors[name], kept)) for name, kept in others.items())
 
     def buffers(self) -> list[Any]:
         """The memory of all, for the native follower."""

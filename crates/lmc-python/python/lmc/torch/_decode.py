@@ -3,6 +3,7 @@
 import re
 import reprlib
 import struct
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
@@ -20,6 +21,7 @@ _DTYPES: Final = {name: dtype for name, dtype in vars(torch).items() if isinstan
 _KNOWN: Final = MAPPINGS.keys() | set(
     "int float complex tuple tensor bytes bytearray torch.Size torch.dtype torch.device numpy ndarray".split()
 )
+_ALIKE: Final = 16
 _PAIRED: Final = {str(dtype).removeprefix("torch."): (dtype, parts) for dtype, parts in PAIRS.items()}
 
 
@@ -121,6 +123,10 @@ class Decoder:
             pairs = list(items.items())
         elif isinstance(items, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in items):
             pairs = [(self._key(key, where, depth), item) for key, item in items]
+            # Hashes of numbers are known to everybody, and a mapping is slow if many keys have one. (As texts, whose
+            # hashes are not.)
+            if max(Counter(str(hash(key)) for key, _ in pairs).values(), default=0) > _ALIKE:
+                _wrong(where, f"more than {_ALIKE} of its keys have one hash")
         else:
             _wrong(where, f"a {kind} needs keys and values")
         made = MAPPINGS[kind]()
