@@ -111,8 +111,8 @@ impl Named {
     }
 
     fn give_name(mut self, target: &Path, overwrite: bool) -> io::Result<()> {
-        let (file, path) = self.file.take().expect("the file is open until it is named").into_parts();
-        files::close(file)?;
+        // It stays locked until it is named.
+        let (_file, path) = self.file.take().expect("the file is open until it is named").into_parts();
         files::give_name(&path, target, overwrite)?;
         _ = path.keep(); // it has another name now
         Ok(())

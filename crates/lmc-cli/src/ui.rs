@@ -5,6 +5,7 @@ use std::io::{BufWriter, IsTerminal, Write};
 
 use crate::args::Global;
 use crate::failure::{Failure, Result};
+use crate::format::Name;
 use crate::interrupt;
 use crate::progress::Progress;
 

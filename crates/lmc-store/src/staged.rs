@@ -11,7 +11,7 @@ use futures::channel::oneshot;
 use object_store::{MultipartUpload, PutPayload, PutResult, Result, UploadPart};
 
 use crate::disk::{blocking, failed};
-use crate::files::{close, create_all, create_new, give_name, if_there, parent, start_writeback, sync, sync_file};
+use crate::files::{create_all, create_new, give_name, if_there, parent, start_writeback, sync, sync_file};
 
 /// A file beside the object's, under a name that `LocalFileSystem` gives such files. It becomes the object when it is complete and on disk,
 /// and is removed otherwise.
@@ -20,8 +20,7 @@ use crate::files::{close, create_all, create_new, give_name, if_there, parent, s
 /// it is written.
 #[derive(Debug)]
 pub(crate) struct Staged {
-    /// Open until it is complete.
-    file: Option<Arc<File>>,
+    file: Arc<File>,
     /// Where the file is, unless it has become the object.
     path: Option<PathBuf>,
     target: PathBuf,
@@ -30,9 +29,6 @@ pub(crate) struct Staged {
     /// Ends when the last part so far is written.
     last: Option<oneshot::Receiver<()>>,
 }
-
-/// Why nothing more can be done with an upload.
-const OVER: &str = "the object was completed or aborted before";
 
 impl Staged {
     /// Creates the file, and directories above it.
@@ -43,7 +39,7 @@ impl Staged {
             path.push(format!("#{number}"));
             let path = PathBuf::from(path);
             match create_new(&path, 0o666) {
-                Ok(file) => return Ok(Self { file: Some(Arc::new(file)), path: Some(path), target, len: 0, last: None }),
+                Ok(file) => return Ok(Self { file: Arc::new(file), path: Some(path), target, len: 0, last: None }),
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => number += 1,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => create_all(parent(&target))?,
                 Err(e) => return Err(e),
@@ -54,8 +50,8 @@ impl Staged {
     /// Writes all of an object. `replace`: what is there is replaced; otherwise the name must be free.
     pub(crate) fn put(target: PathBuf, bytes: &PutPayload, replace: bool) -> io::Result<()> {
         let mut staged = Self::create(target)?;
-        let file = staged.file.take().and_then(Arc::into_inner).expect("nobody else has it");
-        bytes.iter().try_for_each(|bytes| (&file).write_all(bytes))?;
+        let mut file = &*staged.file;
+        bytes.iter().try_for_each(|bytes| file.write_all(bytes))?;
         let path = staged.path.as_deref().expect("it is not the object yet");
         finish(file, path, &staged.target, replace)?;
         staged.path = None;
@@ -70,9 +66,8 @@ impl Staged {
 }
 
 /// Makes a file durable, and an object.
-fn finish(file: File, path: &Path, target: &Path, replace: bool) -> io::Result<()> {
-    sync_file(&file, target)?;
-    close(file)?;
+fn finish(file: &File, path: &Path, target: &Path, replace: bool) -> io::Result<()> {
+    sync_file(file, target)?;
     give_name(path, target, replace)
 }
 
@@ -85,7 +80,6 @@ impl MultipartUpload for Staged {
         let (written, this) = oneshot::channel();
         let before = self.last.replace(this);
         let write = move || {
-            let file = file.ok_or_else(|| failed(OVER))?;
             let mut at = start;
             for bytes in &part {
                 lmc::WriteAt::write_all_at(&*file, bytes, at).map_err(failed)?;
@@ -107,12 +101,10 @@ impl MultipartUpload for Staged {
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        // The parts are written, and have let go of it.
-        let file = self.file.take().and_then(Arc::into_inner);
-        let (Some(file), Some(path)) = (file, self.path.clone()) else { return Err(failed(OVER)) };
-        let target = self.target.clone();
+        let Some(path) = self.path.clone() else { return Err(failed("the object was completed or aborted before")) };
+        let (file, target) = (self.file.clone(), self.target.clone());
         blocking(move || {
-            finish(file, &path, &target, true).and_then(|()| sync(parent(&target))).map_err(failed)
+            finish(&file, &path, &target, true).and_then(|()| sync(parent(&target))).map_err(failed)
         })
         .await?;
         self.path = None;

@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::attributes::copy_attributes;
-use super::contents::{close, create_new, sync_file};
+use super::contents::{create_new, sync_file};
 use super::removal::{if_there, remove_if_there};
 use super::unfinished::{forget, register};
 use super::weaker::{Weaker, is_missing};
@@ -45,7 +45,7 @@ pub fn give_name(from: &Path, to: &Path, replace: bool) -> io::Result<()> {
 fn take_name(from: &Path, to: &Path) -> io::Result<bool> {
     let place = register(|| Ok((create_new(to, 0o600)?, to.to_owned())))?;
     // Some file systems find out only now that another machine created it, too.
-    let renamed = sync_file(&place, to).and_then(|()| close(place)).and_then(|()| fs::rename(from, to));
+    let renamed = sync_file(&place, to).and_then(|()| fs::rename(from, to));
     if renamed.is_err() {
         _ = fs::remove_file(to);
     }
@@ -64,8 +64,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let mut new = register(|| Ok((create_new(to, like.mode() & 0o777)?, to.to_owned())))?;
     let copied = io::copy(&mut source, &mut new)
         .and_then(|_| copy_attributes(&new, to, &like))
-        .and_then(|()| sync_file(&new, to))
-        .and_then(|()| close(new));
+        .and_then(|()| sync_file(&new, to));
     _ = fs::remove_file(if copied.is_ok() { from } else { to });
     forget(to);
     copied
@@ -91,7 +90,6 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = create_new(&new, 0o666)?;
     file.write_all(bytes)?;
     sync_file(&file, path)?;
-    close(file)?;
     give_name(&new, path, true)
 }
 
