@@ -102,6 +102,7 @@ impl Ui {
 
     /// The result of a command whose output is not a file.
     pub(crate) fn done(&self, text: impl std::fmt::Display) {
+        self.weaker();
         if !self.quiet {
             self.line(format_args!("{text}"));
         }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -20,7 +20,8 @@ use crate::files::{create_all, create_new, give_name, if_there, parent, start_wr
 /// it is written.
 #[derive(Debug)]
 pub(crate) struct Staged {
-    file: Arc<File>,
+    /// Open until it has become the object or is removed: some file systems do not remove open files.
+    file: Option<Arc<File>>,
     /// Where the file is, unless it has become the object.
     path: Option<PathBuf>,
     target: PathBuf,
@@ -39,7 +40,7 @@ impl Staged {
             path.push(format!("#{number}"));
             let path = PathBuf::from(path);
             match create_new(&path, 0o666) {
-                Ok(file) => return Ok(Self { file: Arc::new(file), path: Some(path), target, len: 0, last: None }),
+                Ok(file) => return Ok(Self { file: Some(Arc::new(file)), path: Some(path), target, len: 0, last: None }),
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => number += 1,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => create_all(parent(&target))?,
                 Err(e) => return Err(e),
@@ -50,25 +51,28 @@ impl Staged {
     /// Writes all of an object. `replace`: what is there is replaced; otherwise the name must be free.
     pub(crate) fn put(target: PathBuf, bytes: &PutPayload, replace: bool) -> io::Result<()> {
         let mut staged = Self::create(target)?;
-        let mut file = &*staged.file;
-        bytes.iter().try_for_each(|bytes| file.write_all(bytes))?;
-        let path = staged.path.as_deref().expect("it is not the object yet");
-        finish(file, path, &staged.target, replace)?;
-        staged.path = None;
-        sync(parent(&staged.target))
+        let file = staged.file.clone().expect("it is open");
+        bytes.iter().try_for_each(|bytes| (&*file).write_all(bytes))?;
+        drop(file);
+        staged.finish(replace)
+    }
+
+    /// Makes it durable, and the object.
+    fn finish(&mut self, replace: bool) -> io::Result<()> {
+        let over = || io::Error::other("the object was completed or aborted before");
+        let (file, path) = (self.file.take().ok_or_else(over)?, self.path.as_deref().ok_or_else(over)?);
+        sync_file(&file, &self.target)?;
+        give_name(file, path, &self.target, replace)?;
+        self.path = None;
+        sync(parent(&self.target))
     }
 
     fn remove(&mut self) -> io::Result<()> {
+        self.file = None;
         let removed = self.path.take().map_or(Ok(()), fs::remove_file);
         // It may have become the object before an error, which this one would hide.
         if_there(removed).map(|_| ())
     }
-}
-
-/// Makes a file durable, and an object.
-fn finish(file: &File, path: &Path, target: &Path, replace: bool) -> io::Result<()> {
-    sync_file(file, target)?;
-    give_name(path, target, replace)
 }
 
 #[async_trait]
@@ -80,6 +84,7 @@ impl MultipartUpload for Staged {
         let (written, this) = oneshot::channel();
         let before = self.last.replace(this);
         let write = move || {
+            let file = file.ok_or_else(|| failed("the object was completed or aborted before"))?;
             let mut at = start;
             for bytes in &part {
                 lmc::WriteAt::write_all_at(&*file, bytes, at).map_err(failed)?;
@@ -101,13 +106,9 @@ impl MultipartUpload for Staged {
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        let Some(path) = self.path.clone() else { return Err(failed("the object was completed or aborted before")) };
-        let (file, target) = (self.file.clone(), self.target.clone());
-        blocking(move || {
-            finish(&file, &path, &target, true).and_then(|()| sync(parent(&target))).map_err(failed)
-        })
-        .await?;
-        self.path = None;
+        let nothing = Self { file: None, path: None, target: PathBuf::new(), len: 0, last: None };
+        let mut staged = std::mem::replace(self, nothing);
+        blocking(move || staged.finish(true).map_err(failed)).await?;
         Ok(PutResult { e_tag: None, version: None, extensions: Default::default() })
     }
 

@@ -120,7 +120,7 @@ impl CacheDirectory {
         let mut file = OpenOptions::new().write(true).create_new(true).open(self.path.join(&unfinished))?;
         let written = file
             .write_all(raw)
-            .and_then(|()| give_name(&self.path.join(&unfinished), &self.path.join(hash.to_string()), true));
+            .and_then(|()| give_name(file, &self.path.join(&unfinished), &self.path.join(hash.to_string()), true));
         written.inspect_err(|_| self.remove_file(&unfinished))
     }
 
