@@ -112,8 +112,7 @@ impl Named {
 
     fn give_name(mut self, target: &Path, overwrite: bool) -> io::Result<()> {
         let (file, path) = self.file.take().expect("the file is open until it is named").into_parts();
-        files::close(file)?;
-        files::give_name(&path, target, overwrite)?;
+        files::give_name(file, &path, target, overwrite)?;
         _ = path.keep(); // it has another name now
         Ok(())
     }
@@ -121,7 +120,8 @@ impl Named {
 
 impl Drop for Named {
     fn drop(&mut self) {
-        drop(self.file.take()); // removes it unless it was renamed
+        // Removes it unless it was renamed. Some file systems do not remove open files.
+        drop(self.file.take().map(|file| file.into_parts().1));
         unfinished::forget(&self.path);
     }
 }

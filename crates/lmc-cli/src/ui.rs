@@ -5,6 +5,7 @@ use std::io::{BufWriter, IsTerminal, Write};
 
 use crate::args::Global;
 use crate::failure::{Failure, Result};
+use crate::format::Name;
 use crate::interrupt;
 use crate::progress::Progress;
 
@@ -101,6 +102,7 @@ impl Ui {
 
     /// The result of a command whose output is not a file.
     pub(crate) fn done(&self, text: impl std::fmt::Display) {
+        self.weaker();
         if !self.quiet {
             self.line(format_args!("{text}"));
         }

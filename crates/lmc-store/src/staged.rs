@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -11,7 +11,7 @@ use futures::channel::oneshot;
 use object_store::{MultipartUpload, PutPayload, PutResult, Result, UploadPart};
 
 use crate::disk::{blocking, failed};
-use crate::files::{close, create_all, create_new, give_name, if_there, parent, start_writeback, sync, sync_file};
+use crate::files::{create_all, create_new, give_name, if_there, parent, start_writeback, sync, sync_file};
 
 /// A file beside the object's, under a name that `LocalFileSystem` gives such files. It becomes the object when it is complete and on disk,
 /// and is removed otherwise.
@@ -20,7 +20,7 @@ use crate::files::{close, create_all, create_new, give_name, if_there, parent, s
 /// it is written.
 #[derive(Debug)]
 pub(crate) struct Staged {
-    /// Open until it is complete.
+    /// Open until it has become the object or is removed: some file systems do not remove open files.
     file: Option<Arc<File>>,
     /// Where the file is, unless it has become the object.
     path: Option<PathBuf>,
@@ -30,9 +30,6 @@ pub(crate) struct Staged {
     /// Ends when the last part so far is written.
     last: Option<oneshot::Receiver<()>>,
 }
-
-/// Why nothing more can be done with an upload.
-const OVER: &str = "the object was completed or aborted before";
 
 impl Staged {
     /// Creates the file, and directories above it.
@@ -54,26 +51,28 @@ impl Staged {
     /// Writes all of an object. `replace`: what is there is replaced; otherwise the name must be free.
     pub(crate) fn put(target: PathBuf, bytes: &PutPayload, replace: bool) -> io::Result<()> {
         let mut staged = Self::create(target)?;
-        let file = staged.file.take().and_then(Arc::into_inner).expect("nobody else has it");
-        bytes.iter().try_for_each(|bytes| (&file).write_all(bytes))?;
-        let path = staged.path.as_deref().expect("it is not the object yet");
-        finish(file, path, &staged.target, replace)?;
-        staged.path = None;
-        sync(parent(&staged.target))
+        let file = staged.file.clone().expect("it is open");
+        bytes.iter().try_for_each(|bytes| (&*file).write_all(bytes))?;
+        drop(file);
+        staged.finish(replace)
+    }
+
+    /// Makes it durable, and the object.
+    fn finish(&mut self, replace: bool) -> io::Result<()> {
+        let over = || io::Error::other("the object was completed or aborted before");
+        let (file, path) = (self.file.take().ok_or_else(over)?, self.path.as_deref().ok_or_else(over)?);
+        sync_file(&file, &self.target)?;
+        give_name(file, path, &self.target, replace)?;
+        self.path = None;
+        sync(parent(&self.target))
     }
 
     fn remove(&mut self) -> io::Result<()> {
+        self.file = None;
         let removed = self.path.take().map_or(Ok(()), fs::remove_file);
         // It may have become the object before an error, which this one would hide.
         if_there(removed).map(|_| ())
     }
-}
-
-/// Makes a file durable, and an object.
-fn finish(file: File, path: &Path, target: &Path, replace: bool) -> io::Result<()> {
-    sync_file(&file, target)?;
-    close(file)?;
-    give_name(path, target, replace)
 }
 
 #[async_trait]
@@ -85,7 +84,7 @@ impl MultipartUpload for Staged {
         let (written, this) = oneshot::channel();
         let before = self.last.replace(this);
         let write = move || {
-            let file = file.ok_or_else(|| failed(OVER))?;
+            let file = file.ok_or_else(|| failed("the object was completed or aborted before"))?;
             let mut at = start;
             for bytes in &part {
                 lmc::WriteAt::write_all_at(&*file, bytes, at).map_err(failed)?;
@@ -107,15 +106,9 @@ impl MultipartUpload for Staged {
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        // The parts are written, and have let go of it.
-        let file = self.file.take().and_then(Arc::into_inner);
-        let (Some(file), Some(path)) = (file, self.path.clone()) else { return Err(failed(OVER)) };
-        let target = self.target.clone();
-        blocking(move || {
-            finish(file, &path, &target, true).and_then(|()| sync(parent(&target))).map_err(failed)
-        })
-        .await?;
-        self.path = None;
+        let nothing = Self { file: None, path: None, target: PathBuf::new(), len: 0, last: None };
+        let mut staged = std::mem::replace(self, nothing);
+        blocking(move || staged.finish(true).map_err(failed)).await?;
         Ok(PutResult { e_tag: None, version: None, extensions: Default::default() })
     }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
-use crate::files::{close, give_name};
+use crate::files::give_name;
 use crate::ids::Hash;
 
 /// Name of the subdirectory within the directory that the user named.
@@ -120,8 +120,7 @@ impl CacheDirectory {
         let mut file = OpenOptions::new().write(true).create_new(true).open(self.path.join(&unfinished))?;
         let written = file
             .write_all(raw)
-            .and_then(|()| close(file))
-            .and_then(|()| give_name(&self.path.join(&unfinished), &self.path.join(hash.to_string()), true));
+            .and_then(|()| give_name(file, &self.path.join(&unfinished), &self.path.join(hash.to_string()), true));
         written.inspect_err(|_| self.remove_file(&unfinished))
     }
 

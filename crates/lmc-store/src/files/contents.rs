@@ -31,7 +31,7 @@ pub fn set_len(file: &File, len: u64) -> io::Result<bool> {
     }
 }
 
-/// Flushes a file to disk, if that is possible. `path` is for the note.
+/// Flushes a complete file to disk, if that is possible. `path` is for the note.
 ///
 /// # Errors
 /// Errors of the operating system.
@@ -39,18 +39,11 @@ pub fn sync_file(file: &File, path: &Path) -> io::Result<()> {
     match file.sync_all() {
         Err(e) if matches!(e.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {
             Weaker::Syncing.note(path);
-            Ok(())
         }
-        synced => synced,
+        synced => synced?,
     }
-}
-
-/// Closes a file: only then some file systems send it to their server, and report what went wrong.
-///
-/// # Errors
-/// Errors of the operating system.
-pub fn close(file: File) -> io::Result<()> {
-    Ok(nix::unistd::close(file)?)
+    // Some file systems report only when a descriptor is closed that there was no space. The lock stays with the other.
+    Ok(nix::unistd::close(file.try_clone()?)?)
 }
 
 /// Has the system begin to write a range to disk. The pages stay in the cache: they are not clean yet. File systems may ignore it.

@@ -13,7 +13,7 @@ pub mod unfinished;
 mod weaker;
 
 pub use attributes::copy_attributes;
-pub use contents::{close, create_new, set_len, start_writeback, sync_file};
+pub use contents::{create_new, set_len, start_writeback, sync_file};
 pub use directories::{create_all, parent, sync};
 pub use lock::lock;
 pub use naming::give_name;

@@ -13,31 +13,37 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::attributes::copy_attributes;
-use super::contents::{close, create_new, sync_file};
+use super::contents::{create_new, sync_file};
 use super::removal::{if_there, remove_if_there};
 use super::unfinished::{forget, register};
 use super::weaker::{Weaker, is_missing};
 
 /// Gives a file, which is complete and on disk, the name `to` instead of `from`, in the same directory. `replace`: what is there is
-/// replaced; otherwise the name must be free. After an error the file is still `from`.
+/// replaced; otherwise the name must be free. After an error the file is still `from`. `file` is closed when it has its name: it may hold
+/// a lock, and some file systems do not remove open files.
 ///
 /// # Errors
 /// `AlreadyExists` when the name is not free, and errors of the operating system.
-pub fn give_name(from: &Path, to: &Path, replace: bool) -> io::Result<()> {
+pub fn give_name(file: impl Sized, from: &Path, to: &Path, replace: bool) -> io::Result<()> {
     let named = if replace { fs::rename(from, to) } else { rename_to_free(from, to) };
     match named {
+        Ok(()) => return Ok(()),
         Err(e) if !is_missing(&e) => return Err(e),
-        Err(_) if replace => if_there(fs::remove_file(to)).map(|_| ())?,
+        Err(_) if replace => {
+            if_there(fs::remove_file(to))?;
+            copy(from, to)?;
+        }
         Err(_) => match fs::hard_link(from, to) {
+            Ok(()) => {}
             Err(e) if !is_missing(&e) => return Err(e),
             Err(_) if take_name(from, to)? => return Ok(()),
-            Err(_) => {}
-            // The file is complete. A second name that stays is removed as those of killed processes are.
-            Ok(()) => return Ok(_ = fs::remove_file(from)),
+            Err(_) => copy(from, to)?,
         },
-        Ok(()) => return Ok(()),
     }
-    copy(from, to)
+    drop(file);
+    // The file is complete. A second name that stays is removed as those of killed processes are.
+    _ = fs::remove_file(from);
+    Ok(())
 }
 
 /// Creates an empty file under a free name, and renames the other one over it. Returns whether files can be renamed; if not, the name is
@@ -45,7 +51,9 @@ pub fn give_name(from: &Path, to: &Path, replace: bool) -> io::Result<()> {
 fn take_name(from: &Path, to: &Path) -> io::Result<bool> {
     let place = register(|| Ok((create_new(to, 0o600)?, to.to_owned())))?;
     // Some file systems find out only now that another machine created it, too.
-    let renamed = sync_file(&place, to).and_then(|()| close(place)).and_then(|()| fs::rename(from, to));
+    let synced = sync_file(&place, to);
+    drop(place);
+    let renamed = synced.and_then(|()| fs::rename(from, to));
     if renamed.is_err() {
         _ = fs::remove_file(to);
     }
@@ -56,7 +64,7 @@ fn take_name(from: &Path, to: &Path) -> io::Result<bool> {
     }
 }
 
-/// Copies a file to a free name, from front to end, and removes it.
+/// Copies a file to a free name, from front to end.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Weaker::Naming.note(to);
     let mut source = File::open(from)?;
@@ -64,9 +72,11 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let mut new = register(|| Ok((create_new(to, like.mode() & 0o777)?, to.to_owned())))?;
     let copied = io::copy(&mut source, &mut new)
         .and_then(|_| copy_attributes(&new, to, &like))
-        .and_then(|()| sync_file(&new, to))
-        .and_then(|()| close(new));
-    _ = fs::remove_file(if copied.is_ok() { from } else { to });
+        .and_then(|()| sync_file(&new, to));
+    drop(new);
+    if copied.is_err() {
+        _ = fs::remove_file(to);
+    }
     forget(to);
     copied
 }
@@ -91,8 +101,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = create_new(&new, 0o666)?;
     file.write_all(bytes)?;
     sync_file(&file, path)?;
-    close(file)?;
-    give_name(&new, path, true)
+    give_name(file, &new, path, true)
 }
 
 #[cfg(test)]
@@ -104,7 +113,8 @@ mod tests {
     fn a_name_is_given_in_each_way() {
         type Way = fn(&Path, &Path) -> io::Result<()>;
         let taking: Way = |from, to| take_name(from, to).map(|renamed| assert!(renamed));
-        let ways: [Way; 3] = [|from, to| give_name(from, to, false), taking, copy];
+        let copying: Way = |from, to| copy(from, to).and_then(|()| fs::remove_file(from));
+        let ways: [Way; 3] = [|from, to| give_name((), from, to, false), taking, copying];
         for way in ways {
             let dir = tempfile::tempdir().unwrap();
             let [from, to] = ["from", "to"].map(|name| dir.path().join(name));
@@ -114,7 +124,7 @@ mod tests {
                 assert_eq!(named.map_err(|e| e.kind()), if is_free { Ok(()) } else { Err(io::ErrorKind::AlreadyExists) });
                 assert_eq!((fs::read(&to).unwrap(), from.exists()), (b"first".to_vec(), !is_free));
             }
-            give_name(&from, &to, true).unwrap();
+            give_name((), &from, &to, true).unwrap();
             assert_eq!((fs::read(&to).unwrap(), from.exists()), (b"second".to_vec(), false));
         }
     }
