@@ -5,12 +5,10 @@
 
 use std::ops::Range;
 
+use lmc::Result;
 use lmc::internals::split_record;
-use lmc::{Dtype, Result};
 
 use crate::describe::{BlockDescription, GridDescription};
-use crate::diff::changes::Changes;
-use crate::diff::pieces::Piece;
 
 /// Bytes of the records of adjacent blocks by the raw bytes that they stand for: each column's bytes, evenly, or by what
 /// changed.
@@ -126,27 +124,11 @@ impl Shares {
     }
 }
 
-/// Raw bytes of a block that belong to one segment, and their weight in a predicted column.
+/// Raw bytes of a block that belong to one segment.
 pub(crate) struct Weighted {
-    bytes: Range<u64>,
-    weight: u64,
-}
-
-impl Weighted {
-    /// A segment's bytes of a block that changed so. Each element that changed weighs as many bits as its distance has,
-    /// and one for its direction; one without a distance or a counterpart, all its bits.
-    pub(crate) fn new(piece: &Piece<'_>, changes: &Changes) -> Self {
-        let width = piece.dtype.map_or(1, Dtype::coding_width) as u64;
-        let len = piece.bytes.end - piece.bytes.start;
-        let near = (2..).zip(&changes.levels).map(|(bits, n)| bits * n).sum::<u64>();
-        let ordered = changes.levels.iter().sum::<u64>();
-        let alone = len.saturating_sub(changes.compared * width);
-        Self { bytes: piece.bytes.clone(), weight: near + 8 * (width * (changes.changed - ordered) + alone) }
-    }
-
-    pub(crate) fn bytes(&self) -> &Range<u64> {
-        &self.bytes
-    }
+    pub(crate) bytes: Range<u64>,
+    /// Their weight in a predicted column.
+    pub(crate) weight: u64,
 }
 
 /// Raw bytes of one extent, and of one piece if there are any.
