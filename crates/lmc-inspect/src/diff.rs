@@ -16,7 +16,7 @@ use self::changes::{Changes, measure};
 use self::counterparts::Relation;
 use self::pieces::{Buffers, Comparison};
 use crate::describe::BlockDescription;
-use crate::shares::{Shares, Weighted};
+use crate::shares::Shares;
 
 pub use self::page::diff_page;
 
@@ -141,7 +141,7 @@ fn look(c: &Comparison<'_>, encoded: &EncodedBoth<'_>, block: &mut Block) -> Res
     let mut pieces = Vec::new();
     c.each_piece(encoded, buffers, |piece| {
         let changes = piece.old.map_or(Changes::default(), |old| measure(piece.dtype, piece.compared, old));
-        pieces.push(Weighted::new(&piece, &changes));
+        pieces.push(piece.weighted(&changes));
         shares.push(Share {
             segment: piece.segment,
             delta_size: 0,
@@ -151,7 +151,7 @@ fn look(c: &Comparison<'_>, encoded: &EncodedBoth<'_>, block: &mut Block) -> Res
         });
     })?;
     let delta = Shares::of_changes(encoded.record, &pieces)?;
-    shares.iter_mut().zip(&pieces).for_each(|(share, piece)| share.delta_size = delta.of(piece.bytes()));
+    shares.iter_mut().zip(&pieces).for_each(|(share, piece)| share.delta_size = delta.of(&piece.bytes));
     Ok(())
 }
 

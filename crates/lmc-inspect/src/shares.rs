@@ -5,12 +5,10 @@
 
 use std::ops::Range;
 
+use lmc::Result;
 use lmc::internals::split_record;
-use lmc::{Dtype, Result};
 
 use crate::describe::{BlockDescription, GridDescription};
-use crate::diff::changes::Changes;
-use crate::diff::pieces::Piece;
 
 /// Bytes of the records of adjacent blocks by the raw bytes that they stand for: each column's bytes, evenly, or by what
 /// changed.
@@ -126,27 +124,11 @@ impl Shares {
     }
 }
 
-/// Raw bytes of a block that belong to one segment, and their weight in a predicted column.
+/// Raw bytes of a block that belong to one segment.
 pub(crate) struct Weighted {
-    bytes: Range<u64>,
-    weight: u64,
-}
-
-impl Weighted {
-    /// A segment's bytes of a block that changed so. Each element that changed weighs as many bits as its distance has,
-    /// and one for its direction; one without a distance or a counterpart, all its bits.
-    pub(crate) fn new(piece: &Piece<'_>, changes: &Changes) -> Self {
-        let width = piece.dtype.map_or(1, Dtype::coding_width) as u64;
-        let len = piece.bytes.end - piece.bytes.start;
-        let near = (2..).zip(&changes.levels).map(|(bits, n)| bits * n).sum::<u64>();
-        let ordered = changes.levels.iter().sum::<u64>();
-        let alone = len.saturating_sub(changes.compared * width);
-        Self { bytes: piece.bytes.clone(), weight: near + 8 * (width * (changes.changed - ordered) + alone) }
-    }
-
-    pub(crate) fn bytes(&self) -> &Range<u64> {
-        &self.bytes
-    }
+    pub(crate) bytes: Range<u64>,
+    /// Their weight in a predicted column.
+    pub(crate) weight: u64,
 }
 
 /// Raw bytes of one extent, and of one piece if there are any.
@@ -190,6 +172,7 @@ mod tests {
 
     use super::*;
     use crate::bench::Blocks;
+    use crate::describe::{ColumnDescription, ExtentDescription, PredictionDescription};
 
     #[test]
     fn shares_add_up_to_the_records() {
@@ -206,6 +189,43 @@ mod tests {
         assert!(shares.of(&(0..len / 3)) < 1000 && shares.of(&(2 * len / 3..len)) > len / 4);
         assert_eq!(shares.columns(&(0..len)), [0]);
         assert_eq!(Shares::new(&[]).unwrap().of(&(0..100)), 0);
+    }
+
+    /// A block of two columns of 100 and 50 bytes that alternate, of 60 and 20 bytes in the file.
+    fn block(sources: &[u32]) -> BlockDescription {
+        let column = |raw_len, coded_len, prediction| ColumnDescription {
+            raw_len,
+            coded_len,
+            method: "predicted",
+            width: Some(2),
+            map: None,
+            prediction,
+            clusters: vec![],
+            patches: 0,
+            listed: 0,
+            masked: false,
+        };
+        let sources = sources.to_vec();
+        let prediction = PredictionDescription { predictor: "ulp", conversion: None, grid: None, sources, contexts: 1 };
+        let extents = [(0, 40), (1, 50), (0, 60)].map(|(column, raw_len)| ExtentDescription { column, raw_len });
+        let columns = vec![column(100, 60, Some(prediction)), column(50, 20, None)];
+        BlockDescription { raw_len: 150, lane_sets: 0, literals: 0, extents: extents.into(), columns }
+    }
+
+    #[test]
+    fn predicted_columns_are_divided_by_what_changed() {
+        let of = |sources: &[u32], weights: [u64; 4]| {
+            let ranges = [0..30, 30..40, 40..90, 90..150];
+            let pieces: Vec<_> =
+                ranges.clone().into_iter().zip(weights).map(|(bytes, weight)| Weighted { bytes, weight }).collect();
+            let mut shares = Shares::default();
+            assert_eq!(shares.add(&block(sources), &pieces, (0, 0.0)).0, 150);
+            ranges.map(|bytes| shares.of(&bytes))
+        };
+        assert_eq!(of(&[1], [0, 20, 7, 40]), [0, 20, 20, 40]);
+        assert_eq!(of(&[1], [0, 0, 7, 0]), [18, 6, 20, 36], "by length");
+        // Of what the file itself predicts, changes say nothing.
+        assert_eq!(of(&[0, 1], [0, 20, 7, 40]), [18, 6, 20, 36]);
     }
 
     #[test]

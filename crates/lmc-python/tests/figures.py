@@ -80,7 +80,10 @@ def figures(tensors: Iterable[Held]) -> dict[str, Any]:
     each = [fields(t) for t in tensors]
     elements = sum(t.bits.size for t in tensors)
     raw = sum(len(t.data) for t in tensors)
-    mean = lambda total: total / elements if elements else 0.0
+
+    def mean(total: float) -> float:
+        return total / elements if elements else 0.0
+
     return {
         "tensors": sum(t.name is not None for t in tensors),
         "elements": elements,
@@ -152,8 +155,8 @@ class Compared:
         if not (self.new.shape and old.shape and self.new.shape[1:] == old.shape[1:]):
             return None
         cut = min(len(old.data), len(self.new.data))
-        part = lambda t: Held(t.name, t.dtype, t.shape, t.data[:cut])
-        return part(self.new), part(old)
+        new, old = (Held(t.name, t.dtype, t.shape, t.data[:cut]) for t in (self.new, old))
+        return new, old
 
     @property
     def is_same(self) -> bool:
@@ -249,20 +252,21 @@ def difference_entropy(compared: Iterable[Compared]) -> tuple[int, int]:
 
 def density(old: dict[str, np.ndarray], new: dict[str, np.ndarray], weights: tuple[Held, Held]) -> dict[str, Any]:
     """How many BF16 weights a step of Adam changed and was to change; the arrays are `copy`, `mean` and `square`."""
-    wide = lambda a: a.astype(np.float64)
-    epsilon = np.float32(1e-8)
-    direction = lambda state: wide(state["mean"] / (np.sqrt(state["square"]) + epsilon))
-    moved = wide(new["copy"]) - wide(old["copy"])
-    rate = -(moved * direction(new)).sum() / (direction(new) ** 2).sum()
-    ulp = np.exp2(np.floor(np.log2(np.abs(wide(old["copy"])))) - 7)
+    after, before = (
+        (state["mean"] / (np.sqrt(state["square"]) + np.float32(1e-8))).astype(np.float64) for state in (new, old)
+    )
+    copy = old["copy"].astype(np.float64)
+    moved = new["copy"].astype(np.float64) - copy
+    rate = -(moved * after).sum() / (after**2).sum()
+    ulp = np.exp2(np.floor(np.log2(np.abs(copy))) - 7)
     changed = weights[0].bits != weights[1].bits
     return {
         "elements": changed.size,
         "changed": int(changed.sum()),
-        "predicted": float(np.minimum(rate * np.abs(direction(old)) / ulp, 1).mean()),
+        "predicted": float(np.minimum(rate * np.abs(before) / ulp, 1).mean()),
         "at_most": float(np.minimum(rate / ulp, 1).mean()),
         "learning_rate": float(rate),
-        "explained": float(-(moved * direction(new)).sum() * rate / (moved**2).sum()),
+        "explained": float(-(moved * after).sum() * rate / (moved**2).sum()),
     }
 
 
@@ -282,9 +286,8 @@ def fits(t: Held) -> str | None:
         return None if (t.bits & 0xFF).any() else "F8_E5M2"
     if t.dtype in ("I64", "I32", "I16"):
         values = ordered(t)
-        for name, bits, low in (
-            ("U8", 8, 0), ("I8", 8, -128), ("U16", 16, 0), ("I16", 16, -(1 << 15)), ("U32", 32, 0), ("I32", 32, -(1 << 31)),
-        ):  # fmt: skip
+        for name, bits in (("U8", 8), ("I8", 8), ("U16", 16), ("I16", 16), ("U32", 32), ("I32", 32)):
+            low = -(1 << (bits - 1)) if name.startswith("I") else 0
             if bits < 8 * t.width and low <= min(values) and max(values) < low + (1 << bits):
                 return name
     return None

@@ -26,7 +26,9 @@ use crate::ui::Ui;
 
 /// Show what compressed files hold: every tensor with its type, shape, sizes and coder.
 ///
-/// Reads the index and the heads of blocks, and decodes nothing but what the file says of its tensors: those that cannot be shown are named, and so is a file that is no model. Bytes between tensors are one row; with -v, each of their ranges. The coder is that of a tensor's first block, and -v shows every block.
+/// Reads the index and the heads of blocks, and decodes nothing but what the file says of its tensors: those that cannot be shown are named, and
+/// so is a file that is no model. Tensors that share bytes, such as tied ones, are one row, of one of their names. Bytes between tensors are
+/// one row; with -v, each of their ranges. The coder is that of a tensor's first block, and -v shows every block.
 /// Small tensors of one dtype are one column of a block: each has its share of the column by length. Bytes that belong to several columns
 /// are shared by the bits that each has there, which is an estimate; the sizes add up to those of the blocks, and with that
 /// of the index, which stands last, to the file's. Of deltas, it shows

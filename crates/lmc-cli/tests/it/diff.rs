@@ -97,8 +97,12 @@ fn one_of_many_small_tensors_changes() {
     let each: Vec<Vec<u8>> = (0..104).map(|i| weights(2000, 1 + i)).collect();
     let file = |of: &dyn Fn(usize) -> Vec<u8>| {
         let contents: Vec<Vec<u8>> = (0..104).map(of).collect();
-        let tensors: Vec<_> =
-            names.iter().zip(&contents).map(|(n, w)| (&n[..], "BF16", &[2000_u64][..], &w[..])).chain([("empty", "F32", &[0, 4][..], &[][..])]).collect();
+        let tensors: Vec<_> = names
+            .iter()
+            .zip(&contents)
+            .map(|(n, w)| (&n[..], "BF16", &[2000_u64][..], &w[..]))
+            .chain([("empty", "F32", &[0, 4][..], &[][..])])
+            .collect();
         safetensors(&tensors)
     };
     dir.write("step1", &file(&|i| each[i].clone()));

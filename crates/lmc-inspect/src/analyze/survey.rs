@@ -20,7 +20,7 @@ use crate::diff::counterparts::{Counterpart, Relation};
 use crate::diff::pieces::{Buffers, Comparison, Piece};
 use crate::early_end;
 use crate::kind::Kind;
-use crate::shares::{Shares, Weighted};
+use crate::shares::Shares;
 
 /// How checkpoints are passed over.
 #[derive(Clone, Copy)]
@@ -312,12 +312,12 @@ fn look(
             h.add(piece.elements);
             counted = if whole { Counted::Whole(h.sums(), h.magnitudes()) } else { Counted::Part(h) };
             look_at_changes(&piece, &mut moves);
-            pieces.push(Weighted::new(&piece, &moves.changes));
+            pieces.push(piece.weighted(&moves.changes));
         } else {
             // What is alone in a block has all of it, whatever changed.
             let shares = piece.bytes.end - piece.bytes.start < encoded.raw.len() as u64;
             let changes = piece.old.filter(|_| shares).map(|old| measure(piece.dtype, piece.compared, old));
-            pieces.push(Weighted::new(&piece, &changes.unwrap_or_default()));
+            pieces.push(piece.weighted(&changes.unwrap_or_default()));
         }
         // Of a piece with a counterpart of its own for each element.
         let old = piece.old.filter(|_| piece.compared.len() == piece.elements.len());
@@ -330,9 +330,9 @@ fn look(
         None => Shares::new(encoded.record)?,
     };
     for (share, piece) in shares.iter_mut().zip(&pieces) {
-        let size = record.of(piece.bytes());
+        let size = record.of(&piece.bytes);
         (share.lmc_size, share.moves.delta_size) = if bound.is_some() { (0, size) } else { (size, 0) };
-        share.grids = if bound.is_some() { vec![] } else { record.grids(piece.bytes()) };
+        share.grids = if bound.is_some() { vec![] } else { record.grids(&piece.bytes) };
     }
     Ok(())
 }

@@ -31,15 +31,8 @@ pub enum State {
 
 impl State {
     /// All states, in the order in which they are listed.
-    const ALL: [State; 7] = [
-        State::Same,
-        State::Changed,
-        State::Reshaped,
-        State::Resized,
-        State::Retyped,
-        State::Renamed,
-        State::New,
-    ];
+    const ALL: [State; 7] =
+        [State::Same, State::Changed, State::Reshaped, State::Resized, State::Retyped, State::Renamed, State::New];
 
     /// Its name, as in JSON.
     pub fn name(self) -> &'static str {

@@ -5,7 +5,9 @@ use std::ops::Range;
 use lmc::internals::{EncodedBoth, Layout, layout_of, source};
 use lmc::{Base, Dtype, Result, Segment};
 
+use super::changes::Changes;
 use super::counterparts::{self, Counterpart};
+use crate::shares::Weighted;
 
 /// The segments of a file and their counterparts.
 pub(crate) struct Comparison<'a> {
@@ -34,6 +36,18 @@ pub(crate) struct Piece<'p> {
     pub(crate) compared: &'p [u8],
     /// Their counterparts, if there are any.
     pub(crate) old: Option<&'p [u8]>,
+}
+
+impl Piece<'_> {
+    /// The piece, weighed by how it changed. Each element that changed weighs as many bits as its distance has, and one for
+    /// its direction; one without a distance or a counterpart, all its bits.
+    pub(crate) fn weighted(&self, changes: &Changes) -> Weighted {
+        let width = self.dtype.map_or(1, Dtype::coding_width) as u64;
+        let near = (2..).zip(&changes.levels).map(|(bits, n)| bits * n).sum::<u64>();
+        let ordered = changes.levels.iter().sum::<u64>();
+        let alone = (self.bytes.end - self.bytes.start).saturating_sub(changes.compared * width);
+        Weighted { bytes: self.bytes.clone(), weight: near + 8 * (width * (changes.changed - ordered) + alone) }
+    }
 }
 
 impl<'a> Comparison<'a> {

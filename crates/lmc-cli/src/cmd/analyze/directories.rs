@@ -54,7 +54,13 @@ pub(super) fn checkpoints(path: &Path, ui: &Ui) -> Result<Vec<Found>> {
         return Ok(vec![all.into_one(path)?]);
     }
     for ((_, step), tree) in all.steps {
-        let found = tree.tree.into_one(&tree.name)?;
+        let found = tree.tree.into_one(&tree.path)?;
+        if let ([one, other, ..], false) = (&found.files[..], found.name.is_dir()) {
+            let [one, other] = [one, other].map(|f| Name::path(&f.path).to_string());
+            let why =
+                format!("step {step} has {one} and {other}: put the files of each step in a directory of its own");
+            return Err(Failure::usage(path, why));
+        }
         if let Some(other) = by_step.get(&step) {
             let [one, other] = [&found.name, &other.name].map(|p| Name::path(p).to_string());
             let why = format!("step {step} is in {other} and in {one}: name the checkpoints of one run");
@@ -76,15 +82,14 @@ pub(super) fn checkpoints(path: &Path, ui: &Ui) -> Result<Vec<Found>> {
 struct Tree {
     /// Those of no step.
     files: Vec<Member>,
-    /// Those of steps, by the directory that names a step, and the step.
+    /// Those of steps, by the directory that they are in, and the step.
     steps: BTreeMap<(PathBuf, u64), Step>,
     /// The tensors of each checkpoint of `torch.distributed.checkpoint`.
     distributed: Vec<(PathBuf, Vec<String>)>,
 }
 
 struct Step {
-    /// The path up to the step.
-    name: PathBuf,
+    path: PathBuf,
     tree: Tree,
 }
 
@@ -110,20 +115,14 @@ impl Tree {
             if entry.file_type().map_err(unreadable)?.is_dir() {
                 // A store is studied by itself.
                 if depth < DEPTH && name != POOL && !path.join(STORE_MARKER).is_file() {
-                    all.add_directory(dir, &name, Self::of(&path, depth + 1)?);
+                    all.add_directory(dir, &path, Self::of(&path, depth + 1)?);
                 }
             } else if path.is_file() {
                 let file = Member { path, role: Role::Candidate };
                 match step(&name).filter(|_| has_tensors(&file.path)) {
-                    Some((number, end)) => all.at(dir, number, &name[..end]).files.push(file),
+                    Some(number) => all.at(dir, number, &entry.path()).files.push(file),
                     None => all.files.push(file),
                 }
-            }
-        }
-        // One file of a step has its own name.
-        for step in all.steps.values_mut().filter(|s| s.tree.steps.is_empty() && s.name.parent() == Some(dir)) {
-            if let ([one], false) = (&step.tree.files[..], step.name.is_dir()) {
-                step.name.clone_from(&one.path);
             }
         }
         Ok(all)
@@ -150,23 +149,23 @@ impl Tree {
         Ok(Self { files, distributed: vec![(dir.to_owned(), names)], ..Self::default() })
     }
 
-    /// Adds a directory below `dir`.
-    fn add_directory(&mut self, dir: &Path, name: &str, below: Self) {
+    /// Adds a directory in `dir`.
+    fn add_directory(&mut self, dir: &Path, path: &Path, mut below: Self) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
         // Numbers alone are ranks and the like, too.
         let number = || name.parse().ok().filter(|_| !below.distributed.is_empty() && below.steps.is_empty());
-        let found = step(name).or_else(|| Some((number()?, name.len())));
-        match found.filter(|_| below.has_tensors()) {
-            Some((number, _)) => self.at(dir, number, name).extend(below.flat()),
+        match step(&name).or_else(number).filter(|_| below.has_tensors()) {
+            Some(number) => self.at(dir, number, path).extend(below.flat()),
             None => {
-                self.steps.extend(below.steps);
-                self.extend(Self { files: below.files, distributed: below.distributed, steps: BTreeMap::new() });
+                self.steps.append(&mut below.steps);
+                self.extend(below);
             }
         }
     }
 
-    /// The files of a step in a directory.
-    fn at(&mut self, dir: &Path, step: u64, name: &str) -> &mut Self {
-        let new = || Step { name: dir.join(name), tree: Self::default() };
+    /// The files of a step in a directory; `path` is the first of them, or the step's own directory.
+    fn at(&mut self, dir: &Path, step: u64, path: &Path) -> &mut Self {
+        let new = || Step { path: path.to_owned(), tree: Self::default() };
         &mut self.steps.entry((dir.to_owned(), step)).or_insert_with(new).tree
     }
 
@@ -215,7 +214,8 @@ fn each_once(mut files: Vec<Member>) -> Vec<Member> {
     files.sort_by(|a, b| a.path.cmp(&b.path));
     // A file beside its compressed form is that form, too.
     let names: HashSet<PathBuf> = files.iter().map(|f| f.path.clone()).collect();
-    let has_both = |path: &Path| path.extension().is_some_and(|e| e == SUFFIX) && names.contains(&path.with_extension(""));
+    let has_both =
+        |path: &Path| path.extension().is_some_and(|e| e == SUFFIX) && names.contains(&path.with_extension(""));
     files.retain(|f| !has_both(&f.path));
     // Caches have several names for a file.
     let mut seen = HashSet::new();

@@ -26,7 +26,8 @@ use crate::ui::Ui;
 
 /// Study how checkpoints compress, and what changes from one to the next.
 ///
-/// One checkpoint, several in order, or the snapshots of a store. Each is read whole, beside the one before it. By tensor, by dtype, and by
+/// One checkpoint, several in order, or the snapshots of a store. Each is read whole, beside the one before it. Tensors that share
+/// bytes, such as tied ones, count once, under one of their names. By tensor, by dtype, and by
 /// the purpose of tensors, as their names show it (weights, embedding, norm, master, exp_avg, exp_avg_sq): sizes as they are, as lmc makes them, and as a
 /// delta; the entropy of signs, exponents and mantissas; zeros; tensors with the same bytes; tensors that a narrower dtype holds. From
 /// checkpoint to checkpoint: how many elements changed, which of their bits, how far; and what deltas over longer distances take. Sizes

@@ -58,11 +58,13 @@ pub(super) fn steps(paths: &[impl AsRef<Path>]) -> Result<(Vec<u64>, StepsFrom)>
     Ok(((0..paths.len() as u64).collect(), StepsFrom::Places))
 }
 
-/// The step in a name, whatever other names are, and the length of the name up to its end.
-pub(super) fn step(name: &str) -> Option<(u64, usize)> {
-    let is_shard = |n: &Number<'_>| n.after.trim_start_matches(SEPARATORS).starts_with("of");
-    let found = numbers(name).take(NUMBERS).find(|n| n.is_step(false) && !is_shard(n))?;
-    Some((found.value, name.len() - found.after.len()))
+/// The step in a name, whatever other names are.
+pub(super) fn step(name: &str) -> Option<u64> {
+    let is_shard = |n: &Number<'_>| {
+        let of = n.after.trim_start_matches(SEPARATORS).strip_prefix("of");
+        of.is_some_and(|rest| rest.starts_with(SEPARATORS))
+    };
+    numbers(name).take(NUMBERS).find(|n| n.is_step(false) && !is_shard(n)).map(|n| n.value)
 }
 
 /// The names in a path, the last one first, without the suffix of compressed files.
@@ -159,11 +161,12 @@ mod tests {
     #[test]
     fn a_step_in_one_name() {
         for (name, found) in [
-            ("step-100", Some((100, "step-100"))),
-            ("iter_0000200", Some((200, "iter_0000200"))),
-            ("epoch=1-step=70.ckpt", Some((70, "epoch=1-step=70"))),
-            ("step100-rank7.pt", Some((100, "step100"))),
-            ("checkpoint-500", Some((500, "checkpoint-500"))),
+            ("step-100", Some(100)),
+            ("iter_0000200", Some(200)),
+            ("epoch=1-step=70.ckpt", Some(70)),
+            ("step100-rank7.pt", Some(100)),
+            ("checkpoint-500", Some(500)),
+            ("step7-offline.pt", Some(7)),
             ("checkpoint-00001-of-00004.pt", None),
             ("model-00001-of-00002.safetensors", None),
             ("ckpt-2024-12-31", None),
@@ -171,7 +174,7 @@ mod tests {
             ("1000", None),
             ("epoch3", None),
         ] {
-            assert_eq!(step(name).map(|(step, end)| (step, &name[..end])), found, "{name}");
+            assert_eq!(step(name), found, "{name}");
         }
     }
 
