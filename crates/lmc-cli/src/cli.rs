@@ -1,5 +1,8 @@
 //! The command line: `lmc` and its commands.
 
+use std::ffi::OsString;
+use std::io::IsTerminal;
+
 use clap::{Command as Grammar, CommandFactory, Parser, Subcommand};
 
 use crate::args::Global;
@@ -22,6 +25,32 @@ pub(crate) fn grammar() -> Grammar {
         command.after_help(EXIT_STATUS).after_long_help(long).mut_subcommands(with_exit_status)
     }
     Cli::command().mut_subcommands(with_exit_status)
+}
+
+/// What to say to a command line that would be right for gzip or zstd; `args` begins with the name of the program.
+pub(crate) fn habit(args: &[OsString]) -> Option<String> {
+    let words: Vec<_> = args.iter().skip(1).map(|arg| arg.to_string_lossy()).collect();
+    let is_level =
+        |word: &str| word.strip_prefix('-').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    let Some(first) = words.first() else {
+        // A terminal gets the help.
+        let what =
+            "no command: compress or decompress (tar -I 'lmc compress', tar -I 'lmc decompress'); lmc --help lists all";
+        return (!std::io::stdin().is_terminal()).then(|| what.to_owned());
+    };
+    let command = match &**first {
+        "-d" | "--decompress" | "--uncompress" => "decompress",
+        "-t" | "--test" => "test",
+        "-l" | "--list" => "list",
+        "-c" | "-z" | "-k" | "--compress" | "--stdout" | "--keep" => "compress",
+        level if is_level(level) => "compress",
+        "compress" => {
+            let level = words.iter().find(|word| is_level(word))?;
+            return Some(format!("{level} is no level of lmc: use -l fast, -l default or -l max"));
+        }
+        _ => return None,
+    };
+    Some(format!("{first} needs a command before it: lmc {command} (tar -I 'lmc {command}'); lmc --help lists all"))
 }
 
 /// Lossless compression of language model checkpoints.

@@ -71,7 +71,10 @@ impl Source {
         let now = std::fs::symlink_metadata(path);
         let named = now.map_err(|e| Failure::io(path, "cannot remove", &e))?;
         if !same_file(&named, self.metadata()) {
-            return Err(Failure::at(path, "was replaced by another file; not removed"));
+            return Err(Failure::at(
+                path,
+                "is another file now, which is kept: what was written restores the one before it",
+            ));
         }
         self.check_unchanged()?;
         std::fs::remove_file(path).map_err(|e| Failure::io(path, "cannot remove", &e))?;

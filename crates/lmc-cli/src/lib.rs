@@ -61,14 +61,18 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         let _ = writeln!(std::io::stderr(), "lmc: cannot start a thread: {why}: {what}");
         return 1;
     }
+    let args: Vec<OsString> = args.into_iter().collect();
     let parsed = cli::grammar()
-        .try_get_matches_from(args)
+        .try_get_matches_from(&args)
         .and_then(|matches| cli::Cli::from_arg_matches(&matches).map_err(|e| e.format(&mut cli::grammar())));
     let cli = match parsed {
         Ok(cli) => cli,
         Err(e) => {
             // When the reader is gone, nothing can be reported.
-            let _ = e.print();
+            let _ = match cli::habit(&args).filter(|_| e.use_stderr()) {
+                Some(advice) => writeln!(std::io::stderr(), "lmc: {advice}"),
+                None => e.print(),
+            };
             return u8::try_from(e.exit_code()).unwrap_or(2);
         }
     };

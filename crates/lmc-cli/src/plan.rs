@@ -160,12 +160,7 @@ pub(crate) type Link = (PathBuf, Metadata);
 
 /// The inputs that a list of paths names: directories are walked if `recursive`, and the index of a checkpoint names
 /// its files.
-pub(crate) fn inputs(
-    files: &[PathBuf],
-    recursive: bool,
-    naming: &dyn Naming,
-    ui: &Ui,
-) -> Result<(Vec<Input>, Others)> {
+pub(crate) fn inputs(files: &[PathBuf], recursive: bool, naming: &dyn Naming, ui: &Ui) -> Result<(Vec<Input>, Others)> {
     let (mut inputs, mut others) = (Vec::new(), Others::default());
     for path in files {
         if is_dash(path) {

@@ -68,7 +68,9 @@ pub(crate) fn stand_in(path: Option<&Path>, start: &[u8], size: u64) -> Option<S
         let text = String::from_utf8_lossy(start);
         let bytes = text.lines().find_map(|line| line.strip_prefix("size ")?.parse::<u64>().ok());
         let of = bytes.map_or_else(String::new, |n| format!(" of {n} bytes"));
-        return Some(format!("it is a Git LFS pointer, and the file{of} that it stands for is missing: run git lfs pull"));
+        return Some(format!(
+            "it is a Git LFS pointer, and the file{of} that it stands for is missing: run git lfs pull"
+        ));
     }
     let promise = path.map_or(Some(Promise::Some), Promise::of)?;
     if size == 0 {
@@ -121,7 +123,11 @@ mod tests {
             ("a.gguf", b"<!DOCTYPE html>\n<html>", "it is a web page"),
             ("a.bin", b"\n<HTML><head>", "it is a web page"),
             ("a.safetensors", b"Entry not found", "it is text, \"Entry not found\", and not a safetensors file"),
-            ("a.pt", b"Invalid username or password.\n", "it is text, \"Invalid username or password.\", and not a model"),
+            (
+                "a.pt",
+                b"Invalid username or password.\n",
+                "it is text, \"Invalid username or password.\", and not a model",
+            ),
             ("a.onnx", b"{\"error\":\n\"gone\"}", "it is text, \"{\\\"error\\\":\", and not a model"),
             ("a.npz", b"<?xml version=\"1.0\"?>\n<Error>", "it is text"),
             ("a.npy", "\u{e4}\u{e4}\nb\n".as_bytes(), "it is text, \"\u{e4}\u{e4}\", and not a file of NumPy"),

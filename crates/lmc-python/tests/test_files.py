@@ -291,3 +291,46 @@ def test_damaged_streams(raw):
             lmc.decompress_stream(io.BytesIO(bad), io.BytesIO())
     with pytest.raises(lmc.LimitError):
         lmc.decompress_stream(io.BytesIO(file), io.BytesIO(), max_size=len(raw) - 1)
+
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:abab\nsize 4976698672\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "what"),
+    [
+        ("a.safetensors", LFS, "a Git LFS pointer, and the file of 4976698672 bytes"),
+        ("a.gguf", b"<!DOCTYPE html><html>", "a web page"),
+        ("a.npz", b"PK\x03\x04" + bytes(99), "a zip archive without its end"),
+        ("a.pt", b"", "empty"),
+    ],
+)
+def test_what_is_no_model_is_said(name, data, what, tmp_path):
+    source, made = tmp_path / name, tmp_path / "made.lmc"
+    source.write_bytes(data)
+    with pytest.warns(UserWarning, match=f"{name}: it is {what}.*; it is compressed as it is"):
+        lmc.compress_file(source, made)
+    assert lmc.decompress(made.read_bytes()) == data
+    with pytest.warns(UserWarning, match=what):
+        lmc.compress_stream(source, io.BytesIO())
+    store = lmc.Store.create(tmp_path / "store")
+    with pytest.warns(UserWarning, match=f"it is {what}.*; it is stored as it is"):
+        store.save([source])
+    with pytest.warns(UserWarning, match=what):
+        store.save_shard({"other": source}, step=7)
+
+
+def test_a_pipeline_of_links_is_saved(tmp_path):
+    hub = tmp_path / "hub"
+    for number, part in enumerate(["unet", "vae"]):
+        blob = hub / "blobs" / str(number)
+        blob.parent.mkdir(parents=True, exist_ok=True)
+        blob.write_bytes(bytes([number]) * 9)
+        (hub / "snapshots" / part).mkdir(parents=True)
+        (hub / "snapshots" / part / "config.json").symlink_to(blob)
+    store = lmc.Store.create(tmp_path / "store")
+    store.save([hub / "snapshots"])
+    store.restore(tmp_path / "back")
+    assert [(tmp_path / "back" / part / "config.json").read_bytes() for part in ["unet", "vae"]] == [b"\0" * 9, b"\1" * 9]
+    with pytest.raises(lmc.UsageError, match="two files are named .config.json.: name the directory that both are in"):
+        store.save([hub / "snapshots" / part / "config.json" for part in ["unet", "vae"]])

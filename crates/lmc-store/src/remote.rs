@@ -28,8 +28,7 @@ const BLOCKING: usize = 4;
 const WORKERS: usize = 2;
 
 /// The error where these threads cannot be started.
-const NO_THREADS: &str =
-    "cannot start threads for the store, as the limit of processes is reached: raise it (ulimit -u, or that of the container)";
+const NO_THREADS: &str = "cannot start threads for the store, as the limit of processes is reached: raise it (ulimit -u, or that of the container)";
 
 /// How often to retry creating an object that reportedly exists but cannot be read.
 const CONFLICTS: u32 = 6;

@@ -41,12 +41,12 @@ fn files_that_end_early_are_not_unpacked() {
     assert!(!dir.has("up"));
     // Compressed as they are, and said to be; the compressed file has no more of them.
     let compressed = dir.run(["compress", "a.safetensors"]);
-    assert!(compressed.ok().stderr().contains(&format!("{why}: it ends early, and is compressed as it is")));
+    assert!(compressed.ok().stderr().contains(&format!("{why}: it ends early; it is compressed as it is")));
     dir.run(["-q", "compress", "a.gguf"]).silent();
     dir.run(["unpack", "a.safetensors.lmc", "-o", "up"]).fails(&["a.safetensors.lmc: it has ", "it ends early"]);
     // As are those that are saved.
     let stored = dir.run(["snapshot", "save", "s", "a.safetensors"]);
-    assert!(stored.ok().stderr().contains(&format!("{why}: it ends early, and is stored as it is")));
+    assert!(stored.ok().stderr().contains(&format!("{why}: it ends early; it is stored as it is")));
     dir.run(["-q", "snapshot", "save", "s", "a.safetensors"]).silent();
     dir.run(["snapshot", "restore", "s", "-o", "back"]).ok();
     assert!(dir.read("back/a.safetensors") == cut());
@@ -345,4 +345,23 @@ fn a_new_store_gets_its_grace_period_and_keeps_it() {
     dir.run(["-q", "snapshot", "copy", "s", "u", "--grace", "2d"]).silent();
     assert_eq!(dir.run(["snapshot", "gc", "u", "--json"]).json()[0]["grace_seconds"], json!(172_800));
     dir.run(["snapshot", "copy", "s", "u", "--grace", "7d"]).is_misused(&["u: has a grace period of 48 h"]);
+}
+
+#[test]
+fn habits_of_other_compressors_are_answered() {
+    let dir = Dir::new();
+    dir.write("m/x", &noise(1000, 1));
+    dir.run([]).is_misused(&["no command: compress or decompress (tar -I 'lmc compress'"]);
+    for (option, command) in
+        [("-d", "decompress"), ("-t", "test"), ("-l", "list"), ("-c", "compress"), ("-19", "compress")]
+    {
+        dir.run([option, "m/x"]).is_misused(&[&format!("{option} needs a command before it: lmc {command} ")]);
+    }
+    dir.run(["compress", "-9", "m/x"]).is_misused(&["-9 is no level of lmc: use -l fast, -l default or -l max"]);
+    let twice = dir.run(["compress", "m/x", "m/x"]);
+    twice.is_misused(&["m/x: is given twice"]);
+    dir.run(["compress", "m/x", "m/x", "-o", "."]).is_misused(&["-o names one file, but there are 2 inputs"]);
+    let unknown = dir.run(["compress", "--nonsense"]);
+    assert!(unknown.stderr().contains("unexpected argument '--nonsense'"), "{unknown:?}");
+    assert_eq!(dir.names(), ["m", "m/x"]);
 }

@@ -229,7 +229,6 @@ impl Store {
             })
         })?;
         warn(py, &saved.notes)?;
-        warn(py, &detached(py, || inputs.notes())?)?;
         Ok(Snapshot(snapshot))
     }
 

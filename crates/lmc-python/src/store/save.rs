@@ -16,7 +16,7 @@ use crate::options::{Threads, format, level, threads};
 use crate::source::{Source, as_path};
 use crate::tensors::{Given, Metadata, file, given};
 use crate::text::{map, text};
-use crate::work::Signals;
+use crate::work::{Signals, detached};
 
 /// The names of base policies.
 const POLICIES: [(&str, BasePolicy); 4] = [
@@ -86,7 +86,8 @@ impl Inputs {
         Ok(Self { named: found.files().iter().map(open).collect::<Result<_>>()?, found: Some(found) })
     }
 
-    /// Lets `save` save them; a signal interrupts it. Its second argument fails if they changed while they were read.
+    /// Lets `save` save them; a signal interrupts it. Its second argument fails if they changed while they were read. Warns of files that are
+    /// not whole, or not the models that their names promise.
     pub(super) fn save<T: Send>(
         &self,
         py: Python<'_>,
@@ -98,7 +99,7 @@ impl Inputs {
                 Contents::Tensors(given, metadata) => file(given, metadata.as_ref()).map(Some),
             })
             .collect::<Result<_>>()?;
-        Signals::watch(py, u64::MAX, |signals| {
+        let saved = Signals::watch(py, u64::MAX, |signals| {
             let sources: Vec<_> = (self.named.iter().zip(&tensors))
                 .map(|((_, contents), tensors)| match (contents, tensors) {
                     (Contents::Source(source), _) => signals.interrupting(source as &dyn ReadAt),
@@ -118,11 +119,13 @@ impl Inputs {
                 Some(why) => Err(why),
                 None => Ok(saved?),
             }
-        })
+        })?;
+        warn(py, &detached(py, || self.notes())?)?;
+        Ok(saved)
     }
 
-    /// What to say of files that are not whole, or not the models that their names promise.
-    pub(super) fn notes(&self) -> Result<Vec<String>> {
+    /// What to say of such files.
+    fn notes(&self) -> Result<Vec<String>> {
         let sources = self.named.iter().filter_map(|(_, contents)| match contents {
             Contents::Source(source) => Some(source),
             Contents::Tensors(..) => None,
