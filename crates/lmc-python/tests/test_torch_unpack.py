@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.distributed is disabled"),
-    pytest.mark.filterwarnings("ignore:ComplexHalf"),
+    pytest.mark.filterwarnings("ignore:.*support is experimental"),
     pytest.mark.filterwarnings("ignore:.*quantize"),
 ]
 

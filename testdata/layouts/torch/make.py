@@ -170,6 +170,8 @@ def lost() -> None:
         torch.save({"w": torch.ones(4, 5).to(kind)}, folder / f"{str(kind).removeprefix('torch.')}.pt")
     rewritten("no-version", lambda entries: [e for e in entries if not e[0].endswith("version")])
     rewritten("two-folders", lambda entries: [*entries, ("other/hello", b"")])
+    rewritten("other-first", lambda entries: [("other/hello", b""), *entries])
+    rewritten("deep", lambda entries: [(f"deeper/{name}", data) for name, data in entries])
     rewritten("twice", lambda entries: [*entries, *(e for e in entries if e[0].endswith("/data/0"))])
     rewritten("long-storage", lambda entries: [(n, d + bytes(4) * n.endswith("/data/0")) for n, d in entries])
 

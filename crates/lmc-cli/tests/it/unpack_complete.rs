@@ -250,6 +250,8 @@ fn files_of_torch() {
         ("complex32.pt", &["\"w\"", "complex32"]),
         ("no-version.pt", &["no version"]),
         ("two-folders.pt", &["several folders"]),
+        ("other-first.pt", &["several folders"]),
+        ("deep.pt", &["no version"]),
         ("twice.pt", &["two entries", "same name"]),
         ("long-storage.pt", &["\"w\"", "storage"]),
     ] {
