@@ -7,6 +7,7 @@
 Each file is at most a few kilobytes: tests change every bit of it.
 """
 
+import json
 from pathlib import Path
 
 import gguf
@@ -153,8 +154,79 @@ def make_external() -> None:
     onnx.save_model(model, HERE / name, save_as_external_data=True, location=f"{name}.data", size_threshold=0)
 
 
+def expect(name: str, arrays: dict[str, np.ndarray]) -> None:
+    """Writes what a format's own library returns of a file, as numpy's names of dtypes, shapes and bytes."""
+    of = {key: [array.dtype.name, list(array.shape), array.tobytes().hex()] for key, array in arrays.items()}
+    (HERE / f"{name}.json").write_text(json.dumps(of, indent=0, sort_keys=True) + "\n")
+
+
+def make_onnx_kinds() -> None:
+    """Models with tensors of each type and in each field: those that have bytes, and those that have none."""
+    floats = ["float16", "float32", "float64"]
+    eights = ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
+    integers = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+    kinds = [np.dtype(kind) for kind in [*floats, *integers, "bool", "complex64"]]
+    kinds += [np.dtype(getattr(ml_dtypes, kind)) for kind in ["bfloat16", *eights]]
+    tensors = [numpy_helper.from_array(values(2, 3).astype(kind), f"of.{kind.name}") for kind in kinds]
+    tensors += [
+        numpy_helper.from_array(np.array(3, dtype=np.int64), "scalar"),
+        numpy_helper.from_array(np.zeros((3, 0), dtype=np.float32), "empty"),
+        helper.make_tensor("float_data", TensorProto.FLOAT, [4], values(4)),
+        helper.make_tensor("complex_data", TensorProto.COMPLEX64, [2], [1 + 2j, 3 - 4j]),
+        helper.make_tensor("double_data", TensorProto.DOUBLE, [3], [1.5, 2.5, -3.5]),
+        helper.make_tensor("empty_data", TensorProto.INT64, [0, 2], []),
+    ]
+    graph = helper.make_graph([], "graph", [], [], tensors)
+    model = helper.make_model(graph, ir_version=10)
+    (HERE / "kinds.onnx").write_bytes(model.SerializeToString(deterministic=True))
+    expect("kinds-onnx", {t.name: numpy_helper.to_array(t) for t in tensors})
+
+    sparse = helper.make_sparse_tensor(
+        numpy_helper.from_array(values(2), "sparse"),
+        numpy_helper.from_array(np.array([1, 5], dtype=np.int64), "indices"),
+        [8],
+    )
+    external = TensorProto(name="external", data_type=TensorProto.FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
+    external.external_data.add(key="location", value="weights.bin")
+    lost = [
+        helper.make_tensor("fp16", TensorProto.FLOAT16, [2], [1.0, 2.0]),
+        helper.make_tensor("int32", TensorProto.INT32, [2], [1, -2]),
+        helper.make_tensor("int64", TensorProto.INT64, [2], [1, -2]),
+        helper.make_tensor("uint64", TensorProto.UINT64, [2], [1, 2]),
+        helper.make_tensor("int4", TensorProto.INT4, [2], [1, 2]),
+        helper.make_tensor("strings", TensorProto.STRING, [1], [b"text"]),
+        helper.make_tensor("complex128", TensorProto.COMPLEX128, [1], [1 + 2j]),
+        helper.make_tensor("odd", TensorProto.INT4, [3], bytes([1, 2]), raw=True),
+        external,
+    ]
+    graph = helper.make_graph([], "graph", [], [], [tensors[0], *lost], sparse_initializer=[sparse])
+    model = helper.make_model(graph, ir_version=10)
+    (HERE / "lost.onnx").write_bytes(model.SerializeToString(deterministic=True))
+
+
+def make_gguf_kinds() -> None:
+    """A file with tensors of every type that is no block."""
+    path = HERE / "kinds.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    kinds = ["float16", "float32", "float64", "int8", "int16", "int32", "int64"]
+    for kind in kinds:
+        writer.add_tensor(f"of.{kind}", values(2, 3).astype(kind))
+    bf16 = gguf.quants.quantize(values(2, 4), gguf.GGMLQuantizationType.BF16)
+    writer.add_tensor("of.bfloat16", bf16, raw_dtype=gguf.GGMLQuantizationType.BF16)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    found = {t.name: t.data for t in gguf.GGUFReader(path).tensors}
+    # The package has bf16 as bytes.
+    found["of.bfloat16"] = found["of.bfloat16"].view(ml_dtypes.bfloat16)
+    expect("kinds-gguf", found)
+
+
 if __name__ == "__main__":
     make_npy()
     make_gguf()
     make_onnx()
     make_external()
+    make_onnx_kinds()
+    make_gguf_kinds()

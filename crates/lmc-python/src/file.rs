@@ -220,7 +220,7 @@ impl File {
 
     /// A tensor by its name; the first one if there are several.
     fn tensor(&self, py: Python<'_>, #[pyo3(from_py_with = text)] name: &str) -> Result<Tensor> {
-        Ok(Tensor::of(py, self.open(py)?.tensor(name)?).expect("a named segment is a tensor"))
+        Ok(Tensor::of(py, self.open(py)?.needed(name)?).expect("a named segment is a tensor"))
     }
 
     /// Reads a tensor's elements as in the raw file: little-endian, the last dimension contiguous.

@@ -95,9 +95,23 @@ impl Open {
         found.ok_or_else(|| Failure::not_found(format!("the file has no tensor {name:?}")))
     }
 
+    /// The tensor of a call that reads it. If the file declares it all the same, the error says why it cannot be read.
+    pub(crate) fn needed(&self, name: &str) -> Result<&Segment> {
+        self.tensor(name).map_err(|e| self.why_missing(name).unwrap_or(e))
+    }
+
+    fn why_missing(&self, name: &str) -> Option<Failure> {
+        let declared = match &self.contents {
+            Contents::Compressed(r) => lmc::tensors(&**r, r.layout(), r.segments(), name),
+            Contents::Plain(b, _) => lmc::tensors(&*self.source, b.layout(), b.segments(), name),
+        };
+        let missing = declared.ok()?.missing.into_iter().find(|m| m.name == name && !name.is_empty())?;
+        Some(Failure::from(lmc::Error::new(lmc::ErrorKind::Unsupported, missing.why).in_tensor(name)))
+    }
+
     /// The byte range of a tensor, or of rows of it.
     pub(crate) fn range(&self, name: &str, rows: Option<(u64, u64)>) -> Result<(u64, u64)> {
-        let s = self.tensor(name)?;
+        let s = self.needed(name)?;
         let Some((start, stop)) = rows else { return Ok((s.offset, s.len)) };
         let bytes = s.bytes_of_rows(&(start..stop)).ok_or_else(|| {
             let shape = &s.shape[..];

@@ -6,8 +6,11 @@ python3 testdata/layouts/torch/make.py    # PyTorch 2.7 or later
 import io
 import os
 import warnings
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
@@ -99,7 +102,7 @@ def shared() -> dict[str, object]:
         "transposed": torch.arange(6.0).reshape(2, 3).t(),
         "image": torch.arange(24).to(torch.float16).reshape(2, 3, 2, 2).to(memory_format=torch.channels_last),
         "expanded": torch.arange(3).to(torch.bfloat16).reshape(3, 1).expand(3, 4),
-        "complex": torch.arange(6).to(torch.complex128).reshape(2, 3).t(),
+        "complex": torch.arange(6).to(torch.complex64).reshape(2, 3).t(),
         "slice": torch.arange(100)[10:20],
         # The second one is beyond the end of its storage.
         "empty": torch.empty(0, 5),
@@ -112,7 +115,6 @@ def shared() -> dict[str, object]:
 def flattened(value: object, name: str = "", above: tuple[int, ...] = ()) -> dict[str, torch.Tensor]:
     """The tensors of a state, as safetensors has them."""
     if isinstance(value, torch.Tensor):
-        value = torch.view_as_real(value) if value.is_complex() else value
         return {name: value.detach().clone(memory_format=torch.contiguous_format)}
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
     found = {}
@@ -137,6 +139,43 @@ def odd() -> dict[str, object]:
     }
 
 
+def fp4() -> dict[str, torch.Tensor]:
+    """Pairs of FP4, in order and with strides."""
+    pairs = torch.arange(12, dtype=torch.uint8).reshape(3, 4)
+    return {"w": pairs.view(torch.float4_e2m1fn_x2), "turned": pairs.view(torch.float4_e2m1fn_x2).t()}
+
+
+def rewritten(name: str, change: Callable[[list[tuple[str, bytes]]], list[tuple[str, bytes]]]) -> None:
+    """Writes an archive of torch with other entries: torch refuses each of them."""
+    with io.BytesIO() as file:
+        torch.save({"w": torch.arange(3.0)}, file)
+        with zipfile.ZipFile(file) as archive:
+            entries = [(info.filename, archive.read(info)) for info in archive.infolist()]
+    with zipfile.ZipFile(HERE / "lost" / f"{name}.pt", "w") as archive:
+        for entry, data in change(entries):
+            archive.writestr(zipfile.ZipInfo(entry), data)
+
+
+def lost() -> None:
+    """Files with what is no plain tensor, or that torch does not load."""
+    folder = HERE / "lost"
+    folder.mkdir(exist_ok=True)
+    array, storage = np.ones((3, 4), np.float32), torch.arange(4.0).untyped_storage()
+    torch.save({"model": {"w": array}, "ema": torch.ones(4)}, folder / "numpy.pt")
+    torch.save({"w": array}, folder / "only-numpy.pt")
+    with_storage = {"s": storage, "w": torch.ones(3)}
+    torch.save(with_storage, folder / "storage.pt")
+    torch.save(with_storage, folder / "storage-legacy.pt", _use_new_zipfile_serialization=False)
+    for kind in (torch.complex128, torch.complex32):
+        torch.save({"w": torch.ones(4, 5).to(kind)}, folder / f"{str(kind).removeprefix('torch.')}.pt")
+    rewritten("no-version", lambda entries: [e for e in entries if not e[0].endswith("version")])
+    rewritten("two-folders", lambda entries: [*entries, ("other/hello", b"")])
+    rewritten("other-first", lambda entries: [("other/hello", b""), *entries])
+    rewritten("deep", lambda entries: [(f"deeper/{name}", data) for name, data in entries])
+    rewritten("twice", lambda entries: [*entries, *(e for e in entries if e[0].endswith("/data/0"))])
+    rewritten("long-storage", lambda entries: [(n, d + bytes(4) * n.endswith("/data/0")) for n, d in entries])
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     torch.manual_seed(1)
@@ -152,6 +191,11 @@ def main() -> None:
     untyped = {"u": torch.arange(4).to(torch.uint16), "w": torch.arange(6.0)}
     torch.save(untyped, HERE / "untyped-legacy.pt", _use_new_zipfile_serialization=False)
     save_file(flattened(shared()), HERE / "shared.safetensors", metadata={"format": "pt"})
+    torch.save(fp4(), HERE / "fp4.pt")
+    torch.save(fp4(), HERE / "fp4-legacy.pt", _use_new_zipfile_serialization=False)
+    turned = torch.arange(12, dtype=torch.uint8).reshape(3, 4).t().contiguous().view(torch.float4_e2m1fn_x2)
+    save_file(fp4() | {"turned": turned}, HERE / "fp4.safetensors", metadata={"format": "pt"})
+    lost()
     torch.save(odd(), HERE / "odd.pt")
     torch.save(Net(), HERE / "module.pt")
     torch.save({"weights": torch.arange(5.0), "evil": Evil()}, HERE / "evil.pt")

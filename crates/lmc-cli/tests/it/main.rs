@@ -30,5 +30,6 @@ mod snapshot_unlucky;
 mod support;
 mod tables;
 mod unpack;
+mod unpack_complete;
 mod unpack_dcp;
 mod version0;

@@ -62,6 +62,8 @@ const FILES: &[(&str, &str, &[&str])] = &[
             "sparse.indices I64 [2]",
         ],
     ),
+    // Most of its tensors have no bytes of their own.
+    ("lost.onnx", "onnx", &["of.float16 F16 [2, 3]", "sparse F32 [2]", "indices I64 [2]"]),
     ("external.onnx", "raw", &[]),
     // Where only the bytes are known, its model beside it cannot be searched for.
     ("external.onnx.data", "raw", &[]),

@@ -31,6 +31,7 @@ from lmc.dcp._files import Files, chunk_at, tensor_name
 from lmc.dcp._storage import METADATA, Storage, StorageOptions, settle, storage_of
 from lmc.dcp._tensors import memory
 from lmc.dcp._unpickle import Trust
+from lmc.torch._dtypes import NAMES
 from lmc.torch._memory import empty
 
 #: The size limit of files of tensors, in bytes, unless a single tensor is larger; as in Hugging Face's libraries.
@@ -203,6 +204,7 @@ def _to_safetensors(chunks: _Chunks, folder: Path, prefix: str) -> Unpacked:
     for fqn in dict.fromkeys([*(index.fqn for index in indexes), *entries]):
         entry = entries[fqn]
         if isinstance(entry, TensorStorageMetadata):
+            _check_dtype(fqn, entry)
             tensors[fqn] = entry
         else:
             left_out.append(fqn)
@@ -233,6 +235,16 @@ def _to_safetensors(chunks: _Chunks, folder: Path, prefix: str) -> Unpacked:
         where = {"metadata": {"total_size": total}, "weight_map": weight_map}
         _write(folder / names[-1], (json.dumps(where, indent=2) + "\n").encode())
     return Unpacked([str(folder / name) for name in names], left_out)
+
+
+def _check_dtype(fqn: str, entry: TensorStorageMetadata) -> None:
+    """Fails for a tensor that safetensors files cannot hold, before the first file is written."""
+    dtype = entry.properties.dtype
+    if dtype not in NAMES or (NAMES[dtype] == "F4" and not entry.size):
+        raise lmc.UnsupportedError(
+            f"tensor {fqn!r} is of type {dtype} and shape {list(entry.size)}, which safetensors files cannot hold: "
+            "select others by their prefix"
+        )
 
 
 def _shard_name(i: int, count: int) -> str:

@@ -15,6 +15,9 @@ fn file(version: u8, text: &str, data: usize) -> Vec<u8> {
 /// Dtype, shape, offset and length of the array.
 fn array(file: &[u8]) -> Option<(String, Vec<u64>, u64, u64)> {
     let layout = Npy.suggest(&mut &file[..]).expect("memory can be read")?;
+    if layout.segments.is_empty() {
+        return None;
+    }
     let [header, tensor] = &layout.segments[..] else { panic!("a header and an array") };
     assert_eq!((header.offset, header.end(), header.dtype), (0, tensor.offset, None));
     assert_eq!(tensor.name.as_deref(), Some(""));

@@ -27,7 +27,7 @@ fn arrays_of_an_archive() {
         tensors(&file).unwrap(),
         ["weight F32 [3, 4]", "deep/bias F16 [5]", "columns F64 [3, 2]", "scalar I64 []"]
     );
-    assert_eq!(tensors(&sample("compressed.npz")), None, "its arrays are compressed");
+    assert_eq!(tensors(&sample("compressed.npz")), Some(vec![]), "its arrays are compressed");
 }
 
 #[test]

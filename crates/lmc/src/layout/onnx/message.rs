@@ -249,6 +249,8 @@ impl Walk<'_> {
         let number = || str::from_utf8(&value).ok()?.parse().ok();
         match &key[..] {
             b"location" => external.location = String::from_utf8_lossy(&value).into_owned(),
+            // Places in other files do not matter.
+            _ if self.location.is_none() => {}
             b"offset" => external.place.start = number().ok_or(Stop::Invalid)?,
             b"length" => external.place.len = Some(number().ok_or(Stop::Invalid)?),
             _ => {}

@@ -148,7 +148,7 @@ fn external_tensor(name: &str, dims: &[u64], facts: &[(&str, &str)]) -> Vec<u8> 
 fn external_data() {
     let found = |file: &[u8], size| {
         let whole = (&file).whole().expect("memory is read anywhere");
-        let segments = external(whole, "w.data", size).expect("memory can be read")?;
+        let Layout { segments, .. } = external(whole, "w.data", size).expect("memory can be read")?;
         let tensor = |s: &Segment| Some((s.name.as_deref()?.to_owned(), s.offset, s.len));
         Some(segments.iter().filter_map(tensor).collect::<Vec<_>>())
     };

@@ -59,8 +59,12 @@ impl Views<'_> {
             let folders = Folders::of(archive);
             let top = folders.top();
             let mut of_archive = false;
-            for stored in folders.pickles().filter(|stored| stored.top() == top) {
+            for stored in folders.pickles() {
                 of_archive = true;
+                // Torch does not look for others, or refuses the archive.
+                if stored.top() != top {
+                    continue;
+                }
                 let Some(bytes) = stored.read(file)? else {
                     let name = stored.name();
                     return Err(Error::unsupported(format!(
@@ -75,8 +79,8 @@ impl Views<'_> {
                         Ok((storage.offset, storage.len))
                     }
                     Some(storage) => {
-                        let (key, len) = (view.key, storage.len);
-                        Err(format!("its storage {key:?} has {len} bytes, and another number by the pickle").into())
+                        let (key, len, said) = (view.key, storage.len, view.stored.unwrap_or_default());
+                        Err(format!("its storage {key:?} has {len} bytes, and {said} as the pickle says").into())
                     }
                     None => Err(format!("its storage {:?} is missing or compressed", view.key).into()),
                 })?;
