@@ -104,8 +104,8 @@ pub(crate) fn level() -> impl TypedValueParser<Value = lmc::Level> {
 /// The version of the file format that is written.
 #[derive(Args)]
 pub(crate) struct Format {
-    /// Version of the file format to write: 1.0 does not use grids (docs/format.md, 3.8). Every lmc since 1.0 reads the default; a later
-    /// version may need a newer lmc.
+    /// Version of the file format to write: 1.0 uses neither grids nor copies (docs/format.md, 3.8 and 3.3). Every lmc since 1.0 reads the
+    /// default; a later version may need a newer lmc.
     #[arg(long, value_name = "VERSION", value_parser = format_version(), default_value = lmc::FormatVersion::default().name())]
     pub(crate) format: lmc::FormatVersion,
 }

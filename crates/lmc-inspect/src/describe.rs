@@ -57,7 +57,7 @@ pub struct ColumnDescription {
     /// raw length.
     #[serde(rename = "compressed_size")]
     pub coded_len: u64,
-    /// "stored", "zstd", "zstd of byte planes", "zstd with a prefix", "plain", or "predicted".
+    /// "stored", "zstd", "zstd of byte planes", "zstd with a prefix", "plain", "predicted", or "copied".
     pub method: &'static str,
     /// Bytes of an element of a stream or predicted column.
     pub width: Option<usize>,
@@ -224,6 +224,7 @@ fn own_bulk(p: &Column) -> usize {
     match &p.method {
         Method::Stored => p.len,
         Method::Zstd { frame_len, .. } => *frame_len,
+        Method::Copied { .. } => 0,
         Method::Plain(_) | Method::Predicted(_) => p.method.streams().map(Stream::numbers_len).sum(),
     }
 }
@@ -247,7 +248,7 @@ fn coded_bits(p: &Column) -> u64 {
             });
             of_grid + predicted.streams.iter().map(|(n, g)| g.as_ref().map_or(0, |g| of(*n, g))).sum::<u64>()
         }
-        Method::Stored | Method::Zstd { .. } => 0,
+        Method::Stored | Method::Zstd { .. } | Method::Copied { .. } => 0,
     }
 }
 
@@ -265,6 +266,7 @@ impl ColumnDescription {
             p.method.streams().flat_map(|g| g.clusters.iter().map(|cluster| ClusterDescription::new(g, cluster)));
         match &p.method {
             Method::Stored => plain("stored"),
+            Method::Copied { .. } => plain("copied"),
             Method::Zstd { width: 1, prefix, .. } if prefix.count() > 0 => plain("zstd with a prefix"),
             Method::Zstd { width: 1, .. } => plain("zstd"),
             Method::Zstd { .. } => plain("zstd of byte planes"),

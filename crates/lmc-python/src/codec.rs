@@ -27,8 +27,8 @@ const DATA: &str = "data must be a C-contiguous bytes-like object";
 /// memory goes away meanwhile, as by `resize(refcheck=False)`, the process ends. `dtype` is the element
 /// type of data in unknown format, such as "BF16"; without it the element width is detected. `base` (a buffer, a path, an open `lmc.File`,
 /// or a list of those) is an earlier version: only the differences are stored. `level` is "fast", "default" or "max". `format` is the
-/// version of the file format, by default "1.1": "1.0" does not use grids. `threads=None` takes one per core; the result does not depend on
-/// it.
+/// version of the file format, by default "1.1": "1.0" uses neither grids nor copies. `threads=None` takes one per core; the result does not
+/// depend on it.
 ///
 /// Raises `TypeError` for an object that is not a buffer; `lmc.UsageError` for a buffer that is not contiguous, and for invalid options;
 /// what `lmc.open` raises for bases that cannot be read.

@@ -3,6 +3,7 @@
 //! Blocks begin at multiples of [`LEAF`](crate::format::checksum::LEAF) for any file, so that its content hash depends on its bytes alone.
 //! The encoder chooses the lengths.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -297,12 +298,16 @@ impl<'m> Cutter<'m> {
         let reference_at = |pos: u64| {
             let elements = len - (pos - overlap.pos) - tail;
             let at_most = |r: &Related| {
-                let n = r.len.saturating_sub(pos).min(elements);
-                (r.reference.at(dtype, pos), n - n % width)
+                let l = r.reference.at(dtype, pos);
+                let source_width = l.conversion.source_width(width as usize).map_or(width, |n| n as u64);
+                // A block cannot refer to itself.
+                let before = if l.source == 0 { self.at.saturating_sub(l.offset) / source_width } else { u64::MAX };
+                let n = r.len.saturating_sub(pos).min(elements).min(before.saturating_mul(width));
+                (l, n - n % width)
             };
-            // A block cannot refer to itself.
-            let earlier = |(l, n): &(Reference, u64)| l.source != 0 || l.at(dtype, *n).offset <= self.at;
-            self.seen(segment).related.iter().flatten().map(at_most).find(|l| l.1 > 0 && earlier(l))
+            let possible = self.seen(segment).related.iter().flatten().map(at_most);
+            // The first of those that reach furthest.
+            possible.filter(|l| l.1 > 0).min_by_key(|l| Reverse(l.1))
         };
         let found = reference_at(pos + head);
         // Blocks of quantised elements are coded field by field, or are no better than opaque bytes, for which zstd is tried.

@@ -51,13 +51,14 @@ impl<'m> EncodeSession<'m> {
         let features = Features {
             ranges: has_siblings || !named.is_empty(),
             own: has_siblings,
-            grids: o.format.has(Features { grids: true, ..Features::default() }) && may_have_grids(&layout),
+            v1_1: o.format.has_all(),
         };
         let name = format!("lmc {} {}", env!("CARGO_PKG_VERSION"), o.level.name());
         let (writer, start) = Writer::start(&Sources { features, bases: named }, name)?;
         let origin = ReferenceResolver::new(bases, &[], own.map_or(&NoSelf as &dyn SelfSource, |raw| raw));
+        let may_have_grids = features.v1_1 && may_have_grids(&layout);
         let layout = Arc::new(layout);
-        let cutter = Cutter::new(layout.clone(), matcher, siblings).with_grids(features.grids);
+        let cutter = Cutter::new(layout.clone(), matcher, siblings).with_grids(may_have_grids);
         Ok(Self { cutter, layout, writer, start, origin })
     }
 }

@@ -43,6 +43,7 @@ enum Method {
     Zstd { width: usize, prefix: Vec<u8>, frame_length: u64 },
     Plain { width: usize, stream: Stream },
     Predicted(Predicted),
+    Copied { distance: usize },
 }
 
 impl Head {
@@ -71,7 +72,8 @@ impl Head {
         for column in 0..column_count {
             let length = extents.iter().filter(|&&(p, _)| p == column).map(|&(_, length)| length).sum::<usize>();
             must(length >= 1, "a column is empty")?;
-            columns.push((length, method(&mut head, length, lane_sets, &mut ranges, &mut faults)?));
+            let start = extents.iter().take_while(|&&(p, _)| p != column).map(|&(_, length)| length).sum();
+            columns.push((length, method(&mut head, length, start, lane_sets, &mut ranges, &mut faults)?));
         }
         let digest = head.array()?;
         let names_ranges = ranges.needs & 1 != 0;
@@ -106,6 +108,7 @@ impl Head {
                     bytes_of(&stream.decode(length / width, &mut streams, &mut faults)?, *width)
                 }
                 Method::Predicted(predicted) => predicted.decode(&mut streams, &mut faults)?,
+                Method::Copied { .. } => Vec::new(),
             };
             columns.push(column);
         }
@@ -115,7 +118,10 @@ impl Head {
         let mut raw = Vec::with_capacity(self.columns.iter().map(|&(length, _)| length).sum());
         let mut rests: Vec<Bytes<'_>> = columns.iter().map(|column| Bytes::new(column)).collect();
         for &(column, length) in &self.extents {
-            raw.extend(rests[usize::from(column)].take(length as u64)?);
+            match self.columns[usize::from(column)].1 {
+                Method::Copied { distance } => (0..length).for_each(|_| raw.push(raw[raw.len() - distance])),
+                _ => raw.extend(rests[usize::from(column)].take(length as u64)?),
+            }
         }
         let leaves = raw.chunks(LEAF).map(digest).collect();
         Ok(Block { raw, leaves, fault: faults.0, steps: streams.steps.unwrap_or_default() })
@@ -161,9 +167,11 @@ fn extents(head: &mut Bytes<'_>, column_count: u8, raw_length: usize) -> Result<
     Ok(extents)
 }
 
+/// The method of a column of `length` bytes, the first of which is at `start` of the block.
 fn method(
     head: &mut Bytes<'_>,
     length: usize,
+    start: usize,
     lane_sets: u8,
     ranges: &mut Ranges<'_>,
     faults: &mut Faults,
@@ -172,6 +180,13 @@ fn method(
     match method {
         0 => return Ok(Method::Stored),
         1..=3 => (),
+        4 => {
+            ranges.need_version_1_1("copies", faults);
+            let distance = head.varint()?;
+            must(distance >= 1, "a column has copies of its own bytes")?;
+            must(distance <= start as u64, "a column has copies of bytes before the block")?;
+            return Ok(Method::Copied { distance: distance as usize });
+        }
         _ => return Err("a column has an unknown method".into()),
     }
     let width = width(head)?;

@@ -87,10 +87,10 @@ impl<'s> Ranges<'s> {
         (0..count).map(|_| self.next(head, faults)).collect()
     }
 
-    /// Notes that the block has a grid (§3.8).
-    pub(super) fn need_grids(&mut self, faults: &mut Faults) {
+    /// Notes that the block has grids (§3.8) or copies (§3.3).
+    pub(super) fn need_version_1_1(&mut self, what: &str, faults: &mut Faults) {
         self.needs |= 4;
-        faults.must(self.sources.features & 4 != 0, "grids need bit 2 of the features");
+        faults.must(self.sources.features & 4 != 0, &format!("{what} need bit 2 of the features"));
     }
 
     fn next(&mut self, head: &mut Bytes<'_>, faults: &mut Faults) -> Result<&'s [u8], String> {

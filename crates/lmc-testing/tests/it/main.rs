@@ -24,6 +24,7 @@ mod large;
 mod layouts;
 mod limits;
 mod masks;
+mod odd_places;
 mod page;
 mod pairs;
 mod palettes;

@@ -1,8 +1,8 @@
 //! Tensors predicted from others of their own file, in any order.
 
 use crate::support::snapshots::{bf16, f32s};
-use crate::support::{Counted, Memory, decompress_options, safetensors, weights};
-use lmc::{CompressOptions, Compressor, Decompressor, Reader, Sink, Source};
+use crate::support::{Counted, Memory, decompress_options, restore, safetensors, weights};
+use lmc::{CompressOptions, Compressor, Decompressor, FormatVersion, Reader, Sink, Source};
 use lmc_testing::input::Random;
 
 /// A file of these tensors: the index of the content, whether it is rounded to bf16, and the number of elements.
@@ -73,6 +73,88 @@ fn blocks_that_each_depend_on_the_one_before() {
     // Without predictions weights take four tenths of the size of masters; so do those in the block of their masters, and one block in
     // nine.
     assert!(chained < alone + alone / 5, "{chained} {alone}");
+}
+
+/// A file of tensors of one dtype, of `width` bytes.
+fn of_bytes(dtype: &'static str, width: usize, tensors: &[&[u8]]) -> Vec<u8> {
+    let named: Vec<_> = tensors.iter().enumerate().map(|(i, bytes)| (format!("{i}"), *bytes)).collect();
+    let tensors: Vec<_> =
+        named.iter().map(|(name, bytes)| (&name[..], dtype, vec![(bytes.len() / width) as u64], *bytes)).collect();
+    safetensors(&tensors)
+}
+
+/// Bytes of elements of a dtype that are no repeats.
+fn elements(dtype: &str, n: usize, seed: u64) -> Vec<u8> {
+    match dtype {
+        "F32" => f32s(&weights(n, seed)),
+        "BF16" => bf16(&weights(n, seed)),
+        _ => Random::new(seed).bytes(n),
+    }
+}
+
+/// Most bytes that a copy may cost: extents, a column, its name.
+const COPY: usize = 64;
+
+#[test]
+fn equal_tensors_of_one_block_are_stored_once() {
+    for (dtype, width) in [("BF16", 2), ("F32", 4), ("U8", 1), ("F8_E4M3", 1)] {
+        let [a, b, c] = [30_000, 20_000, 17_001].map(|n| elements(dtype, n, n as u64));
+        let all = [&a[..], &b, &c].concat();
+        let once = restored(&of_bytes(dtype, width, &[&a, &b, &c]));
+        for (what, tensors) in [
+            ("one beside the others", vec![&a[..], &b, &c, &a]),
+            ("beside their originals", vec![&a, &a, &b, &b, &c, &c]),
+            ("behind their originals", vec![&a, &b, &c, &a, &b, &c]),
+            ("in another order", vec![&a, &b, &c, &c, &a, &b]),
+            ("several times", vec![&a, &a, &a, &b, &c, &b, &c]),
+            ("together behind their parts", vec![&a, &b, &c, &all]),
+            ("together before their parts", vec![&all, &a, &b, &c]),
+            ("together between their parts", vec![&a, &b, &all, &c]),
+        ] {
+            let size = restored(&of_bytes(dtype, width, &tensors));
+            assert!(size <= once + COPY * tensors.len(), "{dtype} {what}: {size}, once {once}");
+        }
+    }
+}
+
+#[test]
+fn equal_tensors_are_stored_once_across_blocks() {
+    // Pairs of 400,000 bytes, which blocks of 1 MiB cut everywhere.
+    let contents: Vec<_> = (0..9).map(|i| elements("BF16", 200_000, i)).collect();
+    let alone: Vec<&[u8]> = contents.iter().map(|c| &c[..]).collect();
+    let pairs: Vec<&[u8]> = alone.iter().flat_map(|&c| [c, c]).collect();
+    let (once, twice) = (restored(&of_bytes("BF16", 2, &alone)), restored(&of_bytes("BF16", 2, &pairs)));
+    // Blocks have tables of their own.
+    assert!(twice <= once + once / 100, "{twice}, once {once}");
+}
+
+#[test]
+fn every_tensor_with_copies_is_read_alone() {
+    let [a, b, c] = [30_000, 20_000, 17_001].map(|n| elements("BF16", n, n as u64));
+    let all = [&a[..], &b, &c].concat();
+    let raw = of_bytes("BF16", 2, &[&a, &b, &all, &c, &a, &all]);
+    let file = lmc::compress(&raw, &CompressOptions::default()).unwrap();
+    let reader = Reader::open(&file, &decompress_options(1)).unwrap();
+    assert!(lmc_inspect::describe_block(&reader, 0).unwrap().columns.iter().any(|c| c.method == "copied"));
+    for s in reader.segments() {
+        let mut bytes = vec![0; s.len as usize];
+        reader.read_range(s.offset, &mut bytes).unwrap();
+        assert!(bytes == raw[s.offset as usize..][..bytes.len()], "{:?}", s.name);
+    }
+}
+
+#[test]
+fn format_1_0_has_no_copies() {
+    let a = elements("BF16", 30_000, 1);
+    let raw = of_bytes("BF16", 2, &[&a, &a]);
+    let sizes = [FormatVersion::V1_0, FormatVersion::V1_1].map(|format| {
+        let file = lmc::compress(&raw, &CompressOptions::default().with_format(format)).unwrap();
+        let reader = Reader::open(&file, &decompress_options(1)).unwrap();
+        assert_eq!(reader.format(), format);
+        assert!(restore(&file, &[], &decompress_options(1)).unwrap() == raw);
+        file.len()
+    });
+    assert!(10 * sizes[1] < 6 * sizes[0], "{sizes:?}");
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::format::bases::SourceRange;
 use crate::format::block_head::{BlockHead, Cluster, Grid, Mask, Method, Operand, Palette, Patches, Predicted, Stream};
 use crate::format::checksum::{Digest, block_digest, leaves};
+use crate::format::limits::MAX_COLUMNS;
 use crate::frames::FrameDecoder;
 use crate::io::scratch;
 use crate::isa::Isa;
@@ -172,7 +173,12 @@ impl BlockDecoder {
         gathered: &mut Vec<u8>,
         out: &mut [u8],
     ) -> Result<()> {
+        let mut distances = [None; MAX_COLUMNS];
         for (i, column) in head.columns.iter().enumerate() {
+            if let Method::Copied { distance } = column.method {
+                distances[i] = Some(distance);
+                continue;
+            }
             if let Some(place) = head.extents.one_piece(i as u8) {
                 self.decode_column(&column.method, body, origin, &mut out[place])?;
                 continue;
@@ -180,6 +186,9 @@ impl BlockDecoder {
             let bytes = scratch(gathered, column.len);
             self.decode_column(&column.method, body, origin, bytes)?;
             head.extents.scatter(i as u8, bytes, out);
+        }
+        if distances != [None; MAX_COLUMNS] {
+            head.extents.copy(&distances, out);
         }
         Ok(())
     }
@@ -219,6 +228,7 @@ impl BlockDecoder {
                 }
             }
             Method::Predicted(p) => self.decode_predicted(p, body, origin, out)?,
+            Method::Copied { .. } => unreachable!("copies are made when all else is decoded"),
         }
         Ok(())
     }

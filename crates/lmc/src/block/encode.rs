@@ -1,10 +1,10 @@
 //! Encoding a block.
 
 use super::choose::Chooser;
-use super::gather::{Source, gather};
+use super::copies::CopyFinder;
+use super::gather::{Columns, Finders, Source, gather};
 use super::output::Output;
 use super::planned::{ColumnPlan, Elements, Item, PlannedCluster};
-use super::structure::Finder;
 use super::{Extent, Origin};
 use crate::arch::encode_chunk;
 use crate::arch::job::EncodeJob;
@@ -31,7 +31,7 @@ use crate::predict::{Conversion, convert};
 pub struct BlockEncoder {
     isa: Isa,
     chooser: Chooser,
-    finder: Finder,
+    finders: Finders,
     head: Vec<u8>,
     lanes: [LaneWriter; 2],
     literals: LiteralWriter,
@@ -89,12 +89,18 @@ impl BlockEncoder {
         Self {
             isa,
             chooser: Chooser::new(isa, level),
-            finder: Finder::default(),
+            finders: Finders::default(),
             head: Vec::new(),
             lanes: [LaneWriter::new(), LaneWriter::new()],
             literals: LiteralWriter::new(),
             bytes: Default::default(),
         }
+    }
+
+    /// An encoder whose blocks may have copies.
+    pub fn with_copies(mut self, copies: bool) -> Self {
+        self.finders.copies = copies.then(CopyFinder::default);
+        self
     }
 
     /// Makes frames, with this encoder's working memory.
@@ -149,8 +155,8 @@ impl BlockEncoder {
         out: &mut Output<'_>,
     ) -> Result<(BlockSummary, Option<u64>)> {
         let (start, RawBlock { raw, extents, leaves }) = (out.len(), block);
-        let (sources, placed) = gather(raw, extents, predict, &mut self.finder);
-        let mut plans: Vec<ColumnPlan> = sources.iter().map(|s| self.choose(s, origin)).collect::<Result<_>>()?;
+        let (columns, mut plans) = self.plan(block, origin, predict)?;
+        let Columns { sources, placed, .. } = columns;
         let ranges = name_ranges(&sources, &mut plans);
         let bulk_len: usize = plans.iter().zip(&sources).map(|(p, s)| p.bulk_len(s.bytes.len())).sum();
         let predicted = !ranges.is_empty();
@@ -207,8 +213,36 @@ impl BlockEncoder {
         Ok((summary, predicted.then_some(promised)))
     }
 
+    /// Plans the columns of a block.
+    fn plan<'b>(
+        &mut self,
+        block: &RawBlock<'b>,
+        origin: &dyn Origin,
+        predict: bool,
+    ) -> Result<(Columns<'b>, Vec<ColumnPlan>)> {
+        let mut plan = |divide| -> Result<_> {
+            let columns = gather(block.raw, block.extents, predict, divide, &mut self.finders);
+            let plans: Vec<_> = columns.sources.iter().map(|s| self.choose(s, origin)).collect::<Result<_>>()?;
+            let size = plans.iter().map(|p| p.estimate).sum::<u64>() + (EXTENT * columns.placed.count()) as u64;
+            Ok((size, columns, plans))
+        };
+        let mut best = plan(true)?;
+        // Tables in programs may look like elements.
+        if best.1.divided {
+            let mut other = plan(false)?;
+            if other.0 <= best.0 {
+                std::mem::swap(&mut best, &mut other);
+            }
+            other.2.into_iter().for_each(|p| self.chooser.recycle(p));
+        }
+        Ok((best.1, best.2))
+    }
+
     /// Plans one column; reads its ranges.
     fn choose(&mut self, s: &Source<'_>, origin: &dyn Origin) -> Result<ColumnPlan> {
+        if let Some(distance) = s.copied() {
+            return Ok(ColumnPlan::of(Method::Copied { distance }));
+        }
         let [base, converted] = &mut self.bytes;
         let base = match s.conversion() {
             None => None,
@@ -346,6 +380,9 @@ fn name_ranges(sources: &[Source<'_>], plans: &mut [ColumnPlan]) -> Vec<SourceRa
 
 /// Bytes of all lane states.
 const STATES: usize = 4 * SETS * LANES;
+
+/// Bytes of an extent in a head, for estimates.
+const EXTENT: usize = 4;
 
 /// Upper bound of the head of a stored block, in bytes.
 const STORED_OVERHEAD: usize = 32;

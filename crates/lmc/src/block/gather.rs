@@ -1,9 +1,11 @@
 //! Gathers the extents of a block into columns, by dtype and reference.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::choose::RawColumn;
-use super::opaque::edges;
+use super::copies::{CopyFinder, Searched};
+use super::opaque::{is_divided, parts};
 use super::structure::{Finder, LEAST, PARTS, Structure, is_few_down};
 use super::{Extent, Matrix};
 use crate::cluster::RUN;
@@ -24,6 +26,8 @@ struct Kind {
     structure: Structure,
     /// A field of the blocks of a dtype, by its number.
     field: Option<(Dtype, u8)>,
+    /// How many bytes before them the same bytes are; 0 if they are coded.
+    copied: usize,
 }
 
 /// A column while its extents are collected.
@@ -61,17 +65,40 @@ impl Source<'_> {
     pub(super) fn conversion(&self) -> Option<Conversion> {
         self.kind.base
     }
+
+    /// How many bytes before its own the same bytes are in the block, if they are to be copied.
+    pub(super) fn copied(&self) -> Option<usize> {
+        (self.kind.copied > 0).then_some(self.kind.copied)
+    }
 }
 
 /// The kind of extents for which there is no further column.
-const OPAQUE: Kind = Kind { dtype: None, base: None, own: 0, prefix: false, structure: NOISE, field: None };
+const OPAQUE: Kind =
+    Kind { dtype: None, base: None, own: 0, prefix: false, structure: NOISE, field: None, copied: 0 };
 
 const NOISE: Structure = Structure { few: false, repeats: false };
 
-/// Most columns with predictions; the others are for extents without.
+/// Most columns with predictions or copies; the others are for extents without.
 const MAX_PREDICTED: usize = MAX_COLUMNS / 2;
 
-/// Gathers extents of equal kind into columns; also returns their order. References are ignored unless `predict`.
+/// Finds what extents have in common, keeping its working memory.
+#[derive(Default)]
+pub(super) struct Finders {
+    pub(super) structure: Finder,
+    /// If blocks may have copies.
+    pub(super) copies: Option<CopyFinder>,
+}
+
+/// The columns of a block.
+pub(super) struct Columns<'a> {
+    pub(super) sources: Vec<Source<'a>>,
+    /// The order of their bytes.
+    pub(super) placed: Extents,
+    /// Whether opaque bytes were divided by what they look like.
+    pub(super) divided: bool,
+}
+
+/// Gathers extents of equal kind into columns. References are ignored unless `predict`; opaque bytes are divided only if `divide`.
 ///
 /// An extent with structure gets a column of its own: its best method is not that of the others. Blocks of quantised
 /// elements have a column for each field.
@@ -79,12 +106,23 @@ pub(super) fn gather<'a>(
     raw: &'a [u8],
     extents: &[Extent],
     predict: bool,
-    finder: &mut Finder,
-) -> (Vec<Source<'a>>, Extents) {
+    divide: bool,
+    finders: &mut Finders,
+) -> Columns<'a> {
     let mut columns: Vec<Gathered> = Vec::new();
     let mut placed = Extents::new();
-    for (i, (p, structure)) in find_structure(raw, extents, predict, finder).iter().enumerate() {
-        let structure = *structure;
+    let (mut pieces, divided) = find_structure(raw, extents, (predict, divide), &mut finders.structure);
+    if let Some(finder) = &mut finders.copies {
+        pieces = find_copies(raw, pieces, finder);
+    }
+    for Piece { extent: p, structure, number, copied, .. } in &pieces {
+        let (structure, copied) = (*structure, *copied);
+        let copy = Kind { copied, ..OPAQUE };
+        let fits = |kind: &Kind, most| columns.len() < most || columns.iter().any(|c| c.kind == *kind);
+        if copied > 0 && fits(&copy, MAX_PREDICTED) {
+            placed.push(column_of(copy, &mut columns), p.len);
+            continue;
+        }
         if let Some((period, times)) = by_field(p, &mut columns, placed.count()) {
             placed.push_repeated(&period, times);
             continue;
@@ -101,7 +139,7 @@ pub(super) fn gather<'a>(
         let prefix = p.prefix.filter(|_| predict && p.dtype.is_none());
         let plain = Kind { dtype: p.dtype.filter(|_| whole), own: p.own, prefix: prefix.is_some(), ..OPAQUE };
         let kind = Kind { base: base.map(|l| l.conversion), ..plain };
-        let structured = Kind { structure, own: if p.own > 0 { p.own } else { usize::MAX - i }, ..plain };
+        let structured = Kind { structure, own: if p.own > 0 { p.own } else { usize::MAX - number }, ..plain };
         let fits = |kind: &Kind, most| columns.len() < most || columns.iter().any(|c| c.kind == *kind);
         let (kind, base) = if base.is_some() && fits(&kind, MAX_PREDICTED) {
             (kind, base)
@@ -112,13 +150,9 @@ pub(super) fn gather<'a>(
         } else {
             (OPAQUE, None)
         };
-        let column = columns.iter().position(|c| c.kind == kind).unwrap_or(columns.len());
-        if column == columns.len() {
-            columns.push(Gathered { matrix: p.matrix, ..Gathered::new(kind) });
-        } else {
-            columns[column].matrix = None;
-        }
-        let Gathered { base: operand, prefix: prefixes, .. } = &mut columns[column];
+        let (known, column) = (columns.len(), column_of(kind, &mut columns));
+        let Gathered { base: operand, prefix: prefixes, matrix, .. } = &mut columns[usize::from(column)];
+        *matrix = p.matrix.filter(|_| usize::from(column) == known);
         if let Some(l) = base {
             let source_width = l.conversion.source_width(width).expect("checked above");
             let len = (p.len / width * source_width) as u64;
@@ -127,7 +161,7 @@ pub(super) fn gather<'a>(
         if let Some(prefix) = prefix.filter(|_| kind.prefix) {
             push(prefixes, prefix);
         }
-        placed.push(column as u8, p.len);
+        placed.push(column, p.len);
     }
     let sources = (0..).zip(columns).map(|(column, Gathered { kind, base, prefix, matrix })| Source {
         kind,
@@ -136,44 +170,121 @@ pub(super) fn gather<'a>(
         matrix,
         bytes: placed.gather(column, raw),
     });
-    (sources.collect(), placed)
+    Columns { sources: sources.collect(), placed, divided }
+}
+
+/// The column of a kind, which may be new.
+fn column_of(kind: Kind, columns: &mut Vec<Gathered>) -> u8 {
+    let column = columns.iter().position(|c| c.kind == kind).unwrap_or(columns.len());
+    if column == columns.len() {
+        columns.push(Gathered::new(kind));
+    }
+    column as u8
+}
+
+/// A part of an extent.
+struct Piece {
+    extent: Extent,
+    structure: Structure,
+    /// The same for all that are cut from one by copies.
+    number: usize,
+    /// The elements that opaque bytes are, in bytes; 0 if they are none.
+    elements: usize,
+    /// How many bytes before them the same bytes are; 0 if they are coded.
+    copied: usize,
+}
+
+impl Piece {
+    /// The part from a byte on.
+    fn part(&self, at: usize, len: usize, copied: usize) -> Self {
+        let Self { extent: p, structure, number, elements, .. } = *self;
+        let base = p.base.map(|l| l.at(p.dtype, at as u64));
+        let width = p.dtype.map_or(1, Dtype::coding_width);
+        let matrix = p.matrix.map(|m| Matrix { position: m.position + (at / width) as u64, ..m });
+        Self { extent: Extent { len, base, matrix, ..p }, structure, number, elements, copied }
+    }
+
+    /// The bytes at `start` of the block, for a search for copies in whole elements; `None` if it has none.
+    fn searched(&self, start: usize) -> Option<Searched> {
+        let Extent { dtype, len, .. } = self.extent;
+        let unit = match dtype {
+            Some(d) => fields_of(d).map_or(d.coding_width(), |f| f.1),
+            None => self.elements,
+        };
+        (unit > 0 && len.is_multiple_of(unit)).then_some(Searched { start, len, unit, many: dtype.is_none() })
+    }
+}
+
+/// Cuts pieces where they repeat earlier bytes of the block.
+fn find_copies(raw: &[u8], pieces: Vec<Piece>, finder: &mut CopyFinder) -> Vec<Piece> {
+    let starts = pieces.iter().scan(0, |end, p| Some(std::mem::replace(end, *end + p.extent.len)));
+    let starts: Vec<usize> = starts.collect();
+    let searched: Vec<Searched> = pieces.iter().zip(&starts).filter_map(|(p, &start)| p.searched(start)).collect();
+    let copies = finder.find(raw, &searched);
+    if copies.is_empty() {
+        return pieces;
+    }
+    let (mut cut, mut copies) = (Vec::with_capacity(pieces.len() + 2 * copies.len()), copies.iter().peekable());
+    for (piece, start) in pieces.iter().zip(starts) {
+        let (mut at, end) = (start, start + piece.extent.len);
+        while let Some(copy) = copies.next_if(|c| c.start < end) {
+            let parts = [(at, copy.start - at, 0), (copy.start, copy.len, copy.distance)];
+            cut.extend(parts.iter().filter(|p| p.1 > 0).map(|&(at, len, copied)| piece.part(at - start, len, copied)));
+            at = copy.start + copy.len;
+        }
+        cut.extend((at < end).then(|| piece.part(at - start, end - at, 0)));
+    }
+    cut
 }
 
 /// Least bytes of an extent that is split.
 const SPLIT_LEAST: usize = 256 << 10;
 
-/// The extents with their structure. An extent is split if only a part of it repeats, or if it is opaque and elements
-/// begin after its first byte.
-fn find_structure(raw: &[u8], extents: &[Extent], predict: bool, finder: &mut Finder) -> Vec<(Extent, Structure)> {
+/// The extents with their structure. An extent is split if only a part of it repeats, or if it is opaque and has elements that begin after
+/// its first byte; also returns whether one is divided at more places than its edges.
+fn find_structure(
+    raw: &[u8],
+    extents: &[Extent],
+    (predict, divide): (bool, bool),
+    finder: &mut Finder,
+) -> (Vec<Piece>, bool) {
+    let mut divided = false;
     let (mut found, mut end) = (Vec::with_capacity(extents.len()), 0);
+    let mut push = |extent: Extent, structure, elements| {
+        let number = found.len();
+        found.extend((extent.len > 0).then_some(Piece { extent, structure, number, elements, copied: 0 }));
+    };
     for (i, p) in extents.iter().enumerate() {
         end += p.len;
+        let bytes = &raw[end - p.len..end];
         let quantised = p.base.is_none() && p.dtype.is_some_and(Dtype::is_block);
-        if quantised && !finder.find(1, &raw[end - p.len..end]).repeats {
-            found.push((*p, NOISE));
+        if quantised && !finder.find(1, bytes).repeats {
+            push(*p, NOISE, 0);
             continue;
         }
         // Whole blocks repeat: zstd is tried.
         let p = &Extent { dtype: p.dtype.filter(|_| !quantised), ..*p };
         let width = p.dtype.map_or(1, Dtype::coding_width);
-        if p.dtype.is_none()
-            && let Some((head, tail)) = edges(&raw[end - p.len..end])
-        {
-            let mut at = 0;
-            for (len, own) in [(head, 0), (p.len - head - tail, usize::MAX - i), (tail, 0)] {
-                let base = p.base.map(|l| l.at(None, at as u64));
-                // Of head and tail, a few bytes each, a prefix would be longer than they are.
-                let prefix = p.prefix.filter(|_| own > 0);
-                found.extend((len > 0).then_some((Extent { len, base, own, prefix, ..*p }, NOISE)));
-                at += len;
+        if p.dtype.is_none() {
+            let parts = parts(bytes, divide);
+            let one = parts.iter().filter(|part| part.width > 0).count() == 1;
+            divided |= is_divided(&parts);
+            for part in &parts {
+                let Range { start, end } = part.place;
+                let is_cut = end - start < p.len;
+                // All elements of one width have one column.
+                let own = if is_cut && part.width > 0 { usize::MAX - 8 * i - part.width.ilog2() as usize } else { p.own };
+                let base = p.base.map(|l| l.at(None, start as u64));
+                // Of a few bytes at an edge, a prefix would be longer than they are.
+                let prefix = p.prefix.filter(|_| !is_cut || one && part.width > 0);
+                push(Extent { len: end - start, base, own, prefix, ..*p }, NOISE, part.width);
             }
             continue;
         }
-        if p.dtype.is_none() || p.base.is_some() && predict || p.len < LEAST || !p.len.is_multiple_of(width) {
-            found.push((*p, NOISE));
+        if p.base.is_some() && predict || p.len < LEAST || !p.len.is_multiple_of(width) {
+            push(*p, NOISE, 0);
             continue;
         }
-        let bytes = &raw[end - p.len..end];
         let mut structure = finder.find(width, bytes);
         // Groups of quantised weights may go down columns, where neighbours in a row have different scales.
         structure.few = structure.few || width > 1 && p.matrix.is_some_and(|m| is_few_down(width, bytes, m.row));
@@ -187,13 +298,11 @@ fn find_structure(raw: &[u8], extents: &[Extent], predict: bool, finder: &mut Fi
             let at = (p.len - left) / width;
             left -= len;
             let structure = if repeats[0] { structure } else { Structure { repeats: false, ..structure } };
-            if len > 0 {
-                let matrix = p.matrix.map(|m| Matrix { position: m.position + at as u64, ..m });
-                found.push((Extent { len, matrix, ..*p }, structure));
-            }
+            let matrix = p.matrix.map(|m| Matrix { position: m.position + at as u64, ..m });
+            push(Extent { len, matrix, ..*p }, structure, 0);
         }
     }
-    found
+    (found, divided)
 }
 
 /// The columns and lengths of the fields of quantised blocks, and the number of blocks; `None` if these are not such, or if there are too
@@ -239,8 +348,8 @@ mod tests {
         let raw = [&[7; 3], &integers[..], &[9; 5]].concat();
         let prefix = SourceRange { source: 1, offset: 0, len: 1 << 20 };
         let extent = Extent { dtype: None, len: raw.len(), base: None, own: 0, prefix: Some(prefix), matrix: None };
-        let (columns, _) = gather(&raw, &[extent], true, &mut Finder::default());
-        let found: Vec<_> = columns.iter().map(|c| (c.bytes.len(), &c.prefix[..])).collect();
+        let columns = gather(&raw, &[extent], true, true, &mut Finders::default());
+        let found: Vec<_> = columns.sources.iter().map(|c| (c.bytes.len(), &c.prefix[..])).collect();
         assert_eq!(found, [(8, &[][..]), (integers.len(), &[prefix][..])]);
     }
 }

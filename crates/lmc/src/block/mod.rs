@@ -6,6 +6,7 @@ mod byte_wide;
 pub(crate) mod changes;
 pub(crate) mod choose;
 mod context_histograms;
+mod copies;
 pub(crate) mod decode;
 pub(crate) mod encode;
 mod gather;

@@ -1,11 +1,13 @@
 //! Opaque bytes that look like elements: arrays in pickles and in files of unknown formats.
 
+use std::ops::Range;
+
 use crate::cluster::RUN;
 use crate::cluster::element::with_element;
 use crate::cluster::runs::{RunStats, count_run, run_stats};
 use crate::entropy::cost;
 use crate::entropy::histogram::{Histogram, sum_of};
-use crate::inline::array;
+use crate::inline::{array, zip, zip3};
 use crate::map::Map;
 
 /// Least bytes that are examined.
@@ -23,7 +25,7 @@ const ALIKE: u64 = cost::BIT / 2;
 /// bytes: less than eight each.
 ///
 /// The last byte of an element has its sign and its exponent, or the zeros of an integer, and the next one the lowest bits of another.
-pub(super) fn edges(bytes: &[u8]) -> Option<(usize, usize)> {
+fn edges(bytes: &[u8]) -> Option<(usize, usize)> {
     if bytes.len() < LEAST {
         return None;
     }
@@ -43,6 +45,222 @@ pub(super) fn edges(bytes: &[u8]) -> Option<(usize, usize)> {
     let head = if rise(WIDEST - 1) + ALIKE >= most { 0 } else { last + 1 };
     let tail = (bytes.len() - head) % WIDEST;
     (head + tail > 0).then_some((head, tail))
+}
+
+/// A part of opaque bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) place: Range<usize>,
+    /// Bytes of an element, if it consists of whole ones, otherwise 0.
+    pub(super) width: usize,
+}
+
+/// Bytes of a window in which the places of elements are the same.
+const WINDOW: usize = 4096;
+/// A window has this many more equal last bytes of elements than twice those of first bytes.
+const CONTRAST: u32 = 24;
+/// Of other bytes of elements at most one in this many is equal. Tables in programs have more: the zeros of addresses.
+const NOISY: u32 = 32;
+/// Windows without elements that elements may surround as if they were some.
+const GAP: usize = 8;
+/// Windows of the shortest elements that are found.
+const FEWEST: usize = 2;
+/// How far behind their first and last windows elements may begin and end, in windows.
+const REACH: usize = 4;
+/// Windows from which the usual last bytes of elements are known.
+const USUAL: usize = 3;
+
+/// Divides opaque bytes where elements begin at other places than before, modulo their width: tensors in pickles and messages have names and
+/// lengths between them.
+///
+/// Unless `divide`, there is one place at most.
+pub(super) fn parts(bytes: &[u8], divide: bool) -> Vec<Part> {
+    let spans = spans(bytes);
+    let windows = bytes.len() / WINDOW;
+    let one_place = match &spans[..] {
+        [] => true,
+        [one] => one.first <= GAP && one.last + 1 + GAP >= windows,
+        _ => false,
+    };
+    if !one_place && divide {
+        return with_others(elements(bytes, &spans), bytes.len());
+    }
+    let width = spans.first().filter(|_| one_place).map_or(WIDEST, |s| s.width);
+    match edges(bytes) {
+        Some((head, tail)) => with_others(vec![Part { place: head..bytes.len() - tail, width }], bytes.len()),
+        None => vec![Part { place: 0..bytes.len(), width: if spans.is_empty() || !one_place { 0 } else { width } }],
+    }
+}
+
+/// Whether parts are more than elements and the bytes at their edges, less than an element each.
+pub(super) fn is_divided(parts: &[Part]) -> bool {
+    parts.iter().filter(|p| p.width > 0 || p.place.len() >= WIDEST).count() > 1
+}
+
+/// Adds the bytes before, between and after parts.
+fn with_others(parts: Vec<Part>, len: usize) -> Vec<Part> {
+    let mut all = Vec::with_capacity(2 * parts.len() + 1);
+    let mut end = 0;
+    for part in parts {
+        all.extend((part.place.start > end).then_some(Part { place: end..part.place.start, width: 0 }));
+        end = part.place.end;
+        all.push(part);
+    }
+    all.extend((end < len).then_some(Part { place: end..len, width: 0 }));
+    all
+}
+
+/// The elements of spans, to their first and last bytes.
+fn elements(bytes: &[u8], spans: &[Span]) -> Vec<Part> {
+    let mut found: Vec<Part> = Vec::new();
+    for (i, span) in spans.iter().enumerate() {
+        let before = i.checked_sub(1).map_or(0, |i| spans[i].last * WINDOW);
+        let after = spans.get(i + 1).map_or(bytes.len(), |next| (next.first + 1) * WINDOW);
+        let start = span.start(bytes, before);
+        // Where two spans could have the same bytes, they are those of the first.
+        let start = start.max(found.last().map_or(0, |e| span.at_or_after(e.place.end)));
+        let end = span.end(bytes, after);
+        if start + WINDOW <= end {
+            found.push(Part { place: start..end, width: span.width });
+        }
+    }
+    found
+}
+
+/// Windows in which elements begin at the same places.
+struct Span {
+    /// The first and the last window.
+    first: usize,
+    last: usize,
+    width: usize,
+    /// The place of the first byte of an element, modulo the width.
+    phase: usize,
+    counts: [u32; WIDEST],
+}
+
+impl Span {
+    fn windows(&self) -> usize {
+        self.last - self.first + 1
+    }
+
+    /// Whether elements of another width and phase may be the same.
+    fn agrees(&self, (width, phase): (usize, usize)) -> bool {
+        let width = width.min(self.width);
+        self.phase % width == phase % width
+    }
+
+    /// The first place of an element that is not before `at`.
+    fn at_or_after(&self, at: usize) -> usize {
+        at + (self.phase + self.width - at % self.width) % self.width
+    }
+
+    /// Where the elements begin that reach into the first window, not before `least`.
+    fn start(&self, bytes: &[u8], least: usize) -> usize {
+        let inside = self.at_or_after((self.first + 1) * WINDOW);
+        let usual = self.usual(bytes, self.first + 1);
+        let least = self.at_or_after(least.max(self.first.saturating_sub(REACH) * WINDOW));
+        let elements = bytes[least.min(inside)..inside].rchunks_exact(self.width);
+        inside - self.width * usual.longest(elements)
+    }
+
+    /// Where the elements end that reach into the last window, not after `most`.
+    fn end(&self, bytes: &[u8], most: usize) -> usize {
+        let inside = self.at_or_after(self.last * WINDOW);
+        let usual = self.usual(bytes, (self.last + 1).saturating_sub(USUAL).max(self.first));
+        let most = most.min((self.last + 1 + REACH) * WINDOW).min(bytes.len());
+        inside + self.width * usual.longest(bytes[inside..most.max(inside)].chunks_exact(self.width))
+    }
+
+    /// The last bytes that elements of some windows have, from one on.
+    fn usual(&self, bytes: &[u8], window: usize) -> Usual {
+        let window = window.min(self.last);
+        let from = self.at_or_after(window * WINDOW);
+        let to = ((self.last + 1).min(window + USUAL) * WINDOW).min(bytes.len());
+        let mut counts: Histogram = [0; 256];
+        let mut n = 0;
+        for element in bytes[from..to].chunks_exact(self.width) {
+            counts[usize::from(element[self.width - 1])] += 1;
+            n += 1;
+        }
+        // Twice as often as any byte of noise.
+        Usual(array(|i| 128 * u64::from(counts[i]) > n))
+    }
+}
+
+/// The last bytes that many elements have.
+struct Usual([bool; 256]);
+
+impl Usual {
+    /// How many elements, from the first one on, are most likely of their kind: each unusual one counts as much as two others.
+    fn longest<'a>(&self, elements: impl Iterator<Item = &'a [u8]>) -> usize {
+        let (mut score, mut best) = (0i32, (0, 0));
+        for (i, e) in elements.enumerate() {
+            score += if self.0[usize::from(e[e.len() - 1])] { 1 } else { -2 };
+            if score > best.0 {
+                best = (score, i + 1);
+            }
+        }
+        best.1
+    }
+}
+
+/// Spans of windows, in order.
+fn spans(bytes: &[u8]) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    for first in 0..bytes.len() / WINDOW {
+        let counts = equal_in_eight(&bytes[first * WINDOW..]);
+        let Some((width, phase)) = place_of(&counts, 1) else { continue };
+        loop {
+            match spans.last_mut() {
+                Some(s) if s.agrees((width, phase)) && first - s.last <= GAP => {
+                    zip(&mut s.counts, &counts, |sum, n| *sum += n);
+                    s.last = first;
+                    (s.width, s.phase) = place_of(&s.counts, s.windows()).unwrap_or((s.width, s.phase));
+                    break;
+                }
+                // Of two tensors at once, or chance.
+                Some(s) if s.windows() < FEWEST => drop(spans.pop()),
+                _ => {
+                    spans.push(Span { first, last: first, width, phase, counts });
+                    break;
+                }
+            }
+        }
+    }
+    spans.retain(|s| s.windows() >= FEWEST);
+    spans
+}
+
+/// How many bytes of a window are those eight bytes behind them, by their place modulo eight.
+fn equal_in_eight(bytes: &[u8]) -> [u32; WIDEST] {
+    // Wide enough for vectors; no count exceeds a byte.
+    const LANES: usize = 64;
+    const { assert!(WINDOW / LANES <= u8::MAX as usize) }
+    let n = WINDOW.min(bytes.len() - WIDEST);
+    let mut lanes = [0u8; LANES];
+    for (a, b) in bytes[..n].as_chunks::<LANES>().0.iter().zip(bytes[WIDEST..].as_chunks::<LANES>().0) {
+        zip3(&mut lanes, a, b, |count, a, b| *count += u8::from(a == b));
+    }
+    array(|i| lanes.iter().skip(i).step_by(WIDEST).map(|&n| u32::from(n)).sum())
+}
+
+/// The width and the phase of elements with these counts of equal bytes in some windows; `None` unless they are like weights: noise, but for
+/// their last bytes.
+fn place_of(counts: &[u32; WIDEST], windows: usize) -> Option<(usize, usize)> {
+    let rise: [u32; WIDEST] = array(|i| counts[i].saturating_sub(counts[(i + 1) % WIDEST]));
+    let last = (0..WIDEST).max_by_key(|&i| rise[i])?;
+    let at = |behind: usize| rise[(last + behind) % WIDEST];
+    let width = if 2 * at(4) < at(0) {
+        8
+    } else if 2 * (at(2) + at(6)) < at(0) + at(4) {
+        4
+    } else {
+        2
+    };
+    let sum = |first: usize| (first..first + WIDEST).step_by(width).map(|i| counts[i % WIDEST]).sum::<u32>();
+    let most = (windows * WINDOW / WIDEST) as u32 / NOISY;
+    let noise = (0..WIDEST).all(|i| (WIDEST + i - last).is_multiple_of(width) || counts[i] <= most);
+    (noise && sum(last) >= 2 * sum(last + 1) + CONTRAST).then_some((width, (last + 1) % width))
 }
 
 /// The width and map under which opaque bytes look like floats or integers, if any.

@@ -70,6 +70,11 @@ pub enum Method {
     Plain(Box<Stream>),
     /// Residuals.
     Predicted(Box<Predicted>),
+    /// Earlier bytes of the block.
+    Copied {
+        /// How many bytes before its own each one is.
+        distance: usize,
+    },
 }
 
 impl Column {
@@ -90,6 +95,10 @@ impl Column {
             Method::Predicted(p) => {
                 out.push(3);
                 p.put(ranges, out);
+            }
+            &Method::Copied { distance } => {
+                out.push(4);
+                put(out, distance as u64);
             }
         }
     }
@@ -324,6 +333,17 @@ fn parse_zstd(c: &mut Cursor<'_>, len: usize, ranges: &mut Ranges) -> Result<Met
     Ok(Method::Zstd { width, prefix, frame_len: c.size(2 * MAX_RAW, "a frame's length")? })
 }
 
+/// A column of bytes that are copies, and of which the first is at `start` of the block.
+fn parse_copied(c: &mut Cursor<'_>, start: usize) -> Result<Method> {
+    let distance = c.size(MAX_RAW, "the distance of a column's copies")?;
+    if !(1..=start).contains(&distance) {
+        return Err(Error::damaged(format!(
+            "a column's first byte, at {start} of its block, is a copy of that {distance} bytes before"
+        )));
+    }
+    Ok(Method::Copied { distance })
+}
+
 fn count(c: &mut Cursor<'_>, what: &str) -> Result<usize> {
     match u32::from_le_bytes(c.array()?) as usize {
         n if n <= MAX_RAW => Ok(n),
@@ -355,7 +375,7 @@ impl BlockHead {
             if n_columns == 1 { Extents::whole(raw_len) } else { Extents::parse(&mut c, n_columns, raw_len)? };
         let mut columns = Vec::with_capacity(n_columns);
         let mut ranges = Ranges { all: Vec::new(), left: MAX_RANGE_BYTES };
-        for &len in &extents.lens()[..n_columns] {
+        for (i, &len) in (0..).zip(&extents.lens()[..n_columns]) {
             let method = match c.u8()? {
                 0 => Method::Stored,
                 1 => parse_zstd(&mut c, len, &mut ranges)?,
@@ -364,6 +384,7 @@ impl BlockHead {
                     Method::Plain(Box::new(Stream::parse_plain(&mut c, width)?))
                 }
                 3 => Method::Predicted(Box::new(Predicted::parse(&mut c, len, &mut ranges)?)),
+                4 => parse_copied(&mut c, extents.first(i))?,
                 code => return Err(Error::unknown_code("method", code)),
             };
             columns.push(Column { len, method });
@@ -385,11 +406,15 @@ impl BlockHead {
 
     /// The features that a file with this block needs.
     pub(crate) fn features(&self) -> Features {
-        let has_grid = |c: &Column| matches!(&c.method, Method::Predicted(p) if p.operand.grid().is_some());
+        let is_of_1_1 = |c: &Column| match &c.method {
+            Method::Predicted(p) => p.operand.grid().is_some(),
+            Method::Copied { .. } => true,
+            Method::Stored | Method::Zstd { .. } | Method::Plain(_) => false,
+        };
         Features {
             ranges: !self.ranges.is_empty(),
             own: self.ranges.iter().any(|d| d.source == 0),
-            grids: self.columns.iter().any(has_grid),
+            v1_1: self.columns.iter().any(is_of_1_1),
         }
     }
 

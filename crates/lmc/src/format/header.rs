@@ -35,33 +35,33 @@ pub(crate) struct Features {
     pub(crate) ranges: bool,
     /// Ranges may be of the file itself.
     pub(crate) own: bool,
-    /// Operands may be grids.
-    pub(crate) grids: bool,
+    /// Operands may be grids, and columns copies: what version 1.1 added.
+    pub(crate) v1_1: bool,
 }
 
 impl Features {
     const RANGES: u32 = 1;
     const OWN: u32 = 2;
-    const GRIDS: u32 = 4;
+    const V1_1: u32 = 4;
 
     /// Their names, for people.
     pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
-        let names = [(self.ranges, "ranges of bases"), (self.own, "ranges of the file itself"), (self.grids, "grids")];
+        let names = [(self.ranges, "ranges of bases"), (self.own, "ranges of the file itself"), (self.v1_1, "grids or copies")];
         names.into_iter().filter_map(|(set, name)| set.then_some(name))
     }
 
     /// As they are stored.
     pub(crate) fn bits(self) -> u32 {
-        u32::from(self.ranges) * Self::RANGES + u32::from(self.own) * Self::OWN + u32::from(self.grids) * Self::GRIDS
+        u32::from(self.ranges) * Self::RANGES + u32::from(self.own) * Self::OWN + u32::from(self.v1_1) * Self::V1_1
     }
 
     pub(super) fn of_bits(bits: u32) -> Result<Self> {
-        let unknown = bits & !(Self::RANGES | Self::OWN | Self::GRIDS);
+        let unknown = bits & !(Self::RANGES | Self::OWN | Self::V1_1);
         if unknown != 0 {
             return Err(Error::unsupported(format!("unsupported features {unknown:#x}: use a newer lmc")));
         }
         let has = |bit| bits & bit != 0;
-        let features = Self { ranges: has(Self::RANGES), own: has(Self::OWN), grids: has(Self::GRIDS) };
+        let features = Self { ranges: has(Self::RANGES), own: has(Self::OWN), v1_1: has(Self::V1_1) };
         if features.own && !features.ranges {
             return Err(Error::damaged(format!("the features are {bits:#x}: bit 1 needs bit 0; fetch the file again")));
         }
@@ -73,7 +73,7 @@ impl std::ops::BitOr for Features {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {
-        Self { ranges: self.ranges || other.ranges, own: self.own || other.own, grids: self.grids || other.grids }
+        Self { ranges: self.ranges || other.ranges, own: self.own || other.own, v1_1: self.v1_1 || other.v1_1 }
     }
 }
 
@@ -169,16 +169,16 @@ mod tests {
 
     #[test]
     fn features_are_kept() {
-        for (ranges, own, grids, bits) in [
+        for (ranges, own, v1_1, bits) in [
             (false, false, false, 0),
             (true, false, false, 1),
             (true, true, false, 3),
             (false, false, true, 4),
             (true, true, true, 7),
         ] {
-            let h = encode(Features { ranges, own, grids });
+            let h = encode(Features { ranges, own, v1_1 });
             assert_eq!(h[12..], [bits, 0, 0, 0]);
-            assert_eq!(check(&h).unwrap(), Features { ranges, own, grids });
+            assert_eq!(check(&h).unwrap(), Features { ranges, own, v1_1 });
         }
         assert_eq!(error(&encode(Features { own: true, ..Features::default() })).0, ErrorKind::Damaged);
         let mut h = encode(Features::default());

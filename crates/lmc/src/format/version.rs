@@ -37,9 +37,9 @@ macro_rules! versions {
 }
 
 versions! {
-    /// Version 1 without grids.
+    /// Version 1 without what 1.1 added.
     V1_0 = "1.0",
-    /// Version 1 with grids (`docs/format.md` §3.8).
+    /// Version 1 with grids (`docs/format.md` §3.8) and copies (§3.3).
     #[default]
     V1_1 = "1.1",
 }
@@ -52,7 +52,12 @@ impl FormatVersion {
 
     /// Whether files have these features.
     pub(crate) fn has(self, features: Features) -> bool {
-        self >= FormatVersion::V1_1 || !features.grids
+        self >= FormatVersion::V1_1 || !features.v1_1
+    }
+
+    /// Whether files have all features.
+    pub(crate) fn has_all(self) -> bool {
+        self.has(Features { ranges: true, own: true, v1_1: true })
     }
 
     /// The first version that has these features.
@@ -79,11 +84,11 @@ mod tests {
 
     #[test]
     fn the_first_version_with_a_feature_is_found() {
-        let grids = Features { grids: true, ..Features::default() };
-        let ranges = Features { ranges: true, own: true, grids: false };
+        let v1_1 = Features { v1_1: true, ..Features::default() };
+        let ranges = Features { ranges: true, own: true, v1_1: false };
         assert_eq!(FormatVersion::with(Features::default()), FormatVersion::V1_0);
         assert_eq!(FormatVersion::with(ranges), FormatVersion::V1_0);
-        assert_eq!(FormatVersion::with(grids), FormatVersion::V1_1);
-        assert!(!FormatVersion::V1_0.has(grids) && FormatVersion::V1_1.has(grids));
+        assert_eq!(FormatVersion::with(v1_1), FormatVersion::V1_1);
+        assert!(!FormatVersion::V1_0.has(v1_1) && FormatVersion::V1_1.has(v1_1));
     }
 }

@@ -32,6 +32,14 @@ pub enum Column {
     Zstd(Zstd),
     Plain(Plain),
     Predicted(Predicted),
+    Copied(Copied),
+}
+
+/// A column of method 4: each byte is that `distance` bytes before it in the block.
+#[derive(Clone, Debug)]
+pub struct Copied {
+    pub raw: Vec<u8>,
+    pub distance: u64,
 }
 
 /// A column of method 1.
@@ -97,16 +105,22 @@ impl Column {
             Column::Zstd(zstd) => &zstd.raw,
             Column::Plain(plain_column) => &plain_column.raw,
             Column::Predicted(predicted) => &predicted.raw,
+            Column::Copied(copied) => &copied.raw,
         }
     }
 
     /// The ranges that it names.
     pub fn ranges(&self) -> Vec<&Range> {
         match self {
-            Column::Stored(_) | Column::Plain(_) => Vec::new(),
+            Column::Stored(_) | Column::Plain(_) | Column::Copied(_) => Vec::new(),
             Column::Zstd(zstd) => zstd.prefix.iter().collect(),
             Column::Predicted(predicted) => predicted.operands.iter().flat_map(Operand::ranges).collect(),
         }
+    }
+
+    /// Whether only version 1.1 has it.
+    fn is_of_1_1(&self) -> bool {
+        self.has_grid() || matches!(self, Column::Copied(_))
     }
 
     /// Whether it has a grid.
@@ -185,8 +199,8 @@ impl Block {
             columns.push(output.head);
             bulk.push(output.bulk);
         }
-        let grids = if self.columns.iter().any(Column::has_grid) { 4 } else { 0 };
-        let needs = grids | range::needs(self.columns.iter().flat_map(Column::ranges));
+        let of_1_1 = if self.columns.iter().any(Column::is_of_1_1) { 4 } else { 0 };
+        let needs = of_1_1 | range::needs(self.columns.iter().flat_map(Column::ranges));
         let raw = self.raw();
         let leaves: Vec<[u8; 16]> = raw.chunks(LEAF).map(digest).collect();
         let Encoded { states, words, literals } = encode(&chunks, usize::from(self.lane_sets), self.final_state)?;
@@ -325,6 +339,10 @@ impl Column {
                 stream.encode(&elements(raw, 1 << width_code), 1 << width_code, output)?;
             }
             Column::Predicted(predicted) => predicted.encode(output)?,
+            Column::Copied(copied) => {
+                output.head.push(4);
+                varint(&mut output.head, copied.distance);
+            }
         }
         Ok(())
     }
