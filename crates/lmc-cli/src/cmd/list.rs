@@ -108,7 +108,7 @@ fn list(path: &Path, args: &ListArgs, bases: &Bases, ui: &Ui) -> Result<Shown> {
     }
     refuse_index(path)?;
     let source = Source::open(path, args.force)?;
-    let options = DecompressOptions::default().with_threads(1); // nothing is decoded
+    let options = DecompressOptions::default().with_threads(1); // at most a header is decoded
     let mut reader = Reader::open(&source, &options).map_err(|e| Failure::codec(path, &e))?;
     if bases.are_given() {
         let needed = bases.for_file(path, reader.bases(), &["list"])?.to_vec();
@@ -160,7 +160,7 @@ impl<'a> Listing<'a> {
             bytes(raw),
             bytes(compressed),
             Name::text(self.reader.layout()),
-            count(tensors, "tensor"),
+            self.tensors_text(tensors),
             count(self.blocks.len(), "block"),
             hex(&self.reader.content_hash()),
             self.reader.format(),
@@ -225,6 +225,14 @@ impl<'a> Listing<'a> {
             tables.push(table);
         }
         Ok((text, tables))
+    }
+
+    /// How many tensors there are. An index that lists none leaves them to the raw bytes, which a delta without its bases lacks.
+    fn tensors_text(&self, tensors: usize) -> String {
+        if tensors == 0 && self.reader.layout() != "raw" && !self.reader.bases().is_empty() && !self.verified {
+            return "tensors that only the bases show (--base)".to_owned();
+        }
+        count(tensors, "tensor")
     }
 
     fn json(&self, path: &Path, with_blocks: bool) -> lmc::Result<String> {
