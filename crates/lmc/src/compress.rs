@@ -51,8 +51,8 @@ pub fn compress(raw: &[u8], o: &CompressOptions) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Upper bound of the size of `raw_size` compressed bytes, without names of tensors and bases: the room that [`Compressor::compress`] needs
-/// in a slice.
+/// Upper bound of the size of `raw_size` compressed bytes, without names of bases and of [segments](Source::segments) that the caller gives:
+/// the room that [`Compressor::compress`] needs in a slice.
 pub fn compress_bound(raw_size: u64) -> u64 {
     raw_size.saturating_add(raw_size / 512 + (1 << 16))
 }

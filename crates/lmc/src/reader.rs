@@ -16,6 +16,8 @@ use crate::format::block_head::BlockHead;
 use crate::format::version::FormatVersion;
 use crate::io::{ReadAt, zeroed};
 use crate::isa::Isa;
+use crate::layout::{self, Layout, Start};
+use crate::limits::DecodeLimits;
 use crate::options::DecompressOptions;
 use crate::segment::Segment;
 use crate::work::Work;
@@ -45,6 +47,8 @@ pub struct Reader<'b, R> {
     opened: Opened,
     /// Parsed on first use: reading ranges does not need them.
     segments: OnceLock<Segments>,
+    /// Whether there may be memory for segments that the index leaves out.
+    finds_segments: bool,
     /// In the file's order; empty until they are given.
     bases: Vec<Base<'b>>,
     cache: Cache,
@@ -82,8 +86,9 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         let isa = o.isa.map_or_else(Isa::detect, Ok)?;
         let opened = Opened::open(&src, &o.limits)?;
         let (segments, bases, cache) = (OnceLock::new(), vec![], Cache::default());
-        let (threads, workers, max_work) = (o.threads, OnceLock::new(), o.limits.max_work);
-        Ok(Self { src, opened, segments, bases, cache, isa, threads, workers, max_work, jobs: Mutex::default() })
+        let finds_segments = o.limits.max_index_size >= DecodeLimits::default().max_index_size;
+        let (threads, workers, max_work, jobs) = (o.threads, OnceLock::new(), o.limits.max_work, Mutex::default());
+        Ok(Self { src, opened, segments, finds_segments, bases, cache, isa, threads, workers, max_work, jobs })
     }
 
     /// Gives a delta its bases, in any order. Their hashes are checked against those that the file names.
@@ -92,6 +97,8 @@ impl<'b, R: ReadAt> Reader<'b, R> {
     /// `Base` when one is missing, is another file or is not needed; `Io` or `Base` when one cannot be read.
     pub fn with_bases(mut self, bases: Vec<Base<'b>>) -> Result<Self> {
         self.bases = resolve(&self.opened.sources.bases, &bases, self.workers())?;
+        // Without them, segments may not have been found.
+        self.segments = OnceLock::new();
         Ok(self)
     }
 
@@ -142,17 +149,33 @@ impl<'b, R: ReadAt> Reader<'b, R> {
     }
 
     /// The segments of the raw file, in order; they cover it without gaps.
+    ///
+    /// An index leaves them out where they would take a notable part of the file, as very long names of tensors do. They are then found in
+    /// the raw bytes, as far as these can be read (a delta needs its bases), and if
+    /// [`DecodeLimits::max_index_size`](crate::DecodeLimits::max_index_size) is not below its default. Otherwise all bytes are opaque.
     pub fn segments(&self) -> &[Segment] {
         &self.taken_apart().all
     }
 
     fn taken_apart(&self) -> &Segments {
         self.segments.get_or_init(|| {
-            let all = self.opened.index.segments.unpack();
+            let mut all = self.opened.index.segments.unpack();
+            if all.iter().all(|s| s.dtype.is_none()) {
+                all = self.found_segments().unwrap_or(all);
+            }
             let mut by_name: Vec<usize> = (0..all.len()).filter(|&i| all[i].name.is_some()).collect();
             by_name.sort_by_key(|&i| &all[i].name);
             Segments { all, by_name }
         })
+    }
+
+    /// The segments of the layout that the index names, by the raw bytes.
+    fn found_segments(&self) -> Option<Vec<Segment>> {
+        if !self.finds_segments || self.raw_size() == 0 || !Layout::is_in_the_bytes(self.layout()) {
+            return None;
+        }
+        let found = layout::detect(&mut Start::new(self, self.raw_size(), "the file"), None).ok()?;
+        (found.name == self.layout()).then(|| found.covering(self.raw_size()).into_owned())
     }
 
     /// The tensor of this name; the first one if there are several.

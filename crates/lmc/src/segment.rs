@@ -87,9 +87,15 @@ impl Segment {
         Some(byte(rows.start)?..byte(rows.end)?)
     }
 
-    /// Memory of a segment with a name and shape of these lengths in bytes, with the allocator's overhead.
+    /// Memory of a segment with a name and shape of these lengths in bytes, with its place by name, and the allocator's overhead.
     pub(crate) fn cost(name_len: usize, rank: usize) -> usize {
-        size_of::<Segment>() + name_len + 8 * rank + 32
+        let dimensions = if rank > Shape::INLINE { 8 * rank + 32 } else { 0 };
+        size_of::<Segment>() + name_len + dimensions + 16
+    }
+
+    /// [`Self::cost`] of this one.
+    pub(crate) fn memory(&self) -> usize {
+        Self::cost(self.name.as_ref().map_or(0, Name::size), self.shape.len())
     }
 }
 

@@ -188,7 +188,7 @@ impl<'a> Listing<'a> {
             bytes(raw),
             bytes(compressed),
             Name::text(self.reader.layout()),
-            count(tensors, "tensor"),
+            self.tensors_text(tensors),
             count(self.blocks.len(), "block"),
             hex(&self.reader.content_hash()),
             self.reader.format(),
@@ -256,6 +256,14 @@ impl<'a> Listing<'a> {
             tables.push(table);
         }
         Ok((text, tables))
+    }
+
+    /// How many tensors there are. An index that lists none leaves them to the raw bytes, which a delta without its bases lacks.
+    fn tensors_text(&self, tensors: usize) -> String {
+        if tensors == 0 && self.reader.layout() != "raw" && !self.reader.bases().is_empty() && !self.verified {
+            return "tensors that only the bases show (--base)".to_owned();
+        }
+        count(tensors, "tensor")
     }
 
     fn json(&self, path: &Path, with_blocks: bool) -> lmc::Result<String> {

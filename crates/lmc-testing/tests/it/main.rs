@@ -19,6 +19,7 @@ mod grid;
 mod grid_offsets;
 mod hostile;
 mod hostile_blocks;
+mod index_names;
 mod input_output;
 mod large;
 mod layouts;

@@ -82,6 +82,10 @@ fn no_tensor_is_larger_than_zstd_makes_it() {
         ("sinusoids", "F32", 4, f32s((0..w.len()).map(|i| angle(i).sin())), 1.0),
         ("repeated rows", "BF16", 2, bf16(w[..w.len() / 8].repeat(8)), 0.12),
         ("padded", "BF16", 2, bf16(padded), 0.55),
+        ("range in fp32", "F32", 4, f32s((0..100_000).map(|i| i as f32)), 0.02),
+        ("few of a range in fp32", "F32", 4, f32s((0..4096).map(|i| i as f32)), 0.15),
+        ("negative steps in fp32", "F32", 4, f32s((0..100_000).map(|i| i as f32 * -0.1)), 0.02),
+        ("range in fp64", "F64", 8, (0..100_000).flat_map(|i| f64::from(i).to_le_bytes()).collect(), 0.02),
         ("range", "I64", 8, (0..100_000u64).flat_map(u64::to_le_bytes).collect(), 0.01),
         ("indices", "I64", 8, (0..100_000).flat_map(|_| r.below(32_000).to_le_bytes()).collect(), 0.25),
         ("one value", "F32", 4, f32s(vec![0.5; 100_000]), 0.01),
@@ -92,6 +96,32 @@ fn no_tensor_is_larger_than_zstd_makes_it() {
             // One in a hundred, and the file's index.
             let most = (1.01 * zstd + 0.001 + 600.0 / data.len() as f64).min(bar);
             assert!(ours <= most, "{name}, {level:?}: {ours:.4} of raw, zstd {zstd:.4}, at most {most:.4}");
+        }
+    }
+}
+
+/// Big-endian elements and complex numbers of two binary64, which have no dtype: no larger than a thorough zstd makes them.
+#[test]
+fn elements_without_a_dtype_are_no_larger_than_zstd_makes_them() {
+    let w = weights(5);
+    let rounded = |v: f32| (v * 2500.0).round();
+    let cases: Vec<(&str, Vec<u8>)> = vec![
+        (">f8", w.iter().flat_map(|v| f64::from(*v).sqrt().abs().to_be_bytes()).collect()),
+        (">f8 of fp32", w.iter().flat_map(|v| f64::from(*v).to_be_bytes()).collect()),
+        (">f8 of integers", w.iter().flat_map(|v| f64::from(rounded(*v)).to_be_bytes()).collect()),
+        (">f4", w.iter().flat_map(|v| v.to_be_bytes()).collect()),
+        (">f4 of integers", w.iter().flat_map(|v| rounded(*v).to_be_bytes()).collect()),
+        (">i4, a range", (0..100_000u32).flat_map(u32::to_be_bytes).collect()),
+        ("complex128 of fp32", w.iter().flat_map(|v| f64::from(*v).to_le_bytes()).collect()),
+        ("complex128 of real numbers", w.iter().flat_map(|v| [f64::from(*v), 0.0]).flat_map(f64::to_le_bytes).collect()),
+        ("complex128 of integers", w.iter().flat_map(|v| f64::from(rounded(*v)).to_le_bytes()).collect()),
+    ];
+    for (name, data) in cases {
+        let zstd = zstd::bulk::compress(&data, 19).unwrap().len();
+        for level in [Level::Default, Level::Max] {
+            let packed = compress(&data, &CompressOptions::default().with_level(level)).unwrap();
+            assert!(decompress(&packed, &Default::default()).unwrap() == data, "{name}");
+            assert!(packed.len() <= zstd + zstd / 100 + 300, "{name}, {level:?}: {} bytes, zstd {zstd}", packed.len());
         }
     }
 }

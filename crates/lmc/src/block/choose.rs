@@ -1,6 +1,6 @@
 //! Chooses the method of a column.
 
-use super::opaque::detect_width;
+use super::opaque::{WIDEST, detect_width};
 use super::plan::{Planner, coding_of};
 use super::planned::{ColumnPlan, StreamPlan};
 use super::predictor_choice::PredictionInput;
@@ -50,6 +50,8 @@ const LANE_BYTES: u64 = 4 * (SETS * LANES) as u64;
 /// Parts of a column that zstd tries before the whole, and bytes of each.
 const SAMPLES: usize = 4;
 const SAMPLE_BYTES: usize = 8 << 10;
+/// Least opaque bytes whose planes are tried.
+const PLANES_LEAST: usize = 4 << 10;
 /// If zstd shrinks a sample of opaque bytes by 4× to 64×, they are text, and no other method is tried; above 64× they are constant, and
 /// clusters are smaller.
 const TEXT: u64 = 4;
@@ -178,16 +180,19 @@ impl Chooser {
         let grid = self.on_grid(column, estimate);
         let estimate = grid.as_ref().map_or(estimate, |plan| plan.estimate);
         let float = dtype.is_some() && coding.is_some_and(|(_, map)| map == Map::Rotate);
-        if !structure.is_noise() || dtype.is_some() && !float && bytes.len() >= LEAST {
+        let frame = if !structure.is_noise() || dtype.is_some() && !float && bytes.len() >= LEAST {
             let width = coding.map_or(1, |c| c.0);
-            if let Some(frame) = self.try_structured(width, structure, bytes, estimate)? {
-                grid.into_iter().for_each(|plan| self.recycle(plan));
-                return Ok(frame);
-            }
-        } else if (!float || len < SAMPLE_BYTES as u64 || repeats(bytes))
+            self.try_structured(width, structure, bytes, estimate)?
+        } else if dtype.is_none() {
+            self.try_opaque(bytes, sampled, estimate)?
+        } else if !float || len < SAMPLE_BYTES as u64 || repeats(bytes) {
             // Trained floats have no repeats for zstd to find; a few words show whether these have.
-            && let Some(frame) = self.try_zstd(bytes, sampled, estimate)?
-        {
+            self.try_zstd(bytes, sampled, estimate)?
+        } else {
+            None
+        };
+        if let Some(frame) = frame {
+            grid.into_iter().for_each(|plan| self.recycle(plan));
             return Ok(frame);
         }
         if let Some(plan) = grid {
@@ -233,12 +238,36 @@ impl Chooser {
                 best = (frame.len() as u64, Some(ColumnPlan::zstd(planes_of, frame)));
             }
         }
-        let Some(ColumnPlan { method: Method::Zstd { width, .. }, .. }) = best.1 else { return Ok(None) };
-        if self.level == Level::Max {
-            let frame = self.frames.encode_whole(split(width, bytes, &mut self.planes), true)?;
-            return Ok(Some(ColumnPlan::zstd(width, frame)));
+        self.thorough(best.1, bytes)
+    }
+
+    /// A frame of opaque bytes, or of the byte planes of the widest elements, which are planes of narrower ones, too, if it is shorter than
+    /// `other` bytes: of big-endian elements, and of structs.
+    fn try_opaque(&mut self, bytes: &[u8], sampled: Option<u64>, other: u64) -> Result<Option<ColumnPlan>> {
+        let mut best = self.try_zstd(bytes, sampled, other)?;
+        let other = best.as_ref().map_or(other, |plan| plan.estimate);
+        if bytes.len() >= PLANES_LEAST
+            && bytes.len().is_multiple_of(WIDEST)
+            && other * TEXT > bytes.len() as u64
+            && self.sampled(WIDEST, bytes)?.is_none_or(|n| n <= other + other / 10)
+        {
+            let margin = self.margin(other);
+            let frame = self.frames.encode_whole(split(WIDEST, bytes, &mut self.planes), false)?;
+            if frame.len() as u64 + margin < other {
+                best = Some(ColumnPlan::zstd(WIDEST, frame));
+            }
         }
-        Ok(best.1)
+        self.thorough(best, bytes)
+    }
+
+    /// At level `max`, the frame that a thorough search finds, if it is shorter.
+    fn thorough(&mut self, plan: Option<ColumnPlan>, bytes: &[u8]) -> Result<Option<ColumnPlan>> {
+        let Some(ColumnPlan { method: Method::Zstd { width, .. }, estimate, .. }) = plan else { return Ok(plan) };
+        if self.level != Level::Max {
+            return Ok(plan);
+        }
+        let frame = self.frames.encode_whole(split(width, bytes, &mut self.planes), true)?;
+        Ok(if (frame.len() as u64) < estimate { Some(ColumnPlan::zstd(width, frame)) } else { plan })
     }
 
     /// A frame of `bytes` if it is shorter than `other` bytes.

@@ -1,5 +1,7 @@
 //! Encoding a block.
 
+use std::borrow::Cow;
+
 use super::choose::Chooser;
 use super::copies::CopyFinder;
 use super::gather::{Columns, Finders, Source, gather};
@@ -30,8 +32,11 @@ use crate::predict::{Conversion, convert};
 /// Encodes blocks one after the other, keeping its working memory.
 pub struct BlockEncoder {
     isa: Isa,
+    level: Level,
     chooser: Chooser,
     finders: Finders,
+    /// Of level `default`, for comparisons; made on first use.
+    simple: Option<Box<Chooser>>,
     head: Vec<u8>,
     lanes: [LaneWriter; 2],
     literals: LiteralWriter,
@@ -75,6 +80,26 @@ impl<'a> RawBlock<'a> {
     }
 }
 
+/// How a block is encoded.
+#[derive(Clone, Copy)]
+struct Way {
+    level: Level,
+    /// Whether its references are used.
+    predict: bool,
+    /// Whether its elements may be on grids.
+    grids: bool,
+}
+
+/// A block that was encoded in one way.
+struct Encoded {
+    summary: BlockSummary,
+    /// Its estimated bytes, if ranges predict some.
+    promised: Option<u64>,
+    /// Whether it is long and all its columns are clusters.
+    is_clusters: bool,
+    has_grids: bool,
+}
+
 /// A block's data for the index and the content hash.
 pub(crate) struct BlockSummary {
     pub(crate) record_len: u64,
@@ -88,8 +113,10 @@ impl BlockEncoder {
     pub fn new(isa: Isa, level: Level) -> Self {
         Self {
             isa,
+            level,
             chooser: Chooser::new(isa, level),
             finders: Finders::default(),
+            simple: None,
             head: Vec::new(),
             lanes: [LaneWriter::new(), LaneWriter::new()],
             literals: LiteralWriter::new(),
@@ -115,6 +142,10 @@ impl BlockEncoder {
 
     /// Appends the record of a block to `out`.
     ///
+    /// Methods are chosen by estimates. Where these may be wrong, the block is encoded in other ways, too, and the shortest record stays:
+    /// without predictions if it is larger than they promised; without grids if it has some; and at level `max` as level `default` does,
+    /// unless the block is long and has nothing but clusters of elements, whose tables save more than they take.
+    ///
     /// # Errors
     /// Those of `origin`. If it reports that the file changed since its bytes were stored, the block is encoded without predictions.
     pub(crate) fn encode(
@@ -123,44 +154,59 @@ impl BlockEncoder {
         origin: &dyn Origin,
         out: &mut Output<'_>,
     ) -> Result<BlockSummary> {
-        let start = out.len();
-        let (summary, promised) = match self.encode_as(block, origin, true, out) {
+        let (start, mut usual) = (out.len(), Way { level: self.level, predict: true, grids: true });
+        let first = match self.encode_as(block, origin, usual, out) {
             Err(e) if e.is_changed() => {
                 out.truncate(start);
-                return Ok(self.encode_as(block, origin, false, out)?.0);
+                usual.predict = false;
+                self.encode_as(block, origin, usual, out)
             }
-            done => done?,
-        };
-        if promised.is_none_or(|p| summary.record_len <= p + p / 64 + 1024) {
-            return Ok(summary);
+            done => done,
+        }?;
+        let mut best = first.summary;
+        let is_larger = first.promised.is_some_and(|p| best.record_len > p + p / 64 + 1024);
+        let others = [
+            is_larger.then_some(Way { predict: false, ..usual }),
+            first.has_grids.then_some(Way { grids: false, ..usual }),
+            (self.level == Level::Max && !first.is_clusters).then_some(Way { level: Level::Default, ..usual }),
+        ];
+        for way in others.into_iter().flatten() {
+            let kept = out.since(start).to_vec();
+            out.truncate(start);
+            match self.encode_as(block, origin, way, out) {
+                Ok(other) if other.summary.record_len < best.record_len => {
+                    best = other.summary;
+                    continue;
+                }
+                Err(e) if !e.is_changed() => return Err(e),
+                _ => {}
+            }
+            out.truncate(start);
+            out.extend(&kept);
         }
-        // Larger than estimated: keep the prediction only if the block is smaller with it.
-        let predicted = out.since(start).to_vec();
-        out.truncate(start);
-        let (plain, _) = self.encode_as(block, origin, false, out)?;
-        if plain.record_len < summary.record_len {
-            return Ok(plain);
-        }
-        out.truncate(start);
-        out.extend(&predicted);
-        Ok(summary)
+        Ok(best)
     }
 
-    /// Encodes a block. Also returns its estimated bytes if it has predictions.
+    /// Encodes a block in one way.
     fn encode_as(
         &mut self,
         block: &RawBlock<'_>,
         origin: &dyn Origin,
-        predict: bool,
+        way: Way,
         out: &mut Output<'_>,
-    ) -> Result<(BlockSummary, Option<u64>)> {
+    ) -> Result<Encoded> {
         let (start, RawBlock { raw, extents, leaves }) = (out.len(), block);
-        let (columns, mut plans) = self.plan(block, origin, predict)?;
+        let without_grids = || extents.iter().map(|e| Extent { matrix: None, ..*e }).collect();
+        let extents: Cow<'_, [Extent]> = if way.grids { (*extents).into() } else { Cow::Owned(without_grids()) };
+        let (columns, mut plans) = self.plan(raw, &extents, origin, way)?;
         let Columns { sources, placed, .. } = columns;
         let ranges = name_ranges(&sources, &mut plans);
         let bulk_len: usize = plans.iter().zip(&sources).map(|(p, s)| p.bulk_len(s.bytes.len())).sum();
         let predicted = !ranges.is_empty();
         let promised: u64 = plans.iter().map(|p| p.estimate).sum();
+        let is_clusters = raw.len() >= CLUSTERS_LEAST
+            && plans.iter().all(|p| p.chunks() > 0 && matches!(p.method, Method::Plain(_)));
+        let has_grids = plans.iter().any(|p| matches!(&p.method, Method::Predicted(m) if m.operand.grid().is_some()));
         let columns =
             plans.iter().zip(&sources).map(|(p, s)| Column { len: s.bytes.len(), method: p.method.clone() }).collect();
         let chunks: usize = plans.iter().map(ColumnPlan::chunks).sum();
@@ -186,8 +232,8 @@ impl BlockEncoder {
         }
         let body_len = out.len() - start - header_len - head_len;
         let promised = promised + (header_len + head_len + if chunks > 0 { STATES } else { 0 }) as u64;
-        plans.into_iter().for_each(|p| self.chooser.recycle(p));
-        if header_len + head_len + body_len > Self::bound(extents) {
+        plans.into_iter().for_each(|p| self.chooser(way.level).recycle(p));
+        if header_len + head_len + body_len > Self::bound(&extents) {
             // Whatever a sample promised: never more than the bytes as they are.
             out.truncate(start);
             head.lanes = None;
@@ -210,19 +256,29 @@ impl BlockEncoder {
         let record_len = (out.len() - start) as u64;
         let (raw_len, features) = (raw.len() as u64, head.features());
         let summary = BlockSummary { record_len, raw_len, features, leaves: leaves.clone() };
-        Ok((summary, predicted.then_some(promised)))
+        Ok(Encoded { summary, promised: predicted.then_some(promised), is_clusters, has_grids })
+    }
+
+    /// The chooser of a level: that of this encoder, or `default`.
+    fn chooser(&mut self, level: Level) -> &mut Chooser {
+        if level == self.level {
+            return &mut self.chooser;
+        }
+        self.simple.get_or_insert_with(|| Box::new(Chooser::new(self.isa, level)))
     }
 
     /// Plans the columns of a block.
     fn plan<'b>(
         &mut self,
-        block: &RawBlock<'b>,
+        raw: &'b [u8],
+        extents: &[Extent],
         origin: &dyn Origin,
-        predict: bool,
+        way: Way,
     ) -> Result<(Columns<'b>, Vec<ColumnPlan>)> {
         let mut plan = |divide| -> Result<_> {
-            let columns = gather(block.raw, block.extents, predict, divide, &mut self.finders);
-            let plans: Vec<_> = columns.sources.iter().map(|s| self.choose(s, origin)).collect::<Result<_>>()?;
+            let columns = gather(raw, extents, way.predict, divide, &mut self.finders);
+            let plans: Vec<_> =
+                columns.sources.iter().map(|s| self.choose(s, origin, way.level)).collect::<Result<_>>()?;
             let size = plans.iter().map(|p| p.estimate).sum::<u64>() + (EXTENT * columns.placed.count()) as u64;
             Ok((size, columns, plans))
         };
@@ -233,21 +289,34 @@ impl BlockEncoder {
             if other.0 <= best.0 {
                 std::mem::swap(&mut best, &mut other);
             }
-            other.2.into_iter().for_each(|p| self.chooser.recycle(p));
+            other.2.into_iter().for_each(|p| self.chooser(way.level).recycle(p));
         }
         Ok((best.1, best.2))
     }
 
     /// Plans one column; reads its ranges.
-    fn choose(&mut self, s: &Source<'_>, origin: &dyn Origin) -> Result<ColumnPlan> {
+    fn choose(&mut self, s: &Source<'_>, origin: &dyn Origin, level: Level) -> Result<ColumnPlan> {
         if let Some(distance) = s.copied() {
             return Ok(ColumnPlan::of(Method::Copied { distance }));
         }
-        let [base, converted] = &mut self.bytes;
-        let base = match s.conversion() {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        let plan = self.choose_with(s, origin, level, &mut bytes);
+        self.bytes = bytes;
+        plan
+    }
+
+    fn choose_with(
+        &mut self,
+        s: &Source<'_>,
+        origin: &dyn Origin,
+        level: Level,
+        [base, converted]: &mut [Vec<u8>; 2],
+    ) -> Result<ColumnPlan> {
+        let chooser = self.chooser(level);
+        let prediction = match s.conversion() {
             None => None,
             Some(conversion) => {
-                let mut bytes = super::ranges::read_all(&s.base, origin, base)?;
+                let mut bytes = super::ranges::read_all(&s.base, origin, &mut *base)?;
                 if conversion != Conversion::None {
                     convert(conversion, bytes, converted);
                     bytes = converted;
@@ -255,13 +324,11 @@ impl BlockEncoder {
                 Some((bytes, conversion))
             }
         };
-        let mut plan = self.chooser.choose(&s.column(), base)?;
+        let mut plan = chooser.choose(&s.column(), prediction)?;
         // Bytes whose counterparts have moved: a header in which one name has changed.
         if !s.prefix.is_empty() {
             let len = s.prefix.iter().map(|range| range.len).sum();
-            let buf = &mut self.bytes[0];
-            let chooser = &mut self.chooser;
-            plan = chooser.or_with_prefix(&s.bytes, len, || super::ranges::read_all(&s.prefix, origin, buf), plan)?;
+            plan = chooser.or_with_prefix(&s.bytes, len, || super::ranges::read_all(&s.prefix, origin, base), plan)?;
         }
         Ok(plan)
     }
@@ -383,6 +450,8 @@ const STATES: usize = 4 * SETS * LANES;
 
 /// Bytes of an extent in a head, for estimates.
 const EXTENT: usize = 4;
+/// Raw bytes of a block whose tables are a small part.
+const CLUSTERS_LEAST: usize = 512 << 10;
 
 /// Upper bound of the head of a stored block, in bytes.
 const STORED_OVERHEAD: usize = 32;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::choose::RawColumn;
 use super::copies::{CopyFinder, Searched};
 use super::opaque::{is_divided, parts};
-use super::structure::{Finder, LEAST, PARTS, Structure, is_few_down};
+use super::structure::{Finder, LEAST, PARTS, STEPS_LEAST, Structure, is_few_down};
 use super::{Extent, Matrix};
 use crate::cluster::RUN;
 use crate::dtype::Dtype;
@@ -76,7 +76,7 @@ impl Source<'_> {
 const OPAQUE: Kind =
     Kind { dtype: None, base: None, own: 0, prefix: false, structure: NOISE, field: None, copied: 0 };
 
-const NOISE: Structure = Structure { few: false, repeats: false };
+const NOISE: Structure = Structure { few: false, repeats: false, steps: false };
 
 /// Most columns with predictions or copies; the others are for extents without.
 const MAX_PREDICTED: usize = MAX_COLUMNS / 2;
@@ -281,13 +281,14 @@ fn find_structure(
             }
             continue;
         }
-        if p.base.is_some() && predict || p.len < LEAST || !p.len.is_multiple_of(width) {
+        if p.base.is_some() && predict || p.len < STEPS_LEAST || !p.len.is_multiple_of(width) {
             push(*p, NOISE, 0);
             continue;
         }
         let mut structure = finder.find(width, bytes);
         // Groups of quantised weights may go down columns, where neighbours in a row have different scales.
-        structure.few = structure.few || width > 1 && p.matrix.is_some_and(|m| is_few_down(width, bytes, m.row));
+        structure.few |=
+            width > 1 && p.len >= LEAST && p.matrix.is_some_and(|m| is_few_down(width, bytes, m.row));
         let parts = if structure.repeats && p.len >= SPLIT_LEAST { finder.parts(bytes) } else { [true; PARTS] };
         // Whole runs, so that those of a row stay together.
         let part = p.len / PARTS / (RUN * width) * (RUN * width);

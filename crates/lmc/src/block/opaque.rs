@@ -13,7 +13,7 @@ use crate::map::Map;
 /// Least bytes that are examined.
 const LEAST: usize = 4096;
 /// Bytes of the widest elements.
-const WIDEST: usize = 8;
+pub(super) const WIDEST: usize = 8;
 /// Groups of bytes whose positions are counted.
 const SAMPLE: usize = 2048;
 /// Bits by which the entropy of the byte after an element's last one is higher: of noise and text all are alike.

@@ -13,6 +13,8 @@ pub(crate) struct Structure {
     pub(crate) few: bool,
     /// The top bytes of elements repeat, row by row or further apart.
     pub(crate) repeats: bool,
+    /// Elements rise or fall by nearly equal steps, as integers.
+    pub(crate) steps: bool,
 }
 
 impl Structure {
@@ -21,8 +23,9 @@ impl Structure {
     }
 }
 
-/// Least bytes in which structure is searched for.
+/// Least bytes in which structure is searched for; and steps, which are found at once.
 pub(crate) const LEAST: usize = 32 << 10;
+pub(crate) const STEPS_LEAST: usize = 4 << 10;
 
 /// Windows of elements whose values are counted: their number and their length, and the largest share of different
 /// values, in sixteenths, that counts as few. Of 128 weights in bf16 some 120 differ, of those that have 6 bits in
@@ -80,8 +83,9 @@ pub(crate) struct Finder {
 impl Finder {
     /// The structure of elements of `width` bytes.
     pub(crate) fn find(&mut self, width: usize, bytes: &[u8]) -> Structure {
+        let steps = width > 1 && bytes.len() >= STEPS_LEAST && with_element!(width, E => has_steps::<E>(bytes));
         if bytes.len() < LEAST {
-            return Structure::default();
+            return Structure { steps, ..Structure::default() };
         }
         let few = width > 1 && with_element!(width, E => is_few::<E>(bytes));
         let tops = |at: usize, tops: &mut [u8]| {
@@ -90,7 +94,7 @@ impl Finder {
         };
         let effort = if bytes.len() > LONG_LEAST { LONG } else { USUAL };
         let Ok(repeats) = self.repeats(bytes.len() / width, effort.probes(bytes.len()), effort, tops);
-        Structure { few, repeats }
+        Structure { few, repeats, steps }
     }
 
     /// The parts that repeat, of elements that repeat: all parts, unless some repeat in most places and others rarely.
@@ -218,6 +222,31 @@ fn is_few<E: Element>(bytes: &[u8]) -> bool {
     different * 16 <= w.count * w.len * w.sixteenths
 }
 
+/// Windows of elements whose steps are compared, the elements of each, how much two steps in turn may differ (results of products are
+/// rounded), and the share of steps that must not, in quarters.
+const STEP_WINDOWS: usize = 8;
+const STEP_WINDOW: usize = 16;
+const STEP_SLACK: u64 = 4;
+const STEP_QUARTERS: usize = 3;
+
+/// Whether most elements rise or fall by the step of the one before, as `arange` and `linspace` make them: of floats, the steps of their bits
+/// are equal between two powers of two. Noise has a step like that once in thousands.
+fn has_steps<E: Element>(bytes: &[u8]) -> bool {
+    let elements = E::all(bytes);
+    let (mut equal, mut all) = (0, 0);
+    for w in 0..STEP_WINDOWS {
+        let window = elements[elements.len() / STEP_WINDOWS * w..].iter().take(STEP_WINDOW);
+        let values: Vec<u64> = window.map(|e| E::from_bytes(*e).wide()).collect();
+        for of in values.windows(3) {
+            let step = of[1].wrapping_sub(of[0]);
+            let difference = of[2].wrapping_sub(of[1]).wrapping_sub(step);
+            all += 1;
+            equal += usize::from(step != 0 && difference.wrapping_add(STEP_SLACK) <= 2 * STEP_SLACK);
+        }
+    }
+    4 * equal >= STEP_QUARTERS * all
+}
+
 /// Rows of a window down a column. Of its elements 13/16 differ at most if they are few; of 128 weights in bf16
 /// some 110 do.
 const DOWN: usize = 128;
@@ -336,6 +365,16 @@ mod tests {
             *e = [(i / row * 7 % 16 * 16) as u8 + (i % row % 13) as u8, 0x3c];
         }
         assert!(is_few_down(width, &bytes, row as u64));
+    }
+
+    #[test]
+    fn steps_are_found() {
+        let find = |bytes: &[u8]| Finder::default().find(4, bytes).steps;
+        for n in [1 << 10, 1 << 18] {
+            let float = |f: fn(u32) -> f32| (0..n).flat_map(|i| f(i).to_le_bytes()).collect::<Vec<u8>>();
+            assert!(find(&float(|i| i as f32)) && find(&float(|i| i as f32 * -0.1)));
+            assert!(!find(&float(|_| 1.0)) && !find(&float(|i| (i as f32).sin())) && !find(&noise(n as usize, 5)));
+        }
     }
 
     #[test]

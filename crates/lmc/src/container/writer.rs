@@ -10,6 +10,8 @@ use crate::format::index::Index;
 use crate::format::trailer::{self, Trailer};
 use crate::frames::FrameEncoder;
 use crate::layout::Layout;
+use crate::limits::DecodeLimits;
+use crate::segment::Segment;
 use crate::varint::put;
 
 /// Collects the lengths and digests of the blocks written.
@@ -53,14 +55,35 @@ impl Writer {
     }
 
     /// The bytes that follow the last block. `frames` is one that is kept: making one takes longer than a small file.
+    ///
+    /// The index has no segments if they can be found again, and take more than they are worth ([`Self::is_worth`]).
     pub(crate) fn finish(self, layout: &Layout, frames: &mut FrameEncoder) -> Result<(Vec<u8>, Summary)> {
-        let content_hash = self.hash.finish();
-        let segments = layout.covering(self.raw);
-        let (blocks, names) = ((self.blocks, self.lengths), [layout.name, &self.name]);
-        let mut end = Index::encode(self.raw, &content_hash, self.features, blocks, names, &segments, frames)?;
+        let content_hash = self.hash.clone().finish();
+        let mut index = |segments: &[Segment]| {
+            let (blocks, names) = ((self.blocks, &self.lengths[..]), [layout.name, &self.name]);
+            Index::encode(self.raw, &content_hash, self.features, blocks, names, segments, frames)
+        };
+        let (mut end, memory) = index(&layout.covering(self.raw))?;
+        if Layout::is_in_the_bytes(layout.name) && !self.is_worth(end.len() as u64, memory) {
+            (end, _) = index(&[Segment::opaque(0, self.raw)])?;
+        }
         let index_len = end.len() as u64;
         end.extend_from_slice(&Trailer { index_offset: self.offset, index_len }.encode());
         let compressed_size = self.offset + index_len + trailer::LEN as u64;
         Ok((end, Summary { raw_size: self.raw, compressed_size, content_hash, blocks: self.blocks }))
     }
+
+    /// Whether an index of so many bytes takes little of the file, or of what the blocks save, and readers take so much memory for it.
+    ///
+    /// Names may be as long as the headers of files can be, so that an index of them could double a file.
+    fn is_worth(&self, index_len: u64, memory: u64) -> bool {
+        let saved = self.raw.saturating_sub(self.offset);
+        index_len <= INDEX_LEAST + self.raw / INDEX_OF_RAW + saved / INDEX_OF_SAVED
+            && memory <= DecodeLimits::default().max_index_size as u64
+    }
 }
+
+/// Bytes that any index may take, and the parts of the raw bytes and of those that the blocks save.
+const INDEX_LEAST: u64 = 1 << 9;
+const INDEX_OF_RAW: u64 = 1000;
+const INDEX_OF_SAVED: u64 = 8;

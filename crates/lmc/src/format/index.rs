@@ -36,17 +36,17 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// The index record. The lengths of the `n` blocks are already `2 × n` varints.
+    /// The index record, and the bytes of memory that a reader takes for it. The lengths of the `n` blocks are already `2 × n` varints.
     pub(crate) fn encode(
         raw_size: u64,
         content_hash: &Digest,
         features: Features,
-        (n, lengths): (u64, Vec<u8>),
+        (n, lengths): (u64, &[u8]),
         [layout, writer]: [&str; 2],
         segments: &[Segment],
         frames: &mut FrameEncoder,
-    ) -> Result<Vec<u8>> {
-        let mut table = lengths;
+    ) -> Result<(Vec<u8>, u64)> {
+        let mut table = lengths.to_vec();
         put_string(&mut table, layout);
         put_string(&mut table, writer);
         segments::encode(segments, &mut table);
@@ -72,7 +72,9 @@ impl Index {
         }
         let header = RecordHeader::encode(record::INDEX, &out[HEADER_LEN..], 0);
         out[..HEADER_LEN].copy_from_slice(&header);
-        Ok(out)
+        let parsed: u64 = segments.iter().map(|s| s.memory() as u64).sum();
+        let memory = (out.len() - HEADER_LEN + table.len()) as u64 + n * Self::BLOCK_COST as u64 + parsed;
+        Ok((out, memory))
     }
 
     /// Bytes of memory that an opened file takes for one block: its lengths here, and its offsets.

@@ -74,6 +74,11 @@ impl Layout {
         self.account.tensors(self.name, &segments, prefix)
     }
 
+    /// Whether the bytes of files with a layout of this name say what their segments are.
+    pub(crate) fn is_in_the_bytes(name: &str) -> bool {
+        ![SEGMENTS, RAW].contains(&name)
+    }
+
     /// The segments of a file that has `total` bytes: they cover it exactly.
     ///
     /// A tensor that the file does not hold whole becomes opaque.
@@ -240,9 +245,9 @@ pub(super) trait Format: Sync {
 /// The name of the layout of files in no known format.
 pub(crate) const RAW: &str = "raw";
 
-/// Most memory of suggested segments, in bytes: a quarter of a decoder's default limit for an index, and enough for a
-/// quarter of a million tensors.
-pub(super) const MAX_COST: usize = 1 << 26;
+/// Most memory of suggested segments, in bytes: with the longest header of safetensors, as much as a decoder's default limit for an index
+/// ([`DecodeLimits`](crate::DecodeLimits)). That is enough for a million tensors with names of 30 bytes, the most that such a header holds.
+pub(super) const MAX_COST: usize = 160 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 /// The dimensions of a tensor, outermost first.
 #[derive(Default, PartialEq, Eq, Hash)]
-pub struct Shape(SmallVec<[u64; 2]>);
+pub struct Shape(SmallVec<[u64; Shape::INLINE]>);
 
 /// The derived implementation would clone element by element.
 impl Clone for Shape {
@@ -17,6 +17,9 @@ impl Clone for Shape {
 }
 
 impl Shape {
+    /// Dimensions that take no further memory.
+    pub(crate) const INLINE: usize = 2;
+
     pub(crate) fn push(&mut self, dimension: u64) {
         self.0.push(dimension);
     }
