@@ -389,7 +389,8 @@ def test_made_files_are_valid() -> None:
 @pytest.mark.parametrize(
     ("column", "body", "wrong"),
     [
-        (b"\4", b"", "method is 4"),
+        (b"\5", b"", "method is 5"),
+        (b"\4\1", b"", "bit 2 of required features is not set"),
         (frame_of(zstd(RAW), length=len(zstd(RAW)) + 1), zstd(RAW), "frame should have"),
         (frame_of(zstd(RAW) + b"\0"), zstd(RAW) + b"\0", "does not decode"),
         (frame_of(zstd(RAW[:7]) * 2), zstd(RAW[:7]) * 2, "content size"),
@@ -660,6 +661,34 @@ def test_prefix(base: bytes) -> None:
     without = block(len(raw), frame_of(frame, 0, ranges), frame, raw)
     with pytest.raises(FormatError, match="xxh3-64 of the body should have 8 bytes"):
         decode.decode(delta(without, 1), [base])
+
+
+def test_copies() -> None:
+    """Bytes are copied from before their own, in raw order, and may be copied again."""
+
+    def file(raw: bytes, extents: Sequence[tuple[int, int]], *distances: int, exact: int = 4) -> bytes:
+        stored = b"".join(raw[sum(n for _, n in extents[:i]) :][:n] for i, (c, n) in enumerate(extents) if c == 0)
+        order = varint(len(extents)) + b"".join(bytes([column]) + varint(n) for column, n in extents)
+        columns = b"\0" + b"".join(b"\4" + varint(distance) for distance in distances)
+        head = varint(len(raw)) + b"\0" + bytes([1 + len(distances)]) + order + columns + decode.content_hash(raw)
+        return file_of([(record(b"BLCK", head, stored), len(raw))], raw, header=HEADER[:12] + u32(4), exact=exact)
+
+    for raw, extents, distances in (
+        (b"one two.one two three", [(0, 8), (1, 3), (0, 1), (1, 3), (0, 6)], [8]),
+        (b"-ababababa!", [(0, 3), (1, 7), (0, 1)], [2]),
+        (b"abcabcbccbc.", [(0, 3), (1, 3), (2, 2), (1, 3), (0, 1)], [3, 2]),
+        (b"a" * 2**20, [(0, 1), (1, 2**20 - 1)], [1]),
+    ):
+        assert decode.decode(file(raw, extents, *distances)) == raw
+    extents = [(0, 3), (1, 3)]
+    for distance, exact, wrong in (
+        (0, 4, "distance of copies is 0, not 1 to 3"),
+        (4, 4, "distance of copies is 4, not 1 to 3"),
+        (2, 4, "digest is"),
+        (3, 0, "exact features is 0, not 4"),
+    ):
+        with pytest.raises(FormatError, match=wrong):
+            decode.decode(file(b"abcabc", extents, distance, exact=exact))
 
 
 def test_palette() -> None:

@@ -4,7 +4,7 @@ use crate::data;
 use crate::input::{Input, Random};
 use crate::one_grid;
 use crate::reference::write::File;
-use crate::reference::write::block::{Block, Cluster, Column, Plain, Predicted, Stream};
+use crate::reference::write::block::{Block, Cluster, Column, Copied, Plain, Predicted, Stream};
 use crate::reference::write::entropy::Coder;
 use crate::vectors;
 use lmc::{CompressOptions, Dtype, Level, compress};
@@ -28,10 +28,25 @@ pub fn all() -> Vec<Sample> {
         fine_rans(),
         grid("grid", one_grid::column()),
         grid("grid with offsets", one_grid::column_with_offsets()),
+        copies(),
         vector("planes of 300 elements of 2 bytes"),
         vector("palette of 17 values of 2 bytes, patched"),
         vector("palette of 256 values of 1 bytes, in clusters"),
     ]
+}
+
+/// Two columns of copies, one of which repeats, among bytes that are stored.
+fn copies() -> Sample {
+    let copied = |raw: &[u8], distance| Column::Copied(Copied { raw: raw.to_vec(), distance });
+    let columns = vec![
+        Column::Stored(b"one, two, three.".to_vec()),
+        copied(b"one, two, ree.", 10),
+        copied(b"e.e.e.", 2),
+    ];
+    let extents = vec![(0, 10), (1, 10), (0, 6), (2, 6), (1, 4)];
+    let block = Block { lane_sets: 0, columns, extents, states_repeats: false, final_state: 1 << 16 };
+    let raw = block.raw();
+    ("copies", File::new(vec![block.record().expect("the block can be coded")]).to_bytes(), raw)
 }
 
 /// The vector of this name, which has no bases.

@@ -10,16 +10,16 @@ use super::structure::{KEY, key};
 /// Least bytes of a copy.
 const LEAST: usize = 4096;
 /// Bytes between remembered places, at most, and of a window.
-const STEP: usize = 1024;
+const STEP: usize = 512;
 /// Bytes between windows where nothing repeats: in one tensor, and where tensors may begin anywhere.
 const STRIDE: usize = 64 << 10;
 const STRIDE_OF_MANY: usize = 16 << 10;
-/// Larger blocks have few changes from a base, which predicts all of their bytes.
+/// Bytes of the largest blocks that are searched: in longer ones there is one tensor, or a base predicts most.
 const MOST: usize = 2 << 20;
 /// Keys of a window that may be found elsewhere without a copy: more are of elements with few values.
 const FAILURES: usize = 8;
 /// log2 of the number of slots of the table: some for each place of a block.
-const LOG: u32 = 12;
+const LOG: u32 = 13;
 
 /// Bytes in which copies are searched for.
 #[derive(Clone, Copy, Debug)]

@@ -113,7 +113,7 @@ pub(super) fn gather<'a>(
     let mut placed = Extents::new();
     let (mut pieces, divided) = find_structure(raw, extents, (predict, divide), &mut finders.structure);
     if let Some(finder) = &mut finders.copies {
-        pieces = find_copies(raw, pieces, finder);
+        pieces = find_copies(raw, pieces, predict, finder);
     }
     for Piece { extent: p, structure, number, copied, .. } in &pieces {
         let (structure, copied) = (*structure, *copied);
@@ -204,9 +204,13 @@ impl Piece {
         Self { extent: Extent { len, base, matrix, ..p }, structure, number, elements, copied }
     }
 
-    /// The bytes at `start` of the block, for a search for copies in whole elements; `None` if it has none.
-    fn searched(&self, start: usize) -> Option<Searched> {
-        let Extent { dtype, len, .. } = self.extent;
+    /// The bytes at `start` of the block, for a search for copies in whole elements; `None` if it has none, or is predicted: where few elements
+    /// changed, decoders and followers are fastest if nothing else is in the block.
+    fn searched(&self, start: usize, predict: bool) -> Option<Searched> {
+        let Extent { dtype, len, base, .. } = self.extent;
+        if base.is_some() && predict {
+            return None;
+        }
         let unit = match dtype {
             Some(d) => fields_of(d).map_or(d.coding_width(), |f| f.1),
             None => self.elements,
@@ -216,10 +220,11 @@ impl Piece {
 }
 
 /// Cuts pieces where they repeat earlier bytes of the block.
-fn find_copies(raw: &[u8], pieces: Vec<Piece>, finder: &mut CopyFinder) -> Vec<Piece> {
+fn find_copies(raw: &[u8], pieces: Vec<Piece>, predict: bool, finder: &mut CopyFinder) -> Vec<Piece> {
     let starts = pieces.iter().scan(0, |end, p| Some(std::mem::replace(end, *end + p.extent.len)));
     let starts: Vec<usize> = starts.collect();
-    let searched: Vec<Searched> = pieces.iter().zip(&starts).filter_map(|(p, &start)| p.searched(start)).collect();
+    let searched = pieces.iter().zip(&starts).filter_map(|(p, &start)| p.searched(start, predict));
+    let searched: Vec<Searched> = searched.collect();
     let copies = finder.find(raw, &searched);
     if copies.is_empty() {
         return pieces;

@@ -82,8 +82,9 @@ pub(super) fn parts(bytes: &[u8], divide: bool) -> Vec<Part> {
         [one] => one.first <= GAP && one.last + 1 + GAP >= windows,
         _ => false,
     };
-    if !one_place && divide {
-        return with_others(elements(bytes, &spans), bytes.len());
+    let found = if one_place || !divide { vec![] } else { elements(bytes, &spans) };
+    if !found.is_empty() {
+        return with_others(found, bytes.len());
     }
     let width = spans.first().filter(|_| one_place).map_or(WIDEST, |s| s.width);
     match edges(bytes) {
@@ -333,6 +334,51 @@ mod tests {
                 let found = detect_width(&bytes[head..bytes.len() - tail]).map(|d| d.0);
                 assert_eq!(found, Some(width), "{before}, {after}");
             }
+        }
+    }
+
+    #[test]
+    fn tensors_are_divided_where_they_begin() {
+        let mut random = Random::new(6);
+        let noise = random.bytes(50_000);
+        // A name before each tensor, of another length.
+        let tensors = [(floats(4, 20_000), 4), (floats(2, 30_000), 2), (floats(8, 9000), 8), (floats(4, 6000), 4)];
+        let mut raw = noise.clone();
+        let mut places = vec![];
+        for (i, (tensor, width)) in tensors.iter().enumerate() {
+            raw.extend_from_slice(&b"a name of a tensor, and its length"[..31 + i % 3]);
+            places.push((raw.len()..raw.len() + tensor.len(), *width));
+            raw.extend_from_slice(tensor);
+        }
+        raw.extend_from_slice(&noise);
+        let parts = parts(&raw, true);
+        assert!(parts.is_sorted_by(|a, b| a.place.end == b.place.start));
+        assert_eq!((parts[0].place.start, parts.last().unwrap().place.end), (0, raw.len()));
+        let found: Vec<_> = parts.iter().filter(|p| p.width > 0).collect();
+        assert_eq!(found.len(), places.len(), "{parts:?}");
+        for (part, (place, width)) in found.iter().zip(&places) {
+            assert!(part.width == *width && part.place.len().is_multiple_of(*width), "{part:?} {place:?}");
+            let (a, b) = (part.place.start.abs_diff(place.start), part.place.end.abs_diff(place.end));
+            // By chance a few more or less have a usual last byte.
+            assert!(a.is_multiple_of(*width) && a <= 10 * width && b <= 10 * width, "{part:?} {place:?}");
+        }
+        assert!(is_divided(&parts) && !is_divided(&super::parts(&raw, false)));
+    }
+
+    #[test]
+    fn bytes_of_one_kind_are_not_divided() {
+        let text = b"The quick brown fox jumps over the lazy dog. ".repeat(9999);
+        // Addresses in a program.
+        let table: Vec<u8> = (0..40_000u64).flat_map(|i| (0x55d0_0000_0000 + 8 * (i * i % 9999)).to_le_bytes()).collect();
+        let half_table = [&text[..], &table].concat();
+        for bytes in [&Random::new(5).bytes(300_001), &text, &table, &half_table, &floats(4, 70_000), &floats(2, 70_000)] {
+            assert!(!is_divided(&parts(bytes, true)));
+        }
+        assert_eq!(parts(&floats(4, 70_000), true), [Part { place: 0..280_000, width: 4 }]);
+        let odd = [&b"odd"[..], &floats(4, 70_000)].concat();
+        assert_eq!(parts(&odd, true)[1], Part { place: 3..280_003, width: 4 });
+        for few in 0..20 {
+            assert_eq!(parts(&odd[..few], true).iter().map(|p| p.place.len()).sum::<usize>(), few);
         }
     }
 
