@@ -39,7 +39,8 @@ fn no_header_makes_a_file_grow() {
     let twice: Vec<_> = (0..400).map(|i| (name(&mut Random::new(i / 2), 1000), vec![0], vec![])).collect();
     let shapes: Vec<_> = (0..300)
         .map(|i| {
-            let dimensions = if i % 2 == 0 { vec![0; 64] } else { (0..64).map(|d| if d == 0 { 0 } else { r.u64() }).collect() };
+            let dimensions =
+                if i % 2 == 0 { vec![0; 64] } else { (0..64).map(|d| if d == 0 { 0 } else { r.u64() }).collect() };
             (format!("{i}"), dimensions, vec![])
         })
         .collect();
@@ -76,7 +77,8 @@ fn tensors_that_the_index_leaves_out_are_read_by_name() {
     let reader = Reader::open(&file[..], &DecompressOptions::default().with_limits(little)).unwrap();
     assert_eq!((reader.segments().len(), tensors(reader.segments())), (1, 0));
     // It is the base of a delta, by name; the delta finds its own tensors when it has its base.
-    let changed: Vec<_> = all.iter().rev().map(|(n, s, b)| (n[..n.len() - 2].to_owned(), s.clone(), b.clone())).collect();
+    let changed: Vec<_> =
+        all.iter().rev().map(|(n, s, b)| (n[..n.len() - 2].to_owned(), s.clone(), b.clone())).collect();
     let new = safetensors(&changed);
     let base = || Base::lmc(Reader::open(&file[..], &DecompressOptions::default()).unwrap());
     let mut delta = vec![];

@@ -5,7 +5,7 @@ use super::plan::{Planner, coding_of};
 use super::planned::{ColumnPlan, StreamPlan};
 use super::predictor_choice::PredictionInput;
 use super::sparse::is_mostly_zero;
-use super::structure::{Finder, LEAST, Structure, palette};
+use super::structure::{Finder, LEAST, Structure, is_few, palette};
 use super::{Matrix, grid};
 use crate::dtype::Dtype;
 use crate::entropy::histogram::{Histogram, histogram};
@@ -148,18 +148,21 @@ impl Chooser {
         let &RawColumn { dtype, structure, bytes, .. } = column;
         let len = bytes.len() as u64;
         let sampled = if dtype.is_none() { self.sampled(1, bytes)? } else { None };
-        // Text, not a tensor.
-        if sampled.is_some_and(|n| n * TEXT < len && n * TEXT_MOST > len) {
+        // Text, not a tensor, unless there is less in its planes.
+        if let Some(n) = sampled.filter(|n| n * TEXT < len && n * TEXT_MOST > len)
+            && self.sampled(WIDEST, bytes)?.is_none_or(|of_planes| n <= of_planes)
+        {
             return Ok(ColumnPlan::zstd(1, self.frames.encode(bytes)?));
         }
         let coding = match dtype {
             Some(d) => Some(coding_of(d)),
             None => detect_width(bytes),
         };
+        let few = structure.few || dtype.is_none() && coding.is_some_and(|(width, _)| is_few(width, bytes));
         let lanes = |g: &StreamPlan| if g.stream.clusters.is_empty() { 0 } else { LANE_BYTES };
         let mut stream = coding.map(|(width, map)| self.planner.plan(width, map, bytes));
         if let Some((width, _)) = coding
-            && structure.few
+            && few
             && let Some((values, of_elements)) = palette(width, bytes)
         {
             let mut plan = self.planner.plan(width, Map::Identity, &of_elements);
@@ -170,7 +173,7 @@ impl Chooser {
             }
         }
         if let Some((width, map)) = coding
-            && structure.few
+            && few
             && let Some((plan, of_mask)) = self.planner.plan_masked(width, map, bytes)
             && stream.as_ref().is_none_or(|g| plan.estimate < g.estimate)
         {
@@ -248,7 +251,7 @@ impl Chooser {
         let other = best.as_ref().map_or(other, |plan| plan.estimate);
         if bytes.len() >= PLANES_LEAST
             && bytes.len().is_multiple_of(WIDEST)
-            && other * TEXT > bytes.len() as u64
+            && (sampled.is_some() || other * TEXT > bytes.len() as u64)
             && self.sampled(WIDEST, bytes)?.is_none_or(|n| n <= other + other / 10)
         {
             let margin = self.margin(other);

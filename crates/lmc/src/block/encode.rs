@@ -204,8 +204,8 @@ impl BlockEncoder {
         let bulk_len: usize = plans.iter().zip(&sources).map(|(p, s)| p.bulk_len(s.bytes.len())).sum();
         let predicted = !ranges.is_empty();
         let promised: u64 = plans.iter().map(|p| p.estimate).sum();
-        let is_clusters = raw.len() >= CLUSTERS_LEAST
-            && plans.iter().all(|p| p.chunks() > 0 && matches!(p.method, Method::Plain(_)));
+        let is_clusters =
+            raw.len() >= CLUSTERS_LEAST && plans.iter().all(|p| p.chunks() > 0 && matches!(p.method, Method::Plain(_)));
         let has_grids = plans.iter().any(|p| matches!(&p.method, Method::Predicted(m) if m.operand.grid().is_some()));
         let columns =
             plans.iter().zip(&sources).map(|(p, s)| Column { len: s.bytes.len(), method: p.method.clone() }).collect();

@@ -292,8 +292,7 @@ fn find_structure(
         }
         let mut structure = finder.find(width, bytes);
         // Groups of quantised weights may go down columns, where neighbours in a row have different scales.
-        structure.few |=
-            width > 1 && p.len >= LEAST && p.matrix.is_some_and(|m| is_few_down(width, bytes, m.row));
+        structure.few |= width > 1 && p.len >= LEAST && p.matrix.is_some_and(|m| is_few_down(width, bytes, m.row));
         let parts = if structure.repeats && p.len >= SPLIT_LEAST { finder.parts(bytes) } else { [true; PARTS] };
         // Whole runs, so that those of a row stay together.
         let part = p.len / PARTS / (RUN * width) * (RUN * width);

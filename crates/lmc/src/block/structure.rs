@@ -87,7 +87,7 @@ impl Finder {
         if bytes.len() < LEAST {
             return Structure { steps, ..Structure::default() };
         }
-        let few = width > 1 && with_element!(width, E => is_few::<E>(bytes));
+        let few = is_few(width, bytes);
         let tops = |at: usize, tops: &mut [u8]| {
             with_element!(width, E => top_bytes::<E>(&bytes[at * width..], tops));
             Ok::<_, Infallible>(())
@@ -200,8 +200,12 @@ pub(super) fn key(tops: &[u8]) -> Option<u64> {
     (!constant).then(|| (a ^ b.rotate_left(29)).wrapping_mul(GOLDEN))
 }
 
-/// Whether elements near each other are often equal.
-fn is_few<E: Element>(bytes: &[u8]) -> bool {
+/// Whether elements near each other are often equal; they have at least 2 bytes.
+pub(crate) fn is_few(width: usize, bytes: &[u8]) -> bool {
+    width > 1 && bytes.len() >= LEAST && with_element!(width, E => is_few_of::<E>(bytes))
+}
+
+fn is_few_of<E: Element>(bytes: &[u8]) -> bool {
     let elements = E::all(bytes);
     // Half of the bits of a wide float are 0 if it was cast from 16: many of those are equal by chance.
     let some = elements.iter().step_by(elements.len() / NARROW.len);

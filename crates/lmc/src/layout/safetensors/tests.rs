@@ -273,7 +273,11 @@ fn half_a_million_tensors_are_found() {
     const TENSORS: usize = 500_000;
     let tensor = |i: usize| {
         let (layer, expert) = (i / 512, i % 512);
-        format!(r#""layers.{layer:05}.experts.{expert:03}.weight":{{"dtype":"BF16","shape":[1,1],"data_offsets":[{},{}]}}"#, 2 * i, 2 * i + 2)
+        format!(
+            r#""layers.{layer:05}.experts.{expert:03}.weight":{{"dtype":"BF16","shape":[1,1],"data_offsets":[{},{}]}}"#,
+            2 * i,
+            2 * i + 2
+        )
     };
     let json = format!("{{{}}}", (0..TENSORS).map(tensor).collect::<Vec<_>>().join(","));
     assert_eq!(suggest(&file(&json, 2 * TENSORS)).map(|segments| segments.len()), Some(1 + TENSORS));
