@@ -317,7 +317,9 @@ fn place(
         });
     };
     let len = tensor_len(dtype, shape).filter(|_| shape.len() <= MAX_RANK);
-    let Some(len) = len else { return lack(format!("its {dtype} elements of shape {shape:?} are no whole bytes").into()) };
+    let Some(len) = len else {
+        return lack(format!("its {dtype} elements of shape {shape:?} are no whole bytes").into());
+    };
     let place = match (place, typed) {
         (Some((9, place)), of) if of != Some(3) => place,
         (Some((4, place)), None) if matches!(dtype, Dtype::F32 | Dtype::C64) => place,
