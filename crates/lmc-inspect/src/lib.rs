@@ -38,6 +38,7 @@ pub use analyze::{
     Engines, Failed, Figures, FloatDelta, Group, GroupChange, GroupDelta, GroupMagnitudes, Pair, Progress, Sample,
     StepsFrom, Tensor, TensorChange, analyze, page, sample, spread, vega, vega_names,
 };
+pub use declared::declared;
 pub use describe::{
     BlockDescription, ClusterDescription, ColumnDescription, ExtentDescription, GridDescription, PredictionDescription,
     describe_block,
@@ -47,7 +48,6 @@ pub use diff::compared::{Compared, DiffSums, State};
 pub use diff::counterparts::Relation;
 pub use diff::entropy::DifferenceEntropy;
 pub use diff::{Coded, Diff, SegmentDiff, diff, diff_page};
-pub use declared::declared;
 pub use early_end::early_end;
 pub use kind::Kind;
 pub use shares::Shares;

@@ -68,8 +68,8 @@ const JSON_HELP: &str = "\
   segments                 in order: name, dtype and shape (null for what is no tensor), offset, raw_size,
                            compressed_size, ratio, coder (\"-\" where there is no block), predictor (or null),
                            sources (where predictions come from: 0 is the file itself, i its i-th base)
-  missing                  tensors that the file declares and that are no segments, each with name and why; for deltas, only
-                           with --base
+  missing                  tensors that the file declares and that are no segments, each with name and why; for deltas
+                           only with --base
   blocks                   how many
   block_list               with -v, each with offset, compressed_size, raw_offset, raw_size, lane_sets, literals, extents
                            and columns: raw_size, compressed_size, method, width, map, prediction (null, or predictor,

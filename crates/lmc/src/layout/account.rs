@@ -62,6 +62,8 @@ pub(crate) struct Account {
     files: Vec<String>,
     /// Offsets of the tensors whose first dimension is the innermost one: their segments have the reversed shape.
     fortran: Vec<u64>,
+    /// Whether programs that read the format refuse bytes of no tensor, except for the header.
+    without_gaps: bool,
 }
 
 impl Account {
@@ -86,6 +88,11 @@ impl Account {
         self.missing.is_empty()
     }
 
+    /// Says that every byte behind the header has to be one of a tensor.
+    pub(super) fn without_gaps(&mut self) {
+        self.without_gaps = true;
+    }
+
     pub(super) fn fortran(&mut self, offset: u64) {
         self.fortran.push(offset);
     }
@@ -99,9 +106,14 @@ impl Account {
     }
 
     /// The tensors with names that begin with `prefix`, of a file with these segments.
-    pub(super) fn tensors(self, format: &str, segments: &[Segment], prefix: &str) -> Tensors {
+    pub(super) fn tensors(mut self, format: &str, segments: &[Segment], prefix: &str) -> Tensors {
+        let gaps = segments.iter().skip(1).filter(|s| self.without_gaps && s.dtype.is_none());
+        for (from, to) in gaps.map(|s| (s.offset, s.end())).collect::<Vec<_>>() {
+            let why = format!("no tensor has the bytes {from} to {to}: programs that read {format} refuse such a file");
+            self.missing("", why);
+        }
         let end = segments.last().map_or(0, Segment::end);
-        let Self { mut missing, more, mut files, mut fortran } = self;
+        let Self { mut missing, more, mut files, mut fortran, .. } = self;
         fortran.sort_unstable();
         files.sort_unstable();
         files.dedup();

@@ -18,11 +18,11 @@ mod suggestion;
 pub(crate) mod torch;
 mod zip;
 
-use account::Account;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::io::ReadAt;
 use crate::segment::Segment;
+use account::Account;
 pub use account::{Missing, Tensors};
 pub use strided::TensorView;
 use suggestion::Format;
@@ -92,7 +92,7 @@ pub fn tensors(raw: &dyn ReadAt, layout: &str, segments: &[Segment], prefix: &st
     // Whoever made the segments knows the bytes better: their beginning may look like a file.
     let is_given = layout == SEGMENTS || (layout == RAW && segments.iter().any(|s| s.dtype.is_some()));
     if !is_given {
-        if let Some(found) = torch::tensors(file, segments, prefix)? {
+        if let Some(found) = torch::declared(file, segments, prefix)? {
             return Ok(found);
         }
         if let Some(found) = recognised(file)? {

@@ -115,7 +115,8 @@ fn external(model: Whole<'_>, location: &str, size: u64) -> Result<Option<Layout
         if kept {
             at = t.end();
         } else {
-            let why = if is_whole { "its bytes are also those of another tensor" } else { "the file ends before it does" };
+            let why =
+                if is_whole { "its bytes are also those of another tensor" } else { "the file ends before it does" };
             account.missing(t.name.as_deref().unwrap_or_default(), why);
         }
         kept

@@ -18,9 +18,6 @@ use crate::segment::{MAX_RANK, Segment, tensor_len};
 /// The longest header that the format allows, in bytes.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// The layout's name.
-pub(super) const NAME: &str = "safetensors";
-
 pub(super) struct Safetensors;
 
 impl Format for Safetensors {
@@ -37,8 +34,9 @@ impl Format for Safetensors {
             return Ok(None);
         }
         let mut account = Account::default();
+        account.without_gaps();
         let segments = header::parse(json, MAX_COST).and_then(|header| segments(data, header, &mut account));
-        Ok(segments.map(|segments| Layout::new(NAME, segments, account)))
+        Ok(segments.map(|segments| Layout::new("safetensors", segments, account)))
     }
 }
 
@@ -57,7 +55,10 @@ fn segments(data: u64, Header { mut entries, sorted }: Header, account: &mut Acc
             e.dtype = with_bits(named.name(), e);
         }
         if e.shape.len() > MAX_RANK || e.dtype.is_none_or(|d| tensor_len(d, &e.shape) != Some(e.len)) {
-            account.missing(e.name.as_deref().unwrap_or_default(), "its type, its shape and its bytes do not fit each other");
+            account.missing(
+                e.name.as_deref().unwrap_or_default(),
+                "its type, its shape and its bytes do not fit each other",
+            );
             *e = Segment::opaque(e.offset, e.len);
         }
     }

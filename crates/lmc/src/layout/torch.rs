@@ -20,7 +20,7 @@ use archives::{Archives, Folders};
 use found::Found;
 pub(super) use legacy::Legacy;
 use storage::Item;
-pub(super) use views::tensors;
+pub(super) use views::declared;
 
 pub(super) struct Torch;
 

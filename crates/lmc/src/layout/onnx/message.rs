@@ -7,7 +7,7 @@ use super::data_type::dtype_of;
 use super::wire::{Stop, Value, Wire};
 use crate::dtype::Dtype;
 use crate::layout::account::Account;
-use crate::segment::{MAX_RANK, Name, Names, Segment, Shape, tensor_len};
+use crate::segment::{MAX_RANK, Names, Segment, Shape, tensor_len};
 
 /// The most graphs inside each other that are looked into.
 pub(super) const MAX_DEPTH: u32 = 16;
@@ -207,10 +207,11 @@ impl Walk<'_> {
         let is_external = external.is_some();
         match place(self.location, (data_type, &shape), (data, external, typed), end) {
             Ok((dtype, Place { start, len })) => {
-                let name = self.name([name, output])?;
+                let text = self.text([name, output])?;
+                let name = self.names.push(&text).ok_or(Stop::Invalid)?;
                 self.left = self.left.checked_sub(Segment::cost(name.size(), shape.len())).ok_or(Stop::Invalid)?;
                 if is_sparse {
-                    self.account.missing(&*name, "it is part of a sparse tensor");
+                    self.account.missing(text, "it is part of a sparse tensor");
                 }
                 self.tensors.push(Segment::tensor(name, dtype, shape, start, len.unwrap_or(0)));
             }
@@ -259,11 +260,6 @@ impl Walk<'_> {
     }
 
     /// The first name that is not empty, if it can be kept.
-    fn name(&mut self, places: [Option<Range<u64>>; 2]) -> Result<Name, Stop> {
-        let text = self.text(places)?;
-        self.names.push(&text).ok_or(Stop::Invalid)
-    }
-
     fn text(&mut self, places: [Option<Range<u64>>; 2]) -> Result<String, Stop> {
         let place = places.into_iter().flatten().find(|place| !place.is_empty()).unwrap_or(0..0);
         let bytes = if place.end - place.start > MAX_NAME { Vec::new() } else { self.wire.bytes(place)? };
@@ -317,7 +313,9 @@ fn place(
         });
     };
     let len = tensor_len(dtype, shape).filter(|_| shape.len() <= MAX_RANK);
-    let Some(len) = len else { return lack(format!("its {dtype} elements of shape {shape:?} are no whole bytes").into()) };
+    let Some(len) = len else {
+        return lack(format!("its {dtype} elements of shape {shape:?} are no whole bytes").into());
+    };
     let place = match (place, typed) {
         (Some((9, place)), of) if of != Some(3) => place,
         (Some((4, place)), None) if matches!(dtype, Dtype::F32 | Dtype::C64) => place,

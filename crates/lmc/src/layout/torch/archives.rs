@@ -6,8 +6,8 @@ use std::ops::RangeInclusive;
 use super::super::pickle::MAX_LEN;
 use super::super::suggestion::{Prefix, Whole};
 use super::super::zip::{Archive, Entry};
-use super::{checkpoint, legacy};
 use super::storage::{Item, Storage};
+use super::{checkpoint, legacy};
 use crate::error::Result;
 
 /// Most archives in a file, and entries in all of them.

@@ -304,17 +304,7 @@ fn not_plain<'a>(pickle: &Pickle<'a>, id: Id) -> Option<View<'a>> {
         _ => return None,
     };
     let (shape, strides, states) = Default::default();
-    Some(View {
-        elements: None,
-        first: 0,
-        shape,
-        strides,
-        path: None,
-        key: "",
-        stored: None,
-        odd: Some(odd),
-        states,
-    })
+    Some(View { elements: None, first: 0, shape, strides, path: None, key: "", stored: None, odd: Some(odd), states })
 }
 
 /// The tensor that a function rebuilds from its arguments.

@@ -18,11 +18,7 @@ use crate::segment::{Segment, tensor_len};
 
 /// The tensors whose names begin with `prefix`. `None` if torch did not write the file. A tensor that is all of an archive has the name of
 /// its segment, if that is known: compressed files keep it.
-pub(in super::super) fn tensors(
-    file: &mut dyn Prefix,
-    segments: &[Segment],
-    prefix: &str,
-) -> Result<Option<Tensors>> {
+pub(in super::super) fn declared(file: &mut dyn Prefix, segments: &[Segment], prefix: &str) -> Result<Option<Tensors>> {
     let account = Account::default();
     let mut views = Views { segments, prefix, found: Vec::new(), account, left: MAX_COST };
     let format = match Archives::of(file)? {
@@ -113,12 +109,7 @@ impl Views<'_> {
     }
 
     /// Adds the tensors of a pickle, whose storages `place` finds.
-    fn add(
-        &mut self,
-        pickle: &Pickle<'_>,
-        item: &Item,
-        place: impl Fn(&View<'_>) -> Result<Place, Why>,
-    ) -> Result<()> {
+    fn add(&mut self, pickle: &Pickle<'_>, item: &Item, place: impl Fn(&View<'_>) -> Result<Place, Why>) -> Result<()> {
         let mut failed = None;
         let walked = by_path(pickle, |view| match self.add_view(&view, item, &place) {
             Ok(()) => Some(()),
