@@ -120,8 +120,12 @@ impl Named {
 
 impl Drop for Named {
     fn drop(&mut self) {
-        // Removes it unless it was renamed. Some file systems do not remove open files.
-        drop(self.file.take().map(|file| file.into_parts().1));
+        if let Some(unnamed) = self.file.take() {
+            let (file, path) = unnamed.into_parts();
+            drop(file);
+            _ = files::remove_closed(&path);
+            _ = path.keep();
+        }
         unfinished::forget(&self.path);
     }
 }

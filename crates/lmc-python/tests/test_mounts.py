@@ -15,6 +15,7 @@ import lmc
 import lmc.numpy
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from conftest import weights
 
@@ -104,7 +105,7 @@ def place(tmp_path):
     """A directory with a model, a later one, and a directory to mount at."""
     for i, name in enumerate(("m", "n")):
         tensors = {"a": weights(40_000) * np.float32(1 + i / 1000), "z": np.zeros((64, 64), np.float32)}
-        (tmp_path / f"{name}.safetensors").write_bytes(lmc.numpy.save(tensors))
+        save_file(tensors, tmp_path / f"{name}.safetensors")
     return tmp_path
 
 
@@ -129,7 +130,7 @@ def test_the_command_writes(place, kind):
         good(f"cat {kind}/a.lmc z -o {kind}/z", place)
         assert (mount / "z").read_bytes() == bytes(64 * 64 * 4)
         good(f"unpack m.safetensors -o {kind}/u", place)
-        good(f"diff m.safetensors n.safetensors -o {kind}/page.html", place)
+        good(f"diff m.safetensors n.safetensors --html {kind}/page.html", place)
         good(f"compress {kind}/back", place)
         assert names(mount) == ["a.lmc", "back", "back.lmc", "page.html", "u", "z"]
 
@@ -147,7 +148,7 @@ def test_a_store(place, kind):
         assert (mount / "r/m.safetensors").read_bytes() == raw
         good(f"snapshot prune {kind}/s --keep-last 1", place)
         good(f"snapshot export {kind}/s {kind}/s.tar", place)
-        good(f"snapshot import {kind}/s.tar {kind}/t", place)
+        good(f"snapshot import {kind}/t {kind}/s.tar", place)
         good(f"snapshot restore {kind}/t -o {kind}/r", place)
         assert (mount / "r/n.safetensors").read_bytes() == later
         files = [name for store in "st" for _, _, found in os.walk(mount / store) for name in found]
@@ -179,7 +180,7 @@ def test_of_many_who_save_a_step_one_wins(place, kind):
 @pytest.mark.parametrize("kind", [*LACKING, *REAL])
 def test_the_api_writes(place, kind):
     raw = (place / "m.safetensors").read_bytes()
-    tensors = lmc.numpy.load(raw)
+    tensors = load_file(place / "m.safetensors")
     with mounted(kind, place) as mount, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # each promise is mentioned once in a process
         lmc.numpy.save_file(tensors, mount / "a.lmc")
@@ -190,9 +191,9 @@ def test_the_api_writes(place, kind):
         with pytest.raises(FileExistsError):
             lmc.decompress_file(mount / "b.lmc", mount / "b", overwrite=False)
         assert (mount / "b").read_bytes() == raw
-        store = lmc.Store(mount / "s", create=True)
-        store.save({"m": place / "m.safetensors"}, step=1)
-        store.open_snapshot().restore(mount / "r")
+        store = lmc.Store.create(mount / "s")
+        store.save({"m": raw}, step=1)
+        store.restore(mount / "r")
         assert (mount / "r/m").read_bytes() == raw
         assert names(mount) == ["a.lmc", "b", "b.lmc", "r", "s"]
 
@@ -212,7 +213,7 @@ def test_what_cannot_be_kept_is_refused(place, kind):
 
 
 @if_mounted
-@pytest.mark.parametrize("kind", ["links", "rename", "exfat"])
+@pytest.mark.parametrize("kind", ["links", "exfat"])
 def test_a_signal_leaves_nothing(place, kind):
     with mounted(kind, place) as mount:
         for number in (signal.SIGTERM, signal.SIGABRT, signal.SIGPWR):
@@ -232,6 +233,6 @@ def test_no_space(place, kind):
         before = names(mount)
         for args in (f"compress large -o {kind}/a.lmc", f"snapshot save {kind}/s large --step 1"):
             code, said = run(args, place)
-            assert (code, "No space left on device" in said) == (1, True), (args, said)
+            assert (code, "no space left on device" in said.lower()) == (1, True), (args, said)
         assert names(mount) in (before, [*before, "s"])
         assert not [name for _, _, found in os.walk(mount / "s") for name in found if name != "lmc-store.json"]

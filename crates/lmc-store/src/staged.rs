@@ -1,6 +1,6 @@
 //! Large objects of a directory while they are written.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use futures::channel::oneshot;
 use object_store::{MultipartUpload, PutPayload, PutResult, Result, UploadPart};
 
 use crate::disk::{blocking, failed};
-use crate::files::{create_all, create_new, give_name, if_there, parent, start_writeback, sync, sync_file};
+use crate::files::{create_all, create_new, give_name, if_there, parent, remove_closed, start_writeback, sync, sync_file};
 
 /// A file beside the object's, under a name that `LocalFileSystem` gives such files. It becomes the object when it is complete and on disk,
 /// and is removed otherwise.
@@ -69,7 +69,7 @@ impl Staged {
 
     fn remove(&mut self) -> io::Result<()> {
         self.file = None;
-        let removed = self.path.take().map_or(Ok(()), fs::remove_file);
+        let removed = self.path.take().map_or(Ok(()), |path| remove_closed(&path));
         // It may have become the object before an error, which this one would hide.
         if_there(removed).map(|_| ())
     }

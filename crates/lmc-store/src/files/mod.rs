@@ -17,6 +17,7 @@ pub use contents::{create_new, set_len, start_writeback, sync_file};
 pub use directories::{create_all, parent, sync};
 pub use lock::lock;
 pub use naming::give_name;
+pub use removal::remove_closed;
 pub use weaker::{is_missing, notes};
 
 pub(crate) use directories::sync_tree;

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use super::attributes::copy_attributes;
 use super::contents::{create_new, sync_file};
-use super::removal::{if_there, remove_if_there};
+use super::removal::{if_there, remove_closed, remove_if_there};
 use super::unfinished::{forget, register};
 use super::weaker::{Weaker, is_missing};
 
@@ -42,7 +42,7 @@ pub fn give_name(file: impl Sized, from: &Path, to: &Path, replace: bool) -> io:
     }
     drop(file);
     // The file is complete. A second name that stays is removed as those of killed processes are.
-    _ = fs::remove_file(from);
+    _ = remove_closed(from);
     Ok(())
 }
 
@@ -55,7 +55,7 @@ fn take_name(from: &Path, to: &Path) -> io::Result<bool> {
     drop(place);
     let renamed = synced.and_then(|()| fs::rename(from, to));
     if renamed.is_err() {
-        _ = fs::remove_file(to);
+        _ = remove_closed(to);
     }
     forget(to);
     match renamed {
@@ -75,7 +75,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         .and_then(|()| sync_file(&new, to));
     drop(new);
     if copied.is_err() {
-        _ = fs::remove_file(to);
+        _ = remove_closed(to);
     }
     forget(to);
     copied
