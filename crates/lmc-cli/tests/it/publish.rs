@@ -189,8 +189,11 @@ fn a_version_is_saved_when_it_is_finished() {
     assert_eq!(steps(&dir), [2, 3, 4, 5, 6, 7]);
 }
 
+/// Files by their names.
+type Files<'a> = &'a [(&'a str, &'a [u8])];
+
 /// A version with an index, as it is and with what other systems put beside it.
-fn write_indexed(dir: &Dir, version: &str, index: &[u8], beside: &[(&str, &[u8])]) {
+fn write_indexed(dir: &Dir, version: &str, index: &[u8], beside: Files<'_>) {
     for (file, n) in [("model-1.safetensors", 1), ("model-2.safetensors", 2)] {
         dir.write(&format!("{version}/{file}"), &model(n));
     }
@@ -211,7 +214,7 @@ fn a_file_of_another_program_does_not_stop_a_version() {
     let name = "has a name that no file in a store can have: rename it; it is left out";
     let none = "model.safetensors.index.json: has the name of an index, and is none: ";
     #[rustfmt::skip]
-    let cases: [(&str, &[u8], &[(&str, &[u8])], &str); 11] = [
+    let cases: [(&str, &[u8], Files<'_>, &str); 11] = [
         ("nan", &nan, &[], ""),
         ("bom", &bom, &[], ""),
         ("dots", &dots, &[], ""),

@@ -134,7 +134,7 @@ pub(crate) fn run(args: &PublishArgs, ui: &Ui) -> Result {
     }
     let (settling, seen, last, waited_for, left, exporter) = Default::default();
     let (store, is_new, can_create, has_looked) = (None, false, false, false);
-    let publisher = Publisher {
+    let mut publisher = Publisher {
         args,
         ui,
         rule,
@@ -149,7 +149,6 @@ pub(crate) fn run(args: &PublishArgs, ui: &Ui) -> Result {
         left,
         exporter,
     };
-    let mut publisher = publisher;
     args.looks.run(ui, || {
         let looked = publisher.look();
         publisher.report_left();
