@@ -13,6 +13,7 @@ from __future__ import annotations
 import collections
 import io
 import pickle
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import PosixPath, PurePosixPath, PureWindowsPath
 from typing import Any, BinaryIO, Literal, TypeAlias, TypeGuard
@@ -192,9 +193,8 @@ def _indices() -> type:
         same[key] += 1
         if same[key] > _ALIKE:
             raise lmc.FormatError(f"has chunks of {fqn!r:.100} whose offsets have one hash: it may be hostile")
-        for name in ("fqn", "offset", "index"):
-            if name in state:
-                object.__setattr__(self, name, state[name])
+        for name, value in state.items():
+            object.__setattr__(self, sys.intern(name), value)
         object.__setattr__(self, "__class__", new.MetadataIndex)
 
     return _stand_in(_blank(type("Index", (new.MetadataIndex,), {"__setstate__": setstate})))
