@@ -159,7 +159,8 @@ impl<'a> Machine<'a> {
             b'h' | b'j' => {
                 let index = self.number(if opcode == b'h' { 1 } else { 4 }, at)?;
                 let id = usize::try_from(index).ok().and_then(|index| self.memo.get(index));
-                self.stack.push(*id.ok_or_else(|| format!("byte {at} of the pickle reads memo {index}, which is empty"))?);
+                self.stack
+                    .push(*id.ok_or_else(|| format!("byte {at} of the pickle reads memo {index}, which is empty"))?);
             }
             // Tuples.
             b')' => self.stack.push(EMPTY),
@@ -267,7 +268,8 @@ impl<'a> Machine<'a> {
 
     fn line(&mut self, at: usize) -> Step<&'a [u8]> {
         let rest = &self.data[self.at..];
-        let len = rest.iter().position(|b| *b == b'\n').ok_or_else(|| format!("the pickle is truncated at byte {at}"))?;
+        let len =
+            rest.iter().position(|b| *b == b'\n').ok_or_else(|| format!("the pickle is truncated at byte {at}"))?;
         self.at += len + 1;
         Ok(&rest[..len])
     }

@@ -333,7 +333,7 @@ HOSTILE = {
         b"\x80\x04}\x8b" + struct.pack("<I", 100_000) + b"\1" * 100_000 + b"Ns.",
         "has a key that no",
     ),
-    "alike indices": (index_pickle([(7 + ((1 << 61) - 1) * i,) for i in range(3)] * 2), "whose offsets have one hash"),
+    "alike indices": (index_pickle([(7 + ((1 << 61) - 1) * i,) for i in range(3)] * 3), "whose offsets have one hash"),
     "an index of no name": (index_pickle([(1,)]).replace(text("w"), b"K\1"), "has an index that is not structured"),
     "a size of many dimensions": (SHARED + named("torch", "Size") + b"h\0\x85R.", "more than 64 dimensions"),
 }

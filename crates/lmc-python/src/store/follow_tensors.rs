@@ -87,12 +87,7 @@ impl TensorFollower {
     }
 
     /// A tensor of a snapshot.
-    fn tensor(
-        &self,
-        py: Python<'_>,
-        snapshot: &Snapshot,
-        #[pyo3(from_py_with = text)] name: &str,
-    ) -> Result<Tensor> {
+    fn tensor(&self, py: Python<'_>, snapshot: &Snapshot, #[pyo3(from_py_with = text)] name: &str) -> Result<Tensor> {
         let segment = self.0.work(py, |f| f.tensor(&snapshot.0, name))?;
         Ok(Tensor::of(py, &segment).expect("a named segment is a tensor"))
     }

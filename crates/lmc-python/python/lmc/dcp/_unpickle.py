@@ -5,7 +5,7 @@ gets a stand-in, which creates instances from checked arguments, and cannot be c
 field by field, before it is used. A pickle may also be made to use up time, memory or the stack, by which names it
 does not matter: `check_pickle` bounds these before the first object is made. Only what PyTorch needs to load or unpack
 a checkpoint is read in this way: of other checkpoints `lmc` reads the places of chunks, without unpickling
-(`lmc.dcp._files.chunks_of`).
+(`Storage.chunks_of`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import collections
 import io
 import pickle
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import PosixPath, PurePosixPath, PureWindowsPath
 from typing import Any, BinaryIO, Literal, TypeAlias, TypeGuard
@@ -35,7 +36,7 @@ LARGEST = 1 << 30
 _SHOWN = 100
 # The most dimensions of a tensor in PyTorch.
 _DIMENSIONS = 64
-# The most chunks of a tensor whose offsets have one hash, as no two of a tensor do; and limits of a place.
+# The most chunks of a tensor whose offsets have the hash of another one's, as hardly any do; and limits of a place.
 _ALIKE = 4
 _TRANSFORMS = 16
 _LONGEST = 1 << 16
@@ -179,7 +180,9 @@ def _indices() -> type:
 
     Hashes of numbers, and so of offsets, are known to everybody.
     """
-    alike = collections.defaultdict[str, collections.Counter[str]](collections.Counter)
+    # By tensor and hash, as text, the first of the offsets; and how many others had the hash of one.
+    firsts = collections.defaultdict[str, dict[str, object]](dict)
+    alike = collections.Counter[str]()
 
     def setstate(self: Any, state: Any) -> None:
         if not isinstance(state, dict) or not state.keys() <= {"fqn", "offset", "index"}:
@@ -187,14 +190,12 @@ def _indices() -> type:
         fqn, offset, index = state.get("fqn"), state.get("offset"), state.get("index")
         if not isinstance(fqn, str) or not isinstance(offset, _OFFSET) or not isinstance(index, _INDEX):
             raise lmc.FormatError("has an index that is not structured as PyTorch's")
-        same = alike[fqn]
-        key = str(hash(offset))
-        same[key] += 1
-        if same[key] > _ALIKE:
+        if firsts[fqn].setdefault(str(hash(offset)), offset) != offset:
+            alike[fqn] += 1
+        if alike[fqn] > _ALIKE:
             raise lmc.FormatError(f"has chunks of {fqn!r:.100} whose offsets have one hash: it may be hostile")
-        for name in ("fqn", "offset", "index"):
-            if name in state:
-                object.__setattr__(self, name, state[name])
+        for name, value in state.items():
+            object.__setattr__(self, sys.intern(name), value)
         object.__setattr__(self, "__class__", new.MetadataIndex)
 
     return _stand_in(_blank(type("Index", (new.MetadataIndex,), {"__setstate__": setstate})))

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use super::super::pickle::{Id, Pickle, Value};
 pub use super::super::strided::Elements;
-pub use storage_data::{StorageData, StoredEntry};
 use super::tensors::elements_of_dtype;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::segment::Shape;
+pub use storage_data::{StorageData, StoredEntry};
 
 /// Most bytes of `.metadata`, and values of its pickle: enough for half a million chunks.
 const MAX_LEN: u64 = 1 << 27;

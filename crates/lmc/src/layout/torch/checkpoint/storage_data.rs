@@ -8,9 +8,8 @@ use crate::error::{Error, Result};
 use crate::layout::pickle::Pickle;
 use crate::segment::Shape;
 
-/// Bytes of a `.metadata` for each value of its pickle, and for each entry, at least.
+/// Bytes of a `.metadata` for each value of its pickle, on average: at least this many.
 const VALUE_LEN: u64 = 8;
-const ENTRY_LEN: u64 = 128;
 
 /// Where the entries of a checkpoint are stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,9 +55,6 @@ impl StorageData {
             .ok_or_else(|| damaged("it is no pickle of one, or has more values than are read"))?;
         let mut parser = Parser::new(&pickle);
         let stored = parser.table("storage_data").ok_or_else(|| damaged("it has no table of places in files"))?;
-        if stored.len() as u64 > max_len / ENTRY_LEN {
-            return Err(Error::limit(format!("has more than {} entries", max_len / ENTRY_LEN)));
-        }
         let mut entries = Vec::with_capacity(stored.len());
         for &(index, place) in stored {
             let bad = || damaged("the place of an entry in a file is unreadable");
