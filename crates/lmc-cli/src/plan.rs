@@ -337,6 +337,11 @@ fn walk(dir: &Path, naming: &dyn Naming, others: &mut Others, ui: &Ui) -> Vec<Pa
                             continue;
                         }
                         Some(Ok(target)) if target.is_dir() => "a link to a directory",
+                        // By another name, as `latest` of `step-300.pt`.
+                        Some(Ok(target)) if target.is_file() => {
+                            others.links.push((path.clone(), target));
+                            "not picked by -r"
+                        }
                         Some(Err(_)) if naming.picks(&path) => {
                             ui.warn(format_args!("{}: left alone, a link that leads nowhere", Name::path(&path)));
                             continue;
