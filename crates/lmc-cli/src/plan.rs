@@ -367,6 +367,8 @@ fn walk(dir: &Path, naming: &dyn Naming, others: &mut Others, ui: &Ui) -> Vec<Pa
     let taken: HashSet<&PathBuf> = found.iter().collect();
     for path in unpicked.iter().filter(|path| !taken.contains(path)) {
         ui.detail(format_args!("{}: left alone, not picked by -r", Name::path(path)));
+        // By another name, as `latest` of `step-300.pt`.
+        others.links.extend(links.remove(path).map(|target| (path.clone(), target)));
     }
     let compressed = unpicked.iter().any(|path| path.extension() == Some(OsStr::new(SUFFIX)));
     if found.is_empty() && !compressed && !failed {

@@ -69,7 +69,7 @@ pub(crate) fn stand_in(path: Option<&Path>, start: &[u8], size: u64) -> Option<S
         let bytes = text.lines().find_map(|line| line.strip_prefix("size ")?.parse::<u64>().ok());
         let of = bytes.map_or_else(String::new, |n| format!(" of {n} bytes"));
         return Some(format!(
-            "it is a Git LFS pointer, and the file{of} that it stands for is missing: run git lfs pull"
+            "it is a Git LFS pointer, and the file{of} that it stands for is missing: run git lfs pull, and try again"
         ));
     }
     let promise = path.map_or(Some(Promise::Some), Promise::of)?;
@@ -89,7 +89,8 @@ pub(crate) fn stand_in(path: Option<&Path>, start: &[u8], size: u64) -> Option<S
         return Some(format!("it is text, {line:?}, and not {}: fetch it again", promise.name()));
     }
     let name = promise.name();
-    (!promise.is_kept(start)).then(|| format!("it does not begin as {name} does: it is damaged, or of another format"))
+    (!promise.is_kept(start))
+        .then(|| format!("it does not begin as {name} does: fetch it again, unless it is of another format"))
 }
 
 /// The beginning of a file, if it is text.

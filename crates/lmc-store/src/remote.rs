@@ -98,6 +98,7 @@ fn runtime() -> Result<Arc<Runtime>> {
 
 /// Fails if so many threads cannot run at once. The runtime would panic.
 fn check_threads(many: usize) -> std::io::Result<()> {
+    let before = threads_of_process();
     let (wait, ended) = std::sync::mpsc::channel::<()>();
     let ended = std::sync::Mutex::new(ended);
     std::thread::scope(|scope| {
@@ -105,7 +106,18 @@ fn check_threads(many: usize) -> std::io::Result<()> {
         let _wait = wait;
         let start = |_| std::thread::Builder::new().spawn_scoped(scope, || _ = ended.lock().map(|ended| ended.recv()));
         (0..many).try_for_each(|i| start(i).map(drop))
-    })
+    })?;
+    // The system counts a thread a little longer than it runs.
+    let mut tries = 0..1000;
+    while threads_of_process() > before && tries.next().is_some() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// How many threads the process has; `None` where the system does not say it.
+fn threads_of_process() -> Option<usize> {
+    std::fs::read_dir("/proc/self/task").ok().map(Iterator::count)
 }
 
 impl Remote {

@@ -505,7 +505,7 @@ fn what_cannot_be_studied() {
     dir.write("empty.safetensors", b"");
     dir.write("notes.txt", b"nothing but text");
     dir.write("texts/notes.txt", b"nothing but text");
-    dir.run(["analyze", "empty.safetensors"]).is_misused(&["empty.safetensors: it is empty"]);
+    dir.run(["analyze", "empty.safetensors"]).fails(&["empty.safetensors: it is empty: fetch or write it again\n"]);
     dir.run(["analyze", "model.safetensors", "notes.txt"]).is_misused(&["notes.txt: lmc finds no tensors in it"]);
     dir.write("none.safetensors", &safetensors(&[]));
     dir.run(["analyze", "none.safetensors"]).is_misused(&["none.safetensors: it has no tensors"]);

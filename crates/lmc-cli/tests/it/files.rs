@@ -87,7 +87,7 @@ fn what_the_command_line_refuses() {
     fs::remove_dir(dir.path("none")).unwrap();
     dir.run(["compress", "a", "b", "-c"]).is_misused(&["cannot be separated"]);
     dir.run(["compress", "-", "-", "-c"]).is_misused(&["only once"]);
-    dir.run(["compress", "a", "a"]).is_misused(&["two inputs", "a.lmc"]);
+    dir.run(["compress", "a", "a"]).is_misused(&["a: is given twice"]);
     dir.run(["compress", "a", "-o", "-", "--rm"]).is_misused(&["--rm"]);
     dir.run(["compress", "a", "-o", "/dev/null", "--rm"]).is_misused(&["--rm"]);
     dir.run(["compress", "-", "--output-dir-flat", "d"]).is_misused(&["no name", "-o FILE"]);

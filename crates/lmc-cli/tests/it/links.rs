@@ -15,7 +15,7 @@ fn repository(dir: &Dir, name: &str, files: &[(&str, &[u8])]) -> String {
     for (number, (file, contents)) in files.iter().enumerate() {
         dir.write(&format!("{name}/blobs/{number}"), contents);
         let link = format!("{name}/snapshots/rev/{file}");
-        let up = "../".repeat(link.matches('/').count() - 1);
+        let up = "../".repeat(file.matches('/').count() + 2);
         fs::create_dir_all(dir.path(&link).parent().unwrap()).unwrap();
         symlink(format!("{up}blobs/{number}"), dir.path(&link)).unwrap();
     }
@@ -119,6 +119,9 @@ fn no_link_is_left_without_its_file() {
     }
     let leads = "run/step1.safetensors: is what the symbolic link run/latest.safetensors leads to";
     dir.run(["compress", "-r", "--rm", "run"]).is_misused(&[leads, "leave out --rm, or remove the link"]);
+    fs::rename(dir.path("run/latest.safetensors"), dir.path("run/latest")).unwrap();
+    dir.run(["compress", "-r", "--rm", "run"]).is_misused(&["is what the symbolic link run/latest leads to"]);
+    fs::rename(dir.path("run/latest"), dir.path("run/latest.safetensors")).unwrap();
     let takes = "is a symbolic link, without which run/step1.safetensors would take the same space";
     dir.run(["compress", "-f", "--rm", "run/latest.safetensors"]).is_misused(&[takes, "or name that file"]);
     dir.run(["decompress", "--rm", "link.lmc"]).is_misused(&["link.lmc: is a symbolic link", "m.lmc"]);

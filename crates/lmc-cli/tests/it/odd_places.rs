@@ -103,7 +103,7 @@ fn a_working_directory_need_not_be_searchable() {
     std::fs::set_permissions(dir.path("closed"), std::fs::Permissions::from_mode(0)).unwrap();
     let run = |command: &str| {
         let other = "exec setpriv --reuid 65533 --clear-groups";
-        dir.shell(&format!("chmod 755 .; cd closed; {other} {here}/lmc {command}"))
+        dir.shell(&format!("chmod 777 .; cd closed; {other} {here}/lmc {command}"))
     };
     for command in COMMANDS {
         let run = run(command);
