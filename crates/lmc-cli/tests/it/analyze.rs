@@ -373,7 +373,7 @@ fn bases_in_the_directory_of_a_checkpoint_do_not_count() {
     assert_eq!(study(&dir, &["run/1", "run/2"]), a);
     // Of two that are no steps, neither is a part of the other.
     std::fs::rename(dir.path("run/1"), dir.path("run/best")).unwrap();
-    dir.run(["analyze", "run"]).is_misused(&["run: has several checkpoints, such as run/2 and run/best"]);
+    dir.run(["analyze", "run"]).is_misused(&["run: has several checkpoints, such as run/best and run/2"]);
 }
 
 #[test]
