@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use lmc::{Base, BaseInfo, DecompressOptions, Reader};
 use lmc_store::Identity;
 
-use lmc_store::files::parent;
 use crate::input::Source;
+use lmc_store::files::parent;
 
 /// Directories in which bases are looked for, and what is known of the files there.
 #[derive(Default)]

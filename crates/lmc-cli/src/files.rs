@@ -174,7 +174,9 @@ impl Found {
                 }
             } else {
                 let what = match (kind.is_symlink(), path.exists()) {
-                    (true, true) => "is a symbolic link to no file, and others are not followed: name the files to save",
+                    (true, true) => {
+                        "is a symbolic link to no file, and others are not followed: name the files to save"
+                    }
                     (true, false) => "is a symbolic link that leads nowhere: remove it, or fetch the file again",
                     _ => "is not a regular file, and a store keeps only files: name those to save",
                 };

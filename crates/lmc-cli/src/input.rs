@@ -11,8 +11,8 @@ use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::guard::{self, Guard};
 use crate::handles::{Handles, InputFile};
-use crate::ui::Ui;
 use crate::names::SUFFIX;
+use crate::ui::Ui;
 
 /// A regular input file, with the command's error messages.
 pub(crate) struct Source(InputFile);

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use lmc_store::{Identities, Identity};
 
-use lmc_store::files::parent;
 use crate::failure::{Failure, Result};
 use crate::input::Source;
 use crate::shards::{Index, index};
+use lmc_store::files::parent;
 
 /// The inputs of a run, and their directories, as they were when it began. Each file is read by itself, so that its bytes are those of one
 /// file; of a checkpoint, all of them have to be.

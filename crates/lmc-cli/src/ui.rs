@@ -85,7 +85,7 @@ impl Ui {
 
     /// Warns of promises that a file system could not keep.
     pub(crate) fn weaker(&self) {
-        lmc_store::files::notes().iter().for_each(|note| self.warn(crate::format::Name::text(note)));
+        lmc_store::files::notes().iter().for_each(|note| self.warn(Name::text(note)));
     }
 
     /// Output requested by an option of its own, and messages that even -q must not hide.

@@ -38,11 +38,8 @@ pub fn all() -> Vec<Sample> {
 /// Two columns of copies, one of which repeats, among bytes that are stored.
 fn copies() -> Sample {
     let copied = |raw: &[u8], distance| Column::Copied(Copied { raw: raw.to_vec(), distance });
-    let columns = vec![
-        Column::Stored(b"one, two, three.".to_vec()),
-        copied(b"one, two, ree.", 10),
-        copied(b"e.e.e.", 2),
-    ];
+    let columns =
+        vec![Column::Stored(b"one, two, three.".to_vec()), copied(b"one, two, ree.", 10), copied(b"e.e.e.", 2)];
     let extents = vec![(0, 10), (1, 10), (0, 6), (2, 6), (1, 4)];
     let block = Block { lane_sets: 0, columns, extents, states_repeats: false, final_state: 1 << 16 };
     let raw = block.raw();

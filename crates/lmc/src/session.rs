@@ -48,11 +48,8 @@ impl<'m> EncodeSession<'m> {
         if !has_siblings {
             siblings.clear();
         }
-        let features = Features {
-            ranges: has_siblings || !named.is_empty(),
-            own: has_siblings,
-            v1_1: o.format.has_all(),
-        };
+        let features =
+            Features { ranges: has_siblings || !named.is_empty(), own: has_siblings, v1_1: o.format.has_all() };
         let name = format!("lmc {} {}", env!("CARGO_PKG_VERSION"), o.level.name());
         let (writer, start) = Writer::start(&Sources { features, bases: named }, name)?;
         let origin = ReferenceResolver::new(bases, &[], own.map_or(&NoSelf as &dyn SelfSource, |raw| raw));

@@ -281,7 +281,9 @@ fn list_names_required_features() {
     let dir = compressed(&safetensors(&[("a", "BF16", &[1 << 20], &weights), ("b", "BF16", &[1 << 20], &weights)]));
     let run = dir.run(["list", "m.lmc"]);
     assert!(
-        run.ok().stdout().contains("\nrequired features: ranges of bases, ranges of the file itself, grids or copies\n"),
+        run.ok()
+            .stdout()
+            .contains("\nrequired features: ranges of bases, ranges of the file itself, grids or copies\n"),
         "{run:?}"
     );
     let m = &dir.run(["list", "--json", "m.lmc"]).json()[0];

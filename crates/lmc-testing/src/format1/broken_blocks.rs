@@ -185,7 +185,13 @@ fn copies() -> Vec<Broken> {
         at("copies-distance-modulo-2-64", before, u64::MAX),
         of("copies-alone", "3.3", before, [4, 4], &alone),
         of("copies-need-bit-2", "3.6", "a block with copies needs bit 2 of the required features", [3, 0], &fields),
-        of("exact-features-without-copies", "2.3", "every block must need no features but the exact ones", [4, 0], &fields),
+        of(
+            "exact-features-without-copies",
+            "2.3",
+            "every block must need no features but the exact ones",
+            [4, 0],
+            &fields,
+        ),
     ]
 }
 

@@ -110,7 +110,8 @@ impl CopyFinder {
                 continue;
             }
             let distance = at - earlier;
-            let before = raw[from..at].iter().rev().zip(raw[..earlier].iter().rev()).take_while(|(a, b)| a == b).count();
+            let before =
+                raw[from..at].iter().rev().zip(raw[..earlier].iter().rev()).take_while(|(a, b)| a == b).count();
             let first = (at - before - s.start).next_multiple_of(s.unit) + s.start;
             let len = at - first.min(at) + equal(&raw[earlier..], &raw[at..end]);
             let len = len - len % s.unit;
@@ -185,13 +186,9 @@ mod tests {
         let [q, k, v] = [30_000, 10_000, 10_000].map(|n| random.bytes(n));
         let all = [&q[..], &k, &v].concat();
         let sum = |tensors: &[&[u8]]| copies(tensors, 4, false).iter().map(|c| c.1).sum::<usize>();
-        for order in [
-            [&q[..], &k, &v, &all],
-            [&all, &q, &k, &v],
-            [&k, &q, &all, &v],
-            [&all, &v, &q, &k],
-            [&q, &all, &v, &k],
-        ] {
+        for order in
+            [[&q[..], &k, &v, &all], [&all, &q, &k, &v], [&k, &q, &all, &v], [&all, &v, &q, &k], [&q, &all, &v, &k]]
+        {
             assert_eq!(sum(&order), 50_000);
         }
         // One that begins within a tensor whose beginning is new.

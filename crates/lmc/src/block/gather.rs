@@ -73,8 +73,7 @@ impl Source<'_> {
 }
 
 /// The kind of extents for which there is no further column.
-const OPAQUE: Kind =
-    Kind { dtype: None, base: None, own: 0, prefix: false, structure: NOISE, field: None, copied: 0 };
+const OPAQUE: Kind = Kind { dtype: None, base: None, own: 0, prefix: false, structure: NOISE, field: None, copied: 0 };
 
 const NOISE: Structure = Structure { few: false, repeats: false, steps: false };
 
@@ -278,7 +277,8 @@ fn find_structure(
                 let Range { start, end } = part.place;
                 let is_cut = end - start < p.len;
                 // All elements of one width have one column.
-                let own = if is_cut && part.width > 0 { usize::MAX - 8 * i - part.width.ilog2() as usize } else { p.own };
+                let own =
+                    if is_cut && part.width > 0 { usize::MAX - 8 * i - part.width.ilog2() as usize } else { p.own };
                 let base = p.base.map(|l| l.at(None, start as u64));
                 // Of a few bytes at an edge, a prefix would be longer than they are.
                 let prefix = p.prefix.filter(|_| !is_cut || one && part.width > 0);

@@ -369,9 +369,12 @@ mod tests {
     fn bytes_of_one_kind_are_not_divided() {
         let text = b"The quick brown fox jumps over the lazy dog. ".repeat(9999);
         // Addresses in a program.
-        let table: Vec<u8> = (0..40_000u64).flat_map(|i| (0x55d0_0000_0000 + 8 * (i * i % 9999)).to_le_bytes()).collect();
+        let table: Vec<u8> =
+            (0..40_000u64).flat_map(|i| (0x55d0_0000_0000 + 8 * (i * i % 9999)).to_le_bytes()).collect();
         let half_table = [&text[..], &table].concat();
-        for bytes in [&Random::new(5).bytes(300_001), &text, &table, &half_table, &floats(4, 70_000), &floats(2, 70_000)] {
+        for bytes in
+            [&Random::new(5).bytes(300_001), &text, &table, &half_table, &floats(4, 70_000), &floats(2, 70_000)]
+        {
             assert!(!is_divided(&parts(bytes, true)));
         }
         assert_eq!(parts(&floats(4, 70_000), true), [Part { place: 0..280_000, width: 4 }]);

@@ -46,7 +46,8 @@ impl Features {
 
     /// Their names, for people.
     pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
-        let names = [(self.ranges, "ranges of bases"), (self.own, "ranges of the file itself"), (self.v1_1, "grids or copies")];
+        let names =
+            [(self.ranges, "ranges of bases"), (self.own, "ranges of the file itself"), (self.v1_1, "grids or copies")];
         names.into_iter().filter_map(|(set, name)| set.then_some(name))
     }
 
