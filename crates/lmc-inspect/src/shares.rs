@@ -168,7 +168,7 @@ fn parts(block: &BlockDescription, pieces: &[Weighted]) -> Vec<Part> {
 
 #[cfg(test)]
 mod tests {
-    use lmc::{Isa, Level};
+    use lmc::{Dtype, Isa, Level};
 
     use super::*;
     use crate::bench::Blocks;

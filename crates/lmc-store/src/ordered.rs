@@ -64,6 +64,7 @@ pub(crate) fn each<T: Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]

@@ -107,11 +107,18 @@ impl Files {
     fn check(&mut self, notes: &mut Vec<String>) -> Result<Option<Lacking>> {
         let failed = |(file, e)| Failure::codec(self.files.path(file), &e);
         let mut without_tensors = |checkpoint: usize, files: Vec<Base<'static>>| {
-            for (base, file) in files.iter().zip(self.places[checkpoint].files.clone()) {
-                let text = missing::text(&declared(base));
-                notes.extend(text.map(|text| format!("{}: {text}", Name::path(self.files.path(file)))));
+            let counted = self.of_tensors(checkpoint, files);
+            if counted.is_empty() {
+                let why = "has no files with tensors, and is no store: name others to study";
+                return Err(Failure::usage(&self.places[checkpoint].name, why));
             }
-            self.check_tensors(checkpoint, files)
+            // What cannot be read, such as a file that ends early, is an error of the study.
+            for of in counted.iter().map(|file| (file, declared(file))).filter(|(_, of)| of.is_ok()) {
+                let (file, of) = of;
+                let name = self.places[checkpoint].root.join(file.name());
+                notes.extend(missing::text(&of).map(|text| format!("{}: {text}", Name::path(&name))));
+            }
+            Ok(())
         };
         let mut are_linked = false;
         for (checkpoint, place) in self.places.iter().enumerate() {
@@ -132,14 +139,6 @@ impl Files {
             }
         }
         Ok(None)
-    }
-
-    fn check_tensors(&self, checkpoint: usize, files: Vec<Base<'static>>) -> Result {
-        if self.of_tensors(checkpoint, files).is_empty() {
-            let why = "has no files with tensors, and is no store: name others to study";
-            return Err(Failure::usage(&self.places[checkpoint].name, why));
-        }
-        Ok(())
     }
 
     pub(super) fn count(&self) -> usize {

@@ -104,9 +104,6 @@ pub(crate) fn run(args: &DiffArgs, ui: &Ui) -> Result {
         CompressOptions::default().with_level(args.level).with_threads(threads).with_max_work(args.limits.max_work());
     let mut compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let old = files.of(0);
-    for (file, given) in old.iter().map(|f| (f, &args.old)).chain(files.of(1).iter().map(|f| (f, &args.new))) {
-        missing::note(&shard_path(given, file.name()), &declared(file), ui);
-    }
     let mut new = Vec::new();
     for file in files.of(1) {
         let path = shard_path(&args.new, file.name());
@@ -116,6 +113,9 @@ pub(crate) fn run(args: &DiffArgs, ui: &Ui) -> Result {
         new.push((file, diff));
     }
     files.check_unchanged()?;
+    for (file, given) in old.iter().map(|f| (f, &args.old)).chain(new.iter().map(|(f, _)| (f, &args.new))) {
+        missing::note(&shard_path(given, file.name()), &declared(file), ui);
+    }
     let compared = Compared::new(old, new);
     let paths = [args.old.as_path(), args.new.as_path()];
     let json = |whole: bool, out: &mut dyn Write| json::write(&compared, paths, whole, out);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use lmc_test_inputs::distcp::{Place, metadata, place};
 
-use super::super::strided::Elements;
+use super::super::strided::{Elements, TensorView};
 use super::super::suggestion::Start;
 use super::*;
 use crate::dtype::Dtype;
