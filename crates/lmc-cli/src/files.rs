@@ -69,8 +69,12 @@ impl NamedFiles {
     pub fn notes(&self) -> Result<Vec<String>> {
         let mut notes = self.found.notes.clone();
         for file in self.files() {
+            // Hidden files are those of other programs, such as ._model.safetensors of macOS.
+            if is_hidden(&file.path, file.path.parent().unwrap_or(Path::new(""))) {
+                continue;
+            }
             if let Some(why) = Source::open(&file.path)?.early_end()? {
-                notes.push(format!("{}: {why}, and is stored as it is", Name::path(&file.path)));
+                notes.push(format!("{}: {why}; it is stored as it is", Name::path(&file.path)));
             }
         }
         Ok(notes)

@@ -163,7 +163,7 @@ fn a_mistaken_step_is_taken_back() {
     // What comes after the last snapshot is saved again, but not what was pruned.
     fs::create_dir_all(dir.path("v")).unwrap();
     dir.write("v/w-30000.bin", b"pruned");
-    dir.write("v/w-3000.bin", b"meant");
+    dir.write("v/w-3000.bin", b"meant\0");
     let published = dir.run(["publish", "s", "v", "--once", "--settle", "0"]);
     assert!(published.ok().stderr().starts_with("s : step 3000, ") && published.stderr().lines().count() == 1);
     let next = dir.run(["snapshot", "save", "s", "w", "--json"]).json();

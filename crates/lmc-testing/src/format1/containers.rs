@@ -281,7 +281,7 @@ fn copies() -> Vec<Feature> {
         of(
             "copies",
             "a column of copies, in two extents",
-            &block_with_copies(b"one two. three", &[(b"onetwo", 8)], &[(0, 8), (1, 3), (0, 1), (1, 3), (0, 5)]),
+            &block_with_copies(b"one two.  three", &[(b"onetwo", 8)], &[(0, 8), (1, 3), (0, 1), (1, 3), (0, 6)]),
             b"one two.one two three",
         ),
         of(

@@ -84,9 +84,6 @@ fn tensors_that_the_index_leaves_out_are_read_by_name() {
     let mut delta = vec![];
     Compressor::new(&CompressOptions::default()).unwrap().compress(&new, &[base()], &mut delta).unwrap();
     let reader = Reader::open(&delta[..], &DecompressOptions::default()).unwrap();
-    if listed(&delta) == 0 {
-        assert_eq!(tensors(reader.segments()), 0);
-    }
     let reader = reader.with_bases(vec![base()]).unwrap();
     assert_eq!(tensors(reader.segments()), 40);
 }

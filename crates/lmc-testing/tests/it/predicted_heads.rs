@@ -24,7 +24,7 @@ fn refused_head(head: &[&[u8]], reason: &str) {
 fn starts_of_predicted_columns() {
     let refused_start = |start: [u8; 3], reason: &str| refused_head(&[&start, &OPERANDS, &REST], reason);
     assert_eq!(judged_head(&[&START[..], &OPERANDS, &REST].concat()), Ok((1..9).collect()));
-    refused_start([4, 1, 1], "unknown method");
+    refused_start([5, 1, 1], "unknown method");
     refused_start([3, 4, 1], "width code exceeds 3");
     for predictor in [0, 3, 255] {
         refused_start([3, 1, predictor], "unknown predictor");

@@ -201,10 +201,10 @@ mod tests {
     fn copies_consist_of_whole_elements() {
         let mut random = Random::new(3);
         let a = random.bytes(34 * 800);
-        // Blocks of 34 bytes, of which the first differs in its last byte.
+        // Elements of 8 bytes, of which the first differs in its last byte.
         let mut b = a.clone();
-        b[33] ^= 1;
-        assert_eq!(copies(&[&a, &b], 34, false), [(27_234, 27_166, 27_200)]);
+        b[7] ^= 1;
+        assert_eq!(copies(&[&a, &b], 8, false), [(27_208, 27_192, 27_200)]);
         // Of a file of unknown format, whose tensors follow each other in one piece.
         let raw = [&a[..], &[1; 12], &a, &[4; 8]].concat();
         assert_eq!(copies(&[&raw], 8, true), []);
