@@ -105,15 +105,17 @@ fn no_tensor_is_larger_than_zstd_makes_it() {
 fn elements_without_a_dtype_are_no_larger_than_zstd_makes_them() {
     let w = weights(5);
     let rounded = |v: f32| (v * 2500.0).round();
+    let big = |f: &dyn Fn(f32) -> f64| w[..1 << 17].iter().flat_map(|v| f(*v).to_be_bytes()).collect::<Vec<u8>>();
+    let complex = |f: &dyn Fn(f32) -> f64| w[..1 << 17].iter().flat_map(|v| f(*v).to_le_bytes()).collect::<Vec<u8>>();
     let cases: Vec<(&str, Vec<u8>)> = vec![
-        (">f8", w.iter().flat_map(|v| f64::from(*v).sqrt().abs().to_be_bytes()).collect()),
-        (">f8 of fp32", w.iter().flat_map(|v| f64::from(*v).to_be_bytes()).collect()),
-        (">f8 of integers", w.iter().flat_map(|v| f64::from(rounded(*v)).to_be_bytes()).collect()),
+        (">f8", big(&|v| f64::from(v.abs()).sqrt())),
+        (">f8 of fp32", big(&f64::from)),
+        (">f8 of integers", big(&|v| f64::from(rounded(v)))),
         (">f4", w.iter().flat_map(|v| v.to_be_bytes()).collect()),
         (">f4 of integers", w.iter().flat_map(|v| rounded(*v).to_be_bytes()).collect()),
         (">i4, a range", (0..100_000u32).flat_map(u32::to_be_bytes).collect()),
-        ("complex128 of fp32", w.iter().flat_map(|v| f64::from(*v).to_le_bytes()).collect()),
-        ("complex128 of integers", w.iter().flat_map(|v| f64::from(rounded(*v)).to_le_bytes()).collect()),
+        ("complex128 of fp32", complex(&f64::from)),
+        ("complex128 of integers", complex(&|v| f64::from(rounded(v)))),
     ];
     for (name, data) in cases {
         let zstd = zstd::bulk::compress(&data, 19).unwrap().len();
