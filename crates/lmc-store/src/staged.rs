@@ -11,7 +11,9 @@ use futures::channel::oneshot;
 use object_store::{MultipartUpload, PutPayload, PutResult, Result, UploadPart};
 
 use crate::disk::{blocking, failed};
-use crate::files::{create_all, create_new, give_name, if_there, parent, remove_closed, start_writeback, sync, sync_file};
+use crate::files::{
+    create_all, create_new, give_name, if_there, parent, remove_closed, start_writeback, sync, sync_file,
+};
 
 /// A file beside the object's, under a name that `LocalFileSystem` gives such files. It becomes the object when it is complete and on disk,
 /// and is removed otherwise.
@@ -40,7 +42,9 @@ impl Staged {
             path.push(format!("#{number}"));
             let path = PathBuf::from(path);
             match create_new(&path, 0o666) {
-                Ok(file) => return Ok(Self { file: Some(Arc::new(file)), path: Some(path), target, len: 0, last: None }),
+                Ok(file) => {
+                    return Ok(Self { file: Some(Arc::new(file)), path: Some(path), target, len: 0, last: None });
+                }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => number += 1,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => create_all(parent(&target))?,
                 Err(e) => return Err(e),

@@ -7,9 +7,13 @@ mod linux;
 mod portable;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{drop_from_cache, ending_signals, give_name, ignored_signals, open_descriptor, read_ahead, unnamed_file};
+pub(crate) use linux::{
+    drop_from_cache, ending_signals, give_name, ignored_signals, open_descriptor, read_ahead, unnamed_file,
+};
 #[cfg(not(target_os = "linux"))]
-pub(crate) use portable::{drop_from_cache, ending_signals, give_name, ignored_signals, open_descriptor, read_ahead, unnamed_file};
+pub(crate) use portable::{
+    drop_from_cache, ending_signals, give_name, ignored_signals, open_descriptor, read_ahead, unnamed_file,
+};
 
 /// The target of a path under `/dev/fd` or `/proc/self/fd`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,12 +22,13 @@ pub fn copy_attributes(file: &File, path: &Path, like: &Metadata) -> io::Result<
         mode &= 0o707;
     }
     let times = FileTimes::new().set_modified(like.modified()?).set_accessed(like.accessed()?);
-    [file.set_permissions(Permissions::from_mode(mode)), file.set_times(times)].into_iter().try_for_each(|set| match set
-    {
-        Err(e) if is_missing(&e) => {
-            Weaker::Attributes.note(path);
-            Ok(())
-        }
-        set => set,
-    })
+    [file.set_permissions(Permissions::from_mode(mode)), file.set_times(times)].into_iter().try_for_each(
+        |set| match set {
+            Err(e) if is_missing(&e) => {
+                Weaker::Attributes.note(path);
+                Ok(())
+            }
+            set => set,
+        },
+    )
 }

@@ -121,7 +121,10 @@ mod tests {
             for (text, is_free) in [("first", true), ("second", false)] {
                 fs::write(&from, text).unwrap();
                 let named = way(&from, &to);
-                assert_eq!(named.map_err(|e| e.kind()), if is_free { Ok(()) } else { Err(io::ErrorKind::AlreadyExists) });
+                assert_eq!(
+                    named.map_err(|e| e.kind()),
+                    if is_free { Ok(()) } else { Err(io::ErrorKind::AlreadyExists) }
+                );
                 assert_eq!((fs::read(&to).unwrap(), from.exists()), (b"first".to_vec(), !is_free));
             }
             give_name((), &from, &to, true).unwrap();
