@@ -8,7 +8,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use lmc_store::files::sync_file;
+use lmc_store::files::is_missing;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::durable::{self, DurableFile, Unfinished, finish_in_order, leads_to_open_file};
@@ -159,8 +159,9 @@ impl Output {
         if let Kind::Stream(stream) = &self.kind
             && stream.metadata().is_ok_and(|m| m.is_file())
         {
-            // Some file systems report only now that there is no space.
-            return sync_file(stream, self.target.path()).map_err(|e| self.failure("cannot write", &e));
+            // Some file systems report only now that there is no space. Others cannot sync.
+            let synced = stream.sync_all().or_else(|e| if is_missing(&e) { Ok(()) } else { Err(e) });
+            return synced.map_err(|e| self.failure("cannot write", &e));
         }
         let (Kind::Temporary(file), Target::File(path)) = (self.kind, &self.target) else { return Ok(()) };
         // Names may have changed since the output was opened.

@@ -218,7 +218,7 @@ def test_a_signal_leaves_nothing(place, kind):
     with mounted(kind, place) as mount:
         for number in (signal.SIGTERM, signal.SIGABRT, signal.SIGPWR):
             process = command(["compress", "-", "-o", f"{kind}/a.lmc"], place, stdin=subprocess.PIPE)
-            while not names(mount):
+            while not names(mount) and process.poll() is None:
                 time.sleep(0.01)
             process.send_signal(number)
             process.communicate()
