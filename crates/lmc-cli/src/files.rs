@@ -73,6 +73,11 @@ impl NamedFiles {
             if is_hidden(&file.path, file.path.parent().unwrap_or(Path::new(""))) {
                 continue;
             }
+            // An index that is none is noted already.
+            let start = format!("{}: ", Name::path(&file.path));
+            if self.found.notes.iter().any(|note| note.starts_with(&start)) {
+                continue;
+            }
             if let Some(why) = Source::open(&file.path)?.early_end()? {
                 notes.push(format!("{}: {why}; it is stored as it is", Name::path(&file.path)));
             }

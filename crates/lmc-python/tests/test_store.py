@@ -134,7 +134,7 @@ def test_what_is_saved(tmp_path):
 
 def test_an_index_is_saved_with_its_files(tmp_path):
     store = lmc.Store.create(tmp_path / "store")
-    file = bytes.fromhex("3500000000000000") + b'{"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}' + b" ab"
+    file = bytes.fromhex("3500000000000000") + b'{"w":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}' + b"ab"
     (tmp_path / "a.safetensors").write_bytes(file)
     index = tmp_path / "model.safetensors.index.json"
     index.write_text('{"weight_map": {"w": "a.safetensors"}}')

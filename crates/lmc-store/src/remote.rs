@@ -104,7 +104,11 @@ fn check_threads(many: usize) -> std::io::Result<()> {
     std::thread::scope(|scope| {
         // Each of them ends when the sender is dropped.
         let _wait = wait;
-        let start = |_| std::thread::Builder::new().spawn_scoped(scope, || _ = ended.lock().map(|ended| ended.recv()));
+        let start = |_| {
+            std::thread::Builder::new()
+                .name("lmc-trial".to_owned())
+                .spawn_scoped(scope, || _ = ended.lock().map(|ended| ended.recv()))
+        };
         (0..many).try_for_each(|i| start(i).map(drop))
     })?;
     // The system counts a thread a little longer than it runs.

@@ -78,12 +78,13 @@ impl Inputs {
         }
         let paths = inputs.try_iter()?.map(|path| crate::source::path(&path?, "each of inputs"));
         let found = NamedFiles::find(&paths.collect::<Result<Vec<_>>>()?, store).map_err(refused)?;
-        warn(inputs.py(), &found.notes().map_err(refused)?)?;
         let open = |file: &lmc_cli::NamedFile| {
             let source = Source::open_one_of(file.path.clone(), &handles)?;
             Ok((file.name.clone(), Contents::Source(source)))
         };
-        Ok(Self { named: found.files().iter().map(open).collect::<Result<_>>()?, found: Some(found) })
+        let named = found.files().iter().map(open).collect::<Result<_>>()?;
+        warn(inputs.py(), &found.notes().map_err(refused)?)?;
+        Ok(Self { named, found: Some(found) })
     }
 
     /// Lets `save` save them; a signal interrupts it. Its second argument fails if they changed while they were read. Warns of files that are
@@ -120,7 +121,10 @@ impl Inputs {
                 None => Ok(saved?),
             }
         })?;
-        warn(py, &detached(py, || self.notes())?)?;
+        // Of files that were found, it was said before.
+        if self.found.is_none() {
+            warn(py, &detached(py, || self.notes())?)?;
+        }
         Ok(saved)
     }
 

@@ -73,7 +73,7 @@ impl CopyFinder {
         // The end of the copy before, and the first place that is not remembered.
         let (mut from, mut new) = (s.start, s.start);
         let mut at = s.start;
-        while at + LEAST <= end {
+        while at + KEY < end {
             while new < at {
                 self.remember(raw, new);
                 new += step;
@@ -105,15 +105,14 @@ impl CopyFinder {
         let mut failures = 0;
         for at in places {
             let Some(slot) = slot(&raw[at..][..KEY]) else { continue };
-            let Some(earlier) = (self.places[slot] as usize).checked_sub(1) else { continue };
-            if earlier >= at || raw[earlier..][..KEY] != raw[at..][..KEY] {
-                continue;
-            }
+            let known = [slot, slot ^ 1].into_iter().filter_map(|slot| (self.places[slot] as usize).checked_sub(1));
+            let equal = known.filter(|&earlier| earlier < at && raw[earlier..][..KEY] == raw[at..][..KEY]);
+            let Some(earlier) = equal.max() else { continue };
             let distance = at - earlier;
             let before =
                 raw[from..at].iter().rev().zip(raw[..earlier].iter().rev()).take_while(|(a, b)| a == b).count();
             let first = (at - before - s.start).next_multiple_of(s.unit) + s.start;
-            let len = at - first.min(at) + equal(&raw[earlier..], &raw[at..end]);
+            let len = at - first.min(at) + equal_len(&raw[earlier..], &raw[at..end]);
             let len = len - len % s.unit;
             if first <= at && len >= LEAST {
                 return Some(Copied { start: first, len, distance });
@@ -128,6 +127,8 @@ impl CopyFinder {
 
     fn remember(&mut self, raw: &[u8], place: usize) {
         if let Some(slot) = slot(&raw[place..][..KEY]) {
+            // Two slots for each key: a place that is lost may be the only one that a copy would be found by.
+            let slot = if self.places[slot] == 0 { slot } else { slot ^ 1 };
             self.places[slot] = place as u32 + 1;
         }
     }
@@ -140,7 +141,7 @@ fn slot(bytes: &[u8]) -> Option<usize> {
 }
 
 /// How many bytes of `b`, from the first one on, are those of `a`.
-fn equal(a: &[u8], b: &[u8]) -> usize {
+fn equal_len(a: &[u8], b: &[u8]) -> usize {
     const CHUNK: usize = 256;
     let chunks = a.chunks_exact(CHUNK).zip(b.chunks_exact(CHUNK)).take_while(|(a, b)| a == b).count();
     let whole = chunks * CHUNK;
@@ -202,9 +203,10 @@ mod tests {
         let mut random = Random::new(3);
         let a = random.bytes(34 * 800);
         // Elements of 8 bytes, of which the first differs in its last byte.
-        let mut b = a.clone();
-        b[7] ^= 1;
-        assert_eq!(copies(&[&a, &b], 8, false), [(27_208, 27_192, 27_200)]);
+        let long = random.bytes(200_000);
+        let mut other = long.clone();
+        other[7] ^= 1;
+        assert_eq!(copies(&[&long, &other], 8, false), [(200_008, 199_992, 200_000)]);
         // Of a file of unknown format, whose tensors follow each other in one piece.
         let raw = [&a[..], &[1; 12], &a, &[4; 8]].concat();
         assert_eq!(copies(&[&raw], 8, true), []);

@@ -203,10 +203,10 @@ impl Piece {
         Self { extent: Extent { len, base, matrix, ..p }, structure, number, elements, copied }
     }
 
-    /// The bytes at `start` of the block, for a search for copies in whole elements; `None` if it has none, or is predicted: where few elements
+    /// The bytes at `start` of the block of `block` bytes, for a search for copies in whole elements; `None` if it has none, or is predicted: where few elements
     /// changed, decoders and followers are fastest if nothing else is in the block.
-    fn searched(&self, start: usize, predict: bool) -> Option<Searched> {
-        let Extent { dtype, len, base, .. } = self.extent;
+    fn searched(&self, start: usize, block: usize, predict: bool) -> Option<Searched> {
+        let Extent { dtype, len, base, own, matrix, .. } = self.extent;
         if base.is_some() && predict {
             return None;
         }
@@ -214,7 +214,9 @@ impl Piece {
             Some(d) => fields_of(d).map_or(d.coding_width(), |f| f.1),
             None => self.elements,
         };
-        (unit > 0 && len.is_multiple_of(unit)).then_some(Searched { start, len, unit, many: dtype.is_none() })
+        // Small neighbours of one dtype are one extent, which is no matrix.
+        let many = dtype.is_none() || own == 0 && matrix.is_none() && len < block;
+        (unit > 0 && len.is_multiple_of(unit)).then_some(Searched { start, len, unit, many })
     }
 }
 
@@ -222,7 +224,7 @@ impl Piece {
 fn find_copies(raw: &[u8], pieces: Vec<Piece>, predict: bool, finder: &mut CopyFinder) -> Vec<Piece> {
     let starts = pieces.iter().scan(0, |end, p| Some(std::mem::replace(end, *end + p.extent.len)));
     let starts: Vec<usize> = starts.collect();
-    let searched = pieces.iter().zip(&starts).filter_map(|(p, &start)| p.searched(start, predict));
+    let searched = pieces.iter().zip(&starts).filter_map(|(p, &start)| p.searched(start, raw.len(), predict));
     let searched: Vec<Searched> = searched.collect();
     let copies = finder.find(raw, &searched);
     if copies.is_empty() {
