@@ -44,11 +44,12 @@ impl Identity {
     /// Whether this is what had another identity `before`, with the same bytes.
     ///
     /// A directory is the same while files come and go in it: they have identities of their own. Another name of a file, or one less,
-    /// changes the time of its last change, and none of its bytes: checkpoints share files by links.
+    /// changes the time of its last change, and none of its bytes: checkpoints share files by links, and several processes make them. So that time
+    /// counts only for files of one name.
     pub fn is_unchanged(&self, before: &Self) -> bool {
         let same = (self.is_directory, self.device, self.inode) == (before.is_directory, before.device, before.inode);
         let same_bytes = (self.len, self.modified) == (before.len, before.modified)
-            && (self.changed == before.changed || self.links != before.links);
+            && (self.changed == before.changed || self.links.max(before.links) > 1);
         same && (self.is_directory || same_bytes)
     }
 
