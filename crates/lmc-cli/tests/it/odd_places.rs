@@ -100,7 +100,7 @@ fn a_working_directory_need_not_be_searchable() {
     let here = dir.path(".").canonicalize().unwrap();
     let here = here.display();
     std::fs::create_dir(dir.path("closed")).unwrap();
-    std::fs::set_permissions(dir.path("closed"), std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(dir.path("closed"), std::fs::Permissions::from_mode(0o000)).unwrap();
     let run = |command: &str| {
         let other = "exec setpriv --reuid 65533 --clear-groups";
         dir.shell(&format!("chmod 777 .; cd closed; {other} {here}/lmc {command}"))

@@ -132,7 +132,7 @@ impl Tree {
     fn distributed(dir: &Path, metadata: &Path) -> Result<Self> {
         let metadata = read_metadata(&Source::open(metadata)?)?;
         let (none, one) = (Bases::open(&[], true, 1)?, DecompressOptions::default().with_threads(1));
-        let data = DataFiles::new(dir, &none, one.clone());
+        let data = DataFiles::new(dir, &none, one);
         let (mut files, mut bases) = (Vec::new(), HashMap::new());
         for name in &metadata.files {
             let source = data.source(name)?;
