@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Counts the lines of the tracked files by purpose: count_lines.py [COMMIT]
 
-Product is what users get: the source of the published crates and of the Python package. The unit tests inside these files (`#[cfg(test)]`
-modules at their end, and files and folders named for tests) are counted apart.
+Product is what users get: the source of the published crates and of the Python package. The unit tests inside these
+files (`#[cfg(test)]` modules at their end, and files and folders named for tests) are counted apart.
 """
 
 import re

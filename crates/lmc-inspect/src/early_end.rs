@@ -4,10 +4,7 @@
 use lmc::internals::{Layout, layout_of};
 use lmc::{Error, ReadAt, Result, Segment};
 
-use crate::not_a_model::stand_in;
-
-/// The longest header of a safetensors file, in bytes.
-pub(crate) const MAX_HEADER: u64 = 100_000_000;
+use crate::not_a_model::{MAX_HEADER, stand_in};
 
 /// Bytes at the beginning of a file that say what it is.
 const START: usize = 1 << 12;

@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use crate::early_end::MAX_HEADER;
+/// The longest header of a safetensors file, in bytes.
+pub(crate) const MAX_HEADER: u64 = 100_000_000;
 
 /// What a Git LFS pointer begins with.
 const LFS: &[u8] = b"version https://git-lfs.github.com/spec/";

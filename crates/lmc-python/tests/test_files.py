@@ -331,6 +331,7 @@ def test_a_pipeline_of_links_is_saved(tmp_path):
     store = lmc.Store.create(tmp_path / "store")
     store.save([hub / "snapshots"])
     store.restore(tmp_path / "back")
-    assert [(tmp_path / "back" / part / "config.json").read_bytes() for part in ["unet", "vae"]] == [b"\0" * 9, b"\1" * 9]
+    restored = [(tmp_path / "back" / part / "config.json").read_bytes() for part in ["unet", "vae"]]
+    assert restored == [b"\0" * 9, b"\1" * 9]
     with pytest.raises(lmc.UsageError, match="two files are named .config.json.: name the directory that both are in"):
         store.save([hub / "snapshots" / part / "config.json" for part in ["unet", "vae"]])

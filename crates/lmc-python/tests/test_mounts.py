@@ -15,9 +15,8 @@ import lmc
 import lmc.numpy
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
-
 from conftest import weights
+from safetensors.numpy import load_file, save_file
 
 LACKING = ("links", "attributes", "rename", "sync")
 REAL = {"exfat": (("mkfs.exfat",), "mount.exfat-fuse"), "ntfs": (("mkfs.ntfs", "-q", "-F"), "ntfs-3g")}

@@ -459,7 +459,8 @@ def test_a_step_of_adam(pair: Pair, study: dict[str, Any]) -> None:
 
 def test_diff(pair: Pair, study: dict[str, Any]) -> None:
     if pair.layout in ("distcp", "delta"):
-        done = subprocess.run([sys.executable, "-m", "lmc", "diff", *pair.folders], capture_output=True, timeout=120, check=False)
+        diff = [sys.executable, "-m", "lmc", "diff", *pair.folders]
+        done = subprocess.run(diff, capture_output=True, timeout=120, check=False)
         assert done.returncode == 1 and b"is a directory" in done.stderr
         return
     of = [files[0] if len(files) == 1 else files[0].parent / "model.safetensors.index.json" for files in pair.files]

@@ -24,7 +24,8 @@ def arrays():
     made = {}
     for number, (kind, shape, order) in enumerate(itertools.product(KINDS, SHAPES, "CF")):
         values = weights(int(np.prod(shape)), number) * 100
-        made[f"{kind}.{'x'.join(map(str, shape))}.{order}"] = np.asarray(values.astype(kind).reshape(shape), order=order)
+        name = f"{kind}.{'x'.join(map(str, shape))}.{order}"
+        made[name] = np.asarray(values.astype(kind).reshape(shape), order=order)
     return made
 
 
