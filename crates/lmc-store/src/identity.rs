@@ -138,18 +138,19 @@ mod tests {
         fs::rename(at("v"), at("x")).unwrap();
         fs::rename(at("w"), at("v")).unwrap();
         assert_eq!((directory.changed(), file.changed()), (Some(&*at("v")), Some(&*at("v/a"))));
-        // The time of the bytes is put back: that of the last change cannot be.
-        let before = noted(&["x/a"]);
-        let time = fs::metadata(at("x/a")).unwrap().modified().unwrap();
+        // The time of the bytes is put back: that of the last change cannot be, and counts for a file of one name.
+        fs::write(at("x/alone"), b"bytes").unwrap();
+        let before = noted(&["x/alone"]);
+        let time = fs::metadata(at("x/alone")).unwrap().modified().unwrap();
         let moved =
-            |time: SystemTime| fs::File::options().write(true).open(at("x/a")).unwrap().set_modified(time).unwrap();
+            |time: SystemTime| fs::File::options().write(true).open(at("x/alone")).unwrap().set_modified(time).unwrap();
         moved(time + Duration::from_secs(1));
         assert!(before.changed().is_some());
         moved(time);
-        let (now, was) = (Identity::at(&at("x/a"), true).unwrap(), *before.get(&at("x/a")).unwrap());
+        let (now, was) = (Identity::at(&at("x/alone"), true).unwrap(), *before.get(&at("x/alone")).unwrap());
         assert_eq!(now.is_unchanged(&was), now.changed == was.changed);
         // What is gone.
-        fs::remove_file(at("x/a")).unwrap();
+        fs::remove_file(at("x/alone")).unwrap();
         assert!(before.changed().is_some());
     }
 }
