@@ -81,8 +81,9 @@ pub(crate) fn raw() -> Layout {
 /// let tensors = lmc::tensors(&raw, base.layout(), base.segments(), "")?;
 /// assert_eq!((&tensors.found[0].name[..], tensors.found[0].elements.offset), ("w", 61));
 /// assert!(tensors.is_complete());
-/// raw.push(4);
-/// let tensors = lmc::tensors(&raw, base.layout(), base.segments(), "")?;
+/// let longer = [&raw[..], &[4]].concat();
+/// let base = lmc::Base::new(&longer[..])?;
+/// let tensors = lmc::tensors(&longer, base.layout(), base.segments(), "")?;
 /// assert!(tensors.missing[0].why.starts_with("no tensor has the bytes 64 to 65"));
 /// # Ok::<(), lmc::Error>(())
 /// ```
