@@ -36,6 +36,10 @@ pub(crate) struct DecompressArgs {
 
     #[command(flatten)]
     threads: Threads,
+
+    /// Nothing: tar -I 'lmc decompress' adds it.
+    #[arg(short = 'd', hide = true)]
+    _decompress: bool,
 }
 
 /// Restores files.

@@ -351,6 +351,10 @@ fn a_new_store_gets_its_grace_period_and_keeps_it() {
 fn habits_of_other_compressors_are_answered() {
     let dir = Dir::new();
     dir.write("m/x", &noise(1000, 1));
+    // As tar calls a compressor, which gets -d to restore.
+    let compress = "tar -I \"$LMC compress\" -cf m.tar.lmc m";
+    let restore = "tar -I \"$LMC decompress\" -xOf m.tar.lmc m/x | cmp - m/x";
+    dir.shell(&format!("{compress} && {restore} && rm m.tar.lmc")).silent();
     dir.run([]).is_misused(&["no command: compress or decompress (tar -I 'lmc compress'"]);
     for (option, command) in
         [("-d", "decompress"), ("-t", "test"), ("-l", "list"), ("-c", "compress"), ("-19", "compress")]
