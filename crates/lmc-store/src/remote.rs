@@ -112,7 +112,7 @@ fn check_threads(many: usize) -> std::io::Result<()> {
         (0..many).try_for_each(|i| start(i).map(drop))
     })?;
     // The system counts a thread a little longer than it runs.
-    let mut tries = 0..1000;
+    let mut tries = 0..100;
     while threads_of_process() > before && tries.next().is_some() {
         std::thread::sleep(Duration::from_millis(1));
     }
