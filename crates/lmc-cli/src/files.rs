@@ -38,7 +38,7 @@ pub struct NamedFiles {
 struct Found {
     files: Vec<NamedFile>,
     /// What is special about files, as sentences.
-    notes: Vec<String>,
+    notes: Vec<(PathBuf, String)>,
     /// The directories that were searched.
     directories: Identities,
 }
@@ -67,15 +67,14 @@ impl NamedFiles {
     /// # Errors
     /// When a file cannot be read.
     pub fn notes(&self) -> Result<Vec<String>> {
-        let mut notes = self.found.notes.clone();
+        let mut notes: Vec<String> = self.found.notes.iter().map(|(_, note)| note.clone()).collect();
         for file in self.files() {
             // Hidden files are those of other programs, such as ._model.safetensors of macOS.
             if is_hidden(&file.path, file.path.parent().unwrap_or(Path::new(""))) {
                 continue;
             }
             // An index that is none is noted already.
-            let start = format!("{}: ", Name::path(&file.path));
-            if self.found.notes.iter().any(|note| note.starts_with(&start)) {
+            if self.found.notes.iter().any(|(path, _)| *path == file.path) {
                 continue;
             }
             if let Some(why) = Source::open(&file.path)?.early_end()? {
@@ -148,7 +147,9 @@ impl Found {
             match fault(&file.path, |names| is_stale(&file.path, names, all.iter().map(|file| &*file.path)))? {
                 None => {}
                 Some(Fault::Unfinished(failure)) => return Err(Failure::Failed(format!("{failure}: {COMPLETE_IT}"))),
-                Some(Fault::Other(failure)) => self.notes.push(format!("{failure}, and it is stored as it is")),
+                Some(Fault::Other(failure)) => {
+                    self.notes.push((file.path.clone(), format!("{failure}, and it is stored as it is")));
+                }
             }
         }
         Ok(())
@@ -179,7 +180,10 @@ impl Found {
                     Ok(name) => self.files.push(NamedFile { name, path }),
                     // Nothing else makes a snapshot incomplete.
                     Err(failure) if has_weights(&path) => return Err(failure),
-                    Err(failure) => self.notes.push(format!("{failure}; it is left out")),
+                    Err(failure) => {
+                        let note = format!("{failure}; it is left out");
+                        self.notes.push((path, note));
+                    }
                 }
             } else {
                 let what = match (kind.is_symlink(), path.exists()) {
