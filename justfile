@@ -3,7 +3,7 @@
 default:
     @just --list
 
-# every check, or the parts named (rust lint docs portable fuzz bench store cross python torch; quick, release; vllm browser asan miri msrv package wheel)
+# the checks for every change; `just test full` those of CI; parts by name: `./test --help`
 test *parts:
     ./test {{ parts }}
 

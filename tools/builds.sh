@@ -53,3 +53,17 @@ wheel() {
     fi
     "$1" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall --upgrade "${@:2}" "$wheels"/lmc_codec-*-abi3-*.whl
 }
+
+# test_package: the Python package as it was built with the workspace, in target/test-package. It lacks what only a wheel has: metadata,
+# the script `lmc`, entry points.
+test_package() {
+    local package=$target/test-package extension
+    extension=$(cargo build --workspace --tests --lib --all-features --message-format json | python3 -c '
+import json, sys
+for line in sys.stdin:
+    m = json.loads(line)
+    if m["reason"] == "compiler-artifact" and m["target"]["name"] == "_lmc" and not m["profile"]["test"]:
+        print(*(path for path in m["filenames"] if path.endswith((".so", ".dylib"))))') && [[ $extension ]] || return 1
+    rm -rf "$package"
+    mkdir -p "$package/lmc" && ln -s "$PWD"/crates/lmc-python/python/lmc/* "$package/lmc/" && ln -sf "$extension" "$package/lmc/_lmc.abi3.so"
+}

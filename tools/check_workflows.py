@@ -47,8 +47,8 @@ def by_zizmor(program: str, files: list[Path]) -> list[str]:
 
 def parts() -> set[str]:
     """The parts of ./test."""
-    lists = re.findall(r"^parts(?:_when_named)?=\((.*)\)$", (ROOT / "test").read_text(), re.M)
-    return {part for found in lists for part in found.split()} | {"quick", "release"}
+    lists = re.findall(r"^parts_[a-z_]+=\((.*)\)$", (ROOT / "test").read_text(), re.M)
+    return {part for found in lists for part in found.split()} | {"full", "release"}
 
 
 def wrong_step(command: str, matrix: set[str]) -> str | None:
@@ -62,7 +62,7 @@ def wrong_step(command: str, matrix: set[str]) -> str | None:
     if not path.is_file() or not path.stat().st_mode & 0o100:
         return f"{program} is no program of this repository"
     if path == ROOT / "test":
-        named = matrix if arguments == ["$PARTS"] else set(arguments)
+        named = matrix if arguments == ["full", "$PARTS"] else set(arguments)
         if not named or named - parts():
             return f"./test has no parts {', '.join(sorted(named - parts())) or 'named'}"
     return None

@@ -38,10 +38,10 @@ def resident():
 def thinned(*values):
     """Cases for tests of several parameters, given the values of each, that have every value of every parameter.
 
-    Of all their combinations there are only as many as the longest has values, unless LMC_TEST_EXHAUSTIVE is set.
+    Of all their combinations there are only as many as the longest has values, unless LMC_TEST_DEPTH is `release`.
     """
     values = [list(v) for v in values]
-    if os.environ.get("LMC_TEST_EXHAUSTIVE"):
+    if os.environ.get("LMC_TEST_DEPTH") == "release":
         return list(itertools.product(*values))
     return [tuple(v[i % len(v)] for v in values) for i in range(max(map(len, values)))]
 

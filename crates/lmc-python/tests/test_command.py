@@ -14,10 +14,12 @@ import pytest
 SCRIPT = shutil.which("lmc", path=sysconfig.get_path("scripts"))
 
 
-@pytest.fixture(params=["script", "module"])
+@pytest.fixture(params=[pytest.param("script", marks=pytest.mark.wheel), "module"])
 def command(request):
+    if request.param == "module":
+        return [sys.executable, "-m", "lmc"]
     assert SCRIPT, "the package is not installed"
-    return [SCRIPT] if request.param == "script" else [sys.executable, "-m", "lmc"]
+    return [SCRIPT]
 
 
 def run(command, *args, **options):

@@ -23,7 +23,7 @@ from lmc.decode import FormatError, LimitError
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 VECTORS = sorted(Path(os.environ.get("LMC_VECTORS", "vectors")).glob("*.lmc"))
-EXHAUSTIVE = bool(os.environ.get("LMC_TEST_EXHAUSTIVE"))
+EXHAUSTIVE = os.environ.get("LMC_TEST_DEPTH") == "release"
 SMALL = sorted(VECTORS, key=lambda path: path.stat().st_size)[: 40 if EXHAUSTIVE else 8]
 FLIPS = 200 if EXHAUSTIVE else 20  # random ones for each vector
 TEST_DATA = Path(__file__).parents[3] / "testdata"

@@ -18,6 +18,8 @@ import pytest
 from conftest import weights
 from safetensors.numpy import load_file, save_file
 
+pytestmark = pytest.mark.mount
+
 LACKING = ("links", "attributes", "rename", "sync")
 REAL = {"exfat": (("mkfs.exfat",), "mount.exfat-fuse"), "ntfs": (("mkfs.ntfs", "-q", "-F"), "ntfs-3g")}
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import lmc
 import lmc._lmc
+import pytest
 from packaging.version import Version
 
 
+@pytest.mark.wheel
 def test_metadata():
     found = importlib.metadata.metadata("lmc-codec")
     # Cargo and Python spell pre-release versions differently.
@@ -22,6 +24,7 @@ def test_metadata():
     assert [s.value for s in scripts] == ["lmc.__main__:main"]
 
 
+@pytest.mark.wheel
 def test_one_build_is_for_every_python():
     assert Path(lmc._lmc.__file__).name == "_lmc.abi3.so"
 

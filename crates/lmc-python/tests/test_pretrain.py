@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from conftest import thinned
 
+pytestmark = pytest.mark.long
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pretrain.py"
 SMALL = ["--steps", "18", "--every", "4", "--width", "64", "--layers", "1", "--batch", "4", "--text", "200000"]
 

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import lmc
+import pytest
+
+pytestmark = pytest.mark.long
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "rl.py"
 STEPS, KILLED = 30, 7

@@ -16,6 +16,8 @@ import lmc
 import pytest
 import torch
 
+pytestmark = pytest.mark.long
+
 STUDY = Path(__file__).parents[3] / "bench" / "study.py"
 RUN = STUDY.with_name("study_run.py")
 SMALL = (

@@ -10,6 +10,7 @@ import lmc.vllm
 import pytest
 
 
+@pytest.mark.wheel
 def test_it_is_the_entry_point():
     (found,) = importlib.metadata.entry_points(group="vllm.general_plugins", name="lmc")
     assert found.value == "lmc.vllm:register"

@@ -4,9 +4,14 @@
 
 pub mod distcp;
 
-/// Whether tests are exhaustive where they otherwise sample: `LMC_TEST_EXHAUSTIVE` is set, as by `./test release`.
+/// Whether tests try all cases of which they otherwise try a sample: `./test release` sets `LMC_TEST_DEPTH` to `release`.
 pub fn exhaustive() -> bool {
-    std::env::var_os("LMC_TEST_EXHAUSTIVE").is_some()
+    std::env::var_os("LMC_TEST_DEPTH").is_some_and(|depth| depth == "release")
+}
+
+/// Whether tests try what takes long, such as a kill at every moment: `LMC_TEST_DEPTH` is `full`, as in CI, or `release`.
+pub fn thorough() -> bool {
+    exhaustive() || std::env::var_os("LMC_TEST_DEPTH").is_some_and(|depth| depth == "full")
 }
 
 /// SplitMix64 (Steele et al. 2014): a few bytes of the fuzzer seed many elements.
