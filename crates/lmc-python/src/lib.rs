@@ -79,7 +79,6 @@ mod _lmc {
     fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         m.add("__version__", env!("CARGO_PKG_VERSION"))?;
         m.add("FORMAT_VERSION", lmc::FORMAT_VERSION)?;
-        m.add("FORMATS", lmc::FormatVersion::ALL.iter().map(|v| v.name()).collect::<Vec<_>>())?;
         m.add("DTYPES", lmc::Dtype::ALL.iter().map(|d| d.name()).collect::<Vec<_>>())?;
         m.add("LEVELS", lmc::Level::ALL.iter().map(|l| l.name()).collect::<Vec<_>>())
     }

@@ -403,7 +403,7 @@ class TestOthers:
         dcp.save(state(1), storage_writer=sent, no_dist=True)
         assert equal(load(tmp_path / "a"), state(1))
 
-    @pytest.mark.parametrize("options", [{"level": "best"}, {"format": "2"}, {"max_chain": -1}, {"threads": -3}])
+    @pytest.mark.parametrize("options", [{"level": "best"}, {"max_chain": -1}, {"threads": -3}])
     def test_options_that_are_none(self, tmp_path, options):
         with pytest.raises(lmc.UsageError, match=next(iter(options))):
             lmc.dcp.Writer(tmp_path, **options)

@@ -52,5 +52,4 @@ def test_all_is_everything():
     assert lmc.__all__ and not taken.keys() & vars(builtins).keys() - {"__builtins__"}
     assert "BF16" in lmc.DTYPES
     assert lmc.LEVELS == ["fast", "default", "max"]
-    assert lmc.FORMATS == ["1.0", "1.1"]
     assert lmc.FORMAT_VERSION == 1

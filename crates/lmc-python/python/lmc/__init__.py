@@ -33,7 +33,6 @@ from lmc._errors import IOError as IOError
 from lmc._lmc import (
     DTYPES,
     FORMAT_VERSION,
-    FORMATS,
     LEVELS,
     Base,
     BaseInfo,
@@ -94,7 +93,6 @@ __all__ = [
     "Estimate",
     "ExistsError",
     "ExpiredError",
-    "FORMATS",
     "FORMAT_VERSION",
     "File",
     "FileInfo",

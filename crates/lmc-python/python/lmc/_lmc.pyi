@@ -48,7 +48,6 @@ __all__ = [
     "Decompressor",
     "DlpackMemory",
     "Estimate",
-    "FORMATS",
     "FORMAT_VERSION",
     "File",
     "FileInfo",
@@ -94,7 +93,6 @@ __all__ = [
 
 __version__: Final[str]
 FORMAT_VERSION: Final[int]
-FORMATS: Final[list[str]]
 DTYPES: Final[list[str]]
 LEVELS: Final[list[str]]
 
@@ -117,7 +115,6 @@ def compress(
     dtype: str | None = None,
     base: _Base = None,
     level: str = "default",
-    format: str | None = None,
     threads: int | None = None,
 ) -> bytes: ...
 def compress_into(
@@ -127,7 +124,6 @@ def compress_into(
     dtype: str | None = None,
     base: _Base = None,
     level: str = "default",
-    format: str | None = None,
     threads: int | None = None,
 ) -> int: ...
 def compress_bound(size: int) -> int: ...
@@ -153,7 +149,6 @@ def estimate(
     dtype: str | None = None,
     base: _Base = None,
     level: str = "default",
-    format: str | None = None,
     threads: int | None = None,
 ) -> Estimate: ...
 def compress_tensors(
@@ -162,7 +157,6 @@ def compress_tensors(
     metadata: dict[str, str] | None = None,
     base: _Base = None,
     level: str = "default",
-    format: str | None = None,
     threads: int | None = None,
 ) -> bytes: ...
 def compress_tensors_file(
@@ -172,7 +166,6 @@ def compress_tensors_file(
     metadata: dict[str, str] | None = None,
     base: _Base = None,
     level: str = "default",
-    format: str | None = None,
     threads: int | None = None,
     overwrite: bool = True,
 ) -> Summary: ...
@@ -183,7 +176,6 @@ def compress_file(
     dtype: str | None = None,
     base: _Base = None,
     level: str = "default",
-    format: str | None = None,
     threads: int | None = None,
     overwrite: bool = True,
 ) -> Summary: ...
@@ -204,7 +196,6 @@ def compress_stream(
     dtype: str | None = None,
     base: _Base = None,
     level: str = "default",
-    format: str | None = None,
     threads: int | None = None,
 ) -> Summary: ...
 def decompress_stream(
@@ -224,7 +215,7 @@ def run_command(args: Sequence[str]) -> int: ...
 @final
 class Compressor:
     def __new__(
-        cls, *, dtype: str | None = None, level: str = "default", format: str | None = None, threads: int | None = None
+        cls, *, dtype: str | None = None, level: str = "default", threads: int | None = None
     ) -> Self: ...
     def compress(self, data: _Readable, *, base: _Base = None) -> bytes: ...
     def compress_into(self, data: _Readable, out: _Writable, *, base: _Base = None) -> int: ...
@@ -625,7 +616,6 @@ class Store:
         step: int | None = None,
         metadata: dict[str, str] | None = None,
         level: str = "default",
-        format: str | None = None,
         threads: int | None = None,
         base: str = "auto",
         anchor_every: int = 16,
@@ -638,7 +628,6 @@ class Store:
         *,
         step: int,
         level: str = "default",
-        format: str | None = None,
         threads: int | None = None,
         base: str = "auto",
         anchor_every: int = 16,
@@ -694,7 +683,6 @@ class Store:
         drop: Sequence[int] = ...,
         damaged: Sequence[int] = ...,
         level: str = "default",
-        format: str | None = None,
         threads: int | None = None,
     ) -> Pruned: ...
     def garbage(self, *, without_records: bool = False) -> Garbage: ...

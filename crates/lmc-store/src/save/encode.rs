@@ -143,10 +143,7 @@ impl<'a> Shared<'a> {
 impl<'a> Encoder<'a> {
     pub(super) fn new(shared: &Shared<'a>, claims: &'a Claims) -> Result<Self> {
         // Chunks are compressed in parallel; each by one thread.
-        let options = CompressOptions::default()
-            .with_level(shared.choice.options.level)
-            .with_format(shared.choice.options.format)
-            .with_threads(1);
+        let options = CompressOptions::default().with_level(shared.choice.options.level).with_threads(1);
         let compressor = Compressor::new(&options).map_err(Error::codec)?;
         Ok(Self {
             shared: *shared,

@@ -1,6 +1,6 @@
 //! Options of saving.
 
-use lmc::{FormatVersion, Level};
+use lmc::Level;
 
 use crate::ids::Step;
 
@@ -26,8 +26,6 @@ pub enum BasePolicy {
 pub struct SaveOptions {
     /// Compression level.
     pub level: Level,
-    /// Version of the `.lmc` format of the stored block sets.
-    pub format: FormatVersion,
     /// Threads to compress with; 0 for one per core. The output does not depend on it.
     pub threads: usize,
     /// How bases are selected.
@@ -45,7 +43,6 @@ impl Default for SaveOptions {
     fn default() -> Self {
         Self {
             level: Level::Default,
-            format: FormatVersion::default(),
             threads: 0,
             base: BasePolicy::Auto,
             anchor_every: 16,

@@ -12,7 +12,7 @@ use lmc_store::{BasePolicy, Cache, ErrorKind, Input, SaveOptions, Saved, Snapsho
 use serde_json::{Value, json};
 
 use super::place::{Grace, Place};
-use crate::args::{Format, Threads, level};
+use crate::args::{Threads, level};
 use crate::failure::{Failure, Result};
 use crate::files::NamedFiles;
 use crate::format::{Name, bytes, parse_size, percent, ratio};
@@ -79,9 +79,6 @@ pub(super) struct SaveArgs {
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
     level: Level,
 
-    #[command(flatten)]
-    format: Format,
-
     /// Print a JSON object on standard output.
     #[arg(long, help_heading = "Messages")]
     json: bool,
@@ -134,7 +131,6 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
     let step = |n: Option<u64>| n.map(Step::new).transpose().map_err(failure);
     let mut options = SaveOptions::default();
     options.level = args.level;
-    options.format = args.format.format;
     options.threads = args.threads.count();
     options.anchor_every = args.anchor_every;
     options.from = step(args.from)?;
