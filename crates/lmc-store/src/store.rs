@@ -133,11 +133,11 @@ impl Store {
             }
             found => found?,
         };
-        if let Some(run) = o.run.filter(|&run| run != marker.run()) {
+        if let Some(run) = o.run.filter(|&run| run != marker.run) {
             return Err(Error::usage(format!(
                 "{}: the store that is here is of run {}, not of {run}: use another location",
                 layout::marker(),
-                marker.run()
+                marker.run
             )));
         }
         Self::new(remote, &marker, o)
@@ -172,7 +172,7 @@ impl Store {
     fn new(remote: Remote, marker: &Marker, o: StoreOptions) -> Result<Self> {
         let cache = ChunkCache::new(&o.cache)?.map(Arc::new);
         let place = remote.objects().to_string();
-        let (remote, run, grace_seconds) = (Arc::new(remote), marker.run(), marker.grace_seconds);
+        let (remote, run, grace_seconds) = (Arc::new(remote), marker.run, marker.grace_seconds);
         Ok(Self {
             remote,
             place,
@@ -200,14 +200,14 @@ impl Store {
 
     /// The run of the store that exists now: the opened one may have been deleted, and a new one created.
     pub(crate) fn run_now(&self) -> Result<RunId> {
-        read_marker(&self.remote).map(|marker| marker.run())
+        read_marker(&self.remote).map(|marker| marker.run)
     }
 
     /// Fails unless the store that exists now is the one that was opened, which may have been deleted, and a new one
     /// created.
     fn check_same(&self) -> Result<()> {
         let now = read_marker(&self.remote)?;
-        if (now.run(), now.grace_seconds) == (self.run, self.grace_seconds) {
+        if (now.run, now.grace_seconds) == (self.run, self.grace_seconds) {
             return Ok(());
         }
         Err(Error::usage(format!(
@@ -216,7 +216,7 @@ impl Store {
             layout::marker(),
             self.run,
             self.grace_seconds,
-            now.run(),
+            now.run,
             now.grace_seconds
         )))
     }

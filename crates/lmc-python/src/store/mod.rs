@@ -189,9 +189,8 @@ impl Store {
     /// `lmc.compress_tensors`), or a tuple of such a list and the metadata of the safetensors file. Names are paths
     /// below the directory to restore to, with slashes. A list of paths names files under their own names, the files of
     /// directories under their paths there, and the files that a `model.safetensors.index.json` names. `base` is the
-    /// policy that selects bases: "auto", "previous", "anchor" or "none". With `alternatives`, what starts
-    /// a new chain, though the snapshot before has it, is also stored as a delta, for followers, if that is at most half as large; not with
-    /// the policies "anchor" and "none". `level` is that of `lmc.compress`.
+    /// policy that selects bases: "auto" or "previous". With `alternatives`, what starts a new
+    /// chain, though the snapshot before has it, is also stored as a delta, for followers, if that is at most half as large. `level` is that of `lmc.compress`.
     #[pyo3(signature = (
         inputs, *, step=None, metadata=None, level="default", threads=None, base="auto", anchor_every=16,
         alternatives=false, from_step=None,

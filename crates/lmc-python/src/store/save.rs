@@ -19,12 +19,7 @@ use crate::text::{map, text};
 use crate::work::{Signals, detached};
 
 /// The names of base policies.
-const POLICIES: [(&str, BasePolicy); 4] = [
-    ("auto", BasePolicy::Auto),
-    ("previous", BasePolicy::Previous),
-    ("anchor", BasePolicy::Anchor),
-    ("none", BasePolicy::Nothing),
-];
+const POLICIES: [(&str, BasePolicy); 2] = [("auto", BasePolicy::Auto), ("previous", BasePolicy::Previous)];
 
 pub(super) fn options(
     level: &str,

@@ -51,11 +51,11 @@ pub(super) struct SaveArgs {
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_meta)]
     meta: Vec<(String, String)>,
 
-    /// Base of the tensors. `auto`: the previous snapshot where that pays; `previous`: always; `anchor`: the first of its chain; `none`.
+    /// Base of the tensors. `auto`: the previous snapshot where that pays; `previous`: always.
     #[arg(long, value_name = "POLICY", value_enum, default_value_t = Policy::Auto)]
     base: Policy,
 
-    /// Store tensors without a base every N saves, so that restoring one takes at most N.
+    /// Store tensors without a base every N saves, so that restoring one takes at most N. With 1, no differences are stored.
     #[arg(long, value_name = "N", default_value_t = SaveOptions::default().anchor_every, value_parser = clap::value_parser!(u32).range(1..=64))]
     anchor_every: u32,
 
@@ -114,8 +114,6 @@ const JSON_HELP: &str =
 enum Policy {
     Auto,
     Previous,
-    Anchor,
-    None,
 }
 
 fn parse_meta(text: &str) -> Result<(String, String), String> {
@@ -137,8 +135,6 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
     options.base = match args.base {
         Policy::Auto => BasePolicy::Auto,
         Policy::Previous => BasePolicy::Previous,
-        Policy::Anchor => BasePolicy::Anchor,
-        Policy::None => BasePolicy::Nothing,
     };
     let mut metadata = BTreeMap::new();
     for (key, value) in &args.meta {
