@@ -28,7 +28,7 @@ use crate::work::{Signals, detached};
 /// The options are those of `lmc.compress`. A file that is no model in spite of its name, or ends early, is compressed as it is, with a
 /// `UserWarning`.
 ///
-/// Raises `lmc.IOError` (an `OSError`; `lmc.MissingFileError` is a `FileNotFoundError`, too) when a file cannot be read or written, or
+/// Raises `lmc.IOError` (an `OSError`; for a missing file a `FileNotFoundError`, too) when a file cannot be read or written, or
 /// changes meanwhile, `lmc.ExistsError` when `dst` exists and may not be overwritten, `lmc.UsageError` when it is `src`.
 #[pyfunction]
 #[pyo3(signature = (src, dst, *, dtype=None, base=None, level="default", threads=None, overwrite=true))]

@@ -374,7 +374,7 @@ class TestOthers:
     def test_what_is_no_checkpoint(self, tmp_path):
         with pytest.raises(CheckpointException, match="none is not a complete checkpoint"):
             load(tmp_path / "none")
-        with pytest.raises(lmc.MissingFileError, match="none is not a complete checkpoint"):
+        with pytest.raises(FileNotFoundError, match="none is not a complete checkpoint"):
             lmc.dcp.unpack(tmp_path / "none", tmp_path / "plain")
 
     def test_threads_of_a_reader(self, tmp_path):

@@ -13,7 +13,7 @@ use crate::ids::{RunId, SaveId};
 use crate::layout;
 use crate::leftovers::Leftovers;
 use crate::manifest::Document;
-use crate::manifest::marker::Marker;
+use crate::manifest::marker::{self, Marker};
 use crate::records::Known;
 use crate::remote::Remote;
 #[cfg(feature = "s3")]
@@ -23,7 +23,7 @@ use crate::uploads::Uploads;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct StoreOptions {
-    /// The grace period of a new store, in seconds, one of [`GRACE_SECONDS`](crate::GRACE_SECONDS). A save that takes more than half of it
+    /// The grace period of a new store, in seconds, one of [`Self::GRACE_SECONDS`]. A save that takes more than half of it
     /// is refused, and data may be deleted once no snapshot has needed it for this long.
     pub grace_seconds: u64,
     /// The run of the store, as for the copy of another one's; by default that of the existing store; for a new store,
@@ -33,6 +33,11 @@ pub struct StoreOptions {
     pub cache: Cache,
     /// Source of random ids; by default the operating system.
     pub entropy: Arc<dyn Fn() -> Result<[u8; 16]> + Send + Sync>,
+}
+
+impl StoreOptions {
+    /// The grace periods that a store may have, in seconds: from a minute to a century.
+    pub const GRACE_SECONDS: std::ops::RangeInclusive<u64> = marker::GRACE_SECONDS;
 }
 
 impl Default for StoreOptions {

@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar, final, type_c
 
 from _typeshed import ReadableBuffer as _Buffer
 
-from lmc._analysis import Analysis as _Analysis
+from lmc.analysis import Analysis as _Analysis
 
 # Arrays of numpy are buffers, but say so to type checkers from Python 3.12 on only.
 @type_check_only
@@ -44,14 +44,12 @@ __all__ = [
     "Compressor",
     "Copied",
     "Cost",
-    "DTYPES",
     "Decompressor",
+    "DirectoryFollower",
     "DlpackMemory",
     "Estimate",
-    "FORMAT_VERSION",
     "File",
     "FileInfo",
-    "Follower",
     "Garbage",
     "Header",
     "LEVELS",
@@ -92,8 +90,6 @@ __all__ = [
 ]
 
 __version__: Final[str]
-FORMAT_VERSION: Final[int]
-DTYPES: Final[list[str]]
 LEVELS: Final[list[str]]
 
 def analyze(
@@ -548,7 +544,7 @@ class Staged:
     def fetched_size(self) -> int: ...
 
 @final
-class Follower:
+class DirectoryFollower:
     @property
     def current(self) -> Version | None: ...
     def stage(self) -> Staged | None: ...
@@ -652,7 +648,7 @@ class Store:
         rewind: bool = False,
         verify: bool = False,
         threads: int | None = None,
-    ) -> Follower: ...
+    ) -> DirectoryFollower: ...
     def follow_tensors(
         self,
         tensors: Iterable[tuple[str, str, Sequence[int], int | None]],

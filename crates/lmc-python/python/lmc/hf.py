@@ -227,7 +227,7 @@ def _gone(name: str) -> str:
     return f".{name}.stored"
 
 
-def _same(snapshot: lmc.SnapshotReader, name: str, stored: int, path: Path) -> bool:
+def _same(snapshot: lmc.store.SnapshotReader, name: str, stored: int, path: Path) -> bool:
     """Whether a file of a snapshot, of `stored` bytes, equals that on disk."""
     size = path.stat().st_size
     if stored != size:

@@ -12,10 +12,7 @@ mod snapshot;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lmc_store::{
-    CopyOptions, FollowOptions, Location, RebaseOptions, ShardId, Step, StoreOptions, TensorFollowOptions,
-    VerifyOptions,
-};
+use lmc_store::{CopyOptions, FollowOptions, Location, RebaseOptions, ShardId, Step, StoreOptions, VerifyOptions};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
@@ -30,7 +27,7 @@ use crate::text::{optional_map, optional_text, optional_texts, text, texts};
 use crate::work::{Signals, detached};
 
 use self::arguments::{at, gc_options, keep, options};
-pub(crate) use self::follow::{Follower, Staged, Version};
+pub(crate) use self::follow::{DirectoryFollower, Staged, Version};
 pub(crate) use self::follow_tensors::{StagedTensors, TensorFollower};
 pub(crate) use self::records::{
     Copied, Cost, FileInfo, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot, Verified,
@@ -299,7 +296,7 @@ impl Store {
         rewind: bool,
         verify: bool,
         threads: Option<Threads>,
-    ) -> Result<Follower> {
+    ) -> Result<DirectoryFollower> {
         let directory = path(directory, "directory")?;
         let allowed = self.shared.guard().check_replace(&directory.join("current"));
         allowed.map_err(|refusal| Failure::usage(refusal.to_string()))?;
@@ -310,7 +307,7 @@ impl Store {
             let store = lmc_store::Store::open(&self.shared.location, StoreOptions::default())?;
             Ok(lmc_store::Follower::open(store, &directory, o)?)
         })?;
-        Ok(Follower::new(follower))
+        Ok(DirectoryFollower::new(follower))
     }
 
     /// Makes tensors in memory follow the store, given as `(name, dtype, shape, first_row)`: what `lmc.sync.Follower` is made of. The last
@@ -325,7 +322,7 @@ impl Store {
         threads: Option<Threads>,
     ) -> Result<TensorFollower> {
         let specs = follow_tensors::specs(tensors)?;
-        let mut o = TensorFollowOptions::default();
+        let mut o = FollowOptions::default();
         (o.rewind, o.verify, o.threads) = (rewind, verify, self::threads(threads)?);
         self.shared.get(py)?;
         let follower = detached(py, || {

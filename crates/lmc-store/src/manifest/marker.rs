@@ -16,7 +16,7 @@ pub(crate) struct Marker {
 }
 
 /// Grace periods of stores, in seconds: from a minute to a century.
-pub const GRACE_SECONDS: std::ops::RangeInclusive<u64> = 60..=3_200_000_000;
+pub(crate) const GRACE_SECONDS: std::ops::RangeInclusive<u64> = 60..=3_200_000_000;
 
 impl Marker {
     pub(crate) fn new(grace_seconds: u64, run: RunId) -> Self {

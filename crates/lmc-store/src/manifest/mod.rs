@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use crate::error::{Error, Result};
 
 /// The version of the store's format that this crate reads and writes.
-pub const VERSION: u32 = 1;
+const VERSION: u32 = 1;
 
 /// The most characters of an unknown field's path in an error.
 const SHOWN: usize = 200;

@@ -9,8 +9,8 @@ use crate::support::{Tensor, get, memory, model, options, put, restored, safeten
 use lmc::{Dtype, Level, ReadAt};
 use lmc_store::testing::{Memory, Random};
 use lmc_store::{
-    At, CopyOptions, ErrorKind, Hash, Input, Keep, RebaseOptions, SaveOptions, Store, TensorFollowOptions,
-    TensorFollower, TensorSpec, VerifyOptions,
+    At, CopyOptions, ErrorKind, FollowOptions, Input, Keep, RebaseOptions, SaveOptions, Store, TensorFollower,
+    TensorSpec, VerifyOptions,
 };
 use object_store::ObjectStore;
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ impl Good {
             let mut document: Value = serde_json::from_slice(&bytes).unwrap();
             // With this checksum every change would be rejected: spoiled records get their own.
             document.as_object_mut().unwrap().remove("check").unwrap();
-            records.push((key, Hash::of(&bytes).to_string(), document));
+            records.push((key, blake3::hash(&bytes).to_string(), document));
         }
         change(&mut tensors[0], 9);
         Self { objects, shards, records, next: safetensors(&tensors) }
@@ -110,7 +110,7 @@ impl Good {
         let mut bytes = get(&self.objects, &key);
         // A feature in the header that no version has yet.
         bytes[at[1] + 12] |= 0x80;
-        entry["hash"] = Hash::of(&bytes[at[1]..at[1] + at[2]]).to_string().into();
+        entry["hash"] = blake3::hash(&bytes[at[1]..at[1] + at[2]]).to_string().into();
         (key, bytes)
     }
 
@@ -129,13 +129,13 @@ impl Good {
         for (i, ((old, _), document)) in self.shards.iter().zip(shards).enumerate() {
             let text = renamed(document, &names);
             let stored = store(i, zstd::encode_all(text.as_bytes(), 1).unwrap());
-            let new = Hash::of(&stored).to_string();
+            let new = blake3::hash(&stored).to_string();
             put(&objects, &format!("shards/{new}.json.zst"), stored);
             names.push((old.clone(), new));
         }
         for ((key, old, _), document) in self.records.iter().zip(records) {
             let bytes = sealed(renamed(document, &names));
-            names.push((old.clone(), Hash::of(&bytes).to_string()));
+            names.push((old.clone(), blake3::hash(&bytes).to_string()));
             put(&objects, key, bytes);
         }
         Arc::new(objects)
@@ -144,7 +144,7 @@ impl Good {
 
 /// A record's text with its checksum. Text that is no object, or an empty one, has no place for a checksum.
 fn sealed(mut text: String) -> Vec<u8> {
-    let check = Hash::of(text.as_bytes());
+    let check = blake3::hash(text.as_bytes());
     if text.ends_with('}') && text != "{}" {
         text.pop();
         text += &format!(",\"check\":\"{check}\"}}");
@@ -320,7 +320,7 @@ fn followed(store: &Store, from: u64, to: u64) -> lmc_store::Result<Vec<Vec<u8>>
         .map(|t| TensorSpec { name: t.0.into(), dtype: Dtype::F32, shape: vec![t.1, t.2], first_row: None })
         .collect();
     let mut tensors: Vec<Vec<u8>> = model().into_iter().map(|t| vec![0; t.3.len()]).collect();
-    let mut follower = TensorFollower::new(store.clone(), specs, TensorFollowOptions::default())?;
+    let mut follower = TensorFollower::new(store.clone(), specs, FollowOptions::default())?;
     let mut all = |tensors: &mut Vec<Vec<u8>>| {
         follower.load(
             &find(from)?,

@@ -299,7 +299,7 @@ impl Done {
 
     pub(in crate::cmd) fn json(&self, place: &Place, start: Instant) -> Value {
         let Self { snapshot, saved, is_new, commit, .. } = self;
-        let Saved { document_size, base, shares, elements, changed, times, notes, .. } = saved;
+        let Saved { document_size, base, shares, elements, changed, read, compress, upload, notes, .. } = saved;
         json!({
             "store": place.store,
             "new_store": is_new,
@@ -317,9 +317,9 @@ impl Done {
             "notes": notes,
             "seconds": start.elapsed().as_secs_f64(),
             "phases": {
-                "read": times.read.as_secs_f64(),
-                "compress": times.compress.as_secs_f64(),
-                "upload": times.upload.as_secs_f64(),
+                "read": read.as_secs_f64(),
+                "compress": compress.as_secs_f64(),
+                "upload": upload.as_secs_f64(),
                 "commit": commit.as_secs_f64(),
             },
         })
