@@ -1,20 +1,15 @@
 #!/usr/bin/env python3
 """Sizes of weights that were quantised, and dequantised again to bf16, fp16 or fp32.
 
-Usage: bench/grids.py LMC [--level LEVEL] [--seed S] [--rows R] [--cols C] [--format VERSION]
-       bench/grids.py LMC [--level LEVEL] --ordinary FILE [--rounds N]
+Usage: bench/grids.py LMC [--level LEVEL] [--seed S] [--rows R] [--cols C]
 
 Makes a safetensors file of each kind by the formulas of the libraries that write them, compresses it with the program
 LMC, restores it, and prints its size in parts of raw beside zstd's at level 19, as it is and grouped (byte planes), and
 what its grid takes: the entropy of order 0 of the levels, and 24 bits for each scale and offset. The exit status is 1
 if a file is more than 2 % larger than its grid.
-
-With --ordinary it compresses that file, whose weights are on no grid, as format 1.1 and as 1.0, which has no grids, in
-turns and by one thread, and prints the sizes and the median of the ratios of processor time.
 """
 
 import argparse
-import statistics
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -23,7 +18,6 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import zstandard
-from process import run
 from tensors import Tensor, restored_size, write
 
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
@@ -198,20 +192,6 @@ def grids(seed: int, rows: int, cols: int) -> dict[str, Grid]:
     }
 
 
-def ordinary(lmc: Path, level: str, file: Path, rounds: int, folder: Path) -> None:
-    """What it costs to look for grids where there are none."""
-    ratios, sizes = [], {}
-    for _ in range(rounds):
-        spent = {}
-        for version in ("1.1", "1.0"):
-            out = folder / "out.lmc"
-            options = ["-q", "-f", "-T", "1", "--level", level, "--format", version, "-o", str(out)]
-            spent[version] = run([str(lmc), "compress", *options, str(file)]).cpu
-            sizes[version] = out.stat().st_size
-        ratios.append(spent["1.1"] / spent["1.0"])
-    print(f"{file.name}: {sizes['1.1']} and {sizes['1.0']} bytes, processor time x {statistics.median(ratios):.3f}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("lmc", type=Path)
@@ -219,14 +199,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rows", type=int, default=2048)
     parser.add_argument("--cols", type=int, default=1024)
-    parser.add_argument("--format", default="1.1")
-    parser.add_argument("--ordinary", type=Path)
-    parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
-    if arguments.ordinary:
-        with tempfile.TemporaryDirectory() as name:
-            ordinary(arguments.lmc, arguments.level, arguments.ordinary, arguments.rounds, Path(name))
-        return
     zstd, worse = zstandard.ZstdCompressor(19), 0
     print(f"| | lmc {arguments.level} | grid | zstd -19 | grouped | |\n|---|--:|--:|--:|--:|---|")
     with tempfile.TemporaryDirectory() as name:
@@ -235,7 +208,7 @@ def main() -> None:
         for title, grid in grids(arguments.seed, arguments.rows, arguments.cols).items():
             flat = np.ascontiguousarray(grid.values).reshape(-1).view(np.uint8)
             write(raw, [Tensor("w", DTYPES[grid.values.dtype.name], list(grid.values.shape), flat)])
-            options = ["--level", arguments.level, "--format", arguments.format]
+            options = ["--level", arguments.level]
             ours = restored_size(arguments.lmc, options, raw, folder) / flat.size
             planes = np.ascontiguousarray(flat.reshape(-1, grid.values.itemsize).T).tobytes()
             plain, grouped = (len(zstd.compress(data)) / flat.size for data in (raw.read_bytes(), planes))

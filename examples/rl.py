@@ -134,7 +134,7 @@ class Weights:
         self.seconds = {"stage": 0.0, "commit": 0.0}
         # One thread at a time uses the follower: this one, from `prepare` to `get`.
         self.pool = ThreadPoolExecutor(1)
-        self.next: Future[tuple[lmc.Snapshot, lmc.sync.Update, float]] | None = None
+        self.next: Future[tuple[lmc.store.Snapshot, lmc.sync.Update, float]] | None = None
 
     def get(self, version: int) -> None:
         """Moves the weights to a version. Nothing may use them meanwhile."""
@@ -163,16 +163,16 @@ class Weights:
         if self.next is None and version != self.version:
             self.next = self.pool.submit(self.stage, version)
 
-    def stage(self, version: int) -> tuple[lmc.Snapshot, lmc.sync.Update, float]:
+    def stage(self, version: int) -> tuple[lmc.store.Snapshot, lmc.sync.Update, float]:
         snapshot = self.await_version(version)
         started = time.perf_counter()
         return snapshot, self.follower.stage(snapshot), time.perf_counter() - started  # lmc
 
-    def await_version(self, version: int) -> lmc.Snapshot:
+    def await_version(self, version: int) -> lmc.store.Snapshot:
         trainer = multiprocessing.parent_process()
         return await_result(lambda: self.find(version), trainer.is_alive, f"version {version}", 0.02)
 
-    def find(self, version: int) -> lmc.Snapshot | None:
+    def find(self, version: int) -> lmc.store.Snapshot | None:
         try:
             self.store = self.store or lmc.Store(self.location)  # lmc
             return self.store.find(version)  # lmc

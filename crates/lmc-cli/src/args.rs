@@ -101,20 +101,6 @@ pub(crate) fn level() -> impl TypedValueParser<Value = lmc::Level> {
     PossibleValuesParser::new(lmc::Level::ALL.iter().map(|l| l.name())).try_map(|name| name.parse::<lmc::Level>())
 }
 
-/// The version of the file format that is written.
-#[derive(Args)]
-pub(crate) struct Format {
-    /// Version of the file format to write: 1.0 uses neither grids nor copies (docs/format.md, 3.8 and 3.3). Every lmc since 1.0 reads the
-    /// default; a later version may need a newer lmc.
-    #[arg(long, value_name = "VERSION", value_parser = format_version(), default_value = lmc::FormatVersion::default().name())]
-    pub(crate) format: lmc::FormatVersion,
-}
-
-fn format_version() -> impl TypedValueParser<Value = lmc::FormatVersion> {
-    PossibleValuesParser::new(lmc::FormatVersion::ALL.iter().map(|v| v.name()))
-        .try_map(|name| name.parse::<lmc::FormatVersion>())
-}
-
 /// A parser of dtypes, in any case.
 pub(crate) fn dtype() -> impl TypedValueParser<Value = lmc::Dtype> {
     PossibleValuesParser::new(lmc::Dtype::ALL.iter().map(|d| d.name()))

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lmc::{Base, BaseInfo, DecompressOptions, Reader};
-use lmc_store::Identity;
+use lmc_store::files::Identity;
 
 use crate::input::Source;
 use lmc_store::files::parent;

@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Component, Path, PathBuf};
 
-use lmc_store::{Identities, Store};
+use lmc_store::Store;
+use lmc_store::files::Identities;
 
 use crate::failure::{Failure, Result};
 use crate::format::Name;

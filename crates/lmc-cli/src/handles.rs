@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lmc_store::Identity;
+use lmc_store::files::Identity;
 use rustix::fs::OFlags;
 
 use crate::platform;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use lmc_store::{Identities, Identity};
+use lmc_store::files::{Identities, Identity};
 
 use crate::failure::{Failure, Result};
 use crate::input::Source;

@@ -22,7 +22,7 @@ use crate::work::Signals;
 /// `distances`, `pairs`, `engines`, `sample` (in bytes), `independent`, `level` and `max_work` are the options of the command, which
 /// `lmc analyze --help` describes. Warnings of the command are given as `UserWarning`. Nothing is written but temporary files, of a store.
 ///
-/// Raises `lmc.MissingFileError` and `lmc.IOError` when a file cannot be read or changes meanwhile, `lmc.DamagedError` when one is damaged,
+/// Raises `lmc.IOError` when a file cannot be read or changes meanwhile, `lmc.DamagedError` when one is damaged,
 /// `lmc.StoreError` and others of a store, and `lmc.UsageError` when there are no tensors or no snapshots, for deltas without their bases,
 /// for a store that is an archive, which is to be imported first, or for engines that this build lacks: wheels have zstd alone.
 #[pyfunction]

@@ -26,24 +26,22 @@ const DATA: &str = "data must be a C-contiguous bytes-like object";
 /// `data` is a C-contiguous buffer (bytes, bytearray, memoryview, mmap, an array of any dtype), which is not copied: if its
 /// memory goes away meanwhile, as by `resize(refcheck=False)`, the process ends. `dtype` is the element
 /// type of data in unknown format, such as "BF16"; without it the element width is detected. `base` (a buffer, a path, an open `lmc.File`,
-/// or a list of those) is an earlier version: only the differences are stored. `level` is "fast", "default" or "max". `format` is the
-/// version of the file format, by default "1.1": "1.0" uses neither grids nor copies. `threads=None` takes one per core; the result does not
-/// depend on it.
+/// or a list of those) is an earlier version: only the differences are stored. `level` is "fast", "default" or "max". `threads=None`
+/// takes one per core; the result does not depend on it.
 ///
 /// Raises `TypeError` for an object that is not a buffer; `lmc.UsageError` for a buffer that is not contiguous, and for invalid options;
 /// what `lmc.open` raises for bases that cannot be read.
 #[pyfunction]
-#[pyo3(signature = (data, *, dtype=None, base=None, level="default", format=None, threads=None))]
+#[pyo3(signature = (data, *, dtype=None, base=None, level="default", threads=None))]
 pub(crate) fn compress(
     py: Python<'_>,
     data: &Bound<'_, PyAny>,
     #[pyo3(from_py_with = optional_text)] dtype: Option<&str>,
     base: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = text)] level: &str,
-    #[pyo3(from_py_with = optional_text)] format: Option<&str>,
     threads: Option<Threads>,
 ) -> Result<Py<PyBytes>> {
-    let o = compress_options(level, format, dtype, threads)?;
+    let o = compress_options(level, dtype, threads)?;
     let (data, bases) = (Buffer::get(data, DATA)?, bases_of(base)?);
     let o = o.with_threads(threads_for(o.threads, data.len() as u64));
     let mut codec = new_compressor(py, &o)?;
@@ -58,7 +56,7 @@ pub(crate) fn compress(
 /// Raises what `lmc.compress` does, `lmc.LimitError` when the file does not fit, and `lmc.UsageError` when `out` is read-only, or shares
 /// memory with `data` or a base.
 #[pyfunction]
-#[pyo3(signature = (data, out, *, dtype=None, base=None, level="default", format=None, threads=None))]
+#[pyo3(signature = (data, out, *, dtype=None, base=None, level="default", threads=None))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords")]
 pub(crate) fn compress_into(
     py: Python<'_>,
@@ -67,10 +65,9 @@ pub(crate) fn compress_into(
     #[pyo3(from_py_with = optional_text)] dtype: Option<&str>,
     base: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = text)] level: &str,
-    #[pyo3(from_py_with = optional_text)] format: Option<&str>,
     threads: Option<Threads>,
 ) -> Result<u64> {
-    let o = compress_options(level, format, dtype, threads)?;
+    let o = compress_options(level, dtype, threads)?;
     let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, bases_of(base)?);
     let o = o.with_threads(threads_for(o.threads, data.len() as u64));
     compress_source_into(py, &mut new_compressor(py, &o)?, &data, &bases, out)
@@ -145,17 +142,16 @@ record!(Estimate(raw_size, compressed_size, sampled));
 ///
 /// `data` is a path or a buffer; everything else is as for `lmc.compress`.
 #[pyfunction]
-#[pyo3(signature = (data, *, dtype=None, base=None, level="default", format=None, threads=None))]
+#[pyo3(signature = (data, *, dtype=None, base=None, level="default", threads=None))]
 pub(crate) fn estimate(
     py: Python<'_>,
     data: &Bound<'_, PyAny>,
     #[pyo3(from_py_with = optional_text)] dtype: Option<&str>,
     base: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = text)] level: &str,
-    #[pyo3(from_py_with = optional_text)] format: Option<&str>,
     threads: Option<Threads>,
 ) -> Result<Estimate> {
-    let o = compress_options(level, format, dtype, threads)?;
+    let o = compress_options(level, dtype, threads)?;
     let source = match as_path(data)? {
         Some(path) => Source::open(path)?,
         None => Source::Buffer(Buffer::get(data, "data must be a path or a C-contiguous bytes-like object")?),
@@ -352,14 +348,13 @@ impl Compressor {
 #[pymethods]
 impl Compressor {
     #[new]
-    #[pyo3(signature = (*, dtype=None, level="default", format=None, threads=None))]
+    #[pyo3(signature = (*, dtype=None, level="default", threads=None))]
     fn new(
         #[pyo3(from_py_with = optional_text)] dtype: Option<&str>,
         #[pyo3(from_py_with = text)] level: &str,
-        #[pyo3(from_py_with = optional_text)] format: Option<&str>,
         threads: Option<Threads>,
     ) -> Result<Self> {
-        Ok(Self { o: compress_options(level, format, dtype, threads)?, idle: Idle::new() })
+        Ok(Self { o: compress_options(level, dtype, threads)?, idle: Idle::new() })
     }
 
     /// Compresses a file in memory, as `lmc.compress` does.

@@ -65,8 +65,8 @@ mod _lmc {
     use crate::pickle::check_pickle;
     #[pymodule_export]
     use crate::store::{
-        Copied, Cost, FileInfo, Follower, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot, SnapshotReader,
-        Staged, StagedTensors, Store, TensorFollower, Verified, Version, is_url,
+        Copied, Cost, DirectoryFollower, FileInfo, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot,
+        SnapshotReader, Staged, StagedTensors, Store, TensorFollower, Verified, Version, is_url,
     };
     #[pymodule_export]
     use crate::stream::{compress_file, compress_stream, decompress_file, decompress_stream};
@@ -78,9 +78,6 @@ mod _lmc {
     #[pymodule_init]
     fn init(m: &Bound<'_, PyModule>) -> PyResult<()> {
         m.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        m.add("FORMAT_VERSION", lmc::FORMAT_VERSION)?;
-        m.add("FORMATS", lmc::FormatVersion::ALL.iter().map(|v| v.name()).collect::<Vec<_>>())?;
-        m.add("DTYPES", lmc::Dtype::ALL.iter().map(|d| d.name()).collect::<Vec<_>>())?;
         m.add("LEVELS", lmc::Level::ALL.iter().map(|l| l.name()).collect::<Vec<_>>())
     }
 }

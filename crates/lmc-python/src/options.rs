@@ -1,6 +1,6 @@
 //! Options from Python.
 
-use lmc::{CompressOptions, DecodeLimits, DecompressOptions, Dtype, FormatVersion, Level, ParseNameError};
+use lmc::{CompressOptions, DecodeLimits, DecompressOptions, Dtype, Level, ParseNameError};
 
 use pyo3::prelude::*;
 
@@ -56,20 +56,8 @@ pub(crate) fn level(name: &str) -> Result<Level> {
     parsed.map_err(|e: ParseNameError| Failure::usage(format!("level={name:?}: must be one of {}", e.possible())))
 }
 
-/// `None` is the default of this version.
-pub(crate) fn format(name: Option<&str>) -> Result<FormatVersion> {
-    let parsed = name.map_or(Ok(FormatVersion::default()), str::parse);
-    parsed
-        .map_err(|e: ParseNameError| Failure::usage(format!("format={:?}: must be one of {}", e.name(), e.possible())))
-}
-
-pub(crate) fn compress_options(
-    level: &str,
-    format: Option<&str>,
-    dtype: Option<&str>,
-    threads: Option<Threads>,
-) -> Result<CompressOptions> {
-    let o = CompressOptions::default().with_level(self::level(level)?).with_format(self::format(format)?);
+pub(crate) fn compress_options(level: &str, dtype: Option<&str>, threads: Option<Threads>) -> Result<CompressOptions> {
+    let o = CompressOptions::default().with_level(self::level(level)?);
     let o = o.with_dtype(dtype.map(self::dtype).transpose()?);
     Ok(o.with_threads(self::threads(threads)?))
 }

@@ -28,10 +28,10 @@ use crate::work::{Signals, detached};
 /// The options are those of `lmc.compress`. A file that is no model in spite of its name, or ends early, is compressed as it is, with a
 /// `UserWarning`.
 ///
-/// Raises `lmc.IOError` (an `OSError`; `lmc.MissingFileError` is a `FileNotFoundError`, too) when a file cannot be read or written, or
+/// Raises `lmc.IOError` (an `OSError`; for a missing file a `FileNotFoundError`, too) when a file cannot be read or written, or
 /// changes meanwhile, `lmc.ExistsError` when `dst` exists and may not be overwritten, `lmc.UsageError` when it is `src`.
 #[pyfunction]
-#[pyo3(signature = (src, dst, *, dtype=None, base=None, level="default", format=None, threads=None, overwrite=true))]
+#[pyo3(signature = (src, dst, *, dtype=None, base=None, level="default", threads=None, overwrite=true))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords")]
 pub(crate) fn compress_file(
     py: Python<'_>,
@@ -40,11 +40,10 @@ pub(crate) fn compress_file(
     #[pyo3(from_py_with = optional_text)] dtype: Option<&str>,
     base: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = text)] level: &str,
-    #[pyo3(from_py_with = optional_text)] format: Option<&str>,
     threads: Option<Threads>,
     overwrite: bool,
 ) -> Result<Summary> {
-    let o = compress_options(level, format, dtype, threads)?;
+    let o = compress_options(level, dtype, threads)?;
     let (source, dst, bases) = (Source::open(path(src, "src")?)?, path(dst, "dst")?, bases_of(base)?);
     compress_path(py, &o, &source, &dst, &bases, overwrite)
 }
@@ -170,7 +169,7 @@ impl End {
 /// The options are those of `lmc.compress`. Exceptions of file objects are passed on, and raw ones that are not ready raise
 /// `BlockingIOError`.
 #[pyfunction]
-#[pyo3(signature = (src, dst, *, dtype=None, base=None, level="default", format=None, threads=None))]
+#[pyo3(signature = (src, dst, *, dtype=None, base=None, level="default", threads=None))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords")]
 pub(crate) fn compress_stream(
     py: Python<'_>,
@@ -179,10 +178,9 @@ pub(crate) fn compress_stream(
     #[pyo3(from_py_with = optional_text)] dtype: Option<&str>,
     base: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = text)] level: &str,
-    #[pyo3(from_py_with = optional_text)] format: Option<&str>,
     threads: Option<Threads>,
 ) -> Result<Summary> {
-    let o = compress_options(level, format, dtype, threads)?;
+    let o = compress_options(level, dtype, threads)?;
     let (src, dst, bases) = (End::get(src, "src", "read")?, End::get(dst, "dst", "write")?, bases_of(base)?);
     let codec = |bases: &Bases| Ok::<_, Failure>((bases.link(o.threads)?, lmc::Compressor::new(&o)?));
     dst.check(py, &src, &bases)?;

@@ -146,17 +146,16 @@ pub(crate) fn size(tensors: &[Given]) -> u64 {
 ///
 /// Raises `lmc.UsageError` when two have the same name, or when the bytes of one do not fit its dtype and shape.
 #[pyfunction]
-#[pyo3(signature = (tensors, *, metadata=None, base=None, level="default", format=None, threads=None))]
+#[pyo3(signature = (tensors, *, metadata=None, base=None, level="default", threads=None))]
 pub(crate) fn compress_tensors(
     py: Python<'_>,
     tensors: &Bound<'_, PyAny>,
     #[pyo3(from_py_with = optional_map)] metadata: Option<Metadata>,
     base: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = text)] level: &str,
-    #[pyo3(from_py_with = optional_text)] format: Option<&str>,
     threads: Option<Threads>,
 ) -> Result<Py<PyBytes>> {
-    let o = compress_options(level, format, None, threads)?;
+    let o = compress_options(level, None, threads)?;
     let (tensors, bases) = (given(tensors)?, bases_of(base)?);
     let o = o.with_threads(threads_for(o.threads, size(&tensors)));
     let file = file(&tensors, metadata.as_ref())?;
@@ -168,7 +167,7 @@ pub(crate) fn compress_tensors(
 ///
 /// Tensors are those of `lmc.compress_tensors`, and `dst` is written as by `lmc.compress_file`. Raises what both do.
 #[pyfunction]
-#[pyo3(signature = (tensors, dst, *, metadata=None, base=None, level="default", format=None, threads=None, overwrite=true))]
+#[pyo3(signature = (tensors, dst, *, metadata=None, base=None, level="default", threads=None, overwrite=true))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords")]
 pub(crate) fn compress_tensors_file(
     py: Python<'_>,
@@ -177,11 +176,10 @@ pub(crate) fn compress_tensors_file(
     #[pyo3(from_py_with = optional_map)] metadata: Option<Metadata>,
     base: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = text)] level: &str,
-    #[pyo3(from_py_with = optional_text)] format: Option<&str>,
     threads: Option<Threads>,
     overwrite: bool,
 ) -> Result<Summary> {
-    let o = compress_options(level, format, None, threads)?;
+    let o = compress_options(level, None, threads)?;
     let (tensors, dst, bases) = (given(tensors)?, path(dst, "dst")?, bases_of(base)?);
     let size = size(&tensors);
     let o = o.with_threads(threads_for(o.threads, size));

@@ -89,7 +89,7 @@ def test_warnings(run):
 
 
 def test_errors(run, tmp_path):
-    with pytest.raises(lmc.MissingFileError) as missing:
+    with pytest.raises(FileNotFoundError) as missing:
         lmc.analyze([run[0], tmp_path / "step20.safetensors"])
     assert missing.value.filename == str(tmp_path / "step20.safetensors")
     (tmp_path / "text").write_text("no tensors")

@@ -22,7 +22,7 @@ def test_any_bytes(data):
     assert lmc.decompress(lmc.compress(data)) == data
 
 
-@pytest.mark.parametrize("level", lmc.LEVELS)
+@pytest.mark.parametrize("level", ["fast", "default", "max"])
 def test_output_does_not_depend_on_threads(raw, level):
     files = {lmc.compress(raw, dtype="F32", level=level, threads=n) for n in (None, 0, 1, 3)}
     assert len(files) == 1

@@ -104,7 +104,7 @@ def test_garbage_is_not_collected_where_something_is_missing(run):
     for seed in range(2):
         save(f"memory://{root}/step-{seed}", seed, base=None)
     fs.rm(fs.glob(f"{root}/lmc-data/*.lmc")[0])
-    with pytest.raises(lmc.MissingFileError):
+    with pytest.raises(FileNotFoundError):
         lmc.dcp.collect_garbage(f"memory://{root}", grace_seconds=-1)
     assert len(fs.glob(f"{root}/lmc-data/*.lmc")) == 1
 
@@ -193,9 +193,9 @@ def test_garbage_that_a_save_needs_after_all(run, monkeypatch):
 
     monkeypatch.setattr(_garbage, "_unneeded", look_and_save)
     with stack:
-        assert lmc.dcp.collect_garbage(f"memory://{root}") == lmc.dcp.Garbage([], [name])
+        assert lmc.dcp.collect_garbage(f"memory://{root}") == lmc.dcp.UnusedFiles([], [name])
     monkeypatch.undo()
-    assert lmc.dcp.collect_garbage(f"memory://{root}") == lmc.dcp.Garbage([name], [])
+    assert lmc.dcp.collect_garbage(f"memory://{root}") == lmc.dcp.UnusedFiles([name], [])
 
 
 @pytest.mark.parametrize("notice", [b"[", b"[" * 200_000, b"{}", b"[[]]", b"[1]"])

@@ -92,7 +92,7 @@ def test_older_snapshots_are_deleted(fs, copied, tmp_path):
     url, folder = copied("sync", 2)
     for step in range(CHAIN - 1):
         fs.rm(f"{url}/step-{step}", recursive=True)
-    assert lmc.dcp.collect_garbage(url, grace_seconds=-60) == lmc.dcp.Garbage([], [])
+    assert lmc.dcp.collect_garbage(url, grace_seconds=-60) == lmc.dcp.UnusedFiles([], [])
     ranks.run(1, ranks.load_all, str(folder), [CHAIN - 1], url, folder=tmp_path)
     fs.rm(f"{url}/step-{CHAIN - 1}", recursive=True)
     young = lmc.dcp.collect_garbage(url)
@@ -240,7 +240,7 @@ def test_a_process_that_forks(fs, run, tmp_path):
 def test_a_bucket_that_is_not_there(fs, tmp_path):
     with pytest.raises(CheckpointException, match="s3://no-such-bucket/run/step-0 is not a complete checkpoint"):
         load("s3://no-such-bucket/run/step-0")
-    with pytest.raises(lmc.MissingFileError, match="s3://no-such-bucket/run/step-0 is not a complete checkpoint"):
+    with pytest.raises(FileNotFoundError, match="s3://no-such-bucket/run/step-0 is not a complete checkpoint"):
         lmc.dcp.unpack("s3://no-such-bucket/run/step-0", tmp_path / "plain")
     with pytest.raises(CheckpointException, match="(?i)bucket"):
         save("s3://No_Such_Bucket/run/step-0", 0)

@@ -174,7 +174,7 @@ class TestNothingIsRun:
             with pytest.raises(lmc.FormatError, match="is no metadata of torch"):
                 lmc.dcp.collect_garbage(run, grace_seconds=-1)
         else:
-            assert lmc.dcp.collect_garbage(run, grace_seconds=-1) == lmc.dcp.Garbage([], [])
+            assert lmc.dcp.collect_garbage(run, grace_seconds=-1) == lmc.dcp.UnusedFiles([], [])
         assert set((run / "lmc-data").iterdir()) == there
 
 

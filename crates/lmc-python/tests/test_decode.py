@@ -491,7 +491,7 @@ SKIPPABLE = record(b"zZ\0\xff", b"whatever")
     [
         (b"", "header: magic"),
         (file_of([], b"", header=b"\x89LMD" + HEADER[4:]), "header: magic"),
-        (file_of([], b"", header=HEADER[:8] + b"\0\0" + HEADER[10:]), "header: written by lmc 0.1; restore it"),
+        (file_of([], b"", header=HEADER[:8] + b"\0\0" + HEADER[10:]), "header: version is 0"),
         (file_of([], b"", header=HEADER[:8] + b"\2\0" + HEADER[10:]), "header: version is 2"),
         (file_of([], b"", header=HEADER[:10] + b"\2\0" + HEADER[12:]), "header: hash is 2"),
         (file_of([], b"", header=HEADER[:10] + b"\1\1" + HEADER[12:]), "header: reserved is 1"),

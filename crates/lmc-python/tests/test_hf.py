@@ -14,7 +14,6 @@ import lmc.hf
 import lmc.numpy
 import pytest
 import torch
-from conftest import dequantised, has_grids
 from lmc.hf import Callback, restore
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
@@ -127,28 +126,6 @@ def test_only_so_many_are_kept(tmp_path):
     trainer(tmp_path / "out", Waiting(tmp_path / "store", keep=2, level="fast")).train()
     assert [s.step for s in lmc.Store(tmp_path / "store").snapshots()] == [4, 6]
     assert not (tmp_path / "out" / "lmc-store").exists()
-
-
-class Dequantised(TrainerCallback):
-    """Puts weights into every checkpoint that grids predict, and that change little."""
-
-    def on_save(self, args, state, control, **kwargs):
-        weights = dequantised()
-        weights[state.global_step] = 0
-        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        lmc.numpy.save_file({"w": weights}, folder / "w.lmc")
-        lmc.decompress_file(folder / "w.lmc", folder / "w.safetensors")
-        (folder / "w.lmc").unlink()
-
-
-@pytest.mark.parametrize("options", [{}, {"format": "1.0"}])
-def test_the_version_of_the_file_format_is_a_choice(tmp_path, options):
-    trainer(tmp_path / "out", Dequantised(), Waiting(tmp_path / "store", keep=1, **options)).train()
-    assert [s.step for s in lmc.Store(tmp_path / "store").snapshots()] == [6]
-    stored = b"".join(path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file())
-    assert has_grids(stored) == (not options)
-    with pytest.raises(lmc.UsageError, match="format='2': must be one of 1.0, 1.1"):
-        Callback(format="2")
 
 
 def test_a_run_that_went_back_keeps_what_it_saves(tmp_path):

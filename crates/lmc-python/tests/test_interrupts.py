@@ -49,7 +49,7 @@ def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("saved") / "store"
     store = lmc.Store.create(folder)
     for step in range(SNAPSHOTS):
-        store.save({"w": weights(1000, seed=step)}, step=step, base="none")
+        store.save({"w": weights(1000, seed=step)}, step=step, anchor_every=1)
     return folder
 
 
@@ -92,7 +92,7 @@ def test_a_copy_that_is_interrupted_before_its_last_snapshot_appears(served, int
 def test_reading_tensors_of_a_snapshot_ends(tmp_path, monkeypatch, interrupt):
     store = lmc.Store.create(tmp_path / "store")
     tensors = [(f"{i:02}", "U8", (1 << 20,), np.full(1 << 20, i, np.uint8)) for i in range(SNAPSHOTS)]
-    shards = [store.save_shard({f"{t[0]}.safetensors": [t]}, step=1, base="none").shard for t in tensors]
+    shards = [store.save_shard({f"{t[0]}.safetensors": [t]}, step=1, anchor_every=1).shard for t in tensors]
     store.publish(1, shards)
     with bucket(tmp_path / "store", monkeypatch, lambda key: key.startswith("data/") and interrupt()):
         reader = lmc.Store("s3://bucket/").open_snapshot(threads=1)

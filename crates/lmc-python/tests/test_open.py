@@ -204,7 +204,7 @@ def test_closed(path):
 def test_paths_that_cannot_be_opened(tmp_path):
     with pytest.raises(FileNotFoundError) as e:
         lmc.open(tmp_path / "missing")
-    assert isinstance(e.value, lmc.MissingFileError)
+    assert isinstance(e.value, FileNotFoundError)
     assert isinstance(e.value, lmc.IOError)
     assert (e.value.kind, e.value.errno, e.value.filename) == ("io", 2, str(tmp_path / "missing"))
     with pytest.raises(lmc.IOError):

@@ -39,29 +39,29 @@ def records(tmp_path_factory):
         lmc.Summary: [lambda name=name: lmc.decompress_file(folder / f"{name}.lmc", folder / "back") for name in names],
         lmc.BaseInfo: [lambda f=f: lmc.open(f).bases[0] for f in deltas],
         lmc.Tensor: [lambda f=f: lmc.open(f).tensors()[0] for f in files],
-        lmc.Snapshot: [lambda n=n: store.find(n) for n in (1, 2)],
-        lmc.FileInfo: [lambda n=n: store.open_snapshot(2).files[n] for n in (0, 1)],
-        lmc.Cost: [lambda n=n: store.cost(n) for n in (1, 3)],
-        lmc.PrunePlan: [lambda n=n: store.plan_prune(keep_last=n) for n in (1, 2)],
-        lmc.Version: [lambda v=v: v for v in versions],
-        lmc.Verified: [lambda s=s: s.verify() for s in (store, other)],
-        lmc.Copied: [lambda n=n: other.copy_from(store, n) for n in (1, None)],
-        lmc.Orphan: [lambda: store.garbage().young[0]],
-        lmc.Garbage: [lambda: garbage],  # it has the time at which it was found
-        lmc.Saved: [lambda s=s: s for s in saved],
+        lmc.store.Snapshot: [lambda n=n: store.find(n) for n in (1, 2)],
+        lmc.store.FileInfo: [lambda n=n: store.open_snapshot(2).files[n] for n in (0, 1)],
+        lmc.store.Cost: [lambda n=n: store.cost(n) for n in (1, 3)],
+        lmc.store.PrunePlan: [lambda n=n: store.plan_prune(keep_last=n) for n in (1, 2)],
+        lmc.store.Version: [lambda v=v: v for v in versions],
+        lmc.store.Verified: [lambda s=s: s.verify() for s in (store, other)],
+        lmc.store.Copied: [lambda n=n: other.copy_from(store, n) for n in (1, None)],
+        lmc.store.Orphan: [lambda: store.garbage().young[0]],
+        lmc.store.Garbage: [lambda: garbage],  # it has the time at which it was found
+        lmc.store.Saved: [lambda s=s: s for s in saved],
     }
-    for make in made[lmc.Copied]:
+    for make in made[lmc.store.Copied]:
         make()
     made = {kind: [(make(), make()) for make in all_of] for kind, all_of in made.items()}
-    made[lmc.Pruned] = [(done, done) for done in [store.prune(keep_last=n) for n in (3, 2)]]
+    made[lmc.store.Pruned] = [(done, done) for done in [store.prune(keep_last=n) for n in (3, 2)]]
     shutil.rmtree(folder / "store" / "data")
-    made[lmc.Problem] = list(zip(*[store.verify().problems for _ in range(2)], strict=True))
-    assert found[0] == made[lmc.Snapshot][0][0]
+    made[lmc.store.Problem] = list(zip(*[store.verify().problems for _ in range(2)], strict=True))
+    assert found[0] == made[lmc.store.Snapshot][0][0]
     return made
 
 
-KINDS = [lmc.Estimate, lmc.Summary, lmc.BaseInfo, lmc.Tensor, lmc.Snapshot, lmc.FileInfo, lmc.Cost, lmc.PrunePlan]
-KINDS += [lmc.Version, lmc.Verified, lmc.Copied, lmc.Orphan, lmc.Garbage, lmc.Saved, lmc.Pruned, lmc.Problem]
+KINDS = [lmc.Estimate, lmc.Summary, lmc.BaseInfo, lmc.Tensor, lmc.store.Snapshot, lmc.store.FileInfo, lmc.store.Cost, lmc.store.PrunePlan]
+KINDS += [lmc.store.Version, lmc.store.Verified, lmc.store.Copied, lmc.store.Orphan, lmc.store.Garbage, lmc.store.Saved, lmc.store.Pruned, lmc.store.Problem]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

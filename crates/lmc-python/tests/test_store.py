@@ -111,7 +111,7 @@ def test_what_is_saved(tmp_path):
     snapshot = store.save([tmp_path / "file"])
     assert (snapshot.step, snapshot.raw_size) == (0, 9)
     inputs = {"a": tmp_path / "file", "b": bytearray(b"of memory"), "c": np.arange(5)}
-    snapshot = store.save(inputs, metadata={"loss": "1.5"}, level="fast", base="none", threads=1)
+    snapshot = store.save(inputs, metadata={"loss": "1.5"}, level="fast", anchor_every=1, threads=1)
     assert (snapshot.step, snapshot.metadata) == (1, {"loss": "1.5"})
     reader = store.open_snapshot(1)
     assert [reader.read_file(n) for n in "abc"] == [b"of a file", b"of memory", np.arange(5).tobytes()]
@@ -121,7 +121,7 @@ def test_what_is_saved(tmp_path):
     for wrong in ({"a//b": b"x"}, {"../b": b"x"}, {"/b": b"x"}, {"": b"x"}, {"a": b"x", "a/b": b"y"}):
         with pytest.raises(lmc.UsageError):
             store.save(wrong)
-    for options in ({"base": "best"}, {"level": "best"}, {"anchor_every": 0}, {"threads": -1}):
+    for options in ({"base": "none"}, {"level": "best"}, {"anchor_every": 0}, {"threads": -1}):
         with pytest.raises(lmc.UsageError):
             store.save(inputs, **options)
     for wrong in (3, "path", {"a": 3}, {1: b"x"}, [3], b"bytes"):
@@ -355,7 +355,7 @@ def test_copying(store, tmp_path):
 
 
 def test_what_is_damaged_is_not_copied(store, tmp_path):
-    store.save({"a": b"alone" * 1000}, step=400, base="none")
+    store.save({"a": b"alone" * 1000}, step=400, anchor_every=1)
     newest = max((tmp_path / "store" / "data").rglob("*"), key=lambda path: (path.is_file(), path.stat().st_mtime_ns))
     newest.write_bytes(b"x" * newest.stat().st_size)
     other = lmc.Store.create(tmp_path / "other", run=store.run)
@@ -370,7 +370,7 @@ def test_what_is_damaged_is_not_copied(store, tmp_path):
 def test_a_snapshot_is_restored_whole_or_not_at_all(store, tmp_path):
     there = tmp_path / "there"
     store.save({"a": b"first", "b": b"first", "sub/c": b"first"}, step=400)
-    store.save({"a": b"second", "b": b"second" * 100_000, "sub/c": b"second"}, step=500, base="none")
+    store.save({"a": b"second", "b": b"second" * 100_000, "sub/c": b"second"}, step=500, anchor_every=1)
     store.restore(there, 400)
     damaged = max((tmp_path / "store" / "data").rglob("*"), key=lambda path: (path.is_file(), path.stat().st_mtime_ns))
     good = damaged.read_bytes()

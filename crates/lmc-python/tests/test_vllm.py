@@ -19,6 +19,7 @@ import lmc.vllm._copy
 import pytest
 import torch
 import vllm_engine
+from lmc import _errors
 from vllm_engine import changed, configure, engine, save, tokens, update, weights
 from vllm_server import RequestError, Server
 
@@ -247,7 +248,7 @@ def test_workers_that_disagree_know_nothing(run, at_step_2, monkeypatch):
     ("error", "kind"),
     [
         (lmc.NotFoundError("no step 3"), lmc.NotFoundError),
-        (lmc.MissingFileError("no file"), lmc.MissingFileError),
+        (_errors.MissingFileError("no file"), _errors.MissingFileError),
         (lmc.torch.TensorError("too small"), lmc.UsageError),
         (RuntimeError("of vLLM"), lmc.Error),
     ],

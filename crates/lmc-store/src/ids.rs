@@ -38,10 +38,10 @@ impl<const N: usize> Hex<N> {
 
 /// An id of `N` bytes: displayed, parsed and serialized as hexadecimal digits.
 macro_rules! hex_id {
-    ($(#[$doc:meta])* $name:ident, $bytes:literal, $what:literal) => {
+    ($(#[$doc:meta])* $vis:vis $name:ident, $bytes:literal, $what:literal) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(Hex<$bytes>);
+        $vis struct $name(Hex<$bytes>);
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -80,20 +80,20 @@ macro_rules! hex_id {
 
 hex_id!(
     /// BLAKE3 of some bytes.
-    Hash, 32, "a BLAKE3 hash"
+    pub(crate) Hash, 32, "a BLAKE3 hash"
 );
 hex_id!(
     /// A shard of a snapshot: the hash of its manifest.
-    ShardId, 32, "the id of a shard"
+    pub ShardId, 32, "the id of a shard"
 );
 hex_id!(
     /// One save by one process, drawn at random; a snapshot's id is that of the process that committed it.
-    SaveId, 16, "the id of a save"
+    pub SaveId, 16, "the id of a save"
 );
 
 hex_id!(
     /// A training run, drawn at random for its store; a copy of the store keeps it.
-    RunId, 16, "the id of a run"
+    pub RunId, 16, "the id of a run"
 );
 
 impl RunId {
@@ -104,7 +104,7 @@ impl RunId {
 
 impl Hash {
     /// The hash of `bytes`.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
         Self(Hex(*blake3::hash(bytes).as_bytes()))
     }
 

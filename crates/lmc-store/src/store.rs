@@ -13,7 +13,7 @@ use crate::ids::{RunId, SaveId};
 use crate::layout;
 use crate::leftovers::Leftovers;
 use crate::manifest::Document;
-use crate::manifest::marker::Marker;
+use crate::manifest::marker::{self, Marker};
 use crate::records::Known;
 use crate::remote::Remote;
 #[cfg(feature = "s3")]
@@ -23,7 +23,7 @@ use crate::uploads::Uploads;
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct StoreOptions {
-    /// The grace period of a new store, in seconds, one of [`GRACE_SECONDS`](crate::GRACE_SECONDS). A save that takes more than half of it
+    /// The grace period of a new store, in seconds, one of [`Self::GRACE_SECONDS`]. A save that takes more than half of it
     /// is refused, and data may be deleted once no snapshot has needed it for this long.
     pub grace_seconds: u64,
     /// The run of the store, as for the copy of another one's; by default that of the existing store; for a new store,
@@ -33,6 +33,11 @@ pub struct StoreOptions {
     pub cache: Cache,
     /// Source of random ids; by default the operating system.
     pub entropy: Arc<dyn Fn() -> Result<[u8; 16]> + Send + Sync>,
+}
+
+impl StoreOptions {
+    /// The grace periods that a store may have, in seconds: from a minute to a century.
+    pub const GRACE_SECONDS: std::ops::RangeInclusive<u64> = marker::GRACE_SECONDS;
 }
 
 impl Default for StoreOptions {
@@ -133,11 +138,11 @@ impl Store {
             }
             found => found?,
         };
-        if let Some(run) = o.run.filter(|&run| run != marker.run()) {
+        if let Some(run) = o.run.filter(|&run| run != marker.run) {
             return Err(Error::usage(format!(
                 "{}: the store that is here is of run {}, not of {run}: use another location",
                 layout::marker(),
-                marker.run()
+                marker.run
             )));
         }
         Self::new(remote, &marker, o)
@@ -172,7 +177,7 @@ impl Store {
     fn new(remote: Remote, marker: &Marker, o: StoreOptions) -> Result<Self> {
         let cache = ChunkCache::new(&o.cache)?.map(Arc::new);
         let place = remote.objects().to_string();
-        let (remote, run, grace_seconds) = (Arc::new(remote), marker.run(), marker.grace_seconds);
+        let (remote, run, grace_seconds) = (Arc::new(remote), marker.run, marker.grace_seconds);
         Ok(Self {
             remote,
             place,
@@ -200,14 +205,14 @@ impl Store {
 
     /// The run of the store that exists now: the opened one may have been deleted, and a new one created.
     pub(crate) fn run_now(&self) -> Result<RunId> {
-        read_marker(&self.remote).map(|marker| marker.run())
+        read_marker(&self.remote).map(|marker| marker.run)
     }
 
     /// Fails unless the store that exists now is the one that was opened, which may have been deleted, and a new one
     /// created.
     fn check_same(&self) -> Result<()> {
         let now = read_marker(&self.remote)?;
-        if (now.run(), now.grace_seconds) == (self.run, self.grace_seconds) {
+        if (now.run, now.grace_seconds) == (self.run, self.grace_seconds) {
             return Ok(());
         }
         Err(Error::usage(format!(
@@ -216,7 +221,7 @@ impl Store {
             layout::marker(),
             self.run,
             self.grace_seconds,
-            now.run(),
+            now.run,
             now.grace_seconds
         )))
     }

@@ -7,9 +7,7 @@ use crate::reference::{self, write};
 use crate::snapshots::{Snapshots, snapshots};
 use crate::{blocks, data, deltas, dequantised};
 use lmc::distcp::Metadata;
-use lmc::{
-    Base, CompressOptions, Compressor, Dtype, FORMAT_VERSION, FormatVersion, Isa, Level, Reader, Segment, Sink, Source,
-};
+use lmc::{Base, CompressOptions, Compressor, Dtype, FORMAT_VERSION, Isa, Level, Reader, Segment, Sink, Source};
 use safetensors::SafeTensors;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -193,23 +191,21 @@ pub fn grids(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let level = Level::ALL[input.below(Level::ALL.len())];
     let raw = dequantised::safetensors(&mut input);
-    let compress = |isa: Isa, level: Level, format: FormatVersion| {
-        let options = CompressOptions::default().with_level(level).with_threads(1).with_format(format);
+    let compress = |isa: Isa, level: Level| {
+        let options = CompressOptions::default().with_level(level).with_threads(1);
         with_compressor(options, isa, |compressor| {
             let mut file = Vec::new();
             compressor.compress(&raw, &[], &mut file).expect("anything can be compressed");
             file
         })
     };
-    let file = compress(fastest(), level, FormatVersion::V1_1);
+    let file = compress(fastest(), level);
     for &isa in isas() {
-        assert!(file == compress(isa, level, FormatVersion::V1_1), "{} writes other bytes", isa.name());
+        assert!(file == compress(isa, level), "{} writes other bytes", isa.name());
     }
     let most = |len: usize| len + len / 1000 + 64;
-    let without = compress(fastest(), level, FormatVersion::V1_0).len();
-    assert!(file.len() <= most(without), "{} bytes with grids, {without} without", file.len());
     if level == Level::Max {
-        let default = compress(fastest(), Level::Default, FormatVersion::V1_1).len();
+        let default = compress(fastest(), Level::Default).len();
         assert!(file.len() <= most(default), "{} bytes at level max, {default} at level default", file.len());
     }
     assert!(agree_by(&[Way::Slice], &file).is_ok_and(|decoded| decoded == raw), "the data are not restored");
@@ -345,20 +341,20 @@ const MOST_KEPT: usize = 256;
 
 /// Runs `f` with a compressor that is kept for the next input: making one costs more than compressing some bytes.
 fn with_compressor<T>(options: CompressOptions, isa: Isa, f: impl FnOnce(&mut Compressor) -> T) -> T {
-    type Kept = (Isa, Level, Option<Dtype>, bool, FormatVersion, Compressor);
+    type Kept = (Isa, Level, Option<Dtype>, bool, Compressor);
     thread_local!(static COMPRESSORS: RefCell<Vec<Kept>> = const { RefCell::new(Vec::new()) });
     COMPRESSORS.with_borrow_mut(|kept| {
-        let wanted = (isa, options.level, options.dtype, options.independent, options.format);
-        let fits = |kept: &Kept| (kept.0, kept.1, kept.2, kept.3, kept.4) == wanted;
+        let wanted = (isa, options.level, options.dtype, options.independent);
+        let fits = |kept: &Kept| (kept.0, kept.1, kept.2, kept.3) == wanted;
         let at = kept.iter().position(fits).unwrap_or_else(|| {
             let compressor = Compressor::new(&options.with_isa(isa)).expect("the options are valid");
             if kept.len() == MOST_KEPT {
                 kept.remove(0);
             }
-            kept.push((isa, options.level, options.dtype, options.independent, options.format, compressor));
+            kept.push((isa, options.level, options.dtype, options.independent, compressor));
             kept.len() - 1
         });
-        f(&mut kept[at].5)
+        f(&mut kept[at].4)
     })
 }
 

@@ -85,8 +85,8 @@ impl Compressor {
     /// `Usage` when the options do not fit this machine.
     pub fn new(o: &CompressOptions) -> Result<Self> {
         let isa = o.isa.map_or_else(Isa::detect, Ok)?;
-        let (level, copies) = (o.level, o.format.has_all());
-        let workers = workers(o.threads, move || BlockEncoder::new(isa, level).with_copies(copies));
+        let level = o.level;
+        let workers = workers(o.threads, move || BlockEncoder::new(isa, level));
         Ok(Self { o: *o, encoders: Encoders::new(workers) })
     }
 

@@ -100,7 +100,6 @@ pub use error::{Error, ErrorKind, Result};
 pub use estimate::{Estimate, estimate};
 pub use format::bases::BaseInfo;
 pub use format::header::{MAGIC, VERSION as FORMAT_VERSION};
-pub use format::version::FormatVersion;
 pub use io::{ReadAt, WriteAt};
 pub use isa::Isa;
 pub use layout::{Missing, TensorView, Tensors, tensors};

@@ -1,7 +1,6 @@
 //! Options of compression and decompression.
 
 use crate::dtype::Dtype;
-use crate::format::version::FormatVersion;
 use crate::isa::Isa;
 use crate::level::Level;
 use crate::limits::DecodeLimits;
@@ -18,8 +17,6 @@ use crate::limits::DecodeLimits;
 pub struct CompressOptions {
     /// Compression level.
     pub level: Level,
-    /// Version of the file format. A later one than the default may need a newer lmc to be read.
-    pub format: FormatVersion,
     /// Threads to use; 0 for as many as the machine has. The output does not depend on it.
     pub threads: usize,
     /// Dtype of data in no known format. Without it the element width is detected.
@@ -39,12 +36,6 @@ impl CompressOptions {
     #[must_use]
     pub fn with_level(self, level: Level) -> Self {
         Self { level, ..self }
-    }
-
-    /// Sets [`format`](Self::format).
-    #[must_use]
-    pub fn with_format(self, format: FormatVersion) -> Self {
-        Self { format, ..self }
     }
 
     /// Sets [`threads`](Self::threads).

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A name that is none of those of a [`Level`](crate::Level), a [`Dtype`](crate::Dtype) or a [`FormatVersion`](crate::FormatVersion).
+/// A name that is none of those of a [`Level`](crate::Level) or a [`Dtype`](crate::Dtype).
 ///
 /// ```
 /// let e = "best".parse::<lmc::Level>().unwrap_err();

@@ -13,7 +13,6 @@ use crate::decompress::Buffers;
 use crate::error::{Error, Result};
 use crate::format::bases::BaseInfo;
 use crate::format::block_head::BlockHead;
-use crate::format::version::FormatVersion;
 use crate::io::{ReadAt, zeroed};
 use crate::isa::Isa;
 use crate::layout::{self, Layout, Start};
@@ -135,11 +134,6 @@ impl<'b, R: ReadAt> Reader<'b, R> {
     /// The program that made the file, with its version and level.
     pub fn writer(&self) -> &str {
         &self.opened.index.writer
-    }
-
-    /// The version of the file format.
-    pub fn format(&self) -> FormatVersion {
-        FormatVersion::with(self.opened.features)
     }
 
     /// The names of the features that a decoder of the file must support, as its header has them: "ranges of bases", "ranges of the file

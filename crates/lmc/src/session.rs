@@ -48,12 +48,11 @@ impl<'m> EncodeSession<'m> {
         if !has_siblings {
             siblings.clear();
         }
-        let features =
-            Features { ranges: has_siblings || !named.is_empty(), own: has_siblings, v1_1: o.format.has_all() };
+        let features = Features { ranges: has_siblings || !named.is_empty(), own: has_siblings, grids_or_copies: true };
         let name = format!("lmc {} {}", env!("CARGO_PKG_VERSION"), o.level.name());
         let (writer, start) = Writer::start(&Sources { features, bases: named }, name)?;
         let origin = ReferenceResolver::new(bases, &[], own.map_or(&NoSelf as &dyn SelfSource, |raw| raw));
-        let may_have_grids = features.v1_1 && may_have_grids(&layout);
+        let may_have_grids = may_have_grids(&layout);
         let layout = Arc::new(layout);
         let cutter = Cutter::new(layout.clone(), matcher, siblings).with_grids(may_have_grids);
         Ok(Self { cutter, layout, writer, start, origin })

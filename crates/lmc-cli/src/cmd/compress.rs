@@ -4,7 +4,7 @@ use clap::Args;
 use lmc::{CompressOptions, Compressor, DecompressOptions, Dtype, ErrorKind, Level, Reader, Sink};
 use serde_json::json;
 
-use crate::args::{Files, Format, Limits, Threads, dtype, level};
+use crate::args::{Files, Limits, Threads, dtype, level};
 use crate::bases::{BaseArgs, Bases};
 use crate::failure::{Failure, Result};
 use crate::format::Name;
@@ -52,9 +52,6 @@ pub(crate) struct CompressArgs {
     dtype: Option<Dtype>,
 
     #[command(flatten)]
-    format: Format,
-
-    #[command(flatten)]
     bases: BaseArgs,
 
     #[command(flatten)]
@@ -69,7 +66,6 @@ pub(crate) fn run(args: &CompressArgs, ui: &Ui) -> Result {
     let (jobs, links) = plan(&args.files, &AddSuffix { all: args.all }, true, ui)?;
     let options = CompressOptions::default()
         .with_level(args.level)
-        .with_format(args.format.format)
         .with_threads(args.threads.count())
         .with_max_work(args.limits.max_work())
         .with_dtype(args.dtype);
@@ -164,8 +160,8 @@ fn skipped(source: &Source) -> Result<Option<Outcome>> {
         return Ok(None);
     }
     let compressed = Outcome::Skipped("it is already compressed; -f compresses it again");
-    // Of no text: versions below 256, and drafts.
-    let has_version = matches!(start.get(8..), Some([_, 0 | 0x80]));
+    // Of no text: versions below 256.
+    let has_version = matches!(start.get(8..), Some([_, 0]));
     let options = DecompressOptions::default().with_threads(1); // nothing is decoded
     match Reader::open(source, &options) {
         Ok(_) => Ok(Some(compressed)),

@@ -5,7 +5,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use clap::Args;
-use lmc_store::{ErrorKind, FollowOptions, Follower, Interchange, Snapshot, Staged, Step};
+use lmc_store::interchange::Interchange;
+use lmc_store::{ErrorKind, FollowOptions, Follower, Snapshot, Staged, Step};
 use serde_json::json;
 
 use super::looks::{Looks, check_no_file};

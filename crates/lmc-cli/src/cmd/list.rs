@@ -191,7 +191,7 @@ impl<'a> Listing<'a> {
             self.tensors_text(tensors),
             count(self.blocks.len(), "block"),
             hex(&self.reader.content_hash()),
-            self.reader.format(),
+            lmc::FORMAT_VERSION,
             Name::text(self.reader.writer()),
             if features.is_empty() { "none".to_owned() } else { features.join(", ") },
         );
@@ -306,7 +306,7 @@ impl<'a> Listing<'a> {
         object.field("raw_size", &json!(raw))?;
         object.field("required_features", &json!(self.reader.required_features().collect::<Vec<_>>()))?;
         object.list("segments", self.reader.segments().iter().zip(accounts).map(|(s, a)| segment_json(s, a)))?;
-        object.field("version", &json!(self.reader.format().number()))?;
+        object.field("version", &json!(lmc::FORMAT_VERSION))?;
         object.field("writer", &json!(self.reader.writer()))?;
         object.end()
     }

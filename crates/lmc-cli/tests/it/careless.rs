@@ -195,10 +195,10 @@ fn data_that_were_there_are_no_base() {
     dir.write("w", &file(1));
     dir.run(["-q", "snapshot", "save", "s", "w", "--step", "3000"]).silent();
     dir.write("w", &file(2));
-    let line = dir.run(["snapshot", "save", "s", "w", "--base", "none"]);
+    let line = dir.run(["snapshot", "save", "s", "w", "--anchor-every", "1"]);
     assert!(line.ok().stderr().contains("), shares data with step 3000, "), "{line:?}");
     dir.write("w", &noise(300_000, 3));
-    let line = dir.run(["snapshot", "save", "s", "w", "--base", "none"]);
+    let line = dir.run(["snapshot", "save", "s", "w", "--anchor-every", "1"]);
     assert!(line.ok().stderr().contains("), without a base, "), "{line:?}");
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{Dir, Run, model, noise, safetensors, weights};
+use crate::support::{Dir, model, noise, safetensors, weights};
 use lmc_testing::input::Random;
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn list_for_people() {
         text.lines().map(|l| l.split("  ").filter(|c| !c.is_empty()).map(str::trim).collect()).collect();
     assert!(lines[0][0].starts_with("m.lmc : ") && text.lines().next().unwrap().contains("safetensors"), "{text}");
     assert!(lines[1][0].starts_with("content hash "), "{text}");
-    assert!(lines[1][0].ends_with(&format!(", format 1.1, by lmc {} default", env!("CARGO_PKG_VERSION"))), "{text}");
+    assert!(lines[1][0].ends_with(&format!(", format 1, by lmc {} default", env!("CARGO_PKG_VERSION"))), "{text}");
     assert_eq!(lines[2], ["required features: grids or copies"]);
     assert_eq!(lines[4], ["tensor", "dtype", "shape", "raw", "compressed", "ratio", "coder"]);
     let row = |name: &str| lines.iter().find(|l| l.first() == Some(&name)).unwrap_or_else(|| panic!("{name}: {text}"));
@@ -306,31 +306,17 @@ fn dequantised() -> Vec<u8> {
 }
 
 #[test]
-fn grids_are_listed_and_left_out_on_demand() {
+fn grids_are_listed() {
     let dir = Dir::new();
     let raw = dequantised();
     dir.write("m", &raw);
     dir.run(["compress", "m", "-o", "m.lmc"]).silent();
-    dir.run(["compress", "--format", "1.0", "m", "-o", "old.lmc"]).silent();
-    let (with, without) = (dir.read("m.lmc").len(), dir.read("old.lmc").len());
-    assert!(10 * with < 3 * raw.len() && 2 * with < without, "{with} and {without} of {}", raw.len());
-    for file in ["m.lmc", "old.lmc"] {
-        dir.run(["decompress", "-f", file, "-o", "back"]).silent();
-        assert_eq!(dir.read("back"), raw);
-    }
+    assert!(10 * dir.read("m.lmc").len() < 3 * raw.len(), "{} of {}", dir.read("m.lmc").len(), raw.len());
+    dir.run(["decompress", "-f", "m.lmc", "-o", "back"]).silent();
+    assert_eq!(dir.read("back"), raw);
     let run = dir.run(["list", "m.lmc"]);
     let text = run.ok().stdout();
-    assert!(text.contains("format 1.1") && text.contains("required features: grids"), "{text}");
-    assert!(text.contains("grid int4 1 × 64"), "{text}");
-    let run = dir.run(["list", "old.lmc"]);
-    let text = run.ok().stdout();
-    assert!(text.contains("format 1.0") && text.contains("required features: none"), "{text}");
-    dir.write("versions/model-1.safetensors", &raw);
-    let published = |store: &str, options: &[&str]| {
-        let args = [&["publish", store, "versions", "--once", "--settle", "0", "--json"][..], options].concat();
-        Run(dir.command(args).output().unwrap()).ok().json()[0]["new_size"].as_u64().unwrap()
-    };
-    assert!(2 * published("new", &[]) < published("old", &["--format", "1.0"]));
+    assert!(text.contains("required features: grids") && text.contains("grid int4 1 × 64"), "{text}");
     let run = dir.run(["list", "--json", "-v", "m.lmc"]);
     let text = run.ok().stdout();
     assert!(
@@ -364,43 +350,4 @@ fn grids_with_offsets_are_listed() {
     assert!(run.ok().stdout().contains("grid uint4 with offsets 1 × 32"), "{}", run.stdout());
     let run = dir.run(["list", "--json", "-v", "m.lmc"]);
     assert!(run.ok().stdout().contains(r#""offsets":true"#), "{}", run.stdout());
-}
-
-#[test]
-fn the_version_to_write_is_a_known_one() {
-    let dir = Dir::new();
-    dir.write("m", &model());
-    dir.run(["compress", "--format", "1.1", "m", "-o", "given.lmc"]).silent();
-    dir.run(["compress", "m", "-o", "default.lmc"]).silent();
-    assert_eq!(dir.read("given.lmc"), dir.read("default.lmc"));
-    dir.run(["snapshot", "save", "store", "m", "--format", "1.0"]).ok();
-    let before = dir.names();
-    let commands = [
-        &["compress", "m", "-o", "x"][..],
-        &["snapshot", "save", "other", "m"],
-        &["snapshot", "prune", "store", "--keep-last", "1"],
-        &["publish", "other", "."],
-    ];
-    for version in ["0", "2", "1", "01.0", "latest", ""] {
-        for command in commands {
-            let args = [command, &["--format", version]].concat();
-            let run = Run(dir.command(args).output().unwrap());
-            assert_eq!(run.0.status.code(), Some(2), "{run:?}");
-            assert!(
-                run.stderr().contains("'--format <VERSION>'") && run.stderr().contains("[possible values: 1.0, 1.1]")
-            );
-        }
-    }
-    assert_eq!(dir.names(), before);
-    for command in ["compress", "snapshot save", "snapshot prune", "publish"] {
-        let help = command.split(' ').chain(["--help"]);
-        let run = Run(dir.command(help).output().unwrap());
-        let text = run.ok().stdout();
-        assert!(text.contains("--format <VERSION>") && text.contains("[possible values: 1.0, 1.1]"), "{text}");
-    }
-    assert!(dir.run(["completions", "bash"]).stdout().contains("--format"));
-    dir.run(["man", "pages"]).silent();
-    for page in ["compress", "snapshot-save", "snapshot-prune", "publish"].map(|name| format!("pages/lmc-{name}.1")) {
-        assert!(String::from_utf8(dir.read(&page)).unwrap().contains("\\-\\-format"), "{page}");
-    }
 }

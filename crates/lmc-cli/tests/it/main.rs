@@ -32,4 +32,3 @@ mod tables;
 mod unpack;
 mod unpack_complete;
 mod unpack_dcp;
-mod version0;

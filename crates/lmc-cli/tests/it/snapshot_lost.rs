@@ -9,7 +9,7 @@ fn three() -> (Dir, Vec<[String; 2]>) {
     for n in 1..=3 {
         let before = dir.names();
         dir.write("w", &noise(100_000, n));
-        dir.run(["-q", "snapshot", "save", "s", "w", "--base", "none", "--step", &n.to_string()]).silent();
+        dir.run(["-q", "snapshot", "save", "s", "w", "--anchor-every", "1", "--step", &n.to_string()]).silent();
         let of = |kind: &str| {
             let new = |name: &String| name.starts_with(kind) && dir.path(name).is_file() && !before.contains(name);
             dir.names().into_iter().find(new).unwrap()["s/".len()..].to_owned()

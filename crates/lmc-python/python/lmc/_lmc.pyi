@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar, final, type_c
 
 from _typeshed import ReadableBuffer as _Buffer
 
-from lmc._analysis import Analysis as _Analysis
+from lmc.analysis import Analysis as _Analysis
 
 # Arrays of numpy are buffers, but say so to type checkers from Python 3.12 on only.
 @type_check_only
@@ -44,15 +44,12 @@ __all__ = [
     "Compressor",
     "Copied",
     "Cost",
-    "DTYPES",
     "Decompressor",
+    "DirectoryFollower",
     "DlpackMemory",
     "Estimate",
-    "FORMATS",
-    "FORMAT_VERSION",
     "File",
     "FileInfo",
-    "Follower",
     "Garbage",
     "Header",
     "LEVELS",
@@ -93,9 +90,6 @@ __all__ = [
 ]
 
 __version__: Final[str]
-FORMAT_VERSION: Final[int]
-FORMATS: Final[list[str]]
-DTYPES: Final[list[str]]
 LEVELS: Final[list[str]]
 
 def analyze(
@@ -117,7 +111,6 @@ def compress(
     dtype: str | None = None,
     base: _Base = None,
     level: str = "default",
-    format: str | None = None,
     threads: int | None = None,
 ) -> bytes: ...
 def compress_into(
@@ -127,7 +120,6 @@ def compress_into(
     dtype: str | None = None,
     base: _Base = None,
     level: str = "default",
-    format: str | None = None,
     threads: int | None = None,
 ) -> int: ...
 def compress_bound(size: int) -> int: ...
@@ -153,7 +145,6 @@ def estimate(
     dtype: str | None = None,
     base: _Base = None,
     level: str = "default",
-    format: str | None = None,
     threads: int | None = None,
 ) -> Estimate: ...
 def compress_tensors(
@@ -162,7 +153,6 @@ def compress_tensors(
     metadata: dict[str, str] | None = None,
     base: _Base = None,
     level: str = "default",
-    format: str | None = None,
     threads: int | None = None,
 ) -> bytes: ...
 def compress_tensors_file(
@@ -172,7 +162,6 @@ def compress_tensors_file(
     metadata: dict[str, str] | None = None,
     base: _Base = None,
     level: str = "default",
-    format: str | None = None,
     threads: int | None = None,
     overwrite: bool = True,
 ) -> Summary: ...
@@ -183,7 +172,6 @@ def compress_file(
     dtype: str | None = None,
     base: _Base = None,
     level: str = "default",
-    format: str | None = None,
     threads: int | None = None,
     overwrite: bool = True,
 ) -> Summary: ...
@@ -204,7 +192,6 @@ def compress_stream(
     dtype: str | None = None,
     base: _Base = None,
     level: str = "default",
-    format: str | None = None,
     threads: int | None = None,
 ) -> Summary: ...
 def decompress_stream(
@@ -224,7 +211,7 @@ def run_command(args: Sequence[str]) -> int: ...
 @final
 class Compressor:
     def __new__(
-        cls, *, dtype: str | None = None, level: str = "default", format: str | None = None, threads: int | None = None
+        cls, *, dtype: str | None = None, level: str = "default", threads: int | None = None
     ) -> Self: ...
     def compress(self, data: _Readable, *, base: _Base = None) -> bytes: ...
     def compress_into(self, data: _Readable, out: _Writable, *, base: _Base = None) -> int: ...
@@ -557,7 +544,7 @@ class Staged:
     def fetched_size(self) -> int: ...
 
 @final
-class Follower:
+class DirectoryFollower:
     @property
     def current(self) -> Version | None: ...
     def stage(self) -> Staged | None: ...
@@ -625,7 +612,6 @@ class Store:
         step: int | None = None,
         metadata: dict[str, str] | None = None,
         level: str = "default",
-        format: str | None = None,
         threads: int | None = None,
         base: str = "auto",
         anchor_every: int = 16,
@@ -638,7 +624,6 @@ class Store:
         *,
         step: int,
         level: str = "default",
-        format: str | None = None,
         threads: int | None = None,
         base: str = "auto",
         anchor_every: int = 16,
@@ -663,7 +648,7 @@ class Store:
         rewind: bool = False,
         verify: bool = False,
         threads: int | None = None,
-    ) -> Follower: ...
+    ) -> DirectoryFollower: ...
     def follow_tensors(
         self,
         tensors: Iterable[tuple[str, str, Sequence[int], int | None]],
@@ -694,7 +679,6 @@ class Store:
         drop: Sequence[int] = ...,
         damaged: Sequence[int] = ...,
         level: str = "default",
-        format: str | None = None,
         threads: int | None = None,
     ) -> Pruned: ...
     def garbage(self, *, without_records: bool = False) -> Garbage: ...

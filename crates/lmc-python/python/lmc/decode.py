@@ -146,9 +146,7 @@ def decode(data: bytes, bases: Sequence[bytes] = (), max_size: int = 2**32) -> b
     reader = Reader(data)
     with at("header"):  # §2.1
         must_be("magic", reader.take(8, "magic"), b"\x89LMC\r\n\x1a\n")
-        version = reader.uint(2, "version")
-        must(version > 0, "written by lmc 0.1; restore it with that version, and see docs/upgrade.md")
-        must_be("version", version, 1)
+        must_be("version", reader.uint(2, "version"), 1)
         reader.u8("hash", 1, 1)
         reader.u8("reserved", 0, 0)
         file = File(max_size, reader.uint(4, "required features", 0, 7))

@@ -25,7 +25,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 import lmc
-from lmc._options import check_format, check_level, check_threads
+from lmc._options import check_level, check_threads
 
 __all__ = ["Callback", "restore"]
 
@@ -51,7 +51,6 @@ class Callback(TrainerCallback):
             created if missing.
         keep: how many checkpoints to keep in the store, newest first; `None` for all.
         level: `"fast"`, `"default"` or `"max"`.
-        format: version of the file format, as for `lmc.compress`.
         threads: threads that compress; `None` for one per core. Training may need them.
     """
 
@@ -61,17 +60,15 @@ class Callback(TrainerCallback):
         *,
         keep: int | None = None,
         level: str = "default",
-        format: str | None = None,
         threads: int | None = 1,
     ) -> None:
         if keep is not None and keep < 1:
             raise lmc.UsageError(f"keep must be a number of checkpoints, or None for all, not {keep}")
         check_level(level)
-        check_format(format)
         check_threads(threads)
         self._location = store
         self._keep = keep
-        self._options: dict[str, Any] = {"level": level, "format": format, "threads": threads}
+        self._options: dict[str, Any] = {"level": level, "threads": threads}
         self._worker: ThreadPoolExecutor | None = None
         self._pending: Future[None] | None = None
         # The arguments of `_move` for a save that found it at work.
@@ -230,7 +227,7 @@ def _gone(name: str) -> str:
     return f".{name}.stored"
 
 
-def _same(snapshot: lmc.SnapshotReader, name: str, stored: int, path: Path) -> bool:
+def _same(snapshot: lmc.store.SnapshotReader, name: str, stored: int, path: Path) -> bool:
     """Whether a file of a snapshot, of `stored` bytes, equals that on disk."""
     size = path.stat().st_size
     if stored != size:

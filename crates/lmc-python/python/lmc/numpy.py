@@ -88,18 +88,17 @@ def save(
     *,
     base: Base = None,
     level: str = "default",
-    format: str | None = None,
     threads: int | None = None,
 ) -> bytes:
     """Compresses arrays as a `.lmc` file in memory.
 
-    `metadata` goes into the header of the safetensors file. `base`, `level`, `format` and `threads` are those of
+    `metadata` goes into the header of the safetensors file. `base`, `level` and `threads` are those of
     `lmc.compress`.
 
     Raises `TypeError` and `lmc.UsageError` for values that are not arrays, or whose dtype safetensors lacks.
     """
     tensors = given(tensor_dict)
-    return compress_tensors(tensors, metadata=metadata, base=base, level=level, format=format, threads=threads)
+    return compress_tensors(tensors, metadata=metadata, base=base, level=level, threads=threads)
 
 
 def save_file(
@@ -109,7 +108,6 @@ def save_file(
     *,
     base: Base = None,
     level: str = "default",
-    format: str | None = None,
     threads: int | None = None,
 ) -> None:
     """Saves arrays as a `.lmc` file, which appears under its name only when complete and on disk, replacing another
@@ -118,7 +116,7 @@ def save_file(
     Raises what `save` does, and `lmc.IOError` (an `OSError`) when it cannot be written.
     """
     tensors = given(tensor_dict)
-    compress_tensors_file(tensors, filename, metadata=metadata, base=base, level=level, format=format, threads=threads)
+    compress_tensors_file(tensors, filename, metadata=metadata, base=base, level=level, threads=threads)
 
 
 def load(data: Any, *, base: Base = None, threads: int | None = None) -> dict[str, Array]:

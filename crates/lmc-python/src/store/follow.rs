@@ -1,4 +1,4 @@
-//! `lmc.Follower`: a directory that follows a store.
+//! `lmc.store.DirectoryFollower`: a directory that follows a store.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::errors::Result;
 use crate::repr::record;
 
 /// A version in a directory: a snapshot with its files.
-#[pyclass(frozen, get_all, module = "lmc")]
+#[pyclass(frozen, get_all, module = "lmc.store")]
 pub(crate) struct Version {
     step: u64,
     id: String,
@@ -27,7 +27,7 @@ impl From<&lmc_store::Version> for Version {
 record!(Version(step, id, path));
 
 /// A version that is complete and on disk, but not the current one yet.
-#[pyclass(frozen, module = "lmc")]
+#[pyclass(frozen, module = "lmc.store")]
 pub(crate) struct Staged(lmc_store::Staged);
 
 #[pymethods]
@@ -74,17 +74,17 @@ impl Staged {
 /// A directory that follows a store: `current` in it leads to one whole version at every moment. `Store.follow` makes one.
 ///
 /// One process at a time may use a directory, and one thread at a time a follower. A forked child cannot use that of its parent.
-#[pyclass(frozen, module = "lmc")]
-pub(crate) struct Follower(Exclusive<lmc_store::Follower>);
+#[pyclass(frozen, module = "lmc.store")]
+pub(crate) struct DirectoryFollower(Exclusive<lmc_store::Follower>);
 
-impl Follower {
+impl DirectoryFollower {
     pub(super) fn new(follower: lmc_store::Follower) -> Self {
         Self(Exclusive::new("follower", follower))
     }
 }
 
 #[pymethods]
-impl Follower {
+impl DirectoryFollower {
     /// The current version, or `None`.
     #[getter]
     fn current(&self, py: Python<'_>) -> Result<Option<Version>> {

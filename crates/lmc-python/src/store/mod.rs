@@ -12,17 +12,14 @@ mod snapshot;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lmc_store::{
-    CopyOptions, FollowOptions, Location, RebaseOptions, ShardId, Step, StoreOptions, TensorFollowOptions,
-    VerifyOptions,
-};
+use lmc_store::{CopyOptions, FollowOptions, Location, RebaseOptions, ShardId, Step, StoreOptions, VerifyOptions};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::errors::{Failure, Result, warn};
 use crate::numbers::{self, FromStep, KeepEvery, StepNumber};
-use crate::options::{Threads, format, level, threads};
+use crate::options::{Threads, level, threads};
 use crate::process::PerProcess;
 use crate::source::{as_path, path};
 use crate::tensors::Metadata;
@@ -30,7 +27,7 @@ use crate::text::{optional_map, optional_text, optional_texts, text, texts};
 use crate::work::{Signals, detached};
 
 use self::arguments::{at, gc_options, keep, options};
-pub(crate) use self::follow::{Follower, Staged, Version};
+pub(crate) use self::follow::{DirectoryFollower, Staged, Version};
 pub(crate) use self::follow_tensors::{StagedTensors, TensorFollower};
 pub(crate) use self::records::{
     Copied, Cost, FileInfo, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot, Verified,
@@ -189,11 +186,10 @@ impl Store {
     /// `lmc.compress_tensors`), or a tuple of such a list and the metadata of the safetensors file. Names are paths
     /// below the directory to restore to, with slashes. A list of paths names files under their own names, the files of
     /// directories under their paths there, and the files that a `model.safetensors.index.json` names. `base` is the
-    /// policy that selects bases: "auto", "previous", "anchor" or "none". With `alternatives`, what starts
-    /// a new chain, though the snapshot before has it, is also stored as a delta, for followers, if that is at most half as large; not with
-    /// the policies "anchor" and "none". `level` and `format` are those of `lmc.compress`.
+    /// policy that selects bases: "auto" or "previous". With `alternatives`, what starts a new
+    /// chain, though the snapshot before has it, is also stored as a delta, for followers, if that is at most half as large. `level` is that of `lmc.compress`.
     #[pyo3(signature = (
-        inputs, *, step=None, metadata=None, level="default", format=None, threads=None, base="auto", anchor_every=16,
+        inputs, *, step=None, metadata=None, level="default", threads=None, base="auto", anchor_every=16,
         alternatives=false, from_step=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
@@ -204,14 +200,13 @@ impl Store {
         step: Option<StepNumber>,
         #[pyo3(from_py_with = optional_map)] metadata: Option<Metadata>,
         #[pyo3(from_py_with = text)] level: &str,
-        #[pyo3(from_py_with = optional_text)] format: Option<&str>,
         threads: Option<Threads>,
         #[pyo3(from_py_with = text)] base: &str,
         #[pyo3(from_py_with = numbers::anchor_every)] anchor_every: u32,
         alternatives: bool,
         from_step: Option<FromStep>,
     ) -> Result<Snapshot> {
-        let options = save::options(level, format, threads, base, (anchor_every, alternatives), from_step)?;
+        let options = save::options(level, threads, base, (anchor_every, alternatives), from_step)?;
         let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, step.map(|n| Step::new(n.0)).transpose()?);
         let (store, metadata) = (self.shared.get(py)?, metadata.unwrap_or_default());
         // Published only if no input changed while it was read.
@@ -234,7 +229,7 @@ impl Store {
 
     /// Saves files as one of several shards of a snapshot, which exists once all of them are published: each process of a run saves its own.
     #[pyo3(signature = (
-        inputs, *, step, level="default", format=None, threads=None, base="auto", anchor_every=16,
+        inputs, *, step, level="default", threads=None, base="auto", anchor_every=16,
         alternatives=false, from_step=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
@@ -244,14 +239,13 @@ impl Store {
         inputs: &Bound<'_, PyAny>,
         step: StepNumber,
         #[pyo3(from_py_with = text)] level: &str,
-        #[pyo3(from_py_with = optional_text)] format: Option<&str>,
         threads: Option<Threads>,
         #[pyo3(from_py_with = text)] base: &str,
         #[pyo3(from_py_with = numbers::anchor_every)] anchor_every: u32,
         alternatives: bool,
         from_step: Option<FromStep>,
     ) -> Result<Saved> {
-        let options = save::options(level, format, threads, base, (anchor_every, alternatives), from_step)?;
+        let options = save::options(level, threads, base, (anchor_every, alternatives), from_step)?;
         let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, Step::new(step.0)?);
         let store = self.shared.get(py)?;
         let saved = inputs.save(py, |inputs, unchanged| store.save_shard_if(inputs, step, &options, unchanged))?;
@@ -302,7 +296,7 @@ impl Store {
         rewind: bool,
         verify: bool,
         threads: Option<Threads>,
-    ) -> Result<Follower> {
+    ) -> Result<DirectoryFollower> {
         let directory = path(directory, "directory")?;
         let allowed = self.shared.guard().check_replace(&directory.join("current"));
         allowed.map_err(|refusal| Failure::usage(refusal.to_string()))?;
@@ -313,7 +307,7 @@ impl Store {
             let store = lmc_store::Store::open(&self.shared.location, StoreOptions::default())?;
             Ok(lmc_store::Follower::open(store, &directory, o)?)
         })?;
-        Ok(Follower::new(follower))
+        Ok(DirectoryFollower::new(follower))
     }
 
     /// Makes tensors in memory follow the store, given as `(name, dtype, shape, first_row)`: what `lmc.sync.Follower` is made of. The last
@@ -328,7 +322,7 @@ impl Store {
         threads: Option<Threads>,
     ) -> Result<TensorFollower> {
         let specs = follow_tensors::specs(tensors)?;
-        let mut o = TensorFollowOptions::default();
+        let mut o = FollowOptions::default();
         (o.rewind, o.verify, o.threads) = (rewind, verify, self::threads(threads)?);
         self.shared.get(py)?;
         let follower = detached(py, || {
@@ -387,11 +381,11 @@ impl Store {
         Ok(self.ask(py, |s| s.plan_prune(&keep))?.into())
     }
 
-    /// Prunes the snapshots that no rule keeps, and those of `drop`. `level` and `format` are for data that is encoded again, as for
+    /// Prunes the snapshots that no rule keeps, and those of `drop`. `level` is for data that is encoded again, as for
     /// `lmc.compress`.
     #[pyo3(signature = (
         *, keep_last=0, keep_every=None, keep_steps=Vec::new(), drop=Vec::new(), damaged=Vec::new(), level="default",
-        format=None, threads=None,
+        threads=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn prune(
@@ -403,12 +397,11 @@ impl Store {
         #[pyo3(from_py_with = numbers::drop)] drop: Vec<u64>,
         #[pyo3(from_py_with = numbers::damaged)] damaged: Vec<u64>,
         #[pyo3(from_py_with = text)] level: &str,
-        #[pyo3(from_py_with = optional_text)] format: Option<&str>,
         threads: Option<Threads>,
     ) -> Result<Pruned> {
         let keep = keep(keep_last, keep_every, (keep_steps, drop, damaged))?;
         let mut o = RebaseOptions::default();
-        (o.level, o.format, o.threads) = (self::level(level)?, self::format(format)?, self::threads(threads)?);
+        (o.level, o.threads) = (self::level(level)?, self::threads(threads)?);
         let pruned = self.watch(py, |s, signals| {
             let plan = s.plan_prune(&keep)?;
             signals.settle_store()?;

@@ -10,7 +10,7 @@ use crate::info::Tensor;
 use crate::repr::{Shown, record};
 
 /// A snapshot of a store.
-#[pyclass(frozen, module = "lmc")]
+#[pyclass(frozen, module = "lmc.store")]
 pub(crate) struct Snapshot(pub(crate) lmc_store::Snapshot);
 
 impl Snapshot {
@@ -76,7 +76,7 @@ record!(Snapshot(step, id, time, metadata, shards, raw_size, new_size) {
 });
 
 /// A saved shard, not published yet.
-#[pyclass(frozen, get_all, module = "lmc")]
+#[pyclass(frozen, get_all, module = "lmc.store")]
 pub(crate) struct Saved {
     pub(crate) shard: String,
     pub(crate) raw_size: u64,
@@ -107,9 +107,9 @@ impl From<lmc_store::Saved> for Saved {
             base_step: s.base.map(lmc_store::Step::get),
             elements: s.elements,
             changed: s.changed,
-            read_seconds: s.times.read.as_secs_f64(),
-            compress_seconds: s.times.compress.as_secs_f64(),
-            upload_seconds: s.times.upload.as_secs_f64(),
+            read_seconds: s.read.as_secs_f64(),
+            compress_seconds: s.compress.as_secs_f64(),
+            upload_seconds: s.upload.as_secs_f64(),
             notes: s.notes,
         }
     }
@@ -130,7 +130,7 @@ record!(Saved(
 ));
 
 /// A file of a snapshot.
-#[pyclass(frozen, get_all, module = "lmc")]
+#[pyclass(frozen, get_all, module = "lmc.store")]
 pub(crate) struct FileInfo {
     name: String,
     nbytes: u64,
@@ -156,7 +156,7 @@ impl FileInfo {
 record!(FileInfo(name, nbytes, layout, tensors) shown by itself);
 
 /// A problem of a snapshot.
-#[pyclass(frozen, get_all, module = "lmc")]
+#[pyclass(frozen, get_all, module = "lmc.store")]
 pub(crate) struct Problem {
     step: u64,
     /// File, and tensor or `None` for bytes between tensors; empty if the whole snapshot is lost.
@@ -178,7 +178,7 @@ impl Problem {
 record!(Problem(step, lost, intact, message, remedy) shown by itself);
 
 /// The result of a verification.
-#[pyclass(frozen, get_all, module = "lmc")]
+#[pyclass(frozen, get_all, module = "lmc.store")]
 pub(crate) struct Verified {
     objects: u64,
     block_sets: u64,
@@ -211,7 +211,7 @@ impl Verified {
 record!(Verified(objects, block_sets, problems, notes) shown by itself);
 
 /// The cost of restoring a snapshot.
-#[pyclass(frozen, get_all, module = "lmc")]
+#[pyclass(frozen, get_all, module = "lmc.store")]
 pub(crate) struct Cost {
     block_sets: u64,
     stored_size: u64,
@@ -231,7 +231,7 @@ fn steps(of: &[lmc_store::Snapshot]) -> Vec<u64> {
 }
 
 /// The plan of a pruning: steps, and bytes of data that snapshots need.
-#[pyclass(frozen, get_all, module = "lmc")]
+#[pyclass(frozen, get_all, module = "lmc.store")]
 pub(crate) struct PrunePlan {
     keep: Vec<u64>,
     prune: Vec<u64>,
@@ -260,7 +260,7 @@ impl From<lmc_store::PrunePlan> for PrunePlan {
 record!(PrunePlan(keep, prune, damaged, left_out, rebase, broken, before, after, obstacle));
 
 /// The result of a pruning.
-#[pyclass(frozen, get_all, module = "lmc")]
+#[pyclass(frozen, get_all, module = "lmc.store")]
 pub(crate) struct Pruned {
     pruned: Vec<u64>,
     rebased: Vec<u64>,
@@ -277,7 +277,7 @@ impl From<lmc_store::Pruned> for Pruned {
 record!(Pruned(pruned, rebased, changed));
 
 /// An object that no snapshot needs.
-#[pyclass(frozen, get_all, module = "lmc")]
+#[pyclass(frozen, get_all, module = "lmc.store")]
 pub(crate) struct Orphan {
     key: String,
     size: u64,
@@ -287,7 +287,7 @@ pub(crate) struct Orphan {
 record!(Orphan(key, size, time));
 
 /// The objects that no snapshot needs.
-#[pyclass(frozen, get_all, module = "lmc")]
+#[pyclass(frozen, get_all, module = "lmc.store")]
 pub(crate) struct Garbage {
     time: u64,
     orphans: Vec<Py<Orphan>>,
@@ -314,7 +314,7 @@ impl Garbage {
 record!(Garbage(time, orphans, young, unseen) shown by itself);
 
 /// The result of copying snapshots.
-#[pyclass(frozen, get_all, module = "lmc")]
+#[pyclass(frozen, get_all, module = "lmc.store")]
 pub(crate) struct Copied {
     /// The copied snapshots.
     snapshots: Vec<Py<Snapshot>>,

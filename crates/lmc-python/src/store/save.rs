@@ -12,30 +12,24 @@ use pyo3::types::{PyList, PyMapping, PyTuple};
 use crate::buffer::Buffer;
 use crate::errors::{Failure, Result, warn};
 use crate::numbers::FromStep;
-use crate::options::{Threads, format, level, threads};
+use crate::options::{Threads, level, threads};
 use crate::source::{Source, as_path};
 use crate::tensors::{Given, Metadata, file, given};
 use crate::text::{map, text};
 use crate::work::{Signals, detached};
 
 /// The names of base policies.
-const POLICIES: [(&str, BasePolicy); 4] = [
-    ("auto", BasePolicy::Auto),
-    ("previous", BasePolicy::Previous),
-    ("anchor", BasePolicy::Anchor),
-    ("none", BasePolicy::Nothing),
-];
+const POLICIES: [(&str, BasePolicy); 2] = [("auto", BasePolicy::Auto), ("previous", BasePolicy::Previous)];
 
 pub(super) fn options(
     level: &str,
-    format: Option<&str>,
     threads: Option<Threads>,
     base: &str,
     (anchor_every, alternatives): (u32, bool),
     from_step: Option<FromStep>,
 ) -> Result<SaveOptions> {
     let mut o = SaveOptions::default();
-    (o.level, o.format, o.threads) = (self::level(level)?, self::format(format)?, self::threads(threads)?);
+    (o.level, o.threads) = (self::level(level)?, self::threads(threads)?);
     let policy = POLICIES.iter().find(|(name, _)| *name == base);
     o.base = policy.map(|(_, policy)| *policy).ok_or_else(|| {
         let all: Vec<&str> = POLICIES.iter().map(|(name, _)| *name).collect();

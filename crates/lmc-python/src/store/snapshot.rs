@@ -1,4 +1,4 @@
-//! `lmc.SnapshotReader`: an open snapshot.
+//! `lmc.store.SnapshotReader`: an open snapshot.
 
 use std::io::Write;
 use std::ops::Range;
@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lmc_cli::{allow_open, create_directories};
-use lmc_store::{TensorBuffer, check_targets};
+use lmc_store::TensorBuffer;
+use lmc_store::files::check_targets;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -27,7 +28,7 @@ use crate::work::{Signals, detached};
 const PIECE: usize = 64 << 20;
 
 /// An open snapshot, for random access. Threads may share it; a forked child reopens it.
-#[pyclass(frozen, module = "lmc")]
+#[pyclass(frozen, module = "lmc.store")]
 pub(crate) struct SnapshotReader {
     shared: Arc<Shared>,
     snapshot: lmc_store::Snapshot,
@@ -281,6 +282,6 @@ impl SnapshotReader {
     }
 
     fn __repr__(&self) -> String {
-        format!("<lmc.SnapshotReader of step {}>", self.snapshot.step)
+        format!("<lmc.store.SnapshotReader of step {}>", self.snapshot.step)
     }
 }

@@ -20,6 +20,9 @@ pub use naming::give_name;
 pub use removal::remove_closed;
 pub use weaker::{is_missing, notes};
 
+pub use crate::identity::{Identities, Identity};
+pub use crate::target::check_targets;
+
 pub(crate) use directories::sync_tree;
 pub(crate) use naming::replace;
 pub(crate) use removal::{if_there, remove_if_there};

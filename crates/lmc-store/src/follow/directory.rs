@@ -75,7 +75,7 @@ impl Follower {
         Self::open_for(Origin::Store(store), directory, options)
     }
 
-    /// The same for a directory of versions that [`Interchange`](crate::Interchange) wrote, or slime, miles or
+    /// The same for a directory of versions that [`Interchange`](crate::interchange::Interchange) wrote, or slime, miles or
     /// ModelExpress. `base` is the checkpoint that the first version is a delta against, if no version has it, and its
     /// number: 0 if the publisher's first version follows the checkpoint that the run began with.
     ///

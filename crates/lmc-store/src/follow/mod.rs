@@ -20,4 +20,4 @@ pub use directory::Follower;
 pub use patch::Patch;
 pub use spec::TensorSpec;
 pub use staged::{FollowOptions, Repaired, Staged, Version};
-pub use tensors::{StagedTensors, TensorFollowOptions, TensorFollower};
+pub use tensors::{StagedTensors, TensorFollower};

@@ -12,6 +12,7 @@ use super::lists::{Listed, Lists};
 use super::order;
 use super::patch::{Patch, Spares, width};
 use super::spec::TensorSpec;
+use super::staged::FollowOptions;
 use super::state::{Place, State, To, add, no_list};
 use super::tied::{self, Tied};
 use crate::error::{Error, ErrorKind, Result};
@@ -22,19 +23,6 @@ use crate::manifest::shard::BlockSet;
 use crate::restore::SnapshotReader;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
-
-/// Options of following with tensors.
-#[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
-pub struct TensorFollowOptions {
-    /// Threads to work with; 0 for one per core.
-    pub threads: usize,
-    /// Whether a snapshot of an earlier step, another one of the same step, or one of another run, may follow.
-    pub rewind: bool,
-    /// Whether, for each version, all bytes of the tensors are compared with the committed ones, and all new bytes with
-    /// their recorded hashes, in case another program changes the tensors.
-    pub verify: bool,
-}
 
 /// A version that is ready: its changes, in memory of their own.
 #[derive(Debug)]
@@ -74,7 +62,7 @@ pub struct StagedTensors {
 pub struct TensorFollower {
     store: Store,
     tensors: Vec<TensorSpec>,
-    options: TensorFollowOptions,
+    options: FollowOptions,
     workers: Workers<()>,
     tied: Vec<Tied>,
     state: Option<Arc<State>>,
@@ -127,7 +115,7 @@ impl TensorFollower {
     ///
     /// # Errors
     /// `Usage` when two have the same name, or one has no whole number of bytes.
-    pub fn new(store: Store, tensors: Vec<TensorSpec>, options: TensorFollowOptions) -> Result<Self> {
+    pub fn new(store: Store, tensors: Vec<TensorSpec>, options: FollowOptions) -> Result<Self> {
         check_specs(&tensors)?;
         let workers = Workers::new(options.threads, Box::new(|| ()) as Box<dyn Fn() + Send + Sync>);
         let (tied, state, opened, spares) = Default::default();
@@ -201,7 +189,7 @@ impl TensorFollower {
     ///
     /// # Errors
     /// Those of [`Store::find`]; `Usage` when the store is of another run than what the tensors hold, unless
-    /// [`TensorFollowOptions::rewind`] is set.
+    /// [`FollowOptions::rewind`] is set.
     pub fn newest(&self) -> Result<Option<Snapshot>> {
         self.run()?;
         order::newest(&self.store, self.current())
@@ -213,7 +201,7 @@ impl TensorFollower {
     ///
     /// # Errors
     /// `NotFound` when the snapshot has no such tensor, `Usage` when that has another type or shape, or a buffer another length; `Usage`
-    /// when the snapshot is earlier than what they hold, or of another run, unless [`TensorFollowOptions::rewind`] is set; those of
+    /// when the snapshot is earlier than what they hold, or of another run, unless [`FollowOptions::rewind`] is set; those of
     /// [`SnapshotReader::read_tensors`].
     pub fn load(
         &mut self,
@@ -276,7 +264,7 @@ impl TensorFollower {
     /// between: each element is written once. The tensors are read, and not written.
     ///
     /// Decoded bytes have the hash that was recorded when the snapshot was saved. Where a delta lists the elements that
-    /// changed, the list has: then nothing else is read, and the tensors are assumed to hold what was committed. [`TensorFollowOptions::verify`] compares everything. `progress` is called with the number of
+    /// changed, the list has: then nothing else is read, and the tensors are assumed to hold what was committed. [`FollowOptions::verify`] compares everything. `progress` is called with the number of
     /// bytes decoded, and ends the work if it fails.
     ///
     /// # Errors

@@ -57,7 +57,8 @@ impl Default for InterchangeOptions {
 /// it. One process at a time may write it.
 ///
 /// ```no_run
-/// use lmc_store::{Interchange, Location, Store};
+/// use lmc_store::interchange::Interchange;
+/// use lmc_store::{Location, Store};
 /// let store = Store::open(&"runs/9".parse::<Location>()?, Default::default())?;
 /// let mut versions = Interchange::open("/shared/versions".as_ref(), Default::default())?;
 /// for snapshot in store.snapshots()? {

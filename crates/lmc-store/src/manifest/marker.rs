@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::optional::Place;
 use super::{Document, VERSION};
 use crate::error::{Error, Result};
 use crate::ids::RunId;
@@ -11,37 +10,25 @@ use crate::ids::RunId;
 pub(crate) struct Marker {
     format: String,
     version: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    run: Option<RunId>,
+    /// The run whose store it is.
+    pub(crate) run: RunId,
     pub(crate) grace_seconds: u64,
 }
 
 /// Grace periods of stores, in seconds: from a minute to a century.
-pub const GRACE_SECONDS: std::ops::RangeInclusive<u64> = 60..=3_200_000_000;
+pub(crate) const GRACE_SECONDS: std::ops::RangeInclusive<u64> = 60..=3_200_000_000;
 
 impl Marker {
     pub(crate) fn new(grace_seconds: u64, run: RunId) -> Self {
-        Self { format: Self::FORMAT.into(), version: VERSION, run: Some(run), grace_seconds }
-    }
-
-    /// The run whose store it is.
-    pub(crate) fn run(&self) -> RunId {
-        self.run.expect("a marker without one is refused")
+        Self { format: Self::FORMAT.into(), version: VERSION, run, grace_seconds }
     }
 }
 
 impl Document for Marker {
     const FORMAT: &'static str = "lmc-store";
     const MAX: usize = 1 << 12;
-    const PLACES: &'static [Place] =
-        &[Place { array: "", fields: &["format", "version", "run", "grace_seconds", "optional"] }];
 
     fn check(&self) -> Result<()> {
-        if self.run.is_none() {
-            return Err(Error::unsupported(
-                "names no run: a test version of lmc 0.2 wrote this store; restore its snapshots with that one, and save them to a new store",
-            ));
-        }
         if GRACE_SECONDS.contains(&self.grace_seconds) {
             return Ok(());
         }
@@ -56,7 +43,6 @@ impl Document for Marker {
 
 #[cfg(test)]
 mod tests {
-    use super::super::optional::{fields_of, sorted};
     use super::*;
     use crate::error::ErrorKind;
 
@@ -90,13 +76,6 @@ mod tests {
     }
 
     #[test]
-    fn markers_without_a_run_are_refused_in_one_sentence() {
-        let e = Marker::parse(br#"{"format":"lmc-store","version":1,"grace_seconds":86400}"#).unwrap_err();
-        assert_eq!(e.kind(), ErrorKind::Unsupported);
-        assert!(e.to_string().contains("a test version of lmc 0.2 wrote this store"), "{e}");
-    }
-
-    #[test]
     fn limits() {
         for grace in [60, 3_200_000_000] {
             let mut bytes = marker(grace).to_bytes().unwrap();
@@ -108,13 +87,5 @@ mod tests {
         for grace in [59, 3_200_000_001] {
             assert_eq!(marker(grace).to_bytes().unwrap_err().kind(), ErrorKind::Limit);
         }
-    }
-
-    #[test]
-    fn the_list_of_fields_is_complete() {
-        let document = serde_json::to_value(marker(60)).unwrap();
-        let mut fields = fields_of(&document);
-        fields.push("optional");
-        assert_eq!(sorted(&fields), sorted(Marker::PLACES[0].fields));
     }
 }

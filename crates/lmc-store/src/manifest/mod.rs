@@ -3,7 +3,6 @@
 pub(crate) mod counts;
 pub(crate) mod marker;
 pub(crate) mod names;
-pub(crate) mod optional;
 pub(crate) mod record;
 pub(crate) mod shard;
 pub(crate) mod stored;
@@ -11,30 +10,25 @@ pub(crate) mod stored;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use self::optional::{Place, Unknown};
 use crate::error::{Error, Result};
 
 /// The version of the store's format that this crate reads and writes.
-pub const VERSION: u32 = 1;
+const VERSION: u32 = 1;
 
-/// The formats of version 0, which lmc 0.1 wrote.
-const FORMATS_0: [&str; 3] = ["lmc-store", "lmc-snapshot", "lmc-part"];
+/// The most characters of an unknown field's path in an error.
+const SHOWN: usize = 200;
 
-/// Checks the format and version of a document, before anything else in it is interpreted. Returns whether it declares optional fields.
+/// Checks the format and version of a document, before anything else in it is interpreted.
 ///
 /// # Errors
 /// `Damaged` when it is of another format, `Unsupported` when it was written by another version.
-fn check_version(document: &[u8], format: &str) -> Result<bool> {
+fn check_version(document: &[u8], format: &str) -> Result<()> {
     #[derive(serde::Deserialize)]
     struct Head {
         format: String,
         version: u32,
-        optional: Option<serde::de::IgnoredAny>,
     }
     let head: Head = serde_json::from_slice(document).map_err(|e| invalid(format, &e))?;
-    if head.version == 0 && FORMATS_0.contains(&&head.format[..]) {
-        return Err(Error::unsupported("written by lmc 0.1; restore it with that version, and see docs/upgrade.md"));
-    }
     if head.format != format {
         return Err(Error::damaged(format!("is a {:?}, not a {format:?}", head.format)));
     }
@@ -44,11 +38,16 @@ fn check_version(document: &[u8], format: &str) -> Result<bool> {
             head.version
         )));
     }
-    Ok(head.optional.is_some())
+    Ok(())
 }
 
 fn invalid(format: &str, e: &serde_json::Error) -> Error {
     Error::damaged(format!("not a valid {format}: {e}"))
+}
+
+/// Whether a reader ignores a field that this version does not define (`docs/store.md` §1).
+fn may_be_ignored(path: &serde_ignored::Path<'_>) -> bool {
+    matches!(path, serde_ignored::Path::Map { key, .. } if key.starts_with("x_"))
 }
 
 /// A kind of document.
@@ -57,8 +56,6 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
     const FORMAT: &'static str;
     /// The most bytes that are read of one.
     const MAX: usize;
-    /// Its kinds of objects that may have optional fields, and the fields that this version defines for them.
-    const PLACES: &'static [Place];
 
     /// Checks conditions that serde cannot.
     ///
@@ -95,14 +92,21 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
         Self::check_size(bytes.len())?;
         // The parser does not look into strings that it skips.
         std::str::from_utf8(bytes).map_err(|e| Error::damaged(format!("not a valid {}: {e}", Self::FORMAT)))?;
-        let listed = check_version(bytes, Self::FORMAT)?;
+        check_version(bytes, Self::FORMAT)?;
         Self::check_counts(bytes)?;
-        let mut unknown = Unknown::new(bytes, listed, Self::PLACES)?;
+        let mut unknown = None;
         let mut json = serde_json::Deserializer::from_slice(bytes);
-        let document = serde_ignored::deserialize(&mut json, |path| unknown.note(&path));
+        let document = serde_ignored::deserialize(&mut json, |path| {
+            if unknown.is_none() && !may_be_ignored(&path) {
+                unknown = Some(path.to_string());
+            }
+        });
         let mut document: Self = document.map_err(|e| invalid(Self::FORMAT, &e))?;
         json.end().map_err(|e| invalid(Self::FORMAT, &e))?;
-        unknown.finish()?;
+        if let Some(path) = unknown {
+            let path: String = path.chars().take(SHOWN).collect();
+            return Err(Error::damaged(format!("has the unknown field {path:?}")));
+        }
         document.unseal(bytes)?;
         document.check()?;
         Ok(document)
@@ -131,31 +135,18 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
 #[cfg(test)]
 mod tests {
     use super::marker::Marker;
-    use super::record::Record;
     use super::shard::Shard;
     use super::*;
     use crate::error::ErrorKind;
     use crate::ids::RunId;
 
     #[test]
-    fn documents_of_version_0_are_refused_in_one_sentence() {
-        fn refused<D: Document + std::fmt::Debug>(document: &str) {
-            let e = D::parse(document.as_bytes()).unwrap_err();
-            assert_eq!(e.kind(), ErrorKind::Unsupported, "{e}");
-            let says = "written by lmc 0.1; restore it with that version, and see docs/upgrade.md";
-            assert_eq!(e.to_string(), says);
-        }
-        refused::<Marker>(r#"{"format":"lmc-store","version":0,"grace_seconds":86400}"#);
-        refused::<Record>(r#"{"format":"lmc-snapshot","version":0,"step":1,"parts":["x"],"anything":1}"#);
-        refused::<Shard>(r#"{"format":"lmc-part","version":0,"save":"x","optional":1}"#);
-    }
-
-    #[test]
     fn other_versions_are_refused_before_anything_else_is_interpreted() {
         for (document, kind) in [
-            (r#"{"format":"lmc-store","version":2,"optional":1,"grace_seconds":"x"}"#, ErrorKind::Unsupported),
+            (r#"{"format":"lmc-store","version":2,"grace_seconds":"x"}"#, ErrorKind::Unsupported),
             (r#"{"format":"lmc-store","version":4294967295}"#, ErrorKind::Unsupported),
             (r#"{"format":"lmc-shard","version":2}"#, ErrorKind::Damaged),
+            (r#"{"format":"lmc-store","version":0}"#, ErrorKind::Unsupported),
             (r#"{"format":"x","version":0}"#, ErrorKind::Damaged),
             (r#"{"format":"lmc-store","version":-1}"#, ErrorKind::Damaged),
             (r#"{"format":"lmc-store","version":2,"version":2}"#, ErrorKind::Damaged),
@@ -173,7 +164,7 @@ mod tests {
     fn ignored_values_are_utf_8() {
         let with = |byte: u8| {
             let mut bytes =
-                br#"{"format":"lmc-store","version":1,"run":"00000000000000000000000000000000","grace_seconds":60,"optional":["x"],"x":"?"}"#.to_vec();
+                br#"{"format":"lmc-store","version":1,"run":"00000000000000000000000000000000","grace_seconds":60,"x_":"?"}"#.to_vec();
             let at = bytes.iter().position(|&b| b == b'?').unwrap();
             bytes[at] = byte;
             Marker::parse(&bytes)

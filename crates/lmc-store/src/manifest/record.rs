@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::optional::Place;
 use super::{Document, VERSION};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, SaveId, ShardId, Step};
@@ -134,13 +133,6 @@ impl Record {
 impl Document for Record {
     const FORMAT: &'static str = "lmc-snapshot";
     const MAX: usize = 1 << 20;
-    const PLACES: &'static [Place] = &[Place {
-        array: "",
-        fields: &[
-            "format", "version", "step", "id", "time", "state", "metadata", "shards", "raw_size", "new_size", "seen",
-            "check", "optional",
-        ],
-    }];
 
     fn unseal(&mut self, bytes: &[u8]) -> Result<()> {
         let check = self.check.take().ok_or_else(|| Error::damaged("is damaged: it has no checksum"))?;
@@ -183,7 +175,6 @@ impl Document for Record {
 
 #[cfg(test)]
 mod tests {
-    use super::super::optional::{fields_of, sorted};
     use super::*;
     use crate::error::ErrorKind;
 
@@ -287,12 +278,12 @@ mod tests {
     }
 
     #[test]
-    fn the_checksum_covers_optional_fields() {
+    fn the_checksum_covers_ignored_fields() {
         let mut r = Record::kept(Step::new(300).unwrap(), SaveId::new([1; 16]), 7, BTreeMap::new());
         r.shards = vec![ShardId::of(b"a")];
         let text = String::from_utf8(r.to_bytes().unwrap()).unwrap();
         let (before, check) = text.rsplit_once(",\"check\"").unwrap();
-        let more = format!("{before},\"optional\":[\"host\"],\"host\":\"node7\",\"check\"{check}");
+        let more = format!("{before},\"x_host\":\"node7\",\"check\"{check}");
         assert_eq!(Record::parse(&resealed(&more)).unwrap(), r);
         let e = Record::parse(more.as_bytes()).unwrap_err();
         assert!(e.kind() == ErrorKind::Damaged && e.to_string().contains("checksum"), "{e}");
@@ -306,20 +297,10 @@ mod tests {
         let end = String::from_utf8(bytes).unwrap();
         let (rest, check) = end.rsplit_once(",\"check\"").unwrap();
         let moved = format!(
-            "{},\"check\"{},\"host\":\"node7\"}}",
-            rest.replace(",\"host\":\"node7\"", ""),
+            "{},\"check\"{},\"x_host\":\"node7\"}}",
+            rest.replace(",\"x_host\":\"node7\"", ""),
             &check[..check.len() - 1]
         );
         Record::parse(moved.as_bytes()).unwrap_err();
-    }
-
-    #[test]
-    fn the_list_of_fields_is_complete() {
-        let mut r = Record::kept(Step::new(300).unwrap(), SaveId::new([1; 16]), 7, BTreeMap::new());
-        r.shards = vec![ShardId::of(b"a")];
-        let document: serde_json::Value = serde_json::from_slice(&r.to_bytes().unwrap()).unwrap();
-        let mut fields = fields_of(&document);
-        fields.push("optional");
-        assert_eq!(sorted(&fields), sorted(Record::PLACES[0].fields));
     }
 }

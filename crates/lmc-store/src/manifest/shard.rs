@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::counts;
 use super::names::{check_name, check_together};
-use super::optional::Place;
 use super::{Document, VERSION};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, SaveId, ShardId};
@@ -242,27 +241,6 @@ fn sum(mut lens: impl Iterator<Item = u64>) -> Option<u64> {
 impl Document for Shard {
     const FORMAT: &'static str = "lmc-shard";
     const MAX: usize = 1 << 28;
-    const PLACES: &'static [Place] = &[
-        Place {
-            array: "",
-            fields: &[
-                "format",
-                "version",
-                "save",
-                "began",
-                "shards",
-                "objects",
-                "sets",
-                "files",
-                "alternatives",
-                "optional",
-            ],
-        },
-        Place { array: "sets", fields: &["at", "hash", "raw_len", "raw_hash", "base", "age"] },
-        Place { array: "files", fields: &["name", "len", "layout", "segments", "segments_of", "extents"] },
-        Place { array: "segments", fields: &["len", "name", "dtype", "bits", "shape"] },
-        Place { array: "alternatives", fields: &["set", "at", "hash", "base", "shard"] },
-    ];
 
     fn check_counts(bytes: &[u8]) -> Result<()> {
         counts::check_text(bytes)
@@ -296,7 +274,6 @@ impl Document for Shard {
 
 #[cfg(test)]
 mod tests {
-    use super::super::optional::{fields_of, sorted};
     use super::*;
     use crate::error::ErrorKind;
 
@@ -441,28 +418,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_list_of_fields_is_complete() {
-        let mut p = shard();
-        p.files[0].segments[1].bits = Some(16);
-        p.files[0].segments_of = Some(Ref(1, 0));
-        let document = serde_json::to_value(&p).unwrap();
-        let mut fields = fields_of(&document);
-        fields.push("optional");
-        let of = |at: &str| fields_of(document.pointer(at).unwrap());
-        for (place, fields) in Shard::PLACES.iter().zip([
-            fields,
-            of("/sets/1"),
-            of("/files/0"),
-            of("/files/0/segments/1"),
-            of("/alternatives/0"),
-        ]) {
-            assert_eq!(sorted(&fields), sorted(place.fields), "{}", place.array);
-        }
-    }
-
-    /// The text of [`shard`], with a list of optional fields, and fields in several places.
-    fn with(list: &str, edits: &[(&str, &str)]) -> Vec<u8> {
+    /// The text of [`shard`] with more fields, each in some object.
+    fn with(edits: &[(&str, &str)]) -> Vec<u8> {
         let mut text = String::from_utf8(shard().to_bytes().unwrap()).unwrap();
         for (place, fields) in edits {
             let begin = match *place {
@@ -478,87 +435,40 @@ mod tests {
             let fields = if place.is_empty() { format!(",{fields}") } else { format!("{fields},") };
             text.insert_str(begin, &fields);
         }
-        text.replacen("\"save\"", &format!("{list}\"save\""), 1).into_bytes()
+        text.into_bytes()
     }
 
     #[test]
-    fn optional_fields_are_ignored_where_they_are_declared() {
-        let list = r#""optional":["x","sets.x","files.x","segments.x","segments.y","alternatives.x","never_used"],"#;
+    fn unknown_fields_are_ignored_only_with_a_prefix() {
         let everywhere = [
-            ("", r#""x":[{"x":{"x":null,"x":1}},"deep",-1.5e300]"#),
-            ("sets", r#""x":1"#),
-            ("second set", r#""x":{}"#),
-            ("segments", r#""x":"a","y":[]"#),
-            ("second segment", r#""y":"b","x":false"#),
-            ("files", r#""x":{"segments":[{"z":1}]}"#),
-            ("alternatives", r#""x":[0]"#),
+            ("", r#""x_":[{"x":{"x":null,"x":1}},"deep",-1.5e300]"#),
+            ("sets", r#""x_a":1"#),
+            ("second set", r#""x_a":{}"#),
+            ("segments", r#""x_a":"a","x_b":[]"#),
+            ("second segment", r#""x_b":"b","x_a":false"#),
+            ("files", r#""x_a":{"segments":[{"z":1}]}"#),
+            ("alternatives", r#""x_a":[0]"#),
         ];
-        assert_eq!(Shard::parse(&with(list, &everywhere)).unwrap(), shard());
-        assert_eq!(Shard::parse(&with(r#""optional":[],"#, &[])).unwrap(), shard());
-        // The list may come last.
-        assert_eq!(Shard::parse(&with("", &[("", r#""x":1,"optional":["x"]"#)])).unwrap(), shard());
-
-        for (list, place, field, why) in [
-            // Undeclared, or declared for another place.
-            ("", "", r#""x":1"#, r#"unknown field "x", and does not"#),
-            (r#""optional":["y"],"#, "", r#""x":1"#, r#"unknown field "x""#),
-            (r#""optional":["sets.x"],"#, "", r#""x":1"#, r#"unknown field "x""#),
-            (r#""optional":["x"],"#, "sets", r#""x":1"#, r#"unknown field "sets.0.x""#),
-            (r#""optional":["x","sets.x"],"#, "files", r#""x":1"#, r#"unknown field "files.0.x""#),
-            (r#""optional":["files.x"],"#, "second segment", r#""x":1"#, r#"unknown field "files.0.segments.1.x""#),
-            // Twice in one object.
-            (r#""optional":["x"],"#, "", r#""x":1,"x":1"#, r#"field "x" twice"#),
-            (r#""optional":["sets.x","sets.y"],"#, "second set", r#""x":1,"y":1,"x":2"#, r#"field "sets.2.x" twice"#),
-            (r#""optional":["segments.x"],"#, "segments", r#""x":1,"x":1"#, r#"field "files.0.segments.0.x" twice"#),
-            // `optional` elsewhere, twice, or no list.
-            ("", "sets", r#""optional":["x"],"x":1"#, r#"unknown field "sets.0.optional""#),
-            (r#""optional":["x"],"#, "files", r#""optional":["x"]"#, r#"unknown field "files.0.optional""#),
-            (r#""optional":["x"],"#, "", r#""optional":["y"]"#, "duplicate field `optional`"),
-            (r#""optional":null,"#, "", r#""x":1"#, r#"unknown field "optional""#),
-            (r#""optional":"x","#, "", r#""x":1"#, "a list of names of fields"),
-            (r#""optional":{"x":1},"#, "", r#""x":1"#, "a list of names of fields"),
-            (r#""optional":[1],"#, "", r#""x":1"#, "expected a string"),
-            // Fields that this version defines, and lists that name nothing.
-            (r#""optional":["x","save"],"#, "", r#""x":1"#, r#""save" optional, which this version defines"#),
-            (r#""optional":["x","optional"],"#, "", r#""x":1"#, r#""optional" optional, which this version defines"#),
-            (r#""optional":["x","sets.base"],"#, "", r#""x":1"#, r#""sets.base" optional, which this version"#),
-            (r#""optional":["x","files.len"],"#, "", r#""x":1"#, r#""files.len" optional, which this version"#),
-            (r#""optional":["x","segments.bits"],"#, "", r#""x":1"#, r#""segments.bits" optional, which this"#),
-            (r#""optional":["x","sets.optional"],"#, "", r#""x":1"#, r#""sets.optional" optional, which this"#),
-            (r#""optional":["x","y","x"],"#, "", r#""x":1"#, r#"declares the field "x" optional twice"#),
-            (r#""optional":["x","extents.x"],"#, "", r#""x":1"#, r#""extents.x" optional, which is not the name"#),
-            (r#""optional":["x",".y"],"#, "", r#""x":1"#, r#"".y" optional, which is not the name"#),
-            (r#""optional":["x","sets."],"#, "", r#""x":1"#, r#""sets." optional, which is not the name"#),
-            (r#""optional":["x","sets.a.b"],"#, "", r#""x":1"#, r#""sets.a.b" optional, which is not the name"#),
-            (r#""optional":["x",""],"#, "", r#""x":1"#, r#""" optional, which is not the name"#),
-            (r#""optional":["x","X"],"#, "", r#""x":1"#, r#""X" optional, which is not the name"#),
+        assert_eq!(Shard::parse(&with(&everywhere)).unwrap(), shard());
+        for (place, field, path) in [
+            ("", r#""x":1"#, "x"),
+            ("", r#""X_a":1"#, "X_a"),
+            ("", r#""":1"#, ""),
+            ("sets", r#""ax_":1"#, "sets.0.ax_"),
+            ("second set", r#""x_a":1,"b":{"x_a":1}"#, "sets.2.b"),
+            ("segments", r#""x-":1"#, "files.0.segments.0.x-"),
+            ("second segment", r#""x":1"#, "files.0.segments.1.x"),
+            ("files", r#""x":1"#, "files.0.x"),
+            ("alternatives", r#""x":1"#, "alternatives.0.x"),
         ] {
-            let bytes = with(list, &[(place, field)]);
-            let e = Shard::parse(&bytes).expect_err(&String::from_utf8_lossy(&bytes));
-            assert_eq!(e.kind(), ErrorKind::Damaged, "{e}");
-            assert!(e.to_string().contains(why), "{why:?} is not in {e}");
-        }
-    }
-
-    #[test]
-    fn optional_fields_have_limits() {
-        let list = |n: usize, len: usize| {
-            let names: Vec<String> = (0..n).map(|i| format!("\"{i:0len$}\"")).collect();
-            format!("\"optional\":[{}],", names.join(","))
-        };
-        // As many as there may be, of the greatest length, and all of them used.
-        let fields: Vec<String> = (0..64).map(|i| format!("\"{i:064}\":{i}")).collect();
-        assert_eq!(Shard::parse(&with(&list(64, 64), &[("", &fields.join(","))])).unwrap(), shard());
-        for above in
-            [list(65, 64), list(1_000_000, 1), list(1, 65), format!("\"optional\":[\"sets.{}\"],", "x".repeat(65))]
-        {
-            assert_eq!(Shard::parse(&with(&above, &[])).unwrap_err().kind(), ErrorKind::Limit);
+            let e = Shard::parse(&with(&[(place, field)])).expect_err(path);
+            assert_eq!((e.kind(), e.to_string()), (ErrorKind::Damaged, format!("has the unknown field {path:?}")));
         }
         // Ignored values are not limited by their depth: they are skipped without recursion.
-        let deep = format!("\"x\":{}{}", "[".repeat(1_000_000), "]".repeat(1_000_000));
-        assert_eq!(Shard::parse(&with("\"optional\":[\"x\"],", &[("", &deep)])).unwrap(), shard());
+        let deep = format!("\"x_\":{}{}", "[".repeat(1_000_000), "]".repeat(1_000_000));
+        assert_eq!(Shard::parse(&with(&[("", &deep)])).unwrap(), shard());
         // An unknown field with a long name makes no long error.
         let long = format!("\"{}\":1", "x".repeat(1_000_000));
-        assert!(Shard::parse(&with("", &[("", &long)])).unwrap_err().to_string().len() < 1000);
+        assert!(Shard::parse(&with(&[("", &long)])).unwrap_err().to_string().len() < 1000);
     }
 }

@@ -5,7 +5,7 @@ mod survey;
 
 use std::collections::{HashMap, HashSet};
 
-use lmc::{CompressOptions, FormatVersion, Level};
+use lmc::{CompressOptions, Level};
 
 use crate::catalog::{Budget, Catalog, MAX_CHAIN, SetId};
 use crate::error::{Error, Result};
@@ -29,8 +29,6 @@ use survey::{Move, Survey};
 pub struct RebaseOptions {
     /// Compression level.
     pub level: Level,
-    /// Version of the `.lmc` format of block sets that are encoded again; others are copied as they are.
-    pub format: FormatVersion,
     /// Threads to compress with; 0 for one per core.
     pub threads: usize,
 }
@@ -168,7 +166,7 @@ impl Store {
         o: &RebaseOptions,
     ) -> Result<()> {
         let catalog = &survey.catalog;
-        let options = CompressOptions::default().with_level(o.level).with_format(o.format).with_threads(1);
+        let options = CompressOptions::default().with_level(o.level).with_threads(1);
         let mut bases = vec![];
         let threads = ordered::threads_that_wait(o.threads);
         ordered::run(

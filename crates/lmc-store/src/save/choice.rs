@@ -23,13 +23,12 @@ impl Choice<'_> {
             return Ok(None);
         }
         // What is not there is looked at last: it takes a request.
-        Ok(if self.bases.is_there(previous)? { Some((self.lasting(previous)?, age)) } else { None })
+        Ok(if self.bases.is_there(previous)? { Some((previous, age)) } else { None })
     }
 
     /// The base of a chunk that is stored without one because its chain ends, and also as a delta.
     pub(super) fn choose_alternative(&self, chunk: &Chunk) -> Result<Option<SetId>> {
-        // Under the policy `anchor` followers hold no base of the next delta.
-        if !self.options.alternatives || self.options.base == BasePolicy::Anchor {
+        if !self.options.alternatives {
             return Ok(None);
         }
         let Some((previous, age)) = self.previous(chunk)? else { return Ok(None) };
@@ -40,7 +39,7 @@ impl Choice<'_> {
 
     /// The chunk's predecessor, and the age of a delta against it.
     fn previous(&self, chunk: &Chunk) -> Result<Option<(SetId, u32)>> {
-        let previous = self.bases.alike(chunk).filter(|_| self.options.base != BasePolicy::Nothing);
+        let previous = self.bases.alike(chunk);
         previous.map(|set| Ok((set, self.bases.catalog.set(set)?.age.saturating_add(1)))).transpose()
     }
 
@@ -60,19 +59,5 @@ impl Choice<'_> {
             stored += catalog.set(link)?.at.2;
         }
         Ok(stored > MAX_READ * catalog.set(set)?.raw_len)
-    }
-
-    /// The base that the policy selects for a chunk whose predecessor in the snapshot before is `set`.
-    pub(super) fn lasting(&self, set: SetId) -> Result<SetId> {
-        match self.options.base {
-            // The 32-bit set that it was rounded from does not count as its anchor.
-            BasePolicy::Anchor => {
-                let catalog = &self.bases.catalog;
-                let raw_len = catalog.set(set)?.raw_len;
-                let mut chain = catalog.chain(set)?.into_iter();
-                Ok(chain.find(|&link| catalog.set(link).is_ok_and(|s| s.raw_len == raw_len)).unwrap_or(set))
-            }
-            _ => Ok(set),
-        }
     }
 }

@@ -3,19 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long the phases of a save took. Reading and compressing count as long as they took a thread on average. Threads
-/// compress while others wait for storage, so that the phases overlap; planning is in none of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SaveTimes {
-    /// Reading the files, as far as they are not in memory, and hashing the bytes read.
-    pub read: Duration,
-    /// Compressing, and hashing the result; and getting bases, and files that are mapped.
-    pub compress: Duration,
-    /// Waiting until compressed data are stored.
-    pub upload: Duration,
-}
-
 /// Adds up the times of all threads.
 #[derive(Default)]
 pub(super) struct Clocks {
@@ -34,11 +21,11 @@ impl Clocks {
         timed(&self.all, work)
     }
 
-    /// The times of work that this many threads did.
-    pub(super) fn times(&self, threads: usize, upload: Duration) -> SaveTimes {
+    /// How long this many threads read on average, and did other work.
+    pub(super) fn times(&self, threads: usize) -> [Duration; 2] {
         let of = |clock: &AtomicU64| Duration::from_nanos(clock.load(Ordering::Relaxed) / threads.max(1) as u64);
         let read = of(&self.read);
-        SaveTimes { read, compress: of(&self.all).saturating_sub(read), upload }
+        [read, of(&self.all).saturating_sub(read)]
     }
 }
 

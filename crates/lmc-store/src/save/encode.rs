@@ -133,8 +133,7 @@ impl<'a> Shared<'a> {
     /// Caches the raw bytes as base for the next save, in place of this save's base; with their content hash, if it is known.
     fn keep(&self, raw_hash: Hash, raw: &[u8], content: Option<[u8; 16]>, chunk: &Chunk) -> Result<()> {
         let Some(cache) = self.cache else { return Ok(()) };
-        let before =
-            self.bases().alike(chunk).map(|set| self.bases().catalog.set(self.choice.lasting(set)?)).transpose()?;
+        let before = self.bases().alike(chunk).map(|set| self.bases().catalog.set(set)).transpose()?;
         cache.put(raw_hash, raw, content, before.map(|b| b.raw_hash));
         Ok(())
     }
@@ -143,10 +142,7 @@ impl<'a> Shared<'a> {
 impl<'a> Encoder<'a> {
     pub(super) fn new(shared: &Shared<'a>, claims: &'a Claims) -> Result<Self> {
         // Chunks are compressed in parallel; each by one thread.
-        let options = CompressOptions::default()
-            .with_level(shared.choice.options.level)
-            .with_format(shared.choice.options.format)
-            .with_threads(1);
+        let options = CompressOptions::default().with_level(shared.choice.options.level).with_threads(1);
         let compressor = Compressor::new(&options).map_err(Error::codec)?;
         Ok(Self {
             shared: *shared,
@@ -209,7 +205,7 @@ impl<'a> Encoder<'a> {
         let room = usize::try_from(lmc::compress_bound(raw.len() as u64)).expect("chunks are small");
         let buffers = shared.buffers;
         if let Some(set) = shared.bases().equal(raw_hash)? {
-            if matches!(role, Role::Lead { .. }) && shared.choice.lasting(set)? == set {
+            if matches!(role, Role::Lead { .. }) {
                 shared.keep(raw_hash, raw, None, chunk)?;
             }
             return Ok(Encoded::Earlier(set, shared.bases().is_same(chunk, set)));
@@ -239,9 +235,7 @@ impl<'a> Encoder<'a> {
                 && self.pays(&out, raw, chunk, &mut alone)?
             {
                 alone.into_iter().for_each(|(alone, _)| buffers.put(alone));
-                if shared.choice.options.base != BasePolicy::Anchor {
-                    shared.keep(raw_hash, raw, Some(content), chunk)?;
-                }
+                shared.keep(raw_hash, raw, Some(content), chunk)?;
                 let changed = self.changed(&out, chunk, base)?;
                 let new = New::of(buffers.bytes(out), raw_hash, MadeFrom::Earlier(base, age));
                 return Ok(Encoded::New(New { changed, ..new }));
@@ -291,9 +285,7 @@ impl<'a> Encoder<'a> {
         let shared = self.shared;
         let catalog = &shared.bases().catalog;
         let set = catalog.set(base)?;
-        // An anchor is described like the set that it is the anchor of.
-        let like = shared.bases().alike(chunk).unwrap_or(base);
-        let segments = shared.bases().described(like, chunk)?;
+        let segments = shared.bases().described(base, chunk)?;
         let base_of = |old| match &segments[..] {
             [] => Base::new(old),
             segments => Base::of_segments(old, segments),
@@ -313,9 +305,6 @@ impl<'a> Encoder<'a> {
             let (decoded, content_hash) = self.chain.decode(catalog, &chain, &stored)?;
             old = decoded;
             bases = [base_of(old).map_err(Error::codec)?.with_hash(content_hash)];
-        }
-        if shared.choice.options.base == BasePolicy::Anchor {
-            shared.keep(set.raw_hash, old, Some(bases[0].content_hash(1).map_err(Error::codec)?), chunk)?;
         }
         compress(&mut self.compressor, raw, &chunk.segments, &bases, out)
     }

@@ -34,7 +34,6 @@ use crate::remote::Remote;
 use bases::Bases;
 use choice::Choice;
 use clocks::Clocks;
-pub use clocks::SaveTimes;
 use encode::{Encoded, Encoder, MadeFrom};
 pub use input::Input;
 pub use options::{BasePolicy, SaveOptions};
@@ -64,8 +63,13 @@ pub struct Saved {
     /// How many of them differ from the snapshot before. `None` where deltas do not say it, so that it would take more work: as without the
     /// snapshot before, or where most elements changed.
     pub changed: Option<u64>,
-    /// How long it took.
-    pub times: SaveTimes,
+    /// How long a thread read files on average, as far as they are not in memory, and hashed the bytes read. Threads compress while others
+    /// wait for storage, so that the three phases overlap; planning is in none of them.
+    pub read: Duration,
+    /// How long a thread compressed on average, and hashed the result; and got bases, and files that are mapped.
+    pub compress: Duration,
+    /// The time of waiting until compressed data are stored.
+    pub upload: Duration,
     /// What is wrong with earlier snapshots, as far as it was noticed: a sentence for data objects that are missing or
     /// have another length, and one for snapshots that cannot be opened. Nothing that was saved depends on these.
     pub notes: Vec<String>,
@@ -131,12 +135,25 @@ pub(crate) fn save(
         let predicted = |set: &BlockSet| set.base.is_some_and(|Ref(of, _)| of != 0);
         let base =
             before.as_ref().filter(|_| shard.sets.is_empty() || shard.sets.iter().any(predicted)).map(|s| s.step);
-        let times = clocks.times(threads_of(o).min(plan.groups.len()), upload);
+        let [read, compress] = clocks.times(threads_of(o).min(plan.groups.len()));
         let (raw_size, new_size) = (shard.raw_size(), shard.new_size());
         tally.add_repeats(plan.repeats.iter().map(|r| r.elements).sum());
         let (elements, changed) = tally.total();
         let notes = note.into_iter().chain(bases.note()).collect();
-        Ok(Saved { shard: id, raw_size, new_size, document_size, base, shares, elements, changed, times, notes })
+        Ok(Saved {
+            shard: id,
+            raw_size,
+            new_size,
+            document_size,
+            base,
+            shares,
+            elements,
+            changed,
+            read,
+            compress,
+            upload,
+            notes,
+        })
     });
     if done.is_err() {
         uploader.discard();

@@ -1,6 +1,6 @@
 //! Options of saving.
 
-use lmc::{FormatVersion, Level};
+use lmc::Level;
 
 use crate::ids::Step;
 
@@ -13,11 +13,6 @@ pub enum BasePolicy {
     Auto,
     /// The same chunk of the previous snapshot.
     Previous,
-    /// The first chunk of the chain of the previous snapshot's chunk. Deltas are larger than with `Previous`, but a chunk is restored from
-    /// at most two.
-    Anchor,
-    /// No base: no deltas from earlier snapshots. Unchanged chunks are still shared with them, as they are stored there.
-    Nothing,
 }
 
 /// Options of saving.
@@ -26,16 +21,15 @@ pub enum BasePolicy {
 pub struct SaveOptions {
     /// Compression level.
     pub level: Level,
-    /// Version of the `.lmc` format of the stored block sets.
-    pub format: FormatVersion,
     /// Threads to compress with; 0 for one per core. The output does not depend on it.
     pub threads: usize,
     /// How bases are selected.
     pub base: BasePolicy,
-    /// Interval, in saves, at which a chunk is stored without a base, so that its chain is never longer than this: 1 to 64.
+    /// Interval, in saves, at which a chunk is stored without a base, so that its chain is never longer than this: 1 to 64. With 1, there
+    /// are no deltas from earlier snapshots; unchanged chunks are still shared with them, as they are stored there.
     pub anchor_every: u32,
-    /// Whether a chunk that starts a new chain is also stored as a delta from the chunk before, if that is at most half as large, except
-    /// under the policies `Anchor` and `Nothing`. Followers that hold that one fetch the delta.
+    /// Whether a chunk that starts a new chain is also stored as a delta from the chunk before, if that is at most half as large.
+    /// Followers that hold that one fetch the delta.
     pub alternatives: bool,
     /// The previous snapshot; by default the last one of an earlier step that can be opened.
     pub from: Option<Step>,
@@ -45,7 +39,6 @@ impl Default for SaveOptions {
     fn default() -> Self {
         Self {
             level: Level::Default,
-            format: FormatVersion::default(),
             threads: 0,
             base: BasePolicy::Auto,
             anchor_every: 16,

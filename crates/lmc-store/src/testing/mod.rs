@@ -9,3 +9,6 @@ pub use faulty::{Faults, Faulty};
 pub use memory::Memory;
 pub use random::Random;
 pub use versions::{follow_versions, pack_versions};
+
+#[cfg(feature = "s3")]
+pub use crate::uploads::Uploads;

@@ -1,7 +1,7 @@
 //! Deltas beside block sets that start chains: tensors that hold an earlier version follow with what changed, and without any of them.
 
 use futures::executor::block_on;
-use lmc_store::{Input, TensorFollowOptions};
+use lmc_store::{FollowOptions, Input};
 use object_store::ObjectStoreExt;
 
 use crate::follow_tensors::{ALL, Run, sparse};
@@ -29,20 +29,20 @@ fn where_a_chain_starts_followers_fetch_what_changed() {
     };
     for (from, to) in [(2, 3), (3, 4), (2, 4), (3, 5), (1, 6), (7, 8), (6, 9)] {
         for verify in [false, true] {
-            let mut options = TensorFollowOptions::default();
+            let mut options = FollowOptions::default();
             options.verify = verify;
             let (fetched, whole) = fetched(from, to, options);
             assert!(fetched < whole / 16 * (to - from) as u64, "{from} to {to}: {fetched} of {whole}");
         }
     }
     // Beyond two starts, the last one is read whole.
-    let (far, whole) = fetched(2, 9, TensorFollowOptions::default());
+    let (far, whole) = fetched(2, 9, FollowOptions::default());
     assert!(far < whole + whole / 16, "{far} of {whole}");
     // One that begins late reads the whole version, and no delta beside it.
-    let mut late = run.followed(&ALL, TensorFollowOptions::default());
+    let mut late = run.followed(&ALL, FollowOptions::default());
     assert_eq!(late.load(&run.snapshot(4)).unwrap(), {
         let run = with_anchors(false);
-        run.followed(&ALL, TensorFollowOptions::default()).load(&run.snapshot(4)).unwrap()
+        run.followed(&ALL, FollowOptions::default()).load(&run.snapshot(4)).unwrap()
     });
     run.check(&late, 4);
     // It takes a delta more.
@@ -57,7 +57,7 @@ fn where_a_chain_starts_followers_of_parts_fetch_what_changed() {
     // The follower keeps the block set of all small tensors.
     for names in [&["bias"][..], &["scale", "embed"], &["norm", "bias", "other"]] {
         for (from, to) in [(3, 4), (2, 5)] {
-            let mut f = run.followed(names, TensorFollowOptions::default());
+            let mut f = run.followed(names, FollowOptions::default());
             let whole = f.load(&run.snapshot(from)).unwrap();
             let (fetched, _) = f.follow(&run.snapshot(to)).unwrap();
             run.check(&f, to);
@@ -86,7 +86,7 @@ fn where_a_chain_starts_the_number_of_changed_elements_is_known() {
 #[test]
 fn without_alternatives_followers_fetch_the_start_of_a_chain() {
     let run = with_anchors(false);
-    let mut f = run.followed(&ALL, TensorFollowOptions::default());
+    let mut f = run.followed(&ALL, FollowOptions::default());
     let whole = f.load(&run.snapshot(3)).unwrap();
     let (fetched, _) = f.follow(&run.snapshot(4)).unwrap();
     assert!(fetched > whole / 2, "{fetched} of {whole}");
@@ -99,7 +99,7 @@ fn alternatives_whose_bases_are_gone_are_not_needed() {
         let run = with_anchors(true);
         let snapshot = run.snapshot(to);
         let mut followed = [2, 3].map(|from| {
-            let mut f = run.followed(&ALL, TensorFollowOptions::default());
+            let mut f = run.followed(&ALL, FollowOptions::default());
             let whole = f.load(&run.snapshot(from)).unwrap();
             (f, whole)
         });
@@ -130,7 +130,7 @@ fn a_damaged_alternative_is_not_needed() {
     let put = |bytes: Vec<u8>| block_on(run.objects.put(&key.as_str().into(), bytes.into())).unwrap();
     let (mut with_deltas, mut without) = (0, 0);
     for at in (0..bytes.len()).step_by(bytes.len() / 150) {
-        let mut f = run.followed(&ALL, TensorFollowOptions::default());
+        let mut f = run.followed(&ALL, FollowOptions::default());
         let whole = f.load(&run.snapshot(11)).unwrap();
         let mut damaged = bytes.to_vec();
         damaged[at] ^= 0x10;

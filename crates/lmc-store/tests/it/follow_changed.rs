@@ -1,6 +1,6 @@
 //! Tensors in memory that hold nothing of a version, as new ones and those that others wrote to; and names of one memory.
 
-use lmc_store::{ErrorKind, TensorFollowOptions};
+use lmc_store::{ErrorKind, FollowOptions};
 
 use crate::follow_tensors::{ALL, Followed, Run, sparse, spec};
 use crate::support::Tensor;
@@ -9,8 +9,8 @@ fn usage(e: lmc_store::Error, text: &str) {
     assert!(e.kind() == ErrorKind::Usage && e.to_string().contains(text), "{e}");
 }
 
-fn options(verify: bool) -> TensorFollowOptions {
-    let mut options = TensorFollowOptions::default();
+fn options(verify: bool) -> FollowOptions {
+    let mut options = FollowOptions::default();
     options.verify = verify;
     options
 }

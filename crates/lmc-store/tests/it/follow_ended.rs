@@ -5,7 +5,7 @@ use std::fs;
 use crate::follow::Run;
 use crate::support::options;
 use lmc::Dtype;
-use lmc_store::{Error, ErrorKind, FollowOptions, Result, Store, TensorFollowOptions, TensorFollower, TensorSpec};
+use lmc_store::{Error, ErrorKind, FollowOptions, Result, Store, TensorFollower, TensorSpec};
 
 fn end(_: u64) -> Result<()> {
     Err(Error::new(ErrorKind::Limit, "it takes too long"))
@@ -64,7 +64,7 @@ fn tensors_hold_nothing_or_what_they_held() {
     let mut run = Run::new();
     let spec = TensorSpec { name: "other".into(), dtype: Dtype::F32, shape: vec![300, 300], first_row: None };
     let store = Store::open_on(run.objects.clone(), options(1)).unwrap();
-    let mut follower = TensorFollower::new(store, vec![spec], TensorFollowOptions::default()).unwrap();
+    let mut follower = TensorFollower::new(store, vec![spec], FollowOptions::default()).unwrap();
     let mut memory = vec![0; 4 * 300 * 300];
     let first = follower.newest().unwrap().unwrap();
     has_ended(follower.load(&first, &mut [&mut memory], &mut end));

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::support::{Tensor, memory, new_store, options, safetensors, step};
 use lmc::{Dtype, Level, ReadAt};
 use lmc_store::{
-    At, BasePolicy, ErrorKind, Input, SaveOptions, Snapshot, StagedTensors, Store, TensorFollowOptions, TensorFollower,
+    At, BasePolicy, ErrorKind, FollowOptions, Input, SaveOptions, Snapshot, StagedTensors, Store, TensorFollower,
     TensorSpec,
 };
 use object_store::ObjectStore;
@@ -53,12 +53,12 @@ impl Run {
         self.store.find(At::Step(step(n as u64))).unwrap()
     }
 
-    fn follower(&self, specs: Vec<TensorSpec>, o: TensorFollowOptions) -> TensorFollower {
+    fn follower(&self, specs: Vec<TensorSpec>, o: FollowOptions) -> TensorFollower {
         TensorFollower::new(Store::open_on(self.objects.clone(), options(1)).unwrap(), specs, o).unwrap()
     }
 
     /// A worker that has these rows of these tensors.
-    fn worker(&self, parts: &[(&'static str, Range<u64>)], o: TensorFollowOptions) -> Worker {
+    fn worker(&self, parts: &[(&'static str, Range<u64>)], o: FollowOptions) -> Worker {
         let specs = parts.iter().map(|(name, rows)| spec(name, rows.clone())).collect();
         let memory = parts.iter().map(|(name, rows)| vec![0xaa; bytes_of(name, rows).len()]).collect();
         Worker { follower: self.follower(specs, o), parts: parts.to_vec(), memory }
@@ -129,7 +129,7 @@ fn sparse(seed: usize, every: usize) -> impl Fn(&mut Tensor) {
 #[test]
 fn rows_follow_as_the_whole_does() {
     for (level, verify) in [(Level::Fast, false), (Level::Fast, true), (Level::Default, false)] {
-        let mut o = TensorFollowOptions::default();
+        let mut o = FollowOptions::default();
         (o.verify, o.threads) = (verify, 2);
         let mut run = Run::new(level);
         let mut workers = parts().map(|parts| run.worker(&parts, o));
@@ -178,7 +178,7 @@ fn rows_follow_as_the_whole_does() {
 #[test]
 fn of_lists_nothing_is_decoded() {
     let mut run = Run::new(Level::Fast);
-    let mut workers = parts().map(|parts| run.worker(&parts, TensorFollowOptions::default()));
+    let mut workers = parts().map(|parts| run.worker(&parts, FollowOptions::default()));
     workers.iter_mut().for_each(|w| _ = w.load(&run.snapshot(0)).unwrap());
     // Changes by others are not noticed where only the list is read.
     workers.iter_mut().for_each(|w| w.memory[0][5] ^= 1);
@@ -202,7 +202,7 @@ fn of_lists_nothing_is_decoded() {
 #[test]
 fn what_other_workers_have_is_not_fetched() {
     let mut run = Run::of(&TENSORS[4..], Level::Fast);
-    let mut w = run.worker(&[("deep", 0..100)], TensorFollowOptions::default());
+    let mut w = run.worker(&[("deep", 0..100)], FollowOptions::default());
     // One of two block sets.
     let all = run.snapshot(0).new_size;
     let fetched = w.load(&run.snapshot(0)).unwrap();
@@ -218,7 +218,7 @@ fn what_other_workers_have_is_not_fetched() {
 
 #[test]
 fn rows_are_adopted_verified_and_go_back() {
-    let mut o = TensorFollowOptions::default();
+    let mut o = FollowOptions::default();
     (o.verify, o.rewind) = (true, true);
     let mut run = Run::new(Level::Fast);
     for n in 1..4 {
@@ -259,7 +259,7 @@ fn rows_that_the_store_does_not_have_are_refused() {
         (TensorSpec { dtype: Dtype::I32, ..spec("wide", 0..2) }, "and I32 of shape [2, 900] from row 0 on"),
     ] {
         let mut memory = vec![0; lmc::tensor_len(spec.dtype, &spec.shape).unwrap() as usize];
-        let mut follower = run.follower(vec![spec], TensorFollowOptions::default());
+        let mut follower = run.follower(vec![spec], FollowOptions::default());
         let e = follower.load(&run.snapshot(0), &mut [&mut memory], &mut |_| Ok(())).unwrap_err();
         assert!(e.kind() == ErrorKind::Usage && e.to_string().contains(why), "{e}");
     }

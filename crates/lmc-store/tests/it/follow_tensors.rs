@@ -8,8 +8,8 @@ use futures::executor::block_on;
 use lmc::{Dtype, Level, ReadAt};
 use lmc_store::testing::Memory;
 use lmc_store::{
-    At, BasePolicy, ErrorKind, Input, Keep, RebaseOptions, SaveOptions, Snapshot, StagedTensors, Store,
-    TensorFollowOptions, TensorFollower, TensorSpec,
+    At, BasePolicy, ErrorKind, FollowOptions, Input, Keep, RebaseOptions, SaveOptions, Snapshot, StagedTensors, Store,
+    TensorFollower, TensorSpec,
 };
 use object_store::{ObjectStore, ObjectStoreExt};
 
@@ -59,7 +59,7 @@ impl Run {
     }
 
     /// A follower of tensors with these names.
-    pub(crate) fn followed(&self, names: &[&'static str], o: TensorFollowOptions) -> Followed {
+    pub(crate) fn followed(&self, names: &[&'static str], o: FollowOptions) -> Followed {
         let found = |name| self.saved[0].iter().find(|t| t.0 == name).unwrap();
         let specs = names.iter().map(|&name| spec(found(name))).collect();
         let store = Store::open_on(self.objects.clone(), options(1)).unwrap();
@@ -136,7 +136,7 @@ fn tensors_follow_with_what_changed_on_each_backend() {
 
 fn follows(mut run: Run) {
     let some = &["embed", "bias", "other"][..];
-    let mut followed = [&ALL[..], some].map(|names| run.followed(names, TensorFollowOptions::default()));
+    let mut followed = [&ALL[..], some].map(|names| run.followed(names, FollowOptions::default()));
     for f in &mut followed {
         assert!(f.stage(&run.snapshot(0)).unwrap_err().to_string().contains("load one first"));
         f.load(&run.snapshot(0)).unwrap();
@@ -197,7 +197,7 @@ fn one_that_is_behind_gets_to_the_newest_at_once() {
     gets_to_the_newest(Run::fast());
     // The same elements in each step.
     let mut run = Run::fast();
-    let mut f = run.followed(&ALL, TensorFollowOptions::default());
+    let mut f = run.followed(&ALL, FollowOptions::default());
     f.load(&run.snapshot(0)).unwrap();
     (1..=4).for_each(|seed| run.save(sparse(50 * seed, 50)));
     f.follow(&run.snapshot(4)).unwrap();
@@ -205,12 +205,12 @@ fn one_that_is_behind_gets_to_the_newest_at_once() {
 }
 
 fn gets_to_the_newest(mut run: Run) {
-    let mut f = run.followed(&ALL, TensorFollowOptions::default());
+    let mut f = run.followed(&ALL, FollowOptions::default());
     f.load(&run.snapshot(0)).unwrap();
     (1..=5).for_each(|seed| run.save(sparse(seed, 90)));
     f.follow(&run.snapshot(3)).unwrap();
     run.check(&f, 3);
-    let mut f = run.followed(&ALL, TensorFollowOptions::default());
+    let mut f = run.followed(&ALL, FollowOptions::default());
     f.load(&run.snapshot(0)).unwrap();
     let staged = f.stage(&run.snapshot(5)).unwrap();
     // One value for each element, whatever the number of steps.
@@ -227,7 +227,7 @@ fn looking_for_the_newest_lists_nothing_before_what_is_held() {
     let objects = Arc::new(Memory::default());
     let mut run = Run::on(objects.clone());
     (1..=6).for_each(|seed| run.save(sparse(seed, 50)));
-    let mut f = run.followed(&ALL, TensorFollowOptions::default());
+    let mut f = run.followed(&ALL, FollowOptions::default());
     assert_eq!(f.follower.newest().unwrap().unwrap().step, step(6));
     f.load(&run.snapshot(4)).unwrap();
     let newest = |f: &Followed| {
@@ -247,7 +247,7 @@ fn looking_for_the_newest_lists_nothing_before_what_is_held() {
     };
     prune(&[1, 2, 5]);
     assert_eq!(newest(&f).0.unwrap(), Some(5));
-    let mut earlier = run.followed(&ALL, TensorFollowOptions::default());
+    let mut earlier = run.followed(&ALL, FollowOptions::default());
     earlier.load(&run.snapshot(2)).unwrap();
     assert_eq!(newest(&earlier).0.unwrap(), Some(5));
     prune(&[1, 2]);
@@ -266,7 +266,7 @@ fn looking_for_the_newest_lists_nothing_before_what_is_held() {
 fn what_is_held_is_known_by_its_hash() {
     let mut run = Run::new();
     (1..=3).for_each(|seed| run.save(sparse(seed, 50)));
-    let mut f = run.followed(&ALL, TensorFollowOptions::default());
+    let mut f = run.followed(&ALL, FollowOptions::default());
     f.load(&run.snapshot(2)).unwrap();
     // Its version disappears, and the next one is stored in other block sets.
     let mut keep = Keep::default();
@@ -284,7 +284,7 @@ fn what_is_held_is_known_by_its_hash() {
 #[test]
 fn tensors_that_something_else_changed_are_noticed() {
     for verify in [false, true] {
-        let mut o = TensorFollowOptions::default();
+        let mut o = FollowOptions::default();
         o.verify = verify;
         let mut run = Run::new();
         let mut f = run.followed(&ALL, o);
@@ -323,7 +323,7 @@ fn each_of_equal_tensors_is_verified() {
         store.save(&[Input::new("f", &file)], Some(step(n)), BTreeMap::new(), &SaveOptions::default()).unwrap()
     };
     let first = save(0, &tensors);
-    let mut o = TensorFollowOptions::default();
+    let mut o = FollowOptions::default();
     o.verify = true;
     for bad in [0, 1] {
         let opened = Store::open_on(objects.clone(), options(1)).unwrap();
@@ -346,8 +346,7 @@ fn each_of_equal_tensors_is_verified() {
 #[test]
 fn an_update_is_committed_only_to_the_tensors_it_was_made_from() {
     let mut run = Run::fast();
-    let mut followed =
-        [&["embed"][..], &["other"], &ALL].map(|names| run.followed(names, TensorFollowOptions::default()));
+    let mut followed = [&["embed"][..], &["other"], &ALL].map(|names| run.followed(names, FollowOptions::default()));
     followed.iter_mut().for_each(|f| _ = f.load(&run.snapshot(0)).unwrap());
     run.save(sparse(1, 50));
     let staged = followed.each_ref().map(|f| f.stage(&run.snapshot(1)).unwrap());
@@ -368,7 +367,7 @@ fn an_update_is_committed_only_to_the_tensors_it_was_made_from() {
 #[test]
 fn small_tensors_are_verified_though_others_of_their_block_set_do_not_follow() {
     for verify in [false, true] {
-        let mut o = TensorFollowOptions::default();
+        let mut o = FollowOptions::default();
         o.verify = verify;
         let mut run = Run::new();
         let mut f = run.followed(&["norm", "other"], o);
@@ -388,7 +387,7 @@ fn small_tensors_are_verified_though_others_of_their_block_set_do_not_follow() {
 #[test]
 fn lists_of_changes_touch_nothing_else() {
     for verify in [false, true] {
-        let mut o = TensorFollowOptions::default();
+        let mut o = FollowOptions::default();
         o.verify = verify;
         let mut run = Run::fast();
         let mut f = run.followed(&ALL, o);
@@ -418,7 +417,7 @@ fn tensors_that_hold_a_version_are_adopted() {
     let mut run = Run::new();
     run.save(sparse(1, 50));
     for names in [&ALL[..], &["norm", "head"]] {
-        let mut f = run.followed(names, TensorFollowOptions::default());
+        let mut f = run.followed(names, FollowOptions::default());
         let fill = |f: &mut Followed, n: usize| {
             for (name, bytes) in f.names.iter().zip(&mut f.memory) {
                 bytes.clone_from(&run.saved[n].iter().find(|t| t.0 == *name).unwrap().3);
@@ -449,7 +448,7 @@ fn tensors_that_hold_a_version_are_adopted() {
 fn what_would_be_a_wrong_or_mixed_version_is_refused() {
     let mut run = Run::new();
     (1..=2).for_each(|seed| run.save(sparse(seed, 50)));
-    let mut f = run.followed(&ALL, TensorFollowOptions::default());
+    let mut f = run.followed(&ALL, FollowOptions::default());
     let usage = |e: lmc_store::Error, text: &str| {
         assert!(e.kind() == ErrorKind::Usage && e.to_string().contains(text), "{e}");
     };
@@ -463,7 +462,7 @@ fn what_would_be_a_wrong_or_mixed_version_is_refused() {
     usage(f.commit(&second).unwrap_err(), "step 2 was made from what tensors held at step 1");
     run.check(&f, 2);
     // With leave to go back.
-    let mut o = TensorFollowOptions::default();
+    let mut o = FollowOptions::default();
     o.rewind = true;
     let mut rewound = run.followed(&ALL, o);
     rewound.load(&run.snapshot(2)).unwrap();
@@ -488,7 +487,7 @@ fn tensors_that_the_store_does_not_have_like_that_are_refused() {
     let run = Run::new();
     let norm = || TensorSpec { name: "norm".into(), dtype: Dtype::F32, shape: vec![1, 200], first_row: None };
     let store = || Store::open_on(run.objects.clone(), options(1)).unwrap();
-    let new = |specs| TensorFollower::new(store(), specs, TensorFollowOptions::default());
+    let new = |specs| TensorFollower::new(store(), specs, FollowOptions::default());
     let load = |spec: TensorSpec| {
         let mut memory = vec![0; lmc::tensor_len(spec.dtype, &spec.shape).unwrap() as usize];
         new(vec![spec]).unwrap().load(&run.snapshot(0), &mut [&mut memory], &mut |_| Ok(()))
@@ -514,8 +513,8 @@ fn tensors_that_the_store_does_not_have_like_that_are_refused() {
 #[test]
 fn tensors_of_another_run_must_be_asked_for() {
     let mut run = Run::new();
-    let mut f = run.followed(&ALL, TensorFollowOptions::default());
-    let mut o = TensorFollowOptions::default();
+    let mut f = run.followed(&ALL, FollowOptions::default());
+    let mut o = FollowOptions::default();
     o.rewind = true;
     let mut lenient = run.followed(&ALL, o);
     f.load(&run.snapshot(0)).unwrap();
@@ -547,7 +546,7 @@ fn tensors_of_another_run_must_be_asked_for() {
 #[test]
 fn a_load_that_fails_leaves_tensors_that_hold_nothing() {
     let mut run = Run::new();
-    let mut f = run.followed(&ALL, TensorFollowOptions::default());
+    let mut f = run.followed(&ALL, FollowOptions::default());
     f.load(&run.snapshot(0)).unwrap();
     let before: Vec<String> = data_objects(&run.objects).into_iter().map(|(key, _)| key).collect();
     run.save(|t| t.train(1));

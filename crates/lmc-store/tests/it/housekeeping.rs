@@ -10,10 +10,21 @@ use lmc_store::testing::Memory;
 use lmc_store::{BasePolicy, ErrorKind, Input, Keep, Location, RebaseOptions, SaveOptions, Store};
 use object_store::ObjectStoreExt;
 
+const AUTO: (BasePolicy, u32) = (BasePolicy::Auto, 16);
+const PREVIOUS: (BasePolicy, u32) = (BasePolicy::Previous, 16);
+/// Without deltas.
+const ALONE: (BasePolicy, u32) = (BasePolicy::Previous, 1);
+
 /// Saves some steps of a training run; returns their files.
-fn train(store: &Store, steps: std::ops::Range<u64>, tensors: &mut [Tensor], base: BasePolicy) -> Vec<Vec<u8>> {
+fn train(
+    store: &Store,
+    steps: std::ops::Range<u64>,
+    tensors: &mut [Tensor],
+    policy: (BasePolicy, u32),
+) -> Vec<Vec<u8>> {
     let mut o = SaveOptions::default();
-    (o.base, o.threads) = (base, 1);
+    o.threads = 1;
+    (o.base, o.anchor_every) = policy;
     steps
         .map(|n| {
             tensors.iter_mut().for_each(|t| t.train(n));
@@ -62,7 +73,7 @@ fn deep(store: &Store) -> lmc_store::Verified {
 #[test]
 fn a_plan_changes_nothing_and_is_then_done() {
     let (objects, store) = new();
-    let files = train(&store, 0..8, &mut small(), BasePolicy::Auto);
+    let files = train(&store, 0..8, &mut small(), AUTO);
     let before = needs::keys(&*objects);
     let plan = store.plan_prune(&keep(2, Some(3), &[1])).unwrap();
     let of = |s: &[lmc_store::Snapshot]| s.iter().map(|s| s.step.get()).collect::<Vec<_>>();
@@ -91,7 +102,7 @@ fn a_plan_changes_nothing_and_is_then_done() {
 #[test]
 fn a_dropped_step_is_free_again() {
     let (objects, store) = new();
-    let files = train(&store, 0..4, &mut small(), BasePolicy::Auto);
+    let files = train(&store, 0..4, &mut small(), AUTO);
     let mut rules = Keep::default();
     rules.drop = vec![step(1), step(3)];
     let plan = store.plan_prune(&rules).unwrap();
@@ -116,7 +127,7 @@ fn a_dropped_step_is_free_again() {
 #[test]
 fn a_step_before_all_others_shares_their_data() {
     let (_, store) = new();
-    let files = train(&store, 5..7, &mut small(), BasePolicy::Auto);
+    let files = train(&store, 5..7, &mut small(), AUTO);
     let o = SaveOptions::default();
     let saved = store.save_shard(&[Input::new("m.safetensors", &files[0])], step(1), &o).unwrap();
     assert_eq!((saved.new_size, saved.base, saved.shares), (0, Some(step(5)), Some(step(5))));
@@ -128,7 +139,7 @@ fn a_step_before_all_others_shares_their_data() {
 #[test]
 fn what_only_pruned_snapshots_need_goes_after_the_grace_period() {
     let (objects, store) = new();
-    let files = train(&store, 0..3, &mut small(), BasePolicy::Nothing);
+    let files = train(&store, 0..3, &mut small(), ALONE);
     let old = store.find(lmc_store::At::Step(step(1))).unwrap();
     let reader = store.open_snapshot(&old).unwrap();
     let plan = store.plan_prune(&keep(0, None, &[0, 2])).unwrap();
@@ -166,7 +177,7 @@ fn what_only_pruned_snapshots_need_goes_after_the_grace_period() {
 #[test]
 fn a_chain_of_pruned_snapshots_is_cut_off() {
     let (objects, store) = new();
-    let file = train(&store, 0..12, &mut small(), BasePolicy::Previous).pop().unwrap();
+    let file = train(&store, 0..12, &mut small(), PREVIOUS).pop().unwrap();
     let last = store.find(Default::default()).unwrap();
     let plan = store.plan_prune(&keep(1, None, &[])).unwrap();
     assert_eq!(plan.rebase, [step(11)]);
@@ -185,7 +196,7 @@ fn a_chain_of_pruned_snapshots_is_cut_off() {
     let verified = deep(&store);
     assert_eq!((verified.objects, data_size(&objects)), (1, new.new_size));
     // As large as it is alone, as estimated.
-    let alone = train(&new_other(), 0..1, &mut small(), BasePolicy::Nothing);
+    let alone = train(&new_other(), 0..1, &mut small(), ALONE);
     assert_eq!(alone[0].len(), file.len());
     assert!(plan.after.abs_diff(new.new_size) * 20 < new.new_size, "{} {}", plan.after, new.new_size);
     assert!(plan.before > 2 * plan.after);
@@ -201,7 +212,7 @@ fn new_other() -> Store {
 #[test]
 fn links_that_are_left_out_of_a_chain() {
     let (objects, store) = new();
-    let files = train(&store, 0..12, &mut small(), BasePolicy::Previous);
+    let files = train(&store, 0..12, &mut small(), PREVIOUS);
     let first = store.find(lmc_store::At::Step(step(0))).unwrap();
     let plan = store.plan_prune(&keep(2, None, &[0])).unwrap();
     assert_eq!(plan.rebase, [step(10), step(11)]);
@@ -225,7 +236,7 @@ fn what_did_not_change_is_moved_out_of_what_goes() {
     let mut tensors = vec![Tensor::new("large", 300, 1000, 1), Tensor::new("still", 70, 1000, 2)];
     let first = safetensors(&tensors);
     let mut o = SaveOptions::default();
-    o.base = BasePolicy::Nothing;
+    o.anchor_every = 1;
     save_with(&store, 0, &first, &o).unwrap();
     tensors[0].train(1);
     let second = safetensors(&tensors);
@@ -243,7 +254,7 @@ fn what_did_not_change_is_moved_out_of_what_goes() {
 #[test]
 fn what_would_free_little_is_left_alone() {
     let (objects, store) = new();
-    let files = train(&store, 0..2, &mut small(), BasePolicy::Previous);
+    let files = train(&store, 0..2, &mut small(), PREVIOUS);
     let plan = store.plan_prune(&keep(1, None, &[])).unwrap();
     assert!(plan.rebase.is_empty() && plan.after == plan.before);
     store.prune(&plan, &RebaseOptions::default()).unwrap();
@@ -292,7 +303,7 @@ fn snapshots_of_several_shards_are_re_based() {
 fn a_step_that_was_saved_again_since_the_plan_is_left_alone() {
     let (_, store) = new();
     let mut tensors = small();
-    train(&store, 0..6, &mut tensors, BasePolicy::Previous);
+    train(&store, 0..6, &mut tensors, PREVIOUS);
     let plan = store.plan_prune(&keep(0, None, &[0, 5])).unwrap();
     // Step 2 is re-based, which does not change the snapshot; step 3 is replaced by another one; step 5 is pruned.
     assert_eq!(
@@ -311,7 +322,7 @@ fn a_step_that_was_saved_again_since_the_plan_is_left_alone() {
 #[test]
 fn nothing_is_deleted_when_it_cannot_be_told_what_is_needed() {
     let (objects, store) = new();
-    let files = train(&store, 0..3, &mut small(), BasePolicy::Nothing);
+    let files = train(&store, 0..3, &mut small(), ALONE);
     store.prune(&store.plan_prune(&keep(0, None, &[0, 1])).unwrap(), &RebaseOptions::default()).unwrap();
     objects.advance(GRACE + 1);
     let shard = format!("shards/{}.json.zst", store.find(lmc_store::At::Step(step(1))).unwrap().shards[0]);
@@ -337,7 +348,7 @@ fn nothing_is_deleted_when_it_cannot_be_told_what_is_needed() {
 #[test]
 fn what_is_not_the_stores_is_left_alone() {
     let (objects, store) = new();
-    train(&store, 0..1, &mut small(), BasePolicy::Auto);
+    train(&store, 0..1, &mut small(), AUTO);
     let probe = format!("probes/{}x", "0".repeat(32));
     let foreign =
         ["data/readme", "data/x/000000", "shards/notes.json", "elsewhere/000000", "probes/notes", "probes/x/y", &probe];

@@ -8,7 +8,7 @@ use crate::support::*;
 use futures::executor::block_on;
 use lmc_store::testing::Memory;
 use lmc_store::{
-    At, CopyOptions, ErrorKind, Hash, Keep, Location, RebaseOptions, SaveOptions, Store, StoreOptions, Verified,
+    At, CopyOptions, ErrorKind, Keep, Location, RebaseOptions, SaveOptions, Store, StoreOptions, Verified,
     VerifyOptions,
 };
 use object_store::path::Path;
@@ -321,7 +321,7 @@ fn every_flipped_bit_of_every_record_is_seen() {
 
 /// A record's text with its checksum.
 fn sealed(mut text: String) -> Vec<u8> {
-    let check = Hash::of(text.as_bytes());
+    let check = blake3::hash(text.as_bytes());
     text.pop();
     (text + &format!(",\"check\":\"{check}\"}}")).into_bytes()
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::support::server::{Request, Server, Spoil, Upload};
 use crate::support::{model, restored, safetensors, save, save_with, step};
-use lmc_store::{Error, ErrorKind, Input, Store, StoreOptions, Uploads};
+use lmc_store::testing::Uploads;
+use lmc_store::{Error, ErrorKind, Input, Store, StoreOptions};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 

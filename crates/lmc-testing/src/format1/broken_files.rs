@@ -56,7 +56,6 @@ fn headers() -> Vec<Broken> {
         of("magic", "the magic must be 89 4C 4D 43 0D 0A 1A 0A", |file| file.magic[4] = b'\n'),
         of("version-2", "the version must be 1", |file| file.version = 2),
         of("version-0", "the version must be 1", |file| file.version = 0),
-        of("version-draft", "the version must be 1", |file| file.version = 0x8006),
         of("hash-0", "the hash must be 1", |file| file.hash = 0),
         of("hash-2", "the hash must be 1", |file| file.hash = 2),
         of("header-reserved", "the reserved field must be 0", |file| file.reserved = 1),

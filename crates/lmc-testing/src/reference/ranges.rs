@@ -88,7 +88,7 @@ impl<'s> Ranges<'s> {
     }
 
     /// Notes that the block has grids (§3.8) or copies (§3.3).
-    pub(super) fn need_version_1_1(&mut self, what: &str, faults: &mut Faults) {
+    pub(super) fn need_grids_or_copies(&mut self, what: &str, faults: &mut Faults) {
         self.needs |= 4;
         faults.must(self.sources.features & 4 != 0, &format!("{what} need bit 2 of the features"));
     }

@@ -20,7 +20,7 @@ fn refused_file(reason: &str, change: impl FnOnce(&mut File)) {
 #[test]
 fn headers_and_trailers() {
     refused_file("magic of the header", |file| file.magic[1] = b'l');
-    for version in [0, FORMAT_VERSION + 1, 0x8001, 0x80ff, u16::MAX] {
+    for version in [0, FORMAT_VERSION + 1, u16::MAX] {
         refused_file("version", |file| file.version = version);
     }
     for hash in [0, 2, 255] {

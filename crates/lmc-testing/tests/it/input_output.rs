@@ -163,12 +163,12 @@ fn what_is_no_lmc_file_is_told() {
     }
     let [_, stream, _] = refused(&file[..2_000_000], &o);
     assert_eq!(stream.to_string(), "the file ends early; fetch it again (byte 2000000)");
-    for (version, said) in [([9, 0], "use a newer lmc"), ([0, 0], "written by lmc 0.1; restore it with that version")] {
+    for version in [0, 9] {
         let mut other = file.clone();
-        other[8..10].copy_from_slice(&version);
+        other[8] = version;
         for e in refused(&other, &o) {
             assert_eq!(e.kind(), ErrorKind::Unsupported);
-            assert!(e.to_string().contains(said), "{e}");
+            assert!(e.to_string().contains(&format!("the file has version {version} of the lmc format")), "{e}");
         }
     }
     let longer = [&file[..], b"x"].concat();

@@ -1,8 +1,8 @@
 //! Tensors predicted from others of their own file, in any order.
 
 use crate::support::snapshots::{bf16, f32s};
-use crate::support::{Counted, Memory, decompress_options, restore, safetensors, weights};
-use lmc::{CompressOptions, Compressor, Decompressor, FormatVersion, Reader, Sink, Source};
+use crate::support::{Counted, Memory, decompress_options, safetensors, weights};
+use lmc::{CompressOptions, Compressor, Decompressor, Reader, Sink, Source};
 use lmc_testing::input::Random;
 
 /// A file of these tensors: the index of the content, whether it is rounded to bf16, and the number of elements.
@@ -141,20 +141,6 @@ fn every_tensor_with_copies_is_read_alone() {
         reader.read_range(s.offset, &mut bytes).unwrap();
         assert!(bytes == raw[s.offset as usize..][..bytes.len()], "{:?}", s.name);
     }
-}
-
-#[test]
-fn format_1_0_has_no_copies() {
-    let a = elements("BF16", 30_000, 1);
-    let raw = of_bytes("BF16", 2, &[&a, &a]);
-    let sizes = [FormatVersion::V1_0, FormatVersion::V1_1].map(|format| {
-        let file = lmc::compress(&raw, &CompressOptions::default().with_format(format)).unwrap();
-        let reader = Reader::open(&file, &decompress_options(1)).unwrap();
-        assert_eq!(reader.format(), format);
-        assert!(restore(&file, &[], &decompress_options(1)).unwrap() == raw);
-        file.len()
-    });
-    assert!(10 * sizes[1] < 6 * sizes[0], "{sizes:?}");
 }
 
 #[test]

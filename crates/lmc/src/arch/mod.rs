@@ -24,7 +24,7 @@ use crate::map::Map;
 use crate::predict::changes::{self, Changes, Compared};
 use crate::predict::job::{Model, Rank, Streams};
 use crate::predict::select::Selection;
-use crate::predict::{Contexts, partition, unchanged};
+use crate::predict::{Contexts, partition};
 use job::{DecodeJob, EncodeJob};
 
 /// Calls the kernel of an instruction set, or does the same with the portable loops. NEON has a kernel only if `Neon` is named.
@@ -74,16 +74,6 @@ impl Isa {
 /// The predict stage.
 #[allow(unsafe_code)]
 impl Isa {
-    /// Appends for every run of elements of `width` bytes 1 if it equals its prediction, else 0.
-    pub(crate) fn unchanged_runs(self, width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) {
-        assert_eq!(elements.len(), prediction.len(), "a prediction for every element");
-        dispatch!(
-            self,
-            predict::unchanged(width, elements, prediction, map),
-            unchanged::find(width, elements, prediction, map)
-        )
-    }
-
     /// Finds the elements that differ from those they are compared with. False if they are more than `most`; the result is then invalid.
     #[must_use]
     pub(crate) fn changes(self, c: &Compared<'_>, most: usize, found: &mut Changes) -> bool {

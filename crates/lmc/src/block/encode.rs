@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 
 use super::choose::Chooser;
-use super::copies::CopyFinder;
 use super::gather::{Columns, Finders, Source, gather};
 use super::output::Output;
 use super::planned::{ColumnPlan, Elements, Item, PlannedCluster};
@@ -122,12 +121,6 @@ impl BlockEncoder {
             literals: LiteralWriter::new(),
             bytes: Default::default(),
         }
-    }
-
-    /// An encoder whose blocks may have copies.
-    pub fn with_copies(mut self, copies: bool) -> Self {
-        self.finders.copies = copies.then(CopyFinder::default);
-        self
     }
 
     /// Makes frames, with this encoder's working memory.

@@ -84,8 +84,7 @@ const MAX_PREDICTED: usize = MAX_COLUMNS / 2;
 #[derive(Default)]
 pub(super) struct Finders {
     pub(super) structure: Finder,
-    /// If blocks may have copies.
-    pub(super) copies: Option<CopyFinder>,
+    pub(super) copies: CopyFinder,
 }
 
 /// The columns of a block.
@@ -110,10 +109,8 @@ pub(super) fn gather<'a>(
 ) -> Columns<'a> {
     let mut columns: Vec<Gathered> = Vec::new();
     let mut placed = Extents::new();
-    let (mut pieces, divided) = find_structure(raw, extents, (predict, divide), &mut finders.structure);
-    if let Some(finder) = &mut finders.copies {
-        pieces = find_copies(raw, pieces, predict, finder);
-    }
+    let (pieces, divided) = find_structure(raw, extents, (predict, divide), &mut finders.structure);
+    let pieces = find_copies(raw, pieces, predict, &mut finders.copies);
     for Piece { extent: p, structure, number, copied, .. } in &pieces {
         let (structure, copied) = (*structure, *copied);
         let copy = Kind { copied, ..OPAQUE };

@@ -10,6 +10,7 @@ use crate::format::block_head::{Method, NamedRanges, Operand, Predicted};
 use crate::map::Map;
 use crate::predict::changes::Compared;
 use crate::predict::job::{Model, Streams};
+use crate::predict::unchanged;
 
 /// The elements that equal their predictions.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,7 +47,7 @@ impl Planner {
         let mut map = vec![];
         for (i, of_window) in elements.chunks(window).enumerate().step_by(step) {
             self.isa.run_stats(width, x.map, of_window, &mut self.stats);
-            self.isa.unchanged_runs(width, of_window, &x.prediction[i * window..][..of_window.len()], &mut map);
+            unchanged::find(width, of_window, &x.prediction[i * window..][..of_window.len()], &mut map);
         }
         // Constant runs cost nothing without a prediction; they occur in long sequences.
         let constant = self.stats.constant();
@@ -61,7 +62,7 @@ impl Planner {
         }
         let map = some_unchanged.then(|| {
             map.clear();
-            self.isa.unchanged_runs(width, elements, x.prediction, &mut map);
+            unchanged::find(width, elements, x.prediction, &mut map);
             map
         });
         let map = map.filter(|map| worth_mapping(map));

@@ -123,7 +123,7 @@ impl Sources {
 
     /// Checks the ranges of a block that starts at raw byte `start`, and that the file has the features that it needs.
     pub(crate) fn check(&self, ranges: &[SourceRange], needed: Features, start: u64) -> Result<()> {
-        if needed.v1_1 && !self.features.v1_1 {
+        if needed.grids_or_copies && !self.features.grids_or_copies {
             return Err(Error::damaged(
                 "a block has a grid or a copy, but bit 2 of the features (of the header, or of the index) is not set",
             ));
@@ -228,7 +228,7 @@ mod tests {
             .zip(1u64..)
             .map(|(n, i)| BaseInfo { content_hash: [i as u8; 16], raw_size: i << 40, name: (*n).to_owned() })
             .collect();
-        Sources { features: Features { ranges: true, own: true, v1_1: false }, bases }
+        Sources { features: Features { ranges: true, own: true, grids_or_copies: false }, bases }
     }
 
     #[test]
@@ -273,8 +273,8 @@ mod tests {
         let mut s = s;
         s.features.own = false;
         assert!(s.check(&[on(0, 0, 1)], s.features, 100).is_err() && s.check(&[on(1, 0, 1)], s.features, 100).is_ok());
-        let v1_1 = Features { v1_1: true, ..s.features };
-        assert!(s.check(&[], v1_1, 100).is_err());
+        let grids_or_copies = Features { grids_or_copies: true, ..s.features };
+        assert!(s.check(&[], grids_or_copies, 100).is_err());
         s.features.ranges = false;
         assert!(s.check(&[on(1, 0, 1)], s.features, 100).is_err() && s.check(&[], s.features, 100).is_ok());
     }

@@ -406,7 +406,7 @@ impl BlockHead {
 
     /// The features that a file with this block needs.
     pub(crate) fn features(&self) -> Features {
-        let is_of_1_1 = |c: &Column| match &c.method {
+        let is_grid_or_copy = |c: &Column| match &c.method {
             Method::Predicted(p) => p.operand.grid().is_some(),
             Method::Copied { .. } => true,
             Method::Stored | Method::Zstd { .. } | Method::Plain(_) => false,
@@ -414,7 +414,7 @@ impl BlockHead {
         Features {
             ranges: !self.ranges.is_empty(),
             own: self.ranges.iter().any(|d| d.source == 0),
-            v1_1: self.columns.iter().any(is_of_1_1),
+            grids_or_copies: self.columns.iter().any(is_grid_or_copy),
         }
     }
 

@@ -7,8 +7,6 @@ pub(crate) const LEN: usize = 16;
 pub const MAGIC: [u8; 8] = *b"\x89LMC\r\n\x1a\n";
 /// The version of the file format.
 pub const VERSION: u16 = 1;
-/// The first and the last version of drafts of version 1.
-const DRAFTS: [u16; 2] = [0x8001, 0x80ff];
 
 /// The hash of all digests: XXH3-128.
 const HASH: u8 = 1;
@@ -35,34 +33,40 @@ pub(crate) struct Features {
     pub(crate) ranges: bool,
     /// Ranges may be of the file itself.
     pub(crate) own: bool,
-    /// Operands may be grids, and columns copies: what version 1.1 added.
-    pub(crate) v1_1: bool,
+    /// Operands may be grids, and columns copies.
+    pub(crate) grids_or_copies: bool,
 }
 
 impl Features {
     const RANGES: u32 = 1;
     const OWN: u32 = 2;
-    const V1_1: u32 = 4;
+    const GRIDS_OR_COPIES: u32 = 4;
 
     /// Their names, for people.
     pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
-        let names =
-            [(self.ranges, "ranges of bases"), (self.own, "ranges of the file itself"), (self.v1_1, "grids or copies")];
+        let names = [
+            (self.ranges, "ranges of bases"),
+            (self.own, "ranges of the file itself"),
+            (self.grids_or_copies, "grids or copies"),
+        ];
         names.into_iter().filter_map(|(set, name)| set.then_some(name))
     }
 
     /// As they are stored.
     pub(crate) fn bits(self) -> u32 {
-        u32::from(self.ranges) * Self::RANGES + u32::from(self.own) * Self::OWN + u32::from(self.v1_1) * Self::V1_1
+        u32::from(self.ranges) * Self::RANGES
+            + u32::from(self.own) * Self::OWN
+            + u32::from(self.grids_or_copies) * Self::GRIDS_OR_COPIES
     }
 
     pub(super) fn of_bits(bits: u32) -> Result<Self> {
-        let unknown = bits & !(Self::RANGES | Self::OWN | Self::V1_1);
+        let unknown = bits & !(Self::RANGES | Self::OWN | Self::GRIDS_OR_COPIES);
         if unknown != 0 {
             return Err(Error::unsupported(format!("unsupported features {unknown:#x}: use a newer lmc")));
         }
         let has = |bit| bits & bit != 0;
-        let features = Self { ranges: has(Self::RANGES), own: has(Self::OWN), v1_1: has(Self::V1_1) };
+        let features =
+            Self { ranges: has(Self::RANGES), own: has(Self::OWN), grids_or_copies: has(Self::GRIDS_OR_COPIES) };
         if features.own && !features.ranges {
             return Err(Error::damaged(format!("the features are {bits:#x}: bit 1 needs bit 0; fetch the file again")));
         }
@@ -74,7 +78,11 @@ impl std::ops::BitOr for Features {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {
-        Self { ranges: self.ranges || other.ranges, own: self.own || other.own, v1_1: self.v1_1 || other.v1_1 }
+        Self {
+            ranges: self.ranges || other.ranges,
+            own: self.own || other.own,
+            grids_or_copies: self.grids_or_copies || other.grids_or_copies,
+        }
     }
 }
 
@@ -121,18 +129,10 @@ pub(crate) fn check(start: &[u8]) -> Result<Features> {
 }
 
 fn wrong_version(version: u16) -> Error {
-    Error::unsupported(match version {
-        0 => "the file has version 0 of the lmc format: it was written by lmc 0.1; restore it with that version, and see \
-              docs/upgrade.md"
-            .to_owned(),
-        _ if (DRAFTS[0]..=DRAFTS[1]).contains(&version) => format!(
-            "the file has the draft version {version:#06x} of the lmc format: it was written by a development version of \
-             lmc; restore it with that version, and see docs/upgrade.md"
-        ),
-        _ => format!(
-            "the file has version {version} of the lmc format, and this lmc reads version {VERSION}: use a newer lmc"
-        ),
-    })
+    Error::unsupported(format!(
+        "the file has version {version} of the lmc format, and this lmc reads version {VERSION}: use the lmc that wrote it, \
+         or a newer one"
+    ))
 }
 
 fn not_lmc(start: &[u8]) -> Error {
@@ -170,16 +170,16 @@ mod tests {
 
     #[test]
     fn features_are_kept() {
-        for (ranges, own, v1_1, bits) in [
+        for (ranges, own, grids_or_copies, bits) in [
             (false, false, false, 0),
             (true, false, false, 1),
             (true, true, false, 3),
             (false, false, true, 4),
             (true, true, true, 7),
         ] {
-            let h = encode(Features { ranges, own, v1_1 });
+            let h = encode(Features { ranges, own, grids_or_copies });
             assert_eq!(h[12..], [bits, 0, 0, 0]);
-            assert_eq!(check(&h).unwrap(), Features { ranges, own, v1_1 });
+            assert_eq!(check(&h).unwrap(), Features { ranges, own, grids_or_copies });
         }
         assert_eq!(error(&encode(Features { own: true, ..Features::default() })).0, ErrorKind::Damaged);
         let mut h = encode(Features::default());
@@ -190,18 +190,13 @@ mod tests {
 
     #[test]
     fn errors_say_what_was_given() {
-        for (version, said) in [
-            (0u16, "written by lmc 0.1;"),
-            (7, "version 7 "),
-            (0x8001, "draft version 0x8001 of the lmc format: it was written by a development version of lmc;"),
-            (0x80ff, "written by a development version of lmc;"),
-            (0x8100, "version 33024 "),
-            (0xffff, "version 65535 "),
-        ] {
+        for version in [0u16, 2, 0xffff] {
             let mut h = encode(Features::default());
             h[8..10].copy_from_slice(&version.to_le_bytes());
             assert_eq!(error(&h).0, ErrorKind::Unsupported);
-            assert!(error(&h).1.contains(said));
+            assert!(
+                error(&h).1.contains(&format!("version {version} of the lmc format, and this lmc reads version 1:"))
+            );
         }
         let mut h = encode(Features::default());
         h[10] = 2;

@@ -11,4 +11,3 @@ pub(crate) mod record;
 pub(crate) mod segments;
 pub(crate) mod tensors;
 pub(crate) mod trailer;
-pub(crate) mod version;

@@ -6,9 +6,8 @@ use std::time::Instant;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use lmc_store::{
-    At, Checksum, DeltaEncoding, ErrorKind, Exported, Interchange, InterchangeOptions, SaveId, Step, Store,
-};
+use lmc_store::interchange::{Checksum, DeltaEncoding, Exported, Interchange, InterchangeOptions};
+use lmc_store::{At, ErrorKind, SaveId, Step, Store};
 use serde_json::json;
 
 use crate::failure::{Failure, Result};

@@ -20,7 +20,7 @@ use self::versions::{Files, Finished, Identity, Version, Why};
 use super::looks::{Looks, check_no_file, parse_seconds};
 use super::snapshot::place::{Grace, Place};
 use super::snapshot::save::{Opened, save_fields};
-use crate::args::{Format, Threads, level};
+use crate::args::{Threads, level};
 use crate::failure::{Failure, Result, both};
 use crate::files::NamedFiles;
 use crate::format::{Name, parse_size};
@@ -84,9 +84,6 @@ pub(crate) struct PublishArgs {
     /// Compression level: `fast`, `default` or `max`.
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::Fast.name())]
     level: Level,
-
-    #[command(flatten)]
-    format: Format,
 
     /// Print a JSON object for every version.
     #[arg(long, help_heading = "Messages")]
@@ -394,7 +391,6 @@ impl Publisher<'_> {
         let start = Instant::now();
         let mut options = SaveOptions::default();
         options.level = args.level;
-        options.format = args.format.format;
         options.threads = args.threads.count();
         options.anchor_every = args.anchor_every;
         options.alternatives = true;

@@ -1,7 +1,7 @@
 //! Selects a store, and a snapshot in it.
 
 use clap::Args;
-use lmc_store::{DamagedRecord, ErrorKind, GRACE_SECONDS, Location, Step, Store, StoreOptions};
+use lmc_store::{DamagedRecord, ErrorKind, Location, Step, Store, StoreOptions};
 
 use crate::failure::{Failure, Result};
 use crate::format::Name;
@@ -50,8 +50,8 @@ fn parse_grace(text: &str) -> Result<u64, String> {
         _ => return Err("its unit is s, m, h or d".to_owned()),
     };
     let seconds = number.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
-    seconds.filter(|seconds| GRACE_SECONDS.contains(seconds)).ok_or_else(|| {
-        let (least, most) = (GRACE_SECONDS.start(), GRACE_SECONDS.end() / 86_400);
+    seconds.filter(|seconds| StoreOptions::GRACE_SECONDS.contains(seconds)).ok_or_else(|| {
+        let (least, most) = (StoreOptions::GRACE_SECONDS.start(), StoreOptions::GRACE_SECONDS.end() / 86_400);
         format!("a grace period is a whole number, from {least}s to {most}d")
     })
 }

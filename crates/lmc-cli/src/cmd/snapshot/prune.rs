@@ -8,7 +8,7 @@ use lmc_store::{DamagedRecord, Keep, PrunePlan, Pruned, RebaseOptions, Snapshot,
 use serde_json::json;
 
 use super::place::Place;
-use crate::args::{Format, Threads, level};
+use crate::args::{Threads, level};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes};
 use crate::ui::Ui;
@@ -51,9 +51,6 @@ pub(super) struct PruneArgs {
     /// Compression level of re-based snapshots: `fast`, `default` or `max`.
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
     level: Level,
-
-    #[command(flatten)]
-    format: Format,
 
     /// Print a JSON object.
     #[arg(long, help_heading = "Messages")]
@@ -117,7 +114,7 @@ pub(super) fn run(args: &PruneArgs, ui: &Ui) -> Result {
         return if args.json { ui.json(&to_json(args, &plan, None)) } else { ui.print(&to_text(args, &plan)) };
     }
     let mut options = RebaseOptions::default();
-    (options.level, options.format) = (args.level, args.format.format);
+    options.level = args.level;
     options.threads = args.threads.count();
     let done = store.prune(&plan, &options).map_err(failure)?;
     for step in &done.changed {

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lmc_store::{At, FileInfo, SnapshotReader, check_targets};
+use lmc_store::files::check_targets;
+use lmc_store::{At, FileInfo, SnapshotReader};
 
 use super::place::{Place, Which};
 use crate::args::Threads;

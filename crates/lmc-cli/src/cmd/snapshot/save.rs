@@ -12,7 +12,7 @@ use lmc_store::{BasePolicy, Cache, ErrorKind, Input, SaveOptions, Saved, Snapsho
 use serde_json::{Value, json};
 
 use super::place::{Grace, Place};
-use crate::args::{Format, Threads, level};
+use crate::args::{Threads, level};
 use crate::failure::{Failure, Result};
 use crate::files::NamedFiles;
 use crate::format::{Name, bytes, parse_size, percent, ratio};
@@ -51,11 +51,11 @@ pub(super) struct SaveArgs {
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_meta)]
     meta: Vec<(String, String)>,
 
-    /// Base of the tensors. `auto`: the previous snapshot where that pays; `previous`: always; `anchor`: the first of its chain; `none`.
+    /// Base of the tensors. `auto`: the previous snapshot where that pays; `previous`: always.
     #[arg(long, value_name = "POLICY", value_enum, default_value_t = Policy::Auto)]
     base: Policy,
 
-    /// Store tensors without a base every N saves, so that restoring one takes at most N.
+    /// Store tensors without a base every N saves, so that restoring one takes at most N. With 1, no differences are stored.
     #[arg(long, value_name = "N", default_value_t = SaveOptions::default().anchor_every, value_parser = clap::value_parser!(u32).range(1..=64))]
     anchor_every: u32,
 
@@ -78,9 +78,6 @@ pub(super) struct SaveArgs {
     /// Compression level: `fast`, `default` or `max`.
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
     level: Level,
-
-    #[command(flatten)]
-    format: Format,
 
     /// Print a JSON object on standard output.
     #[arg(long, help_heading = "Messages")]
@@ -117,8 +114,6 @@ const JSON_HELP: &str =
 enum Policy {
     Auto,
     Previous,
-    Anchor,
-    None,
 }
 
 fn parse_meta(text: &str) -> Result<(String, String), String> {
@@ -134,15 +129,12 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
     let step = |n: Option<u64>| n.map(Step::new).transpose().map_err(failure);
     let mut options = SaveOptions::default();
     options.level = args.level;
-    options.format = args.format.format;
     options.threads = args.threads.count();
     options.anchor_every = args.anchor_every;
     options.from = step(args.from)?;
     options.base = match args.base {
         Policy::Auto => BasePolicy::Auto,
         Policy::Previous => BasePolicy::Previous,
-        Policy::Anchor => BasePolicy::Anchor,
-        Policy::None => BasePolicy::Nothing,
     };
     let mut metadata = BTreeMap::new();
     for (key, value) in &args.meta {
@@ -307,7 +299,7 @@ impl Done {
 
     pub(in crate::cmd) fn json(&self, place: &Place, start: Instant) -> Value {
         let Self { snapshot, saved, is_new, commit, .. } = self;
-        let Saved { document_size, base, shares, elements, changed, times, notes, .. } = saved;
+        let Saved { document_size, base, shares, elements, changed, read, compress, upload, notes, .. } = saved;
         json!({
             "store": place.store,
             "new_store": is_new,
@@ -325,9 +317,9 @@ impl Done {
             "notes": notes,
             "seconds": start.elapsed().as_secs_f64(),
             "phases": {
-                "read": times.read.as_secs_f64(),
-                "compress": times.compress.as_secs_f64(),
-                "upload": times.upload.as_secs_f64(),
+                "read": read.as_secs_f64(),
+                "compress": compress.as_secs_f64(),
+                "upload": upload.as_secs_f64(),
                 "commit": commit.as_secs_f64(),
             },
         })

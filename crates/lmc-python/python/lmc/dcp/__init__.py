@@ -19,9 +19,9 @@ save without collectives (`use_collectives=False`) save whole checkpoints.
 files.
 """
 
-from lmc.dcp._garbage import Garbage, collect_garbage
+from lmc.dcp._garbage import UnusedFiles, collect_garbage
 from lmc.dcp._reader import Reader
 from lmc.dcp._unpack import unpack
 from lmc.dcp._writer import Writer
 
-__all__ = ["Garbage", "Reader", "Writer", "collect_garbage", "unpack"]
+__all__ = ["Reader", "UnusedFiles", "Writer", "collect_garbage", "unpack"]

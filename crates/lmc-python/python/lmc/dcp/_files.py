@@ -14,6 +14,7 @@ from torch.distributed.checkpoint.metadata import (
 )
 
 import lmc
+from lmc._errors import MissingFileError
 from lmc.dcp._storage import POOL, Fsspec, Storage, is_data_file
 
 #: Marks data in a `.lmc` file in the metadata of a checkpoint. PyTorch's own reader does not know the extension and
@@ -46,13 +47,13 @@ class Files:
     def path(self, name: str) -> str:
         """The path of a data file.
 
-        Raises `lmc.MissingFileError` if it does not exist.
+        Raises `FileNotFoundError` if it does not exist.
         """
         for folder in self._folders:
             path = self.storage.join(folder, name)
             if self.storage.has_data(path):
                 return path
-        raise lmc.MissingFileError(
+        raise MissingFileError(
             f"{self.checkpoint}: the data file {name} is not there; it may have been deleted by hand"
         )
 

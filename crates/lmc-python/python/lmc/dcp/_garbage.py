@@ -14,7 +14,7 @@ from lmc.dcp._storage import METADATA, POOL, Fsspec, StorageOptions, is_data_fil
 
 
 @dataclass(frozen=True)
-class Garbage:
+class UnusedFiles:
     """The result of `collect_garbage`."""
 
     #: Data files that no checkpoint needs.
@@ -30,7 +30,7 @@ def collect_garbage(
     grace_seconds: float = 86_400,
     dry_run: bool = False,
     storage_options: StorageOptions = None,
-) -> Garbage:
+) -> UnusedFiles:
     """Deletes data files in buckets that no checkpoint needs any more.
 
     Only needed where there are no hard links; elsewhere deleting a checkpoint deletes its files. Safe while checkpoints
@@ -56,7 +56,7 @@ def collect_garbage(
     assert isinstance(storage, Fsspec), "the path is a URL"
     pool = storage.join(run, POOL)
     if not any(is_data_file(n) for n in storage.names(pool)):
-        return Garbage([], [])
+        return UnusedFiles([], [])
     since = storage.now(pool) - grace_seconds
     bases: dict[str, list[str]] = {}
     found = _unneeded(storage, run, since, bases)
@@ -67,14 +67,14 @@ def collect_garbage(
             # A save that had not written its notice by then has written it by now, or sees ours.
             still = set(_unneeded(storage, run, since, bases).files)
             kept = [n for n in found.files if n not in still]
-            found = Garbage([n for n in found.files if n in still], sorted(found.young + kept))
+            found = UnusedFiles([n for n in found.files if n in still], sorted(found.young + kept))
             for name in found.files:
                 storage.remove(storage.join(pool, name))
     _notices.remove_old(storage, pool, since)
     return found
 
 
-def _unneeded(storage: Fsspec, run: str, since: float, bases: dict[str, list[str]]) -> Garbage:
+def _unneeded(storage: Fsspec, run: str, since: float, bases: dict[str, list[str]]) -> UnusedFiles:
     """The data files that no checkpoint needs. `bases` caches those of files, which never change."""
     pool = storage.join(run, POOL)
     # The order matters: a concurrent save has a notice first, then a young file, and then a checkpoint.
@@ -95,4 +95,4 @@ def _unneeded(storage: Fsspec, run: str, since: float, bases: dict[str, list[str
             saving.add(name)
             with suppress(lmc.Error):  # the file of a save that failed or is in progress
                 saving |= with_bases(storage, pool, [name], bases)
-    return Garbage([n for n in left if n not in saving], [n for n in left if n in saving])
+    return UnusedFiles([n for n in left if n not in saving], [n for n in left if n in saving])

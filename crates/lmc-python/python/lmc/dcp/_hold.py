@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 
 import lmc
+from lmc._errors import MissingFileError
 from lmc.dcp import _notices
 from lmc.dcp._files import Files
 from lmc.dcp._storage import Fsspec, Storage
@@ -69,4 +70,4 @@ class HoldInBucket(Hold):
     def keep(self, names: Iterable[str]) -> None:
         for name in names:
             if not self._storage.fs.exists(self._storage.join(self._pool, name)):
-                raise lmc.MissingFileError(f"the data file {name} is not in {self._pool}")
+                raise MissingFileError(f"the data file {name} is not in {self._pool}")

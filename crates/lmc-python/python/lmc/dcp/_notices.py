@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import lmc
+from lmc._errors import MissingFileError
 from lmc.dcp._storage import Fsspec
 
 _SAVING = "saving"
@@ -24,13 +25,13 @@ _DELETING = "deleting"
 def saving(storage: Fsspec, pool: str, needed: Sequence[str]) -> Iterator[None]:
     """Protects data files until a checkpoint that uses them is complete.
 
-    Raises `lmc.MissingFileError` if one of them is being deleted.
+    Raises `FileNotFoundError` if one of them is being deleted.
     """
     with _notice(storage, storage.join(pool, _SAVING), needed):
         deleted = {n for names in _read(storage, storage.join(pool, _DELETING), None) for n in names}
         for name in needed:
             if name in deleted:
-                raise lmc.MissingFileError(f"the data file {name} in {pool} is being deleted: no checkpoint needed it")
+                raise MissingFileError(f"the data file {name} in {pool} is being deleted: no checkpoint needed it")
         yield
 
 

@@ -16,6 +16,7 @@ from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemBase
 from torch.distributed.checkpoint.metadata import Metadata
 
 import lmc
+from lmc._errors import MissingFileError
 from lmc._lmc import chunks_by_file, is_url
 from lmc.dcp import _unpickle
 from lmc.dcp._unpickle import Trust
@@ -159,7 +160,7 @@ class Storage:
 
         Nothing that it names is executed unless it is trusted.
 
-        Raises `lmc.MissingFileError` if it is missing, `lmc.FormatError` if it is invalid, or contains an untrusted
+        Raises `FileNotFoundError` if it is missing, `lmc.FormatError` if it is invalid, or contains an untrusted
         name; `lmc.IOError` if it is not a file.
         """
         return self._of_metadata(checkpoint, name, lambda path, s: _unpickle.load(s, path, self._trust))
@@ -179,7 +180,7 @@ class Storage:
             with self.fs.create_stream(path, "rb") as stream:
                 return read(path, cast(BinaryIO, stream))
         except FileNotFoundError as e:  # its message may be empty, as that of S3
-            raise lmc.MissingFileError(f"{checkpoint} is not a complete checkpoint: it has no {name}") from e
+            raise MissingFileError(f"{checkpoint} is not a complete checkpoint: it has no {name}") from e
 
 
 def _chunks(path: str, stream: BinaryIO) -> dict[str, list[str]]:

@@ -19,7 +19,7 @@ from torch.futures import Future
 
 import lmc
 from lmc._lmc import TensorList, is_url
-from lmc._options import check_format, check_level, check_threads
+from lmc._options import check_level, check_threads
 from lmc.dcp import _bases
 from lmc.dcp._files import DESCRIPTOR, Files, chunk_key, tensor_name, with_bases
 from lmc.dcp._hold import Hold, HoldInBucket
@@ -45,7 +45,6 @@ class Writer(FileSystemWriter):
             run; `None` for none.
         max_chain: the longest chain of deltas; 0 for none. After it a checkpoint is written without a base.
         level: `"fast"`, `"default"` or `"max"`.
-        format: version of the file format, as for `lmc.compress`.
         threads: threads that compress; `None` for one per core.
         cache: bytes of main memory for caching the last save of a process, so that the next save need not read it;
             `None` for a quarter of the machine's memory shared by its ranks. If a rank writes more, it is read from
@@ -70,7 +69,6 @@ class Writer(FileSystemWriter):
         base: str | os.PathLike[str] | None = "auto",
         max_chain: int = 16,
         level: str = "default",
-        format: str | None = None,
         threads: int | None = None,
         cache: int | None = None,
         sync_files: bool = True,
@@ -87,13 +85,11 @@ class Writer(FileSystemWriter):
         if max_chain < 0:
             raise lmc.UsageError(f"max_chain must be a number of deltas, not {max_chain}")
         check_level(level)
-        check_format(format)
         check_threads(threads)
         self._options = storage_options
         self._base = None if base is None else os.fspath(base)
         self._max_chain = max_chain
         self._level = level
-        self._format = format
         self._threads = threads
         self._cache = cache
         self._replaces = False
@@ -270,7 +266,7 @@ class Writer(FileSystemWriter):
         for c in chunks:
             tensors.add(c.name, c.dtype, c.shape, c.source())
         header = tensors.header()
-        options: dict[str, Any] = {"level": self._level, "format": self._format, "threads": self._threads}
+        options: dict[str, Any] = {"level": self._level, "threads": self._threads}
         if not isinstance(self._storage, Fsspec):
             lmc.compress_tensors_file(tensors, path, base=bases or None, **options)
         else:

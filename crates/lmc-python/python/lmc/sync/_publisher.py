@@ -51,7 +51,7 @@ class Publisher:
     A version is a snapshot of the store: it appears when it is complete and durable, and what followers have is its
     base. Tensors that did not change take no space; every `anchor_every`-th version of one that does is stored whole as
     well as the change, so that a follower that begins late reads no more than that many. The weights of the last
-    version stay in memory, up to `cache_size` bytes, so that the next one need not read them. `level`, `format` and
+    version stay in memory, up to `cache_size` bytes, so that the next one need not read them. `level` and
     `threads` are as for `lmc.compress`.
     """
 
@@ -60,7 +60,6 @@ class Publisher:
         store: Store | Path,
         *,
         level: str = "fast",
-        format: str | None = None,
         anchor_every: int = 16,
         cache_size: int = 16 << 30,
         threads: int | None = None,
@@ -68,7 +67,6 @@ class Publisher:
         self._owns = not isinstance(store, Store)
         self._store = store if isinstance(store, Store) else Store.create(store, cache="memory", cache_size=cache_size)
         self._level = level
-        self._format = format
         self._anchor_every = anchor_every
         self._threads = threads
 
@@ -248,7 +246,6 @@ class Publisher:
             inputs,
             step=step,
             level=self._level,
-            format=self._format,
             threads=self._threads,
             base="previous",
             anchor_every=self._anchor_every,

@@ -20,7 +20,6 @@ def save_model(
     *,
     base: Any = None,
     level: str = "default",
-    format: str | None = None,
     threads: int | None = None,
 ) -> None:
     """Saves the tensors of a model; of those that share memory, only one.
@@ -40,7 +39,7 @@ def save_model(
     if force_contiguous:
         tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
     try:
-        save_file(tensors, filename, metadata, base=base, level=level, format=format, threads=threads)
+        save_file(tensors, filename, metadata, base=base, level=level, threads=threads)
     except UsageError as e:
         if force_contiguous or isinstance(e, TensorError):
             raise

@@ -145,7 +145,6 @@ def save_file(
     *,
     base: Any = None,
     level: str = "default",
-    format: str | None = None,
     threads: int | None = None,
 ) -> None:
     """Saves tensors as a `.lmc` file, which holds what `safetensors.torch.save_file` writes for them, byte for byte.
@@ -153,7 +152,7 @@ def save_file(
     Tensors must be dense and contiguous, of any shape and device, and of a dtype that safetensors has; those on the CPU
     are not copied. `metadata` is text by key. With `base` (a path, a buffer, an open `lmc.File`, or a list of those)
     the file is a delta: it is small where the base is similar, and needs the base to be loaded. The file appears under
-    its name only when complete and on disk. `level`, `format` and `threads` are those of `lmc.compress`.
+    its name only when complete and on disk. `level` and `threads` are those of `lmc.compress`.
 
     Do not write to the tensors meanwhile: the file could hold a mix of old and new values. If a storage is resized
     meanwhile, as by FSDP, its memory is gone, and the process ends.
@@ -163,7 +162,7 @@ def save_file(
     none; `OSError` when the file cannot be written.
     """
     made = _checked(tensors)
-    lmc.compress_tensors_file(made, filename, metadata=metadata, base=base, level=level, format=format, threads=threads)
+    lmc.compress_tensors_file(made, filename, metadata=metadata, base=base, level=level, threads=threads)
 
 
 def save(
@@ -172,9 +171,8 @@ def save(
     *,
     base: Any = None,
     level: str = "default",
-    format: str | None = None,
     threads: int | None = None,
 ) -> bytes:
     """Saves tensors as a `.lmc` file in memory, as `save_file` writes it."""
     made = _checked(tensors)
-    return lmc.compress_tensors(made, metadata=metadata, base=base, level=level, format=format, threads=threads)
+    return lmc.compress_tensors(made, metadata=metadata, base=base, level=level, threads=threads)

@@ -23,7 +23,6 @@ def save_state(
     *,
     base: Any = None,
     level: str = "default",
-    format: str | None = None,
     threads: int | None = None,
 ) -> None:
     """Saves a nested state as a `.lmc` file: whatever `state_dict()` of modules, optimizers and schedulers return,
@@ -36,7 +35,7 @@ def save_state(
     that overlap otherwise are saved separately. Strides and devices of tensors are not kept.
 
     The file holds a safetensors file: tensors by their place in the state, and a description of the rest in JSON.
-    Nothing is pickled. With `base`, an earlier state's file, it is a delta. `level`, `format` and `threads` are as for
+    Nothing is pickled. With `base`, an earlier state's file, it is a delta. `level` and `threads` are as for
     `lmc.compress`.
 
     Raises `ValueError` (`lmc.UsageError`) for any other type, `RuntimeError` (`lmc.torch.TensorError`) for tensors
@@ -48,7 +47,7 @@ def save_state(
     text = json.dumps(description, allow_nan=False, separators=(",", ":"))
     metadata = {_KEY: text}
     lmc.compress_tensors_file(
-        encoder.tensors, filename, metadata=metadata, base=base, level=level, format=format, threads=threads
+        encoder.tensors, filename, metadata=metadata, base=base, level=level, threads=threads
     )
 
 

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use lmc_store::interchange::{Checksum, DeltaEncoding};
 use lmc_store::testing::{follow_versions, pack_versions};
-use lmc_store::{Checksum, DeltaEncoding};
 
 use super::{Run, options};
 

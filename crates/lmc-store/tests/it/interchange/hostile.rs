@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use lmc_store::{Checksum, DeltaEncoding, ErrorKind, FollowOptions, InterchangeOptions};
+use lmc_store::interchange::{Checksum, DeltaEncoding, InterchangeOptions};
+use lmc_store::{ErrorKind, FollowOptions};
 use lmc_testing::exhaustive;
 
 use super::{Run, follow, follow_with, is, options, refused};

@@ -10,10 +10,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::support::{memory, new_store, step};
-use lmc_store::{
-    Checksum, DeltaEncoding, ErrorKind, Exported, FollowOptions, Follower, Input, Interchange, InterchangeOptions,
-    Result, SaveOptions, Store,
-};
+use lmc_store::interchange::{Checksum, DeltaEncoding, Exported, Interchange, InterchangeOptions};
+use lmc_store::{ErrorKind, FollowOptions, Follower, Input, Result, SaveOptions, Store};
 
 /// Tensors by name: dtype, shape, bytes.
 type Tensors = BTreeMap<String, (&'static str, Vec<usize>, Vec<u8>)>;

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use lmc_store::{ErrorKind, FollowOptions, Follower, InterchangeOptions};
+use lmc_store::interchange::InterchangeOptions;
+use lmc_store::{ErrorKind, FollowOptions, Follower};
 
 use super::{Run, follow, follow_with, is, refused};
 use crate::support::step;

@@ -33,9 +33,9 @@ pub(crate) struct World {
 fn save(store: &Store, n: u64, files: &Files, random: &mut Random) -> lmc_store::Result<Snapshot> {
     let inputs: Vec<Input<'_>> = files.iter().enumerate().map(|(i, f)| Input::new(format!("f{i}"), f)).collect();
     let mut o = SaveOptions::default();
-    (o.threads, o.anchor_every, o.alternatives) = (1, 5, random.below(2) == 0);
-    o.base =
-        [BasePolicy::Auto, BasePolicy::Previous, BasePolicy::Anchor, BasePolicy::Nothing][random.below(4) as usize];
+    (o.threads, o.alternatives) = (1, random.below(2) == 0);
+    (o.base, o.anchor_every) =
+        [(BasePolicy::Auto, 5), (BasePolicy::Previous, 5), (BasePolicy::Previous, 1)][random.below(3) as usize];
     store.save(&inputs, Some(step(n)), BTreeMap::new(), &o)
 }
 

@@ -118,8 +118,8 @@ impl Column {
         }
     }
 
-    /// Whether only version 1.1 has it.
-    fn is_of_1_1(&self) -> bool {
+    /// Whether it needs bit 2 of the required features.
+    fn is_grid_or_copy(&self) -> bool {
         self.has_grid() || matches!(self, Column::Copied(_))
     }
 
@@ -199,8 +199,8 @@ impl Block {
             columns.push(output.head);
             bulk.push(output.bulk);
         }
-        let of_1_1 = if self.columns.iter().any(Column::is_of_1_1) { 4 } else { 0 };
-        let needs = of_1_1 | range::needs(self.columns.iter().flat_map(Column::ranges));
+        let grids_or_copies = if self.columns.iter().any(Column::is_grid_or_copy) { 4 } else { 0 };
+        let needs = grids_or_copies | range::needs(self.columns.iter().flat_map(Column::ranges));
         let raw = self.raw();
         let leaves: Vec<[u8; 16]> = raw.chunks(LEAF).map(digest).collect();
         let Encoded { states, words, literals } = encode(&chunks, usize::from(self.lane_sets), self.final_state)?;

@@ -13,7 +13,6 @@ use crate::predict::job::{Model, Overflow, Place, Rank, Streams, TILE, most_over
 use crate::predict::partition::{self as portable, CONTEXTS, note_overflows, of_tile};
 use crate::predict::residual;
 use crate::predict::select::{Selection, nth_one};
-use crate::predict::unchanged::find as portable_unchanged;
 use std::arch::x86_64::*;
 
 /// Steps that one count of a context covers.
@@ -23,10 +22,6 @@ kernels! {
     /// Finds contexts for scattering and gathering, where elements have a width that kernels are made for.
     fn dealer<'a>(m: &Model<'a>) -> Option<ContextFinder<'a>> {
         if matches!(m.width, 2 | 4) { finder(m) } else { None }
-    }
-
-    pub(in crate::arch) fn unchanged(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) {
-        portable_unchanged(width, elements, prediction, map);
     }
 
     pub(in crate::arch) fn count(m: &Model<'_>) -> Vec<usize> {

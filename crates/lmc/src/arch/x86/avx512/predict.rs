@@ -3,14 +3,12 @@
 //! A tile's contexts are found first; scattering and gathering it is in [`scatter`](super::scatter).
 
 use super::scatter::{Ahead, Bytes, Elements, STEP, gather_tile, lowest_bytes, scatter_tile};
-use super::{AHEAD, expect, load, store};
-use crate::cluster::RUN;
+use super::{expect, load, store};
 use crate::inline::{Each, array, zip};
 use crate::predict::job::{Model, Rank, Streams, TILE, most_overflows, places_by_width, trim};
 use crate::predict::partition::{self as portable, CONTEXTS, of_tile};
 use crate::predict::residual;
 use crate::predict::select::Selection;
-use crate::predict::unchanged::differing;
 use std::arch::x86_64::*;
 
 /// Steps that are searched together for elements.
@@ -29,18 +27,6 @@ struct Finder<'a> {
 }
 
 kernels! {
-    pub(in crate::arch) fn unchanged(width: usize, elements: &[u8], prediction: &[u8], map: &mut Vec<u8>) {
-        let run = RUN * width;
-        for (i, e) in elements.chunks(run).enumerate() {
-            let p = &prediction[i * run..][..e.len()];
-            // Almost the first access to the block: prefetch it.
-            let ahead = (i + AHEAD) * run..(i + AHEAD + 1) * run;
-            expect::<_MM_HINT_T0>(elements.get(ahead.clone()).unwrap_or_default());
-            expect::<_MM_HINT_T0>(prediction.get(ahead).unwrap_or_default());
-            map.push(u8::from(differing(e, p) == 0));
-        }
-    }
-
     pub(in crate::arch) fn count(m: &Model<'_>) -> Vec<usize> {
         let Some(f) = finder(m) else { return vec![m.len] };
         let mut counts = vec![0; f.contexts];

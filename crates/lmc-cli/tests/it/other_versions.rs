@@ -1,30 +1,35 @@
-//! Files of lmc 0.1 are refused with one sentence that says what to do, and nothing is written.
+//! Files and stores of another version are refused with one sentence that names both versions, and nothing is written.
 
 use std::fs;
-use std::path::Path;
 
-use crate::support::{Dir, Run};
+use crate::support::{Dir, Run, model};
 
-/// The text of each refusal.
-const SENTENCE: &str = "written by lmc 0.1; restore it with that version, and see docs/upgrade.md";
+/// Part of the text of each refusal.
+const SENTENCE: &str = "reads version 1: use the lmc that wrote it, or a newer one";
 
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let to = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &to);
-        } else {
-            fs::copy(entry.path(), to).unwrap();
-        }
-    }
-}
-
-/// A copy of the files of lmc 0.1.
-fn version_0() -> Dir {
+/// Files, a store and an archive that say that they have version 2.
+fn version_2() -> Dir {
     let dir = Dir::new();
-    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/version0"), &dir.path(""));
+    let (old, mut new) = (model(), model());
+    *new.last_mut().unwrap() ^= 1;
+    dir.write("step1.safetensors", &old);
+    dir.write("step2.safetensors", &new);
+    dir.run(["compress", "step1.safetensors", "-o", "step1.safetensors.lmc"]).ok();
+    dir.run(["compress", "step2.safetensors", "--base", "step1.safetensors", "-o", "step2.safetensors.lmc"]).ok();
+    dir.run(["snapshot", "save", "store", "step1.safetensors", "--step", "1"]).ok();
+    dir.run(["snapshot", "save", "store", "step2.safetensors", "--step", "2"]).ok();
+    dir.run(["snapshot", "export", "store", "store.tar"]).ok();
+    for file in ["step1.safetensors.lmc", "step2.safetensors.lmc"] {
+        let mut bytes = dir.read(file);
+        bytes[8] = 2;
+        dir.write(file, &bytes);
+    }
+    for file in ["store/lmc-store.json", "store.tar"] {
+        let (mut bytes, version) = (dir.read(file), br#""lmc-store","version":1"#);
+        let at = bytes.windows(version.len()).position(|w| w == version).unwrap();
+        bytes[at + version.len() - 1] = b'2';
+        dir.write(file, &bytes);
+    }
     dir
 }
 
@@ -33,7 +38,7 @@ fn contents(dir: &Dir) -> Vec<(String, Option<Vec<u8>>)> {
     dir.names().into_iter().map(|name| (name.clone(), fs::read(dir.path(&name)).ok())).collect()
 }
 
-/// Runs a command on `culprit`, which `{}` stands for, and which has version 0: it must fail without a result.
+/// Runs a command on `culprit`, which `{}` stands for, and which has version 2: it must fail without a result.
 #[track_caller]
 fn refused(dir: &Dir, culprit: &str, command: &str) {
     let before = contents(dir);
@@ -46,9 +51,9 @@ fn refused(dir: &Dir, culprit: &str, command: &str) {
 
 #[test]
 fn files_are_refused() {
-    let dir = version_0();
-    for file in ["step1.safetensors.lmc", "dcp/1/__0_97a1e427087d0093.lmc"] {
-        for command in [
+    let dir = version_2();
+    let file = "step1.safetensors.lmc";
+    for command in [
             "decompress {} -o out",
             "decompress {} -c",
             "decompress {} -f --rm",
@@ -72,7 +77,7 @@ fn files_are_refused() {
 
 #[test]
 fn files_are_not_compressed_again() {
-    let dir = version_0();
+    let dir = version_2();
     let before = contents(&dir);
     let run = dir.run(["compress", "step1.safetensors.lmc", "-o", "again.lmc"]);
     let skipped = "step1.safetensors.lmc: skipped, it begins like a compressed file, but cannot be read: ";
@@ -88,7 +93,7 @@ fn files_are_not_compressed_again() {
 
 #[test]
 fn deltas_are_refused() {
-    let dir = version_0();
+    let dir = version_2();
     for command in [
         "decompress {} -o out",
         "decompress {} -o out --base step1.safetensors",
@@ -107,7 +112,7 @@ fn deltas_are_refused() {
 
 #[test]
 fn bases_are_refused() {
-    let dir = version_0();
+    let dir = version_2();
     dir.run(["compress", "step2.safetensors", "--base", "step1.safetensors", "-o", "new.lmc"]).ok();
     for base in ["step1.safetensors.lmc", "step2.safetensors.lmc"] {
         for command in [
@@ -125,9 +130,9 @@ fn bases_are_refused() {
 
 #[test]
 fn stores_are_refused() {
-    let dir = version_0();
-    for store in ["store", "hf/lmc-store"] {
-        for command in [
+    let dir = version_2();
+    let store = "store";
+    for command in [
             "snapshot list {}",
             "snapshot list {} --json",
             "snapshot show {}",
@@ -154,7 +159,7 @@ fn stores_are_refused() {
 
 #[test]
 fn archives_are_refused() {
-    let dir = version_0();
+    let dir = version_2();
     for command in [
         "snapshot list {}",
         "snapshot show {}",
@@ -169,8 +174,8 @@ fn archives_are_refused() {
 }
 
 #[test]
-fn nothing_is_copied_into_a_store_of_version_0() {
-    let dir = version_0();
+fn nothing_is_copied_into_a_store_of_version_2() {
+    let dir = version_2();
     dir.run(["snapshot", "save", "new", "step1.safetensors"]).ok();
     dir.run(["snapshot", "export", "new", "new.tar"]).ok();
     refused(&dir, "store", "snapshot copy new {}");

@@ -1,4 +1,4 @@
-"""Files of lmc 0.1 with PyTorch: `lmc.torch`, `lmc.dcp` and `lmc.hf` refuse them, and write nothing."""
+"""Files of another version with PyTorch: `lmc.torch`, `lmc.dcp` and `lmc.hf` refuse them, and write nothing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import lmc.dcp
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from conftest import other_version
 from lmc.hf import Callback, restore
 from lmc.torch import load_file, load_state, safe_open, save_file
 from torch.distributed.checkpoint.api import CheckpointException
 
-SENTENCE = "written by lmc 0.1; restore it with that version, and see docs/upgrade.md"
-TESTDATA = Path(__file__).resolve().parents[3] / "testdata" / "version0"
+SENTENCE = "reads version 1: use the lmc that wrote it, or a newer one"
 PLAIN, DELTA, BASE = "step1.safetensors.lmc", "step2.safetensors.lmc", "step1.safetensors"
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.distributed is disabled")
@@ -29,8 +29,17 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.distributed is disabled"
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    """A copy of the files of lmc 0.1."""
-    return Path(shutil.copytree(TESTDATA, tmp_path / "version0"))
+    """Files, checkpoints and a store that say that they have version 2."""
+    folder = tmp_path / "old"
+    tensors = [torch.arange(1500, dtype=torch.bfloat16) + step for step in (1, 2)]
+    for step, tensor in enumerate(tensors, start=1):
+        lmc.torch.save_file({"w": tensor}, folder / f"step{step}.safetensors.lmc", base=[folder / PLAIN][: step - 1])
+        dcp.save({"w": tensor}, storage_writer=lmc.dcp.Writer(folder / "dcp" / str(step)), no_dist=True)
+    lmc.decompress_file(folder / PLAIN, folder / BASE)
+    (folder / "hf").mkdir()
+    lmc.Store.create(folder / "hf" / "lmc-store").save([folder / BASE], step=1)
+    other_version(folder)
+    return folder
 
 
 def contents(folder: Path) -> dict[Path, bytes]:

@@ -1,0 +1,40 @@
+"""The results of a store's methods: snapshots, what was saved, verified, pruned, copied and collected, and followers.
+
+`lmc.Store` makes all of them.
+"""
+
+from lmc._lmc import (
+    Copied,
+    Cost,
+    DirectoryFollower,
+    FileInfo,
+    Garbage,
+    Orphan,
+    Problem,
+    Pruned,
+    PrunePlan,
+    Saved,
+    Snapshot,
+    SnapshotReader,
+    Staged,
+    Verified,
+    Version,
+)
+
+__all__ = [
+    "Copied",
+    "Cost",
+    "DirectoryFollower",
+    "FileInfo",
+    "Garbage",
+    "Orphan",
+    "Problem",
+    "PrunePlan",
+    "Pruned",
+    "Saved",
+    "Snapshot",
+    "SnapshotReader",
+    "Staged",
+    "Verified",
+    "Version",
+]
