@@ -75,29 +75,13 @@ struct Needed {
 }
 
 impl Store {
-    /// Determines the objects that no snapshot needs, and deletes nothing.
-    ///
-    /// # Errors
-    /// Those of [`Self::gc`].
-    pub fn garbage(&self) -> Result<Garbage> {
-        self.gc_with(&GcOptions { dry_run: true, ..GcOptions::default() })
-    }
-
     /// Deletes the objects that no snapshot needs, or has needed within the last grace period by the store's clock.
     /// Safe while others save, read, prune and collect.
     ///
     /// # Errors
     /// `Damaged` or `Unsupported` when a record or shard cannot be read, `Damaged` when there are shards to delete, but not one record: then
     /// nothing is deleted. `Store` or `Io` when requests fail; the next collection finds the rest.
-    pub fn gc(&self) -> Result<Garbage> {
-        self.gc_with(&GcOptions::default())
-    }
-
-    /// [`Self::gc`] or [`Self::garbage`], with options.
-    ///
-    /// # Errors
-    /// Those of [`Self::gc`].
-    pub fn gc_with(&self, o: &GcOptions) -> Result<Garbage> {
+    pub fn gc(&self, o: &GcOptions) -> Result<Garbage> {
         let (found, garbage) = self.find_garbage(o.without_records)?;
         if o.dry_run {
             return Ok(garbage);

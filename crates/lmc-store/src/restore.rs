@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use lmc::{Segment, WriteAt};
 
@@ -37,6 +38,12 @@ pub struct FileInfo {
 /// Everything read is verified against the cryptographic hash recorded when it was saved.
 pub struct SnapshotReader {
     remote: Arc<Remote>,
+    threads: usize,
+    opened: Arc<Opened>,
+}
+
+/// What the documents of a snapshot say.
+struct Opened {
     catalog: Catalog,
     alternatives: Alternatives,
     snapshot: Snapshot,
@@ -47,7 +54,6 @@ pub struct SnapshotReader {
     tensors: HashMap<lmc::Name, (usize, usize)>,
     /// Extents of each file.
     extents: Vec<Vec<Located>>,
-    threads: usize,
 }
 
 /// A tensor, or some rows of it, with the buffer for its bytes.
@@ -77,35 +83,35 @@ impl Store {
     }
 }
 
-impl SnapshotReader {
-    fn new(remote: Arc<Remote>, catalog: Catalog, alternatives: Alternatives, snapshot: Snapshot) -> Result<Self> {
+impl Opened {
+    fn new(catalog: Catalog, alternatives: Alternatives, snapshot: Snapshot) -> Result<Self> {
         catalog.check_segments(&snapshot.shards)?;
         let (files, names, tensors, extents) = Default::default();
-        let mut reader = Self { remote, catalog, alternatives, snapshot, files, names, tensors, extents, threads: 0 };
-        for id in reader.snapshot.shards.clone() {
-            let shard = reader.catalog.shard(id)?.clone();
+        let mut opened = Self { catalog, alternatives, snapshot, files, names, tensors, extents };
+        for id in opened.snapshot.shards.clone() {
+            let shard = opened.catalog.shard(id)?.clone();
             for file in &shard.files {
                 let at = |e: Error| e.at(format_args!("{}: file {:?}", layout::shard(id), file.name));
                 let mut offset = 0;
-                let listed = reader.catalog.segments(id, file)?;
+                let listed = opened.catalog.segments(id, file)?;
                 let mut segments = Vec::with_capacity(listed.len());
                 for s in listed {
                     let s = s.to_lmc(offset)?;
                     offset += s.len;
                     if let Some(name) = &s.name {
-                        reader.tensors.entry(name.clone()).or_insert((reader.files.len(), segments.len()));
+                        opened.tensors.entry(name.clone()).or_insert((opened.files.len(), segments.len()));
                     }
                     segments.push(s);
                 }
-                reader.extents.push(reader.locate(id, &file.extents).map_err(at)?);
+                opened.extents.push(opened.locate(id, &file.extents).map_err(at)?);
                 let (name, layout) = (file.name.clone(), file.layout.clone());
-                reader.files.push(FileInfo { name, len: file.len, layout, segments });
+                opened.files.push(FileInfo { name, len: file.len, layout, segments });
             }
         }
-        check_together(reader.files.iter().map(|f| &f.name[..]))
-            .map_err(|why| Error::damaged(format!("step {}: {why}", reader.snapshot.step)))?;
-        reader.names = reader.files.iter().enumerate().map(|(i, f)| (f.name.clone(), i)).collect();
-        Ok(reader)
+        check_together(opened.files.iter().map(|f| &f.name[..]))
+            .map_err(|why| Error::damaged(format!("step {}: {why}", opened.snapshot.step)))?;
+        opened.names = opened.files.iter().enumerate().map(|(i, f)| (f.name.clone(), i)).collect();
+        Ok(opened)
     }
 
     fn locate(&self, shard: crate::ids::ShardId, extents: &[Extent]) -> Result<Vec<Located>> {
@@ -122,6 +128,18 @@ impl SnapshotReader {
         });
         located.collect()
     }
+}
+
+impl SnapshotReader {
+    fn new(remote: Arc<Remote>, catalog: Catalog, alternatives: Alternatives, snapshot: Snapshot) -> Result<Self> {
+        Ok(Self { remote, threads: 0, opened: Arc::new(Opened::new(catalog, alternatives, snapshot)?) })
+    }
+
+    /// The same snapshot for work that may be given up, as [`Store::until`].
+    #[must_use]
+    pub fn until(&self, stop: Arc<AtomicBool>) -> Self {
+        Self { remote: Arc::new(self.remote.until(stop)), threads: self.threads, opened: self.opened.clone() }
+    }
 
     /// Sets how many threads decode; 0, the default, for one per core.
     #[must_use]
@@ -132,12 +150,12 @@ impl SnapshotReader {
 
     /// The snapshot that is read.
     pub fn snapshot(&self) -> &Snapshot {
-        &self.snapshot
+        &self.opened.snapshot
     }
 
     /// The files, in the order in which they were saved.
     pub fn files(&self) -> &[FileInfo] {
-        &self.files
+        &self.opened.files
     }
 
     /// The file with a name.
@@ -145,7 +163,7 @@ impl SnapshotReader {
     /// # Errors
     /// `NotFound` when there is none.
     pub fn file(&self, name: &str) -> Result<&FileInfo> {
-        Ok(&self.files[self.index(name)?])
+        Ok(&self.opened.files[self.index(name)?])
     }
 
     /// The files with these names; a directory's name selects all files in it. Each once, in the order of `names`.
@@ -157,14 +175,15 @@ impl SnapshotReader {
         let mut seen = HashSet::new();
         for name in names.iter().map(AsRef::as_ref) {
             let directory = format!("{}/", name.trim_end_matches('/'));
-            let in_it = self.names.range(directory.clone()..).take_while(|(name, _)| name.starts_with(&directory));
+            let in_it =
+                self.opened.names.range(directory.clone()..).take_while(|(name, _)| name.starts_with(&directory));
             let mut of_name: Vec<usize> = in_it.map(|(_, &i)| i).collect();
             if of_name.is_empty() {
                 of_name.push(self.index(name)?);
             }
             // In the order in which they were saved.
             of_name.sort_unstable();
-            found.extend(of_name.into_iter().filter(|&i| seen.insert(i)).map(|i| &self.files[i]));
+            found.extend(of_name.into_iter().filter(|&i| seen.insert(i)).map(|i| &self.opened.files[i]));
         }
         Ok(found)
     }
@@ -175,7 +194,7 @@ impl SnapshotReader {
     /// `NotFound` when there is none.
     pub fn tensor(&self, name: &str) -> Result<(&FileInfo, &Segment)> {
         let (file, s) = self.tensor_number(name)?;
-        Ok((&self.files[file], &self.files[file].segments[s]))
+        Ok((&self.opened.files[file], &self.opened.files[file].segments[s]))
     }
 
     /// Restores a file to a destination that is written at any offset, by several threads at once. `progress` is called with the number of
@@ -203,11 +222,11 @@ impl SnapshotReader {
     ) -> Result<u64> {
         let file = self.index(name)?;
         let mut gather = Gather::new();
-        gather.add(&self.extents[file], 0..self.files[file].len, |offset, _| offset);
+        gather.add(&self.opened.extents[file], 0..self.opened.files[file].len, |offset, _| offset);
         let put = |at, bytes: &[u8]| dst.write_all_at(bytes, at).map_err(|e| Error::io("cannot write", e));
         gather
             .run(self.origin(), held, &put, progress)
-            .map_err(|e| e.at(format_args!("step {}, {name}", self.snapshot.step)))
+            .map_err(|e| e.at(format_args!("step {}, {name}", self.opened.snapshot.step)))
     }
 
     /// Reads a file into memory, replacing the contents of `out`.
@@ -215,7 +234,7 @@ impl SnapshotReader {
     /// # Errors
     /// Those of [`Self::read_range`].
     pub fn read_file(&self, name: &str, out: &mut Vec<u8>) -> Result<()> {
-        let len = self.files[self.index(name)?].len;
+        let len = self.opened.files[self.index(name)?].len;
         *out = zeroed(len)?;
         self.read_range(name, 0, out)
     }
@@ -225,27 +244,13 @@ impl SnapshotReader {
     /// # Errors
     /// `Usage` when the file is shorter; otherwise those of [`Self::restore_file`], and `Limit` when memory runs out.
     pub fn read_range(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.read_range_if(name, offset, out, &mut || Ok(()))
-    }
-
-    /// [`Self::read_range`], until `check` refuses to go on, which is called for each block set.
-    ///
-    /// # Errors
-    /// That of `check`, and those of [`Self::read_range`].
-    pub fn read_range_if(
-        &self,
-        name: &str,
-        offset: u64,
-        out: &mut [u8],
-        check: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<()> {
         let file = self.index(name)?;
-        let len = self.files[file].len;
+        let len = self.opened.files[file].len;
         let Some(end) = offset.checked_add(out.len() as u64).filter(|&end| end <= len) else {
             return Err(Error::usage(format!("{} bytes from byte {offset} are not in a file of {len}", out.len())));
         };
-        self.fill_if([(file, offset..end, out)], check)
-            .map_err(|e| e.at(format_args!("step {}, {name}", self.snapshot.step)))
+        self.fill([(file, offset..end, out)])
+            .map_err(|e| e.at(format_args!("step {}, {name}", self.opened.snapshot.step)))
     }
 
     /// Reads a tensor's elements as in the file: little-endian, the last dimension contiguous.
@@ -293,22 +298,10 @@ impl SnapshotReader {
     /// # Errors
     /// Those of [`Self::read_rows`], and `Usage` when a buffer does not have the length of its tensor or rows.
     pub fn read_tensors<'a>(&self, wanted: impl IntoIterator<Item = TensorBuffer<'a>>) -> Result<()> {
-        self.read_tensors_if(wanted, &mut || Ok(()))
-    }
-
-    /// [`Self::read_tensors`], until `check` refuses to go on, which is called for each block set.
-    ///
-    /// # Errors
-    /// That of `check`, and those of [`Self::read_tensors`].
-    pub fn read_tensors_if<'a>(
-        &self,
-        wanted: impl IntoIterator<Item = TensorBuffer<'a>>,
-        check: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<()> {
         let mut parts = Vec::new();
         for TensorBuffer { name, rows, out } in wanted {
             let (file, s) = self.tensor_number(name)?;
-            let s = &self.files[file].segments[s];
+            let s = &self.opened.files[file].segments[s];
             let bytes = match &rows {
                 Some(rows) => row_range(s, rows)?,
                 None => 0..s.len,
@@ -322,14 +315,14 @@ impl SnapshotReader {
             }
             parts.push((file, s.offset + bytes.start..s.offset + bytes.end, out));
         }
-        self.fill_if(parts, check).map_err(|e| e.at(format_args!("step {}", self.snapshot.step)))
+        self.fill(parts).map_err(|e| e.at(format_args!("step {}", self.opened.snapshot.step)))
     }
 
     /// A tensor, and where its bytes are: offsets count from its first one.
     pub(crate) fn tensor_extents(&self, name: &str) -> Result<(&Segment, Vec<Located>)> {
         let (file, s) = self.tensor_number(name)?;
-        let s = &self.files[file].segments[s];
-        Ok((s, part(&self.extents[file], s.offset, s.len)))
+        let s = &self.opened.files[file].segments[s];
+        Ok((s, part(&self.opened.extents[file], s.offset, s.len)))
     }
 
     /// Runs [`Gather`] on the block sets of this snapshot.
@@ -341,73 +334,66 @@ impl SnapshotReader {
         progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<u64> {
         let done = gather.run(self.origin(), held, sink, progress);
-        done.map_err(|e| e.at(format_args!("step {}", self.snapshot.step)))
+        done.map_err(|e| e.at(format_args!("step {}", self.opened.snapshot.step)))
     }
 
     fn origin(&self) -> Origin<'_> {
-        let Self { remote, catalog, alternatives, threads, .. } = self;
-        Origin { remote, catalog, alternatives, threads: *threads }
+        let Opened { catalog, alternatives, .. } = &*self.opened;
+        Origin { remote: &self.remote, catalog, alternatives, threads: self.threads }
     }
 
     pub(crate) fn catalog(&self) -> &Catalog {
-        &self.catalog
+        &self.opened.catalog
     }
 
     /// The extents of a file, by its index.
     pub(crate) fn stored_extents(&self, file: usize) -> Result<Vec<StoredExtent>> {
-        self.stored_part(file, 0..self.files[file].len)
+        self.stored_part(file, 0..self.opened.files[file].len)
     }
 
     /// The extents of a range of a file, by its index.
     pub(crate) fn stored_part(&self, file: usize, range: Range<u64>) -> Result<Vec<StoredExtent>> {
-        let part = part(&self.extents[file], range.start, range.end - range.start);
-        part.iter().map(|e| Ok((self.catalog.set(e.set)?.raw_hash, e.from, e.len))).collect()
+        let part = part(&self.opened.extents[file], range.start, range.end - range.start);
+        part.iter().map(|e| Ok((self.opened.catalog.set(e.set)?.raw_hash, e.from, e.len))).collect()
     }
 
     /// The extents of each file.
     pub(crate) fn extents(&self) -> impl Iterator<Item = (&FileInfo, &[Located])> {
-        self.files.iter().zip(self.extents.iter().map(|e| &e[..]))
+        self.opened.files.iter().zip(self.opened.extents.iter().map(|e| &e[..]))
     }
 
     fn tensor_number(&self, name: &str) -> Result<(usize, usize)> {
-        self.tensors.get(&name.into()).copied().ok_or_else(|| {
-            Error::not_found(format!("the snapshot of step {} has no tensor {name:?}", self.snapshot.step))
+        self.opened.tensors.get(&name.into()).copied().ok_or_else(|| {
+            Error::not_found(format!("the snapshot of step {} has no tensor {name:?}", self.opened.snapshot.step))
         })
     }
 
     fn index(&self, name: &str) -> Result<usize> {
-        self.names.get(name).copied().ok_or_else(|| {
-            Error::not_found(format!("the snapshot of step {} has no file {name:?}", self.snapshot.step))
+        self.opened.names.get(name).copied().ok_or_else(|| {
+            Error::not_found(format!("the snapshot of step {} has no file {name:?}", self.opened.snapshot.step))
         })
     }
 
     /// Fills buffers with ranges of files, which are given by index and have the buffers' lengths.
     pub(crate) fn fill<'a>(&self, parts: impl IntoIterator<Item = (usize, Range<u64>, &'a mut [u8])>) -> Result<()> {
-        self.fill_if(parts, &mut || Ok(()))
-    }
-
-    fn fill_if<'a>(
-        &self,
-        parts: impl IntoIterator<Item = (usize, Range<u64>, &'a mut [u8])>,
-        check: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<()> {
         let mut gather = Gather::new();
         for (file, range, mut rest) in parts {
-            gather
-                .add(&self.extents[file], range, |_, len| rest.split_off_mut(..len).expect("extents cover the range"));
+            gather.add(&self.opened.extents[file], range, |_, len| {
+                rest.split_off_mut(..len).expect("extents cover the range")
+            });
         }
         let copy = |to: &mut [u8], bytes: &[u8]| {
             to.copy_from_slice(bytes);
             Ok(())
         };
-        gather.run(self.origin(), &Held::default(), &copy, &mut |_| check())?;
+        gather.run(self.origin(), &Held::default(), &copy, &mut |_| Ok(()))?;
         Ok(())
     }
 }
 
 impl std::fmt::Debug for SnapshotReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SnapshotReader").field("snapshot", &self.snapshot).finish_non_exhaustive()
+        f.debug_struct("SnapshotReader").field("snapshot", &self.opened.snapshot).finish_non_exhaustive()
     }
 }
 

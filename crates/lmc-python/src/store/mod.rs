@@ -414,7 +414,7 @@ impl Store {
     #[pyo3(signature = (*, without_records=false))]
     fn garbage(&self, py: Python<'_>, without_records: bool) -> Result<Garbage> {
         let o = gc_options(true, without_records);
-        Garbage::of(py, self.ask(py, |s| s.gc_with(&o))?)
+        Garbage::of(py, self.ask(py, |s| s.gc(&o))?)
     }
 
     /// Deletes what no snapshot needs, and has not needed for the grace period. A store with shards but without any record is refused,
@@ -422,7 +422,7 @@ impl Store {
     #[pyo3(signature = (*, without_records=false))]
     fn gc(&self, py: Python<'_>, without_records: bool) -> Result<Garbage> {
         let o = gc_options(false, without_records);
-        Garbage::of(py, self.ask(py, |s| s.gc_with(&o))?)
+        Garbage::of(py, self.ask(py, |s| s.gc(&o))?)
     }
 
     /// Copies snapshots of another store into this one. The other one must be of the same run, unless `mix_runs` is set. What is damaged

@@ -49,10 +49,11 @@ fn open(
 /// Reads `len` bytes without the GIL, until a signal comes.
 fn watch(
     py: Python<'_>,
+    reader: &lmc_store::SnapshotReader,
     len: usize,
-    read: impl FnOnce(&mut dyn FnMut() -> lmc_store::Result<()>) -> lmc_store::Result<()> + Send,
+    read: impl FnOnce(&lmc_store::SnapshotReader) -> lmc_store::Result<()> + Send,
 ) -> Result<()> {
-    Signals::watch(py, len as u64, |signals| Ok(read(&mut || signals.check_store())?))
+    Signals::watch(py, len as u64, |signals| Ok(read(&reader.until(signals.stop()))?))
 }
 
 impl SnapshotReader {
@@ -79,13 +80,13 @@ impl SnapshotReader {
         }
         check_disjoint(&outs)?;
         let len = outs.iter().map(Writable::len).sum();
-        watch(py, len, |check| {
+        watch(py, reader, len, |reader| {
             let buffers = named.iter().zip(&mut outs).map(|((name, rows), out)| TensorBuffer {
                 name,
                 rows: rows.map(|(start, stop)| start..stop),
                 out: out.as_mut_slice(),
             });
-            reader.read_tensors_if(buffers, check)
+            reader.read_tensors(buffers)
         })?;
         Ok(len)
     }
@@ -103,7 +104,7 @@ impl SnapshotReader {
         };
         let mut bytes = FreshBytes::new(py, len)?;
         let out = bytes.as_mut_slice();
-        watch(py, out.len(), |check| reader.read_tensors_if([TensorBuffer { name, rows, out }], check))?;
+        watch(py, &reader, out.len(), |reader| reader.read_tensors([TensorBuffer { name, rows, out }]))?;
         Ok(bytes.finish())
     }
 
@@ -122,10 +123,10 @@ impl SnapshotReader {
             reader.restore_file(name, &target, &mut signals.progress())?;
             return Ok(target);
         }
-        let mut piece = vec![];
+        let (mut piece, reader) = (vec![], reader.until(signals.stop()));
         for at in (0..len).step_by(PIECE) {
             piece.resize(PIECE.min(usize::try_from(len - at).unwrap_or(PIECE)), 0);
-            reader.read_range_if(name, at, &mut piece, &mut || signals.check_store())?;
+            reader.read_range(name, at, &mut piece)?;
             let written = target.write_all(&piece);
             written.map_err(|e| Failure::Path("cannot write".to_owned(), dst.to_owned(), e))?;
         }
@@ -250,7 +251,7 @@ impl SnapshotReader {
         let reader = self.get(py)?;
         let mut bytes = FreshBytes::new(py, reader.file(name)?.len)?;
         let out = bytes.as_mut_slice();
-        watch(py, out.len(), |check| reader.read_range_if(name, 0, out, check))?;
+        watch(py, &reader, out.len(), |reader| reader.read_range(name, 0, out))?;
         Ok(bytes.finish())
     }
 
@@ -264,7 +265,7 @@ impl SnapshotReader {
     ) -> Result<usize> {
         let reader = self.get(py)?;
         let mut out = Writable::get(out)?;
-        watch(py, out.len(), |check| reader.read_range_if(name, offset.0, out.as_mut_slice(), check))?;
+        watch(py, &reader, out.len(), |reader| reader.read_range(name, offset.0, out.as_mut_slice()))?;
         Ok(out.len())
     }
 

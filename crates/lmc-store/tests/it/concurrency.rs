@@ -12,7 +12,7 @@ use std::time::Instant;
 use crate::support::*;
 use lmc::{Dtype, ReadAt};
 use lmc_store::{
-    At, ErrorKind, FollowOptions, Follower, Input, Keep, RebaseOptions, SaveOptions, Store, StoreOptions,
+    At, ErrorKind, FollowOptions, Follower, GcOptions, Input, Keep, RebaseOptions, SaveOptions, Store, StoreOptions,
     TensorFollower, TensorSpec,
 };
 use object_store::ObjectStore;
@@ -108,7 +108,7 @@ impl Run {
     fn collect(&self) {
         let store = self.open();
         while self.writing.load(Ordering::Relaxed) > 0 {
-            let garbage = store.gc().unwrap();
+            let garbage = store.gc(&GcOptions::default()).unwrap();
             assert!(garbage.orphans.is_empty(), "a day has not passed: {garbage:?}");
         }
     }
@@ -271,7 +271,7 @@ fn followers_see_whole_versions_while_a_run_is_saved_and_pruned() {
                 let mut keep = Keep::default();
                 keep.last = 2;
                 store.prune(&store.plan_prune(&keep).unwrap(), &RebaseOptions::default()).unwrap();
-                store.gc().unwrap();
+                store.gc(&GcOptions::default()).unwrap();
                 // However slow the machine is, versions are seen.
                 let seen = n > 0 && versions.load(Ordering::Relaxed) >= 8 && in_memory.load(Ordering::Relaxed) >= 4;
                 let failed = followers.iter().any(|f| f.is_finished());

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::support::{
-    self, model, new_store, noise, on_each_backend, on_each_place, restored, safetensors, save, step,
+    self, model, new_store, noise, on_each_backend, on_each_place, restored, safetensors, save, step, unneeded,
 };
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use lmc_store::{At, ErrorKind, Input, Location, SaveOptions, Store, StoreOptions};
+use lmc_store::{At, ErrorKind, GcOptions, Input, Location, SaveOptions, Store, StoreOptions};
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, WriteMultipart};
 
@@ -191,7 +191,7 @@ fn uploads_that_were_never_completed_are_collected() {
         };
         // Age is measured by the store's clock, so this does not depend on the machine's speed.
         let garbage = loop {
-            let garbage = store.garbage().unwrap();
+            let garbage = unneeded(&store).unwrap();
             if !found(&garbage).is_empty() {
                 break garbage;
             }
@@ -201,8 +201,8 @@ fn uploads_that_were_never_completed_are_collected() {
             std::thread::sleep(std::time::Duration::from_millis(200));
         };
         assert_eq!(found(&garbage).iter().map(|o| o.1).collect::<Vec<_>>(), [5 << 20]);
-        assert_eq!(found(&store.gc().unwrap()), found(&garbage));
-        assert_eq!(found(&store.garbage().unwrap()), []);
+        assert_eq!(found(&store.gc(&GcOptions::default()).unwrap()), found(&garbage));
+        assert_eq!(found(&unneeded(&store).unwrap()), []);
         assert!(restored(&store, 1).unwrap() == safetensors(&model()));
     });
 }

@@ -9,8 +9,8 @@ use futures::TryStreamExt;
 use futures::executor::block_on;
 use lmc_store::testing::{Faults, Faulty, Memory};
 use lmc_store::{
-    At, BasePolicy, CopyOptions, Error, ErrorKind, Input, Keep, Location, RebaseOptions, SaveOptions, Snapshot, Store,
-    StoreOptions,
+    At, BasePolicy, CopyOptions, Error, ErrorKind, GcOptions, Input, Keep, Location, RebaseOptions, SaveOptions,
+    Snapshot, Store, StoreOptions,
 };
 use object_store::{ObjectStore, ObjectStoreExt};
 
@@ -197,7 +197,7 @@ fn what_is_rebased_or_pruned_meanwhile_is_copied_as_it_is() {
     let pruned = run.prune(&run.plan_prune(&keep).unwrap(), &RebaseOptions::default()).unwrap();
     assert_eq!(pruned.rebased.len(), 1);
     objects.advance(2 * 86_400);
-    run.gc().unwrap();
+    run.gc(&GcOptions::default()).unwrap();
     let store = store_like(&run, &memory());
     assert_eq!(store.copy_from(&run, &listed, CopyOptions::default()).unwrap_err().kind(), ErrorKind::Damaged);
     let mut o = CopyOptions::default();

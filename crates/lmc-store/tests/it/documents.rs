@@ -6,7 +6,7 @@ use crate::support::{memory, needs, new_store, noise, options, restored, save_wi
 use lmc::Level;
 use lmc_store::testing::Memory;
 use lmc_store::{
-    At, BasePolicy, CopyOptions, ErrorKind, Input, Keep, Location, RebaseOptions, SaveOptions, Saved, Store,
+    At, BasePolicy, CopyOptions, ErrorKind, GcOptions, Input, Keep, Location, RebaseOptions, SaveOptions, Saved, Store,
     StoreOptions,
 };
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -182,7 +182,7 @@ fn files_of_one_save_list_their_segments_once() {
     store.prune(&store.plan_prune(&keep).unwrap(), &RebaseOptions::default()).unwrap();
     store.rebase(&[step(1)], &RebaseOptions::default()).unwrap();
     objects.advance(200_000);
-    store.gc().unwrap();
+    store.gc(&GcOptions::default()).unwrap();
     all(&store, 1);
 }
 
@@ -218,12 +218,12 @@ fn what_lists_the_segments_stays_and_moves_with_what_needs_it() {
     keep.steps = [1, 5].map(step).to_vec();
     store.prune(&store.plan_prune(&keep).unwrap(), &RebaseOptions::default()).unwrap();
     objects.advance(100_000);
-    store.gc().unwrap();
+    store.gc(&GcOptions::default()).unwrap();
     assert_eq!(needs::keys(&*objects), needs::needed(&*objects));
     all(&store, &[1, 5]);
     store.rebase(&[step(5)], &RebaseOptions::default()).unwrap();
     objects.advance(100_000);
-    store.gc().unwrap();
+    store.gc(&GcOptions::default()).unwrap();
     assert_eq!(needs::keys(&*objects), needs::needed(&*objects));
     all(&store, &[1, 5]);
     // Without the shard that lists them, the snapshot is reported as damaged.

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use crate::support::{Tensor, get, memory, model, options, put, restored, safetensors, save_with, step, store_like};
+use crate::support::{
+    Tensor, get, memory, model, options, put, restored, safetensors, save_with, step, store_like, unneeded,
+};
 use lmc::{Dtype, Level, ReadAt};
 use lmc_store::testing::{Memory, Random};
 use lmc_store::{
-    At, CopyOptions, ErrorKind, FollowOptions, Input, Keep, RebaseOptions, SaveOptions, Store, TensorFollower,
-    TensorSpec, VerifyOptions,
+    At, CopyOptions, ErrorKind, FollowOptions, GcOptions, Input, Keep, RebaseOptions, SaveOptions, Store,
+    TensorFollower, TensorSpec, VerifyOptions,
 };
 use object_store::ObjectStore;
 use serde_json::{Value, json};
@@ -267,7 +269,7 @@ fn use_all(objects: &Arc<Memory>, next: &[u8]) -> bool {
         Ok(costs) => costs.into_iter().filter_map(Result::err).for_each(&mut note),
         Err(e) => note(e),
     }
-    store.garbage().map(drop).unwrap_or_else(&mut note);
+    unneeded(&store).map(drop).unwrap_or_else(&mut note);
     let there: Arc<dyn ObjectStore> = Arc::new(Memory::default());
     let copy = store_like(&store, &there);
     copy.copy_from(&store, &snapshots, CopyOptions::default()).map(drop).unwrap_or_else(&mut note);
@@ -293,7 +295,7 @@ fn use_all(objects: &Arc<Memory>, next: &[u8]) -> bool {
         Ok(plan) => store.prune(&plan, &RebaseOptions::default()).map(drop).unwrap_or_else(&mut note),
         Err(e) => note(e),
     }
-    store.gc().map(drop).unwrap_or_else(&mut note);
+    store.gc(&GcOptions::default()).map(drop).unwrap_or_else(&mut note);
     failed
 }
 
@@ -576,7 +578,7 @@ fn segments_that_many_files_have_in_common_are_counted_for_each() {
     refused(store.rebase(&[snapshots[1].step], &RebaseOptions::default()).unwrap_err());
     refused(store.publish(step(9), BTreeMap::new(), &snapshots[1].shards).unwrap_err());
     // Collecting needs no segments.
-    store.gc().unwrap();
+    store.gc(&GcOptions::default()).unwrap();
 }
 
 #[test]

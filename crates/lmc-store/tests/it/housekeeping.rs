@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::support::*;
 use lmc_store::testing::Memory;
-use lmc_store::{BasePolicy, ErrorKind, Input, Keep, Location, RebaseOptions, SaveOptions, Store};
+use lmc_store::{BasePolicy, ErrorKind, GcOptions, Input, Keep, Location, RebaseOptions, SaveOptions, Store};
 use object_store::ObjectStoreExt;
 
 const AUTO: (BasePolicy, u32) = (BasePolicy::Auto, 16);
@@ -53,10 +53,10 @@ fn steps(store: &Store) -> Vec<u64> {
 fn collect_all(objects: &Memory, store: &Store) {
     objects.advance(GRACE + 1);
     let needed = needs::needed(objects);
-    let garbage = store.gc().unwrap();
+    let garbage = store.gc(&GcOptions::default()).unwrap();
     assert!(garbage.young.is_empty(), "{garbage:?}");
     assert_eq!(needs::keys(objects), needed);
-    assert!(store.gc().unwrap().orphans.is_empty());
+    assert!(store.gc(&GcOptions::default()).unwrap().orphans.is_empty());
 }
 
 fn data_size(objects: &Memory) -> u64 {
@@ -147,7 +147,7 @@ fn what_only_pruned_snapshots_need_goes_after_the_grace_period() {
     store.prune(&plan, &RebaseOptions::default()).unwrap();
     objects.advance(GRACE);
     let before = needs::keys(&*objects);
-    let young = store.gc().unwrap();
+    let young = store.gc(&GcOptions::default()).unwrap();
     // Its first record, its shard and its data; readers continue.
     assert_eq!((young.orphans.len(), young.young.len()), (0, 3), "{young:?}");
     assert_eq!(needs::keys(&*objects), before);
@@ -155,10 +155,10 @@ fn what_only_pruned_snapshots_need_goes_after_the_grace_period() {
     reader.read_file("m.safetensors", &mut out).unwrap();
     assert!(out == files[1]);
     objects.advance(1);
-    let garbage = store.garbage().unwrap();
+    let garbage = unneeded(&store).unwrap();
     assert_eq!((&garbage.orphans, garbage.young.len()), (&young.young, 0));
     assert_eq!(needs::keys(&*objects), before);
-    assert_eq!(store.gc().unwrap(), garbage);
+    assert_eq!(store.gc(&GcOptions::default()).unwrap(), garbage);
     assert_eq!(reader.read_file("m.safetensors", &mut out).unwrap_err().kind(), ErrorKind::Damaged);
     // The record of the pruned step stays: its generations only increase.
     let records = || {
@@ -328,7 +328,7 @@ fn nothing_is_deleted_when_it_cannot_be_told_what_is_needed() {
     let shard = format!("shards/{}.json.zst", store.find(lmc_store::At::Step(step(1))).unwrap().shards[0]);
     let before = needs::keys(&*objects);
     futures::executor::block_on(objects.put(&(&shard[..]).into(), b"{}".to_vec().into())).unwrap();
-    for e in [store.gc().unwrap_err(), store.garbage().unwrap_err()] {
+    for e in [store.gc(&GcOptions::default()).unwrap_err(), unneeded(&store).unwrap_err()] {
         assert!(
             e.kind() == ErrorKind::Damaged
                 && e.to_string().contains(&shard)
@@ -356,7 +356,7 @@ fn what_is_not_the_stores_is_left_alone() {
         futures::executor::block_on(objects.put(&key.into(), vec![].into())).unwrap();
     }
     objects.advance(GRACE + 1);
-    assert!(store.gc().unwrap().orphans.is_empty());
+    assert!(store.gc(&GcOptions::default()).unwrap().orphans.is_empty());
     assert!(foreign.iter().all(|k| needs::keys(&*objects).contains(*k)));
 }
 
@@ -393,7 +393,7 @@ fn what_is_not_the_stores_is_left_alone_in_a_directory() {
     }
     empty.iter().for_each(|d| fs::create_dir_all(dir.path().join(d)).unwrap());
     files.iter().chain(&empty).for_each(|path| make_old(&dir.path().join(path)));
-    let garbage = store.gc().unwrap();
+    let garbage = store.gc(&GcOptions::default()).unwrap();
     assert_eq!((garbage.orphans, garbage.young), (vec![], vec![]));
     assert!(files.iter().chain(&empty).all(|path| dir.path().join(path).exists()));
 }
@@ -412,7 +412,7 @@ fn a_store_is_collected_where_it_was_opened() {
     let store = Store::create(&Location::Directory(link.clone()), options(0)).unwrap();
     fs::remove_file(&link).unwrap();
     std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
-    assert_eq!(store.gc().unwrap().orphans.len(), 1);
+    assert_eq!(store.gc(&GcOptions::default()).unwrap().orphans.len(), 1);
     assert!(!leftover(&here).exists() && leftover(&elsewhere).exists());
 }
 
@@ -437,7 +437,7 @@ fn what_dead_writers_left_in_a_directory_is_removed() {
         [write(&format!("data/{dead}/000000#1"), true), write(&format!("snapshots/{:020}/0000000000.json#2", 7), true)];
     let new = [write(&format!("data/{dead}/000001#1"), false), write(&format!("data/{dead}/000002"), false)];
     let data = write(&format!("data/{dead}/000003"), true);
-    let garbage = store.gc().unwrap();
+    let garbage = store.gc(&GcOptions::default()).unwrap();
     let mut keys: Vec<String> = garbage.orphans.iter().map(|o| o.key.clone()).collect();
     keys.sort();
     let want = [&old[0], &data, &old[1]].map(|p| p.strip_prefix(&root).unwrap().to_str().unwrap().to_owned());

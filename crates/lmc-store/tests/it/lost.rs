@@ -267,13 +267,13 @@ fn a_lost_shard_is_passed_over() {
         }
         assert!(wrong(&store).is_empty());
         // Its data may be needed until the grace period has passed.
-        let e = store.gc().unwrap_err().to_string();
+        let e = store.gc(&GcOptions::default()).unwrap_err().to_string();
         assert!(
             e.contains(&key) && e.contains("nothing was deleted") && e.contains("the grace period has passed"),
             "{e}"
         );
         objects.advance(GRACE + 1);
-        store.gc().unwrap();
+        store.gc(&GcOptions::default()).unwrap();
         assert_eq!(needs::keys(&*objects), needs::needed(&*objects));
         let kept: Vec<u64> = (1..lost).chain([4]).collect();
         assert_eq!(steps(&store), kept);
@@ -334,9 +334,9 @@ fn a_store_without_records_is_not_emptied() {
     let e = verify().unwrap_err();
     assert!(e.kind() == ErrorKind::Damaged && e.to_string().contains(&format!("6 objects of {bytes} bytes")), "{e}");
     // Nothing is old enough; then all of it is.
-    assert_eq!(store.gc().unwrap().young.len(), 6);
+    assert_eq!(store.gc(&GcOptions::default()).unwrap().young.len(), 6);
     objects.advance(GRACE + 1);
-    for e in [store.garbage().unwrap_err(), store.gc().unwrap_err()] {
+    for e in [unneeded(&store).unwrap_err(), store.gc(&GcOptions::default()).unwrap_err()] {
         let says = |text: &str| e.to_string().contains(text);
         assert!(e.kind() == ErrorKind::Damaged && says("not one record") && says("nothing was deleted"), "{e}");
     }
@@ -344,19 +344,19 @@ fn a_store_without_records_is_not_emptied() {
     // With one record it is known what is needed, and which others are lost.
     put(&objects, &records[2].0, records[2].1.clone());
     assert_eq!(wrong(&store), [2]);
-    assert!(store.gc().unwrap_err().to_string().contains("step 2"));
+    assert!(store.gc(&GcOptions::default()).unwrap_err().to_string().contains("step 2"));
     lose(&objects, "snapshots/");
     let mut o = GcOptions::default();
     (o.dry_run, o.without_records) = (true, true);
-    assert_eq!(store.gc_with(&o).unwrap().orphans.len(), 6);
+    assert_eq!(store.gc(&o).unwrap().orphans.len(), 6);
     o.dry_run = false;
-    store.gc_with(&o).unwrap();
+    store.gc(&o).unwrap();
     assert_eq!(needs::keys(&*objects).into_iter().collect::<Vec<_>>(), ["lmc-store.json"]);
     assert!(verify().unwrap().problems.is_empty());
     // What a first save left that died before its shard was written goes without being asked for.
     put(&objects, &format!("data/{}/000000", "0".repeat(32)), vec![1]);
     objects.advance(GRACE + 1);
-    assert_eq!(store.gc().unwrap().orphans.len(), 1);
+    assert_eq!(store.gc(&GcOptions::default()).unwrap().orphans.len(), 1);
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use crate::support::*;
 use lmc_store::testing::{Faults, Faulty, Memory};
-use lmc_store::{At, BasePolicy, ErrorKind, Input, Keep, RebaseOptions, SaveOptions, Snapshot, Store, VerifyOptions};
+use lmc_store::{
+    At, BasePolicy, ErrorKind, GcOptions, Input, Keep, RebaseOptions, SaveOptions, Snapshot, Store, VerifyOptions,
+};
 use lmc_testing::exhaustive;
 use object_store::ObjectStoreExt;
 
@@ -53,7 +55,7 @@ fn prune(objects: &Arc<Memory>, seed: u64) {
 }
 
 fn collect(objects: &Arc<Memory>, seed: u64) -> usize {
-    Store::open_on(objects.clone(), options(seed)).unwrap().gc().unwrap().orphans.len()
+    Store::open_on(objects.clone(), options(seed)).unwrap().gc(&GcOptions::default()).unwrap().orphans.len()
 }
 
 /// Saves step 3 while others prune step 2 before the request `prune_at`, which is then delayed, and collect before the request
@@ -142,7 +144,7 @@ fn a_store_that_was_made_anew_is_another_one() {
     refused(a.publish(step(1), Default::default(), &[shard.shard]).unwrap_err());
     refused(save_with(&a, 1, &file, &SaveOptions::default()).unwrap_err());
     refused(a.rebase(&[], &Default::default()).unwrap_err());
-    refused(a.gc().unwrap_err());
+    refused(a.gc(&GcOptions::default()).unwrap_err());
     assert!(b.snapshots().unwrap().is_empty());
     // And one of the same run with another grace period.
     let mut o = lmc_store::StoreOptions::default();

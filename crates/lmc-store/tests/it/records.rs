@@ -8,7 +8,7 @@ use crate::support::*;
 use futures::executor::block_on;
 use lmc_store::testing::Memory;
 use lmc_store::{
-    At, CopyOptions, ErrorKind, Keep, Location, RebaseOptions, SaveOptions, Store, StoreOptions, Verified,
+    At, CopyOptions, ErrorKind, GcOptions, Keep, Location, RebaseOptions, SaveOptions, Store, StoreOptions, Verified,
     VerifyOptions,
 };
 use object_store::path::Path;
@@ -91,7 +91,7 @@ fn a_bad_record_stops_nothing_but_what_needs_it() {
         // The snapshot's data is unknown.
         objects.advance(3 * GRACE);
         let before = needs::keys(&*objects);
-        let e = store.gc().unwrap_err().to_string();
+        let e = store.gc(&GcOptions::default()).unwrap_err().to_string();
         assert!(e.contains("nothing was deleted") && e.contains("prune --damaged 3"), "{e}");
         assert_eq!(needs::keys(&*objects), before);
         // A run continues after the damaged one, with deltas of the one before.
@@ -120,7 +120,7 @@ fn a_bad_record_stops_nothing_but_what_needs_it() {
         put(&objects, &record(3, 0), whole);
         assert!(wrong(&store).is_empty());
         assert_eq!((steps(&store), restored(&store, 3).unwrap()), (vec![2, 3, 4], file(3)));
-        store.gc().unwrap();
+        store.gc(&GcOptions::default()).unwrap();
     }
 }
 
@@ -170,12 +170,12 @@ fn a_record_that_is_damaged_for_good_is_ended_by_name() {
         assert!(store.list().unwrap().damaged.is_empty());
         // Until then, saves that began before may still need its data.
         if !lost {
-            let e = store.gc().unwrap_err().to_string();
+            let e = store.gc(&GcOptions::default()).unwrap_err().to_string();
             assert!(e.contains("grace period"), "{e}");
             assert!(verify(&store, &[]).notes[0].contains("superseded"));
         }
         objects.advance(2 * GRACE);
-        store.gc().unwrap();
+        store.gc(&GcOptions::default()).unwrap();
         assert!(verify(&store, &[]).notes.is_empty() && wrong(&store).is_empty());
         for n in [1, 2, 4] {
             assert_eq!(restored(&store, n).unwrap(), file(n));
@@ -204,7 +204,7 @@ fn foreign_files_are_noted_and_passed_over() {
     }
     assert!(store.list().unwrap().damaged.is_empty());
     assert_eq!(store.find(At::Latest).unwrap().step.get(), 2);
-    store.gc().unwrap();
+    store.gc(&GcOptions::default()).unwrap();
     save(&store, 3, &file(3));
     prune(&store, &keep(1, &[])).unwrap();
     assert_eq!(steps(&store), [3]);
@@ -239,7 +239,7 @@ fn every_record_that_counts_is_missed_but_the_last() {
                 "{n}: {found:?}"
             );
             other.advance(3 * GRACE);
-            assert!(store.gc().unwrap_err().to_string().contains("is missing"), "{n}");
+            assert!(store.gc(&GcOptions::default()).unwrap_err().to_string().contains("is missing"), "{n}");
             // It may be any of them, or pruned, but no other snapshot is taken for it.
             assert!(store.list().unwrap().damaged.iter().any(|bad| bad.step.get() == n));
             assert!(store.step(None).unwrap().get() > 9);
@@ -259,7 +259,7 @@ fn every_record_that_counts_is_missed_but_the_last() {
     check(10);
     // Collected records are not reported as lost.
     objects.advance(2 * GRACE);
-    let collected = store.gc().unwrap().orphans;
+    let collected = store.gc(&GcOptions::default()).unwrap().orphans;
     assert!(collected.iter().filter(|o| o.key.starts_with("snapshots/")).count() > rebased.snapshots.len());
     check(10);
     assert!(verify(&store, &[1, 2, 4, 5, 6, 8, 9, 10]).problems.is_empty());
@@ -274,7 +274,7 @@ fn many_that_were_pruned_at_once_are_missed() {
     objects.advance(1);
     save(&store, 99, &file(1));
     objects.advance(2 * GRACE);
-    store.gc().unwrap();
+    store.gc(&GcOptions::default()).unwrap();
     // Each step has one record: pruned, re-based, or original.
     let records: Vec<Path> =
         needs::keys(&*objects).into_iter().filter(|k| k.starts_with("snapshots/")).map(Path::from).collect();
@@ -398,7 +398,7 @@ fn what_takes_the_place_of_a_record_is_seen() {
                 "{what}: {found:?}"
             );
             if what > 0 || n < 3 {
-                store.gc().unwrap_err();
+                store.gc(&GcOptions::default()).unwrap_err();
                 assert_eq!(store.list().unwrap().damaged.len(), 1);
             }
             assert_eq!(store.step(None).unwrap().get(), if what == 0 && n == 3 { 3 } else { 4 });
@@ -451,6 +451,6 @@ fn fifos_are_refused_without_being_opened() {
         if saved.is_ok() {
             assert!(restored(&store, 4).unwrap() == file(4));
         }
-        assert_eq!(store.gc().is_err(), under == "shards" || under == "lmc-store.json");
+        assert_eq!(store.gc(&GcOptions::default()).is_err(), under == "shards" || under == "lmc-store.json");
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::support::server::{Request, Server, Spoil, Upload};
 use crate::support::{model, restored, safetensors, save, save_with, step};
 use lmc_store::testing::Uploads;
-use lmc_store::{Error, ErrorKind, Input, Store, StoreOptions};
+use lmc_store::{Error, ErrorKind, GcOptions, Input, Store, StoreOptions};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
@@ -177,7 +177,7 @@ fn a_store_that_was_copied_to_a_server_that_overwrites_is_not_changed() {
     for e in [
         save_with(&store, 2, &file, &Default::default()).unwrap_err(),
         store.publish(step(2), Default::default(), &shards).unwrap_err(),
-        store.gc().unwrap_err(),
+        store.gc(&GcOptions::default()).unwrap_err(),
     ] {
         assert!(e.kind() == ErrorKind::Unsupported && e.to_string().contains("If-None-Match"), "{e}");
     }
@@ -207,7 +207,7 @@ fn what_cannot_be_deleted_does_not_stop_a_collection() {
     let probe = format!("probes/{dead}");
     (0..5).map(data).chain([probe.clone()]).for_each(|key| server.add(&key));
     server.spoil(|_| Spoil::KeepOdd);
-    let e = store.gc().unwrap_err();
+    let e = store.gc(&GcOptions::default()).unwrap_err();
     let cause = format!("cannot delete {}: ", data(1));
     assert!(e.kind() == ErrorKind::Store && e.to_string().starts_with(&cause), "{e}");
     assert!(e.to_string().contains("2 of 6 objects"), "{e}");
@@ -216,10 +216,10 @@ fn what_cannot_be_deleted_does_not_stop_a_collection() {
     assert_eq!(server.keys(), left);
     // A request for several objects that fails as a whole is an error of its first one.
     server.spoil(|r| if r.query.starts_with("delete") { Spoil::Status(403) } else { Spoil::Not });
-    let e = store.gc().unwrap_err();
+    let e = store.gc(&GcOptions::default()).unwrap_err();
     assert!(e.to_string().starts_with(&cause) && e.to_string().contains("2 of 2 objects"), "{e}");
     server.heal();
-    assert_eq!(store.gc().unwrap().orphans.len(), 2);
+    assert_eq!(store.gc(&GcOptions::default()).unwrap().orphans.len(), 2);
     // The probe could not be deleted, either.
     let left: Vec<String> = server.keys().into_iter().filter(|key| !key.starts_with("probes/")).collect();
     assert_eq!(left, before);
@@ -256,13 +256,13 @@ fn uploads_that_were_never_completed_are_ended() {
     };
     // A single failure is retried.
     server.spoil(first(1, |r| r.query.contains("uploads="), Spoil::Status(503)));
-    let garbage = store.gc().unwrap();
+    let garbage = store.gc(&GcOptions::default()).unwrap();
     assert_eq!((of(&garbage.orphans), of(&garbage.young)), (listed(&old), listed(&young)));
     assert_eq!(garbage.unseen, None);
     let mut left = [young, others].concat();
     left.sort();
     assert_eq!(server.uploads(), left);
-    assert_eq!(of(&store.gc().unwrap().orphans), []);
+    assert_eq!(of(&store.gc(&GcOptions::default()).unwrap().orphans), []);
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn garbage_is_collected_where_uploads_cannot_be_listed() {
     ] {
         let (server, store, uploads) = with_uploads();
         server.spoil(move |r| if r.query.contains("uploads=") { spoil } else { Spoil::Not });
-        let unseen = store.gc().unwrap().unseen.expect("they cannot be listed");
+        let unseen = store.gc(&GcOptions::default()).unwrap().unseen.expect("they cannot be listed");
         assert!(unseen.starts_with("cannot list uploads") && unseen.contains(why), "{unseen}");
         assert!(!unseen.contains("Signature"), "{unseen}");
         assert_eq!(server.uploads().len(), uploads.concat().len());

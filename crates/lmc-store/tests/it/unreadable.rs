@@ -6,7 +6,8 @@ use crate::support::*;
 use futures::executor::block_on;
 use lmc_store::testing::Memory;
 use lmc_store::{
-    At, CopyOptions, ErrorKind, Input, Keep, Location, RebaseOptions, SaveOptions, Store, StoreOptions, VerifyOptions,
+    At, CopyOptions, ErrorKind, GcOptions, Input, Keep, Location, RebaseOptions, SaveOptions, Store, StoreOptions,
+    VerifyOptions,
 };
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
@@ -45,7 +46,7 @@ fn a_record_of_a_newer_lmc_is_not_given_up() {
     };
     assert!(newer(store.plan_prune(&give_up(3)).unwrap_err()).ends_with("it is not damaged"));
     assert!(newer(store.find(At::Latest).unwrap_err()).ends_with("restore another one (--at STEP)"));
-    assert!(newer(store.gc().unwrap_err()).ends_with("nothing was deleted"));
+    assert!(newer(store.gc(&GcOptions::default()).unwrap_err()).ends_with("nothing was deleted"));
     newer(store.find(At::Step(step(3))).unwrap_err());
     let problems = store.verify_all(&VerifyOptions::default()).unwrap().problems;
     assert_eq!((problems.len(), problems[0].step, &problems[0].remedy), (1, step(3), &None));

@@ -47,7 +47,7 @@ pub(super) fn run(args: &GcArgs, ui: &Ui) -> Result {
     let store = args.place.open()?;
     let mut options = GcOptions::default();
     (options.dry_run, options.without_records) = (args.dry_run, args.without_records);
-    let found = store.gc_with(&options).map_err(|e| args.place.failure(&e))?;
+    let found = store.gc(&options).map_err(|e| args.place.failure(&e))?;
     if args.json {
         let list = |of: &[Orphan]| -> Vec<_> {
             of.iter().map(|o| json!({ "key": o.key, "size": o.size, "time": o.time })).collect()

@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures::TryStreamExt;
 use futures::executor::block_on;
 use lmc_store::testing::Memory;
-use lmc_store::{At, Input, Location, SaveOptions, Snapshot, SnapshotReader, Step, Store, StoreOptions};
+use lmc_store::{
+    At, Garbage, GcOptions, Input, Location, SaveOptions, Snapshot, SnapshotReader, Step, Store, StoreOptions,
+};
 pub(crate) use lmc_testing::data::noise;
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -67,6 +69,13 @@ pub(crate) fn model() -> Vec<Tensor> {
         Tensor::new("head", 200, 500, 3),
         Tensor::new("bias", 1, 500, 4),
     ]
+}
+
+/// What a collection would delete.
+pub(crate) fn unneeded(store: &Store) -> lmc_store::Result<Garbage> {
+    let mut o = GcOptions::default();
+    o.dry_run = true;
+    store.gc(&o)
 }
 
 pub(crate) fn step(n: u64) -> Step {

@@ -168,7 +168,7 @@ impl World {
                 assert!(done.changed.is_empty(), "no other process ran: {done:?}");
                 Ok(())
             }
-            Action::Collect => store.gc_with(&collect(false)).map(|_| ()),
+            Action::Collect => store.gc(&collect(false)).map(|_| ()),
         }
     }
 
@@ -188,11 +188,11 @@ impl World {
         later.advance(GRACE + 1);
         let store = Store::open_on(later.objects.clone(), options(u64::MAX - 1)).unwrap();
         let (all, needed) = (needs::keys(&*later.objects), needs::needed(&*later.objects));
-        let garbage = store.gc_with(&collect(true)).unwrap();
+        let garbage = store.gc(&collect(true)).unwrap();
         let orphans: Vec<&String> = garbage.orphans.iter().map(|o| &o.key).collect();
         assert_eq!(orphans, all.difference(&needed).collect::<Vec<_>>());
         assert!(garbage.young.is_empty(), "{garbage:?}");
-        assert_eq!(store.gc_with(&collect(false)).unwrap().orphans, garbage.orphans);
+        assert_eq!(store.gc(&collect(false)).unwrap().orphans, garbage.orphans);
         assert_eq!(needs::keys(&*later.objects), needed);
         save(&store, u64::from(u32::MAX), &self.files(), &mut self.random.clone()).unwrap();
         let mut after = Self::restore_all(&store);
