@@ -5,24 +5,16 @@ use std::path::PathBuf;
 use crate::ids::{RunId, SaveId, Step};
 
 /// Options of following.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct FollowOptions {
     /// Threads to decode with; 0 for one per core.
     pub threads: usize,
-    /// Versions that stay beside the current one, for readers that have not finished with them.
-    pub keep: usize,
     /// Whether a snapshot of an earlier step, another one of the same step, or one of another run, may replace the current version.
     pub rewind: bool,
     /// Whether files that did not change are read and verified, too, instead of linked. [`Follower::repair`](super::Follower::repair) does
     /// so without a new version.
     pub verify: bool,
-}
-
-impl Default for FollowOptions {
-    fn default() -> Self {
-        Self { threads: 0, keep: 1, rewind: false, verify: false }
-    }
 }
 
 /// What was restored in the current version.

@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 
 use clap::Args;
-use lmc::Level;
 use lmc_store::{DamagedRecord, Keep, PrunePlan, Pruned, RebaseOptions, Snapshot, Step};
 use serde_json::json;
 
 use super::place::Place;
-use crate::args::{Format, Threads, level};
+use crate::args::Format;
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes};
 use crate::ui::Ui;
@@ -48,19 +47,12 @@ pub(super) struct PruneArgs {
     #[arg(long)]
     yes: bool,
 
-    /// Compression level of re-based snapshots: `fast`, `default` or `max`.
-    #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
-    level: Level,
-
     #[command(flatten)]
     format: Format,
 
     /// Print a JSON object.
     #[arg(long, help_heading = "Messages")]
     json: bool,
-
-    #[command(flatten)]
-    threads: Threads,
 }
 
 /// The output that programs may rely on.
@@ -117,8 +109,7 @@ pub(super) fn run(args: &PruneArgs, ui: &Ui) -> Result {
         return if args.json { ui.json(&to_json(args, &plan, None)) } else { ui.print(&to_text(args, &plan)) };
     }
     let mut options = RebaseOptions::default();
-    (options.level, options.format) = (args.level, args.format.format);
-    options.threads = args.threads.count();
+    options.format = args.format.format;
     let done = store.prune(&plan, &options).map_err(failure)?;
     for step in &done.changed {
         ui.warn(format_args!(
