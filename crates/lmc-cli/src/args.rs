@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use lmc::{DecodeLimits, DecompressOptions};
 
-use crate::format::parse_size;
+use crate::failure::{Failure, Result};
+use crate::format::{Name, parse_size};
 
 /// Options of every command.
 #[derive(Args)]
@@ -33,28 +35,20 @@ pub(crate) struct Files {
 
     /// Write to FILE; `-` and /dev/stdout are standard output. With -f a link is replaced, and its target is left alone. With -r and one
     /// directory: the directory to mirror it in.
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["stdout", "output_dir_flat"])]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "stdout")]
     pub(crate) output: Option<PathBuf>,
 
     /// Write to standard output.
-    #[arg(short = 'c', long, conflicts_with = "output_dir_flat")]
+    #[arg(short = 'c', long)]
     pub(crate) stdout: bool,
-
-    /// Write all outputs directly into the directory DIR, under file names without directories.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) output_dir_flat: Option<PathBuf>,
 
     /// Descend into directories, in order of names. Of symbolic links in them, those to files are followed, unless these are found, too.
     #[arg(short, long)]
     pub(crate) recursive: bool,
 
-    /// Keep the input files; this is the default.
-    #[arg(short, long, overrides_with = "rm")]
-    pub(crate) keep: bool,
-
     /// Remove each input file once its output is safely on disk and was verified: decoded from disk and compared, which takes as long as
     /// restoring it. Nothing is done at all if a file is a base in the run, or known to be the target of a symbolic link, or is such a link.
-    #[arg(long, overrides_with = "keep", conflicts_with = "stdout")]
+    #[arg(long, conflicts_with = "stdout")]
     pub(crate) rm: bool,
 
     /// Overwrite existing files, compress what is compressed already, write binary data to a terminal.
@@ -80,20 +74,23 @@ impl Threads {
     }
 }
 
-/// Limits of decoding.
-#[derive(Args)]
-pub(crate) struct Limits {
-    /// Bytes that may be decoded for one file or one base, including everything that they depend on; by default 96 times the requested size
-    /// plus 4 GiB. With k, M, G, Ki, Mi or Gi. A longer chain of deltas may exceed it, and so may a forged file.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, hide_short_help = true)]
-    max_work: Option<usize>,
+/// The environment variable with the most bytes that may be decoded for one file or one base.
+const MAX_WORK: &str = "LMC_MAX_WORK";
+
+/// The most bytes that may be decoded for one file or one base, including everything that they depend on; `None` for the codec's default.
+pub(crate) fn max_work() -> Result<Option<u64>> {
+    let Some(text) = std::env::var_os(MAX_WORK).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let text = text.to_string_lossy();
+    match parse_size(&text) {
+        Ok(size) => Ok(Some(size as u64)),
+        Err(why) => Err(Failure::Usage(format!("{MAX_WORK}={}: {why}", Name::text(&text)))),
+    }
 }
 
-impl Limits {
-    /// As the codec's type.
-    pub(crate) fn max_work(&self) -> Option<u64> {
-        self.max_work.map(|n| n as u64)
-    }
+/// How compressed files are decoded.
+pub(crate) fn decoding(threads: &Threads) -> Result<DecompressOptions> {
+    let limits = DecodeLimits::default().with_max_work(max_work()?);
+    Ok(DecompressOptions::default().with_threads(threads.count()).with_limits(limits))
 }
 
 /// A parser of compression levels.

@@ -42,7 +42,7 @@ pub(crate) fn habit(args: &[OsString]) -> Option<String> {
         "-d" | "--decompress" | "--uncompress" => "decompress",
         "-t" | "--test" => "test",
         "-l" | "--list" => "list",
-        "-c" | "-z" | "-k" | "--compress" | "--stdout" | "--keep" => "compress",
+        "-c" | "-z" | "--compress" | "--stdout" => "compress",
         level if is_level(level) => "compress",
         "compress" => {
             let level = words.iter().find(|word| is_level(word))?;
@@ -74,6 +74,9 @@ Examples:
 
 Exit status: 0 done; 1 something failed, or is not there; 2 the command line is wrong. Signals end
 the process: Ctrl-C gives 130 in shells.
+Environment: LMC_MAX_WORK is the most bytes, with k, M, G, Ki, Mi or Gi, that may be decoded for one
+file or one base, including everything that they depend on; by default 96 times the requested size
+and 4 GiB. A longer chain of deltas may exceed it, and so may a forged file.
 Use 'lmc COMMAND --help' for the options of a command."
 )]
 pub(crate) struct Cli {

@@ -11,6 +11,7 @@ use crate::format::Name;
 use crate::input::{Source, same_file};
 use crate::names::{STORE_MARKER, SUFFIX};
 use crate::shards::{Fault, fault, has_weights, named_by, shards};
+use crate::walk::{self, Entry, Kind, Other};
 
 /// Beginnings and ends of names of models in directories of Hugging Face.
 const MODELS: [(&str, &str); 2] = [("model", ".safetensors"), ("pytorch_model", ".bin")];
@@ -45,8 +46,8 @@ struct Found {
 }
 
 impl NamedFiles {
-    /// Finds the files. Links to files are followed: the caches of models consist of them. A directory that contains a store is refused:
-    /// stores are copied in another way. So are links to directories, which may lead anywhere, what is neither file nor directory, an index
+    /// Finds the files, and those that links lead to. A directory that contains a store is refused: stores are copied in another way. So are
+    /// links to directories, what is neither file nor directory, an index
     /// without the files that it names, or with one that ends early, and files of one name.
     ///
     /// A file in a directory whose name a store cannot hold is left out, unless it has weights, by the suffix of its name.
@@ -169,33 +170,35 @@ impl Found {
         }
         let unreadable = |e| Failure::io(dir, "cannot read the directory", &e);
         self.directories.note(dir, true).map_err(unreadable)?;
-        let entries = std::fs::read_dir(dir).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
-        let mut entries = entries.map_err(unreadable)?;
-        entries.sort_by_key(std::fs::DirEntry::file_name);
-        for entry in entries {
-            let (path, kind) = (entry.path(), entry.file_type().map_err(unreadable)?);
-            if kind.is_dir() {
-                self.walk(&path, root, store)?;
-            } else if kind.is_file() || (kind.is_symlink() && path.is_file()) {
-                match name_of(path.strip_prefix(root).unwrap_or(&path), &path) {
-                    Ok(name) => self.files.push(NamedFile { name, path }),
-                    // Nothing else makes a snapshot incomplete.
-                    Err(failure) if has_weights(&path) => return Err(failure),
-                    Err(failure) => {
-                        let note = format!("{failure}; it is left out");
-                        self.notes.push((path, note));
-                    }
+        for Entry { path, kind, .. } in walk::entries(dir)? {
+            let what = match kind {
+                Kind::Directory => {
+                    self.walk(&path, root, store)?;
+                    continue;
                 }
-            } else {
-                let what = match (kind.is_symlink(), path.exists()) {
-                    (true, true) => {
-                        "is a symbolic link to no file, and others are not followed: name the files to save"
+                Kind::File | Kind::Link(_) => {
+                    match name_of(path.strip_prefix(root).unwrap_or(&path), &path) {
+                        Ok(name) => self.files.push(NamedFile { name, path }),
+                        // Nothing else makes a snapshot incomplete.
+                        Err(failure) if has_weights(&path) => return Err(failure),
+                        Err(failure) => {
+                            let note = format!("{failure}; it is left out");
+                            self.notes.push((path, note));
+                        }
                     }
-                    (true, false) => "is a symbolic link that leads nowhere: remove it, or fetch the file again",
-                    _ => "is not a regular file, and a store keeps only files: name those to save",
-                };
-                return Err(Failure::at(&path, what));
-            }
+                    continue;
+                }
+                Kind::Other(Other::LinkToDirectory) => {
+                    "is a symbolic link to a directory, and only those to files are followed: name the files to save"
+                }
+                Kind::Other(Other::LinkToNothing) => {
+                    "is a symbolic link that leads nowhere: remove it, or fetch the file again"
+                }
+                Kind::Other(Other::Special) => {
+                    "is not a regular file, and a store keeps only files: name those to save"
+                }
+            };
+            return Err(Failure::at(&path, what));
         }
         Ok(())
     }

@@ -31,11 +31,13 @@ mod plot;
 mod progress;
 mod report;
 mod restorable;
+mod run;
 mod shards;
 mod table;
 mod temporary;
 mod together;
 mod ui;
+mod walk;
 
 use std::ffi::OsString;
 use std::io::Write;

@@ -26,6 +26,8 @@ use crate::progress::Progress;
 pub(crate) enum Target {
     Stdout,
     File(PathBuf),
+    /// What is written is discarded.
+    Nowhere,
 }
 
 impl Target {
@@ -34,6 +36,7 @@ impl Target {
         match self {
             Target::Stdout => Path::new("(stdout)"),
             Target::File(path) => path,
+            Target::Nowhere => Path::new("(nowhere)"),
         }
     }
 }
@@ -74,6 +77,7 @@ enum Kind {
     Stream(File),
     /// A file under a temporary name in the target's directory.
     Temporary(DurableFile),
+    Nowhere,
 }
 
 impl Output {
@@ -84,6 +88,7 @@ impl Output {
         let kind = match target {
             Target::Stdout => Kind::Stream(open_stdout(overwrite, origin, guard)?),
             Target::File(path) => open_file(path, overwrite, origin, guard)?,
+            Target::Nowhere => Kind::Nowhere,
         };
         let like = match origin {
             Origin::File(metadata) => Some(metadata.clone()),
@@ -113,6 +118,7 @@ impl Output {
         match &self.kind {
             Kind::Temporary(t) => t.set_size(size).map_err(|e| self.failure("cannot write", &e)),
             Kind::Stream(_) => Ok(false),
+            Kind::Nowhere => Ok(true),
         }
     }
 
@@ -235,6 +241,7 @@ impl Write for Output {
         let result = match &mut self.kind {
             Kind::Stream(file) => file.write(buf),
             Kind::Temporary(t) => t.write(buf),
+            Kind::Nowhere => return Ok(buf.len()),
         };
         match result {
             Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(self.keep_error(e)),
@@ -249,8 +256,11 @@ impl Write for Output {
 
 impl lmc::WriteAt for Output {
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        let Kind::Temporary(t) = &self.kind else { return Err(io::ErrorKind::NotSeekable.into()) };
-        t.write_all_at(buf, offset).map_err(|e| self.keep_error(e))
+        match &self.kind {
+            Kind::Stream(_) => Err(io::ErrorKind::NotSeekable.into()),
+            Kind::Temporary(t) => t.write_all_at(buf, offset).map_err(|e| self.keep_error(e)),
+            Kind::Nowhere => Ok(()),
+        }
     }
 
     fn read_back(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
@@ -295,7 +305,7 @@ pub(crate) fn exists(path: &Path) -> Failure {
 }
 
 fn is_directory(path: &Path) -> Failure {
-    Failure::at(path, "is a directory: name a file in it; compress and decompress take --output-dir-flat, too")
+    Failure::at(path, "is a directory: name a file in it")
 }
 
 fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) -> Result<Kind> {

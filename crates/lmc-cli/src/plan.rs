@@ -17,6 +17,7 @@ use crate::names::{CHECKPOINT_SUFFIXES, SUFFIX, is_dash};
 use crate::output::{Origin, Output, Target, create_directories, is_stdout};
 use crate::shards::{shards, with_suffix};
 use crate::ui::Ui;
+use crate::walk::{self, Entry, Kind, Other};
 
 /// An input.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -211,38 +212,31 @@ pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui)
     let given = inputs.len().max(args.files.len());
     if args.output.is_some() && !to_stdout && given > 1 {
         return Err(Failure::Usage(format!(
-            "-o names one file, but there are {given} inputs: use --output-dir-flat DIR"
+            "-o names one file, but there are {given} inputs: give one, or -r and the directory that -o mirrors"
         )));
     }
     let mut jobs = Vec::new();
     for input in inputs {
-        let mut directory = None;
-        let output = match (&input, &args.output, &args.output_dir_flat) {
+        let output = match (&input, &args.output) {
             _ if to_stdout => Target::Stdout,
-            (_, Some(path), _) => Target::File(path.clone()),
-            (Input::Stdin, _, None) => Target::Stdout,
-            (Input::Stdin, _, Some(_)) => {
-                return Err(Failure::Usage("standard input has no name: use -o FILE".to_owned()));
-            }
-            (Input::File(path), None, dir) => {
+            (_, Some(path)) => Target::File(path.clone()),
+            (Input::Stdin, None) => Target::Stdout,
+            (Input::File(path), None) => {
                 let Some(name) = path.file_name().and_then(|name| naming.output_name(name)) else {
                     // An unreadable input fails later, with its own reason.
                     let refused = regular_file(path).err();
                     ui.fail(&refused.unwrap_or_else(|| no_name(path)));
                     continue;
                 };
-                directory.clone_from(dir);
-                Target::File(match dir {
-                    Some(dir) => dir.join(name),
-                    None => path.with_file_name(name),
-                })
+                Target::File(path.with_file_name(name))
             }
         };
-        jobs.push(Job { input, output, directory });
+        jobs.push(Job { input, output, directory: None });
     }
     let shown = |job: &Job| match &job.output {
         Target::Stdout => true,
         Target::File(path) => is_stdout(path),
+        Target::Nowhere => false,
     };
     if args.json && jobs.iter().any(shown) {
         return Err(Failure::Usage(
@@ -320,43 +314,31 @@ fn walk(dir: &Path, naming: &dyn Naming, others: &mut Others, ui: &Ui) -> Vec<Pa
             found.push(path);
             continue;
         }
-        let entries = std::fs::read_dir(&path).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
-        let mut entries = match entries {
+        let entries = match walk::entries(&path) {
             Ok(entries) => entries,
-            Err(e) => {
-                ui.fail(&Failure::io(&path, "cannot read the directory", &e));
+            Err(failure) => {
+                ui.fail(&failure);
                 failed = true;
                 continue;
             }
         };
-        entries.sort_by_key(|e| std::cmp::Reverse(e.file_name()));
-        for entry in entries {
-            let (path, kind) = match (entry.path(), entry.file_type()) {
-                (path, Ok(kind)) => (path, kind),
-                (path, Err(e)) => {
-                    ui.fail(&Failure::io(&path, "cannot read", &e));
-                    continue;
-                }
-            };
-            let left_alone = |why: &str| ui.detail(format_args!("{}: left alone, {why}", Name::path(&path)));
-            if kind.is_dir() {
-                stack.push((path, true));
-                continue;
-            }
+        for Entry { path, kind, .. } in entries.into_iter().rev() {
             let is_picked = naming.picks(&path);
-            match kind.is_symlink().then(|| std::fs::metadata(&path)) {
-                None if kind.is_file() => {}
-                Some(Ok(target)) if target.is_file() => _ = links.insert(path.clone(), target),
-                Some(Ok(target)) if target.is_dir() => {
-                    left_alone("a link to a directory");
+            match kind {
+                Kind::Directory => {
+                    stack.push((path, true));
                     continue;
                 }
-                Some(Err(_)) if is_picked => {
-                    ui.warn(format_args!("{}: left alone, a link that leads nowhere", Name::path(&path)));
-                    continue;
-                }
-                _ => {
-                    left_alone("not a regular file");
+                Kind::File => {}
+                Kind::Link(target) => _ = links.insert(path.clone(), target),
+                Kind::Other(why) => {
+                    let text = format!("{}: left alone, {why}", Name::path(&path));
+                    // Here a file was to be.
+                    if is_picked && why == Other::LinkToNothing {
+                        ui.warn(text)
+                    } else {
+                        ui.detail(text)
+                    }
                     continue;
                 }
             }

@@ -1,4 +1,4 @@
-//! Works through several files and reports the outcome of each.
+//! The loop of a command over its inputs, and what it reports of each.
 
 use std::path::Path;
 
@@ -24,31 +24,29 @@ pub(crate) const JSON_HELP: &str = "\
 
 /// The outcome for a file, if it did not fail.
 pub(crate) enum Outcome {
-    /// Done: a line of text, fields for JSON, and the sizes.
-    Done { line: String, fields: Vec<(&'static str, Value)>, summary: Summary },
+    /// Done: a line of text, a field for JSON beside those of the summary, and the sizes.
+    Done {
+        line: String,
+        field: (&'static str, Value),
+        /// Whether the line is the command's result, for standard output, and not just progress information.
+        is_verdict: bool,
+        summary: Summary,
+    },
+    /// The command has printed everything.
+    Told,
     /// Nothing to do, and why.
     Skipped(&'static str),
     /// Like `Skipped`, for a file whose format is uncertain: reported even with -q.
     Doubtful(String),
 }
 
-/// Where the lines about finished files go.
-#[derive(Clone, Copy)]
-pub(crate) enum Show {
-    /// To standard error, as progress information.
-    Results,
-    /// To standard output: they are the command's result.
-    Verdicts,
-}
-
-/// Works on every file, continuing after failures.
+/// The loop of every command over its inputs: works on each of them, and goes on after failures.
 ///
 /// # Errors
 /// Only when the reader of the output is gone; failures of files are reported to `ui`.
 pub(crate) fn each<'a, T>(
     items: &'a [T],
     path: impl Fn(&'a T) -> &'a Path,
-    show: Show,
     json: bool,
     ui: &Ui,
     mut work: impl FnMut(&'a T) -> Result<Outcome>,
@@ -57,18 +55,19 @@ pub(crate) fn each<'a, T>(
     for item in items {
         let path = path(item);
         let record = match work(item) {
-            Ok(Outcome::Done { line, fields, summary }) => {
+            Ok(Outcome::Done { line, field, is_verdict, summary }) => {
                 total.0 += 1;
                 total.1 = total.1.saturating_add(summary.raw_size);
                 total.2 = total.2.saturating_add(summary.compressed_size);
                 let line = format!("{} : {line}", Name::path(path));
-                match show {
+                match is_verdict {
                     _ if json => {}
-                    Show::Verdicts => ui.verdict(&line)?,
-                    Show::Results => ui.result(line),
+                    true => ui.verdict(&line)?,
+                    false => ui.result(line),
                 }
-                summary_json(path, &summary, fields)
+                summary_json(path, &summary, field)
             }
+            Ok(Outcome::Told) => continue,
             Ok(Outcome::Skipped(why)) => {
                 ui.warn(format_args!("{}: skipped, {why}", Name::path(path)));
                 json!({ "file": path.to_string_lossy(), "skipped": why })
@@ -107,7 +106,7 @@ pub(crate) fn compressed(summary: &Summary, output: &Path) -> String {
     format!("{}, {})", open_sizes(summary.raw_size, summary.compressed_size), Name::path(output))
 }
 
-fn summary_json(path: &Path, summary: &Summary, fields: Vec<(&'static str, Value)>) -> Value {
+fn summary_json(path: &Path, summary: &Summary, (field, value): (&'static str, Value)) -> Value {
     let mut record = json!({
         "file": path.to_string_lossy(),
         "raw_size": summary.raw_size,
@@ -116,9 +115,7 @@ fn summary_json(path: &Path, summary: &Summary, fields: Vec<(&'static str, Value
         "content_hash": hex(&summary.content_hash),
         "blocks": summary.blocks,
     });
-    for (name, value) in fields {
-        record[name] = value;
-    }
+    record[field] = value;
     record
 }
 

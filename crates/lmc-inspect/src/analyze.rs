@@ -19,8 +19,7 @@ mod survey;
 
 use lmc::{Base, CompressOptions, Compressor, Error, ErrorKind};
 
-pub use self::charts::{vega, vega_names};
-pub use self::input::{AnalyzeOptions, Checkpoints, Failed, Progress, StepsFrom};
+pub use self::input::{AnalyzeOptions, Checkpoints, Failed, PAIRS, Progress, StepsFrom};
 pub use self::page::page;
 pub use self::result::{
     Analysis, Change, Checkpoint, Delta, Density, Distance, Engine, EngineDistance, Engines, Figures, FloatDelta,
@@ -59,7 +58,7 @@ pub fn analyze(
     let passes = Passes { compressor, stop: &options.stop };
     let steps: Vec<u64> = (0..checkpoints.count()).map(|i| checkpoints.step(i)).collect();
     let steps_from = checkpoints.steps_from();
-    let plan = Plan::new(&steps, options);
+    let plan = Plan::new(&steps, options.distances.clone());
     let mut series = Series::new();
     let mut pass = 0;
     for i in 0..steps.len() {

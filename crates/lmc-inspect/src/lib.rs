@@ -35,8 +35,8 @@ pub mod spelled;
 
 pub use analyze::{
     Analysis, AnalyzeOptions, Change, Checkpoint, Checkpoints, Delta, Density, Distance, Engine, EngineDistance,
-    Engines, Failed, Figures, FloatDelta, Group, GroupChange, GroupDelta, GroupMagnitudes, Pair, Progress, Sample,
-    StepsFrom, Tensor, TensorChange, analyze, page, sample, spread, vega, vega_names,
+    Engines, Failed, Figures, FloatDelta, Group, GroupChange, GroupDelta, GroupMagnitudes, PAIRS, Pair, Progress,
+    Sample, StepsFrom, Tensor, TensorChange, analyze, page, sample, spread,
 };
 pub use declared::declared;
 pub use describe::{

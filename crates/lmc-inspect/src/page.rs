@@ -3,7 +3,6 @@
 pub(crate) mod chart;
 pub(crate) mod html;
 pub(crate) mod svg;
-pub(crate) mod vega;
 
 use std::fmt::Write;
 

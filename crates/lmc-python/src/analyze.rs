@@ -19,16 +19,15 @@ use crate::work::Signals;
 ///
 /// `checkpoints` is the path of a checkpoint (a file, an index of several files, or a directory), a list of such paths in the order of
 /// their steps, or one store: its path, its `s3://` URL, or a `lmc.Store`, of which every `every`th snapshot counts, and the last one.
-/// `distances`, `pairs`, `engines`, `sample` (in bytes), `independent`, `level` and `max_work` are the options of the command, which
-/// `lmc analyze --help` describes. Warnings of the command are given as `UserWarning`. Nothing is written but temporary files, of a store.
+/// `distances`, `engines` and `level` are the options of the command, which `lmc analyze --help` describes, and `max_work` is that of
+/// `lmc.decompress`. Warnings of the command are given as `UserWarning`. Nothing is written but temporary files, of a store.
 ///
 /// Raises `lmc.IOError` when a file cannot be read or changes meanwhile, `lmc.DamagedError` when one is damaged,
 /// `lmc.StoreError` and others of a store, and `lmc.UsageError` when there are no tensors or no snapshots, for deltas without their bases,
 /// for a store that is an archive, which is to be imported first, or for engines that this build lacks: wheels have zstd alone.
 #[pyfunction]
 #[pyo3(signature = (
-    checkpoints, *, every=1, distances=None, pairs=4, engines=Vec::new(), sample=4_000_000, independent=false, level="default",
-    threads=None, max_work=None,
+    checkpoints, *, every=1, distances=None, engines=Vec::new(), level="default", threads=None, max_work=None,
 ))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords")]
 pub(crate) fn analyze<'py>(
@@ -36,28 +35,20 @@ pub(crate) fn analyze<'py>(
     checkpoints: &Bound<'py, PyAny>,
     #[pyo3(from_py_with = numbers::every)] every: u32,
     distances: Option<Distances>,
-    #[pyo3(from_py_with = numbers::pairs)] pairs: u32,
     #[pyo3(from_py_with = texts)] engines: Vec<String>,
-    #[pyo3(from_py_with = numbers::sample)] sample: usize,
-    independent: bool,
     #[pyo3(from_py_with = text)] level: &str,
     threads: Option<Threads>,
     max_work: Option<MaxWork>,
 ) -> Result<Bound<'py, PyAny>> {
-    let codec = compress_options(level, None, None, threads)?.with_independent(independent);
-    let codec = codec.with_max_work(max_work.map(|n| n.0));
+    let codec = compress_options(level, None, None, threads)?.with_max_work(max_work.map(|n| n.0));
     if every == 0 {
         return Err(Failure::usage("every=0: must be from 1 to 4294967295"));
-    }
-    if pairs == 0 {
-        return Err(Failure::usage("pairs=0: must be from 1 to 4294967295"));
     }
     let paths = paths(checkpoints)?;
     paths.iter().try_for_each(|p| readable(p))?;
     let distances = distances.map(|d| d.0);
     let (text, warnings) = Signals::watch(py, u64::MAX, |signals| {
-        let (pairs, stop) = (pairs as usize, signals.stop());
-        let study = Study { paths, every, distances, pairs, engines, sample, codec, stop };
+        let study = Study { paths, every, distances, engines, codec, stop: signals.stop() };
         study.json().map_err(failure)
     })?;
     warn(py, &warnings)?;

@@ -71,7 +71,6 @@ macro_rules! arguments {
 
 arguments! {
     Above(u64) = "above";
-    FromStep(u64) = "from_step";
     KeepEvery(u64) = "keep_every";
     Limit(u64) = "limit";
     MaxSize(u64) = "max_size";
@@ -99,10 +98,7 @@ with_default! {
     cache_size -> u64;
     every -> u32;
     grace_seconds -> u64;
-    keep -> usize;
     keep_last -> usize;
-    pairs -> u32;
-    sample -> usize;
 }
 
 /// Functions for arguments that are lists of numbers.

@@ -52,12 +52,12 @@ def test_one_checkpoint(run):
 
 
 def test_a_sequence(run):
-    options = ["--json", "--independent", "--level", "fast", "--distances", "20", "--pairs", "1"]
-    found = lmc.analyze(run, independent=True, level="fast", distances=[20], pairs=1, threads=1)
+    options = ["--json", "--level", "fast", "--distances", "20"]
+    found = lmc.analyze(run, level="fast", distances=[20], threads=1)
     assert found == command(*run, *options)[0]
     assert [c["step"] for c in found["checkpoints"]] == [10, 20, 30]
     assert [(d["from"], d["to"], d["steps"]) for d in found["deltas"]] == [(0, 1, 10), (1, 2, 10), (0, 2, 20)]
-    assert found["independent"] and found["level"] == "fast"
+    assert found["level"] == "fast"
     assert lmc.analyze(tuple(run), distances=(0,)) == command(*run, "--json", "--distances", "0")[0]
 
 
@@ -73,7 +73,7 @@ def test_a_store(run, tmp_path):
 
 
 def test_zstd_is_an_engine(run):
-    engines = lmc.analyze(run[:2], engines=["all"], sample=100_000)["engines"]
+    engines = lmc.analyze(run[:2], engines=["all"])["engines"]
     names = ["zstd 1", "zstd 3", "zstd 19"]
     assert [e["name"] for e in engines["engines"]] == ["lmc default"] * 2 + [name for name in names for _ in range(4)]
     assert all(0 < e["size"] < e["raw_size"] for e in engines["engines"] if e["order"] == "grouped")
@@ -119,8 +119,6 @@ def test_errors(run, tmp_path):
         (tmp_path / "cut.lmc", {}, lmc.DamagedError, r"cut\.lmc"),
         (run[0], {"every": 2}, lmc.UsageError, "--every"),
         (run[0], {"every": 0}, lmc.UsageError, "every=0"),
-        (run[0], {"pairs": -1}, lmc.UsageError, "pairs=-1"),
-        (run[0], {"pairs": 0}, lmc.UsageError, "pairs=0"),
         (run[0], {"distances": [1 << 64]}, lmc.UsageError, "distances="),
         (run[0], {"level": "none"}, lmc.UsageError, "level"),
         (run[0], {"engines": ["zip"]}, lmc.UsageError, 'unknown engine "zip"'),

@@ -211,8 +211,6 @@ class TestNumbers:
         self.refused("step", lambda n: store.save({"y": b"y"}, step=n))
         self.refused("step", lambda n: store.save_shard({"y": b"y"}, step=n))
         self.refused("step", lambda n: store.publish(n, []))
-        self.refused("from_step", lambda n: store.save({"y": b"y"}, from_step=n))
-        self.refused("from_step", lambda n: store.save_shard({"y": b"y"}, step=2, from_step=n))
         self.refused("anchor_every", lambda n: store.save({"y": b"y"}, anchor_every=n))
         self.refused("anchor_every", lambda n: store.save_shard({"y": b"y"}, step=2, anchor_every=n))
         self.refused("at", store.find)

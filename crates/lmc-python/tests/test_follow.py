@@ -59,12 +59,13 @@ def test_versions_follow_each_other(store, tmp_path):
         follower.update()
     # A follower that begins with the existing version.
     w = save(store, 3)
-    with store.follow(str(directory), verify=True, keep=0, threads=1) as follower:
+    with store.follow(str(directory), verify=True, threads=1) as follower:
         staged = follower.stage()
         assert (staged.base_step, staged.linked_size) == (2, 0)
         follower.commit(staged)
         assert np.array_equal(read(directory), w)
-        assert len(list((directory / "versions").iterdir())) == 2
+        # This version and the one before, each with its list of files.
+        assert len(list((directory / "versions").iterdir())) == 4
         with pytest.raises(lmc.UsageError, match="is no version that was staged"):
             other = store.follow(tmp_path / "other")
             other.commit(staged)
@@ -98,8 +99,6 @@ def test_what_is_refused(store, tmp_path):
         store.follow(tmp_path / "mine")
     with pytest.raises(lmc.UsageError, match="is in the store"):
         store.follow(tmp_path / "store" / "m")
-    with pytest.raises(lmc.UsageError, match="keep=-1"):
-        store.follow(tmp_path / "m", keep=-1)
     with pytest.raises(TypeError):
         store.follow(3)
     save(store, 2)

@@ -4,7 +4,7 @@ use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result};
 use crate::history::{DamagedRecord, remedy};
 use crate::ids::Step;
-use crate::snapshot::{At, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::store::Store;
 
 /// After this number of snapshots that cannot be opened, everything is stored again: what is common to all may be lost,
@@ -54,16 +54,6 @@ impl Store {
         });
         let (snapshot, catalog) = found.flatten().unzip();
         Ok(Before { snapshot, catalog: catalog.unwrap_or_default(), note })
-    }
-
-    /// The snapshot of a step, as the one before a new one.
-    pub(crate) fn before_named(&self, step: Step) -> Result<Before> {
-        let snapshot = self.find(At::Step(step))?;
-        let catalog = self.open_base(&snapshot).map_err(|e| {
-            let e = e.at(format_args!("step {step}"));
-            e.and("; it cannot be the base: name another step, or none")
-        })?;
-        Ok(Before { snapshot: Some(snapshot), catalog, note: None })
     }
 
     fn open_base(&self, snapshot: &Snapshot) -> Result<Catalog> {

@@ -28,8 +28,6 @@ use crate::{chain, ordered};
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct CopyOptions {
-    /// Whether snapshots of another run may be copied into a store. Followers cannot distinguish the runs afterwards.
-    pub mix_runs: bool,
     /// Whether to go on after a snapshot that the source has lost or damaged, and after a record that the destination has: [`Copied::damaged`]
     /// and [`Copied::left_out`] then have them.
     pub skip_damaged: bool,
@@ -68,7 +66,7 @@ impl Store {
     /// A snapshot appears once it is complete. A repeated copy resumes an interrupted one: snapshots already here are skipped.
     ///
     /// # Errors
-    /// `Usage` when the source is of another run, unless [`CopyOptions::mix_runs`] is set, or two snapshots are of one step: nothing is
+    /// `Usage` when the source is of another run, or two snapshots are of one step: nothing is
     /// copied. `Exists` when a step has a different snapshot here, `Damaged` when the source, or a record here, is not what was written,
     /// unless [`CopyOptions::skip_damaged`] is set, and those of [`Self::save`]. Messages about the source begin with its location.
     pub fn copy_from(&self, from: &Store, snapshots: &[Snapshot], o: CopyOptions) -> Result<Copied> {
@@ -89,10 +87,10 @@ impl Store {
     ) -> Result<Copied> {
         let of_source = |e| from.blame(e);
         let run = from.run_now().map_err(of_source)?;
-        if run != self.run() && !o.mix_runs {
+        if run != self.run() {
             return Err(Error::usage(format!(
                 "the store is of run {}, and the snapshots to be copied are of run {run}: what follows the store could not tell them \
-                 apart; copy into a store that does not exist yet, or allow it with --mix-runs (mix_runs)",
+                 apart; copy into a store that does not exist yet",
                 self.run()
             )));
         }

@@ -142,10 +142,7 @@ impl Store {
     ) -> Result<Saved> {
         let began = self.begin()?;
         // Only what is listed from now on is sure to stay.
-        let before = match o.from {
-            Some(from) => self.before_named(from)?,
-            None => self.before(step)?,
-        };
+        let before = self.before(step)?;
         let shard = Shard::new(self.fresh_id()?, began);
         save::save(self.remote(), inputs, before, o, self.cache(), shard, check)
     }

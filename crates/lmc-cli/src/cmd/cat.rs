@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lmc::{DecodeLimits, DecompressOptions, ReadAt, Reader, Segment, tensors};
+use lmc::{ReadAt, Reader, Segment, tensors};
 use serde_json::json;
 
-use crate::args::{Limits, Threads};
+use crate::args::{Threads, decoding};
 use crate::bases::BaseArgs;
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes};
@@ -50,9 +50,6 @@ pub(crate) struct CatArgs {
     bases: BaseArgs,
 
     #[command(flatten)]
-    limits: Limits,
-
-    #[command(flatten)]
     threads: Threads,
 }
 
@@ -85,8 +82,7 @@ pub(crate) fn run(args: &CatArgs, ui: &Ui) -> Result {
     if is_dash(&args.file) {
         return Err(Failure::Usage("cat needs random access, which standard input lacks: name a file".to_owned()));
     }
-    let limits = DecodeLimits::default().with_max_work(args.limits.max_work());
-    let options = DecompressOptions::default().with_threads(args.threads.count()).with_limits(limits);
+    let options = decoding(&args.threads)?;
     refuse_index(&args.file)?;
     let source = Source::open(&args.file)?;
     let at_fault = |e| Failure::codec(&args.file, &e);

@@ -1,19 +1,19 @@
 //! `lmc compress`.
 
-use clap::Args;
-use lmc::{CompressOptions, Compressor, DecompressOptions, Dtype, ErrorKind, Level, Reader, Sink};
-use serde_json::json;
+use std::path::Path;
 
-use crate::args::{Files, Limits, Threads, dtype, level};
+use clap::Args;
+use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Dtype, ErrorKind, Level, Reader, Sink, Summary};
+
+use crate::args::{Files, Threads, dtype, level, max_work};
 use crate::bases::{BaseArgs, Bases};
 use crate::failure::{Failure, Result};
 use crate::format::Name;
-use crate::guard::Guard;
-use crate::input::{STDIN, Source, Stdin};
-use crate::output::{Origin, Target};
-use crate::plan::{AddSuffix, Input, Job, guard, plan};
-use crate::report::{self, Outcome, Show};
-use crate::restorable;
+use crate::input::Source;
+use crate::output::Target;
+use crate::plan::{AddSuffix, Job, plan};
+use crate::report::{self, Outcome};
+use crate::run::{Look, Run, Work};
 use crate::together::Together;
 use crate::ui::Ui;
 
@@ -55,101 +55,60 @@ pub(crate) struct CompressArgs {
     bases: BaseArgs,
 
     #[command(flatten)]
-    limits: Limits,
-
-    #[command(flatten)]
     threads: Threads,
 }
 
 /// Compresses files.
 pub(crate) fn run(args: &CompressArgs, ui: &Ui) -> Result {
     let (jobs, links) = plan(&args.files, &AddSuffix { all: args.all }, true, ui)?;
+    let threads = args.threads.count();
     let options = CompressOptions::default()
         .with_level(args.level)
-        .with_threads(args.threads.count())
-        .with_max_work(args.limits.max_work())
+        .with_threads(threads)
+        .with_max_work(max_work()?)
         .with_dtype(args.dtype);
-    let mut compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
-    let bases = args.bases.open(jobs.len() > 1, args.threads.count())?;
-    let guard = guard(&jobs, links, &bases, &args.files)?;
+    let compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
+    let bases = args.bases.open(jobs.len() > 1, threads)?;
     let together = Together::of(jobs.iter().map(Job::path));
-    report::each(&jobs, Job::path, Show::Results, args.files.json, ui, |job| {
-        compress(&mut compressor, &bases, (&guard, &together), job, args, ui)
-    })
+    Run::new(&args.files, (jobs, links), bases, threads, ui)?.each(&mut Compress { compressor, together })
 }
 
-fn compress(
-    compressor: &mut Compressor,
-    bases: &Bases,
-    (guard, together): (&Guard, &Together),
-    job: &Job,
-    args: &CompressArgs,
-    ui: &Ui,
-) -> Result<Outcome> {
-    let force = args.files.force;
-    let summary = match &job.input {
-        Input::Stdin => {
-            let mut source = Stdin::open()?;
-            let mut output = job.create_output(force, Origin::Stdin(source.metadata().as_ref()), guard)?;
-            let progress = ui.progress(STDIN, None);
-            let summary = compressor
-                .compress(
-                    lmc::Source::from(&mut source).with_progress(&mut |done| progress.at(done)),
-                    bases.all(),
-                    Sink::writer(&mut output),
-                )
-                .map_err(|e| report::explain_stdin(bases, &output, &e))?;
-            drop(progress);
-            bases.check_unchanged()?;
-            output.finish(guard)?;
-            summary
+struct Compress {
+    compressor: Compressor,
+    together: Together,
+}
+
+impl Work for Compress {
+    fn look(&mut self, source: &Source, run: &Run<'_>) -> Result<Look> {
+        self.together.check(source)?;
+        if !run.force
+            && let Some(skipped) = skipped(source)?
+        {
+            return Ok(Look::Leave(skipped));
         }
-        Input::File(path) => {
-            let source = Source::open(path)?;
-            together.check(&source)?;
-            if !force && let Some(skipped) = skipped(&source)? {
-                return Ok(skipped);
-            }
-            if let Some(why) = source.early_end()? {
-                ui.warn(format_args!("{}: {why}; it is compressed as it is", Name::path(path)));
-            }
-            let mut output = job.create_output(force, Origin::File(source.metadata()), guard)?;
-            output.check_stays(args.files.rm)?;
-            let progress = ui.progress(&Name::path(path).to_string(), Some(source.metadata().len()));
-            let of_others = bases.for_input(source.metadata());
-            let summary = compressor
-                .compress(
-                    lmc::Source::from(&source).with_progress(&mut |done| progress.at(done)),
-                    &of_others,
-                    Sink::writer(&mut output),
-                )
-                .map_err(|e| report::explain(&source, bases, &output, &e))?;
-            drop(progress);
-            source.check_unchanged()?;
-            together.check(&source)?;
-            bases.check_unchanged()?;
-            if args.files.rm
-                && let Some(written) = output.written()?
-            {
-                let progress = ui.progress(&Name::path(path).to_string(), Some(source.metadata().len()));
-                restorable::check(written, &source, &of_others, args.threads.count(), path, &progress)?;
-            }
-            let is_file = output.is_file();
-            output.finish(guard)?;
-            if let (true, false, Target::File(compressed)) = (is_file, of_others.is_empty(), &job.output) {
-                Bases::note_unused(path, compressed, ui);
-            }
-            if args.files.rm {
-                source.remove(guard, ui)?;
-            }
-            summary
+        if let Some(why) = source.early_end()? {
+            run.ui.warn(format_args!("{}: {why}; it is compressed as it is", Name::path(source.path())));
         }
-    };
-    Ok(Outcome::Done {
-        line: report::compressed(&summary, job.output.path()),
-        fields: vec![("output", json!(job.output.path().to_string_lossy()))],
-        summary,
-    })
+        Ok(Look::Take { bases: run.bases.for_input(source.metadata()), restored_size: None })
+    }
+
+    fn code(&mut self, from: lmc::Source<'_>, bases: &[Base<'static>], to: Sink<'_>) -> lmc::Result<Summary> {
+        self.compressor.compress(from, bases, to)
+    }
+
+    fn check(&self, source: &Source) -> Result {
+        self.together.check(source)
+    }
+
+    fn written(&self, input: &Path, output: &Path, bases: &[Base<'static>], ui: &Ui) {
+        if !bases.is_empty() {
+            Bases::note_unused(input, output, ui);
+        }
+    }
+
+    fn line(&self, summary: &Summary, output: &Target) -> String {
+        report::compressed(summary, output.path())
+    }
 }
 
 /// Why a file is left alone: it is an .lmc file, not just one that begins like one.

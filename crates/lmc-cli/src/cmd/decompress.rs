@@ -1,19 +1,18 @@
 //! `lmc decompress`.
 
 use clap::Args;
-use lmc::{DecodeLimits, DecompressOptions, Decompressor, Reader, Sink};
-use serde_json::json;
+use lmc::{Base, DecompressOptions, Decompressor, Reader, Sink, Summary};
 
-use crate::args::{Files, Limits, Threads};
-use crate::bases::{BaseArgs, Bases};
+use crate::args::{Files, Threads, decoding};
+use crate::bases::BaseArgs;
 use crate::failure::{Failure, Result};
-use crate::format::{Name, bytes};
-use crate::guard::{Guard, Role};
-use crate::input::{STDIN, Source, Stdin};
-use crate::output::Origin;
-use crate::plan::{Input, Job, RemoveSuffix, guard, plan};
-use crate::report::{self, Outcome, Show};
-use crate::restorable;
+use crate::format::{Name, bytes, count};
+use crate::guard::Role;
+use crate::input::Source;
+use crate::output::Target;
+use crate::plan::{RemoveSuffix, plan};
+use crate::report;
+use crate::run::{Look, Run, Work};
 use crate::ui::Ui;
 
 /// Restore compressed files: FILE.lmc becomes FILE, and FILE.lmc is kept.
@@ -32,9 +31,6 @@ pub(crate) struct DecompressArgs {
     bases: BaseArgs,
 
     #[command(flatten)]
-    limits: Limits,
-
-    #[command(flatten)]
     threads: Threads,
 
     /// Nothing: tar -I 'lmc decompress' adds it.
@@ -45,84 +41,47 @@ pub(crate) struct DecompressArgs {
 /// Restores files.
 pub(crate) fn run(args: &DecompressArgs, ui: &Ui) -> Result {
     let (jobs, links) = plan(&args.files, &RemoveSuffix, false, ui)?;
-    let limits = DecodeLimits::default().with_max_work(args.limits.max_work());
-    let options = DecompressOptions::default().with_threads(args.threads.count()).with_limits(limits);
-    let mut decompressor = Decompressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
-    let bases = args.bases.open_to_restore(jobs.len() > 1, args.threads.count())?;
-    let guard = guard(&jobs, links, &bases, &args.files)?;
-    report::each(&jobs, Job::path, Show::Results, args.files.json, ui, |job| {
-        decompress(&mut decompressor, &options, (&bases, &guard), job, args, ui)
-    })
+    let mut restore = Restore::new(&args.threads)?;
+    let threads = args.threads.count();
+    let bases = args.bases.open_to_restore(jobs.len() > 1, threads)?;
+    Run::new(&args.files, (jobs, links), bases, threads, ui)?.each(&mut restore)
 }
 
-fn decompress(
-    decompressor: &mut Decompressor,
-    options: &DecompressOptions,
-    (bases, guard): (&Bases, &Guard),
-    job: &Job,
-    args: &DecompressArgs,
-    ui: &Ui,
-) -> Result<Outcome> {
-    let force = args.files.force;
-    let summary = match &job.input {
-        Input::Stdin => {
-            let mut source = Stdin::open()?;
-            let mut output = job.create_output(force, Origin::Stdin(source.metadata().as_ref()), guard)?;
-            let progress = ui.progress(STDIN, None);
-            let summary = decompressor
-                .decompress(
-                    lmc::Source::from(&mut source).with_progress(&mut |done| progress.at(done)),
-                    bases.all(),
-                    Sink::writer(&mut output),
-                )
-                .map_err(|e| report::explain_stdin(bases, &output, &e))?;
-            drop(progress);
-            bases.check_unchanged()?;
-            output.finish(guard)?;
-            summary
+/// The work of `decompress`, and of `test`, whose output goes nowhere.
+pub(super) struct Restore {
+    decompressor: Decompressor,
+    options: DecompressOptions,
+}
+
+impl Restore {
+    pub(super) fn new(threads: &Threads) -> Result<Self> {
+        let options = decoding(threads)?;
+        let decompressor = Decompressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
+        Ok(Self { decompressor, options })
+    }
+}
+
+impl Work for Restore {
+    fn look(&mut self, source: &Source, run: &Run<'_>) -> Result<Look> {
+        // The index is read before anything is created: most files that are not compressed fail here.
+        let path = source.path();
+        let reader = Reader::open(source, &self.options).map_err(|e| Failure::codec(path, &e))?;
+        let bases = run.bases.for_file(path, reader.bases())?;
+        run.bases.note_unneeded(path, reader.bases(), run.ui);
+        // The output restores one that is decompressed itself.
+        run.bases.guard_found(&run.guard, Role::Input);
+        Ok(Look::Take { bases, restored_size: Some(reader.raw_size()) })
+    }
+
+    fn code(&mut self, from: lmc::Source<'_>, bases: &[Base<'static>], to: Sink<'_>) -> lmc::Result<Summary> {
+        self.decompressor.decompress(from, bases, to)
+    }
+
+    fn line(&self, summary: &Summary, output: &Target) -> String {
+        let size = bytes(summary.raw_size);
+        match output {
+            Target::Nowhere => format!("OK  ({size}, {})", count(summary.blocks, "block")),
+            output => format!("{size}  ({})", Name::path(output.path())),
         }
-        Input::File(path) => {
-            let source = Source::open(path)?;
-            // The index is read before anything is created: most files that are not compressed fail here.
-            let reader = Reader::open(&source, options).map_err(|e| Failure::codec(path, &e))?;
-            let raw_size = reader.raw_size();
-            let needed = bases.for_file(path, reader.bases())?;
-            bases.note_unneeded(path, reader.bases(), ui);
-            // The output restores one that is decompressed itself.
-            bases.guard_found(guard, Role::Input);
-            let mut output = job.create_output(force, Origin::File(source.metadata()), guard)?;
-            output.check_stays(args.files.rm)?;
-            let progress = ui.progress(&Name::path(path).to_string(), Some(raw_size));
-            let mut at = |done| progress.at(done);
-            let summary = if output.set_size(raw_size)? {
-                decompressor.decompress(lmc::Source::from(&source).with_progress(&mut at), &needed, &output)
-            } else {
-                decompressor.decompress(
-                    lmc::Source::from(&mut source.stream()).with_progress(&mut at),
-                    &needed,
-                    Sink::writer(&mut output),
-                )
-            };
-            let summary = summary.map_err(|e| report::explain(&source, bases, &output, &e))?;
-            drop(progress);
-            source.check_unchanged()?;
-            bases.check_unchanged()?;
-            if args.files.rm
-                && let Some(written) = output.written()?
-            {
-                let progress = ui.progress(&Name::path(path).to_string(), Some(raw_size));
-                restorable::check(&source, written, &needed, args.threads.count(), path, &progress)?;
-            }
-            output.finish(guard)?;
-            if args.files.rm {
-                source.remove(guard, ui)?;
-            }
-            summary
-        }
-    };
-    Ok(Outcome::Done {
-        line: format!("{}  ({})", bytes(summary.raw_size), Name::path(job.output.path())),
-        fields: vec![("output", json!(job.output.path().to_string_lossy()))],
-        summary,
-    })
+    }
 }

@@ -45,10 +45,6 @@ pub(crate) struct FollowArgs {
     #[arg(long, value_name = "CMD")]
     exec: Option<String>,
 
-    /// Keep N versions beside the current one.
-    #[arg(long, value_name = "N", default_value_t = FollowOptions::default().keep)]
-    keep: usize,
-
     /// Follow to an earlier step, too.
     #[arg(long)]
     rewind: bool,
@@ -57,15 +53,6 @@ pub(crate) struct FollowArgs {
     /// version, read and verify the files that did not change, instead of linking them. At other looks nothing is read.
     #[arg(long)]
     verify: bool,
-
-    /// The checkpoint that the run began with: a directory of safetensors files. For versions without lmc, of which the first is a delta. It
-    /// stands for no other version that is missing.
-    #[arg(long, value_name = "CHECKPOINT")]
-    base: Option<PathBuf>,
-
-    /// The number of the version that the checkpoint of --base is: the `base_version` of the first one in the directory.
-    #[arg(long, value_name = "N", requires = "base", default_value_t = 0, value_parser = clap::value_parser!(u64))]
-    base_version: u64,
 
     /// Print a JSON object for every new version, and for a version in which files were restored.
     #[arg(long, help_heading = "Messages")]
@@ -134,16 +121,11 @@ fn opened<'f>(args: &FollowArgs, follower: &'f mut Option<Follower>) -> Result<&
     if follower.is_none() {
         let mut options = FollowOptions::default();
         options.threads = args.threads.count();
-        options.keep = args.keep;
         options.rewind = args.rewind;
         options.verify = args.verify;
         let versions = Path::new(&args.place.store);
-        let opened = match args.base.is_some() || Interchange::is_at(versions) {
-            true => {
-                let number = Step::new(args.base_version).map_err(|e| directory_failure(&e))?;
-                let base = args.base.as_deref().map(|base| (base, number));
-                Follower::open_interchange(versions, base, &args.dir, options)
-            }
+        let opened = match Interchange::is_at(versions) {
+            true => Follower::open_interchange(versions, None, &args.dir, options),
             false => Follower::open(args.place.open()?, &args.dir, options),
         };
         *follower = Some(opened.map_err(|e| directory_failure(&e))?);

@@ -20,6 +20,7 @@ use crate::input::{Original, Source};
 use crate::json::Object;
 use crate::missing;
 use crate::names::is_dash;
+use crate::report::{self, Outcome};
 use crate::shards::refuse_index;
 use crate::table::Table;
 use crate::ui::Ui;
@@ -79,23 +80,18 @@ const JSON_HELP: &str = "\
 /// Lists files.
 pub(crate) fn run(args: &ListArgs, ui: &Ui) -> Result {
     let bases = args.bases.open_to_restore(args.files.len() > 1, 0)?;
-    for (i, path) in args.files.iter().enumerate() {
-        match list(path, args, &bases, ui) {
-            Ok(Shown::Json(text)) => ui.print(&text)?,
-            Ok(Shown::Text(head, tables)) => ui.write(|out| {
-                out.write_all(if i == 0 { b"" } else { b"\n" })?;
+    let mut between: &[u8] = b"";
+    report::each(&args.files, PathBuf::as_path, args.json, ui, |path| {
+        match list(path, args, &bases, ui)? {
+            Shown::Json(text) => ui.print(&text)?,
+            Shown::Text(head, tables) => ui.write(|out| {
+                out.write_all(std::mem::replace(&mut between, b"\n"))?;
                 out.write_all(head.as_bytes())?;
                 tables.iter().try_for_each(|table| table.write_to(out))
             })?,
-            Err(failure) => {
-                ui.fail(&failure);
-                if args.json {
-                    ui.json(&json!({ "file": path.to_string_lossy(), "error": failure.to_string() }))?;
-                }
-            }
         }
-    }
-    Ok(())
+        Ok(Outcome::Told)
+    })
 }
 
 /// The output for a file.

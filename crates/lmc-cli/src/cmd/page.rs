@@ -25,11 +25,6 @@ pub(super) struct PageArgs {
 pub(super) struct Page(Option<Output>);
 
 impl PageArgs {
-    /// Whether files that are there are overwritten.
-    pub(super) fn force(&self) -> bool {
-        self.force
-    }
-
     /// Whether the page goes to standard output, in place of the printed output.
     pub(super) fn is_shown(&self) -> bool {
         self.html.as_deref().is_some_and(is_stdout)

@@ -10,7 +10,7 @@ mod safetensors;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use lmc::{Base, Dtype, Error, ErrorKind, ReadAt, Reader, Segment, TensorView, Tensors, tensors};
+use lmc::{Base, DecompressOptions, Dtype, Error, ErrorKind, ReadAt, Reader, Segment, TensorView, Tensors, tensors};
 
 use self::args::To;
 pub(crate) use self::args::UnpackArgs;
@@ -19,6 +19,7 @@ pub(super) use self::checkpoint::read as read_metadata;
 pub(super) use self::data::{DataFiles, METADATA, POOL};
 use self::join::MAX_HELD;
 use self::safetensors::{Entry, header};
+use crate::args::decoding;
 use crate::bases::Bases;
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, count};
@@ -26,7 +27,7 @@ use crate::input::{Original, Source};
 use crate::missing::reasons;
 use crate::names::{SUFFIX, is_dash, is_url};
 use crate::output::{Origin, Output, Target};
-use crate::report;
+use crate::report::{self, Outcome};
 use crate::shards::refuse_index;
 use crate::ui::Ui;
 
@@ -42,6 +43,7 @@ pub(crate) fn run(args: &UnpackArgs, ui: &Ui) -> Result {
     if args.to == To::Dcp {
         return Err(Failure::Usage(format!("--to dcp takes PyTorch: {PYTHON}")));
     }
+    let options = decoding(&args.threads)?;
     let mut targets = BTreeSet::new();
     for path in &args.files {
         if is_dash(path) {
@@ -65,14 +67,20 @@ pub(crate) fn run(args: &UnpackArgs, ui: &Ui) -> Result {
     }
     // A checkpoint has several files, and each may need only some bases.
     let several = args.files.len() > 1 || args.files.iter().any(|path| path.is_dir());
-    let bases = args.bases.open_to_restore(several, args.threads())?;
+    let bases = args.bases.open_to_restore(several, args.threads.count())?;
     let is_new = !args.output.exists();
     std::fs::create_dir_all(&args.output).map_err(|e| Failure::io(&args.output, "cannot create", &e))?;
-    let done = args.files.iter().try_for_each(|path| {
-        if path.is_dir() { checkpoint::unpack(path, args, &bases, ui) } else { unpack(path, args, &bases, ui) }
+    let done = report::each(&args.files, PathBuf::as_path, false, ui, |path| {
+        let is_directory = path.is_dir();
+        if is_directory {
+            checkpoint::unpack(path, args, &options, &bases, ui)
+        } else {
+            unpack(path, args, &options, &bases, ui)
+        }?;
+        Ok(Outcome::Told)
     });
-    if done.is_err() && is_new {
-        // Unless it holds outputs of earlier files.
+    if is_new {
+        // Unless it holds outputs.
         let _ = std::fs::remove_dir(&args.output);
     }
     done
@@ -90,12 +98,12 @@ fn target(args: &UnpackArgs, path: &Path) -> PathBuf {
     args.output.join(name.with_extension("safetensors").file_name().unwrap_or_default())
 }
 
-fn unpack(path: &Path, args: &UnpackArgs, bases: &Bases, ui: &Ui) -> Result {
+fn unpack(path: &Path, args: &UnpackArgs, options: &DecompressOptions, bases: &Bases, ui: &Ui) -> Result {
     let source = Source::open(path)?;
     let at_fault = |e| Failure::codec(path, &e);
     let mut start = [0; lmc::MAGIC.len()];
     if source.start(&mut start)? == lmc::MAGIC {
-        let reader = Reader::open(&source, &args.options()).map_err(at_fault)?;
+        let reader = Reader::open(&source, options).map_err(at_fault)?;
         let needed = bases.for_file(path, reader.bases())?;
         bases.note_unneeded(path, reader.bases(), ui);
         let reader = reader.with_bases(needed).map_err(at_fault)?;

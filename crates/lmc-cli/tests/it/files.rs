@@ -81,7 +81,7 @@ fn what_the_command_line_refuses() {
         assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
         assert!(!output.stderr.is_empty() && output.stdout.is_empty(), "{args:?}");
     }
-    dir.run(["compress", "a", "b", "-o", "out"]).is_misused(&["-o names one file", "2 inputs", "--output-dir-flat"]);
+    dir.run(["compress", "a", "b", "-o", "out"]).is_misused(&["-o names one file", "2 inputs", "-r and the directory"]);
     fs::create_dir(dir.path("none")).unwrap();
     dir.run(["-q", "compress", "-r", "none", "a", "-o", "out"]).is_misused(&["-o names one file", "2 inputs"]);
     fs::remove_dir(dir.path("none")).unwrap();
@@ -90,7 +90,6 @@ fn what_the_command_line_refuses() {
     dir.run(["compress", "a", "a"]).is_misused(&["a: is given twice"]);
     dir.run(["compress", "a", "-o", "-", "--rm"]).is_misused(&["--rm"]);
     dir.run(["compress", "a", "-o", "/dev/null", "--rm"]).is_misused(&["--rm"]);
-    dir.run(["compress", "-", "--output-dir-flat", "d"]).is_misused(&["no name", "-o FILE"]);
     assert_eq!(dir.names(), ["a", "b"]);
 }
 
@@ -128,7 +127,7 @@ fn an_existing_target_stays() {
     dir.run(["decompress", "--force", "a.lmc"]).silent();
     assert_eq!(dir.read("a"), b"data");
     dir.write("d/x", b"");
-    dir.run(["compress", "a", "-o", "d"]).fails(&["d: is a directory", "--output-dir-flat"]);
+    dir.run(["compress", "a", "-o", "d"]).fails(&["d: is a directory: name a file in it"]);
     dir.run(["compress", "-f", "a", "-o", "d/"]).fails(&["is a directory"]);
     symlink("nowhere", dir.path("dangling")).unwrap();
     dir.run(["compress", "a", "-o", "dangling"]).fails(&["dangling: exists"]);
@@ -379,15 +378,12 @@ fn directories_mirrored() {
 }
 
 #[test]
-fn directories_flattened() {
+fn two_inputs_never_have_one_output() {
     let dir = tree();
-    dir.write("run/2/optimizer.pt", b"other");
-    dir.run(["compress", "-r", "run", "--output-dir-flat", "flat"])
-        .is_misused(&["run/2/optimizer.pt would both be written to flat/optimizer.pt.lmc"]);
-    assert!(!dir.has("flat"));
-    dir.run(["compress", "-r", "run/1", "run/model.safetensors", "--output-dir-flat", "flat"]).silent();
-    let made: Vec<_> = dir.names().into_iter().filter(|n| n.starts_with("flat")).collect();
-    assert_eq!(made, ["flat", "flat/model.safetensors.lmc", "flat/optimizer.pt.lmc", "flat/rank.DISTCP.lmc"]);
+    dir.run(["compress", "-r", "run", "run/1"]).is_misused(&["is given twice: give it once"]);
+    dir.run(["compress", "-r", "run", "run/../run/model.safetensors"])
+        .is_misused(&["run/../run/model.safetensors would both be written to", "run/model.safetensors.lmc"]);
+    assert!(!dir.names().iter().any(|name| name.ends_with(".lmc")));
 }
 
 #[test]

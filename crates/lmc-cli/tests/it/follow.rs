@@ -133,7 +133,7 @@ fn errors_that_may_pass_do_not_end_it_and_are_said_once() {
 #[test]
 fn what_cannot_be_removed_does_no_harm() {
     let dir = stored();
-    dir.run(["-q", "follow", "s", "m", "--once", "--keep", "0"]).silent();
+    dir.run(["-q", "follow", "s", "m", "--once"]).silent();
     let old = std::fs::read_link(dir.path("m/current")).unwrap();
     // Deeper than directories may be open: neither an old version nor what is unfinished can be removed.
     let deep = "d/".repeat(300);
@@ -142,7 +142,7 @@ fn what_cannot_be_removed_does_no_harm() {
     let limited = |n: u64| {
         save(&dir, n);
         for _ in 0..2 {
-            dir.shell("ulimit -n 150; exec $LMC -q follow s m --once --keep 0").silent();
+            dir.shell("ulimit -n 150; exec $LMC -q follow s m --once").silent();
             assert_eq!(step(&dir, "m"), Some(n));
             assert!(stuck.iter().all(|of| dir.path(format!("{of}/{deep}")).is_dir()), "step {n}");
         }
@@ -151,7 +151,7 @@ fn what_cannot_be_removed_does_no_harm() {
     limited(2);
     // Later they can.
     save(&dir, 3);
-    dir.run(["-q", "follow", "s", "m", "--once", "--keep", "0"]).silent();
+    dir.run(["-q", "follow", "s", "m", "--once"]).silent();
     let versions = std::fs::read_dir(dir.path("m/versions")).unwrap().map(|e| e.unwrap().file_name());
     let current = std::fs::read_link(dir.path("m/current")).unwrap();
     let name = current.file_name().unwrap().to_str().unwrap();

@@ -47,7 +47,7 @@ fn rm_does_not_remove_a_base() {
         &["compress", "--rm", s1, "--base", "d/link"],
         &["compress", "--rm", "d/../d/s1.safetensors", s2, "--base", s1],
         &["compress", "-f", "--rm", "d/link", s2, "--base", s1],
-        &["compress", "--rm", "--output-dir-flat", "other", s1, s2, "--base", s1],
+        &["compress", "-r", "--rm", "d", "-o", "other", "--base", s1],
     ] {
         refused(&dir, args, &["is the base", "s1.safetensors", "--rm"]);
     }
@@ -96,10 +96,12 @@ fn nothing_is_written_over_a_base() {
     fs::remove_file(dir.path("d/link")).unwrap();
     dir.run(["compress", s1]).silent();
     dir.write(s1, &snapshot(2));
-    for rm in ["--rm", "--keep"] {
-        let args = ["compress", "-f", rm, s1, "--base", "d/s1.safetensors.lmc"];
+    for force in ["-f", "-f --rm"] {
+        let base = "--base d/s1.safetensors.lmc";
+        let args: Vec<&str> = ["compress", force, s1, base].iter().flat_map(|args| args.split(' ')).collect();
         refused(&dir, &args, &["d/s1.safetensors.lmc: is the base d/s1.safetensors.lmc"]);
-        refused(&dir, &["compress", "-f", "-r", rm, "d", "--base", "d/s1.safetensors.lmc"], &["is the base"]);
+        let args: Vec<&str> = ["compress -r", force, "d", base].iter().flat_map(|args| args.split(' ')).collect();
+        refused(&dir, &args, &["is the base"]);
     }
     // Restoring, and extracting a part of a file.
     dir.run(["compress", s2, "--base", "d/s1.safetensors.lmc"]).silent();

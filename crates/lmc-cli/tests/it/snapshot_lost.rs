@@ -65,7 +65,7 @@ fn lost_data_are_named_with_a_remedy_and_passed_over() {
     assert_eq!(dir.names(), before);
     // Its file is stored again, in whole.
     dir.write("w", &noise(100_000, 2));
-    let saved = dir.run(["snapshot", "save", "s", "w", "--from", "2", "--json"]);
+    let saved = dir.run(["snapshot", "save", "s", "w", "--json"]);
     assert!(
         saved.ok().stderr().contains(&format!("lmc: s: {lost}: is missing; what the new snapshot needs")),
         "{saved:?}"

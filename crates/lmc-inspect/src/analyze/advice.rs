@@ -70,7 +70,7 @@ fn deltas(a: &Analysis, said: &mut Vec<String>) {
         said.push(format!("Deltas from checkpoint to checkpoint save next to nothing; {why}."));
     }
     let every = if usual.steps == 1 { unit.to_owned() } else { count(usual.steps, unit) };
-    if !a.independent && has_copies(a) {
+    if has_copies(a) {
         return;
     }
     if let Some(sentence) = states_and_weights(a, usual, last) {
@@ -190,10 +190,9 @@ fn sixteen_bits(a: &Analysis, kinds: &[Group], said: &mut Vec<String>) {
     let sizes =
         a.tensors.iter().filter(narrow).fold((0, 0), |s, t| (s.0 + t.figures.raw_size, s.1 + t.figures.lmc_size));
     let copies = kinds.iter().any(|g| g.name == Kind::Master.name());
-    if copies && !a.independent && sizes.0 > 0 && 10 * sizes.1 < sizes.0 {
+    if copies && sizes.0 > 0 && 10 * sizes.1 < sizes.0 {
         said.push(format!(
-            "The 16-bit weights are rounded from the master copies beside them, and take {} of their size; --independent tells what \
-             they take alone.",
+            "The 16-bit weights are rounded from the master copies beside them, and take {} of their size.",
             percent(sizes.1, sizes.0)
         ));
     }

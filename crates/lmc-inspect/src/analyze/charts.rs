@@ -1,4 +1,4 @@
-//! The charts of a study, for its page and for other programs.
+//! The charts of a study.
 
 mod engines;
 mod flips;
@@ -6,9 +6,7 @@ mod flips;
 use super::input::StepsFrom;
 use super::result::{Analysis, Density, EngineDistance, Figures, FloatDelta, GroupDelta};
 use crate::kind::Kind;
-use crate::page::chart::{Axis, Bar, Bars, Chart, HeatMap, Line, Lines, Scatter, Unit};
-use crate::page::html;
-use crate::page::vega::specification;
+use crate::page::chart::{Bar, Bars, HeatMap, Line, Lines, Scatter, Unit};
 
 /// The colour of figures over all kinds.
 const ALL: usize = 7;
@@ -19,45 +17,18 @@ pub(super) struct Charts {
     pub(super) fields: Bars,
     /// How large floats are, in the last checkpoint.
     pub(super) magnitudes: Option<Lines>,
-    /// The curves over steps and distances, each with its name.
-    pub(super) steps: Vec<(&'static str, Lines)>,
+    /// The curves over steps and distances.
+    pub(super) steps: Vec<Lines>,
     /// Which bits change, by dtype, the largest first.
     pub(super) flips: Vec<HeatMap>,
-    /// Sizes and speeds of other compressors, each with its name.
-    pub(super) engines: Vec<(&'static str, Scatter)>,
+    /// Sizes and speeds of other compressors.
+    pub(super) engines: Vec<Scatter>,
 }
-
-/// The charts of a study's page as Vega-Lite specifications with their data: names of files, and their contents. Both
-/// depend on the study alone; names of tensors are data, and in no name of a file.
-pub fn vega(a: &Analysis) -> Vec<(String, String)> {
-    let Charts { fields, magnitudes, steps, flips, engines } = Charts::of(a);
-    let mut all = Vec::new();
-    if !fields.bars.is_empty() {
-        all.push((format!("{FIELDS}.vl.json"), Chart::Bars(fields)));
-    }
-    all.extend(magnitudes.map(|lines| (format!("{MAGNITUDES}.vl.json"), Chart::Lines(lines))));
-    all.extend(steps.into_iter().map(|(name, lines)| (format!("{name}.vl.json"), Chart::Lines(lines))));
-    all.extend((1..).zip(flips).map(|(i, map)| (format!("flips-{i}.vl.json"), Chart::HeatMap(map))));
-    all.extend(engines.into_iter().map(|(name, plot)| (format!("{name}.vl.json"), Chart::Scatter(plot))));
-    all.into_iter().map(|(name, chart)| (name, html::json(&specification(&chart)) + "\n")).collect()
-}
-
-/// The names of all files that [`vega`] gives for any study.
-pub fn vega_names() -> impl Iterator<Item = String> {
-    let flips = (1..=flips::MAPS).map(|i| format!("flips-{i}"));
-    let others = [&[FIELDS, MAGNITUDES], &STEPS[..], &engines::NAMES].concat();
-    others.into_iter().map(str::to_owned).chain(flips).map(|name| format!("{name}.vl.json"))
-}
-
-/// The names of charts.
-const FIELDS: &str = "fields";
-const MAGNITUDES: &str = "magnitudes";
-const STEPS: [&str; 8] = ["deltas", "bounds", "xor", "changed", "density", "sizes", "exponents", "distances"];
 
 impl Charts {
     pub(super) fn of(a: &Analysis) -> Self {
         let mut steps = if a.checkpoints.len() < 2 { vec![] } else { steps(a) };
-        steps.retain(|(_, lines)| lines.show_something());
+        steps.retain(Lines::show_something);
         let magnitudes = Some(magnitudes(a)).filter(Lines::show_something);
         Self { fields: fields(a), magnitudes, steps, flips: flips::maps(a), engines: engines::plots(a) }
     }
@@ -80,7 +51,7 @@ fn fields(a: &Analysis) -> Bars {
     });
     Bars {
         title: "Entropy of the fields of an element, and what lmc makes of it (the line), in the last checkpoint",
-        x: Axis { field: "bits", title: "bits an element" },
+        x: "bits an element",
         parts: vec![(Some(0), "sign"), (Some(1), "exponent"), (Some(3), "mantissa"), (None, "saved")],
         mark: "lmc",
         bars: bar.collect(),
@@ -93,8 +64,8 @@ fn magnitudes(a: &Analysis) -> Lines {
     let groups = groups.map(|g| (g.kind, &g.dtype[..], g.lowest, &g.counts[..], g.counts.iter().sum()));
     Lines {
         title: "Magnitudes of floats other than zero, in the last checkpoint",
-        x: Axis { field: "log2_magnitude", title: "exponent: from 2^x to below 2^(x+1)" },
-        y: Axis { field: "of_floats", title: "% of them" },
+        x: "exponent: from 2^x to below 2^(x+1)",
+        y: "% of them",
         unit: Unit::Share,
         log: false,
         lines: Line::of_groups(groups),
@@ -102,17 +73,16 @@ fn magnitudes(a: &Analysis) -> Lines {
 }
 
 /// The curves over steps and distances.
-fn steps(a: &Analysis) -> Vec<(&'static str, Lines)> {
+fn steps(a: &Analysis) -> Vec<Lines> {
     let (step, distance) = match a.steps_from {
         StepsFrom::Places => ("checkpoint", "distance in checkpoints, log scale"),
         _ => ("step", "distance in steps, log scale"),
     };
-    let step = Axis { field: "step", title: step };
     let over_steps = |title, y, unit, lines| Lines { title, x: step, y, unit, log: spans(a), lines };
     let deltas = Lines {
         title: "Size of deltas by distance",
-        x: Axis { field: "steps", title: distance },
-        y: Axis { field: "of_raw", title: "% of raw size" },
+        x: distance,
+        y: "% of raw size",
         unit: Unit::Share,
         log: true,
         lines: by_kind_of_deltas(a),
@@ -124,22 +94,17 @@ fn steps(a: &Analysis) -> Vec<(&'static str, Lines)> {
             Some((a.checkpoints[p.to].step as f64, part(n, of)?))
         })
     });
-    let of_elements = Axis { field: "changed", title: "% of elements" };
-    let of_weights = Axis { field: "of_weights", title: "% of them" };
-    let size = Axis { field: "lmc_bits", title: "lmc, bits an element" };
-    let entropy = Axis { field: "exponent_entropy", title: "bits an element" };
     let changes = "Elements that changed since the checkpoint before";
-    let charts = [
+    vec![
         deltas,
         bounds(a, distance),
         xor(a, distance),
-        over_steps(changes, of_elements, Unit::Share, changed),
-        over_steps(DENSITY, of_weights, Unit::Share, density(a)),
-        over_steps("Size by itself", size, Unit::Bits, of_kinds(a, |f| f.lmc_bits)),
-        over_steps("Entropy of exponents", entropy, Unit::Bits, of_kinds(a, |f| f.exponent_entropy)),
+        over_steps(changes, "% of elements", Unit::Share, changed),
+        over_steps(DENSITY, "% of them", Unit::Share, density(a)),
+        over_steps("Size by itself", "lmc, bits an element", Unit::Bits, of_kinds(a, |f| f.lmc_bits)),
+        over_steps("Entropy of exponents", "bits an element", Unit::Bits, of_kinds(a, |f| f.exponent_entropy)),
         how_far(a),
-    ];
-    STEPS.into_iter().zip(charts).collect()
+    ]
 }
 
 /// The title of a chart.
@@ -152,8 +117,8 @@ fn bounds(a: &Analysis, distance: &'static str) -> Lines {
     };
     Lines {
         title: "Deltas of floats, and the entropy H of their differences",
-        x: Axis { field: "steps", title: distance },
-        y: Axis { field: "of_raw", title: "% of raw size" },
+        x: distance,
+        y: "% of raw size",
         unit: Unit::Share,
         log: true,
         lines: named([
@@ -173,8 +138,8 @@ fn xor(a: &Analysis, distance: &'static str) -> Lines {
     let (xor, grouped) = (format!("XOR, {by}"), format!("XOR, grouped, {by}"));
     Lines {
         title: "Deltas of samples by lmc, by another compressor on the XOR, and the entropy H",
-        x: Axis { field: "steps", title: distance },
-        y: Axis { field: "of_raw", title: "% of raw size" },
+        x: distance,
+        y: "% of raw size",
         unit: Unit::Share,
         log: true,
         lines: named([

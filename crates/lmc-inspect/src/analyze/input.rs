@@ -62,23 +62,18 @@ impl Failed {
     }
 }
 
+/// The most pairs of checkpoints that are compared for each distance, besides those of neighbours; they are spread over the run.
+pub const PAIRS: usize = 4;
+
 /// Options of a study.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct AnalyzeOptions {
-    /// Distances in steps whose deltas are measured, besides those from each checkpoint to the next; `None` for one, two, four and so on times
-    /// the distance that most neighbours have.
+    /// Distances in steps whose deltas are measured, of at most [`PAIRS`] pairs each, besides those from each checkpoint to the next; `None`
+    /// for one, two, four and so on times the distance that most neighbours have.
     pub distances: Option<Vec<u64>>,
-    /// The most pairs for each of these distances; they are spread over the run.
-    pub pairs: usize,
     /// Another thread sets it to end the study, which then fails.
     pub stop: Arc<AtomicBool>,
-}
-
-impl Default for AnalyzeOptions {
-    fn default() -> Self {
-        Self { distances: None, pairs: 4, stop: Arc::default() }
-    }
 }
 
 /// The progress of a study.

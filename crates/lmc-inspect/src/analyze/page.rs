@@ -24,12 +24,7 @@ pub fn page(a: &Analysis) -> String {
         1 => name(&last.name),
         n => format!("{n} checkpoints, {} to {}", name(&first.name), name(&last.name)),
     };
-    let about = format!(
-        "How it compresses, by {} at level {}{}",
-        a.program,
-        a.level,
-        if a.independent { ", no tensor predicted from another one of its checkpoint" } else { "" },
-    );
+    let about = format!("How it compresses, by {} at level {}", a.program, a.level);
     pages::begin(&title, "lmc analyze", &about, &mut out);
     out.push_str("<div class=cards>");
     cards(a, &mut out);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::input::AnalyzeOptions;
+use super::input::PAIRS;
 
 /// The most distances that are chosen, each the double of the one before.
 const DISTANCES: u32 = 16;
@@ -15,8 +15,8 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(steps: &[u64], options: &AnalyzeOptions) -> Self {
-        let wanted = options.distances.clone().unwrap_or_else(|| doubles(steps));
+    pub(super) fn new(steps: &[u64], distances: Option<Vec<u64>>) -> Self {
+        let wanted = distances.unwrap_or_else(|| doubles(steps));
         let mut pairs = Vec::new();
         for distance in wanted {
             let of_distance: Vec<_> = (0..steps.len())
@@ -28,7 +28,7 @@ impl Plan {
             // Neighbours are compared anyway, and count.
             let neighbours = of_distance.iter().filter(|(from, to)| to - from == 1).count();
             let others: Vec<_> = of_distance.into_iter().filter(|(from, to)| to - from > 1).collect();
-            let n = others.len().min(options.pairs.saturating_sub(neighbours));
+            let n = others.len().min(PAIRS.saturating_sub(neighbours));
             pairs.extend((0..n).map(|i| others[(2 * i + 1) * others.len() / (2 * n)]));
         }
         pairs.sort_unstable_by_key(|&(from, to)| (to, from));
@@ -55,8 +55,8 @@ fn doubles(steps: &[u64]) -> Vec<u64> {
 mod tests {
     use super::*;
 
-    fn pairs(steps: &[u64], distances: Option<Vec<u64>>, pairs: usize) -> Vec<(usize, usize)> {
-        Plan::new(steps, &AnalyzeOptions { distances, pairs, ..AnalyzeOptions::default() }).pairs
+    fn pairs(steps: &[u64], distances: Option<Vec<u64>>) -> Vec<(usize, usize)> {
+        Plan::new(steps, distances).pairs
     }
 
     #[test]
@@ -73,12 +73,13 @@ mod tests {
 
     #[test]
     fn pairs_are_spread_and_bounded() {
-        let steps: Vec<u64> = (0..9).map(|i| 10 * i).collect();
-        // One pair for each distance, from the middle of all.
-        assert_eq!(pairs(&steps, None, 1), [(3, 5), (2, 6), (0, 8)]);
-        assert_eq!(pairs(&steps, Some(vec![80, 80, 5, 0, 90]), 4), [(0, 8)]);
-        assert_eq!(pairs(&steps, Some(vec![10]), 4), []);
-        assert_eq!(pairs(&[1, 2, 4, 8], None, 4), []);
-        assert_eq!(pairs(&[0, 1, 2, 3], Some(vec![2, 3]), 9), [(0, 2), (0, 3), (1, 3)]);
+        let steps: Vec<u64> = (0..33).map(|i| 10 * i).collect();
+        // From the middle of each quarter of the pairs of a distance.
+        assert_eq!(pairs(&steps, Some(vec![160])), [(2, 18), (6, 22), (10, 26), (14, 30)]);
+        assert_eq!(pairs(&steps[..9], None), [(0, 2), (2, 4), (0, 4), (4, 6), (1, 5), (5, 7), (3, 7), (0, 8), (4, 8)]);
+        assert_eq!(pairs(&steps[..9], Some(vec![80, 80, 5, 0, 90])), [(0, 8)]);
+        assert_eq!(pairs(&steps, Some(vec![10])), []);
+        assert_eq!(pairs(&[1, 2, 4, 8], None), []);
+        assert_eq!(pairs(&[0, 1, 2, 3], Some(vec![2, 3])), [(0, 2), (0, 3), (1, 3)]);
     }
 }

@@ -15,8 +15,6 @@ pub struct Analysis {
     pub program: String,
     /// Name of the level of compression of all sizes.
     pub level: String,
-    /// Whether no tensor was predicted from another one of the same checkpoint.
-    pub independent: bool,
     /// Where steps come from. If from places, a step is a checkpoint, everywhere.
     pub steps_from: StepsFrom,
     /// The checkpoints, in order.

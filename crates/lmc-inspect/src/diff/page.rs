@@ -9,7 +9,7 @@ use lmc::{Dtype, Level, Segment};
 use super::SegmentDiff;
 use super::compared::{Compared, DiffSums};
 use crate::kind::Kind;
-use crate::page::chart::{Axis, Bar, Bars, Lines};
+use crate::page::chart::{Bar, Bars, Lines};
 use crate::page::html::{escaped, table, written_within};
 use crate::page::svg::bars;
 use crate::page::{ROOM, ROWS, TABLE, begin, begin_table, card, cell, end, part};
@@ -93,7 +93,7 @@ fn what_it_takes(groups: &Groups, out: &mut String) {
     });
     let chart = Bars {
         title: "What an element takes in the delta, and what that saves (grey)",
-        x: Axis { field: "bits", title: "bits an element" },
+        x: "bits an element",
         parts: vec![(Some(0), "delta"), (None, "saved")],
         mark: "",
         bars: rows.collect(),

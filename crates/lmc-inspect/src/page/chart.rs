@@ -1,24 +1,7 @@
-//! The contents of charts, in any form of drawing.
+//! The contents of charts.
 
 use crate::kind::Kind;
 use crate::spelled::{multiple, share};
-
-/// A chart.
-pub(crate) enum Chart {
-    Lines(Lines),
-    Bars(Bars),
-    HeatMap(HeatMap),
-    Scatter(Scatter),
-}
-
-/// The quantity along an axis.
-#[derive(Clone, Copy)]
-pub(crate) struct Axis {
-    /// Its name for programs.
-    pub(crate) field: &'static str,
-    /// Its label.
-    pub(crate) title: &'static str,
-}
 
 /// The unit of y.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,8 +31,9 @@ impl Unit {
 /// Lines in one system of axes.
 pub(crate) struct Lines {
     pub(crate) title: &'static str,
-    pub(crate) x: Axis,
-    pub(crate) y: Axis,
+    /// The labels of the axes.
+    pub(crate) x: &'static str,
+    pub(crate) y: &'static str,
     pub(crate) unit: Unit,
     /// Whether x doubles at equal distances; it is at least 1 then.
     pub(crate) log: bool,
@@ -73,8 +57,8 @@ impl Lines {
     pub(crate) fn of_distances<'g>(groups: impl Iterator<Item = (Kind, &'g str, &'g [u64], u64)>) -> Self {
         Self {
             title: "How far elements moved",
-            x: Axis { field: "log2_distance", title: "distance in representable values: 2^x to 2^(x+1) − 1" },
-            y: Axis { field: "of_elements", title: "% of elements" },
+            x: "distance in representable values: 2^x to 2^(x+1) − 1",
+            y: "% of elements",
             unit: Unit::Share,
             log: false,
             lines: Line::of_groups(groups.map(|(kind, dtype, levels, of)| (kind, dtype, 0, levels, of))),
@@ -128,7 +112,8 @@ const MARKED: usize = 64;
 /// Bars of the same parts below each other, in one scale from 0.
 pub(crate) struct Bars {
     pub(crate) title: &'static str,
-    pub(crate) x: Axis,
+    /// The label of the axis.
+    pub(crate) x: &'static str,
     /// The number of the colour, none for saved bytes, and the name of each part.
     pub(crate) parts: Vec<(Option<usize>, &'static str)>,
     /// The meaning of marks across bars.
@@ -176,8 +161,9 @@ pub(crate) const SHADES: [f64; 7] = [1e-5, 1e-3, 0.01, 0.05, 0.15, 0.3, 0.45];
 /// Points with names: x is a part of one, y is positive and has a logarithmic scale.
 pub(crate) struct Scatter {
     pub(crate) title: &'static str,
-    pub(crate) x: Axis,
-    pub(crate) y: Axis,
+    /// The labels of the axes.
+    pub(crate) x: &'static str,
+    pub(crate) y: &'static str,
     pub(crate) groups: Vec<Group>,
 }
 

@@ -30,7 +30,7 @@ impl Lines {
         let top = nice_above(points().fold(0.0, |m: f64, p| m.max(p.1)));
         let px = |x: f64| LEFT + (WIDTH - LEFT - RIGHT) * (at(x) - min) / (max - min).max(1e-9);
         let py = |y: f64| HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * y / top;
-        begin(self.title, (self.x.title, self.y.title), out);
+        begin(self.title, (self.x, self.y), out);
         for i in 0..=4 {
             let y = top * f64::from(i) / 4.0;
             level(py(y), &self.unit.tick(y, top / 4.0), out);
@@ -78,13 +78,13 @@ impl Lines {
         if xs.len() > NUMBERS {
             return;
         }
-        let heads: Vec<&str> = [self.x.title].into_iter().chain(self.lines.iter().map(|l| &l.name[..])).collect();
+        let heads: Vec<&str> = [self.x].into_iter().chain(self.lines.iter().map(|l| &l.name[..])).collect();
         let row = |x: &f64| {
             let at = |l: &Line| l.points.iter().find(|p| p.0 == *x).map_or("–".to_owned(), |p| self.unit.spell(p.1));
             [x.to_string()].into_iter().chain(self.lines.iter().map(at)).collect()
         };
         out.push_str("<details><summary>Numbers</summary>");
-        table(self.y.title, &[], &heads, xs.iter().map(row), out);
+        table(self.y, &[], &heads, xs.iter().map(row), out);
         out.push_str("</details>");
     }
 
@@ -238,7 +238,7 @@ pub(crate) fn bars(chart: &Bars, out: &mut String) {
         "<text class=a x={:.1} y={} text-anchor=middle>{}</text></svg>",
         left + longest * scale / 2.0,
         y + 27.0,
-        escaped(chart.x.title)
+        escaped(chart.x)
     );
     let coloured = || chart.parts.iter().filter_map(|(colour, name)| Some(((*colour)?, *name)));
     if coloured().count() > 1 {

@@ -31,11 +31,7 @@ impl Checkpoints for Run {
 
 /// Studies a run with one and with three threads, which makes no difference.
 pub(crate) fn study(run: &Run) -> Analysis {
-    study_as(run, false)
-}
-
-fn study_as(run: &Run, independent: bool) -> Analysis {
-    let codec = CompressOptions::default().with_independent(independent);
+    let codec = CompressOptions::default();
     let with = |threads| analyze(&codec.with_threads(threads), run, &AnalyzeOptions::default(), &mut |_| ()).unwrap();
     let (one, three) = (with(1), with(3));
     assert_eq!(serde_json::to_string(&one).unwrap(), serde_json::to_string(&three).unwrap());
@@ -296,16 +292,16 @@ fn weights_beside_their_copies() {
         let weights = a.tensors.iter().find(|t| t.name == "model.w").unwrap();
         let share = percent(weights.figures.lmc_size, weights.figures.raw_size);
         let said = format!(
-            "The 16-bit weights are rounded from the master copies beside them, and take {share} of their size; \
-             --independent tells what they take alone."
+            "The 16-bit weights are rounded from the master copies beside them, and take {share} of their size."
         );
         a.advice.contains(&said)
     };
-    let (beside, alone) = (study(&run), study_as(&run, true));
-    assert!(follows(&beside) && !follows(&alone), "{:?}", beside.advice);
-    let sizes = [&alone, &beside].map(|a| a.tensors[1].figures.lmc_size);
+    let beside = study(&run);
+    assert!(follows(&beside), "{:?}", beside.advice);
+    let alone = study(&Run(vec![(0, safetensors(&[("model.w", "BF16", vec![600_000], &rounded)]))]));
+    assert!(!follows(&alone), "{:?}", alone.advice);
+    let sizes = [alone.tensors[0].figures.lmc_size, beside.tensors[1].figures.lmc_size];
     assert!(sizes[0] > 20 * sizes[1], "{sizes:?}");
-    assert!(alone.independent && !beside.independent);
 }
 
 #[test]
@@ -339,8 +335,7 @@ fn places_are_no_steps() {
     let run = Shards((0..4).map(|bit| vec![("w", file(bit))]).collect());
     let a = analyze(&CompressOptions::default(), &run, &AnalyzeOptions::default(), &mut |_| ()).unwrap();
     assert_eq!(serde_json::to_value(&a).unwrap()["steps_from"], "places");
-    let charts = lmc_inspect::vega(&a);
-    for text in a.advice.iter().chain(charts.iter().map(|c| &c.1)).chain([&lmc_inspect::page(&a)]) {
+    for text in a.advice.iter().chain([&lmc_inspect::page(&a)]) {
         // But for the names of fields.
         let text = text.replace("\"step\"", "").replace("\"steps\"", "").replace("\"steps_from\"", "");
         assert!(!text.contains("step"), "{text}");

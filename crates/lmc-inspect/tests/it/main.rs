@@ -2,10 +2,10 @@
 
 mod advice;
 mod analyze;
+mod charts;
 mod density;
 mod describe;
 mod diff;
 mod page;
-mod vega;
 
 use lmc_test_inputs::safetensors;

@@ -97,10 +97,7 @@ def analyze(
     *,
     every: int = 1,
     distances: Iterable[int] | None = None,
-    pairs: int = 4,
     engines: Sequence[str] = ...,
-    sample: int = 4_000_000,
-    independent: bool = False,
     level: str = "default",
     threads: int | None = None,
     max_work: int | None = None,
@@ -616,7 +613,6 @@ class Store:
         base: str = "auto",
         anchor_every: int = 16,
         alternatives: bool = False,
-        from_step: int | None = None,
     ) -> Snapshot: ...
     def save_shard(
         self,
@@ -628,7 +624,6 @@ class Store:
         base: str = "auto",
         anchor_every: int = 16,
         alternatives: bool = False,
-        from_step: int | None = None,
     ) -> Saved: ...
     def publish(self, step: int, shards: Sequence[str], *, metadata: dict[str, str] | None = None) -> Snapshot: ...
     def restore(
@@ -644,7 +639,6 @@ class Store:
         self,
         directory: _Path,
         *,
-        keep: int = 1,
         rewind: bool = False,
         verify: bool = False,
         threads: int | None = None,
@@ -683,9 +677,7 @@ class Store:
     ) -> Pruned: ...
     def garbage(self, *, without_records: bool = False) -> Garbage: ...
     def gc(self, *, without_records: bool = False) -> Garbage: ...
-    def copy_from(
-        self, other: Store, at: _At = None, *, mix_runs: bool = False, skip_damaged: bool = False
-    ) -> Copied: ...
+    def copy_from(self, other: Store, at: _At = None, *, skip_damaged: bool = False) -> Copied: ...
     def close(self) -> None: ...
     @property
     def closed(self) -> bool: ...

@@ -216,7 +216,6 @@ class Analysis(TypedDict):
     version: int
     program: str
     level: str
-    independent: bool
     steps_from: Literal["store", "names", "places"]
     checkpoints: list[Checkpoint]
     pairs: list[Pair]

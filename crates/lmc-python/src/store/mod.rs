@@ -189,8 +189,7 @@ impl Store {
     /// policy that selects bases: "auto" or "previous". With `alternatives`, what starts a new
     /// chain, though the snapshot before has it, is also stored as a delta, for followers, if that is at most half as large. `level` is that of `lmc.compress`.
     #[pyo3(signature = (
-        inputs, *, step=None, metadata=None, level="default", threads=None, base="auto", anchor_every=16,
-        alternatives=false, from_step=None,
+        inputs, *, step=None, metadata=None, level="default", threads=None, base="auto", anchor_every=16, alternatives=false,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn save(
@@ -204,9 +203,8 @@ impl Store {
         #[pyo3(from_py_with = text)] base: &str,
         #[pyo3(from_py_with = numbers::anchor_every)] anchor_every: u32,
         alternatives: bool,
-        from_step: Option<FromStep>,
     ) -> Result<Snapshot> {
-        let options = save::options(level, threads, base, (anchor_every, alternatives), from_step)?;
+        let options = save::options(level, threads, base, (anchor_every, alternatives))?;
         let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, step.map(|n| Step::new(n.0)).transpose()?);
         let (store, metadata) = (self.shared.get(py)?, metadata.unwrap_or_default());
         // Published only if no input changed while it was read.
@@ -229,8 +227,7 @@ impl Store {
 
     /// Saves files as one of several shards of a snapshot, which exists once all of them are published: each process of a run saves its own.
     #[pyo3(signature = (
-        inputs, *, step, level="default", threads=None, base="auto", anchor_every=16,
-        alternatives=false, from_step=None,
+        inputs, *, step, level="default", threads=None, base="auto", anchor_every=16, alternatives=false,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn save_shard(
@@ -243,9 +240,8 @@ impl Store {
         #[pyo3(from_py_with = text)] base: &str,
         #[pyo3(from_py_with = numbers::anchor_every)] anchor_every: u32,
         alternatives: bool,
-        from_step: Option<FromStep>,
     ) -> Result<Saved> {
-        let options = save::options(level, threads, base, (anchor_every, alternatives), from_step)?;
+        let options = save::options(level, threads, base, (anchor_every, alternatives))?;
         let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, Step::new(step.0)?);
         let store = self.shared.get(py)?;
         let saved = inputs.save(py, |inputs, unchanged| store.save_shard_if(inputs, step, &options, unchanged))?;
@@ -285,14 +281,13 @@ impl Store {
     }
 
     /// Makes a directory follow the store, which is empty, missing, or follows already: `current` in it is a link to the directory of one
-    /// whole version. `keep` versions stay beside the current one; `rewind` allows an earlier step to replace a later one, and another run; with `verify`,
+    /// whole version. The version before stays until the next one; `rewind` allows an earlier step to replace a later one, and another run; with `verify`,
     /// files that did not change are read and verified instead of linked.
-    #[pyo3(signature = (directory, *, keep=1, rewind=false, verify=false, threads=None))]
+    #[pyo3(signature = (directory, *, rewind=false, verify=false, threads=None))]
     fn follow(
         &self,
         py: Python<'_>,
         directory: &Bound<'_, PyAny>,
-        #[pyo3(from_py_with = numbers::keep)] keep: usize,
         rewind: bool,
         verify: bool,
         threads: Option<Threads>,
@@ -301,7 +296,7 @@ impl Store {
         let allowed = self.shared.guard().check_replace(&directory.join("current"));
         allowed.map_err(|refusal| Failure::usage(refusal.to_string()))?;
         let mut o = FollowOptions::default();
-        (o.keep, o.rewind, o.verify, o.threads) = (keep, rewind, verify, self::threads(threads)?);
+        (o.rewind, o.verify, o.threads) = (rewind, verify, self::threads(threads)?);
         self.shared.get(py)?;
         let follower = detached(py, || {
             let store = lmc_store::Store::open(&self.shared.location, StoreOptions::default())?;
@@ -425,20 +420,19 @@ impl Store {
         Garbage::of(py, self.ask(py, |s| s.gc(&o))?)
     }
 
-    /// Copies snapshots of another store into this one. The other one must be of the same run, unless `mix_runs` is set. What is damaged
+    /// Copies snapshots of another store into this one. The other one must be of the same run. What is damaged
     /// ends the copy, unless `skip_damaged` is set: then `damaged` and `left_out` of the result have it. Each snapshot appears when it is
     /// complete; a repeated copy resumes an interrupted one.
-    #[pyo3(signature = (other, at=None, *, mix_runs=false, skip_damaged=false))]
+    #[pyo3(signature = (other, at=None, *, skip_damaged=false))]
     fn copy_from(
         &self,
         py: Python<'_>,
         other: &Self,
         at: Option<&Bound<'_, PyAny>>,
-        mix_runs: bool,
         skip_damaged: bool,
     ) -> Result<Copied> {
         let mut options = CopyOptions::default();
-        (options.mix_runs, options.skip_damaged) = (mix_runs, skip_damaged);
+        options.skip_damaged = skip_damaged;
         let which = at.map(|at| self::at(Some(at))).transpose()?;
         let from = other.shared.get(py)?;
         let copied = self.watch(py, |s, signals| {

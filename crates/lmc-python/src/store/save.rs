@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use lmc::ReadAt;
 use lmc_cli::{Handles, NamedFiles};
-use lmc_store::{BasePolicy, ErrorKind, Input, SaveOptions, Step, Tensors};
+use lmc_store::{BasePolicy, ErrorKind, Input, SaveOptions, Tensors};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyMapping, PyTuple};
 
 use crate::buffer::Buffer;
 use crate::errors::{Failure, Result, warn};
-use crate::numbers::FromStep;
 use crate::options::{Threads, level, threads};
 use crate::source::{Source, as_path};
 use crate::tensors::{Given, Metadata, file, given};
@@ -26,7 +25,6 @@ pub(super) fn options(
     threads: Option<Threads>,
     base: &str,
     (anchor_every, alternatives): (u32, bool),
-    from_step: Option<FromStep>,
 ) -> Result<SaveOptions> {
     let mut o = SaveOptions::default();
     (o.level, o.threads) = (self::level(level)?, self::threads(threads)?);
@@ -36,7 +34,6 @@ pub(super) fn options(
         Failure::usage(format!("base={base:?}: must be one of {}", all.join(", ")))
     })?;
     (o.anchor_every, o.alternatives) = (anchor_every, alternatives);
-    o.from = from_step.map(|n| Step::new(n.0)).transpose()?;
     Ok(o)
 }
 

@@ -218,7 +218,8 @@ impl Follower {
         written.map(|()| staged)
     }
 
-    /// Makes a version the current one: a single rename. Then removes the oldest versions but [`FollowOptions::keep`].
+    /// Makes a version the current one: a single rename. Then removes versions but this one and the one before, which readers may not have finished
+    /// with.
     ///
     /// # Errors
     /// `Usage` when the version is not in this directory, or no longer; `Damaged` when its files were changed since they were written;
@@ -263,7 +264,7 @@ impl Follower {
         let again = committed.last().is_some_and(|c| c.name == name);
         committed.retain(|c| c.name != name);
         committed.push(new);
-        let old = committed.len().saturating_sub(self.options.keep.saturating_add(1));
+        let old = committed.len().saturating_sub(2);
         committed.drain(..old);
         if !again {
             marker.announced = None;

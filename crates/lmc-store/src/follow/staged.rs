@@ -5,25 +5,17 @@ use std::path::PathBuf;
 use crate::ids::{RunId, SaveId, Step};
 
 /// Options of following, for directories and for tensors.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct FollowOptions {
     /// Threads to decode with; 0 for one per core.
     pub threads: usize,
-    /// Versions that stay in a directory beside the current one, for readers that have not finished with them.
-    pub keep: usize,
     /// Whether a snapshot of an earlier step, another one of the same step, or one of another run, may follow.
     pub rewind: bool,
     /// Whether files that did not change are read and verified, too, instead of linked ([`Follower::repair`](super::Follower::repair) does so
     /// without a new version); or all bytes of tensors are compared with the committed ones, and all new bytes with their recorded hashes, in
     /// case another program changes them.
     pub verify: bool,
-}
-
-impl Default for FollowOptions {
-    fn default() -> Self {
-        Self { threads: 0, keep: 1, rewind: false, verify: false }
-    }
 }
 
 /// What was restored in the current version.

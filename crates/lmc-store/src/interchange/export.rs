@@ -48,7 +48,8 @@ pub struct InterchangeOptions {
 
 impl Default for InterchangeOptions {
     fn default() -> Self {
-        let (encoding, checksum) = Default::default();
+        // The only form that ModelExpress reads; slime, miles and SGLang's branch read all.
+        let (encoding, checksum) = (DeltaEncoding::Xor, Checksum::Adler32);
         Self { encoding, checksum, full_every: 0, file_size: 256 << 20, threads: 0 }
     }
 }

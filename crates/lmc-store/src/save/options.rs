@@ -2,8 +2,6 @@
 
 use lmc::Level;
 
-use crate::ids::Step;
-
 /// The policy that selects bases for a snapshot's chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BasePolicy {
@@ -31,8 +29,6 @@ pub struct SaveOptions {
     /// Whether a chunk that starts a new chain is also stored as a delta from the chunk before, if that is at most half as large.
     /// Followers that hold that one fetch the delta.
     pub alternatives: bool,
-    /// The previous snapshot; by default the last one of an earlier step that can be opened.
-    pub from: Option<Step>,
 }
 
 impl Default for SaveOptions {
@@ -43,7 +39,6 @@ impl Default for SaveOptions {
             base: BasePolicy::Auto,
             anchor_every: 16,
             alternatives: false,
-            from: None,
         }
     }
 }

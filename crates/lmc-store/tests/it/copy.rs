@@ -117,7 +117,7 @@ fn several_shards_are_copied_as_several() {
 }
 
 #[test]
-fn runs_are_mixed_only_where_that_is_asked_for() {
+fn runs_are_not_mixed() {
     let (run, files) = run(&memory());
     let first = [run.find(At::Step(step(0))).unwrap()];
     let objects = memory();
@@ -135,11 +135,6 @@ fn runs_are_mixed_only_where_that_is_asked_for() {
             save(&store, 10, &files[1]);
         }
     }
-    let mut o = CopyOptions::default();
-    o.mix_runs = true;
-    assert_eq!(store.copy_from(&run, &first, o).unwrap().snapshots.len(), 1);
-    check(&store, &[0, 10], &files);
-    assert_eq!(store.run(), is);
     // An existing store keeps its run.
     let mut o = options(1);
     o.run = Some(of);

@@ -438,12 +438,12 @@ fn what_was_announced_is_remembered() {
 }
 
 #[test]
-fn the_last_versions_stay_in_the_order_of_commits() {
+fn the_version_before_stays_in_the_order_of_commits() {
     let mut run = Run::new();
     (0..5).for_each(|_| run.save(&[1]));
     let dir = tempfile::tempdir().unwrap();
     let mut o = FollowOptions::default();
-    (o.rewind, o.keep) = (true, 2);
+    o.rewind = true;
     let mut follower = run.follower(dir.path(), o).unwrap();
     let stage = |follower: &mut Follower, n: u64| {
         let snapshot = run.store.find(lmc_store::At::Step(step(n))).unwrap();
@@ -457,17 +457,17 @@ fn the_last_versions_stay_in_the_order_of_commits() {
         let staged = stage(&mut follower, n);
         follower.commit(staged).unwrap();
     }
-    assert_eq!(there(), ["1", "3", "4"]);
+    assert_eq!(there(), ["1", "4"]);
     // A version that is only staged is removed first.
     let (other, two) = (stage(&mut follower, 5), stage(&mut follower, 2));
-    assert_eq!(there(), ["1", "2", "3", "4", "5"]);
+    assert_eq!(there(), ["1", "2", "4", "5"]);
     follower.commit(two.clone()).unwrap();
-    assert_eq!(there(), ["1", "2", "4"]);
+    assert_eq!(there(), ["1", "2"]);
     let e = follower.commit(other).unwrap_err();
     assert!(e.kind() == ErrorKind::Usage && e.to_string().contains("is no version that was staged in"), "{e}");
     run.check(dir.path(), 2);
     let again = stage(&mut follower, 2);
     assert_eq!(again.version, two.version);
     follower.commit(again).unwrap();
-    assert_eq!(there(), ["1", "2", "4"]);
+    assert_eq!(there(), ["1", "2"]);
 }

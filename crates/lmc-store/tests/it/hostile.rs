@@ -570,9 +570,7 @@ fn segments_that_many_files_have_in_common_are_counted_for_each() {
         assert!(e.kind() == ErrorKind::Limit && why.contains("more than 16777216 segments"), "{why}");
     };
     refused(store.open_snapshot(&snapshots[1]).unwrap_err());
-    let mut o = SaveOptions::default();
-    o.from = Some(snapshots[1].step);
-    refused(save_with(&store, 9, &good.next, &o).unwrap_err());
+    refused(save_with(&store, 9, &good.next, &SaveOptions::default()).unwrap_err());
     let copy = store_like(&store, &memory());
     refused(copy.copy_from(&store, &snapshots[1..2], CopyOptions::default()).unwrap_err());
     refused(store.rebase(&[snapshots[1].step], &RebaseOptions::default()).unwrap_err());

@@ -322,11 +322,6 @@ fn steps_and_names_are_checked() {
     assert_eq!(save(&["a"], Some(41)), Err(ErrorKind::Exists));
     assert_eq!(save(&["a"], Some(Step::MAX.get())).unwrap().step, Step::MAX);
     assert_eq!(save(&["a"], None), Err(ErrorKind::Usage));
-    let mut o = SaveOptions::default();
-    o.from = Some(step(5));
-    assert_eq!(save_with(&store, 50, &f, &o).unwrap_err().kind(), ErrorKind::NotFound);
-    o.from = Some(step(42));
-    save_with(&store, 50, &f, &o).unwrap();
 }
 
 #[test]

@@ -14,8 +14,19 @@ use object_store::path::Path;
 
 /// A store of these steps, each with a small file.
 fn saved(steps: impl IntoIterator<Item = u64>) -> (Arc<Memory>, Store) {
+    saved_in(steps, options(0))
+}
+
+/// Such a store, of the run of another one.
+fn saved_like(other: &Store, steps: impl IntoIterator<Item = u64>) -> Store {
+    let mut o = options(0);
+    o.run = Some(other.run());
+    saved_in(steps, o).1
+}
+
+fn saved_in(steps: impl IntoIterator<Item = u64>, o: StoreOptions) -> (Arc<Memory>, Store) {
     let objects = Arc::new(Memory::default());
-    let store = Store::create_on(objects.clone(), options(0)).unwrap();
+    let store = Store::create_on(objects.clone(), o).unwrap();
     for n in steps {
         objects.advance(1);
         save(&store, n, &noise(1000, n));
@@ -66,9 +77,9 @@ fn the_step_of_a_lost_record_is_not_saved_again() {
     assert!(e.kind() == ErrorKind::Damaged && e.to_string().contains("save under another step"), "{e}");
     assert_eq!(needs::keys(&*objects), before);
     // Nor is it copied.
-    let (_, other) = saved([4, 5]);
+    let other = saved_like(&store, [4, 5]);
     let mut o = CopyOptions::default();
-    (o.mix_runs, o.skip_damaged) = (true, true);
+    o.skip_damaged = true;
     let copied = store.copy_from(&other, &[other.find(At::Step(step(5))).unwrap()], o).unwrap();
     assert_eq!((copied.snapshots.len(), copied.left_out[0].step), (0, step(5)));
     save(41).unwrap();
@@ -92,9 +103,9 @@ fn nor_is_the_last_step_if_recent_records_name_it() {
     assert!(e.kind() == ErrorKind::Damaged && e.to_string().contains("save under another step"), "{e}");
     assert_eq!(needs::keys(&*objects), before);
     // A copy goes on after it.
-    let (_, other) = saved(3..=4);
+    let other = saved_like(&store, 3..=4);
     let mut o = CopyOptions::default();
-    (o.mix_runs, o.skip_damaged) = (true, true);
+    o.skip_damaged = true;
     let copied = store.copy_from(&other, &other.snapshots().unwrap(), o).unwrap();
     assert_eq!((copied.snapshots.len(), copied.left_out[0].step), (1, step(3)), "{copied:?}");
 }

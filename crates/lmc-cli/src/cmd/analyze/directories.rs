@@ -1,8 +1,6 @@
 //! The checkpoints in a directory: one, or those of several steps.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs::DirEntry;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +15,7 @@ use crate::input::Source;
 use crate::names::{STORE_MARKER, SUFFIX};
 use crate::shards::is_index;
 use crate::ui::Ui;
+use crate::walk::{self, Entry, Kind};
 
 /// Levels of directories below one that was named.
 const DEPTH: usize = 8;
@@ -94,35 +93,31 @@ struct Step {
 }
 
 impl Tree {
-    /// Links to files are followed: model caches consist of them. Names that begin with a dot are no part of a checkpoint,
-    /// and indexes name files that are found anyway.
+    /// Names that begin with a dot are no part of a checkpoint, and indexes name files that are found anyway.
     fn of(dir: &Path, depth: usize) -> Result<Self> {
         let metadata = dir.join(METADATA);
         if metadata.is_file() {
             return Self::distributed(dir, &metadata);
         }
-        let unreadable = |e| Failure::io(dir, "cannot read the directory", &e);
-        let entries = std::fs::read_dir(dir).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
-        let mut entries = entries.map_err(unreadable)?;
-        entries.sort_by_key(DirEntry::file_name);
         let mut all = Self::default();
-        for entry in entries {
-            let (path, name) = (entry.path(), entry.file_name());
+        for Entry { path, name, kind } in walk::entries(dir)? {
             let name = name.to_string_lossy();
             if name.starts_with('.') || is_index(&path) {
                 continue;
             }
-            if entry.file_type().map_err(unreadable)?.is_dir() {
+            match kind {
                 // A store is studied by itself.
-                if depth < DEPTH && name != POOL && !path.join(STORE_MARKER).is_file() {
+                Kind::Directory if depth < DEPTH && name != POOL && !path.join(STORE_MARKER).is_file() => {
                     all.add_directory(dir, &path, Self::of(&path, depth + 1)?);
                 }
-            } else if path.is_file() {
-                let file = Member { path, role: Role::Candidate };
-                match step(&name).filter(|_| has_tensors(&file.path)) {
-                    Some(number) => all.at(dir, number, &entry.path()).files.push(file),
-                    None => all.files.push(file),
+                Kind::File | Kind::Link(_) => {
+                    let file = Member { path: path.clone(), role: Role::Candidate };
+                    match step(&name).filter(|_| has_tensors(&path)) {
+                        Some(number) => all.at(dir, number, &path).files.push(file),
+                        None => all.files.push(file),
+                    }
                 }
+                Kind::Directory | Kind::Other(_) => {}
             }
         }
         Ok(all)

@@ -1,43 +1,30 @@
 //! Other compressors on a sample of the last checkpoint.
 
 use lmc::{Error, ErrorKind, Level};
-use lmc_inspect::{Analysis, Checkpoints, Delta, EngineDistance, Engines, Failed, sample};
+use lmc_inspect::{Analysis, Checkpoints, Delta, EngineDistance, Engines, Failed, PAIRS, sample};
 
 use super::input::Input;
 use crate::cmd::bench::{chosen, delta_sizes, engines, of_distances};
 use crate::failure::{Failure, Result};
 use crate::ui::Ui;
 
-/// Fails if there are no such compressors, or nothing is to be measured: reported before a study.
-pub(super) fn check(names: &[String], bytes: usize) -> Result {
-    if bytes == 0 {
-        return Err(Failure::Usage("--sample 0 leaves nothing to measure: give more bytes".to_owned()));
-    }
+/// About how many bytes of a checkpoint other compressors get.
+const SAMPLE: u64 = 4_000_000;
+
+/// Fails if there are no such compressors: reported before a study.
+pub(super) fn check(names: &[String]) -> Result {
     chosen(names).map(|_| ()).map_err(|e| failure(&e))
 }
 
-/// What is measured.
-pub(super) struct Wanted<'a> {
-    /// Names of compressors.
-    pub(super) names: &'a [String],
-    /// That of `lmc`.
-    pub(super) level: Level,
-    /// About how many bytes of a checkpoint.
-    pub(super) bytes: u64,
-    /// How many pairs for each distance.
-    pub(super) pairs: usize,
-}
-
-/// Measures compressors; `None` if the last checkpoint has no elements of a known type.
-pub(super) fn measure(input: &Input, a: &Analysis, wanted: &Wanted<'_>, ui: &Ui) -> Result<Option<Engines>> {
-    let &Wanted { names, level, bytes, .. } = wanted;
+/// Measures compressors beside `lmc` at `level`; `None` if the last checkpoint has no elements of a known type.
+pub(super) fn measure(input: &Input, a: &Analysis, names: &[String], level: Level, ui: &Ui) -> Result<Option<Engines>> {
     let last = input.count() - 1;
     let new = input.open(last).map_err(|f| input.failure(&f))?;
     let old = if last > 0 { input.open(last - 1).map_err(|f| input.failure(&f))? } else { vec![] };
     let unreadable = |e| input.failure(&Failed::new(last, None, e));
-    let taken = match sample(&new, &old, bytes).map_err(unreadable)? {
+    let taken = match sample(&new, &old, SAMPLE).map_err(unreadable)? {
         // The checkpoint before has none of the tensors.
-        None => sample(&new, &[], bytes).map_err(unreadable)?,
+        None => sample(&new, &[], SAMPLE).map_err(unreadable)?,
         some => some,
     };
     let Some(taken) = taken.filter(|s| !s.new.is_empty()) else {
@@ -48,7 +35,7 @@ pub(super) fn measure(input: &Input, a: &Analysis, wanted: &Wanted<'_>, ui: &Ui)
     let measured = engines(&taken, names, level, &mut |_| bar.at(0)).map_err(|e| failure(&e))?;
     drop(bar);
     let (xor, xor_by) = of_distances(names).map_err(|e| failure(&e))?;
-    let distances = distances(input, a, wanted, xor, ui)?;
+    let distances = distances(input, a, level, xor, ui)?;
     Ok(Some(Engines {
         of: format!("{} elements of {}", taken.dtype, input.name(last)),
         sample_size: taken.new.len() as u64,
@@ -60,18 +47,18 @@ pub(super) fn measure(input: &Input, a: &Analysis, wanted: &Wanted<'_>, ui: &Ui)
 }
 
 /// Measures deltas of samples over each distance of a study.
-fn distances(input: &Input, a: &Analysis, wanted: &Wanted<'_>, xor: &str, ui: &Ui) -> Result<Vec<EngineDistance>> {
+fn distances(input: &Input, a: &Analysis, level: Level, xor: &str, ui: &Ui) -> Result<Vec<EngineDistance>> {
     let bar = ui.progress("deltas of samples", None);
     let mut all = Vec::new();
     for steps in a.distances.iter().map(|d| d.steps) {
         let mut sum = EngineDistance { steps, ..EngineDistance::default() };
         let mut entropy = Some(0);
         let mut grouped = Some(0);
-        for d in spread(&a.deltas, steps, wanted.pairs) {
+        for d in spread(&a.deltas, steps) {
             let open = |checkpoint| input.open(checkpoint).map_err(|f| input.failure(&f));
-            let taken = sample(&open(d.to)?, &open(d.from)?, wanted.bytes);
+            let taken = sample(&open(d.to)?, &open(d.from)?, SAMPLE);
             let Some(taken) = taken.map_err(|e| input.failure(&Failed::new(d.to, None, e)))? else { continue };
-            let Some(one) = delta_sizes(&taken, xor, wanted.level).map_err(|e| failure(&e))? else { continue };
+            let Some(one) = delta_sizes(&taken, xor, level).map_err(|e| failure(&e))? else { continue };
             sum.deltas += 1;
             sum.raw_size += one.raw_size;
             sum.lmc_size += one.lmc_size;
@@ -88,10 +75,10 @@ fn distances(input: &Input, a: &Analysis, wanted: &Wanted<'_>, xor: &str, ui: &U
     Ok(all)
 }
 
-/// At most `n` deltas over a distance, spread over the run.
-fn spread(deltas: &[Delta], steps: u64, n: usize) -> impl Iterator<Item = &Delta> {
+/// At most [`PAIRS`] deltas over a distance, spread over the run.
+fn spread(deltas: &[Delta], steps: u64) -> impl Iterator<Item = &Delta> {
     let of: Vec<&Delta> = deltas.iter().filter(|d| d.steps == steps).collect();
-    let n = of.len().min(n);
+    let n = of.len().min(PAIRS);
     (0..n).map(move |i| of[(2 * i + 1) * of.len() / (2 * n)])
 }
 

@@ -1,6 +1,5 @@
 //! `lmc analyze`.
 
-mod charts;
 mod directories;
 mod engines;
 mod files;
@@ -16,12 +15,10 @@ use std::sync::Arc;
 use clap::Args;
 use lmc::{CompressOptions, Level};
 
-use self::charts::Charts;
 pub use self::study::Study;
-use crate::args::{Limits, Threads, level};
+use crate::args::{Threads, level, max_work};
 use crate::cmd::page::PageArgs;
 use crate::failure::{Result, both};
-use crate::format::parse_size;
 use crate::ui::Ui;
 
 /// Study how checkpoints compress, and what changes from one to the next.
@@ -31,10 +28,10 @@ use crate::ui::Ui;
 /// the purpose of tensors, as their names show it (weights, embedding, norm, master, exp_avg, exp_avg_sq): sizes as they are, as lmc makes them, and as a
 /// delta; the entropy of signs, exponents and mantissas; zeros; tensors with the same bytes; tensors that a narrower dtype holds. From
 /// checkpoint to checkpoint: how many elements changed, which of their bits, how far; and what deltas over longer distances take. Sizes
-/// of checkpoints and deltas are those of the files that lmc would write (with --independent, of files that it could write); those of kinds,
+/// of checkpoints and deltas are those of the files that lmc would write; those of kinds,
 /// dtypes and tensors are their shares of the blocks that they lie in, which are estimates: small tensors that share a part of one
 /// divide it by length, in a delta by the bits that their elements moved by. Snapshots of a store are restored to nameless files in the directory for temporary files
-/// (TMPDIR), three at a time. Nothing else is written but --html and --vega.
+/// (TMPDIR), three at a time. Nothing else is written but --html.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(crate) struct AnalyzeArgs {
@@ -49,15 +46,6 @@ pub(crate) struct AnalyzeArgs {
     #[command(flatten)]
     page: PageArgs,
 
-    /// Write each chart of the page as a Vega-Lite specification with its data, to be drawn or restyled elsewhere:
-    /// fields (where the bits go), magnitudes (how large floats are), deltas, bounds (deltas of floats beside the
-    /// entropy of differences), changed, density (weights that a step of Adam changed, and was to change), sizes,
-    /// exponents, distances, flips-1 and so on (which bits change, by dtype, the largest first), and with --engines xor
-    /// (deltas of samples beside another compressor on the XOR), compression and decompression, all .vl.json. What has
-    /// nothing to show is not written, and -f removes such files of an earlier study. DIR is created.
-    #[arg(long, value_name = "DIR")]
-    vega: Option<PathBuf>,
-
     /// Of a store, take every Nth snapshot, and the last one.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     every: u32,
@@ -69,24 +57,11 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     distances: Vec<u64>,
 
-    /// The most pairs of checkpoints for each of these distances.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
-    pairs: u32,
-
     /// Also measure other compressors on a sample of the last checkpoint: all, or some of zstd-1, zstd-3, zstd-19, lz4,
     /// gzip, bzip2, brotli, xz, snappy; wheels have zstd alone. zstd-1, or the first of them, on the XOR of such samples
-    /// over each distance, too, in at most --pairs pairs.
+    /// over each distance, too, in at most four pairs. The sample has 4 MB of elements of the most common dtype, evenly spread.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     engines: Vec<String>,
-
-    /// How much of it: elements of its most common dtype, evenly spread. With k, M, G, Ki, Mi or Gi.
-    #[arg(long, value_name = "BYTES", default_value = "4MB", value_parser = parse_size, requires = "engines")]
-    sample: usize,
-
-    /// Measure every tensor without predictions from others of the same checkpoint: otherwise 16-bit weights beside the 32-bit ones that they
-    /// are rounded from take next to nothing.
-    #[arg(long)]
-    independent: bool,
 
     /// Compression level of the sizes.
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
@@ -97,17 +72,13 @@ pub(crate) struct AnalyzeArgs {
     json: bool,
 
     #[command(flatten)]
-    limits: Limits,
-
-    #[command(flatten)]
     threads: Threads,
 }
 
 /// The output that programs may rely on.
 const JSON_HELP: &str = "\
 --json prints one object; later versions may add fields. Entropies are in bits an element, sizes in bytes:
-  version, program, level, independent
-                           1, the version of this form (not of files); the version of lmc; the level of compression; whether --independent was given
+  version, program, level  1, the version of this form (not of files); the version of lmc; the level of compression
   steps_from               \"store\", \"names\", or \"places\": steps are unknown, and their fields count checkpoints
   checkpoints              name, step, files, formats, and figures: all, kinds and dtypes (these two are lists with a name)
   pairs                    each checkpoint but the first, and the one before it: from, to (numbers of checkpoints), steps, all, and
@@ -143,7 +114,7 @@ const JSON_HELP: &str = "\
   engines                  null without --engines, else of, sample_size, pieces, and engines: name, order, given,
                            raw_size, size, compress_of_memcpy, decompress_of_memcpy (speeds over that of copying);
                            xor_by (the one that XORs over all distances were given to), and distances: by steps,
-                           deltas (samples: at most --pairs), raw_size, lmc_size, entropy_size (null of no floats),
+                           deltas (samples: at most four), raw_size, lmc_size, entropy_size (null of no floats),
                            xor_size, xor_grouped_size (null of bytes)
   advice                   sentences
   figures                  tensors, elements, raw_size, lmc_size, element_bits, lmc_bits, sign_entropy, exponent_entropy,
@@ -154,34 +125,30 @@ const JSON_HELP: &str = "\
   flips                    for each bit from the lowest, how many elements have it changed";
 
 impl AnalyzeArgs {
-    fn study(&self) -> Study {
+    fn study(&self) -> Result<Study> {
         let codec = CompressOptions::default().with_level(self.level).with_threads(self.threads.count());
-        Study {
+        Ok(Study {
             paths: self.paths.clone(),
             every: self.every,
             distances: (!self.distances.is_empty()).then(|| self.distances.clone()),
-            pairs: self.pairs as usize,
             engines: self.engines.clone(),
-            sample: self.sample,
-            codec: codec.with_max_work(self.limits.max_work()).with_independent(self.independent),
+            codec: codec.with_max_work(max_work()?),
             stop: Arc::default(),
-        }
+        })
     }
 }
 
 /// Studies checkpoints.
 pub(crate) fn run(args: &AnalyzeArgs, ui: &Ui) -> Result {
     args.page.check(args.json, ui)?;
-    let study = args.study();
+    let study = args.study()?;
     study.check()?;
     let input = study.open(ui)?;
     let guard = input.guard();
     let page = args.page.create(&guard)?;
-    let charts = args.vega.as_ref().map(|dir| Charts::create(dir, args.page.force(), &guard)).transpose()?;
     let analysis = study.of(&input, ui)?;
     // The work may have taken hours: no output is left out because another one failed.
     let page = page.finish(|| lmc_inspect::page(&analysis), &guard);
-    let charts = charts.map_or(Ok(()), |charts| charts.write(&analysis, &guard));
     let printed = match args.json {
         true => ui.write(|out| {
             serde_json::to_writer(&mut *out, &analysis)?;
@@ -190,5 +157,5 @@ pub(crate) fn run(args: &AnalyzeArgs, ui: &Ui) -> Result {
         false if args.page.is_shown() => Ok(()),
         false => ui.write(|out| text::write(&analysis, out)),
     };
-    both(both(page, charts), printed)
+    both(page, printed)
 }

@@ -21,12 +21,8 @@ pub struct Study {
     pub every: u32,
     /// Distances in steps whose deltas are measured; `None` for those that the command chooses.
     pub distances: Option<Vec<u64>>,
-    /// The most pairs for each of them.
-    pub pairs: usize,
-    /// Names of other compressors that are measured, too.
+    /// Names of other compressors that are measured, too, on a sample.
     pub engines: Vec<String>,
-    /// Bytes of the sample that they get.
-    pub sample: usize,
     /// How the checkpoints are compressed.
     pub codec: CompressOptions,
     /// Another thread sets it to end the study, which then fails.
@@ -49,7 +45,7 @@ impl Study {
 
     /// Reports wrong arguments before any work.
     pub(super) fn check(&self) -> Result {
-        if self.engines.is_empty() { Ok(()) } else { engines::check(&self.engines, self.sample) }
+        if self.engines.is_empty() { Ok(()) } else { engines::check(&self.engines) }
     }
 
     /// Opens the input.
@@ -60,8 +56,8 @@ impl Study {
     /// Studies it, and returns the findings.
     pub(super) fn of(&self, input: &Input, ui: &Ui) -> Result<Analysis> {
         let mut options = AnalyzeOptions::default();
-        (options.distances, options.pairs, options.stop) = (self.distances.clone(), self.pairs, self.stop.clone());
-        for distance in self.distances.iter().flatten().filter(|d| !occurs(input, **d, self.pairs)) {
+        (options.distances, options.stop) = (self.distances.clone(), self.stop.clone());
+        for distance in self.distances.iter().flatten().filter(|d| !occurs(input, **d)) {
             ui.warn(format_args!(
                 "--distances {distance}: no pair of checkpoints to be compared is so many {}s apart",
                 input.steps_from().unit()
@@ -81,22 +77,16 @@ impl Study {
         let mut analysis = analysis.map_err(|e| input.failure(&e))?;
         drop(shown);
         if !self.engines.is_empty() {
-            let (names, level, bytes, pairs) = (&self.engines, self.codec.level, self.sample as u64, self.pairs);
-            let wanted = engines::Wanted { names, level, bytes, pairs };
-            analysis.engines = engines::measure(input, &analysis, &wanted, ui)?;
+            analysis.engines = engines::measure(input, &analysis, &self.engines, self.codec.level, ui)?;
         }
         input.check_unchanged()?;
         Ok(analysis)
     }
 }
 
-/// Whether any compared checkpoints are `distance` steps apart; besides neighbours, `pairs` pairs are compared for each
-/// distance. The distance 0 requests none.
-fn occurs(input: &Input, distance: u64, pairs: usize) -> bool {
+/// Whether any checkpoints are `distance` steps apart. The distance 0 requests none.
+fn occurs(input: &Input, distance: u64) -> bool {
     let steps: Vec<u64> = (0..input.count()).map(|i| input.step(i)).collect();
-    let of_distance = |(from, step): (usize, &u64)| {
-        let to = step.checked_add(distance).and_then(|to| steps.binary_search(&to).ok());
-        to.is_some_and(|to| pairs > 0 || to == from + 1)
-    };
-    distance == 0 || steps.iter().enumerate().any(of_distance)
+    let is_there = |step: &u64| step.checked_add(distance).is_some_and(|to| steps.binary_search(&to).is_ok());
+    distance == 0 || steps.iter().any(is_there)
 }

@@ -10,7 +10,7 @@ use clap::Args;
 use lmc::{CompressOptions, Compressor, Level};
 use lmc_inspect::{Compared, declared, diff_page};
 
-use crate::args::{Limits, Threads, level};
+use crate::args::{Threads, level, max_work};
 use crate::bases::{BaseArgs, Bases};
 use crate::cmd::page::PageArgs;
 use crate::failure::{Failure, Result};
@@ -58,9 +58,6 @@ pub(crate) struct DiffArgs {
     bases: BaseArgs,
 
     #[command(flatten)]
-    limits: Limits,
-
-    #[command(flatten)]
     threads: Threads,
 }
 
@@ -100,8 +97,7 @@ pub(crate) fn run(args: &DiffArgs, ui: &Ui) -> Result {
     let files = Bases::open(&paths, true, threads)?;
     let guard = files.guard();
     let page = args.page.create(&guard)?;
-    let options =
-        CompressOptions::default().with_level(args.level).with_threads(threads).with_max_work(args.limits.max_work());
+    let options = CompressOptions::default().with_level(args.level).with_threads(threads).with_max_work(max_work()?);
     let mut compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let old = files.of(0);
     let mut new = Vec::new();

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use lmc_store::interchange::{Checksum, DeltaEncoding, Exported, Interchange, InterchangeOptions};
+use lmc_store::interchange::{Exported, Interchange, InterchangeOptions};
 use lmc_store::{At, ErrorKind, SaveId, Step, Store};
 use serde_json::json;
 
@@ -23,27 +22,6 @@ pub(super) struct InterchangeArgs {
     /// after a crash is written by the next run. What cannot be such a version, as without safetensors files, is reported and left out.
     #[arg(long, value_name = "OUTDIR")]
     interchange: Option<PathBuf>,
-
-    /// How what changed is written: `overwrite` is larger, and may be applied twice.
-    #[arg(long, value_name = "ENCODING", requires = "interchange", default_value = DeltaEncoding::default().name(), value_parser = encoding())]
-    encoding: DeltaEncoding,
-
-    /// What receivers verify tensors with. ModelExpress needs `adler32`.
-    #[arg(long, value_name = "CHECKSUM", requires = "interchange", default_value = Checksum::default().name(), value_parser = checksum())]
-    checksum: Checksum,
-
-    /// Write the whole model every N versions; 0 for only where no delta can be: tensors appeared, disappeared or changed their shape, or the
-    /// version before is not in the store.
-    #[arg(long, value_name = "N", requires = "interchange", default_value_t = 0)]
-    full_every: u64,
-}
-
-fn encoding() -> impl TypedValueParser<Value = DeltaEncoding> {
-    PossibleValuesParser::new(DeltaEncoding::ALL.map(DeltaEncoding::name)).try_map(|name| name.parse::<DeltaEncoding>())
-}
-
-fn checksum() -> impl TypedValueParser<Value = Checksum> {
-    PossibleValuesParser::new(Checksum::ALL.map(Checksum::name)).try_map(|name| name.parse::<Checksum>())
 }
 
 /// Writes the snapshots that the store has and the directory lacks.
@@ -80,7 +58,7 @@ impl Exporter {
     ) -> Result {
         let Some(out) = &args.interchange else { return Ok(()) };
         if self.open.is_none() {
-            let opened = open(args, out, dir, threads)?;
+            let opened = open(out, dir, threads)?;
             opened.check(store).map_err(|e| failure(&e))?;
             self.open = Some(opened);
         }
@@ -141,14 +119,11 @@ fn is_no_version(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Usage | ErrorKind::Damaged | ErrorKind::NotFound | ErrorKind::Unsupported)
 }
 
-fn open(args: &InterchangeArgs, out: &Path, dir: &Path, threads: usize) -> Result<Interchange> {
+fn open(out: &Path, dir: &Path, threads: usize) -> Result<Interchange> {
     if out.canonicalize().is_ok_and(|out| dir.canonicalize().is_ok_and(|dir| dir == out)) {
         return Err(Failure::Usage(format!("{}: is where the run writes: name another directory", Name::path(out))));
     }
     let mut options = InterchangeOptions::default();
-    options.encoding = args.encoding;
-    options.checksum = args.checksum;
-    options.full_every = args.full_every;
     options.threads = threads;
     Interchange::open(out, options).map_err(|e| failure(&e))
 }

@@ -35,7 +35,7 @@ pub(super) struct CopyArgs {
     some: Chosen,
 
     #[command(flatten)]
-    how: To,
+    grace: Grace,
 
     /// Print a JSON object.
     #[arg(long, help_heading = "Messages")]
@@ -81,7 +81,7 @@ pub(super) struct ImportArgs {
     some: Chosen,
 
     #[command(flatten)]
-    how: To,
+    grace: Grace,
 
     /// Print a JSON object.
     #[arg(long, help_heading = "Messages")]
@@ -97,17 +97,6 @@ const JSON_HELP: &str = "\
   skipped                  how many were already there
   new_size                 bytes stored for the copied ones
   notes                    what is damaged in the store that was copied into";
-
-/// Which stores may be copied into, and how a new one is created.
-#[derive(Args)]
-struct To {
-    /// Copy into a store of another run, too. What follows that store cannot tell the runs apart afterwards.
-    #[arg(long)]
-    mix_runs: bool,
-
-    #[command(flatten)]
-    grace: Grace,
-}
 
 /// Selects snapshots.
 #[derive(Args)]
@@ -140,7 +129,7 @@ impl Chosen {
 
 /// Copies snapshots from one store to another.
 pub(super) fn copy(args: &CopyArgs, ui: &Ui) -> Result {
-    between(&args.from, &Place { store: args.to.clone() }, &args.some, &args.how, args.json, ui)
+    between(&args.from, &Place { store: args.to.clone() }, &args.some, &args.grace, args.json, ui)
 }
 
 /// Copies snapshots from an archive to a store.
@@ -150,10 +139,10 @@ pub(super) fn import(args: &ImportArgs, ui: &Ui) -> Result {
             "import reads here and there in an archive, not standard input: name a file".to_owned(),
         ));
     }
-    between(&Place { store: args.file.clone() }, &args.place, &args.some, &args.how, args.json, ui)
+    between(&Place { store: args.file.clone() }, &args.place, &args.some, &args.grace, args.json, ui)
 }
 
-fn between(from: &Place, to: &Place, some: &Chosen, how: &To, json: bool, ui: &Ui) -> Result {
+fn between(from: &Place, to: &Place, some: &Chosen, grace: &Grace, json: bool, ui: &Ui) -> Result {
     let source = from.open()?;
     if let Ok(Location::Directory(path)) = to.location() {
         from.guard().check_replace(&path)?;
@@ -162,7 +151,7 @@ fn between(from: &Place, to: &Place, some: &Chosen, how: &To, json: bool, ui: &U
     // A new store is like this one; an existing one may differ.
     let mut options = StoreOptions::default();
     (options.run, options.grace_seconds) = (Some(source.run()), source.grace_seconds());
-    how.grace.set(&mut options);
+    grace.set(&mut options);
     if let Ok(None) = to.open_if_there(options.clone()) {
         let bad = broken(&snapshots, from, &source)?;
         if bad.len() == snapshots.len() {
@@ -171,9 +160,9 @@ fn between(from: &Place, to: &Place, some: &Chosen, how: &To, json: bool, ui: &U
         }
     }
     let (store, is_new) = to.open_or_create(options)?;
-    how.grace.check(to, &store)?;
+    grace.check(to, &store)?;
     let mut options = CopyOptions::default();
-    (options.mix_runs, options.skip_damaged) = (how.mix_runs, true);
+    options.skip_damaged = true;
     // The store says of which of both an error is.
     let of_source = |e: &Error| from.location().is_ok_and(|l| e.to_string().starts_with(&format!("{l}: ")));
     let stoppable = Stoppable::begin();

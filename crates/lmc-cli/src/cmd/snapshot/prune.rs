@@ -3,12 +3,10 @@
 use std::collections::BTreeSet;
 
 use clap::Args;
-use lmc::Level;
 use lmc_store::{DamagedRecord, Keep, PrunePlan, Pruned, RebaseOptions, Snapshot, Step};
 use serde_json::json;
 
 use super::place::Place;
-use crate::args::{Threads, level};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes};
 use crate::ui::Ui;
@@ -48,16 +46,10 @@ pub(super) struct PruneArgs {
     #[arg(long)]
     yes: bool,
 
-    /// Compression level of re-based snapshots: `fast`, `default` or `max`.
-    #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
-    level: Level,
 
     /// Print a JSON object.
     #[arg(long, help_heading = "Messages")]
     json: bool,
-
-    #[command(flatten)]
-    threads: Threads,
 }
 
 /// The output that programs may rely on.
@@ -114,8 +106,6 @@ pub(super) fn run(args: &PruneArgs, ui: &Ui) -> Result {
         return if args.json { ui.json(&to_json(args, &plan, None)) } else { ui.print(&to_text(args, &plan)) };
     }
     let mut options = RebaseOptions::default();
-    options.level = args.level;
-    options.threads = args.threads.count();
     let done = store.prune(&plan, &options).map_err(failure)?;
     for step in &done.changed {
         ui.warn(format_args!(

@@ -15,7 +15,7 @@ use super::place::{Grace, Place};
 use crate::args::{Threads, level};
 use crate::failure::{Failure, Result};
 use crate::files::NamedFiles;
-use crate::format::{Name, bytes, parse_size, percent, ratio};
+use crate::format::{Name, bytes, percent, ratio};
 use crate::handles::Handles;
 use crate::input::Source;
 use crate::interrupt::Stoppable;
@@ -59,18 +59,10 @@ pub(super) struct SaveArgs {
     #[arg(long, value_name = "N", default_value_t = SaveOptions::default().anchor_every, value_parser = clap::value_parser!(u32).range(1..=64))]
     anchor_every: u32,
 
-    /// The snapshot to compare with; by default that of the last step before this one, or else of the first after it.
-    #[arg(long, value_name = "STEP", allow_negative_numbers = true)]
-    from: Option<u64>,
-
-    /// Cache the contents of the saved files in a directory `lmc-cache` in DIR, so that the next save need not decode them. It serves this
-    /// store only, and may be deleted at any time. Nothing else in DIR is touched.
+    /// Cache the contents of the saved files, up to 16 GiB, in a directory `lmc-cache` in DIR, so that the next save need not decode them. It
+    /// serves this store only, and may be deleted at any time. Nothing else in DIR is touched.
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
-
-    /// The size limit of the cache, with k, M, G, Ki, Mi or Gi.
-    #[arg(long, value_name = "SIZE", default_value = "16Gi", value_parser = parse_size, requires = "cache")]
-    cache_size: usize,
 
     #[command(flatten)]
     grace: Grace,
@@ -110,6 +102,9 @@ pub(in crate::cmd) use save_fields;
 const JSON_HELP: &str =
     concat!("--json prints one object; later versions may add fields. Sizes are in bytes:\n", save_fields!());
 
+/// The most bytes in the cache.
+const CACHE_SIZE: u64 = 16 << 30;
+
 #[derive(Clone, Copy, ValueEnum)]
 enum Policy {
     Auto,
@@ -126,12 +121,10 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
     let start = Instant::now();
     let place = &args.place;
     let failure = |e: lmc_store::Error| place.failure(&e);
-    let step = |n: Option<u64>| n.map(Step::new).transpose().map_err(failure);
     let mut options = SaveOptions::default();
     options.level = args.level;
     options.threads = args.threads.count();
     options.anchor_every = args.anchor_every;
-    options.from = step(args.from)?;
     options.base = match args.base {
         Policy::Auto => BasePolicy::Auto,
         Policy::Previous => BasePolicy::Previous,
@@ -142,19 +135,15 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
             return Err(Failure::Usage(format!("--meta {}: is given twice", Name::text(key))));
         }
     }
-    let asked = step(args.step)?;
+    let asked = args.step.map(Step::new).transpose().map_err(failure)?;
     let files = Opened::new(NamedFiles::find(&args.files, &place.store)?)?;
     files.note_compressed(ui)?;
     files.notes()?.iter().for_each(|note| ui.warn(note));
     let mut store = StoreOptions::default();
     if let Some(path) = &args.cache {
-        store.cache = Cache::Directory { path: path.clone(), budget: args.cache_size as u64 };
+        store.cache = Cache::Directory { path: path.clone(), budget: CACHE_SIZE };
     }
     args.grace.set(&mut store);
-    if args.from.is_some() {
-        // A new store has no such snapshot.
-        place.open()?;
-    }
     let (store, is_new) = place.open_or_create(store)?;
     args.grace.check(place, &store)?;
     let saved = files.save(place, (&store, is_new), asked, metadata, &options)?;

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use lmc::{DecodeLimits, DecompressOptions};
 
-use crate::args::{Limits, Threads};
+use crate::args::Threads;
 use crate::bases::BaseArgs;
 use crate::format::parse_size;
 
@@ -49,10 +48,7 @@ pub(crate) struct UnpackArgs {
     pub(super) bases: BaseArgs,
 
     #[command(flatten)]
-    limits: Limits,
-
-    #[command(flatten)]
-    threads: Threads,
+    pub(super) threads: Threads,
 }
 
 /// Formats that are written.
@@ -60,16 +56,4 @@ pub(crate) struct UnpackArgs {
 pub(super) enum To {
     Safetensors,
     Dcp,
-}
-
-impl UnpackArgs {
-    /// How files are decoded.
-    pub(super) fn options(&self) -> DecompressOptions {
-        let limits = DecodeLimits::default().with_max_work(self.limits.max_work());
-        DecompressOptions::default().with_threads(self.threads.count()).with_limits(limits)
-    }
-
-    pub(super) fn threads(&self) -> usize {
-        self.threads.count()
-    }
 }

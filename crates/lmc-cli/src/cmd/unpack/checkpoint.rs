@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use lmc::ReadAt;
 use lmc::distcp::{Metadata, Tensor};
+use lmc::{DecompressOptions, ReadAt};
 
 use super::args::UnpackArgs;
 use super::data::{DataFiles, METADATA};
@@ -31,14 +31,20 @@ struct Chosen<'m> {
 }
 
 /// Writes the tensors of a checkpoint. All checks of the metadata come before the first byte of output.
-pub(super) fn unpack(directory: &Path, args: &UnpackArgs, bases: &Bases, ui: &Ui) -> Result {
+pub(super) fn unpack(
+    directory: &Path,
+    args: &UnpackArgs,
+    options: &DecompressOptions,
+    bases: &Bases,
+    ui: &Ui,
+) -> Result {
     let path = directory.join(METADATA);
     let source = Source::open(&path)?;
     let metadata = read(&source)?;
     let chosen = choose(&path, &metadata, &args.prefix)?;
     let guard = bases.guard();
     guard.keep(Role::Input, &path, source.metadata());
-    let mut files = DataFiles::new(directory, bases, args.options());
+    let mut files = DataFiles::new(directory, bases, *options);
     for Chosen { tensor, .. } in &chosen {
         for place in tensor.chunks.iter().filter(|c| !c.sizes.contains(&0)).filter_map(|c| c.place.as_ref()) {
             files.add(place.file, &metadata.files[place.file], &guard)?;

@@ -1,10 +1,7 @@
 //! Sizes and speeds of other compressors.
 
 use crate::analyze::result::{Analysis, Engine};
-use crate::page::chart::{Axis, Group, Point, Scatter};
-
-/// The names of the charts.
-pub(super) const NAMES: [&str; 2] = ["compression", "decompression"];
+use crate::page::chart::{Group, Point, Scatter};
 
 /// What is compressed, and the number of its colour.
 const GROUPS: [(&str, usize); 5] =
@@ -15,13 +12,13 @@ pub(super) const XOR: usize = 3;
 pub(super) const XOR_GROUPED: usize = 5;
 
 /// Size against the speed of compression, and of decompression.
-pub(super) fn plots(a: &Analysis) -> Vec<(&'static str, Scatter)> {
+pub(super) fn plots(a: &Analysis) -> Vec<Scatter> {
     let Some(engines) = &a.engines else { return vec![] };
     let plots = [
         plot(&engines.engines, "Size and speed of compression", |e| e.compress_of_memcpy),
         plot(&engines.engines, "Size and speed of decompression", |e| e.decompress_of_memcpy),
     ];
-    NAMES.into_iter().zip(plots).filter(|(_, plot)| plot.points().count() > 1).collect()
+    plots.into_iter().filter(|plot| plot.points().count() > 1).collect()
 }
 
 fn plot(engines: &[Engine], title: &'static str, speed: impl Fn(&Engine) -> f64) -> Scatter {
@@ -32,9 +29,7 @@ fn plot(engines: &[Engine], title: &'static str, speed: impl Fn(&Engine) -> f64)
         Group { name, colour, points: of.map(point).collect() }
     };
     let groups = GROUPS.map(group).into_iter().filter(|g| !g.points.is_empty()).collect();
-    let x = Axis { field: "of_raw", title: "% of raw size" };
-    let y = Axis { field: "of_memcpy", title: "speed of memcpy, log scale" };
-    Scatter { title, x, y, groups }
+    Scatter { title, x: "% of raw size", y: "speed of memcpy, log scale", groups }
 }
 
 fn group_of(e: &Engine) -> &'static str {

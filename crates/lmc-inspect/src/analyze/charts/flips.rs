@@ -14,7 +14,7 @@ use crate::spelled::{name, pattern};
 /// Rows of a heat map at most.
 const ROWS: usize = 40;
 /// Heat maps at most.
-pub(super) const MAPS: usize = 6;
+const MAPS: usize = 6;
 
 /// Bits of sign and exponent, where they are known.
 fn fields(dtype: &str) -> (u32, u32) {

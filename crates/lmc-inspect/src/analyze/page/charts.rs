@@ -19,7 +19,7 @@ pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
     }
     let unit = a.steps_from.unit();
     out.push_str(&format!("<h2>From {unit} to {unit}</h2><div class=charts>"));
-    charts.steps.iter().for_each(|(_, lines)| lines.write(out));
+    charts.steps.iter().for_each(|lines| lines.write(out));
     out.push_str("</div>");
     distances(a, out);
     density(a, out);

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::analyze::charts::Charts;
+use crate::analyze::input::PAIRS;
 use crate::analyze::result::{Analysis, EngineDistance, Engines};
 use crate::page::begin_table;
 use crate::page::html::{escaped, table};
@@ -25,7 +26,7 @@ pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
     );
     if !charts.engines.is_empty() {
         out.push_str("<div class=charts>");
-        charts.engines.iter().for_each(|(_, plot)| plot.write(out));
+        charts.engines.iter().for_each(|plot| plot.write(out));
         out.push_str(
             "</div><p class=dim>Smaller is to the left, faster is above. Names stand beside what nothing else outdoes in both.</p>",
         );
@@ -69,6 +70,6 @@ fn distances(a: &Analysis, engines: &Engines, out: &mut String) {
     let (distance, by) = (format!("distance in {}s", a.steps_from.unit()), &engines.xor_by);
     let (xor, grouped) = (format!("XOR, {by}, bytes"), format!("XOR, grouped, {by}, bytes"));
     let heads = [&distance[..], "samples", "raw bytes", "lmc, bytes", &xor, &grouped, "H, bytes"];
-    let caption = "Deltas of samples by distance, added up: of some pairs of each, at most as many as --pairs";
-    table(caption, &[], &heads, engines.distances.iter().map(row), out);
+    let caption = format!("Deltas of samples by distance, added up: of at most {PAIRS} pairs of each");
+    table(&caption, &[], &heads, engines.distances.iter().map(row), out);
 }

@@ -1,0 +1,157 @@
+//! The run of `compress`, `decompress` and `test` over their inputs: opens each input and its output, explains failures, verifies the output
+//! and removes the input. A command only says what a file needs, and hands it to the codec.
+
+use std::path::Path;
+
+use lmc::{Base, ReadAt, Sink, Summary};
+use serde_json::json;
+
+use crate::args::Files;
+use crate::bases::Bases;
+use crate::failure::Result;
+use crate::format::Name;
+use crate::guard::Guard;
+use crate::input::{STDIN, Source, Stdin};
+use crate::output::{Origin, Target};
+use crate::plan::{Input, Job, Link, guard};
+use crate::report::{self, Outcome};
+use crate::restorable;
+use crate::ui::Ui;
+
+/// The work of a command on one input.
+pub(crate) trait Work {
+    /// Looks at a file before its output is created.
+    fn look(&mut self, source: &Source, run: &Run<'_>) -> Result<Look>;
+
+    /// Compresses or restores it.
+    fn code(&mut self, from: lmc::Source<'_>, bases: &[Base<'static>], to: Sink<'_>) -> lmc::Result<Summary>;
+
+    /// Fails if what was read is not what it was, besides the file itself.
+    fn check(&self, _source: &Source) -> Result {
+        Ok(())
+    }
+
+    /// Called when the output is complete, if it is a regular file.
+    fn written(&self, _input: &Path, _output: &Path, _bases: &[Base<'static>], _ui: &Ui) {}
+
+    /// What is said of the result.
+    fn line(&self, summary: &Summary, output: &Target) -> String;
+}
+
+/// What a look at a file found.
+pub(crate) enum Look {
+    /// Nothing is to be done, and why.
+    Leave(Outcome),
+    /// The bases for the file, and the size of what is restored from it, if it is compressed.
+    Take { bases: Vec<Base<'static>>, restored_size: Option<u64> },
+}
+
+/// The inputs and options of a run.
+pub(crate) struct Run<'a> {
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) bases: Bases,
+    pub(crate) guard: Guard,
+    /// Overwrite existing files.
+    pub(crate) force: bool,
+    /// Remove the inputs.
+    pub(crate) remove: bool,
+    pub(crate) json: bool,
+    pub(crate) threads: usize,
+    pub(crate) ui: &'a Ui,
+}
+
+impl<'a> Run<'a> {
+    /// The run of a command that writes files.
+    pub(crate) fn new(
+        args: &Files,
+        (jobs, links): (Vec<Job>, Vec<Link>),
+        bases: Bases,
+        threads: usize,
+        ui: &'a Ui,
+    ) -> Result<Self> {
+        let guard = guard(&jobs, links, &bases, args)?;
+        Ok(Self { jobs, bases, guard, force: args.force, remove: args.rm, json: args.json, threads, ui })
+    }
+
+    /// Works on every input, and goes on after those that fail.
+    ///
+    /// # Errors
+    /// Those of [`report::each`].
+    pub(crate) fn each(&self, work: &mut dyn Work) -> Result {
+        report::each(&self.jobs, Job::path, self.json, self.ui, |job| {
+            let summary = match &job.input {
+                Input::Stdin => self.stdin(job, work)?,
+                Input::File(path) => match self.file(path, job, work)? {
+                    Ok(summary) => summary,
+                    Err(left) => return Ok(left),
+                },
+            };
+            let line = work.line(&summary, &job.output);
+            let (field, is_verdict) = match &job.output {
+                Target::Nowhere => (("ok", true.into()), true),
+                output => (("output", json!(output.path().to_string_lossy())), false),
+            };
+            Ok(Outcome::Done { line, field, is_verdict, summary })
+        })
+    }
+
+    fn stdin(&self, job: &Job, work: &mut dyn Work) -> Result<Summary> {
+        let mut source = Stdin::open()?;
+        let mut output = job.create_output(self.force, Origin::Stdin(source.metadata().as_ref()), &self.guard)?;
+        let progress = self.ui.progress(STDIN, None);
+        let mut at = |done| progress.at(done);
+        let from = lmc::Source::from(&mut source).with_progress(&mut at);
+        let summary = work.code(from, self.bases.all(), Sink::writer(&mut output));
+        let summary = summary.map_err(|e| report::explain_stdin(&self.bases, &output, &e))?;
+        drop(progress);
+        self.bases.check_unchanged()?;
+        output.finish(&self.guard)?;
+        Ok(summary)
+    }
+
+    fn file(&self, path: &Path, job: &Job, work: &mut dyn Work) -> Result<Result<Summary, Outcome>> {
+        let source = Source::open(path)?;
+        let (bases, restored_size) = match work.look(&source, self)? {
+            Look::Take { bases, restored_size } => (bases, restored_size),
+            Look::Leave(outcome) => return Ok(Err(outcome)),
+        };
+        let mut output = job.create_output(self.force, Origin::File(source.metadata()), &self.guard)?;
+        output.check_stays(self.remove)?;
+        let raw_size = restored_size.unwrap_or(source.metadata().len());
+        let progress = || self.ui.progress(&Name::path(path).to_string(), Some(raw_size));
+        let coding = progress();
+        let mut at = |done| coding.at(done);
+        let summary = match restored_size.map(|size| output.set_size(size)).transpose()? {
+            Some(true) => work.code(lmc::Source::from(&source).with_progress(&mut at), &bases, Sink::from(&output)),
+            Some(false) => {
+                let mut stream = source.stream();
+                let from = lmc::Source::from(&mut stream).with_progress(&mut at);
+                work.code(from, &bases, Sink::writer(&mut output))
+            }
+            None => work.code(lmc::Source::from(&source).with_progress(&mut at), &bases, Sink::writer(&mut output)),
+        };
+        let summary = summary.map_err(|e| report::explain(&source, &self.bases, &output, &e))?;
+        drop(coding);
+        source.check_unchanged()?;
+        work.check(&source)?;
+        self.bases.check_unchanged()?;
+        if self.remove
+            && let Some(written) = output.written()?
+        {
+            let (compressed, raw): (&dyn ReadAt, &dyn ReadAt) = match restored_size {
+                Some(_) => (&source, written),
+                None => (written, &source),
+            };
+            restorable::check(compressed, raw, &bases, self.threads, path, &progress())?;
+        }
+        let is_file = output.is_file();
+        output.finish(&self.guard)?;
+        if is_file {
+            work.written(path, job.output.path(), &bases, self.ui);
+        }
+        if self.remove {
+            source.remove(&self.guard, self.ui)?;
+        }
+        Ok(Ok(summary))
+    }
+}
