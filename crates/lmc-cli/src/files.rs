@@ -167,7 +167,7 @@ impl Found {
             return Err(Failure::at(dir, what));
         }
         let unreadable = |e| Failure::io(dir, "cannot read the directory", &e);
-        self.directories.note(dir, true).map_err(unreadable)?;
+        self.directories.note(dir).map_err(unreadable)?;
         let entries = std::fs::read_dir(dir).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
         let mut entries = entries.map_err(unreadable)?;
         entries.sort_by_key(std::fs::DirEntry::file_name);

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use clap::Args;
-use lmc_store::{ErrorKind, FollowOptions, Follower, Interchange, Snapshot, Staged, Step};
+use lmc_store::{ErrorKind, FollowOptions, Follower, Snapshot, Staged, Step};
 use serde_json::json;
 
 use super::looks::{Looks, check_no_file};
@@ -21,9 +21,6 @@ use crate::ui::Ui;
 /// what changed since; all that is written is verified. Then the link is replaced by a rename, so that DIR/current leads to one whole
 /// version at every moment, also after a crash. A program that opens several files should resolve the link once. The version before stays
 /// until the next one.
-///
-/// In place of a store, versions can be followed that slime, miles, ModelExpress or lmc publish --interchange wrote: a directory of
-/// weight_v000123 and others. Deltas are applied in their order, and each changed tensor is verified after each.
 ///
 /// DIR is created if missing. It must be empty, or be one that lmc follow made. Files in it are not to be changed: unchanged files of several
 /// versions are links to the same bytes.
@@ -57,15 +54,6 @@ pub(crate) struct FollowArgs {
     #[arg(long)]
     verify: bool,
 
-    /// The checkpoint that the run began with: a directory of safetensors files. For versions without lmc, of which the first is a delta. It
-    /// stands for no other version that is missing.
-    #[arg(long, value_name = "CHECKPOINT")]
-    base: Option<PathBuf>,
-
-    /// The number of the version that the checkpoint of --base is: the `base_version` of the first one in the directory.
-    #[arg(long, value_name = "N", requires = "base", default_value_t = 0, value_parser = clap::value_parser!(u64))]
-    base_version: u64,
-
     /// Print a JSON object for every new version, and for a version in which files were restored.
     #[arg(long, help_heading = "Messages")]
     json: bool,
@@ -96,36 +84,11 @@ pub(crate) fn run(args: &FollowArgs, ui: &Ui) -> Result {
         // It is an archive, or will never be a store.
         args.place.open()?;
     }
-    let (mut follower, mut verified, mut awaited) = (None, !args.verify, None);
+    let (mut follower, mut verified) = (None, !args.verify);
     args.looks.run(ui, || {
         let follower = opened(args, &mut follower)?;
-        look(args, follower, &mut verified, ui)?;
-        report_unfinished(args, follower, &mut awaited, ui)
+        look(args, follower, &mut verified, ui)
     })
-}
-
-/// An unfinished version: its directory, since when it is waited for, and whether that was said.
-type Awaited = Option<(PathBuf, Instant, bool)>;
-
-/// Says once what is waited for longer than usual.
-fn report_unfinished(args: &FollowArgs, follower: &Follower, awaited: &mut Awaited, ui: &Ui) -> Result {
-    let Some(path) = follower.unfinished().map_err(|e| directory_failure(&e))? else {
-        *awaited = None;
-        return Ok(());
-    };
-    match awaited {
-        Some((of, since, said)) if *of == path => {
-            if !*said && since.elapsed() >= args.looks.patience() {
-                *said = true;
-                let path = Name::path(&path);
-                ui.warn(format_args!(
-                    "{path}: is waited for: it has no model.safetensors.index.json, which comes last"
-                ));
-            }
-        }
-        _ => *awaited = Some((path, Instant::now(), false)),
-    }
-    Ok(())
 }
 
 /// Opens the store and the directory.
@@ -136,15 +99,7 @@ fn opened<'f>(args: &FollowArgs, follower: &'f mut Option<Follower>) -> Result<&
         options.keep = args.keep;
         options.rewind = args.rewind;
         options.verify = args.verify;
-        let versions = Path::new(&args.place.store);
-        let opened = match args.base.is_some() || Interchange::is_at(versions) {
-            true => {
-                let number = Step::new(args.base_version).map_err(|e| directory_failure(&e))?;
-                let base = args.base.as_deref().map(|base| (base, number));
-                Follower::open_interchange(versions, base, &args.dir, options)
-            }
-            false => Follower::open(args.place.open()?, &args.dir, options),
-        };
+        let opened = Follower::open(args.place.open()?, &args.dir, options);
         *follower = Some(opened.map_err(|e| directory_failure(&e))?);
     }
     Ok(follower.as_mut().expect("it was opened"))
@@ -188,7 +143,7 @@ fn tell(args: &FollowArgs, follower: &mut Follower) -> Result {
 
 fn get(args: &FollowArgs, follower: &mut Follower, snapshot: &Snapshot, ui: &Ui) -> Result {
     let start = Instant::now();
-    let progress = ui.progress(&format!("step {}", snapshot.step), Some(snapshot.raw_size).filter(|&n| n != 0));
+    let progress = ui.progress(&format!("step {}", snapshot.step), Some(snapshot.raw_size));
     let staged = follower.stage(snapshot, &mut progress.of_store()).map_err(|e| failed(args, &e))?;
     drop(progress);
     let staged_after = start.elapsed().as_secs_f64();
@@ -201,7 +156,7 @@ fn get(args: &FollowArgs, follower: &mut Follower, snapshot: &Snapshot, ui: &Ui)
             "id": version.id.to_string(),
             "path": version.path.to_string_lossy(),
             "from": from.map(Step::get),
-            "raw_size": if snapshot.raw_size == 0 { linked_size + written_size } else { snapshot.raw_size },
+            "raw_size": snapshot.raw_size,
             "linked_size": linked_size,
             "written_size": written_size,
             "fetched_size": fetched_size,

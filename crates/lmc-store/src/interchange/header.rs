@@ -23,8 +23,6 @@ pub(crate) struct Header {
     pub(crate) metadata: BTreeMap<String, String>,
     /// By offset.
     pub(crate) tensors: Vec<Entry>,
-    /// Their indices, by name.
-    by_name: Vec<usize>,
 }
 
 /// A tensor in a file.
@@ -71,22 +69,17 @@ impl Header {
         if covered != Some(data) {
             return Err(format!("has tensors that do not cover the {data} bytes after it"));
         }
-        let mut by_name: Vec<usize> = (0..tensors.len()).collect();
-        by_name.sort_unstable_by(|&a, &b| tensors[a].name.cmp(&tensors[b].name));
-        if let Some(twice) = by_name.windows(2).find(|two| tensors[two[0]].name == tensors[two[1]].name) {
-            return Err(format!("names the tensor {:?} twice", tensors[twice[0]].name));
+        let mut names: Vec<&str> = tensors.iter().map(|t| &t.name[..]).collect();
+        names.sort_unstable();
+        if let Some(twice) = names.windows(2).find(|two| two[0] == two[1]) {
+            return Err(format!("names the tensor {:?} twice", twice[0]));
         }
-        Ok(Self { bytes, metadata, tensors, by_name })
+        Ok(Self { bytes, metadata, tensors })
     }
 
     /// Its length, and the offset of the first tensor.
     pub(crate) fn len(&self) -> u64 {
         self.bytes.len() as u64
-    }
-
-    pub(crate) fn tensor(&self, name: &str) -> Option<&Entry> {
-        let found = self.by_name.binary_search_by(|&i| self.tensors[i].name.as_str().cmp(name));
-        found.ok().map(|i| &self.tensors[self.by_name[i]])
     }
 
     /// The same tensors with other metadata.
@@ -216,8 +209,7 @@ mod tests {
         let names: Vec<&str> = header.tensors.iter().map(|t| &t.name[..]).collect();
         assert_eq!(names, ["b", "none", "a"]);
         assert_eq!(header.metadata["format"], "pt");
-        assert_eq!(header.tensor("a").unwrap().range, 12..15);
-        assert_eq!(header.tensor("__metadata__"), None);
+        assert_eq!(header.tensors[2].range, 12..15);
         let metadata = BTreeMap::from([("a".to_owned(), "0f".to_owned())]);
         let mut again = header.with_metadata(&metadata);
         assert_eq!(again.len() % 8, 0);
@@ -227,7 +219,7 @@ mod tests {
         let mut bytes = Header::of_bytes([("x", 3), ("y", 0), ("a", 4)], &metadata);
         bytes.resize(bytes.len() + 7, 0);
         let bytes = read(&bytes).unwrap();
-        assert_eq!((bytes.tensor("a").unwrap().range.clone(), &bytes.metadata), (3..7, &metadata));
+        assert_eq!((bytes.tensors[2].range.clone(), &bytes.metadata), (3..7, &metadata));
     }
 
     #[test]
