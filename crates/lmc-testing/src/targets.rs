@@ -6,7 +6,8 @@ use crate::input::Input;
 use crate::reference::{self, write};
 use crate::snapshots::{Snapshots, snapshots};
 use crate::{blocks, data, deltas, dequantised};
-use lmc::distcp::Metadata;
+use lmc::layout::distcp::Metadata;
+use lmc::layout::tensor_len;
 use lmc::{
     Base, CompressOptions, Compressor, Dtype, FORMAT_VERSION, FormatVersion, Isa, Level, Reader, Segment, Sink, Source,
 };
@@ -269,12 +270,12 @@ fn is_laid_out(layout: &str, segments: &[Segment], raw: &[u8]) {
     });
     assert_eq!(end, raw.len() as u64, "segments cover everything");
     for segment in segments {
-        let len = segment.dtype.map_or(Some(segment.len), |dtype| lmc::tensor_len(dtype, &segment.shape));
+        let len = segment.dtype.map_or(Some(segment.len), |dtype| tensor_len(dtype, &segment.shape));
         assert_eq!(len, Some(segment.len), "a tensor has the bytes of its shape");
         assert_eq!(segment.dtype.is_some(), segment.name.is_some(), "tensors have names, and opaque bytes none");
     }
-    for view in lmc::tensors(&raw, layout, segments, "").unwrap_or_default().found {
-        assert_eq!(lmc::tensor_len(view.dtype, &view.shape), Some(view.len), "a tensor has the bytes of its shape");
+    for view in lmc::layout::tensors(&raw, layout, segments, "").unwrap_or_default().found {
+        assert_eq!(tensor_len(view.dtype, &view.shape), Some(view.len), "a tensor has the bytes of its shape");
         let end = view.elements.offset.checked_add(view.elements.len);
         assert!(end.is_some_and(|end| end <= raw.len() as u64), "the elements of a tensor are in the file");
     }

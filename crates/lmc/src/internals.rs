@@ -14,7 +14,7 @@ pub use crate::format::block_head::{
     Predicted, Stream,
 };
 pub use crate::format::record::HEADER_LEN;
-pub use crate::layout::Layout;
+pub use crate::layout::suggestion::Layout;
 pub use crate::map::Map;
 pub use crate::predict::grid::Groups;
 pub use crate::predict::job::Streams;

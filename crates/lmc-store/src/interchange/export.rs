@@ -6,11 +6,12 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use lmc::layout::safetensors;
+
 use super::checksum::Checksum;
 use super::encoding::DeltaEncoding;
-use super::header::Header;
 use super::index::{self, FILE, INDEX, Kind, Own};
-use super::model::Model;
+use super::model::{Model, read_header};
 use super::shards::Writer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::{is_missing, lock, remove_if_there, sync, sync_file};
@@ -248,7 +249,6 @@ impl Interchange {
         progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<BTreeMap<String, String>> {
         let InterchangeOptions { encoding, checksum, file_size, threads, .. } = self.options;
-        let failed = |e| Error::io(format_args!("{}: cannot write", staging.display()), e);
         let mut changed = vec![];
         for name in new.tensors.keys() {
             if new.content(name)? != base.content(name)? {
@@ -272,10 +272,10 @@ impl Interchange {
                 let Some((frame, changed, checksum)) = encoded else { return Ok(()) };
                 exported.tensors += 1;
                 exported.changed_size += changed;
-                writer.add(names[i], frame, checksum).map_err(failed)
+                writer.add(names[i], frame, checksum)
             })?;
         }
-        let written = writer.finish().map_err(failed)?;
+        let written = writer.finish()?;
         (own.files, exported.written_size) = (written.files, written.size);
         Ok(written.weight_map)
     }
@@ -294,11 +294,13 @@ impl Interchange {
         let mut done = 0;
         for (&file, header) in &new.files {
             let name = &new.reader.files()[file].name;
-            let names: Vec<&str> = header.tensors.iter().map(|t| &t.name[..]).collect();
+            let names: Vec<&str> = header.tensors.iter().filter_map(|t| t.name.as_deref()).collect();
+            let tensors = || header.tensors.iter().filter_map(|t| Some((t.name.as_deref()?, t.dtype?, &t.shape[..])));
+            let header_of = |metadata: &BTreeMap<_, _>| safetensors::header(tensors(), Some(metadata)).map_err(Error::codec);
             // Checksums have one length: the header is written again when they are known.
-            let mut metadata = header.metadata.clone();
+            let mut metadata: BTreeMap<_, _> = header.metadata.iter().flatten().cloned().collect();
             metadata.extend(names.iter().map(|name| (String::from(*name), checksum.of(&[]))));
-            let len = header.with_metadata(&metadata).len() as u64;
+            let len = header_of(&metadata)?.len() as u64;
             let mut output = File::create_new(staging.join(name)).map_err(failed)?;
             io::Seek::seek(&mut output, io::SeekFrom::Start(len)).map_err(failed)?;
             for names in batches(&names, |name| new.place(name).1) {
@@ -315,7 +317,7 @@ impl Interchange {
                     },
                 )?;
             }
-            let header = header.with_metadata(&metadata);
+            let header = header_of(&metadata)?;
             let written = lmc::WriteAt::write_all_at(&output, &header, 0);
             written.and_then(|()| sync_file(&output, staging)).map_err(failed)?;
             own.files.insert(name.clone(), Hash::of(&header));
@@ -344,7 +346,7 @@ fn check_written(staging: &Path, own: &Own) -> Result<()> {
                 let file = File::open(&path).map_err(failed)?;
                 let len = file.metadata().map_err(failed)?.len();
                 let read = |buf: &mut [u8], at| lmc::ReadAt::read_exact_at(&file, buf, at).map_err(failed);
-                Header::read(len, read).map_err(|e| e.at(path.display()))?.bytes
+                read_header(len, read).map_err(|e| e.at(path.display()))?.0
             }
             false => fs::read(&path).map_err(failed)?,
         };

@@ -4,7 +4,6 @@
 mod checksum;
 mod encoding;
 mod export;
-mod header;
 mod index;
 mod model;
 mod shards;

@@ -5,7 +5,10 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::header::Header;
+use lmc::Dtype;
+use lmc::layout::safetensors::header;
+
+use crate::error::{Error, Result};
 use crate::files::sync_file;
 use crate::ids::Hash;
 
@@ -38,20 +41,23 @@ impl<'d> Writer<'d> {
         Self { directory, limit, frames, checksums, size: 0, files, written: 0 }
     }
 
-    pub(super) fn add(&mut self, name: &str, frame: Vec<u8>, checksum: String) -> io::Result<()> {
+    pub(super) fn add(&mut self, name: &str, frame: Vec<u8>, checksum: String) -> Result<()> {
         self.size += frame.len() as u64;
         self.frames.push((name.to_owned(), frame));
         self.checksums.insert(name.to_owned(), checksum);
         if self.size < self.limit { Ok(()) } else { self.flush() }
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        let header =
-            Header::of_bytes(self.frames.iter().map(|(name, frame)| (&name[..], frame.len())), &self.checksums);
-        let mut file = File::create_new(self.part(self.files.len()))?;
-        file.write_all(&header)?;
-        self.frames.iter().try_for_each(|(_, frame)| file.write_all(frame))?;
-        sync_file(&file, self.directory)?;
+    fn flush(&mut self) -> Result<()> {
+        let shapes: Vec<_> = self.frames.iter().map(|(name, frame)| (&name[..], [frame.len() as u64])).collect();
+        let tensors = shapes.iter().map(|(name, shape)| (*name, Dtype::U8, &shape[..]));
+        let header = header(tensors, Some(&self.checksums)).map_err(Error::codec)?;
+        let written = File::create_new(self.part(self.files.len())).and_then(|mut file| {
+            file.write_all(&header)?;
+            self.frames.iter().try_for_each(|(_, frame)| file.write_all(frame))?;
+            sync_file(&file, self.directory)
+        });
+        written.map_err(|e| self.failed(e))?;
         self.written += header.len() as u64 + self.size;
         self.size = 0;
         self.checksums.clear();
@@ -60,19 +66,23 @@ impl<'d> Writer<'d> {
         Ok(())
     }
 
+    fn failed(&self, e: io::Error) -> Error {
+        Error::io(format_args!("{}: cannot write", self.directory.display()), e)
+    }
+
     fn part(&self, i: usize) -> PathBuf {
         self.directory.join(format!("{i}.part"))
     }
 
     /// Gives the files their names.
-    pub(super) fn finish(mut self) -> io::Result<Written> {
+    pub(super) fn finish(mut self) -> Result<Written> {
         if !self.frames.is_empty() {
             self.flush()?;
         }
         let mut written = Written { size: self.written, ..Written::default() };
         for (i, (names, hash)) in self.files.iter().enumerate() {
             let file = format!("model-{i:05}-of-{:05}.safetensors", self.files.len());
-            fs::rename(self.part(i), self.directory.join(&file))?;
+            fs::rename(self.part(i), self.directory.join(&file)).map_err(|e| self.failed(e))?;
             written.weight_map.extend(names.iter().map(|name| (name.clone(), file.clone())));
             written.files.insert(file, *hash);
         }
