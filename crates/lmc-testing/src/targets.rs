@@ -6,11 +6,10 @@ use crate::input::Input;
 use crate::reference::{self, write};
 use crate::snapshots::{Snapshots, snapshots};
 use crate::{blocks, data, deltas, dequantised};
+use lmc::internals::Isa;
 use lmc::layout::distcp::Metadata;
 use lmc::layout::tensor_len;
-use lmc::{
-    Base, CompressOptions, Compressor, Dtype, FORMAT_VERSION, FormatVersion, Isa, Level, Reader, Segment, Sink, Source,
-};
+use lmc::{Base, CompressOptions, Compressor, FORMAT_VERSION, FormatVersion, Level, Reader, Segment, Sink, Source};
 use safetensors::SafeTensors;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -346,20 +345,19 @@ const MOST_KEPT: usize = 256;
 
 /// Runs `f` with a compressor that is kept for the next input: making one costs more than compressing some bytes.
 fn with_compressor<T>(options: CompressOptions, isa: Isa, f: impl FnOnce(&mut Compressor) -> T) -> T {
-    type Kept = (Isa, Level, Option<Dtype>, bool, FormatVersion, Compressor);
+    type Kept = (CompressOptions, Compressor);
     thread_local!(static COMPRESSORS: RefCell<Vec<Kept>> = const { RefCell::new(Vec::new()) });
+    let options = options.with_isa(isa);
     COMPRESSORS.with_borrow_mut(|kept| {
-        let wanted = (isa, options.level, options.dtype, options.independent, options.format);
-        let fits = |kept: &Kept| (kept.0, kept.1, kept.2, kept.3, kept.4) == wanted;
-        let at = kept.iter().position(fits).unwrap_or_else(|| {
-            let compressor = Compressor::new(&options.with_isa(isa)).expect("the options are valid");
+        let at = kept.iter().position(|(of, _)| *of == options).unwrap_or_else(|| {
+            let compressor = Compressor::new(&options).expect("the options are valid");
             if kept.len() == MOST_KEPT {
                 kept.remove(0);
             }
-            kept.push((isa, options.level, options.dtype, options.independent, options.format, compressor));
+            kept.push((options, compressor));
             kept.len() - 1
         });
-        f(&mut kept[at].5)
+        f(&mut kept[at].1)
     })
 }
 

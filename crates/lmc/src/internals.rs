@@ -34,7 +34,7 @@ use crate::error::Result;
 use crate::format::checksum::leaves;
 use crate::format::record::RecordHeader;
 use crate::io::ReadAt;
-use crate::isa::Isa;
+pub use crate::isa::Isa;
 use crate::layout::{self, Start};
 use crate::level::Level;
 use crate::predict::job::Model;

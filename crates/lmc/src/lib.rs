@@ -21,6 +21,9 @@
 //! * [`layout`] says where tensors are: all that a file declares, those of a checkpoint of several files, and the headers of
 //!   safetensors files.
 //!
+//! The fastest instruction set of the machine is used, or the one that the environment variable `LMC_ISA` names:
+//! `portable`, `neon`, `avx2` or `avx512`.
+//!
 //! The output does not depend on the number of threads, the instruction set, the source or the sink, with two exceptions. A
 //! stream is read once: its tensors are not predicted from each other, and files that are described at their end (`.pt`,
 //! `.npz`) or elsewhere (ONNX) are plain bytes. A source with a [path](ReadAt::path) may take names from a file beside it.
@@ -101,11 +104,9 @@ pub use format::bases::BaseInfo;
 pub use format::header::{MAGIC, VERSION as FORMAT_VERSION};
 pub use format::version::FormatVersion;
 pub use io::{ReadAt, WriteAt};
-pub use isa::Isa;
 pub use level::Level;
 pub use limits::DecodeLimits;
 pub use options::{CompressOptions, DecompressOptions};
-pub use parse_error::ParseNameError;
 pub use reader::Reader;
 pub use resolve::{ResolveError, resolve_bases};
 pub use segment::Segment;

@@ -257,7 +257,7 @@ impl Series {
             version: 1,
             program: concat!("lmc ", env!("CARGO_PKG_VERSION")).to_owned(),
             level: codec.level.name().to_owned(),
-            independent: codec.independent,
+            independent: codec.is_independent(),
             steps_from,
             distances: distances(&self.deltas),
             checkpoints: self.checkpoints,
