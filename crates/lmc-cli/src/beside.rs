@@ -76,7 +76,7 @@ impl Beside {
 
     /// What is known of a file without reading all of it. None of what cannot be read.
     fn contents(&self, path: &Path) -> Option<Contents> {
-        let now = Identity::at(path, true).ok()?;
+        let now = Identity::at(path).ok()?;
         if let Some((_, contents)) = self.known().get(path).filter(|(seen, _)| now.is_unchanged(seen)) {
             return Some(contents.clone());
         }

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
 
-use lmc::{DecompressOptions, Reader, tensors};
+use lmc::layout::tensors;
+use lmc::{DecompressOptions, Reader};
 
 use crate::input::Source;
 use crate::names::SUFFIX;

@@ -169,7 +169,7 @@ impl Found {
             return Err(Failure::at(dir, what));
         }
         let unreadable = |e| Failure::io(dir, "cannot read the directory", &e);
-        self.directories.note(dir, true).map_err(unreadable)?;
+        self.directories.note(dir).map_err(unreadable)?;
         for Entry { path, kind, .. } in walk::entries(dir)? {
             let what = match kind {
                 Kind::Directory => {

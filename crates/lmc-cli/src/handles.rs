@@ -53,7 +53,6 @@ impl Handles {
 #[derive(Debug)]
 pub struct InputFile {
     path: Box<PathBuf>,
-    follow: bool,
     seen: Metadata,
     handle: Handle,
 }
@@ -67,23 +66,23 @@ enum Handle {
 }
 
 impl InputFile {
-    /// Opens a file and keeps it open. Symbolic links are followed only if `follow` is set.
+    /// Opens a file, or the one that a link leads to, and keeps it open.
     ///
     /// # Errors
     /// `IsADirectory`; `InvalidInput` when it is not a regular file for another reason, or holds more bytes than its size; and errors of
     /// the operating system.
-    pub fn open(path: &Path, follow: bool) -> io::Result<Self> {
-        let (file, seen) = open(path, follow)?;
-        Ok(Self { path: Box::new(path.to_owned()), follow, seen, handle: Handle::Own(file) })
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let (file, seen) = open(path)?;
+        Ok(Self { path: Box::new(path.to_owned()), seen, handle: Handle::Own(file) })
     }
 
     /// Opens one of many files: it may be closed and reopened. Reading fails once its path leads to another file.
     ///
     /// # Errors
     /// Those of [`Self::open`].
-    pub fn open_one_of(path: &Path, follow: bool, handles: &Arc<Handles>) -> io::Result<Self> {
-        let (file, seen) = open(path, follow)?;
-        let this = Self { path: Box::new(path.to_owned()), follow, seen, handle: Handle::Shared(handles.clone()) };
+    pub fn open_one_of(path: &Path, handles: &Arc<Handles>) -> io::Result<Self> {
+        let (file, seen) = open(path)?;
+        let this = Self { path: Box::new(path.to_owned()), seen, handle: Handle::Shared(handles.clone()) };
         handles.put(this.key(), Arc::new(file));
         Ok(this)
     }
@@ -110,7 +109,7 @@ impl InputFile {
     /// With advice; and errors of the operating system.
     pub fn check_unchanged(&self) -> io::Result<()> {
         if let Handle::Shared(_) = self.handle
-            && !Identity::at(&self.path, self.follow).is_ok_and(|now| now.is_unchanged(&Identity::of(&self.seen)))
+            && !Identity::at(&self.path).is_ok_and(|now| now.is_unchanged(&Identity::of(&self.seen)))
         {
             return Err(changed());
         }
@@ -140,7 +139,7 @@ impl InputFile {
         if let Some(file) = handles.get(self.key()) {
             return f(&file);
         }
-        let file = reopen(&self.path, self.follow)?;
+        let file = reopen(&self.path)?;
         if !is_same(&self.seen, &file.metadata()?) {
             return Err(changed());
         }
@@ -186,11 +185,10 @@ impl Read for Front<'_> {
     }
 }
 
-fn open(path: &Path, follow: bool) -> io::Result<(File, Metadata)> {
+fn open(path: &Path) -> io::Result<(File, Metadata)> {
     // Not even opened: opening a device may have side effects.
-    let there = if follow { std::fs::metadata(path) } else { std::fs::symlink_metadata(path) };
-    check_regular(&there?)?;
-    let file = reopen(path, follow)?;
+    check_regular(&std::fs::metadata(path)?)?;
+    let file = reopen(path)?;
     let mut seen = file.metadata()?;
     check_regular(&seen)?;
     if let Err(e) = check_size(&file, seen.len()) {
@@ -204,12 +202,9 @@ fn open(path: &Path, follow: bool) -> io::Result<(File, Metadata)> {
     Ok((file, seen))
 }
 
-fn reopen(path: &Path, follow: bool) -> io::Result<File> {
+fn reopen(path: &Path) -> io::Result<File> {
     // It may have been replaced by a FIFO since it was examined: opening must not block.
-    let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    if !follow {
-        flags |= OFlags::NOFOLLOW;
-    }
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)
 }
 
@@ -252,7 +247,7 @@ mod tests {
         let files: Vec<InputFile> = (0..3 * OPEN)
             .map(|i| {
                 std::fs::write(path(i), format!("{i:05}")).unwrap();
-                InputFile::open_one_of(&path(i), true, &handles).unwrap()
+                InputFile::open_one_of(&path(i), &handles).unwrap()
             })
             .collect();
         // Repeatedly, in an order that reopens each.
@@ -300,7 +295,7 @@ mod tests {
         ];
         for (version, exchange) in exchanges {
             let handles = Arc::new(Handles::default());
-            let open = |i: usize| InputFile::open_one_of(&at(version).join(i.to_string()), true, &handles).unwrap();
+            let open = |i: usize| InputFile::open_one_of(&at(version).join(i.to_string()), &handles).unwrap();
             let mut files: Vec<InputFile> = (0..2).map(open).collect();
             files.iter().for_each(|f| f.check_unchanged().unwrap());
             exchange();
@@ -314,7 +309,7 @@ mod tests {
     fn a_size_that_is_not_true_is_noticed() {
         let path = Path::new("/proc/self/status");
         if path.exists() {
-            let e = InputFile::open(path, true).unwrap_err().to_string();
+            let e = InputFile::open(path).unwrap_err().to_string();
             assert_eq!(e, "its size is given as 0 bytes, but it has more: give it as standard input");
         }
     }

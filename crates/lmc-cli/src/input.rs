@@ -20,12 +20,12 @@ pub(crate) struct Source(InputFile);
 impl Source {
     /// Opens a regular file, or the one that a symbolic link leads to; anything else is refused with the reason.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        Self::with(path, || InputFile::open(path, true))
+        Self::with(path, || InputFile::open(path))
     }
 
     /// [`Self::open`] for one of many files, which are not all open at a time.
     pub(crate) fn open_one_of(path: &Path, handles: &Arc<Handles>) -> Result<Self> {
-        Self::with(path, || InputFile::open_one_of(path, true, handles))
+        Self::with(path, || InputFile::open_one_of(path, handles))
     }
 
     fn with(path: &Path, open: impl FnOnce() -> io::Result<InputFile>) -> Result<Self> {
@@ -113,10 +113,10 @@ impl lmc::ReadAt for Source {
 
 /// A file of the same directory, also if it was compressed since.
 fn beside(path: &Path, name: &str) -> Option<Box<dyn lmc::ReadAt>> {
-    if let Ok(file) = InputFile::open(&path.with_file_name(name), true) {
+    if let Ok(file) = InputFile::open(&path.with_file_name(name)) {
         return Some(Box::new(file));
     }
-    let compressed = InputFile::open(&path.with_file_name(format!("{name}.{SUFFIX}")), true).ok()?;
+    let compressed = InputFile::open(&path.with_file_name(format!("{name}.{SUFFIX}"))).ok()?;
     let options = lmc::DecompressOptions::default().with_threads(1);
     Some(Box::new(lmc::Reader::open(compressed, &options).ok()?))
 }

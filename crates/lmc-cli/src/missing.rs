@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lmc::Tensors;
+use lmc::layout::Tensors;
 
 use crate::format::{Name, count};
 use crate::ui::Ui;

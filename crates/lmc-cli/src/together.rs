@@ -38,16 +38,16 @@ impl Together {
 
     fn look(&mut self, dir: &Path, inputs: &HashSet<&Path>) -> Identities {
         let mut seen = Identities::default();
-        _ = seen.note(dir, true);
+        _ = seen.note(dir);
         for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
             let path = if dir == Path::new(".") { entry.file_name().into() } else { entry.path() };
             let Ok(Index::Of(names)) = index(&path) else { continue };
             // One that is an input may be removed when it was read.
             if !inputs.contains(&*path) {
-                _ = seen.note(&path, true);
+                _ = seen.note(&path);
             }
             let named = names.iter().map(|name| path.with_file_name(name));
-            named.filter(|path| inputs.contains(&**path)).for_each(|path| _ = self.files.note(&path, true));
+            named.filter(|path| inputs.contains(&**path)).for_each(|path| _ = self.files.note(&path));
         }
         seen
     }

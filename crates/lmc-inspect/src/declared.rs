@@ -1,14 +1,15 @@
 //! The tensors that a file declares, and that a study may lack.
 
 use lmc::internals::source;
-use lmc::{Base, Error, ErrorKind, Result, Tensors, tensors};
+use lmc::layout::{Tensors, tensors};
+use lmc::{Base, Error, ErrorKind, Result};
 
 use crate::early_end;
 
 /// The tensors that a file declares: those that studies of it show, and those that they lack.
 ///
 /// # Errors
-/// Those of [`lmc::tensors`], and `Damaged` for a file that ends early or is no model.
+/// Those of [`lmc::layout::tensors`], and `Damaged` for a file that ends early or is no model.
 pub fn declared(file: &Base<'_>) -> Result<Tensors> {
     if let Some(why) = early_end(source(file))? {
         return Err(Error::new(ErrorKind::Damaged, why));

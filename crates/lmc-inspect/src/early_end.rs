@@ -2,9 +2,10 @@
 //! checkpoints that are still written, or have the name of a model and are none.
 
 use lmc::internals::{Layout, layout_of};
+use lmc::layout::safetensors::header_len;
 use lmc::{Error, ReadAt, Result, Segment};
 
-use crate::not_a_model::{MAX_HEADER, stand_in};
+use crate::not_a_model::stand_in;
 
 /// Bytes at the beginning of a file that say what it is.
 const START: usize = 1 << 12;
@@ -50,9 +51,8 @@ fn cut(start: &[u8], size: u64) -> Option<String> {
     let early = |what: &str, end: u64| {
         (end > size).then(|| format!("it has {size} bytes, and its {what} would end at byte {end}: it ends early"))
     };
-    if let Some((len, b'{')) = start.split_first_chunk().and_then(|(len, rest)| Some((len, *rest.first()?))) {
-        let end = u64::from_le_bytes(*len).saturating_add(8);
-        return early("header", end).filter(|_| end <= MAX_HEADER);
+    if let Some(end) = header_len(start).filter(|_| start.get(8) == Some(&b'{')) {
+        return early("header", end);
     }
     if let Some(rest) = start.strip_prefix(b"\x93NUMPY") {
         let end = match *rest {

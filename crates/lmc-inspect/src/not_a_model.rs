@@ -3,8 +3,7 @@
 
 use std::path::Path;
 
-/// The longest header of a safetensors file, in bytes.
-pub(crate) const MAX_HEADER: u64 = 100_000_000;
+use lmc::layout::safetensors::header_len;
 
 /// What a Git LFS pointer begins with.
 const LFS: &[u8] = b"version https://git-lfs.github.com/spec/";
@@ -42,9 +41,7 @@ impl Promise {
     /// Whether a file of `size` bytes may begin so.
     fn is_kept(self, start: &[u8]) -> bool {
         match self {
-            Self::Safetensors => start.split_first_chunk().is_some_and(|(len, rest)| {
-                u64::from_le_bytes(*len) <= MAX_HEADER && rest.first().is_none_or(|&first| first == b'{')
-            }),
+            Self::Safetensors => header_len(start).is_some(),
             Self::Gguf => start.starts_with(b"GGUF"),
             Self::Npy => start.starts_with(b"\x93NUMPY"),
             Self::Npz => start.starts_with(b"PK"),

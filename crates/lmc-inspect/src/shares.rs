@@ -168,7 +168,8 @@ fn parts(block: &BlockDescription, pieces: &[Weighted]) -> Vec<Part> {
 
 #[cfg(test)]
 mod tests {
-    use lmc::{Dtype, Isa, Level};
+    use lmc::internals::Isa;
+    use lmc::{Dtype, Level};
 
     use super::*;
     use crate::bench::Blocks;

@@ -1,7 +1,7 @@
 //! `.metadata` of checkpoints of `torch.distributed.checkpoint`, as lmc reads it by itself: no object of Python is made
 //! of it, and nothing is unpickled.
 
-use lmc::distcp::{StorageData, Stored};
+use lmc::layout::distcp::{StorageData, Stored};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 

@@ -11,7 +11,8 @@ use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use lmc::{Dtype, tensor_len};
+use lmc::Dtype;
+use lmc::layout::tensor_len;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;

@@ -329,7 +329,7 @@ impl File {
         others: &Bound<'py, PyAny>,
         make: &Bound<'py, PyAny>,
     ) -> Result<Bound<'py, PyDict>> {
-        self.small(py, header.get(), limit, others)?.capsules(py, header.get(), make)
+        self.small(py, header.get(), limit, others)?.capsules(py, make)
     }
 
     /// Like `read_small`, with the same tensors, but calls `make(shape, dtypes[dtype], memory, offset)` for each: its shape, the mapped
@@ -343,7 +343,7 @@ impl File {
         make: &Bound<'py, PyAny>,
         dtypes: &Bound<'py, PyDict>,
     ) -> Result<Bound<'py, PyDict>> {
-        self.small(py, header.get(), limit, others)?.arrays(py, header.get(), make, dtypes)
+        self.small(py, header.get(), limit, others)?.arrays(py, make, dtypes)
     }
 
     /// Parses and checks the header of a safetensors file, without reading the rest.

@@ -1,6 +1,7 @@
 //! Information about a file: its tensors, its bases, its hash.
 
-use lmc::{Dtype, Segment, Shape};
+use lmc::layout::Shape;
+use lmc::{Dtype, Segment};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple, PyType};
 

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-use lmc::{Base, DecompressOptions, Name, ReadAt, Reader, Segment};
+use lmc::layout::Name;
+use lmc::{Base, DecompressOptions, ReadAt, Reader, Segment};
 use pyo3::prelude::*;
 
 use crate::bases::Bases;
@@ -102,8 +103,8 @@ impl Open {
 
     fn why_missing(&self, name: &str) -> Option<Failure> {
         let declared = match &self.contents {
-            Contents::Compressed(r) => lmc::tensors(&**r, r.layout(), r.segments(), name),
-            Contents::Plain(b, _) => lmc::tensors(&*self.source, b.layout(), b.segments(), name),
+            Contents::Compressed(r) => lmc::layout::tensors(&**r, r.layout(), r.segments(), name),
+            Contents::Plain(b, _) => lmc::layout::tensors(&*self.source, b.layout(), b.segments(), name),
         };
         let missing = declared.ok()?.missing.into_iter().find(|m| m.name == name && !name.is_empty())?;
         Some(Failure::from(lmc::Error::new(lmc::ErrorKind::Unsupported, missing.why).in_tensor(name)))

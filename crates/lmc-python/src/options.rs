@@ -1,6 +1,6 @@
 //! Options from Python.
 
-use lmc::{CompressOptions, DecodeLimits, DecompressOptions, Dtype, Level, ParseNameError};
+use lmc::{CompressOptions, DecodeLimits, DecompressOptions, Dtype, Level};
 
 use pyo3::prelude::*;
 
@@ -47,13 +47,17 @@ pub(crate) fn threads_for(threads: usize, bytes: u64) -> usize {
 }
 
 pub(crate) fn dtype(name: &str) -> Result<Dtype> {
-    let parsed = name.to_ascii_uppercase().parse();
-    parsed.map_err(|e: ParseNameError| Failure::usage(format!("dtype={name:?}: must be one of {}", e.possible())))
+    name.to_ascii_uppercase().parse().map_err(|_| none_of("dtype", name, Dtype::ALL.iter().map(Dtype::name)))
 }
 
 pub(crate) fn level(name: &str) -> Result<Level> {
-    let parsed = name.parse();
-    parsed.map_err(|e: ParseNameError| Failure::usage(format!("level={name:?}: must be one of {}", e.possible())))
+    name.parse().map_err(|_| none_of("level", name, Level::ALL.iter().map(|level| level.name())))
+}
+
+/// The error of a name that is none of the possible ones.
+fn none_of(argument: &str, name: &str, possible: impl Iterator<Item = &'static str>) -> Failure {
+    let possible = possible.collect::<Vec<_>>().join(", ");
+    Failure::usage(format!("{argument}={name:?}: must be one of {possible}"))
 }
 
 pub(crate) fn compress_options(level: &str, dtype: Option<&str>, threads: Option<Threads>) -> Result<CompressOptions> {

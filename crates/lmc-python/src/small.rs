@@ -23,7 +23,7 @@ struct Run {
 /// Small tensors that were read; none spans two blocks of memory.
 pub(crate) struct Small<'h> {
     /// In the order of the file, each with its block and the offset in it.
-    tensors: Vec<(&'h Entry, usize, usize)>,
+    tensors: Vec<(Entry<'h>, usize, usize)>,
     blocks: Vec<Block>,
 }
 
@@ -37,13 +37,13 @@ impl<'h> Small<'h> {
         (offsets, mut outs): (Vec<u64>, Vec<Writable>),
     ) -> Result<Self> {
         check_disjoint(&outs)?;
-        let tensors: Vec<_> = header.tensors.iter().filter(|t| t.is_small(limit)).collect();
+        let tensors: Vec<_> = header.entries().filter(|t| t.is_small(limit)).collect();
         let mut starts = Vec::with_capacity(tensors.len());
         let mut runs = Vec::<Run>::new();
         let mut end = 0usize;
-        for t in &tensors {
-            let len = t.nbytes as usize;
-            open.check(t.offset, t.nbytes)?;
+        for Entry { segment: t, .. } in &tensors {
+            let len = t.len as usize;
+            open.check(t.offset, t.len)?;
             let mut start = end.next_multiple_of(ALIGN);
             if start % BLOCK + len > BLOCK {
                 start = start.next_multiple_of(BLOCK);
@@ -70,18 +70,13 @@ impl<'h> Small<'h> {
     }
 
     /// Calls `make` with a DLPack capsule of each; returns the results by name.
-    pub(crate) fn capsules<'py>(
-        self,
-        py: Python<'py>,
-        header: &Header,
-        make: &Bound<'py, PyAny>,
-    ) -> Result<Bound<'py, PyDict>> {
+    pub(crate) fn capsules<'py>(self, py: Python<'py>, make: &Bound<'py, PyAny>) -> Result<Bound<'py, PyDict>> {
         let made = PyDict::new(py);
         let _paused = CollectionPaused::new(py)?;
         let mut rest = self.tensors.into_iter().peekable();
         for (i, block) in self.blocks.into_iter().enumerate() {
             let (names, places): (Vec<_>, Vec<_>) = std::iter::from_fn(|| rest.next_if(|t| t.1 == i))
-                .map(|(t, _, start)| (header.name(t), Place { start, dtype: t.dtype, shape: &t.shape }))
+                .map(|(t, _, start)| (t.name, Place { start, dtype: t.dtype, shape: &t.segment.shape }))
                 .unzip();
             for (name, capsule) in names.into_iter().zip(Tensors::new(block, &places).into_capsules(py)) {
                 made.set_item(name, make.call1((capsule?,))?)?;
@@ -94,7 +89,6 @@ impl<'h> Small<'h> {
     pub(crate) fn arrays<'py>(
         self,
         py: Python<'py>,
-        header: &Header,
         make: &Bound<'py, PyAny>,
         dtypes: &Bound<'py, PyDict>,
     ) -> Result<Bound<'py, PyDict>> {
@@ -104,8 +98,8 @@ impl<'h> Small<'h> {
             self.blocks.into_iter().map(|b| Bound::new(py, SharedMemory(b))).collect::<PyResult<_>>()?;
         for (t, block, start) in self.tensors {
             let dtype = dtypes.as_any().get_item(t.dtype.name())?;
-            let shape = PyTuple::new(py, &t.shape[..])?;
-            made.set_item(header.name(t), make.call1((shape, dtype, &blocks[block], start))?)?;
+            let shape = PyTuple::new(py, &t.segment.shape[..])?;
+            made.set_item(t.name, make.call1((shape, dtype, &blocks[block], start))?)?;
         }
         Ok(made)
     }

@@ -28,13 +28,13 @@ pub(crate) enum Source {
 impl Source {
     /// Opens a regular file and keeps it open: its path may be replaced later.
     pub(crate) fn open(path: PathBuf) -> Result<Self> {
-        let opened = InputFile::open(&path, true);
+        let opened = InputFile::open(&path);
         opened.map(Self::File).map_err(|e| failed(path, e))
     }
 
     /// Opens one of many files, which are not all open at a time.
     pub(crate) fn open_one_of(path: PathBuf, handles: &Arc<Handles>) -> Result<Self> {
-        let opened = InputFile::open_one_of(&path, true, handles);
+        let opened = InputFile::open_one_of(&path, handles);
         opened.map(Self::File).map_err(|e| failed(path, e))
     }
 

@@ -1,4 +1,4 @@
-"""Versions that slime, miles, SGLang's branch and ModelExpress exchange, against the code of ModelExpress.
+"""Versions that lmc writes for slime, miles, SGLang's branch and ModelExpress, against the code of ModelExpress.
 
 lmc writes the one form that all of them read: XOR with Adler-32.
 """
@@ -29,7 +29,7 @@ def checksum(data):
 
 @pytest.fixture(scope="module")
 def modelexpress():
-    """Its receiver and its codec, without the packages around them, which import gRPC and PyTorch."""
+    """Its receiver, without the packages around it, which import gRPC and PyTorch."""
     root = Path(importlib.util.find_spec("modelexpress_rl").origin).parent
     for name in ("", ".inference", ".train"):
         module = types.ModuleType("modelexpress_rl" + name)
@@ -37,9 +37,7 @@ def modelexpress():
         sys.modules[module.__name__] = module
     load = importlib.import_module
     sys.modules["modelexpress_rl.train"].WeightPayloadFormat = load("modelexpress_rl.train.adapter").WeightPayloadFormat
-    return types.SimpleNamespace(
-        receiver=load("modelexpress_rl.inference.receiver"), utils=load("modelexpress_rl.utils")
-    )
+    return load("modelexpress_rl.inference.receiver")
 
 
 def models():
@@ -115,9 +113,8 @@ class Bucket:
         return self.path(uri).stat().st_size
 
 
-def receive(modelexpress, out, seed, cache, versions):
+def receive(r, out, seed, cache, versions):
     """Prepares versions, each given by its number and that of its base or None, with the receiver of ModelExpress."""
-    r = modelexpress.receiver
     config = r.ObjectStorageGeneratorConfig(
         storage_type=r.ObjectStorageType.S3,
         initial_base_version_id="000000" if versions[0][1] is None else f"{versions[0][1]:06d}",
@@ -200,68 +197,3 @@ def test_versions_are_what_the_libraries_read(published, tmp_path):
         with safetensors.safe_open(file, "numpy") as f:
             sums = {name: checksum(steps[3][name].tobytes()) for name in f.keys()}  # noqa: SIM118
             assert f.metadata() == {"format": "pt", **sums}
-    lmc("follow", out, tmp_path / "m", "--once")
-    assert read(tmp_path / "m" / "current") == digests(steps[3])
-
-
-def send(modelexpress, out, n, base, new, files=2):
-    """Writes a version as ModelExpress's CanonicalDeltaPublicationMethod does, by its codec: full without a `base`."""
-    utils = modelexpress.utils
-    directory = out / f"weight_v{n:06d}"
-    directory.mkdir(parents=True)
-    encoded, sums = {}, {}
-    for name, tensor in new.items():
-        current = np.frombuffer(tensor.tobytes(), np.uint8)
-        if base is not None:
-            delta, _ = utils.compute_delta(current, np.frombuffer(base[name].tobytes(), np.uint8))
-            if delta is None:
-                continue
-            encoded[name] = utils.compress_delta(delta)
-        else:
-            encoded[name] = tensor
-        checksum = utils.checksum_factory("adler32")
-        checksum.update(current)
-        sums[name] = checksum.hexdigest()
-    weight_map = {}
-    for i in range(files):
-        file = f"model-{i:05d}-of-{files:05d}.safetensors"
-        part = {name: encoded[name] for name in list(encoded)[i::files]}
-        metadata = {name: sums[name] for name in part}
-        (directory / file).write_bytes(safetensors.numpy.save(part, metadata=metadata))
-        weight_map.update(dict.fromkeys(part, file))
-    metadata = {"checksum_format": "adler32"}
-    if base is not None:
-        versions = {"version": f"{n:06d}", "base_version": f"{n - 1:06d}"}
-        metadata |= {**versions, "delta_encoding": "xor", "compression_format": "zstd"}
-    index = {"metadata": metadata, "weight_map": weight_map}
-    (directory / INDEX).write_text(json.dumps(index, sort_keys=True, separators=(",", ":")))
-
-
-def test_lmc_follows_what_modelexpress_writes(modelexpress, tmp_path):
-    out, steps = tmp_path / "out", models()
-    send(modelexpress, out, 1, None, steps[0])
-    lmc("follow", out, tmp_path / "each", "--once")
-    assert read(tmp_path / "each" / "current") == digests(steps[0])
-    send(modelexpress, out, 2, steps[0], steps[1])
-    send(modelexpress, out, 3, steps[1], steps[2], files=1)
-    for to in ("each", "late"):
-        lmc("follow", out, tmp_path / to, "--once")
-        assert read(tmp_path / to / "current") == digests(steps[2])
-    send(modelexpress, out, 4, None, steps[3], files=3)
-    lmc("follow", out, tmp_path / "each", "--once")
-    assert read(tmp_path / "each" / "current") == digests(steps[3])
-
-
-def test_lmc_refuses_what_is_damaged(modelexpress, tmp_path):
-    out, steps = tmp_path / "out", models()
-    send(modelexpress, out, 1, None, steps[0])
-    send(modelexpress, out, 2, steps[0], steps[1], files=1)
-    file = out / "weight_v000002" / "model-00000-of-00001.safetensors"
-    data = bytearray(file.read_bytes())
-    data[-100] ^= 1
-    file.write_bytes(data)
-    command = [sys.executable, "-m", "lmc", "follow", out, tmp_path / "m", "--once"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode != 0
-    assert "weight_v000002" in done.stderr
-    assert not (tmp_path / "m" / "current").exists()

@@ -31,13 +31,20 @@ def copies(monkeypatch):
         sys.modules.pop(f"lmc.vllm.{name}", None)
 
 
-def test_a_version_of_other_tensors_is_loaded_whole(copies, tmp_path):
+@pytest.fixture
+def published(copies, tmp_path):
+    """A publisher, the tensors that it published as step 1, and a copy of them."""
     publisher = lmc.sync.Publisher(tmp_path / "s")
     state = {"a": torch.randn(300, 300), "b": torch.randn(300)}
     publisher.publish(state, step=1)
-    store = publisher.store
-    copy = copies.Copy(store, store.find())
+    copy = copies.Copy(publisher.store, publisher.store.find())
     copy.load()
+    return publisher, state, copy
+
+
+def test_a_version_of_other_tensors_is_loaded_whole(published):
+    publisher, state, copy = published
+    store = publisher.store
     for changed in (state | {"c": torch.ones(3)}, {"a": state["a"]}):
         publisher.publish(changed)
         assert not copy.fits(store.find())
@@ -47,13 +54,9 @@ def test_a_version_of_other_tensors_is_loaded_whole(copies, tmp_path):
     assert copy.fits(store.find())
 
 
-def test_what_others_write_to_a_copy_is_undone(copies, tmp_path):
-    publisher = lmc.sync.Publisher(tmp_path / "s")
-    state = {"a": torch.randn(300, 300), "b": torch.randn(300)}
-    publisher.publish(state, step=1)
+def test_what_others_write_to_a_copy_is_undone(published):
+    publisher, state, copy = published
     store = publisher.store
-    copy = copies.Copy(store, store.find())
-    copy.load()
     state["b"][3] = 1
     publisher.publish(state, step=2)
     copy.tensors["a"][5, 5] = 1

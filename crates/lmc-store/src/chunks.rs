@@ -239,7 +239,7 @@ fn cuts(len: u64, most: u64, unit: u64) -> impl Iterator<Item = (u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lmc::NamedDtype;
+    use lmc::layout::NamedDtype;
 
     fn file(tensors: &[(&str, Option<Dtype>, u64)]) -> Vec<Segment> {
         let mut at = 0;

@@ -32,13 +32,12 @@ impl Identity {
         }
     }
 
-    /// That of what is at a path, or where it leads if it is a link and these are `followed`.
+    /// That of what is at a path, or where it leads if it is a link.
     ///
     /// # Errors
     /// Those of the operating system.
-    pub fn at(path: &Path, followed: bool) -> io::Result<Self> {
-        let m = if followed { fs::metadata(path) } else { fs::symlink_metadata(path) };
-        m.map(|m| Self::of(&m))
+    pub fn at(path: &Path) -> io::Result<Self> {
+        fs::metadata(path).map(|m| Self::of(&m))
     }
 
     /// Whether this is what had another identity `before`, with the same bytes.
@@ -52,14 +51,6 @@ impl Identity {
             && (self.changed == before.changed || self.links.max(before.links) > 1);
         same && (self.is_directory || same_bytes)
     }
-
-    pub(crate) fn len(&self) -> u64 {
-        self.len
-    }
-
-    pub(crate) fn modified(&self) -> (i64, i64) {
-        self.modified
-    }
 }
 
 /// Paths, and what they led to before anything there was read: files of one version, and their directories.
@@ -69,24 +60,17 @@ pub struct Identities(Vec<Noted>);
 #[derive(Debug, PartialEq, Eq)]
 struct Noted {
     path: PathBuf,
-    followed: bool,
     identity: Identity,
 }
 
 impl Identities {
-    /// Notes what is at a path, or where it leads if it is a link and these are `followed`.
+    /// Notes what is at a path, or where it leads if it is a link.
     ///
     /// # Errors
     /// Those of the operating system.
-    pub fn note(&mut self, path: &Path, followed: bool) -> io::Result<()> {
-        let identity = Identity::at(path, followed)?;
-        self.note_known(path, followed, identity);
+    pub fn note(&mut self, path: &Path) -> io::Result<()> {
+        self.0.push(Noted { path: path.to_owned(), identity: Identity::at(path)? });
         Ok(())
-    }
-
-    /// [`Self::note`] of what is known already.
-    pub fn note_known(&mut self, path: &Path, followed: bool, identity: Identity) {
-        self.0.push(Noted { path: path.to_owned(), followed, identity });
     }
 
     /// What was noted of a path.
@@ -96,9 +80,7 @@ impl Identities {
 
     /// The first path that leads to something else now, to nothing, or to other bytes: to be called when all was read.
     pub fn changed(&self) -> Option<&Path> {
-        let is_same = |noted: &Noted| {
-            Identity::at(&noted.path, noted.followed).is_ok_and(|now| now.is_unchanged(&noted.identity))
-        };
+        let is_same = |noted: &Noted| Identity::at(&noted.path).is_ok_and(|now| now.is_unchanged(&noted.identity));
         self.0.iter().find(|noted| !is_same(noted)).map(|noted| &*noted.path)
     }
 }
@@ -121,7 +103,7 @@ mod tests {
         symlink("v", at("current")).unwrap();
         let noted = |paths: &[&str]| {
             let mut noted = Identities::default();
-            paths.iter().for_each(|path| noted.note(&at(path), true).unwrap());
+            paths.iter().for_each(|path| noted.note(&at(path)).unwrap());
             noted
         };
         let (file, directory, link) = (noted(&["v/a"]), noted(&["v"]), noted(&["current", "current/a"]));
@@ -147,7 +129,7 @@ mod tests {
         moved(time + Duration::from_secs(1));
         assert!(before.changed().is_some());
         moved(time);
-        let (now, was) = (Identity::at(&at("x/alone"), true).unwrap(), *before.get(&at("x/alone")).unwrap());
+        let (now, was) = (Identity::at(&at("x/alone")).unwrap(), *before.get(&at("x/alone")).unwrap());
         assert_eq!(now.is_unchanged(&was), now.changed == was.changed);
         // What is gone.
         fs::remove_file(at("x/alone")).unwrap();

@@ -51,7 +51,7 @@ struct Opened {
     /// The index of each file.
     names: BTreeMap<String, usize>,
     /// The first tensor of each name: index of the file, and of the segment there.
-    tensors: HashMap<lmc::Name, (usize, usize)>,
+    tensors: HashMap<lmc::layout::Name, (usize, usize)>,
     /// Extents of each file.
     extents: Vec<Vec<Located>>,
 }

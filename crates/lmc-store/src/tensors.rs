@@ -1,8 +1,9 @@
 //! Tensors in memory, presented as the safetensors file that holds them.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::io;
 
+use lmc::layout::safetensors;
 use lmc::{Dtype, ReadAt, Segment};
 
 use crate::error::{Error, Result};
@@ -120,11 +121,6 @@ const ORDER: [Dtype; 22] = [
     Dtype::Bool,
 ];
 
-/// The largest header that readers of safetensors accept.
-const MAX_HEADER: usize = 100_000_000;
-/// Key of the metadata in the header; no tensor can have this name.
-const METADATA: &str = "__metadata__";
-
 impl<'a> Tensors<'a> {
     /// The file of these tensors, which may be in any order. `metadata` goes to the header (entries are sorted by key).
     ///
@@ -154,13 +150,8 @@ impl<'a> Tensors<'a> {
         tensors: impl ExactSizeIterator<Item = ((&'a str, Dtype, &'a [u64]), Data<'a>)>,
         metadata: Option<&BTreeMap<String, String>>,
     ) -> Result<Self> {
-        let count = tensors.len();
-        let mut ranked = Vec::with_capacity(count);
-        let mut names = HashSet::new();
+        let mut ranked = Vec::with_capacity(tensors.len());
         for ((name, dtype, shape), data) in tensors {
-            if name == METADATA || !names.insert(name) {
-                return Err(Error::usage(format!("two tensors, or a tensor and the metadata, are named {name:?}")));
-            }
             let rank = ORDER
                 .iter()
                 .position(|&d| d == dtype)
@@ -171,30 +162,15 @@ impl<'a> Tensors<'a> {
             ranked.push((rank, name, dtype, shape, len, data));
         }
         ranked.sort_unstable_by_key(|&(rank, name, ..)| (rank, name));
-        let mut entries = Vec::with_capacity(count + 1);
-        entries.extend(metadata.map(|m| format!("\"{METADATA}\":{}", json(m))));
-        let mut at = 0u64;
-        let mut placed = Vec::with_capacity(count);
-        for (_, name, dtype, shape, len, data) in ranked {
-            let end =
-                at.checked_add(len).ok_or_else(|| Error::limit("the tensors have too many bytes for one file"))?;
-            let (name, shape) = (json(name), json(shape));
-            entries.push(format!(r#"{name}:{{"dtype":"{dtype}","shape":{shape},"data_offsets":[{at},{end}]}}"#));
-            placed.push(Placed { start: at, len, data });
-            at = end;
-        }
-        let mut text = format!("{{{}}}", entries.join(",")).into_bytes();
-        text.resize(text.len().next_multiple_of(8), b' ');
-        if text.len() > MAX_HEADER {
-            return Err(Error::limit(format!(
-                "the header of the file has {} bytes, but readers accept only {MAX_HEADER}: save fewer tensors in one file",
-                text.len()
-            )));
-        }
-        let header = [&(text.len() as u64).to_le_bytes()[..], &text].concat();
-        let start = header.len() as u64;
-        placed.iter_mut().for_each(|p| p.start += start);
-        Ok(Self { header, data: placed, len: start + at })
+        let described = ranked.iter().map(|&(_, name, dtype, shape, ..)| (name, dtype, shape));
+        let header = safetensors::header(described, metadata).map_err(Error::codec)?;
+        let mut end = header.len() as u64;
+        let mut place = |len, data| {
+            end += len;
+            Placed { start: end - len, len, data }
+        };
+        let data = ranked.into_iter().map(|(.., len, data)| place(len, data)).collect();
+        Ok(Self { header, data, len: end })
     }
 
     /// The tensor that holds the byte at an offset beyond the header, and the offset within it.
@@ -204,10 +180,6 @@ impl<'a> Tensors<'a> {
         let placed = &self.data[last];
         Some((placed, offset - placed.start)).filter(|&(p, within)| within < p.len)
     }
-}
-
-fn json(value: &(impl serde::Serialize + ?Sized)) -> String {
-    serde_json::to_string(value).expect("strings and numbers serialize")
 }
 
 impl ReadAt for Tensors<'_> {

@@ -1,7 +1,8 @@
 //! Every way to decode a file, compared with the reference decoder.
 
 use crate::reference;
-use lmc::{Base, DecompressOptions, Decompressor, Isa, Reader, Result, WriteAt};
+use lmc::internals::Isa;
+use lmc::{Base, DecompressOptions, Decompressor, Reader, Result, WriteAt};
 use lmc::{DecodeLimits, Sink, Source};
 use lmc_inspect::{ColumnDescription, describe_block};
 use std::cell::RefCell;

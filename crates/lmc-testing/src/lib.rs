@@ -14,6 +14,7 @@ pub mod dequantised;
 pub mod format1;
 pub mod handmade;
 pub mod input;
+pub mod interchange;
 pub mod json;
 pub mod one_grid;
 mod predictions;

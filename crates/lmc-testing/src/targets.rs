@@ -6,8 +6,10 @@ use crate::input::Input;
 use crate::reference::{self, write};
 use crate::snapshots::{Snapshots, snapshots};
 use crate::{blocks, data, deltas, dequantised};
-use lmc::distcp::Metadata;
-use lmc::{Base, CompressOptions, Compressor, Dtype, FORMAT_VERSION, Isa, Level, Reader, Segment, Sink, Source};
+use lmc::internals::Isa;
+use lmc::layout::distcp::Metadata;
+use lmc::layout::tensor_len;
+use lmc::{Base, CompressOptions, Compressor, FORMAT_VERSION, Level, Reader, Segment, Sink, Source};
 use safetensors::SafeTensors;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -265,12 +267,12 @@ fn is_laid_out(layout: &str, segments: &[Segment], raw: &[u8]) {
     });
     assert_eq!(end, raw.len() as u64, "segments cover everything");
     for segment in segments {
-        let len = segment.dtype.map_or(Some(segment.len), |dtype| lmc::tensor_len(dtype, &segment.shape));
+        let len = segment.dtype.map_or(Some(segment.len), |dtype| tensor_len(dtype, &segment.shape));
         assert_eq!(len, Some(segment.len), "a tensor has the bytes of its shape");
         assert_eq!(segment.dtype.is_some(), segment.name.is_some(), "tensors have names, and opaque bytes none");
     }
-    for view in lmc::tensors(&raw, layout, segments, "").unwrap_or_default().found {
-        assert_eq!(lmc::tensor_len(view.dtype, &view.shape), Some(view.len), "a tensor has the bytes of its shape");
+    for view in lmc::layout::tensors(&raw, layout, segments, "").unwrap_or_default().found {
+        assert_eq!(tensor_len(view.dtype, &view.shape), Some(view.len), "a tensor has the bytes of its shape");
         let end = view.elements.offset.checked_add(view.elements.len);
         assert!(end.is_some_and(|end| end <= raw.len() as u64), "the elements of a tensor are in the file");
     }
@@ -341,20 +343,19 @@ const MOST_KEPT: usize = 256;
 
 /// Runs `f` with a compressor that is kept for the next input: making one costs more than compressing some bytes.
 fn with_compressor<T>(options: CompressOptions, isa: Isa, f: impl FnOnce(&mut Compressor) -> T) -> T {
-    type Kept = (Isa, Level, Option<Dtype>, bool, Compressor);
+    type Kept = (CompressOptions, Compressor);
     thread_local!(static COMPRESSORS: RefCell<Vec<Kept>> = const { RefCell::new(Vec::new()) });
+    let options = options.with_isa(isa);
     COMPRESSORS.with_borrow_mut(|kept| {
-        let wanted = (isa, options.level, options.dtype, options.independent);
-        let fits = |kept: &Kept| (kept.0, kept.1, kept.2, kept.3) == wanted;
-        let at = kept.iter().position(fits).unwrap_or_else(|| {
-            let compressor = Compressor::new(&options.with_isa(isa)).expect("the options are valid");
+        let at = kept.iter().position(|(of, _)| *of == options).unwrap_or_else(|| {
+            let compressor = Compressor::new(&options).expect("the options are valid");
             if kept.len() == MOST_KEPT {
                 kept.remove(0);
             }
-            kept.push((isa, options.level, options.dtype, options.independent, compressor));
+            kept.push((options, compressor));
             kept.len() - 1
         });
-        f(&mut kept[at].4)
+        f(&mut kept[at].1)
     })
 }
 

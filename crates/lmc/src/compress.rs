@@ -59,9 +59,8 @@ pub fn compress_bound(raw_size: u64) -> u64 {
 
 /// Compresses files with one pool of threads and one set of buffers.
 ///
-/// The output depends on the raw file and the bases only, not on kinds of source and sink or the number of threads; except that a stream is
-/// compressed as with [`CompressOptions::independent`], since its earlier bytes are gone, and that its tensors are found only if its
-/// beginning describes them.
+/// The output depends on the raw file and the bases only, not on kinds of source and sink or the number of threads; except that no tensor of
+/// a stream is predicted from an earlier one, whose bytes are gone, and that its tensors are found only if its beginning describes them.
 ///
 /// A *delta* is a file that is predicted from others, its *bases*: earlier snapshots of the same model. Tensors are matched
 /// by name, shape and dtype, then by content, so that renamed, converted and resized ones are matched; of several matches in

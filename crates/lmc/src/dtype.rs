@@ -1,7 +1,8 @@
 //! Element types: codes of the format, names of safetensors, and the map each one starts from.
 
+use crate::error::Error;
 use crate::map::Map;
-use crate::parse_error::ParseNameError;
+use crate::parse_error::unknown;
 
 /// The code of a dtype that the format has no code for.
 pub(crate) const NAMED: u8 = 127;
@@ -148,11 +149,12 @@ impl std::fmt::Debug for NamedDtype {
     }
 }
 
+/// The error is of kind `Usage`, and says which names there are.
 impl std::str::FromStr for Dtype {
-    type Err = ParseNameError;
+    type Err = Error;
 
-    fn from_str(s: &str) -> Result<Self, ParseNameError> {
-        Self::from_name(s).ok_or_else(|| ParseNameError::new("dtype", s, Self::ALL.iter().map(|d| d.name())))
+    fn from_str(s: &str) -> Result<Self, Error> {
+        Self::from_name(s).ok_or_else(|| unknown("dtype", s, Self::ALL.iter().map(|d| d.name())))
     }
 }
 
@@ -170,7 +172,7 @@ mod tests {
     fn codes_and_names_round_trip() {
         for &d in Dtype::ALL {
             assert_eq!(Dtype::from_code(d.code()), Some(d));
-            assert_eq!(d.name().parse(), Ok(d));
+            assert_eq!(d.name().parse::<Dtype>().unwrap(), d);
         }
         assert_eq!((Dtype::from_code(0), Dtype::from_code(NAMED)), (None, None));
         let e = "bf16".parse::<Dtype>().unwrap_err();

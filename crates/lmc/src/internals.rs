@@ -14,7 +14,7 @@ pub use crate::format::block_head::{
     Predicted, Stream,
 };
 pub use crate::format::record::HEADER_LEN;
-pub use crate::layout::Layout;
+pub use crate::layout::suggestion::Layout;
 pub use crate::map::Map;
 pub use crate::predict::grid::Groups;
 pub use crate::predict::job::Streams;
@@ -34,7 +34,7 @@ use crate::error::Result;
 use crate::format::checksum::leaves;
 use crate::format::record::RecordHeader;
 use crate::io::ReadAt;
-use crate::isa::Isa;
+pub use crate::isa::Isa;
 use crate::layout::{self, Start};
 use crate::level::Level;
 use crate::predict::job::Model;

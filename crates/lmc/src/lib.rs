@@ -18,8 +18,11 @@
 //! * [`Encoder`] is a [`Write`](std::io::Write) that compresses, and [`Decoder`] a [`Read`](std::io::Read) that restores.
 //! * [`changed_elements`] gives those that a delta changes, without decoding the others, and [`changed_count`] their number.
 //! * [`Reader`] reads tensors, rows of tensors and byte ranges of a file.
-//! * [`tensors`] gives all tensors that a file declares, under all of their names, and those that cannot be given.
-//! * [`distcp`] finds the tensors of checkpoints of `torch.distributed.checkpoint`.
+//! * [`layout`] says where tensors are: all that a file declares, those of a checkpoint of several files, and the headers of
+//!   safetensors files.
+//!
+//! The fastest instruction set of the machine is used, or the one that the environment variable `LMC_ISA` names:
+//! `portable`, `neon`, `avx2` or `avx512`.
 //!
 //! The output does not depend on the number of threads, the instruction set, the source or the sink, with two exceptions. A
 //! stream is read once: its tensors are not predicted from each other, and files that are described at their end (`.pt`,
@@ -50,7 +53,6 @@ mod container;
 mod cut;
 mod decoder;
 mod decompress;
-pub mod distcp;
 mod dtype;
 mod encoder;
 mod entropy;
@@ -66,7 +68,7 @@ mod inline;
 pub mod internals;
 mod io;
 mod isa;
-mod layout;
+pub mod layout;
 mod level;
 mod limits;
 mod map;
@@ -94,22 +96,19 @@ pub use compress::{Compressor, compress, compress_bound};
 pub use container::open::BlockInfo;
 pub use decoder::Decoder;
 pub use decompress::{Decompressor, decompress};
-pub use dtype::{Dtype, NamedDtype};
+pub use dtype::Dtype;
 pub use encoder::Encoder;
 pub use error::{Error, ErrorKind, Result};
 pub use estimate::{Estimate, estimate};
 pub use format::bases::BaseInfo;
 pub use format::header::{MAGIC, VERSION as FORMAT_VERSION};
 pub use io::{ReadAt, WriteAt};
-pub use isa::Isa;
-pub use layout::{Missing, TensorView, Tensors, tensors};
 pub use level::Level;
 pub use limits::DecodeLimits;
 pub use options::{CompressOptions, DecompressOptions};
-pub use parse_error::ParseNameError;
 pub use reader::Reader;
 pub use resolve::{ResolveError, resolve_bases};
-pub use segment::{Name, Segment, Shape, tensor_len};
+pub use segment::Segment;
 pub use sink::Sink;
 pub use source::Source;
 

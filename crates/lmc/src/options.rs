@@ -21,11 +21,10 @@ pub struct CompressOptions {
     pub threads: usize,
     /// Dtype of data in no known format. Without it the element width is detected.
     pub dtype: Option<Dtype>,
-    /// Instruction set; by default the fastest. The output does not depend on it.
-    pub isa: Option<Isa>,
-    /// Predict no tensor from an earlier one of the same file. Otherwise equal tensors, and 16-bit weights beside the 32-bit ones that they
-    /// are rounded from, cost next to nothing; reading such a tensor alone then takes reading the other one, too.
-    pub independent: bool,
+    /// Instruction set; by default that of [`Isa::detect`]. The output does not depend on it.
+    pub(crate) isa: Option<Isa>,
+    /// Predict no tensor from an earlier one of the same file, as of a stream.
+    pub(crate) independent: bool,
     /// Most bytes that one call decodes for compressed bases; by default 96 times their raw sizes plus 4 GiB, as for
     /// [`DecodeLimits::max_work`].
     pub max_work: Option<u64>,
@@ -50,16 +49,27 @@ impl CompressOptions {
         Self { dtype: dtype.into(), ..self }
     }
 
-    /// Sets [`isa`](Self::isa); `None` for the default.
+    /// Sets the instruction set, for benchmarks and tests: no API.
+    #[cfg(any(test, feature = "internals"))]
+    #[doc(hidden)]
     #[must_use]
-    pub fn with_isa(self, isa: impl Into<Option<Isa>>) -> Self {
-        Self { isa: isa.into(), ..self }
+    pub fn with_isa(self, isa: Isa) -> Self {
+        Self { isa: Some(isa), ..self }
     }
 
-    /// Sets [`independent`](Self::independent).
+    /// Predicts no tensor from an earlier one of the same file, for studies and tests: no API.
+    #[cfg(any(test, feature = "internals"))]
+    #[doc(hidden)]
     #[must_use]
     pub fn with_independent(self, independent: bool) -> Self {
         Self { independent, ..self }
+    }
+
+    /// Whether no tensor is predicted from an earlier one of the same file: no API.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    pub fn is_independent(&self) -> bool {
+        self.independent
     }
 
     /// Sets [`max_work`](Self::max_work); `None` for the default.
@@ -82,8 +92,8 @@ impl CompressOptions {
 pub struct DecompressOptions {
     /// Threads to use; 0 for as many as the machine has.
     pub threads: usize,
-    /// Instruction set; by default the fastest.
-    pub isa: Option<Isa>,
+    /// Instruction set; by default that of [`Isa::detect`].
+    pub(crate) isa: Option<Isa>,
     /// Limits of memory and work.
     pub limits: DecodeLimits,
 }
@@ -95,10 +105,12 @@ impl DecompressOptions {
         Self { threads, ..self }
     }
 
-    /// Sets [`isa`](Self::isa); `None` for the default.
+    /// Sets the instruction set, for benchmarks and tests: no API.
+    #[cfg(any(test, feature = "internals"))]
+    #[doc(hidden)]
     #[must_use]
-    pub fn with_isa(self, isa: impl Into<Option<Isa>>) -> Self {
-        Self { isa: isa.into(), ..self }
+    pub fn with_isa(self, isa: Isa) -> Self {
+        Self { isa: Some(isa), ..self }
     }
 
     /// Sets [`limits`](Self::limits).

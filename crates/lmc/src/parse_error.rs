@@ -1,44 +1,12 @@
-//! The error of parsing a name.
+//! The error of parsing a name, and `Display` and `FromStr` of enumerations with names.
 
-use std::fmt;
+use crate::error::Error;
 
-/// A name that is none of those of a [`Level`](crate::Level) or a [`Dtype`](crate::Dtype).
-///
-/// ```
-/// let e = "best".parse::<lmc::Level>().unwrap_err();
-/// assert_eq!(e.to_string(), r#"unknown level "best": must be one of fast, default, max"#);
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParseNameError {
-    what: &'static str,
-    name: String,
-    possible: String,
+/// The error of a name that is none of the possible ones.
+pub(crate) fn unknown(what: &str, name: &str, possible: impl Iterator<Item = &'static str>) -> Error {
+    let possible = possible.collect::<Vec<_>>().join(", ");
+    Error::usage(format!("unknown {what} {name:?}: must be one of {possible}"))
 }
-
-impl ParseNameError {
-    pub(crate) fn new(what: &'static str, name: &str, possible: impl Iterator<Item = &'static str>) -> Self {
-        let possible = possible.collect::<Vec<_>>().join(", ");
-        Self { what, name: name.to_owned(), possible }
-    }
-
-    /// The name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The valid names, separated by commas.
-    pub fn possible(&self) -> &str {
-        &self.possible
-    }
-}
-
-impl fmt::Display for ParseNameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown {} {:?}: must be one of {}", self.what, self.name, self.possible)
-    }
-}
-
-impl std::error::Error for ParseNameError {}
 
 /// `Display` and `FromStr` of an enumeration with names: `ALL`, and `name`.
 macro_rules! with_names {
@@ -49,12 +17,13 @@ macro_rules! with_names {
             }
         }
 
+        /// The error is of kind `Usage`, and says which names there are.
         impl std::str::FromStr for $enum {
-            type Err = $crate::parse_error::ParseNameError;
+            type Err = $crate::error::Error;
 
             fn from_str(s: &str) -> Result<Self, Self::Err> {
                 let found = Self::ALL.iter().copied().find(|v| v.name() == s);
-                found.ok_or_else(|| Self::Err::new($what, s, Self::ALL.iter().map(|v| v.name())))
+                found.ok_or_else(|| $crate::parse_error::unknown($what, s, Self::ALL.iter().map(|v| v.name())))
             }
         }
     };

@@ -105,7 +105,8 @@ impl Segment {
 /// the product of the dimensions, multiplied from the first one on, or the length in bits. safetensors does not accept such tensors either.
 ///
 /// ```
-/// use lmc::{Dtype, tensor_len};
+/// use lmc::Dtype;
+/// use lmc::layout::tensor_len;
 /// assert_eq!(tensor_len(Dtype::Bf16, &[2, 3]), Some(12));
 /// assert_eq!(tensor_len(Dtype::F32, &[]), Some(4));
 /// assert_eq!((tensor_len(Dtype::F4, &[6]), tensor_len(Dtype::F4, &[5])), (Some(3), None));

@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lmc::{ReadAt, Reader, Segment, tensors};
+use lmc::layout::tensors;
+use lmc::{ReadAt, Reader, Segment};
 use serde_json::json;
 
 use crate::args::{Threads, decoding};

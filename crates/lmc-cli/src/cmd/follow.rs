@@ -5,7 +5,6 @@ use std::process::Command;
 use std::time::Instant;
 
 use clap::Args;
-use lmc_store::interchange::Interchange;
 use lmc_store::{ErrorKind, FollowOptions, Follower, Snapshot, Staged, Step};
 use serde_json::json;
 
@@ -22,9 +21,6 @@ use crate::ui::Ui;
 /// what changed since; all that is written is verified. Then the link is replaced by a rename, so that DIR/current leads to one whole
 /// version at every moment, also after a crash. A program that opens several files should resolve the link once. The version before stays
 /// until the next one.
-///
-/// In place of a store, versions can be followed that slime, miles, ModelExpress or lmc publish --interchange wrote: a directory of
-/// weight_v000123 and others. Deltas are applied in their order, and each changed tensor is verified after each.
 ///
 /// DIR is created if missing. It must be empty, or be one that lmc follow made. Files in it are not to be changed: unchanged files of several
 /// versions are links to the same bytes.
@@ -84,36 +80,11 @@ pub(crate) fn run(args: &FollowArgs, ui: &Ui) -> Result {
         // It is an archive, or will never be a store.
         args.place.open()?;
     }
-    let (mut follower, mut verified, mut awaited) = (None, !args.verify, None);
+    let (mut follower, mut verified) = (None, !args.verify);
     args.looks.run(ui, || {
         let follower = opened(args, &mut follower)?;
-        look(args, follower, &mut verified, ui)?;
-        report_unfinished(args, follower, &mut awaited, ui)
+        look(args, follower, &mut verified, ui)
     })
-}
-
-/// An unfinished version: its directory, since when it is waited for, and whether that was said.
-type Awaited = Option<(PathBuf, Instant, bool)>;
-
-/// Says once what is waited for longer than usual.
-fn report_unfinished(args: &FollowArgs, follower: &Follower, awaited: &mut Awaited, ui: &Ui) -> Result {
-    let Some(path) = follower.unfinished().map_err(|e| directory_failure(&e))? else {
-        *awaited = None;
-        return Ok(());
-    };
-    match awaited {
-        Some((of, since, said)) if *of == path => {
-            if !*said && since.elapsed() >= args.looks.patience() {
-                *said = true;
-                let path = Name::path(&path);
-                ui.warn(format_args!(
-                    "{path}: is waited for: it has no model.safetensors.index.json, which comes last"
-                ));
-            }
-        }
-        _ => *awaited = Some((path, Instant::now(), false)),
-    }
-    Ok(())
 }
 
 /// Opens the store and the directory.
@@ -123,11 +94,7 @@ fn opened<'f>(args: &FollowArgs, follower: &'f mut Option<Follower>) -> Result<&
         options.threads = args.threads.count();
         options.rewind = args.rewind;
         options.verify = args.verify;
-        let versions = Path::new(&args.place.store);
-        let opened = match Interchange::is_at(versions) {
-            true => Follower::open_interchange(versions, None, &args.dir, options),
-            false => Follower::open(args.place.open()?, &args.dir, options),
-        };
+        let opened = Follower::open(args.place.open()?, &args.dir, options);
         *follower = Some(opened.map_err(|e| directory_failure(&e))?);
     }
     Ok(follower.as_mut().expect("it was opened"))
@@ -171,7 +138,7 @@ fn tell(args: &FollowArgs, follower: &mut Follower) -> Result {
 
 fn get(args: &FollowArgs, follower: &mut Follower, snapshot: &Snapshot, ui: &Ui) -> Result {
     let start = Instant::now();
-    let progress = ui.progress(&format!("step {}", snapshot.step), Some(snapshot.raw_size).filter(|&n| n != 0));
+    let progress = ui.progress(&format!("step {}", snapshot.step), Some(snapshot.raw_size));
     let staged = follower.stage(snapshot, &mut progress.of_store()).map_err(|e| failed(args, &e))?;
     drop(progress);
     let staged_after = start.elapsed().as_secs_f64();
@@ -184,7 +151,7 @@ fn get(args: &FollowArgs, follower: &mut Follower, snapshot: &Snapshot, ui: &Ui)
             "id": version.id.to_string(),
             "path": version.path.to_string_lossy(),
             "from": from.map(Step::get),
-            "raw_size": if snapshot.raw_size == 0 { linked_size + written_size } else { snapshot.raw_size },
+            "raw_size": snapshot.raw_size,
             "linked_size": linked_size,
             "written_size": written_size,
             "fetched_size": fetched_size,

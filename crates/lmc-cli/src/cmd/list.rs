@@ -7,7 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lmc::{BaseInfo, BlockInfo, DecompressOptions, Missing, Reader, Segment, tensors};
+use lmc::layout::{Missing, tensors};
+use lmc::{BaseInfo, BlockInfo, DecompressOptions, Reader, Segment};
 use lmc_inspect::{BlockDescription, ColumnDescription, describe_block};
 use lmc_store::{Location, Store};
 use serde_json::{Value, json};

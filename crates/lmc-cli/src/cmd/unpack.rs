@@ -10,7 +10,8 @@ mod safetensors;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use lmc::{Base, DecompressOptions, Dtype, Error, ErrorKind, ReadAt, Reader, Segment, TensorView, Tensors, tensors};
+use lmc::layout::{TensorView, Tensors, tensors};
+use lmc::{Base, DecompressOptions, Dtype, Error, ErrorKind, ReadAt, Reader, Segment};
 
 use self::args::To;
 pub(crate) use self::args::UnpackArgs;
@@ -18,7 +19,7 @@ use self::boxes::in_order;
 pub(super) use self::checkpoint::read as read_metadata;
 pub(super) use self::data::{DataFiles, METADATA, POOL};
 use self::join::MAX_HELD;
-use self::safetensors::{Entry, header};
+use self::safetensors::header;
 use crate::args::decoding;
 use crate::bases::Bases;
 use crate::failure::{Failure, Result};
@@ -181,9 +182,8 @@ fn write(
 }
 
 /// What the header of the output says of a tensor.
-fn entry<'t>(tensor: &'t TensorView, prefix: &str) -> Entry<'t> {
-    let TensorView { name, dtype, shape, len, .. } = tensor;
-    Entry { name: &name[prefix.len()..], dtype: *dtype, shape, len: *len }
+fn entry<'t>(tensor: &'t TensorView, prefix: &str) -> (&'t str, Dtype, &'t [u64]) {
+    (&tensor.name[prefix.len()..], tensor.dtype, &tensor.shape)
 }
 
 /// The tensors in the order in which they are written: wide elements first, so that all of them are aligned, then as in the file. Fails if

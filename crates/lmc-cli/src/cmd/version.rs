@@ -1,6 +1,6 @@
 //! `lmc --version`.
 
-use lmc::Isa;
+use lmc::internals::Isa;
 
 use crate::failure::{Failure, Result};
 use crate::ui::Ui;

@@ -1,31 +1,14 @@
 //! What makes something new of tensors is complete or fails: `unpack` writes what the format's own library returns, or names the tensors that
 //! it cannot write; `list`, `diff`, `analyze` and `cat` name those that they lack.
 
-use std::collections::BTreeMap;
 use std::fs;
 
 use serde_json::Value;
 
-use crate::support::Dir;
+use crate::support::{Dir, Tensors, tensors};
 
 fn sample(name: &str) -> Vec<u8> {
     fs::read(format!("{}/../../testdata/layouts/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
-}
-
-/// Dtype, shape and bytes of each tensor.
-type Tensors = BTreeMap<String, (String, Value, Vec<u8>)>;
-
-fn tensors(file: &[u8]) -> Tensors {
-    let (len, rest) = file.split_at(8);
-    let (json, data) = rest.split_at(u64::from_le_bytes(len.try_into().unwrap()) as usize);
-    let header: Value = serde_json::from_slice(json).unwrap();
-    let infos = header.as_object().unwrap().iter().filter(|(name, _)| *name != "__metadata__");
-    let tensors = infos.map(|(name, info)| {
-        let place = |i: usize| info["data_offsets"][i].as_u64().unwrap() as usize;
-        let dtype = info["dtype"].as_str().unwrap().to_owned();
-        (name.clone(), (dtype, info["shape"].clone(), data[place(0)..place(1)].to_vec()))
-    });
-    tensors.collect()
 }
 
 /// What a format's own library returns, as `testdata/layouts/make.py` writes it.

@@ -1,6 +1,5 @@
 //! `unpack` of directories: the chunks of checkpoints of `torch.distributed.checkpoint`, joined.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -9,7 +8,7 @@ use lmc_testing::distcp::{Entry, Place, metadata, place, whole};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::support::{Dir, Way, safetensors, wait_until};
+use crate::support::{Dir, Tensors, Way, safetensors, tensors, wait_until};
 
 /// A checkpoint that torch wrote, or its whole tensors.
 fn sample(name: &str) -> PathBuf {
@@ -24,22 +23,6 @@ fn with_copy(name: &str) -> Dir {
         dir.write(&format!("c/{}", entry.file_name().to_str().unwrap()), &fs::read(entry.path()).unwrap());
     }
     dir
-}
-
-/// Dtype, shape and bytes of each tensor.
-type Tensors = BTreeMap<String, (String, Value, Vec<u8>)>;
-
-fn tensors(file: &[u8]) -> Tensors {
-    let (len, rest) = file.split_at(8);
-    let (json, data) = rest.split_at(u64::from_le_bytes(len.try_into().unwrap()) as usize);
-    let header: Value = serde_json::from_slice(json).unwrap();
-    let infos = header.as_object().unwrap().iter().filter(|(name, _)| *name != "__metadata__");
-    let tensors = infos.map(|(name, info)| {
-        let place = |i: usize| info["data_offsets"][i].as_u64().unwrap() as usize;
-        let dtype = info["dtype"].as_str().unwrap().to_owned();
-        (name.clone(), (dtype, info["shape"].clone(), data[place(0)..place(1)].to_vec()))
-    });
-    tensors.collect()
 }
 
 /// The whole tensors, as torch loads them.

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use lmc::internals::Isa;
 use lmc::internals::{
     BlockDecoder, BlockEncoder, Column, Conversion, Extent, Method, Origin, Output, Planner, Predicted, Reference,
     Streams, encode_block, partition, plan, restore, split_record,
 };
-use lmc::{Dtype, Isa, Level, Result};
+use lmc::{Dtype, Level, Result};
 
 /// Blocks without a container around them.
 pub struct Blocks {

@@ -10,7 +10,6 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::interchange;
 use super::marker::{Committed, Marker};
 use super::order;
 use super::staged::{FollowOptions, Staged, Version};
@@ -19,7 +18,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::{is_missing, lock, remove_if_there, sync, sync_file, sync_tree};
 use crate::held::Held;
 use crate::ids::{RunId, SaveId, Step};
-use crate::interchange::Source;
 use crate::restore::{FileInfo, SnapshotReader};
 use crate::snapshot::Snapshot;
 use crate::store::Store;
@@ -34,14 +32,7 @@ const LOCK: &str = ".lmc-follow.lock";
 /// The directory of the version that is being written, in [`VERSIONS`].
 const STAGING: &str = ".staging";
 
-/// The source of versions.
-#[derive(Debug)]
-pub(super) enum Origin {
-    Store(Store),
-    Interchange(Source),
-}
-
-/// A directory that follows a store, or versions that were written for others. One at a time may use it.
+/// A directory that follows a store. One process at a time may use it.
 ///
 /// ```no_run
 /// use lmc_store::{FollowOptions, Follower, Location, Store};
@@ -55,7 +46,7 @@ pub(super) enum Origin {
 /// ```
 #[derive(Debug)]
 pub struct Follower {
-    pub(super) origin: Origin,
+    pub(super) store: Store,
     directory: PathBuf,
     pub(super) options: FollowOptions,
     pub(super) current: Option<Version>,
@@ -72,25 +63,6 @@ impl Follower {
     /// `Usage` when the directory holds other files; `Exists` when another process follows into it; `Unsupported` when another version of
     /// lmc does; `Io`.
     pub fn open(store: Store, directory: &Path, options: FollowOptions) -> Result<Self> {
-        Self::open_for(Origin::Store(store), directory, options)
-    }
-
-    /// The same for a directory of versions that [`Interchange`](crate::interchange::Interchange) wrote, or slime, miles or
-    /// ModelExpress. `base` is the checkpoint that the first version is a delta against, if no version has it, and its
-    /// number: 0 if the publisher's first version follows the checkpoint that the run began with.
-    ///
-    /// # Errors
-    /// Those of [`Self::open`].
-    pub fn open_interchange(
-        versions: &Path,
-        base: Option<(&Path, Step)>,
-        directory: &Path,
-        options: FollowOptions,
-    ) -> Result<Self> {
-        Self::open_for(Origin::Interchange(Source::new(versions, base)), directory, options)
-    }
-
-    fn open_for(origin: Origin, directory: &Path, options: FollowOptions) -> Result<Self> {
         let failed = |e| Error::io(format_args!("{}: cannot follow into it", directory.display()), e);
         fs::create_dir_all(directory).map_err(failed)?;
         let directory = directory.canonicalize().map_err(failed)?;
@@ -111,7 +83,7 @@ impl Follower {
                 marker
             }
         };
-        let mut follower = Self { origin, directory, options, current: None, marker, _lock: lock };
+        let mut follower = Self { store, directory, options, current: None, marker, _lock: lock };
         match fs::create_dir(follower.versions()) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(failed(e)),
             _ => {}
@@ -151,29 +123,13 @@ impl Follower {
         self.current.as_ref()
     }
 
-    /// The last snapshot, unless it is the current version, or there is none. For versions that were written for others, its size is not
-    /// known before they are staged, and is 0.
+    /// The last snapshot, unless it is the current version, or there is none.
     ///
     /// # Errors
-    /// Those of [`Store::find`]; `Usage` when the store is of another run than the versions here, unless [`FollowOptions::rewind`] is set;
-    /// `Damaged` or `Io` when a version cannot be read.
+    /// Those of [`Store::find`]; `Usage` when the store is of another run than the versions here, unless [`FollowOptions::rewind`] is set.
     pub fn newest(&self) -> Result<Option<Snapshot>> {
         self.run()?;
-        match &self.origin {
-            Origin::Store(store) => order::newest(store, self.current_id()),
-            Origin::Interchange(source) => interchange::newest(source, self.current_id()),
-        }
-    }
-
-    /// The directory of a version that comes after the newest one, and is waited for: it has no index yet. There is none in a store.
-    ///
-    /// # Errors
-    /// `Io`.
-    pub fn unfinished(&self) -> Result<Option<PathBuf>> {
-        match &self.origin {
-            Origin::Store(_) => Ok(None),
-            Origin::Interchange(source) => source.unfinished(),
-        }
+        order::newest(&self.store, self.current_id())
     }
 
     /// Writes a snapshot's files beside the current version's, which stay as they are. Data of the current version are
@@ -184,8 +140,7 @@ impl Follower {
     /// # Errors
     /// `Usage` when the snapshot is of another run than the current version, or not later, unless
     /// [`FollowOptions::rewind`] is set; `Damaged` when something of it is missing or damaged: it may have been deleted
-    /// meanwhile, and the newest snapshot be another; or when it is a delta against a missing version; `Limit` when the
-    /// headers of a chain of versions are too long; `Store`, `Io`.
+    /// meanwhile, and the newest snapshot be another; `Store`, `Io`.
     pub fn stage(&mut self, snapshot: &Snapshot, progress: &mut dyn FnMut(u64) -> Result<()>) -> Result<Staged> {
         let run = self.run()?;
         if !self.options.rewind {
@@ -249,8 +204,11 @@ impl Follower {
     }
 
     /// Notes the versions that stay once this one is current, its run, and that it is not announced yet.
-    fn note_commit(&mut self, name: &str, run: Option<RunId>) -> Result<()> {
-        let before = self.current_name().map(|name| Committed { run: self.marker.run_of(&name), name });
+    fn note_commit(&mut self, name: &str, run: RunId) -> Result<()> {
+        let before = self.current_name().map(|name| {
+            // One that is not noted was compared with the store when the new one was staged.
+            self.marker.committed(&name).cloned().unwrap_or(Committed { name, run })
+        });
         let new = Committed { name: name.to_owned(), run };
         if before.as_ref() == Some(&new) {
             return Ok(());
@@ -300,17 +258,16 @@ impl Follower {
         Ok(())
     }
 
-    /// The run of the store, checked to be that of the versions here. Versions that were written for others name none.
-    pub(super) fn run(&self) -> Result<Option<RunId>> {
-        let Origin::Store(store) = &self.origin else { return Ok(None) };
+    /// The run of the store, checked to be that of the versions here.
+    pub(super) fn run(&self) -> Result<RunId> {
         // A directory without a version may follow any run.
-        let held = self.current_name().and_then(|name| self.marker.run_of(&name));
+        let held = self.current_name().and_then(|name| self.marker.committed(&name).map(|c| c.run));
         let (place, any) = (self.directory.display(), self.options.rewind);
-        let run = order::run(&place, store, held, any)?;
+        let run = order::run(&place, &self.store, held, any)?;
         if let Some(there) = self.current_id().filter(|_| held.is_none() && !any) {
-            order::known(place, store, there)?;
+            order::known(place, &self.store, there)?;
         }
-        Ok(Some(run))
+        Ok(run)
     }
 
     fn current_name(&self) -> Option<String> {
@@ -340,23 +297,7 @@ impl Follower {
         let failed = |e| Error::io(format_args!("{}: cannot write", staging.display()), e);
         let (before, held) = self.held();
         let mut description = Description::new(snapshot.step, snapshot.id);
-        let store = match &self.origin {
-            Origin::Store(store) => store,
-            Origin::Interchange(source) => {
-                let there = self.current_id().filter(|_| self.is_whole(&before));
-                let chain =
-                    source.chain(snapshot.step, there, self.options.rewind).map_err(|e| match &self.current {
-                        Some(current) if there.is_none() => {
-                            e.at(format_args!("{}: was changed and cannot be the base", current.path.display()))
-                        }
-                        _ => e,
-                    })?;
-                let work = interchange::Work { chain, before, staging: &staging, options: self.options };
-                description.files = work.write(snapshot, staged, progress)?;
-                return Ok(description);
-            }
-        };
-        let reader = store.open_snapshot(snapshot)?.with_threads(self.options.threads);
+        let reader = self.store.open_snapshot(snapshot)?.with_threads(self.options.threads);
         for (i, file) in reader.files().iter().enumerate() {
             let extents = reader.stored_extents(i)?;
             let path = staging.join(&file.name);
@@ -399,12 +340,6 @@ impl Follower {
             }
         }
         (files, held)
-    }
-
-    /// Whether these are all files of the current version.
-    fn is_whole(&self, files: &[(StoredFile, PathBuf)]) -> bool {
-        let description = self.current.as_ref().and_then(|c| Description::read(&c.path));
-        description.is_some_and(|d| d.files.len() == files.len())
     }
 
     fn find_current(&self) -> io::Result<Option<Version>> {

@@ -29,8 +29,8 @@ pub(super) struct Marker {
 #[serde(deny_unknown_fields)]
 pub(super) struct Committed {
     pub(super) name: String,
-    /// The run that it is a version of, if it came from a store.
-    pub(super) run: Option<RunId>,
+    /// The run that it is a version of.
+    pub(super) run: RunId,
 }
 
 impl Marker {
@@ -72,9 +72,9 @@ impl Marker {
         }
     }
 
-    /// The run of a version, if it is known.
-    pub(super) fn run_of(&self, name: &str) -> Option<RunId> {
-        self.committed.iter().find(|c| c.name == name)?.run
+    /// What is noted of a version.
+    pub(super) fn committed(&self, name: &str) -> Option<&Committed> {
+        self.committed.iter().find(|c| c.name == name)
     }
 
     /// Replaces it, durably.

@@ -1,9 +1,7 @@
 //! Following a run: a directory or tensors that hold one version move to the next one by fetching only the changes.
 //! `docs/sync.md` states the promises.
 
-mod budget;
 mod directory;
-mod interchange;
 mod lists;
 mod marker;
 mod order;

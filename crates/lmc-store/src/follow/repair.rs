@@ -5,17 +5,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::directory::{Follower, Origin, restore, restore_to};
-use super::interchange::{self, is_same};
-use super::staged::{Repaired, Staged, Version};
+use super::directory::{Follower, restore, restore_to};
+use super::staged::{Repaired, Version};
 use super::version::{Description, StoredFile};
 use crate::error::{Error, Result};
 use crate::files::{remove_if_there, sync, sync_tree};
 use crate::held::Held;
-use crate::interchange::Source;
 use crate::restore::{FileInfo, SnapshotReader};
-use crate::snapshot::{At, Snapshot};
-use crate::store::Store;
+use crate::snapshot::At;
 
 /// What the files of a version are, and those of them that are in the staging directory because they have to be replaced.
 struct Checked {
@@ -38,10 +35,7 @@ impl Follower {
         self.run()?;
         let staging = self.new_staging()?;
         let mut done = Repaired::default();
-        let checked = match &self.origin {
-            Origin::Store(store) => self.check_stored(store, &current, &staging, &mut done, progress),
-            Origin::Interchange(source) => self.check_interchange(source, &current, &staging, &mut done, progress),
-        };
+        let checked = self.check(&current, &staging, &mut done, progress);
         let replaced = checked.and_then(|checked| self.replace(&current, &staging, checked, &mut done));
         let removed = remove_if_there(&staging);
         replaced?;
@@ -49,20 +43,19 @@ impl Follower {
         Ok(done)
     }
 
-    fn check_stored(
+    fn check(
         &self,
-        store: &Store,
         current: &Version,
         staging: &Path,
         done: &mut Repaired,
         progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<Checked> {
         let at = |e: Error| e.at(format_args!("{}: cannot be verified", current.path.display()));
-        let snapshot = store.find(At::Step(current.step)).map_err(at)?;
+        let snapshot = self.store.find(At::Step(current.step)).map_err(at)?;
         if snapshot.id != current.id {
             return Err(at(Error::not_found(format!("the store has another snapshot of step {}", current.step))));
         }
-        let reader = store.open_snapshot(&snapshot)?.with_threads(self.options.threads);
+        let reader = self.store.open_snapshot(&snapshot)?.with_threads(self.options.threads);
         let (_, held) = self.held();
         let mut checked = Checked { files: vec![], staged: vec![] };
         let mut read = 0;
@@ -85,52 +78,6 @@ impl Follower {
             progress(read)?;
         }
         Ok(checked)
-    }
-
-    /// The same for versions that were written for others: files are compared with the hashes that were noted, and written anew from a full
-    /// version.
-    fn check_interchange(
-        &self,
-        source: &Source,
-        current: &Version,
-        staging: &Path,
-        done: &mut Repaired,
-        progress: &mut dyn FnMut(u64) -> Result<()>,
-    ) -> Result<Checked> {
-        let place = current.path.display();
-        let lost = |why: &str| Error::damaged(format!("{place}: {why}: follow into an empty directory"));
-        let known = Description::read(&current.path).ok_or_else(|| lost("its description is missing or damaged"))?;
-        let (mut files, mut changed, mut read) = (known.files, vec![], 0);
-        for file in &mut files {
-            let path = current.path.join(&file.name);
-            if obstacle(&current.path, &file.name).is_none() && is_same(file, &path) {
-                let now = StoredFile::of(&path, &file.name, std::mem::take(&mut file.extents));
-                *file = now.map_err(|e| cannot_write(&path, e))?;
-            } else {
-                changed.push(file.name.clone());
-            }
-            read += file.len;
-            progress(read)?;
-        }
-        if !changed.is_empty() {
-            let names = changed.join(", ");
-            let chain = source.chain(current.step, None, self.options.rewind);
-            let chain = chain.map_err(|e| e.at(format_args!("{place}: {names}: cannot be restored")))?;
-            let work = interchange::Work { chain, before: vec![], staging, options: self.options };
-            let (time, metadata, shards, raw_size, new_size) = Default::default();
-            let Version { step, id, .. } = *current;
-            let snapshot = Snapshot { step, id, time, metadata, shards, raw_size, new_size };
-            let (version, run, from) = (current.clone(), None, None);
-            let mut staged = Staged { version, run, from, linked_size: 0, written_size: 0, fetched_size: 0 };
-            let written = work.write(&snapshot, &mut staged, &mut |_| progress(read))?;
-            done.fetched_size += staged.fetched_size;
-            for file in files.iter_mut().filter(|f| changed.contains(&f.name)) {
-                // Another full version may have its tensors in other files.
-                let same = |f: &&StoredFile| f.name == file.name && f.extents == file.extents;
-                *file = written.iter().find(same).ok_or_else(|| lost(&format!("{} was changed", file.name)))?.clone();
-            }
-        }
-        Ok(Checked { files, staged: changed })
     }
 
     /// Puts staged files in the place of others, and describes the version.

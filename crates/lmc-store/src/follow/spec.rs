@@ -23,7 +23,7 @@ impl TensorSpec {
     /// Bytes in memory.
     pub(super) fn byte_len(&self) -> Result<u64> {
         let Self { name, dtype, shape, .. } = self;
-        lmc::tensor_len(*dtype, shape)
+        lmc::layout::tensor_len(*dtype, shape)
             .ok_or_else(|| Error::usage(format!("tensor {name:?}: {dtype} of shape {shape:?} has no length in bytes")))
     }
 
@@ -54,8 +54,8 @@ impl TensorSpec {
         if rest != rest_there || first.checked_add(rows).is_none_or(|end| end > all) {
             return Err(differs());
         }
-        let before = lmc::tensor_len(self.dtype, &[&[first], rest].concat());
-        let (Some(before), Some(len)) = (before, lmc::tensor_len(self.dtype, &self.shape)) else {
+        let before = lmc::layout::tensor_len(self.dtype, &[&[first], rest].concat());
+        let (Some(before), Some(len)) = (before, lmc::layout::tensor_len(self.dtype, &self.shape)) else {
             let Self { name, dtype, .. } = self;
             return Err(Error::usage(format!("tensor {name:?}: row {first} of {dtype} does not begin with a byte")));
         };

@@ -49,7 +49,7 @@ pub struct Staged {
     /// The version.
     pub version: Version,
     /// The run of the store that it is from.
-    pub(super) run: Option<RunId>,
+    pub(super) run: RunId,
     /// The step of the version that it was made from, if there was one.
     pub from: Option<Step>,
     /// Bytes of files that are the same in that version, and are links to them.

@@ -6,17 +6,16 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use lmc::layout::safetensors;
+
 use super::checksum::Checksum;
 use super::encoding::DeltaEncoding;
-use super::index::{self, INDEX, Index, Kind, Own};
-use super::model::Model;
-use super::read::{header_of, read as read_file};
+use super::index::{self, FILE, INDEX, Kind, Own};
+use super::model::{Model, read_header};
 use super::shards::Writer;
-use super::source::Source;
 use crate::error::{Error, ErrorKind, Result};
 use crate::files::{is_missing, lock, remove_if_there, sync, sync_file};
 use crate::ids::{Hash, Step};
-use crate::layout;
 use crate::ordered::each;
 use crate::restore::zeroed;
 use crate::snapshot::{At, Snapshot};
@@ -114,23 +113,18 @@ impl Interchange {
         check_rename(directory)?;
         // A version that an earlier process renamed is the last one only if the rename is durable.
         sync(&real).map_err(failed)?;
-        let source = Source::new(directory, None);
-        let mut last = None;
-        if let Some(&step) = source.versions()?.last() {
-            let foreign = || {
+        let last = match index::versions(directory).map_err(failed)?.last() {
+            None => None,
+            Some(&step) => {
                 let version = directory.join(index::directory_of(step));
-                Error::usage(format!("{}: was not written by lmc: name another directory", version.display()))
-            };
-            last = Some((step, source.index(step)?.own.ok_or_else(foreign)?));
-        }
+                let own = Own::parse(&fs::read(version.join(INDEX)).map_err(failed)?);
+                let own = own.map_err(|e| e.at(version.display()))?.ok_or_else(|| {
+                    Error::usage(format!("{}: was not written by lmc: name another directory", version.display()))
+                })?;
+                Some((step, own))
+            }
+        };
         Ok(Self { directory: directory.to_owned(), options, last, _lock: lock })
-    }
-
-    /// Whether a directory has versions of this format, or a process that writes them; and is no store.
-    pub fn is_at(directory: &Path) -> bool {
-        let is_store = directory.join(layout::marker().as_ref()).exists();
-        !is_store
-            && (directory.join(LOCK).exists() || Source::new(directory, None).versions().is_ok_and(|v| !v.is_empty()))
     }
 
     /// Checks that the versions in the directory are of the run whose store this is: that it has the last one's snapshot, or later ones.
@@ -211,9 +205,9 @@ impl Interchange {
             let (encoding, checksum) = (self.options.encoding, self.options.checksum);
             let kind = match exported.base {
                 Some(base) => Kind::Delta { version: step, base, encoding, checksum },
-                None => Kind::Full { checksum: Some(checksum) },
+                None => Kind::Full { checksum: checksum },
             };
-            let index = Index::to_bytes(kind, total_size, &weight_map, &own);
+            let index = index::index(kind, total_size, &weight_map, &own);
             let failed = |e| Error::io(format_args!("{}: cannot write", exported.path.display()), e);
             create(&staging.join(INDEX), &index).map_err(failed)?;
             sync(&staging).map_err(failed)?;
@@ -257,7 +251,6 @@ impl Interchange {
         progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<BTreeMap<String, String>> {
         let InterchangeOptions { encoding, checksum, file_size, threads, .. } = self.options;
-        let failed = |e| Error::io(format_args!("{}: cannot write", staging.display()), e);
         let mut changed = vec![];
         for name in new.tensors.keys() {
             if new.content(name)? != base.content(name)? {
@@ -281,10 +274,10 @@ impl Interchange {
                 let Some((frame, changed, checksum)) = encoded else { return Ok(()) };
                 exported.tensors += 1;
                 exported.changed_size += changed;
-                writer.add(names[i], frame, checksum).map_err(failed)
+                writer.add(names[i], frame, checksum)
             })?;
         }
-        let written = writer.finish().map_err(failed)?;
+        let written = writer.finish()?;
         (own.files, exported.written_size) = (written.files, written.size);
         Ok(written.weight_map)
     }
@@ -303,11 +296,13 @@ impl Interchange {
         let mut done = 0;
         for (&file, header) in &new.files {
             let name = &new.reader.files()[file].name;
-            let names: Vec<&str> = header.tensors.iter().map(|t| &t.name[..]).collect();
+            let names: Vec<&str> = header.tensors.iter().filter_map(|t| t.name.as_deref()).collect();
+            let tensors = || header.tensors.iter().filter_map(|t| Some((t.name.as_deref()?, t.dtype?, &t.shape[..])));
+            let header_of = |metadata: &BTreeMap<_, _>| safetensors::header(tensors(), Some(metadata)).map_err(Error::codec);
             // Checksums have one length: the header is written again when they are known.
-            let mut metadata = header.metadata.clone();
+            let mut metadata: BTreeMap<_, _> = header.metadata.iter().flatten().cloned().collect();
             metadata.extend(names.iter().map(|name| (String::from(*name), checksum.of(&[]))));
-            let len = header.with_metadata(&metadata).len() as u64;
+            let len = header_of(&metadata)?.len() as u64;
             let mut output = File::create_new(staging.join(name)).map_err(failed)?;
             io::Seek::seek(&mut output, io::SeekFrom::Start(len)).map_err(failed)?;
             for names in batches(&names, |name| new.place(name).1) {
@@ -324,7 +319,7 @@ impl Interchange {
                     },
                 )?;
             }
-            let header = header.with_metadata(&metadata);
+            let header = header_of(&metadata)?;
             let written = lmc::WriteAt::write_all_at(&output, &header, 0);
             written.and_then(|()| sync_file(&output, staging)).map_err(failed)?;
             own.files.insert(name.clone(), Hash::of(&header));
@@ -347,11 +342,17 @@ impl Interchange {
 fn check_written(staging: &Path, own: &Own) -> Result<()> {
     for (name, hash) in &own.files {
         let path = staging.join(name);
-        let found = match index::is_file_of_tensors(name) {
-            true => header_of(&path, false).map(|header| Hash::of(&header.bytes)),
-            false => read_file(&path, u64::MAX).map(|bytes| Hash::of(&bytes)),
+        let failed = |e| Error::io(format_args!("{}: cannot read", path.display()), e);
+        let bytes = match name.ends_with(FILE) {
+            true => {
+                let file = File::open(&path).map_err(failed)?;
+                let len = file.metadata().map_err(failed)?.len();
+                let read = |buf: &mut [u8], at| lmc::ReadAt::read_exact_at(&file, buf, at).map_err(failed);
+                read_header(len, read).map_err(|e| e.at(path.display()))?.0
+            }
+            false => fs::read(&path).map_err(failed)?,
         };
-        if found? != *hash {
+        if Hash::of(&bytes) != *hash {
             return Err(Error::damaged(format!("{}: was changed by another process: write it again", path.display())));
         }
     }

@@ -1,20 +1,13 @@
-//! The directories in which slime, miles, SGLang's branch and ModelExpress exchange versions of weights: `docs/interchange.md` has the
-//! format. A version is a full checkpoint, or the changes since another one.
+//! Writes the directories in which slime, miles, SGLang's branch and ModelExpress exchange versions of weights: `docs/interchange.md` has
+//! the format. A version is a full checkpoint, or the changes since another one.
 
 mod checksum;
 mod encoding;
 mod export;
-mod header;
 mod index;
 mod model;
-mod read;
 mod shards;
-mod source;
-mod version;
 
 pub use self::checksum::Checksum;
 pub use self::encoding::DeltaEncoding;
 pub use self::export::{Exported, Interchange, InterchangeOptions};
-pub(crate) use self::header::Header;
-pub(crate) use self::read::open_regular;
-pub(crate) use self::source::{Chain, Full, Source, Start};

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::header::{Entry, Header};
+use lmc::Segment;
+use lmc::layout::safetensors::{Header, header_len};
+
 use super::index::FILE;
 use crate::error::{Error, Result};
 use crate::held::StoredExtent;
@@ -18,6 +20,18 @@ const OTHERS: [&str; 6] = [".json", ".jinja", ".model", ".py", ".tiktoken", ".tx
 /// Whether a file belongs beside the weights in a full version, by its name.
 pub(super) fn is_beside_weights(name: &str) -> bool {
     OTHERS.iter().any(|suffix| name.ends_with(suffix))
+}
+
+/// The header of a safetensors file of `size` bytes: its bytes, and what they say. `read` fills a buffer from an offset on.
+pub(super) fn read_header(size: u64, read: impl Fn(&mut [u8], u64) -> Result<()>) -> Result<(Vec<u8>, Header)> {
+    let invalid = |why: &str| Error::damaged(format!("the header of the safetensors file is invalid: {why}"));
+    let mut start = vec![0; size.min(9) as usize];
+    read(&mut start, 0)?;
+    let len = header_len(&start).ok_or_else(|| invalid("it does not begin as a safetensors file does"))?;
+    let mut bytes = vec![0; len.min(size) as usize];
+    read(&mut bytes, 0)?;
+    let header = Header::parse(&bytes, size).map_err(|why| invalid(&why))?;
+    Ok((bytes, header))
 }
 
 /// An open snapshot of safetensors files.
@@ -52,10 +66,12 @@ impl Model {
                 }
                 continue;
             }
-            let header = Header::read(file.len, |buf, at| model.reader.read_range(&file.name, at, buf)).map_err(at)?;
+            let read = |buf: &mut [u8], at| model.reader.read_range(&file.name, at, buf);
+            let (_, header) = read_header(file.len, read).map_err(at)?;
             for (n, tensor) in header.tensors.iter().enumerate() {
-                if model.tensors.insert(tensor.name.clone(), (i, n)).is_some() {
-                    return Err(at(Error::usage(format!("has a tensor {:?}, as another file has", tensor.name))));
+                let name = tensor.name.as_deref().unwrap_or_default();
+                if model.tensors.insert(name.to_owned(), (i, n)).is_some() {
+                    return Err(at(Error::usage(format!("has a tensor {name:?}, as another file has"))));
                 }
             }
             model.files.insert(i, header);
@@ -66,13 +82,13 @@ impl Model {
         }
     }
 
-    pub(super) fn tensor(&self, name: &str) -> Option<&Entry> {
+    pub(super) fn tensor(&self, name: &str) -> Option<&Segment> {
         self.tensors.get(name).map(|(file, n)| &self.files[file].tensors[*n])
     }
 
     /// Whether tensors have the names, types and shapes of another version's.
     pub(super) fn has_tensors_of(&self, other: &Self) -> bool {
-        let same = |name, other: &Entry| {
+        let same = |name, other: &Segment| {
             self.tensor(name).is_some_and(|t| (&t.dtype, &t.shape) == (&other.dtype, &other.shape))
         };
         self.tensors.len() == other.tensors.len()
@@ -82,9 +98,8 @@ impl Model {
     /// The file that a tensor is in, and where.
     pub(super) fn place(&self, name: &str) -> (usize, Range<u64>) {
         let (file, n) = self.tensors[name];
-        let header = &self.files[&file];
-        let range = &header.tensors[n].range;
-        (file, header.len() + range.start..header.len() + range.end)
+        let tensor = &self.files[&file].tensors[n];
+        (file, tensor.offset..tensor.end())
     }
 
     /// Which bytes a tensor has, as hashes: equal ones are the same bytes.

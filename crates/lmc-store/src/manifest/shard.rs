@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use lmc::{Dtype, NamedDtype};
+use lmc::Dtype;
+use lmc::layout::NamedDtype;
 use serde::{Deserialize, Serialize};
 
 use super::counts;

@@ -305,7 +305,7 @@ fn contents(segments: &[Segment], mut pieces: Vec<Piece>, len: u64) -> Result<Op
             _ if p.first != at => return Ok(None),
             Some(dtype) if bits.is_multiple_of(u64::from(dtype.bits())) => [bits / u64::from(dtype.bits())].into(),
             Some(_) => return Ok(None),
-            None => lmc::Shape::default(),
+            None => lmc::layout::Shape::default(),
         };
         found.push(Segment::new(s.name.clone(), s.dtype, shape, at, p.len).map_err(Error::codec)?);
         at += p.len;

@@ -258,7 +258,7 @@ fn rows_that_the_store_does_not_have_are_refused() {
         (wide(&[50, 900], None), "of shape [50, 900] here"),
         (TensorSpec { dtype: Dtype::I32, ..spec("wide", 0..2) }, "and I32 of shape [2, 900] from row 0 on"),
     ] {
-        let mut memory = vec![0; lmc::tensor_len(spec.dtype, &spec.shape).unwrap() as usize];
+        let mut memory = vec![0; lmc::layout::tensor_len(spec.dtype, &spec.shape).unwrap() as usize];
         let mut follower = run.follower(vec![spec], FollowOptions::default());
         let e = follower.load(&run.snapshot(0), &mut [&mut memory], &mut |_| Ok(())).unwrap_err();
         assert!(e.kind() == ErrorKind::Usage && e.to_string().contains(why), "{e}");

@@ -489,7 +489,7 @@ fn tensors_that_the_store_does_not_have_like_that_are_refused() {
     let store = || Store::open_on(run.objects.clone(), options(1)).unwrap();
     let new = |specs| TensorFollower::new(store(), specs, FollowOptions::default());
     let load = |spec: TensorSpec| {
-        let mut memory = vec![0; lmc::tensor_len(spec.dtype, &spec.shape).unwrap() as usize];
+        let mut memory = vec![0; lmc::layout::tensor_len(spec.dtype, &spec.shape).unwrap() as usize];
         new(vec![spec]).unwrap().load(&run.snapshot(0), &mut [&mut memory], &mut |_| Ok(()))
     };
     load(norm()).unwrap();

@@ -5,7 +5,8 @@ use super::{broken_blocks, broken_files, broken_grids, broken_predictions, broke
 use super::{containers, grid_offsets, grids, predictions, streams};
 use crate::json::Json;
 use crate::reference;
-use lmc::{Base, DecodeLimits, DecompressOptions, Decompressor, Isa, Result};
+use lmc::internals::Isa;
+use lmc::{Base, DecodeLimits, DecompressOptions, Decompressor, Result};
 
 /// The page of the folder, with a line `TABLE` in place of its tables.
 const README: &str = include_str!("README.md");

@@ -1,9 +1,10 @@
 //! Deltas of deltas, and files whose blocks depend on each other: the cost of reading any file is bounded.
 
 use crate::support::{safetensors, weights};
+use lmc::layout::Shape;
 use lmc::{
-    Base, CompressOptions, Compressor, DecompressOptions, Decompressor, Dtype, ErrorKind, Reader, Segment, Shape,
-    Source, WriteAt, compress,
+    Base, CompressOptions, Compressor, DecompressOptions, Decompressor, Dtype, ErrorKind, Reader, Segment, Source,
+    WriteAt, compress,
 };
 use lmc_testing::exhaustive;
 use lmc_testing::handmade::{LEAF, copy, filled, records};

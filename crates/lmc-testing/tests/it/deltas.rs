@@ -20,7 +20,7 @@ fn check(raw: &[u8], bases: &[&[u8]], o: &CompressOptions) -> Vec<u8> {
     // Streams cannot look back: they are compared with independent files.
     let mut first: [Option<(Vec<u8>, Summary)>; 2] = [None, None];
     for (threads, independent) in [(1, true), (2, true), (5, true), (1, false), (2, false), (5, false)] {
-        (o.threads, o.independent) = (threads, independent);
+        o = o.with_threads(threads).with_independent(independent);
         let mut c = Compressor::new(&o).unwrap();
         for bases in [plain(), lmc()] {
             let mut out = vec![];

@@ -1,7 +1,8 @@
 //! Files that no honest writer makes: each breaks one rule of the format, with all checks in order, and is refused by
 //! every decoder for that reason; and files that the encoder never writes but that are valid.
 
-use lmc::{Base, DecodeLimits, Decompressor, ErrorKind, FORMAT_VERSION, Isa};
+use lmc::internals::Isa;
+use lmc::{Base, DecodeLimits, Decompressor, ErrorKind, FORMAT_VERSION};
 use lmc_testing::damage::{HUGE, cluster_map, file_of, refused};
 use lmc_testing::data::noise;
 use lmc_testing::decoders::{LIMIT, Way, agree, agree_by, isas, options};

@@ -1,10 +1,10 @@
-//! Host formats: the places of the tensors of a file.
+//! Where tensors are: in files of safetensors, PyTorch, NumPy, GGUF and ONNX, and in checkpoints of several files.
 //!
-//! A format only *suggests* segments. Nothing is rebuilt from them, so a wrong guess
-//! costs ratio, never correctness: all unusual bytes are opaque. A new format is a file beside this one and a line in
-//! [`FORMATS`].
+//! For compression a format only *suggests* segments. Nothing is rebuilt from them, so a wrong guess costs ratio, never
+//! correctness: all unusual bytes are opaque.
 
 mod account;
+pub mod distcp;
 mod gguf;
 mod names;
 mod npy;
@@ -12,25 +12,25 @@ mod npz;
 mod onnx;
 mod pickle;
 mod raw;
-pub(crate) mod safetensors;
+pub mod safetensors;
 mod strided;
-mod suggestion;
+pub(crate) mod suggestion;
 pub(crate) mod torch;
 mod zip;
 
 use crate::dtype::Dtype;
+pub use crate::dtype::NamedDtype;
 use crate::error::{Error, Result};
 use crate::io::ReadAt;
 use crate::segment::Segment;
+pub use crate::segment::{Name, Shape, tensor_len};
 use account::Account;
 pub use account::{Missing, Tensors};
 pub use strided::TensorView;
-use suggestion::Format;
-pub use suggestion::Layout;
-use suggestion::SEGMENTS;
-pub(crate) use suggestion::{Prefix, RAW, Start};
+use suggestion::{Format, SEGMENTS};
+pub(crate) use suggestion::{Layout, Prefix, RAW, Start};
 
-/// Every known format. The first that recognises a file wins.
+/// Every known format. The first that recognises a file wins. A new one is a file beside this one and a line here.
 const FORMATS: &[&dyn Format] = &[
     &safetensors::Safetensors,
     &torch::Torch,
@@ -78,12 +78,12 @@ pub(crate) fn raw() -> Layout {
 /// raw.extend(br#"{"w":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}}"#);
 /// raw.extend([1, 2, 3]);
 /// let base = lmc::Base::new(&raw[..])?;
-/// let tensors = lmc::tensors(&raw, base.layout(), base.segments(), "")?;
+/// let tensors = lmc::layout::tensors(&raw, base.layout(), base.segments(), "")?;
 /// assert_eq!((&tensors.found[0].name[..], tensors.found[0].elements.offset), ("w", 61));
 /// assert!(tensors.is_complete());
 /// let longer = [&raw[..], &[4]].concat();
 /// let base = lmc::Base::new(&longer[..])?;
-/// let tensors = lmc::tensors(&longer, base.layout(), base.segments(), "")?;
+/// let tensors = lmc::layout::tensors(&longer, base.layout(), base.segments(), "")?;
 /// assert!(tensors.missing[0].why.starts_with("no tensor has the bytes 64 to 65"));
 /// # Ok::<(), lmc::Error>(())
 /// ```

@@ -1,13 +1,20 @@
 //! The safetensors format: a length, a JSON header, and the tensors' bytes
 //! (<https://github.com/huggingface/safetensors>).
 //!
-//! A file that the `safetensors` crate accepts gives the same tensors here. A dtype that it does not know has the bits that
+//! [`Header`] reads headers for whoever takes tensors from a file, and refuses what the `safetensors` crate refuses: bytes
+//! of no tensor, or of two, could be interpreted differently by another reader. [`header`] writes them.
+//!
+//! The layout of a file, of which blocks are cut, is only a suggestion, and less strict. A file that the `safetensors` crate accepts gives the same tensors here. A dtype that it does not know has the bits that
 //! shape and length give. Where it refuses a single tensor (its shape does not fit) or the file's size, those bytes are
 //! opaque; where it refuses the header, the file is raw, unless it refuses a part that is not used here, as the metadata.
 
 mod header;
+mod strict;
+mod write;
 
-use header::{Entry, Header};
+use header::{Entry, Parsed};
+pub use strict::Header;
+pub use write::header;
 
 use super::account::Account;
 use super::suggestion::{Format, Layout, MAX_COST, Prefix, cover};
@@ -17,35 +24,39 @@ use crate::segment::{MAX_RANK, Segment, tensor_len};
 
 /// The longest header that the format allows, in bytes.
 const MAX_HEADER: u64 = 100_000_000;
+/// The name in a header that is not that of a tensor.
+const METADATA: &str = "__metadata__";
+
+/// The bytes of a header with its length before it, from the first bytes of a file: nine say as much as more do, unless the header
+/// begins with white space. `None` if no safetensors file begins so.
+pub fn header_len(start: &[u8]) -> Option<u64> {
+    let (len, json) = start.split_first_chunk()?;
+    let len = u64::from_le_bytes(*len);
+    let json = &json[..json.len().min(usize::try_from(len).ok()?)];
+    let may_be_json = json.trim_ascii_start().first().is_none_or(|&b| b == b'{');
+    ((1..=MAX_HEADER).contains(&len) && may_be_json).then_some(8 + len)
+}
 
 pub(super) struct Safetensors;
 
 impl Format for Safetensors {
     fn suggest(&self, file: &mut dyn Prefix) -> Result<Option<Layout>> {
-        let Some(&len) = file.get(8)?.first_chunk() else { return Ok(None) };
-        let len = u64::from_le_bytes(len);
         // A few bytes exclude most files of other formats, before up to a hundred million are read.
-        if len > MAX_HEADER || !may_be_json(&file.get(8 + len.min(256) as usize)?[8..]) {
-            return Ok(None);
-        }
-        let data = 8 + len;
-        let json = &file.get(data as usize)?[8..];
-        if (json.len() as u64) < len {
+        let Some(data) = header_len(file.get(8 + 256)?) else { return Ok(None) };
+        let header = file.get(data as usize)?;
+        if (header.len() as u64) < data {
             return Ok(None);
         }
         let mut account = Account::default();
         account.without_gaps();
-        let segments = header::parse(json, MAX_COST).and_then(|header| segments(data, header, &mut account));
+        let parsed = header::parse(&header[8..], MAX_COST, false).ok();
+        let segments = parsed.and_then(|parsed| segments(data, parsed, &mut account));
         Ok(segments.map(|segments| Layout::new("safetensors", segments, account)))
     }
 }
 
-fn may_be_json(start: &[u8]) -> bool {
-    start.trim_ascii_start().first().is_none_or(|&b| b == b'{')
-}
-
 /// Segments of a file whose tensors' bytes start at `data`; `None` if tensors overlap or end above 2^64.
-fn segments(data: u64, Header { mut entries, sorted }: Header, account: &mut Account) -> Option<Vec<Segment>> {
+fn segments(data: u64, Parsed { mut entries, sorted, .. }: Parsed, account: &mut Account) -> Option<Vec<Segment>> {
     if !sorted {
         drop_repeated(&mut entries, account);
     }

@@ -25,12 +25,12 @@ const DEPTH: usize = 8;
 pub(super) struct Member {
     pub(super) path: PathBuf,
     /// What it is to the checkpoint.
-    pub(super) role: Role,
+    pub(super) kind: MemberKind,
 }
 
 /// What a file is to a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum MemberKind {
     /// It may have tensors: a directory has files of other kinds, too.
     Candidate,
     /// Metadata name it.
@@ -111,7 +111,7 @@ impl Tree {
                     all.add_directory(dir, &path, Self::of(&path, depth + 1)?);
                 }
                 Kind::File | Kind::Link(_) => {
-                    let file = Member { path: path.clone(), role: Role::Candidate };
+                    let file = Member { path: path.clone(), kind: MemberKind::Candidate };
                     match step(&name).filter(|_| has_tensors(&path)) {
                         Some(number) => all.at(dir, number, &path).files.push(file),
                         None => all.files.push(file),
@@ -134,11 +134,11 @@ impl Tree {
             if let Ok(reader) = Reader::open(&source, &one) {
                 bases.extend(data.beside(reader.bases())?);
             }
-            files.push(Member { path: source.path().to_owned(), role: Role::Named });
+            files.push(Member { path: source.path().to_owned(), kind: MemberKind::Named });
         }
         let named: HashSet<PathBuf> = files.iter().map(|f| f.path.clone()).collect();
         let bases = bases.into_values().map(|source| source.path().to_owned()).filter(|path| !named.contains(path));
-        files.extend(bases.map(|path| Member { path, role: Role::Base }));
+        files.extend(bases.map(|path| Member { path, kind: MemberKind::Base }));
         files.sort_by(|a, b| a.path.cmp(&b.path));
         let names = metadata.tensors.into_iter().map(|t| t.name).collect();
         Ok(Self { files, distributed: vec![(dir.to_owned(), names)], ..Self::default() })
@@ -178,7 +178,7 @@ impl Tree {
     }
 
     fn has_tensors(&self) -> bool {
-        let one = |f: &Member| f.role == Role::Named || has_tensors(&f.path);
+        let one = |f: &Member| f.kind == MemberKind::Named || has_tensors(&f.path);
         self.files.iter().any(one) || !self.steps.is_empty()
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use lmc::{Base, ErrorKind};
 use lmc_inspect::{Failed, StepsFrom, declared};
 
-use super::directories::{Member, Role as Of, checkpoints, is_of_tensors};
+use super::directories::{Member, MemberKind, checkpoints, is_of_tensors};
 use super::kept::Kept;
 use super::steps::steps;
 use crate::bases::{BaseFiles, Lack, Lacking, describe};
@@ -47,7 +47,7 @@ struct Found {
     checkpoint: usize,
     path: PathBuf,
     /// Of a file in a directory: its name there, and what it is to the checkpoint.
-    of: Option<(String, Of)>,
+    of: Option<(String, MemberKind)>,
 }
 
 impl Files {
@@ -65,9 +65,9 @@ impl Files {
             }
             for one in checkpoints(path, ui)? {
                 let root = if one.name.is_dir() { &one.name } else { one.name.parent().unwrap_or(path) };
-                found.extend(one.files.into_iter().map(|Member { path: file, role }| {
+                found.extend(one.files.into_iter().map(|Member { path: file, kind }| {
                     let name = file.strip_prefix(root).unwrap_or(&file).to_string_lossy().into_owned();
-                    Found { checkpoint: roots.len(), path: file, of: Some((name, role)) }
+                    Found { checkpoint: roots.len(), path: file, of: Some((name, kind)) }
                 }));
                 let root = root.to_owned();
                 roots.push((one.name, root));
@@ -183,9 +183,9 @@ impl Files {
         let each = files.into_iter().zip(self.places[checkpoint].files.clone());
         let named = each.filter_map(|(b, file)| match &self.found[self.files.number(file)].of {
             None => Some(b),
-            Some((_, Of::Base)) => None,
+            Some((_, MemberKind::Base)) => None,
             // A file that ends early, or is no model in spite of its name, has no tensors, and must be reported.
-            Some((_, Of::Candidate)) if !has_tensors(&b) && !self.should_have_tensors(file) => None,
+            Some((_, MemberKind::Candidate)) if !has_tensors(&b) && !self.should_have_tensors(file) => None,
             Some((name, _)) => Some(b.with_name(&**name)),
         });
         named.collect()
@@ -233,7 +233,7 @@ fn add_beside(found: &mut Vec<Found>, Lacking(all): &Lacking, checkpoints: usize
 
 /// Leaves out deltas without their bases, with a warning; fails if one was named itself, or by metadata.
 fn leave_out(found: &mut Vec<Found>, Lacking(all): &Lacking, ui: &Ui) -> Result {
-    let is_optional = |f: &Found| matches!(f.of, Some((_, Of::Candidate)));
+    let is_optional = |f: &Found| matches!(f.of, Some((_, MemberKind::Candidate)));
     if let Some(Lack { path, wanted, .. }) = all.iter().find(|l| !is_optional(&found[l.number])) {
         let wanted = describe(wanted);
         let why = format!("is a delta, made from {wanted}: name that, too, as a checkpoint before this one");

@@ -4,7 +4,8 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use lmc::{Compressor, Decompressor, Dtype, Error, ErrorKind, Isa, Level, Result};
+use lmc::internals::Isa;
+use lmc::{Compressor, Decompressor, Dtype, Error, ErrorKind, Level, Result};
 use lmc_inspect::bench::{Blocks, build_table, digests};
 use memmap2::MmapMut;
 use serde_json::{Value, json};

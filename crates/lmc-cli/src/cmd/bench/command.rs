@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use lmc::{Dtype, Error, ErrorKind, Isa, Level, Result};
+use lmc::internals::Isa;
+use lmc::{Dtype, Error, ErrorKind, Level, Result};
 use lmc_inspect::spread;
 use serde_json::json;
 

@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Decompressor, Dtype, Isa, Level, Result};
+use lmc::internals::Isa;
+use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Decompressor, Dtype, Level, Result};
 
 use super::codec::Codec;
 use super::planes::Planes;

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lmc::{Base, Dtype, Error, ErrorKind, Isa, Level, Result};
+use lmc::internals::Isa;
+use lmc::{Base, Dtype, Error, ErrorKind, Level, Result};
 use lmc_inspect::DifferenceEntropy;
 use lmc_inspect::bench::{Expected, raw_bytes};
 

@@ -3,7 +3,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lmc::{Base, Error, ErrorKind, Isa, Level, Result};
+use lmc::internals::Isa;
+use lmc::{Base, Error, ErrorKind, Level, Result};
 use lmc_inspect::{DifferenceEntropy, Engine, EngineDistance, Sample};
 
 use super::codec::room_for;

@@ -34,7 +34,7 @@ impl Input {
     pub(super) fn load(path: &Path, dtype: Option<Dtype>) -> Result<Self> {
         let name = path.to_string_lossy().into_owned();
         let mut raw = Vec::new();
-        let read = InputFile::open(path, true).and_then(|file| file.stream().read_to_end(&mut raw));
+        let read = InputFile::open(path).and_then(|file| file.stream().read_to_end(&mut raw));
         read.map_err(|e| Error::io(format!("cannot read {}", Name::text(&name)), e))?;
         if raw.is_empty() {
             return Err(Error::new(ErrorKind::Usage, format!("{} is empty; nothing to measure", Name::text(&name))));

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use lmc::distcp::{Metadata, Tensor};
+use lmc::layout::Shape;
+use lmc::layout::distcp::{Metadata, Tensor};
 use lmc::{DecompressOptions, ReadAt};
 
 use super::args::UnpackArgs;
 use super::data::{DataFiles, METADATA};
 use super::join::join;
-use super::safetensors::{self, Entry};
+use super::safetensors;
 use crate::bases::Bases;
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes, count};
@@ -26,7 +27,7 @@ struct Chosen<'m> {
     /// Without the prefix.
     name: &'m str,
     dtype: lmc::Dtype,
-    shape: lmc::Shape,
+    shape: Shape,
     len: u64,
 }
 
@@ -107,8 +108,8 @@ fn say_left_out(directory: &Path, others: &[String], prefix: &str, ui: &Ui) {
 }
 
 impl Chosen<'_> {
-    fn entry(&self) -> Entry<'_> {
-        Entry { name: self.name, dtype: self.dtype, shape: &self.shape, len: self.len }
+    fn entry(&self) -> (&str, lmc::Dtype, &[u64]) {
+        (self.name, self.dtype, &self.shape)
     }
 }
 

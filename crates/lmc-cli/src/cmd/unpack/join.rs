@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use lmc::distcp::{Chunk, Stored, Tensor};
+use lmc::layout::distcp::{Chunk, Stored, Tensor};
 
 use super::boxes::{Cuboid, copy, in_order, windows};
 use super::data::{DataFile, DataFiles};

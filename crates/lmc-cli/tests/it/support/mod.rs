@@ -1,5 +1,6 @@
 //! Code that the tests of the command share: running it, directories to run it in, and data.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -340,6 +341,23 @@ pub(crate) fn safetensors(tensors: &[(&str, &str, &[u64], &[u8])]) -> Vec<u8> {
     file.extend(header);
     tensors.iter().for_each(|(.., data)| file.extend_from_slice(data));
     file
+}
+
+/// Dtype, shape and bytes of each tensor.
+pub(crate) type Tensors = BTreeMap<String, (String, Value, Vec<u8>)>;
+
+/// The tensors of a safetensors file.
+pub(crate) fn tensors(file: &[u8]) -> Tensors {
+    let (len, rest) = file.split_at(8);
+    let (json, data) = rest.split_at(u64::from_le_bytes(len.try_into().unwrap()) as usize);
+    let header: Value = serde_json::from_slice(json).unwrap();
+    let infos = header.as_object().unwrap().iter().filter(|(name, _)| *name != "__metadata__");
+    let tensors = infos.map(|(name, info)| {
+        let place = |i: usize| info["data_offsets"][i].as_u64().unwrap() as usize;
+        let dtype = info["dtype"].as_str().unwrap().to_owned();
+        (name.clone(), (dtype, info["shape"].clone(), data[place(0)..place(1)].to_vec()))
+    });
+    tensors.collect()
 }
 
 /// A small model: an embedding, a bias, and a counter.

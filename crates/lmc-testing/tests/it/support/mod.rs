@@ -6,8 +6,9 @@ use std::io::{self, Read, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lmc::internals::Isa;
 use lmc::{
-    Base, CompressOptions, Compressor, Decoder, DecompressOptions, Decompressor, Encoder, Error, Isa, ReadAt, Reader,
+    Base, CompressOptions, Compressor, Decoder, DecompressOptions, Decompressor, Encoder, Error, ReadAt, Reader,
     Result, Sink, Source, Summary, WriteAt,
 };
 pub(crate) use lmc_testing::data::noise;

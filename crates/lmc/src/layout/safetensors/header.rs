@@ -4,7 +4,7 @@
 //! memory stays near the header's own size.
 
 pub(super) mod compact;
-mod entry;
+mod parsed;
 
 use std::fmt;
 
@@ -13,56 +13,59 @@ use serde::de::{
     VariantAccess, Visitor,
 };
 
+use super::METADATA;
 use crate::dtype::Dtype;
 use crate::segment::{MAX_RANK, Name, Names, Segment, Shape};
-pub(super) use entry::{Entry, Header};
-use entry::{dtype_of, entry};
+pub(super) use parsed::{Entry, Parsed};
+use parsed::{Pairs, cost_of_pair, dtype_of, entry};
 
-/// Parses a header; `None` if it is invalid, or if its tensors take more than `max_cost` bytes of memory.
-pub(super) fn parse(json: &[u8], max_cost: usize) -> Option<Header> {
-    let json = std::str::from_utf8(json).ok()?;
-    compact::parse(json, max_cost).or_else(|| {
-        let entries = with_serde(json, max_cost)?;
-        Some(Header { entries, sorted: false })
-    })
+/// Parses a header, and keeps its metadata if they are asked for.
+///
+/// # Errors
+/// The reason, when it is invalid, or takes more than `max_cost` bytes of memory.
+pub(super) fn parse(json: &[u8], max_cost: usize, with_metadata: bool) -> Result<Parsed, String> {
+    let json = std::str::from_utf8(json).map_err(|e| e.to_string())?;
+    match compact::parse(json, max_cost, with_metadata) {
+        Some(parsed) => Ok(parsed),
+        None => with_serde(json, max_cost, with_metadata).map_err(|e| e.to_string()),
+    }
 }
 
 /// Parses any JSON.
-fn with_serde(json: &str, max_cost: usize) -> Option<Vec<Entry>> {
+fn with_serde(json: &str, max_cost: usize, with_metadata: bool) -> serde_json::Result<Parsed> {
     let mut d = serde_json::Deserializer::from_str(json);
-    let entries = Tensors { max_cost }.deserialize(&mut d).ok()?;
-    d.end().ok()?;
-    Some(entries)
+    let parsed = Contents { max_cost, with_metadata }.deserialize(&mut d)?;
+    d.end().map(|()| parsed)
 }
 
-/// The tensors of a header, within a limit of memory in bytes.
-struct Tensors {
+/// The contents of a header, within a limit of memory in bytes.
+struct Contents {
     max_cost: usize,
+    with_metadata: bool,
 }
 
-impl<'de> DeserializeSeed<'de> for Tensors {
-    type Value = Vec<Entry>;
+impl<'de> DeserializeSeed<'de> for Contents {
+    type Value = Parsed;
     fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Self::Value, D::Error> {
         d.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for Tensors {
-    type Value = Vec<Entry>;
+impl<'de> Visitor<'de> for Contents {
+    type Value = Parsed;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a map of tensors")
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let (mut names, mut entries) = (Names::default(), Vec::new());
         let mut left = self.max_cost;
-        let mut has_metadata = false;
+        let mut metadata = None;
         while let Some(key) = map.next_key_seed(Key(&mut names))? {
             let Some(name) = key else {
-                if has_metadata {
-                    return Err(A::Error::duplicate_field("__metadata__"));
+                if metadata.is_some() {
+                    return Err(A::Error::duplicate_field(METADATA));
                 }
-                has_metadata = true;
-                map.next_value::<Option<Metadata>>()?;
+                metadata = Some(map.next_value_seed(Metadata { keep: self.with_metadata, left: &mut left })?);
                 continue;
             };
             let Info { dtype, shape, offsets } = map.next_value()?;
@@ -72,7 +75,7 @@ impl<'de> Visitor<'de> for Tensors {
             entries.push(entry(name, dtype, shape, offsets));
         }
         names.finish();
-        Ok(entries)
+        Ok(Parsed { entries, sorted: false, metadata: metadata.flatten() })
     }
 }
 
@@ -92,30 +95,49 @@ impl Visitor<'_> for Key<'_> {
         f.write_str("the name of a tensor")
     }
     fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Self::Value, E> {
-        if name == "__metadata__" {
+        if name == METADATA {
             return Ok(None);
         }
         self.0.push(name).map(Some).ok_or_else(|| E::custom("too many tensors"))
     }
 }
 
-/// A map of strings to strings, checked and dropped.
-struct Metadata;
+/// A map of strings to strings, or `null`: checked, and dropped unless it is to be kept.
+struct Metadata<'a> {
+    keep: bool,
+    left: &'a mut usize,
+}
 
-impl<'de> Deserialize<'de> for Metadata {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct V;
-        impl<'de> Visitor<'de> for V {
-            type Value = Metadata;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map of strings")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metadata, A::Error> {
-                while map.next_entry::<String, String>()?.is_some() {}
-                Ok(Metadata)
+impl<'de> DeserializeSeed<'de> for Metadata<'_> {
+    type Value = Option<Pairs>;
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Self::Value, D::Error> {
+        d.deserialize_option(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Metadata<'_> {
+    type Value = Option<Pairs>;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of strings")
+    }
+    fn visit_none<E: serde::de::Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+    fn visit_some<D: Deserializer<'de>>(self, d: D) -> Result<Self::Value, D::Error> {
+        d.deserialize_map(self)
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut pairs = Pairs::new();
+        while let Some((key, value)) = map.next_entry::<String, String>()? {
+            if self.keep {
+                *self.left = self
+                    .left
+                    .checked_sub(cost_of_pair(&key, &value))
+                    .ok_or_else(|| A::Error::custom("too much metadata"))?;
+                pairs.push((key, value));
             }
         }
-        d.deserialize_map(V)
+        Ok(Some(pairs))
     }
 }
 

@@ -1,7 +1,10 @@
 //! Differential tests against the `safetensors` crate.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
 
 use super::*;
 use crate::dtype::{Dtype, NamedDtype};
@@ -29,8 +32,10 @@ fn suggest(file: &[u8]) -> Option<Vec<Segment>> {
 /// Compares with the crate; whether it accepts the file.
 fn compare(file: &[u8]) -> bool {
     let ours = suggest(file);
+    let strict = Header::parse(file, file.len() as u64);
     let theirs = SafeTensors::deserialize(file);
     let Ok(theirs) = theirs else {
+        assert!(strict.is_err(), "{:?}", theirs.err());
         // Something must be opaque besides the header, or of a dtype that the crate has not, or missing, or too much, or the file is raw.
         if let Some(s) = ours {
             let all_typed = s[1..].iter().all(|s| s.dtype.is_some_and(|d| !matches!(d, Dtype::Named(_))));
@@ -47,7 +52,76 @@ fn compare(file: &[u8]) -> bool {
         assert_eq!(file[s.offset as usize..s.end() as usize].as_ptr_range(), t.data().as_ptr_range());
     }
     assert_eq!(ours.last().unwrap().end(), file.len() as u64);
+    match strict {
+        Ok(strict) => assert!(strict.tensors == ours[1..] && strict.len == ours[0].len),
+        Err(why) => assert!(why.contains("occurs twice") || theirs.iter().any(|(_, t)| is_too_large(&t)), "{why}"),
+    }
     true
+}
+
+/// Whether other libraries have no such tensor, though the crate does.
+fn is_too_large(tensor: &TensorView<'_>) -> bool {
+    tensor.shape().len() > MAX_RANK || tensor.shape().iter().any(|&d| i64::try_from(d).is_err())
+}
+
+#[test]
+fn headers_that_are_refused_say_why() {
+    let a = r#""a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}"#;
+    for (json, data, why) in [
+        (format!("{{{a}}}"), 3, "the tensors end at byte 63, but the file has 64 bytes"),
+        (format!("{{{}}}", a.replace("[0,2]", "[1,3]")), 3, "tensor \"a\" begins at byte 62 of the file, not at 61"),
+        (format!("{{{}}}", a.replace("[2]", "[3]")), 2, "tensor \"a\": its dtype, shape and offsets do not fit"),
+        (format!("{{{}}}", a.replace("[0,2]", "[2,0]")), 2, "tensor \"a\": its dtype, shape and offsets do not fit"),
+        (format!("{{{}}}", a.replace("U8", "U3")), 2, "tensor \"a\": its dtype \"U3\" is unknown"),
+        (format!("{{{}}}", a.replace("U8", "")), 2, "tensor \"a\": its dtype is unknown"),
+        (format!("{{{}}}", a.replace("[2]", &format!("[2{}]", ",1".repeat(64)))), 2, "more than 64 dimensions"),
+        (format!("{{{}}}", a.replace("[2]", "[0,9223372036854775808]").replace("[0,2]", "[0,0]")), 0, "do not fit"),
+        (format!("{{{a},{a}}}"), 2, "the name \"a\" occurs twice"),
+        (r#"{"__metadata__":{"k":"1","k":"2"}}"#.to_owned(), 0, "the name \"k\" occurs twice"),
+        (
+            r#"{"__metadata__":{"k":1}}"#.to_owned(),
+            0,
+            "invalid type: integer `1`, expected a string at line 1 column 23",
+        ),
+        (r#"{"__metadata__":{},"__metadata__":{}}"#.to_owned(), 0, "duplicate field `__metadata__`"),
+        (format!("{{{}}}", a.replace(r#""shape":[2],"#, "")), 2, "a field is missing"),
+        (r#"{"a"}"#.to_owned(), 0, "expected `:` at line 1 column 5"),
+        ("[]".to_owned(), 0, "it does not begin as a safetensors file does"),
+    ] {
+        let found = Header::parse(&file(&json, data), 8 + (json.len() + data) as u64).expect_err(&json);
+        assert!(found.contains(why), "{json}: {found}");
+    }
+    let whole = file(&format!("{{{a}}}"), 2);
+    let cut = |len: usize| Header::parse(&whole[..len], len as u64).unwrap_err();
+    assert!(cut(7).contains("does not begin"));
+    assert!(cut(40).contains("it would end at byte 61, but the file has 40 bytes: it was truncated"));
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned()), ("\n".to_owned(), "é".to_owned())]);
+    let tensors = [("b", Dtype::Bf16, &[2, 3][..]), ("\"a\"", Dtype::F32, &[]), ("", Dtype::U8, &[0, 5])];
+    for metadata in [None, Some(&BTreeMap::new()), Some(&metadata)] {
+        let bytes = header(tensors, metadata).unwrap();
+        assert_eq!((bytes.len() % 8, header_len(&bytes)), (0, Some(bytes.len() as u64)));
+        let found = Header::parse(&bytes, bytes.len() as u64 + 16).unwrap();
+        let pairs = metadata.map(|m| m.iter().map(|(k, v)| (k.clone(), v.clone())).collect());
+        assert_eq!((found.metadata, found.len), (pairs, bytes.len() as u64));
+        let found: Vec<_> =
+            found.tensors.iter().map(|t| (t.name.as_deref().unwrap(), t.dtype.unwrap(), &t.shape[..])).collect();
+        assert_eq!(found, tensors);
+    }
+    let named = NamedDtype::new("F31", 8).map(Dtype::Named).unwrap();
+    for (tensors, why) in [
+        ([("a", Dtype::U8, &[1][..]), ("a", Dtype::U8, &[2])], "two tensors have this name"),
+        ([("__metadata__", Dtype::U8, &[1]), ("a", Dtype::U8, &[2])], "cannot hold a tensor of this name"),
+        ([("a", named, &[1]), ("b", Dtype::U8, &[2])], "no dtype F31"),
+        ([("a", Dtype::F4, &[1]), ("b", Dtype::U8, &[2])], "no whole number of bytes"),
+        ([("a", Dtype::U8, &[u64::MAX]), ("b", Dtype::U8, &[2])], "too many bytes for one file"),
+    ] {
+        let e = header(tensors, None).unwrap_err().to_string();
+        assert!(e.contains(why), "{e}");
+    }
 }
 
 #[test]
@@ -221,8 +295,8 @@ fn ranks_beyond_the_index_are_opaque() {
 fn tensors_that_take_too_much_memory_make_a_file_raw() {
     let one = |i: usize| format!(r#""{i}":["U8",[0],[0,0]]"#);
     let json = format!("{{{}}}", (0..1000).map(one).collect::<Vec<_>>().join(","));
-    assert_eq!(header::parse(json.as_bytes(), 1 << 20).unwrap().entries.len(), 1000);
-    assert!(header::parse(json.as_bytes(), 1 << 16).is_none());
+    assert_eq!(header::parse(json.as_bytes(), 1 << 20, false).unwrap().entries.len(), 1000);
+    assert!(header::parse(json.as_bytes(), 1 << 16, false).unwrap_err().starts_with("too many tensors"));
 }
 
 fn dimension() -> impl Strategy<Value = u64> {

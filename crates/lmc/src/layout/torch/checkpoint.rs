@@ -108,7 +108,7 @@ impl Metadata {
     /// not write it.
     ///
     /// ```
-    /// let e = lmc::distcp::Metadata::parse(b"no pickle").unwrap_err();
+    /// let e = lmc::layout::distcp::Metadata::parse(b"no pickle").unwrap_err();
     /// assert_eq!(e.kind(), lmc::ErrorKind::Damaged);
     /// ```
     pub fn parse(bytes: &[u8]) -> Result<Self> {

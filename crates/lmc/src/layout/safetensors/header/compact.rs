@@ -8,16 +8,14 @@
 
 use std::ops::Range;
 
-use super::entry::{Header, dtype_of, entry};
+use super::parsed::{Pairs, Parsed, cost_of_pair, dtype_of, entry};
 use crate::dtype::Dtype;
 use crate::segment::{MAX_RANK, Names, Segment, Shape};
 
-pub(super) fn parse(json: &str, max_cost: usize) -> Option<Header> {
+pub(super) fn parse(json: &str, max_cost: usize, with_metadata: bool) -> Option<Parsed> {
     let (mut names, mut entries) = (Names::default(), Vec::new());
     let (mut last, mut sorted) = (None, true);
-    let mut left = max_cost;
-    scan(json, |t| {
-        left = left.checked_sub(Segment::cost(t.name.len(), t.shape.len()))?;
+    let metadata = scan(json, max_cost, with_metadata, |t| {
         sorted &= last < Some(t.name);
         last = Some(t.name);
         if entries.is_empty() {
@@ -28,7 +26,7 @@ pub(super) fn parse(json: &str, max_cost: usize) -> Option<Header> {
         Some(())
     })?;
     names.finish();
-    Some(Header { entries, sorted })
+    Some(Parsed { entries, sorted, metadata })
 }
 
 /// A tensor in a header.
@@ -43,9 +41,14 @@ struct Tensor<'a, 's> {
     place: Range<usize>,
 }
 
-/// Passes to `each` the tensors of a header that the crate may have written, until one is refused.
-fn scan<'a>(json: &'a str, mut each: impl FnMut(Tensor<'a, '_>) -> Option<()>) -> Option<()> {
-    let mut has_metadata = false;
+/// Passes to `each` the tensors of a header that the crate may have written, until one is refused. Returns the metadata.
+fn scan<'a>(
+    json: &'a str,
+    mut left: usize,
+    with_metadata: bool,
+    mut each: impl FnMut(Tensor<'a, '_>) -> Option<()>,
+) -> Option<Option<Pairs>> {
+    let mut metadata = None;
     // Neighbours often have equal dtypes and shapes, and adjacent offsets: their text is compared, not parsed again.
     let (mut like, mut ends): (Option<Kind<'_>>, _) = (None, ("", 0));
     // The crate pads headers with blanks.
@@ -56,10 +59,10 @@ fn scan<'a>(json: &'a str, mut each: impl FnMut(Tensor<'a, '_>) -> Option<()>) -
         let name = s.string()?;
         s.expect(b":{")?;
         if name == "__metadata__" {
-            if std::mem::replace(&mut has_metadata, true) {
+            if metadata.is_some() {
                 return None;
             }
-            s.strings()?;
+            metadata = Some(s.strings(with_metadata, &mut left)?);
         } else {
             let alike = like.as_ref().is_some_and(|kind| s.starts_with(kind.text));
             let kind = if alike { like.as_ref()? } else { like.insert(s.kind()?) };
@@ -71,6 +74,7 @@ fn scan<'a>(json: &'a str, mut each: impl FnMut(Tensor<'a, '_>) -> Option<()>) -
             ends = (&s.json[number..s.at], end);
             s.expect(b"]}")?;
             let (dtype, shape, offsets) = (kind.dtype, &kind.shape, (begin, end));
+            left = left.checked_sub(Segment::cost(name.len(), shape.len()))?;
             each(Tensor { name, dtype, shape, offsets, place: start..s.at })?;
         }
         if !s.accept(b",") {
@@ -78,7 +82,7 @@ fn scan<'a>(json: &'a str, mut each: impl FnMut(Tensor<'a, '_>) -> Option<()>) -
         }
     }
     s.expect(b"}")?;
-    (s.at == s.json.len()).then_some(())
+    (s.at == s.json.len()).then_some(metadata)
 }
 
 struct Scanner<'a> {
@@ -129,17 +133,22 @@ impl<'a> Scanner<'a> {
         string
     }
 
-    /// The rest of a map of strings to strings.
-    fn strings(&mut self) -> Option<()> {
+    /// The rest of a map of strings to strings; nothing of it unless it is to be kept.
+    fn strings(&mut self, keep: bool, left: &mut usize) -> Option<Pairs> {
+        let mut pairs = Pairs::new();
         if self.accept(b"}") {
-            return Some(());
+            return Some(pairs);
         }
         loop {
-            self.string()?;
+            let key = self.string()?;
             self.expect(b":")?;
-            self.string()?;
+            let value = self.string()?;
+            if keep {
+                *left = left.checked_sub(cost_of_pair(key, value))?;
+                pairs.push((key.to_owned(), value.to_owned()));
+            }
             if !self.accept(b",") {
-                return self.expect(b"}");
+                return self.expect(b"}").map(|()| pairs);
             }
         }
     }
@@ -247,9 +256,9 @@ mod tests {
             let file = serialize(tensors.clone(), metadata).unwrap();
             let len = u64::from_le_bytes(*file.first_chunk().unwrap()) as usize;
             let json = std::str::from_utf8(&file[8..8 + len]).unwrap();
-            let Header { entries, sorted } = parse(json, usize::MAX).expect("it is compact");
-            assert_eq!((entries.len(), sorted), (tensors.len(), false));
-            assert_eq!(Some(entries), with_serde(json, usize::MAX));
+            let parsed = parse(json, usize::MAX, true).expect("it is compact");
+            assert_eq!((parsed.entries.len(), parsed.sorted), (tensors.len(), false));
+            assert_eq!(parsed, with_serde(json, usize::MAX, true).unwrap());
         }
     }
 
@@ -257,7 +266,14 @@ mod tests {
     fn memory_is_bounded() {
         let json = r#"{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#;
         let cost = Segment::cost(1, 1);
-        assert!(parse(json, cost).is_some() && parse(json, cost - 1).is_none());
+        assert!(parse(json, cost, false).is_some() && parse(json, cost - 1, false).is_none());
+        let json = r#"{"__metadata__":{"key":"value"}}"#;
+        let cost = cost_of_pair("key", "value");
+        let serde: fn(&str, usize, bool) -> Option<Parsed> = |json, max, with| with_serde(json, max, with).ok();
+        for parse in [parse, serde] {
+            assert!(parse(json, cost, true).is_some() && parse(json, cost - 1, true).is_none());
+            assert_eq!(parse(json, 0, false).unwrap().metadata, Some(vec![]));
+        }
     }
 
     /// A header of these names and numbers: of tensors that are alike or not, and begin where the one before ends, or with its digits.
@@ -304,9 +320,9 @@ mod tests {
             names in prop::collection::vec("[a-z_.0-9é]{0,30}", 1..9), n in prop::array::uniform4(0u64..100_000_000_000_000_000), metadata: bool,
         ) {
             let json = header(&names, n, metadata);
-            let Header { entries, sorted } = parse(&json, usize::MAX).expect("it is compact");
-            prop_assert_eq!(sorted, names.is_sorted_by(|a, b| a < b));
-            prop_assert_eq!(Some(entries), with_serde(&json, usize::MAX));
+            let parsed = parse(&json, usize::MAX, true).expect("it is compact");
+            let sorted = names.is_sorted_by(|a, b| a < b);
+            prop_assert_eq!(&parsed, &Parsed { sorted, ..with_serde(&json, usize::MAX, true).unwrap() });
         }
 
         /// Of headers that are one change away from compact ones, too.
@@ -321,8 +337,9 @@ mod tests {
             let at = at.index(places.len());
             let to = (at + remove).min(places.len() - 1);
             let json = format!("{}{put}{}", &json[..places[at]], &json[places[to]..]);
-            if let Some(read) = parse(&json, usize::MAX) {
-                prop_assert_eq!(Some(read.entries), with_serde(&json, usize::MAX));
+            if let Some(read) = parse(&json, usize::MAX, true) {
+                let serde = with_serde(&json, usize::MAX, true).unwrap();
+                prop_assert_eq!(&read, &Parsed { sorted: read.sorted, ..serde });
             }
         }
     }

@@ -41,7 +41,7 @@ impl StorageData {
     /// `Limit` when it is longer, `Damaged` when `torch.distributed.checkpoint` would not write it.
     ///
     /// ```
-    /// let e = lmc::distcp::StorageData::parse(b"no pickle", 1 << 27).unwrap_err();
+    /// let e = lmc::layout::distcp::StorageData::parse(b"no pickle", 1 << 27).unwrap_err();
     /// assert_eq!(e.kind(), lmc::ErrorKind::Damaged);
     /// ```
     pub fn parse(bytes: &[u8], max_len: u64) -> Result<Self> {

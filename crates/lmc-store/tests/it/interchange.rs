@@ -1,17 +1,19 @@
-//! Versions for receivers without a store: written, followed, damaged, out of order, and left unfinished.
-
-mod corpus;
-mod hostile;
-mod order;
+//! Versions for receivers without a store: written, received as other programs do, and left unfinished.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::support::{memory, new_store, step};
+<<<<<<< HEAD:crates/lmc-store/tests/it/interchange/mod.rs
 use lmc_store::interchange::{Checksum, DeltaEncoding, Exported, Interchange, InterchangeOptions};
 use lmc_store::{ErrorKind, FollowOptions, Follower, Input, Result, SaveOptions, Store};
+=======
+use lmc_store::{
+    Checksum, DeltaEncoding, ErrorKind, Exported, Input, Interchange, InterchangeOptions, Result, SaveOptions, Store,
+};
+use lmc_testing::interchange::received;
+>>>>>>> e9d3821b897264b383b3c49d551bba628d5b2334:crates/lmc-store/tests/it/interchange.rs
 
 /// Tensors by name: dtype, shape, bytes.
 type Tensors = BTreeMap<String, (&'static str, Vec<usize>, Vec<u8>)>;
@@ -65,27 +67,12 @@ impl Model {
         ]
     }
 
-    fn tensors(&self) -> Tensors {
-        self.0.iter().flatten().map(|(n, t)| (n.clone(), t.clone())).collect()
+    fn tensors(&self) -> lmc_testing::interchange::Tensors {
+        let named = |(name, (dtype, shape, bytes)): (&String, &(&str, _, _))| {
+            (name.clone(), (String::from(*dtype), Vec::clone(shape), Vec::clone(bytes)))
+        };
+        self.0.iter().flatten().map(named).collect()
     }
-}
-
-/// The contents of a directory; empty if it is no model.
-fn read(directory: &Path) -> BTreeMap<String, (String, Vec<usize>, Vec<u8>)> {
-    let mut found = BTreeMap::new();
-    for i in 0..2 {
-        let Ok(bytes) = fs::read(directory.join(format!("model-{i}.safetensors"))) else { return BTreeMap::new() };
-        let Ok(file) = safetensors::SafeTensors::deserialize(&bytes) else { return BTreeMap::new() };
-        for (name, t) in file.tensors() {
-            found.insert(name, (format!("{:?}", t.dtype()), t.shape().to_vec(), t.data().to_vec()));
-        }
-    }
-    found
-}
-
-fn is(directory: &Path, model: &Model) -> bool {
-    let expected = model.tensors().into_iter().map(|(n, (dtype, shape, bytes))| (n, (dtype.to_owned(), shape, bytes)));
-    read(directory) == expected.collect()
 }
 
 /// A store, and the versions that were made from it.
@@ -151,46 +138,10 @@ impl Run {
         fs::write(self.index(n), text.replacen(from, to, 1)).unwrap();
     }
 
-    /// Writes a version as a checkpoint.
-    fn checkpoint(&self, name: &str, n: usize) -> PathBuf {
-        let path = self.to(name);
-        fs::create_dir(&path).unwrap();
-        self.models[n - 1].files().iter().for_each(|(name, bytes)| fs::write(path.join(name), bytes).unwrap());
-        path
+    /// Whether the version is the one that was saved.
+    fn is_written(&self, n: u64) -> bool {
+        received(&self.versions(), n) == self.models[n as usize - 1].tensors()
     }
-
-    /// Removes lmc's entry from an index, which others do not write.
-    fn without_own(&self, n: u64, checksum: bool) {
-        let mut index: serde_json::Value = serde_json::from_slice(&fs::read(self.index(n)).unwrap()).unwrap();
-        let metadata = index["metadata"].as_object_mut().unwrap();
-        metadata.remove("lmc").unwrap();
-        if !checksum {
-            metadata.remove("checksum_format");
-        }
-        fs::write(self.index(n), index.to_string()).unwrap();
-    }
-
-    /// A directory that follows.
-    fn to(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn is_at(&self, name: &str, n: usize) -> bool {
-        is(&self.to(name).join("current"), &self.models[n - 1])
-    }
-}
-
-/// Follows to the newest version.
-fn follow_with(versions: &Path, to: &Path, base: Option<(&Path, u64)>, o: FollowOptions) -> Result<Option<u64>> {
-    let base = base.map(|(path, n)| (path, step(n)));
-    let mut follower = Follower::open_interchange(versions, base, to, o)?;
-    let Some(newest) = follower.newest()? else { return Ok(None) };
-    let staged = follower.stage(&newest, &mut |_| Ok(()))?;
-    follower.commit(staged).map(|v| Some(v.step.get()))
-}
-
-fn follow(run: &Run, to: &str) -> Result<Option<u64>> {
-    follow_with(&run.versions(), &run.to(to), None, FollowOptions::default())
 }
 
 /// The message of an error of a kind.
@@ -199,53 +150,14 @@ fn refused<T: std::fmt::Debug>(result: Result<T>, kind: ErrorKind, why: &str) {
     assert!(e.kind() == kind && e.to_string().contains(why), "{e:?}");
 }
 
-fn options(encoding: DeltaEncoding, checksum: Checksum) -> InterchangeOptions {
-    let mut o = InterchangeOptions::default();
-    (o.encoding, o.checksum) = (encoding, checksum);
-    o
-}
-
 #[test]
-fn changed_files_of_the_current_version_are_restored_from_a_full_one() {
-    let run = Run::of_three(InterchangeOptions::default(), 100);
-    assert_eq!(follow(&run, "m").unwrap(), Some(3));
-    let current = run.to("m").join("current");
-    let repair = || {
-        let mut follower =
-            Follower::open_interchange(&run.versions(), None, &run.to("m"), FollowOptions::default()).unwrap();
-        follower.repair(&mut |_| Ok(())).map(|repaired| repaired.files)
-    };
-    assert_eq!(repair().unwrap(), [""; 0]);
-    for (name, at) in [("model-0.safetensors", 20), ("model-1.safetensors", 200), ("config.json", 7)] {
-        let path = current.join(name);
-        let was = fs::read(&path).unwrap();
-        let mut bytes = was.clone();
-        bytes[at] ^= 1;
-        let time = fs::metadata(&path).unwrap().modified().unwrap();
-        fs::write(&path, &bytes).unwrap();
-        fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
-        // Not without what leads to the version.
-        fs::rename(run.version(2), run.to("gone")).unwrap();
-        refused(repair(), ErrorKind::Damaged, &format!("{name}: cannot be restored"));
-        assert_eq!(fs::read(&path).unwrap(), bytes);
-        fs::rename(run.to("gone"), run.version(2)).unwrap();
-        assert_eq!(repair().unwrap(), [name]);
-        assert_eq!(fs::read(&path).unwrap(), was);
-    }
-    assert!(run.is_at("m", 3));
-    assert_eq!(repair().unwrap(), [""; 0]);
-}
-
-#[test]
-fn versions_are_written_and_followed_with_every_encoding_and_checksum() {
+fn versions_are_written_with_every_encoding_and_checksum() {
     for encoding in DeltaEncoding::ALL {
         for checksum in Checksum::ALL {
-            let mut o = options(encoding, checksum);
+            let mut o = InterchangeOptions::default();
             // A file for each tensor.
-            o.file_size = 1;
+            (o.encoding, o.checksum, o.file_size) = (encoding, checksum, 1);
             let mut run = Run::new(o, 2000);
-            assert_eq!(follow(&run, "each").unwrap(), Some(1));
-            assert!(run.is_at("each", 1));
             let second = run.train(&["embed", "head"]);
             assert_eq!((second.base, second.tensors), (Some(step(1)), 2));
             assert!(
@@ -253,28 +165,12 @@ fn versions_are_written_and_followed_with_every_encoding_and_checksum() {
                     && second.written_size < second.total_size / 4
             );
             assert!(run.version(2).join("model-00001-of-00002.safetensors").is_file());
-            let before = fs::metadata(run.to("each").join("current/config.json")).unwrap().ino();
-            assert_eq!(follow(&run, "each").unwrap(), Some(2));
-            assert!(run.is_at("each", 2));
-            assert_eq!(fs::metadata(run.to("each").join("current/config.json")).unwrap().ino(), before);
             run.train(&["norm"]);
             run.train(&["embed", "norm"]);
-            // A file without changes is a link.
-            let still = fs::metadata(run.to("each").join("current/model-1.safetensors")).unwrap().ino();
-            // Two at once, and all from the beginning.
-            for to in ["each", "late"] {
-                assert_eq!(follow(&run, to).unwrap(), Some(4));
-                assert!(run.is_at(to, 4), "{to}");
-                assert_eq!(follow(&run, to).unwrap(), None);
-            }
-            assert_eq!(fs::metadata(run.to("each").join("current/model-1.safetensors")).unwrap().ino(), still);
-            assert_eq!(fs::read(run.to("late").join("current/config.json")).unwrap(), br#"{"hidden_size": 1}"#);
-            assert!(!run.to("late").join("current/optimizer.pt").exists());
-            let mut verifying = FollowOptions::default();
-            verifying.verify = true;
             run.train(&[]);
-            assert_eq!(follow_with(&run.versions(), &run.to("late"), None, verifying).unwrap(), Some(5));
-            assert!(run.is_at("late", 5));
+            assert!((1..=5).all(|n| run.is_written(n)), "{encoding}, {checksum}");
+            assert_eq!(fs::read(run.version(1).join("config.json")).unwrap(), br#"{"hidden_size": 1}"#);
+            assert!(!run.version(1).join("optimizer.pt").exists());
         }
     }
 }
@@ -297,8 +193,7 @@ fn what_no_delta_can_say_is_a_full_version() {
     let retyped = change(&|m| m.0[0].get_mut("still").unwrap().0 = "BF16");
     for model in [appeared, gone, reshaped, retyped] {
         assert_eq!(run.save(model).unwrap().base, None);
-        assert_eq!(follow(&run, "m").unwrap(), Some(run.models.len() as u64));
-        assert!(run.is_at("m", run.models.len()));
+        assert!(run.is_written(run.models.len() as u64));
     }
     // And a delta against a version that the store lacks.
     let at = run.models.len() as u64;
@@ -331,14 +226,13 @@ fn snapshots_that_cannot_be_versions_are_refused() {
     // Versions of others are not continued.
     run.rewrite(1, r#""lmc""#, r#""other""#);
     refused(run.open(), ErrorKind::Usage, "was not written by lmc");
-    assert!(Interchange::is_at(&run.versions()) && !Interchange::is_at(run.dir.path()));
 }
 
 #[test]
 fn what_is_unfinished_is_no_version() {
     let mut run = Run::of_three(InterchangeOptions::default(), 200);
     // Every state that a crash leaves: files in the staging directory, up to all of them, and no version.
-    let whole = run.to("whole");
+    let whole = run.dir.path().join("whole");
     fs::rename(run.version(3), &whole).unwrap();
     let names: Vec<_> = fs::read_dir(&whole).unwrap().map(|e| e.unwrap().file_name()).collect();
     let last = run.store.find(lmc_store::At::Step(step(3))).unwrap();
@@ -351,27 +245,33 @@ fn what_is_unfinished_is_no_version() {
                 let part = if i + 1 == n { (bytes.len() as f64 * length) as usize } else { bytes.len() };
                 fs::write(staging.join(name), &bytes[..part]).unwrap();
             }
-            let to = run.to("m");
-            _ = fs::remove_dir_all(&to);
-            assert_eq!(follow(&run, "m").unwrap(), Some(2));
-            assert!(run.is_at("m", 2));
             run.open().unwrap().write(&run.store, &last, &mut |_| Ok(())).unwrap();
             for name in &names {
                 assert_eq!(fs::read(run.version(3).join(name)).unwrap(), fs::read(whole.join(name)).unwrap());
             }
             assert_eq!(fs::read_dir(run.version(3)).unwrap().count(), names.len());
-            assert_eq!(follow(&run, "m").unwrap(), Some(3));
+            assert!(run.is_written(3));
             fs::remove_dir_all(run.version(3)).unwrap();
         }
     }
     // Others write the index last: without it there is no version.
     run.train(&["norm"]);
     fs::remove_file(run.index(4)).unwrap();
-    assert_eq!(follow(&run, "n").unwrap(), Some(2));
+    assert_eq!(run.open().unwrap().last(), Some(step(2)));
     // An existing version is not replaced.
     fs::remove_dir_all(run.version(4)).unwrap();
     fs::create_dir(run.version(3)).unwrap();
     fs::write(run.version(3).join("file"), b"").unwrap();
     refused(run.open().unwrap().write(&run.store, &last, &mut |_| Ok(())), ErrorKind::Io, "weight_v000003");
     assert!(!run.versions().join(".lmc-staging").exists());
+}
+
+#[test]
+fn versions_of_another_run_are_not_gone_on_with() {
+    let mut run = Run::new(InterchangeOptions::default(), 100);
+    run.train(&["embed"]);
+    let other = Run::new(InterchangeOptions::default(), 100);
+    refused(run.open().unwrap().check(&other.store), ErrorKind::Usage, "holds versions of another run, up to 2");
+    run.open().unwrap().check(&run.store).unwrap();
+    other.open().unwrap().check(&run.store).unwrap();
 }

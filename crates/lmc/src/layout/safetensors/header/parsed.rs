@@ -7,13 +7,23 @@ use crate::segment::{Name, Segment, Shape};
 /// checked against each other yet. Of too many dimensions, only one more than the limit is kept.
 pub(in super::super) type Entry = Segment;
 
+/// Strings by name, in the order of the header.
+pub(in super::super) type Pairs = Vec<(String, String)>;
+
 /// The contents of a header.
 #[derive(Debug, PartialEq)]
-pub(in super::super) struct Header {
+pub(in super::super) struct Parsed {
     /// The tensors, in the order of the header.
     pub(in super::super) entries: Vec<Entry>,
     /// Whether they are known to be sorted by name, without duplicates.
     pub(in super::super) sorted: bool,
+    /// The metadata, if there are any: empty unless they were asked for.
+    pub(in super::super) metadata: Option<Pairs>,
+}
+
+/// Bytes of memory that a pair of strings takes.
+pub(super) fn cost_of_pair(key: &str, value: &str) -> usize {
+    size_of::<(String, String)>() + key.len() + value.len() + 32
 }
 
 /// An entry. One that ends before it begins reaches beyond all files.

@@ -1,0 +1,69 @@
+//! Receives the versions of `docs/interchange.md` as other programs do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use safetensors::SafeTensors;
+use serde_json::Value;
+use xxhash_rust::xxh3::xxh3_128;
+
+/// Tensors by name: type, shape, bytes.
+pub type Tensors = BTreeMap<String, (String, Vec<usize>, Vec<u8>)>;
+
+/// The tensors of a version, from the full version that its deltas lead to.
+///
+/// # Panics
+/// When the version or one that leads to it is missing or damaged.
+pub fn received(versions: &Path, version: u64) -> Tensors {
+    let directory = versions.join(format!("weight_v{version:06}"));
+    let index = fs::read(directory.join("model.safetensors.index.json")).expect("the version is finished");
+    let index: Value = serde_json::from_slice(&index).expect("an index is JSON");
+    let text = |key: &str| index["metadata"][key].as_str();
+    let base = text("base_version").map(|base| base.parse().expect("a base is a number"));
+    let mut tensors = base.map_or_else(Tensors::new, |base| received(versions, base));
+    let map = index["weight_map"].as_object().expect("an index has a weight_map");
+    let files: BTreeSet<&str> = map.values().map(|file| file.as_str().expect("a file has a name")).collect();
+    let mut names = 0;
+    for file in files {
+        let bytes = fs::read(directory.join(file)).expect("the file of a tensor is beside the index");
+        let (_, header) = SafeTensors::read_metadata(&bytes).expect("it is a safetensors file");
+        let sums = header.metadata().clone().unwrap_or_default();
+        for (name, t) in SafeTensors::deserialize(&bytes).expect("it is a safetensors file").tensors() {
+            assert_eq!(map[&name], file, "{name}");
+            names += 1;
+            match text("delta_encoding") {
+                None => {
+                    let tensor = (format!("{:?}", t.dtype()), t.shape().to_vec(), t.data().to_vec());
+                    tensors.insert(name.clone(), tensor);
+                }
+                Some(encoding) => {
+                    let (.., tensor) = tensors.get_mut(&name).expect("a delta changes a tensor of its base");
+                    apply(encoding, &zstd::decode_all(t.data()).expect("a delta is a frame of zstd"), tensor);
+                }
+            }
+            if text("checksum_format") == Some("xxh3-128") {
+                assert_eq!(sums[&name], format!("{:032x}", xxh3_128(&tensors[&name].2)), "{name}");
+            }
+        }
+    }
+    assert_eq!(names, map.len(), "tensors of {}", directory.display());
+    tensors
+}
+
+/// Turns the bytes of a base into those of the version.
+fn apply(encoding: &str, delta: &[u8], tensor: &mut [u8]) {
+    match encoding {
+        "xor" => {
+            assert_eq!(delta.len(), tensor.len());
+            tensor.iter_mut().zip(delta).for_each(|(t, x)| *t ^= x);
+        }
+        "overwrite" => {
+            let words: Vec<usize> = delta.as_chunks::<4>().0.iter().map(|w| u32::from_le_bytes(*w) as usize).collect();
+            let (at, values) = (&words[1..=words[0]], &delta[4 + 4 * words[0]..]);
+            assert!(values.len() == at.len() && at.is_sorted_by(|a, b| a < b));
+            at.iter().zip(values).for_each(|(&at, value)| tensor[at] = *value);
+        }
+        other => panic!("{other:?} is no encoding"),
+    }
+}
