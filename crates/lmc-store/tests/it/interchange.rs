@@ -5,15 +5,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::support::{memory, new_store, step};
-<<<<<<< HEAD:crates/lmc-store/tests/it/interchange/mod.rs
 use lmc_store::interchange::{Checksum, DeltaEncoding, Exported, Interchange, InterchangeOptions};
-use lmc_store::{ErrorKind, FollowOptions, Follower, Input, Result, SaveOptions, Store};
-=======
-use lmc_store::{
-    Checksum, DeltaEncoding, ErrorKind, Exported, Input, Interchange, InterchangeOptions, Result, SaveOptions, Store,
-};
+use lmc_store::{ErrorKind, Input, Result, SaveOptions, Store};
 use lmc_testing::interchange::received;
->>>>>>> e9d3821b897264b383b3c49d551bba628d5b2334:crates/lmc-store/tests/it/interchange.rs
 
 /// Tensors by name: dtype, shape, bytes.
 type Tensors = BTreeMap<String, (&'static str, Vec<usize>, Vec<u8>)>;

@@ -105,7 +105,7 @@ pub(super) fn run(args: &PruneArgs, ui: &Ui) -> Result {
         }
         return if args.json { ui.json(&to_json(args, &plan, None)) } else { ui.print(&to_text(args, &plan)) };
     }
-    let mut options = RebaseOptions::default();
+    let options = RebaseOptions::default();
     let done = store.prune(&plan, &options).map_err(failure)?;
     for step in &done.changed {
         ui.warn(format_args!(
