@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 
 use lmc::layout::safetensors;
 
-use super::checksum::Checksum;
-use super::encoding::DeltaEncoding;
+use super::encoding::{checksum, encode};
 use super::index::{self, FILE, INDEX, Kind, Own};
 use super::model::{Model, read_header};
 use super::shards::Writer;
@@ -33,12 +32,6 @@ const AT_ONCE: u64 = 64 << 20;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct InterchangeOptions {
-    /// How changed tensors are written.
-    pub encoding: DeltaEncoding,
-    /// The checksum with which receivers verify tensors.
-    pub checksum: Checksum,
-    /// Every how many versions to write a full one; 0 for only where a delta cannot be.
-    pub full_every: u64,
     /// The length that a file of deltas reaches before another one is begun, in bytes. It is kept in memory.
     pub file_size: u64,
     /// Threads; 0 for one per core.
@@ -47,9 +40,7 @@ pub struct InterchangeOptions {
 
 impl Default for InterchangeOptions {
     fn default() -> Self {
-        // The only form that ModelExpress reads; slime, miles and SGLang's branch read all.
-        let (encoding, checksum) = (DeltaEncoding::Xor, Checksum::Adler32);
-        Self { encoding, checksum, full_every: 0, file_size: 256 << 20, threads: 0 }
+        Self { file_size: 256 << 20, threads: 0 }
     }
 }
 
@@ -155,7 +146,7 @@ impl Interchange {
     }
 
     /// Writes a snapshot as the next version: a delta against the last one, if that is in the store, undamaged, and has the same tensors, and
-    /// a full one otherwise; also where [`DeltaEncoding::Overwrite`] cannot address a tensor that changed. It appears whole, by a rename, when all of it is on disk; only then the next one is a delta against it.
+    /// a full one otherwise. It appears whole, by a rename, when all of it is on disk; only then the next one is a delta against it.
     ///
     /// A delta has the weights alone. A full version has the JSON and text files beside them, too.
     ///
@@ -185,28 +176,23 @@ impl Interchange {
         let total_size = new.tensors.keys().map(|name| len(new.place(name).1)).sum();
         let (tensors, changed_size, written_size) = (new.tensors.len(), total_size, 0);
         let full = Exported { step, base: None, path: path.clone(), tensors, total_size, changed_size, written_size };
-        let own_of_full = Own { snapshot: snapshot.id, deltas: 0, files: BTreeMap::new() };
+        let own_of_full = Own { snapshot: snapshot.id, files: BTreeMap::new() };
         let (mut exported, mut own) = (full.clone(), own_of_full.clone());
         let delta = base.map(|(of, base)| {
             exported.base = Some(of);
-            own.deltas = 1 + self.last.as_ref().map_or(0, |(_, own)| own.deltas);
             self.write_delta(&new, &base, &staging, &mut exported, &mut own, progress)
         });
         let written = match delta {
             Some(Ok(written)) => Ok(written),
-            Some(Err(e)) if !matches!(e.kind(), ErrorKind::Usage | ErrorKind::Damaged) => Err(e),
-            // There is no such delta: a tensor is too long for it, or the base is damaged in the store.
+            Some(Err(e)) if e.kind() != ErrorKind::Damaged => Err(e),
+            // The base may be damaged in the store.
             _ => {
                 (exported, own) = (full, own_of_full);
                 begin().and_then(|()| self.write_full(&new, &staging, &mut exported, &mut own, progress))
             }
         };
         let done = written.and_then(|weight_map| {
-            let (encoding, checksum) = (self.options.encoding, self.options.checksum);
-            let kind = match exported.base {
-                Some(base) => Kind::Delta { version: step, base, encoding, checksum },
-                None => Kind::Full { checksum: checksum },
-            };
+            let kind = exported.base.map_or(Kind::Full, |base| Kind::Delta { version: step, base });
             let index = index::index(kind, total_size, &weight_map, &own);
             let failed = |e| Error::io(format_args!("{}: cannot write", exported.path.display()), e);
             create(&staging.join(INDEX), &index).map_err(failed)?;
@@ -224,12 +210,9 @@ impl Interchange {
         Ok(exported)
     }
 
-    /// The last version, as it is in the store; if it is, and another delta may follow it.
+    /// The last version, as it is in the store, if it is there.
     fn base(&self, store: &Store) -> Result<Option<(Step, Model)>> {
         let Some((step, own)) = &self.last else { return Ok(None) };
-        if self.options.full_every != 0 && own.deltas + 1 >= self.options.full_every {
-            return Ok(None);
-        }
         let found = store.find(At::Step(*step)).and_then(|s| match s.id == own.snapshot {
             true => Model::open(store, &s, self.options.threads).map(Some),
             false => Ok(None),
@@ -250,7 +233,7 @@ impl Interchange {
         own: &mut Own,
         progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<BTreeMap<String, String>> {
-        let InterchangeOptions { encoding, checksum, file_size, threads, .. } = self.options;
+        let InterchangeOptions { file_size, threads } = self.options;
         let mut changed = vec![];
         for name in new.tensors.keys() {
             if new.content(name)? != base.content(name)? {
@@ -263,18 +246,15 @@ impl Interchange {
         for names in batches(&changed, |name| new.place(name).1) {
             let (now, before) = (read(new, names)?, read(base, names)?);
             let encode = |i: usize| {
-                let frame = encoding
-                    .encode(&now[i], &before[i])
-                    .map_err(|why| Error::usage(format!("{:?} {why}", names[i])))?;
-                Ok(frame.map(|(frame, changed)| (frame, changed, checksum.of(&now[i]))))
+                Ok(encode(&now[i], &before[i])?.map(|(frame, changed)| (frame, changed, checksum(&now[i]))))
             };
             each(threads, names.len(), encode, |i, encoded| {
                 done += now[i].len() as u64;
                 progress(done)?;
-                let Some((frame, changed, checksum)) = encoded else { return Ok(()) };
+                let Some((frame, changed, sum)) = encoded else { return Ok(()) };
                 exported.tensors += 1;
                 exported.changed_size += changed;
-                writer.add(names[i], frame, checksum)
+                writer.add(names[i], frame, sum)
             })?;
         }
         let written = writer.finish()?;
@@ -290,7 +270,7 @@ impl Interchange {
         own: &mut Own,
         progress: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<BTreeMap<String, String>> {
-        let InterchangeOptions { checksum, threads, .. } = self.options;
+        let threads = self.options.threads;
         let failed = |e| Error::io(format_args!("{}: cannot write", staging.display()), e);
         let mut weight_map = BTreeMap::new();
         let mut done = 0;
@@ -301,7 +281,7 @@ impl Interchange {
             let header_of = |metadata: &BTreeMap<_, _>| safetensors::header(tensors(), Some(metadata)).map_err(Error::codec);
             // Checksums have one length: the header is written again when they are known.
             let mut metadata: BTreeMap<_, _> = header.metadata.iter().flatten().cloned().collect();
-            metadata.extend(names.iter().map(|name| (String::from(*name), checksum.of(&[]))));
+            metadata.extend(names.iter().map(|name| (String::from(*name), checksum(&[]))));
             let len = header_of(&metadata)?.len() as u64;
             let mut output = File::create_new(staging.join(name)).map_err(failed)?;
             io::Seek::seek(&mut output, io::SeekFrom::Start(len)).map_err(failed)?;
@@ -310,7 +290,7 @@ impl Interchange {
                 each(
                     threads,
                     names.len(),
-                    |i| Ok(checksum.of(&tensors[i])),
+                    |i| Ok(checksum(&tensors[i])),
                     |i, sum| {
                         metadata.insert(names[i].to_owned(), sum);
                         done += tensors[i].len() as u64;

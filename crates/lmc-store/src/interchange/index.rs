@@ -8,8 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::checksum::Checksum;
-use super::encoding::DeltaEncoding;
+use super::encoding::{CHECKSUM, ENCODING};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, SaveId, Step};
 
@@ -24,9 +23,9 @@ const PREFIX: &str = "weight_v";
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     /// A whole checkpoint. The metadata of its files have the checksums of the tensors.
-    Full { checksum: Checksum },
+    Full,
     /// The tensors that changed since another version.
-    Delta { version: Step, base: Step, encoding: DeltaEncoding, checksum: Checksum },
+    Delta { version: Step, base: Step },
 }
 
 /// The entry that lmc adds to the metadata of an index. Receivers ignore it.
@@ -34,8 +33,6 @@ pub(super) enum Kind {
 pub(super) struct Own {
     /// The snapshot of the store.
     pub(super) snapshot: SaveId,
-    /// How many deltas there are since the last full version.
-    pub(super) deltas: u64,
     /// BLAKE3 of each file: of the header, if it has tensors, whose checksums are there; otherwise of all.
     pub(super) files: BTreeMap<String, Hash>,
 }
@@ -53,16 +50,16 @@ impl Own {
 /// Writes an index. `total_size` is that of a checkpoint's tensors.
 pub(super) fn index(kind: Kind, total_size: u64, weight_map: &BTreeMap<String, String>, own: &Own) -> Vec<u8> {
     let mut metadata = match kind {
-        Kind::Full { checksum } => json!({
+        Kind::Full => json!({
             "total_size": total_size,
-            "checksum_format": checksum.name(),
+            "checksum_format": CHECKSUM,
         }),
-        Kind::Delta { version, base, encoding, checksum } => json!({
+        Kind::Delta { version, base } => json!({
             "version": number(version),
             "base_version": number(base),
-            "delta_encoding": encoding.name(),
+            "delta_encoding": ENCODING,
             "compression_format": "zstd",
-            "checksum_format": checksum.name(),
+            "checksum_format": CHECKSUM,
         }),
     };
     metadata["lmc"] = json!(own);
@@ -122,10 +119,9 @@ mod tests {
 
     #[test]
     fn an_index_tells_who_wrote_it() {
-        let own = Own { snapshot: SaveId::new([7; 16]), deltas: 1, files: [("f".into(), Hash::of(b""))].into() };
+        let own = Own { snapshot: SaveId::new([7; 16]), files: [("f".into(), Hash::of(b""))].into() };
         let map = BTreeMap::from([("a".to_owned(), "m.safetensors".to_owned())]);
-        let (encoding, checksum) = (DeltaEncoding::Overwrite, Checksum::Blake3);
-        for kind in [Kind::Full { checksum }, Kind::Delta { version: step(9), base: step(7), encoding, checksum }] {
+        for kind in [Kind::Full, Kind::Delta { version: step(9), base: step(7) }] {
             assert_eq!(Own::parse(&index(kind, 5, &map, &own)).unwrap(), Some(own.clone()));
         }
         for foreign in [&br#"{"weight_map":{"a":"b.safetensors"}}"#[..], br#"{"metadata":{"total_size":4}}"#, b"7"] {

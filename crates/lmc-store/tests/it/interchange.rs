@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::support::{memory, new_store, step};
-use lmc_store::interchange::{Checksum, DeltaEncoding, Exported, Interchange, InterchangeOptions};
+use lmc_store::interchange::{Exported, Interchange, InterchangeOptions};
 use lmc_store::{ErrorKind, Input, Result, SaveOptions, Store};
 use lmc_testing::interchange::received;
 
@@ -145,37 +145,31 @@ fn refused<T: std::fmt::Debug>(result: Result<T>, kind: ErrorKind, why: &str) {
 }
 
 #[test]
-fn versions_are_written_with_every_encoding_and_checksum() {
-    for encoding in DeltaEncoding::ALL {
-        for checksum in Checksum::ALL {
-            let mut o = InterchangeOptions::default();
-            // A file for each tensor.
-            (o.encoding, o.checksum, o.file_size) = (encoding, checksum, 1);
-            let mut run = Run::new(o, 2000);
-            let second = run.train(&["embed", "head"]);
-            assert_eq!((second.base, second.tensors), (Some(step(1)), 2));
-            assert!(
-                second.changed_size == u64::from(32_000u32.div_ceil(13) + 2000u32.div_ceil(13))
-                    && second.written_size < second.total_size / 4
-            );
-            assert!(run.version(2).join("model-00001-of-00002.safetensors").is_file());
-            run.train(&["norm"]);
-            run.train(&["embed", "norm"]);
-            run.train(&[]);
-            assert!((1..=5).all(|n| run.is_written(n)), "{encoding}, {checksum}");
-            assert_eq!(fs::read(run.version(1).join("config.json")).unwrap(), br#"{"hidden_size": 1}"#);
-            assert!(!run.version(1).join("optimizer.pt").exists());
-        }
-    }
+fn versions_are_written() {
+    let mut o = InterchangeOptions::default();
+    // A file for each tensor.
+    o.file_size = 1;
+    let mut run = Run::new(o, 2000);
+    let second = run.train(&["embed", "head"]);
+    assert_eq!((second.base, second.tensors), (Some(step(1)), 2));
+    assert!(
+        second.changed_size == u64::from(32_000u32.div_ceil(13) + 2000u32.div_ceil(13))
+            && second.written_size < second.total_size / 4
+    );
+    assert!(run.version(2).join("model-00001-of-00002.safetensors").is_file());
+    run.train(&["norm"]);
+    run.train(&["embed", "norm"]);
+    run.train(&[]);
+    assert!((1..=5).all(|n| run.is_written(n)));
+    assert_eq!(fs::read(run.version(1).join("config.json")).unwrap(), br#"{"hidden_size": 1}"#);
+    assert!(!run.version(1).join("optimizer.pt").exists());
 }
 
 #[test]
 fn what_no_delta_can_say_is_a_full_version() {
-    let mut o = InterchangeOptions::default();
-    o.full_every = 3;
+    let o = InterchangeOptions::default();
     let mut run = Run::new(o, 100);
-    let bases: Vec<Option<u64>> = (0..4).map(|_| run.train(&["embed"]).base.map(|b| b.get())).collect();
-    assert_eq!(bases, [Some(1), Some(2), None, Some(4)]);
+    assert_eq!(run.train(&["embed"]).base, Some(step(1)));
     let change = |change: &dyn Fn(&mut Model)| {
         let mut model = run.models.last().unwrap().clone();
         change(&mut model);
