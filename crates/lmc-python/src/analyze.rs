@@ -40,7 +40,7 @@ pub(crate) fn analyze<'py>(
     threads: Option<Threads>,
     max_work: Option<MaxWork>,
 ) -> Result<Bound<'py, PyAny>> {
-    let codec = compress_options(level, None, None, threads)?.with_max_work(max_work.map(|n| n.0));
+    let codec = compress_options(level, None, threads)?.with_max_work(max_work.map(|n| n.0));
     if every == 0 {
         return Err(Failure::usage("every=0: must be from 1 to 4294967295"));
     }

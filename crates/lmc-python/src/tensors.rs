@@ -19,7 +19,7 @@ use crate::options::{Threads, compress_options, dtype, threads_for};
 use crate::source::{FileObject, Source, path};
 use crate::summary::Summary;
 use crate::target::Target;
-use crate::text::{optional_map, optional_text, text};
+use crate::text::{optional_map, text};
 use crate::work::{Signals, detached};
 
 /// A tensor as given by Python.

@@ -18,12 +18,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::errors::{Failure, Result, warn};
-use crate::numbers::{self, FromStep, KeepEvery, StepNumber};
+use crate::numbers::{self, KeepEvery, StepNumber};
 use crate::options::{Threads, level, threads};
 use crate::process::PerProcess;
 use crate::source::{as_path, path};
 use crate::tensors::Metadata;
-use crate::text::{optional_map, optional_text, optional_texts, text, texts};
+use crate::text::{optional_map, optional_texts, text, texts};
 use crate::work::{Signals, detached};
 
 use self::arguments::{at, gc_options, keep, options};
@@ -186,8 +186,8 @@ impl Store {
     /// `lmc.compress_tensors`), or a tuple of such a list and the metadata of the safetensors file. Names are paths
     /// below the directory to restore to, with slashes. A list of paths names files under their own names, the files of
     /// directories under their paths there, and the files that a `model.safetensors.index.json` names. `base` is the
-    /// policy that selects bases: "auto" or "previous". With `alternatives`, what starts a new
-    /// chain, though the snapshot before has it, is also stored as a delta, for followers, if that is at most half as large. `level` is that of `lmc.compress`.
+    /// policy that selects bases: "auto" or "previous". With `alternatives`, what starts a new chain, though the snapshot before has it, is
+    /// also stored as a delta, for followers, if that is at most half as large. `level` is that of `lmc.compress`.
     #[pyo3(signature = (
         inputs, *, step=None, metadata=None, level="default", threads=None, base="auto", anchor_every=16, alternatives=false,
     ))]
@@ -376,8 +376,7 @@ impl Store {
         Ok(self.ask(py, |s| s.plan_prune(&keep))?.into())
     }
 
-    /// Prunes the snapshots that no rule keeps, and those of `drop`. `level` is for data that is encoded again, as for
-    /// `lmc.compress`.
+    /// Prunes the snapshots that no rule keeps, and those of `drop`. `level` is for data that is encoded again, as for `lmc.compress`.
     #[pyo3(signature = (
         *, keep_last=0, keep_every=None, keep_steps=Vec::new(), drop=Vec::new(), damaged=Vec::new(), level="default",
         threads=None,
