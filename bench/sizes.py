@@ -401,11 +401,11 @@ def main() -> None:
             bound = 1.01 * min(plain, grouped) + 0.001
             if case.bound is not None:
                 bound = min(bound, case.bound)
-            above += ours > bound
+            above += bool(ours > bound)
             mark = "**larger**" if ours > bound else ""
             print(f"| {case.name} | {ours:.4f} | {plain:.4f} | {grouped:.4f} | {bound:.4f} | {mark} |", flush=True)
     print(f"\n{above} above their bounds")
-    sys.exit(above > 0)
+    sys.exit(int(above > 0))
 
 
 if __name__ == "__main__":

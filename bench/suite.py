@@ -34,17 +34,16 @@ class Suite:
         self.machine = origin.machine(self.lmc)
         self.isa = self.machine["isas"][-1]
         self.inputs = inputs.Inputs(quick)
-        self.rounds = 2 if quick else 5
-        self.seconds = 0.0 if quick else 0.3
         self.started = time.monotonic()
 
     def say(self, what: str) -> None:
         print(f"{time.monotonic() - self.started:6.0f} s  {what}", flush=True)
 
-    def measure(self, path: Path, base: Path | None = None, rounds: int = 0, seconds: float | None = None) -> dict:
+    def measure(self, path: Path, base: Path | None = None, rounds: int = 5, seconds: float = 0.3) -> dict:
         self.say(f"{path.stem}" + (f" given {base.stem}" if base else ""))
-        seconds = self.seconds if seconds is None else seconds
-        return peers.measure(path, base, rounds or self.rounds, seconds, self.lmc, self.isa)
+        if self.inputs.quick:
+            rounds, seconds = 1, 0.0
+        return peers.measure(path, base, rounds, seconds, self.lmc, self.isa)
 
     def run(self) -> list[dict]:
         self.say("models in several precisions, and a large one")
@@ -66,7 +65,7 @@ class Suite:
     def family(self, base: Path, states: list[list[Path]]) -> dict:
         """A model and its fine-tunes: bytes of all of them, speeds of one given the model."""
         files = [self.inputs.weights(run[-1]) for run in states]
-        first, *others = (self.measure(f, base, 1 if i else 0, 0 if i else None) for i, f in enumerate(files))
+        first, *others = (self.measure(f, base, *((1, 0) if i else ())) for i, f in enumerate(files))
         alone = {r["codec"]: r["size"] for r in self.measure(base, rounds=1, seconds=0)["results"]}
         # What has no way of its own without a base is at its best with zstd or OpenZL.
         alone |= {"zstd --patch-from": alone["zstd -3"], "z4ai": alone["OpenZL"]}
@@ -81,9 +80,9 @@ class Suite:
     def steps(self, use: str, part: Callable[[Path], Path]) -> list[dict]:
         """One step of fine-tuning, and one of pre-training, whose cuts are too small for speeds."""
         old, new = map(part, self.inputs.fine_tuned()[0])
-        tuned = self.measure(new, old, *((3, 0.0) if use == report.STATE else ()))
+        tuned = self.measure(new, old, *((3, 0) if use == report.STATE else ()))
         old, new = map(part, self.inputs.cuts())
-        cut = self.measure(new, old, 1, 0.0)
+        cut = self.measure(new, old, 1, 0)
         for r in cut["results"]:
             del r["compress"], r["decompress"]
         return [{"use": use, "what": "fine-tuning"} | tuned, {"use": use, "what": "pre-training"} | cut]

@@ -115,7 +115,7 @@ def restored_size(lmc: Path, options: list[str], raw: Path, folder: Path, base: 
     given = [] if base is None else ["--base", base]
     subprocess.run([lmc, "compress", "-q", "-f", *options, *given, "-o", packed, raw], check=True)
     # With nothing in common, the file needs no base.
-    listed = subprocess.run([lmc, "list", "--json", packed], check=True, stdout=subprocess.PIPE)
+    listed = subprocess.run([lmc, "list", "--json", packed], check=True, capture_output=True)
     needed = given if json.loads(listed.stdout)["bases"] else []
     subprocess.run([lmc, "decompress", "-q", "-f", *needed, "-o", back, packed], check=True)
     if back.read_bytes() != raw.read_bytes():
