@@ -167,9 +167,9 @@ def makers(with_base: bool) -> dict[str, Callable[[str], object | None]]:
     return {
         "ZipNN": lambda dtype: delta_peers.Xor(ZipNN(dtype)) if dtype in ZIPNN_DTYPES else None,
         "OpenZL": lambda dtype: delta_peers.Xor(OpenZL(dtype, planes=True)) if dtype != "opaque" else None,
-        "pcodec": lambda dtype: delta_peers.Difference(Pcodec(dtype, integers=True), dtype)
-        if dtype != "opaque"
-        else None,
+        "pcodec": lambda dtype: (
+            delta_peers.Difference(Pcodec(dtype, integers=True), dtype) if dtype != "opaque" else None
+        ),
         "z4ai": lambda dtype: delta_peers.Z4ai(dtype) if dtype != "opaque" else None,
     }
 

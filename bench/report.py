@@ -63,8 +63,9 @@ def readme(results: dict) -> str:
     o = results["origin"]
     where = f"""One thread, in memory, {o["cpu"]} with {o["isas"][-1].upper()}, commit {o["commit"]}, {o["date"]}, by
 `bench/run`: all codecs in turns in one run. `lmc` is level `default`; zstd the smallest of `-3`, `-3` of byte planes
-and, given a base, `--patch-from`; for the others a base is XORed. [`docs/benchmarks.md`](docs/benchmarks.md) says what
-was measured, and has all levels. lmz was not run: no registry has it."""
+and, given a base, `--patch-from`; the others get the exclusive or with the base, pcodec the difference.
+[`docs/benchmarks.md`](docs/benchmarks.md) says what was measured, and has all levels. lmz was not run: no registry
+has it."""
     text = textwrap.fill(" ".join(where.split()), 120, break_on_hyphens=False)
     return f"{size_table(results)}\n{speed_table(results)}\n{text}\n"
 
@@ -139,9 +140,7 @@ def write() -> None:
     (ROOT / "docs" / "benchmarks.md").write_text(PAGE + "\n".join(map(section, (first, *others))))
     path = ROOT / "README.md"
     block = f"<!-- bench:begin -->\n{readme(first)}<!-- bench:end -->"
-    text, count = re.subn(
-        r"<!-- bench:begin -->.*?<!-- bench:end -->", lambda _: block, path.read_text(), flags=re.S
-    )
+    text, count = re.subn(r"<!-- bench:begin -->.*?<!-- bench:end -->", lambda _: block, path.read_text(), flags=re.S)
     if count != 1:
         raise SystemExit(f"{path} has no place for the tables (<!-- bench:begin --> … <!-- bench:end -->)")
     path.write_text(text)
