@@ -1,12 +1,14 @@
 """The files that are measured: made from a public model, or from the repository's test data."""
 
 import importlib.metadata
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import allocator
 import numpy as np
 import tensors
 import torch
@@ -151,7 +153,9 @@ class Inputs:
             if not (folder / "done").exists():
                 script = Path(__file__).with_name("finetune.py")
                 options = ["--steps", "2", "--batch", "2"] if self.quick else []
-                subprocess.run([sys.executable, script, str(number), folder, *options], check=True)
+                # With all cores, which bench/allocator.py takes away.
+                env = {k: v for k, v in os.environ.items() if k not in allocator.SETTINGS}
+                subprocess.run([sys.executable, script, str(number), folder, *options], check=True, env=env)
             runs.append(sorted(folder.glob("*.safetensors")))
         return runs
 

@@ -63,12 +63,13 @@ class ZipNN:
 
     def prepare(self, raw: np.ndarray) -> None:
         """Renews the input, which compression destroys."""
-        self.scratch[:] = memoryview(raw)
+        self.scratch = bytearray(memoryview(raw))
 
     def compress(self, _raw: np.ndarray) -> bytes:
         return self.codec.compress(self.scratch)
 
     def decompress(self, packed: bytes) -> np.ndarray:
+        self.scratch = bytearray()
         return np.frombuffer(self.codec.decompress(packed), dtype=np.uint8)
 
 
