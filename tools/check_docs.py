@@ -4,6 +4,8 @@
     check_docs.py links            links between documents resolve, paths named in backquotes exist, and the maps of
                                    ARCHITECTURE.md name every module
     check_docs.py versions         documents require the versions that the packages require
+    check_docs.py figures          the commits named beside measurements are ancestors of this one, and write the
+                                   version of the format that docs/format.md defines now
 
 check_examples.py runs its examples.
 """
@@ -136,12 +138,49 @@ def check_versions():
     return wrong, count
 
 
+# The pages with measurements, and the version of the format in docs/format.md.
+MEASURED = ("README.md", "docs/benchmarks.md", "docs/study.md")
+FORMAT_VERSION = re.compile(r"`u16` version: (\w+)")
+
+
+def git(*arguments):
+    """What git prints; `None` if it fails."""
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def figures_of(document, text, now):
+    """What is wrong with the commits that a page names, and how many it names."""
+    commits = re.findall(r"\bcommit\s+([0-9a-f]{7,40})\b", text)
+    wrong = [] if commits else [f"{document}: names no commit beside its measurements"]
+    for commit in commits:
+        if git("merge-base", "--is-ancestor", commit, "HEAD") is None:
+            wrong.append(f"{document}: commit {commit} is no ancestor of this one: measure again (bench/run)")
+            continue
+        then = FORMAT_VERSION.search(git("show", f"{commit}:docs/format.md") or "")
+        if not then or then[1] != now:
+            wrote = then[1] if then else "unknown"
+            wrong.append(f"{document}: commit {commit} writes format {wrote}, not {now}: measure again (bench/run)")
+    return wrong, len(commits)
+
+
+def check_figures():
+    if git("rev-parse", "--is-shallow-repository") != "false":
+        print("no history here: the commits beside measurements are not checked")
+        return [], 1
+    now = FORMAT_VERSION.search((ROOT / "docs/format.md").read_text())[1]
+    found = [figures_of(document, (ROOT / document).read_text(), now) for document in MEASURED]
+    return [w for wrong, _ in found for w in wrong], sum(count for _, count in found)
+
+
 def main():
     match sys.argv[1:]:
         case ["links"]:
             wrong, count = (of_links + of_maps for of_links, of_maps in zip(check_links(), check_maps(), strict=True))
         case ["versions"]:
             wrong, count = check_versions()
+        case ["figures"]:
+            wrong, count = check_figures()
         case _:
             sys.exit(__doc__)
     if wrong or not count:

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The demonstration behind ./demo: demo.py LMC [--quick]
+"""The demonstration behind ./demo: demo.py LMC
 
-Saves three states of a training run into a store, beside zstd and beside XOR with the state before, restores them, and
-damages a copy of the store.
+Saves three states of a training run into a store, beside the sizes of zstd and of XOR with the state before, restores
+them, and damages a copy of the store. It shows no speeds: files of 3 MB would show those of starting programs and of
+waiting for the disk. `bench/run` measures speeds.
 """
 
 import argparse
@@ -33,13 +34,6 @@ def run(*command, cwd=None, exits=0, data=None):
     if done.returncode != exits:
         stop(f"{' '.join(map(str, command))} exits {done.returncode}: {done.stderr.decode(errors='replace').strip()}")
     return done
-
-
-def timed(work, *arguments):
-    """The result of a function, and its seconds."""
-    start = time.perf_counter()
-    result = work(*arguments)
-    return result, time.perf_counter() - start
 
 
 def table(heading, rows):
@@ -78,16 +72,6 @@ def grouped(data, groups):
     return bytes(out)
 
 
-def ungrouped(data, groups):
-    """The inverse of `grouped`."""
-    out = bytearray(data)
-    for begin, end, width in groups:
-        plane = (end - begin) // width
-        for i in range(width):
-            out[begin + i : end : width] = data[begin + i * plane : begin + (i + 1) * plane]
-    return bytes(out)
-
-
 def xor(a, b):
     """Two strings of bytes of one length, XORed as one long integer each."""
     return (int.from_bytes(a, "little") ^ int.from_bytes(b, "little")).to_bytes(len(a), "little")
@@ -101,16 +85,6 @@ def xored(states, i):
     """State i as `zstd -3` of its grouped XOR with the state before; the first one has none before it."""
     data = states[i] if i == 0 else xor(states[i], states[i - 1])
     return zstd(grouped(data, Safetensors(states[i]).groups()), "-3")
-
-
-def restored_from_xor(packed, states, i):
-    """State i from the first i + 1 results of `xored`: each needs the one before it."""
-    data = b""
-    for n, part in enumerate(packed[: i + 1]):
-        # Shapes are the same in every state, and so is the header's length.
-        change = ungrouped(zstd(part, "-d"), Safetensors(states[0]).groups())
-        data = change if n == 0 else xor(change, data)
-    return data
 
 
 def size_of(folder):
@@ -155,35 +129,24 @@ class Run:
         return {f.relative_to(self.store) for f in (self.store / "data").rglob("*") if f.is_file()}
 
     def save(self):
-        """Saves every snapshot; returns their sizes, their seconds and their bytes in each way."""
-        sizes, seconds, packed = [], [], []
-        earlier = set()
+        """Saves every snapshot; returns the bytes of each in every way."""
+        sizes, earlier = [], set()
         for i, step in enumerate(STEPS):
             before = size_of(self.store)
-            file = f"step{step}/{self.name}"
-            _, lmc = timed(self.shown, "snapshot", "save", self.store.name, file, "--step", str(step))
-            whole, whole_time = timed(zstd, self.states[i], "-3")
-            part, part_time = timed(xored, self.states, i)
-            packed.append((whole, part))
+            self.shown("snapshot", "save", self.store.name, f"step{step}/{self.name}", "--step", str(step))
             objects = self.objects()
             self.newest, earlier = objects - earlier, objects
-            sizes.append([len(self.states[i]), len(whole), len(part), size_of(self.store) - before])
-            seconds.append([whole_time, part_time, lmc])
-        return sizes, seconds, packed
+            others = [len(zstd(self.states[i], "-3")), len(xored(self.states, i))]
+            sizes.append([len(self.states[i]), *others, size_of(self.store) - before])
+        return sizes
 
-    def restore(self, packed):
-        """Restores every snapshot in every way, and compares every byte; returns the seconds."""
-        seconds = []
-        for i, (step, state) in enumerate(zip(STEPS, self.states, strict=True)):
-            whole, whole_time = timed(zstd, packed[i][0], "-d")
-            part, part_time = timed(restored_from_xor, [p for _, p in packed], self.states, i)
+    def restore(self):
+        """Restores every snapshot, and compares every byte."""
+        for step, state in zip(STEPS, self.states, strict=True):
             back = self.work / f"{self.store.name}-{step}"
-            _, lmc = timed(run, self.lmc, "-q", "snapshot", "restore", self.store, "--at", step, "-o", back)
-            for way, data in (("zstd", whole), ("XOR", part), ("lmc", (back / self.name).read_bytes())):
-                if data != state:
-                    stop(f"step {step}: what {way} restores differs from the state")
-            seconds.append([whole_time, part_time, lmc])
-        return seconds
+            run(self.lmc, "-q", "snapshot", "restore", self.store, "--at", step, "-o", back)
+            if (back / self.name).read_bytes() != state:
+                stop(f"step {step}: what lmc restores differs from the state")
 
     def show_sizes(self, sizes):
         total = [sum(column) for column in zip(*sizes, strict=True)]
@@ -197,13 +160,6 @@ class Run:
                 bar = "#" * max(1, round(BAR * n / row[0]))
                 print(f"  {label:8} {name:10} {bar:{BAR}} {100 * n / row[0]:5.1f} %")
             print()
-
-    def show_seconds(self, saving, restoring):
-        rows = [
-            [f"step {step}"] + [f"{s:.3f}" for s in saved + restored]
-            for step, saved, restored in zip(STEPS, saving, restoring, strict=True)
-        ]
-        table(["", "save: zstd", "XOR", "lmc", "restore: zstd", "XOR", "lmc"], rows)
 
     def read_back(self):
         """Restores the middle snapshot, and one tensor of it."""
@@ -244,27 +200,19 @@ STATES = f"""
 A small GPT in training, after {STEPS[0]}, {STEPS[1]} and {STEPS[2]} steps (see testdata/README.md):
 bf16 weights, fp32 master weights and both moments of AdamW."""
 
-RESTORED = """  XOR: with the snapshot before, bytes of elements grouped by significance.
-  lmc: all that the save adds to the store's directory.
+WEIGHTS = """  XOR: with the snapshot before, bytes of elements grouped by significance.
+  lmc: all that the save adds to the store's directory. Every snapshot was
+  restored from it, and every byte compared.
 
-2. Every snapshot restored in each way, and every byte compared
+2. The bf16 weights alone, as others would fetch them"""
 
-Seconds of one run each, with the start of the programs:
-"""
-
-WEIGHTS = """
-  lmc waits until its files are on the disk, and uses all cores. The others write
-  to memory; XOR is done by Python, and restores all the snapshots before.
-
-3. The bf16 weights alone, as others would fetch them"""
-
-TENSORS = "4. The snapshot in the middle, and one tensor of it"
+TENSORS = "3. The snapshot in the middle, and one tensor of it"
 
 DAMAGE = """
-5. One flipped bit"""
+4. One flipped bit"""
 
 NEXT = """
-6. What to type next
+5. What to type next
 
   cargo install --path crates/lmc-cli      # lmc with all that it has
   lmc snapshot save runs/7 CHECKPOINT --step 1000
@@ -278,7 +226,6 @@ NEXT = """
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("lmc", type=Path)
-    parser.add_argument("--quick", action="store_true", help="the same: nothing is measured more than once")
     args = parser.parse_args()
     sys.stdout.reconfigure(line_buffering=True)
     if not shutil.which("zstd"):
@@ -288,15 +235,12 @@ def main():
     with tempfile.TemporaryDirectory(prefix="lmc-demo-") as work:
         print(STATES)
         whole = Run(args.lmc, Path(work), "run", "state.safetensors", states)
-        sizes, saving, packed = whole.save()
-        whole.show_sizes(sizes)
-        print(RESTORED)
-        whole.show_seconds(saving, whole.restore(packed))
+        whole.show_sizes(whole.save())
+        whole.restore()
         print(WEIGHTS)
         alone = Run(args.lmc, Path(work), "weights", "model.safetensors", [weights(state) for state in states])
-        sizes, _, packed = alone.save()
-        alone.restore(packed)
-        alone.show_sizes(sizes)
+        alone.show_sizes(alone.save())
+        alone.restore()
         print(TENSORS)
         whole.read_back()
         print(DAMAGE)

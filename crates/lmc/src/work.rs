@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
 
-/// Default limit: decoded bytes per requested byte, and a constant. The last of a chain of 64 deltas decodes 66 per byte (`bench/work.py`).
+/// Default limit: decoded bytes per requested byte, and a constant. The last of a chain of 64 deltas decodes 66 per byte.
 const FACTOR: u64 = 96;
 const ALLOWANCE: u64 = 1 << 32;
 

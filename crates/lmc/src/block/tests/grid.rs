@@ -1,4 +1,4 @@
-//! Elements that are products of levels and scales. Formulas are those of the libraries that dequantise; `bench/grids.py` names them.
+//! Elements that are products of levels and scales. Formulas are those of the libraries that dequantise; `bench/sizes.py` names them.
 
 use super::*;
 use crate::block::{Matrix, grid};
@@ -181,7 +181,7 @@ fn normal(n: usize, seed: u64) -> Vec<f32> {
 }
 
 /// A kind of quantised weights: its name, its groups, how a group is quantised, and the size of its file in parts of raw, which
-/// `bench/grids.py` gives, and a little for less than one block.
+/// `bench/sizes.py` gives, and a little for less than one block.
 type Kind = (&'static str, Dtype, (usize, usize), Box<dyn Fn(&[f32]) -> (f32, Vec<f32>)>, f64);
 
 /// The size of a block that begins within a group of a matrix, and ends within one, in parts of raw.
