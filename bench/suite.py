@@ -112,7 +112,9 @@ class Suite:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lmc", required=True)
-    parser.add_argument("--quick", action="store_true", help="three minutes, one round; results go to target/bench only")
+    parser.add_argument(
+        "--quick", action="store_true", help="three minutes, one round; results go to target/bench only"
+    )
     parser.add_argument("--machine", default="readme", help="results go to bench/results/NAME.json (readme)")
     args = parser.parse_args()
     if not re.fullmatch(r"[a-z0-9-]+", args.machine):
