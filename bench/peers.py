@@ -128,9 +128,13 @@ class Pcodec:
         return pcodec.standalone.simple_decompress(packed).view(np.uint8)
 
 
+# OpenZL takes some 300 MB at once.
+PIECE = 1 << 28
+
+
 @dataclass
 class Stream:
-    """The bytes of one dtype of a file, those of the base, and the codec that gets them; `None` if they are stored."""
+    """Bytes of one dtype of a file, those of the base, and the codec that gets them; `None` if they are stored."""
 
     raw: np.ndarray
     base: np.ndarray | None
@@ -173,6 +177,17 @@ def makers(with_base: bool) -> dict[str, Callable[[str], object | None]]:
         ),
         "z4ai": lambda dtype: delta_peers.Z4ai(dtype) if dtype != "opaque" else None,
     }
+
+
+def streams(given: dict[str, tuple[np.ndarray, np.ndarray | None]], make: Callable) -> list[Stream]:
+    """What a package gets: pieces of the bytes of each dtype."""
+    found = []
+    for dtype, (raw, base) in given.items():
+        codec = make(dtype)
+        for at in range(0, len(raw), PIECE):
+            of_base = None if base is None else base[at : at + PIECE]
+            found.append(Stream(raw[at : at + PIECE], of_base, codec))
+    return found
 
 
 def timed(f, *args):
@@ -233,19 +248,16 @@ def measure(path: Path, base: Path | None, rounds: int, seconds: float, lmc: str
     command = [lmc, "bench", "--json", "--threads", "1", "--isas", isa, "--seconds", str(seconds)]
     command += ["--peers", "zstd-3,zstd-patch" if base else "zstd-3", *(["--base", str(base)] if base else [])]
     given = tensors.streams(path) if base is None else delta_peers.shared(base, path)
-    packages = {
-        name: [Stream(raw, old, make(dtype)) for dtype, (raw, old) in given.items()]
-        for name, make in makers(base is not None).items()
-    }
+    packages = {name: streams(given, make) for name, make in makers(base is not None).items()}
     raw_size = path.stat().st_size
     rows: dict[str, Row] = {}
     copies = []
     for _ in range(rounds):
         lmc_round([*command, str(path)], rows)
         largest = max((raw for raw, _ in given.values()), key=len)
-        copies.append(copy(largest))
-        for name, streams in packages.items():
-            size, *times = one_round(name, streams)
+        copies.append(copy(largest[:PIECE]))
+        for name, parts in packages.items():
+            size, *times = one_round(name, parts)
             row = rows.setdefault(name, Row(name))
             row.size = size
             for way, took in zip(("compress", "decompress"), times, strict=True):
@@ -259,10 +271,7 @@ def measure(path: Path, base: Path | None, rounds: int, seconds: float, lmc: str
 def sizes(path: Path) -> dict[str, int]:
     """Size of a file by each package."""
     given = tensors.streams(path)
-    return {
-        name: one_round(name, [Stream(raw, None, make(dtype)) for dtype, (raw, _) in given.items()])[0]
-        for name, make in makers(False).items()
-    }
+    return {name: one_round(name, streams(given, make))[0] for name, make in makers(False).items()}
 
 
 def rows_of(case: dict) -> list[list[str]]:

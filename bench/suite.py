@@ -85,7 +85,8 @@ class Suite:
         cut = self.measure(new, old, 1, 0)
         for r in cut["results"]:
             del r["compress"], r["decompress"]
-        return [{"use": use, "what": "fine-tuning"} | tuned, {"use": use, "what": "pre-training"} | cut]
+        what = "fine-tuning, half of the moments 0" if use == report.STATE else "fine-tuning"
+        return [{"use": use, "what": what} | tuned, {"use": use, "what": "pre-training"} | cut]
 
     def directory(self, files: dict[str, Path]) -> dict:
         """A model in several precisions: each file by itself, and all in one snapshot."""
@@ -111,7 +112,9 @@ class Suite:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lmc", required=True)
-    parser.add_argument("--quick", action="store_true", help="a minute, small inputs; results go to target/bench only")
+    parser.add_argument(
+        "--quick", action="store_true", help="three minutes, one round; results go to target/bench only"
+    )
     parser.add_argument("--machine", default="readme", help="results go to bench/results/NAME.json (readme)")
     args = parser.parse_args()
     if not re.fullmatch(r"[a-z0-9-]+", args.machine):
