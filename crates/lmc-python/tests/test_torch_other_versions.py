@@ -31,9 +31,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.distributed is disabled"
 def old(tmp_path: Path) -> Path:
     """Files, checkpoints and a store that say that they have version 2."""
     folder = tmp_path / "old"
+    folder.mkdir()
     tensors = [torch.arange(1500, dtype=torch.bfloat16) + step for step in (1, 2)]
     for step, tensor in enumerate(tensors, start=1):
-        lmc.torch.save_file({"w": tensor}, folder / f"step{step}.safetensors.lmc", base=[folder / PLAIN][: step - 1])
+        base = folder / PLAIN if step > 1 else None
+        save_file({"w": tensor}, folder / f"step{step}.safetensors.lmc", base=base)
         dcp.save({"w": tensor}, storage_writer=lmc.dcp.Writer(folder / "dcp" / str(step)), no_dist=True)
     lmc.decompress_file(folder / PLAIN, folder / BASE)
     (folder / "hf").mkdir()

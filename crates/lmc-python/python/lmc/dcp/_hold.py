@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable
 from contextlib import ExitStack
 
-import lmc
 from lmc._errors import MissingFileError
 from lmc.dcp import _notices
 from lmc.dcp._files import Files
