@@ -5,6 +5,7 @@ use std::path::Path;
 
 use lmc_store::testing::{follow_versions, pack_versions};
 use lmc_store::{Checksum, DeltaEncoding};
+use lmc_testing::targets::corpus;
 
 use super::{Run, options};
 
@@ -48,15 +49,13 @@ fn what_is_written_is_followed_by_the_fuzz_target() {
 
 #[test]
 fn the_corpus_is_replayed() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/interchange");
-    let mut inputs: Vec<_> = fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
-    inputs.sort();
+    let inputs = corpus("interchange").unwrap();
     assert!(inputs.len() >= 10, "{} inputs", inputs.len());
     follow_versions(b"");
     let mut followed = 0;
-    for input in inputs {
-        println!("{}", input.display());
-        followed += follow_versions(&fs::read(&input).unwrap()).len();
+    for (name, input) in inputs {
+        println!("{name}");
+        followed += follow_versions(&input).len();
     }
     assert!(followed > 10, "{followed}");
 }
