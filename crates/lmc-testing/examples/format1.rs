@@ -10,8 +10,11 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::{env, fs};
 
-/// The manifest: digests of all other files.
+/// The manifest: digests of all other files but [`PAGE`].
 const MANIFEST: &str = "SHA256SUMS";
+
+/// The page about the folder, which is not made.
+const PAGE: &str = "README.md";
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -25,7 +28,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     }
 }
 
-/// The files of a folder and of `bad` in it, by name.
+/// The files of a folder but [`PAGE`], and of `bad` in it, by name.
 fn files_of(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>, Box<dyn Error>> {
     let mut files = BTreeMap::new();
     for (prefix, folder) in [("", folder.to_path_buf()), ("bad/", folder.join("bad"))] {
@@ -37,6 +40,7 @@ fn files_of(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>, Box<dyn Error>> 
             }
         }
     }
+    files.remove(PAGE);
     Ok(files)
 }
 

@@ -1,4 +1,4 @@
-//! Writes inputs to start fuzzing from: `cargo run -p lmc-testing --example seeds -- fuzz/corpus`.
+//! Writes inputs to start fuzzing from: `cargo run -p lmc-testing --example seeds -- FOLDER`.
 
 use lmc_testing::input::Random;
 use lmc_testing::reference::write::{File, Record};

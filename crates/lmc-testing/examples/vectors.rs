@@ -7,7 +7,7 @@
 use lmc_testing::decoders::LIMIT;
 use lmc_testing::input::{Input, Random};
 use lmc_testing::reference::{self, write::File};
-use lmc_testing::{blocks, deltas, samples, targets, vectors};
+use lmc_testing::{blocks, deltas, samples, targets};
 use std::{env, fs, io, path::Path};
 
 /// Vectors of each kind whose contents are chosen at random.
@@ -32,9 +32,6 @@ fn main() -> io::Result<()> {
     for (name, file, raw) in samples::all() {
         write(format!("sample-{}", file_name(name)), &file, &raw, &[])?;
     }
-    for vector in vectors::all() {
-        write(file_name(&vector.name), &vector.file.to_bytes(), &vector.raw, &vector.bases())?;
-    }
     let mut random = Random::new(1);
     for i in 0..RANDOM {
         let choices = random.bytes(400);
@@ -53,27 +50,18 @@ fn main() -> io::Result<()> {
         reference::decode_with_bases(file, bases, LIMIT)
             .map_or(Ok(()), |raw| fs::write(folder.join(format!("{name}.raw")), raw))
     };
-    for (i, bytes) in corpus("container")? {
+    for (i, (_, bytes)) in targets::corpus("container")?.into_iter().enumerate() {
         if let Some((_, file)) = targets::container_file(&bytes) {
             fuzzed(format!("fuzzed/container-{i:04}"), &file, &[])?;
         }
     }
-    for (i, bytes) in corpus("decode_vs_reference")? {
+    for (i, (_, bytes)) in targets::corpus("decode_vs_reference")?.into_iter().enumerate() {
         let (_, file, _) = blocks::damaged(&mut Input::new(&bytes));
         fuzzed(format!("fuzzed/plain-{i:04}"), &file, &[])?;
     }
-    for (i, bytes) in corpus("delta_vs_reference")? {
+    for (i, (_, bytes)) in targets::corpus("delta_vs_reference")?.into_iter().enumerate() {
         let (delta, file, _) = deltas::damaged(&mut Input::new(&bytes));
         fuzzed(format!("fuzzed/delta-{i:04}"), &file, &delta.bases())?;
     }
     Ok(())
-}
-
-/// The inputs of a fuzz target that are kept, numbered in the order of their names.
-fn corpus(target: &str) -> io::Result<impl Iterator<Item = (usize, Vec<u8>)>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-    let mut paths: Vec<_> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
-    paths.sort();
-    let inputs: Vec<_> = paths.iter().map(fs::read).collect::<io::Result<_>>()?;
-    Ok(inputs.into_iter().enumerate())
 }

@@ -15,7 +15,6 @@ mod streams;
 pub use folder::{broken, contents, features, restore};
 
 use crate::reference::write::File;
-use crate::vectors::Vector;
 
 /// Raw bytes of the longest of the files, good or bad, and a bit more.
 pub const LIMIT: usize = 1 << 25;
@@ -29,8 +28,12 @@ pub struct Feature {
     pub section: &'static str,
     /// The feature that the file shows.
     pub shows: &'static str,
-    /// The file, its bases and raw bytes.
-    pub vector: Vector,
+    /// The whole file.
+    pub file: File,
+    /// The raw bytes of each base.
+    pub bases: Vec<Vec<u8>>,
+    /// Its raw bytes.
+    pub raw: Vec<u8>,
 }
 
 /// A file that breaks one rule; all checks and digests fit.

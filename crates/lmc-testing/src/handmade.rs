@@ -38,15 +38,6 @@ pub fn judged_block(fields: &BlockFields) -> Result<Vec<u8>, String> {
     judged(File::new(vec![fields.record()]), &[])
 }
 
-/// [`refused`], of a file of one block.
-///
-/// # Panics
-/// When they do not refuse it.
-#[track_caller]
-pub fn refused_block(fields: &BlockFields, reason: &str) {
-    refused(File::new(vec![fields.record()]), &[], reason);
-}
-
 /// The fields of a block, to be changed.
 ///
 /// # Panics

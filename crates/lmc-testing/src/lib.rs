@@ -6,7 +6,6 @@
 pub use lmc_test_inputs::{distcp, exhaustive, safetensors, thorough};
 
 pub mod blocks;
-pub mod damage;
 pub mod data;
 pub mod decoders;
 pub mod deltas;
@@ -24,4 +23,3 @@ pub mod snapshots;
 mod streams;
 pub mod targets;
 pub mod three_contexts;
-pub mod vectors;

@@ -55,11 +55,6 @@ pub const INDICES: [u8; 9] = [0, 0, 1, 0, 0, 0, 7, 1, 0];
 /// No boundaries; six elements in context 0; all residuals are 0.
 pub const REST: [u8; 11] = [0, 6, 0, 0, 1, 0, 0, 16, 0, 0, 0];
 
-/// The head of [`column()`].
-pub fn head() -> Vec<u8> {
-    [&START[..], &LEVELS, &OF_GROUPS, &SCALES, &INDICES, &REST].concat()
-}
-
 /// A block of [`column()`].
 pub fn fields() -> BlockFields {
     encoded(&Block::of(Column::Predicted(column()), 0))

@@ -1,12 +1,12 @@
 //! Small files of every kind, for tests that damage each byte of them.
 
 use crate::data;
+use crate::format1;
 use crate::input::{Input, Random};
 use crate::one_grid;
 use crate::reference::write::File;
 use crate::reference::write::block::{Block, Cluster, Column, Copied, Plain, Predicted, Stream};
 use crate::reference::write::entropy::Coder;
-use crate::vectors;
 use lmc::{CompressOptions, Dtype, Level, compress};
 
 /// A name, the compressed file and the raw bytes.
@@ -29,9 +29,9 @@ pub fn all() -> Vec<Sample> {
         grid("grid", one_grid::column()),
         grid("grid with offsets", one_grid::column_with_offsets()),
         copies(),
-        vector("planes of 300 elements of 2 bytes"),
-        vector("palette of 17 values of 2 bytes, patched"),
-        vector("palette of 256 values of 1 bytes, in clusters"),
+        vector("zstd-planes-2"),
+        vector("palette-patched"),
+        vector("palette-coded"),
     ]
 }
 
@@ -46,9 +46,9 @@ fn copies() -> Sample {
     ("copies", File::new(vec![block.record().expect("the block can be coded")]).to_bytes(), raw)
 }
 
-/// The vector of this name, which has no bases.
+/// The test vector of this name, which has no bases.
 fn vector(name: &'static str) -> Sample {
-    let vector = vectors::all().into_iter().find(|vector| vector.name == name).expect("there is such a vector");
+    let vector = format1::features().into_iter().find(|vector| vector.name == name).expect("there is such a vector");
     (name, vector.file.to_bytes(), vector.raw)
 }
 

@@ -1,5 +1,5 @@
 //! The bodies of the fuzz targets. Each takes any bytes and panics when a promise is broken; the corpus under `fuzz/` is
-//! replayed through them by the tests.
+//! replayed through them by the tests ([`corpus`]).
 
 use crate::decoders::{LIMIT, Way, agree_by, agree_with_bases, isas, options as options_of, read_everything};
 use crate::input::Input;
@@ -13,6 +13,8 @@ use lmc::{Base, CompressOptions, Compressor, FORMAT_VERSION, Level, Reader, Segm
 use safetensors::SafeTensors;
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::path::Path;
+use std::{fs, io};
 
 /// The body of a fuzz target.
 pub type Target = fn(&[u8]);
@@ -28,6 +30,29 @@ pub const TARGETS: [(&str, Target); 8] = [
     ("layout", layout),
     ("roundtrip", roundtrip),
 ];
+
+/// The inputs of a fuzz target that are kept, with their names, in the order of these.
+///
+/// # Errors
+/// Those of reading the archive, `fuzz/corpus/TARGET.tar`.
+///
+/// # Panics
+/// When it is not one that `fuzz/pack` made.
+pub fn corpus(target: &str) -> io::Result<Vec<(String, Vec<u8>)>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    let archive = fs::read(folder.join(format!("{target}.tar")))?;
+    let (mut rest, mut inputs) = (&archive[..], Vec::new());
+    // A header of 512 bytes for each file, with its name and its size in octal; then its bytes, filled up to as many. Zeros follow.
+    while rest[0] != 0 {
+        let (header, bytes) = rest.split_at(512);
+        let text = |field: &[u8]| String::from_utf8(field.split(|b| *b == 0).next()?.to_vec()).ok();
+        let name = text(&header[..100]).expect("names are ASCII");
+        let size = text(&header[124..136]).and_then(|size| usize::from_str_radix(&size, 8).ok()).expect("a size");
+        inputs.push((name, bytes[..size].to_vec()));
+        rest = &bytes[size.next_multiple_of(512)..];
+    }
+    Ok(inputs)
+}
 
 /// Any bytes as a file. The first byte says whether version, hash, checks and digests are made to fit, so that the code
 /// behind them is reached.

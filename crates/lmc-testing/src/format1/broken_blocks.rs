@@ -2,7 +2,9 @@
 
 use super::containers::block_with_copies;
 use super::{Broken, broken_delta, redigested};
-use crate::handmade::{FIRST, LEAF, copy, encoded, frame_with_window, naming, prefixed, records, stored};
+use crate::handmade::{
+    FIRST, LEAF, copy, encoded, frame_with_window, naming, naming_in_columns, prefixed, records, stored,
+};
 use crate::reference::write::block::{Block, BlockFields, Cluster, Column, Plain, Stream, Zstd};
 use crate::reference::write::{File, varint, zstd_frame};
 
@@ -314,6 +316,11 @@ fn ranges() -> Vec<Broken> {
         let file = File { features: 3, ..File::new(records(&blocks)) };
         broken_delta("depth-9", "3.6", "the depth of a block must be at most 8", file, &[])
     };
+    // Two columns: a range of one of them, and 2^20 of the other, which are not there.
+    let mut many = naming_in_columns(&[&[[1, 0, 1]], &[]]);
+    let mut number = Vec::new();
+    varint(&mut number, 1 << 20);
+    many.columns[1].splice(2..3, number);
     let features = "a block that names a range needs bit 0 of the required features";
     vec![
         of("source-2", "a source must be a base that is named", [2, 0, 1]),
@@ -326,5 +333,6 @@ fn ranges() -> Vec<Broken> {
         own("ranges-need-bit-0", features, 0, [0, 0, 1]),
         own("own-ranges-need-bit-1", "a block with source 0 needs bit 1 of the required features", 1, [0, 0, 1]),
         chain,
+        delta("ranges-above-2-20", "3.6", "the columns of a block must name at most 2^20 ranges", many),
     ]
 }

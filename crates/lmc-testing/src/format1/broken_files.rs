@@ -270,6 +270,10 @@ fn trailers() -> Vec<Broken> {
         of("trailer-length", "the trailer must have the length of the index record", |file| {
             file.length_error = u64::MAX;
         }),
+        // Together they end where the index does.
+        of("trailer-offset-and-length", "the trailer must have the offset of the index record", |file| {
+            (file.offset_error, file.length_error) = (1, u64::MAX);
+        }),
         patched("trailer-check", "2.4", "the check of the trailer must be right", |file| {
             let check = file.len() - 16;
             file[check] ^= 1;

@@ -137,12 +137,18 @@ fn patched(name: &str, section: &'static str, rule: &'static str, head: (u8, u8)
 
 /// Gaps and changes of eight raw bits.
 const TWO_BYTES: [u8; 6] = [8, 0, 0, 8, 0, 0];
+/// The varint of 2^32.
+const TWO_TO_32: [u8; 5] = [0x80, 0x80, 0x80, 0x80, 0x10];
 
 fn patches() -> Vec<Broken> {
     let of = |name: &str, rule, head, bits: &[u8]| patched(name, "3.3.3", rule, head, &TWO_BYTES, bits);
     let among = "the element of a patch must be among the selected ones";
     let wide = "(y + 1) * 2^t must be less than 2^w";
     let length = "the length of patches must be that of their bits, rounded up";
+    let counted = |name: &str, rule, count: &[u8], length: &[u8]| {
+        let head = [&[0, 0, 1, 1], count, &[0], &TWO_BYTES, length, &BYTES];
+        plain(name, "3.3.3", rule, (10, 0), &head, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 3, 1])
+    };
     vec![
         of("patches-none", "the number of patches must be 1 to m", (0, 0), &[]),
         of("patch-at-the-end", among, (1, 0), &[10, 0]),
@@ -162,6 +168,8 @@ fn patches() -> Vec<Broken> {
             &[63, 1, 0, 0, 0, 0],
             &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
         ),
+        counted("patches-2-32", "the number of patches must be 1 to m", &TWO_TO_32, &[2]),
+        counted("patches-length-2-32", "the bulk must be as long as the head implies", &[1], &TWO_TO_32),
     ]
 }
 

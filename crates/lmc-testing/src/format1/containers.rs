@@ -5,7 +5,6 @@ use crate::data::noise;
 use crate::handmade::{BASES, FIRST, LEAF, copy, encoded, filled, frame_with_window, prefixed, records, stored};
 use crate::reference::write::block::{Block, BlockFields, Column, Copied, Zstd};
 use crate::reference::write::{Bases, File, Record, Segment, zstd_frame};
-use crate::vectors::Vector;
 
 pub(super) fn all() -> Vec<Feature> {
     [files(), skippable_records(), segments(), bases(), columns(), frames(), copies()].into_iter().flatten().collect()
@@ -29,7 +28,7 @@ pub(super) fn feature(
     raw: &[u8],
 ) -> Feature {
     let bases = bases.iter().map(|base| base.to_vec()).collect();
-    Feature { name, section, shows, vector: Vector { name: name.into(), file, bases, raw: raw.to_vec() } }
+    Feature { name, section, shows, file, bases, raw: raw.to_vec() }
 }
 
 fn files() -> Vec<Feature> {

@@ -8,9 +8,6 @@ use crate::reference;
 use lmc::internals::Isa;
 use lmc::{Base, DecodeLimits, DecompressOptions, Decompressor, Result};
 
-/// The page of the folder, with a line `TABLE` in place of its tables.
-const README: &str = include_str!("README.md");
-
 /// All features.
 pub fn features() -> Vec<Feature> {
     let of_predictions = [predictions::all(), grids::all(), grid_offsets::all()];
@@ -23,7 +20,7 @@ pub fn broken() -> Vec<Broken> {
     [broken_files::all(), broken_blocks::all()].into_iter().chain(of_columns).flatten().collect()
 }
 
-/// All files but the manifest, in the order of their names: the name, with `/` between parts, and the bytes.
+/// All files but the manifest and the page about the folder, in the order of their names: the name, with `/` between parts, and the bytes.
 ///
 /// # Errors
 /// When a file is wrong: the reference decoder or the codec does not restore a valid one, or restores a broken
@@ -32,20 +29,20 @@ pub fn contents() -> Result<Vec<(String, Vec<u8>)>, String> {
     let mut files = Vec::new();
     let (features, broken) = (features(), broken());
     for feature in &features {
-        let Feature { name, vector, .. } = feature;
-        let file = vector.file.to_bytes();
-        let slices = vector.bases();
+        let Feature { name, section, shows, file, bases, raw } = feature;
+        let file = file.to_bytes();
+        let slices: Vec<&[u8]> = bases.iter().map(|base| &base[..]).collect();
         let decoded = reference::decode_with_bases(&file, &slices, LIMIT).map_err(|e| format!("{name}: {e}"))?;
-        if decoded != vector.raw || restore(&file, &slices, Isa::PORTABLE).is_ok_and(|raw| raw != vector.raw) {
+        if decoded != *raw || restore(&file, &slices, Isa::PORTABLE).is_ok_and(|restored| restored != *raw) {
             return Err(format!("{name} is restored to other bytes"));
         }
         restore(&file, &slices, Isa::PORTABLE).map_err(|e| format!("{name}: {e}"))?;
         let fields = reference::describe::describe(&file, &slices, LIMIT).map_err(|e| format!("{name}: {e}"))?;
-        let described = [("section", feature.section.into()), ("shows", feature.shows.into()), ("file", fields)];
+        let described = [("section", (*section).into()), ("shows", (*shows).into()), ("file", fields)];
         files.push((format!("{name}.json"), Json::Object(described.into()).pretty().into_bytes()));
         files.push((format!("{name}.lmc"), file));
-        files.push((format!("{name}.raw"), vector.raw.clone()));
-        files.extend((1..).zip(&vector.bases).map(|(i, base)| (format!("{name}.base{i}"), base.clone())));
+        files.push((format!("{name}.raw"), raw.clone()));
+        files.extend((1..).zip(bases).map(|(i, base)| (format!("{name}.base{i}"), base.clone())));
     }
     let mut list = Vec::new();
     for Broken { name, section, rule, file, bases } in &broken {
@@ -65,7 +62,6 @@ pub fn contents() -> Result<Vec<(String, Vec<u8>)>, String> {
         files.extend((1..).zip(bases).map(|(i, base)| (format!("bad/{name}.base{i}"), base.clone())));
     }
     files.push(("bad/bad.json".into(), Json::List(list).pretty().into_bytes()));
-    files.push(("README.md".into(), README.replace("TABLE\n", &tables(&features, &broken)).into_bytes()));
     files.sort();
     match files.windows(2).find(|two| two[0].0 == two[1].0) {
         Some(two) => Err(format!("two files have the name {}", two[0].0)),
@@ -84,16 +80,4 @@ pub fn restore(file: &[u8], bases: &[&[u8]], isa: Isa) -> Result<Vec<u8>> {
     let mut raw = vec![0; Decompressor::raw_size(file)?.min(LIMIT as u64) as usize];
     Decompressor::new(&options)?.decompress(file, &bases, &mut raw[..])?;
     Ok(raw)
-}
-
-fn tables(features: &[Feature], broken: &[Broken]) -> String {
-    let mut out = format!("{} files.\n\n| file | § | what it shows |\n|---|---|---|\n", features.len());
-    for Feature { name, section, shows, .. } in features {
-        out += &format!("| `{name}` | {section} | {shows} |\n");
-    }
-    out += &format!("\n## Broken files: `bad/`\n\n{} files.\n\n| file | § | rule |\n|---|---|---|\n", broken.len());
-    for Broken { name, section, rule, .. } in broken {
-        out += &format!("| `{name}` | {section} | {rule} |\n");
-    }
-    out
 }

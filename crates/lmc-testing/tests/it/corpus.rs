@@ -1,23 +1,16 @@
 //! Replays the inputs that fuzzing found worth keeping, and every input that ever failed, through the fuzz targets.
 
-use lmc_testing::targets::TARGETS;
-use std::fs;
-use std::path::Path;
+use lmc_testing::targets::{TARGETS, corpus};
 
 #[track_caller]
 fn replay(name: &str) {
     let (_, target) = TARGETS.iter().find(|t| t.0 == name).expect("it is a target");
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
-    let mut inputs: Vec<_> = fs::read_dir(corpus)
-        .expect("each target has a folder")
-        .map(|entry| entry.expect("the folder can be read").path())
-        .collect();
-    inputs.sort();
+    let inputs = corpus(name).expect("each target has an archive");
     assert!(inputs.len() >= 50, "{name} has {} inputs", inputs.len());
     target(b"");
-    for input in inputs {
-        println!("{}", input.display());
-        target(&fs::read(&input).expect("the input can be read"));
+    for (name, input) in inputs {
+        println!("{name}");
+        target(&input);
     }
 }
 

@@ -1,5 +1,5 @@
-//! The files of `testdata/format1`: valid ones are restored by the codec and by the reference decoder, and broken ones
-//! are refused by both, with the messages that `bad.json` has.
+//! The files of `testdata/format1`, the one place where each rule of the format is broken: valid ones are restored by
+//! the codec and by the reference decoder, and broken ones are refused by both, with the messages that `bad.json` has.
 
 use lmc::Base;
 use lmc_testing::decoders::{Way, agree_with_bases, isas, options};
@@ -47,7 +47,7 @@ fn the_folder_has_the_files_of_the_manifest_and_no_others() {
             there.insert(format!("{prefix}{}", name.to_str().expect("names are ASCII")));
         }
     }
-    for name in ["SHA256SUMS", "bad"] {
+    for name in ["SHA256SUMS", "README.md", "bad"] {
         assert!(there.remove(name), "{name} is missing");
     }
     let listed = listed();
@@ -75,6 +75,19 @@ fn valid_files_are_restored_by_every_decoder() {
     }
 }
 
+/// The broken files that a reader of ranges accepts: it looks at no record behind the last block, nor at all blocks.
+const UNSEEN: [&str; 9] = [
+    "bad/tag-upper-case",
+    "bad/tag-backquote",
+    "bad/tag-brace",
+    "bad/skippable-65",
+    "bad/skippable-with-a-body",
+    "bad/skippable-check",
+    "bad/content-hash",
+    "bad/exact-features-not-needed",
+    "bad/exact-features-of-ranges",
+];
+
 #[test]
 fn broken_files_are_refused_with_their_message() {
     let listed = listed();
@@ -87,6 +100,7 @@ fn broken_files_are_refused_with_their_message() {
     let files: Vec<String> = names(&listed, true).iter().map(|name| format!("{name}.lmc")).collect();
     assert_eq!(sorted, files, "bad.json has each broken file once");
 
+    let mut unseen = Vec::new();
     for (entry, file_name) in entries.iter().zip(&described) {
         let name = file_name.strip_suffix(".lmc").expect("it has the suffix");
         let (file, bases) = (read(file_name), bases_of(&listed, name));
@@ -101,6 +115,13 @@ fn broken_files_are_refused_with_their_message() {
         let options = options(isas()[0]).with_limits(limits);
         let mut decompressor = lmc::Decompressor::new(&options).expect("no threads are needed");
         let bases: Vec<Base<'_>> = slices.iter().map(|raw| Base::new(*raw).expect("memory can be read")).collect();
-        assert!(Way::Stream.decode_by(&file, &bases, &options, &mut decompressor).is_err(), "{name}, as a stream");
+        for way in Way::OF_DELTAS {
+            match way.decode_by(&file, &bases, &options, &mut decompressor) {
+                Ok(_) if way == Way::Reader => unseen.push(name),
+                Ok(_) => panic!("{name}: {way:?} accepts it"),
+                Err(_) => (),
+            }
+        }
     }
+    assert_eq!(unseen, UNSEEN);
 }

@@ -4,7 +4,7 @@
 use crate::support::judged_without_limits;
 use lmc::{Base, DecodeLimits, DecompressOptions, Decompressor, Sink, Source};
 use lmc_testing::decoders::agree_with_bases;
-use lmc_testing::handmade::{FIRST, copy, encoded, judged, records, stored};
+use lmc_testing::handmade::{FIRST, copy, encoded, judged, prefixed, records, refused, stored};
 use lmc_testing::reference::write::block::{Block, BlockFields, Column};
 use lmc_testing::reference::write::{Bases, File, NamedBase, Record, Segment, zstd_frame};
 use lmc_testing::reference::{content_hash, decode, decode_with_bases};
@@ -151,13 +151,31 @@ fn numbers_of_words_and_literals() {
 
 #[test]
 fn numbers_of_extents() {
-    let judged_extents = |count: u64| {
-        let columns = [count.div_ceil(2), count / 2].map(|length| Column::Stored(vec![7; length as usize]));
-        let extents = (0..count).map(|i| ((i % 2) as u8, 1)).collect();
-        let block =
-            Block { lane_sets: 0, columns: columns.into(), extents, states_repeats: false, final_state: 1 << 16 };
-        judged(File::new(vec![BlockFields::record(&encoded(&block))]), &[])
+    for states_repeats in [false, true] {
+        let judged_extents = |count: u64| {
+            let columns = [count.div_ceil(2), count / 2].map(|length| Column::Stored(vec![7; length as usize])).into();
+            let extents = (0..count).map(|i| ((i % 2) as u8, 1)).collect();
+            let block = Block { lane_sets: 0, columns, extents, states_repeats, final_state: 1 << 16 };
+            judged(File::new(vec![BlockFields::record(&encoded(&block))]), &[])
+        };
+        assert!(judged_extents(1 << 20) == Ok(vec![7; 1 << 20]));
+        assert!(judged_extents((1 << 20) + 1).is_err_and(|why| why.contains("too many extents")));
+    }
+}
+
+#[test]
+fn lengths_of_prefixes() {
+    let base = vec![7; (1 << 23) + 1];
+    let with_prefix = |length: usize, raw: &[u8]| {
+        let prefix: [(u64, u64, &[u8]); 2] = [(1, 0, &base[..length / 2]), (1, 1, &base[1..][..length - length / 2])];
+        File::delta(&[&base], records(&[prefixed(raw, &prefix)]))
     };
-    assert!(judged_extents(1 << 20) == Ok(vec![7; 1 << 20]));
-    assert!(judged_extents((1 << 20) + 1).is_err_and(|why| why.contains("too many extents")));
+    assert!(judged(with_prefix(1 << 23, b"xyz"), &[&base]).is_ok());
+    refused(with_prefix((1 << 23) + 1, b"xyz"), &[&base], "prefix");
+
+    // With the column.
+    let judged_column = |length: usize| judged_without_limits(&with_prefix(1 << 23, &vec![7; length]), &[&base]);
+    assert!(judged_column(1 << 23).is_ok());
+    let why = judged_column((1 << 23) + 1).expect_err("together they are too long");
+    assert!(why.contains("prefix"), "{why}");
 }

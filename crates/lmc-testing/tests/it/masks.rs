@@ -1,59 +1,13 @@
-//! Masks (§3.3.2): known bytes, every kind in every decoder, and each rule that a mask breaks.
+//! Masks (§3.3.2) of every kind in every decoder.
 
-use lmc_testing::decoders::agree_with_bases;
-use lmc_testing::handmade::{encoded, judged_block, refused_block};
+use lmc_testing::handmade::{encoded, judged_block};
 use lmc_testing::input::Random;
 use lmc_testing::reference::write::block::{Block, BlockFields, Cluster, Column, Mask, NumberCode, Plain, Stream};
 use lmc_testing::reference::write::entropy::Coder;
-use lmc_testing::vectors;
-
-/// A block of one column of elements of two bytes with this head, from the map on, and this bulk.
-fn fields(n: usize, stream: &[u8], bulk: &[u8]) -> BlockFields {
-    let column = Column::Plain(Plain { raw: vec![0; 2 * n], width_code: 1, stream: Stream::default() });
-    let mut fields = encoded(&Block::of(column, 0));
-    fields.columns[0] = [&[2, 1], stream].concat();
-    fields.bulk[0] = bulk.to_vec();
-    fields
-}
 
 #[track_caller]
 fn restored(fields: BlockFields, raw: &[u8]) {
     assert_eq!(judged_block(&fields), Ok(raw.to_vec()));
-}
-
-/// A cluster of bytes as they are, and one of elements of two bytes.
-const BYTES: [u8; 5] = [0, 0, 0, 8, 0];
-const ELEMENTS: [u8; 5] = [0, 0, 0, 16, 0];
-/// A code of numbers below 16 with four open bits each and no code bits.
-const NUMBERS: [u8; 3] = [4, 0, 0];
-
-#[test]
-fn every_vector_is_restored() {
-    for vector in vectors::masks() {
-        let decoded = agree_with_bases(&vector.file.to_bytes(), &vector.bases());
-        assert!(decoded == Ok(vector.raw), "{}", vector.name);
-    }
-}
-
-#[test]
-fn masks_as_they_are_written() {
-    // Map 0; a mask of bits of two elements; one cluster without patches.
-    let bits = [&[0, 1, 2][..], &BYTES, &[1, 0], &ELEMENTS].concat();
-    // Elements 1 and 3 of five: low bytes, then high bytes.
-    restored(fields(5, &bits, &[0b01010, 7, 8, 1, 2]), &[0, 0, 7, 1, 0, 0, 8, 2, 0, 0]);
-    // The same by gaps of 1 and 1.
-    let gaps = [&[0, 3, 2][..], &NUMBERS, &[1], &[1, 0], &ELEMENTS].concat();
-    restored(fields(5, &gaps, &[0x11, 7, 8, 1, 2]), &[0, 0, 7, 1, 0, 0, 8, 2, 0, 0]);
-    // Listed: values of 1 more than their numbers.
-    let listed = [&[0, 3, 2][..], &NUMBERS, &[1, 0], &NUMBERS, &[1]].concat();
-    restored(fields(5, &listed, &[0x11, 0x86]), &[0, 0, 7, 0, 0, 0, 9, 0, 0, 0]);
-    let listed_bits = [&[0, 1, 2][..], &BYTES, &[0], &NUMBERS, &[1]].concat();
-    restored(fields(5, &listed_bits, &[0b01010, 0x86]), &[0, 0, 7, 0, 0, 0, 9, 0, 0, 0]);
-    // Map 1 with signs of elements 0, 1 and 4: bit 0 of the mapped value is the top bit of the element.
-    let signs = [&[1, 2, 2][..], &BYTES, &[1, 0], &ELEMENTS].concat();
-    restored(fields(5, &signs, &[0b01010, 0b10011, 6, 8, 0, 0]), &[0, 0x80, 3, 0x80, 0, 0, 4, 0, 0, 0x80]);
-    // Signs change whatever bit 0 is.
-    restored(fields(2, &[&[1, 2, 1][..], &BYTES, &[1, 0], &ELEMENTS].concat(), &[1, 1, 7, 0]), &[3, 0, 0, 0]);
 }
 
 /// Every kind of mask, with clusters or a list, under every map and width.
@@ -108,55 +62,4 @@ fn masks_of_every_kind() {
         kinds[4 * usize::from(listed) + kind] += 1;
     }
     assert!(kinds.iter().filter(|&&n| n > 20).count() == 6, "{kinds:?}");
-}
-
-#[test]
-fn kinds_and_numbers_of_elements() {
-    let stream = |kind: u8, m: u8| [&[0, kind, m][..], &BYTES, &[1, 0], &ELEMENTS].concat();
-    restored(fields(2, &stream(1, 1), &[2, 7, 1]), &[0, 0, 7, 1]);
-    refused_block(&fields(2, &stream(4, 1), &[2, 7, 1]), "unknown mask");
-    refused_block(&fields(2, &stream(1, 0), &[0]), "selects nothing");
-    refused_block(&fields(2, &stream(1, 3), &[3, 7, 1, 7, 1, 7, 1]), "more elements than its stream");
-    for (m, mask) in [(1, 3), (2, 1), (1, 0)] {
-        refused_block(&fields(2, &stream(1, m), &[mask, 7, 8, 1, 2][..1 + 2 * usize::from(m)]), "another number");
-    }
-    let gaps = |m: u8| [&[0, 3, m][..], &NUMBERS, &[m.div_ceil(2)], &[1, 0], &ELEMENTS].concat();
-    restored(fields(2, &gaps(1), &[1, 7, 1]), &[0, 0, 7, 1]);
-    refused_block(&fields(2, &gaps(0), &[]), "selects nothing");
-    refused_block(&fields(2, &gaps(3), &[0, 0, 1, 1, 1, 1, 1, 1]), "more elements than its stream");
-    refused_block(&fields(2, &gaps(1), &[2, 7, 1]), "not in its stream");
-    refused_block(&fields(2, &gaps(2), &[0x10, 7, 8, 1, 2]), "not in its stream");
-}
-
-#[test]
-fn unused_bits_are_zero() {
-    let stream = |kind: u8| [&[1, kind, 1][..], &BYTES, &[1, 0], &ELEMENTS].concat();
-    restored(fields(3, &stream(1), &[4, 8, 0]), &[0, 0, 0, 0, 4, 0]);
-    refused_block(&fields(3, &stream(1), &[0xc, 8, 0]), "unused bits");
-    restored(fields(3, &stream(2), &[4, 4, 8, 0]), &[0, 0, 0, 0, 4, 0x80]);
-    refused_block(&fields(3, &stream(2), &[4, 0x84, 8, 0]), "unused bits");
-    // Bits of gaps, and of values.
-    let listed = |gaps: u8, values: u8| [&[0, 3, 1][..], &NUMBERS, &[gaps, 0], &NUMBERS, &[values]].concat();
-    restored(fields(3, &listed(1, 1), &[2, 6]), &[0, 0, 0, 0, 7, 0]);
-    refused_block(&fields(3, &listed(1, 1), &[0x12, 6]), "do not end where");
-    refused_block(&fields(3, &listed(1, 1), &[2, 0x16]), "do not end where");
-    refused_block(&fields(3, &listed(2, 1), &[2, 0, 6]), "do not end where");
-    refused_block(&fields(3, &listed(1, 2), &[2, 6, 0]), "do not end where");
-    refused_block(&fields(3, &listed(0, 1), &[6]), "end too early");
-    refused_block(&fields(3, &listed(1, 0), &[2]), "end too early");
-}
-
-#[test]
-fn streams_without_mask_have_clusters() {
-    refused_block(&fields(2, &[&[0, 0, 0][..], &NUMBERS, &[1]].concat(), &[0]), "neither a mask nor clusters");
-    let all = |m: u8| [&[0, 1, m][..], &BYTES, &[17]].concat();
-    refused_block(&fields(2, &all(2), &[3]), "number of clusters");
-}
-
-#[test]
-fn listed_values_fit() {
-    // A number of 16 open bits.
-    let listed = [&[0, 3, 1][..], &NUMBERS, &[1, 0], &[16, 0, 0, 2]].concat();
-    restored(fields(2, &listed, &[1, 0xfe, 0xff]), &[0, 0, 0xff, 0xff]);
-    refused_block(&fields(2, &listed, &[1, 0xff, 0xff]), "wider than its element");
 }

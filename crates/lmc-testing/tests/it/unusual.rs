@@ -3,9 +3,9 @@
 use lmc_testing::blocks;
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::{Input, Random};
+use lmc_testing::reference::write::File;
 use lmc_testing::reference::write::block::{Block, Cluster, Column, Plain, Stream, Zstd, unmapped};
 use lmc_testing::reference::write::entropy::{Coder, Pad, Table};
-use lmc_testing::reference::write::{File, Segment};
 
 fn restored(blocks: &[Block]) {
     let mut blocks = blocks.to_vec();
@@ -176,37 +176,4 @@ fn a_block_of_many_leaves() {
         restored(&[Block::of(column, 0)]);
         restored(&[Block::of(Column::Zstd(Zstd::of(random.bytes(length))), 0)]);
     }
-}
-
-#[test]
-fn segments_of_every_kind() {
-    let record = Block::of(Column::Stored(vec![1; 96]), 0).record().expect("the block can be coded");
-    let accepted = |segments: &[Segment]| {
-        let mut file = File::new(vec![record.clone()]);
-        file.index.segments = segments.to_vec();
-        file.index.segment_count = segments.len() as u64;
-        agree(&file.to_bytes()).is_ok()
-    };
-    let bits = [8, 8, 8, 8, 16, 16, 32, 32, 16, 16, 32, 64, 64, 8, 8, 8, 8, 8, 4, 6, 6, 64, 64];
-    for (dtype, bits) in (0..).zip(bits) {
-        let elements = 96 * 8 / bits;
-        for shape in [vec![elements], vec![2, elements / 2], vec![1, elements, 1]] {
-            let name = "säge".into();
-            assert!(accepted(&[Segment { dtype, length: 96, name, shape, ..Segment::default() }]), "dtype {dtype}");
-        }
-    }
-    let opaque = |length| Segment { length, ..Segment::default() };
-    let empty = |shape: &[u64]| Segment { dtype: 9, shape: shape.to_vec(), ..Segment::default() };
-    assert!(accepted(&[opaque(0), opaque(96), opaque(0)]));
-    assert!(accepted(&[opaque(96), empty(&[0])]));
-    assert!(accepted(&[empty(&[3, 0, 1 << 40]), opaque(96)]));
-    assert!(accepted(&vec![Segment { dtype: 2, name: b"same".to_vec(), ..Segment::default() }; 96]));
-    assert!(accepted(&[Segment { dtype: 2, shape: [&[1; 63][..], &[96]].concat(), ..Segment::default() }]));
-    let tensor =
-        |shared, name: &str| Segment { dtype: 2, shared, name: name.into(), same_shape: true, ..Segment::default() };
-    let first = Segment { same_shape: false, shape: vec![24], ..tensor(0, "sä") };
-    assert!(accepted(&[first.clone(), tensor(3, "ge"), tensor(1, ""), tensor(0, "säge")]));
-    assert!(accepted(&[first.clone(), tensor(1, "o"), opaque(24), Segment { dtype: 1, ..tensor(2, "") }]));
-    assert!(!accepted(&[first, tensor(3, "ge"), tensor(1, "")]));
-    assert!(!accepted(&[opaque(95)]));
 }
