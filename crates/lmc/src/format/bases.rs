@@ -218,10 +218,6 @@ pub(crate) fn too_deep() -> Error {
 mod tests {
     use super::*;
 
-    fn on(source: u32, offset: u64, len: u64) -> SourceRange {
-        SourceRange { source, offset, len }
-    }
-
     fn sources(names: &[&str]) -> Sources {
         let bases = names
             .iter()
@@ -250,50 +246,5 @@ mod tests {
         Sources::parse(Features::default(), &[0]).unwrap_err();
         let long = "x".repeat(record::MAX_BASES_HEAD as usize);
         sources(&[&long]).encode().unwrap_err();
-    }
-
-    #[test]
-    fn a_name_of_the_wrong_length_is_refused() {
-        let mut head = vec![1];
-        head.extend([7; 16]);
-        head.extend([5, 2, b'a']);
-        Sources::parse(Features::default(), &head).unwrap_err();
-        head.push(0xff);
-        Sources::parse(Features::default(), &head).unwrap_err();
-        *head.last_mut().unwrap() = b'b';
-        assert_eq!(Sources::parse(Features::default(), &head).unwrap().bases[0].name, "ab");
-    }
-
-    #[test]
-    fn ranges_keep_to_their_sources() {
-        let s = sources(&["a", "b"]);
-        let ok = |d: &[SourceRange]| s.check(d, s.features, 100).is_ok();
-        assert!(ok(&[]) && ok(&[on(0, 0, 100), on(1, 0, 1 << 20), on(2, (2 << 40) - 1, 1)]));
-        assert!(!ok(&[on(0, 1, 100)]) && !ok(&[on(1, (1 << 40) - 1, 2)]) && !ok(&[on(3, 0, 1)]));
-        let mut s = s;
-        s.features.own = false;
-        assert!(s.check(&[on(0, 0, 1)], s.features, 100).is_err() && s.check(&[on(1, 0, 1)], s.features, 100).is_ok());
-        let v1_1 = Features { v1_1: true, ..s.features };
-        assert!(s.check(&[], v1_1, 100).is_err());
-        s.features.ranges = false;
-        assert!(s.check(&[on(1, 0, 1)], s.features, 100).is_err() && s.check(&[], s.features, 100).is_ok());
-    }
-
-    #[test]
-    fn depths_are_those_of_the_blocks_that_are_touched() {
-        let mut d = Depths::default();
-        d.push(10, &[]).unwrap();
-        for i in 0..MAX_DEPTH as u64 {
-            // Each depends on the last byte of the one before.
-            d.push(10, &[on(1, 999, 5), on(0, 10 * i + 9, 1)]).unwrap();
-        }
-        let last = 10 * MAX_DEPTH as u64;
-        d.push(10, &[on(0, last, 1)]).unwrap_err();
-        d.push(10, &[on(0, 0, last + 1)]).unwrap_err();
-        d.push(10, &[on(0, 0, last)]).unwrap();
-        d.push(10, &[on(0, last + 10, 10)]).unwrap_err();
-        d.push(10, &[on(0, 0, 10), on(0, 5, 10)]).unwrap();
-        d.push(10, &[on(3, last, 10)]).unwrap();
-        d.push(10, &[on(0, last + 30, 10)]).unwrap();
     }
 }

@@ -352,40 +352,4 @@ mod tests {
             assert!(restored == block[..restored.len()], "{len}");
         }
     }
-
-    #[test]
-    fn repeats_that_are_wrong_are_refused() {
-        for (bytes, expected) in [
-            (&[3, 0, 1, 1, 1, 255, 3, 1][..], "the number of extents that are repeated is 3; it can be at most 2"),
-            (&[3, 0, 1, 1, 1, 255, 0, 1], "0 extents are repeated 1 times"),
-            (&[3, 0, 1, 1, 1, 255, 1, 0], "1 extents are repeated 0 times"),
-            (&[3, 0, 1, 1, 1, 255, 2, 5], "how often extents are repeated is 5; it can be at most 4"),
-            (&[1, 255, 1, 1], "the number of extents that are repeated is 1; it can be at most 0"),
-            // Not one that is repeated already.
-            (
-                &[4, 0, 1, 1, 1, 255, 1, 1, 255, 1, 1],
-                "the number of extents that are repeated is 1; it can be at most 0",
-            ),
-            (&[4, 0, 1, 1, 1, 2, 1, 255, 2, 3], "give its columns [1, 4, 4]"),
-        ] {
-            let e = parsed(bytes, 10).unwrap_err().to_string();
-            assert!(e.contains(expected), "{bytes:?}: {e}");
-        }
-        assert_eq!(parsed(&[4, 0, 1, 1, 1, 2, 2, 255, 2, 2], 10).unwrap().count(), 7);
-    }
-
-    #[test]
-    fn there_is_a_limit_to_extents() {
-        let of = |times: usize| {
-            let mut extents = Extents::new();
-            extents.push_repeated(&[(0, 1), (1, 1), (2, 2)], 1);
-            extents.push_repeated(&[(0, 1)], times);
-            let mut bytes = Vec::new();
-            extents.put(&mut bytes);
-            parsed(&bytes, 4 + times)
-        };
-        assert_eq!(of(MAX_EXTENTS - 3).unwrap().count(), MAX_EXTENTS);
-        let e = of(MAX_EXTENTS - 2).unwrap_err().to_string();
-        assert!(e.contains("a block has 1048577 extents; it can have 1048576"), "{e}");
-    }
 }
