@@ -21,7 +21,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::errors::{Failure, Result, warn};
-use crate::numbers::{self, FromStep, KeepEvery, StepNumber};
+use crate::numbers::{self, KeepEvery, StepNumber};
 use crate::options::{Threads, format, level, threads};
 use crate::process::PerProcess;
 use crate::source::{as_path, path};
