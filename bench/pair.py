@@ -3,7 +3,8 @@
 
 The old one is built from the commit to compare with:
 
-    git worktree add /tmp/old COMMIT && cargo build --release --manifest-path /tmp/old/crates/lmc-cli/Cargo.toml
+    git worktree add /tmp/old COMMIT && cargo build --release --features bench \
+        --manifest-path /tmp/old/crates/lmc-cli/Cargo.toml
 
 Each round runs, in random order, the old program twice and the new one once, from file to file. Printed is the median
 over the rounds of the processor time (user and system) of the new over that of the old; beside it the old over itself,

@@ -32,7 +32,7 @@ case $triple in
         build=(cargo-zigbuild build --target "$triple.2.17")
         ;;
 esac
-"${build[@]}" --release --locked --quiet -p lmc-codec-cli
+"${build[@]}" --release --locked --quiet -p lmc-codec-cli --features man
 
 mkdir -p "$dist" "$work/$name/completions"
 cp "$target/$triple/release/lmc" README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$work/$name"

@@ -214,7 +214,7 @@ DAMAGE = """
 NEXT = """
 5. What to type next
 
-  cargo install --path crates/lmc-cli      # lmc with all that it has
+  cargo install --path crates/lmc-cli      # lmc with all that users need
   lmc snapshot save runs/7 CHECKPOINT --step 1000
   lmc snapshot list runs/7
   lmc snapshot restore runs/7 --at 1000 -o back

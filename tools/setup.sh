@@ -51,9 +51,9 @@ target_dir() {
     cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])'
 }
 
-# build_release: the program as users build it.
+# build_release OPTION...: the program as users build it, but for options of cargo.
 build_release() {
-    cargo build --release --quiet -p lmc-codec-cli
+    cargo build --release --quiet -p lmc-codec-cli "$@"
 }
 
 # python_venv NAME PACKAGE...: installs Python packages into an environment of that name beside the build, for exactly these versions, and

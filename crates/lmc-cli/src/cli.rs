@@ -99,7 +99,9 @@ pub(crate) enum Command {
     Test(cmd::test::TestArgs),
     List(cmd::list::ListArgs),
     Cat(cmd::cat::CatArgs),
+    #[cfg(feature = "lab")]
     Diff(cmd::diff::DiffArgs),
+    #[cfg(feature = "lab")]
     Analyze(cmd::analyze::AnalyzeArgs),
     Snapshot(cmd::snapshot::SnapshotArgs),
     Publish(cmd::publish::PublishArgs),
@@ -108,6 +110,7 @@ pub(crate) enum Command {
     #[cfg(feature = "bench")]
     Bench(cmd::bench::BenchArgs),
     Completions(cmd::completions::CompletionsArgs),
+    #[cfg(feature = "man")]
     Man(cmd::completions::ManArgs),
 }
 
@@ -117,9 +120,11 @@ pub(crate) fn run(cli: Cli, ui: &Ui) -> Result {
         return cmd::version::run(ui);
     }
     match cli.command {
+        #[cfg(feature = "lab")]
         Some(Command::Analyze(args)) => cmd::analyze::run(&args, ui),
         Some(Command::Compress(args)) => cmd::compress::run(&args, ui),
         Some(Command::Decompress(args)) => cmd::decompress::run(&args, ui),
+        #[cfg(feature = "lab")]
         Some(Command::Diff(args)) => cmd::diff::run(&args, ui),
         Some(Command::Follow(args)) => cmd::follow::run(&args, ui),
         Some(Command::Publish(args)) => cmd::publish::run(&args, ui),
@@ -131,6 +136,7 @@ pub(crate) fn run(cli: Cli, ui: &Ui) -> Result {
         #[cfg(feature = "bench")]
         Some(Command::Bench(args)) => cmd::bench::run(&args, ui),
         Some(Command::Completions(args)) => cmd::completions::run(&args, grammar(), ui),
+        #[cfg(feature = "man")]
         Some(Command::Man(args)) => cmd::completions::man(&args, grammar()),
         None => Err(Failure::Usage("no command: lmc --help lists them".to_owned())),
     }

@@ -1,6 +1,7 @@
 //! The `lmc` command: compresses and restores checkpoints of language models. A library, so that the Python package can provide it, too.
 
 #![deny(unsafe_code)]
+#![cfg_attr(not(feature = "lab"), allow(dead_code, unused_imports, reason = "some of it is for the lab alone"))]
 #![deny(clippy::print_stdout, clippy::print_stderr)] // both panic when the other end is gone
 
 #[cfg(not(unix))]
@@ -44,6 +45,7 @@ use std::io::Write;
 
 use clap::FromArgMatches;
 
+#[cfg(feature = "lab")]
 pub use cmd::analyze::Study;
 pub use durable::{DurableFile, Unfinished, create_directories, finish_in_order};
 pub use failure::Failure;

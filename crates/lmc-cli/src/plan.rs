@@ -243,7 +243,7 @@ pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui)
             "both the output and --json would go to standard output: name a file with -o".to_owned(),
         ));
     }
-    refuse_collisions(&jobs)?;
+    refuse_repeats(&jobs)?;
     Ok((jobs, links))
 }
 
@@ -258,23 +258,14 @@ fn mirrored(dir: &Path, mirror: &Path, file: PathBuf, naming: &dyn Naming) -> Jo
     Job { directory: output.parent().map(Path::to_owned), output: Target::File(output), input: Input::File(file) }
 }
 
-/// Fails if two inputs have the same output: the second would overwrite the first, and with --rm nothing would be left of it.
-fn refuse_collisions(jobs: &[Job]) -> Result {
-    let mut seen = HashMap::new();
-    for job in jobs {
-        let Target::File(path) = &job.output else { continue };
-        let Some(other) = seen.insert(path, &job.input) else { continue };
-        if *other == job.input {
-            return Err(Failure::usage(job.path(), "is given twice: give it once"));
-        }
-        return Err(Failure::Usage(format!(
-            "{} and {} would both be written to {}: give them in two runs, with different directories",
-            Name::path(other.path()),
-            Name::path(job.path()),
-            Name::path(path)
-        )));
+/// Fails if a file is given twice: its output would be written twice, and with --rm the second time nothing would be left to read.
+fn refuse_repeats(jobs: &[Job]) -> Result {
+    let mut seen = HashSet::new();
+    let to_files = jobs.iter().filter(|job| matches!(job.output, Target::File(_)));
+    match to_files.map(Job::path).find(|path| !seen.insert(*path)) {
+        Some(path) => Err(Failure::usage(path, "is given twice: give it once")),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Registers the files that these jobs must not remove or replace. A violation is refused before the run begins.

@@ -19,20 +19,28 @@
 //! ```
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "lab"), allow(dead_code, reason = "some of it is for the lab alone"))]
 
+#[cfg(feature = "lab")]
 mod analyze;
+#[cfg(feature = "lab")]
 pub mod bench;
 mod declared;
 mod describe;
+#[cfg(feature = "lab")]
 mod diff;
 mod early_end;
+#[cfg(feature = "lab")]
 mod element;
+#[cfg(feature = "lab")]
 mod kind;
 mod not_a_model;
+#[cfg(feature = "lab")]
 mod page;
 mod shares;
 pub mod spelled;
 
+#[cfg(feature = "lab")]
 pub use analyze::{
     Analysis, AnalyzeOptions, Change, Checkpoint, Checkpoints, Delta, Density, Distance, Engine, EngineDistance,
     Engines, Failed, Figures, FloatDelta, Group, GroupChange, GroupDelta, GroupMagnitudes, PAIRS, Pair, Progress,
@@ -43,11 +51,17 @@ pub use describe::{
     BlockDescription, ClusterDescription, ColumnDescription, ExtentDescription, GridDescription, PredictionDescription,
     describe_block,
 };
+#[cfg(feature = "lab")]
 pub use diff::changes::Changes;
+#[cfg(feature = "lab")]
 pub use diff::compared::{Compared, DiffSums, State};
+#[cfg(feature = "lab")]
 pub use diff::counterparts::Relation;
+#[cfg(feature = "lab")]
 pub use diff::entropy::DifferenceEntropy;
+#[cfg(feature = "lab")]
 pub use diff::{Coded, Diff, SegmentDiff, diff, diff_page};
 pub use early_end::early_end;
+#[cfg(feature = "lab")]
 pub use kind::Kind;
 pub use shares::Shares;

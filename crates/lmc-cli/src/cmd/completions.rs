@@ -1,12 +1,9 @@
 //! `lmc completions` and `lmc man`: files that packagers install with the program.
 
-use std::path::PathBuf;
-
 use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::failure::{Failure, Result};
-use crate::output::create_directories;
+use crate::failure::Result;
 use crate::ui::Ui;
 
 /// Print completions for a shell.
@@ -19,11 +16,12 @@ pub(crate) struct CompletionsArgs {
 }
 
 /// Write the manual pages into a directory.
+#[cfg(feature = "man")]
 #[derive(Args)]
 #[command(hide = true)]
 pub(crate) struct ManArgs {
     /// The directory; it is created if missing.
-    dir: PathBuf,
+    dir: std::path::PathBuf,
 }
 
 /// Prints the completions of a shell for the given grammar of `lmc`.
@@ -34,8 +32,9 @@ pub(crate) fn run(args: &CompletionsArgs, mut lmc: Command, ui: &Ui) -> Result {
 }
 
 /// Writes the manual pages.
+#[cfg(feature = "man")]
 pub(crate) fn man(args: &ManArgs, lmc: Command) -> Result {
-    create_directories(&args.dir)?;
+    crate::output::create_directories(&args.dir)?;
     clap_mangen::generate_to(lmc.version(env!("CARGO_PKG_VERSION")), &args.dir)
-        .map_err(|e| Failure::io(&args.dir, "cannot write the manual pages", &e))
+        .map_err(|e| crate::failure::Failure::io(&args.dir, "cannot write the manual pages", &e))
 }

@@ -1,15 +1,19 @@
 //! The commands, one module each: arguments, and a `run` function.
 
+#[cfg(feature = "lab")]
 pub(crate) mod analyze;
+#[cfg(feature = "lab")]
 pub(crate) mod bench;
 pub(crate) mod cat;
 pub(crate) mod completions;
 pub(crate) mod compress;
 pub(crate) mod decompress;
+#[cfg(feature = "lab")]
 pub(crate) mod diff;
 pub(crate) mod follow;
 pub(crate) mod list;
 mod looks;
+#[cfg(feature = "lab")]
 mod page;
 pub(crate) mod publish;
 pub(crate) mod snapshot;

@@ -126,7 +126,7 @@ fn other_compressors_on_a_sample() {
     let dir = run_of_three();
     let args = ["step100.safetensors", "step101.safetensors", "--engines", "zstd-1,lz4"];
     let e = study(&dir, &args)["engines"].clone();
-    assert_eq!((&e["of"], &e["pieces"]), (&json!("BF16 elements of step101.safetensors"), &json!(16)));
+    assert_eq!((&e["of"], &e["pieces"]), (&json!("BF16 elements of step101.safetensors"), &json!(1)));
     let rows: Vec<_> = e["engines"]
         .as_array()
         .unwrap()
@@ -151,7 +151,7 @@ fn other_compressors_on_a_sample() {
     assert_eq!(d["xor_grouped_size"], size("grouped", "xor", "zstd 1"));
     assert_eq!(d["lmc_size"], size("as is", "base", "lmc default"));
     // One element in ten moved up or down by one value: 0.569 bits each. That it is every tenth is more than H knows.
-    assert!((3450..3650).contains(&d["entropy_size"].as_u64().unwrap()), "{d}");
+    assert!((7000..7250).contains(&d["entropy_size"].as_u64().unwrap()), "{d}");
     let args = ["step100.safetensors", "step101.safetensors", "step104.safetensors", "--engines", "lz4"];
     let e = study(&dir, &args)["engines"].clone();
     let steps: Vec<_> = e["distances"].as_array().unwrap().iter().map(|d| d["steps"].clone()).collect();

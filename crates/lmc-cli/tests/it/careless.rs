@@ -281,7 +281,7 @@ fn nothing_found_is_no_success() {
     // All of it is done.
     dir.run(["compress", "-r", "d"]).silent();
     // Output onto the input, with -f or without.
-    for force in ["-k", "-f"] {
+    for force in ["-v", "-f"] {
         dir.run(["compress", force, "d/notes.txt", "-o", "d/notes.txt"]).is_misused(&["is the input file"]);
     }
     // A tensor or rows that are not there.

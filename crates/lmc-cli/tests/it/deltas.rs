@@ -47,10 +47,12 @@ fn the_environment_limits_the_work() {
     for command in ["decompress -o back", "test", "cat -o back"] {
         let run = |limit: &str| {
             let tensor = if command.starts_with("cat") { "a.weight" } else { "" };
-            dir.shell(&format!("LMC_MAX_WORK={limit} $LMC {command} --base old.safetensors new.safetensors.lmc {tensor}"))
+            dir.shell(&format!(
+                "LMC_MAX_WORK={limit} $LMC {command} --base old.safetensors new.safetensors.lmc {tensor}"
+            ))
         };
         run("1k").fails(&["new.safetensors.lmc: ", "max_work is 1000 bytes"]);
-        run("much").is_misused(&["LMC_MAX_WORK=much: ", "is not a number of bytes"]);
+        run("much").is_misused(&["LMC_MAX_WORK=much: unknown unit"]);
         run("1Gi").ok();
         dir.shell("rm -f back").silent();
     }
@@ -309,7 +311,7 @@ fn checkpoints_of_several_files() {
     assert!(dir.read("new/model-1.safetensors.lmc").len() * 3 < dir.read("new/model-1.safetensors").len());
     // By now the old files may be compressed.
     dir.run(["compress", "--rm", "old/model-1.safetensors"]).silent();
-    dir.shell("mkdir back && mv new/*.lmc back && cp new/*.json back").silent();
+    dir.shell("mkdir back && cp new/*.lmc new/*.json back").silent();
     dir.run(["decompress", "--base", old, "back/model.safetensors.index.json"]).silent();
     for i in 0..2 {
         let name = format!("model-{i}.safetensors");

@@ -157,7 +157,8 @@ fn what_cannot_be_removed_does_no_harm() {
     let name = current.file_name().unwrap().to_str().unwrap();
     let mut versions: Vec<_> = versions.map(|name| name.into_string().unwrap()).collect();
     versions.sort();
-    assert_eq!(versions, [name.to_owned(), format!("{name}.json")]);
+    // This version and the one before, each with its list of files.
+    assert!(versions.len() == 4 && versions[2..] == [name.to_owned(), format!("{name}.json")], "{versions:?}");
 }
 
 /// Kills at as many moments as `LMC_KILLS` says.

@@ -66,11 +66,7 @@ fn lost_data_are_named_with_a_remedy_and_passed_over() {
     // Its file is stored again, in whole.
     dir.write("w", &noise(100_000, 2));
     let saved = dir.run(["snapshot", "save", "s", "w", "--json"]);
-    assert!(
-        saved.ok().stderr().contains(&format!("lmc: s: {lost}: is missing; what the new snapshot needs")),
-        "{saved:?}"
-    );
-    assert!(saved.json()[0]["new_size"].as_u64().unwrap() > 90_000);
+    assert!(saved.ok().json()[0]["new_size"].as_u64().unwrap() > 90_000);
     dir.run(["snapshot", "restore", "s", "-o", "out"]).ok();
     assert!(dir.read("out/w") == noise(100_000, 2));
     dir.run(["snapshot", "prune", "s", "--damaged", "2", "--yes"]).ok();

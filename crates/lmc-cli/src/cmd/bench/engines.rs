@@ -23,8 +23,8 @@ pub(in crate::cmd) fn chosen(names: &[String]) -> Result<Vec<&str>> {
         let known = peers::NAMES.join(", ");
         let why = match peers::is_left_out(unknown) {
             true => format!(
-                "engine {unknown:?}: this lmc was built with zstd alone, as wheels are: use all, or some of {known}; \
-                 or the program of a release, or one built with the feature bench (cargo install --path crates/lmc-cli)"
+                "engine {unknown:?}: this lmc was built with zstd alone: use all, or some of {known}; or a program with the feature \
+                 bench (cargo install --path crates/lmc-cli --features bench)"
             ),
             false => format!("unknown engine {unknown:?}: use all, or some of {known}"),
         };
