@@ -203,7 +203,7 @@ impl Interchange {
             let (encoding, checksum) = (self.options.encoding, self.options.checksum);
             let kind = match exported.base {
                 Some(base) => Kind::Delta { version: step, base, encoding, checksum },
-                None => Kind::Full { checksum: checksum },
+                None => Kind::Full { checksum },
             };
             let index = index::index(kind, total_size, &weight_map, &own);
             let failed = |e| Error::io(format_args!("{}: cannot write", exported.path.display()), e);
@@ -296,7 +296,8 @@ impl Interchange {
             let name = &new.reader.files()[file].name;
             let names: Vec<&str> = header.tensors.iter().filter_map(|t| t.name.as_deref()).collect();
             let tensors = || header.tensors.iter().filter_map(|t| Some((t.name.as_deref()?, t.dtype?, &t.shape[..])));
-            let header_of = |metadata: &BTreeMap<_, _>| safetensors::header(tensors(), Some(metadata)).map_err(Error::codec);
+            let header_of =
+                |metadata: &BTreeMap<_, _>| safetensors::header(tensors(), Some(metadata)).map_err(Error::codec);
             // Checksums have one length: the header is written again when they are known.
             let mut metadata: BTreeMap<_, _> = header.metadata.iter().flatten().cloned().collect();
             metadata.extend(names.iter().map(|name| (String::from(*name), checksum.of(&[]))));
