@@ -278,7 +278,8 @@ impl Interchange {
             let name = &new.reader.files()[file].name;
             let names: Vec<&str> = header.tensors.iter().filter_map(|t| t.name.as_deref()).collect();
             let tensors = || header.tensors.iter().filter_map(|t| Some((t.name.as_deref()?, t.dtype?, &t.shape[..])));
-            let header_of = |metadata: &BTreeMap<_, _>| safetensors::header(tensors(), Some(metadata)).map_err(Error::codec);
+            let header_of =
+                |metadata: &BTreeMap<_, _>| safetensors::header(tensors(), Some(metadata)).map_err(Error::codec);
             // Checksums have one length: the header is written again when they are known.
             let mut metadata: BTreeMap<_, _> = header.metadata.iter().flatten().cloned().collect();
             metadata.extend(names.iter().map(|name| (String::from(*name), checksum(&[]))));

@@ -4,15 +4,18 @@
 //! [`Header`] reads headers for whoever takes tensors from a file, and refuses what the `safetensors` crate refuses: bytes
 //! of no tensor, or of two, could be interpreted differently by another reader. [`header`] writes them.
 //!
-//! The layout of a file, of which blocks are cut, is only a suggestion, and less strict. A file that the `safetensors` crate accepts gives the same tensors here. A dtype that it does not know has the bits that
-//! shape and length give. Where it refuses a single tensor (its shape does not fit) or the file's size, those bytes are
-//! opaque; where it refuses the header, the file is raw, unless it refuses a part that is not used here, as the metadata.
+//! The layout of a file, of which blocks are cut, is only a suggestion, and less strict. A file that the crate accepts gives
+//! the same tensors there. A dtype that it does not know has the bits that shape and length give. Where it refuses a single
+//! tensor (its shape does not fit) or the file's size, those bytes are opaque; where it refuses the header, the file is raw,
+//! unless it refuses a part that is not used there, as the metadata.
 
 mod header;
+mod start;
 mod strict;
 mod write;
 
 use header::{Entry, Parsed};
+pub use start::header_len;
 pub use strict::Header;
 pub use write::header;
 
@@ -21,21 +24,6 @@ use super::suggestion::{Format, Layout, MAX_COST, Prefix, cover};
 use crate::dtype::{Dtype, NamedDtype};
 use crate::error::Result;
 use crate::segment::{MAX_RANK, Segment, tensor_len};
-
-/// The longest header that the format allows, in bytes.
-const MAX_HEADER: u64 = 100_000_000;
-/// The name in a header that is not that of a tensor.
-const METADATA: &str = "__metadata__";
-
-/// The bytes of a header with its length before it, from the first bytes of a file: nine say as much as more do, unless the header
-/// begins with white space. `None` if no safetensors file begins so.
-pub fn header_len(start: &[u8]) -> Option<u64> {
-    let (len, json) = start.split_first_chunk()?;
-    let len = u64::from_le_bytes(*len);
-    let json = &json[..json.len().min(usize::try_from(len).ok()?)];
-    let may_be_json = json.trim_ascii_start().first().is_none_or(|&b| b == b'{');
-    ((1..=MAX_HEADER).contains(&len) && may_be_json).then_some(8 + len)
-}
 
 pub(super) struct Safetensors;
 

@@ -105,7 +105,7 @@ impl Exporter {
                 self.warned = true;
                 ui.warn(format_args!(
                     "{}: versions are numbered by their steps, which are not one apart: SGLang's branch for slime and miles looks for every \
-                     number between; ModelExpress and lmc follow do not",
+                     number between; ModelExpress does not",
                     Name::path(out)
                 ));
             }

@@ -13,7 +13,7 @@ use serde::de::{
     VariantAccess, Visitor,
 };
 
-use super::METADATA;
+use super::start::METADATA;
 use crate::dtype::Dtype;
 use crate::segment::{MAX_RANK, Name, Names, Segment, Shape};
 pub(super) use parsed::{Entry, Parsed};

@@ -1,10 +1,10 @@
 //! Headers of files that are read as their header says.
 
 use super::header;
-use super::{MAX_RANK, header_len};
+use super::start::header_len;
 use crate::dtype::Dtype;
 use crate::layout::suggestion::MAX_COST;
-use crate::segment::{Segment, tensor_len};
+use crate::segment::{MAX_RANK, Segment, tensor_len};
 
 /// The header of a safetensors file, whose tensors cover the rest of the file.
 ///

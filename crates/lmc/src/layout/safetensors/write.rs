@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 
-use super::{MAX_HEADER, METADATA};
+use super::start::{MAX_HEADER, METADATA};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::segment::tensor_len;
@@ -37,7 +37,9 @@ pub fn header<'a>(
             return Err(in_tensor(Error::unsupported(format!("safetensors has no dtype {dtype}"))));
         }
         let len = tensor_len(dtype, shape).ok_or_else(|| {
-            in_tensor(Error::usage(format!("{dtype} with the shape {shape:?} is no whole number of bytes")))
+            in_tensor(Error::usage(format!(
+                "the shape {shape:?} of {dtype} has no whole number of bytes, or more than 2^61"
+            )))
         })?;
         let end = at.checked_add(len).ok_or_else(|| Error::limit("the tensors have too many bytes for one file"))?;
         let comma = if text.len() > 1 { "," } else { "" };
