@@ -112,7 +112,8 @@ fn the_process_dies_at_every_request() {
                 let mut faults = Faults::default();
                 faults.dies_after = after;
                 let (_, ok) = world.run(&action, faults, 0);
-                assert!(!ok || after + 3 > requests, "{action:?} {after} of {requests}");
+                // What follows the record of a save cannot undo it.
+                assert!(!ok || after + 4 > requests, "{action:?} {after} of {requests}");
                 // Another process continues.
                 assert!(world.run(&action.clone(), Faults::default(), 0).1 || matches!(action, Action::Save(_)));
             }

@@ -142,7 +142,7 @@ fn tensors_that_fit_no_file_are_refused() {
     let data = [0; 8];
     let t = |name, shape| Tensor { name, dtype: Dtype::F32, shape, data: &data };
     for (tensors, part) in [
-        (&[t("a", &[2]), t("a", &[2])][..], "named \"a\""),
+        (&[t("a", &[2]), t("a", &[2])][..], "tensor \"a\""),
         (&[t("__metadata__", &[2])], "__metadata__"),
         (&[t("a", &[3])], "8 bytes"),
         (&[t("a", &[u64::MAX, 3])], "8 bytes"),
