@@ -72,7 +72,7 @@ def test_deltas_of_tensors(array, later):
 def test_tensors_that_fit_no_file():
     good = ("a", "F32", (2,), bytes(8))
     for tensors, why in [
-        ([good, good], "named"),
+        ([good, good], "two tensors have this name"),
         ([("__metadata__", "U8", (1,), b"x")], "__metadata__"),
         ([("a", "F32", (3,), bytes(8))], "8 bytes"),
         ([("a", "F33", (2,), bytes(8))], "F33"),

@@ -16,7 +16,8 @@ pub(super) fn encode(new: &[u8], base: &[u8]) -> Result<Option<(Vec<u8>, u64)>> 
         return Ok(None);
     }
     let xor: Vec<u8> = new.iter().zip(base).map(|(n, b)| n ^ b).collect();
-    let frame = zstd::bulk::compress(&xor, LEVEL).map_err(|e| Error::io("cannot compress the changes of a tensor", e))?;
+    let frame =
+        zstd::bulk::compress(&xor, LEVEL).map_err(|e| Error::io("cannot compress the changes of a tensor", e))?;
     Ok(Some((frame, changed as u64)))
 }
 

@@ -245,9 +245,8 @@ impl Interchange {
         let mut done = 0;
         for names in batches(&changed, |name| new.place(name).1) {
             let (now, before) = (read(new, names)?, read(base, names)?);
-            let encode = |i: usize| {
-                Ok(encode(&now[i], &before[i])?.map(|(frame, changed)| (frame, changed, checksum(&now[i]))))
-            };
+            let encode =
+                |i: usize| Ok(encode(&now[i], &before[i])?.map(|(frame, changed)| (frame, changed, checksum(&now[i]))));
             each(threads, names.len(), encode, |i, encoded| {
                 done += now[i].len() as u64;
                 progress(done)?;

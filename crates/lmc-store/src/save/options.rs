@@ -33,12 +33,6 @@ pub struct SaveOptions {
 
 impl Default for SaveOptions {
     fn default() -> Self {
-        Self {
-            level: Level::Default,
-            threads: 0,
-            base: BasePolicy::Auto,
-            anchor_every: 16,
-            alternatives: false,
-        }
+        Self { level: Level::Default, threads: 0, base: BasePolicy::Auto, anchor_every: 16, alternatives: false }
     }
 }

@@ -46,7 +46,6 @@ pub(super) struct PruneArgs {
     #[arg(long)]
     yes: bool,
 
-
     /// Print a JSON object.
     #[arg(long, help_heading = "Messages")]
     json: bool,

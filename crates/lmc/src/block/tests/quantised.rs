@@ -35,9 +35,10 @@ fn every_field_has_a_column() {
 fn opaque_bytes_and_other_types_are_between_blocks() {
     let (q8_0, first) = blocks("Q8_0", &[(2, 4), (32, 7)], 500, 2);
     let (q6_k, second) = blocks("Q6_K", &[(128, 8), (64, 8), (16, 5), (2, 2)], 100, 3);
-    let raw = [&[1, 2, 3][..], &first, &[4; 30], &second, &first, &[5]].concat();
+    let (_, third) = blocks("Q8_0", &[(2, 4), (32, 7)], 500, 7);
+    let raw = [&[1, 2, 3][..], &first, &[4; 30], &second, &third, &[5]].concat();
     let lens =
-        [(None, 3), (Some(q8_0), first.len()), (None, 30), (Some(q6_k), second.len()), (Some(q8_0), first.len())];
+        [(None, 3), (Some(q8_0), first.len()), (None, 30), (Some(q6_k), second.len()), (Some(q8_0), third.len())];
     let extents: Vec<_> = lens.into_iter().chain([(None, 1)]).map(|(d, len)| Extent::plain(d, len)).collect();
     let record = round_trip(&raw, &extents, Level::Default);
     // Equal fields of two tensors of a type share columns.
@@ -50,11 +51,12 @@ fn opaque_bytes_and_other_types_are_between_blocks() {
 
 #[test]
 fn blocks_without_room_for_their_fields_are_opaque() {
-    let (dtype, raw) = blocks("Q5_1", &[(2, 4), (2, 4), (4, 8), (16, 8)], 300, 4);
-    let own = |i| Extent { own: i, ..Extent::plain(Some(dtype), raw.len()) };
-    let record = round_trip(&raw.repeat(5), &[0, 1, 2, 3, 4].map(own), Level::Default);
+    let (dtype, raw) = blocks("Q5_1", &[(2, 4), (2, 4), (4, 8), (16, 8)], 5 * 300, 4);
+    let len = raw.len() / 5;
+    let own = |i| Extent { own: i, ..Extent::plain(Some(dtype), len) };
+    let record = round_trip(&raw, &[0, 1, 2, 3, 4].map(own), Level::Default);
     // Three tensors with four columns each; the others are bytes.
-    assert_eq!(columns(&record)[12..], [2 * raw.len()]);
+    assert_eq!(columns(&record)[12..], [2 * len]);
 }
 
 #[test]
