@@ -57,7 +57,6 @@ pub(crate) fn compress(
 /// memory with `data` or a base.
 #[pyfunction]
 #[pyo3(signature = (data, out, *, dtype=None, base=None, level="default", threads=None))]
-#[expect(clippy::too_many_arguments, reason = "they are keywords")]
 pub(crate) fn compress_into(
     py: Python<'_>,
     data: &Bound<'_, PyAny>,

@@ -170,7 +170,6 @@ impl End {
 /// `BlockingIOError`.
 #[pyfunction]
 #[pyo3(signature = (src, dst, *, dtype=None, base=None, level="default", threads=None))]
-#[expect(clippy::too_many_arguments, reason = "they are keywords")]
 pub(crate) fn compress_stream(
     py: Python<'_>,
     src: &Bound<'_, PyAny>,

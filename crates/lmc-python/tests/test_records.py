@@ -60,8 +60,10 @@ def records(tmp_path_factory):
     return made
 
 
-KINDS = [lmc.Estimate, lmc.Summary, lmc.BaseInfo, lmc.Tensor, lmc.store.Snapshot, lmc.store.FileInfo, lmc.store.Cost, lmc.store.PrunePlan]
-KINDS += [lmc.store.Version, lmc.store.Verified, lmc.store.Copied, lmc.store.Orphan, lmc.store.Garbage, lmc.store.Saved, lmc.store.Pruned, lmc.store.Problem]
+KINDS = [lmc.Estimate, lmc.Summary, lmc.BaseInfo, lmc.Tensor]
+KINDS += [lmc.store.Snapshot, lmc.store.FileInfo, lmc.store.Cost, lmc.store.PrunePlan, lmc.store.Version]
+KINDS += [lmc.store.Verified, lmc.store.Copied, lmc.store.Orphan, lmc.store.Garbage, lmc.store.Saved]
+KINDS += [lmc.store.Pruned, lmc.store.Problem]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

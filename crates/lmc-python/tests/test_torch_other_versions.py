@@ -38,7 +38,8 @@ def old(tmp_path: Path) -> Path:
         save_file({"w": tensor}, folder / f"step{step}.safetensors.lmc", base=base)
         dcp.save({"w": tensor}, storage_writer=lmc.dcp.Writer(folder / "dcp" / str(step)), no_dist=True)
     lmc.decompress_file(folder / PLAIN, folder / BASE)
-    (folder / "hf").mkdir()
+    (folder / "hf" / "checkpoint-3").mkdir(parents=True)
+    shutil.copy(folder / BASE, folder / "hf" / "checkpoint-3")
     lmc.Store.create(folder / "hf" / "lmc-store").save([folder / BASE], step=1)
     other_version(folder)
     return folder
