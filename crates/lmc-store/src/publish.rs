@@ -122,8 +122,7 @@ impl Store {
     ///
     /// # Errors
     /// `Io` when a file cannot be read, `Usage` when options or file names are invalid, or the store was replaced by another one since it was
-    /// opened, `Store` when requests fail, and those of [`Self::find`] and [`Self::open_snapshot`] for the snapshot of
-    /// [`SaveOptions::from`].
+    /// opened, `Store` when requests fail.
     pub fn save_shard(&self, inputs: &[Input<'_>], step: Step, o: &SaveOptions) -> Result<Saved> {
         self.save_shard_if(inputs, step, o, || Ok(()))
     }
