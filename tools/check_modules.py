@@ -7,8 +7,11 @@ file that defines it. A parent that declares a module or re-exports its items do
 uses its child, which uses what the parent's file defines, is a circle. Tests are left out.
 
 The same holds of folders: a module right below the root, with all that is below it, is one node.
+
+A file of Rust that no other file declares fails, too: it is not compiled, and its tests do not run.
 """
 
+import re
 import sys
 from collections import deque
 from pathlib import Path
@@ -153,9 +156,25 @@ def read(path):
     return (ROOT / path).read_text() if (ROOT / path).is_file() else None
 
 
+def undeclared(folder):
+    """Files of the modules in a folder with a `lib.rs` or `main.rs` that no other file declares: they are not compiled."""
+    for path in sorted(folder.rglob("*.rs")):
+        name, parent = (path.parent.name, path.parent.parent) if path.name == "mod.rs" else (path.stem, path.parent)
+        if parent == folder and name in ("lib", "main"):
+            continue
+        at_root = [folder / "lib.rs", folder / "main.rs"]
+        above = at_root if parent == folder else [parent / "mod.rs", parent.with_suffix(".rs")]
+        text = "".join(file.read_text() for file in above if file.is_file())
+        if not re.search(rf"^\s*(pub(\([^)]*\))? )?mod {name};", text, re.M):
+            yield path.relative_to(ROOT)
+
+
 def main():
     check_itself()
     found = 0
+    for folder in {path.parent for path in [*ROOT.glob("crates/*/src/*.rs"), *ROOT.glob("crates/*/tests/*/main.rs")]}:
+        for path in undeclared(folder):
+            sys.exit(f"{path}: no file declares this module, so it is not compiled")
     roots = sorted(path.relative_to(ROOT) for path in ROOT.glob("crates/*/src/lib.rs"))
     for root in roots:
         found += report(root.parts[1], root.parent, Crate(root, read).edges())

@@ -20,6 +20,8 @@ mod not_models;
 mod nothing_lost;
 mod odd_places;
 mod open_files;
+mod other_versions;
+
 mod pipes;
 mod publish;
 mod safety;
