@@ -157,7 +157,7 @@ def read(path):
 
 
 def undeclared(folder):
-    """Files of the modules in a folder with a `lib.rs` or `main.rs` that no other file declares: they are not compiled."""
+    """Files below a folder with a `lib.rs` or `main.rs` that no file declares as a module: they are not compiled."""
     for path in sorted(folder.rglob("*.rs")):
         name, parent = (path.parent.name, path.parent.parent) if path.name == "mod.rs" else (path.stem, path.parent)
         if parent == folder and name in ("lib", "main"):

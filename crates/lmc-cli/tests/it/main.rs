@@ -21,7 +21,6 @@ mod nothing_lost;
 mod odd_places;
 mod open_files;
 mod other_versions;
-
 mod pipes;
 mod publish;
 mod safety;
