@@ -107,7 +107,7 @@ def test_a_run_that_was_killed_goes_on(whole, tmp_path):
     resumed = train(broken, "--threads", "2")
     assert resumed.returncode == 0, resumed.stderr
     assert 12 <= (continued(resumed) or 0) < 21, resumed.stdout
-    # Those of the run, not those asked for now.
+    # It goes on with the threads of the run, not with those asked for now.
     assert " 1 threads" in resumed.stdout
     for phase in STEPS:
         assert logged(broken / f"{phase}.jsonl") == logged(unbroken / f"{phase}.jsonl")
