@@ -14,6 +14,16 @@ pub fn thorough() -> bool {
     exhaustive() || std::env::var_os("LMC_TEST_DEPTH").is_some_and(|depth| depth == "full")
 }
 
+/// How many of `all` random cases a test tries: an eighth, unless it is to be thorough.
+pub fn cases(all: usize) -> usize {
+    if thorough() { all } else { all.div_ceil(8) }
+}
+
+/// The bits of some bytes that a test flips: one of each byte, unless it is to be thorough.
+pub fn flipped_bits(bytes: usize) -> impl Iterator<Item = usize> {
+    (0..8 * bytes).filter(|bit| thorough() || bit % 8 == (bit / 8 + bit / 64) % 8)
+}
+
 /// SplitMix64 (Steele et al. 2014): a few bytes of the fuzzer seed many elements.
 #[derive(Clone, Debug)]
 pub struct Random(u64);

@@ -3,7 +3,7 @@
 
 #![deny(unsafe_code)]
 
-pub use lmc_test_inputs::{distcp, exhaustive, safetensors, thorough};
+pub use lmc_test_inputs::{cases, distcp, exhaustive, flipped_bits, safetensors, thorough};
 
 pub mod blocks;
 pub mod data;

@@ -8,6 +8,7 @@ use lmc_testing::handmade::{BASES, LEAF, copy, delta, delta_raw, prefixed, recor
 use lmc_testing::reference::write::File;
 use lmc_testing::reference::write::block::BlockFields;
 use lmc_testing::samples::weights;
+use lmc_testing::{cases, flipped_bits};
 
 /// The ways that see the whole file.
 const WHOLE: [Way; 4] = [Way::Slice, Way::Stream, Way::Positional, Way::WriteOnly];
@@ -60,7 +61,7 @@ fn every_flipped_bit_is_judged_as_by_the_reference() {
     for (file, bases, raw) in deltas() {
         let bases = slices(&bases);
         let mut refused = 0;
-        for bit in 0..8 * file.len() {
+        for bit in flipped_bits(file.len()) {
             let mut bad = file.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
             // A zstd frame has bits that mean nothing.
@@ -76,7 +77,8 @@ fn every_flipped_bit_is_judged_as_by_the_reference() {
                 }
             }
         }
-        assert!(refused + 64 > 8 * file.len(), "{refused} of {}", 8 * file.len());
+        let all = flipped_bits(file.len()).count();
+        assert!(refused + 64 > all, "{refused} of {all}");
     }
 }
 
@@ -88,7 +90,7 @@ fn every_flipped_bit_behind_the_checks_is_judged_as_by_the_reference() {
         let (mut accepted, mut refused) = (0, 0);
         for record in 0..valid.records.len() {
             let (head, body) = (valid.records[record].head.len(), valid.records[record].body.len());
-            for bit in 0..8 * (head + body) {
+            for bit in flipped_bits(head + body) {
                 let mut bad = valid.clone();
                 let r = &mut bad.records[record];
                 let byte = if bit < 8 * head { &mut r.head[bit / 8] } else { &mut r.body[bit / 8 - head] };
@@ -101,7 +103,7 @@ fn every_flipped_bit_behind_the_checks_is_judged_as_by_the_reference() {
             }
         }
         // No bit of the handmade files is meaningless: an accepted file names other bytes of its bases.
-        assert!(refused > 100 && accepted + refused > 500, "{accepted} accepted, {refused} refused");
+        assert!(refused > cases(100) && accepted + refused > cases(500), "{accepted} accepted, {refused} refused");
     }
 }
 

@@ -3,7 +3,7 @@
 
 use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Decompressor, Level};
 use lmc_testing::input::Random;
-use lmc_testing::targets;
+use lmc_testing::{cases, flipped_bits, targets};
 use std::fs;
 use std::path::Path;
 
@@ -123,13 +123,13 @@ fn every_truncation_is_restored() {
 
 /// Restores the files of this suffix with every bit flipped.
 #[track_caller]
-fn flipped_bits(suffix: &str) {
+fn restores_flipped(suffix: &str) {
     let mut codec = Codec::new();
     let files: Vec<_> = FILES.iter().filter(|f| f.0.ends_with(suffix)).collect();
     assert!(!files.is_empty());
     for (name, ..) in files {
         let mut raw = read(name);
-        for bit in 0..8 * raw.len() {
+        for bit in flipped_bits(raw.len()) {
             raw[bit / 8] ^= 1 << (bit % 8);
             codec.restores(&raw);
             raw[bit / 8] ^= 1 << (bit % 8);
@@ -139,41 +139,41 @@ fn flipped_bits(suffix: &str) {
 
 #[test]
 fn every_flipped_bit_of_npy_is_restored() {
-    flipped_bits(".npy");
+    restores_flipped(".npy");
 }
 
 #[test]
 fn every_flipped_bit_of_npz_is_restored() {
-    flipped_bits(".npz");
+    restores_flipped(".npz");
 }
 
 #[test]
 fn every_flipped_bit_of_torch_files_is_restored() {
-    flipped_bits(".pt");
+    restores_flipped(".pt");
 }
 
 #[test]
 fn every_flipped_bit_of_distcp_is_restored() {
-    flipped_bits(".distcp");
+    restores_flipped(".distcp");
 }
 
 #[test]
 fn every_flipped_bit_of_gguf_is_restored() {
-    flipped_bits(".gguf");
+    restores_flipped(".gguf");
 }
 
 #[test]
 fn every_flipped_bit_of_onnx_is_restored() {
-    flipped_bits(".onnx");
+    restores_flipped(".onnx");
 }
 
 /// The promises of the fuzz target `layout`, without compression.
 #[test]
-fn a_hundred_thousand_mutations_are_laid_out() {
+fn mutations_are_laid_out() {
     const LAYOUT_ALONE: u8 = 12;
     let mut random = Random::new(8);
     let files: Vec<Vec<u8>> = FILES.iter().map(|(name, ..)| [&[LAYOUT_ALONE][..], &read(name)].concat()).collect();
-    for i in 0..100_000 {
+    for i in 0..cases(100_000) {
         let mut file = files[i % files.len()].clone();
         for _ in 0..=random.below(4) {
             let at = 1 + random.below(file.len() as u64 - 1) as usize;

@@ -19,7 +19,7 @@ use crate::entropy::{CHUNK, LANES, SETS, STATE_MIN};
 use crate::isa::Isa;
 use crate::map::Map;
 use case::{CODERS, Case, MAPS, any_table, built, plain};
-use lmc_test_inputs::Random;
+use lmc_test_inputs::{Random, cases, thorough};
 use stream::{Stream, decode, encode};
 
 /// The instruction sets to compare with portable.
@@ -79,7 +79,7 @@ fn every_split_of_every_width() {
 #[test]
 fn any_cluster_out_and_back() {
     let mut r = Random::new(2);
-    for _ in 0..4000 {
+    for _ in 0..cases(4000) {
         let c = Case::random(&mut r);
         round_trip(&mut r, &c);
     }
@@ -134,7 +134,7 @@ fn every_coarse_frequency_from_any_state() {
             } else {
                 e.of[78] = 128 - f
             }
-            for _ in 0..20 {
+            for _ in 0..cases(20) {
                 from_any_state(&mut r, rans(COARSE_BITS, e.clone()), (u32::from(f).pow(2)) << 18, 8);
             }
         }
@@ -144,7 +144,7 @@ fn every_coarse_frequency_from_any_state() {
 #[test]
 fn every_fine_frequency_from_any_state() {
     let mut r = Random::new(9);
-    for f in 1..4096u16 {
+    for f in (1..4096u16).step_by(if thorough() { 1 } else { 7 }) {
         let mut e = Entries::none();
         let other = r.below(u64::from(4096 - f)) as u16;
         (e.of[77], e.of[78]) = (f, other);
@@ -187,7 +187,7 @@ fn fine_tables_at_their_limits() {
 fn noise_is_decoded_or_refused_alike() {
     let mut r = Random::new(5);
     let (mut accepted, mut refused) = (0, 0);
-    for _ in 0..6000 {
+    for _ in 0..cases(6000) {
         let mut c = Case::random(&mut r);
         c.symbol_bits = (8 * c.width as u32 - c.shape.symbol_shift()).min(8);
         if c.symbol_bits > 0 && r.below(8) > 0 {
@@ -207,7 +207,10 @@ fn noise_is_decoded_or_refused_alike() {
             }
         }
     }
-    assert!(others().is_empty() || accepted > 500 && refused > 500, "{accepted} accepted, {refused} refused");
+    assert!(
+        others().is_empty() || accepted > cases(500) && refused > cases(500),
+        "{accepted} accepted, {refused} refused"
+    );
 }
 
 /// A stream cut short at every place, with every amount of slack behind it.

@@ -7,12 +7,17 @@ use crate::predict::changes::{Changes, Compared};
 use crate::predict::job::{Model, Rank, Streams, most_overflows};
 use crate::predict::select::Selection;
 use crate::predict::{Contexts, MAX_BOUNDARIES, Predictor};
-use lmc_test_inputs::Random;
+use lmc_test_inputs::{Random, thorough};
 
 const WIDTHS: [usize; 4] = [1, 2, 4, 8];
 const PREDICTORS: [Predictor; 2] = [Predictor::Float, Predictor::Integer];
 /// More than any kernel processes at once, with and without a remainder.
 const LARGE: [usize; 8] = [511, 512, 1000, 1023, 1024, 1025, 2047, 5003];
+
+/// Numbers of elements: up to `end`, or of these only those beside whole tiles of kernels, and larger ones.
+fn lengths(end: usize) -> impl Iterator<Item = usize> {
+    (0..=end).filter(|n| thorough() || matches!(n % 16, 0 | 1 | 15)).chain(LARGE)
+}
 
 fn all() -> Vec<Isa> {
     others().into_iter().chain([Isa::PORTABLE]).collect()
@@ -188,7 +193,7 @@ fn check_selection(m: &Model<'_>, isa: Isa, at: &[u32], ranks: &[Rank], counts: 
 fn ranks_in_contexts() {
     let mut r = Random::new(16);
     for (width, predictor) in combinations() {
-        for len in (0..=130).chain(LARGE) {
+        for len in lengths(130) {
             let c = Case::new(&mut r, width, len, predictor, true);
             let m = c.model();
             let mut counts = vec![0; c.contexts.as_ref().unwrap().count()];
@@ -221,7 +226,7 @@ fn residuals_by_context_and_back() {
     let mut streams = Streams::default();
     for (width, predictor) in combinations() {
         for classed in [false, true] {
-            for len in (0..=300).chain(LARGE) {
+            for len in lengths(300) {
                 Case::new(&mut r, width, len, predictor, classed).check(&mut streams);
             }
         }
@@ -278,7 +283,7 @@ fn changes_are_found() {
     let mut r = Random::new(17);
     let mut found = Changes::default();
     for width in WIDTHS {
-        for n in (0..=300).chain(LARGE) {
+        for n in lengths(300) {
             // From none to all, side by side and apart; only one bit may differ.
             let share = [0, 1, 20, 100][r.below(4) as usize];
             let mut elements = values(&mut r, width, n);
