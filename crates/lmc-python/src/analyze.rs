@@ -86,7 +86,7 @@ fn paths(given: &Bound<'_, PyAny>) -> Result<Vec<PathBuf>> {
 
 /// Fails with the operating system's own error if a path is not there.
 fn readable(path: &Path) -> Result<()> {
-    if path.to_string_lossy().starts_with("s3://") {
+    if lmc_store::Location::is_url(path)? {
         return Ok(());
     }
     match std::fs::metadata(path) {

@@ -8,22 +8,15 @@ use std::time::Duration;
 
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
-#[cfg(feature = "s3")]
-use object_store::{
-    ClientConfigKey, RetryConfig,
-    aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey},
-    prefix::PrefixStore,
-};
 
 use crate::archive::Archive;
+#[cfg(feature = "buckets")]
+use crate::bucket::Bucket;
 use crate::directory::Directory;
 use crate::error::{Error, ErrorKind, Result};
 
 /// How long failed requests are retried.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
-/// A request without progress for this long is retried.
-#[cfg(feature = "s3")]
-pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 
 /// Where a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,15 +24,9 @@ pub enum Location {
     /// A directory. Writes are durable when they return. May also be the path of an archive written by
     /// [`Store::export`](crate::Store::export), which is a read-only store.
     Directory(PathBuf),
-    /// A prefix of a bucket of S3, or of a server that speaks its protocol. Credentials, region and endpoint come from the usual
-    /// environment variables: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL` and others.
-    #[cfg(feature = "s3")]
-    S3 {
-        /// The bucket.
-        bucket: String,
-        /// Prefix of all keys; may be empty.
-        prefix: String,
-    },
+    /// A prefix of a bucket.
+    #[cfg(feature = "buckets")]
+    Bucket(Bucket),
     /// Memory of this process, new for each store.
     Memory,
 }
@@ -47,7 +34,8 @@ pub enum Location {
 impl FromStr for Location {
     type Err = Error;
 
-    /// `s3://bucket/prefix`, `file:///directory`, or the path of a directory, as [`Self::directory`] takes it.
+    /// `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, `file:///directory`, or the path of a directory, as
+    /// [`Self::directory`] takes it.
     fn from_str(s: &str) -> Result<Self> {
         let Some((scheme, rest)) = s.split_once("://") else {
             return if s.is_empty() {
@@ -56,23 +44,19 @@ impl FromStr for Location {
                 Self::directory(s.into())
             };
         };
+        #[cfg(feature = "buckets")]
+        if let Some(bucket) = Bucket::parse(scheme, rest) {
+            return bucket.map(Self::Bucket);
+        }
         match scheme {
-            #[cfg(feature = "s3")]
-            "s3" => {
-                let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-                if bucket.is_empty() {
-                    return Err(Error::usage(format!("{s}: names no bucket: write s3://BUCKET/PREFIX")));
-                }
-                Ok(Self::S3 { bucket: bucket.into(), prefix: prefix.trim_matches('/').into() })
-            }
-            #[cfg(not(feature = "s3"))]
-            "s3" => Err(Error::usage(format!(
-                "{s}: this program was built without buckets: build it with the feature `s3`, which is on by default"
+            #[cfg(not(feature = "buckets"))]
+            "s3" | "gs" | "az" => Err(Error::usage(format!(
+                "{s}: this program was built without buckets: build it with the feature `buckets`, which is on by default"
             ))),
             "file" => Ok(Self::Directory(rest.into())),
-            _ => {
-                Err(Error::usage(format!("{s}: not the location of a store: name a directory, or s3://BUCKET/PREFIX")))
-            }
+            _ => Err(Error::usage(format!(
+                "{s}: not the location of a store: name a directory, or s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX"
+            ))),
         }
     }
 }
@@ -82,10 +66,8 @@ impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Directory(path) => path.display().fmt(f),
-            #[cfg(feature = "s3")]
-            Self::S3 { bucket, prefix } if prefix.is_empty() => write!(f, "s3://{bucket}"),
-            #[cfg(feature = "s3")]
-            Self::S3 { bucket, prefix } => write!(f, "s3://{bucket}/{prefix}"),
+            #[cfg(feature = "buckets")]
+            Self::Bucket(bucket) => bucket.fmt(f),
             Self::Memory => f.write_str("memory"),
         }
     }
@@ -146,71 +128,18 @@ impl Location {
                 "is a file, and nothing can be saved into it: name a directory; lmc snapshot import makes one of an archive",
             )),
             Self::Directory(path) => Ok(Arc::new(Directory::open(path, create)?)),
-            #[cfg(feature = "s3")]
-            Self::S3 { prefix, .. } => {
-                let s3 = self.s3(patience)?.expect("it is a bucket");
-                Ok(match &prefix[..] {
-                    "" => Arc::new(s3),
-                    prefix => Arc::new(PrefixStore::new(s3, prefix)),
-                })
-            }
+            #[cfg(feature = "buckets")]
+            Self::Bucket(bucket) => bucket.connect(patience),
         }
     }
 
-    /// The bucket's client, if this is a bucket.
-    #[cfg(feature = "s3")]
-    pub(crate) fn s3(&self, patience: Duration) -> Result<Option<AmazonS3>> {
-        let Self::S3 { bucket, .. } = self else { return Ok(None) };
-        // Fails if another part of the program has installed a provider, which is just as good.
-        _ = rustls::crypto::ring::default_provider().install_default();
-        let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
-        // The scheme selects TLS: an `http` endpoint is meant as such.
-        let endpoint =
-            ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"].iter().find_map(|v| std::env::var(v).ok());
-        if let Some(endpoint) = endpoint {
-            builder = builder.with_allow_http(endpoint.starts_with("http://")).with_endpoint(endpoint);
-        }
-        let limit = |d: Duration| format!("{} ms", d.as_millis());
-        // The user's `AWS_TIMEOUT` and `AWS_READ_TIMEOUT` take precedence.
-        if std::env::var_os("AWS_TIMEOUT").is_none() {
-            let request = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
-            builder = builder.with_config(request, limit(patience));
-        }
-        if std::env::var_os("AWS_READ_TIMEOUT").is_none() {
-            let silence = AmazonS3ConfigKey::Client(ClientConfigKey::ReadTimeout);
-            builder = builder.with_config(silence, limit(SILENCE.min(patience)));
-        }
-        builder = builder.with_retry(RetryConfig { retry_timeout: patience, ..RetryConfig::default() });
-        let s3 = builder.build().map_err(|e| Error::store(format!("s3://{bucket}: cannot use the bucket: {e}")))?;
-        Ok(Some(s3))
-    }
-}
-
-/// Variables that name a source of credentials; see `AmazonS3Builder::from_env`.
-#[cfg(feature = "s3")]
-const CREDENTIALS: [&str; 4] = [
-    "AWS_ACCESS_KEY_ID",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-];
-
-impl Location {
     /// Adds a hint about missing credentials to the error of the first request.
     pub(crate) fn explain(&self, e: Error) -> Error {
         match self {
-            #[cfg(feature = "s3")]
-            Self::S3 { .. } => self.explain_in(e, |variable| std::env::var_os(variable).is_some()),
-            Self::Directory(_) | Self::Memory => e,
-        }
-    }
-
-    #[cfg(feature = "s3")]
-    fn explain_in(&self, e: Error, is_set: impl Fn(&str) -> bool) -> Error {
-        match self {
-            Self::S3 { .. } if e.kind() == ErrorKind::Store && !CREDENTIALS.iter().any(|v| is_set(v)) => e.and(
-                "; no credentials are in the environment: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, unless this machine has a role",
-            ),
+            #[cfg(feature = "buckets")]
+            Self::Bucket(bucket) if e.kind() == ErrorKind::Store => {
+                bucket.explain(e, |variable| std::env::var_os(variable).is_some())
+            }
             _ => e,
         }
     }
@@ -229,7 +158,7 @@ mod tests {
         assert_eq!(parse("./s3:/b").unwrap(), Location::Directory("./s3:/b".into()));
         assert_eq!(parse("/s3:/b:/c:").unwrap(), Location::Directory("/s3:/b:/c:".into()));
         assert_eq!(parse("runs:7").unwrap(), Location::Directory("runs:7".into()));
-        for bad in ["", "gs://b/p", "http://b"] {
+        for bad in ["", "ftp://b/p", "http://b"] {
             parse(bad).unwrap_err();
         }
         for (path, is_url) in [("s3://b/p", true), ("gs://b", true), ("runs/7", false), ("./s3:/b", false)] {
@@ -242,31 +171,39 @@ mod tests {
             assert_eq!(Location::directory(bad.into()).unwrap_err().to_string(), e.to_string());
             assert_eq!(Location::is_url(bad.as_ref()).unwrap_err().to_string(), e.to_string());
         }
-        #[cfg(feature = "s3")]
+        #[cfg(feature = "buckets")]
         {
-            let s3 = |bucket: &str, prefix: &str| Location::S3 { bucket: bucket.into(), prefix: prefix.into() };
-            assert_eq!(parse("s3://b").unwrap(), s3("b", ""));
-            assert_eq!(parse("s3://b/runs/7/").unwrap(), s3("b", "runs/7"));
-            for (location, text) in [(s3("b", ""), "s3://b"), (s3("b", "runs/7"), "s3://b/runs/7")] {
-                assert_eq!((&location.to_string()[..], parse(text).unwrap()), (text, location));
+            for (url, name, prefix) in [("s3://b", "b", ""), ("gs://b/runs/7", "b", "runs/7"), ("az://b/7", "b", "7")] {
+                let Location::Bucket(found) = parse(url).unwrap() else { panic!("{url}: is no bucket") };
+                assert_eq!((&found.name[..], &found.prefix[..], found.to_string()), (name, prefix, url.to_owned()));
             }
-            parse("s3:///p").unwrap_err();
+            assert_eq!(parse("s3://b/runs/7/").unwrap(), parse("s3://b/runs/7").unwrap());
+            for bad in ["s3:///p", "gs://", "az:///"] {
+                assert!(parse(bad).unwrap_err().to_string().contains("://BUCKET/PREFIX"), "{bad}");
+            }
         }
-        #[cfg(not(feature = "s3"))]
+        #[cfg(not(feature = "buckets"))]
         assert!(parse("s3://b").unwrap_err().to_string().contains("built without buckets"));
     }
 
-    #[cfg(feature = "s3")]
+    #[cfg(feature = "buckets")]
     #[test]
     fn missing_credentials_are_named() {
-        let s3: Location = "s3://b".parse().unwrap();
         let failed = || Error::store("cannot read lmc-store.json: no answer");
-        let none = s3.explain_in(failed(), |_| false).to_string();
-        assert!(none.starts_with("cannot read lmc-store.json: no answer; no credentials"), "{none}");
-        let some = s3.explain_in(failed(), |v| v == "AWS_ACCESS_KEY_ID").to_string();
-        assert_eq!(some, failed().to_string());
-        let other = s3.explain_in(Error::not_found("there is no store here"), |_| false).to_string();
-        assert_eq!(other, "there is no store here");
-        assert_eq!(Location::Memory.explain_in(failed(), |_| false).to_string(), some);
+        for (url, variable) in [
+            ("s3://b", "AWS_ACCESS_KEY_ID"),
+            ("s3://b", "AWS_PROFILE"),
+            ("gs://b", "GOOGLE_APPLICATION_CREDENTIALS"),
+            ("az://b", "AZURE_STORAGE_ACCOUNT_KEY"),
+        ] {
+            let Location::Bucket(bucket) = url.parse().unwrap() else { panic!("{url}: is no bucket") };
+            let none = bucket.explain(failed(), |_| false).to_string();
+            let begin = "cannot read lmc-store.json: no answer; no credentials";
+            assert!(none.starts_with(begin) && none.contains(variable), "{none}");
+            assert_eq!(bucket.explain(failed(), |v| v == variable).to_string(), failed().to_string());
+        }
+        let other = "s3://b".parse::<Location>().unwrap().explain(Error::not_found("there is no store here"));
+        assert_eq!(other.to_string(), "there is no store here");
+        assert_eq!(Location::Memory.explain(failed()).to_string(), failed().to_string());
     }
 }

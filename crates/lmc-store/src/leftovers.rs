@@ -4,23 +4,28 @@
 use std::path::PathBuf;
 
 use crate::backend::Location;
+#[cfg(feature = "buckets")]
+use crate::bucket::Service;
 use crate::directory;
 use crate::error::{Error, Result};
-#[cfg(feature = "s3")]
+#[cfg(feature = "buckets")]
 use crate::uploads::{Upload, Uploads};
 
 /// Where to look for leftovers.
 pub(crate) enum Leftovers {
     /// In those subdirectories that the store writes to.
     Directory(PathBuf),
-    #[cfg(feature = "s3")]
+    #[cfg(feature = "buckets")]
     Bucket(Uploads),
+    /// In a bucket of a service whose incomplete uploads cannot be listed; what to do about them.
+    #[cfg(feature = "buckets")]
+    Unlisted(&'static str),
 }
 
 /// A leftover.
 pub(crate) enum Leftover {
     File(directory::Leftover),
-    #[cfg(feature = "s3")]
+    #[cfg(feature = "buckets")]
     Upload(Upload),
 }
 
@@ -45,8 +50,15 @@ impl Leftovers {
             Location::Directory(path) => Some(Self::Directory(
                 path.canonicalize().map_err(|e| Error::io(format_args!("{}: cannot open", path.display()), e))?,
             )),
-            #[cfg(feature = "s3")]
-            Location::S3 { .. } => Uploads::of(location)?.map(Self::Bucket),
+            #[cfg(feature = "buckets")]
+            Location::Bucket(bucket) => match bucket.service {
+                Service::S3 => Some(Self::Bucket(Uploads::of(bucket)?)),
+                Service::Google => Some(Self::Unlisted(
+                    "incomplete uploads of Google Cloud Storage are not listed: end them by a lifecycle rule, AbortIncompleteMultipartUpload",
+                )),
+                // It deletes blocks that no blob has after a week.
+                Service::Azure => None,
+            },
             Location::Memory => None,
         })
     }
@@ -57,8 +69,10 @@ impl Leftovers {
                 let files = directory::leftovers(root, &["snapshots", "shards", "data", "probes"])?;
                 Ok(files.into_iter().map(Leftover::File).collect())
             }
-            #[cfg(feature = "s3")]
+            #[cfg(feature = "buckets")]
             Self::Bucket(uploads) => Ok(uploads.list().await?.into_iter().map(Leftover::Upload).collect()),
+            #[cfg(feature = "buckets")]
+            Self::Unlisted(why) => Err(Error::store(*why)),
         }
     }
 
@@ -71,18 +85,18 @@ impl Leftovers {
                 let found = directory::leftovers(root, &["snapshots"])?;
                 Ok(found.into_iter().filter(|l| l.is_directory && !l.was_never_used).map(|l| l.key).collect())
             }
-            #[cfg(feature = "s3")]
-            Self::Bucket(_) => Ok(vec![]),
+            #[cfg(feature = "buckets")]
+            Self::Bucket(_) | Self::Unlisted(_) => Ok(vec![]),
         }
     }
 
     pub(crate) async fn remove(&self, leftover: &Leftover) -> Result<()> {
         match (self, leftover) {
             (_, Leftover::File(file)) => file.remove(),
-            #[cfg(feature = "s3")]
+            #[cfg(feature = "buckets")]
             (Self::Bucket(uploads), Leftover::Upload(upload)) => uploads.abort(upload).await,
-            #[cfg(feature = "s3")]
-            (Self::Directory(_), Leftover::Upload(_)) => unreachable!("a directory lists no uploads"),
+            #[cfg(feature = "buckets")]
+            (_, Leftover::Upload(_)) => unreachable!("only a bucket lists uploads"),
         }
     }
 }
@@ -96,7 +110,7 @@ impl Leftover {
     pub(crate) fn orphan(&self) -> Orphan {
         match self {
             Self::File(l) => Orphan { key: l.key.clone(), size: l.size, time: l.time },
-            #[cfg(feature = "s3")]
+            #[cfg(feature = "buckets")]
             Self::Upload(u) => Orphan { key: format!("{}?uploadId={}", u.key, u.id), size: u.size, time: u.time },
         }
     }

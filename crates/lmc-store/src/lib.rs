@@ -25,6 +25,8 @@ mod alternatives;
 mod archive;
 mod backend;
 mod before;
+#[cfg(feature = "buckets")]
+mod bucket;
 mod buffer;
 mod cache;
 mod catalog;
@@ -50,8 +52,11 @@ mod irregular;
 mod layout;
 mod leftovers;
 mod manifest;
+mod merge;
 mod ordered;
 mod presence;
+#[cfg(feature = "buckets")]
+mod profile;
 mod prune;
 mod publish;
 mod reach;
@@ -68,11 +73,13 @@ mod target;
 mod tensors;
 #[cfg(feature = "testing")]
 pub mod testing;
-#[cfg(feature = "s3")]
+#[cfg(feature = "buckets")]
 mod uploads;
 mod verify;
 
 pub use backend::Location;
+#[cfg(feature = "buckets")]
+pub use bucket::Bucket;
 pub use cache::Cache;
 pub use copy::{Copied, CopyOptions};
 pub use cost::Cost;

@@ -16,7 +16,7 @@ use crate::manifest::Document;
 use crate::manifest::marker::{self, Marker};
 use crate::records::Known;
 use crate::remote::Remote;
-#[cfg(feature = "s3")]
+#[cfg(feature = "buckets")]
 use crate::uploads::Uploads;
 
 /// How a store is created and used.
@@ -168,7 +168,7 @@ impl Store {
 
     /// Enables the collection of incomplete uploads for a store in a bucket that was opened as an object store. Stores opened at a
     /// [`Location`] have it.
-    #[cfg(feature = "s3")]
+    #[cfg(feature = "buckets")]
     #[must_use]
     pub fn with_uploads(self, uploads: Uploads) -> Self {
         Self { leftovers: Some(Arc::new(Leftovers::Bucket(uploads))), ..self }

@@ -14,7 +14,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use crate::backend::{Location, SILENCE};
+use crate::backend::PATIENCE;
+use crate::bucket::{Bucket, SILENCE, install_tls};
 use crate::error::{Error, Result, root_cause};
 use crate::layout;
 use crate::remote::seconds;
@@ -50,17 +51,16 @@ impl Uploads {
     /// # Errors
     /// `Store` when no client can be created.
     pub fn new(s3: AmazonS3, prefix: &str, patience: Duration) -> Result<Self> {
-        _ = rustls::crypto::ring::default_provider().install_default();
+        install_tls();
         let client = Client::builder().timeout(patience).read_timeout(SILENCE.min(patience)).build();
         let client = client.map_err(|e| Error::store(format!("cannot make requests: {}", root_cause(&e))))?;
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         Ok(Self { s3, prefix, client, patience })
     }
 
-    pub(crate) fn of(location: &Location) -> Result<Option<Self>> {
-        let Location::S3 { prefix, .. } = location else { return Ok(None) };
-        let patience = crate::backend::PATIENCE;
-        location.s3(patience)?.map(|s3| Self::new(s3, prefix, patience)).transpose()
+    /// Those to a bucket of S3.
+    pub(crate) fn of(bucket: &Bucket) -> Result<Self> {
+        Self::new(bucket.s3(PATIENCE)?, &bucket.prefix, PATIENCE)
     }
 
     /// Lists uploads of data objects, the only objects uploaded in parts. Others are not ours.

@@ -3,7 +3,7 @@
 mod analyze;
 #[cfg(feature = "bench")]
 mod bench;
-#[cfg(feature = "s3")]
+#[cfg(feature = "buckets")]
 mod bucket;
 mod careless;
 mod deltas;

@@ -35,7 +35,8 @@ pub(crate) use self::records::{
 use self::shared::Shared;
 pub(crate) use self::snapshot::SnapshotReader;
 
-/// The snapshots of a training run, in a directory or a bucket (`s3://BUCKET/PREFIX`, credentials from the environment).
+/// The snapshots of a training run, in a directory or a bucket (`s3://BUCKET/PREFIX`, `gs://` or `az://`, credentials from the
+/// environment).
 ///
 /// Opens an existing store; `Store.create` creates one. `cache` is where the raw bytes of the newest snapshot are kept for the next save:
 /// "memory", or the path of a directory of its own; `cache_size` is the limit in bytes.
@@ -54,7 +55,7 @@ pub(crate) struct Store {
 fn location(location: &Bound<'_, PyAny>) -> Result<(String, Location)> {
     let Some(path) = as_path(location)? else {
         let class = location.get_type().name()?;
-        let why = format!("location must be the path of a directory or an s3:// URL, not {class}");
+        let why = format!("location must be the path of a directory or the URL of a bucket, not {class}");
         return Err(PyTypeError::new_err(why).into());
     };
     let name = path.to_string_lossy().into_owned();

@@ -8,5 +8,5 @@ pub use faulty::{Faults, Faulty};
 pub use memory::Memory;
 pub use random::Random;
 
-#[cfg(feature = "s3")]
+#[cfg(feature = "buckets")]
 pub use crate::uploads::Uploads;

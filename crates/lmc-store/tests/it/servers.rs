@@ -1,6 +1,6 @@
 //! Servers that are slow, fail or return wrong data: the store's error, how soon it comes, and the state afterwards.
 
-#![cfg(feature = "s3")]
+#![cfg(feature = "buckets")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -27,7 +27,7 @@ pub(super) struct CopyArgs {
     #[command(flatten)]
     from: Place,
 
-    /// The store to copy into: a directory, or s3://BUCKET/PREFIX.
+    /// The store to copy into: a directory or a bucket.
     #[arg(value_name = "TO")]
     to: String,
 

@@ -19,9 +19,10 @@ use crate::ui::Ui;
 
 /// Keep every snapshot of a training run in one store, a directory or a bucket, where each takes only the space of its changes.
 ///
-/// STORE is a directory, an archive that `lmc snapshot export` wrote, or s3://BUCKET/PREFIX with the usual environment variables
-/// (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, and AWS_ENDPOINT_URL for servers other than Amazon's). Any number of processes
-/// may use it at once; a crash at any moment loses nothing that was saved before.
+/// STORE is a directory, an archive that `lmc snapshot export` wrote, or a bucket with the usual environment variables:
+/// s3://BUCKET/PREFIX (AWS_PROFILE, or AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION; AWS_ENDPOINT_URL for servers other than
+/// Amazon's), gs://BUCKET/PREFIX (GOOGLE_APPLICATION_CREDENTIALS), az://CONTAINER/PREFIX (AZURE_STORAGE_ACCOUNT_NAME and
+/// AZURE_STORAGE_ACCOUNT_KEY). Any number of processes may use it at once; a crash at any moment loses nothing that was saved before.
 #[derive(Args)]
 pub(crate) struct SnapshotArgs {
     #[command(subcommand)]

@@ -27,7 +27,7 @@ const NOTES: [&str; 2] = ["README", "LICENSE"];
 /// Selects a store.
 #[derive(Args)]
 pub(in crate::cmd) struct Place {
-    /// A directory, or s3://BUCKET/PREFIX.
+    /// A directory, or s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX.
     pub(in crate::cmd) store: String,
 }
 

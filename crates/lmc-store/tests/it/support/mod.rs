@@ -1,7 +1,7 @@
 //! Shared by the store's tests: checkpoints to save, and backends.
 
 pub(crate) mod needs;
-#[cfg(feature = "s3")]
+#[cfg(feature = "buckets")]
 pub(crate) mod server;
 pub(crate) mod world;
 

@@ -1,6 +1,7 @@
-//! A small S3 server on a loopback port that can inject faults. Objects are in memory; requests are not authenticated.
+//! A small server of object storage on a loopback port that can inject faults. Objects are in memory; requests are not authenticated. It
+//! speaks the protocol of S3, those of Google and of Azure as far as one request creates an object, and that of a gateway.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -46,6 +47,9 @@ pub(crate) enum Spoil {
     KeepOdd,
     /// Nothing is listed.
     Unlisted,
+    /// As a gateway of a model hub has it: objects are read where the answer to `GET` says, at another address; errors are not XML; and of
+    /// S3's protocol there is nothing but objects, their parts and `ListObjectsV2`.
+    Gateway,
 }
 
 /// An incomplete multipart upload: key, id, time, and sizes of its parts.
@@ -63,6 +67,9 @@ const PAGE: usize = 2;
 /// What a save wrote that died two days ago has this in its keys.
 const DEAD: &str = "7777777777777777";
 
+/// When all objects were written.
+const TIME: &str = "Sat, 21 Nov 2026 12:00:00 GMT";
+
 type Objects = BTreeMap<String, Vec<u8>>;
 type Spoiler = Box<dyn FnMut(&Request) -> Spoil + Send>;
 
@@ -77,6 +84,8 @@ struct State {
     uploads: Vec<Upload>,
     spoil: Spoiler,
     answers: u64,
+    /// What requests said in their headers about who they are from.
+    authorizations: BTreeSet<String>,
 }
 
 struct Answer {
@@ -108,8 +117,13 @@ impl Server {
     pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        let state = State { objects: Objects::new(), uploads: vec![], spoil: Box::new(|_| Spoil::Not), answers: 0 };
-        let state = Arc::new(Mutex::new(state));
+        let state = Arc::new(Mutex::new(State {
+            objects: Objects::new(),
+            uploads: vec![],
+            spoil: Box::new(|_| Spoil::Not),
+            answers: 0,
+            authorizations: BTreeSet::new(),
+        }));
         let shared = state.clone();
         std::thread::spawn(move || {
             for connection in listener.incoming().flatten() {
@@ -145,6 +159,10 @@ impl Server {
         self.state.lock().unwrap().objects.insert(key.to_owned(), vec![]);
     }
 
+    pub(crate) fn authorizations(&self) -> BTreeSet<String> {
+        self.state.lock().unwrap().authorizations.clone()
+    }
+
     pub(crate) fn keys(&self) -> Vec<String> {
         self.state.lock().unwrap().objects.keys().cloned().collect()
     }
@@ -160,15 +178,23 @@ fn serve(connection: &TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
             let uploads = answer_of_uploads(&request, &mut state.uploads);
             let answer = match spoil {
                 Spoil::Status(status) => Answer::error(status),
-                _ if uploads.is_some() => uploads.unwrap(),
+                _ if uploads.is_some() && spoil != Spoil::Gateway => uploads.unwrap(),
                 Spoil::ServedThen(status) => {
                     _ = respond(&request, &mut state.objects, spoil);
                     Answer::error(status)
                 }
                 _ => respond(&request, &mut state.objects, spoil),
             };
+            let authorization = request.headers.get("authorization").cloned().unwrap_or_default();
+            // A signed address has none.
+            if !authorization.is_empty() {
+                state.authorizations.insert(authorization);
+            }
             (spoil, answer, state.answers)
         };
+        if spoil == Spoil::Gateway && answer.status >= 400 {
+            answer.body = br#"{"error":"no"}"#.to_vec();
+        }
         let middle = answer.body.len() / 2;
         match spoil {
             Spoil::Silence => return silence(&mut reader),
@@ -218,7 +244,10 @@ fn read(reader: &mut impl BufRead) -> std::io::Result<Option<Request>> {
     let method = words.next().unwrap().to_owned();
     let target = words.next().unwrap();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let key = path.trim_start_matches("/test").trim_start_matches('/').to_owned();
+    // A gateway's endpoint has a path, a bucket of Azure an account.
+    let path = ["/gateway", "/account"].iter().find_map(|before| path.strip_prefix(before)).unwrap_or(path);
+    let key = path.trim_start_matches("/test").trim_start_matches('/').replace("%2F", "/");
+    let key = key.replace("%2E", ".").replace("%2D", "-");
     let query = query.replace("%2F", "/");
     let mut headers = BTreeMap::new();
     loop {
@@ -280,19 +309,26 @@ fn answer_of_uploads(request: &Request, uploads: &mut Vec<Upload>) -> Option<Ans
 fn respond(request: &Request, objects: &mut Objects, spoil: Spoil) -> Answer {
     let Request { method, key, query, headers, body } = request;
     match &method[..] {
-        "PUT"
-            if headers.contains_key("if-none-match") && objects.contains_key(key) && spoil != Spoil::Unconditional =>
+        _ if spoil == Spoil::Gateway
+            && headers.keys().any(|h| h.starts_with("x-amz-meta-") || h == "x-amz-trailer") =>
         {
-            Answer::error(412)
+            Answer::error(501)
         }
+        "GET" if spoil == Spoil::Gateway && !key.is_empty() && !key.starts_with(SIGNED) => {
+            let mut answer = Answer::new(302, "");
+            answer.headers.push(("Location", format!("http://{}/test/{SIGNED}{key}?signature=1", headers["host"])));
+            answer
+        }
+        "PUT" if creates(headers) && objects.contains_key(key) && spoil != Spoil::Unconditional => Answer::error(412),
         "PUT" => {
             objects.insert(key.clone(), body.clone());
             described(Answer::new(200, ""))
         }
         "GET" if key.is_empty() && spoil == Spoil::Unlisted => Answer::new(200, list(query, &Objects::new())),
+        "GET" if key.is_empty() && spoil == Spoil::Gateway && !query.contains("list-type=2") => Answer::error(501),
         "GET" if key.is_empty() => Answer::new(200, list(query, objects)),
         "GET" | "HEAD" => {
-            let Some(object) = objects.get(key) else { return Answer::error(404) };
+            let Some(object) = objects.get(key.trim_start_matches(SIGNED)) else { return Answer::error(404) };
             let range = headers.get("range").filter(|_| spoil != Spoil::Whole).map(|r| {
                 let (from, to) = r.trim_start_matches("bytes=").split_once('-').unwrap();
                 let from = from.parse::<usize>().unwrap();
@@ -338,16 +374,37 @@ fn respond(request: &Request, objects: &mut Objects, spoil: Spoil) -> Answer {
     }
 }
 
+/// Where a gateway has the objects.
+const SIGNED: &str = "signed/";
+
+/// Whether a request is to create an object, and not to replace it: S3 and Azure, and Google.
+fn creates(headers: &BTreeMap<String, String>) -> bool {
+    headers.contains_key("if-none-match") || headers.get("x-goog-if-generation-match").is_some_and(|n| n == "0")
+}
+
 fn described(mut answer: Answer) -> Answer {
+    answer.headers.push(("x-goog-generation", "7".to_owned()));
     answer.headers.push(("ETag", format!("\"{:032x}\"", 7)));
-    answer.headers.push(("Last-Modified", "Sat, 21 Nov 2026 12:00:00 GMT".to_owned()));
+    answer.headers.push(("Last-Modified", TIME.to_owned()));
     answer
 }
 
 fn list(query: &str, objects: &Objects) -> String {
     let prefix = query.split('&').find_map(|p| p.strip_prefix("prefix=")).unwrap_or("");
+    let listed = objects.iter().filter(|(key, _)| key.starts_with(prefix));
+    if query.contains("comp=list") {
+        let blob = |(key, object): (&String, &Vec<u8>)| {
+            format!(
+                "<Blob><Name>{key}</Name><Properties><Last-Modified>{TIME}</Last-Modified><Etag>7</Etag>\
+                 <Content-Length>{}</Content-Length><Content-Type>x</Content-Type></Properties></Blob>",
+                object.len()
+            )
+        };
+        let blobs: String = listed.map(blob).collect();
+        return format!("<EnumerationResults><Blobs>{blobs}</Blobs><NextMarker/></EnumerationResults>");
+    }
     let mut text = String::from("<ListBucketResult><IsTruncated>false</IsTruncated>");
-    for (key, object) in objects.iter().filter(|(k, _)| k.starts_with(prefix)) {
+    for (key, object) in listed {
         let day = if key.contains(DEAD) { 19 } else { 21 };
         _ = write!(
             text,
