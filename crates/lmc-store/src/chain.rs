@@ -72,9 +72,9 @@ pub(crate) fn covering(catalog: &Catalog, sets: impl IntoIterator<Item = SetId>)
 
 /// Where a block set is, for messages.
 fn location(catalog: &Catalog, id: SetId) -> String {
-    let place = match (catalog.shard(id.shard), catalog.set(id)) {
-        (Ok(shard), Ok(&BlockSet { at: At(object, offset, len), .. })) => {
-            format!("{}: bytes {offset}..{}", layout::data(shard.save, object), offset + len)
+    let place = match (object_of(catalog, id), catalog.set(id)) {
+        (Ok((save, number)), Ok(&BlockSet { at: At(_, offset, len), .. })) => {
+            format!("{}: bytes {offset}..{}", layout::data(save, number), offset + len)
         }
         _ => layout::shard(id.shard).to_string(),
     };

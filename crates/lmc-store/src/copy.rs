@@ -17,7 +17,7 @@ use crate::manifest::record::{Record, RecordId, Seen};
 use crate::manifest::shard::{self, BlockSet, Extent, Ref, Shard};
 use crate::presence::Presence;
 use crate::publish::Original;
-use crate::reach::{ObjectId, files_of};
+use crate::reach::{ObjectId, files_of, stored_in};
 use crate::save::Numbers;
 use crate::save::upload::Uploader;
 use crate::snapshot::Snapshot;
@@ -170,10 +170,9 @@ impl Store {
         for s in &snapshots {
             catalog = remote.wait(Catalog::load_beside(remote, &s.shards, &catalog))?;
             for set in needed(&catalog, &s.shards)? {
-                let &BlockSet { at: shard::At(object, offset, len), hash, .. } = catalog.set(set)?;
-                let shard = catalog.shard(set.shard)?;
-                let (_, sets) =
-                    objects.entry((shard.save, object)).or_insert_with(|| (shard.objects[object], Hashes::new()));
+                let &BlockSet { at: shard::At(_, offset, len), hash, .. } = catalog.set(set)?;
+                let (object, size) = stored_in(&catalog, set)?;
+                let (_, sets) = objects.entry(object).or_insert_with(|| (size, Hashes::new()));
                 sets.insert((offset, len), hash);
             }
             for &id in &s.shards {

@@ -10,17 +10,11 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use crate::catalog::{Catalog, SetId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout;
-use crate::reach::{ObjectId, object_of};
+use crate::reach::{ObjectId, stored_in};
 use crate::remote::{RANGES, Remote};
 
 /// A data object, and its length according to the shard that wrote it.
 type Written = (ObjectId, u64);
-
-/// The data object that holds a set.
-fn written(catalog: &Catalog, set: SetId) -> Result<Written> {
-    let object = object_of(catalog, set)?;
-    Ok((object, catalog.shard(set.shard)?.objects[object.1]))
-}
 
 /// Looks at data objects, many at once; returns what is wrong with those that are missing or have another length.
 async fn faults(remote: &Remote, objects: impl IntoIterator<Item = Written>) -> Result<BTreeMap<Written, String>> {
@@ -60,7 +54,7 @@ impl Presence {
         for set in sets {
             let mut next = Some(set);
             while let Some(set) = next.filter(|&s| seen.insert(s)) {
-                objects.insert(written(catalog, set)?);
+                objects.insert(stored_in(catalog, set)?);
                 next = catalog.base(set)?;
             }
         }
@@ -85,7 +79,7 @@ impl Presence {
         self.look(catalog, [set])?;
         let looked = self.looked();
         for link in catalog.chain(set)? {
-            if looked[&written(catalog, link)?].is_some() {
+            if looked[&stored_in(catalog, link)?].is_some() {
                 return Ok(false);
             }
         }
@@ -94,7 +88,7 @@ impl Presence {
 
     /// What is wrong with the object that holds a set, which was looked at.
     pub(crate) fn fault(&self, catalog: &Catalog, set: SetId) -> Result<Option<String>> {
-        Ok(self.looked()[&written(catalog, set)?].clone())
+        Ok(self.looked()[&stored_in(catalog, set)?].clone())
     }
 
     /// The number of objects that were looked at.
@@ -105,7 +99,7 @@ impl Presence {
     /// Counts an object as lost whose length is right, but not its contents: the one of the set's chain that an error of reading it is
     /// about, or that of the set.
     pub(crate) fn condemn(&self, catalog: &Catalog, set: SetId, e: &Error) -> Result<()> {
-        let chain = catalog.chain(set)?.into_iter().map(|link| written(catalog, link)).collect::<Result<Vec<_>>>()?;
+        let chain = catalog.chain(set)?.into_iter().map(|link| stored_in(catalog, link)).collect::<Result<Vec<_>>>()?;
         let altered = chain.iter().find(|((save, number), _)| e.object() == Some(&layout::data(*save, *number)));
         let object = altered.or(chain.last()).expect("a chain is never empty");
         self.looked().insert(*object, Some(e.to_string()));
@@ -166,10 +160,10 @@ mod tests {
         let presence = Presence::new(&remote);
         let e = chain::verify(&catalog, &[base], &[Bytes::from("altered")]).unwrap_err();
         presence.condemn(&catalog, set, &e).unwrap();
-        assert!(presence.looked()[&written(&catalog, base).unwrap()].is_some());
-        assert!(!presence.looked().contains_key(&written(&catalog, set).unwrap()));
+        assert!(presence.looked()[&stored_in(&catalog, base).unwrap()].is_some());
+        assert!(!presence.looked().contains_key(&stored_in(&catalog, set).unwrap()));
         // An error about none of them is that of the set.
         presence.condemn(&catalog, set, &Error::damaged("it does not decode")).unwrap();
-        assert!(presence.looked()[&written(&catalog, set).unwrap()].is_some());
+        assert!(presence.looked()[&stored_in(&catalog, set).unwrap()].is_some());
     }
 }

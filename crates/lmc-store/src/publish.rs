@@ -6,10 +6,12 @@ use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result};
 use crate::history::{DamagedRecord, next_generation, to_name};
 use crate::ids::{SaveId, ShardId, Step};
+use crate::layout;
 use crate::manifest::Document;
 use crate::manifest::names::{check_name, check_together};
 use crate::manifest::record::Record;
 use crate::manifest::shard::Shard;
+use crate::merge::merged;
 use crate::records::Keys;
 use crate::save::{self, Input, SaveOptions, Saved};
 use crate::snapshot::Snapshot;
@@ -188,6 +190,11 @@ impl Store {
             names.extend(shard.files.iter().map(|f| &f.name[..]));
         }
         check_together(names).map_err(Error::usage)?;
+        // A reader then opens one document, however many processes saved.
+        if let Some((id, bytes)) = merged(&catalog, shards)? {
+            remote.wait(remote.put(&layout::shard(id), bytes.into()))?;
+            record.shards = vec![id];
+        }
         record.check()?;
         let keys = self.keys()?;
         let recent = self.recent(&keys)?;

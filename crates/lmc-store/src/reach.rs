@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 
 use crate::catalog::{Catalog, SetId};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::{SaveId, ShardId};
+use crate::layout;
 use crate::manifest::shard::{Extent, Ref};
 
 /// A data object.
@@ -41,8 +42,8 @@ impl Reach {
         let mut next = Some(set);
         // A set reached before has its chain here. This also ends cycles.
         while let Some(set) = next.filter(|&s| self.sets.insert(s)) {
-            let object = object_of(catalog, set)?;
-            self.objects.insert(object, catalog.shard(set.shard)?.objects[object.1]);
+            let (object, len) = stored_in(catalog, set)?;
+            self.objects.insert(object, len);
             next = catalog.base(set)?;
         }
         Ok(())
@@ -65,5 +66,15 @@ pub(crate) fn files_of(catalog: &Catalog, shard: ShardId) -> Result<Vec<SetId>> 
 
 /// The data object that holds a set.
 pub(crate) fn object_of(catalog: &Catalog, set: SetId) -> Result<ObjectId> {
-    Ok((catalog.shard(set.shard)?.save, catalog.set(set)?.at.0))
+    stored_in(catalog, set).map(|(object, _)| object)
+}
+
+/// [`object_of`], and its length according to the shard that lists it.
+pub(crate) fn stored_in(catalog: &Catalog, set: SetId) -> Result<(ObjectId, u64)> {
+    let index = catalog.set(set)?.at.0;
+    let object = catalog.shard(set.shard)?.object(index);
+    let (save, number, len) = object.ok_or_else(|| {
+        Error::damaged(format!("{}: has no data object {index}, where a block set is", layout::shard(set.shard)))
+    })?;
+    Ok(((save, number), len))
 }

@@ -114,6 +114,8 @@ struct Document {
     files: Counts,
     #[serde(default)]
     alternatives: Option<IgnoredAny>,
+    #[serde(default)]
+    writers: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]

@@ -23,6 +23,10 @@ const MAX_TOTAL: u64 = 1 << 53;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ref(pub(crate) usize, pub(crate) usize);
 
+/// The save that wrote data objects: index of the first of them; it numbered them from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Writer(pub(crate) usize, pub(crate) SaveId);
+
 /// Location of a block set: index of the data object, offset and length in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct At(pub(crate) usize, pub(crate) u64, pub(crate) u64);
@@ -96,13 +100,26 @@ pub(crate) struct Shard {
     /// By block set, ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) alternatives: Vec<Alternative>,
+    /// In a document made of those of several saves, of whose data objects the others wrote which; by index, ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) writers: Vec<Writer>,
 }
 
 impl Shard {
     pub(crate) fn new(save: SaveId, began: u64) -> Self {
         let format = Self::FORMAT.into();
-        let (shards, objects, sets, files, alternatives) = (vec![], vec![], vec![], vec![], vec![]);
-        Self { format, version: VERSION, save, began, shards, objects, sets, files, alternatives }
+        let (shards, objects, sets, files, alternatives, writers) = (vec![], vec![], vec![], vec![], vec![], vec![]);
+        Self { format, version: VERSION, save, began, shards, objects, sets, files, alternatives, writers }
+    }
+
+    /// A data object by its index: the save that wrote it, its number there, and its length.
+    pub(crate) fn object(&self, index: usize) -> Option<(SaveId, usize, u64)> {
+        let len = *self.objects.get(index)?;
+        let others = self.writers.partition_point(|&Writer(first, _)| first <= index);
+        Some(match others.checked_sub(1).map(|i| self.writers[i]) {
+            None => (self.save, index, len),
+            Some(Writer(first, save)) => (save, index - first, len),
+        })
     }
 
     /// Bytes of all files.
@@ -258,6 +275,14 @@ impl Document for Shard {
         }
         if sum(self.objects.iter().copied()).is_none_or(|total| total > MAX_TOTAL) {
             return Err(Error::limit("has data objects of more than 2^53 bytes"));
+        }
+        let ascend = self.writers.is_sorted_by(|a, b| a.0 < b.0);
+        if !ascend || self.writers.last().is_some_and(|last| last.0 >= self.objects.len()) {
+            return Err(Error::damaged("has writers that are not in the order of its data objects"));
+        }
+        let mut writers: HashSet<SaveId> = self.writers.iter().map(|w| w.1).collect();
+        if writers.len() < self.writers.len() || !writers.insert(self.save) {
+            return Err(Error::damaged("has a save as a writer twice"));
         }
         for (i, set) in self.sets.iter().enumerate() {
             self.check_set(i, set).map_err(|e| e.at(format_args!("block set {i}")))?;

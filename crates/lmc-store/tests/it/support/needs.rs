@@ -58,7 +58,7 @@ fn add_shard(objects: &dyn ObjectStore, id: &str, needed: &mut BTreeSet<String>)
     while let Some((shard, set)) = sets.pop() {
         let document = &shards[shard].1;
         let found = &document["sets"][set];
-        needed.insert(format!("data/{}/{:06}", document["save"].as_str().unwrap(), number(&found["at"][0])));
+        needed.insert(data_object(document, number(&found["at"][0])));
         if let Some(base) = found.get("base") {
             let of = match number(&base[0]) {
                 0 => names[shard].clone(),
@@ -68,4 +68,15 @@ fn add_shard(objects: &dyn ObjectStore, id: &str, needed: &mut BTreeSet<String>)
             sets.push((of, number(&base[1])));
         }
     }
+}
+
+/// The key of a data object: the save that wrote it, and its number there.
+fn data_object(document: &Value, index: usize) -> String {
+    let (mut first, mut save) = (0, &document["save"]);
+    for writer in document["writers"].as_array().into_iter().flatten() {
+        if number(&writer[0]) <= index {
+            (first, save) = (number(&writer[0]), &writer[1]);
+        }
+    }
+    format!("data/{}/{:06}", save.as_str().unwrap(), index - first)
 }
