@@ -175,6 +175,7 @@ impl Store {
     pub fn find(&self, at: At) -> Result<Snapshot> {
         let found = match at {
             At::Latest => self.latest()?,
+            At::Tag(ref name) => Some(self.tagged(name)?),
             At::Step(step) => match self.newest(step)? {
                 Some(current) if current.is_kept() => Some(Snapshot::of(current.record)),
                 Some(_) => {
@@ -190,7 +191,7 @@ impl Store {
         };
         found.ok_or_else(|| {
             Error::not_found(match at {
-                At::Latest => "the store has no snapshots".to_owned(),
+                At::Latest | At::Tag(_) => "the store has no snapshots".to_owned(),
                 At::Step(step) => format!("the store has no snapshot of step {step}"),
                 At::Id(id) => format!("the store has no snapshot with the id {id}"),
             })

@@ -27,5 +27,6 @@ mod servers;
 mod siblings;
 mod snapshots;
 mod support;
+mod tags;
 mod tensors;
 mod unreadable;
