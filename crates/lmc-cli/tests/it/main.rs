@@ -25,6 +25,7 @@ mod pipes;
 mod publish;
 mod safety;
 mod snapshot;
+mod snapshot_tag;
 mod snapshot_lost;
 mod snapshot_threads;
 mod snapshot_unlucky;
