@@ -551,3 +551,18 @@ def test_a_size_that_the_system_reports_wrongly(tmp_path):
         store.save(["/proc/self/status"], step=1)
     with pytest.raises(OSError, match="its size is given as 0 bytes, but it has more"):
         lmc.compress_file("/proc/self/status", tmp_path / "status.lmc")
+
+
+def test_a_damaged_latest_is_passed_over(store, tmp_path):
+    newest = max((tmp_path / "store" / "snapshots").rglob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    newest.write_bytes(b"")
+    for strict in (lambda: store.open_snapshot(strict=True), lambda: store.restore(tmp_path / "x", strict=True), store.find):
+        with pytest.raises(lmc.DamagedError, match="step 300"):
+            strict()
+    with pytest.warns(UserWarning, match="step 300 is damaged, and step 200 is taken instead"):
+        assert store.open_snapshot().snapshot.step == 200
+    with pytest.warns(UserWarning, match="strict=True raises"):
+        store.restore(tmp_path / "x")
+    assert (tmp_path / "x" / "rng").read_bytes() == (200).to_bytes(8)
+    with pytest.raises(lmc.DamagedError):
+        store.open_snapshot(300)

@@ -72,6 +72,7 @@ pub mod testing;
 #[cfg(feature = "s3")]
 mod uploads;
 mod verify;
+mod whole;
 
 pub use backend::Location;
 pub use cache::Cache;

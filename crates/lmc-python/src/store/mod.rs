@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lmc_store::{Best, CopyOptions, FollowOptions, Location, Metadata, RebaseOptions, ShardId, Step, StoreOptions};
+use lmc_store::{At, Best, CopyOptions, FollowOptions, Location, Metadata, RebaseOptions, ShardId, Step, StoreOptions};
 use lmc_store::VerifyOptions;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -169,16 +169,25 @@ impl Store {
         Ok(Snapshot(self.ask(py, |s| s.find(at))?))
     }
 
-    /// Opens a snapshot for reading.
-    #[pyo3(signature = (at=None, *, threads=None))]
+    /// Opens a snapshot for reading. If the latest one is meant and is damaged, the last one that is whole is opened instead, with a
+    /// warning, unless `strict` is set.
+    #[pyo3(signature = (at=None, *, strict=false, threads=None))]
     fn open_snapshot(
         &self,
         py: Python<'_>,
         at: Option<&Bound<'_, PyAny>>,
+        strict: bool,
         threads: Option<Threads>,
     ) -> Result<SnapshotReader> {
         let (at, threads) = (self::at(at)?, self::threads(threads)?);
-        let snapshot = self.ask(py, |s| s.find(at))?;
+        let (snapshot, passed) = self.ask(py, |s| match at {
+            At::Latest if !strict => s.find_whole(),
+            at => s.find(at).map(|found| (found, vec![])),
+        })?;
+        let instead = |(step, why)| {
+            format!("step {step} is damaged, and step {} is taken instead (strict=True raises): {why}", snapshot.step)
+        };
+        warn(py, &passed.into_iter().map(instead).collect::<Vec<_>>())?;
         SnapshotReader::new(py, self.shared.clone(), snapshot, threads)
     }
 
@@ -281,19 +290,21 @@ impl Store {
     }
 
     /// Restores files of a snapshot into a directory; returns their paths. `names` are those of files, or of directories, which stand for
-    /// all files in them; each file is restored once.
-    #[pyo3(signature = (directory, at=None, *, names=None, threads=None, overwrite=true))]
+    /// all files in them; each file is restored once. `strict` is that of `open_snapshot`.
+    #[pyo3(signature = (directory, at=None, *, names=None, strict=false, threads=None, overwrite=true))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn restore(
         &self,
         py: Python<'_>,
         directory: &Bound<'_, PyAny>,
         at: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = optional_texts)] names: Option<Vec<String>>,
+        strict: bool,
         threads: Option<Threads>,
         overwrite: bool,
     ) -> Result<Vec<PathBuf>> {
         let directory = path(directory, "directory")?;
-        self.open_snapshot(py, at, threads)?.restore_all(py, &directory, names, overwrite)
+        self.open_snapshot(py, at, strict, threads)?.restore_all(py, &directory, names, overwrite)
     }
 
     /// Makes a directory follow the store, which is empty, missing, or follows already: `current` in it is a link to the directory of one

@@ -1,7 +1,7 @@
 //! Selects a store, and a snapshot in it.
 
 use clap::Args;
-use lmc_store::{DamagedRecord, ErrorKind, Location, Step, Store, StoreOptions, Tags};
+use lmc_store::{At, DamagedRecord, ErrorKind, Location, Snapshot, Step, Store, StoreOptions, Tags};
 
 use crate::failure::{Failure, Result};
 use crate::format::Name;
@@ -93,7 +93,31 @@ impl Grace {
 pub(super) struct Which {
     /// The snapshot: a step, an id, a tag, or `latest`.
     #[arg(long, alias = "step", value_name = "WHICH", default_value = "latest")]
-    pub(super) at: lmc_store::At,
+    at: At,
+
+    /// Fail if the latest snapshot is damaged, instead of taking the last one that is whole, with a warning.
+    #[arg(long)]
+    strict: bool,
+}
+
+impl Which {
+    /// The snapshot. Says which later ones are passed over.
+    pub(super) fn find(&self, place: &Place, store: &Store, ui: &Ui) -> Result<Snapshot> {
+        let failure = |e| place.failure(&e);
+        if self.strict || self.at != At::Latest {
+            return store.find(self.at.clone()).map_err(failure);
+        }
+        let (found, passed) = store.find_whole().map_err(failure)?;
+        for (step, why) in passed {
+            ui.warn(format_args!(
+                "{}: step {step} is damaged, and step {} is taken instead (--strict fails): {}",
+                Name::text(&place.store),
+                found.step,
+                Name::text(&why)
+            ));
+        }
+        Ok(found)
+    }
 }
 
 impl Place {

@@ -40,7 +40,7 @@ const JSON_HELP: &str = concat!(
 pub(super) fn run(args: &ShowArgs, ui: &Ui) -> Result {
     let failure = |e| args.place.failure(&e);
     let store = args.place.open()?;
-    let s = store.find(args.which.at.clone()).map_err(failure)?;
+    let s = args.which.find(&args.place, &store, ui)?;
     let tags = args.place.tags(&store, ui)?;
     let reader = store.open_snapshot(&s).map_err(failure)?;
     if args.json {
