@@ -261,7 +261,8 @@ fn nothing_deleted(e: Error, counts: bool) -> Error {
 
 impl Found {
     fn orphans(&self) -> Vec<Orphan> {
-        let objects = [&self.records, &self.shards, &self.data, &self.probes, &self.tags].into_iter().flatten().map(orphan);
+        let objects =
+            [&self.records, &self.shards, &self.data, &self.probes, &self.tags].into_iter().flatten().map(orphan);
         orphans(objects.chain(self.leftovers.iter().map(Leftover::orphan)))
     }
 }

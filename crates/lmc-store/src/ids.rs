@@ -239,9 +239,21 @@ mod tests {
             assert_eq!(name.parse::<TagName>().unwrap().to_string(), name);
         }
         let id = "ab".repeat(16);
-        for name in
-            ["", "latest", "0", "300", &"9".repeat(40), &id, ".x", "-x", "a/b", "a b", "ä", "a:b", &(longest.clone() + "a")]
-        {
+        for name in [
+            "",
+            "latest",
+            "0",
+            "300",
+            &"9".repeat(40),
+            &id,
+            ".x",
+            "-x",
+            "a/b",
+            "a b",
+            "ä",
+            "a:b",
+            &(longest.clone() + "a"),
+        ] {
             assert_eq!(name.parse::<TagName>().unwrap_err().kind(), crate::ErrorKind::Usage, "{name}");
         }
     }

@@ -144,7 +144,9 @@ mod tests {
         for generation in [0, 7, 1_700_000_000, u32::MAX] {
             assert_eq!(parse_tag(&tag(&name, generation)), Some((name.clone(), generation)));
         }
-        for other in ["tags/best/7.json", "tags/latest/4294967288.json", "tags/best/4294967296.json", "tags/best", "tags/7"] {
+        for other in
+            ["tags/best/7.json", "tags/latest/4294967288.json", "tags/best/4294967296.json", "tags/best", "tags/7"]
+        {
             assert_eq!(parse_tag(&Path::from(other)), None, "{other}");
         }
         assert!(is_directory("tags/best") && !is_directory("tags/7") && !is_directory("tags"));

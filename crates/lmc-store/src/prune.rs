@@ -137,7 +137,8 @@ impl FromStr for Best {
 
     /// Parses `KEY=min`, `KEY=max`, `KEY=min:N` or `KEY=max:N`.
     fn from_str(s: &str) -> Result<Self> {
-        let wrong = || Error::usage(format!("{s:?} is not KEY=min or KEY=max, with :N behind it to keep N, as loss=min:3"));
+        let wrong =
+            || Error::usage(format!("{s:?} is not KEY=min or KEY=max, with :N behind it to keep N, as loss=min:3"));
         let (key, rest) = s.rsplit_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(wrong)?;
         let (which, count) = rest.split_once(':').unwrap_or((rest, "1"));
         let largest = match which {
@@ -192,7 +193,8 @@ impl Keep {
                 rule("within", recent),
                 rule("step", self.steps.contains(&r.step)),
             ];
-            let best = best.iter().filter(|(_, steps)| steps.contains(&r.step)).map(|(best, _)| format!("best {}", best.key));
+            let best =
+                best.iter().filter(|(_, steps)| steps.contains(&r.step)).map(|(best, _)| format!("best {}", best.key));
             let mut why: Vec<String> = rules.into_iter().flatten().chain(best).collect();
             why.extend(names.into_iter().map(|name| format!("tag {name}")));
             Ok((all || !why.is_empty()).then_some(why))
@@ -373,7 +375,9 @@ impl Store {
         }
         if !ends.is_empty() {
             self.check_keeps(plan)?;
-            let ended = |tag: &&Tag| ends.iter().any(|end| end.step == tag.step && end.current.is_none_or(|c| c.record.id == tag.id));
+            let ended = |tag: &&Tag| {
+                ends.iter().any(|end| end.step == tag.step && end.current.is_none_or(|c| c.record.id == tag.id))
+            };
             if let Some(tag) = self.readable_tags()?.tags.iter().find(ended) {
                 return Err(has_tag(tag.step, &tag.name).and("; nothing was pruned"));
             }
@@ -518,7 +522,8 @@ mod tests {
         assert_eq!(kept(&within(0), &all), [1000, 2000]);
         assert_eq!(kept(&within(10), &all), [990, 1000, 2000]);
         assert_eq!(kept(&within(u64::MAX), &all).len(), 6);
-        let best = |rules: &[&str]| Keep { best: rules.iter().map(|r| r.parse().unwrap()).collect(), ..Keep::default() };
+        let best =
+            |rules: &[&str]| Keep { best: rules.iter().map(|r| r.parse().unwrap()).collect(), ..Keep::default() };
         assert_eq!(kept(&best(&["loss=min"]), &all), [2000]);
         assert_eq!(kept(&best(&["loss=min:2"]), &all), [990, 2000]);
         assert_eq!(kept(&best(&["loss=min:3"]), &all), [200, 990, 2000]);
@@ -532,7 +537,9 @@ mod tests {
         let zeros = records(&[(1, -0.0), (2, 0.0), (3, -0.0)]);
         assert_eq!((kept(&best(&["loss=min"]), &zeros), kept(&best(&["loss=max"]), &zeros)), (vec![3], vec![3]));
         assert_eq!("a=b=max:7".parse::<Best>().unwrap(), Best::new("a=b".into(), true, 7));
-        for bad in ["", "loss", "=min", "loss=", "loss=low", "loss=min:", "loss=min:0", "loss=min:-1", "loss=min:x", "min"] {
+        for bad in
+            ["", "loss", "=min", "loss=", "loss=low", "loss=min:", "loss=min:0", "loss=min:-1", "loss=min:x", "min"]
+        {
             assert_eq!(bad.parse::<Best>().unwrap_err().kind(), ErrorKind::Usage, "{bad}");
         }
     }

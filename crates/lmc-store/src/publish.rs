@@ -66,12 +66,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of [`Self::publish`]; `Exists` only when the server does not list the snapshot of a step that it has.
-    pub fn publish_next(
-        &self,
-        mut step: Step,
-        metadata: Metadata,
-        shards: &[ShardId],
-    ) -> Result<Snapshot> {
+    pub fn publish_next(&self, mut step: Step, metadata: Metadata, shards: &[ShardId]) -> Result<Snapshot> {
         loop {
             match self.publish(step, metadata.clone(), shards) {
                 Err(e) if e.kind() == ErrorKind::Exists => {

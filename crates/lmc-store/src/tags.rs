@@ -10,7 +10,7 @@ use crate::layout;
 use crate::manifest::Document;
 use crate::manifest::tag::TagDocument;
 use crate::remote::{CONCURRENT, Object};
-use crate::snapshot::{At, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::store::Store;
 
 /// The most tags of a store, deleted ones that are still there included.
@@ -160,58 +160,54 @@ impl Store {
         self.set_tag(&TagDocument::new(name.clone(), None)).map(|_| ())
     }
 
-    /// The snapshot that a tag names.
-    pub(crate) fn tagged(&self, name: &TagName) -> Result<Snapshot> {
+    /// Step and id of the snapshot that a tag names.
+    pub(crate) fn tagged(&self, name: &TagName) -> Result<(Step, SaveId)> {
         let generation = self.generations()?.get(name).map(|objects| newest(objects)).ok_or_else(|| no_tag(name))?;
         let document = self.remote().wait(self.read_tag(name, generation)).map_err(|e| match e.kind() {
             ErrorKind::NotFound => no_tag(name),
             _ => DamagedTag::of(name, e).map_or_else(|e| e, |bad| bad.error()),
         })?;
-        let (step, id) = document.snapshot().ok_or_else(|| no_tag(name))?;
-        let of_tag = |e: Error| e.at(format_args!("the tag {name}"));
-        let snapshot = self.find(At::Step(step)).map_err(of_tag)?;
-        if snapshot.id != id {
-            let why = format!("the tag {name} names the snapshot {id} of step {step}, which was pruned; {}", remedy(name));
-            return Err(Error::not_found(why));
-        }
-        Ok(snapshot)
+        document.snapshot().ok_or_else(|| no_tag(name))
     }
 
     /// Writes the next generation of a tag; returns it.
     fn set_tag(&self, document: &TagDocument) -> Result<u32> {
         let (name, bytes) = (&document.name, document.to_bytes()?);
+        let after = |generation: u32| {
+            generation.checked_add(1).ok_or_else(|| Error::limit(format!("the tag {name} was set too often")))
+        };
+        // The listing may lag behind what others have created.
+        let mut least = 0;
         loop {
             let began = self.begin()?;
             let all = self.generations()?;
-            let same = |other: &&TagName| *other != name && other.to_string().eq_ignore_ascii_case(&name.to_string());
-            if let Some(other) = all.keys().find(same) {
-                return Err(Error::usage(format!(
-                    "the tag {name} differs from the tag {other} in case only, and some file systems do not tell them apart: choose another"
-                )));
+            for (other, _) in &all {
+                if other != name && other.to_string().eq_ignore_ascii_case(&name.to_string()) {
+                    return Err(Error::usage(format!(
+                        "the tag {name} differs from the tag {other} in case only, and some file systems do not tell them apart: \
+                         choose another"
+                    )));
+                }
             }
             if !all.contains_key(name) && all.len() >= MAX_TAGS {
                 return Err(Error::limit(format!("the store has {} tags, and the limit is {MAX_TAGS}", all.len())));
             }
             // No key is used again after a collector deleted it: the time is beyond those.
             let now = u32::try_from(began).unwrap_or(u32::MAX);
-            let next = match all.get(name).map(|objects| newest(objects)) {
-                None => now,
-                Some(last) => {
-                    let next = last.checked_add(1).ok_or_else(|| Error::limit(format!("the tag {name} was set too often")))?;
-                    now.max(next)
-                }
-            };
+            let next = all.get(name).map_or(Ok(now), |objects| after(newest(objects)))?.max(now).max(least);
             self.time_to_commit(began)?;
             if self.remote().wait(self.remote().create(&layout::tag(name, next), bytes.clone().into()))? {
                 return Ok(next);
             }
+            least = after(next)?;
         }
     }
 
     /// The objects of each tag, with their generations, newest first; at least one.
     fn generations(&self) -> Result<BTreeMap<TagName, Vec<(u32, Object)>>> {
         let mut found: BTreeMap<TagName, Vec<(u32, Object)>> = BTreeMap::new();
-        for object in self.remote().wait(self.remote().list(&layout::tags()))? {
+        // All keys below a prefix come after it.
+        for object in self.remote().wait(self.remote().list_after(&layout::tags(), &layout::tags()))? {
             if let Some((name, generation)) = layout::parse_tag(&object.key) {
                 found.entry(name).or_default().push((generation, object));
             }
@@ -219,14 +215,15 @@ impl Store {
         if found.len() > MAX_TAGS {
             return Err(Error::limit(format!("the store has {} tags, and the limit is {MAX_TAGS}", found.len())));
         }
-        found.values_mut().for_each(|objects| objects.sort_unstable_by_key(|(generation, _)| std::cmp::Reverse(*generation)));
+        found
+            .values_mut()
+            .for_each(|objects| objects.sort_unstable_by_key(|(generation, _)| std::cmp::Reverse(*generation)));
         Ok(found)
     }
 
     async fn read_tag(&self, name: &TagName, generation: u32) -> Result<TagDocument> {
         let key = layout::tag(name, generation);
-        let document =
-            TagDocument::parse(&self.remote().get(&key, TagDocument::MAX).await?).map_err(|e| e.at(&key))?;
+        let document = TagDocument::parse(&self.remote().get(&key, TagDocument::MAX).await?).map_err(|e| e.at(&key))?;
         if document.name != *name {
             return Err(Error::damaged(format!("{key}: is of the tag {}", document.name)));
         }

@@ -444,7 +444,11 @@ fn pruning_is_shown_first() {
     let shown = dir.run(["snapshot", "prune", "s", "--keep-last", "1", "--keep-every", "40", "--keep-step", "10"]);
     shown.silent();
     let lines: Vec<&str> = shown.stdout().lines().map(str::trim).collect();
-    assert_eq!(lines[..3], ["s : would keep 4 and prune 2", "keep    0 (every) 10 (step) 40 (every) 50 (last)", "prune   20 30"], "{shown:?}");
+    assert_eq!(
+        lines[..3],
+        ["s : would keep 4 and prune 2", "keep    0 (every) 10 (step) 40 (every) 50 (last)", "prune   20 30"],
+        "{shown:?}"
+    );
     assert_eq!(lines.last(), Some(&"with --yes it is done"));
     assert_eq!((dir.names(), steps(&dir).len()), (before, 6));
     dir.run(["snapshot", "prune", "s"]).is_misused(&["s: nothing says which snapshots to keep"]);
@@ -461,7 +465,9 @@ fn pruning_is_shown_first() {
 fn what_is_kept_is_chosen_by_steps_times_and_numbers() {
     let dir = Dir::new();
     dir.write("w", b"weights");
-    for (step, loss) in [("0", "900"), ("99", "8.5e2"), ("199", "700.5"), ("299", "none"), ("399", "500.0"), ("499", "600")] {
+    for (step, loss) in
+        [("0", "900"), ("99", "8.5e2"), ("199", "700.5"), ("299", "none"), ("399", "500.0"), ("499", "600")]
+    {
         let meta = format!("loss={loss}");
         dir.run(["-q", "snapshot", "save", "s", "w", "--step", step, "--meta", &meta]).silent();
     }
@@ -476,13 +482,19 @@ fn what_is_kept_is_chosen_by_steps_times_and_numbers() {
     assert_eq!(kept("--keep-within 1w").len(), 6);
     let plan = dir.run(["snapshot", "prune", "s", "--keep-last", "1", "--keep-best", "loss=max:2"]);
     assert!(plan.ok().stdout().contains("\n  keep    0 (best loss) 99 (best loss) 499 (last)\n"), "{plan:?}");
-    dir.run(["snapshot", "prune", "s", "--keep-best", "lss=min"]).fails(&["no snapshot of the store has a number \"lss\""]);
-    for (rule, wrong) in [("--keep-best", "loss"), ("--keep-best", "loss=min:0"), ("--keep-within", "2"), ("--keep-within", "d")] {
+    dir.run(["snapshot", "prune", "s", "--keep-best", "lss=min"])
+        .fails(&["no snapshot of the store has a number \"lss\""]);
+    for (rule, wrong) in
+        [("--keep-best", "loss"), ("--keep-best", "loss=min:0"), ("--keep-within", "2"), ("--keep-within", "d")]
+    {
         let run = dir.run(["snapshot", "prune", "s", rule, wrong]);
         assert!(run.0.status.code() == Some(2) && run.stderr().contains(rule), "{run:?}");
     }
     let list = dir.run(["snapshot", "list", "s"]);
-    assert!(["loss=850.0", "loss=700.5", "loss=none", "loss=600"].iter().all(|text| list.stdout().contains(text)), "{list:?}");
+    assert!(
+        ["loss=850.0", "loss=700.5", "loss=none", "loss=600"].iter().all(|text| list.stdout().contains(text)),
+        "{list:?}"
+    );
 }
 
 #[test]

@@ -68,7 +68,8 @@ fn a_tag_keeps_its_snapshot() {
         panic!("{:?}", dir.names())
     };
     dir.write(tag, b"{}");
-    dir.run(["snapshot", "prune", "s", "--keep-last", "1", "--yes"]).fails(&["s: tags/best/", "lmc snapshot tag STORE best"]);
+    dir.run(["snapshot", "prune", "s", "--keep-last", "1", "--yes"])
+        .fails(&["s: tags/best/", "lmc snapshot tag STORE best"]);
     dir.run(["snapshot", "verify", "s"]).fails(&["s: tags/best/"]);
     dir.run(["snapshot", "list", "s"]).fails(&["s: tags/best/"]);
     dir.run(["snapshot", "restore", "s", "--at", "best", "-o", "no"]).fails(&["s: tags/best/"]);

@@ -24,7 +24,8 @@ pub(super) fn at(at: Option<&Bound<'_, PyAny>>) -> Result<At> {
         return if text == "latest" {
             Ok(At::Latest)
         } else {
-            let other = || Failure::usage(format!("{text:?} is neither \"latest\", nor an id, nor a tag; steps are int"));
+            let other =
+                || Failure::usage(format!("{text:?} is neither \"latest\", nor an id, nor a tag; steps are int"));
             text.parse().map(At::Id).or_else(|_| text.parse().map(At::Tag)).map_err(|_: lmc_store::Error| other())
         };
     }
@@ -33,8 +34,9 @@ pub(super) fn at(at: Option<&Bound<'_, PyAny>>) -> Result<At> {
         Err(e) if !e.is_instance_of::<PyTypeError>(at.py()) => Err(e.into()),
         Err(_) => {
             let class = at.get_type().name()?;
-            let why =
-                format!("a snapshot is given by its step (int), its id or tag (str), \"latest\" or a Snapshot, not {class}");
+            let why = format!(
+                "a snapshot is given by its step (int), its id or tag (str), \"latest\" or a Snapshot, not {class}"
+            );
             Err(PyTypeError::new_err(why).into())
         }
     }
@@ -114,7 +116,8 @@ pub(super) fn best(object: &Bound<'_, PyAny>) -> PyResult<Vec<Best>> {
 }
 
 fn best_by(object: &Bound<'_, PyAny>) -> PyResult<Best> {
-    let wrong = || PyTypeError::new_err("keep_best is a tuple of a key, \"min\" or \"max\", and how many, or a list of these");
+    let wrong =
+        || PyTypeError::new_err("keep_best is a tuple of a key, \"min\" or \"max\", and how many, or a list of these");
     let parts: Vec<Bound<'_, PyAny>> = object.cast::<PyTuple>().map_err(|_| wrong())?.iter().collect();
     let (key, which, count) = match &parts[..] {
         [key, which] => (key, which, 1),

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lmc_store::{At, Best, CopyOptions, FollowOptions, Location, Metadata, RebaseOptions, ShardId, Step, StoreOptions};
 use lmc_store::VerifyOptions;
+use lmc_store::{At, Best, CopyOptions, FollowOptions, Location, Metadata, RebaseOptions, ShardId, Step, StoreOptions};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};

@@ -188,8 +188,29 @@ mod tests {
             assert_eq!(MetaValue::parse(text), value, "{text}");
         }
         for text in [
-            "", "x", "007", ".5", "5.", "+1", "1_000", "0x10", "nan", "NaN", "inf", "Infinity", "true", "null", "[1]",
-            "\"1\"", " 1", "1 ", "1\n", "1e400", "9007199254740993", "-9007199254740993", "18446744073709551616",
+            "",
+            "x",
+            "007",
+            ".5",
+            "5.",
+            "+1",
+            "1_000",
+            "0x10",
+            "nan",
+            "NaN",
+            "inf",
+            "Infinity",
+            "true",
+            "null",
+            "[1]",
+            "\"1\"",
+            " 1",
+            "1 ",
+            "1\n",
+            "1e400",
+            "9007199254740993",
+            "-9007199254740993",
+            "18446744073709551616",
         ] {
             let parsed = MetaValue::parse(text);
             assert_eq!((&parsed, parsed.to_string()), (&MetaValue::from(text), text.to_owned()), "{text}");

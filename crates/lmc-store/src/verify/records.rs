@@ -74,7 +74,10 @@ impl Store {
             let is_there = snapshots.iter().any(|s| (s.step, s.id) == (tag.step, tag.id));
             if !is_there && !records.damaged.contains_key(&tag.step) {
                 let (name, step, id) = (&tag.name, tag.step, tag.id);
-                let gone = format!("the tag {name} names the snapshot {id} of step {step}, which is not there; {}", remedy(name));
+                let gone = format!(
+                    "the tag {name} names the snapshot {id} of step {step}, which is not there; {}",
+                    remedy(name)
+                );
                 found.tags.push(gone);
             }
         }

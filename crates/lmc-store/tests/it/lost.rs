@@ -453,13 +453,15 @@ fn the_last_one_that_is_whole_is_found() {
     let (objects, store) = new();
     let mut added = vec![];
     let mut before = needs::keys(&*objects);
-    let s: Vec<_> = (1..4).map(|n| {
-        let saved = save(&store, n, &noise(3000, n));
-        let now = needs::keys(&*objects);
-        added.push(now.difference(&before).cloned().collect::<Vec<String>>());
-        before = now;
-        saved
-    }).collect();
+    let s: Vec<_> = (1..4)
+        .map(|n| {
+            let saved = save(&store, n, &noise(3000, n));
+            let now = needs::keys(&*objects);
+            added.push(now.difference(&before).cloned().collect::<Vec<String>>());
+            before = now;
+            saved
+        })
+        .collect();
     let key = |n: usize, prefix: &str| added[n - 1].iter().find(|key| key.starts_with(prefix)).unwrap()[..].into();
     let write = |key: &object_store::path::Path, text: &'static str| block_on(objects.put(key, text.into())).unwrap();
     let passed = || {

@@ -80,7 +80,10 @@ fn what_has_a_tag_is_not_pruned() {
     let plan = store.plan_prune(&dropped(&[3])).unwrap();
     store.tag(&name("late"), &s[2]).unwrap();
     let e = store.prune(&plan, &RebaseOptions::default()).unwrap_err();
-    assert!(e.kind() == ErrorKind::Usage && e.to_string().contains("late") && e.to_string().ends_with("nothing was pruned"), "{e}");
+    assert!(
+        e.kind() == ErrorKind::Usage && e.to_string().contains("late") && e.to_string().ends_with("nothing was pruned"),
+        "{e}"
+    );
     store.untag(&name("late")).unwrap();
     store.prune(&plan, &RebaseOptions::default()).unwrap();
     // Another snapshot of the step is not the one that was named.
@@ -104,12 +107,17 @@ fn a_damaged_tag_keeps_everything() {
     let [key, other] = &tag_keys(&objects)[..] else { panic!("two tags have two objects") };
     let read = |key: &str| block_on(async { objects.get(&key.into()).await.unwrap().bytes().await.unwrap() });
     let (bytes, other) = (read(key), read(other));
-    for bad in [&bytes[..bytes.len() - 1], &bytes[1..], b"", b"{}", &[bytes[..20].to_vec(), bytes[21..].to_vec()].concat()] {
+    for bad in
+        [&bytes[..bytes.len() - 1], &bytes[1..], b"", b"{}", &[bytes[..20].to_vec(), bytes[21..].to_vec()].concat()]
+    {
         block_on(objects.put(&key[..].into(), bad.to_vec().into())).unwrap();
         let found = store.tags().unwrap();
         assert_eq!((found.tags.len(), &found.damaged[0].name), (1, &name("a")));
         let verified = store.verify_all(&VerifyOptions::default()).unwrap();
-        assert!(verified.problems.is_empty() && verified.tags.len() == 1 && verified.tags[0].contains(key), "{verified:?}");
+        assert!(
+            verified.problems.is_empty() && verified.tags.len() == 1 && verified.tags[0].contains(key),
+            "{verified:?}"
+        );
         for e in [store.find(at("a")).unwrap_err(), store.plan_prune(&dropped(&[3])).unwrap_err()] {
             assert!(e.kind() == ErrorKind::Damaged && e.to_string().contains(key), "{e}");
         }

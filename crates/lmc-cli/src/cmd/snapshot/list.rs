@@ -66,7 +66,8 @@ pub(super) fn run(args: &ListArgs, ui: &Ui) -> Result {
         return by_step(snapshots, damaged, |s| to_json(s, &tags)).iter().try_for_each(|line| ui.json(line));
     }
     let mut text = summary(&args.place, &listing, listing.needed_size().map(Ok))?;
-    let mut rows = Table::new(&["step", "time (UTC)", "raw", "stored", "ratio", "id", "tags", "metadata"], &[0, 2, 3, 4]);
+    let mut rows =
+        Table::new(&["step", "time (UTC)", "raw", "stored", "ratio", "id", "tags", "metadata"], &[0, 2, 3, 4]);
     let row = |s: &Snapshot| {
         let metadata: Vec<String> =
             s.metadata.iter().map(|(k, v)| Name::text(&format!("{k}={v}")).to_string()).collect();
