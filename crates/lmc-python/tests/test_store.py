@@ -396,13 +396,13 @@ def test_housekeeping(store):
     assert (plan.keep, plan.prune) == ([100, 300], [200])
     assert plan.before >= plan.after > 0
     assert store.plan_prune(drop=[300]).prune == [300]
-    assert store.plan_prune(keep_every=300).why == [["every"], ["every"]]
     for within in (3600, datetime.timedelta(hours=1)):
         assert store.plan_prune(keep_within=within).keep == [100, 200, 300]
     for within in (0.5, "1h", datetime.timedelta(seconds=-1)):
         with pytest.raises((TypeError, ValueError)):
             store.plan_prune(keep_within=within)
-    done = store.prune(keep_last=1)
+    assert store.plan_prune(keep_every=150).keep == [200, 300]
+    done = store.prune(keep_last=1, keep_every=100 * 3)
     assert done.pruned == [100, 200]
     assert [s.step for s in store.snapshots()] == [300]
     assert store.open_snapshot(300).read("w") == state(300)[0][3].tobytes()

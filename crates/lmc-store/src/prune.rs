@@ -24,8 +24,8 @@ use crate::verify::Problem;
 pub struct Keep {
     /// This many snapshots, of the largest steps.
     pub last: usize,
-    /// The first of every this many steps: of those from 0, from this step, from twice this step, and so on. Those that other rules left, or
-    /// an earlier pruning, are the same.
+    /// One of every this many steps: for each multiple of this, the first from it on, before the next multiple; for 0 itself, only step 0.
+    /// They are the same whatever an earlier pruning left.
     pub every: Option<u64>,
     /// Those that were saved at most this many seconds ago, by the store's clock.
     pub within: Option<u64>,
@@ -177,8 +177,12 @@ impl Keep {
         // What is dropped takes no place of a rule.
         let others: Vec<&Record> = records.iter().copied().filter(|r| !self.drop.contains(&r.step)).collect();
         let last: HashSet<Step> = others.iter().rev().take(self.last).map(|r| r.step).collect();
-        let firsts = |n: u64| others.iter().rev().map(move |r| (r.step.get() / n, r.step)).collect::<HashMap<_, _>>();
-        let every: HashSet<Step> = self.every.map(firsts).into_iter().flat_map(HashMap::into_values).collect();
+        let mut firsts = HashMap::new();
+        if let Some(n) = self.every {
+            let counted = others.iter().map(|r| r.step).filter(|step| step.get() == 0 || step.get() >= n);
+            counted.rev().for_each(|step| _ = firsts.insert(step.get() / n, step));
+        }
+        let every: HashSet<Step> = firsts.into_values().collect();
         let best = self.best.iter().map(|best| Ok((best, best.select(&others)?))).collect::<Result<Vec<_>>>()?;
         let why = |r: &&Record| {
             let names = tags.of(r.step, r.id);
@@ -482,6 +486,8 @@ mod tests {
         assert_eq!(kept(&keep(9, None, &[]), &all).len(), 6);
         assert_eq!(kept(&keep(0, Some(10), &[]), &all), [0, 10, 20]);
         assert_eq!(kept(&keep(1, Some(15), &[5]), &all), [0, 5, 15, 21]);
+        assert_eq!(kept(&keep(0, Some(8), &[]), &all), [0, 10, 20]);
+        assert_eq!(kept(&keep(0, Some(8), &[]), &all[1..]), [10, 20]);
         assert_eq!(kept(&without(keep(0, None, &[]), &[10, 21]), &all), [0, 5, 15, 20]);
         assert_eq!(kept(&without(keep(2, Some(10), &[]), &[10, 21]), &all), [0, 15, 20]);
         let why = select(&keep(1, Some(20), &[21]), &all, &Tags::default()).unwrap();
@@ -490,6 +496,7 @@ mod tests {
         for (bad, kind) in [
             (keep(0, None, &[]), ErrorKind::Usage),
             (keep(1, Some(0), &[]), ErrorKind::Usage),
+            (Keep { drop: steps(&[0]), ..keep(0, Some(22), &[]) }, ErrorKind::Usage),
             (keep(1, None, &[6]), ErrorKind::NotFound),
             (without(keep(0, None, &[]), &[6]), ErrorKind::NotFound),
             (without(keep(0, None, &[5]), &[5]), ErrorKind::Usage),
@@ -511,7 +518,7 @@ mod tests {
             there.push(100 * n + 99);
             there = kept(&keep, &records(&there.iter().map(|&n| (n, f64::NAN)).collect::<Vec<_>>()));
         }
-        assert_eq!(there, [99, 1099, 2099, 3099, 4099, 4899, 4999]);
+        assert_eq!(there, [1099, 2099, 3099, 4099, 4899, 4999]);
     }
 
     #[test]

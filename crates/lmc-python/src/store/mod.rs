@@ -418,10 +418,10 @@ impl Store {
         Ok(found.tags.iter().map(|tag| (tag.name.to_string(), tag.step.get())).collect())
     }
 
-    /// Plans a pruning, and changes nothing. A snapshot is kept by any rule: the last ones; the first of `keep_every` steps; those saved within
-    /// `keep_within`, a `timedelta` or seconds; those with the best numbers in their metadata, as `("loss", "min", 3)` says, or several such
-    /// tuples in a list; those of `keep_steps`; and those with a tag. `drop` are steps that no rule keeps; without a rule, all others stay. `damaged` are steps whose
-    /// snapshots cannot be restored, to be ended for good.
+    /// Plans a pruning, and changes nothing. A snapshot is kept by any rule: the last ones; the first from each multiple of `keep_every` on;
+    /// those saved within `keep_within`, a `timedelta` or seconds; those with the best numbers in their metadata, as `("loss", "min", 3)`
+    /// says, or several such tuples in a list; those of `keep_steps`; and those with a tag. `drop` are steps that no rule keeps; without a
+    /// rule, all others stay. `damaged` are steps whose snapshots cannot be restored, to be ended for good.
     #[pyo3(signature = (
         *, keep_last=0, keep_every=None, keep_within=None, keep_best=Vec::new(), keep_steps=Vec::new(), drop=Vec::new(),
         damaged=Vec::new(),

@@ -42,6 +42,14 @@ fn live(seed: u64) -> BTreeMap<&'static str, (u64, u64)> {
             _ => (faults.answer_lost, faults.late) = (20, 20),
         }
         let (pace, pause) = ([0, 2, GRACE / 50][random.below(3) as usize], random.below(5));
+        // Pruning an empty store does nothing; keeping nothing of a non-empty one is refused.
+        let steps = world.steps();
+        if let Action::Prune(keep) = &action
+            && keep.last == 0
+            && steps.iter().all(|n| *n != 0 && *n < keep.every.unwrap())
+        {
+            continue;
+        }
         let (_, ok) = world.run(&action, faults, pace);
         let name = match action {
             Action::Save(_) => "save",

@@ -25,8 +25,8 @@ pub(super) struct PruneArgs {
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     keep_last: usize,
 
-    /// Keep the first snapshot of every K steps: each whose step is a multiple of K, or, if there is none before the next multiple, the
-    /// first one after it. They stay the same however often the store is pruned.
+    /// Keep one snapshot of every K steps: for each multiple of K, that of this step, or else the first one after it, before the next
+    /// multiple. They stay the same however often the store is pruned.
     #[arg(long, value_name = "K")]
     keep_every: Option<u64>,
 
