@@ -20,7 +20,7 @@ macro_rules! shown_as_in_rust {
     };
 }
 
-shown_as_in_rust!(u32, u64, usize, f64, String, PathBuf, Vec<u64>, Vec<String>);
+shown_as_in_rust!(u32, u64, usize, f64, String, PathBuf, Vec<u64>, Vec<String>, Vec<Vec<String>>);
 
 impl Shown for bool {
     fn shown(&self) -> String {

@@ -217,6 +217,8 @@ class TestNumbers:
         self.refused("at", store.open_snapshot)
         self.refused("keep_last", lambda n: store.plan_prune(keep_last=n))
         self.refused("keep_every", lambda n: store.plan_prune(keep_every=n))
+        self.refused("keep_within", lambda n: store.plan_prune(keep_within=n))
+        self.refused("the number of keep_best", lambda n: store.plan_prune(keep_best=("loss", "min", n)))
         self.refused("keep_steps", lambda n: store.plan_prune(keep_steps=[n]))
         self.refused("drop", lambda n: store.plan_prune(drop=[n]))
         self.refused("keep_last", lambda n: store.prune(keep_last=n))

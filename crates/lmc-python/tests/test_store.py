@@ -1,7 +1,9 @@
 """Stores."""
 
+import datetime
 import itertools
 import os
+import pickle
 import re
 import shutil
 import subprocess
@@ -41,8 +43,11 @@ def test_snapshots(store):
         with pytest.raises(lmc.NotFoundError) as e:
             store.find(at)
         assert e.value.kind == "not_found"
-    with pytest.raises(lmc.UsageError):
+    with pytest.raises(lmc.NotFoundError, match="no tag yesterday"):
         store.find("yesterday")
+    for at in ("300", "no tag", ""):
+        with pytest.raises(lmc.UsageError, match="nor a tag; steps are int"):
+            store.find(at)
     with pytest.raises(lmc.UsageError, match="at=-1: must be from 0"):
         store.find(-1)
     for at in (1.5, [100], b"latest"):
@@ -113,6 +118,23 @@ def test_what_is_saved(tmp_path):
     inputs = {"a": tmp_path / "file", "b": bytearray(b"of memory"), "c": np.arange(5)}
     snapshot = store.save(inputs, metadata={"loss": "1.5"}, level="fast", anchor_every=1, threads=1)
     assert (snapshot.step, snapshot.metadata) == (1, {"loss": "1.5"})
+    metadata = {"loss": 0.1 + 0.2, "tokens": 2**53, "epoch": 2.0, "rank": -1, "note": "1e5"}
+    given = metadata | {"tokens": np.int64(2**53), "epoch": np.float32(2)}
+    saved = store.publish(7, [store.save_shard({"x": b"x"}, step=7).shard], metadata=given)
+    for found in (saved, store.find(7), pickle.loads(pickle.dumps(saved))):
+        assert found.metadata == metadata
+        assert [type(v) for v in found.metadata.values()] == [float, float, str, int, int]
+    for wrong, error in (
+        (True, TypeError),
+        (None, TypeError),
+        ([1], TypeError),
+        (2**53 + 1, lmc.LimitError),
+        (2**99, lmc.UsageError),
+        (float("nan"), lmc.LimitError),
+    ):
+        with pytest.raises(error, match="loss"):
+            store.save({"y": b"y"}, step=8, metadata={"loss": wrong})
+    store.prune(drop=[7])
     reader = store.open_snapshot(1)
     assert [reader.read_file(n) for n in "abc"] == [b"of a file", b"of memory", np.arange(5).tobytes()]
     with pytest.raises(lmc.ExistsError) as e:
@@ -233,7 +255,7 @@ def test_verifying(store, tmp_path):
 
 def test_results_say_what_they_are(store, tmp_path):
     found = store.verify()
-    assert repr(found) == f"Verified(objects={found.objects}, block_sets={found.block_sets}, 0 problems, 0 notes)"
+    assert repr(found) == f"Verified(objects={found.objects}, block_sets={found.block_sets}, 0 problems, 0 of tags, 0 notes)"
     saved = store.save_shard({"a": b"not published"}, step=500)
     assert re.sub(r"seconds=[\d.e-]+", "seconds=…", repr(saved)) == (
         f'Saved(shard="{saved.shard}", raw_size=13, new_size={saved.new_size}, document_size={saved.document_size}, '
@@ -248,13 +270,64 @@ def test_results_say_what_they_are(store, tmp_path):
     assert repr(cost) == f"Cost(block_sets={cost.block_sets}, stored_size={cost.stored_size}, longest_chain=1)"
     plan = store.plan_prune(keep_last=1)
     assert repr(plan) == (
-        f"PrunePlan(keep=[300], prune=[100, 200], damaged=[], left_out=[], rebase={plan.rebase}, broken=[], "
+        f'PrunePlan(keep=[300], why=[["last"]], prune=[100, 200], damaged=[], left_out=[], rebase={plan.rebase}, broken=[], '
         f"before={plan.before}, after={plan.after}, obstacle=None)"
     )
     assert repr(store.prune(keep_last=1)) == f"Pruned(pruned=[100, 200], rebased={plan.rebase}, changed=[])"
     shutil.rmtree(tmp_path / "store" / "data")
     problem = store.verify().problems[0]
     assert repr(problem).startswith(f"Problem(step=300, {len(problem.lost)} lost, intact=False, message=")
+
+
+def test_the_best_are_kept(tmp_path):
+    store = lmc.Store.create(tmp_path / "store")
+    for step, loss in ((1, 2.5), (2, 2.0), (3, 3), (4, "1.0"), (5, 2.0)):
+        store.save({"w": b"w%d" % step}, step=step, metadata={"loss": loss})
+    assert store.plan_prune(keep_best=("loss", "min")).keep == [5]
+    assert store.plan_prune(keep_best=("loss", "min", 3)).keep == [1, 2, 5]
+    plan = store.plan_prune(keep_last=1, keep_best=[("loss", "max"), ("loss", "min", 2)])
+    assert (plan.keep, plan.why) == ([2, 3, 5], [["best loss"], ["best loss"], ["last", "best loss"]])
+    with pytest.raises(lmc.NotFoundError, match='"acc"'):
+        store.plan_prune(keep_best=("acc", "max"))
+    for wrong in (("loss", "least"), ("loss", "min", 0), ("loss", "min", -1)):
+        with pytest.raises(lmc.UsageError):
+            store.plan_prune(keep_best=wrong)
+    for wrong in ("loss", ("loss",), ["loss", "min"], ("loss", 1)):
+        with pytest.raises(TypeError):
+            store.plan_prune(keep_best=wrong)
+    assert store.prune(keep_best=("loss", "min")).pruned == [1, 2, 3, 4]
+
+
+def test_tags(store, tmp_path):
+    assert store.tags() == {}
+    assert store.tag("best", 200).step == 200
+    assert store.save({"w": b"w"}, step=400, tag="last").step == 400
+    store.tag("last", "best")
+    store.tag("v1", store.find(300))
+    assert store.tags() == {"best": 200, "last": 200, "v1": 300}
+    assert store.find("best") == store.find(200)
+    assert store.open_snapshot("v1").read("w") == state(300)[0][3].tobytes()
+    assert store.plan_prune(keep_last=1).keep == [200, 300, 400]
+    with pytest.raises(lmc.UsageError, match="has the tag v1"):
+        store.prune(drop=[300])
+    store.untag("v1")
+    assert store.prune(drop=[300]).pruned == [300]
+    with pytest.raises(lmc.NotFoundError, match="no tag v1"):
+        store.untag("v1")
+    for name in ("latest", "7", "a/b", "", "0" * 32):
+        with pytest.raises(lmc.UsageError, match="cannot be a tag"):
+            store.tag(name)
+    with pytest.raises(lmc.UsageError, match="cannot be a tag"):
+        store.save({"w": b"v"}, tag="1")
+    assert store.verify().tags == []
+    copy = lmc.Store.create(tmp_path / "copy", run=store.run)
+    copy.copy_from(store, "best")
+    assert copy.tags() == {"best": 200, "last": 200}
+    newest = min((tmp_path / "store" / "tags" / "best").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-1])
+    with pytest.warns(UserWarning, match="tags/best"):
+        assert store.tags() == {"last": 200}
+    assert len(store.verify().tags) == 1
 
 
 def test_records_are_missed(store, tmp_path):
@@ -323,6 +396,12 @@ def test_housekeeping(store):
     assert (plan.keep, plan.prune) == ([100, 300], [200])
     assert plan.before >= plan.after > 0
     assert store.plan_prune(drop=[300]).prune == [300]
+    for within in (3600, datetime.timedelta(hours=1)):
+        assert store.plan_prune(keep_within=within).keep == [100, 200, 300]
+    for within in (0.5, "1h", datetime.timedelta(seconds=-1)):
+        with pytest.raises((TypeError, ValueError)):
+            store.plan_prune(keep_within=within)
+    assert store.plan_prune(keep_every=150).keep == [200, 300]
     done = store.prune(keep_last=1, keep_every=100 * 3)
     assert done.pruned == [100, 200]
     assert [s.step for s in store.snapshots()] == [300]
@@ -472,3 +551,18 @@ def test_a_size_that_the_system_reports_wrongly(tmp_path):
         store.save(["/proc/self/status"], step=1)
     with pytest.raises(OSError, match="its size is given as 0 bytes, but it has more"):
         lmc.compress_file("/proc/self/status", tmp_path / "status.lmc")
+
+
+def test_a_damaged_latest_is_passed_over(store, tmp_path):
+    newest = max((tmp_path / "store" / "snapshots").rglob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    newest.write_bytes(b"")
+    for strict in (lambda: store.open_snapshot(strict=True), lambda: store.restore(tmp_path / "x", strict=True), store.find):
+        with pytest.raises(lmc.DamagedError, match="step 300"):
+            strict()
+    with pytest.warns(UserWarning, match="step 300 is damaged, and step 200 is taken instead"):
+        assert store.open_snapshot().snapshot.step == 200
+    with pytest.warns(UserWarning, match="strict=True raises"):
+        store.restore(tmp_path / "x")
+    assert (tmp_path / "x" / "rng").read_bytes() == (200).to_bytes(8)
+    with pytest.raises(lmc.DamagedError):
+        store.open_snapshot(300)

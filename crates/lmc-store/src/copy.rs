@@ -60,7 +60,7 @@ impl Copied {
 type Contents = (Hash, Hash, usize);
 
 impl Store {
-    /// Copies snapshots of another store into this one, oldest first. Ids, times and metadata are kept. Block sets are copied verbatim,
+    /// Copies snapshots of another store into this one, oldest first, with their tags. Ids, times and metadata are kept. Block sets are copied verbatim,
     /// after verifying their hashes; those that the last snapshot before has here are skipped.
     ///
     /// A snapshot appears once it is complete. A repeated copy resumes an interrupted one: snapshots already here are skipped.
@@ -99,7 +99,7 @@ impl Store {
         let mut theirs = Catalog::default();
         let way = Way { to: self, from, check };
         let steps: Vec<Step> = snapshots.iter().map(|s| s.step).collect();
-        let mut lost = None;
+        let (mut lost, mut there) = (None, vec![]);
         for s in snapshots {
             let found = match self.newest_or_damaged(s.step)? {
                 None => {
@@ -120,6 +120,7 @@ impl Store {
                 Some(Err(bad)) => return Err(bad.error("")),
                 Some(Ok(here)) if here.is_kept() && here.record.id == s.id => {
                     copied.skipped += 1;
+                    there.push(s.clone());
                     continue;
                 }
                 Some(Ok(here)) if here.is_kept() => {
@@ -149,10 +150,12 @@ impl Store {
                 },
             }
         }
+        there.extend(copied.snapshots.iter().cloned());
+        self.copy_tags(from, &there)?;
         Ok(copied)
     }
 
-    /// Writes snapshots and everything that they need as an archive: a read-only store in one file. One that is given twice is written once.
+    /// Writes snapshots, everything that they need, and their tags as an archive: a read-only store in one file. One that is given twice is written once.
     ///
     /// # Errors
     /// `Usage` when there are no snapshots, or two of one step, `Damaged` when something they need is missing or is not what was written, `Io` when writing
@@ -162,6 +165,8 @@ impl Store {
             return Err(Error::usage("there are no snapshots to export: an archive needs at least one"));
         };
         let snapshots = in_order(snapshots)?;
+        let mut tags = self.tags()?.tags;
+        tags.retain(|tag| snapshots.iter().any(|s| (s.step, s.id) == (tag.step, tag.id)));
         let remote = self.remote();
         let mut shards = BTreeSet::new();
         // Length and expected hashes of each object.
@@ -203,6 +208,9 @@ impl Store {
             let (key, bytes) = (RecordId { step: s.step, generation: 0 }, record.to_bytes()?);
             archive.add(&layout::record(s.step, 0), &bytes)?;
             before = Some(Seen { key, hash: Hash::of(&bytes) });
+        }
+        for tag in tags {
+            archive.add(&layout::tag(&tag.name, tag.generation), &tag.document().to_bytes()?)?;
         }
         archive.finish()
     }

@@ -62,8 +62,8 @@ impl Directory {
 /// The most components of a key.
 const DEPTH: usize = 3;
 
-/// Lists the objects below a directory whose keys come after `offset`: complete regular files, through any links, and any entry under a
-/// record's key. Other entries are ignored.
+/// Lists the objects below a directory whose keys come after `offset`: complete regular files, through any links, and any entry under the
+/// key of a record or a tag. Other entries are ignored.
 fn walk(root: &FilePath, below: &str, offset: &str, found: &mut Vec<ObjectMeta>) -> io::Result<()> {
     let Some(entries) = if_there(fs::read_dir(root.join(below)))? else { return Ok(()) };
     for entry in entries {
@@ -82,7 +82,7 @@ fn walk(root: &FilePath, below: &str, offset: &str, found: &mut Vec<ObjectMeta>)
         };
         let Some(meta) = meta else { continue };
         let location = Path::from(&key[..]);
-        let is_record = layout::parse_record(&location).is_some();
+        let is_record = layout::parse_record(&location).is_some() || layout::parse_tag(&location).is_some();
         if meta.is_dir() && !is_record && key.split('/').count() < DEPTH {
             walk(root, &key, offset, found)?;
         } else if key.as_str() > offset && (is_record || meta.is_file() && staged_for(&name).is_none()) {

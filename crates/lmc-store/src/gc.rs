@@ -49,6 +49,7 @@ struct Found {
     shards: Vec<Object>,
     data: Vec<Object>,
     probes: Vec<Object>,
+    tags: Vec<Object>,
     leftovers: Vec<Leftover>,
 }
 
@@ -88,7 +89,7 @@ impl Store {
         }
         let (mut left, mut first) = (0, None);
         // Referrers before what they refer to, although no reader uses what is deleted here.
-        for objects in [found.records, found.shards, found.data, found.probes] {
+        for objects in [found.records, found.shards, found.data, found.probes, found.tags] {
             let keys = objects.into_iter().map(|o| o.key).collect();
             if let Some((n, e)) = self.remote().wait(self.remote().delete_all(keys)) {
                 left += n;
@@ -149,6 +150,9 @@ impl Store {
             }
         }
         found.probes = probes.into_iter().filter(|p| layout::parse_probe(&p.key).is_some() && is_old(p.time)).collect();
+        let (tags, young_tags) = self.old_tags(time)?;
+        found.tags = tags;
+        young.extend(young_tags);
         let (leftovers, unseen) = match self.leftovers().map_or(Ok(vec![]), |place| self.remote().wait(place.list())) {
             Ok(leftovers) => (leftovers, None),
             Err(e) if e.kind() == ErrorKind::Store => (vec![], Some(e.to_string())),
@@ -257,7 +261,8 @@ fn nothing_deleted(e: Error, counts: bool) -> Error {
 
 impl Found {
     fn orphans(&self) -> Vec<Orphan> {
-        let objects = [&self.records, &self.shards, &self.data, &self.probes].into_iter().flatten().map(orphan);
+        let objects =
+            [&self.records, &self.shards, &self.data, &self.probes, &self.tags].into_iter().flatten().map(orphan);
         orphans(objects.chain(self.leftovers.iter().map(Leftover::orphan)))
     }
 }

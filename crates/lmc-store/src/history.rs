@@ -14,6 +14,7 @@ use crate::records::{Current, Keys, Listed};
 use crate::remote::{CONCURRENT, Object};
 use crate::snapshot::{At, Snapshot};
 use crate::store::Store;
+use crate::tags;
 
 /// A record that cannot be read, or is missing although another one names it. Its snapshot is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,6 +176,17 @@ impl Store {
     pub fn find(&self, at: At) -> Result<Snapshot> {
         let found = match at {
             At::Latest => self.latest()?,
+            At::Tag(ref name) => {
+                let (step, id) = self.tagged(name)?;
+                let there = self.find(At::Step(step)).map_err(|e| e.at(format_args!("the tag {name}")))?;
+                if there.id != id {
+                    return Err(Error::not_found(format!(
+                        "the tag {name} names the snapshot {id} of step {step}, which was pruned; {}",
+                        tags::remedy(name)
+                    )));
+                }
+                Some(there)
+            }
             At::Step(step) => match self.newest(step)? {
                 Some(current) if current.is_kept() => Some(Snapshot::of(current.record)),
                 Some(_) => {
@@ -190,7 +202,7 @@ impl Store {
         };
         found.ok_or_else(|| {
             Error::not_found(match at {
-                At::Latest => "the store has no snapshots".to_owned(),
+                At::Latest | At::Tag(_) => "the store has no snapshots".to_owned(),
                 At::Step(step) => format!("the store has no snapshot of step {step}"),
                 At::Id(id) => format!("the store has no snapshot with the id {id}"),
             })

@@ -169,6 +169,45 @@ impl<'de> Deserialize<'de> for Step {
     }
 }
 
+/// The name of a tag: 1 to 128 of `A-Z a-z 0-9 . _ -`, not beginning with `.` or `-`, and neither a step, nor an id, nor `latest`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TagName(String);
+
+impl FromStr for TagName {
+    type Err = Error;
+
+    fn from_str(s: &str) -> Result<Self> {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+        let is_name = (1..=128).contains(&s.len()) && s.bytes().all(allowed) && !s.starts_with(['.', '-']);
+        let is_other = s == "latest" || s.bytes().all(|b| b.is_ascii_digit()) || s.parse::<SaveId>().is_ok();
+        if is_name && !is_other {
+            return Ok(Self(s.to_owned()));
+        }
+        Err(Error::usage(format!(
+            "{s:?} cannot be a tag: a tag has 1 to 128 letters (A to Z), digits, and `.`, `_` and `-`, which two do not come first, and \
+             is no number, no id and not \"latest\""
+        )))
+    }
+}
+
+impl fmt::Display for TagName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for TagName {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for TagName {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,6 +230,32 @@ mod tests {
         assert_eq!(serde_json::from_str::<SaveId>(&json).unwrap(), id);
         serde_json::from_str::<SaveId>("\"ab\"").unwrap_err();
         serde_json::from_str::<SaveId>("7").unwrap_err();
+    }
+
+    #[test]
+    fn no_tag_looks_like_a_step_or_an_id() {
+        let longest = "a".repeat(128);
+        for name in ["best", "A", "v1.0", "_x", "7b", "1e5", "Latest", "a-b_c.d-", &"A".repeat(32), &longest] {
+            assert_eq!(name.parse::<TagName>().unwrap().to_string(), name);
+        }
+        let id = "ab".repeat(16);
+        for name in [
+            "",
+            "latest",
+            "0",
+            "300",
+            &"9".repeat(40),
+            &id,
+            ".x",
+            "-x",
+            "a/b",
+            "a b",
+            "ä",
+            "a:b",
+            &(longest.clone() + "a"),
+        ] {
+            assert_eq!(name.parse::<TagName>().unwrap_err().kind(), crate::ErrorKind::Usage, "{name}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use object_store::path::Path;
 
-use crate::ids::{SaveId, ShardId, Step};
+use crate::ids::{SaveId, ShardId, Step, TagName};
 
 pub(crate) fn marker() -> Path {
     Path::from("lmc-store.json")
@@ -46,6 +46,16 @@ pub(crate) fn probe(id: SaveId) -> Path {
     Path::from(format!("probes/{id}"))
 }
 
+/// Prefix of all tags.
+pub(crate) fn tags() -> Path {
+    Path::from("tags")
+}
+
+/// The newest generation sorts first.
+pub(crate) fn tag(name: &TagName, generation: u32) -> Path {
+    Path::from(format!("tags/{name}/{:010}.json", u32::MAX - generation))
+}
+
 /// Step and generation of a record's key; `None` for any other key.
 pub(crate) fn parse_record(key: &Path) -> Option<(Step, u32)> {
     let text = key.as_ref();
@@ -77,6 +87,13 @@ pub(crate) fn parse_probe(key: &Path) -> Option<SaveId> {
     key.as_ref().strip_prefix("probes/")?.parse().ok()
 }
 
+/// Name and generation of a tag's key; `None` for any other key.
+pub(crate) fn parse_tag(key: &Path) -> Option<(TagName, u32)> {
+    let (name, number) = key.as_ref().strip_prefix("tags/")?.strip_suffix(".json")?.split_once('/')?;
+    let (name, generation) = (name.parse().ok()?, u32::MAX - number.parse::<u32>().ok()?);
+    (tag(&name, generation) == *key).then_some((name, generation))
+}
+
 /// Whether a store has objects of this key.
 pub(crate) fn is_key(key: &Path) -> bool {
     *key == marker()
@@ -84,11 +101,14 @@ pub(crate) fn is_key(key: &Path) -> bool {
         || parse_shard(key).is_some()
         || parse_data(key).is_some()
         || parse_probe(key).is_some()
+        || parse_tag(key).is_some()
 }
 
-/// Whether this is the prefix of the generations of a step, or of the data of a save: a directory that writers create.
+/// Whether this is the prefix of the generations of a step or a tag, or of the data of a save: a directory that writers create.
 pub(crate) fn is_directory(key: &str) -> bool {
-    parse_records_of(key).is_some() || key.strip_prefix("data/").is_some_and(|save| save.parse::<SaveId>().is_ok())
+    parse_records_of(key).is_some()
+        || key.strip_prefix("data/").is_some_and(|save| save.parse::<SaveId>().is_ok())
+        || key.strip_prefix("tags/").is_some_and(|name| name.parse::<TagName>().is_ok())
 }
 
 #[cfg(test)]
@@ -114,6 +134,22 @@ mod tests {
             assert_eq!(parse_records_of(other), None, "{other}");
         }
         assert_eq!(parse_record(&Path::from("snapshots/+0000000000000000010/0000000010.json")), None);
+    }
+
+    #[test]
+    fn tags_sort_newest_first_and_are_found_again() {
+        let name: TagName = "best-1.0".parse().unwrap();
+        assert_eq!(tag(&name, 7).as_ref(), "tags/best-1.0/4294967288.json");
+        assert!(tag(&name, 8) < tag(&name, 7) && tag(&name, u32::MAX) < tag(&name, 0));
+        for generation in [0, 7, 1_700_000_000, u32::MAX] {
+            assert_eq!(parse_tag(&tag(&name, generation)), Some((name.clone(), generation)));
+        }
+        for other in
+            ["tags/best/7.json", "tags/latest/4294967288.json", "tags/best/4294967296.json", "tags/best", "tags/7"]
+        {
+            assert_eq!(parse_tag(&Path::from(other)), None, "{other}");
+        }
+        assert!(is_directory("tags/best") && !is_directory("tags/7") && !is_directory("tags"));
     }
 
     #[test]

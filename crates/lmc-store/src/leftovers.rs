@@ -66,7 +66,7 @@ impl Leftovers {
     pub(crate) async fn list(&self) -> Result<Vec<Leftover>> {
         match self {
             Self::Directory(root) => {
-                let files = directory::leftovers(root, &["snapshots", "shards", "data", "probes"])?;
+                let files = directory::leftovers(root, &["snapshots", "shards", "data", "probes", "tags"])?;
                 Ok(files.into_iter().map(Leftover::File).collect())
             }
             #[cfg(feature = "buckets")]

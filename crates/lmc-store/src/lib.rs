@@ -69,6 +69,7 @@ mod segments;
 mod snapshot;
 mod staged;
 mod store;
+mod tags;
 mod target;
 mod tensors;
 #[cfg(feature = "testing")]
@@ -76,6 +77,7 @@ pub mod testing;
 #[cfg(feature = "buckets")]
 mod uploads;
 mod verify;
+mod whole;
 
 pub use backend::Location;
 #[cfg(feature = "buckets")]
@@ -88,13 +90,15 @@ pub use follow::{FollowOptions, Follower, Repaired, Staged, Version};
 pub use follow::{Patch, StagedTensors, TensorFollower, TensorSpec};
 pub use gc::{Garbage, GcOptions};
 pub use history::{DamagedRecord, Listing};
-pub use ids::{RunId, SaveId, ShardId, Step};
+pub use ids::{RunId, SaveId, ShardId, Step, TagName};
 pub use leftovers::Orphan;
-pub use prune::{Keep, PrunePlan, Pruned};
+pub use manifest::metadata::{MetaValue, Metadata};
+pub use prune::{Best, Keep, PrunePlan, Pruned};
 pub use rebase::{RebaseOptions, Rebased};
 pub use restore::{FileInfo, SnapshotReader, TensorBuffer};
 pub use save::{BasePolicy, Input, SaveOptions, Saved};
 pub use snapshot::{At, Snapshot};
 pub use store::{Store, StoreOptions};
+pub use tags::{DamagedTag, Tag, Tags};
 pub use tensors::{Tensor, TensorSource, Tensors};
 pub use verify::{Problem, Verified, VerifyOptions};

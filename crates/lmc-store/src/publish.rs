@@ -8,6 +8,7 @@ use crate::history::{DamagedRecord, next_generation, to_name};
 use crate::ids::{SaveId, ShardId, Step};
 use crate::layout;
 use crate::manifest::Document;
+use crate::manifest::metadata::Metadata;
 use crate::manifest::names::{check_name, check_together};
 use crate::manifest::record::Record;
 use crate::manifest::shard::Shard;
@@ -33,7 +34,7 @@ impl Store {
         &self,
         inputs: &[Input<'_>],
         step: Option<Step>,
-        metadata: BTreeMap<String, String>,
+        metadata: Metadata,
         o: &SaveOptions,
     ) -> Result<Snapshot> {
         Self::check_metadata(&metadata)?;
@@ -49,7 +50,7 @@ impl Store {
     ///
     /// # Errors
     /// `Limit` when a record cannot hold them.
-    pub fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<()> {
+    pub fn check_metadata(metadata: &Metadata) -> Result<()> {
         let mut record = Record::kept(Step::new(0)?, SaveId::new([0; 16]), 0, metadata.clone());
         record.shards = vec![ShardId::of(b"")];
         record.to_bytes().map(|_| ())
@@ -67,12 +68,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of [`Self::publish`]; `Exists` only when the server does not list the snapshot of a step that it has.
-    pub fn publish_next(
-        &self,
-        mut step: Step,
-        metadata: BTreeMap<String, String>,
-        shards: &[ShardId],
-    ) -> Result<Snapshot> {
+    pub fn publish_next(&self, mut step: Step, metadata: Metadata, shards: &[ShardId]) -> Result<Snapshot> {
         loop {
             match self.publish(step, metadata.clone(), shards) {
                 Err(e) if e.kind() == ErrorKind::Exists => {
@@ -157,7 +153,7 @@ impl Store {
     /// shard was begun too long ago, or is gone; `Usage` when two shards have files of the same name, or the store was replaced by another
     /// one since it was opened; `Limit` when the snapshot could not be opened; `Unsupported` when the server ignores `If-None-Match`;
     /// `Store` when requests fail.
-    pub fn publish(&self, step: Step, metadata: BTreeMap<String, String>, shards: &[ShardId]) -> Result<Snapshot> {
+    pub fn publish(&self, step: Step, metadata: Metadata, shards: &[ShardId]) -> Result<Snapshot> {
         self.publish_as(step, metadata, shards, None, &Catalog::default())
     }
 
@@ -165,7 +161,7 @@ impl Store {
     pub(crate) fn publish_as(
         &self,
         step: Step,
-        metadata: BTreeMap<String, String>,
+        metadata: Metadata,
         shards: &[ShardId],
         original: Option<Original>,
         known: &Catalog,

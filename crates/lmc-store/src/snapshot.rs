@@ -1,13 +1,12 @@
 //! Snapshots, and how they are named.
 
-use std::collections::BTreeMap;
-
 use crate::error::{Error, Result};
-use crate::ids::{SaveId, ShardId, Step};
+use crate::ids::{SaveId, ShardId, Step, TagName};
+use crate::manifest::metadata::Metadata;
 use crate::manifest::record::Record;
 
 /// Selects a snapshot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum At {
     /// The one of the largest step.
     #[default]
@@ -16,12 +15,14 @@ pub enum At {
     Step(Step),
     /// The one with an id.
     Id(SaveId),
+    /// The one that a tag names.
+    Tag(TagName),
 }
 
 impl std::str::FromStr for At {
     type Err = Error;
 
-    /// Parses `latest`, a step, or an id.
+    /// Parses `latest`, a step, an id, or the name of a tag.
     fn from_str(s: &str) -> Result<Self> {
         if s == "latest" {
             return Ok(At::Latest);
@@ -30,9 +31,11 @@ impl std::str::FromStr for At {
         if let Ok(id) = s.parse() {
             return Ok(At::Id(id));
         }
-        let step =
-            s.parse().map_err(|_| Error::usage(format!("{s:?} is neither a step, nor an id, nor \"latest\"")))?;
-        Ok(At::Step(Step::new(step)?))
+        if let Ok(step) = s.parse() {
+            return Ok(At::Step(Step::new(step)?));
+        }
+        let neither = || Error::usage(format!("{s:?} is neither a step, nor an id, nor a tag, nor \"latest\""));
+        s.parse().map(At::Tag).map_err(|_| neither())
     }
 }
 
@@ -47,7 +50,7 @@ pub struct Snapshot {
     /// When it was committed, in seconds since 1970 by the store's clock.
     pub time: u64,
     /// The user's metadata.
-    pub metadata: BTreeMap<String, String>,
+    pub metadata: Metadata,
     /// Its shards: one for each process that saved.
     pub shards: Vec<ShardId>,
     /// Bytes of its files.
@@ -62,7 +65,7 @@ impl Snapshot {
         step: Step,
         id: SaveId,
         time: u64,
-        metadata: BTreeMap<String, String>,
+        metadata: Metadata,
         shards: Vec<ShardId>,
         raw_size: u64,
         new_size: u64,

@@ -321,7 +321,7 @@ fn a_new_store_gets_its_grace_period_and_keeps_it() {
     let dir = Dir::new();
     dir.write("v/step1/w", b"weights");
     let [save, publish] = ["snapshot save s v/step1/w", "publish t v --once --settle 0"];
-    for wrong in ["7", "1.5d", "-1d", "59s", "37038d", "99999999999999999999d", "d", "7w", ""] {
+    for wrong in ["7", "1.5d", "-1d", "59s", "37038d", "99999999999999999999d", "d", "7y", ""] {
         let run = dir.shell(&format!("exec $LMC {save} --grace '{wrong}'"));
         assert!(run.0.status.code() == Some(2) && !dir.has("s"), "{wrong}: {run:?}");
     }

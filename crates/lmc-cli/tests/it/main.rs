@@ -26,6 +26,7 @@ mod publish;
 mod safety;
 mod snapshot;
 mod snapshot_lost;
+mod snapshot_tag;
 mod snapshot_threads;
 mod snapshot_unlucky;
 mod support;

@@ -161,7 +161,7 @@ fn snapshots_are_listed_and_shown() {
     let listed = dir.run(["snapshot", "list", "runs/7", "--json"]).json();
     assert_eq!(
         (&listed[0]["step"], &listed[0]["metadata"], &listed[1]["step"]),
-        (&json!(100), &json!({"loss": "2.5"}), &json!(101))
+        (&json!(100), &json!({"loss": 2.5}), &json!(101))
     );
     let shards = listed[0]["shards"].as_array().unwrap();
     assert_eq!(shards.len(), 1);
@@ -444,16 +444,57 @@ fn pruning_is_shown_first() {
     let shown = dir.run(["snapshot", "prune", "s", "--keep-last", "1", "--keep-every", "40", "--keep-step", "10"]);
     shown.silent();
     let lines: Vec<&str> = shown.stdout().lines().map(str::trim).collect();
-    assert_eq!(lines[..3], ["s : would keep 4 and prune 2", "keep    0 10 40 50", "prune   20 30"], "{shown:?}");
+    assert_eq!(
+        lines[..3],
+        ["s : would keep 4 and prune 2", "keep    0 (every) 10 (step) 40 (every) 50 (last)", "prune   20 30"],
+        "{shown:?}"
+    );
     assert_eq!(lines.last(), Some(&"with --yes it is done"));
     assert_eq!((dir.names(), steps(&dir).len()), (before, 6));
     dir.run(["snapshot", "prune", "s"]).is_misused(&["s: nothing says which snapshots to keep"]);
-    dir.run(["snapshot", "prune", "s", "--keep-every", "0"]).is_misused(&["multiple of 0"]);
+    dir.run(["snapshot", "prune", "s", "--keep-every", "0"]).is_misused(&["one of every 0 steps"]);
     dir.run(["snapshot", "prune", "s", "--keep-step", "7"]).fails(&["s: the store has no snapshot of step 7"]);
     let json = &dir.run(["snapshot", "prune", "s", "--keep-last", "2", "--json"]).json()[0];
     assert_eq!((&json["keep"], &json["prune"]), (&json!([40, 50]), &json!([0, 10, 20, 30])));
     assert_eq!((&json["rebase"], &json["done"]), (&json!([40, 50]), &json!(null)));
+    assert_eq!(json["why"], json!([["last"], ["last"]]));
     assert!(json["before"].as_u64() > json["after"].as_u64());
+}
+
+#[test]
+fn what_is_kept_is_chosen_by_steps_times_and_numbers() {
+    let dir = Dir::new();
+    dir.write("w", b"weights");
+    for (step, loss) in
+        [("0", "900"), ("99", "8.5e2"), ("199", "700.5"), ("299", "none"), ("399", "500.0"), ("499", "600")]
+    {
+        let meta = format!("loss={loss}");
+        dir.run(["-q", "snapshot", "save", "s", "w", "--step", step, "--meta", &meta]).silent();
+    }
+    let kept = |rules: &str| {
+        let json = dir.shell(&format!("$LMC snapshot prune s --json {rules}")).json();
+        json[0]["keep"].as_array().unwrap().iter().map(|step| step.as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(kept("--keep-every 100"), [0, 199, 299, 399, 499]);
+    assert_eq!(kept("--keep-every 200"), [0, 299, 499]);
+    assert_eq!(kept("--keep-best loss=min"), [399]);
+    assert_eq!(kept("--keep-best loss=min:2 --keep-best loss=max"), [0, 399, 499]);
+    assert_eq!(kept("--keep-within 1w").len(), 6);
+    let plan = dir.run(["snapshot", "prune", "s", "--keep-last", "1", "--keep-best", "loss=max:2"]);
+    assert!(plan.ok().stdout().contains("\n  keep    0 (best loss) 99 (best loss) 499 (last)\n"), "{plan:?}");
+    dir.run(["snapshot", "prune", "s", "--keep-best", "lss=min"])
+        .fails(&["no snapshot of the store has a number \"lss\""]);
+    for (rule, wrong) in
+        [("--keep-best", "loss"), ("--keep-best", "loss=min:0"), ("--keep-within", "2"), ("--keep-within", "d")]
+    {
+        let run = dir.run(["snapshot", "prune", "s", rule, wrong]);
+        assert!(run.0.status.code() == Some(2) && run.stderr().contains(rule), "{run:?}");
+    }
+    let list = dir.run(["snapshot", "list", "s"]);
+    assert!(
+        ["loss=850.0", "loss=700.5", "loss=none", "loss=600"].iter().all(|text| list.stdout().contains(text)),
+        "{list:?}"
+    );
 }
 
 #[test]

@@ -49,8 +49,13 @@ fn a_damaged_record_is_shown_and_passed_over() {
     // The newest record, after which a run continues, is bad, too.
     let newest = record.replace("101", "102");
     dir.write(&newest, b"");
-    dir.run(["snapshot", "restore", "runs/7", "-o", "none"]).fails(&["step 102", "restore another one (--at STEP)"]);
+    let strict = dir.run(["snapshot", "restore", "runs/7", "-o", "none", "--strict"]);
+    strict.fails(&["step 102", "restore another one (--at STEP)"]);
     assert!(!dir.has("none"));
+    let instead = dir.run(["snapshot", "restore", "runs/7", "-o", "instead"]);
+    let said: Vec<&str> = instead.ok().stderr().lines().collect();
+    assert!(said.iter().any(|line| line.contains("runs/7: step 102 is damaged, and step ")), "{instead:?}");
+    assert!(dir.has("instead/m.safetensors"));
     dir.run(["-q", "snapshot", "save", "runs/7", "notes.txt"]).silent();
     assert_eq!(dir.run(["snapshot", "show", "runs/7", "--json"]).json()[0]["step"], json!(103));
     // One record is put back, the other one is given up.

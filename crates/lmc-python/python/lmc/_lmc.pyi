@@ -1,3 +1,4 @@
+import datetime
 import os
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,6 +25,8 @@ _Wanted: TypeAlias = tuple[str, _Writable] | tuple[str, int, int, _Writable]
 _Contents: TypeAlias = _Path | _Readable | list[_GivenTensor] | tuple[Iterable[_GivenTensor], dict[str, str]]
 _Inputs: TypeAlias = Mapping[str, _Contents] | Sequence[_Path]
 _At: TypeAlias = int | str | Snapshot | None
+_Metadata: TypeAlias = Mapping[str, str | float]
+_Best: TypeAlias = tuple[str, str] | tuple[str, str, int]
 _Made = TypeVar("_Made")
 
 @type_check_only
@@ -361,7 +364,7 @@ class Snapshot:
     @property
     def time(self) -> int: ...
     @property
-    def metadata(self) -> dict[str, str]: ...
+    def metadata(self) -> dict[str, str | int | float]: ...
     @property
     def shards(self) -> list[str]: ...
     @property
@@ -427,6 +430,8 @@ class Verified:
     @property
     def problems(self) -> list[Problem]: ...
     @property
+    def tags(self) -> list[str]: ...
+    @property
     def notes(self) -> list[str]: ...
 
 @final
@@ -455,6 +460,8 @@ class Cost:
 class PrunePlan:
     @property
     def keep(self) -> list[int]: ...
+    @property
+    def why(self) -> list[list[str]]: ...
     @property
     def prune(self) -> list[int]: ...
     @property
@@ -601,13 +608,16 @@ class Store:
     def run(self) -> str: ...
     def snapshots(self) -> list[Snapshot]: ...
     def find(self, at: _At = None) -> Snapshot: ...
-    def open_snapshot(self, at: _At = None, *, threads: int | None = None) -> SnapshotReader: ...
+    def open_snapshot(
+        self, at: _At = None, *, strict: bool = False, threads: int | None = None
+    ) -> SnapshotReader: ...
     def save(
         self,
         inputs: _Inputs,
         *,
         step: int | None = None,
-        metadata: dict[str, str] | None = None,
+        metadata: _Metadata | None = None,
+        tag: str | None = None,
         level: str = "default",
         threads: int | None = None,
         base: str = "auto",
@@ -625,13 +635,14 @@ class Store:
         anchor_every: int = 16,
         alternatives: bool = False,
     ) -> Saved: ...
-    def publish(self, step: int, shards: Sequence[str], *, metadata: dict[str, str] | None = None) -> Snapshot: ...
+    def publish(self, step: int, shards: Sequence[str], *, metadata: _Metadata | None = None) -> Snapshot: ...
     def restore(
         self,
         directory: _Path,
         at: _At = None,
         *,
         names: Sequence[str] | None = None,
+        strict: bool = False,
         threads: int | None = None,
         overwrite: bool = True,
     ) -> list[pathlib.Path]: ...
@@ -655,11 +666,16 @@ class Store:
         self, at: _At = None, *, deep: bool = False, threads: int | None = None, expect: Sequence[int] = ...
     ) -> Verified: ...
     def cost(self, at: _At = None) -> Cost: ...
+    def tag(self, name: str, at: _At = None) -> Snapshot: ...
+    def untag(self, name: str) -> None: ...
+    def tags(self) -> dict[str, int]: ...
     def plan_prune(
         self,
         *,
         keep_last: int = 0,
         keep_every: int | None = None,
+        keep_within: datetime.timedelta | int | None = None,
+        keep_best: _Best | list[_Best] = ...,
         keep_steps: Sequence[int] = ...,
         drop: Sequence[int] = ...,
         damaged: Sequence[int] = ...,
@@ -669,6 +685,8 @@ class Store:
         *,
         keep_last: int = 0,
         keep_every: int | None = None,
+        keep_within: datetime.timedelta | int | None = None,
+        keep_best: _Best | list[_Best] = ...,
         keep_steps: Sequence[int] = ...,
         drop: Sequence[int] = ...,
         damaged: Sequence[int] = ...,

@@ -4,15 +4,18 @@ mod arguments;
 mod exclusive;
 mod follow;
 mod follow_tensors;
+mod metadata;
 mod records;
 mod save;
 mod shared;
 mod snapshot;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lmc_store::{CopyOptions, FollowOptions, Location, RebaseOptions, ShardId, Step, StoreOptions, VerifyOptions};
+use lmc_store::VerifyOptions;
+use lmc_store::{At, Best, CopyOptions, FollowOptions, Location, Metadata, RebaseOptions, ShardId, Step, StoreOptions};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
@@ -22,11 +25,10 @@ use crate::numbers::{self, KeepEvery, StepNumber};
 use crate::options::{Threads, level, threads};
 use crate::process::PerProcess;
 use crate::source::{as_path, path};
-use crate::tensors::Metadata;
-use crate::text::{optional_map, optional_texts, text, texts};
+use crate::text::{optional_text, optional_texts, text, texts};
 use crate::work::{Signals, detached};
 
-use self::arguments::{at, gc_options, keep, options};
+use self::arguments::{Rules, at, best, gc_options, options, tag, within};
 pub(crate) use self::follow::{DirectoryFollower, Staged, Version};
 pub(crate) use self::follow_tensors::{StagedTensors, TensorFollower};
 pub(crate) use self::records::{
@@ -41,7 +43,7 @@ pub(crate) use self::snapshot::SnapshotReader;
 /// Opens an existing store; `Store.create` creates one. `cache` is where the raw bytes of the newest snapshot are kept for the next save:
 /// "memory", or the path of a directory of its own; `cache_size` is the limit in bytes.
 ///
-/// A snapshot is given by its step, its id or a `Snapshot`; the latest one is meant otherwise. Threads may share a store, and so may a
+/// A snapshot is given by its step, its id, a tag or a `Snapshot`; the latest one is meant otherwise. Threads may share a store, and so may a
 /// process and those that it forks; any number of processes may use one at once.
 ///
 /// Raises `lmc.NotFoundError` for what does not exist, `lmc.StoreError` (an `OSError`) when requests fail, `lmc.DamagedError` when stored
@@ -168,16 +170,25 @@ impl Store {
         Ok(Snapshot(self.ask(py, |s| s.find(at))?))
     }
 
-    /// Opens a snapshot for reading.
-    #[pyo3(signature = (at=None, *, threads=None))]
+    /// Opens a snapshot for reading. If the latest one is meant and is damaged, the last one that is whole is opened instead, with a
+    /// warning, unless `strict` is set.
+    #[pyo3(signature = (at=None, *, strict=false, threads=None))]
     fn open_snapshot(
         &self,
         py: Python<'_>,
         at: Option<&Bound<'_, PyAny>>,
+        strict: bool,
         threads: Option<Threads>,
     ) -> Result<SnapshotReader> {
         let (at, threads) = (self::at(at)?, self::threads(threads)?);
-        let snapshot = self.ask(py, |s| s.find(at))?;
+        let (snapshot, passed) = self.ask(py, |s| match at {
+            At::Latest if !strict => s.find_whole(),
+            at => s.find(at).map(|found| (found, vec![])),
+        })?;
+        let instead = |(step, why)| {
+            format!("step {step} is damaged, and step {} is taken instead (strict=True raises): {why}", snapshot.step)
+        };
+        warn(py, &passed.into_iter().map(instead).collect::<Vec<_>>())?;
         SnapshotReader::new(py, self.shared.clone(), snapshot, threads)
     }
 
@@ -188,9 +199,11 @@ impl Store {
     /// below the directory to restore to, with slashes. A list of paths names files under their own names, the files of
     /// directories under their paths there, and the files that a `model.safetensors.index.json` names. `base` is the
     /// policy that selects bases: "auto" or "previous". With `alternatives`, what starts a new chain, though the snapshot before has it, is
-    /// also stored as a delta, for followers, if that is at most half as large. `level` is that of `lmc.compress`.
+    /// also stored as a delta, for followers, if that is at most half as large. `level` is that of `lmc.compress`. `metadata` are text and
+    /// numbers by name, as the loss, for `prune(keep_best=...)`. `tag` names the snapshot from then on, as with `Store.tag`.
     #[pyo3(signature = (
-        inputs, *, step=None, metadata=None, level="default", threads=None, base="auto", anchor_every=16, alternatives=false,
+        inputs, *, step=None, metadata=None, tag=None, level="default", threads=None, base="auto", anchor_every=16,
+        alternatives=false,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn save(
@@ -198,13 +211,15 @@ impl Store {
         py: Python<'_>,
         inputs: &Bound<'_, PyAny>,
         step: Option<StepNumber>,
-        #[pyo3(from_py_with = optional_map)] metadata: Option<Metadata>,
+        #[pyo3(from_py_with = metadata::optional)] metadata: Option<Metadata>,
+        #[pyo3(from_py_with = optional_text)] tag: Option<&str>,
         #[pyo3(from_py_with = text)] level: &str,
         threads: Option<Threads>,
         #[pyo3(from_py_with = text)] base: &str,
         #[pyo3(from_py_with = numbers::anchor_every)] anchor_every: u32,
         alternatives: bool,
     ) -> Result<Snapshot> {
+        let tag = tag.map(self::tag).transpose()?;
         let options = save::options(level, threads, base, (anchor_every, alternatives))?;
         let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, step.map(|n| Step::new(n.0)).transpose()?);
         let (store, metadata) = (self.shared.get(py)?, metadata.unwrap_or_default());
@@ -223,6 +238,16 @@ impl Store {
             })
         })?;
         warn(py, &saved.notes)?;
+        if let Some(tag) = tag {
+            detached(py, || {
+                let step = snapshot.step;
+                let saved = |e: lmc_store::Error| {
+                    let what = format!("{e}; step {step} was saved, and the tag {tag} does not name it");
+                    lmc_store::Error::new(e.kind(), what)
+                };
+                Ok(store.tag(&tag, &snapshot).map_err(saved)?)
+            })?;
+        }
         Ok(Snapshot(snapshot))
     }
 
@@ -256,7 +281,7 @@ impl Store {
         py: Python<'_>,
         step: StepNumber,
         #[pyo3(from_py_with = texts)] shards: Vec<String>,
-        #[pyo3(from_py_with = optional_map)] metadata: Option<Metadata>,
+        #[pyo3(from_py_with = metadata::optional)] metadata: Option<Metadata>,
     ) -> Result<Snapshot> {
         let step = Step::new(step.0)?;
         let parse = |p: &String| p.parse::<ShardId>().map_err(|e| Failure::usage(e.to_string()));
@@ -266,19 +291,21 @@ impl Store {
     }
 
     /// Restores files of a snapshot into a directory; returns their paths. `names` are those of files, or of directories, which stand for
-    /// all files in them; each file is restored once.
-    #[pyo3(signature = (directory, at=None, *, names=None, threads=None, overwrite=true))]
+    /// all files in them; each file is restored once. `strict` is that of `open_snapshot`.
+    #[pyo3(signature = (directory, at=None, *, names=None, strict=false, threads=None, overwrite=true))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn restore(
         &self,
         py: Python<'_>,
         directory: &Bound<'_, PyAny>,
         at: Option<&Bound<'_, PyAny>>,
         #[pyo3(from_py_with = optional_texts)] names: Option<Vec<String>>,
+        strict: bool,
         threads: Option<Threads>,
         overwrite: bool,
     ) -> Result<Vec<PathBuf>> {
         let directory = path(directory, "directory")?;
-        self.open_snapshot(py, at, threads)?.restore_all(py, &directory, names, overwrite)
+        self.open_snapshot(py, at, strict, threads)?.restore_all(py, &directory, names, overwrite)
     }
 
     /// Makes a directory follow the store, which is empty, missing, or follows already: `current` in it is a link to the directory of one
@@ -361,26 +388,66 @@ impl Store {
         Ok(costs.into_iter().next().expect("one for each snapshot")?.into())
     }
 
-    /// Plans a pruning, and changes nothing. `drop` are steps that no rule keeps; without a rule, all others stay. `damaged` are steps whose
-    /// snapshots cannot be restored, to be ended for good.
-    #[pyo3(signature = (*, keep_last=0, keep_every=None, keep_steps=Vec::new(), drop=Vec::new(), damaged=Vec::new()))]
+    /// Makes a tag name a snapshot, whatever it named before; returns the `Snapshot`. Wherever a snapshot is given, the tag stands for it,
+    /// and it is not pruned.
+    #[pyo3(signature = (name, at=None))]
+    fn tag(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = text)] name: &str,
+        at: Option<&Bound<'_, PyAny>>,
+    ) -> Result<Snapshot> {
+        let (name, at) = (tag(name)?, self::at(at)?);
+        let store = self.shared.get(py)?;
+        Ok(Snapshot(detached(py, || {
+            let snapshot = store.find(at)?;
+            store.tag(&name, &snapshot)?;
+            Ok(snapshot)
+        })?))
+    }
+
+    /// Deletes a tag; its snapshot stays.
+    fn untag(&self, py: Python<'_>, #[pyo3(from_py_with = text)] name: &str) -> Result<()> {
+        let (name, store) = (tag(name)?, self.shared.get(py)?);
+        detached(py, || Ok(store.untag(&name)?))
+    }
+
+    /// The steps of the snapshots that tags name, by tag. Warns of tags that cannot be read.
+    fn tags(&self, py: Python<'_>) -> Result<BTreeMap<String, u64>> {
+        let found = self.ask(py, |s| s.tags())?;
+        warn(py, &found.damaged.iter().map(|bad| bad.error().to_string()).collect::<Vec<_>>())?;
+        Ok(found.tags.iter().map(|tag| (tag.name.to_string(), tag.step.get())).collect())
+    }
+
+    /// Plans a pruning, and changes nothing. A snapshot is kept by any rule: the last ones; the first from each multiple of `keep_every` on;
+    /// those saved within `keep_within`, a `timedelta` or seconds; those with the best numbers in their metadata, as `("loss", "min", 3)`
+    /// says, or several such tuples in a list; those of `keep_steps`; and those with a tag. `drop` are steps that no rule keeps; without a
+    /// rule, all others stay. `damaged` are steps whose snapshots cannot be restored, to be ended for good.
+    #[pyo3(signature = (
+        *, keep_last=0, keep_every=None, keep_within=None, keep_best=Vec::new(), keep_steps=Vec::new(), drop=Vec::new(),
+        damaged=Vec::new(),
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn plan_prune(
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = numbers::keep_last)] keep_last: usize,
         keep_every: Option<KeepEvery>,
+        #[pyo3(from_py_with = within)] keep_within: Option<u64>,
+        #[pyo3(from_py_with = best)] keep_best: Vec<Best>,
         #[pyo3(from_py_with = numbers::keep_steps)] keep_steps: Vec<u64>,
         #[pyo3(from_py_with = numbers::drop)] drop: Vec<u64>,
         #[pyo3(from_py_with = numbers::damaged)] damaged: Vec<u64>,
     ) -> Result<PrunePlan> {
-        let keep = keep(keep_last, keep_every, (keep_steps, drop, damaged))?;
+        let rules = Rules { last: keep_last, every: keep_every, within: keep_within, best: keep_best };
+        let keep = rules.with((keep_steps, drop, damaged))?;
         Ok(self.ask(py, |s| s.plan_prune(&keep))?.into())
     }
 
     /// Prunes the snapshots that no rule keeps, and those of `drop`. `level` is for data that is encoded again, as for `lmc.compress`.
     #[pyo3(signature = (
-        *, keep_last=0, keep_every=None, keep_steps=Vec::new(), drop=Vec::new(), damaged=Vec::new(), level="default",
-        threads=None,
+        *, keep_last=0, keep_every=None, keep_within=None, keep_best=Vec::new(), keep_steps=Vec::new(), drop=Vec::new(),
+        damaged=Vec::new(), level="default", threads=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn prune(
@@ -388,13 +455,16 @@ impl Store {
         py: Python<'_>,
         #[pyo3(from_py_with = numbers::keep_last)] keep_last: usize,
         keep_every: Option<KeepEvery>,
+        #[pyo3(from_py_with = within)] keep_within: Option<u64>,
+        #[pyo3(from_py_with = best)] keep_best: Vec<Best>,
         #[pyo3(from_py_with = numbers::keep_steps)] keep_steps: Vec<u64>,
         #[pyo3(from_py_with = numbers::drop)] drop: Vec<u64>,
         #[pyo3(from_py_with = numbers::damaged)] damaged: Vec<u64>,
         #[pyo3(from_py_with = text)] level: &str,
         threads: Option<Threads>,
     ) -> Result<Pruned> {
-        let keep = keep(keep_last, keep_every, (keep_steps, drop, damaged))?;
+        let rules = Rules { last: keep_last, every: keep_every, within: keep_within, best: keep_best };
+        let keep = rules.with((keep_steps, drop, damaged))?;
         let mut o = RebaseOptions::default();
         (o.level, o.threads) = (self::level(level)?, self::threads(threads)?);
         let pruned = self.watch(py, |s, signals| {

@@ -1,10 +1,10 @@
 //! Records of a store as Python objects.
 
-use std::collections::BTreeMap;
-
+use lmc_store::Metadata;
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{PyDict, PyType};
 
+use super::metadata;
 use crate::errors::Result;
 use crate::info::Tensor;
 use crate::repr::{Shown, record};
@@ -28,7 +28,7 @@ record!(Snapshot(step, id, time, metadata, shards, raw_size, new_size) {
         step: u64,
         id: &str,
         time: u64,
-        metadata: BTreeMap<String, String>,
+        #[pyo3(from_py_with = metadata::get)] metadata: Metadata,
         shards: Vec<String>,
         raw_size: u64,
         new_size: u64,
@@ -55,8 +55,8 @@ record!(Snapshot(step, id, time, metadata, shards, raw_size, new_size) {
     }
 
     #[getter]
-    fn metadata(&self) -> BTreeMap<String, String> {
-        self.0.metadata.clone()
+    fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        metadata::dict(py, &self.0.metadata)
     }
 
     #[getter]
@@ -183,6 +183,8 @@ pub(crate) struct Verified {
     objects: u64,
     block_sets: u64,
     problems: Vec<Py<Problem>>,
+    /// What is wrong with tags: they cannot be read, or name snapshots that are gone.
+    tags: Vec<String>,
     /// Foreign or superseded objects in the store.
     notes: Vec<String>,
 }
@@ -194,21 +196,21 @@ impl Verified {
             Problem { step: step.get(), lost, intact, message, remedy }
         };
         let problems = v.problems.into_iter().map(|p| Py::new(py, problem(p))).collect::<PyResult<_>>()?;
-        Ok(Self { objects: v.objects, block_sets: v.block_sets, problems, notes: v.notes })
+        Ok(Self { objects: v.objects, block_sets: v.block_sets, problems, tags: v.tags, notes: v.notes })
     }
 }
 
 impl Verified {
     fn shown(&self, _py: Python<'_>) -> String {
-        let (problems, notes) = (self.problems.len(), self.notes.len());
+        let (problems, tags, notes) = (self.problems.len(), self.tags.len(), self.notes.len());
         format!(
-            "Verified(objects={}, block_sets={}, {problems} problems, {notes} notes)",
+            "Verified(objects={}, block_sets={}, {problems} problems, {tags} of tags, {notes} notes)",
             self.objects, self.block_sets
         )
     }
 }
 
-record!(Verified(objects, block_sets, problems, notes) shown by itself);
+record!(Verified(objects, block_sets, problems, tags, notes) shown by itself);
 
 /// The cost of restoring a snapshot.
 #[pyclass(frozen, get_all, module = "lmc.store")]
@@ -234,6 +236,8 @@ fn steps(of: &[lmc_store::Snapshot]) -> Vec<u64> {
 #[pyclass(frozen, get_all, module = "lmc.store")]
 pub(crate) struct PrunePlan {
     keep: Vec<u64>,
+    /// For each step to keep, the rules that keep it: `last`, `every`, `within`, `step`, `best KEY` and `tag NAME`.
+    why: Vec<Vec<String>>,
     prune: Vec<u64>,
     damaged: Vec<u64>,
     left_out: Vec<u64>,
@@ -253,11 +257,12 @@ impl From<lmc_store::PrunePlan> for PrunePlan {
         let (damaged, left_out) = (bad(&p.damaged), bad(&p.left_out));
         let mut broken: Vec<u64> = p.broken.iter().map(|p| p.step.get()).collect();
         broken.dedup();
-        Self { keep, prune, damaged, left_out, rebase, broken, before: p.before, after: p.after, obstacle: p.obstacle }
+        let lmc_store::PrunePlan { why, before, after, obstacle, .. } = p;
+        Self { keep, why, prune, damaged, left_out, rebase, broken, before, after, obstacle }
     }
 }
 
-record!(PrunePlan(keep, prune, damaged, left_out, rebase, broken, before, after, obstacle));
+record!(PrunePlan(keep, why, prune, damaged, left_out, rebase, broken, before, after, obstacle));
 
 /// The result of a pruning.
 #[pyclass(frozen, get_all, module = "lmc.store")]

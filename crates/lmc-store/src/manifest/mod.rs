@@ -2,10 +2,13 @@
 
 pub(crate) mod counts;
 pub(crate) mod marker;
+pub(crate) mod metadata;
 pub(crate) mod names;
 pub(crate) mod record;
+mod sealed;
 pub(crate) mod shard;
 pub(crate) mod stored;
+pub(crate) mod tag;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

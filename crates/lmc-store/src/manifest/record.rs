@@ -1,11 +1,9 @@
 //! Records: each defines the snapshot of a step.
 
-use std::collections::BTreeMap;
-
-use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Document, VERSION};
+use super::metadata::{self, Metadata};
+use super::{Document, VERSION, sealed};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, SaveId, ShardId, Step};
 use crate::layout;
@@ -66,8 +64,8 @@ pub(crate) struct Record {
     /// Seconds since 1970 by the store's clock.
     pub(crate) time: u64,
     pub(crate) state: State,
-    #[serde(deserialize_with = "distinct")]
-    pub(crate) metadata: BTreeMap<String, String>,
+    #[serde(deserialize_with = "metadata::distinct")]
+    pub(crate) metadata: Metadata,
     pub(crate) shards: Vec<ShardId>,
     pub(crate) raw_size: u64,
     pub(crate) new_size: u64,
@@ -78,35 +76,8 @@ pub(crate) struct Record {
     check: Option<Hash>,
 }
 
-/// A map without duplicate keys: serde's own takes the last value of each.
-fn distinct<'de, D: Deserializer<'de>>(d: D) -> Result<BTreeMap<String, String>, D::Error> {
-    struct Distinct;
-    impl<'de> Visitor<'de> for Distinct {
-        type Value = BTreeMap<String, String>;
-
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("an object of strings")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-            let mut map = BTreeMap::new();
-            while let Some((key, value)) = entries.next_entry::<String, String>()? {
-                if map.contains_key(&key) {
-                    return Err(serde::de::Error::custom(format!("the metadata has the key {key:?} twice")));
-                }
-                map.insert(key, value);
-            }
-            Ok(map)
-        }
-    }
-    d.deserialize_map(Distinct)
-}
-
-/// The text before and after the hash at the end of a document.
-const CHECK: (&[u8], &[u8]) = (b",\"check\":\"", b"\"}");
-
 impl Record {
-    pub(crate) fn kept(step: Step, id: SaveId, time: u64, metadata: BTreeMap<String, String>) -> Self {
+    pub(crate) fn kept(step: Step, id: SaveId, time: u64, metadata: Metadata) -> Self {
         let format = Self::FORMAT.into();
         Self {
             format,
@@ -126,7 +97,7 @@ impl Record {
 
     /// The record of a pruned snapshot.
     pub(crate) fn pruned(step: Step, id: SaveId, time: u64) -> Self {
-        Self { state: State::Pruned, ..Self::kept(step, id, time, BTreeMap::new()) }
+        Self { state: State::Pruned, ..Self::kept(step, id, time, Metadata::new()) }
     }
 }
 
@@ -135,24 +106,11 @@ impl Document for Record {
     const MAX: usize = 1 << 20;
 
     fn unseal(&mut self, bytes: &[u8]) -> Result<()> {
-        let check = self.check.take().ok_or_else(|| Error::damaged("is damaged: it has no checksum"))?;
-        let digits = check.to_string();
-        let without = bytes
-            .strip_suffix(CHECK.1)
-            .and_then(|b| b.strip_suffix(digits.as_bytes()))
-            .and_then(|b| b.strip_suffix(CHECK.0));
-        match without.map(|b| Hash::of(&[b, b"}"].concat())) {
-            Some(hash) if hash == check => Ok(()),
-            Some(_) => Err(Error::damaged("is damaged: its contents do not have the checksum that is in it")),
-            None => Err(Error::damaged("is damaged: it does not end with its checksum")),
-        }
+        sealed::unseal(self.check.take(), bytes)
     }
 
-    fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
-        let check = Hash::of(&bytes).to_string();
-        bytes.pop();
-        bytes.extend([CHECK.0, check.as_bytes(), CHECK.1].concat());
-        bytes
+    fn seal(bytes: Vec<u8>) -> Vec<u8> {
+        sealed::seal(bytes)
     }
 
     fn check(&self) -> Result<()> {
@@ -165,6 +123,7 @@ impl Document for Record {
         if self.seen.len() > MAX_SEEN {
             return Err(Error::limit(format!("names {} records: the limit is {MAX_SEEN}", self.seen.len())));
         }
+        metadata::check(&self.metadata)?;
         match self.state {
             State::Kept if shards.is_empty() => Err(Error::damaged("is of a snapshot without shards")),
             State::Pruned if !shards.is_empty() => Err(Error::damaged("is of a pruned snapshot, but has shards")),
@@ -177,11 +136,12 @@ impl Document for Record {
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
+    use crate::manifest::metadata::MetaValue;
 
     #[test]
     fn records_agree_with_themselves() {
         let id = SaveId::new([1; 16]);
-        let mut r = Record::kept(Step::new(300).unwrap(), id, 7, BTreeMap::from([("loss".into(), "2.7".into())]));
+        let mut r = Record::kept(Step::new(300).unwrap(), id, 7, Metadata::from([("loss".into(), "2.7".into())]));
         r.to_bytes().unwrap_err();
         r.shards = vec![ShardId::of(b"a"), ShardId::of(b"b")];
         let bytes = r.to_bytes().unwrap();
@@ -194,7 +154,10 @@ mod tests {
             ("\"step\":300", "\"step\":9999999999999999"),
             ("\"time\":7", "\"time\":-7"),
             ("\"loss\":\"2.7\"", "\"loss\":\"2.7\",\"loss\":\"2.8\""),
-            ("\"loss\":\"2.7\"", "\"loss\":2.7"),
+            ("\"loss\":\"2.7\"", "\"loss\":true"),
+            ("\"loss\":\"2.7\"", "\"loss\":[2.7]"),
+            ("\"loss\":\"2.7\"", "\"loss\":9007199254740993"),
+            ("\"loss\":\"2.7\"", "\"loss\":1e999"),
         ] {
             assert!(text.contains(from));
             // With the checksum of the original, and with its own.
@@ -209,7 +172,7 @@ mod tests {
             assert_eq!(e.kind(), ErrorKind::Damaged, "{e}");
             assert!(e.to_string().contains(field), "{e}");
         }
-        r.metadata.insert("note".into(), "x".repeat(Record::MAX));
+        r.metadata.insert("note".into(), "x".repeat(Record::MAX).into());
         r.to_bytes().unwrap_err();
     }
 
@@ -229,7 +192,11 @@ mod tests {
             Step::new(300).unwrap(),
             SaveId::new([0xab; 16]),
             7,
-            BTreeMap::from([("note".into(), "a \u{1f} control \" and é".into())]),
+            Metadata::from([
+                ("loss".into(), MetaValue::Float(2.5e-7)),
+                ("note".into(), "a \u{1f} control \" and é".into()),
+                ("tokens".into(), MetaValue::Integer(-(1 << 53))),
+            ]),
         );
         r.shards = vec![ShardId::of(b"a")];
         r.seen = vec![Seen { key: RecordId { step: Step::new(9).unwrap(), generation: 3 }, hash: Hash::of(b"9") }];
@@ -255,7 +222,7 @@ mod tests {
 
     #[test]
     fn limits() {
-        let mut r = Record::kept(Step::new(1 << 53).unwrap(), SaveId::new([1; 16]), 7, BTreeMap::new());
+        let mut r = Record::kept(Step::new(1 << 53).unwrap(), SaveId::new([1; 16]), 7, Metadata::new());
         assert!(Step::new((1 << 53) + 1).is_err());
         r.shards = vec![ShardId::of(b"a")];
         let seen = Seen { key: RecordId { step: Step::new(9).unwrap(), generation: 3 }, hash: Hash::of(b"9") };
@@ -266,12 +233,12 @@ mod tests {
         assert_eq!(Record::parse(&Record::seal(serde_json::to_vec(&r).unwrap())).unwrap_err().kind(), ErrorKind::Limit);
 
         r.seen.clear();
-        r.metadata.insert("note".into(), String::new());
+        r.metadata.insert("note".into(), "".into());
         let room = Record::MAX - r.to_bytes().unwrap().len();
-        r.metadata.insert("note".into(), "x".repeat(room));
+        r.metadata.insert("note".into(), "x".repeat(room).into());
         let bytes = r.to_bytes().unwrap();
         assert_eq!((bytes.len(), Record::parse(&bytes).unwrap()), (Record::MAX, r.clone()));
-        r.metadata.insert("note".into(), "x".repeat(room + 1));
+        r.metadata.insert("note".into(), "x".repeat(room + 1).into());
         assert_eq!(r.to_bytes().unwrap_err().kind(), ErrorKind::Limit);
         let bytes = Record::seal(serde_json::to_vec(&r).unwrap());
         assert_eq!((bytes.len(), Record::parse(&bytes).unwrap_err().kind()), (Record::MAX + 1, ErrorKind::Limit));
@@ -279,7 +246,7 @@ mod tests {
 
     #[test]
     fn the_checksum_covers_ignored_fields() {
-        let mut r = Record::kept(Step::new(300).unwrap(), SaveId::new([1; 16]), 7, BTreeMap::new());
+        let mut r = Record::kept(Step::new(300).unwrap(), SaveId::new([1; 16]), 7, Metadata::new());
         r.shards = vec![ShardId::of(b"a")];
         let text = String::from_utf8(r.to_bytes().unwrap()).unwrap();
         let (before, check) = text.rsplit_once(",\"check\"").unwrap();

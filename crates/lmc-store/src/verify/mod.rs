@@ -52,6 +52,8 @@ pub struct Verified {
     pub block_sets: u64,
     /// Ordered by snapshot; empty if all is well.
     pub problems: Vec<Problem>,
+    /// What is wrong with tags: they cannot be read, or name snapshots that are gone.
+    pub tags: Vec<String>,
     /// Not problems of a snapshot, but worth knowing: foreign or superseded objects in the store.
     pub notes: Vec<String>,
     /// Number of snapshots checked.

@@ -14,6 +14,7 @@ use crate::records::{Current, Keys};
 use crate::remote::CONCURRENT;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
+use crate::tags::remedy;
 
 /// Options of verifying a store.
 #[derive(Clone, Debug, Default)]
@@ -67,6 +68,20 @@ impl Store {
                 found.problems.push(lost(step, message.to_owned()));
             }
         }
+        let tags = self.tags()?;
+        for tag in &tags.tags {
+            // What is wrong with a snapshot that is there is a problem of it.
+            let is_there = snapshots.iter().any(|s| (s.step, s.id) == (tag.step, tag.id));
+            if !is_there && !records.damaged.contains_key(&tag.step) {
+                let (name, step, id) = (&tag.name, tag.step, tag.id);
+                let gone = format!(
+                    "the tag {name} names the snapshot {id} of step {step}, which is not there; {}",
+                    remedy(name)
+                );
+                found.tags.push(gone);
+            }
+        }
+        found.tags.extend(tags.damaged.iter().map(|bad| bad.error().to_string()));
         let superseded = |bad: &DamagedRecord| format!("{}; it was superseded, and nothing is lost", bad.message);
         found.notes.extend(records.superseded.iter().map(superseded));
         let foreign =

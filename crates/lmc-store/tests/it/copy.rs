@@ -1,6 +1,5 @@
 //! Snapshots copied between stores and into archives: they arrive whole, once each, and damaged data are rejected.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,8 +8,8 @@ use futures::TryStreamExt;
 use futures::executor::block_on;
 use lmc_store::testing::{Faults, Faulty, Memory};
 use lmc_store::{
-    At, BasePolicy, CopyOptions, Error, ErrorKind, GcOptions, Input, Keep, Location, RebaseOptions, SaveOptions,
-    Snapshot, Store, StoreOptions,
+    At, BasePolicy, CopyOptions, Error, ErrorKind, GcOptions, Input, Keep, Location, MetaValue, Metadata,
+    RebaseOptions, SaveOptions, Snapshot, Store, StoreOptions,
 };
 use object_store::{ObjectStore, ObjectStoreExt};
 
@@ -104,7 +103,7 @@ fn several_shards_are_copied_as_several() {
         .zip(&files)
         .map(|(rank, f)| from.save_shard(&[Input::new(format!("rank{rank}"), f)], step(1), &o).unwrap().shard)
         .collect();
-    let metadata = BTreeMap::from([("loss".to_owned(), "2.5".to_owned())]);
+    let metadata = Metadata::from([("loss".to_owned(), MetaValue::Float(2.5)), ("note".to_owned(), "2.5".into())]);
     let s = from.publish(step(1), metadata.clone(), &shards).unwrap();
     let store = store_like(&from, &memory());
     let copy = store.copy_from(&from, &[s], CopyOptions::default()).unwrap().snapshots.remove(0);

@@ -447,3 +447,41 @@ fn the_size_of_what_is_needed_is_that_of_its_objects() {
         assert_eq!(store.needed_size(&store.list().unwrap()).unwrap_err().kind(), ErrorKind::Damaged);
     }
 }
+
+#[test]
+fn the_last_one_that_is_whole_is_found() {
+    let (objects, store) = new();
+    let mut added = vec![];
+    let mut before = needs::keys(&*objects);
+    let s: Vec<_> = (1..4)
+        .map(|n| {
+            let saved = save(&store, n, &noise(3000, n));
+            let now = needs::keys(&*objects);
+            added.push(now.difference(&before).cloned().collect::<Vec<String>>());
+            before = now;
+            saved
+        })
+        .collect();
+    let key = |n: usize, prefix: &str| added[n - 1].iter().find(|key| key.starts_with(prefix)).unwrap()[..].into();
+    let write = |key: &object_store::path::Path, text: &'static str| block_on(objects.put(key, text.into())).unwrap();
+    let passed = || {
+        let (found, passed) = store.find_whole().unwrap();
+        (found.step.get(), passed.into_iter().map(|(step, why)| (step.get(), why)).collect::<Vec<_>>())
+    };
+    assert_eq!(passed(), (3, vec![]));
+    block_on(objects.delete(&key(3, "data/"))).unwrap();
+    let (found, why) = passed();
+    assert!(found == 2 && why.len() == 1 && why[0].0 == 3 && why[0].1.contains("is missing"), "{why:?}");
+    // Part of it can still be restored.
+    assert_eq!(store.find(At::Latest).unwrap(), s[2]);
+    write(&key(2, "snapshots/"), "");
+    let (found, why) = passed();
+    assert_eq!((found, why.iter().map(|(step, _)| *step).collect::<Vec<_>>()), (1, vec![2, 3]));
+    write(&key(3, "snapshots/"), "");
+    assert_eq!((store.find(At::Latest).unwrap_err().kind(), passed().0), (ErrorKind::Damaged, 1));
+    block_on(objects.delete(&key(1, "shards/"))).unwrap();
+    assert_eq!(store.find_whole().unwrap_err().kind(), ErrorKind::Damaged);
+    // Another lmc can read it.
+    write(&key(3, "snapshots/"), r#"{"format": "lmc-snapshot", "version": 2}"#);
+    assert_eq!(store.find_whole().unwrap_err().kind(), ErrorKind::Unsupported);
+}

@@ -29,5 +29,6 @@ mod services;
 mod siblings;
 mod snapshots;
 mod support;
+mod tags;
 mod tensors;
 mod unreadable;

@@ -160,7 +160,7 @@ fn what_is_too_large_for_a_shard_is_damaged() {
 fn metadata_that_no_record_can_hold_are_refused_before_anything_is_stored() {
     let (objects, store) = saved([1]);
     let before = needs::keys(&*objects);
-    let metadata = [("a".to_owned(), "x".repeat(1 << 20))].into();
+    let metadata = [("a".to_owned(), "x".repeat(1 << 20).into())].into();
     let e = store.save(&[Input::new("x", &noise(9, 1))], None, metadata, &SaveOptions::default()).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Limit, "{e}");
     assert_eq!(needs::keys(&*objects), before);

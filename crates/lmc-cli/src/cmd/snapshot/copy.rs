@@ -17,7 +17,7 @@ use crate::ui::Ui;
 
 /// Copy snapshots into another store.
 ///
-/// They keep their ids, times and metadata. Stored data is copied verbatim after its hashes were verified. Data that the other store
+/// They keep their ids, times, metadata and tags; a tag that was set later in the other store stays there as it is. Stored data is copied verbatim after its hashes were verified. Data that the other store
 /// already has is skipped, so that an interrupted copy resumes when it is started again. A snapshot that is damaged is skipped, as is one
 /// whose record in the other store is damaged; the exit status is then 1. The other store is created if missing, with the run and, unless
 /// --grace says another, the grace period of the first one: what follows that can follow it. One that exists must be of the same run.
@@ -101,7 +101,7 @@ const JSON_HELP: &str = "\
 /// Selects snapshots.
 #[derive(Args)]
 struct Chosen {
-    /// Only this snapshot, or several: a step, an id, or `latest`. One that is named twice counts once.
+    /// Only this snapshot, or several: a step, an id, a tag, or `latest`. One that is named twice counts once.
     #[arg(long, alias = "step", value_name = "WHICH")]
     at: Vec<At>,
 }
@@ -117,7 +117,7 @@ impl Chosen {
                 Ok(listing.snapshots)
             }
             some => {
-                let found = some.iter().map(|&at| store.find(at)).collect::<Result<Vec<_>, _>>();
+                let found = some.iter().map(|at| store.find(at.clone())).collect::<Result<Vec<_>, _>>();
                 let mut found = found.map_err(failure)?;
                 found.sort_by_key(|s| s.step);
                 found.dedup();

@@ -1,7 +1,7 @@
 //! `lmc snapshot list`.
 
 use clap::Args;
-use lmc_store::{DamagedRecord, ErrorKind, Listing, Snapshot};
+use lmc_store::{DamagedRecord, ErrorKind, Listing, Snapshot, Tags};
 use serde_json::json;
 
 use super::place::Place;
@@ -31,7 +31,8 @@ macro_rules! snapshot_fields {
     () => {
         "  \
   step, id, time           time: in seconds since 1970, by the store's clock
-  metadata                 an object of text
+  tags                     the names of its tags
+  metadata                 an object of text and numbers
   raw_size, new_size       of its files; of the data stored for it
   shards                   the names of its shards, one for each process that saved"
     };
@@ -59,12 +60,14 @@ const JSON_HELP: &str = concat!(
 pub(super) fn run(args: &ListArgs, ui: &Ui) -> Result {
     let store = args.place.open()?;
     let listing = store.list().map_err(|e| args.place.failure(&e))?;
+    let tags = args.place.tags(&store, ui)?;
     let Listing { snapshots, damaged, .. } = &listing;
     if args.json {
-        return by_step(snapshots, damaged, to_json).iter().try_for_each(|line| ui.json(line));
+        return by_step(snapshots, damaged, |s| to_json(s, &tags)).iter().try_for_each(|line| ui.json(line));
     }
     let mut text = summary(&args.place, &listing, listing.needed_size().map(Ok))?;
-    let mut rows = Table::new(&["step", "time (UTC)", "raw", "stored", "ratio", "id", "metadata"], &[0, 2, 3, 4]);
+    let mut rows =
+        Table::new(&["step", "time (UTC)", "raw", "stored", "ratio", "id", "tags", "metadata"], &[0, 2, 3, 4]);
     let row = |s: &Snapshot| {
         let metadata: Vec<String> =
             s.metadata.iter().map(|(k, v)| Name::text(&format!("{k}={v}")).to_string()).collect();
@@ -75,6 +78,7 @@ pub(super) fn run(args: &ListArgs, ui: &Ui) -> Result {
             bytes(s.new_size),
             percent(s.new_size, s.raw_size),
             s.id.to_string(),
+            names(s, &tags).join(" "),
             metadata.join(" "),
         ]
     };
@@ -130,12 +134,18 @@ pub(super) fn summary(place: &Place, listing: &Listing, stored: Option<lmc_store
     Ok(text)
 }
 
+/// The tags of a snapshot.
+pub(super) fn names(s: &Snapshot, tags: &Tags) -> Vec<String> {
+    tags.of(s.step, s.id).into_iter().map(ToString::to_string).collect()
+}
+
 /// JSON of a snapshot, without reading its shards.
-pub(super) fn to_json(s: &Snapshot) -> serde_json::Value {
+pub(super) fn to_json(s: &Snapshot, tags: &Tags) -> serde_json::Value {
     json!({
         "step": s.step.get(),
         "id": s.id.to_string(),
         "time": s.time,
+        "tags": names(s, tags),
         "metadata": s.metadata,
         "raw_size": s.raw_size,
         "new_size": s.new_size,

@@ -1,7 +1,7 @@
 //! `lmc snapshot log`.
 
 use clap::Args;
-use lmc_store::{Cost, Error, ErrorKind, Listing, Snapshot};
+use lmc_store::{Cost, Error, ErrorKind, Listing, Snapshot, Tags};
 
 use super::list::{self, damaged_fields, snapshot_fields};
 use super::place::Place;
@@ -45,6 +45,7 @@ pub(super) fn run(args: &LogArgs, ui: &Ui) -> Result {
     let store = args.place.open()?;
     let listing = store.list().map_err(failure)?;
     let Listing { snapshots, damaged, .. } = &listing;
+    let tags = args.place.tags(&store, ui)?;
     let costs = store.costs(snapshots).map_err(failure)?;
     for (s, cost) in snapshots.iter().zip(&costs) {
         let Err(e) = cost else { continue };
@@ -58,10 +59,10 @@ pub(super) fn run(args: &LogArgs, ui: &Ui) -> Result {
     }
     if args.json {
         let costs: Vec<_> = snapshots.iter().zip(&costs).collect();
-        return list::by_step(&costs, damaged, |(s, c)| to_json(s, c)).iter().try_for_each(|line| ui.json(line));
+        return list::by_step(&costs, damaged, |(s, c)| to_json(s, &tags, c)).iter().try_for_each(|line| ui.json(line));
     }
     let mut rows = Table::new(
-        &["step", "time (UTC)", "raw", "stored", "ratio", "chain", "block sets", "read to restore", "of raw"],
+        &["step", "time (UTC)", "raw", "stored", "ratio", "chain", "block sets", "read to restore", "of raw", "tags"],
         &[0, 2, 3, 4, 5, 6, 7, 8],
     );
     let row = |(s, cost): (&Snapshot, &Result<Cost, Error>)| {
@@ -77,7 +78,8 @@ pub(super) fn run(args: &LogArgs, ui: &Ui) -> Result {
         };
         let [raw, new] = [bytes(s.raw_size), bytes(s.new_size)];
         let ratio = percent(s.new_size, s.raw_size);
-        (s.step, [s.step.to_string(), time(s.time), raw, new, ratio, chain, block_sets, read, of_raw])
+        let tags = list::names(s, &tags).join(" ");
+        (s.step, [s.step.to_string(), time(s.time), raw, new, ratio, chain, block_sets, read, of_raw, tags])
     };
     let of_damaged = damaged.iter().map(|bad| (bad.step, list::damaged_row(bad)));
     let mut all: Vec<_> = snapshots.iter().zip(&costs).map(row).chain(of_damaged).collect();
@@ -93,9 +95,9 @@ pub(super) fn run(args: &LogArgs, ui: &Ui) -> Result {
     ui.print(&text)
 }
 
-fn to_json(s: &Snapshot, cost: &Result<Cost, Error>) -> serde_json::Value {
+fn to_json(s: &Snapshot, tags: &Tags, cost: &Result<Cost, Error>) -> serde_json::Value {
     let c = cost.as_ref().ok();
-    let mut object = list::to_json(s);
+    let mut object = list::to_json(s, tags);
     object["ratio"] = ratio(s.new_size, s.raw_size).into();
     object["chain"] = c.map(|c| c.longest_chain).into();
     object["block_sets"] = c.map(|c| c.block_sets).into();

@@ -9,6 +9,7 @@ mod prune;
 mod restore;
 pub(super) mod save;
 mod show;
+mod tag;
 mod time;
 mod verify;
 
@@ -40,6 +41,7 @@ enum Command {
     Copy(copy::CopyArgs),
     Export(copy::ExportArgs),
     Import(copy::ImportArgs),
+    Tag(tag::TagArgs),
     Prune(prune::PruneArgs),
     Gc(gc::GcArgs),
 }
@@ -56,6 +58,7 @@ pub(crate) fn run(args: &SnapshotArgs, ui: &Ui) -> Result {
         Command::Copy(args) => copy::copy(args, ui),
         Command::Export(args) => copy::export(args, ui),
         Command::Import(args) => copy::import(args, ui),
+        Command::Tag(args) => tag::run(args, ui),
         Command::Prune(args) => prune::run(args, ui),
         Command::Gc(args) => gc::run(args, ui),
     }

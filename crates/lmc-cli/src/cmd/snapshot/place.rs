@@ -1,7 +1,7 @@
 //! Selects a store, and a snapshot in it.
 
 use clap::Args;
-use lmc_store::{DamagedRecord, ErrorKind, Location, Step, Store, StoreOptions};
+use lmc_store::{At, DamagedRecord, ErrorKind, Location, Snapshot, Step, Store, StoreOptions, Tags};
 
 use crate::failure::{Failure, Result};
 use crate::format::Name;
@@ -10,11 +10,12 @@ use crate::names::STORE_MARKER;
 use crate::ui::Ui;
 
 /// Entries of a directory that may be there before its store.
-const NOT_OF_OTHERS: [&str; 8] = [
+const NOT_OF_OTHERS: [&str; 9] = [
     "data",
     "probes",
     "shards",
     "snapshots",
+    "tags",
     // Of file systems.
     "lost+found",
     "@eaDir",
@@ -34,26 +35,32 @@ pub(in crate::cmd) struct Place {
 /// The grace period of a new store.
 #[derive(Args)]
 pub(in crate::cmd) struct Grace {
-    /// The grace period of a new store: a number with s, m, h or d, as 7d. A save may take half of it, and data stay that long after a
+    /// The grace period of a new store: a number with s, m, h, d or w, as 7d. A save may take half of it, and data stay that long after a
     /// snapshot last needed them. That of an existing store cannot be changed. By default that of the copied store, or 1d.
     #[arg(long, value_name = "TIME", value_parser = parse_grace)]
     grace: Option<u64>,
 }
 
 fn parse_grace(text: &str) -> Result<u64, String> {
+    parse_seconds(text).ok().filter(|seconds| StoreOptions::GRACE_SECONDS.contains(seconds)).ok_or_else(|| {
+        let (least, most) = (StoreOptions::GRACE_SECONDS.start(), StoreOptions::GRACE_SECONDS.end() / 86_400);
+        format!("a grace period is a whole number with a unit (s, m, h, d or w), from {least}s to {most}d")
+    })
+}
+
+/// The seconds of a whole number with a unit.
+pub(super) fn parse_seconds(text: &str) -> Result<u64, String> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[number.len()..] {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        _ => return Err("its unit is s, m, h or d".to_owned()),
+        "s" => Some(1),
+        "m" => Some(60),
+        "h" => Some(3600),
+        "d" => Some(86_400),
+        "w" => Some(7 * 86_400),
+        _ => None,
     };
-    let seconds = number.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
-    seconds.filter(|seconds| StoreOptions::GRACE_SECONDS.contains(seconds)).ok_or_else(|| {
-        let (least, most) = (StoreOptions::GRACE_SECONDS.start(), StoreOptions::GRACE_SECONDS.end() / 86_400);
-        format!("a grace period is a whole number, from {least}s to {most}d")
-    })
+    let seconds = number.parse::<u64>().ok().zip(unit).and_then(|(n, unit)| n.checked_mul(unit));
+    seconds.ok_or_else(|| "give a whole number with a unit: s, m, h, d or w, as 2d".to_owned())
 }
 
 /// A grace period, for messages.
@@ -84,9 +91,33 @@ impl Grace {
 /// Selects a snapshot.
 #[derive(Args)]
 pub(super) struct Which {
-    /// The snapshot: a step, an id, or `latest`.
+    /// The snapshot: a step, an id, a tag, or `latest`.
     #[arg(long, alias = "step", value_name = "WHICH", default_value = "latest")]
-    pub(super) at: lmc_store::At,
+    at: At,
+
+    /// Fail if the latest snapshot is damaged, instead of taking the last one that is whole, with a warning.
+    #[arg(long)]
+    strict: bool,
+}
+
+impl Which {
+    /// The snapshot. Says which later ones are passed over.
+    pub(super) fn find(&self, place: &Place, store: &Store, ui: &Ui) -> Result<Snapshot> {
+        let failure = |e| place.failure(&e);
+        if self.strict || self.at != At::Latest {
+            return store.find(self.at.clone()).map_err(failure);
+        }
+        let (found, passed) = store.find_whole().map_err(failure)?;
+        for (step, why) in passed {
+            ui.warn(format_args!(
+                "{}: step {step} is damaged, and step {} is taken instead (--strict fails): {}",
+                Name::text(&place.store),
+                found.step,
+                Name::text(&why)
+            ));
+        }
+        Ok(found)
+    }
 }
 
 impl Place {
@@ -97,6 +128,13 @@ impl Place {
     /// [`Self::open`] with the store's own error, for a place that may be something else.
     pub(in crate::cmd) fn try_open(&self) -> lmc_store::Result<Store> {
         self.location().and_then(|l| Store::open(&l, Default::default()))
+    }
+
+    /// The tags of the store. Those that cannot be read are reported, and make the command fail at the end.
+    pub(super) fn tags(&self, store: &Store, ui: &Ui) -> Result<Tags> {
+        let tags = store.tags().map_err(|e| self.failure(&e))?;
+        tags.damaged.iter().for_each(|bad| ui.fail(&self.failure(&bad.error())));
+        Ok(tags)
     }
 
     /// Says which steps a command passes over because their records cannot be read. It goes on, and its exit status is 1.

@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 
 use clap::Args;
-use lmc_store::{DamagedRecord, Keep, PrunePlan, Pruned, RebaseOptions, Snapshot, Step};
+use lmc_store::{Best, DamagedRecord, Keep, PrunePlan, Pruned, RebaseOptions, Snapshot, Step};
 use serde_json::json;
 
-use super::place::Place;
+use super::place::{Place, parse_seconds};
 use crate::failure::{Failure, Result};
 use crate::format::{Name, bytes};
 use crate::ui::Ui;
 
 /// Prune snapshots: all that no --keep option matches, or only those of --drop. Shows the plan; --yes executes it.
 ///
-/// Remaining snapshots can be restored at every moment. Those that depend mostly on data of pruned ones are re-based: encoded again without
+/// A snapshot with a tag stays (lmc snapshot tag). /// Remaining snapshots can be restored at every moment. Those that depend mostly on data of pruned ones are re-based: encoded again without
 /// it. Nothing is pruned as long as a snapshot that would remain lacks data (lmc snapshot verify). Space becomes free when `lmc snapshot gc` runs after the store's grace period.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
@@ -25,9 +25,19 @@ pub(super) struct PruneArgs {
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     keep_last: usize,
 
-    /// Keep snapshots whose step is a multiple of K.
+    /// Keep one snapshot of every K steps: for each multiple of K, that of this step, or else the first one after it, before the next
+    /// multiple. They stay the same however often the store is pruned.
     #[arg(long, value_name = "K")]
     keep_every: Option<u64>,
+
+    /// Keep snapshots that were saved in the last TIME: a number with s, m, h, d or w, as 2d. By the store's clock.
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
+    keep_within: Option<u64>,
+
+    /// Keep the snapshots with the N smallest (`min`) or largest (`max`) numbers KEY in their metadata, as loss=min:3; by default one. Of
+    /// equal ones, later snapshots are kept. May be given several times.
+    #[arg(long, value_name = "KEY=min|max[:N]")]
+    keep_best: Vec<Best>,
 
     /// Keep the snapshot of this step; may be given several times.
     #[arg(long, value_name = "STEP")]
@@ -56,6 +66,8 @@ const JSON_HELP: &str = "\
 --json prints one object; later versions may add fields. Most are lists of steps:
   store                    its name
   keep, prune, rebase      snapshots that stay; that go; that stay and are re-based
+  why                      of each in keep, the rules that keep it: last, every, within, step, best KEY,
+                           and tag NAME
   damaged, left_out        snapshots that are given up; damaged records that are left alone
   broken                   snapshots that stay, and cannot be restored
   before, after            bytes of the data that snapshots need now, and afterwards (an estimate)
@@ -67,13 +79,14 @@ const JSON_HELP: &str = "\
 pub(super) fn run(args: &PruneArgs, ui: &Ui) -> Result {
     let failure = |e: lmc_store::Error| args.place.failure(&e);
     let mut keep = Keep::default();
-    (keep.last, keep.every) = (args.keep_last, args.keep_every);
+    (keep.last, keep.every, keep.within) = (args.keep_last, args.keep_every, args.keep_within);
+    keep.best.clone_from(&args.keep_best);
     let steps = |of: &[u64]| of.iter().map(|&n| Step::new(n)).collect::<Result<_, _>>().map_err(failure);
     (keep.steps, keep.drop, keep.damaged) = (steps(&args.keep_step)?, steps(&args.drop)?, steps(&args.damaged)?);
     if keep == Keep::default() {
         return Err(Failure::Usage(format!(
-            "{}: nothing says which snapshots to keep: give --keep-last N, --keep-every K or --keep-step STEP, or --drop STEP to \
-             prune that one, or --damaged STEP",
+            "{}: nothing says which snapshots to keep: give --keep-last N, --keep-every K, --keep-within TIME, --keep-best KEY=min or \
+             --keep-step STEP, or --drop STEP to prune that one, or --damaged STEP",
             Name::text(&args.place.store)
         )));
     }
@@ -126,18 +139,21 @@ pub(super) fn run(args: &PruneArgs, ui: &Ui) -> Result {
 
 fn to_text(args: &PruneArgs, plan: &PrunePlan) -> String {
     let store = Name::text(&args.place.store);
-    let (keep, prune) = (steps(&plan.keep), steps(&plan.prune));
-    let mut text = format!("{store} : would keep {} and prune {}\n", keep.len(), prune.len());
-    let mut line = |what: &str, steps: &[u64]| {
+    let mut text = format!("{store} : would keep {} and prune {}\n", plan.keep.len(), plan.prune.len());
+    let mut line = |what: &str, steps: &[String]| {
         if !steps.is_empty() {
-            let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
             text += &format!("  {what:<8}{}\n", steps.join(" "));
         }
     };
-    line("keep", &keep);
-    line("prune", &prune);
-    line("end", &damaged(&plan.damaged));
-    line("re-base", &numbers(&plan.rebase));
+    let texts = |steps: &[u64]| steps.iter().map(u64::to_string).collect::<Vec<_>>();
+    let kept = plan.keep.iter().zip(&plan.why).map(|(s, why)| match &why[..] {
+        [] => s.step.to_string(),
+        why => format!("{} ({})", s.step, Name::text(&why.join(", "))),
+    });
+    line("keep", &kept.collect::<Vec<_>>());
+    line("prune", &texts(&steps(&plan.prune)));
+    line("end", &texts(&damaged(&plan.damaged)));
+    line("re-base", &texts(&numbers(&plan.rebase)));
     text += &match &plan.obstacle {
         Some(why) => format!("  {why}\n"),
         None => format!("  data    {} => {} after the grace period\n", bytes(plan.before), bytes(plan.after)),
@@ -153,6 +169,7 @@ fn to_json(args: &PruneArgs, plan: &PrunePlan, done: Option<&Pruned>) -> serde_j
     let mut json = json!({
         "store": args.place.store,
         "keep": steps(&plan.keep),
+        "why": plan.why,
         "prune": steps(&plan.prune),
         "damaged": damaged(&plan.damaged),
         "left_out": damaged(&plan.left_out),

@@ -57,7 +57,7 @@ pub(super) struct RestoreArgs {
 pub(super) fn run(args: &RestoreArgs, ui: &Ui) -> Result {
     let failure = |e| args.place.failure(&e);
     let store = args.place.open()?;
-    let snapshot = store.find(args.which.at).map_err(failure)?;
+    let snapshot = args.which.find(&args.place, &store, ui)?;
     let reader = store.open_snapshot(&snapshot).map_err(failure)?.with_threads(args.threads.count());
     if let Some(name) = &args.tensor {
         return restore_tensor(args, &reader, name, ui);

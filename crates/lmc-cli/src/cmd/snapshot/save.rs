@@ -1,6 +1,5 @@
 //! `lmc snapshot save`.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use lmc::{Level, ReadAt};
-use lmc_store::{BasePolicy, Cache, ErrorKind, Input, SaveOptions, Saved, Snapshot, Step, Store, StoreOptions};
+use lmc_store::{BasePolicy, Cache, ErrorKind, Input, MetaValue, Metadata, SaveOptions, Saved, Snapshot};
+use lmc_store::{Step, Store, StoreOptions, TagName};
 use serde_json::{Value, json};
 
 use super::place::{Grace, Place};
@@ -47,9 +47,14 @@ pub(super) struct SaveArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     step: Option<u64>,
 
-    /// Metadata of the snapshot.
+    /// Metadata of the snapshot. A value that is a number, as JSON writes them, is stored as one, so that prune --keep-best can compare it;
+    /// others are text.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_meta)]
-    meta: Vec<(String, String)>,
+    meta: Vec<(String, MetaValue)>,
+
+    /// Make this tag name the snapshot, whatever it named before: see lmc snapshot tag.
+    #[arg(long, value_name = "NAME")]
+    tag: Option<TagName>,
 
     /// Base of the tensors. `auto`: the previous snapshot where that pays; `previous`: always.
     #[arg(long, value_name = "POLICY", value_enum, default_value_t = Policy::Auto)]
@@ -85,6 +90,7 @@ macro_rules! save_fields {
         "  \
   store, new_store         its name; whether it was created
   step, id, time           of the snapshot: time in seconds since 1970, by the store's clock
+  tag                      the tag that was set, or null
   raw_size, new_size, document_size
                            of its files; of the data stored for them; of the document that says where
   base                     the step of the previous snapshot, if anything is predicted from it, or null
@@ -111,9 +117,9 @@ enum Policy {
     Previous,
 }
 
-fn parse_meta(text: &str) -> Result<(String, String), String> {
+fn parse_meta(text: &str) -> Result<(String, MetaValue), String> {
     let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("give it as KEY=VALUE")?;
-    Ok((key.to_owned(), value.to_owned()))
+    Ok((key.to_owned(), MetaValue::parse(value)))
 }
 
 /// Saves a snapshot.
@@ -129,7 +135,7 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
         Policy::Auto => BasePolicy::Auto,
         Policy::Previous => BasePolicy::Previous,
     };
-    let mut metadata = BTreeMap::new();
+    let mut metadata = Metadata::new();
     for (key, value) in &args.meta {
         if metadata.insert(key.clone(), value.clone()).is_some() {
             return Err(Failure::Usage(format!("--meta {}: is given twice", Name::text(key))));
@@ -146,8 +152,11 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
     args.grace.set(&mut store);
     let (store, is_new) = place.open_or_create(store)?;
     args.grace.check(place, &store)?;
-    let saved = files.save(place, (&store, is_new), asked, metadata, &options)?;
+    let mut saved = files.save(place, (&store, is_new), asked, metadata, &options)?;
     saved.note_damage(place, ui);
+    if let Some(tag) = &args.tag {
+        saved.set_tag(place, &store, tag, ui);
+    }
     if args.json {
         return ui.json(&saved.json(place, start));
     }
@@ -161,6 +170,8 @@ pub(in crate::cmd) struct Done {
     saved: Saved,
     /// Whether the store is.
     is_new: bool,
+    /// The tag that was set.
+    tag: Option<TagName>,
     commit: Duration,
     /// A signal that came too late ends the process when the result was shown.
     _stoppable: Stoppable,
@@ -212,7 +223,7 @@ impl Opened {
         place: &Place,
         (store, is_new): (&Store, bool),
         step: Option<Step>,
-        metadata: BTreeMap<String, String>,
+        metadata: Metadata,
         options: &SaveOptions,
     ) -> Result<Done> {
         let failure = |e: lmc_store::Error| place.failure(&e);
@@ -244,7 +255,7 @@ impl Opened {
             None => store.publish_next(step, metadata, &[saved.shard]),
         };
         let snapshot = snapshot.map_err(failure)?;
-        Ok(Done { snapshot, saved, is_new, commit: start.elapsed(), _stoppable: stoppable })
+        Ok(Done { snapshot, saved, is_new, tag: None, commit: start.elapsed(), _stoppable: stoppable })
     }
 }
 
@@ -280,6 +291,20 @@ impl Done {
         place.note(&self.saved.notes, ui);
     }
 
+    /// Makes a tag name the snapshot. That it is saved is said even if this fails, and the exit status is 1.
+    fn set_tag(&mut self, place: &Place, store: &Store, tag: &TagName, ui: &Ui) {
+        match store.tag(tag, &self.snapshot) {
+            Ok(_) => self.tag = Some(tag.clone()),
+            Err(e) => {
+                let why = place.failure(&e);
+                ui.fail(&Failure::Failed(format!(
+                    "{why}; step {} was saved, and the tag {tag} does not name it: set it with lmc snapshot tag",
+                    self.snapshot.step
+                )));
+            }
+        }
+    }
+
     /// How many elements changed, for a message; nothing if it is not known.
     pub(in crate::cmd) fn changed(&self) -> String {
         let share = self.saved.changed.map(|n| percent(n, self.saved.elements));
@@ -287,7 +312,7 @@ impl Done {
     }
 
     pub(in crate::cmd) fn json(&self, place: &Place, start: Instant) -> Value {
-        let Self { snapshot, saved, is_new, commit, .. } = self;
+        let Self { snapshot, saved, is_new, tag, commit, .. } = self;
         let Saved { document_size, base, shares, elements, changed, read, compress, upload, notes, .. } = saved;
         json!({
             "store": place.store,
@@ -295,6 +320,7 @@ impl Done {
             "step": snapshot.step.get(),
             "id": snapshot.id.to_string(),
             "time": snapshot.time,
+            "tag": tag.as_ref().map(TagName::to_string),
             "raw_size": snapshot.raw_size,
             "new_size": snapshot.new_size,
             "document_size": document_size,
@@ -315,7 +341,7 @@ impl Done {
     }
 
     pub(in crate::cmd) fn text(&self, place: &Place, start: Instant) -> String {
-        let Self { snapshot, saved, is_new, .. } = self;
+        let Self { snapshot, saved, is_new, tag, .. } = self;
         let base = match (saved.base, saved.shares) {
             (Some(step), _) => format!("from step {step}"),
             // Not what is small in any snapshot, such as headers.
@@ -323,9 +349,10 @@ impl Done {
             (None, _) => "without a base".to_owned(),
         };
         format!(
-            "{} : step {}, {} => {} ({}), {base}, {}{:.2} s",
+            "{} : step {}{}, {} => {} ({}), {base}, {}{:.2} s",
             Name::text(&place.store),
             snapshot.step,
+            tag.as_ref().map_or_else(String::new, |tag| format!(" ({tag})")),
             bytes(snapshot.raw_size),
             bytes(snapshot.new_size),
             percent(snapshot.new_size, snapshot.raw_size),

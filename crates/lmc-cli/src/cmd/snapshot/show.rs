@@ -40,7 +40,8 @@ const JSON_HELP: &str = concat!(
 pub(super) fn run(args: &ShowArgs, ui: &Ui) -> Result {
     let failure = |e| args.place.failure(&e);
     let store = args.place.open()?;
-    let s = store.find(args.which.at).map_err(failure)?;
+    let s = args.which.find(&args.place, &store, ui)?;
+    let tags = args.place.tags(&store, ui)?;
     let reader = store.open_snapshot(&s).map_err(failure)?;
     if args.json {
         let segment = |t: &lmc::Segment| {
@@ -56,7 +57,7 @@ pub(super) fn run(args: &ShowArgs, ui: &Ui) -> Result {
             let segments: Vec<_> = f.segments.iter().map(segment).collect();
             json!({ "name": f.name, "size": f.len, "layout": f.layout, "segments": segments })
         };
-        let mut object = list::to_json(&s);
+        let mut object = list::to_json(&s, &tags);
         object["files"] = reader.files().iter().map(file).collect();
         return ui.json(&object);
     }
@@ -69,8 +70,11 @@ pub(super) fn run(args: &ShowArgs, ui: &Ui) -> Result {
         time(s.time),
         s.id
     );
+    if let names @ [_, ..] = &list::names(&s, &tags)[..] {
+        text += &format!("tags {}\n", names.join(" "));
+    }
     for (key, value) in &s.metadata {
-        text += &format!("{} = {}\n", Name::text(key), Name::text(value));
+        text += &format!("{} = {}\n", Name::text(key), Name::text(&value.to_string()));
     }
     let mut files = Table::new(&["file", "format", "size", "tensors"], &[2, 3]);
     let mut tensors = Table::new(&["file", "tensor", "dtype", "shape", "size"], &[4]);

@@ -16,14 +16,14 @@ use crate::ui::Ui;
 /// saved bytes. Continues after a problem; the exit status is 1 if there was one.
 ///
 /// Without --at the records of the store are verified, too: each has a checksum, and names earlier ones, so that altered and lost records
-/// are found. No record names the last one: --expect checks for it.
+/// are found. No record names the last one: --expect checks for it. And every tag has to name a snapshot that is there.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(super) struct VerifyArgs {
     #[command(flatten)]
     place: Place,
 
-    /// Only this snapshot: a step, an id, or `latest`.
+    /// Only this snapshot: a step, an id, a tag, or `latest`.
     #[arg(long, alias = "step", value_name = "WHICH")]
     at: Option<At>,
 
@@ -51,13 +51,14 @@ const JSON_HELP: &str = "\
   problems                 each with step, message, lost (what cannot be restored: file, and tensor, which
                            is null for bytes between tensors; if lost is empty, all of the snapshot),
                            intact (whether all can be restored nevertheless), remedy (or null)
+  tags                     sentences on tags that cannot be read, or name snapshots that are gone
   notes                    sentences on what is no problem of a snapshot";
 
 /// Verifies snapshots.
 pub(super) fn run(args: &VerifyArgs, ui: &Ui) -> Result {
     let failure = |e: lmc_store::Error| args.place.failure(&e);
     let store = args.place.open()?;
-    let found = match args.at {
+    let found = match args.at.clone() {
         Some(at) => {
             store.find(at).and_then(|s| store.verify(std::slice::from_ref(&s), args.deep, args.threads.count()))
         }
@@ -79,9 +80,10 @@ pub(super) fn run(args: &VerifyArgs, ui: &Ui) -> Result {
             "objects": found.objects,
             "block_sets": found.block_sets,
             "problems": found.problems.iter().map(problem).collect::<Vec<_>>(),
+            "tags": found.tags,
             "notes": found.notes,
         }))?;
-    } else if found.problems.is_empty() {
+    } else if found.problems.is_empty() && found.tags.is_empty() {
         let store = Name::text(&args.place.store);
         let how = if args.deep { "decode to what was saved" } else { "are there" };
         ui.verdict(&format!(
@@ -95,6 +97,9 @@ pub(super) fn run(args: &VerifyArgs, ui: &Ui) -> Result {
         for note in &found.notes {
             ui.warn(format_args!("{}: {}", Name::text(&args.place.store), Name::text(note)));
         }
+    }
+    for bad in &found.tags {
+        ui.fail(&Failure::Failed(format!("{}: {}", Name::text(&args.place.store), Name::text(bad))));
     }
     for p in &found.problems {
         let remedy = p.remedy.as_ref().map_or_else(String::new, |remedy| format!("; {remedy}"));

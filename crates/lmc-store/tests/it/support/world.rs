@@ -122,7 +122,8 @@ impl World {
                 let steps = self.steps();
                 let goes = |i: usize, n: &u64| {
                     steps.len() - i > keep.last
-                        && keep.every.is_none_or(|k| !n.is_multiple_of(k))
+                        // Not the first one from a multiple on.
+                        && keep.every.is_none_or(|k| *n != 0 && (*n < k || i > 0 && steps[i - 1] / k == n / k))
                         && keep.steps.iter().all(|s| s.get() != *n)
                 };
                 for n in steps.iter().enumerate().filter(|(i, n)| goes(*i, n)).map(|(_, n)| n) {

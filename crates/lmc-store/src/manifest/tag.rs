@@ -1,0 +1,99 @@
+//! Tags: each generation says which snapshot a name means.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Document, VERSION, sealed};
+use crate::error::{Error, Result};
+use crate::ids::{Hash, SaveId, Step, TagName};
+
+/// One generation of a tag.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TagDocument {
+    format: String,
+    version: u32,
+    pub(crate) name: TagName,
+    /// The snapshot that it names; neither of both if the tag was deleted.
+    #[serde(deserialize_with = "Option::deserialize")]
+    step: Option<Step>,
+    #[serde(deserialize_with = "Option::deserialize")]
+    id: Option<SaveId>,
+    /// As in a record.
+    #[serde(skip_serializing)]
+    check: Option<Hash>,
+}
+
+impl TagDocument {
+    pub(crate) fn new(name: TagName, snapshot: Option<(Step, SaveId)>) -> Self {
+        let (step, id) = snapshot.unzip();
+        Self { format: Self::FORMAT.into(), version: VERSION, name, step, id, check: None }
+    }
+
+    /// The snapshot that it names; `None` if the tag was deleted.
+    pub(crate) fn snapshot(&self) -> Option<(Step, SaveId)> {
+        self.step.zip(self.id)
+    }
+}
+
+impl Document for TagDocument {
+    const FORMAT: &'static str = "lmc-tag";
+    const MAX: usize = 1 << 12;
+
+    fn unseal(&mut self, bytes: &[u8]) -> Result<()> {
+        sealed::unseal(self.check.take(), bytes)
+    }
+
+    fn seal(bytes: Vec<u8>) -> Vec<u8> {
+        sealed::seal(bytes)
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.step.is_some() == self.id.is_some() {
+            true => Ok(()),
+            false => Err(Error::damaged("has one of step and id, and not the other")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn only_what_a_writer_writes_is_a_tag() {
+        let name: TagName = "best".parse().unwrap();
+        let set = TagDocument::new(name.clone(), Some((Step::new(300).unwrap(), SaveId::new([0xab; 16]))));
+        let deleted = TagDocument::new(name, None);
+        for tag in [&set, &deleted] {
+            let bytes = tag.to_bytes().unwrap();
+            assert_eq!(&TagDocument::parse(&bytes).unwrap(), tag);
+            for bit in 0..8 * bytes.len() {
+                let mut bad = bytes.clone();
+                bad[bit / 8] ^= 1 << (bit % 8);
+                TagDocument::parse(&bad).expect_err(&String::from_utf8_lossy(&bad));
+            }
+        }
+        let text = String::from_utf8(set.to_bytes().unwrap()).unwrap();
+        let (before, _) = text.rsplit_once(",\"check\"").unwrap();
+        let before = format!("{before}}}");
+        let sealed = |text: &str| TagDocument::parse(&sealed::seal(text.as_bytes().to_vec()));
+        assert_eq!(sealed(&before).unwrap(), set);
+        assert_eq!(sealed(&before.replace('}', ",\"x_host\":\"node7\"}")).unwrap(), set);
+        for (from, to, kind) in [
+            ("\"version\":1", "\"version\":2", ErrorKind::Unsupported),
+            ("lmc-tag", "lmc-snapshot", ErrorKind::Damaged),
+            ("\"best\"", "\"latest\"", ErrorKind::Damaged),
+            ("\"best\"", "\"../best\"", ErrorKind::Damaged),
+            ("\"step\":300", "\"step\":null", ErrorKind::Damaged),
+            ("\"step\":300", "\"step\":9007199254740993", ErrorKind::Damaged),
+            (",\"step\":300", "", ErrorKind::Damaged),
+            ("}", ",\"more\":1}", ErrorKind::Damaged),
+            ("}", ",\"step\":300}", ErrorKind::Damaged),
+        ] {
+            assert!(before.contains(from));
+            assert_eq!(sealed(&before.replace(from, to)).unwrap_err().kind(), kind, "{to}");
+        }
+        let long = before.replace('}', &format!(",\"x_\":\"{}\"}}", "x".repeat(TagDocument::MAX)));
+        assert_eq!(sealed(&long).unwrap_err().kind(), ErrorKind::Limit);
+    }
+}
