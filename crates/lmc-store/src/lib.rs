@@ -58,6 +58,7 @@ mod reach;
 mod rebase;
 mod records;
 mod remote;
+mod replace;
 mod restore;
 mod save;
 mod segments;
