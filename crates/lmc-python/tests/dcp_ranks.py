@@ -325,7 +325,7 @@ def save_and_die(rank: int, ranks: int, *arguments: Any) -> None:
     save_run(rank, ranks, *arguments)
 
 
-def savers(rank: int, ranks: int, store: str, rounds: int, *, same: bool) -> None:
+def savers(rank: int, ranks: int, store: str, rounds: int, same: bool) -> None:
     """Groups of one rank save the same step at once: one of them is enough if they have the same state.
 
     If not, one wins, the others are told, and what was saved can be loaded.

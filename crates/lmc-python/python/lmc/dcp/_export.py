@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,9 @@ class _Copy(SavePlanner):
 
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
-        self._items: list[WriteItem] = []
+        # The writer takes values first, then tensors; in the order of the files, so that little is read twice.
+        place = contents.place
+        self._items = sorted(_items(contents), key=lambda item: (item.tensor_data is not None, *place(item.index)))
         #: By item: what was read and is not written yet.
         self._ahead: dict[MetadataIndex, torch.Tensor | io.BytesIO] = {}
 
@@ -66,16 +69,6 @@ class _Copy(SavePlanner):
         """All is known."""
 
     def create_local_plan(self) -> SavePlan:
-        for fqn, entry in self._contents.metadata.state_dict_metadata.items():
-            if isinstance(entry, TensorStorageMetadata):
-                for i, chunk in enumerate(entry.chunks):
-                    data = TensorWriteData(chunk, entry.properties, entry.size)
-                    index = MetadataIndex(fqn, chunk.offsets, i)
-                    self._items.append(WriteItem(index, WriteItemType.SHARD, tensor_data=data))
-            else:
-                self._items.append(WriteItem(MetadataIndex(fqn), WriteItemType.BYTE_IO))
-        # The writer takes values first, then tensors; in the order of the files, so that little is read twice.
-        self._items.sort(key=lambda item: (item.tensor_data is not None, *self._contents.place(item.index)))
         return SavePlan(self._items)
 
     def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
@@ -94,3 +87,13 @@ class _Copy(SavePlanner):
                 group.append(item.index)
             self._ahead = self._contents.read(group)
         return self._ahead.pop(write_item.index)
+
+
+def _items(contents: Contents) -> Iterator[WriteItem]:
+    for fqn, entry in contents.metadata.state_dict_metadata.items():
+        if isinstance(entry, TensorStorageMetadata):
+            for i, chunk in enumerate(entry.chunks):
+                data = TensorWriteData(chunk, entry.properties, entry.size)
+                yield WriteItem(MetadataIndex(fqn, chunk.offsets, i), WriteItemType.SHARD, tensor_data=data)
+        else:
+            yield WriteItem(MetadataIndex(fqn), WriteItemType.BYTE_IO)

@@ -40,7 +40,7 @@ Place = tuple[str, str]
 
 
 def chunk_name(fqn: str, chunk: ChunkStorageMetadata, size: Sequence[int]) -> str:
-    """The name of the tensor that holds a chunk: that of the whole tensor, and the chunk's place unless it is all of it.
+    """The name of the tensor that holds a chunk: the whole tensor's, and the chunk's place unless it is all of it.
 
     Names stay the same while the sharding does.
     """
@@ -83,7 +83,9 @@ def encode(metadata: Metadata, files: Mapping[MetadataIndex, str]) -> bytes:
         document["paths"] = _paths(metadata.planner_data)
     data = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
     if len(data) > MAX_LEN:
-        raise lmc.LimitError(f"the metadata of the checkpoint have {len(data)} bytes, more than {MAX_LEN}: save fewer chunks")
+        raise lmc.LimitError(
+            f"the metadata of the checkpoint have {len(data)} bytes, more than {MAX_LEN}: save fewer chunks"
+        )
     return data
 
 
@@ -92,7 +94,7 @@ def _paths(planner_data: Any) -> dict[str, list[str | int]]:
     known = isinstance(planner_data, Mapping) and all(type(fqn) is str for fqn in planner_data)
     if not known or not all(isinstance(p, tuple) and _is_path(p) for p in planner_data.values()):
         raise lmc.UsageError(
-            f"the planner adds {reprlib.repr(planner_data)} to the metadata: lmc.dcp saves only what PyTorch's own adds, "
+            f"the planner adds {reprlib.repr(planner_data)} to the metadata: lmc.dcp saves only what PyTorch's adds, "
             "the names and paths of values"
         )
     return {fqn: list(path) for fqn, path in planner_data.items()}
@@ -206,7 +208,9 @@ class _Decoder:
 
     def _numbers(self, value: Any, what: str) -> torch.Size:
         numbers = type(value) is list and len(value) <= _DIMENSIONS and all(type(n) is int for n in value)
-        self._check(numbers and all(0 <= n <= _BYTES for n in value), f"{what} is no list of at most {_DIMENSIONS} sizes")
+        self._check(
+            numbers and all(0 <= n <= _BYTES for n in value), f"{what} is no list of at most {_DIMENSIONS} sizes"
+        )
         return torch.Size(value)
 
     def _fields(self, of: dict[str, Any], what: str, required: set[str], others: frozenset[str] = frozenset()) -> None:

@@ -42,7 +42,9 @@ class Contents:
         files = snapshot.files
         length = next((file.nbytes for file in files if file.name == _metadata.NAME), None)
         if length is None:
-            raise lmc.UsageError(f"step {snapshot.snapshot.step} has no file {_metadata.NAME}: it is no checkpoint of lmc.dcp")
+            raise lmc.UsageError(
+                f"step {snapshot.snapshot.step} has no file {_metadata.NAME}: it is no checkpoint of lmc.dcp"
+            )
         if length > _metadata.MAX_LEN:
             raise lmc.DamagedError(f"{where}: has {length} bytes, more than {_metadata.MAX_LEN}")
         self.metadata = _metadata.decode(snapshot.read_file(_metadata.NAME), where)
