@@ -165,7 +165,7 @@ def command(*arguments: str) -> int:
 
 
 class Model(nn.Module):
-    """Sizes that no number of ranks divides; a bias, a scalar."""
+    """Sizes that no number of ranks divides; a bias, a scalar; a buffer that changes little: its deltas are small."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -173,6 +173,7 @@ class Model(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(48, 48) for _ in range(3))
         self.head = nn.Linear(48, 67, bias=False)
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("slow", torch.randn(700, 200))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = self.embed(tokens)
@@ -199,6 +200,7 @@ def train(model: Model, optimizer: torch.optim.AdamW, step: int) -> None:
     loss.backward()
     optimizer.step()
     model.seen += 1
+    model.slow += 1e-6 * torch.randn(model.slow.shape, generator=draw)
 
 
 def state_of(model: Model, optimizer: torch.optim.AdamW, step: int) -> dict[str, Any]:

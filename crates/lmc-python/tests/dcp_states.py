@@ -13,7 +13,7 @@ import torch.distributed.checkpoint as dcp
 def model(seed: int) -> dict[str, torch.Tensor]:
     draw = torch.Generator().manual_seed(seed)
     first = {"w": torch.randn(300, 400, generator=torch.Generator().manual_seed(0)), "b": torch.ones(7)}
-    return {name: t + 1e-4 * seed * torch.randn(t.shape, generator=draw) for name, t in first.items()}
+    return {name: t + 1e-6 * seed * torch.randn(t.shape, generator=draw) for name, t in first.items()}
 
 
 def state(seed: int) -> dict[str, Any]:

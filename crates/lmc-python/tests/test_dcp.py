@@ -72,6 +72,7 @@ class TestRanks:
         folder = runs(mode, saved)
         store = lmc.Store(folder / "store")
         assert [len(s.shards) for s in store.snapshots()] == [saved + 1] * CHAIN
+        assert [store.cost(step).longest_chain for step in range(3)] == [1, 2, 3]
         files = [f.name for f in store.open_snapshot().files]
         assert files == [*(f"rank-{rank}.safetensors" for rank in range(saved)), ".metadata.json"]
         ranks.run(loaded, ranks.load_all, str(folder), list(range(CHAIN)), folder=tmp_path)
@@ -86,18 +87,19 @@ class TestRanks:
     def test_missing_base(self, runs, tmp_path, mode, counts):
         saved, loaded = counts
         shutil.copytree(runs(mode, saved), tmp_path / "run")
-        first(tmp_path / "run" / "store").unlink()
-        where = str(tmp_path / "run" / "store"), CHAIN - 1, ["data/"]
+        for path in first(tmp_path / "run" / "store"):
+            path.unlink()
+        where = str(tmp_path / "run" / "store"), 2, ["data/"]
         ranks.run(loaded, ranks.load_fails, *where, folder=tmp_path)
 
     def test_damaged_base(self, runs, tmp_path, mode, counts):
         saved, loaded = counts
         shutil.copytree(runs(mode, saved), tmp_path / "run")
-        base = first(tmp_path / "run" / "store")
-        damaged = bytearray(base.read_bytes())
-        damaged[len(damaged) // 2] ^= 1
-        base.write_bytes(damaged)
-        where = str(tmp_path / "run" / "store"), CHAIN - 1, ["is not what was written there"]
+        for path in first(tmp_path / "run" / "store"):
+            damaged = bytearray(path.read_bytes())
+            damaged[::1000] = bytes(b ^ 1 for b in damaged[::1000])
+            path.write_bytes(damaged)
+        where = str(tmp_path / "run" / "store"), 2, ["is not what was written there"]
         ranks.run(loaded, ranks.load_fails, *where, folder=tmp_path)
 
     def test_exported(self, runs, tmp_path, mode, counts):
@@ -113,6 +115,7 @@ class TestRanks:
             assert ranks.equal(load_file(tmp_path / f"out-{step}" / "model.safetensors"), expected)
 
 
-def first(store: Path) -> Path:
-    """The largest data object: the first save wrote it, since what others wrote are deltas."""
-    return max((p for p in (store / "data").rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+def first(store: Path) -> list[Path]:
+    """The data objects that the first save wrote."""
+    published = min(path.stat().st_mtime_ns for path in (store / "snapshots").rglob("*.json"))
+    return [p for p in (store / "data").rglob("*") if p.is_file() and p.stat().st_mtime_ns <= published]

@@ -155,7 +155,7 @@ class TestSteps:
         for made in (lmc.dcp.Writer, lmc.dcp.Reader):
             with pytest.raises(lmc.UsageError, match="names a step, and step=6 is given"):
                 made("run/step-5", step=6)
-            with pytest.raises(lmc.UsageError, match="without its second slash"):
+            with pytest.raises(lmc.UsageError, match="s3:/bucket/run: is a URL without"):
                 made("s3:/bucket/run", step=6)
             with pytest.raises(TypeError, match="must be str"):
                 made(b"run", step=6)
@@ -489,9 +489,8 @@ class TestOthers:
         studied = lmc.analyze(lmc.Store(tmp_path))
         assert [c["step"] for c in studied["checkpoints"]] == [1, 2]
         assert {t["name"] for t in studied["tensors"]} == set(names)
-        assert (
-            ranks.process(ranks.command, "snapshot", "show", str(tmp_path), folder=tmp_path).stdout.count("half.w") == 1
-        )
+        shown = ranks.process(ranks.command, "snapshot", "show", str(tmp_path), folder=tmp_path).stdout
+        assert any(line.split()[:2] == ["rank-0.safetensors", "safetensors"] for line in shown.splitlines()), shown
 
     def test_writers_are_sent_to_processes(self, tmp_path):
         writer = lmc.dcp.Writer(tmp_path, step=1, level="fast", anchor_every=3)

@@ -267,7 +267,7 @@ impl Store {
         let (step, shards, metadata) = (Step::new(step.0)?, ids(&shards)?, metadata.unwrap_or_default());
         let store = self.shared.get(py)?;
         let published = detached(py, || match overwrite {
-            true => Ok(store.replace(step, metadata, &shards)?),
+            true => Ok(store.overwrite(step, metadata, &shards)?),
             false => Ok(store.publish(step, metadata, &shards)?),
         });
         Ok(Snapshot(published?))

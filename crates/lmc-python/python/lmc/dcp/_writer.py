@@ -78,10 +78,11 @@ class Writer(BlockingAsyncStager, StorageWriter):
         self._options: dict[str, Any] = {"level": level, "threads": threads, "anchor_every": anchor_every}
         self._cache = cache
         self._grace_seconds = grace_seconds
+        self._store: lmc.Store | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # The staged state is sent separately.
-        return self.__dict__ | {"state_dict_cache": None}
+        return self.__dict__ | {"state_dict_cache": None, "_store": None}
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
@@ -99,6 +100,7 @@ class Writer(BlockingAsyncStager, StorageWriter):
             )
         if self._step is None:
             raise lmc.UsageError(f"no step is given: Writer({self._location!r}, step=N), or STORE/step-N")
+        self._store = None
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         return plan
@@ -116,13 +118,15 @@ class Writer(BlockingAsyncStager, StorageWriter):
         written = [result for of_rank in results for result in of_rank]
         shards = list(dict.fromkeys(result.storage_data.shard for result in written))
         document = _metadata.encode(metadata, {result.index: result.storage_data.file for result in written})
-        store = self._store()
-        shards.append(self._save(store, _metadata.NAME, document))
-        if self._publish(store, shards, overwrite=False):
-            self._prune(store)
+        shards.append(self._save(_metadata.NAME, document))
+        if self._publish(shards, overwrite=False):
+            self._prune()
 
-    def _store(self) -> lmc.Store:
-        return _stores.store_of(self._location, self._cache, self._grace_seconds)
+    def _opened(self) -> lmc.Store:
+        """The store, opened once in a save."""
+        if self._store is None:
+            self._store = _stores.store_of(self._location, self._cache, self._grace_seconds)
+        return self._store
 
     def _write(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
         tensors, sizes = TensorList(), []
@@ -131,7 +135,7 @@ class Writer(BlockingAsyncStager, StorageWriter):
             tensors.add(c.name, c.dtype, c.shape, c.source())
             sizes.append(len(c.flat))
         name = f"rank-{plan.storage_data.prefix.strip('_')}.safetensors"
-        written = _Written(name, self._save(self._store(), name, tensors))
+        written = _Written(name, self._save(name, tensors))
         return [WriteResult(item.index, size, written) for item, size in zip(plan.items, sizes, strict=True)]
 
     def _resolve(self, item: WriteItem, planner: SavePlanner) -> Chunk:
@@ -144,14 +148,15 @@ class Writer(BlockingAsyncStager, StorageWriter):
         place = item.tensor_data
         return chunk(_metadata.chunk_name(item.index.fqn, place.chunk, place.size), data)
 
-    def _save(self, store: lmc.Store, name: str, contents: TensorList | bytes) -> str:
-        saved = store.save_shard({name: contents}, step=self._step, **self._options)
+    def _save(self, name: str, contents: TensorList | bytes) -> str:
+        saved = self._opened().save_shard({name: contents}, step=self._step, **self._options)
         for note in saved.notes:
             warnings.warn(f"lmc: {note}", stacklevel=2)
         return saved.shard
 
-    def _publish(self, store: lmc.Store, shards: list[str], *, overwrite: bool) -> bool:
+    def _publish(self, shards: list[str], *, overwrite: bool) -> bool:
         """Publishes a checkpoint; `False` if the step has it already."""
+        store = self._opened()
         try:
             store.publish(self._step, shards, metadata=self._metadata, overwrite=overwrite)
         except lmc.ExistsError:
@@ -160,16 +165,16 @@ class Writer(BlockingAsyncStager, StorageWriter):
                 return False
             if overwrite or not self._overwrite:
                 raise
-            return self._publish(store, shards, overwrite=True)
+            return self._publish(shards, overwrite=True)
         return True
 
-    def _prune(self, store: lmc.Store) -> None:
+    def _prune(self) -> None:
         if not self._keep["keep_last"] and self._keep["keep_every"] is None:
             return
         try:
             # A run that went back saves steps that are not the last.
-            store.prune(keep_steps=[self._step], threads=self._options["threads"], **self._keep)
-            store.gc()
+            self._opened().prune(keep_steps=[self._step], threads=self._options["threads"], **self._keep)
+            self._opened().gc()
         except (lmc.Error, OSError) as e:
             warnings.warn(f"lmc: step {self._step} is saved, but older ones were not all removed: {e}", stacklevel=2)
 

@@ -31,7 +31,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of [`Self::publish`]; `Exists` when another process has saved the step again meanwhile.
-    pub fn replace(&self, step: Step, metadata: BTreeMap<String, String>, shards: &[ShardId]) -> Result<Snapshot> {
+    pub fn overwrite(&self, step: Step, metadata: BTreeMap<String, String>, shards: &[ShardId]) -> Result<Snapshot> {
         match self.publish(step, metadata.clone(), shards) {
             Err(e) if e.kind() == ErrorKind::Exists => {}
             done => return done,
