@@ -246,8 +246,7 @@ impl SnapshotReader {
     pub fn read_range(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<()> {
         let file = self.index(name)?;
         let range = self.range(file, offset, out.len())?;
-        self.fill([(file, range, out)])
-            .map_err(|e| e.at(format_args!("step {}, {name}", self.opened.snapshot.step)))
+        self.fill([(file, range, out)]).map_err(|e| e.at(format_args!("step {}, {name}", self.opened.snapshot.step)))
     }
 
     /// Fills buffers with the bytes of files from offsets on, in parallel. Block sets that they share are fetched and

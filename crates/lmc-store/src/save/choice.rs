@@ -54,7 +54,8 @@ impl Choice<'_> {
             return Ok(false);
         }
         let catalog = &self.bases.catalog;
-        let sizes = catalog.chain(set)?.into_iter().map(|link| Ok(catalog.set(link)?.at.2)).collect::<Result<Vec<u64>>>()?;
+        let sizes =
+            catalog.chain(set)?.into_iter().map(|link| Ok(catalog.set(link)?.at.2)).collect::<Result<Vec<u64>>>()?;
         let [whole, .., last] = sizes[..] else { return Ok(false) };
         Ok(sizes.iter().sum::<u64>() + last > MAX_READ * whole)
     }

@@ -39,7 +39,7 @@ fn the_same_contents_are_known() {
 }
 
 #[test]
-fn a_snapshot_is_replaced() {
+fn a_snapshot_is_replaced_on_each_backend() {
     // Alone in the store, and with one before and one after that share data with it.
     for others in [false, true] {
         on_each_backend(|objects| {

@@ -132,10 +132,9 @@ impl<'a> DataFiles<'a> {
     fn bases_of(&self, path: &Path, reader: &Reader<'_, Arc<Source>>) -> Result<Vec<Base<'static>>> {
         let bases = self.bases.all();
         match reader.bases() {
-            [first, ..] if bases.is_empty() => Err(Failure::at(
-                path,
-                format_args!("is a delta of {}: give it with --base", describe(first)),
-            )),
+            [first, ..] if bases.is_empty() => {
+                Err(Failure::at(path, format_args!("is a delta of {}: give it with --base", describe(first))))
+            }
             [] => Ok(Vec::new()),
             _ => Ok(bases.to_vec()),
         }

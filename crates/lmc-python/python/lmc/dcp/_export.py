@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, TensorWriteData, WriteItem, WriteItemType
+from torch.distributed.checkpoint.state_dict_saver import save
 
 import lmc
 from lmc.dcp._reader import Contents, Reader
@@ -48,8 +49,8 @@ def export(
     if folder.exists() and any(folder.iterdir()):
         raise lmc.ExistsError(f"{folder} holds files: export to a new directory")
     # It takes the chunks in the order of the plan if it copies none ahead.
-    writer = dcp.FileSystemWriter(folder, per_thread_copy_ahead=0)
-    dcp.save({}, storage_writer=writer, planner=_Copy(reader.contents), no_dist=True)
+    writer = FileSystemWriter(folder, per_thread_copy_ahead=0)
+    save({}, storage_writer=writer, planner=_Copy(reader.contents), no_dist=True)
 
 
 class _Copy(SavePlanner):

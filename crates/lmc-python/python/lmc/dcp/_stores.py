@@ -6,6 +6,7 @@ import os
 import re
 import threading
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -16,6 +17,8 @@ from lmc._lmc import is_url
 #: The last component of a path that names a checkpoint. No step has more digits.
 _STEP = re.compile(r"step-([0-9]{1,16})")
 
+_Step = TypeVar("_Step")
+
 # In the module, not in a writer: each save has a writer of its own, and `async_save` with processes sends a copy of it
 # to the saving process, which is the same for all saves. By location, the one used last at the end.
 _lock = threading.Lock()
@@ -24,7 +27,7 @@ _open: dict[str, tuple[int, lmc.Store]] = {}
 _KEPT = 2
 
 
-def split(path: str | os.PathLike[str], step: int | str | None) -> tuple[str, int | str | None]:
+def split(path: str | os.PathLike[str], step: _Step) -> tuple[str, _Step | int]:
     """The location of the store, and the step, that a path and a step name. The path alone may name both.
 
     Raises `lmc.UsageError` when it does, and a step is given, too.
@@ -36,9 +39,13 @@ def split(path: str | os.PathLike[str], step: int | str | None) -> tuple[str, in
     if named := _STEP.fullmatch(last):
         if step is not None:
             raise lmc.UsageError(f"{location} names a step, and step={step!r} is given, too: leave out one")
-        location, step = head or slash or ".", int(named[1])
+        return _absolute(head or slash or "."), int(named[1])
+    return _absolute(location), step
+
+
+def _absolute(location: str) -> str:
     # A process that saves may have another working directory.
-    return location if is_url(location) else os.path.abspath(location), step
+    return location if is_url(location) else os.path.abspath(location)
 
 
 def store_of(location: str, cache: int | None, grace_seconds: int) -> lmc.Store:

@@ -100,6 +100,7 @@ class Writer(BlockingAsyncStager, StorageWriter):
             )
         if self._step is None:
             raise lmc.UsageError(f"no step is given: Writer({self._location!r}, step=N), or STORE/step-N")
+        self._number: int = self._step
         self._store = None
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
@@ -149,7 +150,7 @@ class Writer(BlockingAsyncStager, StorageWriter):
         return chunk(_metadata.chunk_name(item.index.fqn, place.chunk, place.size), data)
 
     def _save(self, name: str, contents: TensorList | bytes) -> str:
-        saved = self._opened().save_shard({name: contents}, step=self._step, **self._options)
+        saved = self._opened().save_shard({name: contents}, step=self._number, **self._options)
         for note in saved.notes:
             warnings.warn(f"lmc: {note}", stacklevel=2)
         return saved.shard
@@ -158,10 +159,10 @@ class Writer(BlockingAsyncStager, StorageWriter):
         """Publishes a checkpoint; `False` if the step has it already."""
         store = self._opened()
         try:
-            store.publish(self._step, shards, metadata=self._metadata, overwrite=overwrite)
+            store.publish(self._number, shards, metadata=self._metadata, overwrite=overwrite)
         except lmc.ExistsError:
             # Several groups of ranks that have the same state may all save it.
-            if store.has_shards(self._step, shards):
+            if store.has_shards(self._number, shards):
                 return False
             if overwrite or not self._overwrite:
                 raise
@@ -173,7 +174,7 @@ class Writer(BlockingAsyncStager, StorageWriter):
             return
         try:
             # A run that went back saves steps that are not the last.
-            self._opened().prune(keep_steps=[self._step], threads=self._options["threads"], **self._keep)
+            self._opened().prune(keep_steps=[self._number], threads=self._options["threads"], **self._keep)
             self._opened().gc()
         except (lmc.Error, OSError) as e:
             warnings.warn(f"lmc: step {self._step} is saved, but older ones were not all removed: {e}", stacklevel=2)
