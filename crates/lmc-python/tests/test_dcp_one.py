@@ -176,7 +176,7 @@ class TestSteps:
 
     def test_a_step_is_saved_once(self, tmp_path):
         save(tmp_path, 1)
-        with pytest.raises(CheckpointException, match="step 1 has a snapshot"):
+        with pytest.raises(CheckpointException, match="step 1 has a snapshot: .* replace it with overwrite=True"):
             save(tmp_path, 1, state(2))
         save(tmp_path, 1)
         assert equal(load(tmp_path), state(1))

@@ -160,12 +160,14 @@ class Writer(BlockingAsyncStager, StorageWriter):
         store = self._opened()
         try:
             store.publish(self._number, shards, metadata=self._metadata, overwrite=overwrite)
-        except lmc.ExistsError:
+        except lmc.ExistsError as e:
             # Several groups of ranks that have the same state may all save it.
             if store.has_shards(self._number, shards):
                 return False
-            if overwrite or not self._overwrite:
+            if overwrite:
                 raise
+            if not self._overwrite:
+                raise lmc.ExistsError(f"{e}, or replace it with overwrite=True") from None
             return self._publish(shards, overwrite=True)
         return True
 
