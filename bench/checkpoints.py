@@ -114,9 +114,10 @@ def load_zipnn(into: State, folder: Path) -> State:
 
 
 def lmc_writer(folder: Path, base: Path | None) -> Any:
+    """Of a store in the parent of the folder, whose name is the step."""
     import lmc.dcp
 
-    return lmc.dcp.Writer(folder, base=base, threads=THREADS)
+    return lmc.dcp.Writer(folder, anchor_every=16 if base else 1, threads=THREADS)
 
 
 def save_lmc_whole(state: State, folder: Path, _: Path | None) -> None:
@@ -187,7 +188,7 @@ def worker(way: str, old: Path, new: Path, folder: Path) -> dict[str, float]:
     if "async" in way:
         torch.distributed.init_process_group("cpu:gloo", init_method=f"file://{folder}/meeting", rank=0, world_size=1)
     result: dict[str, float] = {}
-    earlier = None
+    earlier, whole = None, 0
     for i, state in enumerate(states):
         target = folder / f"step-{i}"
         target.mkdir()
@@ -202,8 +203,9 @@ def worker(way: str, old: Path, new: Path, folder: Path) -> dict[str, float]:
         result["saved"] = time.perf_counter() - begun
         result["save_memory"] = peak.taken()
         earlier = target
-    before = {p.stat().st_ino for p in (folder / "step-0").iterdir()}
-    result["bytes"] = sum(p.stat().st_size for p in (folder / "step-1").iterdir() if p.stat().st_ino not in before)
+        # Of the last save: what is there, less what was there after the one before.
+        size = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+        result["bytes"], whole = size - whole, size
     into = {name: torch.zeros_like(t) for name, t in states[1].items()}
     gc.collect()
     peak, begun = Peak(), time.perf_counter()

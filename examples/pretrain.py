@@ -164,7 +164,7 @@ class Training:
 
 
 class Snapshots:
-    """The snapshots of a run: one directory for each, and how long they took."""
+    """The snapshots of a run, and how long they took."""
 
     def __init__(self, args: argparse.Namespace, rank: int) -> None:
         self.args, self.rank = args, rank
@@ -177,16 +177,16 @@ class Snapshots:
     def path(self, step: int) -> Path:
         return self.folder / f"step-{step:06}"
 
-    def writer(self, path: Path) -> Any:
+    def writer(self, step: int) -> Any:
         if self.args.format == "dcp":
-            return dcp.FileSystemWriter(path)
-        return lmc.dcp.Writer(path, threads=self.args.threads)  # lmc
+            return dcp.FileSystemWriter(self.path(step))
+        return lmc.dcp.Writer(self.folder, step=step, threads=self.args.threads)  # lmc
 
     def save(self, training: Training, step: int) -> None:
         """Saves a snapshot; with `--async`, in the background."""
         started = time.perf_counter()
         self.wait()
-        writer, state = self.writer(self.path(step)), training.state(step)
+        writer, state = self.writer(step), training.state(step)
         if self.args.background == "none":
             dcp.save(state, storage_writer=writer, no_dist=training.ranks == 1)
         else:
@@ -206,20 +206,26 @@ class Snapshots:
 
     def resume(self, training: Training) -> int:
         """Loads the newest complete snapshot; returns its step, 0 if there is none."""
-        complete = sorted(p.parent for p in self.folder.glob("step-*/.metadata"))
-        if not complete:
+        if not (steps := self.steps()):
             return 0
         state = training.state(0)
         reader = (
-            dcp.FileSystemReader(complete[-1]) if self.args.format == "dcp" else lmc.dcp.Reader(complete[-1])
+            dcp.FileSystemReader(self.path(steps[-1])) if self.args.format == "dcp" else lmc.dcp.Reader(self.folder)
         )  # lmc
         dcp.load(state, storage_reader=reader, no_dist=training.ranks == 1)
         return training.load(state)
 
+    def steps(self) -> list[int]:
+        """The steps of the complete snapshots."""
+        if self.args.format == "dcp":
+            return sorted(int(p.parent.name[5:]) for p in self.folder.glob("step-*/.metadata"))
+        return [s.step for s in lmc.Store(self.folder).snapshots()] if self.folder.exists() else []
+
     def size(self, step: int) -> int:
-        """Bytes of a snapshot that are not in files shared with earlier ones."""
-        before = {p.stat().st_ino for p in self.folder.glob("step-*/*") if p.parent < self.path(step)}
-        return sum(s.st_size for s in map(Path.stat, self.path(step).iterdir()) if s.st_ino not in before)
+        """Bytes that a snapshot took."""
+        if self.args.format == "dcp":
+            return sum(p.stat().st_size for p in self.path(step).iterdir())
+        return lmc.Store(self.folder).find(step).new_size
 
 
 def export(folder: Path, training: Training, step: int) -> None:

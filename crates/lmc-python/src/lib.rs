@@ -8,7 +8,6 @@ mod analyze;
 mod base;
 mod bases;
 mod buffer;
-mod checkpoint;
 mod codec;
 mod command;
 mod dlpack;
@@ -20,7 +19,6 @@ mod memory;
 mod numbers;
 mod open;
 mod options;
-mod pickle;
 mod process;
 mod repr;
 mod small;
@@ -45,8 +43,6 @@ mod _lmc {
     #[pymodule_export]
     use crate::base::Base;
     #[pymodule_export]
-    use crate::checkpoint::chunks_by_file;
-    #[pymodule_export]
     use crate::codec::{
         Compressor, Decompressor, Estimate, compress, compress_bound, compress_into, decompress, decompress_into,
         estimate,
@@ -61,8 +57,6 @@ mod _lmc {
     use crate::info::{BaseInfo, Tensor};
     #[pymodule_export]
     use crate::open::File;
-    #[pymodule_export]
-    use crate::pickle::check_pickle;
     #[pymodule_export]
     use crate::store::{
         Copied, Cost, DirectoryFollower, FileInfo, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot,

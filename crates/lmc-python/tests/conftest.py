@@ -49,8 +49,8 @@ def equal(a, b):
 @pytest.fixture(autouse=True)
 def nothing_in_memory():
     """No checkpoint of another test is a base in memory; without PyTorch there is none."""
-    if bases := sys.modules.get("lmc.dcp._bases"):
-        bases.forget()
+    if stores := sys.modules.get("lmc.dcp._stores"):
+        stores.forget()
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from lmc.__main__ import main
-from lmc.dcp import _bases
+from lmc.dcp import _stores
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
@@ -123,7 +123,7 @@ def _rank(rank: int, ranks: int, meeting: str, pipe: Connection) -> None:
             job, args = pipe.recv()
             failure = None
             try:
-                _bases.forget()
+                _stores.forget()
                 job(rank, ranks, *args)
             except BaseException:
                 failure = traceback.format_exc()
@@ -165,7 +165,7 @@ def command(*arguments: str) -> int:
 
 
 class Model(nn.Module):
-    """Sizes that no number of ranks divides; a bias, a scalar."""
+    """Sizes that no number of ranks divides; a bias, a scalar; a buffer that changes little: its deltas are small."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -173,6 +173,7 @@ class Model(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(48, 48) for _ in range(3))
         self.head = nn.Linear(48, 67, bias=False)
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("slow", torch.randn(700, 200))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = self.embed(tokens)
@@ -199,6 +200,7 @@ def train(model: Model, optimizer: torch.optim.AdamW, step: int) -> None:
     loss.backward()
     optimizer.step()
     model.seen += 1
+    model.slow += 1e-6 * torch.randn(model.slow.shape, generator=draw)
 
 
 def state_of(model: Model, optimizer: torch.optim.AdamW, step: int) -> dict[str, Any]:
@@ -253,39 +255,39 @@ def save(state: dict[str, Any], writer: lmc.dcp.Writer, mode: str) -> None:
 def save_run(
     rank: int, ranks: int, folder: str, mode: str, steps: int, options: dict[str, Any], run: str | None = None
 ) -> None:
-    """Saves a snapshot to `run` (or `folder`) after every step, and the expected state to `folder`."""
+    """Saves a checkpoint to `run`, or the store in `folder`, after every step, and the expected state to `folder`."""
     model, optimizer = build(ranks)
     for step in range(steps):
         train(model, optimizer, step)
-        writer = lmc.dcp.Writer(f"{run or folder}/step-{step}", threads=1, **options)
+        writer = lmc.dcp.Writer(f"{run or f'{folder}/store'}/step-{step}", threads=1, **options)
         save(state_of(model, optimizer, step), writer, mode)
         expected = full(model, optimizer)
         if rank == 0:
             torch.save(expected, f"{folder}/expected-{step}.pt")
 
 
-def load(rank: int, ranks: int, checkpoint: str, reader: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+def load(rank: int, ranks: int, reader: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The contents of a checkpoint, loaded into a model with other weights: the whole state, and the rest."""
     model, optimizer = build(ranks, seed=1)
     train(model, optimizer, 99)
     state = state_of(model, optimizer, -1)
-    dcp.load(state, storage_reader=reader or lmc.dcp.Reader(checkpoint))
+    dcp.load(state, storage_reader=reader)
     set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
     return full(model, optimizer), state
 
 
 def load_all(rank: int, ranks: int, folder: str, steps: list[int], run: str | None = None) -> None:
-    """Every snapshot equals the saved state, to the bit."""
+    """Every checkpoint equals the saved state, to the bit."""
     for step in steps:
-        found, state = load(rank, ranks, f"{run or folder}/step-{step}")
+        found, state = load(rank, ranks, lmc.dcp.Reader(run or f"{folder}/store", step=step))
         assert state["step"] == step and state["note"] == {"of": ["step", step]}
         if rank == 0:
             assert equal(found, torch.load(f"{folder}/expected-{step}.pt")), f"step {step} is not what was saved"
 
 
 def load_plain(rank: int, ranks: int, folder: str, checkpoint: str, step: int) -> None:
-    """The unpacked checkpoint equals the saved state, as read by PyTorch's own reader."""
-    found, state = load(rank, ranks, checkpoint, dcp.FileSystemReader(checkpoint))
+    """The exported checkpoint equals the saved state, as read by PyTorch's own reader."""
+    found, state = load(rank, ranks, dcp.FileSystemReader(checkpoint))
     assert state["step"] == step
     if rank == 0:
         assert equal(found, torch.load(f"{folder}/expected-{step}.pt"))
@@ -312,58 +314,61 @@ def tensors(state: Any, way: str = "") -> dict[str, torch.Tensor]:
     return {name: tensor for part in parts for name, tensor in part.items()}
 
 
-def apart(rank: int, ranks: int, folder: str) -> None:
-    """Ranks save and load without collectives, one after the other."""
-    path = f"{folder}/step-0"
-    mine = {"mine": torch.full((1000,), float(rank)), "all": torch.ones(3)}
-    for _ in range(2):  # the second time in place of the first
-        for turn in range(ranks):
-            if turn == rank:
-                dcp.save(mine, storage_writer=lmc.dcp.Writer(path, threads=1), use_collectives=False)
-            dist.barrier()
-    found = {name: torch.zeros_like(t) for name, t in mine.items()}
-    dcp.load(found, storage_reader=lmc.dcp.Reader(path))
-    assert equal(found, mine)
+def save_and_die(rank: int, ranks: int, *arguments: Any) -> None:
+    """Saves as `save_run`, and rank 1 dies before it has written its part of the second checkpoint."""
+    save_shard = lmc.dcp.Writer._save
+
+    def dying(self: lmc.dcp.Writer, *arguments: Any) -> str:
+        if self._step == 1 and rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return save_shard(self, *arguments)
+
+    lmc.dcp.Writer._save = dying
+    save_run(rank, ranks, *arguments)
 
 
-class Crossing(lmc.dcp.Writer):
-    """Rank 1 gets the base's files first, and releases them before rank 0 needs them; by then rank 0 holds them."""
+def savers(rank: int, ranks: int, store: str, rounds: int, same: bool) -> None:
+    """Groups of one rank save the same step at once: one of them is enough if they have the same state.
 
-    def _made_from(self, *arguments: Any) -> Any:
-        if dist.get_rank() == 0:
-            dist.barrier()
-        found = super()._made_from(*arguments)
-        if dist.get_rank() == 1:
-            dist.barrier()
-        return found
-
-    def _compress(self, *arguments: Any) -> Any:
-        if dist.get_rank() == 0:
-            dist.barrier()
-        return super()._compress(*arguments)
-
-    def _write(self, *arguments: Any) -> Any:
-        written = super()._write(*arguments)
-        if dist.get_rank() == 1:
-            dist.barrier()
-        return written
-
-
-def crossing(rank: int, ranks: int, folder: str, first: dict[str, torch.Tensor]) -> None:
-    """Of one base file, rank 0 needs a tensor, and rank 1 finds that it needs none."""
-    mine = {"w": first["w"] + 1e-4} if rank == 0 else {"s": torch.randn(1 << 18)}
-    dcp.save(mine, storage_writer=Crossing(f"{folder}/step-1", threads=1))
-    found = {name: torch.zeros_like(t) for name, t in mine.items()}
-    dcp.load(found, storage_reader=lmc.dcp.Reader(f"{folder}/step-1"))
-    assert equal(found, mine)
+    If not, one wins, the others are told, and what was saved can be loaded.
+    """
+    groups = [dist.new_group([r]) for r in range(ranks)]
+    draw = torch.Generator().manual_seed(0 if same else rank)
+    mine = {"w": torch.randn(300, 300, generator=draw), "rank": 0 if same else rank}
+    for step in range(rounds):
+        dist.barrier()
+        told = None
+        try:
+            dcp.save(mine, storage_writer=lmc.dcp.Writer(store, step=step, threads=1), process_group=groups[rank])
+        except BaseException as e:  # PyTorch's exception for failures of any rank is one
+            told = "".join(str(f) for f in [e, *getattr(e, "failures", {}).values()])
+        failed = [None] * ranks
+        dist.all_gather_object(failed, told)
+        wins = [r for r in range(ranks) if failed[r] is None]
+        assert len(wins) == (ranks if same else 1), failed
+        assert all(f"step {step} has a snapshot" in text for text in failed if text), failed
+        states = [None] * ranks
+        dist.all_gather_object(states, mine)
+        found = {"w": torch.zeros(300, 300), "rank": -1}
+        dcp.load(found, storage_reader=lmc.dcp.Reader(store, step=step))
+        assert equal(found, states[wins[0]])
 
 
-def load_fails(rank: int, ranks: int, checkpoint: str, messages: list[str]) -> None:
+def without_collectives(rank: int, ranks: int, store: str) -> None:
+    try:
+        dcp.save({"w": torch.ones(3)}, storage_writer=lmc.dcp.Writer(store, step=0), use_collectives=False)
+    except lmc.UsageError as e:
+        assert "leave out use_collectives=False" in str(e)
+    else:
+        raise AssertionError("it was saved")
+
+
+def load_fails(rank: int, ranks: int, store: str, step: int, messages: list[str]) -> None:
     """Loading a damaged checkpoint reports the damage on some rank."""
     try:
-        load(rank, ranks, checkpoint)
+        load(rank, ranks, lmc.dcp.Reader(store, step=step))
     except BaseException as e:  # PyTorch's exception for failures of any rank is one
         text = "".join(str(f) for f in [e, *getattr(e, "failures", {}).values()])
         assert any(m in text for m in messages), text
     else:
-        raise AssertionError(f"{checkpoint} was loaded")
+        raise AssertionError(f"step {step} of {store} was loaded")

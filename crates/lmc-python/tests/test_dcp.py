@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 import dcp_ranks as ranks
+import lmc
 import lmc.dcp
 import pytest
 import torch
-import torch.distributed.checkpoint as dcp
 from conftest import thinned
 from safetensors.torch import load_file
 
@@ -18,7 +18,7 @@ CHAIN = 5
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory):
-    """Snapshots of a run, saved in some mode by `n` ranks: the first whole, the others as deltas of the one before."""
+    """Checkpoints of a run, saved in some mode by `n` ranks: the first whole, others as deltas of the one before."""
     made: dict[tuple[str, int], Path] = {}
 
     def run(mode: str, count: int) -> Path:
@@ -33,16 +33,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory):
     return run
 
 
-def own_file(folder: Path, step: int) -> Path:
-    """The file that a rank wrote for a step, and for no earlier one."""
-    before = {p.name for p in (folder / f"step-{step - 1}").glob("*.lmc")} if step else set()
-    return min(p for p in (folder / f"step-{step}").glob("*.lmc") if p.name not in before)
-
-
-def test_ranks_that_do_without_collectives(tmp_path):
-    ranks.run(2, ranks.apart, str(tmp_path), folder=tmp_path)
-
-
 @pytest.mark.parametrize("count", [2, 3])
 def test_what_ranks_saved_without_lmc_is_unpacked(tmp_path, count):
     ranks.run(count, ranks.save_plain, str(tmp_path), folder=tmp_path)
@@ -54,14 +44,25 @@ def test_what_ranks_saved_without_lmc_is_unpacked(tmp_path, count):
     assert ranks.equal(load_file(tmp_path / "out" / "model.safetensors"), expected)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.distributed is disabled")
-def test_ranks_that_find_the_same_base(tmp_path):
-    first = {"w": torch.randn(300, 300), "s": torch.zeros(4, dtype=torch.uint8)}
-    dcp.save(first, storage_writer=lmc.dcp.Writer(tmp_path / "step-0", threads=1), no_dist=True)
-    (base,) = (p.name for p in (tmp_path / "step-0").glob("*.lmc"))
-    ranks.run(2, ranks.crossing, str(tmp_path), first, folder=tmp_path)
-    names = {p.name for p in (tmp_path / "step-1").glob("*.lmc")}
-    assert base in names and len(names) == 3
+def test_ranks_that_would_do_without_collectives(tmp_path):
+    ranks.run(2, ranks.without_collectives, str(tmp_path / "store"), folder=tmp_path)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_groups_that_save_the_same_step(tmp_path, same):
+    ranks.run(3, ranks.savers, str(tmp_path / "store"), 6, same, folder=tmp_path)
+    assert [s.step for s in lmc.Store(tmp_path / "store").snapshots()] == list(range(6))
+
+
+def test_a_rank_that_is_killed(tmp_path):
+    with pytest.raises(RuntimeError, match="rank 1: died of SIGKILL"):
+        ranks.run(2, ranks.save_and_die, str(tmp_path), "sync", 2, {}, folder=tmp_path)
+    assert [s.step for s in lmc.Store(tmp_path / "store").snapshots()] == [0]
+    ranks.run(2, ranks.load_all, str(tmp_path), [0], folder=tmp_path)
+    # The whole run goes on in its place: what it saved before is saved already.
+    ranks.run(2, ranks.save_run, str(tmp_path), "sync", 2, {}, folder=tmp_path)
+    ranks.run(1, ranks.load_all, str(tmp_path), [0, 1], folder=tmp_path)
 
 
 @pytest.mark.parametrize(("mode", "counts"), thinned(ranks.MODES, [(1, 1), (2, 1), (2, 3), (4, 2)]))
@@ -69,42 +70,52 @@ class TestRanks:
     def test_whole_and_deltas(self, runs, tmp_path, mode, counts):
         saved, loaded = counts
         folder = runs(mode, saved)
-        files = [len(list((folder / f"step-{step}").glob("*.lmc"))) for step in range(CHAIN)]
-        assert files == [saved * (step + 1) for step in range(CHAIN)], "every snapshot is made from the one before it"
+        store = lmc.Store(folder / "store")
+        assert [len(s.shards) for s in store.snapshots()] == [saved + 1] * CHAIN
+        assert [store.cost(step).longest_chain for step in range(3)] == [1, 2, 3]
+        files = [f.name for f in store.open_snapshot().files]
+        assert files == [*(f"rank-{rank}.safetensors" for rank in range(saved)), ".metadata.json"]
         ranks.run(loaded, ranks.load_all, str(folder), list(range(CHAIN)), folder=tmp_path)
 
-    def test_older_snapshots_can_be_deleted(self, runs, tmp_path, mode, counts):
+    def test_older_checkpoints_are_pruned(self, runs, tmp_path, mode, counts):
         saved, loaded = counts
-        folder = tmp_path / "run"
-        shutil.copytree(runs(mode, saved), folder)
-        for step in range(CHAIN - 1):
-            shutil.rmtree(folder / f"step-{step}")
-        ranks.run(loaded, ranks.load_all, str(folder), [CHAIN - 1], folder=tmp_path)
+        shutil.copytree(runs(mode, saved), tmp_path / "run")
+        store = lmc.Store(tmp_path / "run" / "store")
+        assert store.prune(keep_last=1).pruned == list(range(CHAIN - 1))
+        ranks.run(loaded, ranks.load_all, str(tmp_path / "run"), [CHAIN - 1], folder=tmp_path)
 
     def test_missing_base(self, runs, tmp_path, mode, counts):
         saved, loaded = counts
-        folder = tmp_path / "run"
-        shutil.copytree(runs(mode, saved), folder)
-        base = own_file(folder, 0).name
-        (folder / f"step-{CHAIN - 1}" / base).unlink()
-        ranks.run(loaded, ranks.load_fails, str(folder / f"step-{CHAIN - 1}"), [base], folder=tmp_path)
-
-    def test_unpacked_by_the_program(self, runs, tmp_path, mode, counts):
-        folder = runs(mode, counts[0])
-        for step in (0, CHAIN - 1):
-            checkpoint, out = str(folder / f"step-{step}"), f"out-{step}"
-            done = ranks.process(ranks.command, "unpack", "-q", checkpoint, "-o", out, folder=tmp_path)
-            assert (done.returncode, done.stderr) == (0, "")
-            expected = ranks.tensors(torch.load(folder / f"expected-{step}.pt"))
-            assert ranks.equal(load_file(tmp_path / out / "model.safetensors"), expected)
+        shutil.copytree(runs(mode, saved), tmp_path / "run")
+        for path in first(tmp_path / "run" / "store"):
+            path.unlink()
+        where = str(tmp_path / "run" / "store"), 2, ["data/"]
+        ranks.run(loaded, ranks.load_fails, *where, folder=tmp_path)
 
     def test_damaged_base(self, runs, tmp_path, mode, counts):
         saved, loaded = counts
-        folder = tmp_path / "run"
-        shutil.copytree(runs(mode, saved), folder)
-        base = folder / f"step-{CHAIN - 1}" / own_file(folder, 0).name
-        damaged = bytearray(base.read_bytes())
-        damaged[len(damaged) // 2] ^= 1
-        base.unlink()
-        base.write_bytes(damaged)
-        ranks.run(loaded, ranks.load_fails, str(base.parent), ["checksum of a block"], folder=tmp_path)
+        shutil.copytree(runs(mode, saved), tmp_path / "run")
+        for path in first(tmp_path / "run" / "store"):
+            damaged = bytearray(path.read_bytes())
+            damaged[::1000] = bytes(b ^ 1 for b in damaged[::1000])
+            path.write_bytes(damaged)
+        where = str(tmp_path / "run" / "store"), 2, ["is not what was written there"]
+        ranks.run(loaded, ranks.load_fails, *where, folder=tmp_path)
+
+    def test_exported(self, runs, tmp_path, mode, counts):
+        saved, loaded = counts
+        folder = runs(mode, saved)
+        for step in (0, CHAIN - 1):
+            lmc.dcp.export(folder / "store", tmp_path / f"plain-{step}", step=step)
+            plain = str(folder), str(tmp_path / f"plain-{step}"), step
+            ranks.run(loaded, ranks.load_plain, *plain, folder=tmp_path)
+            done = ranks.process(ranks.command, "unpack", f"plain-{step}", "-o", f"out-{step}", "-q", folder=tmp_path)
+            assert (done.returncode, done.stderr) == (0, "")
+            expected = ranks.tensors(torch.load(folder / f"expected-{step}.pt"))
+            assert ranks.equal(load_file(tmp_path / f"out-{step}" / "model.safetensors"), expected)
+
+
+def first(store: Path) -> list[Path]:
+    """The data objects that the first save wrote."""
+    published = min(path.stat().st_mtime_ns for path in (store / "snapshots").rglob("*.json"))
+    return [p for p in (store / "data").rglob("*") if p.is_file() and p.stat().st_mtime_ns <= published]

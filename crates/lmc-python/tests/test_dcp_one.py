@@ -1,25 +1,22 @@
-"""Checkpoints of one process: their contents, their bases, and rejected checkpoints."""
+"""Checkpoints of one process: their contents, their steps, what they cost, and what is refused."""
 
 from __future__ import annotations
 
-import functools
 import io
-import os
 import pickle
 import shutil
-import weakref
 from pathlib import Path
 
+import dcp_ranks as ranks
 import lmc
 import lmc.dcp
-import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from dcp_ranks import equal
 from dcp_states import load, model, save, state
-from lmc.dcp import _bases, _reader, _tensors
-from torch.distributed.checkpoint import DefaultLoadPlanner, DefaultSavePlanner
+from lmc.dcp import _export, _reader, _stores, _tensors
+from torch.distributed.checkpoint import DefaultLoadPlanner, DefaultSavePlanner, staging
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import MetadataIndex
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem, WriteItem
@@ -27,75 +24,84 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadIte
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.distributed is disabled")
 
 
-def files(folder: Path) -> dict[str, int]:
-    return {p.name: p.stat().st_size for p in folder.glob("*.lmc")}
+def sizes(store: Path) -> list[int]:
+    """Bytes of data that each checkpoint added."""
+    return [snapshot.new_size for snapshot in lmc.Store(store).snapshots()]
+
+
+def steps(store: Path) -> list[int]:
+    return [snapshot.step for snapshot in lmc.Store(store).snapshots()]
+
+
+def largest(store: Path) -> Path:
+    """The largest data object."""
+    return max((p for p in (store / "data").rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
 
 
 class TestMemory:
     @pytest.mark.parametrize("staged", [1, 3000, 256 << 20])
     def test_what_does_not_fit_its_destination_is_read_some_rows_at_a_time(self, tmp_path, monkeypatch, staged):
-        save(tmp_path / "a", 1)
+        save(tmp_path, 1)
         taken = []
         empty = torch.empty
         monkeypatch.setattr(_reader, "_STAGED", staged)
         monkeypatch.setattr(torch, "empty", lambda *a, **k: taken.append(empty(*a, **k)) or taken[-1])
-        weights = {"w": torch.zeros(300, 200, dtype=torch.float64), "b": torch.zeros(14)[::2]}
-        found = load(tmp_path / "a", {"weights": weights, "half": {"w": torch.zeros(200, 300).bfloat16().t()}})
+        weights = {"w": torch.zeros(300, 400, dtype=torch.float64), "b": torch.zeros(14)[::2]}
+        found = load(tmp_path, into={"weights": weights, "half": {"w": torch.zeros(400, 300).bfloat16().t()}})
         assert torch.equal(found["weights"]["w"], model(1)["w"].double())
         assert torch.equal(found["weights"]["b"], model(1)["b"])
         assert torch.equal(found["half"]["w"], model(1)["w"].bfloat16())
-        assert max(t.nbytes for t in taken) <= max(staged, 800)
+        assert max(t.nbytes for t in taken) <= max(staged, 1600)
 
     def test_a_part_of_a_chunk_takes_its_own_rows(self, tmp_path):
-        save(tmp_path / "a", 1)
-        reader = lmc.dcp.Reader(tmp_path / "a")
-        for start, rows, column, columns in [(0, 300, 0, 200), (299, 1, 0, 200), (100, 50, 0, 200), (7, 9, 199, 1)]:
+        save(tmp_path, 1)
+        reader = lmc.dcp.Reader(tmp_path)
+        for start, rows, column, columns in [(0, 300, 0, 400), (299, 1, 0, 400), (100, 50, 0, 400), (7, 9, 399, 1)]:
             index = MetadataIndex("weights.w", torch.Size([0, 0]))
             out = torch.zeros(rows, columns)
             item = ReadItem(
                 LoadItemType.TENSOR, index, torch.Size([0, 0]), index, torch.Size([start, column]), out.size()
             )
-            reader.set_up_storage_reader(reader.read_metadata(), is_coordinator=True)
+            reader.read_metadata()
             reader.read_data(LoadPlan([item]), Resolved(out)).wait()
             assert torch.equal(out, model(1)["w"][start : start + rows, column : column + columns])
 
     def test_memory_of_a_device_is_read_as_it_is_compressed(self, tmp_path, monkeypatch):
-        save(tmp_path / "here" / "1", 1)
+        save(tmp_path / "here", 1)
         monkeypatch.setattr(_tensors, "is_remote", lambda tensor: True)
         for step in (1, 2):
-            save(tmp_path / "there" / str(step), step)
+            save(tmp_path / "there", step)
         monkeypatch.undo()
-        (here,), (there,) = ((tmp_path / where / "1").glob("*.lmc") for where in ("here", "there"))
-        assert there.read_bytes() == here.read_bytes()
-        assert len(files(tmp_path / "there" / "2")) == 2
-        assert equal(load(tmp_path / "there" / "2"), state(2))
+        here, there, delta = sizes(tmp_path / "here") + sizes(tmp_path / "there")
+        assert here == there and delta < 0.9 * there
+        assert equal(load(tmp_path / "there"), state(2))
 
     def test_the_default_device_makes_no_difference(self, tmp_path):
         with torch.device("meta"):
             here = {"w": torch.ones(3, 4, device="cpu"), "none": io.BytesIO()}
-            dcp.save(here, storage_writer=lmc.dcp.Writer(tmp_path / "a"), planner=AsTheyAre(), no_dist=True)
+            dcp.save(here, storage_writer=lmc.dcp.Writer(tmp_path, step=1), planner=AsTheyAre(), no_dist=True)
             out = torch.zeros(4, 3, device="cpu").t()
-            load(tmp_path / "a", {"w": out})
+            load(tmp_path, into={"w": out})
         assert torch.equal(out, torch.ones(3, 4))
 
     @pytest.mark.parametrize("inside", [False, True])
     def test_tensors_of_inference_mode_are_filled(self, tmp_path, inside):
-        save(tmp_path / "a", 1)
+        save(tmp_path, 1)
         with torch.inference_mode():
-            weights = {"w": torch.zeros(200, 300).t(), "b": torch.zeros(7, dtype=torch.float64)}
-        normal = {"w": torch.zeros(200, 300).bfloat16().t()}
+            weights = {"w": torch.zeros(400, 300).t(), "b": torch.zeros(7, dtype=torch.float64)}
+        normal = {"w": torch.zeros(400, 300).bfloat16().t()}
         with torch.inference_mode(inside):
-            load(tmp_path / "a", {"weights": weights, "half": normal})
+            load(tmp_path, into={"weights": weights, "half": normal})
         assert equal(weights, {"w": model(1)["w"], "b": model(1)["b"].double()})
         assert torch.equal(normal["w"], model(1)["w"].bfloat16()) and not normal["w"].is_inference()
 
     @pytest.mark.parametrize("kind", ["direct", "staged"])
     def test_autograd_learns_that_a_tensor_was_filled(self, tmp_path, kind):
-        save(tmp_path / "a", 1)
-        w = torch.zeros(300, 200, dtype=torch.float64 if kind == "staged" else torch.float32)
-        x = torch.ones(300, 200, dtype=w.dtype, requires_grad=True)
+        save(tmp_path, 1)
+        w = torch.zeros(300, 400, dtype=torch.float64 if kind == "staged" else torch.float32)
+        x = torch.ones(300, 400, dtype=w.dtype, requires_grad=True)
         y = (x * w).sum()
-        load(tmp_path / "a", {"weights": {"w": w}})
+        load(tmp_path, into={"weights": {"w": w}})
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             y.backward()
 
@@ -121,184 +127,193 @@ class Resolved(DefaultLoadPlanner):
         assert tensor is self.out
 
 
+class TestSteps:
+    def test_a_path_may_name_the_step(self, tmp_path, monkeypatch):
+        dcp.save(state(5), storage_writer=lmc.dcp.Writer(tmp_path / "run" / "step-5"), no_dist=True)
+        dcp.save(state(6), storage_writer=lmc.dcp.Writer(f"{tmp_path}/run/step-000006/"), no_dist=True)
+        dcp.save(state(7), storage_writer=lmc.dcp.Writer(tmp_path / "run", step=7), no_dist=True)
+        monkeypatch.chdir(tmp_path / "run")
+        dcp.save(state(8), storage_writer=lmc.dcp.Writer("step-8"), no_dist=True)
+        assert steps(tmp_path / "run") == [5, 6, 7, 8]
+        assert equal(load("step-5"), state(5)) and equal(load(tmp_path / "run" / "step-6"), state(6))
+        assert equal(load(tmp_path / "run", 7), state(7))
+        for last in (None, "latest", lmc.Store(tmp_path / "run").find(8).id):
+            assert equal(load(tmp_path / "run", last), state(8))
+
+    def test_checkpoint_id_names_the_store_and_the_step(self, tmp_path):
+        writer, reader = lmc.dcp.Writer(tmp_path / "a"), lmc.dcp.Reader(tmp_path / "a")
+        for step in (1, 2):
+            dcp.save(state(step), checkpoint_id=tmp_path / "b" / f"step-{step}", storage_writer=writer, no_dist=True)
+        assert steps(tmp_path / "b") == [1, 2] and not (tmp_path / "a").exists()
+        found = state(99)
+        dcp.load(found, checkpoint_id=f"{tmp_path}/b/step-1", storage_reader=reader, no_dist=True)
+        assert equal(found, state(1))
+
+    def test_steps_that_are_none(self, tmp_path):
+        with pytest.raises(CheckpointException, match=r"no step is given: Writer\(.*, step=N\)"):
+            dcp.save(state(1), storage_writer=lmc.dcp.Writer(tmp_path / "a"), no_dist=True)
+        for made in (lmc.dcp.Writer, lmc.dcp.Reader):
+            with pytest.raises(lmc.UsageError, match="names a step, and step=6 is given"):
+                made("run/step-5", step=6)
+            with pytest.raises(lmc.UsageError, match="s3:/bucket/run: is a URL without"):
+                made("s3:/bucket/run", step=6)
+            with pytest.raises(TypeError, match="must be str"):
+                made(b"run", step=6)
+        for bad in (-1, 2**60):
+            with pytest.raises(CheckpointException):
+                save(tmp_path / "a", bad)
+        assert not (tmp_path / "a").exists() or not steps(tmp_path / "a")
+
+    def test_what_is_not_there(self, tmp_path):
+        with pytest.raises(CheckpointException, match="none: there is no such directory"):
+            load(tmp_path / "none")
+        save(tmp_path / "a", 1)
+        with pytest.raises(CheckpointException, match="(?i)no snapshot of step 2|step 2"):
+            load(tmp_path / "a", 2)
+        lmc.Store(tmp_path / "a").save({"file": b"of another kind"}, step=3)
+        with pytest.raises(CheckpointException, match="step 3 has no file .metadata.json"):
+            load(tmp_path / "a")
+
+    def test_a_step_is_saved_once(self, tmp_path):
+        save(tmp_path, 1)
+        with pytest.raises(CheckpointException, match="step 1 has a snapshot: .* replace it with overwrite=True"):
+            save(tmp_path, 1, state(2))
+        save(tmp_path, 1)
+        assert equal(load(tmp_path), state(1))
+        (record,) = lmc.Store(tmp_path).snapshots()
+        save(tmp_path, 1, overwrite=True)
+        assert lmc.Store(tmp_path).snapshots() == [record], "it has the same contents"
+
+    @pytest.mark.parametrize("others", [[], [0], [0, 2]])
+    def test_a_step_is_replaced(self, tmp_path, others):
+        for step in (*others, 1):
+            save(tmp_path, step)
+        save(tmp_path, 1, state(5), overwrite=True)
+        assert steps(tmp_path) == sorted([*others, 1])
+        assert equal(load(tmp_path, 1), state(5))
+        assert all(equal(load(tmp_path, step), state(step)) for step in others)
+        assert not lmc.Store(tmp_path).verify(deep=True).problems
+
+    def test_only_the_last_ones_stay(self, tmp_path):
+        for step in range(1, 8):
+            save(tmp_path, step, keep_last=2, keep_every=3)
+        assert steps(tmp_path) == [3, 6, 7]
+        assert all(equal(load(tmp_path, step), state(step)) for step in (3, 6, 7))
+        # One that is saved after a run went back is not the last, and stays.
+        save(tmp_path, 4, keep_last=2)
+        assert steps(tmp_path) == [4, 6, 7]
+
+    def test_a_checkpoint_is_saved_even_if_others_cannot_be_removed(self, tmp_path):
+        save(tmp_path, 1)
+        save(tmp_path, 2)
+        largest(tmp_path).unlink()
+        with pytest.warns(UserWarning, match="step 3 is saved, but older ones were not all removed"):
+            save(tmp_path, 3, keep_last=2)
+        assert equal(load(tmp_path), state(3))
+
+    def test_metadata(self, tmp_path):
+        save(tmp_path, 1, metadata={"loss": "2.31"})
+        assert lmc.Store(tmp_path).find(1).metadata == {"loss": "2.31"}
+
+    def test_the_grace_period_of_a_new_store(self, tmp_path):
+        save(tmp_path / "a", 1)
+        save(tmp_path / "b", 1, grace_seconds=100)
+        found = [(tmp_path / name / "lmc-store.json").read_text() for name in ("a", "b")]
+        assert ["1800" in found[0], '"grace_seconds":100}' in found[1]] == [True, True]
+
+
 class TestBases:
-    def test_the_newest_checkpoint_of_the_run(self, tmp_path):
-        save(tmp_path / "a", 1)
-        save(tmp_path / "b", 2)
-        _bases.forget()
-        os.utime(tmp_path / "a" / ".metadata", (2e9, 2e9))
-        save(tmp_path / "c", 3)
-        assert set(files(tmp_path / "a")) < set(files(tmp_path / "c"))
-        assert not set(files(tmp_path / "b")) & set(files(tmp_path / "c")) - set(files(tmp_path / "a"))
-        for name, seed in [("a", 1), ("b", 2), ("c", 3)]:
-            assert equal(load(tmp_path / name), state(seed))
-
-    def test_the_one_that_was_loaded_last(self, tmp_path):
-        save(tmp_path / "a", 1, base=None)
-        save(tmp_path / "b", 2, base=None)
-        load(tmp_path / "a")
-        save(tmp_path / "c", 3)
-        assert set(files(tmp_path / "a")) < set(files(tmp_path / "c"))
-
-    def test_one_that_is_named(self, tmp_path):
-        save(tmp_path / "a", 1)
-        save(tmp_path / "b", 2, base=None)
-        save(tmp_path / "c", 3, base=tmp_path / "a")
-        assert set(files(tmp_path / "c")) & set(files(tmp_path / "a"))
-        assert not set(files(tmp_path / "c")) & set(files(tmp_path / "b"))
-        with pytest.raises(CheckpointException, match="same folder"):
-            save(tmp_path / "elsewhere" / "d", 3, base=tmp_path / "a")
-        with pytest.raises(CheckpointException, match="not a complete checkpoint"):
-            save(tmp_path / "d", 3, base=tmp_path / "typo")
-
-    def test_incomplete_checkpoints_are_none(self, tmp_path):
-        save(tmp_path / "a", 1)
-        save(tmp_path / "b", 2)
-        (tmp_path / "b" / ".metadata").unlink()
-        save(tmp_path / "c", 3)
-        assert set(files(tmp_path / "a")) < set(files(tmp_path / "c"))
-        assert not set(files(tmp_path / "b")) - set(files(tmp_path / "a")) <= set(files(tmp_path / "c"))
-
     @pytest.mark.parametrize("cache", [0, None])
     def test_deltas_are_small_and_chains_end(self, tmp_path, cache):
-        for seed in range(6):
-            save(tmp_path / f"{seed}", seed, max_chain=2, cache=cache)
-        assert [len(files(tmp_path / f"{seed}")) for seed in range(6)] == [1, 2, 3, 1, 2, 3]
-        whole, both = sum(files(tmp_path / "0").values()), sum(files(tmp_path / "1").values())
-        assert both < 1.8 * whole
-        for seed in range(6):
-            assert equal(load(tmp_path / f"{seed}"), state(seed))
+        for step in range(6):
+            save(tmp_path, step, anchor_every=3, cache=cache)
+        found = sizes(tmp_path)
+        assert [size > 0.9 * found[0] for size in found] == [True, False, False, True, False, False]
+        assert all(equal(load(tmp_path, step), state(step)) for step in range(6))
 
-    def test_no_chain(self, tmp_path):
-        for seed in range(2):
-            save(tmp_path / f"{seed}", seed, max_chain=0)
-        assert [len(files(tmp_path / f"{seed}")) for seed in range(2)] == [1, 1]
+    def test_no_deltas(self, tmp_path):
+        for step in range(3):
+            save(tmp_path, step, anchor_every=1)
+        assert min(sizes(tmp_path)) > 0.9 * max(sizes(tmp_path))
 
-    @pytest.mark.parametrize("content", [b"", b"nonsense", None, pickle.dumps([])])
-    def test_metadata_that_cannot_be_read(self, tmp_path, content):
-        save(tmp_path / "a", 1)
-        _bases.forget()
-        metadata = tmp_path / "a" / ".metadata"
-        metadata.write_bytes(metadata.read_bytes()[:-100] if content is None else content)
-        with pytest.warns(UserWarning, match="saving without a base"):
-            save(tmp_path / "b", 2)
-        assert equal(load(tmp_path / "b"), state(2))
+    def test_what_did_not_change_is_not_stored_again(self, tmp_path):
+        for step in (1, 2):
+            save(tmp_path, step, {"w": model(1)["w"], "name": "x"})
+        assert sizes(tmp_path)[1] == 0
+
+    def test_the_cache_saves_reading(self, tmp_path):
+        """With it a base is used that could not be read any more."""
+        save(tmp_path, 1)
+        base = largest(tmp_path)
+        spoiled = base.read_bytes()
+        base.write_bytes(bytes(len(spoiled)))
+        save(tmp_path, 2)
+        base.write_bytes(spoiled)
+        assert sizes(tmp_path)[1] < 0.9 * sizes(tmp_path)[0] and equal(load(tmp_path), state(2))
 
     @pytest.mark.parametrize("spoil", ["missing", "damaged", "nonsense"])
     def test_a_base_that_cannot_be_read(self, tmp_path, spoil):
-        save(tmp_path / "a", 1)
-        _bases.forget()
-        (base,) = (tmp_path / "a").glob("*.lmc")
+        save(tmp_path, 1)
+        _stores.forget()
+        base = largest(tmp_path)
         spoiled = bytearray(base.read_bytes())
         spoiled[len(spoiled) // 2] ^= 1
         if spoil == "missing":
             base.unlink()
         else:
             base.write_bytes(spoiled if spoil == "damaged" else b"nonsense")
-        with pytest.warns(UserWarning, match="saving without"):
-            save(tmp_path / "b", 2)
-        assert len(files(tmp_path / "b")) == 1
-        assert equal(load(tmp_path / "b"), state(2))
+        save(tmp_path, 2)
+        assert equal(load(tmp_path), state(2))
 
-    def test_tensors_that_were_changed_while_they_were_saved(self, tmp_path):
+    def test_a_store_that_was_deleted_and_made_again(self, tmp_path):
         save(tmp_path / "a", 1)
-        (kept,) = _bases._kept.values()
-        kept.image[-1] ^= 1
-        with pytest.warns(UserWarning, match="changed while"):
-            save(tmp_path / "b", 2)
-        assert equal(load(tmp_path / "b"), state(2))
+        shutil.rmtree(tmp_path / "a")
+        save(tmp_path / "a", 2)
+        assert steps(tmp_path / "a") == [2] and equal(load(tmp_path / "a"), state(2))
 
-    def test_what_is_in_memory_is_bounded_for_all_runs(self, tmp_path):
-        save(tmp_path / "one" / "0", 1)
-        (kept,) = _bases._kept.values()
-        size = len(kept.image)
-        save(tmp_path / "two" / "0", 1, cache=2 * size)
-        assert len(_bases._kept) == 2
-        save(tmp_path / "three" / "0", 1, cache=2 * size)
-        assert {Path(run).name for run, _ in _bases._kept} == {"two", "three"}
+    def test_the_caches_of_two_stores_stay(self, tmp_path):
+        for name in ("a", "b", "a", "c"):
+            save(tmp_path / name, len(list(tmp_path.glob(f"{name}/snapshots/*"))))
+        assert [Path(location).name for location in _stores._open] == ["a", "c"]
 
-    def test_memory_of_the_save_before_is_freed_before_more_is_taken(self, tmp_path, monkeypatch):
-        alive, images, empty = [], [], np.empty
-
-        def counted(*arguments, **options):
-            alive.append(sum(image() is not None for image in images))
-            image = empty(*arguments, **options)
-            images.append(weakref.ref(image))
-            return image
-
-        states = [{"w": model(seed)["w"], "name": "x" * 1000 * seed} for seed in range(3)]
-        monkeypatch.setattr(_bases.np, "empty", counted)
-        for seed, saved in enumerate(states):
-            dcp.save(saved, storage_writer=lmc.dcp.Writer(tmp_path / str(seed), threads=1), no_dist=True)
-        monkeypatch.undo()
-        assert alive == [0, 0, 0]
-        for seed, saved in enumerate(states):
-            assert len(files(tmp_path / str(seed))) == 1 + seed
-            assert equal(load(tmp_path / str(seed), {"w": model(9)["w"], "name": ""}), saved)
-
-    @pytest.mark.parametrize("same_process", [True, False])
-    def test_two_kinds_in_one_folder(self, tmp_path, same_process):
-        """The base is the newest checkpoint of the same kind, not the newest of all."""
-        for seed in range(3):
-            if not same_process:
-                _bases.forget()
-            save(tmp_path / f"all-{seed}", seed)
-            ours = {"weights": model(seed), "name": seed}
-            dcp.save(ours, storage_writer=lmc.dcp.Writer(tmp_path / f"weights-{seed}", threads=1), no_dist=True)
-            for kind in ("all", "weights"):
-                os.utime(tmp_path / f"{kind}-{seed}" / ".metadata", (seed + 1, seed + 1))
-        for kind, other in (("all", "weights"), ("weights", "all")):
-            made = [set(files(tmp_path / f"{kind}-{seed}")) for seed in range(3)]
-            assert [len(names) for names in made] == [1, 2, 3] and made[0] < made[1] < made[2]
-            assert not made[2] & set(files(tmp_path / f"{other}-2"))
-        assert len(_bases._kept) == 2 if same_process else 1
-        for seed in range(3):
-            assert equal(load(tmp_path / f"all-{seed}"), state(seed))
-            found = load(tmp_path / f"weights-{seed}", {"weights": model(9), "name": -1})
-            assert equal(found, {"weights": model(seed), "name": seed})
-
-    def test_one_that_cannot_be_read_is_passed_over(self, tmp_path):
-        save(tmp_path / "a", 1)
-        save(tmp_path / "b", 2, base=None)
-        _bases.forget()
-        (tmp_path / "b" / ".metadata").write_bytes(b"nonsense")
-        with pytest.warns(UserWarning, match="b is left out as a base"):
-            save(tmp_path / "c", 3)
-        assert set(files(tmp_path / "a")) < set(files(tmp_path / "c"))
-
-    def test_a_base_that_is_deleted_while_it_is_used(self, tmp_path, monkeypatch):
-        save(tmp_path / "a", 1)
-        compress = lmc.compress_tensors_file
-
-        def compress_and_delete(*arguments, **options):
-            shutil.rmtree(tmp_path / "a", ignore_errors=True)
-            return compress(*arguments, **options)
-
-        monkeypatch.setattr(lmc, "compress_tensors_file", compress_and_delete)
-        save(tmp_path / "b", 2, cache=0)
-        assert len(files(tmp_path / "b")) == 2
-        assert equal(load(tmp_path / "b"), state(2))
+    def test_two_kinds_in_one_store(self, tmp_path):
+        for step in range(3):
+            save(tmp_path, 2 * step, state(step))
+            save(tmp_path, 2 * step + 1, {"weights": model(step), "name": step})
+        for step in range(3):
+            assert equal(load(tmp_path, 2 * step), state(step))
+            found = load(tmp_path, 2 * step + 1, {"weights": model(9), "name": -1})
+            assert equal(found, {"weights": model(step), "name": step})
+        # Of what both have, the one before is the base, whichever kind it is of.
+        assert max(sizes(tmp_path)[1::2]) < 0.9 * sizes(tmp_path)[0]
 
     def test_ranks_share_memory(self, monkeypatch):
         for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"):
             monkeypatch.delenv(name, raising=False)
-        whole = _bases.default_budget()
+        whole = _stores._budget()
         monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "8")
-        assert _bases.default_budget() == whole // 8
+        assert _stores._budget() == whole // 8
 
     def test_one_planner_caches_its_plans(self, tmp_path):
-        for seed in range(3):
+        for writer in (
+            dcp.FileSystemWriter(tmp_path / "plain"),
+            *(lmc.dcp.Writer(tmp_path / "a", step=n) for n in (1, 2)),
+        ):
             planner = dcp.DefaultSavePlanner(enable_plan_caching=True)
-            dcp.save(state(seed), storage_writer=lmc.dcp.Writer(tmp_path / f"{seed}"), planner=planner, no_dist=True)
-        assert [len(files(tmp_path / f"{seed}")) for seed in range(3)] == [1, 2, 3]
-        for seed in range(3):
-            assert equal(load(tmp_path / f"{seed}"), state(seed))
+            dcp.save(state(3), storage_writer=writer, planner=planner, no_dist=True)
+        assert equal(load(tmp_path / "a", 1), state(3)) and equal(load(tmp_path / "a", 2), state(3))
 
-    def test_nothing_in_common(self, tmp_path):
-        save(tmp_path / "a", 1)
-        other = {"x": torch.arange(1000.0)}
-        dcp.save(other, storage_writer=lmc.dcp.Writer(tmp_path / "b"), no_dist=True)
-        assert len(files(tmp_path / "b")) == 1
+    def test_staged_states_are_cached(self, tmp_path, monkeypatch):
+        # Pinned memory takes a GPU.
+        create = staging._create_cpu_state_dict
+        monkeypatch.setattr(staging, "_create_cpu_state_dict", lambda state, **_: create(state))
+        writer = lmc.dcp.Writer(tmp_path, cache_staged_state_dict=True, threads=1)
+        for step in (1, 2):
+            saved = dcp.async_save(
+                state(step), checkpoint_id=tmp_path / f"step-{step}", storage_writer=writer, no_dist=True
+            )
+            getattr(saved, "upload_completion", saved).result()
+        assert equal(load(tmp_path, 1), state(1)) and equal(load(tmp_path, 2), state(2))
 
 
 class TestTensors:
@@ -314,13 +329,13 @@ class TestTensors:
                 continue  # PyTorch itself cannot save them
         tensors["bool"] = bits > 128
         assert len(tensors) > 18, sorted(tensors)
-        for name in ("a", "b"):
-            dcp.save(tensors, storage_writer=lmc.dcp.Writer(tmp_path / name), no_dist=True)
+        for step in (1, 2):
+            save(tmp_path, step, tensors)
             blank = {
                 n: torch.zeros(t.numel() * t.element_size(), dtype=torch.uint8).view(t.dtype).reshape(t.shape)
                 for n, t in tensors.items()
             }
-            found = load(tmp_path / name, blank)
+            found = load(tmp_path, step, blank)
             for key, t in tensors.items():
                 assert found[key].view(torch.uint8).equal(t.view(torch.uint8)), key
 
@@ -334,26 +349,26 @@ class TestTensors:
             "scalar": torch.tensor(3.5),
             "empty": torch.empty(0, 5),
         }
-        dcp.save(tensors, storage_writer=lmc.dcp.Writer(tmp_path / "a"), no_dist=True)
-        found = load(tmp_path / "a", {n: torch.zeros(t.shape, dtype=t.dtype) for n, t in tensors.items()})
+        dcp.save(tensors, storage_writer=lmc.dcp.Writer(tmp_path, step=1), no_dist=True)
+        found = load(tmp_path, into={n: torch.zeros(t.shape, dtype=t.dtype) for n, t in tensors.items()})
         assert all(torch.equal(found[n], t) for n, t in tensors.items())
         into = torch.zeros(6, 4, dtype=torch.complex64).t()
-        assert torch.equal(load(tmp_path / "a", {"transposed": into.t()})["transposed"], whole.t())
+        assert torch.equal(load(tmp_path, into={"transposed": into.t()})["transposed"], whole.t())
 
     def test_weights_that_are_tied(self, tmp_path):
         """Names of the same memory, and of parts of it."""
         whole = torch.arange(600.0).reshape(30, 20)
         tied = {"a": whole, "b": whole, "rows": whole[3:7], "more": whole[5:9]}
-        dcp.save(tied, storage_writer=lmc.dcp.Writer(tmp_path / "a"), no_dist=True)
+        dcp.save(tied, storage_writer=lmc.dcp.Writer(tmp_path, step=1), no_dist=True)
         into = torch.zeros(30, 20)
-        load(tmp_path / "a", {"a": into, "b": into, "rows": into[3:7], "more": into[5:9]})
+        load(tmp_path, into={"a": into, "b": into, "rows": into[3:7], "more": into[5:9]})
         assert torch.equal(into, whole)
 
     def test_objects(self, tmp_path):
         things = {"a": [1, "two", {"three": 3.0}], "b": None, "rng": torch.get_rng_state(), "n": 2**80}
-        dcp.save(things, storage_writer=lmc.dcp.Writer(tmp_path / "a"), no_dist=True)
+        dcp.save(things, storage_writer=lmc.dcp.Writer(tmp_path, step=1), no_dist=True)
         found = load(
-            tmp_path / "a", {"a": [0, "", {"three": 0.0}], "b": 1, "rng": torch.zeros_like(things["rng"]), "n": 0}
+            tmp_path, into={"a": [0, "", {"three": 0.0}], "b": 1, "rng": torch.zeros_like(things["rng"]), "n": 0}
         )
         assert equal(found, things)
 
@@ -366,83 +381,159 @@ class TestTensors:
             "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
         }[kind]()
         with pytest.raises(CheckpointException):
-            dcp.save({"t": tensor}, storage_writer=lmc.dcp.Writer(tmp_path / "a"), no_dist=True)
-        assert not (tmp_path / "a" / ".metadata").exists()
+            dcp.save({"t": tensor}, storage_writer=lmc.dcp.Writer(tmp_path, step=1), no_dist=True)
+        assert not list(tmp_path.iterdir())
+
+
+class TestStates:
+    """As PyTorch's own tests of checkpoints of file systems."""
+
+    def test_nested(self, tmp_path):
+        nested = {
+            "a": {"b": [torch.ones(3), {"c": torch.zeros(2, 2)}], "d": {"e": 1, "f": "text"}},
+            "g": (1, torch.ones(1)),
+        }
+        save(tmp_path, 1, nested)
+        blank = {
+            "a": {"b": [torch.zeros(3), {"c": torch.ones(2, 2)}], "d": {"e": 0, "f": ""}},
+            "g": (0, torch.zeros(1)),
+        }
+        assert equal(load(tmp_path, into=blank), nested)
+
+    def test_without_flattening(self, tmp_path):
+        flat = {"a.b": torch.ones(3), "c": torch.zeros(2, 2)}
+        writer = lmc.dcp.Writer(tmp_path, step=1)
+        dcp.save(flat, storage_writer=writer, planner=DefaultSavePlanner(flatten_state_dict=False), no_dist=True)
+        found = {"a.b": torch.zeros(3), "c": torch.ones(2, 2)}
+        reader, planner = lmc.dcp.Reader(tmp_path), DefaultLoadPlanner(flatten_state_dict=False)
+        dcp.load(found, storage_reader=reader, planner=planner, no_dist=True)
+        assert equal(found, flat) and reader.read_metadata().planner_data is None
+
+    def test_modules_and_optimizers(self, tmp_path):
+        def made(seed):
+            torch.manual_seed(seed)
+            net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 4))
+            optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+            net(torch.ones(2, 8)).sum().backward()
+            optimizer.step()
+            return net, optimizer
+
+        (net, optimizer), (other, another) = made(1), made(2)
+        save(tmp_path, 1, {"net": net, "optimizer": optimizer})
+        load(tmp_path, into={"net": other, "optimizer": another})
+        assert equal(other.state_dict(), net.state_dict())
+        assert equal(another.state_dict()["state"], optimizer.state_dict()["state"])
+
+    def test_a_part_is_loaded(self, tmp_path):
+        save(tmp_path, 1)
+        found = {"weights": {"w": torch.zeros(300, 400)}}
+        assert torch.equal(load(tmp_path, into=found)["weights"]["w"], model(1)["w"])
+
+    def test_missing_keys(self, tmp_path):
+        save(tmp_path, 1)
+        with pytest.raises(CheckpointException, match="Missing key in checkpoint state_dict: new"):
+            load(tmp_path, into=state(9) | {"new": torch.ones(2)})
+        found = state(9) | {"new": torch.ones(2)}
+        reader, planner = lmc.dcp.Reader(tmp_path), DefaultLoadPlanner(allow_partial_load=True)
+        dcp.load(found, storage_reader=reader, planner=planner, no_dist=True)
+        assert equal(found, state(1) | {"new": torch.ones(2)})
+
+    def test_other_sizes(self, tmp_path):
+        save(tmp_path, 1)
+        with pytest.raises(CheckpointException, match="Size mismatch"):
+            load(tmp_path, into={"weights": {"w": torch.zeros(300, 401)}})
+
+    def test_the_state_is_made_from_the_metadata(self, tmp_path):
+        save(tmp_path, 1)
+        found: dict[str, object] = {}
+        planner = dcp.default_planner._EmptyStateDictLoadPlanner()
+        reader = lmc.dcp.Reader(tmp_path)
+        dcp.state_dict_loader._load_state_dict(found, storage_reader=reader, planner=planner, no_dist=True)
+        assert equal(found, state(1))
+
+    def test_nothing(self, tmp_path):
+        save(tmp_path, 1, {})
+        assert load(tmp_path, into={}) == {}
 
 
 class TestOthers:
-    def test_what_is_no_checkpoint(self, tmp_path):
-        with pytest.raises(CheckpointException, match="none is not a complete checkpoint"):
-            load(tmp_path / "none")
-        with pytest.raises(FileNotFoundError, match="none is not a complete checkpoint"):
-            lmc.dcp.unpack(tmp_path / "none", tmp_path / "plain")
-
     def test_threads_of_a_reader(self, tmp_path):
-        save(tmp_path / "a", 1)
+        save(tmp_path, 1)
         for threads in (1, 3, None):
             found = state(99)
-            dcp.load(found, storage_reader=lmc.dcp.Reader(tmp_path / "a", threads=threads), no_dist=True)
+            dcp.load(found, storage_reader=lmc.dcp.Reader(tmp_path, threads=threads), no_dist=True)
             assert equal(found, state(1))
         with pytest.raises(lmc.UsageError, match="not -1"):
-            lmc.dcp.Reader(tmp_path / "a", threads=-1)
+            lmc.dcp.Reader(tmp_path, threads=-1)
 
-    def test_pytorchs_own_reader_says_what_is_missing(self, tmp_path):
-        save(tmp_path / "a", 1)
-        with pytest.raises(CheckpointException, match="Unknown extension name='lmc.tensor'"):
-            dcp.load(state(9), storage_reader=dcp.FileSystemReader(tmp_path / "a"), no_dist=True)
+    def test_ranks_that_found_different_checkpoints(self, tmp_path):
+        save(tmp_path, 1)
+        readers = [lmc.dcp.Reader(tmp_path) for _ in range(2)]
+        readers[0].read_metadata()
+        save(tmp_path, 2)
+        readers[1].read_metadata()
+        plans = [reader.prepare_local_plan(LoadPlan([])) for reader in readers]
+        with pytest.raises(lmc.UsageError, match="of steps 1 and 2: say which to load"):
+            readers[0].prepare_global_plan(plans)
+        assert readers[0].prepare_global_plan(plans[:1] * 2)
 
-    def test_checkpoints_of_pytorchs_own_writer_are_read(self, tmp_path):
-        dcp.save(state(4), storage_writer=dcp.FileSystemWriter(tmp_path / "a"), no_dist=True)
-        assert equal(load(tmp_path / "a"), state(4))
-        save(tmp_path / "b", 5)
-        assert len(files(tmp_path / "b")) == 1
+    def test_the_store_sees_its_tensors(self, tmp_path):
+        for step in (1, 2):
+            save(tmp_path, step)
+        files = {f.name: [t.name for t in f.tensors] for f in lmc.Store(tmp_path).open_snapshot().files}
+        names = ["weights.w", "weights.b", "half.w", "half.b", "step"]
+        assert {name: sorted(of) for name, of in files.items()} == {
+            "rank-0.safetensors": sorted(names),
+            ".metadata.json": [],
+        }
+        studied = lmc.analyze(lmc.Store(tmp_path))
+        assert [c["step"] for c in studied["checkpoints"]] == [1, 2]
+        assert {t["name"] for t in studied["tensors"]} == set(names)
+        shown = ranks.process(ranks.command, "snapshot", "show", str(tmp_path), folder=tmp_path).stdout
+        assert any(line.split()[:2] == ["rank-0.safetensors", "safetensors"] for line in shown.splitlines()), shown
 
     def test_writers_are_sent_to_processes(self, tmp_path):
-        writer = lmc.dcp.Writer(tmp_path / "a", level="fast", max_chain=3)
+        writer = lmc.dcp.Writer(tmp_path, step=1, level="fast", anchor_every=3)
         sent = pickle.loads(pickle.dumps(writer))
         dcp.save(state(1), storage_writer=sent, no_dist=True)
-        assert equal(load(tmp_path / "a"), state(1))
+        assert equal(load(tmp_path), state(1))
 
-    @pytest.mark.parametrize("options", [{"level": "best"}, {"max_chain": -1}, {"threads": -3}])
+    @pytest.mark.parametrize("options", [{"level": "best"}, {"threads": -3}])
     def test_options_that_are_none(self, tmp_path, options):
         with pytest.raises(lmc.UsageError, match=next(iter(options))):
-            lmc.dcp.Writer(tmp_path, **options)
+            lmc.dcp.Writer(tmp_path, step=1, **options)
 
-    @pytest.mark.parametrize("path", ["a", "memory://run/a", "s3://bucket/run/a"])
-    def test_options_that_are_misspelt(self, path):
-        for call, name in [
-            (lmc.dcp.Writer, "thread"),
-            (lmc.dcp.Writer, "endpoint_url"),
-            (lmc.dcp.Reader, "thread"),
-            (lmc.dcp.collect_garbage, "dryrun"),
-            (functools.partial(lmc.dcp.unpack, target="out"), "prefixes"),
-        ]:
-            with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
-                call(path, **{name: True})
+    def test_paths_for_pytorch(self, tmp_path):
+        assert lmc.dcp.Writer.validate_checkpoint_id(tmp_path / "step-1")
+        assert not lmc.dcp.Writer.validate_checkpoint_id(tmp_path / "one")
+        assert lmc.dcp.Reader.validate_checkpoint_id(tmp_path / "one")
 
-    def test_options_of_the_storage(self, tmp_path):
+
+class TestExport:
+    @pytest.mark.parametrize("ahead", [1, 5000, 256 << 20])
+    def test_a_plain_checkpoint(self, tmp_path, monkeypatch, ahead):
+        monkeypatch.setattr(_export, "_AHEAD", ahead)
+        saved = state(1) | {"empty": torch.empty(0, 3), "scalar": torch.tensor(2.5), "none": None}
+        save(tmp_path / "a", 1, saved)
+        lmc.dcp.export(tmp_path / "a" / "step-1", tmp_path / "plain")
+        found = state(9) | {"empty": torch.ones(0, 3), "scalar": torch.tensor(0.0), "none": 1}
+        dcp.load(found, storage_reader=dcp.FileSystemReader(tmp_path / "plain"), no_dist=True)
+        assert equal(found, saved)
+        ours = lmc.dcp.Reader(tmp_path / "a").read_metadata()
+        plain = dcp.FileSystemReader(tmp_path / "plain").read_metadata()
+        assert plain.state_dict_metadata == ours.state_dict_metadata and plain.planner_data == ours.planner_data
+
+    def test_values_are_not_unpickled(self, tmp_path):
+        writer = lmc.dcp.Writer(tmp_path / "a", step=1)
+        dcp.save({"evil": io.BytesIO(b"no pickle")}, storage_writer=writer, planner=AsTheyAre(), no_dist=True)
+        lmc.dcp.export(tmp_path / "a", tmp_path / "plain")
+        (file,) = (tmp_path / "plain").glob("*.distcp")
+        assert file.read_bytes() == b"no pickle"
+
+    def test_only_to_new_directories(self, tmp_path):
         save(tmp_path / "a", 1)
-        options = {"auto_mkdir": True, "secret": "1234"}
-        for call in (
-            lmc.dcp.Writer,
-            lmc.dcp.Reader,
-            lmc.dcp.collect_garbage,
-            functools.partial(lmc.dcp.unpack, target=tmp_path / "out"),
-        ):
-            with pytest.raises(lmc.UsageError, match="has 'auto_mkdir', 'secret', but .*/a is a directory"):
-                call(tmp_path / "a", storage_options=options)
-            call(tmp_path / "a", storage_options={})
-        for made in (lmc.dcp.Writer, lmc.dcp.Reader):
-            assert made(f"file://{tmp_path}/a", storage_options=options).fs.fs.auto_mkdir
-            assert not made(f"file://{tmp_path}/a").fs.fs.auto_mkdir
-
-    def test_a_hostile_base_name_is_no_path(self, tmp_path):
-        victim = tmp_path / "secret.lmc"
-        raw = os.urandom(1000)
-        victim.write_bytes(lmc.compress(raw))
-        save(tmp_path / "a", 1)
-        (file,) = (tmp_path / "a").glob("*.lmc")
-        content = lmc.decompress(file.read_bytes())
-        file.write_bytes(lmc.compress(content, base=lmc.Base(content, name="../secret.lmc")))
-        with pytest.raises(CheckpointException, match="not data files"):
-            load(tmp_path / "a")
+        with pytest.raises(lmc.ExistsError, match="holds files: export to a new directory"):
+            lmc.dcp.export(tmp_path / "a", tmp_path / "a")
+        with pytest.raises(lmc.NotFoundError):
+            lmc.dcp.export(tmp_path / "none", tmp_path / "plain")
+        assert not (tmp_path / "plain").exists()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import lmc
 import pytest
 from conftest import thinned
 
@@ -17,23 +18,33 @@ pytestmark = pytest.mark.long
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pretrain.py"
 SMALL = ["--steps", "18", "--every", "4", "--width", "64", "--layers", "1", "--batch", "4", "--text", "200000"]
 
-#: Every process of a run starts with this. One rank dies in the middle of writing its part of the third snapshot; if
-#: another process writes it, that one dies as well.
+#: Every process of a run starts with this. One rank dies when its part of the third snapshot is written, and not
+#: published; if another process writes it, that one dies as well.
 KILLED = """
 import multiprocessing, os, signal
 import lmc
-write, saves = lmc.compress_tensors_file, 0
-def dying(tensors, path, **options):
-    global saves
-    saves += 1
-    if saves == 3 and os.environ.get("RANK", "0") == os.environ["KILL_RANK"]:
-        with open(path, "wb") as half:
-            half.write(lmc.compress_tensors(tensors)[:1000])
-        if multiprocessing.parent_process() is not None:
-            os.kill(os.getppid(), signal.SIGKILL)
-        os.kill(os.getpid(), signal.SIGKILL)
-    return write(tensors, path, **options)
-lmc.compress_tensors_file = dying
+real, saves = lmc.Store, 0
+class Dying:
+    def __init__(self, store):
+        self.store = store
+    def __getattr__(self, name):
+        return getattr(self.store, name)
+    def save_shard(self, inputs, **options):
+        global saves
+        saved = self.store.save_shard(inputs, **options)
+        saves += ".metadata.json" not in inputs
+        if saves == 3 and os.environ.get("RANK", "0") == os.environ["KILL_RANK"]:
+            if multiprocessing.parent_process() is not None:
+                os.kill(os.getppid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return saved
+class Store:
+    def __new__(cls, *arguments, **options):
+        return real(*arguments, **options)
+    @staticmethod
+    def create(*arguments, **options):
+        return Dying(real.create(*arguments, **options))
+lmc.Store = Store
 """
 
 
@@ -79,10 +90,9 @@ def test_a_run_that_was_killed_goes_on(whole, tmp_path, of, background):
     killed_at.mkdir()
     died = train(ranks, "--dir", str(broken), "--losses", str(broken) + ".log", *options, kill=killed_at, rank=killed)
     assert died.returncode == (1 if ranks > 1 else -signal.SIGKILL), died.stderr
-    halves = [p for p in (broken / "step-000012").glob("*.lmc") if p.stat().st_size == 1000]
-    assert len(halves) == 1 and halves[0].name.startswith(f"__{killed}_")
-    assert not (broken / "step-000012" / ".metadata").exists()
-    assert (broken / "step-000008" / ".metadata").exists()
+    store = lmc.Store(broken)
+    assert [snapshot.step for snapshot in store.snapshots()] == [4, 8]
+    assert len(list((broken / "shards").iterdir())) > sum(len(snapshot.shards) for snapshot in store.snapshots())
     resumed = train(ranks, "--dir", str(broken), "--losses", str(broken) + ".log", "--resume", *options)
     assert resumed.returncode == 0, resumed.stderr
     assert "resuming after step 8" in resumed.stdout

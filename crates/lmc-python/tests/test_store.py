@@ -76,6 +76,9 @@ def test_reading(store):
         part = bytearray(3)
         reader.read_range_into("rng", 5, part)
         assert part == step.to_bytes(8)[5:]
+        wanted = [("rng", 5, part), ("model.safetensors", 0, rows), ("rng", 8, bytearray())]
+        assert reader.read_ranges_into(wanted) == 3 + rows.nbytes
+        assert part == step.to_bytes(8)[5:] and reader.read_file("model.safetensors").startswith(rows.tobytes())
     with pytest.raises(lmc.NotFoundError):
         reader.read("nothing")
     with pytest.raises(lmc.NotFoundError):
@@ -85,6 +88,10 @@ def test_reading(store):
             wrong()
     with pytest.raises(lmc.UsageError, match="share memory"):
         reader.read_many_into([("b", out), ("b", out)])
+    with pytest.raises(lmc.UsageError, match="share memory"):
+        reader.read_ranges_into([("rng", 0, part), ("rng", 0, part)])
+    with pytest.raises(lmc.UsageError, match="3 bytes from byte 6"):
+        reader.read_ranges_into([("rng", 6, part)])
 
 
 def test_restoring(store, tmp_path):
@@ -212,6 +219,13 @@ def test_shards(tmp_path):
     assert store.open_snapshot(7).read_file("rank1") == b"\1" * 1000
     with pytest.raises(lmc.UsageError):
         store.publish(8, ["not an id"])
+    # Saved again: with the same contents, and to replace them.
+    again = [store.save_shard({f"rank{n}": bytes([n]) * 1000}, step=7).shard for n in range(2)]
+    assert store.has_shards(7, again) and not store.has_shards(snapshot, again[:1])
+    with pytest.raises(lmc.ExistsError):
+        store.publish(7, again[:1])
+    assert store.publish(7, again[:1], overwrite=True).shards == again[:1]
+    assert [f.name for f in store.open_snapshot(7).files] == ["rank0"]
 
 
 def test_opening(tmp_path, store):

@@ -5,7 +5,6 @@ from their tensors alone (`figures.py`).
 from __future__ import annotations
 
 import json
-import os
 import re
 import struct
 import subprocess
@@ -138,18 +137,6 @@ def distcp(folder: Path, tensors: Tensors) -> list[Path]:
     return [folder / "__0_0.distcp"]
 
 
-def delta(folder: Path, tensors: Tensors) -> list[Path]:
-    """A checkpoint of `lmc.dcp`, whose directory has hard links to the files of its base, too."""
-    import lmc.dcp
-
-    before = set(os.listdir(folder))
-    dcp.save(tensors, storage_writer=lmc.dcp.Writer(folder, threads=1), no_dist=True)
-    places = dcp.FileSystemReader(folder).read_metadata().storage_data.values()
-    [name] = {place.relative_path for place in places}
-    assert name in set(os.listdir(folder)) - before
-    return [folder / name]
-
-
 def npz(folder: Path, tensors: Tensors) -> list[Path]:
     np.savez(folder / "model.npz", **{name: t.numpy() for name, t in of_numpy(tensors).items()})
     return [folder / "model.npz"]
@@ -197,10 +184,10 @@ def onnx(folder: Path, tensors: Tensors) -> list[Path]:
 
 
 LAYOUTS: dict[str, Callable[[Path, Tensors], list[Path]]] = {
-    f.__name__: f for f in (safetensors, sharded, pt, legacy, distcp, delta, npz, npy, gguf, onnx)
+    f.__name__: f for f in (safetensors, sharded, pt, legacy, distcp, npz, npy, gguf, onnx)
 }
 #: Layouts in which lmc finds the names of tensors; those of the others are given.
-FORMATS = {"sharded": "safetensors", "pt": "torch", "legacy": "torch", "delta": "safetensors"}
+FORMATS = {"sharded": "safetensors", "pt": "torch", "legacy": "torch"}
 
 
 def command(*args: object) -> str:
@@ -458,7 +445,7 @@ def test_a_step_of_adam(pair: Pair, study: dict[str, Any]) -> None:
 
 
 def test_diff(pair: Pair, study: dict[str, Any]) -> None:
-    if pair.layout in ("distcp", "delta"):
+    if pair.layout == "distcp":
         diff = [sys.executable, "-m", "lmc", "diff", *pair.folders]
         done = subprocess.run(diff, capture_output=True, timeout=120, check=False)
         assert done.returncode == 1 and b"is a directory" in done.stderr
@@ -546,24 +533,25 @@ def test_pages(pair: Pair, study: dict[str, Any]) -> None:
         assert [row[i] for i in (2, 3, 5, 6, 7)] == [str(g[name]) for name in names], row
 
 
-def test_many_steps_in_one_directory(tmp_path: Path) -> None:
-    """Each step counts by itself, without the files of earlier ones that its directory has hard links to."""
+def test_many_steps_of_distributed_checkpoints(tmp_path: Path) -> None:
+    """Each step counts by itself, in a directory as in a store."""
     import lmc.dcp
 
     run, w = tmp_path / "run", torch.randn(40, 50, generator=torch.Generator().manual_seed(1))
     for step in (8, 9, 10):
         w = w.clone()
         w.view(torch.int32)[: 10 * (step - 7)] += 1
-        dcp.save({"w": w, "still": torch.ones(9)}, storage_writer=lmc.dcp.Writer(run / f"step-{step}"), no_dist=True)
-    assert len(list((run / "step-10").glob("*.lmc"))) == 3
+        for writer in (dcp.FileSystemWriter(run / f"step-{step}"), lmc.dcp.Writer(tmp_path / "store", step=step)):
+            dcp.save({"w": w, "still": torch.ones(9)}, storage_writer=writer, no_dist=True)
     found = json.loads(command("analyze", "--json", run))
     assert [(c["step"], c["name"]) for c in found["checkpoints"]] == [(n, str(run / f"step-{n}")) for n in (8, 9, 10)]
-    assert [c["all"]["tensors"] for c in found["checkpoints"]] == [2, 2, 2]
-    assert [len(c["files"]) for c in found["checkpoints"]] == [1, 1, 1]
-    assert [p["all"]["unchanged_tensors"] for p in found["pairs"]] == [1, 1]
-    [changed] = [t["change"]["changed_by_pair"] for t in found["tensors"] if t["name"] == "w"]
-    assert changed == [0.5, 0.75]
+    assert found == lmc.analyze(run)
+    for studied in (found, lmc.analyze(tmp_path / "store")):
+        assert [c["step"] for c in studied["checkpoints"]] == [8, 9, 10]
+        assert [c["all"]["tensors"] for c in studied["checkpoints"]] == [2, 2, 2]
+        assert [p["all"]["unchanged_tensors"] for p in studied["pairs"]] == [1, 1]
+        [changed] = [t["change"]["changed_by_pair"] for t in studied["tensors"] if t["name"] == "w"]
+        assert changed == [0.5, 0.75]
     one = json.loads(command("analyze", "--json", run / "step-10"))
     assert [c["all"]["tensors"] for c in one["checkpoints"]] == [2]
     assert one["checkpoints"][0]["all"]["raw_size"] == found["checkpoints"][2]["all"]["raw_size"]
-    assert found == lmc.analyze(run)

@@ -124,16 +124,14 @@ def test_what_is_no_plain_tensor(tmp_path: Path, form: str, value: Any) -> None:
 
 
 def test_checkpoints_of_lmc(tmp_path: Path) -> None:
-    """`lmc.dcp.unpack` writes pairs of FP4 as safetensors does, and refuses what safetensors lacks before it writes."""
+    """They are exported first; pairs of FP4 are written as safetensors does, and what it lacks is refused."""
     state = {"fp4": tensor(torch.float4_e2m1fn_x2, 3, 4), "w": torch.ones(3)}
-    dcp.save(state, storage_writer=lmc.dcp.Writer(tmp_path / "a"))
-    lmc.dcp.unpack(tmp_path / "a", tmp_path / "st", to="safetensors")
-    assert unpack(tmp_path / "a", tmp_path / "program").returncode == 0
-    for out in ("st", "program"):
-        found = unpacked(tmp_path / out)
-        assert found.keys() == state.keys() and all(same(found[name], state[name]) for name in state)
-    dcp.save(state | {"c": torch.ones(2, dtype=torch.complex128)}, storage_writer=lmc.dcp.Writer(tmp_path / "b"))
-    with pytest.raises(lmc.UnsupportedError, match="'c'.*complex128"):
-        lmc.dcp.unpack(tmp_path / "b", tmp_path / "none", to="safetensors")
+    for step, more in ((1, {}), (2, {"c": torch.ones(2, dtype=torch.complex128)})):
+        dcp.save(state | more, storage_writer=lmc.dcp.Writer(tmp_path / "a", step=step))
+        lmc.dcp.export(tmp_path / "a", tmp_path / f"plain-{step}", step=step)
+    assert unpack(tmp_path / "plain-1", tmp_path / "st").returncode == 0
+    found = unpacked(tmp_path / "st")
+    assert found.keys() == state.keys() and all(same(found[name], state[name]) for name in state)
+    done = unpack(tmp_path / "plain-2", tmp_path / "none")
+    assert done.returncode == 1 and '"c" is of type torch.complex128' in done.stderr, done.stderr
     assert not (tmp_path / "none").exists()
-    lmc.dcp.unpack(tmp_path / "b", tmp_path / "some", to="safetensors", prefix="w")

@@ -54,6 +54,7 @@ mod leftovers;
 mod manifest;
 mod merge;
 mod ordered;
+mod overwrite;
 mod presence;
 #[cfg(feature = "buckets")]
 mod profile;

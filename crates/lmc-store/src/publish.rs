@@ -173,11 +173,7 @@ impl Store {
         let mut names = Vec::new();
         let mut began = u64::MAX;
         // Each shard is within the limits; what is beyond them with the shards that it needs could not be read.
-        let catalog = remote.wait(Catalog::load_unpublished(remote, shards, known)).map_err(|e| match e.kind() {
-            // Nothing refers to a shard that is not published: a collection removes it after the grace period, and what it refers to.
-            ErrorKind::NotFound => Error::expired(format!("{e}: the shard is no longer there: save it again")),
-            _ => e,
-        })?;
+        let catalog = self.unpublished(shards, known)?;
         catalog.check_segments(shards)?;
         (record.raw_size, record.new_size) = catalog.sizes(shards)?;
         for &id in shards {
@@ -209,6 +205,16 @@ impl Store {
         record.time = original.map_or(now, |o| o.time);
         let ours = remote.wait(self.create_record(generation, &record))?;
         ours.map(|_| Snapshot::of(record)).ok_or_else(|| exists(step))
+    }
+
+    /// Reads saved shards, and those that they refer to. `known`: some that were read already.
+    pub(crate) fn unpublished(&self, shards: &[ShardId], known: &Catalog) -> Result<Catalog> {
+        let loaded = self.remote().wait(Catalog::load_unpublished(self.remote(), shards, known));
+        loaded.map_err(|e| match e.kind() {
+            // Nothing refers to a shard that is not published: a collection removes it after the grace period, and what it refers to.
+            ErrorKind::NotFound => Error::expired(format!("{e}: the shard is no longer there: save it again")),
+            _ => e,
+        })
     }
 }
 

@@ -245,12 +245,30 @@ impl SnapshotReader {
     /// `Usage` when the file is shorter; otherwise those of [`Self::restore_file`], and `Limit` when memory runs out.
     pub fn read_range(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<()> {
         let file = self.index(name)?;
-        let len = self.opened.files[file].len;
-        let Some(end) = offset.checked_add(out.len() as u64).filter(|&end| end <= len) else {
-            return Err(Error::usage(format!("{} bytes from byte {offset} are not in a file of {len}", out.len())));
-        };
-        self.fill([(file, offset..end, out)])
-            .map_err(|e| e.at(format_args!("step {}, {name}", self.opened.snapshot.step)))
+        let range = self.range(file, offset, out.len())?;
+        self.fill([(file, range, out)]).map_err(|e| e.at(format_args!("step {}, {name}", self.opened.snapshot.step)))
+    }
+
+    /// Fills buffers with the bytes of files from offsets on, in parallel. Block sets that they share are fetched and
+    /// decoded once. After an error the contents of the buffers are unspecified.
+    ///
+    /// # Errors
+    /// Those of [`Self::read_range`].
+    pub fn read_ranges<'a>(&self, wanted: impl IntoIterator<Item = (&'a str, u64, &'a mut [u8])>) -> Result<()> {
+        let parts = wanted.into_iter().map(|(name, offset, out)| {
+            let file = self.index(name)?;
+            Ok((file, self.range(file, offset, out.len())?, out))
+        });
+        let parts = parts.collect::<Result<Vec<_>>>()?;
+        self.fill(parts).map_err(|e| e.at(format_args!("step {}", self.opened.snapshot.step)))
+    }
+
+    /// The range of `len` bytes of a file, which is given by index.
+    fn range(&self, file: usize, offset: u64, len: usize) -> Result<Range<u64>> {
+        let file = &self.opened.files[file];
+        let end = offset.checked_add(len as u64).filter(|&end| end <= file.len);
+        let missing = || Error::usage(format!("{len} bytes from byte {offset} are not in a file of {}", file.len));
+        Ok(offset..end.ok_or_else(missing)?)
     }
 
     /// Reads a tensor's elements as in the file: little-endian, the last dimension contiguous.

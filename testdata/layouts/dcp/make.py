@@ -1,6 +1,6 @@
 """Writes the checkpoints of this folder, and the whole tensors of each as `NAME.safetensors`, for tests to compare.
 
-python3 testdata/layouts/dcp/make.py    # PyTorch 2.15; with the package lmc, for `lmc/`
+python3 testdata/layouts/dcp/make.py    # PyTorch 2.15
 
 `python3.11.2/` is what `dcp.save` writes there, of `{"model": {"w": torch.arange(12.).reshape(3, 4), "b":
 torch.ones(5).bfloat16()}, "step": 3}`.
@@ -107,7 +107,7 @@ def whole(state: State, prefix: str = "") -> dict[str, torch.Tensor]:
 def rank(rank: int, ranks: int, meeting: str, name: str) -> None:
     warnings.simplefilter("ignore")
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
-    state = {"fsdp": fsdp, "grid": grid, "named": named, "unsupported": unsupported, "lmc": named}[name]()
+    state = {"fsdp": fsdp, "grid": grid, "named": named, "unsupported": unsupported}[name]()
     tensors = whole(state)
     # `.metadata` says where it was written.
     os.chdir(HERE)
@@ -115,14 +115,6 @@ def rank(rank: int, ranks: int, meeting: str, name: str) -> None:
     if name == "named":
         form = SerializationFormat.SAFETENSORS
         dcp.save(state, storage_writer=FileSystemWriter(folder, serialization_format=form))
-    elif name == "lmc":
-        import lmc.dcp
-
-        dcp.save(state, storage_writer=lmc.dcp.Writer(folder / "1"))
-        state["rows"] += 1
-        state["step"] = 2
-        dcp.save(state, storage_writer=lmc.dcp.Writer(folder / "2"))
-        tensors = whole(state)
     else:
         dcp.save(state, checkpoint_id=folder)
     if rank == 0 and name != "unsupported":
@@ -131,7 +123,7 @@ def rank(rank: int, ranks: int, meeting: str, name: str) -> None:
 
 
 def main() -> None:
-    for name, ranks in {"fsdp": 2, "grid": 4, "named": 2, "unsupported": 1, "lmc": 2}.items():
+    for name, ranks in {"fsdp": 2, "grid": 4, "named": 2, "unsupported": 1}.items():
         if sys.argv[1:] and name not in sys.argv[1:]:
             continue
         shutil.rmtree(HERE / name, ignore_errors=True)

@@ -13,11 +13,10 @@ use std::path::{Path, PathBuf};
 use lmc::layout::{TensorView, Tensors, tensors};
 use lmc::{Base, DecompressOptions, Dtype, Error, ErrorKind, ReadAt, Reader, Segment};
 
-use self::args::To;
 pub(crate) use self::args::UnpackArgs;
 use self::boxes::in_order;
 pub(super) use self::checkpoint::read as read_metadata;
-pub(super) use self::data::{DataFiles, METADATA, POOL};
+pub(super) use self::data::{DataFiles, METADATA};
 use self::join::MAX_HELD;
 use self::safetensors::header;
 use crate::args::decoding;
@@ -34,16 +33,11 @@ use crate::ui::Ui;
 
 /// The most bytes copied at a time.
 const CHUNK: u64 = 16 << 20;
-/// The error where only the Python package helps.
-const PYTHON: &str = "use the command of the Python package, installed with its extra torch";
 /// The advice for a tensor that cannot be written.
 const OTHERS: &str = "select others with --prefix";
 
 /// Unpacks files and checkpoints.
 pub(crate) fn run(args: &UnpackArgs, ui: &Ui) -> Result {
-    if args.to == To::Dcp {
-        return Err(Failure::Usage(format!("--to dcp takes PyTorch: {PYTHON}")));
-    }
     let options = decoding(&args.threads)?;
     let mut targets = BTreeSet::new();
     for path in &args.files {
@@ -53,7 +47,7 @@ pub(crate) fn run(args: &UnpackArgs, ui: &Ui) -> Result {
             ));
         }
         if is_url(path)? {
-            return Err(Failure::at(path, format_args!("is a URL: {PYTHON}")));
+            return Err(Failure::at(path, "is a URL: copy it to a directory first"));
         }
         if path.is_dir() && path.join(METADATA).symlink_metadata().is_err() {
             let what = "is a directory without .metadata, which a checkpoint of torch.distributed.checkpoint has once it is complete";

@@ -78,35 +78,6 @@ fn what_python_3_11_2_saved() {
 }
 
 #[test]
-fn what_lmc_dcp_saved() {
-    let dir = with_copy("lmc/1");
-    dir.run(["unpack", "c", "-o", "out"]).silent();
-    let before = unpacked(&dir, "out");
-    let dir = with_copy("lmc/2");
-    let run = dir.run(["unpack", "c", "-o", "out"]);
-    assert_eq!(run.ok().stderr(), "lmc: c: left out an entry that is not a tensor: step\n");
-    assert_eq!(unpacked(&dir, "out"), expected("lmc"));
-    assert_ne!(before["rows"], expected("lmc")["rows"]);
-    assert_eq!((&before["columns"], &before["plain"]), (&expected("lmc")["columns"], &expected("lmc")["plain"]));
-    // As in a bucket: notes stand for the data files, which are in a folder beside the checkpoint.
-    dir.write("lmc-data/x", b"");
-    for name in dir.names().iter().filter(|n| n.starts_with("c/__")) {
-        fs::rename(dir.path(name), dir.path(name.replace("c/", "lmc-data/"))).unwrap();
-        dir.write(name, b"What this file stands for is in the folder lmc-data");
-    }
-    dir.run(["unpack", "-q", "c", "-o", "remote"]).silent();
-    assert_eq!(unpacked(&dir, "remote"), expected("lmc"));
-    // Without the bases.
-    let bases = fs::read_dir(sample("lmc/1")).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
-    for base in bases.filter(|n| n.starts_with("__")) {
-        fs::remove_file(dir.path(format!("lmc-data/{base}"))).unwrap();
-        fs::remove_file(dir.path(format!("c/{base}"))).unwrap();
-    }
-    dir.run(["unpack", "c", "-o", "no"]).fails(&["is a delta of __", "which is not beside it"]);
-    assert!(dir.try_names("no").is_empty());
-}
-
-#[test]
 fn several_files_and_a_prefix() {
     let dir = with_copy("fsdp");
     dir.run(["unpack", "-q", "c", "-o", "out", "--max-shard-size", "500"]).silent();
@@ -136,8 +107,7 @@ fn several_files_and_a_prefix() {
     assert_eq!(unpacked(&dir, "weights"), weights.collect());
     dir.run(["unpack", "c", "-o", "no", "--prefix", "none."]).fails(&["c/.metadata", "\"none.\""]);
     dir.run(["unpack", "c", "c", "-o", "no"]).is_misused(&["no/model.safetensors"]);
-    dir.run(["unpack", "c", "-o", "no", "--to", "dcp"]).is_misused(&["--to dcp", "its extra torch"]);
-    dir.run(["unpack", "s3://bucket/c", "-o", "no"]).fails(&["s3://bucket/c: is a URL", "its extra torch"]);
+    dir.run(["unpack", "s3://bucket/c", "-o", "no"]).fails(&["s3://bucket/c: is a URL"]);
     // As of stores.
     dir.run(["unpack", "s3:/bucket/c", "-o", "no"]).is_misused(&["s3:/bucket/c: is a URL without"]);
     dir.run(["analyze", "s3:/bucket/c"]).is_misused(&["s3:/bucket/c: is a URL without"]);
@@ -218,7 +188,6 @@ fn what_does_not_fit() {
         refused(&one, &[place("t", 2, file, offset, len)], &there("but the data file has 34822 bytes"));
     }
     refused(&one, &[Place { transform: Some("stream.zstd"), ..first("t", file) }], &there("extension \"stream.zstd\""));
-    refused(&one, &[Place { transform: Some("lmc.tensor/t"), ..first("t", file) }], &there("has no tensor \"t\""));
     // Others of the same file are sound, and written before.
     let later = [whole("a", &[3, 4]), whole("t", &[3, 4])];
     refused(&later, &[first("a", file), place("t", 2, file, 0, 7)], &there("at byte 0"));

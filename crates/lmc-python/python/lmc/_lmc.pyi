@@ -22,7 +22,9 @@ _OneBase: TypeAlias = _Readable | _Path | File | Base
 _Base: TypeAlias = _OneBase | Sequence[_OneBase] | None
 _GivenTensor: TypeAlias = tuple[str, str, Sequence[int], "_Readable | _Seekable"]
 _Wanted: TypeAlias = tuple[str, _Writable] | tuple[str, int, int, _Writable]
-_Contents: TypeAlias = _Path | _Readable | list[_GivenTensor] | tuple[Iterable[_GivenTensor], dict[str, str]]
+_Contents: TypeAlias = (
+    _Path | _Readable | list[_GivenTensor] | TensorList | tuple[Iterable[_GivenTensor], dict[str, str]]
+)
 _Inputs: TypeAlias = Mapping[str, _Contents] | Sequence[_Path]
 _At: TypeAlias = int | str | Snapshot | None
 _Metadata: TypeAlias = Mapping[str, str | float]
@@ -74,8 +76,6 @@ __all__ = [
     "Version",
     "__version__",
     "analyze",
-    "check_pickle",
-    "chunks_by_file",
     "compress",
     "compress_bound",
     "compress_file",
@@ -203,8 +203,6 @@ def decompress_stream(
     max_size: int | None = None,
     max_work: int | None = None,
 ) -> Summary: ...
-def check_pickle(data: bytes) -> None: ...
-def chunks_by_file(metadata: bytes, max_len: int) -> dict[str, list[str]]: ...
 def is_url(location: _Path) -> bool: ...
 def run_command(args: Sequence[str]) -> int: ...
 
@@ -523,6 +521,7 @@ class SnapshotReader:
     def read_many_into(self, wanted: Iterable[_Wanted]) -> int: ...
     def read_file(self, name: str) -> bytes: ...
     def read_range_into(self, name: str, offset: int, out: _Writable) -> int: ...
+    def read_ranges_into(self, wanted: Iterable[tuple[str, int, _Writable]]) -> int: ...
     def restore(self, name: str, dst: _Path, *, overwrite: bool = True) -> None: ...
 
 @final
@@ -635,7 +634,15 @@ class Store:
         anchor_every: int = 16,
         alternatives: bool = False,
     ) -> Saved: ...
-    def publish(self, step: int, shards: Sequence[str], *, metadata: _Metadata | None = None) -> Snapshot: ...
+    def publish(
+        self,
+        step: int,
+        shards: Sequence[str],
+        *,
+        metadata: _Metadata | None = None,
+        overwrite: bool = False,
+    ) -> Snapshot: ...
+    def has_shards(self, at: _At, shards: Sequence[str]) -> bool: ...
     def restore(
         self,
         directory: _Path,

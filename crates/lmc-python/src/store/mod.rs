@@ -108,6 +108,11 @@ impl Store {
     }
 }
 
+/// The ids of shards.
+fn ids(shards: &[String]) -> Result<Vec<ShardId>> {
+    shards.iter().map(|id| id.parse().map_err(|e: lmc_store::Error| Failure::usage(e.to_string()))).collect()
+}
+
 /// Default size limit of a cache, in bytes.
 const BUDGET: u64 = 16 << 30;
 
@@ -274,20 +279,35 @@ impl Store {
         Ok(saved.into())
     }
 
-    /// Publishes saved shards as a snapshot, atomically.
-    #[pyo3(signature = (step, shards, *, metadata=None))]
+    /// Publishes saved shards as a snapshot, atomically. With `overwrite`, the snapshot that the step has, if it has one, is pruned first:
+    /// between the two the step has none.
+    #[pyo3(signature = (step, shards, *, metadata=None, overwrite=false))]
     fn publish(
         &self,
         py: Python<'_>,
         step: StepNumber,
         #[pyo3(from_py_with = texts)] shards: Vec<String>,
         #[pyo3(from_py_with = metadata::optional)] metadata: Option<Metadata>,
+        overwrite: bool,
     ) -> Result<Snapshot> {
-        let step = Step::new(step.0)?;
-        let parse = |p: &String| p.parse::<ShardId>().map_err(|e| Failure::usage(e.to_string()));
-        let shards = shards.iter().map(parse).collect::<Result<Vec<_>>>()?;
+        let (step, shards, metadata) = (Step::new(step.0)?, ids(&shards)?, metadata.unwrap_or_default());
         let store = self.shared.get(py)?;
-        Ok(Snapshot(detached(py, || Ok(store.publish(step, metadata.unwrap_or_default(), &shards)?))?))
+        let published = detached(py, || match overwrite {
+            true => Ok(store.overwrite(step, metadata, &shards)?),
+            false => Ok(store.publish(step, metadata, &shards)?),
+        });
+        Ok(Snapshot(published?))
+    }
+
+    /// Whether a snapshot has what these saved shards have: the same files, with the same bytes. Reads no data.
+    fn has_shards(
+        &self,
+        py: Python<'_>,
+        at: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = texts)] shards: Vec<String>,
+    ) -> Result<bool> {
+        let (at, shards) = (self::at(Some(at))?, ids(&shards)?);
+        self.ask(py, |s| s.has_shards(&s.find(at)?, &shards))
     }
 
     /// Restores files of a snapshot into a directory; returns their paths. `names` are those of files, or of directories, which stand for

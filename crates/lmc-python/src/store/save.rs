@@ -13,7 +13,7 @@ use crate::buffer::Buffer;
 use crate::errors::{Failure, Result, warn};
 use crate::options::{Threads, level, threads};
 use crate::source::{Source, as_path};
-use crate::tensors::{Given, Metadata, file, given};
+use crate::tensors::{Given, Metadata, TensorList, file, given};
 use crate::text::{map, text};
 use crate::work::{Signals, detached};
 
@@ -147,7 +147,7 @@ fn contents(name: &str, value: &Bound<'_, PyAny>, handles: &Arc<Handles>) -> Res
     if let Some(path) = as_path(value)? {
         return Ok(Contents::Source(Source::open_one_of(path, handles)?));
     }
-    if value.is_instance_of::<PyList>() {
+    if value.is_instance_of::<PyList>() || value.is_instance_of::<TensorList>() {
         return Ok(Contents::Tensors(given(value)?, None));
     }
     // A list of tensors, and the metadata of their file.

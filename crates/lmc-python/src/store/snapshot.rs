@@ -269,6 +269,24 @@ impl SnapshotReader {
         Ok(out.len())
     }
 
+    /// Fills buffers with bytes of files, in parallel. Each of `wanted` is `(name, offset, out)`; buffers must not share memory.
+    fn read_ranges_into(&self, py: Python<'_>, wanted: &Bound<'_, PyAny>) -> Result<usize> {
+        let reader = self.get(py)?;
+        let (mut places, mut outs) = (Vec::new(), Vec::new());
+        for one in wanted.try_iter()? {
+            let (name, Offset(offset), out): (Bound<'_, PyAny>, Offset, Bound<'_, PyAny>) = one?.extract()?;
+            places.push((text(&name)?.to_owned(), offset));
+            outs.push(Writable::get(&out)?);
+        }
+        check_disjoint(&outs)?;
+        let len = outs.iter().map(Writable::len).sum();
+        watch(py, &reader, len, |reader| {
+            let wanted = places.iter().zip(&mut outs);
+            reader.read_ranges(wanted.map(|((name, offset), out)| (&name[..], *offset, out.as_mut_slice())))
+        })?;
+        Ok(len)
+    }
+
     /// Restores a file to a path.
     #[pyo3(signature = (name, dst, *, overwrite=true))]
     fn restore(

@@ -6,8 +6,8 @@ use crate::catalog::SetId;
 use crate::chunks::Chunk;
 use crate::error::Result;
 
-/// Under the policy `auto`, a chain ends when its stored bytes exceed this many times the raw bytes of its last chunk.
-const MAX_READ: u64 = 3;
+/// Under the policy `auto`, a chain ends before its stored bytes exceed this many times those of its first set, which has no base.
+const MAX_READ: u64 = 2;
 
 #[derive(Clone, Copy)]
 pub(super) struct Choice<'a> {
@@ -48,16 +48,15 @@ impl Choice<'_> {
         Ok(age >= self.options.anchor_every || self.is_heavy(previous)?)
     }
 
-    /// Whether a chain has grown so expensive to read that the next chunk should start a new one.
+    /// Whether a chain would become so expensive to read, with one more delta like the last, that the next chunk should start a new one.
     fn is_heavy(&self, set: SetId) -> Result<bool> {
         if self.options.base != BasePolicy::Auto {
             return Ok(false);
         }
         let catalog = &self.bases.catalog;
-        let mut stored = 0;
-        for link in catalog.chain(set)? {
-            stored += catalog.set(link)?.at.2;
-        }
-        Ok(stored > MAX_READ * catalog.set(set)?.raw_len)
+        let sizes =
+            catalog.chain(set)?.into_iter().map(|link| Ok(catalog.set(link)?.at.2)).collect::<Result<Vec<u64>>>()?;
+        let [whole, .., last] = sizes[..] else { return Ok(false) };
+        Ok(sizes.iter().sum::<u64>() + last > MAX_READ * whole)
     }
 }

@@ -271,6 +271,8 @@ fn what_would_free_little_is_left_alone() {
 #[test]
 fn snapshots_of_several_shards_are_re_based() {
     let (objects, store) = new();
+    let mut o = SaveOptions::default();
+    o.base = BasePolicy::Previous;
     let mut ranks = [Tensor::new("w", 100, 700, 1), Tensor::new("w", 100, 700, 2), Tensor::new("w", 100, 700, 1)];
     let mut files = vec![];
     for n in 0..8 {
@@ -279,7 +281,7 @@ fn snapshots_of_several_shards_are_re_based() {
         ranks[2] = ranks[0].clone();
         files = ranks.iter().map(|t| safetensors(std::slice::from_ref(t))).collect::<Vec<_>>();
         let save = |(i, f): (usize, &Vec<u8>)| {
-            store.save_shard(&[Input::new(format!("rank{i}"), f)], step(n), &SaveOptions::default()).unwrap().shard
+            store.save_shard(&[Input::new(format!("rank{i}"), f)], step(n), &o).unwrap().shard
         };
         let shards: Vec<_> = files.iter().enumerate().map(save).collect();
         store.publish(step(n), BTreeMap::new(), &shards).unwrap();

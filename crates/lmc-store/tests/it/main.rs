@@ -21,6 +21,7 @@ mod hostile;
 mod housekeeping;
 mod interchange;
 mod lost;
+mod overwrite;
 mod races;
 mod ranks;
 mod records;

@@ -128,14 +128,14 @@ fn chains_end_at_anchors() {
 #[test]
 fn chains_end_where_too_much_would_have_to_be_read() {
     let mut o = SaveOptions::default();
-    let mut costs = |base| {
+    // Of each element, this many of its lowest bytes change.
+    let mut costs = |base, changed: usize| {
         o.base = base;
         let store = store();
         let mut t = Tensor::new("t", 300, 1000, 1);
         for n in 0..14 {
-            // The upper half of the elements stays: a delta is smaller than the tensor alone, but not by much.
-            for (w, r) in t.3.chunks_mut(4).zip(noise(600_000, n).chunks(2)) {
-                w[..2].copy_from_slice(r);
+            for (w, r) in t.3.chunks_mut(4).zip(noise(300_000 * changed, n).chunks(changed)) {
+                w[..changed].copy_from_slice(r);
             }
             let file = safetensors(std::slice::from_ref(&t));
             save_with(&store, n, &file, &o).unwrap();
@@ -146,10 +146,15 @@ fn chains_end_where_too_much_would_have_to_be_read() {
         let read = costs.iter().zip(&snapshots).map(|(c, s)| c.stored_size as f64 / s.raw_size as f64);
         (costs.iter().map(|c| c.longest_chain).collect::<Vec<_>>(), read.fold(0.0, f64::max))
     };
-    let (chains, read) = costs(BasePolicy::Auto);
-    assert_eq!(chains, [1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6, 1, 2]);
-    assert!(read > 3.0 && read < 4.0, "{read}");
-    let (chains, read) = costs(BasePolicy::Previous);
+    let (chains, read) = costs(BasePolicy::Auto, 1);
+    assert_eq!(chains, [1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2]);
+    assert!(read > 1.0 && read < 2.0, "{read}");
+    let (chains, _) = costs(BasePolicy::Auto, 2);
+    assert_eq!(chains, [1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2]);
+    // A delta that saves less than a quarter.
+    let (chains, _) = costs(BasePolicy::Auto, 3);
+    assert_eq!(chains, [1; 14]);
+    let (chains, read) = costs(BasePolicy::Previous, 2);
     assert!(chains == Vec::from_iter(1..=14) && read > 6.0, "{chains:?} {read}");
 }
 

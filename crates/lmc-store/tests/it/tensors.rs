@@ -135,6 +135,16 @@ fn tensors_of_memory_come_back_into_memory() {
         let e = reader.read_tensors([TensorBuffer { name, rows, out: &mut vec![0; len] }]).unwrap_err();
         assert_eq!(e.kind(), kind, "{e}");
     }
+    let (mut start, mut end) = ([0; 100], [0; 7]);
+    let at = file.len() as u64 - 7;
+    let name = "model.safetensors";
+    reader.read_ranges([(name, at, &mut end[..]), (name, 3, &mut start), (name, 9, &mut [])]).unwrap();
+    assert!(start == file[3..103] && end == file[at as usize..]);
+    for (name, offset, kind) in
+        [(name, at + 1, ErrorKind::Usage), (name, u64::MAX, ErrorKind::Usage), ("none", 0, ErrorKind::NotFound)]
+    {
+        assert_eq!(reader.read_ranges([(name, offset, &mut end[..])]).unwrap_err().kind(), kind);
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
 //! Checkpoints of `torch.distributed.checkpoint`: directories with a file `.metadata`, which lists the chunks of each
 //! tensor, and data files that hold the chunks. Nothing is unpickled.
 
-pub use super::torch::checkpoint::{Chunk, Elements, Metadata, Place, StorageData, Stored, StoredEntry, Tensor};
+pub use super::torch::checkpoint::{Chunk, Elements, Metadata, Place, Stored, Tensor};

@@ -8,7 +8,7 @@ use lmc::{Base, DecompressOptions, Reader, Segment};
 
 use super::steps::step;
 use crate::bases::Bases;
-use crate::cmd::unpack::{DataFiles, METADATA, POOL, read_metadata};
+use crate::cmd::unpack::{DataFiles, METADATA, read_metadata};
 use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::input::Source;
@@ -35,8 +35,6 @@ pub(super) enum MemberKind {
     Candidate,
     /// Metadata name it.
     Named,
-    /// Named files are made from it. Its tensors are those of an earlier checkpoint.
-    Base,
 }
 
 /// A checkpoint.
@@ -107,7 +105,7 @@ impl Tree {
             }
             match kind {
                 // A store is studied by itself.
-                Kind::Directory if depth < DEPTH && name != POOL && !path.join(STORE_MARKER).is_file() => {
+                Kind::Directory if depth < DEPTH && !path.join(STORE_MARKER).is_file() => {
                     all.add_directory(dir, &path, Self::of(&path, depth + 1)?);
                 }
                 Kind::File | Kind::Link(_) => {
@@ -123,22 +121,15 @@ impl Tree {
         Ok(all)
     }
 
-    /// The files that metadata name, and their bases.
+    /// The files that metadata name.
     fn distributed(dir: &Path, metadata: &Path) -> Result<Self> {
         let metadata = read_metadata(&Source::open(metadata)?)?;
         let (none, one) = (Bases::open(&[], true, 1)?, DecompressOptions::default().with_threads(1));
         let data = DataFiles::new(dir, &none, one);
-        let (mut files, mut bases) = (Vec::new(), HashMap::new());
+        let mut files = Vec::new();
         for name in &metadata.files {
-            let source = data.source(name)?;
-            if let Ok(reader) = Reader::open(&source, &one) {
-                bases.extend(data.beside(reader.bases())?);
-            }
-            files.push(Member { path: source.path().to_owned(), kind: MemberKind::Named });
+            files.push(Member { path: data.source(name)?.path().to_owned(), kind: MemberKind::Named });
         }
-        let named: HashSet<PathBuf> = files.iter().map(|f| f.path.clone()).collect();
-        let bases = bases.into_values().map(|source| source.path().to_owned()).filter(|path| !named.contains(path));
-        files.extend(bases.map(|path| Member { path, kind: MemberKind::Base }));
         files.sort_by(|a, b| a.path.cmp(&b.path));
         let names = metadata.tensors.into_iter().map(|t| t.name).collect();
         Ok(Self { files, distributed: vec![(dir.to_owned(), names)], ..Self::default() })

@@ -183,7 +183,6 @@ impl Files {
         let each = files.into_iter().zip(self.places[checkpoint].files.clone());
         let named = each.filter_map(|(b, file)| match &self.found[self.files.number(file)].of {
             None => Some(b),
-            Some((_, MemberKind::Base)) => None,
             // A file that ends early, or is no model in spite of its name, has no tensors, and must be reported.
             Some((_, MemberKind::Candidate)) if !has_tensors(&b) && !self.should_have_tensors(file) => None,
             Some((name, _)) => Some(b.with_name(&**name)),

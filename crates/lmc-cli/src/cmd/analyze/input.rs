@@ -183,7 +183,9 @@ impl Snapshots {
             })?;
             Ok((file.name.clone(), Arc::new(temporary)))
         };
-        reader.files().iter().map(restore).collect()
+        // As in directories.
+        let is_hidden = |file: &&lmc_store::FileInfo| file.name.rsplit('/').next().is_some_and(|n| n.starts_with('.'));
+        reader.files().iter().filter(|file| !is_hidden(file)).map(restore).collect()
     }
 }
 

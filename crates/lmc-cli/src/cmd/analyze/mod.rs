@@ -37,7 +37,7 @@ use crate::ui::Ui;
 pub(crate) struct AnalyzeArgs {
     /// Checkpoints in order, of any format that lmc knows, compressed or not: files, model.safetensors.index.json of several files,
     /// directories, of which the files with tensors count, in them and eight levels below; names that begin with a dot and links to
-    /// directories do not. Of a directory with a .metadata, as torch.distributed.checkpoint and lmc.dcp write it, the data files that
+    /// directories do not. Of a directory with a .metadata, as torch.distributed.checkpoint writes it, the data files that
     /// it names count. A directory with several steps, in directories or files whose names have them, is as many checkpoints. Or one store:
     /// a directory or a bucket; an archive of one is to be imported first.
     #[arg(value_name = "CHECKPOINT", required = true)]

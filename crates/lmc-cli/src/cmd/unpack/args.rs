@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use crate::args::Threads;
 use crate::bases::BaseArgs;
@@ -15,7 +15,7 @@ use crate::format::parse_size;
 /// or NAME.pt.lmc. Those that torch.save wrote are there under each of their names, also if several have the same elements, and in the order
 /// of their elements.
 ///
-/// A directory is a checkpoint of torch.distributed.checkpoint, with its .metadata; lmc.dcp or PyTorch's own writer wrote it, and its data
+/// A directory is a checkpoint of torch.distributed.checkpoint, with its .metadata, as PyTorch's own writer writes it; its data
 /// files may be compressed. The chunks of each tensor are joined: DIR/model.safetensors holds whole tensors, or several files and their
 /// index do.
 #[derive(Args)]
@@ -27,10 +27,6 @@ pub(crate) struct UnpackArgs {
     /// The directory to write to, created if it is missing.
     #[arg(short, long, value_name = "DIR")]
     pub(super) output: PathBuf,
-
-    /// The format to write: safetensors. The command of the Python package writes dcp, too, from checkpoints of lmc.dcp.
-    #[arg(long, value_enum, default_value_t = To::Safetensors, hide_possible_values = true, hide_default_value = true)]
-    pub(super) to: To,
 
     /// Only tensors whose names begin with PREFIX, without it: model. for the weights of a training state.
     #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
@@ -49,11 +45,4 @@ pub(crate) struct UnpackArgs {
 
     #[command(flatten)]
     pub(super) threads: Threads,
-}
-
-/// Formats that are written.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum To {
-    Safetensors,
-    Dcp,
 }

@@ -1,13 +1,12 @@
 //! The data files of a checkpoint, compressed or not. A few are open at a time.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lmc::{Base, BaseInfo, DecompressOptions, Reader, Segment, resolve_bases};
-use lmc_store::files::parent;
+use lmc::{Base, DecompressOptions, Reader, Segment};
 
 use crate::bases::{Bases, describe};
 use crate::failure::{Failure, Result};
@@ -21,8 +20,6 @@ use crate::names::SUFFIX;
 const OPEN: usize = 8;
 /// The metadata of a checkpoint.
 pub(in crate::cmd) const METADATA: &str = ".metadata";
-/// The folder beside the checkpoints of a bucket that has their data files, as `lmc.dcp` calls it.
-pub(in crate::cmd) const POOL: &str = "lmc-data";
 /// Ranges from this length on are decoded by several threads, others by one, which keeps the blocks.
 const LARGE: usize = 2 << 20;
 
@@ -80,14 +77,7 @@ impl<'a> DataFiles<'a> {
             ));
         }
         let plain = self.directory.join(name);
-        let mut places = [plain.clone(), self.directory.join(format!("{name}.{SUFFIX}"))];
-        if is_ours(name) {
-            places[1] = self.in_pool(name);
-            // In a bucket's checkpoint a note stands for the file.
-            if places.iter().all(|p| p.is_file()) && !is_compressed(&Source::open(&plain)?)? {
-                places.swap(0, 1);
-            }
-        }
+        let places = [plain.clone(), self.directory.join(format!("{name}.{SUFFIX}"))];
         let Some(path) = places.iter().find(|p| p.symlink_metadata().is_ok()) else {
             let why = format!("is missing, and so is {}: parts of tensors are in it", Name::path(&places[1]));
             return Err(Failure::at(&plain, why));
@@ -97,12 +87,6 @@ impl<'a> DataFiles<'a> {
             return Err(Failure::at(path, "is not a regular file, as the data files of a checkpoint are"));
         }
         Source::open_one_of(path, &self.handles)
-    }
-
-    /// The place of a data file of a bucket's checkpoint.
-    fn in_pool(&self, name: &str) -> PathBuf {
-        let directory = std::path::absolute(self.directory).unwrap_or_else(|_| self.directory.to_owned());
-        parent(&directory).join(POOL).join(name)
     }
 
     /// Opens a file that was added.
@@ -144,47 +128,15 @@ impl<'a> DataFiles<'a> {
         Ok(file)
     }
 
-    /// The bases of a file of `lmc.dcp` that lie beside it, and the bases of those, all by their names.
-    pub(in crate::cmd) fn beside(&self, bases: &[BaseInfo]) -> Result<Vec<(String, Arc<Source>)>> {
-        let (mut left, mut known, mut found) = (bases.to_vec(), HashSet::new(), Vec::new());
-        while let Some(base) = left.pop() {
-            let name = &base.name;
-            let inside = is_ours(name) && Path::new(name).components().count() == 1 && !name.contains('/');
-            if !inside || !known.insert(name.clone()) {
-                continue;
-            }
-            // A missing one may be among those that were given.
-            let places = [self.directory.join(name), self.in_pool(name)];
-            if places.iter().any(|p| p.is_file()) {
-                let source = Arc::new(self.source(name)?);
-                let one = DecompressOptions::default().with_threads(1);
-                let opened = Reader::open(source.clone(), &one).map_err(|e| Failure::codec(source.path(), &e))?;
-                left.extend_from_slice(opened.bases());
-                found.push((name.clone(), source));
-            }
-        }
-        Ok(found)
-    }
-
-    /// The bases that a file needs: those that were given, and for a file of `lmc.dcp` those beside it, which it names.
+    /// The bases that a file needs.
     fn bases_of(&self, path: &Path, reader: &Reader<'_, Arc<Source>>) -> Result<Vec<Base<'static>>> {
-        let found = self.beside(reader.bases())?;
-        let files: Vec<_> = found.iter().map(|(_, source)| source.clone()).collect();
-        let mut bases = self.bases.all().to_vec();
-        match resolve_bases(found, self.options.threads) {
-            Ok(own) => bases.extend(own.into_iter().map(Base::optional)),
-            Err(e) => {
-                let path = files[e.file].path();
-                return Err(match &e.missing {
-                    Some(missing) => delta(path, &describe(missing)),
-                    None => Failure::codec(path, &e.error),
-                });
-            }
-        }
+        let bases = self.bases.all();
         match reader.bases() {
-            [first, ..] if bases.is_empty() => Err(delta(path, &describe(first))),
+            [first, ..] if bases.is_empty() => {
+                Err(Failure::at(path, format_args!("is a delta of {}: give it with --base", describe(first))))
+            }
             [] => Ok(Vec::new()),
-            _ => Ok(bases),
+            _ => Ok(bases.to_vec()),
         }
     }
 
@@ -192,15 +144,6 @@ impl<'a> DataFiles<'a> {
     pub(super) fn check_unchanged(&self) -> Result {
         self.sources.values().try_for_each(|source| source.check_unchanged())
     }
-}
-
-fn delta(path: &Path, of: &str) -> Failure {
-    Failure::at(path, format_args!("is a delta of {of}, which is not beside it: give it with --base"))
-}
-
-/// Whether a data file's name is one that `lmc.dcp` gives.
-fn is_ours(name: &str) -> bool {
-    Path::new(name).extension().is_some_and(|suffix| suffix == SUFFIX)
 }
 
 fn is_compressed(source: &Source) -> Result<bool> {

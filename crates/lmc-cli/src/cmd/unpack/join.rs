@@ -161,7 +161,6 @@ fn locate(tensor: &Tensor, chunk: &Chunk, file: &DataFile<'_>, held: &mut u64) -
             return Ok(Located::Held(in_order(&bytes, &chunk.sizes, &strides, width(tensor) as usize)));
         }
         Some(Stored::Plain { .. }) => &*tensor.name,
-        Some(Stored::Named(name)) => name,
         Some(Stored::Transformed(extension)) => {
             return Err(unreadable(tensor, file, format!("is written with the extension {extension:?}")));
         }

@@ -6,142 +6,197 @@ import dataclasses
 import io
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from torch.distributed._shard._utils import narrow_tensor_by_index
-from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorStorageMetadata,
+)
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
+from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 import lmc
-from lmc._lmc import is_url
 from lmc._options import check_threads
-from lmc.dcp import _bases
-from lmc.dcp._files import Files, chunk_at, tensor_name
-from lmc.dcp._storage import StorageOptions, metadata_name, storage_of
+from lmc.dcp import _metadata, _stores
 from lmc.dcp._tensors import is_plain, memory
-from lmc.dcp._unpickle import Trust, trusted
-from lmc.torch._memory import written
+from lmc.store import SnapshotReader
+from lmc.torch._memory import empty, written
 
 #: Bytes read at once and then copied to their destination. Data that fit their destination are read there directly.
 _STAGED = 256 << 20
 
 
-class Reader(FileSystemReader):
-    """Reads checkpoints that `lmc.dcp.Writer` wrote, and those that PyTorch's `FileSystemWriter` wrote, for `dcp.load`.
+class Contents:
+    """The chunks and values of a checkpoint, in the files of its snapshot."""
 
-    Any number of ranks reads what any number wrote. Every block of data is verified.
+    def __init__(self, snapshot: SnapshotReader) -> None:
+        self.snapshot = snapshot
+        where = f"step {snapshot.snapshot.step}, {_metadata.NAME}"
+        files = snapshot.files
+        length = next((file.nbytes for file in files if file.name == _metadata.NAME), None)
+        if length is None:
+            raise lmc.UsageError(
+                f"step {snapshot.snapshot.step} has no file {_metadata.NAME}: it is no checkpoint of lmc.dcp"
+            )
+        if length > _metadata.MAX_LEN:
+            raise lmc.DamagedError(f"{where}: has {length} bytes, more than {_metadata.MAX_LEN}")
+        self.metadata = _metadata.decode(snapshot.read_file(_metadata.NAME), where)
+        self._tensors = {(file.name, tensor.name): tensor for file in files for tensor in file.tensors}
+
+    def stored(self, index: MetadataIndex) -> tuple[str, lmc.Tensor]:
+        """The file that has a chunk or value, and the tensor there.
+
+        Raises `lmc.DamagedError` when there is none, or one of another size.
+        """
+        place = self.metadata.storage_data.get(index)
+        tensor = self._tensors.get(place)
+        if place is None or tensor is None:
+            what = "it" if index.offset is None else f"its chunk at {list(index.offset)}"
+            raise lmc.DamagedError(f"{index.fqn}: the snapshot does not have {what}")
+        entry = self.metadata.state_dict_metadata[index.fqn]
+        if isinstance(entry, TensorStorageMetadata):
+            dtype, sizes = entry.properties.dtype, chunk_at(entry, index).sizes
+            if math.prod(sizes) * dtype.itemsize != tensor.nbytes:
+                raise lmc.DamagedError(
+                    f"{index.fqn}: it has {tensor.nbytes} bytes in {place[0]}, not those of {dtype} {list(sizes)}"
+                )
+        return place[0], tensor
+
+    def place(self, index: MetadataIndex) -> tuple[str, int]:
+        """The file of a chunk or value, and the offset there: to read in this order."""
+        file, tensor = self.stored(index)
+        return file, tensor.offset
+
+    def read(self, indexes: Iterable[MetadataIndex]) -> dict[MetadataIndex, torch.Tensor | io.BytesIO]:
+        """Reads whole chunks and values."""
+        found: dict[MetadataIndex, Any] = {}
+        for index in indexes:
+            entry = self.metadata.state_dict_metadata[index.fqn]
+            if isinstance(entry, TensorStorageMetadata):
+                self.stored(index)
+                found[index] = empty(tuple(chunk_at(entry, index).sizes), entry.properties.dtype)
+            else:
+                found[index] = bytearray(self.stored(index)[1].nbytes)
+        outs = {i: memory(data) if isinstance(data, torch.Tensor) else data for i, data in found.items()}
+        self.snapshot.read_ranges_into((*self.place(index), out) for index, out in outs.items())
+        return {i: data if isinstance(data, torch.Tensor) else io.BytesIO(data) for i, data in found.items()}
+
+
+def chunk_at(tensor: TensorStorageMetadata, index: MetadataIndex) -> ChunkStorageMetadata:
+    """The saved chunk that an index refers to.
+
+    Raises `lmc.DamagedError` if there is none.
+    """
+    hint = index.index
+    if hint is not None and hint < len(tensor.chunks) and tensor.chunks[hint].offsets == index.offset:
+        return tensor.chunks[hint]
+    for chunk in tensor.chunks:
+        if chunk.offsets == index.offset:
+            return chunk
+    raise lmc.DamagedError(f"{index.fqn}: the checkpoint has no chunk at offset {index.offset}")
+
+
+class Reader(StorageReader):
+    """Reads checkpoints that `lmc.dcp.Writer` wrote, for `dcp.load`.
+
+    Any number of ranks reads what any number wrote. Everything read is verified.
 
     Args:
-        path: the checkpoint; a directory, or a URL that fsspec knows, which is given `storage_options`.
+        path: the store, a directory or an `s3://` URL; or the store and the step, `STORE/step-N`.
+            `dcp.load(checkpoint_id=…)` takes the place of this path.
+        step: the step, or the id of a snapshot; the last one, or `"latest"`, if neither the path nor this names one.
         threads: threads that decompress; `None` for one per core.
-        trust: names such as `"module.name"` that `.metadata` may contain beside those of PyTorch's metadata; `True` for
-            any. They are called with arguments from the checkpoint: this can do whatever the process can.
 
     Raises:
-        lmc.UsageError: the number of threads is invalid, or `trust` is not a list of names.
-        lmc.FormatError: the metadata are damaged, or contain a name that is not trusted: nothing was executed.
+        lmc.NotFoundError: there is no such store or step.
+        lmc.DamagedError: what is stored is not what was saved.
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        threads: int | None = None,
-        trust: Trust = (),
-        storage_options: StorageOptions = None,
+        self, path: str | os.PathLike[str], *, step: int | str | None = None, threads: int | None = None
     ) -> None:
-        super().__init__("" if is_url(path) else path)
+        super().__init__()
         check_threads(threads)
-        self._options = storage_options
+        self._location, self._step = _stores.split(path, step)
         self._threads = threads
-        self._trust = trusted(trust)
-        self._metadata: Metadata | None = None
-        self.fs, self._storage, self.path = storage_of(path, storage_options, self._trust)
+        self._contents: Contents | None = None
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return bool(_stores.split(checkpoint_id, None)[0])
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        super().reset(None)
         if checkpoint_id:
-            self.fs, self._storage, self.path = storage_of(checkpoint_id, self._options, self._trust)
+            self._location, self._step = _stores.split(checkpoint_id, None)
 
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        # Not PyTorch's own, which unpickles anything.
-        metadata = self._storage.read_metadata(os.fspath(self.path), metadata_name(kwargs.get("rank")))
-        if metadata.storage_meta is None:
-            metadata.storage_meta = StorageMeta()
-        metadata.storage_meta.load_id = self.load_id
-        return metadata
+    @property
+    def contents(self) -> Contents:
+        """What `read_metadata` opened."""
+        assert self._contents is not None, "the metadata are read first"
+        return self._contents
 
-    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        super().set_up_storage_reader(metadata, is_coordinator, *args, **kwargs)
-        self._metadata = metadata
+    def read_metadata(self, *args: Any, **_: Any) -> Metadata:
+        self._contents = Contents(lmc.Store(self._location).open_snapshot(self._step, threads=self._threads))
+        return self._contents.metadata
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **_: Any) -> None:
+        """All is open."""
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        return dataclasses.replace(plan, storage_data=self.contents.snapshot.snapshot)
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        # Each rank looked for the last snapshot itself.
+        steps = {plan.storage_data.id: plan.storage_data.step for plan in plans}
+        if len(steps) > 1:
+            found = " and ".join(map(str, sorted(steps.values())))
+            raise lmc.UsageError(f"ranks found different checkpoints, of steps {found}: say which to load")
+        return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        ours: dict[str, dict[str, list[ReadItem]]] = {}
-        others = []
-        for item in plan.items:
-            place = self.storage_data[item.storage_index]
-            name = tensor_name(place)
-            if name is None:
-                others.append(item)
-            else:
-                ours.setdefault(place.relative_path, {}).setdefault(name, []).append(item)
-        if others:
-            for name in {self.storage_data[item.storage_index].relative_path for item in others}:
-                self._storage.check_regular(self._storage.join(os.fspath(self.path), name))
-            super().read_data(dataclasses.replace(plan, items=others), planner).wait()
-        for name, chunks in ours.items():
-            with Files(self._storage, os.fspath(self.path)) as files:
-                self._read(files.reading(name, self._threads), chunks, planner)
-        _bases.remember(self._storage.parent(os.fspath(self.path)), os.fspath(self.path))
+        stored = [(*self.contents.stored(item.storage_index), item) for item in plan.items]
+        # In the order of the files, so that each block set is decoded once.
+        stored.sort(key=lambda one: (one[0], one[1].offset))
+        pieces: list[_Piece] = []
+        size = 0
+        for file, tensor, item in stored:
+            for piece in self._pieces(item, file, tensor, planner):
+                if size and size + piece.extra > _STAGED:
+                    self._finish(pieces)
+                    pieces, size = [], 0
+                pieces.append(piece)
+                size += piece.extra
+        self._finish(pieces)
         done: Future[None] = Future()
         done.set_result(None)
         return done
 
-    def _read(self, file: lmc.File, chunks: dict[str, list[ReadItem]], planner: LoadPlanner) -> None:
-        """Reads the wanted parts of a data file."""
-        pieces: list[_Piece] = []
-        size = 0
+    def _finish(self, pieces: list[_Piece]) -> None:
+        for apart in _apart(pieces):
+            self.contents.snapshot.read_ranges_into((piece.file, piece.offset, piece.out) for piece in apart)
+        for piece in pieces:
+            piece.deliver()
 
-        def finish() -> None:
-            for apart in _apart(pieces):
-                file.read_ranges_into((piece.offset, piece.out) for piece in apart)
-            for piece in pieces:
-                piece.deliver()
-
-        # In the order of the file, so that each block is decoded once.
-        places = {t.name: t for t in file.tensors() if t.name in chunks}
-        for name in sorted(chunks, key=lambda name: places[name].offset if name in places else 0):
-            place = places[name] if name in places else file.tensor(name)
-            for item in chunks[name]:
-                for piece in self._pieces(item, place, planner):
-                    if size and size + piece.extra > _STAGED:
-                        finish()
-                        pieces.clear()
-                        size = 0
-                    pieces.append(piece)
-                    size += piece.extra
-        finish()
-
-    def _pieces(self, item: ReadItem, place: lmc.Tensor, planner: LoadPlanner) -> Iterator[_Piece]:
+    def _pieces(self, item: ReadItem, file: str, place: lmc.Tensor, planner: LoadPlanner) -> Iterator[_Piece]:
         """The reads for an item: rows that are stored contiguously.
 
         They are read to their destination directly, or else through a buffer, some at a time.
         """
         if item.type == LoadItemType.BYTE_IO:
             data = bytearray(place.nbytes)
-            yield _Piece(place.offset, data, place.nbytes, lambda: planner.load_bytes(item, io.BytesIO(data)))
+            yield _Piece(file, place.offset, data, place.nbytes, lambda: planner.load_bytes(item, io.BytesIO(data)))
             return
-        dtype, chunk = self._chunk(item.storage_index)
-        if math.prod(chunk) * dtype.itemsize != place.nbytes:
-            raise lmc.FormatError(
-                f"{item.storage_index.fqn}: it has {place.nbytes} bytes in the data file, "
-                f"not those of {dtype} {list(chunk)}"
-            )
+        entry = self.contents.metadata.state_dict_metadata[item.storage_index.fqn]
+        if not isinstance(entry, TensorStorageMetadata):
+            raise lmc.DamagedError(f"{item.storage_index.fqn}: it is not a tensor in the checkpoint")
+        dtype, chunk = entry.properties.dtype, chunk_at(entry, item.storage_index).sizes
         resolved = planner.resolve_tensor(item)
         target = resolved.detach()
         if target.size() != torch.Size(item.lengths):
@@ -156,26 +211,19 @@ class Reader(FileSystemReader):
         if not target.numel():
             planner.commit_tensor(item, resolved)
         elif target.size()[1:] == sizes[1:] and target.dtype == dtype and is_plain(target):
-            yield _Piece(first, memory(target), 0, lambda: _commit(item, resolved, planner))
+            yield _Piece(file, first, memory(target), 0, lambda: _commit(item, resolved, planner))
         else:
             step = max(1, _STAGED // row)
             for at in range(0, rows, step):
                 some = target[at : at + step]
                 whole = torch.empty((len(some), *sizes[1:]), dtype=dtype, device="cpu")
                 yield _Piece(
+                    file,
                     first + at * row,
                     memory(whole),
                     whole.nbytes,
                     _Delivery(some, whole, (0, *offsets[1:]), at + step >= rows, item, resolved, planner),
                 )
-
-    def _chunk(self, index: MetadataIndex) -> tuple[torch.dtype, torch.Size]:
-        """The type and the sizes of a saved chunk."""
-        assert self._metadata is not None, "the reader is set up before it reads"
-        tensor = self._metadata.state_dict_metadata[index.fqn]
-        if not isinstance(tensor, TensorStorageMetadata):
-            raise lmc.FormatError(f"{index.fqn}: it is not a tensor in the checkpoint")
-        return tensor.properties.dtype, chunk_at(tensor, index).sizes
 
 
 def _commit(item: ReadItem, resolved: torch.Tensor, planner: LoadPlanner) -> None:
@@ -186,9 +234,10 @@ def _commit(item: ReadItem, resolved: torch.Tensor, planner: LoadPlanner) -> Non
 
 @dataclasses.dataclass
 class _Piece:
-    """Bytes of a data file that are read to one place."""
+    """Bytes of a file that are read to one place."""
 
-    #: Range in the raw file.
+    file: str
+    #: Where they begin.
     offset: int
     #: Their destination.
     out: Any

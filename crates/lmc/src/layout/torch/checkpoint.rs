@@ -3,7 +3,6 @@
 
 mod blob;
 mod cover;
-mod storage_data;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,7 +13,6 @@ use super::tensors::elements_of_dtype;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::segment::Shape;
-pub use storage_data::{StorageData, StoredEntry};
 
 /// Most bytes of `.metadata`, and values of its pickle: enough for half a million chunks.
 const MAX_LEN: u64 = 1 << 27;
@@ -24,8 +22,6 @@ const MAX_CHUNKS: usize = 1 << 20;
 /// Most dimensions of a tensor, and most bytes of the name of a type.
 const MAX_DIMENSIONS: usize = 16;
 const MAX_DTYPE: usize = 64;
-/// The prefix of the names of tensors in data files of `lmc.dcp`.
-const OURS: &str = "lmc.tensor/";
 
 /// The contents of a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,8 +86,6 @@ pub enum Stored {
         /// The number of bytes.
         len: u64,
     },
-    /// As the tensor of this name in a `.lmc` file that `lmc.dcp` wrote.
-    Named(Arc<str>),
     /// In a way that only this extension of `torch.distributed.checkpoint` knows.
     Transformed(Arc<str>),
 }
@@ -163,8 +157,6 @@ struct Parser<'p, 'a> {
     pickle: &'p Pickle<'a>,
     names: Texts<'a>,
     files: Texts<'a>,
-    /// Names of tensors in files of `lmc.dcp`.
-    ours: Texts<'a>,
     chunks: usize,
 }
 
@@ -182,20 +174,10 @@ struct Texts<'a> {
 impl<'a> Texts<'a> {
     /// The number of a string; `None` if the value is none.
     fn number(&mut self, pickle: &Pickle<'a>, id: Id) -> Option<usize> {
-        self.number_of(pickle, id, Some)
-    }
-
-    /// The number of the part of a string that `part` selects.
-    fn number_of(
-        &mut self,
-        pickle: &Pickle<'a>,
-        id: Id,
-        part: impl FnOnce(&'a str) -> Option<&'a str>,
-    ) -> Option<usize> {
         if let Some(&number) = self.by_id.get(&id) {
             return Some(number);
         }
-        let text = part(pickle.str(id)?)?;
+        let text = pickle.str(id)?;
         let number = *self.by_text.entry(text).or_insert_with(|| {
             self.all.push(text.into());
             self.all.len() - 1
@@ -207,8 +189,8 @@ impl<'a> Texts<'a> {
 
 impl<'p, 'a> Parser<'p, 'a> {
     fn new(pickle: &'p Pickle<'a>) -> Self {
-        let (names, files, ours) = Default::default();
-        Self { pickle, names, files, ours, chunks: 0 }
+        let (names, files) = Default::default();
+        Self { pickle, names, files, chunks: 0 }
     }
 
     /// A table of the checkpoint.
@@ -284,12 +266,8 @@ impl<'p, 'a> Parser<'p, 'a> {
         let transforms = pickle.attribute(place, "transform_descriptors").and_then(|t| pickle.sequence(t));
         let stored = match transforms {
             Some(&[first, ..]) => {
-                if let Some(number) = self.ours.number_of(pickle, first, |text| text.strip_prefix(OURS)) {
-                    Stored::Named(self.ours.all[number].clone())
-                } else {
-                    let number = self.names.number(pickle, first)?;
-                    Stored::Transformed(self.names.all[number].clone())
-                }
+                let number = self.names.number(pickle, first)?;
+                Stored::Transformed(self.names.all[number].clone())
             }
             _ => Stored::Plain { offset, len },
         };

@@ -35,38 +35,6 @@ fn what_two_ranks_saved() {
     assert_eq!(single.chunks.iter().map(|c| c.sizes[0]).collect::<Vec<_>>(), [1, 0]);
 }
 
-#[test]
-fn where_entries_are_stored() {
-    let read = |name: &str| StorageData::parse(&sample(&format!("{name}/.metadata")), 1 << 20).unwrap();
-    let stored = read("fsdp");
-    let metadata = Metadata::parse(&sample("fsdp/.metadata")).unwrap();
-    assert_eq!(stored.files, metadata.files);
-    let find = |name: &str, offsets: &[u64]| {
-        let found = stored.entries.iter().find(|e| &*e.name == name && &e.offsets[..] == offsets);
-        found.unwrap().place.clone()
-    };
-    let mut entries = metadata.others.len();
-    for tensor in &metadata.tensors {
-        for chunk in tensor.chunks.iter().filter(|c| c.place.is_some()) {
-            assert_eq!(Some(find(&tensor.name, &chunk.offsets)), chunk.place, "{}", tensor.name);
-            entries += 1;
-        }
-    }
-    metadata.others.iter().for_each(|name| _ = find(name, &[]));
-    assert_eq!(stored.entries.len(), entries);
-    let named = |e: &StoredEntry| matches!(&e.place.stored, Stored::Named(name) if name.starts_with(&*e.name));
-    assert!(read("lmc/2").entries.iter().all(named));
-    // Bounded, and errors for what is none.
-    let file = sample("fsdp/.metadata");
-    let len = file.len() as u64;
-    assert_eq!(StorageData::parse(&file, len - 1).unwrap_err().kind(), ErrorKind::Limit);
-    for len in 0..file.len() {
-        assert_eq!(StorageData::parse(&file[..len], 1 << 20).unwrap_err().kind(), ErrorKind::Damaged, "{len}");
-    }
-    let deep = [&b"\x80\x04})"[..], &b"\x85".repeat(200_000), b"Ns."].concat();
-    assert_eq!(StorageData::parse(&deep, 1 << 27).unwrap_err().kind(), ErrorKind::Damaged);
-}
-
 /// The elements of a chunk, in the file where they are.
 fn located(metadata: &Metadata, name: &str, number: usize) -> (Elements, Vec<u8>) {
     let tensor = tensor(metadata, name);
@@ -229,7 +197,6 @@ fn what_is_stored_in_other_ways() {
         metadata.tensors[0].chunks[0].place.as_ref().unwrap().stored.clone()
     };
     assert_eq!(stored(None), Stored::Plain { offset: 3, len: 4 });
-    assert_eq!(stored(Some("lmc.tensor/t[0+4]")), Stored::Named("t[0+4]".into()));
     assert_eq!(stored(Some("stream.zstd")), Stored::Transformed("stream.zstd".into()));
 }
 
