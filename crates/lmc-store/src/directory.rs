@@ -59,40 +59,103 @@ impl Directory {
     }
 }
 
-/// The most components of a key.
-const DEPTH: usize = 3;
+/// Entries that are looked at for the first part of a listing; each further part has twice as many, up to the largest.
+const FIRST_PART: usize = 64;
+const LARGEST_PART: usize = 4096;
 
-/// Lists the objects below a directory whose keys come after `offset`: complete regular files, through any links, and any entry under a
-/// record's key. Other entries are ignored.
-fn walk(root: &FilePath, below: &str, offset: &str, found: &mut Vec<ObjectMeta>) -> io::Result<()> {
-    let Some(entries) = if_there(fs::read_dir(root.join(below)))? else { return Ok(()) };
-    for entry in entries {
-        let entry = entry?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        let key = if below.is_empty() { name.to_string() } else { format!("{below}/{name}") };
-        // Nor do keys below it come after.
-        if key.as_str() < offset && !offset.starts_with(&key) {
-            continue;
+/// A listing of the objects below a directory, in the order of their keys: complete regular files, through any links, and any entry under a
+/// record's key. Other entries are ignored. A directory is read when its turn comes.
+struct Walk {
+    root: PathBuf,
+    /// Only keys that come after it are listed.
+    offset: Path,
+    /// The entries that are still to come of each directory on the way, the next one last.
+    open: Vec<Vec<Entry>>,
+    part: usize,
+}
+
+/// An entry of a directory.
+struct Entry {
+    path: PathBuf,
+    key: Path,
+    /// Whether it is a directory to be listed.
+    is_directory: bool,
+}
+
+impl Entry {
+    /// What keys begin with that it has, or are below it.
+    fn order(&self) -> impl Iterator<Item = u8> + '_ {
+        self.key.as_ref().bytes().chain(self.is_directory.then_some(b'/'))
+    }
+}
+
+impl Walk {
+    fn new(root: PathBuf, offset: Path) -> Self {
+        Self { root, offset, open: vec![], part: FIRST_PART }
+    }
+
+    /// Reads a directory.
+    fn enter(&mut self, path: &FilePath) -> io::Result<()> {
+        let Some(entries) = if_there(fs::read_dir(path))? else { return Ok(()) };
+        let mut found = vec![];
+        for entry in entries {
+            let entry = entry?;
+            let path = entry.path();
+            let name = path.strip_prefix(&self.root).unwrap_or(&path).to_string_lossy().into_owned();
+            let key = Path::from(&name[..]);
+            // Nor do keys below it come after.
+            if key < self.offset && !self.offset.as_ref().starts_with(key.as_ref()) {
+                continue;
+            }
+            // Directories of others are looked into, too, but not far: a link may lead back.
+            let may_be_listed = layout::parse_record(&key).is_none()
+                && (layout::is_directory(key.as_ref()) || key.parts().count() < DEPTH);
+            let Some(kind) = if_there(entry.file_type())? else { continue };
+            let is_directory = may_be_listed
+                && (kind.is_dir() || kind.is_symlink() && fs::metadata(&path).is_ok_and(|target| target.is_dir()));
+            found.push(Entry { path, key, is_directory });
         }
-        // Follows a link to its target; a dangling link is taken as itself. Entries deleted meanwhile are skipped.
-        let meta = match fs::metadata(entry.path()) {
-            Err(_) => if_there(fs::symlink_metadata(entry.path()))?,
+        found.sort_unstable_by(|a, b| b.order().cmp(a.order()));
+        self.open.push(found);
+        Ok(())
+    }
+
+    /// The next part of the listing; `None` after the last one.
+    fn part(&mut self) -> io::Result<Option<Vec<ObjectMeta>>> {
+        let mut found = vec![];
+        while found.len() < self.part
+            && let Some(entries) = self.open.last_mut()
+        {
+            match entries.pop() {
+                None => _ = self.open.pop(),
+                Some(entry) if entry.is_directory => self.enter(&entry.path)?,
+                Some(entry) => found.extend(self.object(entry)?),
+            }
+        }
+        self.part = LARGEST_PART.min(2 * self.part);
+        Ok(Some(found).filter(|found| !found.is_empty()))
+    }
+
+    /// The object of an entry, if it is one, and its key comes after the offset. Entries deleted meanwhile are none.
+    fn object(&self, Entry { path, key, .. }: Entry) -> io::Result<Option<ObjectMeta>> {
+        let is_record = layout::parse_record(&key).is_some();
+        if key <= self.offset || !is_record && staged_for(&path.to_string_lossy()).is_some() {
+            return Ok(None);
+        }
+        // Follows a link to its target; a dangling link is taken as itself.
+        let meta = match fs::metadata(&path) {
+            Err(_) => if_there(fs::symlink_metadata(&path))?,
             meta => Some(meta?),
         };
-        let Some(meta) = meta else { continue };
-        let location = Path::from(&key[..]);
-        let is_record = layout::parse_record(&location).is_some();
-        if meta.is_dir() && !is_record && key.split('/').count() < DEPTH {
-            walk(root, &key, offset, found)?;
-        } else if key.as_str() > offset && (is_record || meta.is_file() && staged_for(&name).is_none()) {
-            let size = if meta.is_file() { meta.len() } else { 0 };
-            let last_modified = meta.modified()?.into();
-            found.push(ObjectMeta { location, last_modified, size, e_tag: None, version: None });
-        }
+        let Some(meta) = meta.filter(|meta| is_record || meta.is_file()) else { return Ok(None) };
+        let size = if meta.is_file() { meta.len() } else { 0 };
+        let last_modified = meta.modified()?.into();
+        Ok(Some(ObjectMeta { location: key, last_modified, size, e_tag: None, version: None }))
     }
-    Ok(())
 }
+
+/// The most components of a key that is below directories of others.
+const DEPTH: usize = 3;
 
 impl Directory {
     /// Syncs the directories above the object's own, which is synced with the object.
@@ -144,15 +207,8 @@ impl ObjectStore for Directory {
             blocking(move || Staged::put(target, &payload, replace).map_err(|e| as_put(e, path))).await?;
             self.sync_above(location).await
         };
-        let done = put.await.inspect_err(|_| {
-            // An empty directory of a step would mean that its record was lost.
-            if location.parts().count() > 1
-                && let Some(directory) = file_of(self.root.clone(), location).parent()
-            {
-                _ = fs::remove_dir(directory);
-            }
-        });
-        done.map(|()| PutResult { e_tag: None, version: None, extensions: Default::default() }).map_err(NotOnDisk::mark)
+        put.await.map_err(NotOnDisk::mark)?;
+        Ok(PutResult { e_tag: None, version: None, extensions: Default::default() })
     }
 
     async fn put_multipart_opts(&self, location: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
@@ -193,13 +249,19 @@ impl ObjectStore for Directory {
     }
 
     fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
-        let (root, prefix, offset) = (self.root.clone(), prefix.cloned().unwrap_or_default(), offset.clone());
-        let walked = blocking(move || {
-            let mut found = vec![];
-            walk(&root, prefix.as_ref(), offset.as_ref(), &mut found).map_err(failed)?;
-            Ok(stream::iter(found.into_iter().map(Ok)))
+        let (walk, prefix) = (Walk::new(self.root.clone(), offset.clone()), prefix.cloned().unwrap_or_default());
+        let begun = blocking(move || {
+            let mut walk = walk;
+            walk.enter(&file_of(walk.root.clone(), &prefix)).map_err(failed)?;
+            Ok(walk)
         });
-        stream::once(walked).try_flatten().boxed()
+        let parts = |walk| {
+            stream::try_unfold(walk, async |mut walk: Walk| {
+                blocking(move || Ok(walk.part().map_err(failed)?.map(|part| (part, walk)))).await
+            })
+        };
+        let objects = |part: Vec<ObjectMeta>| stream::iter(part.into_iter().map(Ok));
+        stream::once(begun).map_ok(parts).try_flatten().map_ok(objects).try_flatten().boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
@@ -220,8 +282,6 @@ pub(crate) struct Leftover {
     pub(crate) size: u64,
     pub(crate) time: u64,
     pub(crate) is_directory: bool,
-    /// Whether it is a directory that never held anything, as far as the file system shows.
-    pub(crate) was_never_used: bool,
 }
 
 /// Finds what writers and collectors left behind in a root and in some directories below it. What has no key of a store is not theirs.
@@ -266,13 +326,10 @@ fn staged_for(path: &str) -> Option<&str> {
 
 fn leftover(path: PathBuf, key: String) -> io::Result<Option<Leftover>> {
     let Some(meta) = if_there(path.symlink_metadata())? else { return Ok(None) };
-    let modified = meta.modified()?;
-    let time = modified.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let time = meta.modified()?.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let is_directory = meta.is_dir();
     let size = if is_directory { 0 } else { meta.len() };
-    // Adding or removing an entry changes a directory's modification time.
-    let was_never_used = is_directory && meta.created().is_ok_and(|created| created == modified);
-    Ok(Some(Leftover { path, key, size, time, is_directory, was_never_used }))
+    Ok(Some(Leftover { path, key, size, time, is_directory }))
 }
 
 impl Leftover {
@@ -282,10 +339,6 @@ impl Leftover {
     /// `Io` when it cannot be removed.
     pub(crate) fn remove(&self) -> Result<(), Error> {
         let removed = if self.is_directory { fs::remove_dir(&self.path) } else { fs::remove_file(&self.path) };
-        // An empty directory of a step would mean that its record was lost.
-        if let Some(directory) = self.path.parent().filter(|_| self.key.starts_with("snapshots/")) {
-            _ = fs::remove_dir(directory);
-        }
         match removed {
             Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
             removed => if_there(removed)
@@ -308,9 +361,9 @@ mod tests {
         let root = dir.path();
         let [a, b, c] = ["a", "b", "c"].map(|save| format!("data/{}", save.repeat(32)));
         let (shard, probe) = (format!("shards/{}.json.zst", "5".repeat(64)), format!("probes/{}#9", "6".repeat(32)));
-        let step = format!("snapshots/{:020}", 7);
+        let step = "snapshots/9007/199/254/740";
         let foreign = ["data/b", "data/x/000000#1", "other/x", "snapshots/7", "probes/x"];
-        for d in [&a[..], &b, &c, &step, "shards"].into_iter().chain(foreign) {
+        for d in [&a[..], &b, &c, step, "shards"].into_iter().chain(foreign) {
             fs::create_dir_all(root.join(d)).unwrap();
         }
         let uploads =
@@ -337,7 +390,7 @@ mod tests {
         };
         let found = find();
         let mut want: Vec<(&str, u64)> =
-            uploads.iter().map(|f| (&f[..], 2)).chain([(&b[..], 0), (&step[..], 0)]).collect();
+            uploads.iter().map(|f| (&f[..], 2)).chain([(&b[..], 0), (step, 0)]).collect();
         want.sort_unstable();
         assert_eq!(found.iter().map(|l| (&l.key[..], l.size)).collect::<Vec<_>>(), want);
         // Somebody is faster, or begins to use it.
@@ -346,30 +399,73 @@ mod tests {
         found.iter().for_each(|l| l.remove().unwrap());
         assert!(root.join(&b).join("000000").exists() && uploads.iter().all(|f| !root.join(f).exists()));
         assert!(others.iter().all(|f| root.join(f).exists()) && foreign.iter().all(|d| root.join(d).is_dir()));
-        // The directories that a store always has stay.
-        assert_eq!(find().iter().map(|l| &l.key[..]).collect::<Vec<_>>(), [&c[..]]);
+        // The directories that a store always has stay; of the others, each is empty now without that below it.
+        assert_eq!(find().iter().map(|l| &l.key[..]).collect::<Vec<_>>(), [&c[..], "snapshots/9007/199/254"]);
         assert!(root.join("snapshots").is_dir());
     }
 
+    /// The keys that a listing has, in its order.
+    fn listed(remote: &Remote, offset: Option<&Path>) -> Vec<Path> {
+        let mut objects = remote.objects_after(&layout::records(), offset).unwrap();
+        let mut keys = vec![];
+        while let Some(object) = remote.wait(objects.next()).unwrap() {
+            keys.push(object.key);
+        }
+        keys
+    }
+
     #[test]
-    fn what_comes_after_a_key_is_listed() {
+    fn what_comes_after_a_key_is_listed_in_order() {
         let dir = tempfile::tempdir().unwrap();
         let remote = Remote::new(Arc::new(Directory::open(dir.path(), false).unwrap())).unwrap();
         let step = |n| crate::Step::new(n).unwrap();
-        let records = [(3, 0), (7, 0), (7, 1), (20, 0)].map(|(n, generation)| layout::record(step(n), generation));
-        for key in records.iter().chain(&["snap".into(), "snapshots/a".into(), "shards/x".into()]) {
-            remote.wait(remote.put(key, "1".into())).unwrap();
+        let steps = [(3, 0), (7, 0), (7, 1), (20, 0), (1000, 0), (2_000_000, 0), (1 << 40, 0), (1 << 53, 0)];
+        let records = steps.map(|(n, generation)| layout::record(step(n), generation));
+        let directory = records[0].as_ref().rsplit_once('/').unwrap().0.to_owned();
+        // Names that are encoded in keys, and names that continue others.
+        let others = ["a", "9007", "9007~", "9007-", "9007/a~", "9007/a", "9007/a~b"].map(|n| format!("snapshots/{n}"));
+        for key in records.iter().cloned().chain(["snap".into(), "shards/x".into()]) {
+            remote.wait(remote.put(&key, "1".into())).unwrap();
         }
-        let all = layout::records();
-        for offset in [layout::records_of(step(7)), records[1].clone(), layout::records_of(step(99)), "a".into()] {
-            let mut listed: Vec<_> =
-                remote.wait(remote.list_after(&all, &offset)).unwrap().into_iter().map(|o| o.key).collect();
-            listed.sort();
-            let mut filtered: Vec<_> = remote.wait(remote.list(&all)).unwrap().into_iter().map(|o| o.key).collect();
-            filtered.sort();
-            filtered.retain(|key| *key > offset);
-            assert_eq!(listed, filtered, "{offset}");
+        for name in others.iter().cloned().chain([format!("{directory}/993~"), format!("{directory}/993-x")]) {
+            let path = dir.path().join(&name);
+            if !path.exists() {
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, b"").unwrap();
+            }
         }
+        let mut all: Vec<Path> = remote.wait(remote.list(&layout::records())).unwrap().into_iter().map(|o| o.key).collect();
+        assert!(all.len() == records.len() + 8 && all.is_sorted(), "{all:?}");
+        assert_eq!(listed(&remote, None), all);
+        for from in [0, 3, 7, 8, 999, 1 << 41] {
+            let offset = layout::before_records(step(from));
+            let rest: Vec<Path> = all.iter().filter(|key| **key > offset).cloned().collect();
+            assert_eq!(listed(&remote, Some(&offset)), rest, "{from}");
+        }
+        all.retain(|key| *key > records[1]);
+        assert_eq!(listed(&remote, Some(&records[1])), all);
+    }
+
+    #[test]
+    fn the_first_records_are_found_without_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let remote = Remote::new(Arc::new(Directory::open(dir.path(), false).unwrap())).unwrap();
+        let key = |n: u64| layout::record(crate::Step::new(n).unwrap(), 0);
+        for n in 0..3000 {
+            let path = dir.path().join(key(n).as_ref());
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, b"").unwrap();
+        }
+        let mut objects = remote.objects_after(&layout::records(), None).unwrap();
+        for n in (2900..3000).rev() {
+            assert_eq!(remote.wait(objects.next()).unwrap().unwrap().key, key(n));
+        }
+        // The directory of steps 993 to 1992 was not read yet.
+        fs::remove_dir_all(dir.path().join(key(1000).as_ref()).parent().unwrap()).unwrap();
+        for n in (1993..2900).rev().chain((0..993).rev()) {
+            assert_eq!(remote.wait(objects.next()).unwrap().unwrap().key, key(n));
+        }
+        assert!(remote.wait(objects.next()).unwrap().is_none());
     }
 
     #[test]

@@ -38,6 +38,7 @@ mod disk;
 mod error;
 #[doc(hidden)]
 pub mod files;
+mod floors;
 mod follow;
 mod gather;
 mod gc;
@@ -50,6 +51,7 @@ mod irregular;
 mod layout;
 mod leftovers;
 mod manifest;
+mod newest;
 mod ordered;
 mod presence;
 mod prune;

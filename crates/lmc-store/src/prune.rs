@@ -274,7 +274,7 @@ impl Store {
         }
         if !ends.is_empty() {
             self.check_keeps(plan)?;
-            let (time, heads) = (self.begin()?, self.recent(&self.keys()?)?.heads());
+            let (time, heads) = (self.begin()?, self.recent(None)?.heads());
             // In parallel; each record names the one before it on its way.
             let ways = ends.len().min(CONCURRENT);
             let ended = stream::iter(0..ways)
@@ -318,7 +318,7 @@ impl Store {
     /// Ends a snapshot. The new record names `heads` and takes their place.
     async fn end(&self, end: &End<'_>, time: u64, heads: &mut Vec<Seen>) -> Result<Option<Seen>> {
         let mut record = Record::pruned(end.step, end.id, time);
-        let mut superseded = end.current.cloned();
+        let mut superseded = end.current.map(Current::brief);
         let mut generation = end.generation;
         loop {
             generation = next_generation(end.step, generation)?;
@@ -333,7 +333,7 @@ impl Store {
             if !there.is_kept() {
                 return Ok(None);
             }
-            superseded = Some(there);
+            superseded = Some(there.brief());
         }
     }
 }

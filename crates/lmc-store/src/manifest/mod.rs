@@ -1,9 +1,11 @@
 //! The JSON documents of a store (`docs/store.md` §2–4), parsed as untrusted input.
 
 pub(crate) mod counts;
+pub(crate) mod floor;
 pub(crate) mod marker;
 pub(crate) mod names;
 pub(crate) mod record;
+mod sealed;
 pub(crate) mod shard;
 pub(crate) mod stored;
 

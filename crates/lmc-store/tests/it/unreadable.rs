@@ -35,7 +35,7 @@ fn saved_in(steps: impl IntoIterator<Item = u64>, o: StoreOptions) -> (Arc<Memor
 }
 
 fn record(n: u64) -> Path {
-    Path::from(format!("snapshots/{n:020}/{:010}.json", 0))
+    Path::from(record_key(n, 0))
 }
 
 fn give_up(n: u64) -> Keep {
@@ -160,7 +160,7 @@ fn what_is_too_large_for_a_shard_is_damaged() {
 fn metadata_that_no_record_can_hold_are_refused_before_anything_is_stored() {
     let (objects, store) = saved([1]);
     let before = needs::keys(&*objects);
-    let metadata = [("a".to_owned(), "x".repeat(1 << 20))].into();
+    let metadata = [("a".to_owned(), "x".repeat(1 << 24))].into();
     let e = store.save(&[Input::new("x", &noise(9, 1))], None, metadata, &SaveOptions::default()).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Limit, "{e}");
     assert_eq!(needs::keys(&*objects), before);

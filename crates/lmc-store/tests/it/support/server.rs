@@ -46,6 +46,8 @@ pub(crate) enum Spoil {
     KeepOdd,
     /// Nothing is listed.
     Unlisted,
+    /// The last key is listed first.
+    Backwards,
 }
 
 /// An incomplete multipart upload: key, id, time, and sizes of its parts.
@@ -289,8 +291,8 @@ fn respond(request: &Request, objects: &mut Objects, spoil: Spoil) -> Answer {
             objects.insert(key.clone(), body.clone());
             described(Answer::new(200, ""))
         }
-        "GET" if key.is_empty() && spoil == Spoil::Unlisted => Answer::new(200, list(query, &Objects::new())),
-        "GET" if key.is_empty() => Answer::new(200, list(query, objects)),
+        "GET" if key.is_empty() && spoil == Spoil::Unlisted => Answer::new(200, list(query, &Objects::new(), spoil)),
+        "GET" if key.is_empty() => Answer::new(200, list(query, objects, spoil)),
         "GET" | "HEAD" => {
             let Some(object) = objects.get(key) else { return Answer::error(404) };
             let range = headers.get("range").filter(|_| spoil != Spoil::Whole).map(|r| {
@@ -344,10 +346,15 @@ fn described(mut answer: Answer) -> Answer {
     answer
 }
 
-fn list(query: &str, objects: &Objects) -> String {
+fn list(query: &str, objects: &Objects, spoil: Spoil) -> String {
     let prefix = query.split('&').find_map(|p| p.strip_prefix("prefix=")).unwrap_or("");
+    let after = query.split('&').find_map(|p| p.strip_prefix("start-after=")).unwrap_or("");
     let mut text = String::from("<ListBucketResult><IsTruncated>false</IsTruncated>");
-    for (key, object) in objects.iter().filter(|(k, _)| k.starts_with(prefix)) {
+    let mut found: Vec<_> = objects.iter().filter(|(k, _)| k.starts_with(prefix) && &k[..] > after).collect();
+    if spoil == Spoil::Backwards {
+        found.reverse();
+    }
+    for (key, object) in found {
         let day = if key.contains(DEAD) { 19 } else { 21 };
         _ = write!(
             text,
