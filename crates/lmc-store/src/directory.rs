@@ -1,9 +1,11 @@
 //! A directory as an object store: `LocalFileSystem` reads and deletes, with checks that it lacks; writes are here.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path as FilePath, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
 
 use async_trait::async_trait;
@@ -21,7 +23,8 @@ use crate::error::Error;
 use crate::files::{create_all, if_there, sync};
 use crate::irregular::Irregular;
 use crate::layout;
-use crate::staged::Staged;
+use crate::staged::{Staged, staged_for};
+use crate::walk::Walk;
 
 /// Objects in a directory. Once a write returns, the object and all directories above it are on disk.
 ///
@@ -58,104 +61,6 @@ impl Directory {
         Ok(Self { root, files, buffers: Pool::default(), sync })
     }
 }
-
-/// Entries that are looked at for the first part of a listing; each further part has twice as many, up to the largest.
-const FIRST_PART: usize = 64;
-const LARGEST_PART: usize = 4096;
-
-/// A listing of the objects below a directory, in the order of their keys: complete regular files, through any links, and any entry under a
-/// record's key. Other entries are ignored. A directory is read when its turn comes.
-struct Walk {
-    root: PathBuf,
-    /// Only keys that come after it are listed.
-    offset: Path,
-    /// The entries that are still to come of each directory on the way, the next one last.
-    open: Vec<Vec<Entry>>,
-    part: usize,
-}
-
-/// An entry of a directory.
-struct Entry {
-    path: PathBuf,
-    key: Path,
-    /// Whether it is a directory to be listed.
-    is_directory: bool,
-}
-
-impl Entry {
-    /// What keys begin with that it has, or are below it.
-    fn order(&self) -> impl Iterator<Item = u8> + '_ {
-        self.key.as_ref().bytes().chain(self.is_directory.then_some(b'/'))
-    }
-}
-
-impl Walk {
-    fn new(root: PathBuf, offset: Path) -> Self {
-        Self { root, offset, open: vec![], part: FIRST_PART }
-    }
-
-    /// Reads a directory.
-    fn enter(&mut self, path: &FilePath) -> io::Result<()> {
-        let Some(entries) = if_there(fs::read_dir(path))? else { return Ok(()) };
-        let mut found = vec![];
-        for entry in entries {
-            let entry = entry?;
-            let path = entry.path();
-            let name = path.strip_prefix(&self.root).unwrap_or(&path).to_string_lossy().into_owned();
-            let key = Path::from(&name[..]);
-            // Nor do keys below it come after.
-            if key < self.offset && !self.offset.as_ref().starts_with(key.as_ref()) {
-                continue;
-            }
-            // Directories of others are looked into, too, but not far: a link may lead back.
-            let may_be_listed = layout::parse_record(&key).is_none()
-                && (layout::is_directory(key.as_ref()) || key.parts().count() < DEPTH);
-            let Some(kind) = if_there(entry.file_type())? else { continue };
-            let is_directory = may_be_listed
-                && (kind.is_dir() || kind.is_symlink() && fs::metadata(&path).is_ok_and(|target| target.is_dir()));
-            found.push(Entry { path, key, is_directory });
-        }
-        found.sort_unstable_by(|a, b| b.order().cmp(a.order()));
-        self.open.push(found);
-        Ok(())
-    }
-
-    /// The next part of the listing; `None` after the last one.
-    fn part(&mut self) -> io::Result<Option<Vec<ObjectMeta>>> {
-        let mut found = vec![];
-        while found.len() < self.part
-            && let Some(entries) = self.open.last_mut()
-        {
-            match entries.pop() {
-                None => _ = self.open.pop(),
-                Some(entry) if entry.is_directory => self.enter(&entry.path)?,
-                Some(entry) => found.extend(self.object(entry)?),
-            }
-        }
-        self.part = LARGEST_PART.min(2 * self.part);
-        Ok(Some(found).filter(|found| !found.is_empty()))
-    }
-
-    /// The object of an entry, if it is one, and its key comes after the offset. Entries deleted meanwhile are none.
-    fn object(&self, Entry { path, key, .. }: Entry) -> io::Result<Option<ObjectMeta>> {
-        let is_record = layout::parse_record(&key).is_some();
-        if key <= self.offset || !is_record && staged_for(&path.to_string_lossy()).is_some() {
-            return Ok(None);
-        }
-        // Follows a link to its target; a dangling link is taken as itself.
-        let meta = match fs::metadata(&path) {
-            Err(_) => if_there(fs::symlink_metadata(&path))?,
-            meta => Some(meta?),
-        };
-        let Some(meta) = meta.filter(|meta| is_record || meta.is_file()) else { return Ok(None) };
-        let size = if meta.is_file() { meta.len() } else { 0 };
-        let last_modified = meta.modified()?.into();
-        Ok(Some(ObjectMeta { location: key, last_modified, size, e_tag: None, version: None }))
-    }
-}
-
-/// The most components of a key that is below directories of others.
-const DEPTH: usize = 3;
 
 impl Directory {
     /// Syncs the directories above the object's own, which is synced with the object.
@@ -241,7 +146,20 @@ impl ObjectStore for Directory {
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        self.files.delete_stream(locations)
+        let (root, sync, touched) = (self.root.clone(), self.sync, Arc::new(Mutex::new(BTreeSet::new())));
+        let all = touched.clone();
+        let deleted = self.files.delete_stream(locations).inspect_ok(move |key| {
+            if layout::parse_record(key).is_some() {
+                let directory = file_of(root.clone(), key).parent().map(FilePath::to_owned);
+                touched.lock().unwrap_or_else(PoisonError::into_inner).extend(directory);
+            }
+        });
+        // What is deleted after a record must not go before it in a power failure.
+        let synced = stream::once(blocking(move || {
+            let directories = std::mem::take(&mut *all.lock().unwrap_or_else(PoisonError::into_inner));
+            directories.iter().try_for_each(|directory| if_there(sync(directory)).map(|_| ())).map_err(failed)
+        }));
+        deleted.chain(synced.filter_map(async |synced: Result<()>| synced.err().map(Err))).boxed()
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -319,11 +237,6 @@ fn look_into(root: &FilePath, below: &str, found: &mut Vec<Leftover>) -> io::Res
     Ok(())
 }
 
-/// The path that a file gets once it is complete, if `LocalFileSystem` uses this one until then: it hides such files.
-fn staged_for(path: &str) -> Option<&str> {
-    path.rsplit_once('#').filter(|(_, n)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())).map(|(path, _)| path)
-}
-
 fn leftover(path: PathBuf, key: String) -> io::Result<Option<Leftover>> {
     let Some(meta) = if_there(path.symlink_metadata())? else { return Ok(None) };
     let time = meta.modified()?.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
@@ -350,8 +263,6 @@ impl Leftover {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::remote::Remote;
 
@@ -404,70 +315,6 @@ mod tests {
         assert!(root.join("snapshots").is_dir());
     }
 
-    /// The keys that a listing has, in its order.
-    fn listed(remote: &Remote, offset: Option<&Path>) -> Vec<Path> {
-        let mut objects = remote.objects_after(&layout::records(), offset).unwrap();
-        let mut keys = vec![];
-        while let Some(object) = remote.wait(objects.next()).unwrap() {
-            keys.push(object.key);
-        }
-        keys
-    }
-
-    #[test]
-    fn what_comes_after_a_key_is_listed_in_order() {
-        let dir = tempfile::tempdir().unwrap();
-        let remote = Remote::new(Arc::new(Directory::open(dir.path(), false).unwrap())).unwrap();
-        let step = |n| crate::Step::new(n).unwrap();
-        let steps = [(3, 0), (7, 0), (7, 1), (20, 0), (1000, 0), (2_000_000, 0), (1 << 40, 0), (1 << 53, 0)];
-        let records = steps.map(|(n, generation)| layout::record(step(n), generation));
-        let directory = records[0].as_ref().rsplit_once('/').unwrap().0.to_owned();
-        // Names that are encoded in keys, and names that continue others.
-        let others = ["a", "9007", "9007~", "9007-", "9007/a~", "9007/a", "9007/a~b"].map(|n| format!("snapshots/{n}"));
-        for key in records.iter().cloned().chain(["snap".into(), "shards/x".into()]) {
-            remote.wait(remote.put(&key, "1".into())).unwrap();
-        }
-        for name in others.iter().cloned().chain([format!("{directory}/993~"), format!("{directory}/993-x")]) {
-            let path = dir.path().join(&name);
-            if !path.exists() {
-                fs::create_dir_all(path.parent().unwrap()).unwrap();
-                fs::write(path, b"").unwrap();
-            }
-        }
-        let mut all: Vec<Path> = remote.wait(remote.list(&layout::records())).unwrap().into_iter().map(|o| o.key).collect();
-        assert!(all.len() == records.len() + 8 && all.is_sorted(), "{all:?}");
-        assert_eq!(listed(&remote, None), all);
-        for from in [0, 3, 7, 8, 999, 1 << 41] {
-            let offset = layout::before_records(step(from));
-            let rest: Vec<Path> = all.iter().filter(|key| **key > offset).cloned().collect();
-            assert_eq!(listed(&remote, Some(&offset)), rest, "{from}");
-        }
-        all.retain(|key| *key > records[1]);
-        assert_eq!(listed(&remote, Some(&records[1])), all);
-    }
-
-    #[test]
-    fn the_first_records_are_found_without_the_others() {
-        let dir = tempfile::tempdir().unwrap();
-        let remote = Remote::new(Arc::new(Directory::open(dir.path(), false).unwrap())).unwrap();
-        let key = |n: u64| layout::record(crate::Step::new(n).unwrap(), 0);
-        for n in 0..3000 {
-            let path = dir.path().join(key(n).as_ref());
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, b"").unwrap();
-        }
-        let mut objects = remote.objects_after(&layout::records(), None).unwrap();
-        for n in (2900..3000).rev() {
-            assert_eq!(remote.wait(objects.next()).unwrap().unwrap().key, key(n));
-        }
-        // The directory of steps 993 to 1992 was not read yet.
-        fs::remove_dir_all(dir.path().join(key(1000).as_ref()).parent().unwrap()).unwrap();
-        for n in (1993..2900).rev().chain((0..993).rev()) {
-            assert_eq!(remote.wait(objects.next()).unwrap().unwrap().key, key(n));
-        }
-        assert!(remote.wait(objects.next()).unwrap().is_none());
-    }
-
     #[test]
     fn a_directory_is_created_where_it_is_told_to() {
         let dir = tempfile::tempdir().unwrap();
@@ -477,6 +324,23 @@ mod tests {
         Directory::open(&path, true).unwrap();
         fs::write(dir.path().join("f"), b"").unwrap();
         assert_eq!(Directory::open(&dir.path().join("f/d"), true).unwrap_err().kind(), crate::ErrorKind::Io);
+    }
+
+    #[test]
+    fn records_are_deleted_from_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let good = Directory::open(dir.path(), false).unwrap();
+        let bad = Directory {
+            sync: |_| Err(io::ErrorKind::StorageFull.into()),
+            ..Directory::open(dir.path(), false).unwrap()
+        };
+        let [good, bad] = [good, bad].map(|d| Remote::new(Arc::new(d)).unwrap());
+        let record = layout::record(crate::Step::new(7).unwrap(), 0);
+        for (key, fails) in [(record, true), (layout::probe(crate::SaveId::new([1; 16])), false)] {
+            good.wait(good.put(&key, "1".into())).unwrap();
+            assert_eq!(bad.wait(bad.delete_all(vec![key.clone()])).is_some(), fails, "{key}");
+            assert!(good.wait(good.get(&key, 9)).is_err() && good.wait(good.delete_all(vec![key])).is_none());
+        }
     }
 
     #[test]

@@ -33,12 +33,16 @@ impl LastFloor {
 impl Store {
     /// All floors; the last one counts.
     pub(crate) fn floors(&self) -> Result<Vec<ListedFloor>> {
-        let objects = self.remote().wait(self.remote().list(&layout::floors()))?;
-        let floor = |object: Object| {
-            let (step, generation) = layout::parse_floor(&object.key)?;
-            Some(ListedFloor { step, generation, object })
-        };
-        let mut floors: Vec<ListedFloor> = objects.into_iter().filter_map(floor).collect();
+        let mut objects = self.remote().objects_after(&layout::floors(), None)?;
+        let mut floors = vec![];
+        self.remote().wait(async {
+            while let Some(object) = objects.next().await? {
+                if let Some((step, generation)) = layout::parse_floor(&object.key) {
+                    floors.push(ListedFloor { step, generation, object });
+                }
+            }
+            Ok::<_, Error>(())
+        })?;
         floors.sort_unstable_by_key(|f| (f.step, f.generation));
         Ok(floors)
     }

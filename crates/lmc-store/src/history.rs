@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::stream::{self, StreamExt};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::{Hash, SaveId, Step};
+use crate::ids::{Hash, Step};
 use crate::layout;
 use crate::manifest::Document;
 use crate::manifest::record::{MAX_SEEN, Record, RecordId, Seen};
 use crate::records::{Brief, Current, Keys, Listed, RECENT, heads};
-use crate::snapshot::{At, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::store::Store;
 
 /// A record that cannot be read, or is missing although another one names it. Its snapshot is unknown.
@@ -26,7 +26,7 @@ pub struct DamagedRecord {
     kind: ErrorKind,
     pub(crate) generation: u32,
     /// Whether it is missing.
-    is_lost: bool,
+    pub(crate) is_lost: bool,
 }
 
 /// The contents of a store.
@@ -208,36 +208,6 @@ impl Store {
         Ok(self.keys_until(None, |_, next| next < from)?.steps.into_keys().collect())
     }
 
-    /// One snapshot.
-    ///
-    /// # Errors
-    /// `NotFound` when it is not there, `Damaged` or `Unsupported` when that is unknown because a record cannot be read, `Store` when
-    /// requests fail.
-    pub fn find(&self, at: At) -> Result<Snapshot> {
-        let found = match at {
-            At::Latest => self.latest()?,
-            At::Step(step) => match self.newest(step)? {
-                Some(current) if current.is_kept() => Some(Snapshot::of(current.record)),
-                Some(_) => {
-                    return Err(Error::not_found(format!("the store has no snapshot of step {step}: it was pruned")));
-                }
-                // Others may name its record.
-                None => match self.lost_among(&[step])?.remove(&step) {
-                    Some(bad) => return Err(bad.error("")),
-                    None => None,
-                },
-            },
-            At::Id(id) => self.of_id(id)?,
-        };
-        found.ok_or_else(|| {
-            Error::not_found(match at {
-                At::Latest => "the store has no snapshots".to_owned(),
-                At::Step(step) => format!("the store has no snapshot of step {step}"),
-                At::Id(id) => format!("the store has no snapshot with the id {id}"),
-            })
-        })
-    }
-
     /// The keys of all records.
     pub(crate) fn keys(&self) -> Result<Keys> {
         self.keys_until(None, |_, _| false)
@@ -279,18 +249,6 @@ impl Store {
         let keys = self.keys()?;
         let Looked { there, gone } = self.look(&keys, keys.counting(), |current| current)?;
         self.with_lost(&keys, there.into_iter().collect(), gone)
-    }
-
-    /// The records of these steps that are lost: they are not listed, but others name them. Reads all records, unless the steps come after
-    /// all others: such a step may be asked for again and again, until it is there.
-    pub(crate) fn lost_among(&self, steps: &[Step]) -> Result<BTreeMap<Step, DamagedRecord>> {
-        let recent = self.recent(None)?;
-        let mut lost: Vec<DamagedRecord> = recent.damaged().cloned().collect();
-        if steps.iter().any(|&step| recent.keys.last().is_some_and(|last| step < last)) {
-            lost = self.history()?.damaged().cloned().collect();
-        }
-        lost.retain(|bad| bad.is_lost && steps.contains(&bad.step));
-        Ok(lost.into_iter().map(|bad| (bad.step, bad)).collect())
     }
 
     /// Reads records, several at once, and keeps some of each.
@@ -388,16 +346,6 @@ impl Store {
     /// Those of [`DamagedRecord::error`] when it cannot be read, `Store` when requests fail.
     pub(crate) fn newest(&self, step: Step) -> Result<Option<Current>> {
         self.newest_or_damaged(step)?.transpose().map_err(|bad| bad.error(""))
-    }
-
-    /// The snapshot with an id.
-    pub(crate) fn of_id(&self, id: SaveId) -> Result<Option<Snapshot>> {
-        let Listing { snapshots, damaged, .. } = self.list()?;
-        match (snapshots.into_iter().find(|s| s.id == id), damaged.first()) {
-            // The unreadable record may be its.
-            (None, Some(bad)) => Err(bad.error(&format!("no other snapshot has the id {id}; "))),
-            (found, _) => Ok(found),
-        }
     }
 
     /// Reads a record.

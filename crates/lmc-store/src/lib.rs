@@ -38,6 +38,7 @@ mod disk;
 mod error;
 #[doc(hidden)]
 pub mod files;
+mod find;
 mod floors;
 mod follow;
 mod gather;
@@ -73,6 +74,7 @@ pub mod testing;
 #[cfg(feature = "s3")]
 mod uploads;
 mod verify;
+mod walk;
 
 pub use backend::Location;
 pub use cache::Cache;

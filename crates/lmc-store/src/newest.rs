@@ -59,7 +59,7 @@ impl Store {
             brief
         })?;
         steps.extend(there);
-        let last = steps.values().rev().flatten().find(|b| b.is_kept).map(|b| b.seen.key);
+        let last = steps.values().rev().flatten().find_map(|b| b.is_kept.then_some(b.seen.key));
         self.known().replace(&keys, steps.values().flatten(), whole.filter(|w: &Current| Some(w.id()) == last));
         let names = steps.values().flatten().map(|b| (b.seen.key, &b.names[..]));
         for lost in self.lost(&keys, names, &gone)? {

@@ -86,7 +86,7 @@ fn pruned_records_are_deleted_below_a_floor() {
         let kind = if n == 9 { ErrorKind::Exists } else { ErrorKind::Usage };
         assert_eq!(e.kind(), kind, "{e}");
         assert!(n == 9 || e.to_string().contains("up to step 15"), "{e}");
-        let shard = store.save_shard(&[Input::new("m", &b"1"[..])], step(n), &SaveOptions::default());
+        let shard = store.save_shard(&[Input::new("m", &&b"1"[..])], step(n), &SaveOptions::default());
         assert_eq!(shard.unwrap_err().kind(), ErrorKind::Usage);
     }
     assert_eq!(needs::keys(&*objects), before);

@@ -105,7 +105,7 @@ fn alternatives_whose_bases_are_gone_are_not_needed() {
         });
         let delete = |key: String| block_on(run.objects.delete(&key.as_str().into())).unwrap();
         let keys = || needs::keys(&*run.objects);
-        let others = |key: &String| key.starts_with("snapshots/") && step_of(key) != to;
+        let others = |key: &String| key.starts_with("snapshots/") && step_of(key) != to as u64;
         keys().into_iter().filter(others).for_each(delete);
         let needed = needs::needed(&*run.objects);
         keys().into_iter().filter(|key| !needed.contains(key)).for_each(delete);
