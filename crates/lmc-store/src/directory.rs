@@ -167,12 +167,9 @@ impl ObjectStore for Directory {
     }
 
     fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
-        let (walk, prefix) = (Walk::new(self.root.clone(), offset.clone()), prefix.cloned().unwrap_or_default());
-        let begun = blocking(move || {
-            let mut walk = walk;
-            walk.enter(&file_of(walk.root.clone(), &prefix)).map_err(failed)?;
-            Ok(walk)
-        });
+        let (root, prefix, offset) = (self.root.clone(), prefix.cloned().unwrap_or_default(), offset.clone());
+        let begun =
+            blocking(move || Walk::begin(root.clone(), &file_of(root, &prefix), offset).map_err(failed));
         let parts = |walk| {
             stream::try_unfold(walk, async |mut walk: Walk| {
                 blocking(move || Ok(walk.part().map_err(failed)?.map(|part| (part, walk)))).await

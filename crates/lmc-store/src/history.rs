@@ -144,15 +144,6 @@ impl History {
         let highest: Vec<Brief> = self.steps.values().rev().take(RECENT).flatten().map(Current::brief).collect();
         heads(highest.iter())
     }
-
-    /// What a listing says of these records; `whole`: whether they are all.
-    fn to_listing(self, whole: bool) -> Listing {
-        let damaged = self.damaged().cloned().collect();
-        let as_saved = |c: &Current| c.is_kept() && c.generation == 0;
-        let adds_up = whole && self.steps.values().all(|r| r.as_ref().is_ok_and(as_saved));
-        let snapshots = self.into_kept().into_iter().map(|c| Snapshot::of(c.record)).collect();
-        Listing { snapshots, damaged, adds_up }
-    }
 }
 
 impl Store {
@@ -161,7 +152,7 @@ impl Store {
     /// # Errors
     /// `Store` when requests fail.
     pub fn list(&self) -> Result<Listing> {
-        Ok(self.history()?.to_listing(!self.is_archive()))
+        self.listing_of(self.history()?, true)
     }
 
     /// [`Self::list`] of the last `n` snapshots. Lists and reads no more than it takes to find them.
@@ -189,7 +180,18 @@ impl Store {
         let before = history.steps.len();
         history.steps.retain(|step, _| first.is_none_or(|first| *step >= first));
         let whole = from.is_none() && before == history.steps.len();
-        Ok(history.to_listing(whole && !self.is_archive()))
+        self.listing_of(history, whole)
+    }
+
+    /// What a listing says of these records; `whole`: whether they are all.
+    fn listing_of(&self, history: History, whole: bool) -> Result<Listing> {
+        let damaged = history.damaged().cloned().collect();
+        let as_saved = |c: &Current| c.is_kept() && c.generation == 0;
+        let as_saved = history.steps.values().all(|r| r.as_ref().is_ok_and(as_saved));
+        // Below a floor, the records of those that were pruned are gone.
+        let adds_up = whole && as_saved && !self.is_archive() && self.floors()?.is_empty();
+        let snapshots = history.into_kept().into_iter().map(|c| Snapshot::of(c.record)).collect();
+        Ok(Listing { snapshots, damaged, adds_up })
     }
 
     /// All snapshots whose records can be read, by step. [`Self::list`] also returns the records that cannot.

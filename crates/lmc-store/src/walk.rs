@@ -42,12 +42,15 @@ impl Entry {
 }
 
 impl Walk {
-    pub(crate) fn new(root: PathBuf, offset: Path) -> Self {
-        Self { root, offset, open: vec![], part: FIRST_PART }
+    /// Begins with a directory below `root`.
+    pub(crate) fn begin(root: PathBuf, directory: &FilePath, offset: Path) -> io::Result<Self> {
+        let mut walk = Self { root, offset, open: vec![], part: FIRST_PART };
+        walk.enter(directory)?;
+        Ok(walk)
     }
 
-    /// Reads a directory: the one with the prefix of the keys, at first.
-    pub(crate) fn enter(&mut self, path: &FilePath) -> io::Result<()> {
+    /// Reads a directory.
+    fn enter(&mut self, path: &FilePath) -> io::Result<()> {
         let Some(entries) = if_there(fs::read_dir(path))? else { return Ok(()) };
         let mut found = vec![];
         for entry in entries {

@@ -71,6 +71,8 @@ fn pruned_records_are_deleted_below_a_floor() {
     let found = collect(&store, 4).unwrap();
     assert_eq!(found.orphans.len(), 14);
     assert_eq!(there(&objects), (vec![3, 9, 16, 17, 18, 19], vec![floor(15, 0)]));
+    // That others were pruned is known all the same.
+    assert!(store.list().unwrap().needed_size().is_none());
     let intact = || {
         assert_eq!(wrong(&store), [0; 0]);
         assert!(store.list().unwrap().damaged.is_empty());
