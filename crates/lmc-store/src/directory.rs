@@ -168,8 +168,7 @@ impl ObjectStore for Directory {
 
     fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
         let (root, prefix, offset) = (self.root.clone(), prefix.cloned().unwrap_or_default(), offset.clone());
-        let begun =
-            blocking(move || Walk::begin(root.clone(), &file_of(root, &prefix), offset).map_err(failed));
+        let begun = blocking(move || Walk::begin(root.clone(), &file_of(root, &prefix), offset).map_err(failed));
         let parts = |walk| {
             stream::try_unfold(walk, async |mut walk: Walk| {
                 blocking(move || Ok(walk.part().map_err(failed)?.map(|part| (part, walk)))).await
@@ -297,8 +296,7 @@ mod tests {
             found
         };
         let found = find();
-        let mut want: Vec<(&str, u64)> =
-            uploads.iter().map(|f| (&f[..], 2)).chain([(&b[..], 0), (step, 0)]).collect();
+        let mut want: Vec<(&str, u64)> = uploads.iter().map(|f| (&f[..], 2)).chain([(&b[..], 0), (step, 0)]).collect();
         want.sort_unstable();
         assert_eq!(found.iter().map(|l| (&l.key[..], l.size)).collect::<Vec<_>>(), want);
         // Somebody is faster, or begins to use it.

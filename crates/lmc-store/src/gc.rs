@@ -291,7 +291,7 @@ impl Store {
         if let Some(LastFloor { kept: Err(e), .. }) = &last
             && e.kind() == ErrorKind::Unsupported
         {
-            return Err(nothing_deleted(Error::unsupported(e.to_string()), true));
+            return Err(Error::unsupported(format!("{e}; nothing was deleted")));
         }
         let may_go = |step: Step| match &last {
             Some(LastFloor { step: floor, kept: Ok(kept) }) => step <= *floor && kept.binary_search(&step).is_err(),

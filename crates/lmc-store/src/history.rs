@@ -176,7 +176,8 @@ impl Store {
             }
         }
         let mut history = self.with_lost(&keys, steps, gone)?;
-        let first = history.steps.iter().rev().filter(|(_, r)| is_kept(r)).nth(n.saturating_sub(1)).map(|(&step, _)| step);
+        let first =
+            history.steps.iter().rev().filter(|(_, r)| is_kept(r)).nth(n.saturating_sub(1)).map(|(&step, _)| step);
         let before = history.steps.len();
         history.steps.retain(|step, _| first.is_none_or(|first| *step >= first));
         let whole = from.is_none() && before == history.steps.len();

@@ -173,9 +173,15 @@ mod tests {
         for key in own.into_iter().chain([format!("data/{save}")]) {
             assert!(is_directory(&key), "{key}");
         }
-        for key in
-            ["snapshots", "snapshots/", "snapshots/907", "snapshots/9007/x", "snapshots/9007/199/254/740/982", "data/x", "x/9007"]
-        {
+        for key in [
+            "snapshots",
+            "snapshots/",
+            "snapshots/907",
+            "snapshots/9007/x",
+            "snapshots/9007/199/254/740/982",
+            "data/x",
+            "x/9007",
+        ] {
             assert!(!is_directory(key), "{key}");
         }
     }

@@ -150,7 +150,8 @@ mod tests {
                 fs::write(path, b"").unwrap();
             }
         }
-        let mut all: Vec<Path> = remote.wait(remote.list(&layout::records())).unwrap().into_iter().map(|o| o.key).collect();
+        let mut all: Vec<Path> =
+            remote.wait(remote.list(&layout::records())).unwrap().into_iter().map(|o| o.key).collect();
         assert!(all.len() == records.len() + 8 && all.is_sorted(), "{all:?}");
         assert_eq!(listed(&remote, None), all);
         for from in [0, 3, 7, 8, 999, 1 << 41] {

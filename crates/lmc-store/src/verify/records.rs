@@ -53,7 +53,9 @@ impl Store {
         found.problems.extend(records.damaged.values().map(damaged));
         found.problems.extend(records.replaced());
         if let Some(LastFloor { step, kept: Err(e) }) = self.last_floor()? {
-            let message = format!("{e}; whether records up to this step are lost is unknown until the next collection replaces it");
+            let message = format!(
+                "{e}; whether records up to this step are lost is unknown until the next collection replaces it"
+            );
             found.problems.push(Problem { intact: true, ..lost(step, message) });
         }
         for &step in &o.expect {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::support::{
-    record_key,
-    self, model, new_store, noise, on_each_backend, on_each_place, restored, safetensors, save, step, unneeded,
+    self, model, new_store, noise, on_each_backend, on_each_place, record_key, restored, safetensors, save, step,
+    unneeded,
 };
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};

@@ -130,12 +130,8 @@ fn a_lost_record_below_a_floor_is_missed() {
         let other = Arc::new(objects.fork());
         delete(&other, &record_key(n, 0));
         let store = Store::open_on(other.clone(), options(5)).unwrap();
-        // No other record may name it any more: then the floor alone says that it was there.
-        if n == 19 {
-            assert_eq!(wrong(&store), [n]);
-        }
-        let found = wrong(&store);
-        assert_eq!(found, [n], "{n}");
+        // The records that named it may be deleted: the floor says that it was there.
+        assert_eq!(wrong(&store), [n]);
         other.advance(2 * GRACE);
         let e = collect(&store, 4).unwrap_err();
         assert!(e.kind() == ErrorKind::Damaged && e.to_string().contains("nothing was deleted"), "{e}");
@@ -270,12 +266,16 @@ fn floors_appear_and_pruned_records_go_at_every_moment_of_a_save() {
     let mut ended: BTreeMap<String, u64> = BTreeMap::new();
     for first in 1..=requests {
         for second in first..=requests {
-            let waits = [[0, GRACE / 2 - 1], [0, GRACE - 1], [GRACE / 4, GRACE / 4], [0, GRACE + 1], [GRACE, 3 * GRACE]];
-            let of_pair = |&i: &usize| exhaustive() || (i as u64 + 2 * first + second) % 5 < 1;
+            let waits =
+                [[0, GRACE / 2 - 1], [0, GRACE - 1], [GRACE / 4, GRACE / 4], [0, GRACE + 1], [GRACE, 3 * GRACE]];
+            // Before its last requests the save has listed the floors for the last time.
+            let is_late = first + 12 > requests;
+            let of_pair = |&i: &usize| exhaustive() || is_late || (i as u64 + 2 * first + second) % 10 < 1;
             for waits in (0..waits.len()).filter(of_pair).map(|i| waits[i]) {
                 let (e, _) = race(&objects, first, second, waits);
                 assert!(
-                    matches!(e, None | Some(ErrorKind::Expired | ErrorKind::Usage)),
+                    // Its probe may be collected, too.
+                    matches!(e, None | Some(ErrorKind::Expired | ErrorKind::Usage | ErrorKind::NotFound)),
                     "{first} {second} {waits:?}: {e:?}"
                 );
                 *ended.entry(format!("{e:?}")).or_default() += 1;
@@ -283,5 +283,5 @@ fn floors_appear_and_pruned_records_go_at_every_moment_of_a_save() {
         }
     }
     println!("{ended:?}");
-    assert!(ended["None"] > 10 && ended["Some(Usage)"] > 10 && ended["Some(Expired)"] > 10, "{ended:?}");
+    assert!(ended["None"] > 20 && ended["Some(Usage)"] > 20 && ended["Some(Expired)"] > 10, "{ended:?}");
 }

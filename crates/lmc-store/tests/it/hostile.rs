@@ -6,8 +6,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use crate::support::{
-    record_key,
-    Tensor, get, memory, model, options, put, restored, safetensors, save_with, step, store_like, unneeded,
+    Tensor, get, memory, model, options, put, record_key, restored, safetensors, save_with, step, store_like, unneeded,
 };
 use lmc::{Dtype, Level, ReadAt};
 use lmc_store::testing::{Memory, Random};

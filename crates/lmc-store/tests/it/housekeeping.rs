@@ -433,8 +433,7 @@ fn what_dead_writers_left_in_a_directory_is_removed() {
         path
     };
     let dead = "0".repeat(32);
-    let old =
-        [write(&format!("data/{dead}/000000#1"), true), write(&format!("{}#2", record_key(7, 0)), true)];
+    let old = [write(&format!("data/{dead}/000000#1"), true), write(&format!("{}#2", record_key(7, 0)), true)];
     let new = [write(&format!("data/{dead}/000001#1"), false), write(&format!("data/{dead}/000002"), false)];
     let data = write(&format!("data/{dead}/000003"), true);
     let garbage = store.gc(&GcOptions::default()).unwrap();

@@ -11,7 +11,8 @@ use object_store::ObjectStore;
 
 /// A record of a snapshot, sealed, that names the record of the step before.
 fn record(s: &Snapshot, n: u64, before: Option<&str>) -> String {
-    let seen = before.map(|hash| format!(r#"{{"key":"{}","hash":"{hash}"}}"#, record_key(n - 1, 0))).unwrap_or_default();
+    let seen =
+        before.map(|hash| format!(r#"{{"key":"{}","hash":"{hash}"}}"#, record_key(n - 1, 0))).unwrap_or_default();
     let text = format!(
         r#"{{"format":"lmc-snapshot","version":1,"step":{n},"id":"{n:032x}","time":{},"state":"kept","metadata":{{}},"shards":["{}"],"raw_size":{},"new_size":{},"seen":[{seen}]}}"#,
         s.time, s.shards[0], s.raw_size, s.new_size
@@ -63,7 +64,8 @@ fn costs(snapshots: u64) -> BTreeMap<&'static str, (u64, u64)> {
         assert_eq!(store.needed_size(&listing).unwrap(), listing.snapshots[0].new_size);
     });
     cost("follow", &|store| {
-        let mut follower = Follower::open(store.clone(), &dir.path().join(snapshots.to_string()), Default::default()).unwrap();
+        let mut follower =
+            Follower::open(store.clone(), &dir.path().join(snapshots.to_string()), Default::default()).unwrap();
         let newest = follower.newest().unwrap().unwrap();
         assert_eq!(newest.step, step(snapshots - 1));
         let staged = follower.stage(&newest, &mut |_| Ok(())).unwrap();
@@ -127,58 +129,4 @@ fn records_of_out_of_order_saves_name_each_other() {
         let found = store.verify_all(&Default::default()).unwrap();
         assert!(found.problems.iter().any(|p| p.step == step(n)), "{n}: {found:?}");
     }
-}
-
-#[test]
-#[ignore]
-fn measure() {
-    let mut found = vec![];
-    let file = noise(1000, 1);
-    for n in [100u64, 100_000] {
-        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
-        let root = dir.path().join("st");
-        let place = lmc_store::Location::Directory(root.clone());
-        let store = Store::create(&place, options(1)).unwrap();
-        save(&store, 0, &file);
-        let first = store.find(At::Step(step(0))).unwrap();
-        let mut hash = blake3::hash(&std::fs::read(root.join(record_key(0, 0))).unwrap()).to_string();
-        for i in 1..n {
-            let text = record(&first, i, Some(&hash));
-            hash = blake3::hash(text.as_bytes()).to_string();
-            let path = root.join(record_key(i, 0));
-            if i % 1000 < 995 || !path.parent().unwrap().exists() {
-                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            }
-            std::fs::write(path, text).unwrap();
-        }
-        std::process::Command::new("sync").status().unwrap();
-        let time = |act: &mut dyn FnMut()| {
-            let mut all: Vec<f64> = (0..15)
-                .map(|_| {
-                    let t = std::time::Instant::now();
-                    act();
-                    t.elapsed().as_secs_f64() * 1e3
-                })
-                .collect();
-            all.sort_by(f64::total_cmp);
-            (all[0], all[7])
-        };
-        let open = || Store::open(&place, options(rand())).unwrap();
-        let mut seed = 0;
-        let latest = time(&mut || _ = open().find(At::Latest).unwrap());
-        let log = time(&mut || _ = open().list_last(20).unwrap());
-        let saves = time(&mut || {
-            seed += 1;
-            open().save(&[Input::new("f", &noise(900, seed))], None, BTreeMap::new(), &SaveOptions::default()).unwrap();
-        });
-        let all = time(&mut || _ = open().steps(step(0)).unwrap());
-        found.push((n, latest, log, saves, all));
-    }
-    for f in found {
-        println!("n, latest, log, save, list all keys (min, median ms): {f:?}");
-    }
-}
-
-fn rand() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
 }
