@@ -168,7 +168,7 @@ impl ObjectStore for Directory {
 
     fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
         let (root, prefix, offset) = (self.root.clone(), prefix.cloned().unwrap_or_default(), offset.clone());
-        let begun = blocking(move || Walk::begin(root.clone(), &file_of(root, &prefix), offset).map_err(failed));
+        let begun = blocking(move || Walk::begin(file_of(root, &prefix), prefix, offset).map_err(failed));
         let parts = |walk| {
             stream::try_unfold(walk, async |mut walk: Walk| {
                 blocking(move || Ok(walk.part().map_err(failed)?.map(|part| (part, walk)))).await

@@ -1,11 +1,12 @@
 //! Listings of a directory as an object store.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::path::{Path as FilePath, PathBuf};
+use std::path::PathBuf;
 
 use object_store::ObjectMeta;
-use object_store::path::Path;
+use object_store::path::{Path, PathPart};
 
 use crate::files::if_there;
 use crate::layout;
@@ -18,60 +19,62 @@ const LARGEST_PART: usize = 4096;
 /// A listing of the objects below a directory, in the order of their keys: complete regular files, through any links, and any entry under a
 /// record's key. Other entries are ignored. A directory is read when its turn comes.
 pub(crate) struct Walk {
-    root: PathBuf,
     /// Only keys that come after it are listed.
     offset: Path,
-    /// The entries that are still to come of each directory on the way, the next one last.
-    open: Vec<Vec<Entry>>,
+    /// The directories on the way, as far as they are still to be listed.
+    open: Vec<Open>,
     part: usize,
+}
+
+/// A directory that was read.
+struct Open {
+    path: PathBuf,
+    key: Path,
+    /// Those that are still to come, the next one last.
+    entries: Vec<Entry>,
 }
 
 /// An entry of a directory.
 struct Entry {
-    path: PathBuf,
-    key: Path,
-    /// Whether it is a directory to be listed.
-    is_directory: bool,
-}
-
-impl Entry {
-    /// What keys begin with that it has, or are below it.
-    fn order(&self) -> impl Iterator<Item = u8> + '_ {
-        self.key.as_ref().bytes().chain(self.is_directory.then_some(b'/'))
-    }
+    name: OsString,
+    /// What is added to the directory's key for it. A directory that is to be listed has a slash at the end, as in keys below it.
+    part: String,
 }
 
 impl Walk {
-    /// Begins with a directory below `root`.
-    pub(crate) fn begin(root: PathBuf, directory: &FilePath, offset: Path) -> io::Result<Self> {
-        let mut walk = Self { root, offset, open: vec![], part: FIRST_PART };
-        walk.enter(directory)?;
+    /// Begins with a directory, for keys that begin with its own.
+    pub(crate) fn begin(directory: PathBuf, key: Path, offset: Path) -> io::Result<Self> {
+        let mut walk = Self { offset, open: vec![], part: FIRST_PART };
+        walk.enter(directory, key)?;
         Ok(walk)
     }
 
-    /// Reads a directory.
-    fn enter(&mut self, path: &FilePath) -> io::Result<()> {
-        let Some(entries) = if_there(fs::read_dir(path))? else { return Ok(()) };
-        let mut found = vec![];
-        for entry in entries {
+    /// Reads a directory. It may have a thousand entries of which few are asked for, so little is done for each.
+    fn enter(&mut self, path: PathBuf, key: Path) -> io::Result<()> {
+        let Some(listed) = if_there(fs::read_dir(&path))? else { return Ok(()) };
+        let depth = key.parts().count() + 1;
+        let below = if depth == 1 { String::new() } else { format!("{key}/") };
+        let offset = self.offset.as_ref().strip_prefix(&below[..]);
+        let mut entries = vec![];
+        for entry in listed {
             let entry = entry?;
-            let path = entry.path();
-            let name = path.strip_prefix(&self.root).unwrap_or(&path).to_string_lossy().into_owned();
-            let key = Path::from(&name[..]);
+            let name = entry.file_name();
+            let mut part = PathPart::from(&*name.to_string_lossy()).as_ref().to_owned();
             // Nor do keys below it come after.
-            if key < self.offset && !self.offset.as_ref().starts_with(key.as_ref()) {
+            if offset.is_some_and(|offset| part.as_str() < offset && !offset.starts_with(&part)) {
                 continue;
             }
-            // Directories of others are looked into, too, but not far: a link may lead back.
-            let may_be_listed = layout::parse_record(&key).is_none()
-                && (layout::is_directory(key.as_ref()) || key.parts().count() < DEPTH);
             let Some(kind) = if_there(entry.file_type())? else { continue };
-            let is_directory = may_be_listed
-                && (kind.is_dir() || kind.is_symlink() && fs::metadata(&path).is_ok_and(|target| target.is_dir()));
-            found.push(Entry { path, key, is_directory });
+            let is_directory =
+                kind.is_dir() || kind.is_symlink() && fs::metadata(entry.path()).is_ok_and(|target| target.is_dir());
+            // Directories of others are looked into, too, but not far: a link may lead back.
+            if is_directory && (depth < DEPTH || layout::is_directory(&format!("{below}{part}"))) {
+                part.push('/');
+            }
+            entries.push(Entry { name, part });
         }
-        found.sort_unstable_by(|a, b| b.order().cmp(a.order()));
-        self.open.push(found);
+        entries.sort_unstable_by(|a, b| b.part.cmp(&a.part));
+        self.open.push(Open { path, key, entries });
         Ok(())
     }
 
@@ -79,12 +82,16 @@ impl Walk {
     pub(crate) fn part(&mut self) -> io::Result<Option<Vec<ObjectMeta>>> {
         let mut found = vec![];
         while found.len() < self.part
-            && let Some(entries) = self.open.last_mut()
+            && let Some(open) = self.open.last_mut()
         {
-            match entries.pop() {
-                None => _ = self.open.pop(),
-                Some(entry) if entry.is_directory => self.enter(&entry.path)?,
-                Some(entry) => found.extend(self.object(entry)?),
+            let Some(Entry { name, part }) = open.entries.pop() else {
+                self.open.pop();
+                continue;
+            };
+            let (path, key) = (open.path.join(&name), open.key.clone().join(&*name.to_string_lossy()));
+            match part.ends_with('/') {
+                true => self.enter(path, key)?,
+                false => found.extend(self.object(path, key)?),
             }
         }
         self.part = LARGEST_PART.min(2 * self.part);
@@ -92,7 +99,7 @@ impl Walk {
     }
 
     /// The object of an entry, if it is one, and its key comes after the offset. Entries deleted meanwhile are none.
-    fn object(&self, Entry { path, key, .. }: Entry) -> io::Result<Option<ObjectMeta>> {
+    fn object(&self, path: PathBuf, key: Path) -> io::Result<Option<ObjectMeta>> {
         let is_record = layout::parse_record(&key).is_some();
         if key <= self.offset || !is_record && staged_for(&path.to_string_lossy()).is_some() {
             return Ok(None);
