@@ -335,14 +335,14 @@ def main():
         check.cut(disk, log, saved, saved)
         print(f"gc: {check.states} states")
         # The directory exists, but may not be synced.
-        directory = check.store / "snapshots" / f"{8:020}"
+        directory = check.store / "snapshots/9007/199/254/739"
         directory.mkdir()
-        disk, log, was = save(8)
+        disk, log, was = save(1000)
         disk.forget(directory)
         check.cut(disk, log, was, saved)
         print(f"save into another's directory: {check.states} states")
         try:
-            disk, log, was = save(9)
+            disk, log, was = save(1001)
             check.cut(disk, log, was, saved, fsync=False)
         except AssertionError as lost:
             print(f"without fsync: {lost}")

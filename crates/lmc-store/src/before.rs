@@ -21,8 +21,9 @@ pub(crate) struct Before {
 }
 
 impl Store {
-    /// The last snapshot before a step that can be opened.
+    /// The last snapshot before a step that can be opened. Fails if none can be saved there any more.
     pub(crate) fn before(&self, step: Step) -> Result<Before> {
+        self.check_above_floor(step)?;
         let mut failed: Vec<(Step, Error)> = vec![];
         // Gives a snapshot that can be opened, or none if it is time to give up.
         let mut open = |read: Result<Snapshot, DamagedRecord>| {

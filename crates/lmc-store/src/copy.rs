@@ -106,7 +106,7 @@ impl Store {
                     // Looked for once, and not if all are here.
                     let lost = match &mut lost {
                         Some(lost) => lost,
-                        none => none.insert(self.lost_among(&self.keys()?, &steps)?),
+                        none => none.insert(self.lost_among(&steps)?),
                     };
                     lost.remove(&s.step).map(Err)
                 }

@@ -1,9 +1,11 @@
 //! A directory as an object store: `LocalFileSystem` reads and deletes, with checks that it lacks; writes are here.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path as FilePath, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
 
 use async_trait::async_trait;
@@ -21,7 +23,8 @@ use crate::error::Error;
 use crate::files::{create_all, if_there, sync};
 use crate::irregular::Irregular;
 use crate::layout;
-use crate::staged::Staged;
+use crate::staged::{Staged, staged_for};
+use crate::walk::Walk;
 
 /// Objects in a directory. Once a write returns, the object and all directories above it are on disk.
 ///
@@ -57,41 +60,6 @@ impl Directory {
             .map_err(|e| Error::store(format!("{}: cannot open the directory: {e}", path.display())))?;
         Ok(Self { root, files, buffers: Pool::default(), sync })
     }
-}
-
-/// The most components of a key.
-const DEPTH: usize = 3;
-
-/// Lists the objects below a directory whose keys come after `offset`: complete regular files, through any links, and any entry under the
-/// key of a record or a tag. Other entries are ignored.
-fn walk(root: &FilePath, below: &str, offset: &str, found: &mut Vec<ObjectMeta>) -> io::Result<()> {
-    let Some(entries) = if_there(fs::read_dir(root.join(below)))? else { return Ok(()) };
-    for entry in entries {
-        let entry = entry?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        let key = if below.is_empty() { name.to_string() } else { format!("{below}/{name}") };
-        // Nor do keys below it come after.
-        if key.as_str() < offset && !offset.starts_with(&key) {
-            continue;
-        }
-        // Follows a link to its target; a dangling link is taken as itself. Entries deleted meanwhile are skipped.
-        let meta = match fs::metadata(entry.path()) {
-            Err(_) => if_there(fs::symlink_metadata(entry.path()))?,
-            meta => Some(meta?),
-        };
-        let Some(meta) = meta else { continue };
-        let location = Path::from(&key[..]);
-        let is_record = layout::parse_record(&location).is_some() || layout::parse_tag(&location).is_some();
-        if meta.is_dir() && !is_record && key.split('/').count() < DEPTH {
-            walk(root, &key, offset, found)?;
-        } else if key.as_str() > offset && (is_record || meta.is_file() && staged_for(&name).is_none()) {
-            let size = if meta.is_file() { meta.len() } else { 0 };
-            let last_modified = meta.modified()?.into();
-            found.push(ObjectMeta { location, last_modified, size, e_tag: None, version: None });
-        }
-    }
-    Ok(())
 }
 
 impl Directory {
@@ -144,15 +112,8 @@ impl ObjectStore for Directory {
             blocking(move || Staged::put(target, &payload, replace).map_err(|e| as_put(e, path))).await?;
             self.sync_above(location).await
         };
-        let done = put.await.inspect_err(|_| {
-            // An empty directory of a step would mean that its record was lost.
-            if location.parts().count() > 1
-                && let Some(directory) = file_of(self.root.clone(), location).parent()
-            {
-                _ = fs::remove_dir(directory);
-            }
-        });
-        done.map(|()| PutResult { e_tag: None, version: None, extensions: Default::default() }).map_err(NotOnDisk::mark)
+        put.await.map_err(NotOnDisk::mark)?;
+        Ok(PutResult { e_tag: None, version: None, extensions: Default::default() })
     }
 
     async fn put_multipart_opts(&self, location: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
@@ -185,7 +146,20 @@ impl ObjectStore for Directory {
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        self.files.delete_stream(locations)
+        let (root, sync, touched) = (self.root.clone(), self.sync, Arc::new(Mutex::new(BTreeSet::new())));
+        let all = touched.clone();
+        let deleted = self.files.delete_stream(locations).inspect_ok(move |key| {
+            if layout::parse_record(key).is_some() {
+                let directory = file_of(root.clone(), key).parent().map(FilePath::to_owned);
+                touched.lock().unwrap_or_else(PoisonError::into_inner).extend(directory);
+            }
+        });
+        // What is deleted after a record must not go before it in a power failure.
+        let synced = stream::once(blocking(move || {
+            let directories = std::mem::take(&mut *all.lock().unwrap_or_else(PoisonError::into_inner));
+            directories.iter().try_for_each(|directory| if_there(sync(directory)).map(|_| ())).map_err(failed)
+        }));
+        deleted.chain(synced.filter_map(async |synced: Result<()>| synced.err().map(Err))).boxed()
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -194,12 +168,14 @@ impl ObjectStore for Directory {
 
     fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
         let (root, prefix, offset) = (self.root.clone(), prefix.cloned().unwrap_or_default(), offset.clone());
-        let walked = blocking(move || {
-            let mut found = vec![];
-            walk(&root, prefix.as_ref(), offset.as_ref(), &mut found).map_err(failed)?;
-            Ok(stream::iter(found.into_iter().map(Ok)))
-        });
-        stream::once(walked).try_flatten().boxed()
+        let begun = blocking(move || Walk::begin(file_of(root, &prefix), prefix, offset).map_err(failed));
+        let parts = |walk| {
+            stream::try_unfold(walk, async |mut walk: Walk| {
+                blocking(move || Ok(walk.part().map_err(failed)?.map(|part| (part, walk)))).await
+            })
+        };
+        let objects = |part: Vec<ObjectMeta>| stream::iter(part.into_iter().map(Ok));
+        stream::once(begun).map_ok(parts).try_flatten().map_ok(objects).try_flatten().boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
@@ -220,8 +196,6 @@ pub(crate) struct Leftover {
     pub(crate) size: u64,
     pub(crate) time: u64,
     pub(crate) is_directory: bool,
-    /// Whether it is a directory that never held anything, as far as the file system shows.
-    pub(crate) was_never_used: bool,
 }
 
 /// Finds what writers and collectors left behind in a root and in some directories below it. What has no key of a store is not theirs.
@@ -259,20 +233,12 @@ fn look_into(root: &FilePath, below: &str, found: &mut Vec<Leftover>) -> io::Res
     Ok(())
 }
 
-/// The path that a file gets once it is complete, if `LocalFileSystem` uses this one until then: it hides such files.
-fn staged_for(path: &str) -> Option<&str> {
-    path.rsplit_once('#').filter(|(_, n)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())).map(|(path, _)| path)
-}
-
 fn leftover(path: PathBuf, key: String) -> io::Result<Option<Leftover>> {
     let Some(meta) = if_there(path.symlink_metadata())? else { return Ok(None) };
-    let modified = meta.modified()?;
-    let time = modified.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let time = meta.modified()?.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let is_directory = meta.is_dir();
     let size = if is_directory { 0 } else { meta.len() };
-    // Adding or removing an entry changes a directory's modification time.
-    let was_never_used = is_directory && meta.created().is_ok_and(|created| created == modified);
-    Ok(Some(Leftover { path, key, size, time, is_directory, was_never_used }))
+    Ok(Some(Leftover { path, key, size, time, is_directory }))
 }
 
 impl Leftover {
@@ -282,10 +248,6 @@ impl Leftover {
     /// `Io` when it cannot be removed.
     pub(crate) fn remove(&self) -> Result<(), Error> {
         let removed = if self.is_directory { fs::remove_dir(&self.path) } else { fs::remove_file(&self.path) };
-        // An empty directory of a step would mean that its record was lost.
-        if let Some(directory) = self.path.parent().filter(|_| self.key.starts_with("snapshots/")) {
-            _ = fs::remove_dir(directory);
-        }
         match removed {
             Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
             removed => if_there(removed)
@@ -297,8 +259,6 @@ impl Leftover {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::remote::Remote;
 
@@ -308,9 +268,9 @@ mod tests {
         let root = dir.path();
         let [a, b, c] = ["a", "b", "c"].map(|save| format!("data/{}", save.repeat(32)));
         let (shard, probe) = (format!("shards/{}.json.zst", "5".repeat(64)), format!("probes/{}#9", "6".repeat(32)));
-        let step = format!("snapshots/{:020}", 7);
+        let step = "snapshots/9007/199/254/740";
         let foreign = ["data/b", "data/x/000000#1", "other/x", "snapshots/7", "probes/x"];
-        for d in [&a[..], &b, &c, &step, "shards"].into_iter().chain(foreign) {
+        for d in [&a[..], &b, &c, step, "shards"].into_iter().chain(foreign) {
             fs::create_dir_all(root.join(d)).unwrap();
         }
         let uploads =
@@ -336,8 +296,7 @@ mod tests {
             found
         };
         let found = find();
-        let mut want: Vec<(&str, u64)> =
-            uploads.iter().map(|f| (&f[..], 2)).chain([(&b[..], 0), (&step[..], 0)]).collect();
+        let mut want: Vec<(&str, u64)> = uploads.iter().map(|f| (&f[..], 2)).chain([(&b[..], 0), (step, 0)]).collect();
         want.sort_unstable();
         assert_eq!(found.iter().map(|l| (&l.key[..], l.size)).collect::<Vec<_>>(), want);
         // Somebody is faster, or begins to use it.
@@ -346,30 +305,9 @@ mod tests {
         found.iter().for_each(|l| l.remove().unwrap());
         assert!(root.join(&b).join("000000").exists() && uploads.iter().all(|f| !root.join(f).exists()));
         assert!(others.iter().all(|f| root.join(f).exists()) && foreign.iter().all(|d| root.join(d).is_dir()));
-        // The directories that a store always has stay.
-        assert_eq!(find().iter().map(|l| &l.key[..]).collect::<Vec<_>>(), [&c[..]]);
+        // The directories that a store always has stay; of the others, each is empty now without that below it.
+        assert_eq!(find().iter().map(|l| &l.key[..]).collect::<Vec<_>>(), [&c[..], "snapshots/9007/199/254"]);
         assert!(root.join("snapshots").is_dir());
-    }
-
-    #[test]
-    fn what_comes_after_a_key_is_listed() {
-        let dir = tempfile::tempdir().unwrap();
-        let remote = Remote::new(Arc::new(Directory::open(dir.path(), false).unwrap())).unwrap();
-        let step = |n| crate::Step::new(n).unwrap();
-        let records = [(3, 0), (7, 0), (7, 1), (20, 0)].map(|(n, generation)| layout::record(step(n), generation));
-        for key in records.iter().chain(&["snap".into(), "snapshots/a".into(), "shards/x".into()]) {
-            remote.wait(remote.put(key, "1".into())).unwrap();
-        }
-        let all = layout::records();
-        for offset in [layout::records_of(step(7)), records[1].clone(), layout::records_of(step(99)), "a".into()] {
-            let mut listed: Vec<_> =
-                remote.wait(remote.list_after(&all, &offset)).unwrap().into_iter().map(|o| o.key).collect();
-            listed.sort();
-            let mut filtered: Vec<_> = remote.wait(remote.list(&all)).unwrap().into_iter().map(|o| o.key).collect();
-            filtered.sort();
-            filtered.retain(|key| *key > offset);
-            assert_eq!(listed, filtered, "{offset}");
-        }
     }
 
     #[test]
@@ -381,6 +319,23 @@ mod tests {
         Directory::open(&path, true).unwrap();
         fs::write(dir.path().join("f"), b"").unwrap();
         assert_eq!(Directory::open(&dir.path().join("f/d"), true).unwrap_err().kind(), crate::ErrorKind::Io);
+    }
+
+    #[test]
+    fn records_are_deleted_from_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let good = Directory::open(dir.path(), false).unwrap();
+        let bad = Directory {
+            sync: |_| Err(io::ErrorKind::StorageFull.into()),
+            ..Directory::open(dir.path(), false).unwrap()
+        };
+        let [good, bad] = [good, bad].map(|d| Remote::new(Arc::new(d)).unwrap());
+        let record = layout::record(crate::Step::new(7).unwrap(), 0);
+        for (key, fails) in [(record, true), (layout::probe(crate::SaveId::new([1; 16])), false)] {
+            good.wait(good.put(&key, "1".into())).unwrap();
+            assert_eq!(bad.wait(bad.delete_all(vec![key.clone()])).is_some(), fails, "{key}");
+            assert!(good.wait(good.get(&key, 9)).is_err() && good.wait(good.delete_all(vec![key])).is_none());
+        }
     }
 
     #[test]

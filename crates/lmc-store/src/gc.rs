@@ -1,19 +1,22 @@
 //! Garbage collection: deletes objects that no snapshot needs (`docs/store.md` §8).
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::stream::{self, StreamExt};
 
 use crate::catalog::{Budget, Catalog};
 use crate::error::{Error, ErrorKind, Result};
-use crate::history::DamagedRecord;
-use crate::ids::ShardId;
+use crate::floors::{LastFloor, ListedFloor};
+use crate::history::{DamagedRecord, next_generation};
+use crate::ids::{ShardId, Step};
 use crate::layout;
 use crate::leftovers::{Leftover, Orphan};
+use crate::manifest::Document;
+use crate::manifest::floor::Floor;
 use crate::manifest::record::RecordId;
 use crate::reach::{ObjectId, Reach};
-use crate::records::{Current, Listed};
-use crate::remote::{CONCURRENT, Object, Remote};
+use crate::records::{Keys, Listed};
+use crate::remote::{Object, Remote};
 use crate::store::Store;
 
 /// The objects that no snapshot needs.
@@ -32,7 +35,7 @@ pub struct Garbage {
 }
 
 /// How to collect.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct GcOptions {
     /// Delete nothing.
@@ -40,12 +43,24 @@ pub struct GcOptions {
     /// Collect in a store that has shards, but not one record. Without this it is refused: the records may be lost, and then all data
     /// would be deleted.
     pub without_records: bool,
+    /// A run that resumes from an earlier snapshot may go back by so many: no floor is written at the highest steps, and their pruned
+    /// records stay. By default 1,024.
+    pub rewindable: usize,
+}
+
+impl Default for GcOptions {
+    fn default() -> Self {
+        Self { dry_run: false, without_records: false, rewindable: 1024 }
+    }
 }
 
 /// The objects to delete, in the order of deletion.
 #[derive(Default)]
 struct Found {
     records: Vec<Object>,
+    /// Records of pruned snapshots whose steps are not saved again: once the other records of their steps are deleted.
+    pruned: Vec<Object>,
+    floors: Vec<Object>,
     shards: Vec<Object>,
     data: Vec<Object>,
     probes: Vec<Object>,
@@ -71,6 +86,10 @@ struct Needed {
     young: Vec<Object>,
     /// Records superseded earlier.
     old: Vec<Object>,
+    /// Records of snapshots that were pruned earlier, at or below the floor.
+    pruned: Vec<Object>,
+    /// The floor to write.
+    floor: Option<(u32, Floor)>,
     /// Whether there is no record at all.
     without_records: bool,
 }
@@ -83,19 +102,34 @@ impl Store {
     /// `Damaged` or `Unsupported` when a record or shard cannot be read, `Damaged` when there are shards to delete, but not one record: then
     /// nothing is deleted. `Store` or `Io` when requests fail; the next collection finds the rest.
     pub fn gc(&self, o: &GcOptions) -> Result<Garbage> {
-        let (found, garbage) = self.find_garbage(o.without_records)?;
+        let (found, garbage, floor) = self.find_garbage(o)?;
         if o.dry_run {
             return Ok(garbage);
         }
-        let (mut left, mut first) = (0, None);
-        // Referrers before what they refer to, although no reader uses what is deleted here.
-        for objects in [found.records, found.shards, found.data, found.probes, found.tags] {
+        if let Some((generation, floor)) = floor {
+            self.write_floor(generation, &floor, garbage.time)?;
+        }
+        let (mut left, mut left_out, mut first) = (0, 0, None);
+        let mut delete = |objects: Vec<Object>| {
             let keys = objects.into_iter().map(|o| o.key).collect();
-            if let Some((n, e)) = self.remote().wait(self.remote().delete_all(keys)) {
+            let failed = self.remote().wait(self.remote().delete_all(keys));
+            let done = failed.is_none();
+            if let Some((n, e)) = failed {
                 left += n;
                 first.get_or_insert(e);
             }
+            done
+        };
+        // A kept generation must not become the highest: the pruned one goes last.
+        match delete(found.records) {
+            true => _ = delete(found.pruned),
+            false => left_out = found.pruned.len(),
         }
+        // Referrers before what they refer to, although no reader uses what is deleted here.
+        for objects in [found.floors, found.shards, found.data, found.probes, found.tags] {
+            delete(objects);
+        }
+        left += left_out;
         if let Some(place) = self.leftovers() {
             for leftover in &found.leftovers {
                 if let Err(e) = self.remote().wait(place.remove(leftover)) {
@@ -113,15 +147,36 @@ impl Store {
         }
     }
 
-    /// Correctness depends on the order of requests: the time, then the objects, then the records that may need them.
-    fn find_garbage(&self, without_records: bool) -> Result<(Found, Garbage)> {
+    /// Writes a floor, unless that takes too long: what it lists was kept a moment ago, and cannot be deleted before.
+    fn write_floor(&self, generation: u32, floor: &Floor, began: u64) -> Result<()> {
+        match self.time_to_commit(began) {
+            Err(e) if e.kind() == ErrorKind::Expired => return Ok(()),
+            time => time?,
+        };
+        let bytes = match floor.to_bytes() {
+            // So many snapshots are kept that their steps have no place in it.
+            Err(e) if e.kind() == ErrorKind::Limit => return Ok(()),
+            bytes => bytes?,
+        };
+        // If another collector was faster, its floor counts.
+        self.remote().wait(self.remote().create(&layout::floor(floor.step, generation), bytes.into())).map(|_| ())
+    }
+
+    /// Correctness depends on the order of requests: the time, then the floors, then the objects, then the records that may need them.
+    fn find_garbage(&self, o: &GcOptions) -> Result<(Found, Garbage, Option<(u32, Floor)>)> {
         let list = |prefix| self.remote().wait(self.remote().list(&prefix));
         let time = self.begin()?;
         let is_old = |written: u64| written.saturating_add(self.grace_seconds()) < time;
+        let mut floors = self.floors()?;
         let (shards, data, probes) = (list(layout::shards())?, list(layout::all_data())?, list(layout::probes())?);
-        let needed = self.needed(time)?;
-        let all_lost = needed.without_records && !without_records;
+        let needed = self.needed(time, floors.last(), o.rewindable)?;
+        let all_lost = needed.without_records && !o.without_records;
         let (mut found, mut young) = (Found { records: needed.old, ..Found::default() }, needed.young);
+        found.pruned = needed.pruned;
+        // No save began before the last floor was written, and sees only the others.
+        if floors.pop().is_some_and(|last| is_old(last.object.time)) {
+            found.floors = floors.into_iter().map(|floor| floor.object).collect();
+        }
         let mut judge = |object: Object, now: bool, still: bool, old: &mut Vec<Object>| match object {
             _ if now => {}
             _ if still || !is_old(object.time) => young.push(object),
@@ -163,45 +218,57 @@ impl Store {
         let fresh = fresh.iter().filter(|l| !l.is_directory()).map(Leftover::orphan);
         let young = orphans(young.iter().map(orphan).chain(fresh));
         let garbage = Garbage { time, orphans: found.orphans(), young, unseen };
-        Ok((found, garbage))
+        Ok((found, garbage, needed.floor))
     }
 
-    /// The objects that are needed at a time.
-    fn needed(&self, time: u64) -> Result<Needed> {
+    /// The objects that are needed at a time; `floor` is the last one.
+    fn needed(&self, time: u64, floor: Option<&ListedFloor>, rewindable: usize) -> Result<Needed> {
+        let is_old = |written: u64| written.saturating_add(self.grace_seconds()) < time;
         let mut needed = Needed::default();
         // Each record, and whether it counts.
         let mut records = vec![];
         let keys = self.keys()?;
         needed.without_records = keys.steps.is_empty();
         for (&step, generations) in &keys.steps {
-            for (i, &Listed { generation, time: written, nanos, size }) in generations.iter().enumerate() {
-                let object = Object { key: layout::record(step, generation), size, time: written, nanos };
+            for (i, listed) in generations.iter().enumerate() {
                 let next = generations.get(i + 1);
                 match next {
-                    Some(next) if next.time.saturating_add(self.grace_seconds()) < time => {
-                        needed.old.push(object);
+                    Some(next) if is_old(next.time) => {
+                        needed.old.push(object(step, listed));
                         continue;
                     }
-                    Some(_) => needed.young.push(object),
+                    Some(_) => needed.young.push(object(step, listed)),
                     None => {}
                 }
-                records.push((RecordId { step, generation }, next.is_none()));
+                records.push((RecordId { step, generation: listed.generation }, next.is_none()));
             }
         }
-        let read = stream::iter(records)
-            .map(async |(id, counts)| match self.record(id).await {
-                Ok(current) => Ok(Some((counts, current))),
-                // Another collector began later.
-                Err(e) if !counts && e.kind() == ErrorKind::NotFound => Ok(None),
-                Err(e) => Err(refused(&DamagedRecord::of(id, e)?, counts)),
-            })
-            .buffered(CONCURRENT);
-        let records: Vec<(bool, Current)> = self.remote().wait(read.try_filter_map(async |r| Ok(r)).try_collect())?;
-        if let Some(lost) = self.lost(&keys, records.iter().map(|(_, current)| current))?.first() {
+        let mut gone = vec![];
+        let mut current = vec![];
+        let mut read = stream::iter(records)
+            .map(async |(id, counts)| (id, counts, self.record(id).await))
+            .buffered(keys.at_once());
+        self.remote().wait(async {
+            while let Some((id, counts, read)) = read.next().await {
+                match read {
+                    Ok(record) => current.push((counts, record)),
+                    // Another collector began later.
+                    Err(e) if e.kind() == ErrorKind::NotFound => gone.extend(counts.then_some(id)),
+                    Err(e) => return Err(refused(&DamagedRecord::of(id, e)?, counts)),
+                }
+            }
+            Ok(())
+        })?;
+        drop(read);
+        let names = current.iter().map(|(_, c)| (c.id(), &c.record.seen[..]));
+        if let Some(lost) = self.lost(&keys, names, &gone)?.first() {
             return Err(refused(lost, true));
         }
+        let states: BTreeMap<Step, bool> =
+            current.iter().filter(|(counts, _)| *counts).map(|(_, c)| (c.record.step, c.is_kept())).collect();
+        self.forget(&keys, &states, time, floor, rewindable, &mut needed)?;
         let records: Vec<(bool, Vec<ShardId>)> =
-            records.into_iter().map(|(counts, c)| (counts, c.record.shards)).collect();
+            current.into_iter().map(|(counts, c)| (counts, c.record.shards)).collect();
         needed.add(self.remote(), &records, Budget::default()).map_err(|e| {
             // Those that count may need nothing of what is lost.
             let counting: Vec<_> = records.into_iter().filter(|(counts, _)| *counts).collect();
@@ -210,6 +277,62 @@ impl Store {
         })?;
         Ok(needed)
     }
+
+    /// Finds the records of pruned snapshots that the last floor allows to delete, and the floor that is to be written for others.
+    /// `states`: for each step, whether it has a snapshot.
+    fn forget(
+        &self,
+        keys: &Keys,
+        states: &BTreeMap<Step, bool>,
+        time: u64,
+        floor: Option<&ListedFloor>,
+        rewindable: usize,
+        needed: &mut Needed,
+    ) -> Result<()> {
+        let is_old = |written: u64| written.saturating_add(self.grace_seconds()) < time;
+        let last = floor.map(|floor| self.read_floor(floor)).transpose()?;
+        let in_force = floor.is_none_or(|floor| is_old(floor.object.time));
+        if let Some(LastFloor { kept: Err(e), .. }) = &last
+            && e.kind() == ErrorKind::Unsupported
+        {
+            return Err(Error::unsupported(format!("{e}; nothing was deleted")));
+        }
+        let may_go = |step: Step| match &last {
+            Some(LastFloor { step: floor, kept: Ok(kept) }) => step <= *floor && kept.binary_search(&step).is_err(),
+            _ => false,
+        };
+        let beyond = keys.steps.keys().rev().nth(rewindable).copied();
+        let Some(highest) = beyond.max(last.as_ref().map(|last| last.step)) else { return Ok(()) };
+        let is_readable = last.as_ref().is_none_or(|last| last.kept.is_ok());
+        let mut more = !is_readable;
+        for (&step, generations) in keys.steps.range(..=highest) {
+            let Some(newest) = generations.last() else { continue };
+            let was_pruned = states.get(&step) == Some(&false);
+            // Those that it superseded are deleted with it.
+            if !was_pruned || !generations.iter().skip(1).chain([newest]).all(|listed| is_old(listed.time)) {
+                continue;
+            }
+            if !may_go(step) {
+                more = true;
+            } else if in_force {
+                needed.pruned.push(object(step, newest));
+            }
+        }
+        if more && in_force {
+            let kept = states.range(..=highest).filter(|(_, kept)| **kept).map(|(&step, _)| step).collect();
+            let generation = match floor {
+                Some(floor) if floor.step == highest => next_generation(highest, floor.generation)?,
+                _ => 0,
+            };
+            needed.floor = Some((generation, Floor::new(highest, kept)));
+        }
+        Ok(())
+    }
+}
+
+/// The object of a record.
+fn object(step: Step, &Listed { generation, size, time, nanos }: &Listed) -> Object {
+    Object { key: layout::record(step, generation), size, time, nanos }
 }
 
 impl Needed {
@@ -261,8 +384,8 @@ fn nothing_deleted(e: Error, counts: bool) -> Error {
 
 impl Found {
     fn orphans(&self) -> Vec<Orphan> {
-        let objects =
-            [&self.records, &self.shards, &self.data, &self.probes, &self.tags].into_iter().flatten().map(orphan);
+        let objects = [&self.records, &self.pruned, &self.floors, &self.shards, &self.data, &self.probes, &self.tags];
+        let objects = objects.into_iter().flatten().map(orphan);
         orphans(objects.chain(self.leftovers.iter().map(Leftover::orphan)))
     }
 }

@@ -2,19 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures::stream::{self, StreamExt, TryStreamExt};
-use object_store::path::Path;
+use futures::stream::{self, StreamExt};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::{Hash, SaveId, Step};
+use crate::ids::{Hash, Step};
 use crate::layout;
 use crate::manifest::Document;
 use crate::manifest::record::{MAX_SEEN, Record, RecordId, Seen};
-use crate::records::{Current, Keys, Listed};
-use crate::remote::{CONCURRENT, Object};
-use crate::snapshot::{At, Snapshot};
+use crate::records::{Brief, Current, Keys, Listed, RECENT, heads};
+use crate::snapshot::Snapshot;
 use crate::store::Store;
-use crate::tags;
 
 /// A record that cannot be read, or is missing although another one names it. Its snapshot is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +25,8 @@ pub struct DamagedRecord {
     pub message: String,
     kind: ErrorKind,
     pub(crate) generation: u32,
+    /// Whether it is missing.
+    pub(crate) is_lost: bool,
 }
 
 /// The contents of a store.
@@ -38,7 +37,7 @@ pub struct Listing {
     pub snapshots: Vec<Snapshot>,
     /// Records that cannot be read, by step; each may be a snapshot's.
     pub damaged: Vec<DamagedRecord>,
-    /// Whether the snapshots need what their saves stored, and nothing else: none was pruned or re-based, and it is no archive.
+    /// Whether the snapshots need what their saves stored, and nothing else: they are all, none was pruned or re-based, and it is no archive.
     pub(crate) adds_up: bool,
 }
 
@@ -46,6 +45,13 @@ pub struct Listing {
 #[derive(Default)]
 pub(crate) struct History {
     pub(crate) steps: BTreeMap<Step, Result<Current, DamagedRecord>>,
+}
+
+/// Records that were to be read.
+pub(crate) struct Looked<T> {
+    pub(crate) there: Vec<(Step, Result<T, DamagedRecord>)>,
+    /// They were listed, and are missing.
+    pub(crate) gone: Vec<RecordId>,
 }
 
 impl DamagedRecord {
@@ -58,20 +64,23 @@ impl DamagedRecord {
         };
         // It names the key.
         let (key, message) = (layout::record(step, generation).to_string(), e.to_string());
-        Ok(Self { step, key, message, kind, generation })
+        Ok(Self { step, key, message, kind, generation, is_lost: false })
     }
 
     /// A record that is missing although another one names it.
-    fn missing(RecordId { step, generation }: RecordId, by: RecordId) -> Self {
-        let key = layout::record(step, generation).to_string();
-        let message = format!("{key}: is missing, although {by} names it");
-        Self { step, key, message, kind: ErrorKind::Damaged, generation }
+    fn missing(id: RecordId, by: RecordId) -> Self {
+        Self { is_lost: true, ..Self::beyond(id, format!("{id}: is missing, although {by} names it")) }
+    }
+
+    /// A record that is missing although it was listed.
+    fn gone(id: RecordId) -> Self {
+        Self { is_lost: true, ..Self::beyond(id, format!("{id}: is missing, although it was listed")) }
     }
 
     /// A record that can be read, of a snapshot that cannot be restored.
-    pub(crate) fn beyond(RecordId { step, generation }: RecordId, message: String) -> Self {
-        let key = layout::record(step, generation).to_string();
-        Self { step, key, message, kind: ErrorKind::Damaged, generation }
+    pub(crate) fn beyond(id: RecordId, message: String) -> Self {
+        let RecordId { step, generation } = id;
+        Self { step, key: id.to_string(), message, kind: ErrorKind::Damaged, generation, is_lost: false }
     }
 
     /// What is wrong with it, for a caller that can do without unless a newer lmc wrote it: `Unsupported` then, and else `Damaged`.
@@ -114,7 +123,7 @@ pub(crate) fn remedy_of(what: &str, steps: impl IntoIterator<Item = Step>) -> St
 }
 
 impl Listing {
-    /// [`Store::needed_size`], if the records say it: not if some snapshots were pruned or re-based, and not of an archive.
+    /// [`Store::needed_size`], if the records say it: not if some snapshots were left out, pruned or re-based, and not of an archive.
     pub fn needed_size(&self) -> Option<u64> {
         self.adds_up.then(|| self.snapshots.iter().map(|s| s.new_size).fold(0, u64::saturating_add))
     }
@@ -130,11 +139,10 @@ impl History {
         self.steps.values().filter_map(|r| r.as_ref().err())
     }
 
-    /// The records that a new one names: those not named by another.
+    /// The records that a new one names.
     pub(crate) fn heads(&self) -> Vec<Seen> {
-        let named: BTreeSet<RecordId> =
-            self.steps.values().flatten().flat_map(|c| &c.record.seen).map(|s| s.key).collect();
-        self.steps.values().flatten().map(Current::seen).filter(|s| !named.contains(&s.key)).collect()
+        let highest: Vec<Brief> = self.steps.values().rev().take(RECENT).flatten().map(Current::brief).collect();
+        heads(highest.iter())
     }
 }
 
@@ -144,10 +152,45 @@ impl Store {
     /// # Errors
     /// `Store` when requests fail.
     pub fn list(&self) -> Result<Listing> {
-        let history = self.history()?;
+        self.listing_of(self.history()?, true)
+    }
+
+    /// [`Self::list`] of the last `n` snapshots. Lists and reads no more than it takes to find them.
+    ///
+    /// # Errors
+    /// `Store` when requests fail.
+    pub fn list_last(&self, n: usize) -> Result<Listing> {
+        let (mut keys, mut steps, mut gone) = (Keys::default(), BTreeMap::new(), vec![]);
+        let (mut from, mut at_once) = (None, n);
+        let is_kept = |r: &Result<Current, DamagedRecord>| r.as_ref().is_ok_and(Current::is_kept);
+        loop {
+            let more = self.highest(from, at_once)?;
+            let looked = self.look(&more, more.counting(), |current| current)?;
+            steps.extend(looked.there);
+            gone.extend(looked.gone);
+            keys.add(more);
+            // Others may be pruned.
+            (from, at_once) = (keys.rest, RECENT);
+            if from.is_none() || steps.values().filter(|r| is_kept(r)).count() >= n {
+                break;
+            }
+        }
+        let mut history = self.with_lost(&keys, steps, gone)?;
+        let first =
+            history.steps.iter().rev().filter(|(_, r)| is_kept(r)).nth(n.saturating_sub(1)).map(|(&step, _)| step);
+        let before = history.steps.len();
+        history.steps.retain(|step, _| first.is_none_or(|first| *step >= first));
+        let whole = from.is_none() && before == history.steps.len();
+        self.listing_of(history, whole)
+    }
+
+    /// What a listing says of these records; `whole`: whether they are all.
+    fn listing_of(&self, history: History, whole: bool) -> Result<Listing> {
         let damaged = history.damaged().cloned().collect();
         let as_saved = |c: &Current| c.is_kept() && c.generation == 0;
-        let adds_up = !self.is_archive() && history.steps.values().all(|r| r.as_ref().is_ok_and(as_saved));
+        let as_saved = history.steps.values().all(|r| r.as_ref().is_ok_and(as_saved));
+        // Below a floor, the records of those that were pruned are gone.
+        let adds_up = whole && as_saved && !self.is_archive() && self.floors()?.is_empty();
         let snapshots = history.into_kept().into_iter().map(|c| Snapshot::of(c.record)).collect();
         Ok(Listing { snapshots, damaged, adds_up })
     }
@@ -160,136 +203,131 @@ impl Store {
         Ok(self.list()?.snapshots)
     }
 
-    /// The steps that have or had a snapshot: those of pruned ones, too. Reads no record.
+    /// The steps, from this one on, that have or had a snapshot: those of pruned ones, too. Reads no record, and lists none of earlier steps.
     ///
     /// # Errors
     /// `Store` when requests fail.
-    pub fn steps(&self) -> Result<BTreeSet<Step>> {
-        Ok(self.keys()?.steps.into_keys().collect())
-    }
-
-    /// One snapshot.
-    ///
-    /// # Errors
-    /// `NotFound` when it is not there, `Damaged` or `Unsupported` when that is unknown because a record cannot be read, `Store` when
-    /// requests fail.
-    pub fn find(&self, at: At) -> Result<Snapshot> {
-        let found = match at {
-            At::Latest => self.latest()?,
-            At::Tag(ref name) => {
-                let (step, id) = self.tagged(name)?;
-                let there = self.find(At::Step(step)).map_err(|e| e.at(format_args!("the tag {name}")))?;
-                if there.id != id {
-                    return Err(Error::not_found(format!(
-                        "the tag {name} names the snapshot {id} of step {step}, which was pruned; {}",
-                        tags::remedy(name)
-                    )));
-                }
-                Some(there)
-            }
-            At::Step(step) => match self.newest(step)? {
-                Some(current) if current.is_kept() => Some(Snapshot::of(current.record)),
-                Some(_) => {
-                    return Err(Error::not_found(format!("the store has no snapshot of step {step}: it was pruned")));
-                }
-                // Others may name its record.
-                None => match self.about(&self.keys()?, &[step])?.steps.get(&step) {
-                    Some(Err(bad)) => return Err(bad.error("")),
-                    _ => None,
-                },
-            },
-            At::Id(id) => self.of_id(id)?,
-        };
-        found.ok_or_else(|| {
-            Error::not_found(match at {
-                At::Latest | At::Tag(_) => "the store has no snapshots".to_owned(),
-                At::Step(step) => format!("the store has no snapshot of step {step}"),
-                At::Id(id) => format!("the store has no snapshot with the id {id}"),
-            })
-        })
+    pub fn steps(&self, from: Step) -> Result<BTreeSet<Step>> {
+        Ok(self.keys_until(None, |_, next| next < from)?.steps.into_keys().collect())
     }
 
     /// The keys of all records.
     pub(crate) fn keys(&self) -> Result<Keys> {
-        self.keys_under(&layout::records())
+        self.keys_until(None, |_, _| false)
+    }
+
+    /// The keys of the records of the `count` highest steps; of those up to `from`, if it is given.
+    pub(crate) fn highest(&self, from: Option<Step>, count: usize) -> Result<Keys> {
+        self.keys_until(from, |keys, _| keys.steps.len() == count)
+    }
+
+    /// Lists keys of records, from the highest step or that of `from` on downwards, until `enough` says so of what was listed, before the
+    /// step that comes next.
+    pub(crate) fn keys_until(&self, from: Option<Step>, enough: impl Fn(&Keys, Step) -> bool) -> Result<Keys> {
+        let offset = from.map(layout::before_records);
+        let mut objects = self.remote().objects_after(&layout::records(), offset.as_ref())?;
+        let mut keys = Keys::default();
+        self.remote().wait(async {
+            while let Some(object) = objects.next().await? {
+                let Some((step, generation)) = layout::parse_record(&object.key) else {
+                    keys.foreign.push(object.key.to_string());
+                    continue;
+                };
+                if !keys.steps.contains_key(&step) && enough(&keys, step) {
+                    keys.rest = Some(step);
+                    break;
+                }
+                let (time, nanos, size) = (object.time, object.nanos, object.size);
+                keys.steps.entry(step).or_default().push(Listed { generation, time, nanos, size });
+            }
+            Ok::<_, Error>(())
+        })?;
+        let lowest = keys.rest.map_or(Step::new(0), Step::next)?;
+        keys.listed.push(lowest..=from.unwrap_or(Step::MAX));
+        Ok(keys)
     }
 
     /// The records that count.
     pub(crate) fn history(&self) -> Result<History> {
-        self.all(&self.keys()?)
+        let keys = self.keys()?;
+        let Looked { there, gone } = self.look(&keys, keys.counting(), |current| current)?;
+        self.with_lost(&keys, there.into_iter().collect(), gone)
     }
 
-    fn all(&self, keys: &Keys) -> Result<History> {
-        let steps = self.read(keys.all())?;
-        self.with_lost(keys, steps)
-    }
-
-    /// The records that may name records of steps that have none. For steps after all others these are the recent ones: such a
-    /// step may be asked for again and again, until it is there.
-    pub(crate) fn about(&self, keys: &Keys, steps: &[Step]) -> Result<History> {
-        match keys.last() {
-            Some(last) if steps.iter().any(|&step| step < last.step) => self.all(keys),
-            _ => self.recent(keys),
-        }
-    }
-
-    /// The records that count, of the most recently written steps, and the missing records that they name. Reads those that are new.
-    pub(crate) fn recent(&self, keys: &Keys) -> Result<History> {
-        let (mut steps, mut unread) = (BTreeMap::new(), vec![]);
-        for id in keys.recent() {
-            match self.known().get(keys, id.step) {
-                Some(current) => _ = steps.insert(id.step, Ok(current)),
-                None => unread.push(id),
+    /// Reads records, several at once, and keeps some of each.
+    pub(crate) fn look<T>(
+        &self,
+        keys: &Keys,
+        which: Vec<RecordId>,
+        mut keep: impl FnMut(Current) -> T,
+    ) -> Result<Looked<T>> {
+        let mut looked = Looked { there: vec![], gone: vec![] };
+        let mut read = stream::iter(which).map(async |id| (id, self.record(id).await)).buffered(keys.at_once());
+        self.remote().wait(async {
+            while let Some((id, read)) = read.next().await {
+                match read {
+                    Ok(current) => looked.there.push((id.step, Ok(keep(current)))),
+                    Err(e) if e.kind() == ErrorKind::NotFound => looked.gone.push(id),
+                    Err(e) => looked.there.push((id.step, Err(DamagedRecord::of(id, e)?))),
+                }
             }
-        }
-        steps.extend(self.read(unread)?);
-        self.known().replace(keys, steps.values().flatten());
-        self.with_lost(keys, steps)
+            Ok::<_, Error>(())
+        })?;
+        drop(read);
+        Ok(looked)
     }
 
-    /// Reads records, several at once.
-    fn read(&self, which: Vec<RecordId>) -> Result<BTreeMap<Step, Result<Current, DamagedRecord>>> {
-        let read = stream::iter(which)
-            .map(async |id| match self.record(id).await {
-                Ok(current) => Ok((id.step, Ok(current))),
-                Err(e) => DamagedRecord::of(id, e).map(|bad| (id.step, Err(bad))),
-            })
-            .buffered(CONCURRENT);
-        self.remote().wait(read.try_collect())
-    }
-
-    fn with_lost(&self, keys: &Keys, mut steps: BTreeMap<Step, Result<Current, DamagedRecord>>) -> Result<History> {
-        for lost in self.lost(keys, steps.values().flatten())? {
+    fn with_lost(
+        &self,
+        keys: &Keys,
+        mut steps: BTreeMap<Step, Result<Current, DamagedRecord>>,
+        gone: Vec<RecordId>,
+    ) -> Result<History> {
+        let names = steps.values().flatten().map(|c| (c.id(), &c.record.seen[..]));
+        for lost in self.lost(keys, names, &gone)? {
             steps.insert(lost.step, Err(lost));
         }
         Ok(History { steps })
     }
 
-    /// Records that others name, and that are missing without having been superseded.
+    /// Records that others name, and that are missing without having been superseded; and those that were listed, and are `gone`. Not those
+    /// of steps at or below the last floor that it does not list: they were pruned, and collected.
     pub(crate) fn lost<'r>(
         &self,
         keys: &Keys,
-        records: impl IntoIterator<Item = &'r Current>,
+        names: impl IntoIterator<Item = (RecordId, &'r [Seen])>,
+        gone: &[RecordId],
     ) -> Result<Vec<DamagedRecord>> {
         let mut missing: BTreeMap<Step, DamagedRecord> = BTreeMap::new();
-        for current in records {
-            for seen in current.record.seen.iter().filter(|s| !keys.has(s.key)) {
-                let lost = DamagedRecord::missing(seen.key, current.id());
+        for (by, seen) in names {
+            for seen in seen.iter().filter(|s| !keys.has(s.key)) {
+                let lost = DamagedRecord::missing(seen.key, by);
                 let known = missing.entry(lost.step).or_insert_with(|| lost.clone());
                 if known.generation < lost.generation {
                     *known = lost;
                 }
             }
         }
+        if missing.is_empty() && gone.is_empty() {
+            return Ok(vec![]);
+        }
+        let floor = self.last_floor()?;
+        let may_be_lost = |step: Step| floor.as_ref().is_none_or(|floor| floor.may_lose(step));
         let mut lost = vec![];
-        for bad in missing.into_values() {
+        for bad in missing.into_values().filter(|bad| may_be_lost(bad.step)) {
             let id = RecordId { step: bad.step, generation: bad.generation };
             // A listing takes time: a record may have been written after the listing passed its place.
-            if !self.keys_under(&layout::records_of(bad.step))?.has(id) {
+            if !self.keys_of(bad.step)?.has(id) {
                 lost.push(bad);
             }
         }
+        lost.extend(gone.iter().filter(|id| may_be_lost(id.step)).map(|&id| DamagedRecord::gone(id)));
         Ok(lost)
+    }
+
+    /// The keys of a step's records.
+    fn keys_of(&self, step: Step) -> Result<Keys> {
+        self.keys_until(Some(step), |_, next| next < step)
     }
 
     /// The record that counts for a step, if it is there.
@@ -297,12 +335,7 @@ impl Store {
     /// # Errors
     /// `Store` when requests fail.
     pub(crate) fn newest_or_damaged(&self, step: Step) -> Result<Option<Result<Current, DamagedRecord>>> {
-        self.newest_of(&self.keys_under(&layout::records_of(step))?, step)
-    }
-
-    /// [`Self::newest_or_damaged`] of listed records.
-    pub(crate) fn newest_of(&self, keys: &Keys, step: Step) -> Result<Option<Result<Current, DamagedRecord>>> {
-        let Some(Listed { generation, .. }) = keys.entry(step) else { return Ok(None) };
+        let Some(Listed { generation, .. }) = self.keys_of(step)?.entry(step) else { return Ok(None) };
         let id = RecordId { step, generation };
         Ok(Some(match self.remote().wait(self.record(id)) {
             Ok(current) => Ok(current),
@@ -316,100 +349,6 @@ impl Store {
     /// Those of [`DamagedRecord::error`] when it cannot be read, `Store` when requests fail.
     pub(crate) fn newest(&self, step: Step) -> Result<Option<Current>> {
         self.newest_or_damaged(step)?.transpose().map_err(|bad| bad.error(""))
-    }
-
-    /// The last snapshot before a step for which `take` gives something; it is called with records that cannot be read, too.
-    pub(crate) fn last_before<T>(
-        &self,
-        step: Step,
-        take: impl FnMut(Result<Snapshot, DamagedRecord>) -> Result<Option<T>>,
-    ) -> Result<Option<T>> {
-        self.first_kept(self.keys()?.all().into_iter().rev().filter(|id| id.step < step), take)
-    }
-
-    /// The first one after a step.
-    pub(crate) fn first_after<T>(
-        &self,
-        step: Step,
-        take: impl FnMut(Result<Snapshot, DamagedRecord>) -> Result<Option<T>>,
-    ) -> Result<Option<T>> {
-        self.first_kept(self.keys()?.all().into_iter().filter(|id| id.step > step), take)
-    }
-
-    fn first_kept<T>(
-        &self,
-        records: impl Iterator<Item = RecordId>,
-        mut take: impl FnMut(Result<Snapshot, DamagedRecord>) -> Result<Option<T>>,
-    ) -> Result<Option<T>> {
-        self.first(records.collect(), History::default(), |record| match record {
-            Ok(current) if !current.is_kept() => Ok(None),
-            record => take(record.map(|c| Snapshot::of(c.record))),
-        })
-    }
-
-    /// The first of these records for which `take` gives something. Those that are not `known` are read: first one, then several at once.
-    fn first<T>(
-        &self,
-        records: Vec<RecordId>,
-        known: History,
-        mut take: impl FnMut(Result<Current, DamagedRecord>) -> Result<Option<T>>,
-    ) -> Result<Option<T>> {
-        let (mut known, mut rest, mut at_once) = (known.steps, &records[..], 1);
-        while !rest.is_empty() {
-            let (some, others) = rest.split_at(at_once.min(rest.len()));
-            known.extend(self.read(some.iter().filter(|id| !known.contains_key(&id.step)).copied().collect())?);
-            for id in some {
-                if let Some(taken) = take(known.remove(&id.step).expect("it was read"))? {
-                    return Ok(Some(taken));
-                }
-            }
-            (rest, at_once) = (others, CONCURRENT);
-        }
-        Ok(None)
-    }
-
-    /// The last snapshot. A later step with an unreadable record is an error: an older snapshot must not pass for the last.
-    fn latest(&self) -> Result<Option<Snapshot>> {
-        self.latest_of(&self.keys()?)
-    }
-
-    /// [`Self::latest`], if its step is `from` or later. Lists no earlier records: a missing one is noticed if one from there on names it.
-    pub(crate) fn latest_from(&self, from: Step) -> Result<Option<Snapshot>> {
-        let listed = self.remote().wait(self.remote().list_after(&layout::records(), &layout::records_of(from)));
-        self.latest_of(&Keys { from: Some(from), ..keys_of(listed?) })
-    }
-
-    fn latest_of(&self, keys: &Keys) -> Result<Option<Snapshot>> {
-        let recent = self.recent(keys)?;
-        let lost = recent.damaged().map(|bad| RecordId { step: bad.step, generation: bad.generation });
-        let steps: BTreeMap<Step, RecordId> = keys.all().into_iter().chain(lost).map(|id| (id.step, id)).collect();
-        self.first(steps.into_values().rev().collect(), recent, |record| match record {
-            Ok(current) => Ok(current.is_kept().then(|| Snapshot::of(current.record))),
-            Err(bad) => Err(bad.error("restore another one (--at STEP), ")),
-        })
-    }
-
-    /// The snapshot with an id.
-    pub(crate) fn of_id(&self, id: SaveId) -> Result<Option<Snapshot>> {
-        let Listing { snapshots, damaged, .. } = self.list()?;
-        match (snapshots.into_iter().find(|s| s.id == id), damaged.first()) {
-            // The unreadable record may be its.
-            (None, Some(bad)) => Err(bad.error(&format!("no other snapshot has the id {id}; "))),
-            (found, _) => Ok(found),
-        }
-    }
-
-    /// The largest step that has a snapshot, or may have one, because its record cannot be read.
-    pub(crate) fn last_step(&self) -> Result<Option<Step>> {
-        let keys = self.keys()?;
-        let recent = self.recent(&keys)?;
-        let damaged = recent.damaged().map(|bad| bad.step).max();
-        let later = keys.all().into_iter().rev().filter(|id| Some(id.step) > damaged).collect();
-        let last = self.first(later, recent, |record| {
-            let is_one = |c: Current| c.is_kept().then_some(c.record.step);
-            Ok(record.map_or_else(|bad| Some(bad.step), is_one))
-        })?;
-        Ok(last.or(damaged))
     }
 
     /// Reads a record.
@@ -430,34 +369,14 @@ impl Store {
         let ours = self.remote().create(&layout::record(record.step, generation), bytes.into()).await?;
         Ok(ours.then_some(seen))
     }
-
-    fn keys_under(&self, prefix: &Path) -> Result<Keys> {
-        Ok(keys_of(self.remote().wait(self.remote().list(prefix))?))
-    }
-}
-
-/// The keys of records that were listed.
-fn keys_of(objects: Vec<Object>) -> Keys {
-    let mut found = Keys::default();
-    for object in objects {
-        let Some((step, generation)) = layout::parse_record(&object.key) else {
-            found.foreign.push(object.key.to_string());
-            continue;
-        };
-        let (time, nanos, size) = (object.time, object.nanos, object.size);
-        found.steps.entry(step).or_default().push(Listed { generation, time, nanos, size });
-    }
-    found.steps.values_mut().for_each(|g| g.sort_unstable_by_key(|l| l.generation));
-    found.foreign.sort_unstable();
-    found
 }
 
 /// The records that a new one names: the one it supersedes, those not named yet, and those that the superseded one names, as it will be
 /// collected.
-pub(crate) fn to_name(heads: &[Seen], superseded: Option<&Current>) -> Vec<Seen> {
-    let mut names: Vec<Seen> = superseded.map(Current::seen).into_iter().collect();
-    for seen in heads.iter().chain(superseded.iter().flat_map(|c| &c.record.seen)) {
-        let of_its_step = superseded.is_some_and(|c| c.record.step == seen.key.step);
+pub(crate) fn to_name(heads: &[Seen], superseded: Option<&Brief>) -> Vec<Seen> {
+    let mut names: Vec<Seen> = superseded.map(|b| b.seen).into_iter().collect();
+    for seen in heads.iter().chain(superseded.iter().flat_map(|b| &b.names)) {
+        let of_its_step = superseded.is_some_and(|b| b.seen.key.step == seen.key.step);
         if !of_its_step && names.iter().all(|n| n.key != seen.key) {
             names.push(*seen);
         }

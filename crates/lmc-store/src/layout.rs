@@ -13,13 +13,35 @@ pub(crate) fn records() -> Path {
     Path::from("snapshots")
 }
 
-/// Prefix of the generations of a step.
-pub(crate) fn records_of(step: Step) -> Path {
-    Path::from(format!("snapshots/{:020}", step.get()))
+/// The keys of a step's records begin with this, and so does no other key; they sort after it.
+fn records_of(step: Step) -> String {
+    let number = falling(step);
+    // No directory has many entries, however steps are numbered.
+    let [a, b, c, d, e] = [0..4, 4..7, 7..10, 10..13, 13..16].map(|part| &number[part]);
+    format!("snapshots/{a}/{b}/{c}/{d}/{e}")
+}
+
+/// What the keys of the records of this step and of earlier ones come after, and no other record's.
+pub(crate) fn before_records(from: Step) -> Path {
+    Path::from(records_of(from))
 }
 
 pub(crate) fn record(step: Step, generation: u32) -> Path {
-    Path::from(format!("snapshots/{:020}/{generation:010}.json", step.get()))
+    Path::from(format!("{}-{generation:010}.json", records_of(step)))
+}
+
+/// Prefix of all floors.
+pub(crate) fn floors() -> Path {
+    Path::from("floors")
+}
+
+pub(crate) fn floor(step: Step, generation: u32) -> Path {
+    Path::from(format!("floors/{}-{generation:010}.json", falling(step)))
+}
+
+/// 2^53 minus the step: keys with it sort by falling step.
+fn falling(step: Step) -> String {
+    format!("{:016}", Step::MAX.get() - step.get())
 }
 
 pub(crate) fn shards() -> Path {
@@ -56,18 +78,24 @@ pub(crate) fn tag(name: &TagName, generation: u32) -> Path {
     Path::from(format!("tags/{name}/{:010}.json", u32::MAX - generation))
 }
 
+/// The step of the 16 digits of [`falling`].
+fn step_of(number: &str) -> Option<Step> {
+    Step::new(Step::MAX.get().checked_sub(number.parse().ok()?)?).ok()
+}
+
 /// Step and generation of a record's key; `None` for any other key.
 pub(crate) fn parse_record(key: &Path) -> Option<(Step, u32)> {
     let text = key.as_ref();
-    let (step, generation) = text.strip_prefix("snapshots/")?.strip_suffix(".json")?.split_once('/')?;
-    let (step, generation) = (Step::new(step.parse().ok()?).ok()?, generation.parse().ok()?);
+    let (number, generation) = text.strip_prefix("snapshots/")?.strip_suffix(".json")?.split_once('-')?;
+    let (step, generation) = (step_of(&number.replace('/', ""))?, generation.parse().ok()?);
     (record(step, generation).as_ref() == text).then_some((step, generation))
 }
 
-/// The step of a prefix of generations; `None` for any other key.
-pub(crate) fn parse_records_of(key: &str) -> Option<Step> {
-    let step = Step::new(key.strip_prefix("snapshots/")?.parse().ok()?).ok()?;
-    (records_of(step).as_ref() == key).then_some(step)
+/// Step and generation of a floor's key; `None` for any other key.
+pub(crate) fn parse_floor(key: &Path) -> Option<(Step, u32)> {
+    let (number, generation) = key.as_ref().strip_prefix("floors/")?.strip_suffix(".json")?.split_once('-')?;
+    let (step, generation) = (step_of(number)?, generation.parse().ok()?);
+    (floor(step, generation) == *key).then_some((step, generation))
 }
 
 /// The shard of a shard's key; `None` for any other key.
@@ -98,17 +126,24 @@ pub(crate) fn parse_tag(key: &Path) -> Option<(TagName, u32)> {
 pub(crate) fn is_key(key: &Path) -> bool {
     *key == marker()
         || parse_record(key).is_some()
+        || parse_floor(key).is_some()
         || parse_shard(key).is_some()
         || parse_data(key).is_some()
         || parse_probe(key).is_some()
         || parse_tag(key).is_some()
 }
 
-/// Whether this is the prefix of the generations of a step or a tag, or of the data of a save: a directory that writers create.
+/// Whether this is a directory that writers create, below those of the prefixes: of records, of a tag, or of the data of a save.
 pub(crate) fn is_directory(key: &str) -> bool {
-    parse_records_of(key).is_some()
-        || key.strip_prefix("data/").is_some_and(|save| save.parse::<SaveId>().is_ok())
-        || key.strip_prefix("tags/").is_some_and(|name| name.parse::<TagName>().is_ok())
+    if let Some(save) = key.strip_prefix("data/") {
+        return save.parse::<SaveId>().is_ok();
+    }
+    if let Some(name) = key.strip_prefix("tags/") {
+        return name.parse::<TagName>().is_ok();
+    }
+    let Some(parts) = key.strip_prefix("snapshots/") else { return false };
+    let lens = parts.split('/').map(|part| if part.bytes().all(|b| b.is_ascii_digit()) { part.len() } else { 0 });
+    [4, 3, 3, 3].iter().take(parts.split('/').count()).copied().eq(lens)
 }
 
 #[cfg(test)]
@@ -116,24 +151,60 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_sort_by_number_and_are_found_again() {
+    fn records_sort_by_falling_step_and_are_found_again() {
         let step = |n| Step::new(n).unwrap();
-        let keys: Vec<Path> =
-            [(9, 0), (10, 0), (10, 1), (10, 10), (1 << 53, u32::MAX)].map(|(s, g)| record(step(s), g)).into();
+        let all = [(1 << 53, u32::MAX), (1_000_000, 0), (999_999, 7), (10, 0), (10, 1), (10, 10), (9, 0), (0, 0)];
+        let keys = all.map(|(s, g)| record(step(s), g));
         assert!(keys.is_sorted());
-        assert_eq!(keys[3].as_ref(), "snapshots/00000000000000000010/0000000010.json");
-        assert_eq!(parse_record(&keys[3]), Some((step(10), 10)));
-        assert_eq!(parse_record(&keys[4]), Some((Step::MAX, u32::MAX)));
-        for other in
-            ["snapshots/10/0.json", "snapshots/00000000000000000010/0000000010", "shards/0.json", "snapshots/x"]
-        {
+        assert_eq!(keys[0].as_ref(), "snapshots/0000/000/000/000/000-4294967295.json");
+        assert_eq!(keys[5].as_ref(), "snapshots/9007/199/254/740/982-0000000010.json");
+        for ((s, g), key) in all.into_iter().zip(&keys) {
+            assert_eq!(parse_record(key), Some((step(s), g)));
+            let floor = floor(step(s), g);
+            assert_eq!((parse_floor(&floor), parse_record(&floor), is_key(&floor)), (Some((step(s), g)), None, true));
+            // A listing from a step on begins with its first generation.
+            for other in &keys {
+                let comes = parse_record(other).unwrap().0 <= step(s);
+                assert_eq!(*other > before_records(step(s)), comes, "{other} {s}");
+            }
+        }
+        for other in [
+            "snapshots/10/0.json",
+            "snapshots/9007/199/254/740/982-0000000010",
+            "snapshots/9007/199/254/740/982-10.json",
+            "snapshots/9007199254740/982-0000000010.json",
+            "snapshots/9007/199/254/740/993-0000000000.json",
+            "snapshots/+007/199/254/740/982-0000000010.json",
+            "snapshots/9007/199/254/740/982-+000000010.json",
+            "snapshots/9999/999/999/999/999-0000000000.json",
+            "snapshots/x",
+            "shards/0.json",
+        ] {
             assert_eq!(parse_record(&Path::from(other)), None, "{other}");
         }
-        assert_eq!(parse_records_of(records_of(step(10)).as_ref()), Some(step(10)));
-        for other in ["snapshots/10", "snapshots", "shards/00000000000000000010", "snapshots/+0000000000000000010"] {
-            assert_eq!(parse_records_of(other), None, "{other}");
+        for other in ["floors/9007199254740982", "floors/9007199254740993-0000000000.json", "floors/1-0.json"] {
+            assert_eq!(parse_floor(&Path::from(other)), None, "{other}");
         }
-        assert_eq!(parse_record(&Path::from("snapshots/+0000000000000000010/0000000010.json")), None);
+    }
+
+    #[test]
+    fn directories_are_those_of_writers() {
+        let save = "7".repeat(32);
+        let own = ["snapshots/9007", "snapshots/9007/199", "snapshots/9007/199/254/740"].map(str::to_owned);
+        for key in own.into_iter().chain([format!("data/{save}")]) {
+            assert!(is_directory(&key), "{key}");
+        }
+        for key in [
+            "snapshots",
+            "snapshots/",
+            "snapshots/907",
+            "snapshots/9007/x",
+            "snapshots/9007/199/254/740/982",
+            "data/x",
+            "x/9007",
+        ] {
+            assert!(!is_directory(key), "{key}");
+        }
     }
 
     #[test]

@@ -66,27 +66,13 @@ impl Leftovers {
     pub(crate) async fn list(&self) -> Result<Vec<Leftover>> {
         match self {
             Self::Directory(root) => {
-                let files = directory::leftovers(root, &["snapshots", "shards", "data", "probes", "tags"])?;
+                let files = directory::leftovers(root, &["snapshots", "floors", "shards", "data", "probes", "tags"])?;
                 Ok(files.into_iter().map(Leftover::File).collect())
             }
             #[cfg(feature = "buckets")]
             Self::Bucket(uploads) => Ok(uploads.list().await?.into_iter().map(Leftover::Upload).collect()),
             #[cfg(feature = "buckets")]
             Self::Unlisted(why) => Err(Error::store(*why)),
-        }
-    }
-
-    /// Keys of directories of records that were emptied. Only a store in a directory has them.
-    pub(crate) fn empty_steps(&self) -> Result<Vec<String>> {
-        match self {
-            // An archive has none.
-            Self::Directory(root) if !root.is_dir() => Ok(vec![]),
-            Self::Directory(root) => {
-                let found = directory::leftovers(root, &["snapshots"])?;
-                Ok(found.into_iter().filter(|l| l.is_directory && !l.was_never_used).map(|l| l.key).collect())
-            }
-            #[cfg(feature = "buckets")]
-            Self::Bucket(_) | Self::Unlisted(_) => Ok(vec![]),
         }
     }
 

@@ -40,6 +40,8 @@ mod disk;
 mod error;
 #[doc(hidden)]
 pub mod files;
+mod find;
+mod floors;
 mod follow;
 mod gather;
 mod gc;
@@ -53,6 +55,7 @@ mod layout;
 mod leftovers;
 mod manifest;
 mod merge;
+mod newest;
 mod ordered;
 mod overwrite;
 mod presence;
@@ -78,6 +81,7 @@ pub mod testing;
 #[cfg(feature = "buckets")]
 mod uploads;
 mod verify;
+mod walk;
 mod whole;
 
 pub use backend::Location;

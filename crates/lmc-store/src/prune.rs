@@ -385,7 +385,7 @@ impl Store {
             if let Some(tag) = self.readable_tags()?.tags.iter().find(ended) {
                 return Err(has_tag(tag.step, &tag.name).and("; nothing was pruned"));
             }
-            let (time, heads) = (self.begin()?, self.recent(&self.keys()?)?.heads());
+            let (time, heads) = (self.begin()?, self.recent(None)?.heads());
             // In parallel; each record names the one before it on its way.
             let ways = ends.len().min(CONCURRENT);
             let ended = stream::iter(0..ways)
@@ -429,7 +429,7 @@ impl Store {
     /// Ends a snapshot. The new record names `heads` and takes their place.
     async fn end(&self, end: &End<'_>, time: u64, heads: &mut Vec<Seen>) -> Result<Option<Seen>> {
         let mut record = Record::pruned(end.step, end.id, time);
-        let mut superseded = end.current.cloned();
+        let mut superseded = end.current.map(Current::brief);
         let mut generation = end.generation;
         loop {
             generation = next_generation(end.step, generation)?;
@@ -444,7 +444,7 @@ impl Store {
             if !there.is_kept() {
                 return Ok(None);
             }
-            superseded = Some(there);
+            superseded = Some(there.brief());
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result};
-use crate::history::{DamagedRecord, next_generation, to_name};
+use crate::history::{next_generation, to_name};
 use crate::ids::{SaveId, ShardId, Step};
 use crate::layout;
 use crate::manifest::Document;
@@ -13,7 +13,6 @@ use crate::manifest::names::{check_name, check_together};
 use crate::manifest::record::Record;
 use crate::manifest::shard::Shard;
 use crate::merge::merged;
-use crate::records::Keys;
 use crate::save::{self, Input, SaveOptions, Saved};
 use crate::snapshot::Snapshot;
 use crate::store::Store;
@@ -84,7 +83,8 @@ impl Store {
         }
     }
 
-    /// The step to save: by default the one after the last that has a snapshot. Fails if it has one.
+    /// The step to save: by default the one after the last that has a snapshot. Fails if it has one, or if records near it or near the last
+    /// one say that it had one whose record is lost.
     ///
     /// # Errors
     /// `Exists`, and those of [`Self::find`].
@@ -92,35 +92,19 @@ impl Store {
         let Some(step) = step else {
             return self.last_step()?.map_or(Step::new(0), Step::next).map_err(|e| e.and(": say which to save"));
         };
-        let keys = self.keys()?;
-        let there = match self.newest_of(&keys, step)? {
-            None => self.lost_among(&keys, &[step])?.remove(&step).map(Err),
-            there => there,
-        };
-        match there {
+        match self.recent(Some(step))?.steps.remove(&step) {
             Some(Err(bad)) => Err(bad.error("save under another step; ")),
-            Some(Ok(there)) if there.is_kept() => Err(exists(step)),
+            Some(Ok(there)) if there.is_kept => Err(exists(step)),
             _ => Ok(step),
         }
-    }
-
-    /// The records of these steps that are lost: they are not listed, but others name them.
-    pub(crate) fn lost_among(&self, keys: &Keys, steps: &[Step]) -> Result<BTreeMap<Step, DamagedRecord>> {
-        let missing: Vec<Step> = steps.iter().copied().filter(|step| !keys.steps.contains_key(step)).collect();
-        if missing.is_empty() {
-            return Ok(BTreeMap::new());
-        }
-        let read = self.about(keys, &missing)?.steps.into_iter();
-        let lost = read.filter(|(step, _)| !keys.steps.contains_key(step));
-        Ok(lost.filter_map(|(step, record)| Some((step, record.err()?))).collect())
     }
 
     /// Saves files as one shard of a step's snapshot, which exists once all of its shards are published. It refers to no
     /// data object of earlier saves that is missing or has another length: what such objects had is stored again.
     ///
     /// # Errors
-    /// `Io` when a file cannot be read, `Usage` when options or file names are invalid, or the store was replaced by another one since it was
-    /// opened, `Store` when requests fail.
+    /// `Io` when a file cannot be read, `Usage` when options or file names are invalid, the store was replaced by another one since it was
+    /// opened, or snapshots of so early steps are not saved any more (a collection wrote a floor), `Store` when requests fail.
     pub fn save_shard(&self, inputs: &[Input<'_>], step: Step, o: &SaveOptions) -> Result<Saved> {
         self.save_shard_if(inputs, step, o, || Ok(()))
     }
@@ -150,8 +134,8 @@ impl Store {
     ///
     /// # Errors
     /// `Damaged` when there is no shard; `Exists` when the step has a snapshot, or another process was first; `Expired` when a
-    /// shard was begun too long ago, or is gone; `Usage` when two shards have files of the same name, or the store was replaced by another
-    /// one since it was opened; `Limit` when the snapshot could not be opened; `Unsupported` when the server ignores `If-None-Match`;
+    /// shard was begun too long ago, or is gone; `Usage` when two shards have files of the same name, the store was replaced by another
+    /// one since it was opened, or snapshots of so early steps are not saved any more; `Limit` when the snapshot could not be opened; `Unsupported` when the server ignores `If-None-Match`;
     /// `Store` when requests fail.
     pub fn publish(&self, step: Step, metadata: Metadata, shards: &[ShardId]) -> Result<Snapshot> {
         self.publish_as(step, metadata, shards, None, &Catalog::default())
@@ -188,18 +172,17 @@ impl Store {
             record.shards = vec![id];
         }
         record.check()?;
-        let keys = self.keys()?;
-        let recent = self.recent(&keys)?;
-        if let Some(Err(bad)) = recent.steps.get(&step) {
-            return Err(bad.error("save under another step; "));
-        }
-        let before = self.newest_of(&keys, step)?.transpose().map_err(|bad| bad.error(""))?;
+        // After all shards were begun: what is written later stays until this snapshot is committed, or refused.
+        self.check_above_floor(step)?;
+        let mut recent = self.recent(Some(step))?;
+        let heads = recent.heads();
+        let before = recent.steps.remove(&step).transpose().map_err(|bad| bad.error("save under another step; "))?;
         let generation = match &before {
             None => 0,
-            Some(newest) if newest.is_kept() => return Err(exists(step)),
-            Some(newest) => next_generation(step, newest.generation)?,
+            Some(newest) if newest.is_kept => return Err(exists(step)),
+            Some(newest) => next_generation(step, newest.seen.key.generation)?,
         };
-        record.seen = to_name(&recent.heads(), before.as_ref());
+        record.seen = to_name(&heads, before.as_ref());
         // The time is taken last, so that everything before counts against the grace period.
         let now = self.time_to_commit(began)?;
         record.time = original.map_or(now, |o| o.time);

@@ -310,30 +310,52 @@ impl Remote {
 
     /// The objects under a prefix.
     pub(crate) async fn list(&self, prefix: &Path) -> Result<Vec<Object>> {
-        self.list_of(prefix, self.objects.list(Some(prefix))).await
-    }
-
-    /// Those whose keys come after `offset`.
-    pub(crate) async fn list_after(&self, prefix: &Path, offset: &Path) -> Result<Vec<Object>> {
-        self.list_of(prefix, self.objects.list_with_offset(Some(prefix), offset)).await
-    }
-
-    async fn list_of(
-        &self,
-        prefix: &Path,
-        objects: BoxStream<'static, object_store::Result<ObjectMeta>>,
-    ) -> Result<Vec<Object>> {
         self.check()?;
-        let failed = |e| Error::request("list", prefix, e);
-        let objects: Vec<ObjectMeta> = objects.try_collect().await.map_err(failed)?;
-        objects
-            .into_iter()
-            .map(|o| {
-                let (time, nanos) = (seconds(o.last_modified.timestamp())?, o.last_modified.timestamp_subsec_nanos());
-                Ok(Object { time, nanos, size: o.size, key: o.location })
-            })
-            .collect()
+        let objects = self.objects.list(Some(prefix)).map_err(|e| Error::request("list", prefix, e));
+        objects.and_then(async |o| object(o)).try_collect().await
     }
+
+    /// The objects under a prefix, by key, those whose keys come after `offset`: listed as far as they are asked for.
+    pub(crate) fn objects_after(&self, prefix: &Path, offset: Option<&Path>) -> Result<Objects> {
+        self.check()?;
+        let objects = match offset {
+            None => self.objects.list(Some(prefix)),
+            Some(offset) => self.objects.list_with_offset(Some(prefix), offset),
+        };
+        Ok(Objects { objects, prefix: prefix.clone(), last: offset.cloned().unwrap_or_default() })
+    }
+}
+
+/// A listing in the order of keys.
+pub(crate) struct Objects {
+    objects: BoxStream<'static, object_store::Result<ObjectMeta>>,
+    prefix: Path,
+    /// The key of the last one.
+    last: Path,
+}
+
+impl Objects {
+    /// The next one.
+    ///
+    /// # Errors
+    /// `Store` when the request fails, `Unsupported` when the server lists in another order.
+    pub(crate) async fn next(&mut self) -> Result<Option<Object>> {
+        let next = self.objects.try_next().await.map_err(|e| Error::request("list", &self.prefix, e))?;
+        let Some(found) = next else { return Ok(None) };
+        if found.location <= self.last {
+            return Err(Error::unsupported(format!(
+                "this server lists {} after {}, and not in the order of keys: what is not listed would be taken for lost;                  use a server that lists in order (docs/store.md says which), or a directory",
+                found.location, self.last
+            )));
+        }
+        self.last = found.location.clone();
+        object(found).map(Some)
+    }
+}
+
+fn object(o: ObjectMeta) -> Result<Object> {
+    let (time, nanos) = (seconds(o.last_modified.timestamp())?, o.last_modified.timestamp_subsec_nanos());
+    Ok(Object { time, nanos, size: o.size, key: o.location })
 }
 
 /// Converts a timestamp of the store, in seconds since 1970. `Store` if it is negative.

@@ -79,6 +79,11 @@ impl Staged {
     }
 }
 
+/// The path that a file gets once it is complete, if `LocalFileSystem` uses this one until then: it hides such files.
+pub(crate) fn staged_for(path: &str) -> Option<&str> {
+    path.rsplit_once('#').filter(|(_, n)| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())).map(|(path, _)| path)
+}
+
 #[async_trait]
 impl MultipartUpload for Staged {
     fn put_part(&mut self, part: PutPayload) -> UploadPart {

@@ -196,6 +196,9 @@ fn costs_are_told_and_plotted_for_those_who_look() {
     assert!(logged[1]["read_size"].as_u64() > Some(100_000) && logged[1]["ratio"].as_f64() < Some(0.1));
     // The notes of the second snapshot are a delta of the first one's.
     assert_eq!((&logged[0]["chain"], &logged[1]["step"]), (&json!(1), &json!(101)));
+    let last = dir.run(["snapshot", "log", "runs/7", "-n", "1", "--json"]).json();
+    assert_eq!(last, logged[1..]);
+    assert!(dir.run(["snapshot", "list", "runs/7", "--last", "1"]).ok().stdout().starts_with("runs/7 : 1 snapshot, "));
     let (shown, code) = dir.on_terminal(&["snapshot", "log", "runs/7"], false, true);
     assert_eq!(code, 0, "{shown}");
     assert!(shown.contains("stored, % of raw: steps 100 to 101") && shown.contains('╮'), "{shown}");

@@ -163,9 +163,12 @@ impl Store {
         Ok(self.shared.get(py)?.run().to_string())
     }
 
-    /// All snapshots whose records can be read, by step; `verify` reports the others.
-    fn snapshots(&self, py: Python<'_>) -> Result<Vec<Snapshot>> {
-        Ok(self.ask(py, |s| s.snapshots())?.into_iter().map(Snapshot).collect())
+    /// All snapshots whose records can be read, by step; `verify` reports the others. `last`: only so many, of the largest steps; no more of
+    /// the store is read than it takes to find them.
+    #[pyo3(signature = (*, last=None))]
+    fn snapshots(&self, py: Python<'_>, last: Option<usize>) -> Result<Vec<Snapshot>> {
+        let listing = self.ask(py, |s| last.map_or_else(|| s.list(), |n| s.list_last(n)))?;
+        Ok(listing.snapshots.into_iter().map(Snapshot).collect())
     }
 
     /// One snapshot.

@@ -1,6 +1,7 @@
 //! The JSON documents of a store (`docs/store.md` §2–4), parsed as untrusted input.
 
 pub(crate) mod counts;
+pub(crate) mod floor;
 pub(crate) mod marker;
 pub(crate) mod metadata;
 pub(crate) mod names;

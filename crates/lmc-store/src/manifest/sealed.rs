@@ -1,4 +1,4 @@
-//! Documents that end with the checksum of what comes before it.
+//! The checksum at the end of a document (`docs/store.md` §3).
 
 use crate::error::{Error, Result};
 use crate::ids::Hash;

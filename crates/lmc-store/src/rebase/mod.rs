@@ -83,7 +83,7 @@ impl Store {
             self.check_restores(&Snapshot::of(new.clone()), o)?;
             self.time_to_commit(began)?;
             let next = next_generation(record.step, current.generation)?;
-            new.seen = to_name(&heads, Some(current));
+            new.seen = to_name(&heads, Some(&current.brief()));
             match self.remote().wait(self.create_record(next, &new))? {
                 Some(seen) => {
                     heads = vec![seen];

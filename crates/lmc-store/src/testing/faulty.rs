@@ -138,6 +138,20 @@ impl Faulty {
     }
 }
 
+impl Faulty {
+    fn cast_list(
+        &self,
+        list: impl FnOnce() -> BoxStream<'static, Result<ObjectMeta>>,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        match self.dice.fate() {
+            Fate::Refused => stream::once(async { Err(injected()) }).boxed(),
+            // Some of the data, then an error.
+            Fate::AnswerLost | Fate::Late => list().take(1).chain(stream::once(async { Err(injected()) })).boxed(),
+            Fate::Done | Fate::Short => list(),
+        }
+    }
+}
+
 impl fmt::Debug for Faulty {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Faulty").field("inner", &self.inner).finish_non_exhaustive()
@@ -201,14 +215,11 @@ impl ObjectStore for Faulty {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        match self.dice.fate() {
-            Fate::Refused => stream::once(async { Err(injected()) }).boxed(),
-            // Some of the data, then an error.
-            Fate::AnswerLost | Fate::Late => {
-                self.inner.list(prefix).take(1).chain(stream::once(async { Err(injected()) })).boxed()
-            }
-            Fate::Done | Fate::Short => self.inner.list(prefix),
-        }
+        self.cast_list(|| self.inner.list(prefix))
+    }
+
+    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.cast_list(|| self.inner.list_with_offset(prefix, offset))
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {

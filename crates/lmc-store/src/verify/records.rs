@@ -1,17 +1,17 @@
 //! Verification of a store's records: all are present, and unchanged.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use futures::stream::{self, StreamExt};
 
 use super::{Problem, Verified};
 use crate::error::{Error, ErrorKind, Result};
+use crate::floors::LastFloor;
 use crate::history::DamagedRecord;
 use crate::ids::Step;
 use crate::layout;
 use crate::manifest::record::RecordId;
 use crate::records::{Current, Keys};
-use crate::remote::CONCURRENT;
 use crate::snapshot::Snapshot;
 use crate::store::Store;
 use crate::tags::remedy;
@@ -53,11 +53,11 @@ impl Store {
         let damaged = |bad: &DamagedRecord| Problem { remedy: bad.remedy(), ..lost(bad.step, bad.message.clone()) };
         found.problems.extend(records.damaged.values().map(damaged));
         found.problems.extend(records.replaced());
-        for step in self.empty_steps()? {
-            if !keys.steps.contains_key(&step) && !records.damaged.contains_key(&step) {
-                let message = format!("{}: is empty: its record is lost", layout::records_of(step));
-                found.problems.push(lost(step, message));
-            }
+        if let Some(LastFloor { step, kept: Err(e) }) = self.last_floor()? {
+            let message = format!(
+                "{e}; whether records up to this step are lost is unknown until the next collection replaces it"
+            );
+            found.problems.push(Problem { intact: true, ..lost(step, message) });
         }
         for &step in &o.expect {
             if snapshots.iter().all(|s| s.step != step) && !records.damaged.contains_key(&step) {
@@ -124,12 +124,13 @@ impl Store {
         let mut records = Records::default();
         let mut read = stream::iter(generations)
             .map(async |(id, counts)| (id, counts, self.record(id).await))
-            .buffer_unordered(CONCURRENT);
+            .buffer_unordered(keys.at_once());
+        let mut gone = vec![];
         self.remote().wait(async {
             while let Some((id, counts, done)) = read.next().await {
                 match done {
                     Ok(current) => _ = records.read.insert(id, current),
-                    Err(e) if !counts && e.kind() == ErrorKind::NotFound => {}
+                    Err(e) if e.kind() == ErrorKind::NotFound => gone.extend(counts.then_some(id)),
                     Err(e) if counts => _ = records.damaged.insert(id.step, DamagedRecord::of(id, e)?),
                     Err(e) => records.superseded.push(DamagedRecord::of(id, e)?),
                 }
@@ -137,16 +138,11 @@ impl Store {
             Ok::<_, Error>(())
         })?;
         drop(read);
-        for lost in self.lost(keys, records.read.values())? {
+        let names = records.read.values().map(|c| (c.id(), &c.record.seen[..]));
+        for lost in self.lost(keys, names, &gone)? {
             records.damaged.insert(lost.step, lost);
         }
         Ok(records)
-    }
-
-    /// Steps with an empty directory of records, if the store is a directory.
-    fn empty_steps(&self) -> Result<BTreeSet<Step>> {
-        let empty = self.leftovers().map_or(Ok(vec![]), |place| place.empty_steps())?;
-        Ok(empty.iter().filter_map(|name| layout::parse_records_of(name)).collect())
     }
 }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::support::{
-    self, model, new_store, noise, on_each_backend, on_each_place, restored, safetensors, save, step, unneeded,
+    self, model, new_store, noise, on_each_backend, on_each_place, record_key, restored, safetensors, save, step,
+    unneeded,
 };
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
@@ -27,7 +28,7 @@ async fn create(objects: &dyn ObjectStore, key: &Path, bytes: &[u8]) -> Result<(
 fn an_object_is_created_once() {
     on_each_backend(|objects| {
         wait(async {
-            let key = Path::from("snapshots/1/0.json");
+            let key = Path::from(record_key(1, 0));
             create(&*objects, &key, b"first").await.unwrap();
             let e = create(&*objects, &key, b"second").await.unwrap_err();
             assert!(matches!(e, Error::AlreadyExists { .. } | Error::Precondition { .. }), "{e:?}");

@@ -5,7 +5,7 @@ use lmc_store::{FollowOptions, Input};
 use object_store::ObjectStoreExt;
 
 use crate::follow_tensors::{ALL, Run, sparse};
-use crate::support::{Tensor, data_objects, needs, safetensors, step};
+use crate::support::{Tensor, data_objects, needs, safetensors, step, step_of};
 
 /// Steps 4 and 8 start new chains.
 fn with_anchors(alternatives: bool) -> Run {
@@ -105,7 +105,7 @@ fn alternatives_whose_bases_are_gone_are_not_needed() {
         });
         let delete = |key: String| block_on(run.objects.delete(&key.as_str().into())).unwrap();
         let keys = || needs::keys(&*run.objects);
-        let others = |key: &String| key.starts_with("snapshots/") && !key.contains(&format!("/{to:020}/"));
+        let others = |key: &String| key.starts_with("snapshots/") && step_of(key) != to as u64;
         keys().into_iter().filter(others).for_each(delete);
         let needed = needs::needed(&*run.objects);
         keys().into_iter().filter(|key| !needed.contains(key)).for_each(delete);

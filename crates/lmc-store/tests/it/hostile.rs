@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use crate::support::{
-    Tensor, get, memory, model, options, put, restored, safetensors, save_with, step, store_like, unneeded,
+    Tensor, get, memory, model, options, put, record_key, restored, safetensors, save_with, step, store_like, unneeded,
 };
 use lmc::{Dtype, Level, ReadAt};
 use lmc_store::testing::{Memory, Random};
@@ -67,7 +67,7 @@ impl Good {
             let stored = get(&objects, &format!("shards/{shard}.json.zst"));
             let document = serde_json::from_slice(&zstd::decode_all(&stored[..]).unwrap()).unwrap();
             shards.push((shard, document));
-            let key = format!("snapshots/{n:020}/{:010}.json", 0);
+            let key = record_key(n, 0);
             let bytes = get(&objects, &key);
             let mut document: Value = serde_json::from_slice(&bytes).unwrap();
             // With this checksum every change would be rejected: spoiled records get their own.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::support::server::{Request, Server, Spoil, Upload};
 use crate::support::{model, restored, safetensors, save, save_with, step};
 use lmc_store::testing::Uploads;
-use lmc_store::{Error, ErrorKind, GcOptions, Input, Store, StoreOptions};
+use lmc_store::{At, Error, ErrorKind, GcOptions, Input, Store, StoreOptions};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
@@ -282,4 +282,16 @@ fn garbage_is_collected_where_uploads_cannot_be_listed() {
         assert!(!unseen.contains("Signature"), "{unseen}");
         assert_eq!(server.uploads().len(), uploads.concat().len());
     }
+}
+
+#[test]
+fn a_server_that_lists_in_another_order_is_refused() {
+    let (server, store, file) = saved();
+    save(&store, 2, &file);
+    server.spoil(|_| Spoil::Backwards);
+    for e in [store.find(At::Latest).unwrap_err(), store.list().unwrap_err(), store.step(None).unwrap_err()] {
+        assert!(e.kind() == ErrorKind::Unsupported && e.to_string().contains("not in the order of keys"), "{e}");
+    }
+    server.heal();
+    assert_eq!(store.find(At::Latest).unwrap().step, step(2));
 }

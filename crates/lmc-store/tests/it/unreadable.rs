@@ -1,5 +1,6 @@
 //! Records and shards that this lmc cannot read: what may be given up, what is not saved or copied in their place.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::support::*;
@@ -35,7 +36,7 @@ fn saved_in(steps: impl IntoIterator<Item = u64>, o: StoreOptions) -> (Arc<Memor
 }
 
 fn record(n: u64) -> Path {
-    Path::from(format!("snapshots/{n:020}/{:010}.json", 0))
+    Path::from(record_key(n, 0))
 }
 
 fn give_up(n: u64) -> Keep {
@@ -69,24 +70,30 @@ fn a_record_of_a_newer_lmc_is_not_given_up() {
 #[test]
 fn the_step_of_a_lost_record_is_not_saved_again() {
     let (objects, store) = saved(1..=40);
-    block_on(objects.delete(&record(5))).unwrap();
+    block_on(objects.delete(&record(20))).unwrap();
     let before = needs::keys(&*objects);
     let save =
         |n| store.save(&[Input::new("x", &noise(9, n))], Some(step(n)), Default::default(), &SaveOptions::default());
-    let e = save(5).unwrap_err();
+    let e = save(20).unwrap_err();
     assert!(e.kind() == ErrorKind::Damaged && e.to_string().contains("save under another step"), "{e}");
     assert_eq!(needs::keys(&*objects), before);
     // Nor is it copied.
-    let other = saved_like(&store, [4, 5]);
+    let other = saved_like(&store, [19, 20]);
     let mut o = CopyOptions::default();
     o.skip_damaged = true;
-    let copied = store.copy_from(&other, &[other.find(At::Step(step(5))).unwrap()], o).unwrap();
-    assert_eq!((copied.snapshots.len(), copied.left_out[0].step), (0, step(5)));
+    let copied = store.copy_from(&other, &[other.find(At::Step(step(20))).unwrap()], o).unwrap();
+    assert_eq!((copied.snapshots.len(), copied.left_out[0].step), (0, step(20)));
     save(41).unwrap();
     let prune = |keep: &Keep| store.prune(&store.plan_prune(keep).unwrap(), &RebaseOptions::default()).unwrap();
-    prune(&give_up(5));
-    save(5).unwrap();
+    prune(&give_up(20));
+    save(20).unwrap();
     assert!(store.verify_all(&VerifyOptions::default()).unwrap().problems.is_empty());
+    // One that only records far from it and from the last ones name is found by reading all of them.
+    block_on(objects.delete(&record(5))).unwrap();
+    assert_eq!(store.find(At::Step(step(5))).unwrap_err().kind(), ErrorKind::Damaged);
+    save(5).unwrap();
+    let problems = store.verify_all(&VerifyOptions::default()).unwrap().problems;
+    assert!(problems.len() == 1 && problems[0].message.contains("differs from the record that"), "{problems:?}");
 }
 
 #[test]
@@ -160,8 +167,16 @@ fn what_is_too_large_for_a_shard_is_damaged() {
 fn metadata_that_no_record_can_hold_are_refused_before_anything_is_stored() {
     let (objects, store) = saved([1]);
     let before = needs::keys(&*objects);
-    let metadata = [("a".to_owned(), "x".repeat(1 << 20).into())].into();
+    let metadata = [("a".to_owned(), "x".repeat(1 << 24).into())].into();
     let e = store.save(&[Input::new("x", &noise(9, 1))], None, metadata, &SaveOptions::default()).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Limit, "{e}");
     assert_eq!(needs::keys(&*objects), before);
+    // With a little less, it can: as large as one of the shards of 200,000 processes.
+    let large: BTreeMap<_, _> = [("a".to_owned(), "x".repeat((1 << 24) - 1000))].into();
+    for n in 2..5 {
+        store.save(&[Input::new("x", &noise(9, n))], None, large.clone(), &SaveOptions::default()).unwrap();
+    }
+    let store = Store::open_on(objects, options(3)).unwrap();
+    let found = store.find(At::Latest).unwrap();
+    assert!((found.step, &found.metadata) == (step(4), &large) && store.list_last(3).unwrap().snapshots.len() == 3);
 }

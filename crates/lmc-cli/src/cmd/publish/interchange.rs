@@ -64,7 +64,8 @@ impl Exporter {
         }
         let last = self.open.as_ref().and_then(Interchange::last);
         let is_next = |step| last.map_or_else(|| self.first.is_none_or(|first| step >= first), |last| step > last);
-        let mut steps = store.steps().map_err(|e| failure(&e))?;
+        let first = last.or(self.first).map_or(Step::new(0), Ok).map_err(|e| failure(&e))?;
+        let mut steps = store.steps(first).map_err(|e| failure(&e))?;
         steps.retain(|&step| is_next(step));
         for step in steps {
             let snapshot = match store.find(At::Step(step)) {

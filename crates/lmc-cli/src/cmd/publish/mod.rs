@@ -235,9 +235,9 @@ impl Publisher<'_> {
         let is_later = |v: &Version| next.is_none_or(|next| v.step >= next);
         let (new, mut old): (Vec<Version>, Vec<Version>) = versions.into_iter().partition(is_later);
         let mut pruned = BTreeSet::new();
-        if let (Some(store), false) = (&self.store, new.is_empty()) {
+        if let (Some(store), Some(first)) = (&self.store, new.iter().map(|v| v.step).min()) {
             // Later than the last snapshot are steps of pruned ones.
-            pruned = store.steps().map_err(|e| self.failure(&e))?;
+            pruned = store.steps(first).map_err(|e| self.failure(&e))?;
         }
         let (ended, mut new): (Vec<Version>, Vec<Version>) = new.into_iter().partition(|v| pruned.contains(&v.step));
         old.extend(ended);
@@ -325,11 +325,8 @@ impl Publisher<'_> {
 
     /// Reports versions that the store has not, and that come before its last step.
     fn report_passed_over(&mut self, old: &[Version]) -> Result {
-        if old.is_empty() {
-            return Ok(());
-        }
-        let saved =
-            self.store.as_ref().map(Store::steps).transpose().map_err(|e| self.failure(&e))?.unwrap_or_default();
+        let (Some(store), Some(first)) = (&self.store, old.iter().map(|v| v.step).min()) else { return Ok(()) };
+        let saved = store.steps(first).map_err(|e| self.failure(&e))?;
         let passed: Vec<&Version> = old.iter().filter(|v| !saved.contains(&v.step)).collect();
         let Some(first) = passed.first() else { return Ok(()) };
         let what = match passed.len() - 1 {

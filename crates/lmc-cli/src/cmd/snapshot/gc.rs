@@ -12,7 +12,8 @@ use crate::ui::Ui;
 /// Delete what no snapshot needs: data of pruned snapshots, and leftovers of unfinished saves.
 ///
 /// What was written or needed within the store's grace period stays, whatever the clock of this machine says. Others may use the store at
-/// the same time.
+/// the same time. Where snapshots before the last 1,024 steps were pruned, their records go, too, and nothing is saved at such early steps
+/// any more.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(super) struct GcArgs {

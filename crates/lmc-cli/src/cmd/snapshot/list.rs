@@ -1,7 +1,9 @@
 //! `lmc snapshot list`.
 
+use std::num::NonZeroUsize;
+
 use clap::Args;
-use lmc_store::{DamagedRecord, ErrorKind, Listing, Snapshot, Tags};
+use lmc_store::{DamagedRecord, ErrorKind, Listing, Snapshot, Store, Tags};
 use serde_json::json;
 
 use super::place::Place;
@@ -14,16 +16,33 @@ use crate::ui::Ui;
 /// List the snapshots of a store. Steps whose records cannot be read are shown as damaged.
 ///
 /// The first line has the size of all their files, and the size of the data that they need, each object counted once. Once snapshots were
-/// pruned, if a record is damaged, and for an archive, only lmc snapshot log has the latter, as it reads more. The column "stored" has what each save added.
+/// pruned, if a record is damaged, for an archive, and with --last, only lmc snapshot log has the latter, as it reads more. The column "stored" has what each save added.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(super) struct ListArgs {
     #[command(flatten)]
     place: Place,
 
+    #[command(flatten)]
+    which: WhichArgs,
+
     /// Print one JSON object per snapshot.
     #[arg(long, help_heading = "Messages")]
     json: bool,
+}
+
+/// Which snapshots are listed.
+#[derive(Args)]
+pub(super) struct WhichArgs {
+    /// Only the last N snapshots. No more of the store is read than it takes to find them.
+    #[arg(short = 'n', long, value_name = "N")]
+    last: Option<NonZeroUsize>,
+}
+
+impl WhichArgs {
+    pub(super) fn list(&self, store: &Store) -> lmc_store::Result<Listing> {
+        self.last.map_or_else(|| store.list(), |n| store.list_last(n.get()))
+    }
 }
 
 /// The fields of [`to_json`].
@@ -59,7 +78,7 @@ const JSON_HELP: &str = concat!(
 /// Lists snapshots.
 pub(super) fn run(args: &ListArgs, ui: &Ui) -> Result {
     let store = args.place.open()?;
-    let listing = store.list().map_err(|e| args.place.failure(&e))?;
+    let listing = args.which.list(&store).map_err(|e| args.place.failure(&e))?;
     let tags = args.place.tags(&store, ui)?;
     let Listing { snapshots, damaged, .. } = &listing;
     if args.json {

@@ -3,7 +3,7 @@
 use clap::Args;
 use lmc_store::{Cost, Error, ErrorKind, Listing, Snapshot, Tags};
 
-use super::list::{self, damaged_fields, snapshot_fields};
+use super::list::{self, WhichArgs, damaged_fields, snapshot_fields};
 use super::place::Place;
 use super::time::time;
 use crate::failure::{Failure, Result};
@@ -22,6 +22,9 @@ use crate::ui::Ui;
 pub(super) struct LogArgs {
     #[command(flatten)]
     place: Place,
+
+    #[command(flatten)]
+    which: WhichArgs,
 
     /// Print one JSON object per snapshot.
     #[arg(long, help_heading = "Messages")]
@@ -43,7 +46,7 @@ const JSON_HELP: &str = concat!(
 pub(super) fn run(args: &LogArgs, ui: &Ui) -> Result {
     let failure = |e| args.place.failure(&e);
     let store = args.place.open()?;
-    let listing = store.list().map_err(failure)?;
+    let listing = args.which.list(&store).map_err(failure)?;
     let Listing { snapshots, damaged, .. } = &listing;
     let tags = args.place.tags(&store, ui)?;
     let costs = store.costs(snapshots).map_err(failure)?;

@@ -82,6 +82,19 @@ pub(crate) fn step(n: u64) -> Step {
     Step::new(n).unwrap()
 }
 
+/// The key of a record: as `docs/store.md` says, and without the store's code.
+pub(crate) fn record_key(n: u64, generation: u32) -> String {
+    let number = format!("{:016}", (1u64 << 53) - n);
+    let [a, b, c, d, e] = [0..4, 4..7, 7..10, 10..13, 13..16].map(|digits| &number[digits]);
+    format!("snapshots/{a}/{b}/{c}/{d}/{e}-{generation:010}.json")
+}
+
+/// The step of a record's key.
+pub(crate) fn step_of(key: &str) -> u64 {
+    let number = key.strip_prefix("snapshots/").unwrap().split_once('-').unwrap().0.replace('/', "");
+    (1 << 53) - number.parse::<u64>().unwrap()
+}
+
 /// The objects of a new store in memory.
 pub(crate) fn memory() -> Arc<dyn ObjectStore> {
     Arc::new(InMemory::new())

@@ -24,15 +24,36 @@ fn number(v: &Value) -> usize {
 /// The keys of everything that is not garbage once it is old enough.
 pub(crate) fn needed(objects: &dyn ObjectStore) -> BTreeSet<String> {
     let all = keys(objects);
-    let mut highest: BTreeMap<&str, &String> = BTreeMap::new();
-    for key in all.iter().filter(|k| k.starts_with("snapshots/")) {
-        // Keys sort like generations.
-        highest.insert(key.rsplit_once('/').unwrap().0, key);
-    }
+    // The last key of each step.
+    let highest = |prefix: &'static str| {
+        let mut highest: BTreeMap<&str, &String> = BTreeMap::new();
+        for key in all.iter().filter(|k| k.starts_with(prefix)) {
+            // Keys sort like generations.
+            highest.insert(key.rsplit_once('-').unwrap().0, key);
+        }
+        highest
+    };
     let mut needed = BTreeSet::from(["lmc-store.json".to_owned()]);
-    for record in highest.into_values() {
-        needed.insert(record.clone());
-        for id in json(objects, record)["shards"].as_array().unwrap() {
+    // Keys sort by falling step.
+    let floor = highest("floors/").into_values().next().map(|key| {
+        needed.insert(key.clone());
+        json(objects, key)
+    });
+    // Pruned ones that may go.
+    let is_forgotten = |record: &Value| {
+        let step = number(&record["step"]);
+        let may_go = |floor: &Value| {
+            step <= number(&floor["step"]) && floor["kept"].as_array().unwrap().iter().all(|kept| number(kept) != step)
+        };
+        record["state"] == "pruned" && floor.as_ref().is_some_and(may_go)
+    };
+    for key in highest("snapshots/").into_values() {
+        let record = json(objects, key);
+        if is_forgotten(&record) {
+            continue;
+        }
+        needed.insert(key.clone());
+        for id in record["shards"].as_array().unwrap() {
             add_shard(objects, id.as_str().unwrap(), &mut needed);
         }
     }

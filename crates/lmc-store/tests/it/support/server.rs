@@ -50,6 +50,8 @@ pub(crate) enum Spoil {
     /// As a gateway of a model hub has it: objects are read where the answer to `GET` says, at another address; errors are not XML; and of
     /// S3's protocol there is nothing but objects, their parts and `ListObjectsV2`.
     Gateway,
+    /// The last key is listed first.
+    Backwards,
 }
 
 /// An incomplete multipart upload: key, id, time, and sizes of its parts.
@@ -324,9 +326,9 @@ fn respond(request: &Request, objects: &mut Objects, spoil: Spoil) -> Answer {
             objects.insert(key.clone(), body.clone());
             described(Answer::new(200, ""))
         }
-        "GET" if key.is_empty() && spoil == Spoil::Unlisted => Answer::new(200, list(query, &Objects::new())),
+        "GET" if key.is_empty() && spoil == Spoil::Unlisted => Answer::new(200, list(query, &Objects::new(), spoil)),
         "GET" if key.is_empty() && spoil == Spoil::Gateway && !query.contains("list-type=2") => Answer::error(501),
-        "GET" if key.is_empty() => Answer::new(200, list(query, objects)),
+        "GET" if key.is_empty() => Answer::new(200, list(query, objects, spoil)),
         "GET" | "HEAD" => {
             let Some(object) = objects.get(key.trim_start_matches(SIGNED)) else { return Answer::error(404) };
             let range = headers.get("range").filter(|_| spoil != Spoil::Whole).map(|r| {
@@ -389,9 +391,13 @@ fn described(mut answer: Answer) -> Answer {
     answer
 }
 
-fn list(query: &str, objects: &Objects) -> String {
+fn list(query: &str, objects: &Objects, spoil: Spoil) -> String {
     let prefix = query.split('&').find_map(|p| p.strip_prefix("prefix=")).unwrap_or("");
-    let listed = objects.iter().filter(|(key, _)| key.starts_with(prefix));
+    let after = query.split('&').find_map(|p| p.strip_prefix("start-after=")).unwrap_or("");
+    let mut listed: Vec<_> = objects.iter().filter(|(key, _)| key.starts_with(prefix) && &key[..] > after).collect();
+    if spoil == Spoil::Backwards {
+        listed.reverse();
+    }
     if query.contains("comp=list") {
         let blob = |(key, object): (&String, &Vec<u8>)| {
             format!(
@@ -400,7 +406,7 @@ fn list(query: &str, objects: &Objects) -> String {
                 object.len()
             )
         };
-        let blobs: String = listed.map(blob).collect();
+        let blobs: String = listed.into_iter().map(blob).collect();
         return format!("<EnumerationResults><Blobs>{blobs}</Blobs><NextMarker/></EnumerationResults>");
     }
     let mut text = String::from("<ListBucketResult><IsTruncated>false</IsTruncated>");
