@@ -6,6 +6,7 @@ use crate::catalog::Catalog;
 use crate::error::{ErrorKind, Result};
 use crate::history::{next_generation, to_name};
 use crate::ids::{Hash, ShardId, Step};
+use crate::manifest::metadata::Metadata;
 use crate::manifest::record::Record;
 use crate::manifest::shard::{Extent, Ref};
 use crate::snapshot::Snapshot;
@@ -31,20 +32,20 @@ impl Store {
     ///
     /// # Errors
     /// Those of [`Self::publish`]; `Exists` when another process has saved the step again meanwhile.
-    pub fn overwrite(&self, step: Step, metadata: BTreeMap<String, String>, shards: &[ShardId]) -> Result<Snapshot> {
+    pub fn overwrite(&self, step: Step, metadata: Metadata, shards: &[ShardId]) -> Result<Snapshot> {
         match self.publish(step, metadata.clone(), shards) {
             Err(e) if e.kind() == ErrorKind::Exists => {}
             done => return done,
         }
         let catalog = self.unpublished(shards, &Catalog::default())?;
         let began = shards.iter().map(|&id| Ok(catalog.shard(id)?.began)).collect::<Result<Vec<_>>>()?;
-        let keys = self.keys()?;
-        let heads = self.recent(&keys)?.heads();
-        let there = self.newest_of(&keys, step)?.transpose().map_err(|bad| bad.error("save under another step; "))?;
+        let heads = self.recent(Some(step))?.heads();
+        let there = self.newest_or_damaged(step)?.transpose();
+        let there = there.map_err(|bad| bad.error("save under another step; "))?;
         if let Some(there) = there.filter(|there| there.is_kept()) {
             let time = self.time_to_commit(began.into_iter().min().unwrap_or_default())?;
             let mut record = Record::pruned(step, there.record.id, time);
-            record.seen = to_name(&heads, Some(&there));
+            record.seen = to_name(&heads, Some(&there.brief()));
             let generation = next_generation(step, there.generation)?;
             // Another process may be first: it has pruned the snapshot, too, or re-based it.
             self.remote().wait(self.create_record(generation, &record))?;

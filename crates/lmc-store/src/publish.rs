@@ -1,7 +1,5 @@
 //! Creating a snapshot: shards are saved, then published.
 
-use std::collections::BTreeMap;
-
 use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result};
 use crate::history::{next_generation, to_name};

@@ -206,8 +206,7 @@ impl Store {
     /// The objects of each tag, with their generations, newest first; at least one.
     fn generations(&self) -> Result<BTreeMap<TagName, Vec<(u32, Object)>>> {
         let mut found: BTreeMap<TagName, Vec<(u32, Object)>> = BTreeMap::new();
-        // All keys below a prefix come after it.
-        for object in self.remote().wait(self.remote().list_after(&layout::tags(), &layout::tags()))? {
+        for object in self.remote().wait(self.remote().list(&layout::tags()))? {
             if let Some((name, generation)) = layout::parse_tag(&object.key) {
                 found.entry(name).or_default().push((generation, object));
             }

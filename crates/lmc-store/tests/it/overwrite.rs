@@ -53,7 +53,7 @@ fn a_snapshot_is_replaced_on_each_backend() {
             assert_eq!(store.publish(step(10), BTreeMap::new(), &[new]).unwrap_err().kind(), ErrorKind::Exists);
             let saved = store.overwrite(step(10), BTreeMap::from([("loss".into(), "2".into())]), &[new]).unwrap();
             assert_eq!(store.find(At::Step(step(10))).unwrap(), saved);
-            assert!(saved.id != before.id && saved.metadata["loss"] == "2");
+            assert!(saved.id != before.id && saved.metadata["loss"] == "2".into());
             let mut out = vec![];
             store.open_snapshot(&saved).unwrap().read_file("new", &mut out).unwrap();
             assert!(out == trained(7));

@@ -172,7 +172,7 @@ fn metadata_that_no_record_can_hold_are_refused_before_anything_is_stored() {
     assert_eq!(e.kind(), ErrorKind::Limit, "{e}");
     assert_eq!(needs::keys(&*objects), before);
     // With a little less, it can: as large as one of the shards of 200,000 processes.
-    let large: BTreeMap<_, _> = [("a".to_owned(), "x".repeat((1 << 24) - 1000))].into();
+    let large: Metadata = [("a".to_owned(), "x".repeat((1 << 24) - 1000).into())].into();
     for n in 2..5 {
         store.save(&[Input::new("x", &noise(9, n))], None, large.clone(), &SaveOptions::default()).unwrap();
     }
