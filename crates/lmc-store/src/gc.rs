@@ -54,9 +54,10 @@ impl Default for GcOptions {
     }
 }
 
-/// The objects to delete, in the order of deletion.
+/// The objects to delete, in the order of deletion, and the floor to write before, with its generation.
 #[derive(Default)]
 struct Found {
+    floor: Option<(u32, Floor)>,
     records: Vec<Object>,
     /// Records of pruned snapshots whose steps are not saved again: once the other records of their steps are deleted.
     pruned: Vec<Object>,
@@ -102,12 +103,12 @@ impl Store {
     /// `Damaged` or `Unsupported` when a record or shard cannot be read, `Damaged` when there are shards to delete, but not one record: then
     /// nothing is deleted. `Store` or `Io` when requests fail; the next collection finds the rest.
     pub fn gc(&self, o: &GcOptions) -> Result<Garbage> {
-        let (found, garbage, floor) = self.find_garbage(o)?;
+        let (found, garbage) = self.find_garbage(o)?;
         if o.dry_run {
             return Ok(garbage);
         }
-        if let Some((generation, floor)) = floor {
-            self.write_floor(generation, &floor, garbage.time)?;
+        if let Some((generation, floor)) = &found.floor {
+            self.write_floor(*generation, floor, garbage.time)?;
         }
         let (mut left, mut left_out, mut first) = (0, 0, None);
         let mut delete = |objects: Vec<Object>| {
@@ -163,7 +164,7 @@ impl Store {
     }
 
     /// Correctness depends on the order of requests: the time, then the floors, then the objects, then the records that may need them.
-    fn find_garbage(&self, o: &GcOptions) -> Result<(Found, Garbage, Option<(u32, Floor)>)> {
+    fn find_garbage(&self, o: &GcOptions) -> Result<(Found, Garbage)> {
         let list = |prefix| self.remote().wait(self.remote().list(&prefix));
         let time = self.begin()?;
         let is_old = |written: u64| written.saturating_add(self.grace_seconds()) < time;
@@ -172,7 +173,7 @@ impl Store {
         let needed = self.needed(time, floors.last(), o.rewindable)?;
         let all_lost = needed.without_records && !o.without_records;
         let (mut found, mut young) = (Found { records: needed.old, ..Found::default() }, needed.young);
-        found.pruned = needed.pruned;
+        (found.pruned, found.floor) = (needed.pruned, needed.floor);
         // No save began before the last floor was written, and sees only the others.
         if floors.pop().is_some_and(|last| is_old(last.object.time)) {
             found.floors = floors.into_iter().map(|floor| floor.object).collect();
@@ -218,7 +219,7 @@ impl Store {
         let fresh = fresh.iter().filter(|l| !l.is_directory()).map(Leftover::orphan);
         let young = orphans(young.iter().map(orphan).chain(fresh));
         let garbage = Garbage { time, orphans: found.orphans(), young, unseen };
-        Ok((found, garbage, needed.floor))
+        Ok((found, garbage))
     }
 
     /// The objects that are needed at a time; `floor` is the last one.

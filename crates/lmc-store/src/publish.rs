@@ -133,8 +133,8 @@ impl Store {
     /// # Errors
     /// `Damaged` when there is no shard; `Exists` when the step has a snapshot, or another process was first; `Expired` when a
     /// shard was begun too long ago, or is gone; `Usage` when two shards have files of the same name, the store was replaced by another
-    /// one since it was opened, or snapshots of so early steps are not saved any more; `Limit` when the snapshot could not be opened; `Unsupported` when the server ignores `If-None-Match`;
-    /// `Store` when requests fail.
+    /// one since it was opened, or snapshots of so early steps are not saved any more; `Limit` when the snapshot could not be opened;
+    /// `Unsupported` when the server ignores `If-None-Match`; `Store` when requests fail.
     pub fn publish(&self, step: Step, metadata: Metadata, shards: &[ShardId]) -> Result<Snapshot> {
         self.publish_as(step, metadata, shards, None, &Catalog::default())
     }

@@ -240,10 +240,10 @@ fn race(world: &Memory, first: u64, second: u64, waits: [u64; 2]) -> (Option<Err
     let store = Store::open_on(objects.clone(), options(103)).unwrap();
     for _ in 0..3 {
         assert_eq!(saved.is_ok(), store.find(At::Step(step(2))).is_ok());
-        if saved.is_ok() {
+        if let Ok(saved) = &saved {
             assert!(restored(&store, 2).unwrap() == noise(1000, 2));
             // It is the one that all see, and not another one beside it.
-            assert_eq!(store.find(At::Step(step(2))).unwrap().id, saved.as_ref().unwrap().id);
+            assert_eq!(store.find(At::Step(step(2))).unwrap().id, saved.id);
             assert!(try_save(&store, 2).is_err());
         }
         assert_eq!(wrong(&store), [0; 0]);

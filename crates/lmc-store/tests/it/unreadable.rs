@@ -7,8 +7,8 @@ use crate::support::*;
 use futures::executor::block_on;
 use lmc_store::testing::Memory;
 use lmc_store::{
-    At, CopyOptions, ErrorKind, GcOptions, Input, Keep, Location, RebaseOptions, SaveOptions, Store, StoreOptions,
-    VerifyOptions,
+    At, CopyOptions, ErrorKind, GcOptions, Input, Keep, Location, Metadata, RebaseOptions, SaveOptions, Store,
+    StoreOptions, VerifyOptions,
 };
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
