@@ -181,13 +181,11 @@ impl Store {
         loop {
             let began = self.begin()?;
             let all = self.generations()?;
-            for (other, _) in &all {
-                if other != name && other.to_string().eq_ignore_ascii_case(&name.to_string()) {
-                    return Err(Error::usage(format!(
-                        "the tag {name} differs from the tag {other} in case only, and some file systems do not tell them apart: \
-                         choose another"
-                    )));
-                }
+            let same = |other: &TagName| other != name && other.to_string().eq_ignore_ascii_case(&name.to_string());
+            if let Some(other) = all.iter().find_map(|(other, _)| same(other).then_some(other)) {
+                return Err(Error::usage(format!(
+                    "the tag {name} differs from the tag {other} in case only, and some file systems do not tell them apart: choose another"
+                )));
             }
             if !all.contains_key(name) && all.len() >= MAX_TAGS {
                 return Err(Error::limit(format!("the store has {} tags, and the limit is {MAX_TAGS}", all.len())));
