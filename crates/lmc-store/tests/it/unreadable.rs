@@ -1,6 +1,5 @@
 //! Records and shards that this lmc cannot read: what may be given up, what is not saved or copied in their place.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::support::*;
