@@ -255,7 +255,7 @@ fn what_cannot_be_saved_is_refused() {
     dir.run(["snapshot", "save", "runs/7", "."]).fails(&["./runs/7: is the store itself"]);
     dir.run(["snapshot", "save", "runs/7", "none"]).fails(&["none: cannot read"]);
     dir.run(["snapshot", "save", "runs/7", "notes.txt", "--meta", "a=1", "--meta", "a=2"]).is_misused(&["--meta a"]);
-    dir.run(["snapshot", "save", "gs://bucket", "notes.txt"]).is_misused(&["gs://bucket", "s3://BUCKET/PREFIX"]);
+    dir.run(["snapshot", "save", "ftp://bucket", "notes.txt"]).is_misused(&["ftp://bucket", "gs://BUCKET/PREFIX"]);
     assert_eq!(dir.run(["snapshot", "save", "runs/7", "notes.txt", "--meta", "a"]).0.status.code(), Some(2));
     assert_eq!(dir.run(["snapshot", "list", "runs/7", "--at", "x"]).0.status.code(), Some(2));
     dir.run(["snapshot", "list", "runs/8"]).fails(&["runs/8: there is no such directory"]);

@@ -111,7 +111,7 @@ fn several_files_and_a_prefix() {
     // As of stores.
     dir.run(["unpack", "s3:/bucket/c", "-o", "no"]).is_misused(&["s3:/bucket/c: is a URL without"]);
     dir.run(["analyze", "s3:/bucket/c"]).is_misused(&["s3:/bucket/c: is a URL without"]);
-    dir.run(["analyze", "gs://bucket/c"]).is_misused(&["gs://bucket/c: not the location of a store"]);
+    dir.run(["analyze", "ftp://bucket/c"]).is_misused(&["ftp://bucket/c: not the location of a store"]);
 }
 
 /// A checkpoint with `.metadata` of these entries and places; its data file is that of a sample.

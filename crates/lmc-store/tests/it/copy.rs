@@ -95,7 +95,7 @@ fn some_are_copied_with_what_they_need_alone() {
 }
 
 #[test]
-fn several_shards_are_copied_as_several() {
+fn what_several_processes_saved_is_copied() {
     let (from, o) = (new_store(&memory()), SaveOptions::default());
     let files: Vec<Vec<u8>> =
         (0..3).map(|i| safetensors(&[Tensor::new("w", 300, 300, i), model()[3].clone()])).collect();
@@ -107,7 +107,7 @@ fn several_shards_are_copied_as_several() {
     let s = from.publish(step(1), metadata.clone(), &shards).unwrap();
     let store = store_like(&from, &memory());
     let copy = store.copy_from(&from, &[s], CopyOptions::default()).unwrap().snapshots.remove(0);
-    assert_eq!((copy.shards.len(), copy.metadata), (3, metadata));
+    assert_eq!((copy.shards.len(), copy.metadata), (1, metadata));
     for (rank, f) in files.iter().enumerate() {
         let mut out = vec![];
         reader(&store, 1).read_file(&format!("rank{rank}"), &mut out).unwrap();

@@ -269,7 +269,7 @@ fn what_would_free_little_is_left_alone() {
 }
 
 #[test]
-fn snapshots_of_several_shards_are_re_based() {
+fn snapshots_of_several_processes_are_re_based() {
     let (objects, store) = new();
     let mut o = SaveOptions::default();
     o.base = BasePolicy::Previous;
@@ -289,7 +289,7 @@ fn snapshots_of_several_shards_are_re_based() {
     let plan = store.plan_prune(&keep(1, None, &[])).unwrap();
     assert_eq!(plan.rebase, [step(7)]);
     let done = store.prune(&plan, &RebaseOptions::default()).unwrap();
-    assert_eq!(done.rebased[0].shards.len(), 3);
+    assert_eq!(done.rebased[0].shards.len(), 1);
     collect_all(&objects, &store);
     let reader = reader(&store, 7);
     for (rank, f) in files.iter().enumerate() {
@@ -298,7 +298,7 @@ fn snapshots_of_several_shards_are_re_based() {
         assert!(out == *f);
     }
     // Equal bytes are written once.
-    assert_eq!(deep(&store).objects, 2);
+    assert_eq!(deep(&store).objects, 1);
 }
 
 #[test]

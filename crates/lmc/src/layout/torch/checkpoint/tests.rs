@@ -90,7 +90,7 @@ fn elements_are_found() {
 #[test]
 fn damage() {
     let mut read = 0;
-    for name in ["grid", "lmc/2"] {
+    for name in ["grid", "named"] {
         let file = sample(&format!("{name}/.metadata"));
         for len in 0..file.len() {
             assert_eq!(Metadata::parse(&file[..len]).unwrap_err().kind(), ErrorKind::Damaged, "{name} {len}");
