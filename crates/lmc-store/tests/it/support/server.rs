@@ -171,6 +171,8 @@ impl Server {
 }
 
 fn serve(connection: &TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
+    // An answer is written in parts, which do not wait for each other.
+    connection.set_nodelay(true)?;
     let mut reader = BufReader::new(connection.try_clone()?);
     while let Some(request) = read(&mut reader)? {
         let (spoil, mut answer, number) = {
@@ -394,7 +396,10 @@ fn described(mut answer: Answer) -> Answer {
 fn list(query: &str, objects: &Objects, spoil: Spoil) -> String {
     let prefix = query.split('&').find_map(|p| p.strip_prefix("prefix=")).unwrap_or("");
     let after = query.split('&').find_map(|p| p.strip_prefix("start-after=")).unwrap_or("");
-    let mut listed: Vec<_> = objects.iter().filter(|(key, _)| key.starts_with(prefix) && &key[..] > after).collect();
+    // Azure begins with the key that the client names, and the client drops that.
+    let from = query.split('&').find_map(|p| p.strip_prefix("startFrom=")).unwrap_or("");
+    let is_listed = |key: &str| key.starts_with(prefix) && key > after && key >= from;
+    let mut listed: Vec<_> = objects.iter().filter(|(key, _)| is_listed(key)).collect();
     if spoil == Spoil::Backwards {
         listed.reverse();
     }
