@@ -269,7 +269,8 @@ def test_verifying(store, tmp_path):
 
 def test_results_say_what_they_are(store, tmp_path):
     found = store.verify()
-    assert repr(found) == f"Verified(objects={found.objects}, block_sets={found.block_sets}, 0 problems, 0 of tags, 0 notes)"
+    counts = f"objects={found.objects}, block_sets={found.block_sets}"
+    assert repr(found) == f"Verified({counts}, 0 problems, 0 of tags, 0 notes)"
     saved = store.save_shard({"a": b"not published"}, step=500)
     assert re.sub(r"seconds=[\d.e-]+", "seconds=…", repr(saved)) == (
         f'Saved(shard="{saved.shard}", raw_size=13, new_size={saved.new_size}, document_size={saved.document_size}, '
@@ -284,8 +285,8 @@ def test_results_say_what_they_are(store, tmp_path):
     assert repr(cost) == f"Cost(block_sets={cost.block_sets}, stored_size={cost.stored_size}, longest_chain=1)"
     plan = store.plan_prune(keep_last=1)
     assert repr(plan) == (
-        f'PrunePlan(keep=[300], why=[["last"]], prune=[100, 200], damaged=[], left_out=[], rebase={plan.rebase}, broken=[], '
-        f"before={plan.before}, after={plan.after}, obstacle=None)"
+        'PrunePlan(keep=[300], why=[["last"]], prune=[100, 200], damaged=[], left_out=[], '
+        f"rebase={plan.rebase}, broken=[], before={plan.before}, after={plan.after}, obstacle=None)"
     )
     assert repr(store.prune(keep_last=1)) == f"Pruned(pruned=[100, 200], rebased={plan.rebase}, changed=[])"
     shutil.rmtree(tmp_path / "store" / "data")
@@ -569,7 +570,8 @@ def test_a_size_that_the_system_reports_wrongly(tmp_path):
 def test_a_damaged_latest_is_passed_over(store, tmp_path):
     newest = max((tmp_path / "store" / "snapshots").rglob("*.json"), key=lambda path: path.stat().st_mtime_ns)
     newest.write_bytes(b"")
-    for strict in (lambda: store.open_snapshot(strict=True), lambda: store.restore(tmp_path / "x", strict=True), store.find):
+    opened, restored = lambda: store.open_snapshot(strict=True), lambda: store.restore(tmp_path / "x", strict=True)
+    for strict in (opened, restored, store.find):
         with pytest.raises(lmc.DamagedError, match="step 300"):
             strict()
     with pytest.warns(UserWarning, match="step 300 is damaged, and step 200 is taken instead"):

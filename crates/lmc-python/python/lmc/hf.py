@@ -47,8 +47,8 @@ class Callback(TrainerCallback):
     are moved. Leave `save_total_limit` unset: it would delete checkpoints before they are stored.
 
     Args:
-        store: a directory or the URL of a bucket, such as `s3://BUCKET/PREFIX`; `None` for `lmc-store` in the trainer's output directory. It is
-            created if missing.
+        store: a directory or the URL of a bucket, such as `s3://BUCKET/PREFIX`; `None` for `lmc-store` in the trainer's
+            output directory. It is created if missing.
         keep: how many checkpoints to keep in the store, newest first; `None` for all.
         level: `"fast"`, `"default"` or `"max"`.
         threads: threads that compress; `None` for one per core. Training may need them.

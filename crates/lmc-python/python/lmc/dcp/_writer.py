@@ -36,8 +36,8 @@ class Writer(BlockingAsyncStager, StorageWriter):
         overwrite: whether a checkpoint that the step has already, with other contents, is replaced. It ends before the
             new one appears.
         keep_last: after each save, only so many checkpoints stay, of the largest steps, and this one.
-        keep_every: steps that are multiples of it stay, too. What goes is deleted after the store's grace period, by
-            later saves.
+        keep_every: of each multiple of it, the first step from it on stays, too. What goes is deleted after the store's
+            grace period, by later saves.
         metadata: text by name, which `lmc.Store.snapshots` and `lmc snapshot list` show.
         anchor_every: after so many deltas a chunk is stored whole; 1 for no deltas.
         level: `"fast"`, `"default"` or `"max"`.
