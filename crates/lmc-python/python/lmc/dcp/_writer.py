@@ -6,6 +6,7 @@ import dataclasses
 import io
 import os
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,7 @@ class Writer(BlockingAsyncStager, StorageWriter):
     The store gets a file of tensors from each rank, and the metadata. The checkpoint exists once all of them are there.
 
     Args:
-        path: the store, a directory or an `s3://` URL, which is created if it is missing; or the store and the step,
+        path: the store, a directory or the URL of a bucket, which is created if it is missing; or the store and the step,
             `STORE/step-N`. `dcp.save(checkpoint_id=…)` takes the place of this path.
         step: the step of the run, unless the path names it.
         overwrite: whether a checkpoint that the step has already, with other contents, is replaced. It ends before the
@@ -38,7 +39,7 @@ class Writer(BlockingAsyncStager, StorageWriter):
         keep_last: after each save, only so many checkpoints stay, of the largest steps, and this one.
         keep_every: of each multiple of it, the first step from it on stays, too. What goes is deleted after the store's
             grace period, by later saves.
-        metadata: text by name, which `lmc.Store.snapshots` and `lmc snapshot list` show.
+        metadata: text and numbers by name, which `lmc.Store.snapshots` and `lmc snapshot list` show.
         anchor_every: after so many deltas a chunk is stored whole; 1 for no deltas.
         level: `"fast"`, `"default"` or `"max"`.
         threads: threads that compress; `None` for one per core.
@@ -60,7 +61,7 @@ class Writer(BlockingAsyncStager, StorageWriter):
         overwrite: bool = False,
         keep_last: int = 0,
         keep_every: int | None = None,
-        metadata: dict[str, str] | None = None,
+        metadata: Mapping[str, str | float] | None = None,
         anchor_every: int = 16,
         level: str = "default",
         threads: int | None = None,
