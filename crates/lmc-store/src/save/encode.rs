@@ -392,8 +392,8 @@ const READ_AT_ONCE: usize = 1 << 18;
 
 /// Whether a delta is enough smaller than the chunk alone.
 pub(crate) fn is_worth_its_chain(delta: &[u8], alone: &[u8]) -> bool {
-    // Saving less than a quarter is not worth a longer restore, nor the base that must stay as long as the delta.
-    (delta.len() as u64) * 4 < alone.len() as u64 * 3
+    // Saving less than an eighth is not worth a longer restore, nor the base that must stay as long as the delta.
+    (delta.len() as u64) * 8 < alone.len() as u64 * 7
 }
 
 /// Compresses bytes with these segments, or opaque ones; replaces the contents of `out`. Returns the content hash.

@@ -151,7 +151,7 @@ fn chains_end_where_too_much_would_have_to_be_read() {
     assert!(read > 1.0 && read < 2.0, "{read}");
     let (chains, _) = costs(BasePolicy::Auto, 2);
     assert_eq!(chains, [1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2]);
-    // A delta that saves less than a quarter.
+    // A delta that saves less than an eighth.
     let (chains, _) = costs(BasePolicy::Auto, 3);
     assert_eq!(chains, [1; 14]);
     let (chains, read) = costs(BasePolicy::Previous, 2);
