@@ -67,9 +67,12 @@ impl std::fmt::Debug for Exported {
     }
 }
 
-/// The credentials fetched last, and when they expire.
+/// Credentials, and when they expire.
+type Fetched = (Arc<AwsCredential>, Option<DateTime<Utc>>);
+
+/// The credentials fetched last.
 #[derive(Debug, Default)]
-struct Profile(Mutex<Option<(Arc<AwsCredential>, Option<DateTime<Utc>>)>>);
+struct Profile(Mutex<Option<Fetched>>);
 
 impl Profile {
     fn first(&self) -> Result<()> {
@@ -97,7 +100,7 @@ impl CredentialProvider for Profile {
     }
 }
 
-fn fetch() -> Result<(Arc<AwsCredential>, Option<DateTime<Utc>>)> {
+fn fetch() -> Result<Fetched> {
     let text = aws(&["configure", "export-credentials", "--format", "process"])?;
     let exported: Exported = serde_json::from_str(&text).map_err(|e| {
         Error::store(format!("`aws configure export-credentials` wrote something else than credentials: {e}"))
