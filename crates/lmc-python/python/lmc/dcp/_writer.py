@@ -31,8 +31,8 @@ class Writer(BlockingAsyncStager, StorageWriter):
     The store gets a file of tensors from each rank, and the metadata. The checkpoint exists once all of them are there.
 
     Args:
-        path: the store, a directory or the URL of a bucket, which is created if it is missing; or the store and the step,
-            `STORE/step-N`. `dcp.save(checkpoint_id=…)` takes the place of this path.
+        path: the store, a directory or the URL of a bucket, which is created if it is missing; or the store and the
+            step, `STORE/step-N`. `dcp.save(checkpoint_id=…)` takes the place of this path.
         step: the step of the run, unless the path names it.
         overwrite: whether a checkpoint that the step has already, with other contents, is replaced. It ends before the
             new one appears.
