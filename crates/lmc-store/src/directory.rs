@@ -321,15 +321,17 @@ mod tests {
         assert_eq!(Directory::open(&dir.path().join("f/d"), true).unwrap_err().kind(), crate::ErrorKind::Io);
     }
 
+    /// A directory, and the same where nothing can be synced.
+    fn with_one_that_cannot_sync(path: &FilePath) -> [Remote; 2] {
+        let open = || Directory::open(path, false).unwrap();
+        let bad = Directory { sync: |_| Err(io::ErrorKind::StorageFull.into()), ..open() };
+        [open(), bad].map(|d| Remote::new(Arc::new(d)).unwrap())
+    }
+
     #[test]
     fn records_are_deleted_from_the_disk() {
         let dir = tempfile::tempdir().unwrap();
-        let good = Directory::open(dir.path(), false).unwrap();
-        let bad = Directory {
-            sync: |_| Err(io::ErrorKind::StorageFull.into()),
-            ..Directory::open(dir.path(), false).unwrap()
-        };
-        let [good, bad] = [good, bad].map(|d| Remote::new(Arc::new(d)).unwrap());
+        let [good, bad] = with_one_that_cannot_sync(dir.path());
         let record = layout::record(crate::Step::new(7).unwrap(), 0);
         for (key, fails) in [(record, true), (layout::probe(crate::SaveId::new([1; 16])), false)] {
             good.wait(good.put(&key, "1".into())).unwrap();
@@ -341,12 +343,7 @@ mod tests {
     #[test]
     fn an_object_that_may_not_be_on_disk_was_not_created() {
         let dir = tempfile::tempdir().unwrap();
-        let good = Directory::open(dir.path(), false).unwrap();
-        let bad = Directory {
-            sync: |_| Err(io::ErrorKind::StorageFull.into()),
-            ..Directory::open(dir.path(), false).unwrap()
-        };
-        let [good, bad] = [good, bad].map(|d| Remote::new(Arc::new(d)).unwrap());
+        let [good, bad] = with_one_that_cannot_sync(dir.path());
         let key = layout::record(crate::Step::new(7).unwrap(), 0);
         let e = bad.wait(bad.create(&key, "ours".into())).unwrap_err();
         assert!(e.kind() == crate::ErrorKind::Store && e.to_string().contains(key.as_ref()), "{e}");

@@ -15,6 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
+use crate::ids::Hash;
 
 /// The version of the store's format that this crate reads and writes.
 const VERSION: u32 = 1;
@@ -75,17 +76,17 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
         Ok(())
     }
 
-    /// Verifies and removes the document's checksum of its own bytes, if it has one.
-    ///
-    /// # Errors
-    /// `Damaged` when the checksum is wrong or missing.
-    fn unseal(&mut self, _bytes: &[u8]) -> Result<()> {
-        Ok(())
+    /// Whether it ends with the checksum of its own bytes.
+    const SEALED: bool = false;
+
+    /// Takes out the checksum that a sealed document was parsed with.
+    fn take_check(&mut self) -> Option<Hash> {
+        None
     }
 
     /// Appends the checksum to the bytes of a document, if its kind has one.
     fn seal(bytes: Vec<u8>) -> Vec<u8> {
-        bytes
+        if Self::SEALED { sealed::seal(bytes) } else { bytes }
     }
 
     /// Parses and checks a document.
@@ -111,7 +112,9 @@ pub(crate) trait Document: Serialize + DeserializeOwned {
             let path: String = path.chars().take(SHOWN).collect();
             return Err(Error::damaged(format!("has the unknown field {path:?}")));
         }
-        document.unseal(bytes)?;
+        if Self::SEALED {
+            sealed::unseal(document.take_check(), bytes)?;
+        }
         document.check()?;
         Ok(document)
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::metadata::{self, Metadata};
-use super::{Document, VERSION, sealed};
+use super::{Document, VERSION};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, SaveId, ShardId, Step};
 use crate::layout;
@@ -105,12 +105,10 @@ impl Document for Record {
     const FORMAT: &'static str = "lmc-snapshot";
     const MAX: usize = 1 << 24;
 
-    fn unseal(&mut self, bytes: &[u8]) -> Result<()> {
-        sealed::unseal(self.check.take(), bytes)
-    }
+    const SEALED: bool = true;
 
-    fn seal(bytes: Vec<u8>) -> Vec<u8> {
-        sealed::seal(bytes)
+    fn take_check(&mut self) -> Option<Hash> {
+        self.check.take()
     }
 
     fn check(&self) -> Result<()> {

@@ -365,6 +365,11 @@ mod tests {
             ("objects overflow", |p| p.objects.push(u64::MAX)),
             ("large objects", |p| p.objects.push(MAX_TOTAL)),
             ("large files", |p| p.files.push(File { name: "x".into(), len: MAX_TOTAL, ..p.files[0].clone() })),
+            ("writers beyond the objects", |p| p.writers = vec![Writer(1, SaveId::new([8; 16]))]),
+            ("writers that do not ascend", |p| {
+                p.writers = vec![Writer(0, SaveId::new([8; 16])), Writer(0, SaveId::new([9; 16]))]
+            }),
+            ("a save as a writer twice", |p| p.writers = vec![Writer(0, p.save)]),
             ("alternative of no set", |p| p.alternatives[0].set = 3),
             ("alternative of a delta", |p| p.alternatives[0].set = 1),
             ("alternative of the same length", |p| p.alternatives[0].at = At(0, 0, 60)),

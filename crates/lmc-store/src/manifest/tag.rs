@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Document, VERSION, sealed};
+use super::{Document, VERSION};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, SaveId, Step, TagName};
 
@@ -38,12 +38,10 @@ impl Document for TagDocument {
     const FORMAT: &'static str = "lmc-tag";
     const MAX: usize = 1 << 12;
 
-    fn unseal(&mut self, bytes: &[u8]) -> Result<()> {
-        sealed::unseal(self.check.take(), bytes)
-    }
+    const SEALED: bool = true;
 
-    fn seal(bytes: Vec<u8>) -> Vec<u8> {
-        sealed::seal(bytes)
+    fn take_check(&mut self) -> Option<Hash> {
+        self.check.take()
     }
 
     fn check(&self) -> Result<()> {
@@ -76,7 +74,7 @@ mod tests {
         let text = String::from_utf8(set.to_bytes().unwrap()).unwrap();
         let (before, _) = text.rsplit_once(",\"check\"").unwrap();
         let before = format!("{before}}}");
-        let sealed = |text: &str| TagDocument::parse(&sealed::seal(text.as_bytes().to_vec()));
+        let sealed = |text: &str| TagDocument::parse(&TagDocument::seal(text.as_bytes().to_vec()));
         assert_eq!(sealed(&before).unwrap(), set);
         assert_eq!(sealed(&before.replace('}', ",\"x_host\":\"node7\"}")).unwrap(), set);
         for (from, to, kind) in [
