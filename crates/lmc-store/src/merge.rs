@@ -59,15 +59,13 @@ fn add(all: &mut Shard, part: &Shard, numbers: &[usize], before: Offsets) {
         other => Ref(numbers[other - 1], index),
     };
     let place = |At(object, offset, len)| At(before.objects + object, offset, len);
-    if before.objects > 0 || part.save != all.save {
-        let mut writers = vec![Writer(0, part.save)];
-        writers.extend(&part.writers);
-        // Those without data objects have no place.
-        let ends = writers.iter().skip(1).map(|w| w.0).chain([part.objects.len()]).collect::<Vec<_>>();
-        let with_objects = writers.iter().zip(ends).filter(|(w, end)| w.0 < *end);
-        all.writers.extend(with_objects.map(|(&Writer(from, save), _)| Writer(before.objects + from, save)));
-    } else {
-        all.writers.extend(&part.writers);
+    let writers = [&[Writer(0, part.save)], &part.writers[..]].concat();
+    let ends = part.writers.iter().map(|w| w.0).chain([part.objects.len()]);
+    for (&Writer(from, save), end) in writers.iter().zip(ends) {
+        // Those without data objects have no place, and the first save needs none.
+        if from < end && save != all.save {
+            all.writers.push(Writer(before.objects + from, save));
+        }
     }
     all.objects.extend(&part.objects);
     all.sets.extend(part.sets.iter().map(|set| BlockSet {

@@ -164,11 +164,6 @@ impl Store {
             names.extend(shard.files.iter().map(|f| &f.name[..]));
         }
         check_together(names).map_err(Error::usage)?;
-        // A reader then opens one document, however many processes saved.
-        if let Some((id, bytes)) = merged(&catalog, shards)? {
-            remote.wait(remote.put(&layout::shard(id), bytes.into()))?;
-            record.shards = vec![id];
-        }
         record.check()?;
         // After all shards were begun: what is written later stays until this snapshot is committed, or refused.
         self.check_above_floor(step)?;
@@ -181,6 +176,11 @@ impl Store {
             Some(newest) => next_generation(step, newest.seen.key.generation)?,
         };
         record.seen = to_name(&heads, before.as_ref());
+        // A reader then opens one document, however many processes saved.
+        if let Some((id, bytes)) = merged(&catalog, shards)? {
+            remote.wait(remote.put(&layout::shard(id), bytes.into()))?;
+            record.shards = vec![id];
+        }
         // The time is taken last, so that everything before counts against the grace period.
         let now = self.time_to_commit(began)?;
         record.time = original.map_or(now, |o| o.time);
