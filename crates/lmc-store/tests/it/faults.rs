@@ -8,7 +8,7 @@ use crate::support::world::{Action, World};
 use crate::support::*;
 use lmc_store::testing::{Faults, Faulty};
 use lmc_store::{ErrorKind, Keep, SaveOptions, Store};
-use lmc_testing::exhaustive;
+use lmc_testing::{cases, exhaustive, thorough};
 
 /// Seeds to try; `LMC_STORE_TEST_SEEDS` overrides the number.
 fn seeds(usual: u64) -> u64 {
@@ -67,7 +67,7 @@ fn live(seed: u64) -> BTreeMap<&'static str, (u64, u64)> {
 #[test]
 fn processes_with_bad_luck_lose_nothing() {
     let mut ended: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-    let count = seeds(if exhaustive() { 1000 } else { 100 });
+    let count = seeds(if exhaustive() { 1000 } else { cases(100) as u64 });
     for seed in 0..count {
         let lived = std::panic::catch_unwind(|| live(seed)).unwrap_or_else(|_| panic!("seed {seed}"));
         for (name, (good, bad)) in lived {
@@ -101,10 +101,12 @@ fn eventful() -> World {
 #[test]
 fn the_process_dies_at_every_request() {
     let world = eventful();
-    for action in [Action::Save(11), Action::Prune(keep(2, None)), Action::Rebase, Action::Collect] {
+    let actions = [Action::Save(11), Action::Prune(keep(2, None)), Action::Rebase, Action::Collect];
+    for (first, action) in actions.into_iter().enumerate() {
         let (requests, ok) = world.fork().run(&action, Faults::default(), 0);
         assert!(ok && requests >= 10, "{action:?}: {requests}");
-        for after in 1..=requests {
+        // The quick tests take every fifth moment.
+        for after in (1..=requests).filter(|after| thorough() || after % 5 == first as u64 + 1) {
             for seed in 0..if exhaustive() { 4 } else { 2 } {
                 let mut world = world.fork();
                 // Whether the last request took effect is random.

@@ -14,6 +14,7 @@ use lmc_store::{
     At, CopyOptions, ErrorKind, FollowOptions, GcOptions, Input, Keep, RebaseOptions, SaveOptions, Store,
     TensorFollower, TensorSpec, VerifyOptions,
 };
+use lmc_testing::cases;
 use object_store::ObjectStore;
 use serde_json::{Value, json};
 
@@ -301,7 +302,7 @@ fn use_all(objects: &Arc<Memory>, next: &[u8]) -> bool {
 
 #[test]
 fn documents_that_say_anything() {
-    let seeds = std::env::var("LMC_STORE_TEST_SEEDS").map_or(300, |n| n.parse().unwrap());
+    let seeds = std::env::var("LMC_STORE_TEST_SEEDS").map_or(cases(300) as u64, |n| n.parse().unwrap());
     let goods = [Good::new(), Good::with_alternatives(), Good::sparse()];
     goods.iter().for_each(|good| assert!(!use_all(&Arc::new(good.objects.fork()), &good.next)));
     let mut noticed = 0;
@@ -350,7 +351,7 @@ fn whatever_alternatives_say_what_is_decoded_is_what_was_saved() {
         tensors
     };
     let (mut refused, mut right) = (0, 0);
-    for seed in 0..300 {
+    for seed in 0..cases(300) as u64 {
         println!("seed {seed}");
         let mut random = Random::new(seed);
         let mut spoiled = shards.clone();
@@ -380,7 +381,7 @@ fn whatever_alternatives_say_what_is_decoded_is_what_was_saved() {
             }
         }
     }
-    assert!(refused > 100 && right > 100, "{refused}, {right}");
+    assert!(refused > cases(100) && right > cases(100), "{refused}, {right}");
     // One that only a newer lmc can decode.
     let mut newer = shards.clone();
     let (key, bytes) = good.newer(&shards[2]["save"], &mut newer[2]["alternatives"][0]);
@@ -441,7 +442,7 @@ fn frames_that_hold_anything() {
         (&json!(null), true)
     );
     assert!(!use_all(&good.with(&shards, &records), &good.next));
-    for seed in 0..60 {
+    for seed in 0..cases(60) as u64 {
         println!("seed {seed}");
         let mut random = Random::new(seed);
         let of = random.below(3) as usize;
