@@ -1,5 +1,6 @@
 //! The purpose of a tensor, by its name.
 
+use lmc::internals::{Role, role};
 use serde::Serialize;
 
 /// The purpose of a tensor, by its name.
@@ -23,11 +24,6 @@ pub enum Kind {
     Other,
 }
 
-/// Words of names of optimizers' second and first moments, and of copies of weights.
-const SECOND: &[&str] = &["exp_avg_sq", "exp_avg_sqs", "moment2", "second_moment", "variance", "nu"];
-const FIRST: &[&str] = &["exp_avg", "exp_avgs", "moment1", "first_moment", "momentum", "momentum_buffer", "mu"];
-const COPIES: &[&str] = &["master", "fp32_param", "fp32_params", "fp32_flat_groups", "single_fp32", "main_param"];
-const WRAPPERS: &[&str] = &["model", "module", "optim", "optimizer", "state"];
 const EMBEDDINGS: &[&str] = &["embed", "wte", "wpe", "lm_head", "token_embd", "position_embd"];
 
 impl Kind {
@@ -40,28 +36,14 @@ impl Kind {
         let Some(name) = name else { return Kind::Other };
         let name = name.to_lowercase();
         let words = || name.split(|c: char| !(c.is_alphanumeric() || c == '_'));
-        let one_of = |list: &[&str]| words().any(|w| list.contains(&w));
-        let starts = |start: &str| words().any(|w| w.starts_with(start));
-        if one_of(SECOND) || starts("exp_avg_sq") {
-            Kind::ExpAvgSq
-        } else if one_of(FIRST) || starts("exp_avg") {
-            Kind::ExpAvg
-        } else if one_of(COPIES) || starts("master_") || starts("fp32_from") {
-            Kind::Master
-        } else if words().any(|w| w.contains("norm") || is_ln(w)) {
-            Kind::Norm
-        } else if one_of(EMBEDDINGS) || words().any(|w| w.contains("embed")) {
-            Kind::Embedding
-        } else {
-            Kind::Weights
+        match role(&name) {
+            Role::ExpAvgSq => Kind::ExpAvgSq,
+            Role::ExpAvg => Kind::ExpAvg,
+            Role::Master => Kind::Master,
+            Role::Weights if words().any(|w| w.contains("norm") || is_ln(w)) => Kind::Norm,
+            Role::Weights if words().any(|w| EMBEDDINGS.contains(&w) || w.contains("embed")) => Kind::Embedding,
+            Role::Weights => Kind::Weights,
         }
-    }
-
-    /// The common part of the names of a parameter's tensors: without wrappers and the words that state their purpose.
-    pub(crate) fn parameter(name: &str) -> String {
-        let words = name.split(|c: char| !(c.is_alphanumeric() || c == '_'));
-        let says = |w: &&str| [SECOND, FIRST, COPIES, WRAPPERS].iter().any(|list| list.contains(w));
-        words.filter(|w| !w.is_empty() && !says(w)).collect::<Vec<_>>().join(".")
     }
 
     /// Its name, as in JSON.
@@ -113,14 +95,6 @@ mod tests {
             assert_eq!(Kind::of(Some(name)), kind, "{name}");
         }
         assert_eq!(Kind::of(None), Kind::Other);
-        for name in [
-            "model.layers.0.w",
-            "optimizer.state.exp_avg_sq.layers.0.w",
-            "optim/state/layers.0.w/exp_avg",
-            "master.layers.0.w",
-        ] {
-            assert_eq!(Kind::parameter(name), "layers.0.w", "{name}");
-        }
         for kind in Kind::ALL {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
         }

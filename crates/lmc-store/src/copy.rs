@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Write;
+use std::num::NonZeroU64;
 
 use crate::archive::{Hashes, Writer};
 use crate::before::Before;
@@ -203,6 +204,7 @@ impl Store {
             let mut record = Record::kept(s.step, s.id, s.time, s.metadata.clone());
             record.shards.clone_from(&s.shards);
             (record.raw_size, record.new_size) = (s.raw_size, s.new_size);
+            record.dropped = NonZeroU64::new(s.dropped);
             // Each names the one before it.
             record.seen = before.into_iter().collect();
             let (key, bytes) = (RecordId { step: s.step, generation: 0 }, record.to_bytes()?);
@@ -265,7 +267,7 @@ impl Way<'_> {
         theirs.check_segments(&s.shards).map_err(of_source)?;
         let mut copy = Copying::new(self, theirs, s, copied)?;
         let shards = copy.shards(s)?;
-        let original = Original { id: s.id, time: s.time };
+        let original = Original { id: s.id, time: s.time, dropped: s.dropped };
         (self.check)()?;
         self.to.publish_as(s.step, s.metadata.clone(), &shards, Some(original), &copy.ours)
     }

@@ -14,6 +14,7 @@ use crate::rebase::RebaseOptions;
 use crate::records::Current;
 use crate::remote::CONCURRENT;
 use crate::snapshot::Snapshot;
+use crate::states::{self, DropStates};
 use crate::store::Store;
 use crate::tags::{Tag, Tags};
 use crate::verify::Problem;
@@ -33,6 +34,8 @@ pub struct Keep {
     pub best: Vec<Best>,
     /// Those of these steps.
     pub steps: Vec<Step>,
+    /// Snapshots that would go stay without the states of their optimizers, if their files have tensors with such names.
+    pub drop_state: bool,
     /// Those of these steps go, whatever else matches them. Without a rule of the others, all others stay.
     pub drop: Vec<Step>,
     /// Steps whose snapshots cannot be restored, to be ended for good: their records or shards cannot be read, or their
@@ -63,6 +66,8 @@ pub struct PrunePlan {
     pub why: Vec<Vec<String>>,
     /// Snapshots that go, by step.
     pub prune: Vec<Snapshot>,
+    /// Snapshots that stay without the states of their optimizers, as [`Keep::drop_state`] asks, by step.
+    pub states: Vec<DropStates>,
     /// Snapshots to be given up, as [`Keep::damaged`] asks: those of unreadable records, and others, each with what is wrong.
     pub damaged: Vec<DamagedRecord>,
     /// Unreadable records that are left as they are.
@@ -89,8 +94,17 @@ pub struct Pruned {
     pub pruned: Vec<Step>,
     /// Snapshots that were re-based, in their new state.
     pub rebased: Vec<Snapshot>,
+    /// Snapshots that lost the states of their optimizers, in their new state. They have new ids.
+    pub reduced: Vec<Snapshot>,
     /// Snapshots that were to be re-based, but were changed by another process meanwhile: left as they are.
     pub changed: Vec<Step>,
+}
+
+impl PrunePlan {
+    /// Whether nothing would be done.
+    pub fn is_empty(&self) -> bool {
+        self.prune.is_empty() && self.damaged.is_empty() && self.rebase.is_empty() && self.states.is_empty()
+    }
 }
 
 /// A snapshot to be pruned, and its record that counts, if readable.
@@ -204,7 +218,7 @@ impl Keep {
             Ok((all || !why.is_empty()).then_some(why))
         };
         let stays: Vec<Option<Vec<String>>> = records.iter().map(why).collect::<Result<_>>()?;
-        if !steps.is_empty() && stays.iter().all(Option::is_none) {
+        if !steps.is_empty() && stays.iter().all(Option::is_none) && !self.drop_state {
             return Err(Error::usage("no snapshot would stay: keep at least one"));
         }
         Ok(stays)
@@ -269,6 +283,7 @@ impl Store {
             keep: vec![],
             why: vec![],
             prune: vec![],
+            states: vec![],
             damaged,
             left_out,
             rebase: vec![],
@@ -282,6 +297,11 @@ impl Store {
             if let Some(why) = why {
                 plan.keep.push(Snapshot::of(current.record));
                 plan.why.push(why);
+            } else if keep.drop_state {
+                let snapshot = Snapshot::of(current.record);
+                plan.states.extend(self.plan_states(&snapshot)?);
+                plan.keep.push(snapshot);
+                plan.why.push(vec!["weights".to_owned()]);
             } else {
                 plan.prune.push(Snapshot::of(current.record.clone()));
                 plan.records.push(current);
@@ -292,7 +312,7 @@ impl Store {
             Err(e) if e.kind() != ErrorKind::Store => plan.obstacle = Some(e.to_string()),
             done => done?,
         }
-        if !plan.prune.is_empty() || !plan.damaged.is_empty() || !plan.rebase.is_empty() {
+        if !plan.is_empty() {
             plan.broken = self.verify_beside(&plan.keep, false, 0, &read)?.problems;
             plan.broken.retain(|p| !p.intact);
             plan.rebase.retain(|step| plan.broken.iter().all(|p| p.step != *step));
@@ -328,12 +348,15 @@ impl Store {
         if estimate.pays() {
             plan.after = estimate.after;
             plan.rebase = plan.keep.iter().zip(moves).filter(|(_, moves)| *moves).map(|(s, _)| s.step).collect();
+            // These are re-based when they lose their states.
+            plan.rebase.retain(|step| plan.states.iter().all(|s| s.step != *step));
         }
         plan.before = Self::estimate_rebase(whole?, &all)?.0.before;
+        plan.after = plan.after.saturating_sub(states::freed(read, &plan.keep, &plan.states)?);
         Ok(())
     }
 
-    /// Executes a plan: re-bases snapshots that stay, then ends the others. Readers of pruned snapshots have at least a grace period to
+    /// Executes a plan: re-bases snapshots that stay, ends others, then drops states. Readers of pruned snapshots have at least a grace period to
     /// finish. After an error part of it is done, and a new plan covers the rest.
     ///
     /// # Errors
@@ -341,7 +364,7 @@ impl Store {
     /// any more, `Usage` when one that would go got a tag: no other is pruned. `Store` when requests fail. Those of [`Self::rebase`], after the others were pruned.
     pub fn prune(&self, plan: &PrunePlan, o: &RebaseOptions) -> Result<Pruned> {
         let mut done = Pruned::default();
-        if let Some(p) = plan.broken.first().filter(|_| !plan.prune.is_empty()) {
+        if let Some(p) = plan.broken.first().filter(|_| !plan.prune.is_empty() || !plan.states.is_empty()) {
             let steps: BTreeSet<Step> = plan.broken.iter().filter(|p| p.remedy.is_some()).map(|p| p.step).collect();
             let advice = match steps.is_empty() {
                 true => String::new(),
@@ -402,6 +425,16 @@ impl Store {
                 .buffer_unordered(CONCURRENT);
             done.pruned = self.remote().wait(ended.try_concat())?;
             done.pruned.sort_unstable();
+        }
+        if failed.is_none() && !plan.states.is_empty() {
+            let tags = self.readable_tags()?.tags;
+            let loses = |tag: &&Tag| plan.states.iter().any(|s| s.id == tag.id);
+            if let Some(tag) = tags.iter().find(loses) {
+                return Err(has_tag(tag.step, &tag.name).and("; no states were dropped"));
+            }
+            let dropped = self.drop_states(&plan.states, o)?;
+            done.reduced = dropped.snapshots;
+            done.changed.extend(dropped.changed);
         }
         let others = if done.pruned.is_empty() { "" } else { ", and the others were pruned all the same" };
         failed.map_or(Ok(done), |e| Err(e.and(others)))

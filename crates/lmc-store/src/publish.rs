@@ -1,5 +1,7 @@
 //! Creating a snapshot: shards are saved, then published.
 
+use std::num::NonZeroU64;
+
 use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result};
 use crate::history::{next_generation, to_name};
@@ -20,6 +22,7 @@ use crate::store::Store;
 pub(crate) struct Original {
     pub(crate) id: SaveId,
     pub(crate) time: u64,
+    pub(crate) dropped: u64,
 }
 
 impl Store {
@@ -121,7 +124,7 @@ impl Store {
     ) -> Result<Saved> {
         let began = self.begin()?;
         // Only what is listed from now on is sure to stay.
-        let before = self.before(step)?;
+        let before = self.base_of(step, inputs, o)?;
         let shard = Shard::new(self.fresh_id()?, began);
         save::save(self.remote(), inputs, before, o, self.cache(), shard, check)
     }
@@ -152,6 +155,7 @@ impl Store {
         let id = original.map_or_else(|| self.fresh_id(), |o| Ok(o.id))?;
         let mut record = Record::kept(step, id, 0, metadata);
         record.shards = shards.to_vec();
+        record.dropped = original.and_then(|o| NonZeroU64::new(o.dropped));
         let mut names = Vec::new();
         let mut began = u64::MAX;
         // Each shard is within the limits; what is beyond them with the shards that it needs could not be read.

@@ -1,5 +1,7 @@
 //! Snapshots, and how they are named.
 
+use std::num::NonZeroU64;
+
 use crate::error::{Error, Result};
 use crate::ids::{SaveId, ShardId, Step, TagName};
 use crate::manifest::metadata::Metadata;
@@ -57,6 +59,8 @@ pub struct Snapshot {
     pub raw_size: u64,
     /// Bytes stored for it.
     pub new_size: u64,
+    /// Bytes of files that it had before it lost the states of its optimizer; 0 if it has all that was saved.
+    pub dropped: u64,
 }
 
 impl Snapshot {
@@ -69,12 +73,13 @@ impl Snapshot {
         shards: Vec<ShardId>,
         raw_size: u64,
         new_size: u64,
+        dropped: u64,
     ) -> Self {
-        Self { step, id, time, metadata, shards, raw_size, new_size }
+        Self { step, id, time, metadata, shards, raw_size, new_size, dropped }
     }
 
     pub(crate) fn of(r: Record) -> Self {
-        let Record { step, id, time, metadata, shards, raw_size, new_size, .. } = r;
-        Self { step, id, time, metadata, shards, raw_size, new_size }
+        let Record { step, id, time, metadata, shards, raw_size, new_size, dropped, .. } = r;
+        Self { step, id, time, metadata, shards, raw_size, new_size, dropped: dropped.map_or(0, NonZeroU64::get) }
     }
 }

@@ -74,6 +74,8 @@ pub struct Store {
     known: Arc<Known>,
     entropy: Arc<dyn Fn() -> Result<[u8; 16]> + Send + Sync>,
     leftovers: Option<Arc<Leftovers>>,
+    /// Whether it has looked for a snapshot to build on: later saves build on the one before.
+    pub(crate) has_saved: Arc<AtomicBool>,
     /// Whether the server was seen to refuse to overwrite: a store may have been copied to one that does not.
     strict: Arc<AtomicBool>,
 }
@@ -187,6 +189,7 @@ impl Store {
             known: Arc::default(),
             entropy: o.entropy,
             leftovers: None,
+            has_saved: Arc::default(),
             strict: Arc::default(),
         })
     }

@@ -23,6 +23,7 @@ pub use crate::predict::{Conversion, Predictor, convert};
 pub use crate::refs::intra_file::rounded_from;
 pub use crate::refs::matching::{Fit, Matcher, Named, Related};
 pub use crate::refs::names::without_wrappers;
+pub use crate::refs::roles::{Role, is_of_optimizer, parameter, role};
 
 use crate::base::Base;
 use crate::block::encode::RawBlock;

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::time::{Duration, SystemTime};
 
-use crate::support::{Dir, Run, model, noise, safetensors, weights};
+use crate::support::{Dir, Run, model, noise, safetensors, tensors, weights};
 use serde_json::json;
 
 /// A directory with two snapshots of a model and their store.
@@ -501,11 +501,78 @@ fn what_is_kept_is_chosen_by_steps_times_and_numbers() {
 }
 
 #[test]
+fn weights_stay_where_states_go() {
+    let dir = Dir::new();
+    let (w, m) = (weights(180_000, 1), weights(180_000, 2));
+    let both = [("exp_avg.w", "BF16", &[180_000][..], &m[..]), ("model.w", "BF16", &[180_000], &w)];
+    dir.write("s.safetensors", &safetensors(&both));
+    dir.write("optimizer.pt", b"no tensors");
+    for n in ["1", "2", "3"] {
+        dir.run(["snapshot", "save", "st", "s.safetensors", "optimizer.pt", "--step", n]).ok();
+    }
+    let prune = ["snapshot", "prune", "st", "--keep-last", "1", "--drop-state"];
+    let plan = dir.run(prune);
+    let shown = plan.ok().stdout();
+    let kept =
+        "  keep    1 (weights) 2 (weights) 3 (last)\n  weights 1 (351.6 KiB of states) 2 (351.6 KiB of states)\n";
+    // The last one needs the same data.
+    assert!(shown.contains(kept) && shown.contains("  data    464.9 KiB => 464.9 KiB "), "{shown}");
+    let done = Run(dir.command([&prune[..], &["--json", "--yes"]].concat()).output().unwrap());
+    let json = &done.json()[0];
+    assert_eq!((&json["states"], &json["done"]["reduced"]), (&json!([1, 2]), &json!([1, 2])));
+    dir.run(["snapshot", "restore", "st", "-o", "out", "--at", "1"]).silent();
+    assert_eq!(std::fs::read_dir(dir.path("out")).unwrap().count(), 1);
+    assert!(tensors(&dir.read("out/s.safetensors")) == tensors(&safetensors(&both[1..])));
+    for command in ["list", "log"] {
+        let shown = dir.run(["snapshot", command, "st"]);
+        let lines = shown.stdout().lines().filter(|l| l.contains("weights only (351.7 KiB of states dropped)")).count();
+        assert_eq!(lines, 2, "{shown:?}");
+    }
+    assert!(dir.run(["snapshot", "show", "st", "--at", "2"]).stdout().contains("weights only (351.7 KiB"));
+    assert_eq!(dir.run(["snapshot", "list", "st", "--json"]).json()[2]["dropped"], json!(0));
+    // Other formats cannot lose a part, which is said.
+    let state = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/layouts/torch/state.pt");
+    dir.write("state.pt", &fs::read(state).unwrap());
+    dir.run(["snapshot", "save", "st", "state.pt", "optimizer.pt", "--step", "4"]).ok();
+    let plan = dir.run(["snapshot", "prune", "st", "--drop", "4", "--drop-state"]);
+    assert!(
+        plan.stderr().contains("st: step 4: state.pt: has weights and the state of an optimizer, and stays"),
+        "{plan:?}"
+    );
+}
+
+#[test]
+fn the_base_can_be_asked_for() {
+    let dir = Dir::new();
+    let (a, mut tuned) = (weights(100_000, 1), weights(100_000, 1));
+    tuned.chunks_mut(2).for_each(|w| w[0] ^= 1);
+    for (model, bytes) in [("a", &a), ("b", &weights(100_000, 2)), ("c", &tuned)] {
+        fs::create_dir(dir.path(model)).unwrap();
+        dir.write(&format!("{model}/m.safetensors"), &safetensors(&[("w", "BF16", &[100_000], bytes)]));
+    }
+    dir.run(["snapshot", "save", "st", "a", "--tag", "base"]).ok();
+    dir.run(["snapshot", "save", "st", "b", "--tag", "other"]).ok();
+    let base = |args: &[&str]| {
+        let args = [&["snapshot", "save", "st", "c", "--json"], args].concat();
+        Run(dir.command(args).output().unwrap()).json()[0]["base"].clone()
+    };
+    assert_eq!(base(&["--base", "base"]), json!(0));
+    assert_eq!(base(&["--base", "previous"]), json!(2));
+    dir.run(["snapshot", "prune", "st", "--drop", "2", "--drop", "3", "--yes"]).ok();
+    // By content, too.
+    assert_eq!(base(&[]), json!(0));
+    let run = dir.run(["snapshot", "save", "st", "c", "--base", "none"]);
+    assert!(run.0.status.code() == Some(1) && run.stderr().contains("none"), "{run:?}");
+    dir.run(["snapshot", "save", "new", "c", "--base", "7"]).fails(&["new"]);
+    assert!(!dir.has("new"));
+}
+
+#[test]
 fn what_was_pruned_is_collected_after_the_grace_period() {
     let dir = trained();
     let last = dir.read("w");
     let json = &dir.run(["snapshot", "prune", "s", "--keep-last", "1", "--json", "--yes"]).json()[0];
-    assert_eq!(json["done"], json!({ "pruned": [0, 10, 20, 30, 40], "rebased": [50], "changed": [] }));
+    assert_eq!(json["done"], json!({ "pruned": [0, 10, 20, 30, 40], "rebased": [50], "reduced": [], "changed": [] }));
     assert_eq!(steps(&dir), [50]);
     let names = dir.names();
     let young = &dir.run(["snapshot", "gc", "s", "--json"]).json()[0];

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lmc::internals::read_base;
+use lmc::internals::{parameter, read_base};
 use lmc::{Base, Dtype, Error, ErrorKind, Result, Segment};
 
 use super::result::Density;
@@ -65,7 +65,7 @@ fn parameters<'b>(files: &'b [Base<'b>]) -> BTreeMap<String, Parameter<'b>> {
             (Kind::ExpAvgSq, Some(Dtype::F32)) => 3,
             _ => continue,
         };
-        let key = Kind::parameter(name);
+        let key = parameter(name);
         if found.entry(key.clone()).or_default()[place].replace((file, segment)).is_some() {
             ambiguous.insert(key);
         }

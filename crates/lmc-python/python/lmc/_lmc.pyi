@@ -369,6 +369,8 @@ class Snapshot:
     def raw_size(self) -> int: ...
     @property
     def new_size(self) -> int: ...
+    @property
+    def dropped(self) -> int: ...
 
 @final
 class Saved:
@@ -463,6 +465,8 @@ class PrunePlan:
     @property
     def prune(self) -> list[int]: ...
     @property
+    def states(self) -> list[int]: ...
+    @property
     def damaged(self) -> list[int]: ...
     @property
     def left_out(self) -> list[int]: ...
@@ -483,6 +487,8 @@ class Pruned:
     def pruned(self) -> list[int]: ...
     @property
     def rebased(self) -> list[int]: ...
+    @property
+    def reduced(self) -> list[int]: ...
     @property
     def changed(self) -> list[int]: ...
 
@@ -619,7 +625,7 @@ class Store:
         tag: str | None = None,
         level: str = "default",
         threads: int | None = None,
-        base: str = "auto",
+        base: str | int | Snapshot = ...,
         anchor_every: int = 16,
         alternatives: bool = False,
     ) -> Snapshot: ...
@@ -630,7 +636,7 @@ class Store:
         step: int,
         level: str = "default",
         threads: int | None = None,
-        base: str = "auto",
+        base: str | int | Snapshot = ...,
         anchor_every: int = 16,
         alternatives: bool = False,
     ) -> Saved: ...
@@ -686,6 +692,7 @@ class Store:
         keep_steps: Sequence[int] = ...,
         drop: Sequence[int] = ...,
         damaged: Sequence[int] = ...,
+        drop_state: bool = False,
     ) -> PrunePlan: ...
     def prune(
         self,
@@ -697,6 +704,7 @@ class Store:
         keep_steps: Sequence[int] = ...,
         drop: Sequence[int] = ...,
         damaged: Sequence[int] = ...,
+        drop_state: bool = False,
         level: str = "default",
         threads: int | None = None,
     ) -> Pruned: ...

@@ -82,13 +82,14 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// With the steps to keep, to drop, and those to be given up.
-    pub(super) fn with(self, steps: (Vec<u64>, Vec<u64>, Vec<u64>)) -> Result<Keep> {
+    /// With the steps to keep, to drop, and those to be given up, and whether states go instead of snapshots.
+    pub(super) fn with(self, steps: (Vec<u64>, Vec<u64>, Vec<u64>), drop_state: bool) -> Result<Keep> {
         let of = |steps: Vec<u64>| steps.into_iter().map(Step::new).collect::<lmc_store::Result<_>>();
         let mut keep = Keep::default();
         (keep.last, keep.every) = (self.last, self.every.map(|n| n.0));
         (keep.within, keep.best) = (self.within, self.best);
         (keep.steps, keep.drop, keep.damaged) = (of(steps.0)?, of(steps.1)?, of(steps.2)?);
+        keep.drop_state = drop_state;
         Ok(keep)
     }
 }

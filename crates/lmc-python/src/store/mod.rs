@@ -205,12 +205,13 @@ impl Store {
     /// `inputs` maps names of files to their contents: a path, a buffer, a list of tensors (those of
     /// `lmc.compress_tensors`), or a tuple of such a list and the metadata of the safetensors file. Names are paths
     /// below the directory to restore to, with slashes. A list of paths names files under their own names, the files of
-    /// directories under their paths there, and the files that a `model.safetensors.index.json` names. `base` is the
-    /// policy that selects bases: "auto" or "previous". With `alternatives`, what starts a new chain, though the snapshot before has it, is
+    /// directories under their paths there, and the files that a `model.safetensors.index.json` names. `base` is what
+    /// they are predicted from: "auto" is the snapshot before, or the one with a tag that they are more like; "previous" the one before,
+    /// always; or a step, an id, a tag or a `Snapshot`. With `alternatives`, what starts a new chain, though the snapshot before has it, is
     /// also stored as a delta, for followers, if that is at most half as large. `level` is that of `lmc.compress`. `metadata` are text and
     /// numbers by name, as the loss, for `prune(keep_best=...)`. `tag` names the snapshot from then on, as with `Store.tag`.
     #[pyo3(signature = (
-        inputs, *, step=None, metadata=None, tag=None, level="default", threads=None, base="auto", anchor_every=16,
+        inputs, *, step=None, metadata=None, tag=None, level="default", threads=None, base=save::BaseOf::default(), anchor_every=16,
         alternatives=false,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
@@ -223,17 +224,18 @@ impl Store {
         #[pyo3(from_py_with = optional_text)] tag: Option<&str>,
         #[pyo3(from_py_with = text)] level: &str,
         threads: Option<Threads>,
-        #[pyo3(from_py_with = text)] base: &str,
+        #[pyo3(from_py_with = save::BaseOf::get)] base: save::BaseOf,
         #[pyo3(from_py_with = numbers::anchor_every)] anchor_every: u32,
         alternatives: bool,
     ) -> Result<Snapshot> {
         let tag = tag.map(self::tag).transpose()?;
-        let options = save::options(level, threads, base, (anchor_every, alternatives))?;
+        let mut options = save::options(level, threads, (anchor_every, alternatives))?;
         let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, step.map(|n| Step::new(n.0)).transpose()?);
         let (store, metadata) = (self.shared.get(py)?, metadata.unwrap_or_default());
         // Published only if no input changed while it was read.
         let (free, saved) = inputs.save(py, |inputs, unchanged| {
             lmc_store::Store::check_metadata(&metadata)?;
+            base.set(&mut options, store)?;
             let free = store.step(step)?;
             Ok((free, store.save_shard_if(inputs, free, &options, unchanged)?))
         })?;
@@ -261,7 +263,7 @@ impl Store {
 
     /// Saves files as one of several shards of a snapshot, which exists once all of them are published: each process of a run saves its own.
     #[pyo3(signature = (
-        inputs, *, step, level="default", threads=None, base="auto", anchor_every=16, alternatives=false,
+        inputs, *, step, level="default", threads=None, base=save::BaseOf::default(), anchor_every=16, alternatives=false,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn save_shard(
@@ -271,14 +273,17 @@ impl Store {
         step: StepNumber,
         #[pyo3(from_py_with = text)] level: &str,
         threads: Option<Threads>,
-        #[pyo3(from_py_with = text)] base: &str,
+        #[pyo3(from_py_with = save::BaseOf::get)] base: save::BaseOf,
         #[pyo3(from_py_with = numbers::anchor_every)] anchor_every: u32,
         alternatives: bool,
     ) -> Result<Saved> {
-        let options = save::options(level, threads, base, (anchor_every, alternatives))?;
+        let mut options = save::options(level, threads, (anchor_every, alternatives))?;
         let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, Step::new(step.0)?);
         let store = self.shared.get(py)?;
-        let saved = inputs.save(py, |inputs, unchanged| store.save_shard_if(inputs, step, &options, unchanged))?;
+        let saved = inputs.save(py, |inputs, unchanged| {
+            base.set(&mut options, store)?;
+            store.save_shard_if(inputs, step, &options, unchanged)
+        })?;
         Ok(saved.into())
     }
 
@@ -446,9 +451,11 @@ impl Store {
     /// those saved within `keep_within`, a `timedelta` or seconds; those with the best numbers in their metadata, as `("loss", "min", 3)`
     /// says, or several such tuples in a list; those of `keep_steps`; and those with a tag. `drop` are steps that no rule keeps; without a
     /// rule, all others stay. `damaged` are steps whose snapshots cannot be restored, to be ended for good.
+    /// With `drop_state`, snapshots that no rule keeps stay without the states of their optimizers, as far as names of files and tensors
+    /// tell: they have their weights. They get new ids.
     #[pyo3(signature = (
         *, keep_last=0, keep_every=None, keep_within=None, keep_best=Vec::new(), keep_steps=Vec::new(), drop=Vec::new(),
-        damaged=Vec::new(),
+        damaged=Vec::new(), drop_state=false,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn plan_prune(
@@ -461,16 +468,17 @@ impl Store {
         #[pyo3(from_py_with = numbers::keep_steps)] keep_steps: Vec<u64>,
         #[pyo3(from_py_with = numbers::drop)] drop: Vec<u64>,
         #[pyo3(from_py_with = numbers::damaged)] damaged: Vec<u64>,
+        drop_state: bool,
     ) -> Result<PrunePlan> {
         let rules = Rules { last: keep_last, every: keep_every, within: keep_within, best: keep_best };
-        let keep = rules.with((keep_steps, drop, damaged))?;
+        let keep = rules.with((keep_steps, drop, damaged), drop_state)?;
         Ok(self.ask(py, |s| s.plan_prune(&keep))?.into())
     }
 
     /// Prunes the snapshots that no rule keeps, and those of `drop`. `level` is for data that is encoded again, as for `lmc.compress`.
     #[pyo3(signature = (
         *, keep_last=0, keep_every=None, keep_within=None, keep_best=Vec::new(), keep_steps=Vec::new(), drop=Vec::new(),
-        damaged=Vec::new(), level="default", threads=None,
+        damaged=Vec::new(), drop_state=false, level="default", threads=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
     fn prune(
@@ -483,11 +491,12 @@ impl Store {
         #[pyo3(from_py_with = numbers::keep_steps)] keep_steps: Vec<u64>,
         #[pyo3(from_py_with = numbers::drop)] drop: Vec<u64>,
         #[pyo3(from_py_with = numbers::damaged)] damaged: Vec<u64>,
+        drop_state: bool,
         #[pyo3(from_py_with = text)] level: &str,
         threads: Option<Threads>,
     ) -> Result<Pruned> {
         let rules = Rules { last: keep_last, every: keep_every, within: keep_within, best: keep_best };
-        let keep = rules.with((keep_steps, drop, damaged))?;
+        let keep = rules.with((keep_steps, drop, damaged), drop_state)?;
         let mut o = RebaseOptions::default();
         (o.level, o.threads) = (self::level(level)?, self::threads(threads)?);
         let pruned = self.watch(py, |s, signals| {

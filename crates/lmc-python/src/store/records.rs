@@ -20,7 +20,7 @@ impl Snapshot {
     }
 }
 
-record!(Snapshot(step, id, time, metadata, shards, raw_size, new_size) {
+record!(Snapshot(step, id, time, metadata, shards, raw_size, new_size, dropped) {
     #[classmethod]
     #[expect(clippy::too_many_arguments, reason = "they are fields")]
     fn _of(
@@ -32,10 +32,11 @@ record!(Snapshot(step, id, time, metadata, shards, raw_size, new_size) {
         shards: Vec<String>,
         raw_size: u64,
         new_size: u64,
+        dropped: u64,
     ) -> Result<Self> {
         let shards = shards.iter().map(|id| id.parse()).collect::<lmc_store::Result<_>>()?;
         let step = lmc_store::Step::new(step)?;
-        Ok(Self(lmc_store::Snapshot::new(step, id.parse()?, time, metadata, shards, raw_size, new_size)))
+        Ok(Self(lmc_store::Snapshot::new(step, id.parse()?, time, metadata, shards, raw_size, new_size, dropped)))
     }
 
     #[getter]
@@ -72,6 +73,12 @@ record!(Snapshot(step, id, time, metadata, shards, raw_size, new_size) {
     #[getter]
     fn new_size(&self) -> u64 {
         self.0.new_size
+    }
+
+    /// Bytes of files that it had before it lost the states of its optimizer.
+    #[getter]
+    fn dropped(&self) -> u64 {
+        self.0.dropped
     }
 });
 
@@ -239,6 +246,8 @@ pub(crate) struct PrunePlan {
     /// For each step to keep, the rules that keep it: `last`, `every`, `within`, `step`, `best KEY` and `tag NAME`.
     why: Vec<Vec<String>>,
     prune: Vec<u64>,
+    /// Those that stay without the states of their optimizers.
+    states: Vec<u64>,
     damaged: Vec<u64>,
     left_out: Vec<u64>,
     rebase: Vec<u64>,
@@ -257,29 +266,33 @@ impl From<lmc_store::PrunePlan> for PrunePlan {
         let (damaged, left_out) = (bad(&p.damaged), bad(&p.left_out));
         let mut broken: Vec<u64> = p.broken.iter().map(|p| p.step.get()).collect();
         broken.dedup();
+        let states = p.states.iter().map(|s| s.step.get()).collect();
         let lmc_store::PrunePlan { why, before, after, obstacle, .. } = p;
-        Self { keep, why, prune, damaged, left_out, rebase, broken, before, after, obstacle }
+        Self { keep, why, prune, states, damaged, left_out, rebase, broken, before, after, obstacle }
     }
 }
 
-record!(PrunePlan(keep, why, prune, damaged, left_out, rebase, broken, before, after, obstacle));
+record!(PrunePlan(keep, why, prune, states, damaged, left_out, rebase, broken, before, after, obstacle));
 
 /// The result of a pruning.
 #[pyclass(frozen, get_all, module = "lmc.store")]
 pub(crate) struct Pruned {
     pruned: Vec<u64>,
     rebased: Vec<u64>,
+    /// Those that lost the states of their optimizers.
+    reduced: Vec<u64>,
     changed: Vec<u64>,
 }
 
 impl From<lmc_store::Pruned> for Pruned {
     fn from(p: lmc_store::Pruned) -> Self {
         let steps_of = |s: &[lmc_store::Step]| s.iter().map(|s| s.get()).collect();
-        Self { pruned: steps_of(&p.pruned), rebased: steps(&p.rebased), changed: steps_of(&p.changed) }
+        let (rebased, reduced) = (steps(&p.rebased), steps(&p.reduced));
+        Self { pruned: steps_of(&p.pruned), rebased, reduced, changed: steps_of(&p.changed) }
     }
 }
 
-record!(Pruned(pruned, rebased, changed));
+record!(Pruned(pruned, rebased, reduced, changed));
 
 /// An object that no snapshot needs.
 #[pyclass(frozen, get_all, module = "lmc.store")]

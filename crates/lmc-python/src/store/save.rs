@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use lmc::ReadAt;
 use lmc_cli::{Handles, NamedFiles};
-use lmc_store::{BasePolicy, ErrorKind, Input, SaveOptions, Tensors};
+use lmc_store::{At, BasePolicy, ErrorKind, Input, SaveOptions, Tensors};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyMapping, PyTuple};
 
+use super::arguments::at;
 use crate::buffer::Buffer;
 use crate::errors::{Failure, Result, warn};
 use crate::options::{Threads, level, threads};
@@ -17,22 +18,35 @@ use crate::tensors::{Given, Metadata, TensorList, file, given};
 use crate::text::{map, text};
 use crate::work::{Signals, detached};
 
-/// The names of base policies.
-const POLICIES: [(&str, BasePolicy); 2] = [("auto", BasePolicy::Auto), ("previous", BasePolicy::Previous)];
+/// What chunks are predicted from: by a policy, or a snapshot.
+#[derive(Default)]
+pub(super) struct BaseOf(BasePolicy, Option<At>);
+
+impl BaseOf {
+    /// Parses "auto", "previous", or what names a snapshot.
+    pub(super) fn get(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        match text(object) {
+            Ok("auto") => Ok(Self::default()),
+            Ok("previous") => Ok(Self(BasePolicy::Previous, None)),
+            _ => Ok(Self(BasePolicy::Auto, Some(at(Some(object))?))),
+        }
+    }
+
+    /// Looks for the snapshot.
+    pub(super) fn set(self, o: &mut SaveOptions, store: &lmc_store::Store) -> lmc_store::Result<()> {
+        o.base = self.0;
+        o.from = self.1.map(|at| store.find(at)).transpose()?.map(|s| s.step);
+        Ok(())
+    }
+}
 
 pub(super) fn options(
     level: &str,
     threads: Option<Threads>,
-    base: &str,
     (anchor_every, alternatives): (u32, bool),
 ) -> Result<SaveOptions> {
     let mut o = SaveOptions::default();
     (o.level, o.threads) = (self::level(level)?, self::threads(threads)?);
-    let policy = POLICIES.iter().find(|(name, _)| *name == base);
-    o.base = policy.map(|(_, policy)| *policy).ok_or_else(|| {
-        let all: Vec<&str> = POLICIES.iter().map(|(name, _)| *name).collect();
-        Failure::usage(format!("base={base:?}: must be one of {}", all.join(", ")))
-    })?;
     (o.anchor_every, o.alternatives) = (anchor_every, alternatives);
     Ok(o)
 }

@@ -1,5 +1,7 @@
 //! Records: each defines the snapshot of a step.
 
+use std::num::NonZeroU64;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::metadata::{self, Metadata};
@@ -69,6 +71,9 @@ pub(crate) struct Record {
     pub(crate) shards: Vec<ShardId>,
     pub(crate) raw_size: u64,
     pub(crate) new_size: u64,
+    /// Bytes of files that went with the states of optimizers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) dropped: Option<NonZeroU64>,
     /// The records its writer saw that no other names, and the one that it supersedes.
     pub(crate) seen: Vec<Seen>,
     /// The hash of the document without this field, which comes last. Set only while parsing: [`Document::seal`] writes it.
@@ -90,6 +95,7 @@ impl Record {
             shards: vec![],
             raw_size: 0,
             new_size: 0,
+            dropped: None,
             seen: vec![],
             check: None,
         }
@@ -125,6 +131,9 @@ impl Document for Record {
         match self.state {
             State::Kept if shards.is_empty() => Err(Error::damaged("is of a snapshot without shards")),
             State::Pruned if !shards.is_empty() => Err(Error::damaged("is of a pruned snapshot, but has shards")),
+            State::Pruned if self.dropped.is_some() => {
+                Err(Error::damaged("is of a pruned snapshot, but says what was dropped"))
+            }
             _ => Ok(()),
         }
     }
@@ -156,6 +165,8 @@ mod tests {
             ("\"loss\":\"2.7\"", "\"loss\":[2.7]"),
             ("\"loss\":\"2.7\"", "\"loss\":9007199254740993"),
             ("\"loss\":\"2.7\"", "\"loss\":1e999"),
+            (",\"seen\"", ",\"dropped\":0,\"seen\""),
+            (",\"seen\"", ",\"dropped\":-1,\"seen\""),
         ] {
             assert!(text.contains(from));
             // With the checksum of the original, and with its own.

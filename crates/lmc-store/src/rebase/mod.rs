@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::history::{next_generation, to_name};
 use crate::ids::{Hash, SaveId, ShardId, Step};
 use crate::layout;
+use crate::manifest::record::Record;
 use crate::manifest::shard::{BlockSet, Extent, Ref, Shard};
 use crate::ordered;
 use crate::reach::files_of;
@@ -57,6 +58,18 @@ impl Store {
 
     /// [`Self::rebase`], as if the snapshots with the ids `ends` had been pruned.
     pub(crate) fn rebase_without(&self, steps: &[Step], ends: &HashSet<SaveId>, o: &RebaseOptions) -> Result<Rebased> {
+        self.rewrite(steps, ends, o, |_, record, _| Ok(record.clone()))
+    }
+
+    /// [`Self::rebase_without`] for snapshots that `edit` changes before. It gets the documents of all snapshots, to which it adds the shards
+    /// that it writes, a record, and the time at which this began.
+    pub(crate) fn rewrite(
+        &self,
+        steps: &[Step],
+        ends: &HashSet<SaveId>,
+        o: &RebaseOptions,
+        edit: impl Fn(&mut Catalog, &Record, u64) -> Result<Record>,
+    ) -> Result<Rebased> {
         // As in a save: everything that counts from now on stays for a grace period.
         let began = self.begin()?;
         let history = self.history()?;
@@ -68,15 +81,21 @@ impl Store {
             return Err(Error::not_found(format!("the store has no snapshot of step {step}")));
         }
         let all: Vec<&[ShardId]> = kept.iter().map(|c| &c.record.shards[..]).collect();
-        let mut survey = Survey::new(self.load_all(&all)?, &all)?;
+        let mut catalog = self.load_all(&all)?;
+        let wanted = kept.iter().map(|c| match steps.contains(&c.record.step) {
+            true => edit(&mut catalog, &c.record, began),
+            false => Ok(c.record.clone()),
+        });
+        let wanted: Vec<Record> = wanted.collect::<Result<_>>()?;
+        let all: Vec<&[ShardId]> = wanted.iter().map(|r| &r.shards[..]).collect();
+        let mut survey = Survey::new(catalog, &all)?;
         let mut done = Rebased::default();
-        for current in kept.iter().filter(|c| steps.contains(&c.record.step)) {
-            let record = &current.record;
+        for (current, record) in kept.iter().zip(&wanted).filter(|(_, r)| steps.contains(&r.step)) {
             survey.catalog.check_segments(&record.shards)?;
             let shards = record.shards.iter().map(|&id| self.rebase_shard(&mut survey, id, began, o));
             let mut new = record.clone();
             new.shards = shards.collect::<Result<_>>()?;
-            if new.shards == record.shards {
+            if new.shards == current.record.shards {
                 continue;
             }
             new.new_size = survey.catalog.sizes(&new.shards)?.1;

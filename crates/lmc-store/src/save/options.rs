@@ -2,6 +2,8 @@
 
 use lmc::Level;
 
+use crate::ids::Step;
+
 /// The policy that selects bases for a snapshot's chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BasePolicy {
@@ -23,6 +25,9 @@ pub struct SaveOptions {
     pub threads: usize,
     /// How bases are selected.
     pub base: BasePolicy,
+    /// The step of the snapshot whose chunks are bases. By default that before the new one; or, where snapshots have tags, as in a store of
+    /// several models, the one of these that the files are most like: the first save of a [`Store`](crate::Store) compares them.
+    pub from: Option<Step>,
     /// Interval, in saves, at which a chunk is stored without a base, so that its chain is never longer than this: 1 to 64. With 1, there
     /// are no deltas from earlier snapshots; unchanged chunks are still shared with them, as they are stored there.
     pub anchor_every: u32,
@@ -33,6 +38,13 @@ pub struct SaveOptions {
 
 impl Default for SaveOptions {
     fn default() -> Self {
-        Self { level: Level::Default, threads: 0, base: BasePolicy::Auto, anchor_every: 16, alternatives: false }
+        Self {
+            level: Level::Default,
+            threads: 0,
+            base: BasePolicy::Auto,
+            from: None,
+            anchor_every: 16,
+            alternatives: false,
+        }
     }
 }

@@ -53,6 +53,7 @@ macro_rules! snapshot_fields {
   tags                     the names of its tags
   metadata                 an object of text and numbers
   raw_size, new_size       of its files; of the data stored for it
+  dropped                  bytes of files that went with the states of its optimizer (prune --drop-state)
   shards                   the names of its shards, one for each process that saved"
     };
 }
@@ -88,8 +89,8 @@ pub(super) fn run(args: &ListArgs, ui: &Ui) -> Result {
     let mut rows =
         Table::new(&["step", "time (UTC)", "raw", "stored", "ratio", "id", "tags", "metadata"], &[0, 2, 3, 4]);
     let row = |s: &Snapshot| {
-        let metadata: Vec<String> =
-            s.metadata.iter().map(|(k, v)| Name::text(&format!("{k}={v}")).to_string()).collect();
+        let metadata = s.metadata.iter().map(|(k, v)| Name::text(&format!("{k}={v}")).to_string());
+        let metadata: Vec<String> = weights_only(s).into_iter().chain(metadata).collect();
         [
             s.step.to_string(),
             time(s.time),
@@ -153,6 +154,11 @@ pub(super) fn summary(place: &Place, listing: &Listing, stored: Option<lmc_store
     Ok(text)
 }
 
+/// What to say of a snapshot that lost the states of its optimizer.
+pub(super) fn weights_only(s: &Snapshot) -> Option<String> {
+    (s.dropped > 0).then(|| format!("weights only ({} of states dropped)", bytes(s.dropped)))
+}
+
 /// The tags of a snapshot.
 pub(super) fn names(s: &Snapshot, tags: &Tags) -> Vec<String> {
     tags.of(s.step, s.id).into_iter().map(ToString::to_string).collect()
@@ -168,6 +174,7 @@ pub(super) fn to_json(s: &Snapshot, tags: &Tags) -> serde_json::Value {
         "metadata": s.metadata,
         "raw_size": s.raw_size,
         "new_size": s.new_size,
+        "dropped": s.dropped,
         "shards": s.shards.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }

@@ -81,7 +81,7 @@ pub(super) fn run(args: &LogArgs, ui: &Ui) -> Result {
         };
         let [raw, new] = [bytes(s.raw_size), bytes(s.new_size)];
         let ratio = percent(s.new_size, s.raw_size);
-        let tags = list::names(s, &tags).join(" ");
+        let tags = list::names(s, &tags).into_iter().chain(list::weights_only(s)).collect::<Vec<_>>().join(" ");
         (s.step, [s.step.to_string(), time(s.time), raw, new, ratio, chain, block_sets, read, of_raw, tags])
     };
     let of_damaged = damaged.iter().map(|bad| (bad.step, list::damaged_row(bad)));

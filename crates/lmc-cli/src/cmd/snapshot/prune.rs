@@ -13,8 +13,10 @@ use crate::ui::Ui;
 
 /// Prune snapshots: all that no --keep option matches, or only those of --drop. Shows the plan; --yes executes it.
 ///
-/// A snapshot with a tag stays (lmc snapshot tag). /// Remaining snapshots can be restored at every moment. Those that depend mostly on data of pruned ones are re-based: encoded again without
-/// it. Nothing is pruned as long as a snapshot that would remain lacks data (lmc snapshot verify). Space becomes free when `lmc snapshot gc` runs after the store's grace period.
+/// A snapshot with a tag stays (lmc snapshot tag). Remaining snapshots can be restored at every moment. Those that depend mostly on data of
+/// pruned ones are re-based: encoded again without it. Nothing is pruned as long as a snapshot that would remain lacks data (lmc snapshot
+/// verify). With --drop-state, snapshots are not pruned, but lose the states of their optimizers. Space becomes free when `lmc snapshot gc`
+/// runs after the store's grace period.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(super) struct PruneArgs {
@@ -52,6 +54,12 @@ pub(super) struct PruneArgs {
     #[arg(long, value_name = "STEP")]
     damaged: Vec<u64>,
 
+    /// Keep the weights of the snapshots that would be pruned, and drop the states of their optimizers: files and tensors whose names say
+    /// optimizer, exp_avg, exp_avg_sq, momentum_buffer and the like, and copies of weights that the snapshot also has otherwise. Files other
+    /// than safetensors go whole or stay whole.
+    #[arg(long)]
+    drop_state: bool,
+
     /// Execute the plan instead of only showing it.
     #[arg(long)]
     yes: bool,
@@ -66,13 +74,14 @@ const JSON_HELP: &str = "\
 --json prints one object; later versions may add fields. Most are lists of steps:
   store                    its name
   keep, prune, rebase      snapshots that stay; that go; that stay and are re-based
+  states                   snapshots of keep that lose the states of their optimizers
   why                      of each in keep, the rules that keep it: last, every, within, step, best KEY,
-                           and tag NAME
+                           tag NAME, and weights, where --drop-state does
   damaged, left_out        snapshots that are given up; damaged records that are left alone
   broken                   snapshots that stay, and cannot be restored
   before, after            bytes of the data that snapshots need now, and afterwards (an estimate)
   obstacle                 why these bytes are unknown, or null
-  done                     null without --yes, else pruned, rebased, and changed: snapshots that another
+  done                     null without --yes, else pruned, rebased, reduced (without states), and changed: snapshots that another
                            process changed, which are left alone";
 
 /// Prunes snapshots.
@@ -90,9 +99,18 @@ pub(super) fn run(args: &PruneArgs, ui: &Ui) -> Result {
             Name::text(&args.place.store)
         )));
     }
+    keep.drop_state = args.drop_state;
     let store = args.place.open()?;
     let plan = store.plan_prune(&keep).map_err(failure)?;
     args.place.left_out(&plan.left_out, ui);
+    for (s, file) in plan.states.iter().flat_map(|s| s.left_out.iter().map(move |file| (s, file))) {
+        ui.warn(format_args!(
+            "{}: step {}: {}: has weights and the state of an optimizer, and stays as it is: only safetensors files can lose a part",
+            Name::text(&args.place.store),
+            s.step,
+            Name::text(file)
+        ));
+    }
     for bad in &plan.damaged {
         ui.warn(format_args!(
             "{}: step {}: {}: its snapshot is given up",
@@ -110,7 +128,7 @@ pub(super) fn run(args: &PruneArgs, ui: &Ui) -> Result {
                 Name::text(&p.message)
             );
             // It is an obstacle to pruning others, but not to giving up what is lost.
-            match plan.prune.is_empty() {
+            match plan.prune.is_empty() && plan.states.is_empty() {
                 true => ui.warn(text),
                 false => ui.fail(&Failure::Failed(text)),
             }
@@ -128,8 +146,12 @@ pub(super) fn run(args: &PruneArgs, ui: &Ui) -> Result {
     if args.json {
         return ui.json(&to_json(args, &plan, Some(&done)));
     }
+    let reduced = match done.reduced.len() {
+        0 => String::new(),
+        n => format!(", {n} reduced to their weights"),
+    };
     ui.done(format_args!(
-        "{} : {} pruned, {} re-based",
+        "{} : {} pruned{reduced}, {} re-based",
         Name::text(&args.place.store),
         done.pruned.len(),
         done.rebased.len()
@@ -152,14 +174,15 @@ fn to_text(args: &PruneArgs, plan: &PrunePlan) -> String {
     });
     line("keep", &kept.collect::<Vec<_>>());
     line("prune", &texts(&steps(&plan.prune)));
+    let states = plan.states.iter().map(|s| format!("{} ({} of states)", s.step, bytes(s.raw_size)));
+    line("weights", &states.collect::<Vec<_>>());
     line("end", &texts(&damaged(&plan.damaged)));
     line("re-base", &texts(&numbers(&plan.rebase)));
     text += &match &plan.obstacle {
         Some(why) => format!("  {why}\n"),
         None => format!("  data    {} => {} after the grace period\n", bytes(plan.before), bytes(plan.after)),
     };
-    let something = !plan.prune.is_empty() || !plan.damaged.is_empty() || !plan.rebase.is_empty();
-    if something && (plan.broken.is_empty() || plan.prune.is_empty()) {
+    if !plan.is_empty() && (plan.broken.is_empty() || plan.prune.is_empty()) {
         text += "with --yes it is done\n";
     }
     text
@@ -171,6 +194,7 @@ fn to_json(args: &PruneArgs, plan: &PrunePlan, done: Option<&Pruned>) -> serde_j
         "keep": steps(&plan.keep),
         "why": plan.why,
         "prune": steps(&plan.prune),
+        "states": plan.states.iter().map(|s| s.step.get()).collect::<Vec<_>>(),
         "damaged": damaged(&plan.damaged),
         "left_out": damaged(&plan.left_out),
         "rebase": numbers(&plan.rebase),
@@ -184,6 +208,7 @@ fn to_json(args: &PruneArgs, plan: &PrunePlan, done: Option<&Pruned>) -> serde_j
         json["done"] = json!({
             "pruned": numbers(&done.pruned),
             "rebased": steps(&done.rebased),
+            "reduced": steps(&done.reduced),
             "changed": numbers(&done.changed),
         });
     }

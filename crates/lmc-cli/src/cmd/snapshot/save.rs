@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use lmc::{Level, ReadAt};
-use lmc_store::{BasePolicy, Cache, ErrorKind, Input, MetaValue, Metadata, SaveOptions, Saved, Snapshot};
+use lmc_store::{At, BasePolicy, Cache, ErrorKind, Input, MetaValue, Metadata, SaveOptions, Saved, Snapshot};
 use lmc_store::{Step, Store, StoreOptions, TagName};
 use serde_json::{Value, json};
 
@@ -56,8 +56,9 @@ pub(super) struct SaveArgs {
     #[arg(long, value_name = "NAME")]
     tag: Option<TagName>,
 
-    /// Base of the tensors. `auto`: the previous snapshot where that pays; `previous`: always.
-    #[arg(long, value_name = "POLICY", value_enum, default_value_t = Policy::Auto)]
+    /// What tensors are predicted from. `auto`: the previous snapshot, or the one with a tag that they are more like, where that pays;
+    /// `previous`: the previous one, always; a step, an id or a tag: that one, where it pays.
+    #[arg(long, value_name = "BASE", value_parser = parse_base, default_value = "auto")]
     base: Policy,
 
     /// Store tensors without a base every N saves, so that restoring one takes at most N. With 1, no differences are stored.
@@ -111,10 +112,19 @@ const JSON_HELP: &str =
 /// The most bytes in the cache.
 const CACHE_SIZE: u64 = 16 << 30;
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone)]
 enum Policy {
     Auto,
     Previous,
+    At(At),
+}
+
+fn parse_base(text: &str) -> Result<Policy, String> {
+    match text {
+        "auto" => Ok(Policy::Auto),
+        "previous" => Ok(Policy::Previous),
+        at => at.parse().map(Policy::At).map_err(|_| "it is neither auto, nor previous, a step, an id or a tag".into()),
+    }
 }
 
 fn parse_meta(text: &str) -> Result<(String, MetaValue), String> {
@@ -131,10 +141,9 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
     options.level = args.level;
     options.threads = args.threads.count();
     options.anchor_every = args.anchor_every;
-    options.base = match args.base {
-        Policy::Auto => BasePolicy::Auto,
-        Policy::Previous => BasePolicy::Previous,
-    };
+    if let Policy::Previous = args.base {
+        options.base = BasePolicy::Previous;
+    }
     let mut metadata = Metadata::new();
     for (key, value) in &args.meta {
         if metadata.insert(key.clone(), value.clone()).is_some() {
@@ -150,6 +159,10 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
         store.cache = Cache::Directory { path: path.clone(), budget: CACHE_SIZE };
     }
     args.grace.set(&mut store);
+    if let Policy::At(at) = &args.base {
+        // No store is created where there is no such snapshot.
+        options.from = Some(place.open()?.find(at.clone()).map_err(failure)?.step);
+    }
     let (store, is_new) = place.open_or_create(store)?;
     args.grace.check(place, &store)?;
     let mut saved = files.save(place, (&store, is_new), asked, metadata, &options)?;

@@ -73,6 +73,7 @@ pub(super) fn run(args: &ShowArgs, ui: &Ui) -> Result {
     if let names @ [_, ..] = &list::names(&s, &tags)[..] {
         text += &format!("tags {}\n", names.join(" "));
     }
+    text += &list::weights_only(&s).map_or_else(String::new, |what| what + "\n");
     for (key, value) in &s.metadata {
         text += &format!("{} = {}\n", Name::text(key), Name::text(&value.to_string()));
     }

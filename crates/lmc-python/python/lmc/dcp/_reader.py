@@ -53,11 +53,18 @@ class Contents:
     def stored(self, index: MetadataIndex) -> tuple[str, lmc.Tensor]:
         """The file that has a chunk or value, and the tensor there.
 
-        Raises `lmc.DamagedError` when there is none, or one of another size.
+        Raises `lmc.NotFoundError` when it was dropped with the state of the optimizer, `lmc.DamagedError` when there is
+        none, or one of another size.
         """
         place = self.metadata.storage_data.get(index)
         tensor = self._tensors.get(place)
         if place is None or tensor is None:
+            snapshot = self.snapshot.snapshot
+            if place is not None and snapshot.dropped:
+                raise lmc.NotFoundError(
+                    f"{index.fqn}: step {snapshot.step} has only weights, the state of its optimizer was dropped to save "
+                    "space: load only the model, or another step"
+                )
             what = "it" if index.offset is None else f"its chunk at {list(index.offset)}"
             raise lmc.DamagedError(f"{index.fqn}: the snapshot does not have {what}")
         entry = self.metadata.state_dict_metadata[index.fqn]

@@ -39,6 +39,7 @@ class Writer(BlockingAsyncStager, StorageWriter):
         keep_last: after each save, only so many checkpoints stay, of the largest steps, and this one.
         keep_every: of each multiple of it, the first step from it on stays, too. What goes is deleted after the store's
             grace period, by later saves.
+        drop_state: whether the others stay with their weights, and only the states of their optimizers go.
         metadata: text and numbers by name, which `lmc.Store.snapshots` and `lmc snapshot list` show.
         anchor_every: after so many deltas a chunk is stored whole; 1 for no deltas.
         level: `"fast"`, `"default"` or `"max"`.
@@ -61,6 +62,7 @@ class Writer(BlockingAsyncStager, StorageWriter):
         overwrite: bool = False,
         keep_last: int = 0,
         keep_every: int | None = None,
+        drop_state: bool = False,
         metadata: Mapping[str, str | float] | None = None,
         anchor_every: int = 16,
         level: str = "default",
@@ -74,7 +76,7 @@ class Writer(BlockingAsyncStager, StorageWriter):
         check_threads(threads)
         self._location, self._step = _stores.split(path, step)
         self._overwrite = overwrite
-        self._keep: dict[str, Any] = {"keep_last": keep_last, "keep_every": keep_every}
+        self._keep: dict[str, Any] = {"keep_last": keep_last, "keep_every": keep_every, "drop_state": drop_state}
         self._metadata = metadata
         self._options: dict[str, Any] = {"level": level, "threads": threads, "anchor_every": anchor_every}
         self._cache = cache
