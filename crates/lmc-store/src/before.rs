@@ -1,22 +1,15 @@
 //! The snapshot before a new one: what a save or a copy re-uses of a store (`docs/store.md` §5).
 
-use std::cmp::Reverse;
-use std::collections::HashSet;
-use std::sync::atomic::Ordering;
-
 use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result};
 use crate::history::{DamagedRecord, remedy};
-use crate::ids::{SaveId, Step};
-use crate::save::{Input, SaveOptions, nearest};
-use crate::snapshot::{At, Snapshot};
+use crate::ids::Step;
+use crate::snapshot::Snapshot;
 use crate::store::Store;
 
 /// After this number of snapshots that cannot be opened, everything is stored again: what is common to all may be lost,
 /// and each try takes time.
 const MAX_FAILED: usize = 32;
-/// At most this many snapshots with tags are compared with files that are to be saved.
-const MAX_COMPARED: usize = 8;
 
 /// The snapshot before a new one, if there is one.
 pub(crate) struct Before {
@@ -64,39 +57,7 @@ impl Store {
         Ok(Before { snapshot, catalog: catalog.unwrap_or_default(), note })
     }
 
-    /// The snapshot that files saved at a step build on: the one that is asked for; or the one before; or, for the first save, the one with a
-    /// tag that they are more like.
-    pub(crate) fn base_of(&self, step: Step, inputs: &[Input<'_>], o: &SaveOptions) -> Result<Before> {
-        if let Some(from) = o.from {
-            self.check_above_floor(step)?;
-            let snapshot = self.find(At::Step(from))?;
-            let catalog = self.open_base(&snapshot).map_err(|e| e.at(format_args!("step {from}")))?;
-            return Ok(Before { snapshot: Some(snapshot), catalog, note: None });
-        }
-        let before = self.before(step)?;
-        if before.snapshot.is_none() || self.has_saved.swap(true, Ordering::Relaxed) {
-            return Ok(before);
-        }
-        let mut tags = self.tags()?.tags;
-        tags.sort_by_key(|tag| Reverse(tag.generation));
-        let mut seen: HashSet<SaveId> = before.snapshot.iter().map(|s| s.id).collect();
-        let mut candidates = vec![before];
-        for tag in tags.into_iter().filter(|tag| seen.insert(tag.id)).take(MAX_COMPARED) {
-            // One that was pruned, or cannot be read, is none.
-            let opened = self.find(At::Tag(tag.name)).and_then(|s| self.open_base(&s).map(|catalog| (s, catalog)));
-            match opened {
-                Ok((s, catalog)) => candidates.push(Before { snapshot: Some(s), catalog, note: None }),
-                Err(e) if matches!(e.kind(), ErrorKind::Damaged | ErrorKind::NotFound | ErrorKind::Unsupported) => {}
-                Err(e) => return Err(e),
-            }
-        }
-        if candidates.len() > 1 {
-            return Ok(nearest(self.remote(), inputs, candidates, o)?.expect("there are several"));
-        }
-        Ok(candidates.pop().expect("that before"))
-    }
-
-    fn open_base(&self, snapshot: &Snapshot) -> Result<Catalog> {
+    pub(crate) fn open_base(&self, snapshot: &Snapshot) -> Result<Catalog> {
         let catalog = self.remote().wait(Catalog::load(self.remote(), &snapshot.shards))?;
         catalog.check_segments(&snapshot.shards)?;
         Ok(catalog)

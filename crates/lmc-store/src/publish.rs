@@ -1,7 +1,11 @@
 //! Creating a snapshot: shards are saved, then published.
 
+use std::cmp::Reverse;
+use std::collections::HashSet;
 use std::num::NonZeroU64;
+use std::sync::atomic::Ordering;
 
+use crate::before::Before;
 use crate::catalog::Catalog;
 use crate::error::{Error, ErrorKind, Result};
 use crate::history::{next_generation, to_name};
@@ -13,9 +17,12 @@ use crate::manifest::names::{check_name, check_together};
 use crate::manifest::record::Record;
 use crate::manifest::shard::Shard;
 use crate::merge::merged;
-use crate::save::{self, Input, SaveOptions, Saved};
-use crate::snapshot::Snapshot;
+use crate::save::{self, Input, SaveOptions, Saved, nearest};
+use crate::snapshot::{At, Snapshot};
 use crate::store::Store;
+
+/// At most this many snapshots with tags are compared with files that are to be saved.
+const MAX_COMPARED: usize = 8;
 
 /// The source of a snapshot that is a copy.
 #[derive(Clone, Copy)]
@@ -127,6 +134,38 @@ impl Store {
         let before = self.base_of(step, inputs, o)?;
         let shard = Shard::new(self.fresh_id()?, began);
         save::save(self.remote(), inputs, before, o, self.cache(), shard, check)
+    }
+
+    /// The snapshot that files saved at a step build on: the one that is asked for; or the one before; or, for the first save, the one with a
+    /// tag that they are more like.
+    fn base_of(&self, step: Step, inputs: &[Input<'_>], o: &SaveOptions) -> Result<Before> {
+        if let Some(from) = o.from {
+            self.check_above_floor(step)?;
+            let snapshot = self.find(At::Step(from))?;
+            let catalog = self.open_base(&snapshot).map_err(|e| e.at(format_args!("step {from}")))?;
+            return Ok(Before { snapshot: Some(snapshot), catalog, note: None });
+        }
+        let before = self.before(step)?;
+        if before.snapshot.is_none() || self.has_saved.swap(true, Ordering::Relaxed) {
+            return Ok(before);
+        }
+        let mut tags = self.tags()?.tags;
+        tags.sort_by_key(|tag| Reverse(tag.generation));
+        let mut seen: HashSet<SaveId> = before.snapshot.iter().map(|s| s.id).collect();
+        let mut candidates = vec![before];
+        for tag in tags.into_iter().filter(|tag| seen.insert(tag.id)).take(MAX_COMPARED) {
+            // One that was pruned, or cannot be read, is none.
+            let opened = self.find(At::Tag(tag.name)).and_then(|s| self.open_base(&s).map(|catalog| (s, catalog)));
+            match opened {
+                Ok((s, catalog)) => candidates.push(Before { snapshot: Some(s), catalog, note: None }),
+                Err(e) if matches!(e.kind(), ErrorKind::Damaged | ErrorKind::NotFound | ErrorKind::Unsupported) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        if candidates.len() > 1 {
+            return Ok(nearest(self.remote(), inputs, candidates, o)?.expect("there are several"));
+        }
+        Ok(candidates.pop().expect("that before"))
     }
 
     /// Publishes saved shards as the snapshot of a step, atomically.
