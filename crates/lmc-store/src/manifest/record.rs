@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::metadata::{self, Metadata};
-use super::{Document, VERSION};
+use super::{Document, VERSION, values};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, SaveId, ShardId, Step};
 use crate::layout;
@@ -63,6 +63,7 @@ pub(crate) struct Record {
     pub(crate) id: SaveId,
     /// Seconds since 1970 by the store's clock.
     pub(crate) time: u64,
+    #[serde(deserialize_with = "values::word")]
     pub(crate) state: State,
     #[serde(deserialize_with = "metadata::distinct")]
     pub(crate) metadata: Metadata,
@@ -70,6 +71,7 @@ pub(crate) struct Record {
     pub(crate) raw_size: u64,
     pub(crate) new_size: u64,
     /// The records its writer saw that no other names, and the one that it supersedes.
+    #[serde(deserialize_with = "values::objects")]
     pub(crate) seen: Vec<Seen>,
     /// The hash of the document without this field, which comes last. Set only while parsing: [`Document::seal`] writes it.
     #[serde(skip_serializing)]
@@ -124,7 +126,9 @@ impl Document for Record {
         metadata::check(&self.metadata)?;
         match self.state {
             State::Kept if shards.is_empty() => Err(Error::damaged("is of a snapshot without shards")),
-            State::Pruned if !shards.is_empty() => Err(Error::damaged("is of a pruned snapshot, but has shards")),
+            State::Pruned if !shards.is_empty() || !self.metadata.is_empty() || (self.raw_size, self.new_size) != (0, 0) => {
+                Err(Error::damaged("is of a pruned snapshot, but has shards, metadata or a size"))
+            }
             _ => Ok(()),
         }
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::counts;
 use super::names::{check_name, check_together};
-use super::{Document, VERSION};
+use super::{Document, VERSION, values};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, SaveId, ShardId};
 
@@ -41,7 +41,7 @@ pub(crate) struct BlockSet {
     pub(crate) hash: Hash,
     pub(crate) raw_len: u64,
     pub(crate) raw_hash: Hash,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "values::some", skip_serializing_if = "Option::is_none")]
     pub(crate) base: Option<Ref>,
     pub(crate) age: u32,
 }
@@ -63,12 +63,12 @@ pub(crate) struct Alternative {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Segment {
     pub(crate) len: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "values::some", skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "values::some", skip_serializing_if = "Option::is_none")]
     pub(crate) dtype: Option<String>,
     /// Bits of an element, if the `.lmc` format has no code for the dtype.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "values::some", skip_serializing_if = "Option::is_none")]
     pub(crate) bits: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) shape: Vec<u64>,
@@ -79,10 +79,10 @@ pub(crate) struct File {
     pub(crate) name: String,
     pub(crate) len: u64,
     pub(crate) layout: String,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "values::objects", skip_serializing_if = "Vec::is_empty")]
     pub(crate) segments: Vec<Segment>,
     /// The file that lists this one's segments, if this one does not: number of its shard, index of the file there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "values::some", skip_serializing_if = "Option::is_none")]
     pub(crate) segments_of: Option<Ref>,
     pub(crate) extents: Vec<Extent>,
 }
@@ -95,10 +95,12 @@ pub(crate) struct Shard {
     pub(crate) began: u64,
     pub(crate) shards: Vec<ShardId>,
     pub(crate) objects: Vec<u64>,
+    #[serde(deserialize_with = "values::objects")]
     pub(crate) sets: Vec<BlockSet>,
+    #[serde(deserialize_with = "values::objects")]
     pub(crate) files: Vec<File>,
     /// By block set, ascending.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "values::objects", skip_serializing_if = "Vec::is_empty")]
     pub(crate) alternatives: Vec<Alternative>,
     /// In a document made of those of several saves, of whose data objects the others wrote which; by index, ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -241,7 +243,8 @@ impl Segment {
                 Error::unsupported(format!("has a tensor of the unknown dtype {name:?}: use a newer lmc"))
             })?),
             (name, Some(bits)) => {
-                let named = name.and_then(|name| NamedDtype::new(name, bits)).map(Dtype::Named);
+                let other = name.filter(|name| name.parse::<Dtype>().is_err());
+                let named = other.and_then(|name| NamedDtype::new(name, bits)).map(Dtype::Named);
                 Some(named.ok_or_else(|| {
                     Error::damaged(format!("has a tensor of the dtype {:?} with {bits} bits", name.unwrap_or_default()))
                 })?)

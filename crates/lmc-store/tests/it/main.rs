@@ -31,6 +31,7 @@ mod servers;
 mod services;
 mod siblings;
 mod snapshots;
+mod store1;
 mod support;
 mod tags;
 mod tensors;
