@@ -7,7 +7,7 @@ import json
 import math
 import re
 import sys
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from blake3 import blake3
@@ -20,10 +20,10 @@ Json, Raws = dict[str, Any], dict[tuple[str, int], tuple[bytes, int]]
 U64, HASH, ID = 2**64 - 1, "[0-9a-f]{64}", "[0-9a-f]{32}"
 SET = {"at": [U64] * 3, "hash": HASH, "raw_len": 2**26, "raw_hash": HASH, "base?": [U64] * 2, "age": 2**32 - 1}
 NAME = r"(?!(.*/)?\.{0,2}(/|\Z))[^\\:\0-\x1f\x7f-\x9f]*"  # no component is empty, "." or ".."
-FILE = {"name": NAME, "len": U64, "layout": ".*", "segments?": None, "segments_of?": None, "extents": ([U64] * 4, 2**23)}
-STORE = {"run": ID, "grace_seconds": 3_200_000_000}
+FILE = {"name": NAME, "len": U64, "layout": ".*", "extents": ([U64] * 4, 2**23), "segments?": None}
+FILE |= {"segments_of?": None}
 TAG_NAME = "(?![0-9]+$|[0-9a-f]{32}$|latest$)[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"
-TAG = {"name": TAG_NAME, "step": 2**53, "id": ID, "check": HASH}
+STORE, TAG = {"run": ID, "grace_seconds": 3_200_000_000}, {"name": TAG_NAME, "step": 2**53, "id": ID, "check": HASH}
 RECORD = {"step": 2**53, "id": ID, "time": U64, "state": "kept|pruned", "metadata": None, "shards": (HASH, 2**24)}
 RECORD |= {"raw_size": U64, "new_size": U64, "seen": None, "check": HASH}
 SHARD = {"save": ID, "began": U64, "shards": (HASH, 2**16), "objects": (U64, 2**20), "sets": (SET, U64)}
@@ -37,18 +37,12 @@ def fits(value: Any, kind: Any) -> bool:
         known = isinstance(value, dict) and all(x in kinds or x.startswith("x_") for x in value)
         return known and all(fits(value[x], kinds[x]) if x in value else x not in kind for x in kinds)
     if isinstance(kind, tuple):
-        return isinstance(value, list) and len(value) <= kind[1] and all(fits(x, kind[0]) for x in value)
+        return isinstance(value, list) and len(value) <= kind[1] and fits(value, [kind[0]] * len(value))
     if isinstance(kind, list):
         return isinstance(value, list) and len(value) == len(kind) and all(map(fits, value, kind))
     if isinstance(kind, str):
         return isinstance(value, str) and re.fullmatch(kind, value, re.S) is not None
     return kind is None or (type(value) is int and 0 <= value <= kind)
-
-
-def distinct(fields: list[tuple[str, Any]]) -> Json:
-    """Return an object of JSON, which must have no field twice."""
-    must(len(dict(fields)) == len(fields), "a field is there twice")
-    return dict(fields)
 
 
 def load(path: Path, key: str, name: str, kind: Json, limit: int = 2**12) -> Json:
@@ -60,8 +54,9 @@ def load(path: Path, key: str, name: str, kind: Json, limit: int = 2**12) -> Jso
         frame, fit = get_frame_parameters(data), frame_content_size(data) <= limit
         must(fit and frame.window_size <= 2**27 and frame.dict_id == 0, f"{key}: the header of the frame is wrong")
         text = ZstdDecompressor().decompress(data, max_output_size=limit, allow_extra_data=False)
-    kinds: Json = {"parse_constant": int, "parse_int": lambda x: float(x) if x == "-0" else int(x)}  # int refuses NaN
-    document = json.loads(text.decode(), object_pairs_hook=distinct, **kinds)
+    hooks: Json = {"parse_constant": int, "parse_int": lambda x: float(x) if x == "-0" else int(x)}  # int refuses NaN
+    hooks["object_pairs_hook"] = lambda x: dict(x) if len(dict(x)) == len(x) else must(False, f"{key}: a field is twice")
+    document = json.loads(text.decode(), **hooks)
     json.dumps(document, ensure_ascii=False).encode()  # refuses halves of surrogate pairs
     must(isinstance(document, dict) and document.get("version") == 1, f"{key}: its version is not 1")
     must(fits(document, kind | {"format": name, "version": 1}), f"{key}: a field is unknown, missing or wrong")
@@ -89,14 +84,6 @@ def find(path: Path, step: int | None) -> Json:
     raise ValueError("there is no snapshot")
 
 
-def check_names(names: list[str]) -> None:
-    """§4: Check that files can have these names, in one directory."""
-    sizes = [[len(part) for part in name.encode().split(b"/")] for name in names]
-    must(all(max(x) <= 255 and sum(x) + len(x) <= 1025 for x in sizes), "a name is too long")
-    folders = {str(x) for name in names for x in PurePosixPath(name).parents}
-    must(len({*names}) == len(names) and not {*names} & folders, "a name is there twice, or is that of a directory")
-
-
 def load_shard(path: Path, name: str) -> Json:
     """§4: Read a shard, and check what it says of itself."""
     shard = load(path, key := f"shards/{name}.json.zst", "lmc-shard", SHARD, 2**28)
@@ -110,8 +97,9 @@ def load_shard(path: Path, name: str) -> Json:
         must(length <= 2**27 and offset + length <= objects[number], f"{key}: set {i} is not within its object")
         must(("base" in this) == (this["age"] > 0), f"{key}: set {i} has a base and no age, or an age and no base")
         must(base[1] < i if base[0] == 0 else base[0] < len(refs), f"{key}: set {i} has a wrong base")
-    check_names([file["name"] for file in files])
     for file in files:
+        sizes = [len(x) for x in file["name"].encode().split(b"/")]
+        must(max(sizes) <= 255 and sum(sizes) + len(sizes) <= 1025, f"{key}: {file['name']!r} is too long a name")
         must(sum(x[3] for x in file["extents"]) == file["len"], f"{key}: extents do not cover {file['name']!r}")
         for number, index, first, length in file["extents"]:
             fit = number > 0 or first + length <= sets[index]["raw_len"]
@@ -157,7 +145,10 @@ def decode_store(directory: str | Path, step: int | str | None = None) -> dict[s
             shards |= {other: load_shard(path, other) for other in shards[name]["shards"] if other not in shards}
             must(sum(x["size"] for x in shards.values()) <= 2**32, "the documents have more than 2^32 bytes")
         files = [(shards[name]["refs"], file) for name in record["shards"] for file in shards[name]["files"]]
-        check_names([file["name"] for _, file in files])
+        for group in [[file for _, file in files], *(shard["files"] for shard in shards.values())]:
+            names = sorted(file["name"].split("/") for file in group)
+            clash = [x for x, after in zip(names, names[1:], strict=False) if after[: len(x)] == x]
+            must(not clash, f"two files have the name {clash}, or one is a directory of the other")
         for refs, file in files:
             parts = [unpack(path, shards, raws, refs[x[0]], x[1])[0][x[2] : x[2] + x[3]] for x in file["extents"]]
             must(sum(map(len, parts)) == file["len"], f"{file['name']!r}: an extent ends after its set")

@@ -610,6 +610,12 @@ fn files() -> Vec<Rule> {
     rules
 }
 
+const RANK_65: &str = concat!(
+    "[64,32",
+    ",1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1",
+    ",1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]",
+);
+
 /// They concern readers of tensors.
 fn segments() -> Vec<Rule> {
     let damaged = |rule: Rule| rule.fails(&["tensors 1", "tensors 2", "tensors 3"], "damaged");
@@ -626,6 +632,10 @@ fn segments() -> Vec<Rule> {
         ("segment-shape", "a tensor has as many bytes as its shape says", "/files/0/segments/1/shape", "[64,33]"),
         ("segment-shape-2-64", "a tensor has as many bytes as its shape says", "/files/0/segments/1/shape", "[9223372036854775808,64]"),
         ("segment-bits", "no dtype of the format has `bits`", "/files/0/segments/1/shape", r#"[64,32],"bits":32"#),
+        ("segment-name-alone", "a tensor has a name and a dtype", "/files/0/segments/1/dtype", ""),
+        ("segment-dtype-alone", "a tensor has a name and a dtype", "/files/0/segments/1/name", ""),
+        ("segment-shape-alone", "bytes that are no tensor have no shape", "/files/0/segments/0/len", r#"72,"shape":[72]"#),
+        ("segment-rank-65", "a shape has at most 64 dimensions", "/files/0/segments/1/shape", RANK_65),
         ("segment-bits-alone", "`bits` is that of a dtype", "/files/0/segments/0/len", r#"72,"bits":8"#),
         ("segment-unknown-field", "readers refuse unknown fields", "/files/0/segments/0/len", r#"72,"more":1"#),
         ("segments-of-and-segments", "a file has segments, or those of another", "/files/2/segments_of", r#"[0,0],"segments":[{"len":8264}]"#),
@@ -648,7 +658,10 @@ fn segments() -> Vec<Rule> {
 
 /// They concern readers of alternatives.
 fn alternatives() -> Vec<Rule> {
-    each("alternatives", "4", Shard(2), &[
+    let hash = format!("\"{}\"", "0".repeat(64));
+    let of_delta = format!(r#"[571],"alternatives":[{{"set":0,"at":[0,0,1],"hash":{hash},"base":{hash},"shard":{hash}}}]"#);
+    let of_delta = rule("deltas", "4", "alternative-of-a-delta", "a set with a base has no alternative").edit(Shard(2), "/objects", of_delta);
+    let rules = each("alternatives", "4", Shard(2), &[
         ("alternatives-null", "no value is null", "/alternatives", "null"),
         ("alternatives-order", "alternatives stand in the order of their sets", "/alternatives/1/set", "0"),
         ("alternative-of-no-set", "the set is there", "/alternatives/1/set", "9"),
@@ -658,7 +671,8 @@ fn alternatives() -> Vec<Rule> {
         ("alternative-shard-missing", "`shard` is required", "/alternatives/0/shard", ""),
         ("alternative-base-short", "a hash has 64 digits", "/alternatives/0/base", r#""12""#),
         ("alternative-unknown-field", "readers refuse unknown fields", "/alternatives/0/set", r#"0,"more":1"#),
-    ], |rule| rule.fails(&["alternatives 2"], "damaged")).collect()
+    ], |rule| rule.fails(&["alternatives 2"], "damaged"));
+    rules.chain([of_delta.fails(&["alternatives 2", "alternatives 3"], "damaged")]).collect()
 }
 
 fn writers(stores: &Stores) -> Vec<Rule> {
