@@ -7,6 +7,7 @@ import json
 import math
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,13 @@ from blake3 import blake3
 from lmc.decode import decode, must
 from zstandard import ZstdDecompressor, ZstdError, frame_content_size, get_frame_parameters
 
-Json, Raws = dict[str, Any], dict[tuple[str, int], tuple[bytes, int]]
+Json = dict[str, Any]
 # Kinds of values: the largest integer, the pattern of a string, fields by name ("?": optional), None for anything; of
 # an array a list of kinds, or (kind of items, largest length).
-U64, HASH, ID = 2**64 - 1, "[0-9a-f]{64}", "[0-9a-f]{32}"
+U64, HASH, ID, UNREAD = 2**64 - 1, "[0-9a-f]{64}", "[0-9a-f]{32}", {"segments?": None, "segments_of?": None}
 SET = {"at": [U64] * 3, "hash": HASH, "raw_len": 2**26, "raw_hash": HASH, "base?": [U64] * 2, "age": 2**32 - 1}
 NAME = r"(?!(.*/)?\.{0,2}(/|\Z))[^\\:\0-\x1f\x7f-\x9f]*"  # no component is empty, "." or ".."
-FILE = {"name": NAME, "len": U64, "layout": ".*", "extents": ([U64] * 4, 2**23), "segments?": None}
-FILE |= {"segments_of?": None}
+FILE = {"name": NAME, "len": U64, "layout": ".*", "extents": ([U64] * 4, 2**23)} | UNREAD
 TAG_NAME = "(?![0-9]+$|[0-9a-f]{32}$|latest$)[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"
 STORE, TAG = {"run": ID, "grace_seconds": 3_200_000_000}, {"name": TAG_NAME, "step": 2**53, "id": ID, "check": HASH}
 RECORD = {"step": 2**53, "id": ID, "time": U64, "state": "kept|pruned", "metadata": None, "shards": (HASH, 2**24)}
@@ -51,11 +51,11 @@ def load(path: Path, key: str, name: str, kind: Json, limit: int = 2**12) -> Jso
     data = text = (path / key).read_bytes()
     if kind is SHARD:
         must(key == f"shards/{blake3(data).hexdigest()}.json.zst", f"{key}: it has another hash")
-        frame, fit = get_frame_parameters(data), frame_content_size(data) <= limit
-        must(fit and frame.window_size <= 2**27 and frame.dict_id == 0, f"{key}: the header of the frame is wrong")
+        fit = frame_content_size(data) <= limit and get_frame_parameters(data).window_size <= 2**27
+        must(fit, f"{key}: it becomes too large, or needs a larger window")
         text = ZstdDecompressor().decompress(data, max_output_size=limit, allow_extra_data=False)
     hooks: Json = {"parse_constant": int, "parse_int": lambda x: float(x) if x == "-0" else int(x)}  # int refuses NaN
-    hooks["object_pairs_hook"] = lambda x: dict(x) if len(dict(x)) == len(x) else must(False, f"{key}: a field is twice")
+    hooks["object_pairs_hook"] = lambda x: dict(x) if len(dict(x)) == len(x) else must(0, f"{key}: a field is twice")
     document = json.loads(text.decode(), **hooks)
     json.dumps(document, ensure_ascii=False).encode()  # refuses halves of surrogate pairs
     must(isinstance(document, dict) and document.get("version") == 1, f"{key}: its version is not 1")
@@ -73,10 +73,10 @@ def find(path: Path, step: int | None) -> Json:
     for at in [x for x in newest if x >= 0] if step is None else [step]:
         record = load(path, newest[at], "lmc-snapshot", RECORD, 2**24)
         shards, metadata, is_kept = record["shards"], record["metadata"], record["state"] == "kept"
-        must(record["step"] == at and len({*shards}) == len(shards), f"{newest[at]}: its step or shards are wrong")
         numbers = [x for x in metadata.values() if not isinstance(x, str)] if isinstance(metadata, dict) else [None]
-        are_right = (abs(x) <= 2**53 if type(x) is int else type(x) is float and math.isfinite(x) for x in numbers)
-        must(all(are_right), f"{newest[at]}: its metadata are wrong")
+        are_right = all(abs(x) <= 2**53 if type(x) is int else type(x) is float and math.isfinite(x) for x in numbers)
+        fit = are_right and record["step"] == at and len({*shards}) == len(shards)
+        must(fit, f"{newest[at]}: its metadata, step or shards are wrong")
         nothing = step is None and not (shards or metadata or record["raw_size"] or record["new_size"])
         must(shards if is_kept else nothing, f"{newest[at]}: it was pruned, or contradicts itself")
         if is_kept:
@@ -98,8 +98,6 @@ def load_shard(path: Path, name: str) -> Json:
         must(("base" in this) == (this["age"] > 0), f"{key}: set {i} has a base and no age, or an age and no base")
         must(base[1] < i if base[0] == 0 else base[0] < len(refs), f"{key}: set {i} has a wrong base")
     for file in files:
-        sizes = [len(x) for x in file["name"].encode().split(b"/")]
-        must(max(sizes) <= 255 and sum(sizes) + len(sizes) <= 1025, f"{key}: {file['name']!r} is too long a name")
         must(sum(x[3] for x in file["extents"]) == file["len"], f"{key}: extents do not cover {file['name']!r}")
         for number, index, first, length in file["extents"]:
             fit = number > 0 or first + length <= sets[index]["raw_len"]
@@ -107,15 +105,19 @@ def load_shard(path: Path, name: str) -> Json:
     return shard | {"refs": refs, "saves": [*zip([0, *starts], saves, strict=True)]}
 
 
-def unpack(path: Path, shards: dict[str, Json], raws: Raws, name: str, number: int) -> tuple[bytes, int]:
-    """§4: Return the raw bytes of a block set, and the length of its chain; raws are those that are known."""
-    shard, this, bases, links = shards[name], shards[name]["sets"][number], [], 1
-    if (name, number) not in raws:
+def decode_store(directory: str | Path, step: int | str | None = None) -> dict[str, bytes]:
+    """Return the files of a snapshot by name: that of a step, that of a tag, or the last one."""
+    path, shards, contents = Path(directory), dict[str, Json](), dict[str, bytes]()
+
+    @cache
+    def unpack(name: str, number: int) -> tuple[bytes, int]:
+        """§4: Return the raw bytes of a block set, and the length of its chain."""
+        shard, this, bases, links = shards[name], shards[name]["sets"][number], [], 0
         if "base" in this:
             other, index = shard["refs"][this["base"][0]], this["base"][1]
-            raw, links = unpack(path, shards, raws, other, index)
+            raw, links = unpack(other, index)
             must(shards[other]["sets"][index]["age"] < this["age"] and links < 64, f"{name}: a chain is too long")
-            bases, links = [raw], links + 1
+            bases.append(raw)
         first, save = [x for x in shard["saves"] if x[0] <= this["at"][0]][-1]
         must((path / (key := f"data/{save}/{this['at'][0] - first:06}")).is_file(), f"{key}: there is no such file")
         with (path / key).open("rb") as file:
@@ -124,13 +126,8 @@ def unpack(path: Path, shards: dict[str, Json], raws: Raws, name: str, number: i
         must((stored[16:20] == b"BASE") == ("base" in this), f"{key}: of a set and its file, one has a base")
         raw = decode(stored, bases, this["raw_len"])
         must((len(raw), blake3(raw).hexdigest()) == (this["raw_len"], this["raw_hash"]), f"{key}: has other raw bytes")
-        raws[name, number] = raw, links
-    return raws[name, number]
+        return raw, links + 1
 
-
-def decode_store(directory: str | Path, step: int | str | None = None) -> dict[str, bytes]:
-    """Return the files of a snapshot by name: that of a step, that of a tag, or the last one."""
-    path, shards, raws, contents = Path(directory), dict[str, Json](), Raws(), dict[str, bytes]()
     try:
         must(load(path, "lmc-store.json", "lmc-store", STORE)["grace_seconds"] >= 60, "grace_seconds is less than 60")
         tag: Json = {"step": step}
@@ -146,11 +143,12 @@ def decode_store(directory: str | Path, step: int | str | None = None) -> dict[s
             must(sum(x["size"] for x in shards.values()) <= 2**32, "the documents have more than 2^32 bytes")
         files = [(shards[name]["refs"], file) for name in record["shards"] for file in shards[name]["files"]]
         for group in [[file for _, file in files], *(shard["files"] for shard in shards.values())]:
-            names = sorted(file["name"].split("/") for file in group)
-            clash = [x for x, after in zip(names, names[1:], strict=False) if after[: len(x)] == x]
-            must(not clash, f"two files have the name {clash}, or one is a directory of the other")
+            names = sorted(file["name"].encode().split(b"/") for file in group)
+            fit = all(max(map(len, x)) <= 255 and len(b"/".join(x)) <= 1024 for x in names)
+            distinct = all(after[: len(x)] != x for x, after in zip(names, names[1:], strict=False))
+            must(fit and distinct, "a name is too long, there twice, or that of a directory")
         for refs, file in files:
-            parts = [unpack(path, shards, raws, refs[x[0]], x[1])[0][x[2] : x[2] + x[3]] for x in file["extents"]]
+            parts = [unpack(refs[x[0]], x[1])[0][x[2] : x[2] + x[3]] for x in file["extents"]]
             must(sum(map(len, parts)) == file["len"], f"{file['name']!r}: an extent ends after its set")
             contents[file["name"]] = b"".join(parts)
     except (LookupError, OSError, RecursionError, ZstdError) as error:  # such as a set that is not there
