@@ -39,7 +39,7 @@ for line in sys.stdin:
                 print("--library=" + m["target"]["name"] + "=" + path)' "$@"
 }
 
-# example NAME [ARGUMENT...]: runs an example of lmc-testing, with the features that the other parts build it with.
+# example NAME [ARGUMENT...]: runs an example, with the features that the other parts build it with.
 example() { cargo build --quiet --workspace --all-features --example "$1" && "$target/debug/examples/$1" "${@:2}"; }
 
 # wheel PYTHON [OPTION...]: builds the wheel as `pip install .` does, once a run, and installs it beside that python, or where pip's options say.

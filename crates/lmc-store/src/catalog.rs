@@ -206,8 +206,14 @@ impl Catalog {
     /// The chain of a block set: it and its bases, in the order of decoding, itself last.
     pub(crate) fn chain(&self, id: SetId) -> Result<Vec<SetId>> {
         let mut chain = vec![id];
-        while let Some(base) = self.base(*chain.last().expect("a chain is never empty"))? {
+        let mut last = id;
+        while let Some(base) = self.base(last)? {
+            if self.set(base)?.age >= self.set(last)?.age {
+                let shard = layout::shard(last.shard);
+                return Err(Error::damaged(format!("{shard}: block set {} has not a larger age than its base", last.index)));
+            }
             chain.push(base);
+            last = base;
             if chain.len() > MAX_CHAIN {
                 let shard = layout::shard(id.shard);
                 return Err(Error::limit(format!(

@@ -204,8 +204,7 @@ impl ChainDecoder {
                 };
                 let bases = match i {
                     0 => vec![],
-                    // A delta may turn out not to need its base.
-                    _ => vec![base().map_err(Error::codec)?.optional()],
+                    _ => vec![base().map_err(Error::codec)?],
                 };
                 let done = self.decompressor.decompress(&stored[i - at_hand][..], &bases, self.raw.reset(len_of(set)));
                 self.content_hash = Some(done.map_err(|e| fault(undecodable(catalog, id, e)))?.content_hash);

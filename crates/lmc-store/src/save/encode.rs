@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
-use lmc::{Base, CompressOptions, Compressor, Segment, Source};
+use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Reader, Segment, Source};
 
 use super::bases::{Bases, rename};
 use super::choice::Choice;
@@ -219,7 +219,7 @@ impl<'a> Encoder<'a> {
             let bases = [Base::of_segments(lead_raw, of).map_err(Error::codec)?];
             compress(&mut self.compressor, raw, &chunk.segments, &bases, &mut out)?;
             // The samples of a tensor may not be typical of the rest.
-            if out.len() < raw.len() / 4 {
+            if out.len() < raw.len() / 4 && names_base(&out)? {
                 return Ok(Encoded::New(New::of(buffers.bytes(out), raw_hash, MadeFrom::Lead)));
             }
             buffers.put(out);
@@ -231,16 +231,17 @@ impl<'a> Encoder<'a> {
                 Err(e) if e.kind() == ErrorKind::Damaged => shared.bases().condemn(base, &e).map(|()| None)?,
                 made => made.map(Some)?,
             };
-            if let Some(content) = made
-                && self.pays(&out, raw, chunk, &mut alone)?
-            {
-                alone.into_iter().for_each(|(alone, _)| buffers.put(alone));
-                shared.keep(raw_hash, raw, Some(content), chunk)?;
-                let changed = self.changed(&out, chunk, base)?;
-                let new = New::of(buffers.bytes(out), raw_hash, MadeFrom::Earlier(base, age));
-                return Ok(Encoded::New(New { changed, ..new }));
+            match made {
+                Some(content) if !names_base(&out)? => alone = Some((out, content)),
+                Some(content) if self.pays(&out, raw, chunk, &mut alone)? => {
+                    alone.into_iter().for_each(|(alone, _)| buffers.put(alone));
+                    shared.keep(raw_hash, raw, Some(content), chunk)?;
+                    let changed = self.changed(&out, chunk, base)?;
+                    let new = New::of(buffers.bytes(out), raw_hash, MadeFrom::Earlier(base, age));
+                    return Ok(Encoded::New(New { changed, ..new }));
+                }
+                _ => buffers.put(out),
             }
-            buffers.put(out);
         }
         let (alone, content) = alone.map_or_else(|| self.compress_alone(raw, chunk), Ok)?;
         // Before the cache replaces its base.
@@ -394,6 +395,12 @@ const READ_AT_ONCE: usize = 1 << 18;
 pub(crate) fn is_worth_its_chain(delta: &[u8], alone: &[u8]) -> bool {
     // Saving less than an eighth is not worth a longer restore, nor the base that must stay as long as the delta.
     (delta.len() as u64) * 8 < alone.len() as u64 * 7
+}
+
+/// Whether what was compressed given a base needs it: if nothing in it is like the base, it is what it would be alone.
+pub(crate) fn names_base(file: &[u8]) -> Result<bool> {
+    let o = DecompressOptions::default().with_threads(1);
+    Ok(!Reader::open(file, &o).map_err(Error::codec)?.bases().is_empty())
 }
 
 /// Compresses bytes with these segments, or opaque ones; replaces the contents of `out`. Returns the content hash.

@@ -475,68 +475,6 @@ fn frames_that_hold_anything() {
 }
 
 #[test]
-fn segments_of_other_files_are_those_that_are_listed_there() {
-    let good = Good::new();
-    let (shards, records) = good.documents();
-    let of = shards[2]["files"][0]["segments_of"].clone();
-    for bad in
-        [json!([0, 0]), json!([9, 0]), json!([of[0], 1]), json!([of[0]]), json!([3 - of[0].as_u64().unwrap(), 0])]
-    {
-        let mut shards = shards.clone();
-        shards[2]["files"][0]["segments_of"] = bad;
-        assert!(use_all(&good.with(&shards, &records), &good.next));
-    }
-    // Both, and neither.
-    let mut both = shards.clone();
-    both[2]["files"][0]["segments"] = shards[0]["files"][0]["segments"].clone();
-    assert!(use_all(&good.with(&both, &records), &good.next));
-    both[2]["files"][0].as_object_mut().unwrap().remove("segments_of").unwrap();
-    assert!(!use_all(&good.with(&both, &records), &good.next));
-    both[2]["files"][0].as_object_mut().unwrap().remove("segments").unwrap();
-    assert!(use_all(&good.with(&both, &records), &good.next));
-}
-
-#[test]
-fn documents_with_ignored_fields_are_used_as_if_they_had_none() {
-    let good = Good::new();
-    let (mut shards, mut records) = good.documents();
-    let value = json!({"a": [1, null, {"x": "y"}]});
-    for record in &mut records {
-        record["x_host"] = value.clone();
-    }
-    for shard in &mut shards {
-        shard["x_host"] = value.clone();
-        shard["sets"].as_array_mut().unwrap().iter_mut().for_each(|s| s["x_host"] = value.clone());
-        for file in shard["files"].as_array_mut().unwrap() {
-            file["x_host"] = value.clone();
-            file.get_mut("segments")
-                .and_then(Value::as_array_mut)
-                .into_iter()
-                .flatten()
-                .for_each(|s| s["x_host"] = value.clone());
-        }
-    }
-    let marker =
-        json!({"format": "lmc-store", "version": 1, "run": "0".repeat(32), "grace_seconds": 86400, "x_host": 1});
-    let write = |shards: &[Value], records: &[Value]| {
-        let objects = good.with(shards, records);
-        put(&objects, "lmc-store.json", marker.to_string().into_bytes());
-        objects
-    };
-    assert!(!use_all(&write(&shards, &records), &good.next));
-
-    // Another unknown field is noticed in any object.
-    for object in ["", "/sets/0", "/files/0", "/files/0/segments/0"] {
-        let mut bad = shards.clone();
-        bad[0].pointer_mut(object).unwrap()["host"] = value.clone();
-        assert!(use_all(&write(&bad, &records), &good.next), "{object}");
-    }
-    let mut bad = records.clone();
-    bad[1]["host"] = value;
-    assert!(use_all(&write(&shards, &bad), &good.next));
-}
-
-#[test]
 fn segments_that_many_files_have_in_common_are_counted_for_each() {
     let good = Good::new();
     let (shards, records) = good.documents();
