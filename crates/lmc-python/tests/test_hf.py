@@ -131,7 +131,7 @@ def test_only_so_many_are_kept(tmp_path):
 def test_a_run_that_went_back_keeps_what_it_saves(tmp_path):
     store = lmc.Store.create(tmp_path / "store")
     for step in (20, 30):
-        store.save({"model.safetensors": b"of the first time"}, step=step)
+        store.save_files({"model.safetensors": b"of the first time"}, step=step)
     trainer(tmp_path / "out", Waiting(tmp_path / "store", keep=1)).train()
     assert [s.step for s in store.snapshots()] == [6, 20, 30]
 
@@ -143,7 +143,7 @@ def test_a_run_that_went_back_keeps_the_checkpoint_that_it_saved_last(run, tmp_p
         shutil.copytree(copies / f"checkpoint-{step}", output / f"checkpoint-{step}")
     shutil.copytree(copies / "checkpoint-8", output / "checkpoint-30")
     store = lmc.Store.create(output / "lmc-store")
-    store.save({"model.safetensors": b"of the first time"}, step=20)
+    store.save_files({"model.safetensors": b"of the first time"}, step=20)
     trainer(output, Waiting(keep=1)).train(resume_from_checkpoint=str(output / "checkpoint-4"))
     assert checkpoints(output) == {"checkpoint-8", "checkpoint-30"}
     assert [s.step for s in store.snapshots()] == [6, 20]
@@ -188,7 +188,7 @@ def test_the_best_one_stays(tmp_path):
 def test_what_goes_wrong_costs_no_checkpoint(tmp_path, caplog):
     # A store that has another checkpoint of the first step.
     store = lmc.Store.create(tmp_path / "store")
-    store.save({"model.safetensors": b"of another run"}, step=2)
+    store.save_files({"model.safetensors": b"of another run"}, step=2)
     with caplog.at_level(logging.WARNING):
         trainer(tmp_path / "out", Waiting(tmp_path / "store")).train()
     assert checkpoints(tmp_path / "out") == {"checkpoint-2", "checkpoint-8"}
@@ -245,7 +245,7 @@ def test_a_move_that_was_interrupted_goes_on(run, tmp_path):
     output = tmp_path / "out"
     shutil.copytree(copies, output)
     store = lmc.Store.create(output / "lmc-store")
-    store.save({p.name: p for p in sorted((output / "checkpoint-2").iterdir())}, step=2)
+    store.save_files({p.name: p for p in sorted((output / "checkpoint-2").iterdir())}, step=2)
     shutil.copytree(copies / "checkpoint-4", output / ".checkpoint-1.stored")  # half deleted
     trainer(output, Waiting(), steps=10).train(resume_from_checkpoint=True)
     assert checkpoints(output) == {"checkpoint-10"}

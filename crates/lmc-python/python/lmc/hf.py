@@ -186,7 +186,7 @@ def _move(store: lmc.Store, step: int, path: Path, options: dict[str, Any]) -> N
     if not files:
         return
     try:
-        store.save(files, step=step, **options)
+        store.save_files(files, step=step, **options)
     except lmc.ExistsError:
         pass  # An interrupted move stored it before: the stored files are compared below.
     snapshot = store.open_snapshot(step, threads=options["threads"])
