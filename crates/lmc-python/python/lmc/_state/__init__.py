@@ -11,7 +11,7 @@ from lmc._errors import DamagedError, NotFoundError, UnsupportedError, UsageErro
 from lmc._lmc import File, Header, SnapshotReader
 from lmc._safetensors import Given
 from lmc._state._decode import Bytes, Decoder
-from lmc._state._encode import Encoder
+from lmc._state._encode import Encoder, library
 
 FILE: Final = "state.safetensors"
 """The name of the file of a snapshot that has its state."""
@@ -79,12 +79,7 @@ def load(snapshot: SnapshotReader, into: Any, device: Any) -> Any:
             f"{where} has no {FILE}, as Store.save writes: Store.restore restores its files, and"
             " Store.open_snapshot reads their tensors"
         )
-    if device is None:
-        device = "cpu"
-    else:
-        from lmc.torch._load import as_device
-
-        device = as_device(device)
+    device = "cpu" if device is None else library("torch").as_device(device)
     contents = _Contents(snapshot, sizes[FILE])
     with File(contents, plain=True) as file:
         header = file.safetensors_header()

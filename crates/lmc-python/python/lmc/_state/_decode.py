@@ -5,12 +5,11 @@ import reprlib
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
 from typing import Any, Final, NoReturn, Protocol
 
 from lmc._errors import DamagedError, UnsupportedError, UsageError
 from lmc._lmc import Tensor as Entry
-from lmc._state._encode import MAPPINGS, MAX_DEPTH, place, type_name
+from lmc._state._encode import MAPPINGS, MAX_DEPTH, library, place, type_name
 
 # The library whose values are described by each kind.
 _LIBRARIES: Final = dict.fromkeys(("tensor", "torch.Size", "torch.dtype", "torch.device"), "torch") | dict.fromkeys(
@@ -182,9 +181,9 @@ class Decoder:
 
 
 def _library(name: str, where: str) -> Any:
-    """The module that knows the values of a library."""
+    """The module that knows the values of a library, which must be installed."""
     try:
-        return import_module(f"lmc._state._{name}")
+        return library(name)
     except ModuleNotFoundError as e:
         if e.name != name:
             raise
@@ -193,7 +192,7 @@ def _library(name: str, where: str) -> Any:
 
 def _of(value: Any) -> Any:
     """The module that knows a tensor or an array."""
-    return import_module("lmc._state._numpy" if hasattr(value, "__array_interface__") else "lmc._state._torch")
+    return library("numpy" if hasattr(value, "__array_interface__") else "torch")
 
 
 def unhex(text: Any, size: int, where: str) -> bytes:

@@ -22,8 +22,7 @@ MAPPINGS: Final[dict[str, type[dict[Any, Any]]]] = {"dict": dict, "OrderedDict":
 
 _ADVICE: Final = "convert it, or leave it out"
 _TYPES: Final = {mapping: name for name, mapping in MAPPINGS.items()}
-# By the package of a value's type: the module that knows such values.
-_LIBRARIES: Final = {"torch": "lmc._state._torch", "numpy": "lmc._state._numpy", "ml_dtypes": "lmc._state._numpy"}
+_PACKAGES: Final = {"torch": "torch", "numpy": "numpy", "ml_dtypes": "numpy"}
 
 
 class Encoder:
@@ -61,9 +60,8 @@ class Encoder:
             name = self._unique(name)
             self.tensors.append((name, "U8", (len(value),), value))
             return {kind.__name__: name}
-        library = _LIBRARIES.get(kind.__module__.partition(".")[0])
-        # Imported only for its values, so that states of other values do not need it.
-        if library and (described := import_module(library).encode(self, value, where, name)) is not None:
+        package = _PACKAGES.get(kind.__module__.partition(".")[0])
+        if package and (described := library(package).encode(self, value, where, name)) is not None:
             return described
         advice = "save its `state_dict()`" if hasattr(value, "state_dict") else _ADVICE
         raise UsageError(f"{where} is of type {type_name(kind)}, which a state cannot have: {advice}")
@@ -102,6 +100,12 @@ class Encoder:
             unique = f"{name}~{number}"
         self._names.add(unique)
         return unique
+
+
+def library(name: str) -> Any:
+    """The module that knows the values of torch or of numpy. It is imported for these only: states of others do not
+    need them."""
+    return import_module({"torch": "lmc.torch._values", "numpy": "lmc._state._numpy"}[name])
 
 
 def _key(key: Any, where: str) -> Any:

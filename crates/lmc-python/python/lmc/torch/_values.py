@@ -15,6 +15,7 @@ from lmc._state._decode import Bytes, Decoder, wrong
 from lmc._state._encode import Encoder, type_name
 from lmc.torch._dtypes import torch_type
 from lmc.torch._file import read_elsewhere
+from lmc.torch._load import as_device as as_device
 from lmc.torch._memory import check_byte_order, empty, written
 from lmc.torch._memory import memory as memory
 from lmc.torch._save import given
