@@ -419,7 +419,7 @@ def test_a_move_that_was_interrupted_goes_on(run, tmp_path):
     assert [s.step for s in store.snapshots()] == [2, 4, 6, 8]
 
 
-@pytest.mark.parametrize("options", [{"keep": 0}, {"level": "best"}, {"threads": -3}])
+@pytest.mark.parametrize("options", [{"keep": 0}, {"grace_seconds": 59}, {"level": "best"}, {"threads": -3}])
 def test_options_that_are_none(options):
     with pytest.raises(lmc.UsageError, match=next(iter(options))):
         Callback(**options)

@@ -9,6 +9,7 @@ import lmc
 import ml_dtypes
 import numpy as np
 import pytest
+from bucket import bucket
 from conftest import weights
 
 STATE = "state.safetensors"
@@ -227,6 +228,15 @@ def test_damaged_data(store, tmp_path):
         assert same(store.load(), state(1))
     with pytest.raises(lmc.DamagedError):
         store.load(strict=True)
+
+
+def test_from_a_bucket(store, tmp_path, monkeypatch):
+    for step in (1, 2):
+        store.save(state(step), step=step)
+    with bucket(tmp_path, monkeypatch):
+        assert same(lmc.Store("s3://bucket/store").load(1, into=state(5)), state(1))
+        with pytest.raises(lmc.NotFoundError):
+            lmc.Store("s3://bucket/store").load(3)
 
 
 def test_arrays_that_are_resized(store):

@@ -85,6 +85,8 @@ class Callback(TrainerCallback):
     ) -> None:
         if keep is not None and keep < 1:
             raise lmc.UsageError(f"keep must be a number of checkpoints, or None for all, not {keep}")
+        if grace_seconds < 60:
+            raise lmc.UsageError(f"grace_seconds must be at least 60, not {grace_seconds}")
         check_level(level)
         check_threads(threads)
         self._location = store

@@ -277,7 +277,8 @@ impl Bases {
     /// The parts of a tensor, in order.
     fn parts(&self, before: Before, dtype: Dtype) -> impl Iterator<Item = Range> {
         let irregular = before.cut.map(|i| self.cuts[i].iter().map(|part| part.range));
-        let regular = before.cut.is_none().then(|| cuts_of(before.len, dtype).map(|(offset, len)| Range { offset, len }));
+        let regular =
+            before.cut.is_none().then(|| cuts_of(before.len, dtype).map(|(offset, len)| Range { offset, len }));
         irregular.into_iter().flatten().chain(regular.into_iter().flatten())
     }
 
