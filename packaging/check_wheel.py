@@ -49,7 +49,7 @@ else:
 Path("delta.lmc").write_bytes(delta)
 store = lmc.Store.create("python-store")
 for step, path in enumerate(sys.argv[1:3], 1):
-    store.save([path], step=step)
+    store.save_files([path], step=step)
 store.restore("python-back", 1)
 assert (Path("python-back") / Path(sys.argv[1]).name).read_bytes() == old, "restores a snapshot"
 print(lmc.__version__, lmc.__file__)

@@ -64,7 +64,7 @@ def test_a_sequence(run):
 def test_a_store(run, tmp_path):
     store = lmc.Store.create(tmp_path / "store")
     for i, path in enumerate(run):
-        store.save({"model.safetensors": path}, step=10 * (i + 1))
+        store.save_files({"model.safetensors": path}, step=10 * (i + 1))
     expected, _ = command(tmp_path / "store", "--json")
     assert [c["step"] for c in expected["checkpoints"]] == [10, 20, 30]
     assert lmc.analyze(store) == expected
@@ -101,10 +101,10 @@ def test_errors(run, tmp_path):
     (tmp_path / "delta.lmc").write_bytes(lmc.compress(run[1].read_bytes(), base=run[0].read_bytes()))
     lmc.Store.create(tmp_path / "unused")
     store = lmc.Store.create(tmp_path / "store")
-    store.save({"model.safetensors": run[0]}, step=1)
+    store.save_files({"model.safetensors": run[0]}, step=1)
     export = [sys.executable, "-m", "lmc", "snapshot", "export", "-q", tmp_path / "store", tmp_path / "run.tar"]
     subprocess.run(export, check=True, timeout=120)
-    lmc.Store.create(tmp_path / "damaged").save({"model.safetensors": run[0]}, step=1)
+    lmc.Store.create(tmp_path / "damaged").save_files({"model.safetensors": run[0]}, step=1)
     [data] = [path for path in (tmp_path / "damaged" / "data").rglob("*") if path.is_file()]
     data.chmod(0o600)
     data.write_bytes(bytes(data.stat().st_size))

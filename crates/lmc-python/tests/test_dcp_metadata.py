@@ -212,7 +212,7 @@ def saved_with(tmp_path: Any, **changes: Any) -> Any:
         document["entries"]["weights.w"].update(changes)
         files = {"rank-0.safetensors": opened.read_file("rank-0.safetensors")}
         files[".metadata.json"] = json.dumps(document).encode()
-        store.save(files, step=2)
+        store.save_files(files, step=2)
     return tmp_path / "a"
 
 

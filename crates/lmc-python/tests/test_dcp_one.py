@@ -170,7 +170,7 @@ class TestSteps:
         save(tmp_path / "a", 1)
         with pytest.raises(CheckpointException, match="(?i)no snapshot of step 2|step 2"):
             load(tmp_path / "a", 2)
-        lmc.Store(tmp_path / "a").save({"file": b"of another kind"}, step=3)
+        lmc.Store(tmp_path / "a").save_files({"file": b"of another kind"}, step=3)
         with pytest.raises(CheckpointException, match="step 3 has no file .metadata.json"):
             load(tmp_path / "a")
 

@@ -31,7 +31,7 @@ def written(tmp_path_factory):
         weights[:: 997 + step] = bytes(b ^ 1 for b in weights[:: 997 + step])
         inputs = {"state.safetensors": state, "sub/note.txt": b"note %d" % step, "again.safetensors": state}
         metadata = {"loss": 2.5 - step, "tokens": step << 40, "note": f"ä{step}"}
-        store.save(inputs, step=step * 1000, metadata=metadata, tag=f"t{step}", base="previous")
+        store.save_files(inputs, step=step * 1000, metadata=metadata, tag=f"t{step}", base="previous")
     return store
 
 
@@ -56,7 +56,7 @@ def test_several_processes(tmp_path):
 def test_pruned_and_collected(tmp_path):
     store = lmc.Store.create(tmp_path / "store")
     for step, state in enumerate(STATES):
-        store.save({"state.safetensors": state}, step=step, base="previous")
+        store.save_files({"state.safetensors": state}, step=step, base="previous")
     assert store.prune(keep_last=1).rebased
     store.gc()
     same(store, 2)

@@ -121,7 +121,7 @@ def path(tmp_path_factory):
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     store = lmc.Store.create(tmp_path_factory.mktemp("store") / "st")
-    store.save({"x": b"x"}, step=1)
+    store.save_files({"x": b"x"}, step=1)
     return store
 
 
@@ -156,7 +156,7 @@ class TestNumbers:
             lambda n: lmc.open(path, threads=n),
             lambda n: lmc.numpy.load_file(path, threads=n),
             lambda n: lmc.numpy.save({"w": np.zeros(1)}, threads=n),
-            lambda n: store.save({"y": b"y"}, threads=n),
+            lambda n: store.save_files({"y": b"y"}, threads=n),
             lambda n: store.save_shard({"y": b"y"}, step=2, threads=n),
             lambda n: store.open_snapshot(threads=n),
             lambda n: store.restore(tmp_path / "out", threads=n),
@@ -208,10 +208,10 @@ class TestNumbers:
                 lmc.compress_tensors([("w", "U8", (n, 1), b"x")])
 
     def test_stores(self, store, tmp_path):
-        self.refused("step", lambda n: store.save({"y": b"y"}, step=n))
+        self.refused("step", lambda n: store.save_files({"y": b"y"}, step=n))
         self.refused("step", lambda n: store.save_shard({"y": b"y"}, step=n))
         self.refused("step", lambda n: store.publish(n, []))
-        self.refused("anchor_every", lambda n: store.save({"y": b"y"}, anchor_every=n))
+        self.refused("anchor_every", lambda n: store.save_files({"y": b"y"}, anchor_every=n))
         self.refused("anchor_every", lambda n: store.save_shard({"y": b"y"}, step=2, anchor_every=n))
         self.refused("at", store.find)
         self.refused("at", store.open_snapshot)
@@ -254,7 +254,7 @@ def test_what_is_no_text_is_no_name(tmp_path):
     path = tmp_path / "w.lmc"
     lmc.numpy.save_file({"w": np.zeros(3, np.float32)}, path)
     store = lmc.Store.create(tmp_path / "st")
-    store.save({"x": b"x"})
+    store.save_files({"x": b"x"})
     tensors = [("w", "U8", (1,), b"x")]
     before = sorted(tmp_path.iterdir())
     with lmc.open(path) as f:
@@ -279,10 +279,10 @@ def test_what_is_no_text_is_no_name(tmp_path):
             lambda: lmc.compress_file(path, HALF),
             lambda: reader.read(HALF),
             lambda: reader.read_file(HALF),
-            lambda: store.save({HALF: b"x"}),
-            lambda: store.save({"x": (tensors, {"x": HALF})}),
-            lambda: store.save({"x": b"x"}, metadata={"x": HALF}),
-            lambda: store.save({"x": b"x"}, base=HALF),
+            lambda: store.save_files({HALF: b"x"}),
+            lambda: store.save_files({"x": (tensors, {"x": HALF})}),
+            lambda: store.save_files({"x": b"x"}, metadata={"x": HALF}),
+            lambda: store.save_files({"x": b"x"}, base=HALF),
             lambda: store.find(HALF),
             lambda: store.publish(2, [HALF]),
             lambda: store.restore(tmp_path / "out", names=[HALF]),
@@ -332,8 +332,8 @@ def test_what_holds_no_data_is_refused(kind, tmp_path):
         lambda: lmc.compress_tensors([("w", "U8", (16,), buffer)]),
         lambda: opened.read_range_into(0, buffer),
         lambda: opened.read_ranges_into([(0, buffer)]),
-        lambda: store.save({"x": buffer}),
-        lambda: store.save({"x": [("w", "U8", (16,), buffer)]}),
+        lambda: store.save_files({"x": buffer}),
+        lambda: store.save_files({"x": [("w", "U8", (16,), buffer)]}),
     ):
         with pytest.raises(lmc.UsageError, match="holds (Python objects|addresses), not data"):
             call()

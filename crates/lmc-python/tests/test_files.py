@@ -114,7 +114,7 @@ def test_what_is_no_file_is_not_replaced(path, raw, tmp_path, kind):
     before = (os.lstat(there).st_ino, os.lstat(there).st_mode)
     (tmp_path / "raw.lmc").write_bytes(lmc.compress(raw))
     store = lmc.Store.create(tmp_path / "store")
-    store.save({"a": raw})
+    store.save_files({"a": raw})
     array = np.zeros(10, np.float32)
     for write in (
         lambda: lmc.compress_file(path, there),
@@ -315,7 +315,7 @@ def test_what_is_no_model_is_said(name, data, what, tmp_path):
         lmc.compress_stream(source, io.BytesIO())
     store = lmc.Store.create(tmp_path / "store")
     with pytest.warns(UserWarning, match=f"it is {what}.*; it is stored as it is"):
-        store.save([source])
+        store.save_files([source])
     with pytest.warns(UserWarning, match=what):
         store.save_shard({"other": source}, step=7)
 
@@ -329,9 +329,9 @@ def test_a_pipeline_of_links_is_saved(tmp_path):
         (hub / "snapshots" / part).mkdir(parents=True)
         (hub / "snapshots" / part / "config.json").symlink_to(blob)
     store = lmc.Store.create(tmp_path / "store")
-    store.save([hub / "snapshots"])
+    store.save_files([hub / "snapshots"])
     store.restore(tmp_path / "back")
     restored = [(tmp_path / "back" / part / "config.json").read_bytes() for part in ["unet", "vae"]]
     assert restored == [b"\0" * 9, b"\1" * 9]
     with pytest.raises(lmc.UsageError, match="two files are named .config.json.: name the directory that both are in"):
-        store.save([hub / "snapshots" / part / "config.json" for part in ["unet", "vae"]])
+        store.save_files([hub / "snapshots" / part / "config.json" for part in ["unet", "vae"]])

@@ -17,7 +17,7 @@ from conftest import weights
 
 def save(store, step):
     w = weights(1 << 16) * np.float32(1 + step / 1_000_000)
-    store.save({"model.safetensors": [("w", "F32", (256, 256), w)], "config": b"the same"}, step=step)
+    store.save_files({"model.safetensors": [("w", "F32", (256, 256), w)], "config": b"the same"}, step=step)
     return w
 
 

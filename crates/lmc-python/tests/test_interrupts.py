@@ -49,7 +49,7 @@ def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("saved") / "store"
     store = lmc.Store.create(folder)
     for step in range(SNAPSHOTS):
-        store.save({"w": weights(1000, seed=step)}, step=step, anchor_every=1)
+        store.save_files({"w": weights(1000, seed=step)}, step=step, anchor_every=1)
     return folder
 
 

@@ -25,7 +25,7 @@ def rounds(tmp_path):
     path = tmp_path / "file.lmc"
     path.write_bytes(file)
     store = lmc.Store.create(tmp_path / "store")
-    store.save({"w": data})
+    store.save_files({"w": data})
     compressor, decompressor = lmc.Compressor(threads=2), lmc.Decompressor(threads=2)
 
     def memory():

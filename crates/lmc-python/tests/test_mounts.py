@@ -193,7 +193,7 @@ def test_the_api_writes(place, kind):
             lmc.decompress_file(mount / "b.lmc", mount / "b", overwrite=False)
         assert (mount / "b").read_bytes() == raw
         store = lmc.Store.create(mount / "s")
-        store.save({"m": raw}, step=1)
+        store.save_files({"m": raw}, step=1)
         store.restore(mount / "r")
         assert (mount / "r/m").read_bytes() == raw
         assert names(mount) == ["a.lmc", "b", "b.lmc", "r", "s"]

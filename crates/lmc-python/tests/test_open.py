@@ -71,7 +71,7 @@ def test_dtypes_of_other_versions(tmp_path):
     path = tmp_path / "model.safetensors"
     path.write_bytes(raw)
     store = lmc.Store.create(tmp_path / "store")
-    store.save([path], step=1)
+    store.save_files([path], step=1)
     reader = store.open_snapshot(1)
     assert (reader.tensor("n").dtype, reader.read("n"), reader.tensor("w").shape) == ("F12_X", b"twelve bytes", (1000,))
     assert reader.read_file("model.safetensors") == raw

@@ -22,7 +22,7 @@ def old(tmp_path):
     lmc.compress_file(folder / BASE, folder / PLAIN)
     lmc.compress_file(folder / NEXT, folder / DELTA, base=folder / BASE)
     store = lmc.Store.create(folder / "store")
-    store.save([folder / BASE], step=1)
+    store.save_files([folder / BASE], step=1)
     command = [sys.executable, "-m", "lmc", "-q", "snapshot", "export", folder / "store", folder / "store.tar"]
     subprocess.run(command, check=True)
     other_version(folder)

@@ -19,7 +19,7 @@ def records(tmp_path_factory):
     w = weights(1 << 16)
     saved = [store.save_shard({"m.safetensors": [("w", "F32", (256, 256), w)], "b": b"b" * n}, step=n) for n in (1, 2)]
     found = [store.publish(n, [s.shard], metadata={"n": str(n)}) for n, s in zip((1, 2), saved, strict=True)]
-    store.save({"b": b"third"}, step=3)
+    store.save_files({"b": b"third"}, step=3)
     (folder / "raw").write_bytes(w.tobytes())
     (folder / "less").write_bytes(w.tobytes()[: 1 << 17])
     names = ("raw", "less")
@@ -29,7 +29,7 @@ def records(tmp_path_factory):
     deltas = [lmc.compress(of * np.float32(1.0001), base=of, dtype="F32") for of in (w, weights(1 << 16, seed=1))]
     follower = store.follow(folder / "following")
     versions = [follower.update()]
-    store.save({"b": b"fourth"}, step=4)
+    store.save_files({"b": b"fourth"}, step=4)
     versions.append(follower.update())
     other = lmc.Store.create(folder / "other", run=store.run)
     store.save_shard({"b": b"not published"}, step=9)
@@ -108,6 +108,6 @@ def test_results_come_from_other_processes(tmp_path):
 
 def test_a_snapshot_of_another_process_is_found(tmp_path):
     store = lmc.Store.create(tmp_path / "store")
-    saved = pickle.loads(pickle.dumps(store.save({"a": b"data"}, metadata={"loss": "1"})))
+    saved = pickle.loads(pickle.dumps(store.save_files({"a": b"data"}, metadata={"loss": "1"})))
     assert store.open_snapshot(saved).read_file("a") == b"data"
     assert (saved.metadata, len(saved.shards)) == ({"loss": "1"}, 1)

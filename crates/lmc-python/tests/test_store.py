@@ -28,7 +28,7 @@ def state(step):
 def store(tmp_path):
     store = lmc.Store.create(tmp_path / "store")
     for step in (100, 200, 300):
-        store.save({"model.safetensors": (state(step), {"step": str(step)}), "rng": step.to_bytes(8)}, step=step)
+        store.save_files({"model.safetensors": (state(step), {"step": str(step)}), "rng": step.to_bytes(8)}, step=step)
     return store
 
 
@@ -106,7 +106,7 @@ def test_restoring(store, tmp_path):
     with pytest.raises(lmc.NotFoundError):
         store.restore(tmp_path / "none", names=["rng", "nothing"])
     assert not (tmp_path / "none").exists()
-    store.save({"a": b"1", "d/b": b"2", "d/e/c": b"3"}, step=400)
+    store.save_files({"a": b"1", "d/b": b"2", "d/e/c": b"3"}, step=400)
     assert store.restore(tmp_path / "deep") == [tmp_path / "deep" / n for n in ("a", "d/b", "d/e/c")]
     assert [p.read_bytes() for p in store.restore(tmp_path / "deep" / "2", names=["d", "a"])] == [b"2", b"3", b"1"]
     asked = store.restore(tmp_path / "deep" / "3", names=["d/b", "d", "d/b"])
@@ -120,10 +120,10 @@ def test_what_is_saved(tmp_path):
     store = lmc.Store.create(str(tmp_path / "store"), cache="memory")
     assert isinstance(lmc.Store.create(tmp_path / "store", cache=tmp_path / "cache"), lmc.Store)
     (tmp_path / "file").write_bytes(b"of a file")
-    snapshot = store.save([tmp_path / "file"])
+    snapshot = store.save_files([tmp_path / "file"])
     assert (snapshot.step, snapshot.raw_size) == (0, 9)
     inputs = {"a": tmp_path / "file", "b": bytearray(b"of memory"), "c": np.arange(5)}
-    snapshot = store.save(inputs, metadata={"loss": "1.5"}, level="fast", anchor_every=1, threads=1)
+    snapshot = store.save_files(inputs, metadata={"loss": "1.5"}, level="fast", anchor_every=1, threads=1)
     assert (snapshot.step, snapshot.metadata) == (1, {"loss": "1.5"})
     metadata = {"loss": 0.1 + 0.2, "tokens": 2**53, "epoch": 2.0, "rank": -1, "note": "1e5"}
     given = metadata | {"tokens": np.int64(2**53), "epoch": np.float32(2)}
@@ -140,24 +140,24 @@ def test_what_is_saved(tmp_path):
         (float("nan"), lmc.LimitError),
     ):
         with pytest.raises(error, match="loss"):
-            store.save({"y": b"y"}, step=8, metadata={"loss": wrong})
+            store.save_files({"y": b"y"}, step=8, metadata={"loss": wrong})
     store.prune(drop=[7])
     reader = store.open_snapshot(1)
     assert [reader.read_file(n) for n in "abc"] == [b"of a file", b"of memory", np.arange(5).tobytes()]
     with pytest.raises(lmc.ExistsError) as e:
-        store.save(inputs, step=1)
+        store.save_files(inputs, step=1)
     assert e.value.kind == "exists"
     for wrong in ({"a//b": b"x"}, {"../b": b"x"}, {"/b": b"x"}, {"": b"x"}, {"a": b"x", "a/b": b"y"}):
         with pytest.raises(lmc.UsageError):
-            store.save(wrong)
+            store.save_files(wrong)
     for options in ({"base": "none"}, {"level": "best"}, {"anchor_every": 0}, {"threads": -1}):
         with pytest.raises(lmc.UsageError):
-            store.save(inputs, **options)
+            store.save_files(inputs, **options)
     for wrong in (3, "path", {"a": 3}, {1: b"x"}, [3], b"bytes"):
         with pytest.raises(TypeError):
-            store.save(wrong)
+            store.save_files(wrong)
     with pytest.raises(FileNotFoundError):
-        store.save({"a": tmp_path / "missing"})
+        store.save_files({"a": tmp_path / "missing"})
     assert [s.step for s in store.snapshots()] == [0, 1]
 
 
@@ -167,14 +167,14 @@ def test_an_index_is_saved_with_its_files(tmp_path):
     (tmp_path / "a.safetensors").write_bytes(file)
     index = tmp_path / "model.safetensors.index.json"
     index.write_text('{"weight_map": {"w": "a.safetensors"}}')
-    store.save([index])
+    store.save_files([index])
     assert sorted(f.name for f in store.open_snapshot().files) == ["a.safetensors", index.name]
-    store.save({index.name: index})
+    store.save_files({index.name: index})
     assert [f.name for f in store.open_snapshot().files] == [index.name]
     # One that is cut makes the snapshot incomplete.
     (tmp_path / "a.safetensors").write_bytes(file[:-1])
     with pytest.raises(lmc.UsageError, match="names a.safetensors, which is not whole: it has "):
-        store.save([index])
+        store.save_files([index])
 
 
 def test_files_that_a_store_cannot_hold_are_left_out_with_a_warning(tmp_path):
@@ -183,10 +183,10 @@ def test_files_that_a_store_cannot_hold_are_left_out_with_a_warning(tmp_path):
     (tmp_path / "d" / "w").write_bytes(b"weights")
     (tmp_path / "d" / "log_12:30.txt").write_bytes(b"log")
     with pytest.warns(UserWarning, match="log_12:30.txt: has a name that no file in a store can have"):
-        store.save([tmp_path / "d"])
+        store.save_files([tmp_path / "d"])
     assert [f.name for f in store.open_snapshot().files] == ["w"]
     with pytest.raises(lmc.UsageError, match="no file in a store can have"):
-        store.save([tmp_path / "d" / "log_12:30.txt"])
+        store.save_files([tmp_path / "d" / "log_12:30.txt"])
 
 
 def test_files_of_a_directory_that_is_exchanged_meanwhile_are_not_saved(tmp_path):
@@ -205,7 +205,7 @@ def test_files_of_a_directory_that_is_exchanged_meanwhile_are_not_saved(tmp_path
             return str(tmp_path / "a" / "y")
 
     with pytest.raises(lmc.IOError, match="changed while it was read"):
-        store.save({"x": tmp_path / "a" / "x", "y": Exchange()})
+        store.save_files({"x": tmp_path / "a" / "x", "y": Exchange()})
     assert store.snapshots() == []
 
 
@@ -297,7 +297,7 @@ def test_results_say_what_they_are(store, tmp_path):
 def test_the_best_are_kept(tmp_path):
     store = lmc.Store.create(tmp_path / "store")
     for step, loss in ((1, 2.5), (2, 2.0), (3, 3), (4, "1.0"), (5, 2.0)):
-        store.save({"w": b"w%d" % step}, step=step, metadata={"loss": loss})
+        store.save_files({"w": b"w%d" % step}, step=step, metadata={"loss": loss})
     assert store.plan_prune(keep_best=("loss", "min")).keep == [5]
     assert store.plan_prune(keep_best=("loss", "min", 3)).keep == [1, 2, 5]
     plan = store.plan_prune(keep_last=1, keep_best=[("loss", "max"), ("loss", "min", 2)])
@@ -316,7 +316,7 @@ def test_the_best_are_kept(tmp_path):
 def test_tags(store, tmp_path):
     assert store.tags() == {}
     assert store.tag("best", 200).step == 200
-    assert store.save({"w": b"w"}, step=400, tag="last").step == 400
+    assert store.save_files({"w": b"w"}, step=400, tag="last").step == 400
     store.tag("last", "best")
     store.tag("v1", store.find(300))
     assert store.tags() == {"best": 200, "last": 200, "v1": 300}
@@ -333,7 +333,7 @@ def test_tags(store, tmp_path):
         with pytest.raises(lmc.UsageError, match="cannot be a tag"):
             store.tag(name)
     with pytest.raises(lmc.UsageError, match="cannot be a tag"):
-        store.save({"w": b"v"}, tag="1")
+        store.save_files({"w": b"v"}, tag="1")
     assert store.verify().tags == []
     copy = lmc.Store.create(tmp_path / "copy", run=store.run)
     copy.copy_from(store, "best")
@@ -375,7 +375,7 @@ def test_records_are_missed(store, tmp_path):
     assert [p.step for p in store.verify().problems] == [300]
     records[0].write_bytes(last)
     # No record names the last one.
-    store.save({"a": b"more"}, step=400)
+    store.save_files({"a": b"more"}, step=400)
     assert store.verify(expect=[400]).problems == []
     min((tmp_path / "store" / "snapshots").rglob("*.json")).unlink()
     assert store.verify().problems == []
@@ -384,7 +384,7 @@ def test_records_are_missed(store, tmp_path):
 
 def test_restoring_follows_no_links(tmp_path):
     store = lmc.Store.create(tmp_path / "store")
-    store.save({"a": b"saved", "sub/config.json": b"saved"})
+    store.save_files({"a": b"saved", "sub/config.json": b"saved"})
     (tmp_path / "victim").mkdir()
     (tmp_path / "victim" / "config.json").write_bytes(b"mine")
     (tmp_path / "target").mkdir()
@@ -447,7 +447,7 @@ def test_copying(store, tmp_path):
 
 
 def test_what_is_damaged_is_not_copied(store, tmp_path):
-    store.save({"a": b"alone" * 1000}, step=400, anchor_every=1)
+    store.save_files({"a": b"alone" * 1000}, step=400, anchor_every=1)
     newest = max((tmp_path / "store" / "data").rglob("*"), key=lambda path: (path.is_file(), path.stat().st_mtime_ns))
     newest.write_bytes(b"x" * newest.stat().st_size)
     other = lmc.Store.create(tmp_path / "other", run=store.run)
@@ -461,8 +461,8 @@ def test_what_is_damaged_is_not_copied(store, tmp_path):
 
 def test_a_snapshot_is_restored_whole_or_not_at_all(store, tmp_path):
     there = tmp_path / "there"
-    store.save({"a": b"first", "b": b"first", "sub/c": b"first"}, step=400)
-    store.save({"a": b"second", "b": b"second" * 100_000, "sub/c": b"second"}, step=500, anchor_every=1)
+    store.save_files({"a": b"first", "b": b"first", "sub/c": b"first"}, step=400)
+    store.save_files({"a": b"second", "b": b"second" * 100_000, "sub/c": b"second"}, step=500, anchor_every=1)
     store.restore(there, 400)
     damaged = max((tmp_path / "store" / "data").rglob("*"), key=lambda path: (path.is_file(), path.stat().st_mtime_ns))
     good = damaged.read_bytes()
@@ -484,7 +484,7 @@ def test_files_that_cannot_be_replaced_together(tmp_path):
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
         folder = pathlib.Path(sys.argv[1])
         store = lmc.Store.create(folder / "store")
-        store.save({f"{i:03}": b"%d" % i for i in range(200)}, step=1)
+        store.save_files({f"{i:03}": b"%d" % i for i in range(200)}, step=1)
         store.restore(folder / "new")
         try:
             store.restore(folder / "new")
@@ -503,7 +503,7 @@ def test_closing(store, tmp_path):
     assert other.closed and repr(other).endswith(", closed>")
     store.close()
     store.close()
-    for use in (store.find, store.verify, lambda: store.save({"a": b""}), lambda: store.copy_from(other)):
+    for use in (store.find, store.verify, lambda: store.save_files({"a": b""}), lambda: store.copy_from(other)):
         with pytest.raises(lmc.UsageError, match="the store is closed"):
             use()
     with pytest.raises(lmc.UsageError, match="the store is closed"):
@@ -524,7 +524,7 @@ def test_a_directory_that_changes_while_it_is_saved(tmp_path):
         time.sleep(0.001)
 
     with written(grow), pytest.raises(lmc.IOError, match="got or lost files while it was read"):
-        store.save([folder])
+        store.save_files([folder])
     assert store.snapshots() == []
 
 
@@ -534,7 +534,7 @@ def test_warnings_that_are_errors_cost_no_result(store, tmp_path, monkeypatch):
     shutil.rmtree(tmp_path / "store" / "data")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert store.save({"model.safetensors": state(400)}, step=400).step == 400
+        assert store.save_files({"model.safetensors": state(400)}, step=400).step == 400
     assert store.find().step == 400
     assert len(reported) == 1 and "is missing" in reported[0]
 
@@ -550,8 +550,8 @@ def test_more_files_than_may_be_open(tmp_path):
         folder = pathlib.Path(sys.argv[1])
         files = sorted(folder.iterdir())
         store = lmc.Store.create(folder / "store")
-        store.save(files, step=1)
-        store.save({path.name: path for path in files}, step=2)
+        store.save_files(files, step=1)
+        store.save_files({path.name: path for path in files}, step=2)
         for step in (1, 2):
             reader = store.open_snapshot(step)
             assert all(reader.read_file(path.name) == path.read_bytes() for path in files[::100])
@@ -562,7 +562,7 @@ def test_more_files_than_may_be_open(tmp_path):
 def test_a_size_that_the_system_reports_wrongly(tmp_path):
     store = lmc.Store.create(tmp_path / "store")
     with pytest.raises(OSError, match="its size is given as 0 bytes, but it has more"):
-        store.save(["/proc/self/status"], step=1)
+        store.save_files(["/proc/self/status"], step=1)
     with pytest.raises(OSError, match="its size is given as 0 bytes, but it has more"):
         lmc.compress_file("/proc/self/status", tmp_path / "status.lmc")
 

@@ -84,7 +84,7 @@ def test_threads_share_a_store(arrays, tmp_path):
     store = lmc.Store.create(tmp_path / "store")
 
     def work(i):
-        store.save({"w": arrays[i]}, step=i)
+        store.save_files({"w": arrays[i]}, step=i)
         return store.open_snapshot(i).read_file("w") == arrays[i].tobytes()
 
     assert all(in_threads(8, work))
@@ -154,7 +154,7 @@ def used(arrays, tmp_path):
         "delta": lmc.open(delta, base=tmp_path / "base", threads=2),
         "store": lmc.Store.create(tmp_path / "store"),
     }
-    used["store"].save({"w": a})
+    used["store"].save_files({"w": a})
     used["snapshot"] = used["store"].open_snapshot(threads=2)
     use(used, arrays)
     return used
@@ -298,7 +298,7 @@ INTERRUPTED = {
     # A sparse file that would take many minutes.
     "a file": "lmc.compress_file('huge', 'out')",
     "a stream": "lmc.compress_stream(Endless(), 'out')",
-    "a save": "lmc.Store.create('store').save(['huge'])",
+    "a save": "lmc.Store.create('store').save_files(['huge'])",
     "memory": "while True: lmc.compress(memory)",
     "a study": "lmc.analyze('huge')",
 }

@@ -38,7 +38,7 @@ def old(tmp_path: Path) -> Path:
     lmc.decompress_file(folder / PLAIN, folder / BASE)
     (folder / "hf" / "checkpoint-3").mkdir(parents=True)
     shutil.copy(folder / BASE, folder / "hf" / "checkpoint-3")
-    lmc.Store.create(folder / "hf" / "lmc-store").save([folder / BASE], step=1)
+    lmc.Store.create(folder / "hf" / "lmc-store").save_files([folder / BASE], step=1)
     other_version(folder)
     return folder
 

@@ -55,6 +55,12 @@ impl Chunk {
         self.ranges.iter().map(|r| r.len).sum()
     }
 
+    /// The part of a tensor that it is, and where that begins there, in bytes; none if it is of several.
+    pub(crate) fn part(&self) -> Option<(&Segment, u64)> {
+        self.of?;
+        Some((self.segments.first()?, *self.starts.first()?))
+    }
+
     /// What identifies it: a key for each range of opaque bytes, or for each tensor.
     pub(crate) fn keys(&self) -> impl Iterator<Item = Keys> {
         let opaque = self.opaque().iter().map(|r| Keys::opaque(&self.file, r.offset, r.len));
@@ -91,6 +97,9 @@ impl Chunk {
         }
     }
 }
+
+/// In place of the length of a tensor, in the keys of what is known whatever that is.
+pub(crate) const ANY: u64 = u64::MAX;
 
 /// The keys that identify bytes of a file in the next snapshot, best first: by file and name, by name, and both with
 /// the name without wrappers.
@@ -149,11 +158,13 @@ pub(crate) fn cuts_of(len: u64, dtype: Dtype) -> impl Iterator<Item = (u64, u64)
 }
 
 /// Cuts a file: every byte is in exactly one chunk, except bytes that are stored elsewhere. `elsewhere` returns the
-/// ranges of these in a tensor, given by number, in order.
+/// ranges of these in a tensor, given by number, in order; `ends`, of a tensor of which nothing is elsewhere, where else than usual it is
+/// cut: bytes, ascending.
 pub(crate) fn cut<'r>(
     file: &str,
     segments: &[Segment],
     elsewhere: impl Fn(usize) -> &'r [Range],
+    ends: impl Fn(usize) -> Vec<u64>,
 ) -> Result<Vec<Chunk>> {
     let file: Arc<str> = file.into();
     let mut chunks = Vec::new();
@@ -172,7 +183,9 @@ pub(crate) fn cut<'r>(
             }
             continue;
         };
-        for Range { offset: first, len } in others(s.len, elsewhere(number)) {
+        let apart = elsewhere(number);
+        let ends = if apart.is_empty() && !is_small(s) { ends(number) } else { vec![] };
+        for Range { offset: first, len } in others(s.len, apart).flat_map(|part| at_ends(part, &ends)) {
             // So is what is left of a large one.
             if shares(len, dtype) {
                 pack.room(len, &mut chunks).tensor(number, s, first, len)?;
@@ -211,6 +224,18 @@ impl Pack {
         self.len += len;
         &mut self.chunk
     }
+}
+
+/// The parts of a range that is cut at these offsets.
+fn at_ends(range: Range, ends: &[u64]) -> impl Iterator<Item = Range> {
+    let end = range.offset + range.len;
+    let inside = ends.iter().copied().filter(move |at| (range.offset + 1..end).contains(at));
+    let mut from = range.offset;
+    inside.chain([end]).map(move |to| {
+        let part = Range { offset: from, len: to - from };
+        from = to;
+        part
+    })
 }
 
 /// What is in none of these ranges of `len` bytes.
@@ -253,7 +278,7 @@ mod tests {
 
     /// Every byte is in exactly one chunk, and the segments of a chunk cover it.
     fn check(segments: &[Segment]) -> Vec<Chunk> {
-        let chunks = cut("f", segments, |_| &[]).unwrap();
+        let chunks = cut("f", segments, |_| &[], |_| vec![]).unwrap();
         let mut ranges: Vec<Range> = chunks.iter().flat_map(|p| p.ranges.clone()).collect();
         ranges.sort_by_key(|r| r.offset);
         let end = ranges.iter().fold(0, |at, r| {
@@ -365,16 +390,29 @@ mod tests {
     }
 
     #[test]
+    fn tensors_are_cut_where_it_is_said() {
+        let f = file(&[("a", Some(Dtype::F32), 20 << 20), ("b", Some(Dtype::F32), 200)]);
+        let ends = [0, 4 << 20, (4 << 20) + 512, 19 << 20, 20 << 20];
+        let chunks = cut("f", &f, |_| &[], |i| if i == 0 { ends.to_vec() } else { vec![1] }).unwrap();
+        let cut: Vec<_> = chunks.iter().map(|c| (&c.starts[..], c.len())).collect();
+        let large = [(0, 4 << 20), ((4 << 20) + 512, (15 << 20) - 512), (19 << 20, 1 << 20)];
+        assert_eq!(cut[..3], large.each_ref().map(|(start, len)| (std::slice::from_ref(start), *len)));
+        // What is small is in a pack.
+        assert_eq!(cut[3..], [(&[4 << 20, 0][..], 512 + 200)]);
+        assert!(chunks[1].part().is_some_and(|(_, start)| start == (4 << 20) + 512) && chunks[3].part().is_none());
+    }
+
+    #[test]
     fn what_is_elsewhere_is_in_no_chunk() {
         let f = file(&[("a", Some(Dtype::F32), 100), ("b", Some(Dtype::F32), 200), ("c", Some(Dtype::F32), 4 * SMALL)]);
         let all = [Range { offset: 0, len: 100 }];
-        let chunks = cut("f", &f, |i| if i == 0 { &all } else { &[] }).unwrap();
+        let chunks = cut("f", &f, |i| if i == 0 { &all } else { &[] }, |_| vec![]).unwrap();
         let numbers: Vec<&[usize]> = chunks.iter().map(|c| &c.numbers[..]).collect();
         assert_eq!(numbers, [[2], [1]]);
         // Parts of a large tensor: the rest counts as small or large by its own size.
         let parts = [Range { offset: 4, len: 4 * (SMALL - 7) }, Range { offset: 4 * (SMALL - 4), len: 12 }];
         let f = file(&[("a", Some(Dtype::F32), 8 * SMALL - 4), ("b", Some(Dtype::F32), 200)]);
-        let chunks = cut("f", &f, |i| if i == 0 { &parts } else { &[] }).unwrap();
+        let chunks = cut("f", &f, |i| if i == 0 { &parts } else { &[] }, |_| vec![]).unwrap();
         let cut: Vec<_> = chunks.iter().map(|c| (&c.numbers[..], &c.starts[..], c.len())).collect();
         let left = (&[0][..], &[4 * (SMALL - 1)][..], 4 * SMALL);
         assert_eq!(cut, [left, (&[0, 0, 1], &[0, 4 * (SMALL - 6), 0], 4 + 8 + 200)]);
@@ -388,7 +426,7 @@ mod tests {
         let other = file(&[("", None, 16), ("model.a", Some(Dtype::Bf16), 4 * SMALL)]);
         let wrapped = file(&[("", None, 16), ("module.a", Some(Dtype::F32), 4 * SMALL)]);
         let keys = |name: &str, f: &[Segment]| -> Vec<Keys> {
-            cut(name, f, |_| &[]).unwrap().iter().flat_map(Chunk::keys).collect()
+            cut(name, f, |_| &[], |_| vec![]).unwrap().iter().flat_map(Chunk::keys).collect()
         };
         let (a, moved, other) = (keys("f", &f), keys("f", &moved), keys("f", &other));
         let (renamed, wrapped) = (keys("g", &f), keys("f", &wrapped));

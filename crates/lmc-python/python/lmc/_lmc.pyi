@@ -618,6 +618,28 @@ class Store:
     ) -> SnapshotReader: ...
     def save(
         self,
+        state: Any,
+        *,
+        step: int | None = None,
+        metadata: _Metadata | None = None,
+        tag: str | None = None,
+        level: str = "default",
+        threads: int | None = None,
+        base: str = "auto",
+        anchor_every: int = 16,
+        alternatives: bool = False,
+    ) -> Snapshot: ...
+    def load(
+        self,
+        at: _At = None,
+        *,
+        into: Any = None,
+        device: Any = None,
+        strict: bool = False,
+        threads: int | None = None,
+    ) -> Any: ...
+    def save_files(
+        self,
         inputs: _Inputs,
         *,
         step: int | None = None,

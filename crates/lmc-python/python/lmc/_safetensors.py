@@ -14,6 +14,9 @@ T = TypeVar("T")
 Path: TypeAlias = str | os.PathLike[str]
 """Where a file is."""
 
+Given: TypeAlias = tuple[str, str, tuple[int, ...], Any]
+"""Name, dtype and shape of a tensor as files have them, and its memory."""
+
 Index: TypeAlias = SupportsIndex | slice | EllipsisType | tuple[SupportsIndex | slice | EllipsisType, ...]
 """An index into a tensor."""
 

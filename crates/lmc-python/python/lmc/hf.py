@@ -14,15 +14,19 @@ or by `lmc.hf.restore(OUTPUT_DIR, 500)`.
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import os
 import re
+import secrets
 import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
 
 import lmc
 from lmc._options import check_level, check_threads
@@ -32,6 +36,8 @@ __all__ = ["Callback", "restore"]
 logger = logging.getLogger(__name__)
 
 STORE = "lmc-store"
+#: The key of what a trainer's state says of the run.
+_NAME = "lmc.hf.Callback"
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 #: Files are compared in chunks of this many bytes.
 _PIECE = 16 << 20
@@ -44,42 +50,96 @@ class Callback(TrainerCallback):
     stays, a warning is logged, and training continues; the next save tries again. A save while checkpoints are moved
     leaves its own work to the next one, or to the end of the training, which waits for it. A checkpoint with links or
     empty directories stays, too, as a store cannot hold them; directories of files, as FSDP and DeepSpeed make them,
-    are moved. Leave `save_total_limit` unset: it would delete checkpoints before they are stored.
+    are moved.
+
+    A store is one run's. A training that begins anew, or goes on in another output directory, is another run: it does
+    not begin if the store has snapshots of another one. Each snapshot has the `epoch`, the last numbers that the
+    trainer logged, as `loss`, those of an evaluation at its step, and the id of its `run`.
 
     Args:
         store: a directory or the URL of a bucket, such as `s3://BUCKET/PREFIX`; `None` for `lmc-store` in the trainer's
             output directory. It is created if missing.
-        keep: how many checkpoints to keep in the store, newest first; `None` for all.
+        run: the id of the run; `None` for that of the checkpoint that the training resumes from, or a new one.
+        keep: how many checkpoints to keep in the store, newest first; `None` for all. What goes is deleted after the
+            store's grace period, by later saves.
+        newest: whether the checkpoints that stay in their directory are copied to the store, too, as soon as they are
+            saved: for a store that is on another machine.
+        grace_seconds: for a store that is created: how long what no checkpoint needs stays. A save may take half of it.
         level: `"fast"`, `"default"` or `"max"`.
         threads: threads that compress; `None` for one per core. Training may need them.
+
+    Raises:
+        lmc.UsageError: when the training begins: the store is another run's, or `save_total_limit` is set.
     """
 
     def __init__(
         self,
         store: str | os.PathLike[str] | None = None,
         *,
+        run: str | None = None,
         keep: int | None = None,
+        newest: bool = False,
+        grace_seconds: int = 1800,
         level: str = "default",
         threads: int | None = 1,
     ) -> None:
         if keep is not None and keep < 1:
             raise lmc.UsageError(f"keep must be a number of checkpoints, or None for all, not {keep}")
+        if grace_seconds < 60:
+            raise lmc.UsageError(f"grace_seconds must be at least 60, not {grace_seconds}")
         check_level(level)
         check_threads(threads)
         self._location = store
+        self._given_run = run
         self._keep = keep
+        self._newest = newest
+        self._grace_seconds = grace_seconds
         self._options: dict[str, Any] = {"level": level, "threads": threads}
+        self._run = ""
+        # The steps of this run that the store has; of these, those that this process saved or compared.
+        self._stored: set[int] = set()
+        self._saved: set[int] = set()
         self._worker: ThreadPoolExecutor | None = None
         self._pending: Future[None] | None = None
-        # The arguments of `_move` for a save that found it at work.
-        self._left: tuple[Path, int, str | None] | None = None
+        # What a save found while others were moved.
+        self._left: _Found | None = None
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Checks that the store is this run's, and that the trainer leaves its checkpoints to it."""
+        if args.save_total_limit is not None and args.save_total_limit > 0:
+            raise lmc.UsageError(
+                f"save_total_limit={args.save_total_limit} would delete checkpoints before lmc.hf.Callback stores them:"
+                f" leave it unset; Callback(keep={args.save_total_limit}) limits those in the store"
+            )
+        if not state.is_world_process_zero or args.output_dir is None:
+            return
+        output = os.path.realpath(args.output_dir)
+        # A dict, by name, in spite of its type.
+        callbacks: Any = state.stateful_callbacks
+        mark = _mark(callbacks)
+        # A copy of the checkpoints in another directory is another run, unless the store went there with them.
+        goes_on = self._location is None or mark.get("output") == output
+        self._run = self._given_run or (mark.get("run") if goes_on else None) or secrets.token_hex(16)
+        self._saved = set()
+        self._stored = self._check(Path(args.output_dir), anew=state.global_step == 0)
+        # The trainer saves it with its state.
+        callbacks[_NAME] = {"run": self._run, "output": output}
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Starts to move all checkpoints but the newest."""
+        if self._newest and args.world_size > 1:
+            # Others may still be writing theirs.
+            args.distributed_state.wait_for_everyone()
         if not state.is_world_process_zero or args.output_dir is None:
             return
         best = None if state.best_model_checkpoint is None else Path(state.best_model_checkpoint).name
-        self._left = Path(args.output_dir), state.global_step, best
+        try:
+            self._left = _Found(Path(args.output_dir), state.global_step, best, self._newest)
+        except OSError as e:
+            logger.warning("lmc: older checkpoints stay as they are: %s", e)
+            return
         if self._pending is None or self._pending.done():
             self._start()
 
@@ -97,42 +157,120 @@ class Callback(TrainerCallback):
             self._worker = None
         self._pending = None
 
+    def _place(self, output: Path) -> str | os.PathLike[str]:
+        return output / STORE if self._location is None else self._location
+
+    def _check(self, output: Path, *, anew: bool) -> set[int]:
+        """The steps that the store has, which must be of this run, and none if that begins anew."""
+        place = self._place(output)
+        try:
+            snapshots = lmc.Store(place).snapshots()
+        except lmc.NotFoundError:
+            return set()
+        for snapshot in snapshots:
+            of = snapshot.metadata.get("run")
+            if of == self._run and not anew:
+                continue
+            whose = "that no Trainer saved" if of is None else f"of the run {of}"
+            raise lmc.UsageError(
+                f"{place} has snapshots {whose}, such as step {snapshot.step}, and "
+                + ("this training begins a new run" if anew else f"this is the run {self._run}")
+                + ": give it a store of its own with lmc.hf.Callback(store=...)"
+                + (", or resume from a checkpoint of that run" if anew else "")
+                + ("" if of is None or anew else f", or say with run={of!r} that it is the same")
+            )
+        return {snapshot.step for snapshot in snapshots}
+
     def _start(self) -> None:
         if self._left is None:
             return
         if self._worker is None:
             self._worker = ThreadPoolExecutor(1, thread_name_prefix="lmc")
-        self._pending = self._worker.submit(self._move, *self._left)
+        self._pending = self._worker.submit(self._move, self._left)
         self._left = None
 
-    def _move(self, output: Path, saved: int, best: str | None) -> None:
-        """Moves all checkpoints but the newest, the best, and that of the step `saved`."""
+    def _move(self, found: _Found) -> None:
+        """Moves all checkpoints that were found, but those that stay."""
         try:
-            folders = ((_CHECKPOINT.fullmatch(path.name), path) for path in output.iterdir() if path.is_dir())
-            found = sorted((int(match[1]), path) for match, path in folders if match)
-            # The newest is another one than the one just saved if the run went back to an earlier step.
-            older = [(step, path) for step, path in found[:-1] if step != saved and path.name != best]
-            if not older:
-                return
-            for gone in output.glob(_gone("checkpoint-*")):
+            for gone in found.output.glob(_gone("checkpoint-*")):
                 shutil.rmtree(gone, ignore_errors=True)  # leftovers of an interrupted move
-            store = _open(output / STORE if self._location is None else self._location)
-            for step, path in older:
+            if not found.older and not found.copied:
+                return
+            store = lmc.Store.create(self._place(found.output), grace_seconds=self._grace_seconds)
+            for step, path in sorted(found.older + found.copied):
                 try:
-                    _move(store, step, path, self._options)
+                    self._store(store, step, path, remove=(step, path) in found.older)
                 except (lmc.ExistsError, lmc.UnsupportedError) as e:
                     # Of another run, or of this one before it went back; or it holds more than files.
                     logger.warning("lmc: %s", e)
             if self._keep is not None:
-                # Later ones belong to a run that went back to an earlier step, and are left to the user.
-                steps = sorted(s.step for s in store.snapshots())
-                kept = [s for s in steps if s <= saved][-self._keep :] + [s for s in steps if s > saved]
-                store.prune(keep_steps=kept, **self._options)
-                store.gc()
+                self._prune(store, self._keep, found.saved)
         except Exception as e:  # training continues after any error
             logger.warning(
                 "lmc: older checkpoints stay as they are: %s", e, exc_info=not isinstance(e, lmc.Error | OSError)
             )
+
+    def _store(self, store: lmc.Store, step: int, path: Path, *, remove: bool) -> None:
+        """Copies a checkpoint to the store, and removes it from its directory.
+
+        Raises `lmc.UnsupportedError` if it could not be restored unchanged, `lmc.ExistsError` if it is another run's,
+        or the store has another one of its step.
+        """
+        files = _files(path)
+        if not files:
+            return
+        state = _trainer_state(path)
+        run = _mark(state.get("stateful_callbacks")).get("run", self._run)
+        if run != self._run:
+            raise lmc.ExistsError(f"{path} is of the run {run}, not of {self._run}, and stays as it is")
+        compare = remove
+        if step not in self._saved:
+            try:
+                store.save_files(files, step=step, metadata=_numbers(state, step) | {"run": run}, **self._options)
+            except lmc.ExistsError:
+                # An interrupted move stored it before, or it is of this run before it went back.
+                compare, of = True, store.find(step).metadata.get("run")
+                if of != run:
+                    why = f"the store has a checkpoint of step {step} of the run {of}; {path} stays"
+                    raise lmc.ExistsError(why) from None
+        if compare:
+            _compare(store, step, path, files, self._options["threads"])
+        self._saved.add(step)
+        self._stored.add(step)
+        if remove:
+            # Renamed first: a half-deleted directory must not be taken for a checkpoint.
+            gone = path.with_name(_gone(path.name))
+            path.rename(gone)
+            shutil.rmtree(gone)
+
+    def _prune(self, store: lmc.Store, keep: int, saved: int) -> None:
+        """Ends the snapshots of this run, up to the step `saved`, that are not among the last ones."""
+        # Later ones belong to a run that went back to an earlier step, and are left to the user.
+        older = sorted(step for step in self._stored if step <= saved)[:-keep]
+        drop = set(older) - set(store.tags().values())
+        if drop:
+            try:
+                store.prune(drop=sorted(drop), **self._options)
+            except lmc.NotFoundError:
+                # Somebody else ended one of them.
+                drop -= {snapshot.step for snapshot in store.snapshots()}
+            self._stored -= drop
+        store.gc()
+
+
+class _Found:
+    """The checkpoints that are there when one was saved."""
+
+    def __init__(self, output: Path, saved: int, best: str | None, copies: bool) -> None:
+        folders = ((_CHECKPOINT.fullmatch(path.name), path) for path in output.iterdir() if path.is_dir())
+        found = sorted((int(match[1]), path) for match, path in folders if match)
+        # The newest is another one than the one just saved if the run went back to an earlier step.
+        stays = [(step, path) for step, path in found if step == saved or path.name == best] + found[-1:]
+        self.output = output
+        self.saved = saved
+        self.older = [one for one in found if one not in stays]
+        #: What stays, and is copied. (Later ones are of the run before it went back.)
+        self.copied = [(step, path) for step, path in set(stays) if copies and step <= saved]
 
 
 def restore(
@@ -170,35 +308,49 @@ def restore(
     return target
 
 
-def _open(location: str | os.PathLike[str]) -> lmc.Store:
-    try:
-        return lmc.Store(location)
-    except lmc.NotFoundError:
-        return lmc.Store.create(location)
-
-
-def _move(store: lmc.Store, step: int, path: Path, options: dict[str, Any]) -> None:
-    """Moves one checkpoint to the store, saved with these options.
-
-    Raises `lmc.UnsupportedError` if it could not be restored unchanged.
-    """
-    files = _files(path)
-    if not files:
-        return
-    try:
-        store.save(files, step=step, **options)
-    except lmc.ExistsError:
-        pass  # An interrupted move stored it before: the stored files are compared below.
-    snapshot = store.open_snapshot(step, threads=options["threads"])
+def _compare(store: lmc.Store, step: int, path: Path, files: dict[str, Path], threads: int | None) -> None:
+    """Raises `lmc.ExistsError` unless the snapshot of a step has these files of a checkpoint."""
+    snapshot = store.open_snapshot(step, threads=threads)
     stored = {f.name: f.nbytes for f in snapshot.files}
     if stored.keys() != files.keys() or not all(
         _same(snapshot, name, stored[name], file) for name, file in files.items()
     ):
         raise lmc.ExistsError(f"the store has another checkpoint of step {step}; {path} stays")
-    # Renamed first: a half-deleted directory must not be taken for a checkpoint.
-    gone = path.with_name(_gone(path.name))
-    path.rename(gone)
-    shutil.rmtree(gone)
+
+
+def _trainer_state(checkpoint: Path) -> dict[str, Any]:
+    """What the trainer saved of its own state, if it did."""
+    try:
+        state = json.loads((checkpoint / TRAINER_STATE_NAME).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return state if isinstance(state, dict) else {}
+
+
+def _mark(callbacks: Any) -> dict[str, str]:
+    """What a trainer's state says of the run."""
+    mark = callbacks.get(_NAME) if isinstance(callbacks, dict) else None
+    texts = mark.items() if isinstance(mark, dict) else ()
+    return {key: value for key, value in texts if isinstance(value, str)}
+
+
+def _numbers(state: dict[str, Any], step: int) -> dict[str, float]:
+    """The last numbers that a trainer logged, until it saved its state at a step; those of evaluations only if they
+    were made at that step."""
+    log = state.get("log_history")
+    entries = [e for e in log if isinstance(e, dict)] if isinstance(log, list) else []
+    found: dict[str, Any] = {}
+    for entry in entries:
+        is_of_step = entry.get("step") == step
+        found |= {key: value for key, value in entry.items() if is_of_step or not key.startswith("eval_")}
+    found["epoch"] = state.get("epoch")
+    found.pop("step", None)
+    return {key: _number(value) for key, value in found.items() if type(value) in (int, float) and math.isfinite(value)}
+
+
+def _number(value: float) -> float:
+    # Larger integers are not exact for every reader.
+    return value if abs(value) <= 1 << 53 else float(value)
 
 
 def _files(checkpoint: Path) -> dict[str, Path]:

@@ -108,6 +108,11 @@ impl Store {
     }
 }
 
+/// The module that makes files of states.
+fn states(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    py.import("lmc._state")
+}
+
 /// The ids of shards.
 fn ids(shards: &[String]) -> Result<Vec<ShardId>> {
     shards.iter().map(|id| id.parse().map_err(|e: lmc_store::Error| Failure::usage(e.to_string()))).collect()
@@ -200,6 +205,56 @@ impl Store {
         SnapshotReader::new(py, self.shared.clone(), snapshot, threads)
     }
 
+    /// Saves a state as the snapshot of a step, by default the one after the last; returns the `Snapshot`.
+    ///
+    /// A state is what `lmc.torch.save_state` takes: dicts, lists and tuples of tensors of torch, arrays of numpy, numbers, text and bytes,
+    /// such as `{"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 7}`, or one of these alone. What it cannot have is
+    /// refused before anything is stored. The snapshot has one file, `state.safetensors`; `load` gives the state back, and
+    /// `lmc.torch.load_state` does so from a restored file. The options are those of `save_files`.
+    #[pyo3(signature = (
+        state, *, step=None, metadata=None, tag=None, level="default", threads=None, base="auto", anchor_every=16,
+        alternatives=false,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "they are keywords")]
+    fn save(
+        &self,
+        py: Python<'_>,
+        state: &Bound<'_, PyAny>,
+        step: Option<StepNumber>,
+        #[pyo3(from_py_with = metadata::optional)] metadata: Option<Metadata>,
+        #[pyo3(from_py_with = optional_text)] tag: Option<&str>,
+        #[pyo3(from_py_with = text)] level: &str,
+        threads: Option<Threads>,
+        #[pyo3(from_py_with = text)] base: &str,
+        #[pyo3(from_py_with = numbers::anchor_every)] anchor_every: u32,
+        alternatives: bool,
+    ) -> Result<Snapshot> {
+        let inputs = states(py)?.call_method1("inputs", (state,))?;
+        self.save_files(py, &inputs, step, metadata, tag, level, threads, base, anchor_every, alternatives)
+    }
+
+    /// Loads the state that `save` saved in a snapshot.
+    ///
+    /// Tensors of torch are new ones on `device`, by default the CPU. Where `into`, a state like the one saved, has a tensor or an array,
+    /// that one is filled, on its own device, and is part of the result; it must have the same shape and dtype. Where it has a module, an
+    /// optimizer or anything else with `state_dict` and `load_state_dict`, that loads what was saved of it. After an error in reading, they
+    /// may be partly filled. `strict` is that of `open_snapshot`.
+    ///
+    /// Raises `lmc.NotFoundError` when the snapshot has no state, `lmc.UsageError` when `into` does not fit.
+    #[pyo3(signature = (at=None, *, into=None, device=None, strict=false, threads=None))]
+    fn load<'py>(
+        &self,
+        py: Python<'py>,
+        at: Option<&Bound<'py, PyAny>>,
+        into: Option<&Bound<'py, PyAny>>,
+        device: Option<&Bound<'py, PyAny>>,
+        strict: bool,
+        threads: Option<Threads>,
+    ) -> Result<Bound<'py, PyAny>> {
+        let snapshot = self.open_snapshot(py, at, strict, threads)?;
+        Ok(states(py)?.call_method1("load", (snapshot, into, device))?)
+    }
+
     /// Saves files as the snapshot of a step, by default the one after the last; returns the `Snapshot`.
     ///
     /// `inputs` maps names of files to their contents: a path, a buffer, a list of tensors (those of
@@ -215,7 +270,7 @@ impl Store {
         alternatives=false,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
-    fn save(
+    fn save_files(
         &self,
         py: Python<'_>,
         inputs: &Bound<'_, PyAny>,

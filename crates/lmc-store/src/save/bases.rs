@@ -2,11 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use lmc::Segment;
+use lmc::{Dtype, Segment};
 
 use super::input::Input;
 use crate::catalog::{Catalog, SetId};
-use crate::chunks::{Chunk, Keys, Range, cuts_of, is_small};
+use crate::chunks::{ANY, Chunk, Keys, Range, cuts_of, is_small};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, ShardId};
 use crate::manifest::shard::{Extent, File, Ref};
@@ -21,7 +21,9 @@ pub(super) struct Bases {
     places: Known<Spot>,
     /// Indices into `cuts`.
     cut: Known<usize>,
-    /// Parts of tensors that other tensors cut (`flat.rs`), in order.
+    /// Tensors that are not small, whatever their lengths.
+    tensors: Known<Before>,
+    /// Parts of tensors that are not cut as usual, in order: by others (`flat.rs`), or since they were resized.
     cuts: Vec<Vec<Part>>,
     /// The segments of each set that consists of bytes of one file.
     contents: HashMap<SetId, Vec<Segment>>,
@@ -78,6 +80,14 @@ pub(super) struct Part {
     pub(super) range: Range,
 }
 
+/// A tensor of an earlier snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Before {
+    len: u64,
+    /// Index into `cuts`; none if it is cut as usual.
+    cut: Option<usize>,
+}
+
 /// Bytes of one segment of a file that stand in one set.
 struct Piece {
     first: u64,
@@ -95,6 +105,7 @@ impl Bases {
             catalog,
             equal: HashMap::new(),
             places: Known::default(),
+            tensors: Known::default(),
             cut: Known::default(),
             cuts: vec![],
             contents: HashMap::new(),
@@ -170,9 +181,13 @@ impl Bases {
         };
         let cut = segments.iter().zip(&parts).filter(irregular);
         let sets: HashSet<SetId> = cut.flat_map(|(_, parts)| parts.iter().map(|p| p.set)).collect();
-        for (s, parts) in segments.iter().zip(parts) {
-            if s.dtype.is_some() && parts.iter().any(|p| sets.contains(&p.set)) {
-                self.cut.add(Keys::tensor(file, s, 0, s.len), self.cuts.len());
+        for (s, parts) in segments.iter().zip(parts).filter(|(s, _)| s.dtype.is_some()) {
+            let cut = parts.iter().any(|p| sets.contains(&p.set)).then_some(self.cuts.len());
+            if s.len > 0 && !is_small(s) {
+                self.tensors.add(Keys::tensor(file, s, 0, ANY), Before { len: s.len, cut });
+            }
+            if let Some(i) = cut {
+                self.cut.add(Keys::tensor(file, s, 0, s.len), i);
                 self.cuts.push(parts);
             }
         }
@@ -241,9 +256,48 @@ impl Bases {
         self.cut.get(Keys::tensor(file, s, 0, s.len)).map_or(&[], |i| &self.cuts[i])
     }
 
+    /// Where a tensor that is not small is cut, in elements, so that its parts begin where they did: if it had another length, or was cut
+    /// otherwise than usual.
+    pub(super) fn ends(&self, file: &str, s: &Segment) -> Vec<u64> {
+        let Some((dtype, before)) = s.dtype.zip(self.tensors.get(Keys::tensor(file, s, 0, ANY))) else { return vec![] };
+        // What `recut.rs` leaves is cut as usual again.
+        if before.len == s.len && (before.cut.is_none() || dtype.bits() == 16) {
+            return vec![];
+        }
+        let mut ends: Vec<u64> = self.parts(before, dtype).map(|part| part.offset).collect();
+        // What is new goes to the last part, if there is room.
+        let rest = s.len.saturating_sub(ends.last().copied().unwrap_or(0));
+        if cuts_of(rest, dtype).next().is_some_and(|first| first.1 < rest) {
+            ends.push(before.len);
+        }
+        let bits = u64::from(dtype.bits());
+        ends.into_iter().filter(|at| (at * 8).is_multiple_of(bits)).map(|at| at * 8 / bits).collect()
+    }
+
+    /// The parts of a tensor, in order.
+    fn parts(&self, before: Before, dtype: Dtype) -> impl Iterator<Item = Range> {
+        let irregular = before.cut.map(|i| self.cuts[i].iter().map(|part| part.range));
+        let regular =
+            before.cut.is_none().then(|| cuts_of(before.len, dtype).map(|(offset, len)| Range { offset, len }));
+        irregular.into_iter().flatten().chain(regular.into_iter().flatten())
+    }
+
     /// Where each tensor of a chunk was, or each range of its opaque bytes.
     fn places(&self, chunk: &Chunk) -> Vec<Option<Spot>> {
-        chunk.keys().map(|keys| self.places.get(keys)).collect()
+        let mut places: Vec<_> = chunk.keys().map(|keys| self.places.get(keys)).collect();
+        if let [place @ None] = &mut places[..] {
+            *place = self.resized(chunk);
+        }
+        places
+    }
+
+    /// The bytes that began where a chunk of a single tensor begins, if that had another length, and they are half as many at least.
+    fn resized(&self, chunk: &Chunk) -> Option<Spot> {
+        let (s, start) = chunk.part()?;
+        let (dtype, before) = s.dtype.zip(self.tensors.get(Keys::tensor(&chunk.file, s, 0, ANY)))?;
+        let part = self.parts(before, dtype).find(|part| part.offset == start)?;
+        let spot = self.places.get(Keys::tensor(&chunk.file, s, start, part.len))?;
+        (2 * part.len >= s.len).then_some(spot)
     }
 }
 
@@ -316,7 +370,6 @@ fn contents(segments: &[Segment], mut pieces: Vec<Piece>, len: u64) -> Result<Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lmc::Dtype;
 
     fn tensors(tensors: &[(&str, u64)]) -> Vec<Segment> {
         let mut at = 0;

@@ -52,12 +52,24 @@ impl<'a> Plan<'a> {
         let (mut elsewhere, rounded_of_flat) = flat::find(&together, &repeats, &referred, &wide)?;
         let fixed = |place: Place| wide[place.0][place.1].is_some() || referred.contains(&place);
         let recut = recut::find(files, choice, fixed, &mut elsewhere)?;
+        let flat: HashSet<Place> = rounded_of_flat.iter().map(|f| f.of.0).collect();
+        // What is rounded is cut like what it is rounded from.
+        let ends = |place: Place| {
+            let of = wide[place.0][place.1].unwrap_or(place);
+            let bits = together.segment(place).dtype.map_or(0, |d| u64::from(d.bits()));
+            let ends = match flat.contains(&of) {
+                true => vec![],
+                false => choice.bases.ends(&files[of.0].0.name, together.segment(of)),
+            };
+            ends.into_iter().map(|n| n * bits).filter(|at| at.is_multiple_of(8)).map(|at| at / 8).collect()
+        };
         let (mut jobs, mut file_of) = (Vec::new(), Vec::new());
         // Index of the chunks of large tensors, by file, segment and first element; and of those of small ones, with the number there.
         let (mut large, mut small) = (HashMap::new(), HashMap::new());
         for (file, (input, segments)) in files.iter().enumerate() {
             let elsewhere = |i| elsewhere[file].get(&i).map_or(&[][..], |ranges| ranges);
-            for chunk in cut(&input.name, segments, elsewhere).map_err(|e| e.at(&input.name))? {
+            let ends = |i| ends((file, i));
+            for chunk in cut(&input.name, segments, elsewhere, ends).map_err(|e| e.at(&input.name))? {
                 match chunk.of {
                     Some((segment, element)) => {
                         large.insert((file, segment, element), jobs.len());

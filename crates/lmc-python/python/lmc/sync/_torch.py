@@ -8,10 +8,11 @@ from torch import Tensor
 
 from lmc._errors import UsageError
 from lmc._lmc import Tensor as Entry
+from lmc._safetensors import Given
 from lmc.sync._library import Spec
 from lmc.torch._dtypes import CARRIERS, NAMES, shape_in_file, torch_type
 from lmc.torch._memory import check_byte_order, empty, memory, written
-from lmc.torch._save import Given, given
+from lmc.torch._save import given
 from lmc.torch._sharing import storage_of, tied
 
 

@@ -10,6 +10,7 @@ from torch.utils.dlpack import from_dlpack
 from lmc._lmc import File
 from lmc._lmc import Tensor as Entry
 from lmc._safetensors import SMALL, SafetensorsFile
+from lmc._state._decode import Bytes
 from lmc.torch._dtypes import torch_type
 from lmc.torch._memory import as_bytes, check_byte_order, empty, memory
 
@@ -62,18 +63,19 @@ class TensorFile(SafetensorsFile):
         for entry, tensor in wanted:
             (here if tensor.device.type == "cpu" else elsewhere).append((entry, tensor))
         self._file.read_ranges_into((entry.offset, memory(tensor)) for entry, tensor in here)
-        for device in {tensor.device for _, tensor in elsewhere}:
-            theirs = [(entry, tensor) for entry, tensor in elsewhere if tensor.device == device]
-            send(self._file.read_range_into, _pieces(theirs), device)
-
-    def read_bytes(self, entry: Entry) -> bytes:
-        """Reads the bytes of a tensor."""
-        return self._file.read_range(entry.offset, entry.nbytes)
+        read_elsewhere(self._file, elsewhere)
 
     def read_elements(self, entry: Entry, start: int, out: Tensor) -> None:
         """Fills a contiguous tensor on the CPU with elements of a tensor of the file, from the one with index `start`
         on."""
         self._file.read_range_into(entry.offset + start * out.itemsize, memory(out))
+
+
+def read_elsewhere(file: Bytes, wanted: list[tuple[Entry, Tensor]]) -> None:
+    """Reads tensors into contiguous ones of the same size, on devices."""
+    for device in {tensor.device for _, tensor in wanted}:
+        theirs = [(entry, tensor) for entry, tensor in wanted if tensor.device == device]
+        send(file.read_range_into, _pieces(theirs), device)
 
 
 def _pieces(wanted: list[tuple[Entry, Tensor]]) -> Iterator[tuple[int, Tensor]]:

@@ -2,7 +2,7 @@
 
 import os
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,13 +11,11 @@ from torch.nn import Parameter
 import lmc
 from lmc._errors import UsageError
 from lmc._lmc import TensorList
+from lmc._safetensors import Given
 from lmc.torch._dtypes import NAMES, shape_in_file
 from lmc.torch._errors import TensorError
 from lmc.torch._memory import check_byte_order, memory, to_dlpack
 from lmc.torch._sharing import shared_tensors
-
-Given: TypeAlias = tuple[str, str, tuple[int, ...], Any]
-"""Name, dtype, shape as in files, and memory."""
 
 _DTYPE, _LAYOUT, _IS_CPU = map(attrgetter, ("dtype", "layout", "is_cpu"))
 _SHARING = "https://huggingface.co/docs/safetensors/torch_shared_tensors"
