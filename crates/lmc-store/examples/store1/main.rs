@@ -38,7 +38,8 @@ fn contents() -> Result<Files, Box<dyn Error>> {
     let mut add = |name: &str, value: &Value| files.insert(name.into(), (format!("{value:#}\n")).into_bytes());
     let stores = stores::all()?;
     for (name, made) in &stores {
-        let expected = json!({ "shows": made.shows, "snapshots": made.saved, "tags": made.tags, "refuse": made.refuse });
+        let expected =
+            json!({ "shows": made.shows, "snapshots": made.saved, "tags": made.tags, "refuse": made.refuse });
         add(&format!("{name}.json"), &expected);
     }
     add("good.json", &rules::list(&rules::good(&stores), &stores));
