@@ -212,7 +212,7 @@ impl Store {
     /// refused before anything is stored. The snapshot has one file, `state.safetensors`; `load` gives the state back, and
     /// `lmc.torch.load_state` does so from a restored file. The options are those of `save_files`.
     #[pyo3(signature = (
-        state, *, step=None, metadata=None, tag=None, level="default", threads=None, base="auto", anchor_every=16,
+        state, *, step=None, metadata=None, tag=None, level="default", threads=None, base=save::BaseOf::default(), anchor_every=16,
         alternatives=false,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
@@ -225,7 +225,7 @@ impl Store {
         #[pyo3(from_py_with = optional_text)] tag: Option<&str>,
         #[pyo3(from_py_with = text)] level: &str,
         threads: Option<Threads>,
-        #[pyo3(from_py_with = text)] base: &str,
+        #[pyo3(from_py_with = save::BaseOf::get)] base: save::BaseOf,
         #[pyo3(from_py_with = numbers::anchor_every)] anchor_every: u32,
         alternatives: bool,
     ) -> Result<Snapshot> {
@@ -290,7 +290,7 @@ impl Store {
         // Published only if no input changed while it was read.
         let (free, saved) = inputs.save(py, |inputs, unchanged| {
             lmc_store::Store::check_metadata(&metadata)?;
-            base.set(&mut options, store)?;
+            base.set(&mut options, &store)?;
             let free = store.step(step)?;
             Ok((free, store.save_shard_if(inputs, free, &options, unchanged)?))
         })?;
@@ -336,7 +336,7 @@ impl Store {
         let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, Step::new(step.0)?);
         let store = self.shared.get(py)?;
         let saved = inputs.save(py, |inputs, unchanged| {
-            base.set(&mut options, store)?;
+            base.set(&mut options, &store)?;
             store.save_shard_if(inputs, step, &options, unchanged)
         })?;
         Ok(saved.into())
