@@ -210,7 +210,10 @@ impl Catalog {
         while let Some(base) = self.base(last)? {
             if self.set(base)?.age >= self.set(last)?.age {
                 let shard = layout::shard(last.shard);
-                return Err(Error::damaged(format!("{shard}: block set {} has not a larger age than its base", last.index)));
+                return Err(Error::damaged(format!(
+                    "{shard}: block set {} has not a larger age than its base",
+                    last.index
+                )));
             }
             chain.push(base);
             last = base;

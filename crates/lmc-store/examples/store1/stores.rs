@@ -8,8 +8,8 @@ use futures::TryStreamExt;
 use futures::executor::block_on;
 use lmc_store::testing::Memory;
 use lmc_store::{
-    At, BasePolicy, GcOptions, Input, Keep, MetaValue, Metadata, RebaseOptions, Result, SaveOptions, ShardId, Snapshot, Step, Store,
-    StoreOptions,
+    At, BasePolicy, GcOptions, Input, Keep, MetaValue, Metadata, RebaseOptions, Result, SaveOptions, ShardId, Snapshot,
+    Step, Store, StoreOptions,
 };
 use lmc_testing::data::noise;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -131,11 +131,19 @@ pub(crate) fn all() -> Result<BTreeMap<&'static str, Made>> {
     let mut stores = BTreeMap::new();
     let text = |s: &str| s.as_bytes().to_vec();
 
-    let mut s = Making::new(1, "a chain of deltas, files in directories, a file that is twice there, one that is empty, metadata, tags")?;
+    let mut s = Making::new(
+        1,
+        "a chain of deltas, files in directories, a file that is twice there, one that is empty, metadata, tags",
+    )?;
     for n in 1..=3 {
         let model = weights("w", 64, 1, n);
         let note = text(&format!("step {n}\n"));
-        let files = [("model.safetensors", model.clone()), ("sub/note.txt", note), ("sub/again.safetensors", model), ("nothing", vec![])];
+        let files = [
+            ("model.safetensors", model.clone()),
+            ("sub/note.txt", note),
+            ("sub/again.safetensors", model),
+            ("nothing", vec![]),
+        ];
         let metadata = Metadata::from([
             ("loss".into(), MetaValue::Float(2.5 / n as f64)),
             ("tokens".into(), MetaValue::Integer(-(n as i64) << 51)),
@@ -173,9 +181,16 @@ pub(crate) fn all() -> Result<BTreeMap<&'static str, Made>> {
     s.store.publish(step(2), Metadata::new(), &[first, second])?;
     stores.insert("shards", s.done());
 
-    let mut s = Making::new(4, "pruned snapshots, one that was saved again, one that was re-based, and nothing that is not needed")?;
+    let mut s = Making::new(
+        4,
+        "pruned snapshots, one that was saved again, one that was re-based, and nothing that is not needed",
+    )?;
     for n in 1..=4 {
-        s.save(n, &[("w.safetensors", weights("w", 64, 1, n)), ("x.safetensors", weights("x", 64, 20 + n, 0))], Metadata::new())?;
+        s.save(
+            n,
+            &[("w.safetensors", weights("w", 64, 1, n)), ("x.safetensors", weights("x", 64, 20 + n, 0))],
+            Metadata::new(),
+        )?;
     }
     s.tag("old", 1)?;
     s.store.untag(&"old".parse()?)?;
@@ -188,7 +203,8 @@ pub(crate) fn all() -> Result<BTreeMap<&'static str, Made>> {
     s.collect()?;
     stores.insert("pruned", s.done());
 
-    let mut s = Making::new(5, "a floor at step 5, below which the records of pruned snapshots are gone: step 2 had one")?;
+    let mut s =
+        Making::new(5, "a floor at step 5, below which the records of pruned snapshots are gone: step 2 had one")?;
     for n in 0..8 {
         s.save(n, &[("n.txt", text(&format!("{n}")))], Metadata::new())?;
     }

@@ -126,7 +126,9 @@ impl Document for Record {
         metadata::check(&self.metadata)?;
         match self.state {
             State::Kept if shards.is_empty() => Err(Error::damaged("is of a snapshot without shards")),
-            State::Pruned if !shards.is_empty() || !self.metadata.is_empty() || (self.raw_size, self.new_size) != (0, 0) => {
+            State::Pruned
+                if !shards.is_empty() || !self.metadata.is_empty() || (self.raw_size, self.new_size) != (0, 0) =>
+            {
                 Err(Error::damaged("is of a pruned snapshot, but has shards, metadata or a size"))
             }
             _ => Ok(()),

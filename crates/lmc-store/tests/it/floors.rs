@@ -302,22 +302,25 @@ fn race_of_two(world: &Memory, first: u64, second: u64) -> [Option<ErrorKind>; 2
     };
     let (others, inner) = (objects.clone(), Arc::new(Mutex::new(None)));
     let result = inner.clone();
-    let outer = saved(102, Box::new(move |request| {
-        if request != first {
-            return;
-        }
-        let world = others.clone();
-        let hook = move |request| {
-            if request == second {
-                _ = collect(&Store::open_on(world.clone(), options(100)).unwrap(), 1).unwrap();
-                world.advance(GRACE / 16);
+    let outer = saved(
+        102,
+        Box::new(move |request| {
+            if request != first {
+                return;
             }
-        };
-        let faulty = Arc::new(Faulty::with_hook(others.clone(), 0, Faults::default(), hook));
-        let saved = Store::open_on(faulty, options(101)).and_then(|store| try_save(&store, 2));
-        others.advance(GRACE / 16);
-        *result.lock().unwrap() = Some(saved);
-    }));
+            let world = others.clone();
+            let hook = move |request| {
+                if request == second {
+                    _ = collect(&Store::open_on(world.clone(), options(100)).unwrap(), 1).unwrap();
+                    world.advance(GRACE / 16);
+                }
+            };
+            let faulty = Arc::new(Faulty::with_hook(others.clone(), 0, Faults::default(), hook));
+            let saved = Store::open_on(faulty, options(101)).and_then(|store| try_save(&store, 2));
+            others.advance(GRACE / 16);
+            *result.lock().unwrap() = Some(saved);
+        }),
+    );
     let inner = inner.lock().unwrap().take().expect("the first one asked so often");
     let both = [inner, outer];
     let winners: Vec<&Snapshot> = both.iter().flatten().collect();

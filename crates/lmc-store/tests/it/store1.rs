@@ -121,7 +121,10 @@ fn restored(objects: &Objects, place: &str) -> Result<BTreeMap<String, String>> 
         let mut out = vec![];
         reader.read_file(&file.name, &mut out)?;
         files.insert(file.name.clone(), digest(&out));
-        file.segments.iter().filter_map(|s| s.name.as_deref()).try_for_each(|name| reader.read_tensor(name).map(drop))?;
+        file.segments
+            .iter()
+            .filter_map(|s| s.name.as_deref())
+            .try_for_each(|name| reader.read_tensor(name).map(drop))?;
     }
     Ok(files)
 }
@@ -131,15 +134,17 @@ fn failure(objects: &Objects, operation: &str) -> Option<ErrorKind> {
     let (what, place) = operation.split_once(' ').unwrap_or((operation, ""));
     let problems = |n: usize| (n > 0).then_some(ErrorKind::Damaged);
     let done = match what {
-        "verify" if place.is_empty() => {
-            opened(objects).and_then(|s| s.verify_all(&VerifyOptions::default())).map(|found| problems(found.problems.len()))
-        }
+        "verify" if place.is_empty() => opened(objects)
+            .and_then(|s| s.verify_all(&VerifyOptions::default()))
+            .map(|found| problems(found.problems.len())),
         "verify" => opened(objects)
             .and_then(|store| store.verify(&[store.find(at(place))?], true, 1))
             .map(|found| problems(found.problems.len())),
         "collect" => opened(objects).and_then(|s| s.gc(&GcOptions::default())).map(|_| None),
         "save" => opened(objects)
-            .and_then(|s| s.save_shard(&[Input::new("x", &&b"x"[..])], step(place.parse().unwrap()), &SaveOptions::default()))
+            .and_then(|s| {
+                s.save_shard(&[Input::new("x", &&b"x"[..])], step(place.parse().unwrap()), &SaveOptions::default())
+            })
             .map(|_| None),
         "restore" | "tensors" | "alternatives" => restored(objects, place).map(|_| None),
         _ => panic!("{operation}"),
