@@ -24,7 +24,7 @@ def git(*args):
 def purpose(path):
     if path.endswith(".md"):
         return "documents"
-    if path.startswith(FOR_TESTS):
+    if path.startswith(FOR_TESTS) or re.match(r"crates/[^/]+/examples/", path):
         return "test support and oracles"
     if re.match(r"crates/[^/]+/(tests|benches)/", path):
         return "tests"

@@ -23,7 +23,7 @@ SET = {"at": [U64] * 3, "hash": HASH, "raw_len": 2**26, "raw_hash": HASH, "base?
 NAME = r"(?!(.*/)?\.{0,2}(/|\Z))[^\\:\0-\x1f\x7f-\x9f]*"  # no component is empty, "." or ".."
 FILE = {"name": NAME, "len": U64, "layout": ".*", "extents": ([U64] * 4, 2**23)} | UNREAD
 TAG_NAME = "(?![0-9]+$|[0-9a-f]{32}$|latest$)[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"
-STORE, TAG = {"run": ID, "grace_seconds": 3_200_000_000}, {"name": TAG_NAME, "step": 2**53, "id": ID, "check": HASH}
+STORE, TAG = {"run": ID, "grace_seconds": 3_200_000_000}, {"name": TAG_NAME, "step": None, "id": None, "check": HASH}
 RECORD = {"step": 2**53, "id": ID, "time": U64, "state": "kept|pruned", "metadata": None, "shards": (HASH, 2**24)}
 RECORD |= {"raw_size": U64, "new_size": U64, "dropped?": U64, "seen": None, "check": HASH}
 SHARD = {"save": ID, "began": U64, "shards": (HASH, 2**16), "objects": (U64, 2**20), "sets": (SET, U64)}
@@ -133,8 +133,10 @@ def decode_store(directory: str | Path, step: int | str | None = None) -> dict[s
         tag: Json = {"step": step}
         if isinstance(step, str):
             keys = [x for x in path.glob(f"tags/{step}/*") if fits(x.name, r"[0-9]{10}\.json") and int(x.stem) < 2**32]
-            tag = load(path, min(keys).relative_to(path).as_posix(), "lmc-tag", TAG)  # the kind of a tag that is set
-            must(tag["name"] == step, f"{tag['key']}: it has the name of another")
+            tag = load(path, min(keys).relative_to(path).as_posix(), "lmc-tag", TAG)
+            must(tag["step"] is not None or tag["id"] is not None, f"{tag['key']}: the tag was deleted")
+            fit = tag["name"] == step and fits(tag["step"], 2**53) and fits(tag["id"], ID)
+            must(fit, f"{tag['key']}: its name, step or id is wrong")
         record = find(path, tag["step"])
         must(tag.get("id", record["id"]) == record["id"], f"{record['key']}: the tag names another snapshot")
         for name in record["shards"]:

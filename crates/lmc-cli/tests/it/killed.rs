@@ -160,7 +160,7 @@ fn a_collector_that_writes_a_floor_and_deletes_what_an_earlier_one_allows_is_kil
     assert_eq!(garbage["orphans"].as_array().unwrap().len(), 100);
     let before: Snapshots = [0, 2000].map(|n| (n, model(n))).into();
     kill_at_every_change(&dir, &["snapshot", "gc", "s"].map(String::from), &before, &before);
-    // The last one was not killed. A save above the floor went on.
+    // The collector that was not killed wrote a second floor: above it, steps are saved.
     assert_eq!(dir.try_names("s/floors").len(), 2);
     assert!(!dir.command(save(&dir, "s", 100)).status().unwrap().success());
     assert!(dir.command(save(&dir, "s", 1023)).status().unwrap().success());

@@ -625,7 +625,7 @@ class Store:
         tag: str | None = None,
         level: str = "default",
         threads: int | None = None,
-        base: str = "auto",
+        base: str | int | Snapshot = ...,
         anchor_every: int = 16,
         alternatives: bool = False,
     ) -> Snapshot: ...

@@ -3,6 +3,7 @@
 //! With `--check` before the folder it writes nothing, and fails if a file there is missing, differs, or is not one of them.
 
 mod edits;
+mod rule;
 mod rules;
 mod stores;
 
@@ -42,8 +43,8 @@ fn contents() -> Result<Files, Box<dyn Error>> {
             json!({ "shows": made.shows, "snapshots": made.saved, "tags": made.tags, "refuse": made.refuse });
         add(&format!("{name}.json"), &expected);
     }
-    add("good.json", &rules::list(&rules::good(&stores), &stores));
-    add("bad.json", &rules::list(&rules::bad(&stores), &stores));
+    add("good.json", &rule::list(&rules::good(&stores), &stores));
+    add("bad.json", &rule::list(&rules::bad(&stores), &stores));
     for (name, made) in stores {
         files.extend(made.objects.into_iter().map(|(key, bytes)| (format!("{name}/{key}"), bytes)));
     }
