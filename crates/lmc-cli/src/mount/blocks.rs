@@ -137,9 +137,9 @@ impl Blocks {
             };
             let range = job.file.decoded.range(job.block);
             let len = (range.end - range.start) as usize;
-            let mut bytes = state.room(len, self.limit, self.threads);
+            let spare = state.room(len, self.limit, self.threads);
             drop(state);
-            bytes.resize(len, 0);
+            let mut bytes = spare.unwrap_or_else(|| vec![0; len]);
             let done = job.file.decoded.read(range.start, &mut bytes);
             let bytes = done.map(|()| Arc::new(bytes)).map_err(|why| {
                 self.log.say(format_args!("{}: bytes {} to {}: {why}", job.file.decoded.name, range.start, range.end));
@@ -165,15 +165,16 @@ impl State {
         None
     }
 
-    /// Memory for a block, for which others are forgotten.
-    fn room(&mut self, len: usize, limit: usize, spare: usize) -> Vec<u8> {
+    /// Makes room for a block, for which others are forgotten. Returns memory of one of them, if there is some of that length.
+    fn room(&mut self, len: usize, limit: usize, spare: usize) -> Option<Vec<u8>> {
         self.used += len;
         while self.used > limit
             && let Some((_, &key)) = self.by_age.first_key_value()
         {
             self.forget(key, spare);
         }
-        self.spare.pop().unwrap_or_default()
+        let at = self.spare.iter().position(|memory| memory.len() == len)?;
+        Some(self.spare.swap_remove(at))
     }
 
     /// A block was decoded, or cannot be: the readers that wait for it.
@@ -199,7 +200,7 @@ impl State {
         }
     }
 
-    /// Forgets a decoded block; its memory is kept if there are fewer `spare` ones.
+    /// Forgets a decoded block; memory of the last `spare` ones is kept.
     fn forget(&mut self, key: Key, spare: usize) {
         let Entry::Occupied(entry) = self.blocks.entry(key) else { return };
         if !matches!(entry.get(), Block::Ready(..)) {
@@ -208,10 +209,9 @@ impl State {
         let Block::Ready(bytes, age) = entry.remove() else { return };
         self.by_age.remove(&age);
         self.used -= bytes.len();
-        if self.spare.len() < spare
-            && let Some(memory) = Arc::into_inner(bytes)
-        {
-            self.spare.push(memory);
+        if let Some(memory) = Arc::into_inner(bytes) {
+            self.spare.truncate(spare.saturating_sub(1));
+            self.spare.insert(0, memory);
         }
     }
 }

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
-    OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, Request,
+    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig,
+    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, Request,
 };
 
 use super::blocks::{Blocks, Bytes, Source};
@@ -142,8 +142,9 @@ impl Mounted {
         }
         let step = lock(sequence).read(&file.decoded, last, self.blocks.most_ahead());
         if let Some(step) = step {
-            step.ahead.for_each(|block| self.blocks.ahead(file, block));
+            // First what gives its memory to others.
             step.behind.into_iter().for_each(|block| self.blocks.forget(file, block));
+            step.ahead.for_each(|block| self.blocks.ahead(file, block));
         }
     }
 }
@@ -166,10 +167,10 @@ impl Gathered {
             return;
         }
         let Some(reply) = self.reply.take() else { return };
-        let slices = || self.parts.iter().flatten().map(|(bytes, range)| &bytes[range.clone()]);
-        match &self.parts[..] {
-            [Some((bytes, range))] => reply.data(&bytes[range.clone()]),
-            _ => reply.data(&slices().flatten().copied().collect::<Vec<u8>>()),
+        let slices: Vec<&[u8]> = self.parts.iter().flatten().map(|(bytes, range)| &bytes[range.clone()]).collect();
+        match slices[..] {
+            [slice] => reply.data(slice),
+            _ => reply.data(&slices.concat()),
         }
     }
 }

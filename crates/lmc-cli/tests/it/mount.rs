@@ -97,7 +97,7 @@ fn error<T: std::fmt::Debug>(result: std::io::Result<T>) -> rustix::io::Errno {
 
 /// A model of several blocks.
 fn large(seed: u64) -> Vec<u8> {
-    safetensors(&[("w", "BF16", &[4_000_000], &weights(4_000_000, seed)), ("b", "F32", &[96], &noise(384, 2))])
+    safetensors(&[("w", "BF16", &[1_500_000], &weights(1_500_000, seed)), ("b", "F32", &[96], &noise(384, 2))])
 }
 
 /// A directory `d` with compressed files and others, and the files that are to be seen.
@@ -174,8 +174,8 @@ fn a_file_that_is_replaced_has_its_new_bytes_and_an_open_one_keeps_its_own() {
     let path = dir.write("large.safetensors", &new);
     dir.run(["-q", "compress", "large.safetensors", "-f", "-o", "d/large.safetensors.lmc"]).silent();
     wait_until("the new bytes are there", || mounted.read("large.safetensors") == new);
-    before.read_exact_at(&mut piece, 5_000_000).unwrap();
-    assert!(piece == old[5_000_000..][..4096]);
+    before.read_exact_at(&mut piece, 2_000_000).unwrap();
+    assert!(piece == old[2_000_000..][..4096]);
     fs::remove_file(path).unwrap();
 }
 
@@ -210,11 +210,27 @@ fn links_and_what_cannot_be_read_are_shown_as_they_are() {
 
     let mounted = Mounted::new(&dir, &["d", "mnt"]);
     let expected = [
-        ".lmc", "absolute", "blobs", "both", "both.lmc", "circle", "config.json", "cut.lmc", "dangling", "empty",
-        "large.safetensors", "magic.lmc", "snapshot", "sub", "to-sub",
+        ".lmc",
+        "absolute",
+        "blobs",
+        "both",
+        "both.lmc",
+        "circle",
+        "config.json",
+        "cut.lmc",
+        "dangling",
+        "empty",
+        "large.safetensors",
+        "magic.lmc",
+        "snapshot",
+        "sub",
+        "to-sub",
     ];
     assert_eq!(mounted.names(""), expected);
-    assert_eq!((mounted.names("blobs"), mounted.names("snapshot")), (vec!["abc".to_owned()], vec!["config.json".to_owned(), "model.safetensors".to_owned()]));
+    assert_eq!(
+        (mounted.names("blobs"), mounted.names("snapshot")),
+        (vec!["abc".to_owned()], vec!["config.json".to_owned(), "model.safetensors".to_owned()])
+    );
     assert!(mounted.read("snapshot/model.safetensors") == files[3].1 && mounted.read("blobs/abc") == files[3].1);
     assert_eq!((mounted.read("snapshot/config.json"), mounted.read("both")), (b"{}\n".to_vec(), b"raw".to_vec()));
     assert!(!fs::symlink_metadata(mounted.path("snapshot/model.safetensors")).unwrap().is_symlink());
@@ -289,11 +305,14 @@ fn a_damaged_block_is_an_error_where_it_is_read() {
             }
         }
     }
-    assert!((2..=2 * 8 << 20 >> 12).contains(&failed), "{failed}");
+    assert!((2..=4096).contains(&failed), "{failed}");
     assert!(mounted.said().is_empty());
     let log = String::from_utf8(dir.read("log")).unwrap();
     assert_eq!(log.lines().count(), 1, "{log}");
-    assert!(log.starts_with("lmc: d/large.safetensors.lmc: bytes ") && log.contains("(block ") && log.contains(", byte "), "{log}");
+    assert!(
+        log.starts_with("lmc: d/large.safetensors.lmc: bytes ") && log.contains("block ") && log.contains(", byte "),
+        "{log}"
+    );
     assert!(mounted.read("sub/noise") == files[4].1);
 }
 
@@ -325,7 +344,7 @@ fn many_threads_that_fault_at_once_are_all_served_within_little_memory() {
         return;
     }
     let dir = Dir::new();
-    let data: Vec<u8> = (0..if thorough() { 12 } else { 4 }).flat_map(large).collect();
+    let data: Vec<u8> = (0..if thorough() { 30 } else { 10 }).flat_map(large).collect();
     dir.write("d/m", &data);
     dir.run(["-q", "compress", "d/m", "-o", "d/shown.lmc"]).silent();
     let count = if thorough() { "10000" } else { "2560" };
@@ -448,7 +467,10 @@ fn damaged_data_of_a_store_are_an_error_and_a_message() {
     assert_eq!(mounted.names("1"), ["w"]);
     assert_eq!(error(fs::read(mounted.path("1/w"))), rustix::io::Errno::IO);
     let said = mounted.said();
-    assert!(!said.is_empty() && said.iter().all(|line| line.starts_with("lmc: s: bytes ") && line.contains("step 1, w")), "{said:?}");
+    assert!(
+        !said.is_empty() && said.iter().all(|line| line.starts_with("lmc: s: bytes ") && line.contains("step 1, w")),
+        "{said:?}"
+    );
 }
 
 #[test]

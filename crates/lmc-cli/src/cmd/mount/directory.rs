@@ -46,7 +46,11 @@ enum Place {
     /// `None`: that of files that were named.
     Directory(Option<Metadata>),
     Plain(PathBuf, Metadata),
-    Compressed { path: PathBuf, metadata: Metadata, size: u64 },
+    Compressed {
+        path: PathBuf,
+        metadata: Metadata,
+        size: u64,
+    },
     Link(PathBuf, Metadata),
 }
 
@@ -72,7 +76,10 @@ impl Directory {
             let opened = Source::open(file)?;
             let path = file.canonicalize().map_err(|e| Failure::io(file, "cannot be mounted", &e))?;
             if path.starts_with(at) {
-                return Err(Failure::usage(file, "is in MOUNTPOINT, the last argument, which would hide it: mount its directory, or elsewhere"));
+                return Err(Failure::usage(
+                    file,
+                    "is in MOUNTPOINT, the last argument, which would hide it: mount its directory, or elsewhere",
+                ));
             }
             let name = file.file_name().unwrap_or_default();
             let name = match original(name).filter(|_| this.restored_size(&path, opened.metadata()).is_some()) {
@@ -80,7 +87,8 @@ impl Directory {
                 None => name.to_owned(),
             };
             if let Some(other) = shown.insert(name, path) {
-                let what = format_args!("would have the name of {}: mount each at a directory of its own", Name::path(&other));
+                let what =
+                    format_args!("would have the name of {}: mount each at a directory of its own", Name::path(&other));
                 return Err(Failure::usage(file, what));
             }
         }
@@ -132,7 +140,8 @@ impl Directory {
             }
         };
         let real = if path.as_os_str().is_empty() { root.clone() } else { root.join(path) };
-        let of_link = if path.as_os_str().is_empty() { std::fs::metadata(&real) } else { std::fs::symlink_metadata(&real) };
+        let of_link =
+            if path.as_os_str().is_empty() { std::fs::metadata(&real) } else { std::fs::symlink_metadata(&real) };
         let metadata = match of_link {
             // The original of a compressed file.
             Err(e) if e.kind() == io::ErrorKind::NotFound => return self.compressed_beside(&real).ok_or(e),

@@ -1,5 +1,6 @@
 //! Mount points: whether one can be used, and why mounting failed.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,11 +10,16 @@ use rustix::mount::UnmountFlags;
 use crate::failure::{Failure, Result};
 use crate::format::{io_error, quoted};
 
+/// What the kernel answers requests through.
+const DEVICE: &str = "/dev/fuse";
+
 /// The path of a mount point, if it can be one.
 pub(super) fn check(point: &Path) -> Result<PathBuf> {
     let broken = |e: &io::Error| e.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error());
     match std::fs::metadata(point) {
-        Ok(m) if !m.is_dir() => Err(Failure::usage(point, "is no directory: MOUNTPOINT, the last argument, has to be one")),
+        Ok(m) if !m.is_dir() => {
+            Err(Failure::usage(point, "is no directory: MOUNTPOINT, the last argument, has to be one"))
+        }
         Ok(_) => point.canonicalize().map_err(|e| Failure::io(point, "cannot be mounted at", &e)),
         Err(e) if broken(&e) => {
             let unmount = format_args!("fusermount3 -u {}", quoted(point)).to_string();
@@ -28,19 +34,19 @@ pub(super) fn check(point: &Path) -> Result<PathBuf> {
 
 /// Why nothing is mounted, and what can be done.
 pub(super) fn failure(point: &Path, e: &io::Error) -> Failure {
-    let is_there = Command::new("fusermount3").arg("--version").output().is_ok();
-    let text = io_error(e);
-    let what = if !Path::new("/dev/fuse").exists() {
-        "cannot be mounted at: there is no /dev/fuse: load it (modprobe fuse), or give the container --device /dev/fuse and \
-         --cap-add SYS_ADMIN"
-            .to_owned()
-    } else if !is_there {
-        "cannot be mounted at: fusermount3 is missing, which users other than root need: install it (apt-get install fuse3)".to_owned()
-    } else {
+    let what = match File::options().read(true).write(true).open(DEVICE) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => format!(
+            "there is no {DEVICE}: load it (modprobe fuse), or give the container --device {DEVICE} and --cap-add SYS_ADMIN"
+        ),
+        Err(e) => format!("{DEVICE}: {}", io_error(&e)),
+        // It is looked for in /bin and /sbin, too.
+        Ok(_) if e.kind() == io::ErrorKind::NotFound => {
+            "fusermount3 is missing, which users other than root need: install it (apt-get install fuse3)".to_owned()
+        }
         // Of fusermount3.
-        format!("cannot be mounted at: {}", text.trim().trim_start_matches("fusermount3: "))
+        Ok(_) => io_error(e).trim().trim_start_matches("fusermount3: ").to_owned(),
     };
-    Failure::at(point, what)
+    Failure::at(point, format_args!("cannot be mounted at: {what}"))
 }
 
 /// Unmounts a file system that programs still use: they get errors.

@@ -6,9 +6,10 @@ use std::sync::{Arc, mpsc};
 
 use fuser::{Config, MountOption, Session, SessionACL};
 
+use super::args::MountArgs;
 use super::directory::Directory;
 use super::snapshots::Snapshots;
-use super::{MountArgs, daemon, point};
+use super::{daemon, point};
 use crate::args::decoding;
 use crate::cmd::snapshot::place::Place;
 use crate::failure::{Failure, Result};
@@ -30,13 +31,17 @@ const TAKING: usize = 8;
 const OF_A_STORE: usize = 8;
 
 /// Mounts a file system, and waits until it is unmounted.
-pub(super) fn run(args: &MountArgs, ui: &Ui) -> Result {
+pub(crate) fn run(args: &MountArgs, ui: &Ui) -> Result {
     let at = point::check(&args.point)?;
     if args.daemon && !daemon::is_one() {
         return daemon::start();
     }
     let log = args.log.as_ref().map(|path| {
-        File::options().append(true).create(true).open(path).map_err(|e| Failure::io(path, "cannot write messages to", &e))
+        File::options()
+            .append(true)
+            .create(true)
+            .open(path)
+            .map_err(|e| Failure::io(path, "cannot write messages to", &e))
     });
     let log = Arc::new(Log::new(log.transpose()?));
     let (tree, threads) = tree(args, &at, &log)?;
@@ -107,7 +112,10 @@ fn tree(args: &MountArgs, at: &Path, log: &Arc<Log>) -> Result<(Box<dyn Tree>, u
     }
     let there = first.canonicalize().map_err(|e| Failure::io(first, "cannot be mounted", &e))?;
     if at != there && at.starts_with(&there) {
-        let what = format_args!("is in {}, and would be shown in itself: mount elsewhere, or at that directory itself", Name::path(first));
+        let what = format_args!(
+            "is in {}, and would be shown in itself: mount elsewhere, or at that directory itself",
+            Name::path(first)
+        );
         return Err(Failure::usage(&args.point, what));
     }
     Ok((Box::new(Directory::open(first, bases, options, log.clone())?), threads))
@@ -125,7 +133,8 @@ fn is_other_file(path: &Path) -> Result<bool> {
 /// The most memory for decoded bytes by default: less in a container with little memory.
 fn cache() -> usize {
     let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let of_machine = text("/proc/meminfo").split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok()).map(|n| n << 10);
+    let of_machine =
+        text("/proc/meminfo").split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok()).map(|n| n << 10);
     let of_container = text("/sys/fs/cgroup/memory.max").trim().parse::<u64>().ok();
     let memory = of_machine.into_iter().chain(of_container).min();
     memory.map_or(CACHE, |memory| CACHE.min(memory / FRACTION)) as usize
