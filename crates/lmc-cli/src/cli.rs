@@ -70,6 +70,7 @@ Examples:
   lmc snapshot save runs/7 model.safetensors --step 300   into a store, where it costs what changed
   lmc publish runs/7 checkpoints            saves what a run writes to checkpoints/, as it does
   lmc follow runs/7 models/7                keeps models/7/current at the newest snapshot
+  lmc mount models/7 mnt                    shows compressed files as their originals, in mnt/
   tar c run7 | lmc compress | ssh host 'lmc decompress | tar x'
 
 Exit status: 0 done; 1 something failed, or is not there; 2 the command line is wrong. Signals end
@@ -107,6 +108,8 @@ pub(crate) enum Command {
     Publish(cmd::publish::PublishArgs),
     Follow(cmd::follow::FollowArgs),
     Unpack(cmd::unpack::UnpackArgs),
+    #[cfg(feature = "mount")]
+    Mount(cmd::mount::MountArgs),
     #[cfg(feature = "bench")]
     Bench(cmd::bench::BenchArgs),
     Completions(cmd::completions::CompletionsArgs),
@@ -133,6 +136,8 @@ pub(crate) fn run(cli: Cli, ui: &Ui) -> Result {
         Some(Command::List(args)) => cmd::list::run(&args, ui),
         Some(Command::Cat(args)) => cmd::cat::run(&args, ui),
         Some(Command::Unpack(args)) => cmd::unpack::run(&args, ui),
+        #[cfg(feature = "mount")]
+        Some(Command::Mount(args)) => cmd::mount::run(&args, ui),
         #[cfg(feature = "bench")]
         Some(Command::Bench(args)) => cmd::bench::run(&args, ui),
         Some(Command::Completions(args)) => cmd::completions::run(&args, grammar(), ui),

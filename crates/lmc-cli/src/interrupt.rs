@@ -63,9 +63,20 @@ impl Drop for Stoppable {
     }
 }
 
+/// What is to be done before a signal ends the process.
+static AT_END: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
+
+/// Calls `f` before a signal ends the process.
+#[cfg_attr(not(all(feature = "mount", target_os = "linux")), allow(dead_code, reason = "for what is mounted"))]
+pub(crate) fn at_end(f: impl FnOnce() + Send + 'static) {
+    *AT_END.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(f));
+}
+
 /// Ends the process by a signal, as the shell expects, after removing unfinished output.
 fn end(signal: i32) -> ! {
     let _held = hold();
+    let at_end = AT_END.lock().unwrap_or_else(PoisonError::into_inner).take();
+    at_end.into_iter().for_each(|f| f());
     // It dies still holding this: no new file can be created.
     let _ended = unfinished::remove_all();
     let _ = emulate_default_handler(signal);

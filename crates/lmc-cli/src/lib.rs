@@ -24,6 +24,8 @@ mod interrupt;
 mod json;
 mod leftovers;
 mod missing;
+#[cfg(all(feature = "mount", target_os = "linux"))]
+mod mount;
 mod names;
 mod output;
 mod plan;

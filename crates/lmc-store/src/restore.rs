@@ -9,6 +9,7 @@ use lmc::{Segment, WriteAt};
 
 use crate::alternatives::Alternatives;
 use crate::catalog::Catalog;
+use crate::chunks::MAX_CHUNK;
 use crate::error::{Error, Result};
 use crate::gather::{Gather, Located, Origin, Sink, part};
 use crate::held::{Held, StoredExtent};
@@ -261,6 +262,28 @@ impl SnapshotReader {
         });
         let parts = parts.collect::<Result<Vec<_>>>()?;
         self.fill(parts).map_err(|e| e.at(format_args!("step {}", self.opened.snapshot.step)))
+    }
+
+    /// Where the parts of a file end that are best read one by one: what belongs together in a block set, which is fetched and decoded
+    /// whole, but at most 16 MiB. They are in order, and the last one ends with the file.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such file.
+    pub fn block_ends(&self, name: &str) -> Result<Vec<u64>> {
+        let mut ends: Vec<u64> = Vec::new();
+        let (mut start, mut last) = (0, None);
+        for e in &self.opened.extents[self.index(name)?] {
+            let end = e.offset + e.len;
+            match ends.last_mut().filter(|_| last == Some(e.set) && end - start <= MAX_CHUNK) {
+                Some(before) => *before = end,
+                None if e.len > 0 => {
+                    (start, last) = (e.offset, Some(e.set));
+                    ends.push(end);
+                }
+                None => {}
+            }
+        }
+        Ok(ends)
     }
 
     /// The range of `len` bytes of a file, which is given by index.

@@ -13,6 +13,8 @@ pub(crate) mod diff;
 pub(crate) mod follow;
 pub(crate) mod list;
 mod looks;
+#[cfg(feature = "mount")]
+pub(crate) mod mount;
 #[cfg(feature = "lab")]
 mod page;
 pub(crate) mod publish;

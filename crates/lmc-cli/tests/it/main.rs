@@ -16,6 +16,8 @@ mod killed;
 mod leftovers;
 mod links;
 mod many_tensors;
+#[cfg(all(feature = "mount", target_os = "linux"))]
+mod mount;
 mod not_models;
 mod nothing_lost;
 mod odd_places;
