@@ -203,6 +203,24 @@ class TestSteps:
         save(tmp_path, 4, keep_last=2)
         assert steps(tmp_path) == [4, 6, 7]
 
+    def test_the_others_keep_their_weights(self, tmp_path):
+        def parts(step):
+            w = torch.randn(300, 300, generator=torch.Generator().manual_seed(step))
+            moments = {"exp_avg": w * 2, "step": torch.tensor(7.0)}
+            return {"model": {"w": w}, "optimizer": {"state": {"w": moments}, "lr": 0.1}}
+
+        for step in range(1, 6):
+            save(tmp_path, step, parts(step), keep_last=1, keep_every=3, drop_state=True)
+        assert steps(tmp_path) == [1, 2, 3, 4, 5]
+        assert [bool(s.dropped) for s in lmc.Store(tmp_path).snapshots()] == [True, True, False, True, False]
+        for step in (1, 4):
+            found = {"model": {"w": torch.zeros(300, 300)}}
+            dcp.load(found, storage_reader=lmc.dcp.Reader(tmp_path, step=step))
+            assert equal(found["model"], parts(step)["model"])
+            with pytest.raises(CheckpointException, match=f"step {step} has only weights"):
+                dcp.load(parts(9), storage_reader=lmc.dcp.Reader(tmp_path, step=step))
+        assert not lmc.Store(tmp_path).verify(deep=True).problems
+
     def test_a_checkpoint_is_saved_even_if_others_cannot_be_removed(self, tmp_path):
         save(tmp_path, 1)
         save(tmp_path, 2)

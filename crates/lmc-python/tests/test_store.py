@@ -150,7 +150,7 @@ def test_what_is_saved(tmp_path):
     for wrong in ({"a//b": b"x"}, {"../b": b"x"}, {"/b": b"x"}, {"": b"x"}, {"a": b"x", "a/b": b"y"}):
         with pytest.raises(lmc.UsageError):
             store.save_files(wrong)
-    for options in ({"base": "none"}, {"level": "best"}, {"anchor_every": 0}, {"threads": -1}):
+    for options in ({"base": "no/tag"}, {"level": "best"}, {"anchor_every": 0}, {"threads": -1}):
         with pytest.raises(lmc.UsageError):
             store.save_files(inputs, **options)
     for wrong in (3, "path", {"a": 3}, {1: b"x"}, [3], b"bytes"):
@@ -285,10 +285,10 @@ def test_results_say_what_they_are(store, tmp_path):
     assert repr(cost) == f"Cost(block_sets={cost.block_sets}, stored_size={cost.stored_size}, longest_chain=1)"
     plan = store.plan_prune(keep_last=1)
     assert repr(plan) == (
-        'PrunePlan(keep=[300], why=[["last"]], prune=[100, 200], damaged=[], left_out=[], '
+        'PrunePlan(keep=[300], why=[["last"]], prune=[100, 200], states=[], damaged=[], left_out=[], '
         f"rebase={plan.rebase}, broken=[], before={plan.before}, after={plan.after}, obstacle=None)"
     )
-    assert repr(store.prune(keep_last=1)) == f"Pruned(pruned=[100, 200], rebased={plan.rebase}, changed=[])"
+    assert repr(store.prune(keep_last=1)) == f"Pruned(pruned=[100, 200], rebased={plan.rebase}, reduced=[], changed=[])"
     shutil.rmtree(tmp_path / "store" / "data")
     problem = store.verify().problems[0]
     assert repr(problem).startswith(f"Problem(step=300, {len(problem.lost)} lost, intact=False, message=")
@@ -311,6 +311,45 @@ def test_the_best_are_kept(tmp_path):
         with pytest.raises(TypeError):
             store.plan_prune(keep_best=wrong)
     assert store.prune(keep_best=("loss", "min")).pruned == [1, 2, 3, 4]
+
+
+def test_states_go_and_weights_stay(tmp_path):
+    store = lmc.Store.create(tmp_path / "store")
+    w = [("model.w", "F32", [1 << 16], weights(1 << 16))]
+    moments = [("optimizer.exp_avg.w", "F32", [1 << 16], weights(1 << 16))]
+    for step in (1, 2):
+        store.save_files({"s.safetensors": w + moments, "optimizer.pt": b"o"}, step=step)
+    before = store.find(1)
+    plan = store.plan_prune(keep_last=1, drop_state=True)
+    assert (plan.keep, plan.why, plan.prune, plan.states) == ([1, 2], [["weights"], ["last"]], [], [1])
+    done = store.prune(keep_last=1, drop_state=True)
+    assert (done.pruned, done.reduced) == ([], [1])
+    now, snapshot = store.find(1), store.open_snapshot(1)
+    assert now.raw_size + now.dropped == before.raw_size and before.dropped == 0 and now.id != before.id
+    assert pickle.loads(pickle.dumps(now)) == now
+    assert snapshot.keys() == ["model.w"] and snapshot.read("model.w") == w[0][3].tobytes()
+    assert [file.name for file in snapshot.files] == ["s.safetensors"]
+    assert store.prune(keep_last=1, drop_state=True).reduced == []
+
+
+def test_the_base_can_be_asked_for(tmp_path):
+    store = lmc.Store.create(tmp_path / "store")
+    whole = {step: weights(1 << 16) * np.float32(1 + step) for step in (1, 2)}
+    saved = [store.save_files({"w": [("w", "F32", [1 << 16], w)]}, step=step) for step, w in whole.items()]
+    store.tag("base", 1)
+    tuned = (whole[1].view(np.uint32) ^ 1).view(np.float32)
+    for step, base in enumerate((1, "base", saved[0], saved[0].id), start=3):
+        shard = store.save_shard({"w": [("w", "F32", [1 << 16], tuned)]}, step=step, base=base)
+        assert shard.base_step == 1
+    assert store.save_shard({"w": [("w", "F32", [1 << 16], tuned)]}, step=3, base="previous").base_step != 1
+    # Another process looks for it.
+    found = lmc.Store(tmp_path / "store").save_shard({"w": [("w", "F32", [1 << 16], tuned)]}, step=3)
+    assert found.base_step == 1
+    for wrong in (9, "none", "0" * 32):
+        with pytest.raises(lmc.NotFoundError):
+            store.save_files({"w": b"w"}, base=wrong)
+    with pytest.raises(TypeError):
+        store.save_files({"w": b"w"}, base=1.5)
 
 
 def test_tags(store, tmp_path):

@@ -73,9 +73,8 @@ impl Snapshot {
         shards: Vec<ShardId>,
         raw_size: u64,
         new_size: u64,
-        dropped: u64,
     ) -> Self {
-        Self { step, id, time, metadata, shards, raw_size, new_size, dropped }
+        Self { step, id, time, metadata, shards, raw_size, new_size, dropped: 0 }
     }
 
     pub(crate) fn of(r: Record) -> Self {

@@ -253,7 +253,7 @@ impl Store {
 /// The bytes of a file that stay as they are, in order.
 fn ranges(file: &FileInfo, cut: &Cut) -> Vec<Range<u64>> {
     match cut {
-        Cut::Stays | Cut::LeftOut => vec![0..file.len],
+        Cut::Stays | Cut::LeftOut => std::iter::once(0..file.len).collect(),
         Cut::Goes => vec![],
         Cut::Part(kept) => {
             let mut all: Vec<Range<u64>> = vec![];
@@ -354,7 +354,7 @@ mod tests {
         let set = |index| SetId { shard: ShardId::of(b"a"), index };
         let extents = [(set(0), 5, 10), (set(1), 0, 10), (set(2), 2, 10)];
         let cut = |ranges: &[Range<u64>]| within(&extents, ranges);
-        assert_eq!(cut(&[0..30]), extents);
+        assert_eq!(cut(&[0..30, 30..30]), extents);
         assert_eq!(cut(&[]), []);
         assert_eq!(cut(&[0..1, 9..11, 25..30]), [(set(0), 5, 1), (set(0), 14, 1), (set(1), 0, 1), (set(2), 7, 5)]);
         assert_eq!(cut(&[3..4, 4..5, 10..20]), [(set(0), 8, 1), (set(0), 9, 1), (set(1), 0, 10)]);

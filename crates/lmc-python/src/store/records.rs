@@ -36,7 +36,9 @@ record!(Snapshot(step, id, time, metadata, shards, raw_size, new_size, dropped) 
     ) -> Result<Self> {
         let shards = shards.iter().map(|id| id.parse()).collect::<lmc_store::Result<_>>()?;
         let step = lmc_store::Step::new(step)?;
-        Ok(Self(lmc_store::Snapshot::new(step, id.parse()?, time, metadata, shards, raw_size, new_size, dropped)))
+        let mut snapshot = lmc_store::Snapshot::new(step, id.parse()?, time, metadata, shards, raw_size, new_size);
+        snapshot.dropped = dropped;
+        Ok(Self(snapshot))
     }
 
     #[getter]

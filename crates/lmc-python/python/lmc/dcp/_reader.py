@@ -62,8 +62,8 @@ class Contents:
             snapshot = self.snapshot.snapshot
             if place is not None and snapshot.dropped:
                 raise lmc.NotFoundError(
-                    f"{index.fqn}: step {snapshot.step} has only weights, the state of its optimizer was dropped to save "
-                    "space: load only the model, or another step"
+                    f"{index.fqn}: step {snapshot.step} has only weights, the state of its optimizer was dropped to "
+                    "save space: load only the model, or another step"
                 )
             what = "it" if index.offset is None else f"its chunk at {list(index.offset)}"
             raise lmc.DamagedError(f"{index.fqn}: the snapshot does not have {what}")
