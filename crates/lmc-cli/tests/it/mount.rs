@@ -58,9 +58,10 @@ impl Mounted {
         names
     }
 
-    /// Messages after the first line.
+    /// Messages, but for the line that says that it is mounted: it may come after others.
     fn said(&self) -> Vec<String> {
-        fs::read_to_string(&self.said).unwrap().lines().skip(1).map(str::to_owned).collect()
+        let said = fs::read_to_string(&self.said).unwrap();
+        said.lines().filter(|line| !line.contains(" : mounted; ")).map(str::to_owned).collect()
     }
 
     fn signal(&mut self, name: &str) -> std::process::ExitStatus {
