@@ -100,7 +100,7 @@ def test_snapshots_of_a_store(tmp_path):
     states = [{"w": torch.from_numpy(weights(1 << 18)) * (1 + step / 1000)} for step in range(3)]
     for step, state in enumerate(states):
         safetensors.torch.save_file(state, tmp_path / "m.safetensors")
-        store.save([tmp_path / "m.safetensors"], step=step)
+        store.save_files([tmp_path / "m.safetensors"], step=step)
     with mounted(tmp_path / "s", at=tmp_path / "mnt") as at:
         for step, state in enumerate(states):
             assert_same(safetensors.torch.load_file(at / str(step) / "m.safetensors"), state)
