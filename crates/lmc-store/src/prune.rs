@@ -299,7 +299,10 @@ impl Store {
                 plan.why.push(why);
             } else if keep.drop_state {
                 let snapshot = Snapshot::of(current.record);
-                plan.states.extend(self.plan_states(&snapshot)?);
+                // A run that drops states as it saves has many that lost them before: they need not be read.
+                if snapshot.dropped == 0 {
+                    plan.states.extend(self.plan_states(&snapshot)?);
+                }
                 plan.keep.push(snapshot);
                 plan.why.push(vec!["weights".to_owned()]);
             } else {

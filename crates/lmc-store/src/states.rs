@@ -12,7 +12,6 @@ use lmc::{CompressOptions, Compressor};
 use crate::catalog::{Catalog, SetId};
 use crate::error::{Error, Result};
 use crate::ids::{Hash, SaveId, ShardId, Step};
-use crate::layout;
 use crate::manifest::record::Record;
 use crate::manifest::shard::{BlockSet, Extent, File, Ref, Segment, Shard};
 use crate::reach::files_of;
@@ -236,17 +235,13 @@ impl Store {
                 shard.files.push(new);
                 Ok(())
             });
-        let stored = written.and_then(|()| {
-            shard.objects = uploader.finish()?;
-            shard.share_segments(catalog)?;
-            let (new, bytes) = shard.to_stored()?;
-            self.remote().wait(self.remote().put(&layout::shard(new), bytes.into()))?;
-            Ok((new, shard))
-        });
-        if stored.is_err() {
-            uploader.discard();
+        match written.and_then(|()| self.finish_shard(catalog, &mut shard, &mut uploader)) {
+            Ok(id) => Ok((id, shard)),
+            Err(e) => {
+                uploader.discard();
+                Err(e)
+            }
         }
-        stored
     }
 }
 

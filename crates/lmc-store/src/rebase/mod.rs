@@ -153,18 +153,23 @@ impl Store {
         let mut shard = Shard::new(self.fresh_id()?, began);
         let mut uploader = Uploader::new(self.remote(), shard.save);
         let written = self.write_sets(survey, &jobs, &mut shard, &mut uploader, o).and_then(|()| {
-            shard.objects = uploader.finish()?;
             refer(&mut shard, survey, id, &to, &here)?;
-            shard.share_segments(&survey.catalog)?;
-            let (new, bytes) = shard.to_stored()?;
-            self.remote().wait(self.remote().put(&layout::shard(new), bytes.into()))?;
-            Ok(new)
+            self.finish_shard(&survey.catalog, &mut shard, &mut uploader)
         });
         match written {
             Ok(new) => survey.add(new, shard),
             Err(_) => uploader.discard(),
         }
         written
+    }
+
+    /// Writes the document of a shard with all of its sets and files. The catalog has the shards that it lists.
+    pub(crate) fn finish_shard(&self, catalog: &Catalog, shard: &mut Shard, up: &mut Uploader<'_>) -> Result<ShardId> {
+        shard.objects = up.finish()?;
+        shard.share_segments(catalog)?;
+        let (id, bytes) = shard.to_stored()?;
+        self.remote().wait(self.remote().put(&layout::shard(id), bytes.into()))?;
+        Ok(id)
     }
 
     fn job(&self, survey: &Survey, set: SetId, base: Option<Hash>, copy: bool) -> Result<Job> {
