@@ -49,6 +49,20 @@ def store(tmp_path):
     return lmc.Store.create(tmp_path / "store")
 
 
+def test_states_that_were_dropped(store, tmp_path):
+    def training(step):
+        w = weights(1 << 17) * np.float32(1 + step / 1000)
+        return {"model": {"w": w}, "optimizer": {"state": [{"step": 1, "exp_avg": w / 2}], "lr": 0.1}}
+
+    for step in (1, 2):
+        store.save(training(step), step=step)
+    assert store.prune(keep_last=1, drop_state=True).reduced == [1]
+    with pytest.raises(lmc.NotFoundError, match=r"state\['optimizer'\].*step 1 has only weights.*open_snapshot\(1\)"):
+        store.load(1)
+    assert same(store.load(2), training(2))
+    assert store.open_snapshot(1).keys() == ["model.w"]
+
+
 def test_there_and_back(store, tmp_path):
     for step in (1, 2):
         saved = store.save(state(step), step=step, metadata={"loss": 2.31}, tag=f"t{step}")

@@ -102,12 +102,12 @@ impl Chunk {
 pub(crate) const ANY: u64 = u64::MAX;
 
 /// The keys that identify bytes of a file in the next snapshot, best first: by file and name, by name, and both with
-/// the name without wrappers.
+/// the name without wrappers. Opaque bytes have their place for a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     pub(crate) exact: [Hash; 2],
-    /// Absent for opaque bytes.
-    pub(crate) unwrapped: Option<[Hash; 2]>,
+    /// They count if only one has them.
+    pub(crate) unwrapped: [Hash; 2],
 }
 
 impl Keys {
@@ -128,14 +128,16 @@ impl Keys {
         let unwrapped = lmc::internals::without_wrappers(name);
         Self {
             exact: [key(0, file, name), key(1, "", name)],
-            unwrapped: Some([key(2, file, &unwrapped), key(3, "", &unwrapped)]),
+            unwrapped: [key(2, file, &unwrapped), key(3, "", &unwrapped)],
         }
     }
 
     /// The keys of opaque bytes.
     pub(crate) fn opaque(file: &str, offset: u64, len: u64) -> Self {
-        let holds = [&[4][..], &offset.to_le_bytes(), &len.to_le_bytes(), file.as_bytes()].concat();
-        Self { exact: [Hash::of(&holds); 2], unwrapped: None }
+        let key = |kind: u8, file: &str| {
+            Hash::of(&[&[kind][..], &offset.to_le_bytes(), &len.to_le_bytes(), file.as_bytes()].concat())
+        };
+        Self { exact: [key(4, file); 2], unwrapped: [key(5, ""); 2] }
     }
 }
 
@@ -432,13 +434,13 @@ mod tests {
         let (renamed, wrapped) = (keys("g", &f), keys("f", &wrapped));
         assert!(a[0] == moved[0] && a[1] != moved[1] && a[1] == other[1]);
         let equal = |x: &Keys, y: &Keys| -> Vec<bool> {
-            let all = |k: &Keys| [k.exact, k.unwrapped.unwrap()].concat();
+            let all = |k: &Keys| [k.exact, k.unwrapped].concat();
             all(x).iter().zip(all(y)).map(|(x, y)| *x == y).collect()
         };
         assert_eq!(equal(&a[0], &other[0]), [false; 4]);
         assert_eq!(equal(&a[0], &renamed[0]), [false, true, false, true]);
         assert_eq!(equal(&a[0], &wrapped[0]), [false, false, true, true]);
-        assert!(a[1].exact != renamed[1].exact && a[1].unwrapped.is_none());
+        assert_eq!(equal(&a[1], &renamed[1]), [false, false, true, true]);
         // Parts of a tensor differ.
         let large = keys("f", &file(&[("a", Some(Dtype::F32), 40 << 20)]));
         assert!(large.len() == 3 && equal(&large[0], &large[1]) == [false; 4]);

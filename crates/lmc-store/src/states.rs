@@ -71,9 +71,10 @@ impl Cuts {
             let stays = |s: &lmc::Segment| s.name.as_deref().is_some_and(|name| !goes(name));
             let kept: Vec<usize> = (0..f.segments.len()).filter(|&i| stays(&f.segments[i])).collect();
             match kept.len() {
-                _ if is_of_optimizer(&f.name) => Cut::Goes,
+                _ if is_of_optimizer(f.name.rsplit('/').next().unwrap_or_default()) => Cut::Goes,
+                // A folder's name counts only where no tensor has one: weights may be in any folder.
+                0 if tensors > 0 || is_of_optimizer(&f.name) => Cut::Goes,
                 n if n == tensors => Cut::Stays,
-                0 => Cut::Goes,
                 _ if f.layout == "safetensors" && f.segments[0].name.is_none() => Cut::Part(kept),
                 _ => Cut::LeftOut,
             }

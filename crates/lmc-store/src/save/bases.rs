@@ -51,7 +51,7 @@ impl<T: Copy + PartialEq> Known<T> {
         for key in keys.exact {
             self.exact.entry(key).or_insert(value);
         }
-        for key in keys.unwrapped.into_iter().flatten() {
+        for key in keys.unwrapped {
             let one = self.unwrapped.entry(key).or_insert(Some(value));
             *one = one.filter(|&v| v == value);
         }
@@ -59,7 +59,7 @@ impl<T: Copy + PartialEq> Known<T> {
 
     fn get(&self, keys: Keys) -> Option<T> {
         let exact = keys.exact.iter().find_map(|k| self.exact.get(k)).copied();
-        exact.or_else(|| keys.unwrapped?.iter().find_map(|k| *self.unwrapped.get(k)?))
+        exact.or_else(|| keys.unwrapped.iter().find_map(|k| *self.unwrapped.get(k)?))
     }
 }
 

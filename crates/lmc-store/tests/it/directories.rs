@@ -109,6 +109,29 @@ fn a_model_that_stands_twice_is_stored_once() {
 }
 
 #[test]
+fn a_file_of_unknown_format_may_be_renamed() {
+    let mut bytes = noise(40 << 20, 1);
+    let store = new_store(&memory());
+    let save = |n: u64, name: &str, file: &[u8]| {
+        let saved = store.save(&[Input::new(name, &file)], Some(step(n)), BTreeMap::new(), &SaveOptions::default());
+        let reader = reader(&store, n);
+        let mut whole = vec![];
+        reader.read_file(name, &mut whole).unwrap();
+        assert!(whole == file);
+        saved.unwrap().new_size
+    };
+    save(1, "old.dat", &bytes);
+    bytes.iter_mut().step_by(10_000).for_each(|b| *b ^= 1);
+    let renamed = save(2, "new.dat", &bytes);
+    assert!(renamed * 100 < bytes.len() as u64, "{renamed}");
+    // Which of two it was is not known, unless by its contents.
+    store.save(&[Input::new("a", &bytes), Input::new("b", &noise(40 << 20, 2))], Some(step(3)), BTreeMap::new(), &SaveOptions::default()).unwrap();
+    bytes.iter_mut().step_by(10_000).for_each(|b| *b ^= 2);
+    let alone = save(4, "c", &bytes);
+    assert!(alone > bytes.len() as u64, "{alone}");
+}
+
+#[test]
 fn two_files_of_other_packings_share_small_tensors() {
     // The second has some of them, and others in between.
     let model = model();

@@ -187,6 +187,14 @@ fn what_cannot_lose_its_states_is_named() {
         assert!(plan.is_empty() && done == Pruned::default());
         assert_eq!(store.find(At::Step(step(n))).unwrap(), saved);
     }
+    // Folders tell less than tensors; but a file without tensors goes.
+    let weights = safetensors(&[Tensor::new("a.weight", 9, 100, 5)]);
+    let files = [Input::new("optimizer_sgd/m.safetensors", &weights), Input::new("optimizer_sgd/rng", &b"1234")];
+    let files = [files, [Input::new("scheduler.json", &b"{}"), Input::new("sgd/optimizer.bin", &weights)]].concat();
+    store.save(&files, Some(step(5)), BTreeMap::new(), &SaveOptions::default()).unwrap();
+    prune(&store, &dropped(5)).unwrap();
+    let left = files_of(&store, &store.find(At::Step(step(5))).unwrap());
+    assert!(left.keys().eq(&["optimizer_sgd/m.safetensors", "scheduler.json"]), "{:?}", left.keys());
     // A tag protects it, whether it was set before or after planning.
     let both = [Tensor::new("exp_avg.a", 90, 100, 1), Tensor::new("a", 90, 100, 2)];
     let tagged = save(4, "m.safetensors", &safetensors(&both));

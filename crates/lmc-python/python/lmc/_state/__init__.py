@@ -31,14 +31,16 @@ def encode(state: Any) -> tuple[list[Given], dict[str, str]]:
     return encoder.tensors, {_KEY: json.dumps(description, allow_nan=False, separators=(",", ":"))}
 
 
-def decode(file: Bytes, header: Header, what: str, into: Any, device: Any = "cpu") -> Any:
+def decode(
+    file: Bytes, header: Header, what: str, into: Any, device: Any = "cpu", *, dropped: str | None = None
+) -> Any:
     """The state in a file, with its tensors in those of `into`, or else in new ones, of torch on a device. `what` names
-    the file in errors.
+    the file in errors, and `dropped` says why it may lack tensors.
 
     Raises `UsageError` when the file holds no state or `into` does not fit, `UnsupportedError` when it needs a newer
-    version, `DamagedError`.
+    version, `NotFoundError` when tensors were dropped, `DamagedError`.
     """
-    decoder = Decoder(file, {entry.name: entry for entry in header.tensors()}, device)
+    decoder = Decoder(file, {entry.name: entry for entry in header.tensors()}, device, dropped)
     state = decoder.decode(_description(header, what), into)
     decoder.fill()
     return state
@@ -70,7 +72,7 @@ def inputs(state: Any) -> dict[str, Any]:
 def load(snapshot: SnapshotReader, into: Any, device: Any) -> Any:
     """The state of a snapshot.
 
-    Raises `NotFoundError` when it has none, and what `decode` raises.
+    Raises `NotFoundError` when it has none, or lost the states of optimizers, and what `decode` raises.
     """
     where = f"the snapshot of step {snapshot.snapshot.step}"
     sizes = {file.name: file.nbytes for file in snapshot.files}
@@ -83,7 +85,13 @@ def load(snapshot: SnapshotReader, into: Any, device: Any) -> Any:
     contents = _Contents(snapshot, sizes[FILE])
     with File(contents, plain=True) as file:
         header = file.safetensors_header()
-    return decode(contents, header, f"{FILE} of {where}", into, device)
+    step = snapshot.snapshot.step
+    dropped = (
+        f"step {step} has only weights, the states of optimizers were dropped to save space:"
+        f" Store.open_snapshot({step}) reads the weights, and Store.restore writes their file"
+    )
+    what = f"{FILE} of {where}"
+    return decode(contents, header, what, into, device, dropped=dropped if snapshot.snapshot.dropped else None)
 
 
 class _Contents:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NoReturn, Protocol
 
-from lmc._errors import DamagedError, UnsupportedError, UsageError
+from lmc._errors import DamagedError, NotFoundError, UnsupportedError, UsageError
 from lmc._lmc import Tensor as Entry
 from lmc._state._encode import MAPPINGS, MAX_DEPTH, library, place, type_name
 
@@ -30,11 +30,15 @@ class Bytes(Protocol):
 
 
 class Decoder:
-    """Builds values from descriptions. Their tensors have no values until `fill`."""
+    """Builds values from descriptions. Their tensors have no values until `fill`.
 
-    def __init__(self, file: Bytes, entries: dict[str, Entry], device: Any) -> None:
+    `dropped` says why tensors may lack, if they may.
+    """
+
+    def __init__(self, file: Bytes, entries: dict[str, Entry], device: Any, dropped: str | None = None) -> None:
         self._file = file
         self._entries = entries
+        self._dropped = dropped
         self.device = device
         """Where new tensors of torch go."""
         # Destinations of reads, by name: memory of tensors or arrays, in the file's dtype and shape.
@@ -47,8 +51,13 @@ class Decoder:
         self._loads: list[Callable[[], object]] = []
 
     def entry(self, name: Any, where: str) -> Entry:
-        """The tensor of the file that a description names. Raises `DamagedError` if there is none."""
+        """The tensor of the file that a description names.
+
+        Raises `NotFoundError` if there is none since it was dropped, and `DamagedError` if there is none.
+        """
         found = self._entries.get(name) if isinstance(name, str) else None
+        if found is None and self._dropped is not None:
+            raise NotFoundError(f"{where}: {self._dropped}")
         return found or wrong(where, f"its tensor {reprlib.repr(name)} is not in the file")
 
     def wanted(self, entry: Entry) -> Any:
