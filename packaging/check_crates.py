@@ -18,6 +18,8 @@ LIBRARIES = {
     "lmc-codec": "lmc",
     "lmc-codec-cli": "lmc_cli",
     "lmc-codec-inspect": "lmc_inspect",
+    "lmc-codec-kernels": "lmc_kernels",
+    "lmc-codec-layout": "lmc_layout",
     "lmc-codec-pool": "lmc_pool",
     "lmc-codec-store": "lmc_store",
 }

@@ -2,9 +2,9 @@
 //!
 //! FILE holds raw elements and nothing else, BASE as many for a delta; only contenders whose name holds ONLY run, besides memcpy. Contenders take turns, and medians are printed.
 
-use lmc::internals::Isa;
 use lmc::{Dtype, Level};
 use lmc_inspect::bench::{Blocks, PredictStage, build_table, digests};
+use lmc_kernels::isa::Isa;
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::rc::Rc;

@@ -3,10 +3,13 @@
 use std::fmt;
 
 use lmc::internals::{
-    BlockHead, Cluster, Column, Conversion, HEADER_LEN, Map, Mask, Method, Operand, Predicted, Predictor, Stream,
-    block_head, coder_name, grid_format, ranges,
+    BlockHead, Cluster, Column, HEADER_LEN, Mask, Method, Operand, Predicted, Stream, block_head, coder_name,
+    grid_format, ranges,
 };
 use lmc::{ReadAt, Reader};
+use lmc_kernels::map::Map;
+use lmc_kernels::predict::Conversion;
+use lmc_kernels::predict::Predictor;
 use serde::{Serialize, Serializer};
 
 /// How a block is coded; serialized, as `lmc list --json` has it.

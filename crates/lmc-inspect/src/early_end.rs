@@ -1,9 +1,10 @@
 //! Files that are not what they should be: they end before their tensors do, as copies that were interrupted and
 //! checkpoints that are still written, or have the name of a model and are none.
 
-use lmc::internals::{Layout, layout_of};
 use lmc::layout::safetensors::header_len;
 use lmc::{Error, ReadAt, Result, Segment};
+use lmc_layout::Layout;
+use lmc_layout::layout_of;
 
 use crate::not_a_model::stand_in;
 

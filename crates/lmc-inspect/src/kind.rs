@@ -1,6 +1,7 @@
 //! The purpose of a tensor, by its name.
 
-use lmc::internals::{Role, role};
+use lmc_layout::roles::Role;
+use lmc_layout::roles::role;
 use serde::Serialize;
 
 /// The purpose of a tensor, by its name.

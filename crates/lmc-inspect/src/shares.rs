@@ -168,8 +168,8 @@ fn parts(block: &BlockDescription, pieces: &[Weighted]) -> Vec<Part> {
 
 #[cfg(test)]
 mod tests {
-    use lmc::internals::Isa;
     use lmc::{Dtype, Level};
+    use lmc_kernels::isa::Isa;
 
     use super::*;
     use crate::bench::Blocks;

@@ -125,7 +125,7 @@ impl Keys {
             holds.extend(file.bytes());
             Hash::of(&holds)
         };
-        let unwrapped = lmc::internals::without_wrappers(name);
+        let unwrapped = lmc_layout::wrappers::without_wrappers(name);
         Self {
             exact: [key(0, file, name), key(1, "", name)],
             unwrapped: [key(2, file, &unwrapped), key(3, "", &unwrapped)],

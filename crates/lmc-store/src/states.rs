@@ -5,9 +5,12 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 
 use bytes::Bytes;
-use lmc::internals::{Role, is_of_optimizer, parameter, role};
 use lmc::layout::safetensors::{Header, header};
 use lmc::{CompressOptions, Compressor};
+use lmc_layout::roles::Role;
+use lmc_layout::roles::is_of_optimizer;
+use lmc_layout::roles::parameter;
+use lmc_layout::roles::role;
 
 use crate::catalog::{Catalog, SetId};
 use crate::error::{Error, Result};

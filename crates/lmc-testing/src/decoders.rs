@@ -1,10 +1,10 @@
 //! Every way to decode a file, compared with the reference decoder.
 
 use crate::reference;
-use lmc::internals::Isa;
 use lmc::{Base, DecompressOptions, Decompressor, Reader, Result, WriteAt};
 use lmc::{DecodeLimits, Sink, Source};
 use lmc_inspect::{ColumnDescription, describe_block};
+use lmc_kernels::isa::Isa;
 use std::cell::RefCell;
 use std::io;
 use std::sync::{LazyLock, Mutex};

@@ -11,13 +11,13 @@ use crate::block::decode::BlockDecoder;
 use crate::blocks::{KEEP, checked_block, decode_checked};
 use crate::budget::{Budget, MAX_BUDGET, MIN_COST, ORDINARY};
 use crate::container::open::{self, Opened};
-use crate::error::Result;
 use crate::format::bases::{MAX_DEPTH, too_deep};
 use crate::format::block_head::{BlockHead, Column, Mask, Method, Operand};
-use crate::io::ReadAt;
 use crate::origin::{NoSelf, ReferenceResolver, SelfSource};
-use crate::predict::Conversion;
 use crate::work::Work;
+use lmc_kernels::predict::Conversion;
+use lmc_layout::error::Result;
+use lmc_layout::io::ReadAt;
 use lmc_pool::Workers;
 
 /// An open file.

@@ -3,15 +3,15 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::budget::{Budget, BudgetPool, ReadWithin};
-use crate::error::{Error, ErrorKind, Result};
 use crate::format::bases::BaseInfo;
 use crate::format::checksum::{ContentHash, Digest, LEAF, digest, leaf_lens, leaves, read_leaves};
-use crate::io::{ReadAt, scratch};
-use crate::layout::{self, Layout, Start};
 use crate::reread::Reread;
-use crate::segment::Segment;
 use crate::work::Work;
 use crate::workers::workers;
+use lmc_layout::error::{Error, ErrorKind, Result};
+use lmc_layout::io::{ReadAt, scratch};
+use lmc_layout::segment::Segment;
+use lmc_layout::{Layout, Start};
 use lmc_pool::Workers;
 
 /// Bytes that one thread hashes at a time.
@@ -89,7 +89,7 @@ impl<'a> Base<'a> {
     /// `Io` when its beginning cannot be read.
     pub fn new(raw: impl ReadAt + Send + 'a) -> Result<Self> {
         let raw_size = raw.size().map_err(|e| Error::io("cannot get the size of the base", e))?;
-        let layout = layout::detect(&mut Start::new(&raw, raw_size, "the base"), None)?;
+        let layout = lmc_layout::detect(&mut Start::new(&raw, raw_size, "the base"), None)?;
         Ok(Self::with_layout(raw, raw_size, layout))
     }
 
@@ -125,7 +125,7 @@ impl<'a> Base<'a> {
         hash: Digest,
     ) -> Self {
         let contents = match layout {
-            layout::RAW if segments.iter().all(|s| s.dtype.is_none()) => OnceLock::new(),
+            lmc_layout::RAW if segments.iter().all(|s| s.dtype.is_none()) => OnceLock::new(),
             layout => OnceLock::from(Contents { layout: layout.to_owned(), segments: segments.to_vec() }),
         };
         Self {
@@ -197,8 +197,8 @@ impl<'a> Base<'a> {
     /// error comes when its bytes are needed.
     fn contents(&self) -> &Contents {
         self.contents.get_or_init(|| {
-            let found = layout::detect(&mut Start::new(&*self.source, self.raw_size, "the base"), None);
-            let layout = found.unwrap_or_else(|_| layout::raw());
+            let found = lmc_layout::detect(&mut Start::new(&*self.source, self.raw_size, "the base"), None);
+            let layout = found.unwrap_or_else(|_| lmc_layout::raw());
             Contents::from((&layout, self.raw_size))
         })
     }
@@ -288,7 +288,7 @@ impl<'a> Base<'a> {
 
     /// Whether the format is unknown: the base is a single range of bytes.
     pub(crate) fn is_raw(&self) -> bool {
-        self.layout() == layout::RAW
+        self.layout() == lmc_layout::RAW
     }
 
     /// The source of the raw bytes.

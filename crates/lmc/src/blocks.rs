@@ -6,12 +6,12 @@ use crate::block::Origin;
 use crate::block::by_leaf::BlockOutput;
 use crate::block::decode::BlockDecoder;
 use crate::container::open::{Opened, block_record, wrong_raw_len};
-use crate::error::{Error, Result};
 use crate::format::bases::SourceRange;
 use crate::format::bases::{Depths, Sources};
 use crate::format::block_head::BlockHead;
 use crate::format::checksum::{ContentHash, Digest, check64};
 use crate::format::header::Features;
+use lmc_layout::error::{Error, Result};
 
 /// Buffers that a block larger than this encoder's made larger than this are freed.
 pub(crate) const KEEP: usize = 9 << 20;

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::{Error, Result};
 use crate::format::bases::{MAX_DEPTH, too_deep};
 use crate::work::Work;
+use lmc_layout::error::{Error, Result};
 
 /// Most raw bytes of other blocks, in the file and its bases, that are decoded to read one block; files of this encoder need some dozen
 /// MiB.

@@ -3,9 +3,9 @@
 use crate::block::changes::{count_of, list_of, listed, push_changes};
 use crate::blocks::checked_block;
 use crate::container::open::{Opened, read_block_head, read_record};
-use crate::error::{Error, Result};
-use crate::io::ReadAt;
 use crate::limits::DecodeLimits;
+use lmc_layout::error::{Error, Result};
+use lmc_layout::io::ReadAt;
 
 /// The elements that a delta changes in its base.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

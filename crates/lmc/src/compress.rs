@@ -14,18 +14,18 @@ use crate::Summary;
 use crate::base::Base;
 use crate::block::encode::BlockEncoder;
 use crate::block::output::Output;
-use crate::error::{Error, Result};
-use crate::io::ReadAt;
-use crate::isa::Isa;
-use crate::layout::{self, Layout, Start};
 use crate::options::CompressOptions;
 use crate::origin::Raw;
-use crate::segment::Segment;
 use crate::session::EncodeSession;
 use crate::sink::{InOrder, Sink, To};
 use crate::source::{Input, Source};
 use crate::work::Work;
 use crate::workers::workers;
+use lmc_kernels::isa::Isa;
+use lmc_layout::error::{Error, Result};
+use lmc_layout::io::ReadAt;
+use lmc_layout::segment::Segment;
+use lmc_layout::{Layout, Start};
 use lmc_pool::Workers;
 
 pub(crate) use ahead::Ahead;
@@ -157,7 +157,7 @@ impl Compressor {
         let src = match input {
             Input::Stream(stream) => {
                 let mut stream = Stream::new(stream);
-                let layout = layout::detect(&mut stream, self.o.dtype)?;
+                let layout = lmc_layout::detect(&mut stream, self.o.dtype)?;
                 let session = self.begin(layout, None, &bases)?;
                 let encoders = &mut self.encoders;
                 return encoders.ordered(&Loader::Buffered, session, |c, job| stream.next_block(c, job), dst, progress);
@@ -178,7 +178,7 @@ impl Compressor {
         let size = src.size().map_err(|e| Error::io("cannot get the size of the input", e))?;
         let layout = match given {
             Some(segments) => Layout::of_segments(segments, size)?,
-            None => layout::detect(&mut Start::new(src, size, "the input"), self.o.dtype)?,
+            None => lmc_layout::detect(&mut Start::new(src, size, "the input"), self.o.dtype)?,
         };
         Ok((size, layout))
     }

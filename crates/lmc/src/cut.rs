@@ -9,19 +9,19 @@ use std::sync::Arc;
 
 use crate::block::structure::{Finder, LEAST};
 use crate::block::{Extent, Matrix, Reference};
-use crate::cluster::RUN;
-use crate::dtype::Dtype;
-use crate::error::Result;
 use crate::format::bases::SourceRange;
 use crate::format::bases::{Depths, MAX_DEPTH};
 use crate::format::checksum::LEAF;
 use crate::format::limits::{MAX_PREFIX, MAX_RAW};
-use crate::io::{ReadAt, read_at};
-use crate::layout::Layout;
-use crate::predict::Conversion;
-use crate::quantised::fields_of;
 use crate::refs::matching::{Distance, Matcher, Related, SAMPLED};
-use crate::segment::Segment;
+use lmc_kernels::cluster::RUN;
+use lmc_kernels::predict::Conversion;
+use lmc_layout::Layout;
+use lmc_layout::dtype::Dtype;
+use lmc_layout::error::Result;
+use lmc_layout::io::{ReadAt, read_at};
+use lmc_layout::quantised::fields_of;
+use lmc_layout::segment::Segment;
 
 /// Raw bytes of a block.
 pub(crate) const BLOCK: u64 = 1 << 20;
@@ -378,15 +378,6 @@ impl<'m> Cutter<'m> {
             self.first += 1;
             self.seen.pop_front();
         }
-    }
-}
-
-impl Reference {
-    /// The reference `pos` bytes further on in data of this dtype.
-    pub(crate) fn at(self, dtype: Option<Dtype>, pos: u64) -> Self {
-        let width = dtype.map_or(1, Dtype::coding_width);
-        let source = self.conversion.source_width(width).unwrap_or(width);
-        Self { offset: self.offset + pos / width as u64 * source as u64, ..self }
     }
 }
 

@@ -7,9 +7,9 @@ use crate::Summary;
 use crate::base::Base;
 use crate::block::decode::BlockDecoder;
 use crate::decompress::{Buffers, Front, workers};
-use crate::error::{Error, Result};
 use crate::format::bases::BaseInfo;
 use crate::options::DecompressOptions;
+use lmc_layout::error::{Error, Result};
 use lmc_pool::Workers;
 
 /// Bytes decoded in one batch, per job, so that all threads have work.

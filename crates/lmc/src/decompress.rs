@@ -11,14 +11,14 @@ use crate::Summary;
 use crate::base::{Base, presumed, resolve};
 use crate::block::decode::BlockDecoder;
 use crate::container::open::Opened;
-use crate::error::{Error, ErrorKind, Result};
-use crate::io::{ReadAt, zeroed};
-use crate::isa::Isa;
 use crate::limits::DecodeLimits;
 use crate::options::DecompressOptions;
 use crate::sink::{Sink, To};
 use crate::source::{Input, Source};
 use crate::workers;
+use lmc_kernels::isa::Isa;
+use lmc_layout::error::{Error, ErrorKind, Result};
+use lmc_layout::io::{ReadAt, zeroed};
 use lmc_pool::Workers;
 
 pub(crate) use buffers::Buffers;

@@ -4,10 +4,10 @@ use std::io::{self, Write};
 
 use crate::Summary;
 use crate::compress::{Ahead, Compressor, Loader, write};
-use crate::error::{Error, Result};
-use crate::layout::{self, Prefix};
 use crate::options::CompressOptions;
 use crate::session::EncodeSession;
+use lmc_layout::Prefix;
+use lmc_layout::error::{Error, Result};
 
 /// Bytes collected before blocks are encoded, per job, so that all threads have work.
 const BATCH: usize = 2 << 20;
@@ -104,7 +104,7 @@ impl<W: Write> Encoder<W> {
     /// Begins the file, if there are enough bytes to detect its layout.
     fn begin(&mut self, ended: bool) -> Result<State> {
         let mut beginning = Beginning { bytes: self.ahead.bytes(), ended, wanted: None };
-        let layout = layout::detect(&mut beginning, self.compressor.options().dtype)?;
+        let layout = lmc_layout::detect(&mut beginning, self.compressor.options().dtype)?;
         if let Some(wanted) = beginning.wanted {
             return Ok(State::Beginning(wanted));
         }

@@ -6,17 +6,17 @@ use crate::base::Base;
 use crate::block::Extent;
 use crate::block::encode::BlockSummary;
 use crate::compress::{Compressor, Loader};
-use crate::dtype::Dtype;
-use crate::error::{Error, Result};
 use crate::format::bases::BaseInfo;
 use crate::format::header::Features;
-use crate::io::ReadAt;
-use crate::layout::{self, Start};
 use crate::options::CompressOptions;
 use crate::origin::Raw;
-use crate::predict::Conversion;
-use crate::segment::Segment;
 use crate::session::EncodeSession;
+use lmc_kernels::predict::Conversion;
+use lmc_layout::Start;
+use lmc_layout::dtype::Dtype;
+use lmc_layout::error::{Error, Result};
+use lmc_layout::io::ReadAt;
+use lmc_layout::segment::Segment;
 
 /// The estimated result of compressing a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Compressor {
     /// Those of [`Compressor::compress`].
     pub fn estimate(&mut self, raw: &dyn ReadAt, bases: &[Base<'_>]) -> Result<Estimate> {
         let size = raw.size().map_err(|e| Error::io("cannot get the size of the input", e))?;
-        let layout = layout::detect(&mut Start::new(raw, size, "the input"), self.options().dtype)?;
+        let layout = lmc_layout::detect(&mut Start::new(raw, size, "the input"), self.options().dtype)?;
         let names: Vec<(u64, String)> = layout.segments.iter().map(|s| (s.offset, pattern(s))).collect();
         let own = Raw::measured(raw);
         let bases = self.for_call(bases);

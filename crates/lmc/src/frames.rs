@@ -7,8 +7,8 @@
 
 use zstd::zstd_safe::{CCtx, CParameter, DCtx, compress_bound, find_frame_compressed_size, get_frame_content_size};
 
-use crate::error::{Error, Result};
 use crate::level::Level;
+use lmc_layout::error::{Error, Result};
 
 /// log2 of the positions that the encoder for near repeats remembers.
 const NEAR_HASH_LOG: u32 = 10;

@@ -1,5 +1,5 @@
-//! The internals that `lmc-inspect` and `lmc-store` use. **They are no API and follow no version rule**: anything here may
-//! change or go in any release, so these crates depend on exactly one version.
+//! What `lmc-inspect` and `lmc-store` use of blocks. **It is no API and follows no version rule**: anything here may change
+//! or go in any release, so these crates depend on exactly one version.
 
 pub use crate::block::decode::BlockDecoder;
 pub use crate::block::encode::BlockEncoder;
@@ -14,32 +14,23 @@ pub use crate::format::block_head::{
     Predicted, Stream,
 };
 pub use crate::format::record::HEADER_LEN;
-pub use crate::layout::suggestion::Layout;
-pub use crate::map::Map;
-pub use crate::predict::grid::Groups;
-pub use crate::predict::job::Streams;
-pub use crate::predict::residual::residuals;
-pub use crate::predict::{Conversion, Predictor, convert};
 pub use crate::refs::intra_file::rounded_from;
 pub use crate::refs::matching::{Fit, Matcher, Named, Related};
-pub use crate::refs::names::without_wrappers;
-pub use crate::refs::roles::{Role, is_of_optimizer, parameter, role};
 
 use crate::base::Base;
 use crate::block::encode::RawBlock;
 use crate::container::open::BlockInfo;
-use crate::dtype::Dtype;
-use crate::entropy::coder::Coder;
-use crate::entropy::{huffman, rans};
-use crate::error::Result;
 use crate::format::checksum::leaves;
 use crate::format::record::RecordHeader;
-use crate::io::ReadAt;
-pub use crate::isa::Isa;
-use crate::layout::{self, Start};
 use crate::level::Level;
-use crate::predict::job::Model;
 use crate::reader::Reader;
+use lmc_kernels::entropy::coder::Coder;
+use lmc_kernels::entropy::{huffman, rans};
+use lmc_kernels::isa::Isa;
+use lmc_kernels::predict::job::{Model, Streams};
+use lmc_layout::dtype::Dtype;
+use lmc_layout::error::Result;
+use lmc_layout::io::ReadAt;
 
 /// The place of a block, and its head.
 ///
@@ -77,14 +68,6 @@ pub fn coder_name(cluster: &Cluster) -> &'static str {
 /// The ranges that a column is predicted from; none of a grid.
 pub fn ranges<'h>(head: &'h BlockHead, column: &Predicted) -> &'h [SourceRange] {
     column.operand.ranges().map_or(&[], |(_, base)| base.of(&head.ranges))
-}
-
-/// The layout of `size` bytes; that of raw data of type `dtype` if their format is not known.
-///
-/// # Errors
-/// `Io` when reading fails.
-pub fn layout_of(file: &dyn ReadAt, size: u64, dtype: Option<Dtype>) -> Result<Layout> {
-    layout::detect(&mut Start::new(file, size, "the input"), dtype)
 }
 
 /// Where the raw bytes of a base are.

@@ -1,6 +1,9 @@
 //! Compression levels.
 
-use crate::parse_error::with_names;
+use std::fmt;
+use std::str::FromStr;
+
+use lmc_layout::error::Error;
 
 /// Compression level: the work of the encoder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -29,4 +32,18 @@ impl Level {
     }
 }
 
-with_names!(Level, "level");
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The error is of kind `Usage`, and says which names there are.
+impl FromStr for Level {
+    type Err = Error;
+
+    fn from_str(s: &str) -> Result<Self, Error> {
+        let found = Self::ALL.iter().copied().find(|level| level.name() == s);
+        found.ok_or_else(|| Error::unknown_name("level", s, Self::ALL.iter().map(|level| level.name())))
+    }
+}

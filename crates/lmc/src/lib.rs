@@ -32,61 +32,41 @@
 //! Compressed files may come from anywhere: a damaged or hostile one gives an [`Error`], and [`DecodeLimits`] bounds
 //! what it may cost.
 
-#![deny(unsafe_code)]
-// Some items exist, or are public, only for `internals`. Lints run with it.
-#![cfg_attr(not(feature = "internals"), allow(dead_code, unreachable_pub))]
+#![forbid(unsafe_code)]
 
 #[cfg(not(unix))]
 compile_error!("lmc runs on Linux and other Unix systems: build it there, or for one of them (on Windows, in WSL)");
 
 mod access;
-mod arch;
 mod base;
-mod bits;
 mod block;
 mod blocks;
 mod budget;
 mod changes;
-mod cluster;
 mod compress;
 mod container;
 mod cut;
 mod decoder;
 mod decompress;
-mod dtype;
 mod encoder;
-mod entropy;
-mod error;
 mod estimate;
 mod format;
 mod frames;
 mod handover;
-#[allow(unsafe_code)] // an array written element by element
-mod inline;
-#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
-mod io;
-mod isa;
 pub mod layout;
 mod level;
 mod limits;
-mod map;
 mod options;
 mod origin;
-mod parse_error;
-mod planes;
-mod predict;
-mod quantised;
 mod reader;
 mod refs;
 mod reread;
 mod resolve;
-mod segment;
 mod session;
 mod sink;
 mod source;
-mod varint;
 mod work;
 mod workers;
 
@@ -96,19 +76,19 @@ pub use compress::{Compressor, compress, compress_bound};
 pub use container::open::BlockInfo;
 pub use decoder::Decoder;
 pub use decompress::{Decompressor, decompress};
-pub use dtype::Dtype;
 pub use encoder::Encoder;
-pub use error::{Error, ErrorKind, Result};
 pub use estimate::{Estimate, estimate};
 pub use format::bases::BaseInfo;
 pub use format::header::{MAGIC, VERSION as FORMAT_VERSION};
-pub use io::{ReadAt, WriteAt};
 pub use level::Level;
 pub use limits::DecodeLimits;
+pub use lmc_layout::dtype::Dtype;
+pub use lmc_layout::error::{Error, ErrorKind, Result};
+pub use lmc_layout::io::{ReadAt, WriteAt};
+pub use lmc_layout::segment::Segment;
 pub use options::{CompressOptions, DecompressOptions};
 pub use reader::Reader;
 pub use resolve::{ResolveError, resolve_bases};
-pub use segment::Segment;
 pub use sink::Sink;
 pub use source::Source;
 

@@ -1,9 +1,9 @@
 //! Options of compression and decompression.
 
-use crate::dtype::Dtype;
-use crate::isa::Isa;
 use crate::level::Level;
 use crate::limits::DecodeLimits;
+use lmc_kernels::isa::Isa;
+use lmc_layout::dtype::Dtype;
 
 /// How to compress.
 ///
@@ -50,7 +50,6 @@ impl CompressOptions {
     }
 
     /// Sets the instruction set, for benchmarks and tests: no API.
-    #[cfg(any(test, feature = "internals"))]
     #[doc(hidden)]
     #[must_use]
     pub fn with_isa(self, isa: Isa) -> Self {
@@ -58,7 +57,6 @@ impl CompressOptions {
     }
 
     /// Predicts no tensor from an earlier one of the same file, for studies and tests: no API.
-    #[cfg(any(test, feature = "internals"))]
     #[doc(hidden)]
     #[must_use]
     pub fn with_independent(self, independent: bool) -> Self {
@@ -66,7 +64,6 @@ impl CompressOptions {
     }
 
     /// Whether no tensor is predicted from an earlier one of the same file: no API.
-    #[cfg(feature = "internals")]
     #[doc(hidden)]
     pub fn is_independent(&self) -> bool {
         self.independent
@@ -106,7 +103,6 @@ impl DecompressOptions {
     }
 
     /// Sets the instruction set, for benchmarks and tests: no API.
-    #[cfg(any(test, feature = "internals"))]
     #[doc(hidden)]
     #[must_use]
     pub fn with_isa(self, isa: Isa) -> Self {

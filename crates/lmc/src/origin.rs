@@ -8,10 +8,10 @@ use crate::base::{Base, not_given};
 use crate::block::Origin;
 use crate::block::encode::RawBlock;
 use crate::budget::Budget;
-use crate::error::{Error, Result};
 use crate::format::bases::BaseInfo;
-use crate::io::{ReadAt, WriteAt, read_at};
 use crate::reread::Reread;
+use lmc_layout::error::{Error, Result};
+use lmc_layout::io::{ReadAt, WriteAt, read_at};
 
 /// Resolves references to bases, in the file's order, and to the file itself.
 pub(crate) struct ReferenceResolver<'a> {

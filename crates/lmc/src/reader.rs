@@ -10,17 +10,17 @@ use crate::block::decode::BlockDecoder;
 use crate::budget::{Budget, ReadWithin};
 use crate::container::open::{self, BlockInfo, Opened};
 use crate::decompress::Buffers;
-use crate::error::{Error, Result};
 use crate::format::bases::BaseInfo;
 use crate::format::block_head::BlockHead;
-use crate::io::{ReadAt, zeroed};
-use crate::isa::Isa;
-use crate::layout::{self, Layout, Start};
 use crate::limits::DecodeLimits;
 use crate::options::DecompressOptions;
-use crate::segment::Segment;
 use crate::work::Work;
 use crate::workers::workers;
+use lmc_kernels::isa::Isa;
+use lmc_layout::error::{Error, Result};
+use lmc_layout::io::{ReadAt, zeroed};
+use lmc_layout::segment::Segment;
+use lmc_layout::{Layout, Start};
 use lmc_pool::Workers;
 
 /// An open file with random access, for several threads at once.
@@ -168,7 +168,7 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         if !self.finds_segments || self.raw_size() == 0 || !Layout::is_in_the_bytes(self.layout()) {
             return None;
         }
-        let found = layout::detect(&mut Start::new(self, self.raw_size(), "the file"), None).ok()?;
+        let found = lmc_layout::detect(&mut Start::new(self, self.raw_size(), "the file"), None).ok()?;
         (found.name == self.layout()).then(|| found.covering(self.raw_size()).into_owned())
     }
 

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::error::{Error, Result};
 use crate::format::checksum::{Digest, digest};
-use crate::io::scratch;
+use lmc_layout::error::{Error, Result};
+use lmc_layout::io::scratch;
 
 /// Cached leaves that were partly requested: neighbouring tensors request the rest.
 const KEPT: usize = 8;
@@ -129,7 +129,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::{ReadAt, read_at};
+    use lmc_layout::io::{ReadAt, read_at};
 
     /// A file of 100 bytes in leaves of 10, and the digests recorded of it.
     fn noted() -> (Vec<u8>, Reread) {

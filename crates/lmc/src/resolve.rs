@@ -3,12 +3,12 @@
 use std::fmt;
 
 use crate::base::{Base, describe};
-use crate::error::{Error, Result};
 use crate::format::bases::BaseInfo;
 use crate::format::header::MAGIC;
-use crate::io::{ReadAt, read_at};
 use crate::options::DecompressOptions;
 use crate::reader::Reader;
+use lmc_layout::error::{Error, Result};
+use lmc_layout::io::{ReadAt, read_at};
 
 /// The error of [`resolve_bases`].
 #[derive(Debug)]

@@ -7,15 +7,15 @@ use crate::block::grid;
 use crate::block::structure::LEAST;
 use crate::container::writer::Writer;
 use crate::cut::Cutter;
-use crate::dtype::Dtype;
-use crate::error::Result;
 use crate::format::bases::{BaseInfo, Sources};
 use crate::format::header::Features;
-use crate::layout::Layout;
 use crate::options::CompressOptions;
 use crate::origin::{NoSelf, Raw, ReferenceResolver, SelfSource};
 use crate::refs::intra_file;
 use crate::refs::matching::Matcher;
+use lmc_layout::Layout;
+use lmc_layout::dtype::Dtype;
+use lmc_layout::error::Result;
 
 /// A file whose blocks come next.
 pub(crate) struct EncodeSession<'m> {

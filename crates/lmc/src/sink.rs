@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use crate::error::{Error, Result};
-use crate::io::WriteAt;
+use lmc_layout::error::{Error, Result};
+use lmc_layout::io::WriteAt;
 
 /// Destination of [`Compressor::compress`](crate::Compressor::compress) and [`Decompressor::decompress`](crate::Decompressor::decompress):
 /// a vector, a slice, a stream, or a file that is written at any offset.

@@ -2,8 +2,8 @@
 
 use std::io::Read;
 
-use crate::io::ReadAt;
-use crate::segment::Segment;
+use lmc_layout::io::ReadAt;
+use lmc_layout::segment::Segment;
 
 /// Input of [`Compressor::compress`](crate::Compressor::compress) and [`Decompressor::decompress`](crate::Decompressor::decompress):
 /// memory, a file that is read at any offset, or a stream.
@@ -78,12 +78,6 @@ impl<'a> Source<'a> {
 
 impl<'a> From<&'a [u8]> for Source<'a> {
     fn from(bytes: &'a [u8]) -> Self {
-        Self::new(Input::Slice(bytes))
-    }
-}
-
-impl<'a, const N: usize> From<&'a [u8; N]> for Source<'a> {
-    fn from(bytes: &'a [u8; N]) -> Self {
         Self::new(Input::Slice(bytes))
     }
 }

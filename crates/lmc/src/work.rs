@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::{Error, Result};
+use lmc_layout::error::{Error, Result};
 
 /// Default limit: decoded bytes per requested byte, and a constant. The last of a chain of 64 deltas decodes 66 per byte.
 const FACTOR: u64 = 96;
@@ -54,7 +54,7 @@ impl Work {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use lmc_layout::error::ErrorKind;
 
     #[test]
     fn work_ends() {

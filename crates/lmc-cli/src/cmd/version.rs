@@ -1,6 +1,6 @@
 //! `lmc --version`.
 
-use lmc::internals::Isa;
+use lmc_kernels::isa::Isa;
 
 use crate::failure::{Failure, Result};
 use crate::ui::Ui;

@@ -9,8 +9,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lmc::internals::{parameter, read_base};
+use lmc::internals::read_base;
 use lmc::{Base, Dtype, Error, ErrorKind, Result, Segment};
+use lmc_layout::roles::parameter;
 
 use super::result::Density;
 use super::sums::rounded;

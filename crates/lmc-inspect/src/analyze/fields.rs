@@ -4,7 +4,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use lmc::Dtype;
-use lmc::internals::{Map, coding_of};
+use lmc::internals::coding_of;
+use lmc_kernels::map::Map;
 
 use super::sums::{Magnitudes, Sums};
 use crate::element::{load, signed, with_width};

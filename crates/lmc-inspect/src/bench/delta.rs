@@ -3,8 +3,9 @@
 
 use std::ops::Range;
 
-use lmc::internals::{layout_of, read_base};
+use lmc::internals::read_base;
 use lmc::{Base, Dtype, Result};
+use lmc_layout::layout_of;
 
 use crate::diff::counterparts;
 use crate::diff::entropy::DifferenceEntropy;

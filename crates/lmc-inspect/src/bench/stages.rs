@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use lmc::internals::Isa;
 use lmc::internals::{
-    BlockDecoder, BlockEncoder, Column, Conversion, Extent, Method, Origin, Output, Planner, Predicted, Reference,
-    Streams, encode_block, partition, plan, restore, split_record,
+    BlockDecoder, BlockEncoder, Column, Extent, Method, Origin, Output, Planner, Predicted, Reference, encode_block,
+    partition, plan, restore, split_record,
 };
 use lmc::{Dtype, Level, Result};
+use lmc_kernels::isa::Isa;
+use lmc_kernels::predict::Conversion;
+use lmc_kernels::predict::job::Streams;
 
 /// Blocks without a container around them.
 pub struct Blocks {

@@ -1,7 +1,8 @@
 //! How far the elements of a tensor moved.
 
 use lmc::Dtype;
-use lmc::internals::{Map, coding_of};
+use lmc::internals::coding_of;
+use lmc_kernels::map::Map;
 
 use crate::element::{load, ordered, signed, with_width};
 

@@ -2,8 +2,11 @@
 
 use std::collections::HashMap;
 
-use lmc::internals::{Conversion, Fit, Layout, Matcher, convert, read_base};
+use lmc::internals::{Fit, Matcher, read_base};
 use lmc::{Base, ReadAt, Result, Segment};
+use lmc_kernels::predict::Conversion;
+use lmc_kernels::predict::convert;
+use lmc_layout::Layout;
 
 /// How a tensor came from its counterpart in a base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,10 @@
 //! The entropy of the elements of a file, given those of its base.
 
 use lmc::Dtype;
-use lmc::internals::{Map, Predictor, coding_of, residuals};
+use lmc::internals::coding_of;
+use lmc_kernels::map::Map;
+use lmc_kernels::predict::Predictor;
+use lmc_kernels::predict::residual::residuals;
 
 use crate::element::{load, with_width};
 

@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
-use lmc::internals::{EncodedBoth, Layout, layout_of, source};
+use lmc::internals::{EncodedBoth, source};
 use lmc::{Base, Dtype, Result, Segment};
+use lmc_layout::Layout;
+use lmc_layout::layout_of;
 
 use super::changes::Changes;
 use super::counterparts::{self, Counterpart};

@@ -5,8 +5,8 @@ use super::{broken_blocks, broken_files, broken_grids, broken_predictions, broke
 use super::{containers, grid_offsets, grids, predictions, streams};
 use crate::json::Json;
 use crate::reference;
-use lmc::internals::Isa;
 use lmc::{Base, DecodeLimits, DecompressOptions, Decompressor, Result};
+use lmc_kernels::isa::Isa;
 
 /// All features.
 pub fn features() -> Vec<Feature> {

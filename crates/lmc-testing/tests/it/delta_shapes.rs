@@ -1,7 +1,7 @@
 //! Deltas of every shape, sound and damaged: every decoder agrees with the reference, on any number of threads.
 
-use lmc::internals::Isa;
 use lmc::{Base, Decompressor};
+use lmc_kernels::isa::Isa;
 use lmc_testing::decoders::{LIMIT, Way, options};
 use lmc_testing::deltas;
 use lmc_testing::input::{Input, Random};

@@ -1,8 +1,8 @@
 //! Files that no honest writer makes: those that expand to more than the limits, those of a newer writer, and skippable
 //! records.
 
-use lmc::internals::Isa;
 use lmc::{Base, DecodeLimits, Decompressor, ErrorKind, FORMAT_VERSION};
+use lmc_kernels::isa::Isa;
 use lmc_testing::decoders::{LIMIT, Way, agree, agree_by, isas, options};
 use lmc_testing::handmade::{FIRST, copy, encoded};
 use lmc_testing::reference::{self, write::block::BlockFields, write::block::Column, write::*};

@@ -1,8 +1,8 @@
 //! Round trips of pairs: every dtype, at lengths around runs and blocks, of many distributions, against bases of many kinds.
 
 use crate::support::restore;
-use lmc::internals::Isa;
 use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Dtype, Level};
+use lmc_kernels::isa::Isa;
 use lmc_testing::decoders::{agree_with_bases, isas};
 use lmc_testing::input::Random;
 use lmc_testing::snapshots::special;

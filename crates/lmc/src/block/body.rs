@@ -1,9 +1,9 @@
 //! The body of a block, split into bulk bytes, lanes and literals.
 
-use crate::entropy::lanes::{LaneReader, LiteralReader};
-use crate::entropy::{LANES, SETS};
-use crate::error::{Error, Result};
 use crate::format::block_head::{BlockHead, LaneCounts};
+use lmc_kernels::entropy::lanes::{LaneReader, LiteralReader};
+use lmc_kernels::entropy::{LANES, SETS};
+use lmc_layout::error::{Error, Result};
 
 /// Bytes of a lane set's states.
 const STATES: usize = 4 * LANES;

@@ -2,10 +2,10 @@
 //! to replacing the changed elements, hashing it and writing it.
 
 use super::Origin;
-use crate::error::Result;
 use crate::format::bases::SourceRange;
 use crate::format::checksum::{Digest, LEAF, digest};
-use crate::io::scratch;
+use lmc_layout::error::Result;
+use lmc_layout::io::scratch;
 
 /// Writes bytes of a block to their place in it.
 pub(crate) type Write<'a> = &'a mut dyn FnMut(&[u8], usize) -> Result<()>;

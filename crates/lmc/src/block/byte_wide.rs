@@ -1,9 +1,9 @@
 //! Streams whose residuals fit one byte. Their bodies do not depend on the width of an element, and elements of one byte halve the
 //! memory traffic, or better.
 
-use crate::entropy::coder::Coder;
 use crate::format::block_head::{Cluster, Stream};
-use crate::map::Map;
+use lmc_kernels::entropy::coder::Coder;
+use lmc_kernels::map::Map;
 
 impl Stream {
     /// The stream with elements of one byte, if all elements fit.
@@ -33,7 +33,6 @@ impl Stream {
     }
 
     /// Bytes of an element in a decoder's memory.
-    #[cfg(any(test, feature = "internals"))]
     pub(crate) fn least_width(&self) -> usize {
         self.byte_wide().map_or(self.width, |g| g.width)
     }
@@ -43,8 +42,8 @@ impl Stream {
 mod tests {
     use super::*;
     use crate::block::patches::PatchList;
-    use crate::entropy::entries::Entries;
-    use crate::entropy::rans::{COARSE_BITS, Rans};
+    use lmc_kernels::entropy::entries::Entries;
+    use lmc_kernels::entropy::rans::{COARSE_BITS, Rans};
 
     fn stream(width: usize, clusters: Vec<Cluster>) -> Stream {
         Stream { clusters, ..Stream::empty(width, Map::Identity) }

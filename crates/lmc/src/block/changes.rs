@@ -2,11 +2,11 @@
 
 use super::body::Body;
 use super::patches::AT_ONCE;
-use crate::cluster::element::{Element, with_element};
-use crate::error::{Error, Result};
 use crate::format::block_head::{BlockHead, Mask, Method, Predicted};
 use crate::format::checksum::check64;
-use crate::predict::Conversion;
+use lmc_kernels::cluster::element::{Element, with_element};
+use lmc_kernels::predict::Conversion;
+use lmc_layout::error::{Error, Result};
 
 /// The prediction of all elements, if the block is a list of those that differ from the same bytes of the first base: for a block that
 /// starts at raw byte `start`.

@@ -7,19 +7,19 @@ use super::predictor_choice::PredictionInput;
 use super::sparse::is_mostly_zero;
 use super::structure::{Finder, LEAST, Structure, is_few, palette};
 use super::{Matrix, grid};
-use crate::dtype::Dtype;
-use crate::entropy::histogram::{Histogram, histogram};
-use crate::entropy::{LANES, SETS, cost};
-use crate::error::Result;
 use crate::format::block_head::{Method, NamedRanges, Palette};
 use crate::format::limits::{MAX_PREFIX, MAX_RAW};
 use crate::frames::{self, FrameEncoder};
-use crate::isa::Isa;
 use crate::level::Level;
-use crate::map::Map;
-use crate::planes;
-use crate::predict::Conversion;
-use crate::predict::job::Streams;
+use lmc_kernels::entropy::histogram::{Histogram, histogram};
+use lmc_kernels::entropy::{LANES, SETS, cost};
+use lmc_kernels::isa::Isa;
+use lmc_kernels::map::Map;
+use lmc_kernels::planes;
+use lmc_kernels::predict::Conversion;
+use lmc_kernels::predict::job::Streams;
+use lmc_layout::dtype::Dtype;
+use lmc_layout::error::Result;
 
 /// A column to plan: whole elements of the dtype.
 #[derive(Clone, Copy)]

@@ -1,9 +1,9 @@
 //! Histograms of residuals by the key of their elements, and contexts: ranges of keys worth separate streams.
 
-use crate::entropy::cost;
-use crate::entropy::merge::merge_neighbours;
-use crate::inline::zip;
-use crate::predict::{Contexts, MAX_BOUNDARIES};
+use lmc_kernels::entropy::cost;
+use lmc_kernels::entropy::merge::merge_neighbours;
+use lmc_kernels::inline::zip;
+use lmc_kernels::predict::{Contexts, MAX_BOUNDARIES};
 
 /// Buckets of values of similar magnitude: four exact values, then two buckets for each further bit.
 pub(super) const BUCKETS: usize = 128;

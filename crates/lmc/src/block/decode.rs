@@ -7,26 +7,26 @@ use super::mask::{check_bits, expand};
 use super::patches::NumberReader;
 use super::ranges::BlockRanges;
 use super::restore_sparse::{CHUNK, SparseChanges, other_contexts, restore_listed, restore_listed_by_leaf};
-use crate::arch::decode_chunk;
-use crate::arch::job::DecodeJob;
-use crate::cluster::RUN;
-use crate::cluster::element::{Element, with_element};
-use crate::cluster::split::{Shape, lengthen_raw, merge_run};
-use crate::entropy::SETS;
-use crate::entropy::table::DecodeTable;
-use crate::error::{Error, Result};
 use crate::format::bases::SourceRange;
 use crate::format::block_head::{BlockHead, Cluster, Grid, Mask, Method, Operand, Palette, Patches, Predicted, Stream};
 use crate::format::checksum::{Digest, block_digest, leaves};
 use crate::format::limits::MAX_COLUMNS;
 use crate::frames::FrameDecoder;
-use crate::io::scratch;
-use crate::isa::Isa;
-use crate::map::Map;
-use crate::planes;
-use crate::predict::grid::{GridModel, is_finite};
-use crate::predict::job::{Model, Streams};
-use crate::predict::{Conversion, convert};
+use lmc_kernels::arch::decode_chunk;
+use lmc_kernels::arch::job::DecodeJob;
+use lmc_kernels::cluster::RUN;
+use lmc_kernels::cluster::element::{Element, with_element};
+use lmc_kernels::cluster::split::{Shape, lengthen_raw, merge_run};
+use lmc_kernels::entropy::SETS;
+use lmc_kernels::entropy::table::DecodeTable;
+use lmc_kernels::isa::Isa;
+use lmc_kernels::map::Map;
+use lmc_kernels::planes;
+use lmc_kernels::predict::grid::{GridModel, is_finite};
+use lmc_kernels::predict::job::{Model, Streams};
+use lmc_kernels::predict::{Conversion, convert};
+use lmc_layout::error::{Error, Result};
+use lmc_layout::io::scratch;
 
 /// Decodes blocks one after the other, keeping its working memory.
 pub struct BlockDecoder {
@@ -487,7 +487,7 @@ fn decode_cluster(
     let shape = cluster.shape(map);
     let table = DecodeTable::new(&cluster.coder);
     let raw = body.take_bulk(runs.len() * shape.raw_len(RUN))?;
-    let literals = body.literals.pos;
+    let position = body.literals.position();
     isa.decode_cluster(DecodeJob {
         table: table.as_ref(),
         shape,
@@ -504,7 +504,7 @@ fn decode_cluster(
         with_element!(width, E => decode_partial::<E>(&shape, table.as_ref(), raw, chunk, t, body, out))?;
     }
     let bits = cluster.symbol_bits(8 * width as u32);
-    if bits < 8 && body.literals.bytes[literals..body.literals.pos].iter().any(|l| l >> bits != 0) {
+    if bits < 8 && body.literals.since(position).iter().any(|l| l >> bits != 0) {
         return Err(Error::damaged(format!("a literal of a cluster has more than its symbols' {bits} bits")));
     }
     Ok(())
@@ -548,8 +548,11 @@ fn decode_partial<E: Element>(
     let mut symbols = [0; RUN];
     if let Some(table) = table {
         decode_chunk(table, &mut body.lanes[chunk % SETS], &mut body.literals, &mut symbols)?;
-        if symbols[t..].iter().any(|&s| s != table.pad) {
-            return Err(Error::damaged(format!("a symbol of a cluster's padding is not the pad symbol {}", table.pad)));
+        if symbols[t..].iter().any(|&s| s != table.pad()) {
+            return Err(Error::damaged(format!(
+                "a symbol of a cluster's padding is not the pad symbol {}",
+                table.pad()
+            )));
         }
     }
     let mut whole = vec![0; shape.raw_len(RUN)];

@@ -7,14 +7,6 @@ use super::gather::{Columns, Finders, Source, gather};
 use super::output::Output;
 use super::planned::{ColumnPlan, Elements, Item, PlannedCluster};
 use super::{Extent, Origin};
-use crate::arch::encode_chunk;
-use crate::arch::job::EncodeJob;
-use crate::cluster::RUN;
-use crate::cluster::element::{Element, with_element};
-use crate::cluster::split::{shorten_raw, split_run};
-use crate::entropy::lanes::{LaneWriter, LiteralWriter};
-use crate::entropy::{LANES, SETS};
-use crate::error::Result;
 use crate::format::bases::SourceRange;
 use crate::format::block_head::{BlockHead, Column, LaneCounts, Method, NamedRanges, Operand};
 use crate::format::checksum::{Digest, block_digest, check64, leaf_lens, leaves, read_leaves};
@@ -22,11 +14,19 @@ use crate::format::extents::Extents;
 use crate::format::header::Features;
 use crate::format::record::{self, RecordHeader};
 use crate::frames::FrameEncoder;
-use crate::inline::zip;
-use crate::io::{ReadAt, read_at};
-use crate::isa::Isa;
 use crate::level::Level;
-use crate::predict::{Conversion, convert};
+use lmc_kernels::arch::encode_chunk;
+use lmc_kernels::arch::job::EncodeJob;
+use lmc_kernels::cluster::RUN;
+use lmc_kernels::cluster::element::{Element, with_element};
+use lmc_kernels::cluster::split::{shorten_raw, split_run};
+use lmc_kernels::entropy::lanes::{LaneWriter, LiteralWriter};
+use lmc_kernels::entropy::{LANES, SETS};
+use lmc_kernels::inline::zip;
+use lmc_kernels::isa::Isa;
+use lmc_kernels::predict::{Conversion, convert};
+use lmc_layout::error::Result;
+use lmc_layout::io::{ReadAt, read_at};
 
 /// Encodes blocks one after the other, keeping its working memory.
 pub struct BlockEncoder {
@@ -392,7 +392,7 @@ impl BlockEncoder {
         shorten_raw(&g.shape, t, &whole, &mut short);
         raw.copy_from_slice(&short);
         if let Some(table) = &g.table {
-            symbols[t..].fill(table.pad);
+            symbols[t..].fill(table.pad());
             encode_chunk(table, &mut self.lanes[g.runs.len() % SETS], &mut self.literals, &symbols);
         }
     }
@@ -404,7 +404,7 @@ impl BlockEncoder {
             zip(out.grow(2 * words.len()).as_chunks_mut::<2>().0, words, |to, w| *to = w.to_le_bytes());
         }
         out.extend(self.literals.written());
-        for x in self.lanes.iter().flat_map(|l| l.x) {
+        for x in self.lanes.iter().flat_map(LaneWriter::states) {
             out.extend(&x.to_le_bytes());
         }
         let [first, second] = &self.lanes;

@@ -8,13 +8,13 @@ use super::copies::{CopyFinder, Searched};
 use super::opaque::{is_divided, parts};
 use super::structure::{Finder, LEAST, PARTS, STEPS_LEAST, Structure, is_few_down};
 use super::{Extent, Matrix};
-use crate::cluster::RUN;
-use crate::dtype::Dtype;
 use crate::format::bases::SourceRange;
 use crate::format::extents::Extents;
 use crate::format::limits::{MAX_COLUMNS, MAX_EXTENTS};
-use crate::predict::Conversion;
-use crate::quantised::{Field, fields_of};
+use lmc_kernels::cluster::RUN;
+use lmc_kernels::predict::Conversion;
+use lmc_layout::dtype::Dtype;
+use lmc_layout::quantised::{Field, fields_of};
 
 /// Properties that the extents of a column share.
 #[derive(Clone, Copy, PartialEq, Eq)]

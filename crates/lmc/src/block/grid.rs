@@ -19,7 +19,6 @@ use std::ops::Range;
 
 use affine::AffineFit;
 use codebook::Codebook;
-#[cfg(feature = "internals")]
 pub use codebook::name_of;
 use fit::{Bounded, fit, fit_most};
 use form::{Form, LevelIndex};
@@ -27,11 +26,11 @@ use lattice::Lattice;
 use values::{Value, Values};
 
 use super::Matrix;
-use crate::cluster::element::{Element, with_element};
-use crate::dtype::Dtype;
-use crate::entropy::cost;
-use crate::predict::Conversion;
-use crate::predict::grid::{GridModel, Groups, Terms, is_finite};
+use lmc_kernels::cluster::element::{Element, with_element};
+use lmc_kernels::entropy::cost;
+use lmc_kernels::predict::Conversion;
+use lmc_kernels::predict::grid::{GridModel, Groups, Terms, is_finite};
+use lmc_layout::dtype::Dtype;
 
 /// A grid, and the elements that it predicts.
 pub(super) struct Found {

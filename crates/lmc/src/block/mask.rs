@@ -2,11 +2,11 @@
 
 use super::plan::Planner;
 use super::planned::{Item, StreamPlan};
-use crate::cluster::element::{Element, with_element};
-use crate::entropy::cost;
-use crate::error::{Error, Result};
 use crate::format::block_head::Mask;
-use crate::map::Map;
+use lmc_kernels::cluster::element::{Element, with_element};
+use lmc_kernels::entropy::cost;
+use lmc_kernels::map::Map;
+use lmc_layout::error::{Error, Result};
 
 /// One in this many bytes of a mask of residuals must be 0, or it costs more than it saves.
 const EMPTY: usize = 64;
@@ -145,8 +145,8 @@ pub(super) fn expand<E: Element>(bits: &[u8], signs: Option<&[u8]>, map: Map, se
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::isa::Isa;
     use crate::level::Level;
+    use lmc_kernels::isa::Isa;
     use lmc_test_inputs::Random;
 
     #[test]

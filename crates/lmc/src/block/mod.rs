@@ -25,12 +25,12 @@ mod restore_sparse;
 pub(crate) mod sparse;
 pub(crate) mod structure;
 
-use crate::dtype::Dtype;
-#[cfg(test)]
-use crate::error::Error;
-use crate::error::Result;
 use crate::format::bases::SourceRange;
-use crate::predict::Conversion;
+use lmc_kernels::predict::Conversion;
+use lmc_layout::dtype::Dtype;
+#[cfg(test)]
+use lmc_layout::error::Error;
+use lmc_layout::error::Result;
 
 /// A range of a block's raw bytes of one dtype; `None` for opaque bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +75,15 @@ pub struct Reference {
     pub offset: u64,
     /// The conversion to the extent's dtype.
     pub conversion: Conversion,
+}
+
+impl Reference {
+    /// The reference `pos` bytes further on in data of this dtype.
+    pub(crate) fn at(self, dtype: Option<Dtype>, pos: u64) -> Self {
+        let width = dtype.map_or(1, Dtype::coding_width);
+        let source = self.conversion.source_width(width).unwrap_or(width);
+        Self { offset: self.offset + pos / width as u64 * source as u64, ..self }
+    }
 }
 
 /// The source of the raw bytes that a block depends on.

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use crate::cluster::RUN;
-use crate::cluster::element::with_element;
-use crate::cluster::runs::{RunStats, count_run, run_stats};
-use crate::entropy::cost;
-use crate::entropy::histogram::{Histogram, sum_of};
-use crate::inline::{array, zip, zip3};
-use crate::map::Map;
+use lmc_kernels::cluster::RUN;
+use lmc_kernels::cluster::element::with_element;
+use lmc_kernels::cluster::runs::{RunStats, count_run, run_stats};
+use lmc_kernels::entropy::cost;
+use lmc_kernels::entropy::histogram::{Histogram, sum_of};
+use lmc_kernels::inline::{array, zip, zip3};
+use lmc_kernels::map::Map;
 
 /// Least bytes that are examined.
 const LEAST: usize = 4096;

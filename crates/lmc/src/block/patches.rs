@@ -1,13 +1,13 @@
 //! Patches of a stream: corrections of elements that do not fit their cluster (`docs/format.md` §3.3.3).
 
 use super::body::Body;
-use crate::bits::{BitReader, BitWriter};
-use crate::cluster::element::{Element, with_element};
-use crate::entropy::hybrid_uint::{HybridUint, HybridUintReader, HybridUintWriter};
-use crate::error::{Error, Result};
 use crate::format::block_head::{Mask, Numbers, Patches, Stream};
-use crate::map::Map;
-use crate::predict::changes::Changes;
+use lmc_kernels::bits::{BitReader, BitWriter};
+use lmc_kernels::cluster::element::{Element, with_element};
+use lmc_kernels::entropy::hybrid_uint::{HybridUint, HybridUintReader, HybridUintWriter};
+use lmc_kernels::map::Map;
+use lmc_kernels::predict::changes::Changes;
+use lmc_layout::error::{Error, Result};
 
 /// Patches that are collected, in the order of their elements.
 #[derive(Default)]

@@ -3,20 +3,20 @@
 use super::patches::PatchList;
 use super::planned::{Elements, Item, PlannedCluster, StreamPlan};
 use super::sparse;
-use crate::cluster::RUN;
-use crate::cluster::element::with_element;
-use crate::cluster::runs::{Effort, RunCluster, RunStats, cluster_runs, count_run, trailing_zeros};
-use crate::dtype::Dtype;
-use crate::entropy::coder::Coder;
-use crate::entropy::histogram::{Histogram, sum_of};
-use crate::entropy::rans::{COARSE_BITS, FINE_BITS};
-use crate::entropy::{cost, huffman, rans};
 use crate::format::block_head::Cluster;
-use crate::inline::array;
-use crate::isa::Isa;
 use crate::level::Level;
-use crate::map::Map;
-use crate::predict::changes::{Changes, Compared};
+use lmc_kernels::cluster::RUN;
+use lmc_kernels::cluster::element::with_element;
+use lmc_kernels::cluster::runs::{Effort, RunCluster, RunStats, cluster_runs, count_run, trailing_zeros};
+use lmc_kernels::entropy::coder::Coder;
+use lmc_kernels::entropy::histogram::{Histogram, sum_of};
+use lmc_kernels::entropy::rans::{COARSE_BITS, FINE_BITS};
+use lmc_kernels::entropy::{cost, huffman, rans};
+use lmc_kernels::inline::array;
+use lmc_kernels::isa::Isa;
+use lmc_kernels::map::Map;
+use lmc_kernels::predict::changes::{Changes, Compared};
+use lmc_layout::dtype::Dtype;
 use std::rc::Rc;
 
 /// A sparse list must beat the *estimated* size of clusters by 1/32: its own size is exact, and it decodes more slowly.
@@ -324,5 +324,5 @@ fn fold_once(h: &mut Histogram, symbols: usize) {
 
 /// Width and map of a dtype's elements.
 pub fn coding_of(dtype: Dtype) -> (usize, Map) {
-    (dtype.coding_width(), dtype.map())
+    (dtype.coding_width(), Map::of(dtype))
 }

@@ -1,12 +1,12 @@
 //! The plan of a column: its description in the head, and its items in the body.
 
 use super::patches::PatchList;
-use crate::cluster::RUN;
-use crate::cluster::split::Shape;
-use crate::entropy::table::EncodeTable;
 use crate::format::block_head::{Cluster, Mask, Method, NamedRanges, Stream};
-use crate::map::Map;
-use crate::predict::job::Streams;
+use lmc_kernels::cluster::RUN;
+use lmc_kernels::cluster::split::Shape;
+use lmc_kernels::entropy::table::EncodeTable;
+use lmc_kernels::map::Map;
+use lmc_kernels::predict::job::Streams;
 use std::rc::Rc;
 
 /// How a column will be coded.

@@ -4,13 +4,13 @@ use super::plan::Planner;
 use super::planned::{ColumnPlan, Elements, StreamPlan};
 use super::predictor_choice::{PredictionInput, PredictorChoice, choose_predictor};
 use super::sparse::{self, few_of};
-use crate::cluster::RUN;
-use crate::cluster::element::with_element;
 use crate::format::block_head::{Method, NamedRanges, Operand, Predicted};
-use crate::map::Map;
-use crate::predict::changes::Compared;
-use crate::predict::job::{Model, Streams};
-use crate::predict::unchanged;
+use lmc_kernels::cluster::RUN;
+use lmc_kernels::cluster::element::with_element;
+use lmc_kernels::map::Map;
+use lmc_kernels::predict::changes::Compared;
+use lmc_kernels::predict::job::{Model, Streams};
+use lmc_kernels::predict::unchanged;
 
 /// The elements that equal their predictions.
 #[derive(Clone, Copy, PartialEq, Eq)]

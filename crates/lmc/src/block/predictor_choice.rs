@@ -1,13 +1,13 @@
 //! Estimates from a sample the cost of predicting a column.
 
 use super::context_histograms::{ContextHistograms, ContextStats, Limits, bucket, buckets_cost, rest_bits};
-use crate::cluster::RUN;
-use crate::cluster::element::{Element, extend};
-use crate::cluster::runs::Effort;
-use crate::entropy::cost;
-use crate::entropy::histogram::{Histogram, histogram};
-use crate::map::Map;
-use crate::predict::{Contexts, Conversion, Predictor};
+use lmc_kernels::cluster::RUN;
+use lmc_kernels::cluster::element::{Element, extend};
+use lmc_kernels::cluster::runs::Effort;
+use lmc_kernels::entropy::cost;
+use lmc_kernels::entropy::histogram::{Histogram, histogram};
+use lmc_kernels::map::Map;
+use lmc_kernels::predict::{Contexts, Conversion, Predictor};
 
 /// Least number of sampled elements (if there are as many).
 const SAMPLE: usize = 8192;

@@ -1,10 +1,10 @@
 //! The bytes of ranges that a block names.
 
 use super::Origin;
-use crate::error::Result;
 use crate::format::bases::SourceRange;
 use crate::format::block_head::NamedRanges;
-use crate::io::scratch;
+use lmc_layout::error::Result;
+use lmc_layout::io::scratch;
 
 /// The ranges of a block, and the origin of their bytes.
 pub(super) struct BlockRanges<'a> {

@@ -5,14 +5,14 @@ use super::patches::PatchList;
 use super::plan::{Planner, Sample as Basis};
 use super::planned::StreamPlan;
 use super::sparse::few_of;
-use crate::cluster::RUN;
-use crate::cluster::element::{Element, extend, with_element};
-use crate::cluster::runs::Effort;
-use crate::entropy::cost;
-use crate::entropy::histogram::{Histogram, histogram};
 use crate::format::block_head::{Cluster, Mask};
-use crate::map::Map;
-use crate::predict::changes::Compared;
+use lmc_kernels::cluster::RUN;
+use lmc_kernels::cluster::element::{Element, extend, with_element};
+use lmc_kernels::cluster::runs::Effort;
+use lmc_kernels::entropy::cost;
+use lmc_kernels::entropy::histogram::{Histogram, histogram};
+use lmc_kernels::map::Map;
+use lmc_kernels::predict::changes::Compared;
 
 /// Sampled elements of a column, shared by its streams in proportion, and the least of a stream.
 const SAMPLE: u64 = 32 * 1024;
@@ -288,8 +288,8 @@ fn cut_short(symbols: &Histogram, bits: u32) -> Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::isa::Isa;
     use crate::level::Level;
+    use lmc_kernels::isa::Isa;
     use lmc_test_inputs::Random;
 
     /// The cuts by plain counting.

@@ -3,13 +3,13 @@
 use super::body::Body;
 use super::by_leaf::Leaves;
 use super::sparse::few_of;
-use crate::cluster::element::{Element, with_element};
-use crate::error::{Error, Result};
 use crate::format::block_head::{Mask, Predicted, Stream};
-use crate::isa::Isa;
-use crate::predict::Predictor;
-use crate::predict::job::Model;
-use crate::predict::select::Selection;
+use lmc_kernels::cluster::element::{Element, with_element};
+use lmc_kernels::isa::Isa;
+use lmc_kernels::predict::Predictor;
+use lmc_kernels::predict::job::Model;
+use lmc_kernels::predict::select::Selection;
+use lmc_layout::error::{Error, Result};
 
 /// Elements that are restored at once: they stay in the second-level cache.
 pub(super) const CHUNK: usize = 1 << 14;

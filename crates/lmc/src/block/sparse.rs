@@ -3,15 +3,15 @@
 use super::context_histograms::{BUCKETS, Buckets, ContextHistograms, Limits, bucket, buckets_cost, rest_bits};
 use super::patches::PatchList;
 use super::predictor_choice::PredictorChoice;
-use crate::cluster::RUN;
-use crate::cluster::element::{Element, with_element, zeros_in};
-use crate::entropy::cost;
-use crate::isa::Isa;
 use crate::level::Level;
-use crate::map::Map;
-use crate::predict::changes::Changes;
-use crate::predict::job::{Model, Rank};
-use crate::predict::{Contexts, Predictor, residual};
+use lmc_kernels::cluster::RUN;
+use lmc_kernels::cluster::element::{Element, with_element, zeros_in};
+use lmc_kernels::entropy::cost;
+use lmc_kernels::isa::Isa;
+use lmc_kernels::map::Map;
+use lmc_kernels::predict::changes::Changes;
+use lmc_kernels::predict::job::{Model, Rank};
+use lmc_kernels::predict::{Contexts, Predictor, residual};
 
 /// A column is sparse if at most 1/32 of its elements changed: with more, lanes are faster than hybrid integer codes, and no larger.
 const SPARSE: usize = 32;

@@ -3,8 +3,8 @@
 
 use std::convert::Infallible;
 
-use crate::cluster::element::{Element, with_element};
-use crate::inline::{array, zip};
+use lmc_kernels::cluster::element::{Element, with_element};
+use lmc_kernels::inline::{array, zip};
 
 /// The structure of elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

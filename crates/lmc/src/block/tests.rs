@@ -5,13 +5,13 @@ use super::decode::BlockDecoder;
 use super::encode::{BlockEncoder, RawBlock};
 use super::output::Output;
 use super::{Extent, Nothing, Origin};
-use crate::dtype::Dtype;
-use crate::entropy::rans::{COARSE_BITS, FINE_BITS};
 use crate::format::block_head::{BlockHead, Cluster};
 use crate::format::limits::MAX_COLUMNS;
 use crate::format::record::{HEADER_LEN, RecordHeader};
-use crate::isa::Isa;
 use crate::level::Level;
+use lmc_kernels::entropy::rans::{COARSE_BITS, FINE_BITS};
+use lmc_kernels::isa::Isa;
+use lmc_layout::dtype::Dtype;
 
 mod grid;
 mod predicted;

@@ -4,9 +4,9 @@ use std::io::{self, Read};
 
 use super::jobs::Job;
 use crate::cut::Cutter;
-use crate::error::{Error, Result};
-use crate::io::{ReadAt, append, scratch};
-use crate::layout::Prefix;
+use lmc_layout::Prefix;
+use lmc_layout::error::{Error, Result};
+use lmc_layout::io::{ReadAt, append, scratch};
 
 /// Most bytes of memory that a nearly empty buffer keeps: a header may have been much larger.
 const KEEP: usize = 1 << 25;

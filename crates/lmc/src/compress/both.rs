@@ -6,11 +6,11 @@ use crate::block::Extent;
 use crate::block::encode::{BlockEncoder, RawBlock};
 use crate::block::output::Output;
 use crate::compress::Compressor;
-use crate::error::Result;
-use crate::io::{ReadAt, read_at};
-use crate::layout::Layout;
 use crate::origin::Raw;
 use crate::session::EncodeSession;
+use lmc_layout::Layout;
+use lmc_layout::error::Result;
+use lmc_layout::io::{ReadAt, read_at};
 
 /// A block of a file, encoded in both ways.
 pub struct EncodedBoth<'a> {

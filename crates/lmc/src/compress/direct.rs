@@ -11,11 +11,11 @@ use crate::block::encode::BlockEncoder;
 use crate::block::output::Output;
 use crate::container::writer::Writer;
 use crate::cut::Cutter;
-use crate::error::{Error, Result};
 use crate::handover::Handover;
-use crate::io::ReadAt;
 use crate::origin::Raw;
 use crate::session::EncodeSession;
+use lmc_layout::error::{Error, Result};
+use lmc_layout::io::ReadAt;
 
 impl Encoders {
     /// Writes a file to the end of `out`.

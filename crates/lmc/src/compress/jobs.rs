@@ -3,9 +3,9 @@
 use crate::block::Extent;
 use crate::block::encode::{BlockEncoder, BlockSummary, RawBlock};
 use crate::cut::Cutter;
-use crate::error::Result;
-use crate::io::{ReadAt, scratch};
 use crate::origin::Raw;
+use lmc_layout::error::Result;
+use lmc_layout::io::{ReadAt, scratch};
 use lmc_pool::Workers;
 
 /// Threads, and their reused buffers.

@@ -9,9 +9,9 @@ use crate::block::encode::BlockSummary;
 use crate::block::output::Output;
 use crate::container::writer::Writer;
 use crate::cut::Cutter;
-use crate::error::{Error, Result};
-use crate::layout::Layout;
 use crate::session::EncodeSession;
+use lmc_layout::Layout;
+use lmc_layout::error::{Error, Result};
 
 impl Encoders {
     /// Writes a file whose blocks come from `next`, which plans the next one (false at the end).

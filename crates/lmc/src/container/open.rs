@@ -2,15 +2,15 @@
 
 use std::ops::Range;
 
-use crate::error::{Error, Result};
 use crate::format::bases::Sources;
 use crate::format::block_head::BlockHead;
 use crate::format::header::{self, Features, ends_early};
 use crate::format::index::Index;
 use crate::format::record::{self, HEADER_LEN, RecordHeader};
 use crate::format::trailer::{self, Trailer};
-use crate::io::{ReadAt, read_at, scratch};
 use crate::limits::DecodeLimits;
+use lmc_layout::error::{Error, Result};
+use lmc_layout::io::{ReadAt, read_at, scratch};
 
 /// A file's index, and the offsets of its blocks.
 #[derive(Debug)]

@@ -3,15 +3,15 @@
 use std::io::Read;
 
 use super::open::{block_record, too_many_skippable};
-use crate::error::{Error, Result};
 use crate::format::bases::{Depths, Sources};
 use crate::format::block_head::BlockHead;
 use crate::format::header::{self, Features, ends_early};
 use crate::format::index::{BlockLen, Index, whole_leaves_before};
 use crate::format::record::{self, HEADER_LEN, RecordHeader};
 use crate::format::trailer::{self, Trailer};
-use crate::io::{append, read_full};
 use crate::limits::DecodeLimits;
+use lmc_layout::error::{Error, Result};
+use lmc_layout::io::{append, read_full};
 
 /// The next record of a stream.
 pub(crate) enum Next {

@@ -2,17 +2,17 @@
 
 use crate::Summary;
 use crate::block::encode::BlockSummary;
-use crate::error::Result;
 use crate::format::bases::Sources;
 use crate::format::checksum::ContentHash;
 use crate::format::header::{self, Features};
 use crate::format::index::Index;
 use crate::format::trailer::{self, Trailer};
 use crate::frames::FrameEncoder;
-use crate::layout::Layout;
 use crate::limits::DecodeLimits;
-use crate::segment::Segment;
-use crate::varint::put;
+use lmc_kernels::varint::put;
+use lmc_layout::Layout;
+use lmc_layout::error::Result;
+use lmc_layout::segment::Segment;
 
 /// Collects the lengths and digests of the blocks written.
 pub(crate) struct Writer {

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::base::Base;
-use crate::dtype::NamedDtype;
-use crate::segment::Names;
+use lmc_layout::dtype::NamedDtype;
+use lmc_layout::segment::Names;
 
 /// Blocks of a file and their extents. Only the bytes that `lookahead` asks for exist, and `more` beyond them.
 fn cut_by(mut cutter: Cutter<'_>, raw: &[u8], more: u64) -> Vec<(usize, Vec<Extent>)> {

@@ -11,16 +11,16 @@ use crate::block::decode::BlockDecoder;
 use crate::blocks::{Decoded, check_hash, decode_checked};
 use crate::budget::BudgetPool;
 use crate::container::stream::{Next, Records};
-use crate::error::{Error, Result};
 use crate::format::bases::BaseInfo;
 use crate::format::block_head::BlockHead;
 use crate::format::checksum::ContentHash;
 use crate::format::index::Index;
 use crate::format::record::HEADER_LEN;
-use crate::io::WriteAt;
 use crate::limits::DecodeLimits;
 use crate::origin::{NoSelf, ReferenceResolver, SelfSource, Watermark, Written};
 use crate::work::Work;
+use lmc_layout::error::{Error, Result};
+use lmc_layout::io::WriteAt;
 use lmc_pool::Workers;
 
 /// A file that is restored front to back.

@@ -8,19 +8,19 @@ use crate::block::output::Output;
 use crate::block::{Extent, Reference};
 use crate::container::writer::Writer;
 use crate::decoder::Decoder;
-use crate::dtype::Dtype;
-use crate::error::ErrorKind;
 use crate::format::bases::Sources;
 use crate::format::checksum::LEAF;
 use crate::format::header::Features;
-use crate::io::WriteAt;
-use crate::isa::Isa;
-use crate::layout::Layout;
 use crate::level::Level;
 use crate::origin::{ReferenceResolver, SelfSource};
-use crate::predict::Conversion;
 use crate::reader::Reader;
-use crate::segment::Segment;
+use lmc_kernels::isa::Isa;
+use lmc_kernels::predict::Conversion;
+use lmc_layout::Layout;
+use lmc_layout::dtype::Dtype;
+use lmc_layout::error::ErrorKind;
+use lmc_layout::io::WriteAt;
+use lmc_layout::segment::Segment;
 
 /// The raw bytes of a file that is being written.
 struct Raw<'a>(&'a [u8]);
@@ -173,7 +173,7 @@ fn blocks_are_predicted_from_earlier_ones() {
     let (a, b) = (noise(6 * LEAF / 4, 1), noise(2 * LEAF / 4, 5));
     let half = |f: &[u8]| -> Vec<u8> {
         let mut to = vec![];
-        crate::predict::convert(NarrowBf16, f, &mut to);
+        lmc_kernels::predict::convert(NarrowBf16, f, &mut to);
         to
     };
     let (a16, b16) = (half(&a), half(&b));

@@ -9,10 +9,10 @@ use crate::block::decode::BlockDecoder;
 use crate::blocks::{Decoded, Progress, decode, finish};
 use crate::budget::BudgetPool;
 use crate::container::open::{self, Opened};
-use crate::error::{Error, Result};
-use crate::io::{ReadAt, WriteAt};
 use crate::origin::{Finished, NoSelf, ReferenceResolver, SelfSource, Written};
 use crate::work::Work;
+use lmc_layout::error::{Error, Result};
+use lmc_layout::io::{ReadAt, WriteAt};
 use lmc_pool::Workers;
 
 /// The destination of the raw bytes.

@@ -4,9 +4,9 @@ use super::checksum::Digest;
 use super::header::Features;
 use super::limits::MAX_BASES;
 use super::record::{self, HEADER_LEN, RecordHeader};
-use crate::error::{Error, Result};
 use crate::limits::DecodeLimits;
-use crate::varint::{Cursor, put, put_string, string};
+use lmc_kernels::varint::{Cursor, put, put_string, string};
+use lmc_layout::error::{Error, Result};
 
 /// Longest chain of blocks, each depending on the one before, that must be decoded before a block.
 pub(crate) const MAX_DEPTH: usize = 8;

@@ -11,10 +11,10 @@ use super::checksum::Digest;
 use super::extents::Extents;
 use super::header::Features;
 use super::limits::{MAX_COLUMNS, MAX_PREFIX, MAX_RANGE_BYTES, MAX_RANGES, MAX_RAW};
-use crate::entropy::SETS;
-use crate::error::{Error, Result};
-use crate::predict::{Contexts, Conversion, MAX_BOUNDARIES, Predictor};
-use crate::varint::{Cursor, put};
+use lmc_kernels::entropy::SETS;
+use lmc_kernels::predict::{Contexts, Conversion, MAX_BOUNDARIES, Predictor};
+use lmc_kernels::varint::{Cursor, put};
+use lmc_layout::error::{Error, Result};
 
 /// Lengths of the words and literals that the lanes read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

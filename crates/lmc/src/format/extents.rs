@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use super::limits::{MAX_COLUMNS, MAX_EXTENTS};
-use crate::error::{Error, Result};
-use crate::varint::{Cursor, put};
+use lmc_kernels::varint::{Cursor, put};
+use lmc_layout::error::{Error, Result};
 
 /// The code in place of a column that announces a repeat.
 const REPEAT: u8 = 255;

@@ -1,6 +1,6 @@
 //! The first 16 bytes of a file (`docs/format.md` §2.1).
 
-use crate::error::{Error, ErrorKind, Result};
+use lmc_layout::error::{Error, ErrorKind, Result};
 
 pub(crate) const LEN: usize = 16;
 /// The first eight bytes of a `.lmc` file.

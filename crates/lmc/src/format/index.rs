@@ -5,12 +5,12 @@ use super::header::Features;
 use super::limits::{MAX_RAW, MAX_TABLE};
 use super::record::{self, HEADER_LEN, RecordHeader};
 use super::segments::{self, Budget, Packed};
-use crate::varint::{Cursor, put, put_string, string};
+use lmc_kernels::varint::{Cursor, put, put_string, string};
 
-use crate::error::{Error, Result};
 use crate::frames::{FrameDecoder, FrameEncoder};
 use crate::limits::DecodeLimits;
-use crate::segment::Segment;
+use lmc_layout::error::{Error, Result};
+use lmc_layout::segment::Segment;
 
 /// Bytes before the table: raw size, content hash, features, two varints of one byte at least.
 const MIN_HEAD: usize = 8 + 16 + 4 + 2;

@@ -4,7 +4,7 @@ use std::hash::Hasher;
 
 use twox_hash::XxHash3_64;
 
-use crate::error::{Error, Result};
+use lmc_layout::error::{Error, Result};
 
 /// Length of the header of a record in bytes.
 pub const HEADER_LEN: usize = 24;

@@ -1,9 +1,9 @@
 //! The segments of a file as the index stores them (`docs/format.md` §2.3).
 
 use super::tensors::{put_opaque, put_tensor, walk};
-use crate::error::{Error, Result};
-use crate::segment::{Names, Segment, tensor_len};
-use crate::varint::{Cursor, put};
+use lmc_kernels::varint::{Cursor, put};
+use lmc_layout::error::{Error, Result};
+use lmc_layout::segment::{Names, Segment, tensor_len};
 
 /// Appends the segments of a file.
 pub(super) fn encode(segments: &[Segment], table: &mut Vec<u8>) {
@@ -112,7 +112,7 @@ impl Packed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtype::Dtype;
+    use lmc_layout::dtype::Dtype;
 
     fn tensor(name: &str, dtype: Dtype, shape: &[u64], offset: u64) -> Segment {
         let len = tensor_len(dtype, shape).unwrap();

@@ -1,10 +1,10 @@
 //! The tensors of the index: a name omits the prefix that it shares with the one before, a shape is
 //! stored where it changes.
 
-use crate::dtype::{Dtype, NAMED, NamedDtype};
-use crate::error::{Error, Result};
-use crate::segment::{MAX_RANK, Shape};
-use crate::varint::{Cursor, put, put_string, string};
+use lmc_kernels::varint::{Cursor, put, put_string, string};
+use lmc_layout::dtype::{Dtype, NAMED, NamedDtype};
+use lmc_layout::error::{Error, Result};
+use lmc_layout::segment::{MAX_RANK, Shape};
 
 /// Flag in the dtype's byte: the shape is that of the tensor before.
 const SAME_SHAPE: u8 = 0x80;

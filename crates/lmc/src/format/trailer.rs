@@ -3,7 +3,7 @@
 use super::checksum::check64;
 use super::record::HEADER_LEN;
 use super::{header, record};
-use crate::error::{Error, Result};
+use lmc_layout::error::{Error, Result};
 
 pub(crate) const LEN: usize = 32;
 const MAGIC: [u8; 8] = *b"LMCend\r\n";

@@ -1,7 +1,7 @@
 //! Samples of tensors, which show whether one is a later state of another.
 
-use crate::dtype::Dtype;
-use crate::error::Result;
+use lmc_layout::dtype::Dtype;
+use lmc_layout::error::Result;
 
 /// Elements of a window, and windows.
 const WINDOW: usize = 32;

@@ -6,10 +6,10 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::block::Reference;
-use crate::dtype::Dtype;
-use crate::error::Result;
-use crate::predict::{Conversion, convert};
-use crate::segment::Segment;
+use lmc_kernels::predict::{Conversion, convert};
+use lmc_layout::dtype::Dtype;
+use lmc_layout::error::Result;
+use lmc_layout::segment::Segment;
 
 /// Smaller tensors would save less than finding them costs.
 const MIN_ELEMENTS: u64 = 4096;

@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, HashSet};
 
 use crate::base::Base;
 use crate::block::Reference;
-use crate::cluster::element::zeros_in;
-use crate::dtype::Dtype;
-use crate::error::Result;
 use crate::format::bases::SourceRange;
-use crate::io::{ReadAt, read_at};
-use crate::layout::{self, Layout};
-use crate::predict::{self, Conversion};
 use crate::refs::fingerprint::Fingerprint;
-use crate::refs::names::Unwrapped;
-use crate::segment::Segment;
+use lmc_kernels::cluster::element::zeros_in;
+use lmc_kernels::predict::{self, Conversion};
+use lmc_layout::Layout;
+use lmc_layout::dtype::Dtype;
+use lmc_layout::error::Result;
+use lmc_layout::io::{ReadAt, read_at};
+use lmc_layout::segment::Segment;
+use lmc_layout::wrappers::Unwrapped;
 
 /// A possible prediction of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -291,7 +291,7 @@ impl<'m> Matcher<'m> {
             let resembles = Some(SourceRange { source: reference.source, offset, len: whole });
             Found::Related(Related { reference, len, resembles })
         };
-        if layout.name == layout::RAW {
+        if layout.name == lmc_layout::RAW {
             let raw = |b: &&Base<'_>| b.is_raw() && b.raw_size() >= LINK_MIN;
             if let Some(base) = self.bases.iter().position(raw) {
                 *self.found.last_mut().expect("there is the tail") =

@@ -4,6 +4,3 @@
 pub(crate) mod fingerprint;
 pub(crate) mod intra_file;
 pub(crate) mod matching;
-pub(crate) mod names;
-#[cfg(feature = "internals")]
-pub(crate) mod roles;

@@ -4,9 +4,9 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use lmc::internals::Isa;
 use lmc::{Compressor, Decompressor, Dtype, Error, ErrorKind, Level, Result};
 use lmc_inspect::bench::{Blocks, build_table, digests};
+use lmc_kernels::isa::Isa;
 use memmap2::MmapMut;
 use serde_json::{Value, json};
 

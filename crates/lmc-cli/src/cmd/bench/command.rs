@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use lmc::internals::Isa;
 use lmc::{Dtype, Error, ErrorKind, Level, Result};
 use lmc_inspect::spread;
+use lmc_kernels::isa::Isa;
 use serde_json::json;
 
 use super::contender::Contender;

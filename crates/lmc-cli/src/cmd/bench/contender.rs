@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use lmc::internals::Isa;
 use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Decompressor, Dtype, Level, Result};
+use lmc_kernels::isa::Isa;
 
 use super::codec::Codec;
 use super::planes::Planes;

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lmc::internals::Isa;
 use lmc::{Base, Dtype, Error, ErrorKind, Level, Result};
 use lmc_inspect::DifferenceEntropy;
 use lmc_inspect::bench::{Expected, raw_bytes};
+use lmc_kernels::isa::Isa;
 
 use super::codec::Codec;
 use super::contender::{Contender, Given};

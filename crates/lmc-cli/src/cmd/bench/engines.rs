@@ -3,9 +3,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lmc::internals::Isa;
 use lmc::{Base, Error, ErrorKind, Level, Result};
 use lmc_inspect::{DifferenceEntropy, Engine, EngineDistance, Sample};
+use lmc_kernels::isa::Isa;
 
 use super::codec::room_for;
 use super::contender::{Contender, Order};

@@ -25,7 +25,7 @@ fn cpu() -> String {
 
 /// The machine and the build, for the record.
 pub(super) fn describe() -> Value {
-    let isas: Vec<_> = lmc::internals::Isa::available().iter().map(|i| i.name()).collect();
+    let isas: Vec<_> = lmc_kernels::isa::Isa::available().iter().map(|i| i.name()).collect();
     json!({
         "cpu": cpu(),
         "cores": std::thread::available_parallelism().map_or(0, |n| n.get()),

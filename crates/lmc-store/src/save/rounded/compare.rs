@@ -1,7 +1,8 @@
 //! Elements of 16-bit tensors compared with those of flat ones, rounded.
 
 use lmc::Segment;
-use lmc::internals::{Conversion, convert};
+use lmc_kernels::predict::Conversion;
+use lmc_kernels::predict::convert;
 
 /// Elements that are looked up together.
 pub(super) const WINDOW: u64 = 8;

@@ -13,7 +13,7 @@ mod search;
 use compare::Elements;
 use lmc::Dtype;
 use lmc::Segment;
-use lmc::internals::Conversion;
+use lmc_kernels::predict::Conversion;
 use part::LEAST;
 pub(super) use part::RoundedPart;
 use search::Search;

@@ -1,5 +1,5 @@
 use super::*;
-use lmc::internals::convert;
+use lmc_kernels::predict::convert;
 
 /// Values that differ from those of other seeds.
 fn noise(n: usize, seed: u64) -> Vec<f32> {

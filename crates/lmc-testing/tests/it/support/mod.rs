@@ -6,11 +6,11 @@ use std::io::{self, Read, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lmc::internals::Isa;
 use lmc::{
     Base, CompressOptions, Compressor, Decoder, DecompressOptions, Decompressor, Encoder, Error, ReadAt, Reader,
     Result, Sink, Source, Summary, WriteAt,
 };
+use lmc_kernels::isa::Isa;
 pub(crate) use lmc_testing::data::noise;
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::Random;

@@ -7,7 +7,7 @@ use super::fit::Scales;
 use super::form::{TOP, affine_element as element};
 use super::lattice::Lattice;
 use super::values::Value;
-use crate::predict::grid::Terms;
+use lmc_kernels::predict::grid::Terms;
 
 /// The most by which rounding moves a product, in parts of the largest one.
 const ROUNDING: f64 = 1.0 / (1 << 24) as f64;
@@ -202,8 +202,8 @@ fn offsets(lo: f64, hi: f64) -> impl Iterator<Item = u32> {
 mod tests {
     use super::*;
     use crate::block::grid::form::affine_level as level;
-    use crate::predict::Conversion;
-    use crate::predict::grid::GridModel;
+    use lmc_kernels::predict::Conversion;
+    use lmc_kernels::predict::grid::GridModel;
     use lmc_test_inputs::Random;
 
     const CONVERSIONS: [Conversion; 3] = [Conversion::None, Conversion::NarrowBf16, Conversion::NarrowF16];

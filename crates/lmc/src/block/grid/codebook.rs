@@ -4,7 +4,6 @@ use std::sync::LazyLock;
 
 /// The levels that a format has, without their signs where they are symmetric.
 pub(super) struct Codebook {
-    #[cfg_attr(not(any(test, feature = "internals")), expect(dead_code, reason = "for descriptions"))]
     name: &'static str,
     /// The levels of positive and of negative elements: magnitudes, rising, without 0.
     sides: [Side; 2],
@@ -79,7 +78,6 @@ impl Codebook {
         Self { name, sides: [side.clone(), side] }
     }
 
-    #[cfg(any(test, feature = "internals"))]
     fn has(&self, level: f32) -> bool {
         level == 0.0 || self.side(level < 0.0).levels.contains(&level.abs())
     }
@@ -138,7 +136,6 @@ fn integers(name: &'static str, most: u32) -> Codebook {
 
 /// The name of the format that has these levels, the bits of a binary32 each; `None` if none is known. With offsets, all integers can be the
 /// levels of unsigned ones.
-#[cfg(any(test, feature = "internals"))]
 pub fn name_of(levels: &[u32], has_offsets: bool) -> Option<&'static str> {
     let levels = || levels.iter().map(|&bits| f32::from_bits(bits));
     if has_offsets {

@@ -2,7 +2,7 @@
 
 use super::codebook::{self, Codebook};
 use super::lattice::Lattice;
-use crate::predict::grid::{GridModel, Terms};
+use lmc_kernels::predict::grid::{GridModel, Terms};
 
 /// The kind of levels, and the terms that each group has.
 #[derive(Clone, Copy)]

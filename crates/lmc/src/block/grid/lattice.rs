@@ -1,6 +1,6 @@
 //! The values of a float type, and the intervals that are rounded to them.
 
-use crate::predict::Conversion;
+use lmc_kernels::predict::Conversion;
 
 /// The type of a column's elements, as a conversion from F32.
 #[derive(Clone, Copy)]
@@ -76,7 +76,7 @@ impl Lattice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::predict::convert;
+    use lmc_kernels::predict::convert;
 
     #[test]
     fn what_is_inside_an_interval_is_rounded_to_its_value() {

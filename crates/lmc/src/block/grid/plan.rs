@@ -4,10 +4,10 @@ use super::Found;
 use crate::block::plan::{Planner, coding_of};
 use crate::block::planned::ColumnPlan;
 use crate::block::predictor_choice::PredictionInput;
-use crate::dtype::Dtype;
 use crate::format::block_head::{Grid, Method, Operand};
-use crate::map::Map;
-use crate::predict::job::Streams;
+use lmc_kernels::map::Map;
+use lmc_kernels::predict::job::Streams;
+use lmc_layout::dtype::Dtype;
 
 impl Planner {
     /// A plan of elements that a grid predicts.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::block::Matrix;
-use crate::predict::grid::Groups;
+use lmc_kernels::predict::grid::Groups;
 
 /// Elements of a group along a row or down a column, in quantised formats.
 const LENGTHS: [u64; 5] = [128, 64, 32, 256, 16];

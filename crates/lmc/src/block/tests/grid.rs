@@ -3,7 +3,7 @@
 use super::*;
 use crate::block::{Matrix, grid};
 use crate::format::block_head::{Method, Operand};
-use crate::predict::grid::Groups;
+use lmc_kernels::predict::grid::Groups;
 
 const E2M1: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
 
@@ -105,7 +105,7 @@ fn format(levels: Vec<f32>) -> impl Fn(&[f32]) -> (f32, Vec<f32>) {
 
 fn half(x: f32) -> f32 {
     let mut out = vec![];
-    crate::predict::convert(crate::predict::Conversion::NarrowF16, &x.to_le_bytes(), &mut out);
+    lmc_kernels::predict::convert(lmc_kernels::predict::Conversion::NarrowF16, &x.to_le_bytes(), &mut out);
     let (bits, sign) = (u32::from(out[0]) | u32::from(out[1] & 0x7f) << 8, out[1] >> 7);
     let value =
         if bits >> 10 == 0 { bits as f32 / (1 << 24) as f32 } else { f32::from_bits((bits << 13) + (112 << 23)) };
@@ -151,7 +151,7 @@ fn bytes(dtype: Dtype, values: &[f32]) -> Vec<u8> {
         _ => {
             let mut out = vec![];
             let wide = bytes(Dtype::F32, values);
-            crate::predict::convert(crate::predict::Conversion::NarrowF16, &wide, &mut out);
+            lmc_kernels::predict::convert(lmc_kernels::predict::Conversion::NarrowF16, &wide, &mut out);
             out
         }
     }

@@ -4,7 +4,7 @@ use super::super::Reference;
 use super::*;
 use crate::format::block_head::{Method, Predicted};
 use crate::format::checksum::LEAF;
-use crate::predict::{Conversion, Predictor};
+use lmc_kernels::predict::{Conversion, Predictor};
 
 /// Sources by number: this file, then its bases.
 pub(super) struct Files(pub(super) Vec<Vec<u8>>);
@@ -158,7 +158,7 @@ fn other_widths_predict_each_other() {
     assert!(record.len() < wide.len() / 2 + 800, "half of the bits are known: {}", record.len());
     let half: Vec<u8> = {
         let mut h = Vec::new();
-        crate::predict::convert(Conversion::NarrowF16, &wide, &mut h);
+        lmc_kernels::predict::convert(Conversion::NarrowF16, &wide, &mut h);
         h
     };
     let extent = Extent { base: from(0, Conversion::NarrowF16), ..Extent::plain(Some(Dtype::F16), half.len()) };

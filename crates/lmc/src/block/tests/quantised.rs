@@ -1,7 +1,7 @@
 //! Blocks of quantised elements: a column for each field.
 
 use super::*;
-use crate::dtype::NamedDtype;
+use lmc_layout::dtype::NamedDtype;
 
 /// Blocks of this type whose fields have these bits each, one after the other.
 fn blocks(name: &str, fields: &[(usize, u32)], n: usize, seed: u64) -> (Dtype, Vec<u8>) {

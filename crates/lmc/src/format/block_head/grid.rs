@@ -1,10 +1,10 @@
 //! A grid in the head of a block: levels, and how the scales and offsets of groups belong to elements (`docs/format.md` §3.8).
 
 use super::Stream;
-use crate::error::{Error, Result};
-use crate::predict::Conversion;
-use crate::predict::grid::{Groups, is_finite};
-use crate::varint::{Cursor, put};
+use lmc_kernels::predict::Conversion;
+use lmc_kernels::predict::grid::{Groups, is_finite};
+use lmc_kernels::varint::{Cursor, put};
+use lmc_layout::error::{Error, Result};
 
 /// Predictions that are products of a level and the scale of a group, to which the offset of the group may be added.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! Streams in the head of a block: their clusters and patches (`docs/format.md` §3.3.1–3.3.3, §3.5).
 
 use super::super::limits::{MAX_CLUSTERS, MAX_RAW};
-use crate::cluster::split::Shape;
-use crate::entropy::coder::Coder;
-use crate::entropy::hybrid_uint::HybridUint;
-use crate::error::{Error, Result};
-use crate::map::Map;
-use crate::varint::{Cursor, put};
+use lmc_kernels::cluster::split::Shape;
+use lmc_kernels::entropy::coder::Coder;
+use lmc_kernels::entropy::hybrid_uint::HybridUint;
+use lmc_kernels::map::Map;
+use lmc_kernels::varint::{Cursor, put};
+use lmc_layout::error::{Error, Result};
 
 /// An array of elements of one width; its runs are coded in clusters.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,196 @@
+//! The predict stage: the prediction of an element from a base snapshot or another tensor, its residual, and the context that
+//! the residual is coded in (`docs/format.md` §3.7).
+//!
+//! One step of an optimizer moves all weights by about the same amount, so that the difference counted in units in the
+//! last place doubles with each exponent step down: given the exponent of the prediction, the
+//! difference is nearly memoryless. Elements are therefore scattered to contexts by that exponent, in a stable partition,
+//! and each context is a stream with its own tables.
+
+pub mod changes;
+mod convert;
+pub mod grid;
+pub mod job;
+pub(crate) mod partition;
+pub mod residual;
+pub mod select;
+pub mod unchanged;
+
+pub use convert::convert;
+
+use crate::cluster::element::{Element, with_element};
+use crate::map::Map;
+use lmc_layout::dtype::Dtype;
+
+/// Conversion of an element of the base to the column's dtype.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Conversion {
+    /// Unchanged.
+    None = 0,
+    /// F32 to BF16, to nearest, ties to even.
+    NarrowBf16 = 1,
+    /// BF16 to F32.
+    WidenBf16 = 2,
+    /// F32 to F16, to nearest, ties to even.
+    NarrowF16 = 3,
+}
+
+impl Conversion {
+    /// The conversion of a code of the format.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            0 => Conversion::None,
+            1 => Conversion::NarrowBf16,
+            2 => Conversion::WidenBf16,
+            3 => Conversion::NarrowF16,
+            _ => return None,
+        })
+    }
+
+    /// Bytes of an element that it makes of an F32.
+    pub fn width_of_f32(self) -> usize {
+        if self == Conversion::None { 4 } else { 2 }
+    }
+
+    /// Bytes of an element before conversion, if afterwards it has `width`; `None` where that cannot be.
+    pub fn source_width(self, width: usize) -> Option<usize> {
+        match (self, width) {
+            (Conversion::None, w) => Some(w),
+            (Conversion::NarrowBf16 | Conversion::NarrowF16, 2) => Some(4),
+            (Conversion::WidenBf16, 4) => Some(2),
+            _ => None,
+        }
+    }
+}
+
+/// How a residual is computed from an element and its prediction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Predictor {
+    /// Their distance in units in the last place, zigzag.
+    Float = 1,
+    /// Their difference, zigzag.
+    Integer = 2,
+}
+
+impl Predictor {
+    /// The predictor of a code of the format.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Predictor::Float,
+            2 => Predictor::Integer,
+            _ => return None,
+        })
+    }
+
+    /// The residual of `u` with prediction `p`.
+    #[inline(always)]
+    pub fn residual<E: Element>(self, u: E, p: E) -> E {
+        let zigzag = |d: E| d.shl(1).xor(d.sign_fill());
+        match self {
+            Predictor::Float => zigzag(u.ordered().sub(p.ordered())),
+            Predictor::Integer => zigzag(u.sub(p)),
+        }
+    }
+
+    /// The inverse of [`Self::residual`].
+    #[inline(always)]
+    pub fn restore<E: Element>(self, e: E, p: E) -> E {
+        let unzigzag = |e: E| e.shr(1).xor(e.low_fill());
+        match self {
+            Predictor::Float => unzigzag(e).add(p.ordered()).ordered(),
+            Predictor::Integer => unzigzag(e).add(p),
+        }
+    }
+}
+
+/// Total bits of the residuals of elements of this dtype, without leading zeros.
+pub fn bits_apart(dtype: Dtype, elements: &[u8], expected: &[u8]) -> u64 {
+    let predictor = if Map::of(dtype) == Map::Rotate { Predictor::Float } else { Predictor::Integer };
+    with_element!(dtype.coding_width(), E => {
+        let expected = E::all(expected);
+        let bits = |e, p| u64::from(64 - predictor.residual(E::from_bytes(e), E::from_bytes(p)).wide().leading_zeros());
+        E::all(elements).iter().enumerate().fold(0, |all, (i, e)| all + expected.get(i).map_or(0, |p| bits(*e, *p)))
+    })
+}
+
+/// Most boundaries between contexts.
+pub const MAX_BOUNDARIES: usize = 15;
+
+/// Maps the key of a prediction to the context of its element.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contexts {
+    /// Rising. An element's context is the number of boundaries that are at most its key.
+    pub boundaries: Vec<u8>,
+}
+
+impl Contexts {
+    /// The number of contexts.
+    pub fn count(&self) -> usize {
+        self.boundaries.len() + 1
+    }
+
+    /// The context of every key.
+    pub(crate) fn table(&self) -> [u8; 256] {
+        let mut table = [0; 256];
+        // Boundaries rise: each adds one to all keys from it on.
+        for &b in &self.boundaries {
+            table[usize::from(b)..].iter_mut().for_each(|context| *context += 1);
+        }
+        table
+    }
+
+    /// The top byte of a prediction that is rotated left by one: the exponent of BF16 and F32.
+    #[inline(always)]
+    pub fn key<E: Element>(prediction: E) -> u8 {
+        prediction.rotl1().shr(E::BITS - 8).wide() as u8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn residuals_are_undone() {
+        for p in [Predictor::Float, Predictor::Integer] {
+            for u in (0..=u16::MAX).step_by(7) {
+                for b in [0, 1, 0x3f80, 0x7fff, 0x8000, 0x8001, 0xbf80, 0xffff, u.wrapping_add(3)] {
+                    assert_eq!(p.restore(p.residual(u, b), b), u);
+                    let (u, b) = (u32::from(u) << 16 | 77, u32::from(b) << 15 | 3);
+                    assert_eq!(p.restore(p.residual(u, b), b), u);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn neighbouring_floats_have_small_residuals() {
+        let r = |u: f32, p: f32| Predictor::Float.residual(u.to_bits(), p.to_bits());
+        assert_eq!(r(1.0, 1.0), 0);
+        assert_eq!(r(1.0_f32.next_up(), 1.0), 2);
+        assert_eq!(r(1.0_f32.next_down(), 1.0), 1);
+        assert_eq!(r(-1.0_f32, (-1.0_f32).next_up()), 1);
+        assert_eq!(r(f32::from_bits(1), 0.0), 2);
+        // The zeros are neighbours.
+        assert_eq!(r(-0.0, 0.0), 1);
+    }
+
+    #[test]
+    fn bits_apart_are_those_of_differences() {
+        let bytes = |v: &[f32]| v.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
+        let (a, b) = (bytes(&[1.0, -2.0, 0.5]), bytes(&[1.0, (-2.0f32).next_up(), 0.5f32.next_down().next_down()]));
+        assert_eq!(bits_apart(Dtype::F32, &a, &b), 1 + 3);
+        assert_eq!(bits_apart(Dtype::I8, &[5, 0, 255], &[5, 3, 0]), 3 + 1);
+    }
+
+    #[test]
+    fn contexts_are_counted_boundaries() {
+        let c = Contexts { boundaries: vec![1, 100, 255] };
+        let t = c.table();
+        assert_eq!([t[0], t[1], t[99], t[100], t[254], t[255]], [0, 1, 1, 2, 2, 3]);
+        assert_eq!(Contexts::key(0x3f80u16), 0x7f);
+        assert_eq!(Contexts::key(0xbf80u16), 0x7f);
+        assert_eq!(Contexts::key(1.0f32.to_bits()), 0x7f);
+        // Of a byte it is all bits.
+        assert_eq!(Contexts::key(0x81u8), 0x03);
+    }
+}
