@@ -21,91 +21,42 @@
 
 #![deny(unsafe_code)]
 
-mod alternatives;
-mod archive;
-mod backend;
-mod before;
-#[cfg(feature = "buckets")]
-mod bucket;
-mod buffer;
-mod cache;
-mod catalog;
-mod chain;
 mod chunks;
-mod clock;
-mod copy;
-mod cost;
-mod directory;
 mod disk;
 mod error;
-#[doc(hidden)]
-pub mod files;
-mod find;
-mod floors;
 mod follow;
-mod gather;
-mod gc;
-mod held;
-mod history;
-mod identity;
-mod ids;
+mod format;
 pub mod interchange;
 mod irregular;
-mod layout;
-mod leftovers;
-mod manifest;
-mod merge;
-mod newest;
-mod ordered;
-mod overwrite;
-mod presence;
-#[cfg(feature = "buckets")]
-mod profile;
-mod prune;
-mod publish;
-mod reach;
-mod rebase;
+mod objects;
+mod ops;
 mod records;
-mod remote;
-mod restore;
-mod save;
-mod segments;
-mod snapshot;
-mod staged;
-mod states;
-mod store;
-mod tags;
-mod target;
-mod tensors;
 #[cfg(feature = "testing")]
 pub mod testing;
-#[cfg(feature = "buckets")]
-mod uploads;
-mod verify;
-mod walk;
-mod whole;
 
-pub use backend::Location;
-#[cfg(feature = "buckets")]
-pub use bucket::Bucket;
-pub use cache::Cache;
-pub use copy::{Copied, CopyOptions};
-pub use cost::Cost;
+pub use chunks::cache::Cache;
+pub use chunks::tensors::{Tensor, TensorSource, Tensors};
 pub use error::{Error, ErrorKind, Result};
 pub use follow::{FollowOptions, Follower, Repaired, Staged, Version};
 pub use follow::{Patch, StagedTensors, TensorFollower, TensorSpec};
-pub use gc::{Garbage, GcOptions};
-pub use history::{DamagedRecord, Listing};
-pub use ids::{RunId, SaveId, ShardId, Step, TagName};
-pub use leftovers::Orphan;
-pub use manifest::metadata::{MetaValue, Metadata};
-pub use prune::{Best, Keep, PrunePlan, Pruned};
-pub use rebase::{RebaseOptions, Rebased};
-pub use restore::{FileInfo, SnapshotReader, TensorBuffer};
-pub use save::{BasePolicy, Input, SaveOptions, Saved};
-pub use snapshot::{At, Snapshot};
-pub use states::DropStates;
-pub use store::{Store, StoreOptions};
-pub use tags::{DamagedTag, Tag, Tags};
-pub use tensors::{Tensor, TensorSource, Tensors};
-pub use verify::{Problem, Verified, VerifyOptions};
+pub use format::ids::{RunId, SaveId, ShardId, Step, TagName};
+pub use format::manifest::metadata::{MetaValue, Metadata};
+#[cfg(feature = "buckets")]
+pub use objects::bucket::Bucket;
+#[doc(hidden)]
+pub use objects::files;
+pub use objects::leftovers::Orphan;
+pub use objects::location::Location;
+pub use ops::copy::{Copied, CopyOptions};
+pub use ops::cost::Cost;
+pub use ops::gc::{Garbage, GcOptions};
+pub use ops::prune::{Best, Keep, PrunePlan, Pruned};
+pub use ops::rebase::{RebaseOptions, Rebased};
+pub use ops::restore::{FileInfo, SnapshotReader, TensorBuffer};
+pub use ops::save::{BasePolicy, Input, SaveOptions, Saved};
+pub use ops::states::DropStates;
+pub use ops::verify::{Problem, Verified, VerifyOptions};
+pub use records::history::{DamagedRecord, Listing};
+pub use records::snapshot::{At, Snapshot};
+pub use records::store::{Store, StoreOptions};
+pub use records::tags::{DamagedTag, Tag, Tags};

@@ -14,13 +14,13 @@ use super::marker::{Committed, Marker};
 use super::order;
 use super::staged::{FollowOptions, Staged, Version};
 use super::version::{self, Description, StoredFile};
+use crate::chunks::held::Held;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::{is_missing, lock, remove_if_there, sync, sync_file, sync_tree};
-use crate::held::Held;
-use crate::ids::{RunId, SaveId, Step};
-use crate::restore::{FileInfo, SnapshotReader};
-use crate::snapshot::Snapshot;
-use crate::store::Store;
+use crate::format::ids::{RunId, SaveId, Step};
+use crate::objects::files::{is_missing, lock, remove_if_there, sync, sync_file, sync_tree};
+use crate::ops::restore::{FileInfo, SnapshotReader};
+use crate::records::snapshot::Snapshot;
+use crate::records::store::Store;
 
 /// The link to the current version's directory.
 const CURRENT: &str = "current";

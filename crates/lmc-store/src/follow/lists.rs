@@ -8,10 +8,10 @@ use lmc::{Dtype, ReadAt};
 use super::patch::{Patch, Spares, width};
 use super::spec::TensorSpec;
 use super::state::{Place, State, To};
+use crate::chunks::gather::Take;
 use crate::error::Result;
-use crate::gather::Take;
-use crate::ids::Hash;
-use crate::manifest::shard::BlockSet;
+use crate::format::ids::Hash;
+use crate::format::manifest::shard::BlockSet;
 
 /// The changes that lists make.
 pub(super) struct Listed {

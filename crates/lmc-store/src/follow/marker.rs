@@ -6,8 +6,8 @@ use std::{fs, io};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::files::{replace, sync};
-use crate::ids::{RunId, SaveId};
+use crate::format::ids::{RunId, SaveId};
+use crate::objects::files::{replace, sync};
 
 const MARKER: &str = ".lmc-follow.json";
 const VERSION: u32 = 2;

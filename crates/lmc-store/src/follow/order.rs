@@ -3,9 +3,9 @@
 use std::fmt::Display;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::{RunId, SaveId, Step};
-use crate::snapshot::{At, Snapshot};
-use crate::store::Store;
+use crate::format::ids::{RunId, SaveId, Step};
+use crate::records::snapshot::{At, Snapshot};
+use crate::records::store::Store;
 
 /// The store's last snapshot, unless the follower has it, or there is none.
 pub(super) fn newest(store: &Store, there: Option<(Step, SaveId)>) -> Result<Option<Snapshot>> {

@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use bytes::Bytes;
 use lmc::{ChangedElements, Dtype, ReadAt};
 
-use crate::buffer::Pool;
 use crate::error::{Error, Result};
+use crate::objects::buffer::Pool;
 
 /// Changed elements of a tensor.
 ///

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::directory::{Follower, restore, restore_to};
 use super::staged::{Repaired, Version};
 use super::version::{Description, StoredFile};
+use crate::chunks::held::Held;
 use crate::error::{Error, Result};
-use crate::files::{remove_if_there, sync, sync_tree};
-use crate::held::Held;
-use crate::restore::{FileInfo, SnapshotReader};
-use crate::snapshot::At;
+use crate::objects::files::{remove_if_there, sync, sync_tree};
+use crate::ops::restore::{FileInfo, SnapshotReader};
+use crate::records::snapshot::At;
 
 /// What the files of a version are, and those of them that are in the staging directory because they have to be replaced.
 struct Checked {

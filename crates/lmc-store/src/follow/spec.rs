@@ -2,9 +2,9 @@
 
 use lmc::{Dtype, Segment};
 
+use crate::chunks::gather::{Located, part};
 use crate::error::{Error, Result};
-use crate::gather::{Located, part};
-use crate::ids::Step;
+use crate::format::ids::Step;
 
 /// A tensor that follows, or some of its rows.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::ids::{RunId, SaveId, Step};
+use crate::format::ids::{RunId, SaveId, Step};
 
 /// Options of following, for directories and for tensors.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use lmc::ReadAt;
 
-use crate::catalog::Catalog;
+use crate::chunks::catalog::Catalog;
+use crate::chunks::gather::{Gather, Located, Sink, Take};
+use crate::chunks::held::{Held, end_of};
 use crate::error::Result;
-use crate::gather::{Gather, Located, Sink, Take};
-use crate::held::{Held, end_of};
-use crate::ids::{Hash, RunId, SaveId, Step};
-use crate::manifest::shard::BlockSet;
-use crate::restore::SnapshotReader;
+use crate::format::ids::{Hash, RunId, SaveId, Step};
+use crate::format::manifest::shard::BlockSet;
+use crate::ops::restore::SnapshotReader;
 
 /// The contents of the tensors.
 #[derive(Clone, Debug)]

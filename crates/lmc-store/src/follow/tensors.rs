@@ -15,14 +15,14 @@ use super::spec::TensorSpec;
 use super::staged::FollowOptions;
 use super::state::{Place, State, To, add, no_list};
 use super::tied::{self, Tied};
+use crate::chunks::gather::{Gather, Located, Take};
+use crate::chunks::held::Held;
 use crate::error::{Error, ErrorKind, Result};
-use crate::gather::{Gather, Located, Take};
-use crate::held::Held;
-use crate::ids::{Hash, RunId, SaveId, Step};
-use crate::manifest::shard::BlockSet;
-use crate::restore::SnapshotReader;
-use crate::snapshot::Snapshot;
-use crate::store::Store;
+use crate::format::ids::{Hash, RunId, SaveId, Step};
+use crate::format::manifest::shard::BlockSet;
+use crate::ops::restore::SnapshotReader;
+use crate::records::snapshot::Snapshot;
+use crate::records::store::Store;
 
 /// A version that is ready: its changes, in memory of their own.
 #[derive(Debug)]

@@ -1,9 +1,9 @@
 //! Names of tensors that share memory: a version must have the same bytes for all of them.
 
 use super::spec::TensorSpec;
+use crate::chunks::gather::Located;
 use crate::error::{Error, ErrorKind, Result};
-use crate::gather::Located;
-use crate::restore::{SnapshotReader, TensorBuffer};
+use crate::ops::restore::{SnapshotReader, TensorBuffer};
 
 /// Another name of a tensor that follows.
 #[derive(Debug)]

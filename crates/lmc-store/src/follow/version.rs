@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::files::replace;
-use crate::held::StoredExtent;
-use crate::ids::{SaveId, Step};
-use crate::manifest::names::check_name;
+use crate::chunks::held::StoredExtent;
+use crate::format::ids::{SaveId, Step};
+use crate::format::manifest::names::check_name;
+use crate::objects::files::replace;
 
 /// Of the description of a version's directory, which is beside it.
 pub(super) const SUFFIX: &str = ".json";
@@ -114,7 +114,7 @@ pub(super) fn description_of(directory: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::Hash;
+    use crate::format::ids::Hash;
 
     #[test]
     fn names_of_versions_are_parsed_as_they_are_written() {

@@ -13,12 +13,12 @@ use super::index::{self, FILE, INDEX, Kind, Own};
 use super::model::{Model, read_header};
 use super::shards::Writer;
 use crate::error::{Error, ErrorKind, Result};
-use crate::files::{is_missing, lock, remove_if_there, sync, sync_file};
-use crate::ids::{Hash, Step};
-use crate::ordered::each;
-use crate::restore::zeroed;
-use crate::snapshot::{At, Snapshot};
-use crate::store::Store;
+use crate::format::ids::{Hash, Step};
+use crate::objects::files::{is_missing, lock, remove_if_there, sync, sync_file};
+use crate::objects::ordered::each;
+use crate::ops::restore::zeroed;
+use crate::records::snapshot::{At, Snapshot};
+use crate::records::store::Store;
 
 const LOCK: &str = ".lmc-publish.lock";
 /// A version that is being written.

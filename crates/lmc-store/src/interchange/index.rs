@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::encoding::{CHECKSUM, ENCODING};
 use crate::error::{Error, Result};
-use crate::ids::{Hash, SaveId, Step};
+use crate::format::ids::{Hash, SaveId, Step};
 
 /// Its name in a version's directory.
 pub(super) const INDEX: &str = "model.safetensors.index.json";

@@ -7,11 +7,11 @@ use lmc::Segment;
 use lmc::layout::safetensors::{Header, header_len};
 
 use super::index::FILE;
+use crate::chunks::held::StoredExtent;
 use crate::error::{Error, Result};
-use crate::held::StoredExtent;
-use crate::restore::SnapshotReader;
-use crate::snapshot::Snapshot;
-use crate::store::Store;
+use crate::ops::restore::SnapshotReader;
+use crate::records::snapshot::Snapshot;
+use crate::records::store::Store;
 
 /// Suffixes of the files beside the weights that serving programs read: others, such as the state of an optimizer, stay
 /// in the store.

@@ -9,8 +9,8 @@ use lmc::Dtype;
 use lmc::layout::safetensors::header;
 
 use crate::error::{Error, Result};
-use crate::files::sync_file;
-use crate::ids::Hash;
+use crate::format::ids::Hash;
+use crate::objects::files::sync_file;
 
 /// Writes the files of a delta, each when it is full.
 pub(super) struct Writer<'d> {

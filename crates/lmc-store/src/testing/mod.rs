@@ -9,4 +9,4 @@ pub use memory::Memory;
 pub use random::Random;
 
 #[cfg(feature = "buckets")]
-pub use crate::uploads::Uploads;
+pub use crate::objects::uploads::Uploads;

@@ -125,7 +125,14 @@ fn a_file_of_unknown_format_may_be_renamed() {
     let renamed = save(2, "new.dat", &bytes);
     assert!(renamed * 100 < bytes.len() as u64, "{renamed}");
     // Which of two it was is not known, unless by its contents.
-    store.save(&[Input::new("a", &bytes), Input::new("b", &noise(40 << 20, 2))], Some(step(3)), BTreeMap::new(), &SaveOptions::default()).unwrap();
+    store
+        .save(
+            &[Input::new("a", &bytes), Input::new("b", &noise(40 << 20, 2))],
+            Some(step(3)),
+            BTreeMap::new(),
+            &SaveOptions::default(),
+        )
+        .unwrap();
     bytes.iter_mut().step_by(10_000).for_each(|b| *b ^= 2);
     let alone = save(4, "c", &bytes);
     assert!(alone > bytes.len() as u64, "{alone}");

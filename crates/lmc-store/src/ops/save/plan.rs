@@ -1,0 +1,171 @@
+//! Plans which chunks are compressed, in which order: chunks of 16-bit weights right after the chunks of the 32-bit
+//! weights that they are rounded from.
+
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+
+use super::choice::Choice;
+use super::flat;
+use super::input::Input;
+use super::recut;
+use super::repeats::{self, Place};
+use super::together::{Planned, Together};
+use crate::chunks::cut::{Chunk, Range, cut};
+use crate::error::Result;
+use crate::format::ids::Hash;
+
+/// A chunk of one of the files.
+pub(super) struct Job<'a> {
+    pub(super) input: &'a Input<'a>,
+    pub(super) chunk: Chunk,
+    /// Which of its segments are rounded from the first chunk of the group: by offset of the 32-bit elements in that chunk.
+    pub(super) rounded: HashMap<u64, usize>,
+    /// Small tensors of the chunk that stand for those of other files, which are not read again: place and hash.
+    pub(super) repeated: Vec<(Range, Hash)>,
+}
+
+/// A small tensor that another file has, too.
+pub(super) struct Repeat<'a> {
+    pub(super) input: &'a Input<'a>,
+    pub(super) range: Range,
+    /// Index of the job that has its bytes, and their offset in the chunk.
+    pub(super) job: usize,
+    pub(super) first: u64,
+    pub(super) elements: u64,
+}
+
+/// Chunks in the order of compression.
+pub(super) struct Plan<'a> {
+    pub(super) jobs: Vec<Job<'a>>,
+    /// They cover the jobs. One thread encodes a group: all chunks but the first are predicted from the first.
+    pub(super) groups: Vec<std::ops::Range<usize>>,
+    pub(super) repeats: Vec<Repeat<'a>>,
+}
+
+impl<'a> Plan<'a> {
+    /// Plans the chunks of files with known segments.
+    pub(super) fn new(files: &[Planned<'a>], choice: Choice<'_>) -> Result<Self> {
+        let repeats = repeats::find(files)?;
+        let together = Together::new(files)?;
+        let wide = together.rounded_from()?;
+        let referred: HashSet<Place> = repeats.iter().flat_map(HashMap::values).map(|of| of.0).collect();
+        let (mut elsewhere, rounded_of_flat) = flat::find(&together, &repeats, &referred, &wide)?;
+        let fixed = |place: Place| wide[place.0][place.1].is_some() || referred.contains(&place);
+        let recut = recut::find(files, choice, fixed, &mut elsewhere)?;
+        let flat: HashSet<Place> = rounded_of_flat.iter().map(|f| f.of.0).collect();
+        // What is rounded is cut like what it is rounded from.
+        let ends = |place: Place| {
+            let of = wide[place.0][place.1].unwrap_or(place);
+            let bits = together.segment(place).dtype.map_or(0, |d| u64::from(d.bits()));
+            let ends = match flat.contains(&of) {
+                true => vec![],
+                false => choice.bases.ends(&files[of.0].0.name, together.segment(of)),
+            };
+            ends.into_iter().map(|n| n * bits).filter(|at| at.is_multiple_of(8)).map(|at| at / 8).collect()
+        };
+        let (mut jobs, mut file_of) = (Vec::new(), Vec::new());
+        // Index of the chunks of large tensors, by file, segment and first element; and of those of small ones, with the number there.
+        let (mut large, mut small) = (HashMap::new(), HashMap::new());
+        for (file, (input, segments)) in files.iter().enumerate() {
+            let elsewhere = |i| elsewhere[file].get(&i).map_or(&[][..], |ranges| ranges);
+            let ends = |i| ends((file, i));
+            for chunk in cut(&input.name, segments, elsewhere, ends).map_err(|e| e.at(&input.name))? {
+                match chunk.of {
+                    Some((segment, element)) => {
+                        large.insert((file, segment, element), jobs.len());
+                    }
+                    None => small.extend(chunk.numbers.iter().enumerate().map(|(k, &i)| ((file, i), (jobs.len(), k)))),
+                }
+                file_of.push(file);
+                jobs.push(Job { input, chunk, rounded: HashMap::new(), repeated: vec![] });
+            }
+        }
+        for (file, chunk) in recut {
+            file_of.push(file);
+            jobs.push(Job { input: files[file].0, chunk, rounded: HashMap::new(), repeated: vec![] });
+        }
+        let n = jobs.len() + rounded_of_flat.len();
+        let (mut leads, mut followed): (Vec<Option<usize>>, _) = (vec![None; n], vec![false; n]);
+        for f in rounded_of_flat {
+            let (input, segments) = &files[f.file];
+            let chunk = Chunk::of_parts(&input.name, segments, &f.parts).map_err(|e| e.at(&input.name))?;
+            small.extend(chunk.numbers.iter().enumerate().map(|(k, &i)| ((f.file, i), (jobs.len(), k))));
+            let lead = match f.of {
+                (place, Some(element)) => large.get(&(place.0, place.1, element)).map(|&lead| (lead, 0)),
+                (place, None) => small.get(&place).map(|&(lead, k)| (lead, jobs[lead].chunk.segments[k].offset)),
+            };
+            let mut rounded = HashMap::new();
+            if let Some((lead, offset)) = lead {
+                leads[jobs.len()] = Some(lead);
+                followed[lead] = true;
+                rounded = f.offsets.iter().enumerate().map(|(own, o)| (offset + o, own)).collect();
+            }
+            file_of.push(f.file);
+            jobs.push(Job { input, chunk, rounded, repeated: vec![] });
+        }
+        for i in 0..n {
+            let chunk = &jobs[i].chunk;
+            let file = file_of[i];
+            let mut found: Vec<(usize, u64, usize)> = Vec::new();
+            for (own, &number) in chunk.numbers.iter().enumerate() {
+                let Some(place) = wide[file][number] else { continue };
+                let place = repeats[place.0].get(&place.1).map_or(place, |of| of.0);
+                found.extend(match chunk.of {
+                    Some((_, element)) => large.get(&(place.0, place.1, element)).map(|&lead| (lead, 0, own)),
+                    None => small.get(&place).map(|&(lead, k)| (lead, jobs[lead].chunk.segments[k].offset, own)),
+                });
+            }
+            // The chunk that most of it is rounded from, and at least half. A pack that is itself rounded leads none.
+            let mut votes: HashMap<usize, u64> = HashMap::new();
+            found.iter().for_each(|&(lead, _, own)| *votes.entry(lead).or_default() += chunk.segments[own].len);
+            let best = votes.into_iter().max_by_key(|&(lead, bytes)| (bytes, Reverse(lead)));
+            if let Some((lead, bytes)) = best
+                && bytes >= chunk.len().div_ceil(2)
+                && lead != i
+                && leads[lead].is_none()
+                && !followed[i]
+            {
+                leads[i] = Some(lead);
+                followed[lead] = true;
+                let rounded = found.iter().filter(|f| f.0 == lead).map(|&(_, offset, own)| (offset, own));
+                jobs[i].rounded = rounded.collect();
+            }
+        }
+        let mut found = Vec::new();
+        for (file, (input, segments)) in files.iter().enumerate() {
+            for (&i, (of, hash)) in &repeats[file] {
+                let s = &segments[i];
+                let (job, k) = small[of];
+                let first = jobs[job].chunk.segments[k].offset;
+                jobs[job].repeated.push((Range { offset: first, len: s.len }, *hash));
+                let elements = s.dtype.map_or(0, |d| s.len * 8 / u64::from(d.bits()));
+                found.push(Repeat { input, range: Range { offset: s.offset, len: s.len }, job, first, elements });
+            }
+        }
+        Ok(Self::in_order(jobs, &leads, found))
+    }
+
+    /// Puts those that follow another one behind it.
+    fn in_order(jobs: Vec<Job<'a>>, leads: &[Option<usize>], repeats: Vec<Repeat<'a>>) -> Self {
+        let mut following: HashMap<usize, Vec<usize>> = HashMap::new();
+        for (i, lead) in leads.iter().enumerate() {
+            if let Some(lead) = lead {
+                following.entry(*lead).or_default().push(i);
+            }
+        }
+        let n = jobs.len();
+        let mut jobs: Vec<_> = jobs.into_iter().map(Some).collect();
+        let mut number = vec![0; n];
+        let mut plan = Self { jobs: Vec::with_capacity(n), groups: vec![], repeats };
+        for lead in (0..n).filter(|&i| leads[i].is_none()) {
+            let start = plan.jobs.len();
+            for i in std::iter::once(lead).chain(following.remove(&lead).unwrap_or_default()) {
+                number[i] = plan.jobs.len();
+                plan.jobs.extend(jobs[i].take());
+            }
+            plan.groups.push(start..plan.jobs.len());
+        }
+        plan.repeats.iter_mut().for_each(|r| r.job = number[r.job]);
+        plan
+    }
+}
