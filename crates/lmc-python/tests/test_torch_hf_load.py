@@ -1,0 +1,272 @@
+"""`from_pretrained` of compressed models: once `lmc.hf` is imported, they load as others do."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import lmc
+import lmc.hf
+import pytest
+import torch
+import transformers
+from lmc.hf import _load
+from torch_tensors import assert_same
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    BertConfig,
+    BertModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    modeling_utils,
+)
+
+TOKENS = torch.arange(16)[None]
+
+
+def llama(seed=0, **options):
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=500, hidden_size=64, intermediate_size=128, num_hidden_layers=4, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64, **options,
+    )  # fmt: skip
+    return LlamaForCausalLM(config).eval()
+
+
+def bert(seed=0):
+    torch.manual_seed(seed)
+    config = BertConfig(
+        vocab_size=500, hidden_size=64, intermediate_size=128, num_hidden_layers=3, num_attention_heads=4,
+        max_position_embeddings=64,
+    )  # fmt: skip
+    return BertModel(config).eval()
+
+
+def compressed(folder):
+    """Compresses the weights in a folder, and removes them."""
+    subprocess.run([sys.executable, "-m", "lmc", "compress", "-q", "-r", "--rm", str(folder)], check=True)
+    assert not list(folder.rglob("*.safetensors")) and list(folder.rglob("*.safetensors.lmc"))
+
+
+def saved(model, folder, shard="50GB"):
+    model.save_pretrained(folder, max_shard_size=shard)
+    return folder
+
+
+def assert_equal_models(found, expected):
+    assert type(found) is type(expected) and not found.training
+    assert_same(found.state_dict(), expected.state_dict())
+    with torch.inference_mode():
+        assert torch.equal(found(TOKENS)[0], expected(TOKENS)[0])
+
+
+@pytest.mark.parametrize("shard", ["50GB", "100KB"])
+@pytest.mark.parametrize(("make", "auto"), [(llama, AutoModelForCausalLM), (bert, AutoModel)])
+def test_models(tmp_path, make, auto, shard):
+    model = make()
+    saved(model, tmp_path / "m", shard)
+    compressed(tmp_path / "m")
+    assert (tmp_path / "m" / "model.safetensors.index.json").exists() == (shard == "100KB")
+    assert_equal_models(auto.from_pretrained(tmp_path / "m"), model)
+    assert_equal_models(type(model).from_pretrained(str(tmp_path / "m"), use_safetensors=True), model)
+
+
+def test_options(tmp_path):
+    folder = saved(llama(tie_word_embeddings=True).bfloat16(), tmp_path / "m" / "sub")
+    load, plain = AutoModelForCausalLM.from_pretrained, shutil.copytree(folder, tmp_path / "plain")
+    model = load(plain, dtype="auto")
+    compressed(folder)
+    found = load(folder, dtype="auto")
+    assert_equal_models(found, model)
+    assert found.lm_head.weight.data_ptr() == found.model.embed_tokens.weight.data_ptr()
+    for options in (
+        {"dtype": torch.float32}, {"dtype": torch.float16}, {"device_map": "cpu", "dtype": torch.bfloat16},
+        {"device_map": {"": "cpu"}},
+    ):  # fmt: skip
+        assert_equal_models(load(folder, **options), load(plain, **options))
+    assert_equal_models(load(tmp_path / "m", subfolder="sub", dtype="auto"), model)
+    _, info = load(folder, output_loading_info=True)
+    assert not any(info.values())
+
+
+def test_variants(tmp_path):
+    saved(bert(1), tmp_path / "m")
+    bert(2).save_pretrained(tmp_path / "m", variant="second")
+    compressed(tmp_path / "m")
+    assert_equal_models(AutoModel.from_pretrained(tmp_path / "m"), bert(1))
+    assert_equal_models(AutoModel.from_pretrained(tmp_path / "m", variant="second"), bert(2))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_some_shards_are_not_compressed(tmp_path, which):
+    """Whether the first one is or not."""
+    model = bert()
+    saved(model, tmp_path / "m", "300KB")
+    kept = sorted((tmp_path / "m").glob("*.safetensors"))[which].name
+    shutil.copy(tmp_path / "m" / kept, tmp_path)
+    compressed(tmp_path / "m")
+    (tmp_path / "m" / f"{kept}.lmc").unlink()
+    shutil.move(tmp_path / kept, tmp_path / "m")
+    assert_equal_models(AutoModel.from_pretrained(tmp_path / "m"), model)
+
+
+def test_weights_on_the_disk(tmp_path):
+    model = llama()
+    compressed(saved(model, tmp_path / "m"))
+    parts = {"model.embed_tokens": "cpu", "model.layers": "disk", "model.norm": "cpu", "lm_head": "cpu"}
+    parts["model.rotary_emb"] = "cpu"
+    found = AutoModelForCausalLM.from_pretrained(tmp_path / "m", device_map=parts, offload_folder=tmp_path / "off")
+    with torch.inference_mode():
+        assert torch.equal(found(TOKENS).logits, model(TOKENS).logits)
+
+
+def test_deltas_of_what_lies_beside(tmp_path):
+    model = llama().bfloat16()
+    for step in range(3):
+        saved(model, tmp_path / str(step))
+        with torch.no_grad():
+            model.lm_head.weight[:50] *= 1.01
+    folder = tmp_path / "m"
+    shutil.copytree(tmp_path / "2", folder)
+    base = tmp_path / "0" / "model.safetensors"
+    middle = tmp_path / "1" / "model.safetensors"
+    last = folder / "model.safetensors"
+    lmc.compress_file(last, f"{last}.lmc", base=middle)
+    lmc.compress_file(middle, folder / "middle.lmc", base=base)
+    shutil.copy(base, folder / "of another name")
+    last.unlink()
+    expected = AutoModelForCausalLM.from_pretrained(tmp_path / "2", dtype="auto")
+    assert_equal_models(AutoModelForCausalLM.from_pretrained(folder, dtype="auto"), expected)
+    # In the hub's cache, all are links.
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "of-a-revision"
+    shutil.move(folder, blobs)
+    snapshot.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors.lmc"):
+        (snapshot / name).symlink_to(os.path.relpath(blobs / name, snapshot))
+    assert_equal_models(AutoModelForCausalLM.from_pretrained(snapshot, dtype="auto"), expected)
+    (blobs / "of another name").unlink()
+    with pytest.raises(lmc.BaseMismatchError, match=r"model\.safetensors"):
+        AutoModelForCausalLM.from_pretrained(snapshot, dtype="auto")
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """A model in a cache of the hub, and a function that replaces its blobs by compressed ones."""
+    repository = tmp_path / "hub" / "models--me--small"
+
+    def make(model, revision, shard="50GB"):
+        folder = saved(model, tmp_path / revision, shard)
+        snapshot, blobs = repository / "snapshots" / revision, repository / "blobs"
+        snapshot.mkdir(parents=True)
+        for directory in (blobs, repository / "refs"):
+            directory.mkdir(exist_ok=True)
+        for path in folder.iterdir():
+            shutil.copy(path, blobs / f"{revision}-{path.name}")
+            (snapshot / path.name).symlink_to(f"../../blobs/{revision}-{path.name}")
+        (repository / "refs" / "main").write_text(revision)
+        return snapshot
+
+    return make
+
+
+@pytest.mark.parametrize("shard", ["50GB", "100KB"])
+@pytest.mark.parametrize("renamed", [True, False])
+def test_the_cache_of_the_hub(tmp_path, cache, shard, renamed):
+    """Whether links to blobs have the names of `.lmc` files or those of the originals."""
+    first, second = bert(1), bert(2)
+    for model, revision in ((first, "a" * 40), (second, "b" * 40)):
+        snapshot = cache(model, revision, shard)
+        for link in list(snapshot.glob("*.safetensors")):
+            blob = link.resolve()
+            lmc.compress_file(blob, f"{blob}.lmc")
+            blob.unlink()
+            link.unlink()
+            (snapshot / (f"{link.name}.lmc" if renamed else link.name)).symlink_to(f"../../blobs/{blob.name}.lmc")
+    options = {"cache_dir": tmp_path / "hub", "local_files_only": True}
+    for name in ("me/small", snapshot):
+        found = AutoModel.from_pretrained(name, **options)
+        assert_equal_models(found, second)
+        assert found.name_or_path == str(name)
+    assert_equal_models(AutoModel.from_pretrained("me/small", revision="a" * 40, **options), first)
+    with pytest.raises(OSError, match="cached files"):
+        AutoModel.from_pretrained("me/other", **options)
+
+
+@pytest.mark.parametrize("shard", ["50GB", "100KB"])
+def test_damage_is_an_error_that_names_file_and_tensor(tmp_path, shard):
+    compressed(saved(llama(), tmp_path / "m", shard))
+    path = next(p for p in sorted((tmp_path / "m").glob("*.lmc")))
+    name = "model.embed_tokens.weight" if shard == "100KB" else None
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(lmc.DamagedError) as raised:
+        AutoModelForCausalLM.from_pretrained(tmp_path / "m")
+    with lmc.open(path) as f:
+        names = f.keys()
+    assert str(path) in str(raised.value)
+    assert raised.value.tensor in names and name in (None, raised.value.tensor)
+    assert raised.value.tensor in str(raised.value)
+
+
+def test_other_directories_are_as_before(tmp_path):
+    """What has no compressed files never reaches `lmc`."""
+    model = llama()
+    saved(model, tmp_path / "plain")
+    saved(model, tmp_path / "shards", "100KB")
+    (tmp_path / "none").mkdir()
+    shutil.copy(tmp_path / "plain" / "config.json", tmp_path / "none")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(lmc, "File", None)
+        patched.setattr("lmc._beside.File", None)
+        for folder in ("plain", "shards"):
+            assert_equal_models(AutoModelForCausalLM.from_pretrained(tmp_path / folder), model)
+        with pytest.raises(OSError, match=r"no file named .*model\.safetensors"):
+            AutoModelForCausalLM.from_pretrained(tmp_path / "none")
+    # An original beside its compressed form comes first.
+    lmc.compress_file(tmp_path / "plain" / "model.safetensors", tmp_path / "none" / "model.safetensors.lmc")
+    saved(llama(5), tmp_path / "none")
+    assert_equal_models(AutoModelForCausalLM.from_pretrained(tmp_path / "none"), llama(5))
+
+
+def test_another_transformers_is_an_error_that_names_its_version(tmp_path, monkeypatch):
+    compressed(saved(bert(), tmp_path / "m"))
+    plain = saved(bert(), tmp_path / "plain")
+    kind = modeling_utils.PreTrainedModel
+    monkeypatch.setattr(kind, "from_pretrained", kind.__dict__["from_pretrained"])
+    monkeypatch.setattr(modeling_utils, "_get_resolved_checkpoint_files", lambda path: path)
+    monkeypatch.setattr(modeling_utils, "safe_open", _load.safetensors.safe_open)
+    assert "transformers_explicit_filename" in _load._missing()
+    monkeypatch.delattr(modeling_utils, "_get_resolved_checkpoint_files")
+    assert "_get_resolved_checkpoint_files" in _load._missing()
+    _load.install()
+    for name in (tmp_path / "m", str(tmp_path / "m")):
+        with pytest.raises(lmc.UnsupportedError, match=transformers.__version__):
+            AutoModel.from_pretrained(name)
+    monkeypatch.undo()
+    assert_equal_models(AutoModel.from_pretrained(plain), bert())
+
+
+def test_each_block_is_decoded_once(tmp_path, monkeypatch):
+    """All of a small model is one read; what nobody asks for is not kept."""
+    reads = []
+    read = _load.Shard._new
+    monkeypatch.setattr(_load.Shard, "_new", lambda self, entries: reads.append(len(entries)) or read(self, entries))
+    model = llama()
+    compressed(saved(model, tmp_path / "m"))
+    assert_equal_models(AutoModelForCausalLM.from_pretrained(tmp_path / "m"), model)
+    assert reads == [len(model.state_dict())]
+    monkeypatch.setattr("lmc.hf._shard._GROUP", 1)
+    monkeypatch.setattr("lmc.hf._shard._MAX_WAITING", 0)
+    with _load.Shard(str(tmp_path / "m" / "model.safetensors.lmc")) as f:
+        state = {name: f.get_tensor(name) for name in f.keys()}
+        again = {name: f.get_slice(name)[...] for name in f.keys()}
+        assert torch.equal(f.get_slice("lm_head.weight")[3:5, ::2], state["lm_head.weight"][3:5, ::2])
+    assert_same(state, model.state_dict())
+    assert_same(again, state)
+    assert state["lm_head.weight"].data_ptr() != again["lm_head.weight"].data_ptr()
+
+
+def test_this_version_is_among_those_that_are_named():
+    assert transformers.__version__ in _load.TESTED
