@@ -7,7 +7,9 @@ import sys
 
 import lmc
 import lmc.hf
+import numpy as np
 import pytest
+import safetensors.torch
 import torch
 import transformers
 from lmc.hf import _load
@@ -17,6 +19,7 @@ from transformers import (
     AutoModelForCausalLM,
     BertConfig,
     BertModel,
+    BertTokenizer,
     LlamaConfig,
     LlamaForCausalLM,
     modeling_utils,
@@ -173,7 +176,7 @@ def cache(tmp_path):
 @pytest.mark.parametrize("shard", ["50GB", "100KB"])
 @pytest.mark.parametrize("renamed", [True, False])
 def test_the_cache_of_the_hub(tmp_path, cache, shard, renamed):
-    """Whether links to blobs have the names of `.lmc` files or those of the originals."""
+    """Whether links have the names of `.lmc` files or, as after `lmc hub compress`, those of the originals."""
     first, second = bert(1), bert(2)
     for model, revision in ((first, "a" * 40), (second, "b" * 40)):
         snapshot = cache(model, revision, shard)
@@ -181,8 +184,11 @@ def test_the_cache_of_the_hub(tmp_path, cache, shard, renamed):
             blob = link.resolve()
             lmc.compress_file(blob, f"{blob}.lmc")
             blob.unlink()
-            link.unlink()
-            (snapshot / (f"{link.name}.lmc" if renamed else link.name)).symlink_to(f"../../blobs/{blob.name}.lmc")
+            if renamed:
+                link.unlink()
+                (snapshot / f"{link.name}.lmc").symlink_to(f"../../blobs/{blob.name}.lmc")
+            else:
+                blob.symlink_to(f"{blob.name}.lmc")
     options = {"cache_dir": tmp_path / "hub", "local_files_only": True}
     for name in ("me/small", snapshot):
         found = AutoModel.from_pretrained(name, **options)
@@ -270,3 +276,60 @@ def test_each_block_is_decoded_once(tmp_path, monkeypatch):
 
 def test_this_version_is_among_those_that_are_named():
     assert transformers.__version__ in _load.TESTED
+
+
+def test_load_file_of_safetensors(tmp_path):
+    """Libraries that call it load what a name in the hub's cache leads to."""
+    state = bert().state_dict()
+    lmc.torch.save_file(state, tmp_path / "blob.lmc")
+    (tmp_path / "model.safetensors").symlink_to("blob.lmc")
+    assert_same(safetensors.torch.load_file(tmp_path / "model.safetensors"), state)
+    assert_same(safetensors.torch.load_file(tmp_path / "model.safetensors", device="cpu"), state)
+    safetensors.torch.save_file(state, tmp_path / "plain.safetensors")
+    assert_same(safetensors.torch.load_file(tmp_path / "plain.safetensors"), state)
+    with pytest.raises(FileNotFoundError, match=r"none\.safetensors"):
+        safetensors.torch.load_file(tmp_path / "none.safetensors")
+
+
+def linked(folder):
+    """Gives compressed files the names of their originals, too, as in the hub's cache."""
+    for path in folder.rglob("*.safetensors.lmc"):
+        path.with_suffix("").symlink_to(path.name)
+
+
+@pytest.mark.long
+def test_sentence_transformers(tmp_path):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Dense, Pooling, Transformer
+
+    saved(bert(), tmp_path / "bert")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "sentence", "and", "another"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    BertTokenizer(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path / "bert")
+    parts = [Transformer(str(tmp_path / "bert")), Pooling(64), Dense(64, 16)]
+    model, texts = SentenceTransformer(modules=parts, device="cpu"), ["a sentence", "and another"]
+    model.save(str(tmp_path / "m"))
+    compressed(tmp_path / "m")
+    dense = next(path for path in (tmp_path / "m").glob("*_Dense"))
+    with pytest.raises(ValueError, match=r"model\.safetensors"):
+        SentenceTransformer(str(tmp_path / "m"), device="cpu")
+    linked(dense)
+    found = SentenceTransformer(str(tmp_path / "m"), device="cpu")
+    assert np.array_equal(found.encode(texts), model.encode(texts))
+
+
+@pytest.mark.long
+def test_diffusers(tmp_path):
+    from diffusers import DDPMPipeline, DDPMScheduler, UNet2DModel
+
+    kinds = {"down_block_types": ("DownBlock2D",) * 2, "up_block_types": ("UpBlock2D",) * 2}
+    unet = UNet2DModel(sample_size=8, layers_per_block=1, block_out_channels=(32, 32), **kinds)
+    DDPMPipeline(unet, DDPMScheduler()).save_pretrained(tmp_path / "m")
+    compressed(tmp_path / "m")
+    with pytest.raises(OSError, match="no file named"):
+        DDPMPipeline.from_pretrained(tmp_path / "m")
+    component = UNet2DModel.from_config(UNet2DModel.load_config(tmp_path / "m" / "unet"))
+    component.load_state_dict(lmc.torch.load_file(tmp_path / "m" / "unet"))
+    linked(tmp_path / "m")
+    for found in (component, DDPMPipeline.from_pretrained(tmp_path / "m").unet):
+        assert_same(found.state_dict(), unet.state_dict())

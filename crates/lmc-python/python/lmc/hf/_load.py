@@ -3,8 +3,8 @@
 Two names of `transformers.modeling_utils` are replaced. `_get_resolved_checkpoint_files` says which files a model
 consists of: for a file that is there as a `.lmc` file it is called as if the configuration named that file
 (`transformers_weights`), and for a model in the hub's cache with such files as if its folder had been given.
-`safe_open` opens `.lmc` files under the names of their originals. All other files go to the functions that were there
-before.
+`safe_open`, which is replaced in a few other modules, too, opens `.lmc` files under the names of their originals. All
+other files go to the functions that were there before.
 """
 
 import functools
@@ -20,10 +20,10 @@ from huggingface_hub import try_to_load_from_cache
 from transformers import PreTrainedModel, modeling_utils
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
-import lmc.torch
 from lmc._errors import UnsupportedError
 from lmc._shards import SUFFIX, in_place
 from lmc.hf._shard import Shard
+from lmc.torch import safe_open
 
 TESTED: Final = ("4.57.6", "5.0.0", "5.23.0", "5.24.0")
 """Versions of transformers that this was run with."""
@@ -32,8 +32,13 @@ _RESOLVE: Final = "_get_resolved_checkpoint_files"
 _PARAMETERS: Final = frozenset(
     {"pretrained_model_name_or_path", "variant", "gguf_file", "use_safetensors", "transformers_explicit_filename"}
 )
-#: Modules that read single tensors of weights that stay on the disk.
-_OFFLOAD: Final = ("transformers.integrations.accelerate", "accelerate.utils.offload")
+#: What opens files elsewhere: `load_file` of safetensors, which diffusers and sentence-transformers call, and what
+#: reads single tensors of weights that stay on the disk.
+_OTHERS: Final = {
+    "safetensors.torch": Shard,
+    "transformers.integrations.accelerate": safe_open,
+    "accelerate.utils.offload": safe_open,
+}
 _MAGIC: Final = b"\x89LMC\r\n\x1a\n"
 
 
@@ -45,16 +50,16 @@ def install() -> None:
     if missing := _missing():
         _refuse(missing)
         return
-    resolve = getattr(modeling_utils, _RESOLVE)
-    setattr(modeling_utils, _RESOLVE, _with_compressed(resolve))
-    modeling_utils.safe_open = _opens(modeling_utils.safe_open, Shard)
-    for name in _OFFLOAD:
+    module: Any = modeling_utils
+    setattr(module, _RESOLVE, _with_compressed(getattr(module, _RESOLVE)))
+    module.safe_open = _opens(module.safe_open, Shard)
+    for name, compressed in _OTHERS.items():
         try:
-            module: Any = importlib.import_module(name)
+            module = importlib.import_module(name)
         except ImportError:
-            continue
+            continue  # accelerate is not installed
         if getattr(module, "safe_open", None) is safetensors.safe_open:
-            module.safe_open = _opens(module.safe_open, lmc.torch.safe_open)
+            module.safe_open = _opens(module.safe_open, compressed)
 
 
 def _missing() -> str | None:
@@ -89,13 +94,13 @@ def _opens(before: Any, compressed: Callable[..., Any]) -> Callable[..., Any]:
     """`safe_open` that opens `.lmc` files, too."""
 
     @functools.wraps(before)
-    def safe_open(filename: Any, framework: str, device: Any = "cpu", **options: Any) -> Any:
+    def opened(filename: Any, framework: str, device: Any = "cpu", **options: Any) -> Any:
         path = in_place(os.fsdecode(filename))
         if _is_compressed(path):
             return compressed(path, device=device)
         return before(filename, framework, device, **options)
 
-    return safe_open
+    return opened
 
 
 def _is_compressed(path: str) -> bool:

@@ -2,7 +2,6 @@
 
 import threading
 from collections import OrderedDict
-from types import EllipsisType
 from typing import Any, Final
 
 from torch import Tensor
@@ -84,7 +83,7 @@ class _Slice(TensorSlice):
 
     def __init__(self, shard: Shard, name: str) -> None:
         super().__init__(shard._file, shard._file.entry(name), shard._device)
-        self._whole = lambda: shard.get_tensor(name)
+        self._shard = shard
 
     def __getitem__(self, index: Any) -> Tensor:
-        return self._whole() if isinstance(index, EllipsisType) else super().__getitem__(index)
+        return self._shard.get_tensor(self._entry.name) if index is ... else super().__getitem__(index)
