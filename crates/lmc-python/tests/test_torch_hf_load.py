@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import lmc
 import lmc.hf
@@ -242,11 +243,10 @@ def test_another_transformers_is_an_error_that_names_its_version(tmp_path, monke
     kind = modeling_utils.PreTrainedModel
     monkeypatch.setattr(kind, "from_pretrained", kind.__dict__["from_pretrained"])
     monkeypatch.setattr(modeling_utils, "_get_resolved_checkpoint_files", lambda path: path)
-    monkeypatch.setattr(modeling_utils, "safe_open", _load.safetensors.safe_open)
     assert "transformers_explicit_filename" in _load._missing()
     monkeypatch.delattr(modeling_utils, "_get_resolved_checkpoint_files")
     assert "_get_resolved_checkpoint_files" in _load._missing()
-    _load.install()
+    _load.install.__wrapped__()
     for name in (tmp_path / "m", str(tmp_path / "m")):
         with pytest.raises(lmc.UnsupportedError, match=transformers.__version__):
             AutoModel.from_pretrained(name)
@@ -255,7 +255,7 @@ def test_another_transformers_is_an_error_that_names_its_version(tmp_path, monke
 
 
 def test_each_block_is_decoded_once(tmp_path, monkeypatch):
-    """All of a small model is one read; what nobody asks for is not kept."""
+    """All of a small model is one read."""
     reads = []
     read = _load.Shard._new
     monkeypatch.setattr(_load.Shard, "_new", lambda self, entries: reads.append(len(entries)) or read(self, entries))
@@ -263,15 +263,54 @@ def test_each_block_is_decoded_once(tmp_path, monkeypatch):
     compressed(saved(model, tmp_path / "m"))
     assert_equal_models(AutoModelForCausalLM.from_pretrained(tmp_path / "m"), model)
     assert reads == [len(model.state_dict())]
-    monkeypatch.setattr("lmc.hf._shard._GROUP", 1)
-    monkeypatch.setattr("lmc.hf._shard._MAX_WAITING", 0)
-    with _load.Shard(str(tmp_path / "m" / "model.safetensors.lmc")) as f:
-        state = {name: f.get_tensor(name) for name in f.keys()}
-        again = {name: f.get_slice(name)[...] for name in f.keys()}
-        assert torch.equal(f.get_slice("lm_head.weight")[3:5, ::2], state["lm_head.weight"][3:5, ::2])
-    assert_same(state, model.state_dict())
-    assert_same(again, state)
-    assert state["lm_head.weight"].data_ptr() != again["lm_head.weight"].data_ptr()
+
+
+@pytest.mark.parametrize(("group", "waiting"), [(1, 0), (50_000, 0), (50_000, 100_000), (1 << 20, 1 << 20)])
+def test_tensors_in_any_order(tmp_path, monkeypatch, group, waiting):
+    monkeypatch.setattr("lmc.hf._shard._GROUP", group)
+    monkeypatch.setattr("lmc.hf._shard._MAX_WAITING", waiting)
+    state = llama().state_dict()
+    lmc.torch.save_file(state, tmp_path / "m.lmc")
+    names = sorted(state, key=lambda name: name[::-1])
+    with _load.Shard(str(tmp_path / "m.lmc")) as f:
+        assert_same({name: f.get_tensor(name) for name in names}, state)
+        again = {name: f.get_slice(name)[...] for name in reversed(names)}
+        assert_same(again, state)
+        assert sum(tensor.nbytes for tensor in f._waiting.values()) <= waiting
+        last = f.get_tensor("lm_head.weight")
+        assert last.data_ptr() != again["lm_head.weight"].data_ptr()
+        assert torch.equal(f.get_slice("lm_head.weight")[3:5, ::2], last[3:5, ::2])
+        with pytest.raises(lmc.NotFoundError):
+            f.get_tensor("other")
+    with pytest.raises(lmc.UsageError, match="closed"):
+        f.get_tensor("lm_head.weight")
+
+
+def test_threads_share_a_shard(tmp_path):
+    state = llama().state_dict()
+    lmc.torch.save_file(state, tmp_path / "m.lmc")
+    with _load.Shard(str(tmp_path / "m.lmc")) as f, ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            assert_same(dict(zip(state, pool.map(f.get_tensor, state), strict=True)), state)
+
+
+def test_damage_is_found_where_it_is(tmp_path):
+    """Tensors that are read together with a damaged one are read alone."""
+    state = {f"{i}": torch.full((1 << 18,), float(i)) + torch.rand(1 << 18) for i in range(6)}
+    lmc.torch.save_file(state, tmp_path / "m.lmc")
+    data = bytearray((tmp_path / "m.lmc").read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / "m.lmc").write_bytes(data)
+    found, damaged = {}, []
+    with _load.Shard(str(tmp_path / "m.lmc")) as f:
+        for name in state:
+            try:
+                found[name] = f.get_tensor(name)
+            except lmc.DamagedError as e:
+                damaged.append(name)
+                assert e.tensor in state and str(tmp_path / "m.lmc") in str(e)
+    assert 1 <= len(damaged) <= 2
+    assert_same(found, {name: tensor for name, tensor in state.items() if name not in damaged})
 
 
 def test_this_version_is_among_those_that_are_named():

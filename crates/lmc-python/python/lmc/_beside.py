@@ -1,7 +1,7 @@
 """Bases of deltas that were not given: found beside their delta, by the hash of their contents."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +38,7 @@ def open_file(source: Any, *, base: Any, threads: int | None) -> File:
 
 def _find(delta: os.PathLike[str], wanted: Iterable[BaseInfo]) -> list[str]:
     """The files that a delta needs, with those that these need; none if one of them is not there."""
-    candidates = list(_candidates(delta))
+    candidates = _candidates(delta)
     found, left, looked_for = list[str](), list(wanted), set[tuple[int, str]]()
     while left:
         base = left.pop()
@@ -53,15 +53,22 @@ def _find(delta: os.PathLike[str], wanted: Iterable[BaseInfo]) -> list[str]:
     return found
 
 
-def _candidates(delta: os.PathLike[str]) -> Iterator[_Candidate]:
+def _candidates(delta: os.PathLike[str]) -> list[_Candidate]:
     """The files beside a delta that can be read."""
+    found = list[_Candidate]()
     folders = dict.fromkeys(os.path.dirname(path) for path in (os.path.abspath(delta), os.path.realpath(delta)))
-    paths = [os.path.join(folder, name) for folder in folders for name in sorted(os.listdir(folder))]
+    paths = list[str]()
+    for folder in folders:
+        with suppress(OSError):
+            paths += [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
     for path in paths:
-        if not os.path.isfile(path) or os.path.samefile(path, delta):
-            continue
-        with suppress(Error), File(path, plain=True, threads=1) as file:
-            yield _Candidate(path, file.size, file.content_hash if file.compressed else None, file.bases)
+        with suppress(OSError, Error):
+            if not os.path.isfile(path) or os.path.samefile(path, delta):
+                continue
+            with File(path, plain=True, threads=1) as file:
+                content_hash = file.content_hash if file.compressed else None
+                found.append(_Candidate(path, file.size, content_hash, file.bases))
+    return found
 
 
 def _in_order(candidates: list[_Candidate], base: BaseInfo) -> list[_Candidate]:

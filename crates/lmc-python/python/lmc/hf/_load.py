@@ -14,7 +14,6 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
-import safetensors
 import transformers
 from huggingface_hub import try_to_load_from_cache
 from transformers import PreTrainedModel, modeling_utils
@@ -42,8 +41,9 @@ _OTHERS: Final = {
 _MAGIC: Final = b"\x89LMC\r\n\x1a\n"
 
 
+@functools.cache
 def install() -> None:
-    """Replaces the functions of transformers.
+    """Replaces the functions of transformers, once.
 
     Where they are not those that this module knows, loading a compressed model raises `lmc.UnsupportedError`.
     """
@@ -58,13 +58,13 @@ def install() -> None:
             module = importlib.import_module(name)
         except ImportError:
             continue  # accelerate is not installed
-        if getattr(module, "safe_open", None) is safetensors.safe_open:
+        if callable(getattr(module, "safe_open", None)):
             module.safe_open = _opens(module.safe_open, compressed)
 
 
 def _missing() -> str | None:
     """What this version of transformers lacks."""
-    if getattr(modeling_utils, "safe_open", None) is not safetensors.safe_open:
+    if not callable(getattr(modeling_utils, "safe_open", None)):
         return "modeling_utils.safe_open"
     resolve = getattr(modeling_utils, _RESOLVE, None)
     if not callable(resolve) or not inspect.signature(resolve).parameters.keys() >= _PARAMETERS:

@@ -10,7 +10,7 @@ from lmc._errors import Error
 from lmc._lmc import Tensor as Entry
 from lmc.torch import TensorSlice, safe_open
 
-# A block is decoded for each call that reads a part of it, so adjacent tensors are read in one call: at least this many
+# A block is decoded for each call that reads a part of it, so adjacent tensors are read in one call: up to this many
 # bytes of them.
 _GROUP: Final = 32 << 20
 # Bytes of tensors that were read with others and not asked for yet. The oldest beyond that are read again.
@@ -28,11 +28,11 @@ class Shard(safe_open):
         self._waiting = OrderedDict[str, Tensor]()
         group, size = list[Entry](), 0
         for entry in sorted(self._file.entries().values(), key=lambda e: e.offset):
+            if size + entry.nbytes > _GROUP:
+                group, size = [], 0
             self._groups[entry.name] = group
             group.append(entry)
             size += entry.nbytes
-            if size >= _GROUP:
-                group, size = [], 0
 
     def close(self) -> None:
         """Closes the file."""
@@ -59,13 +59,7 @@ class Shard(safe_open):
         try:
             tensors = self._new(entries)
         except Error:
-            # Another one may be damaged.
-            try:
-                tensors = self._new([wanted])
-            except Error as e:
-                e.tensor = wanted.name
-                e.add_note(f"while reading the tensor {wanted.name!r}")
-                raise
+            tensors = self._new([wanted])  # another one may be damaged
         self._waiting |= tensors
         self._waiting.move_to_end(wanted.name)
         size = sum(tensor.nbytes for tensor in self._waiting.values())
