@@ -231,6 +231,9 @@ def test_other_directories_are_as_before(tmp_path):
             assert_equal_models(AutoModelForCausalLM.from_pretrained(tmp_path / folder), model)
         with pytest.raises(OSError, match=r"no file named .*model\.safetensors"):
             AutoModelForCausalLM.from_pretrained(tmp_path / "none")
+    (tmp_path / "none" / "pytorch_model.bin.lmc").write_bytes(lmc.compress(b"of other weights"))
+    with pytest.raises(lmc.UnsupportedError, match=r"pytorch_model\.bin\.lmc, and lmc\.hf loads safetensors only"):
+        AutoModelForCausalLM.from_pretrained(tmp_path / "none")
     # An original beside its compressed form comes first.
     lmc.compress_file(tmp_path / "plain" / "model.safetensors", tmp_path / "none" / "model.safetensors.lmc")
     saved(llama(5), tmp_path / "none")

@@ -17,7 +17,7 @@ from typing import Any, Final
 import transformers
 from huggingface_hub import try_to_load_from_cache
 from transformers import PreTrainedModel, modeling_utils
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, WEIGHTS_NAME
 
 from lmc._errors import UnsupportedError
 from lmc._shards import SUFFIX, in_place
@@ -133,12 +133,26 @@ def _with_compressed(before: Any) -> Callable[..., Any]:
         path = os.fspath(path)
         if not os.path.isdir(path) and (folder := _in_cache(path, subfolder, names, options)) is not None:
             path = given["pretrained_model_name_or_path"] = folder
-        file = os.path.join(path, subfolder, names[0])
-        if os.path.isdir(path) and in_place(file) != file:
-            given["transformers_explicit_filename"] = names[0]
+        if os.path.isdir(path):
+            folder = os.path.join(path, subfolder)
+            if _took_the_place(folder, names[0]):
+                given["transformers_explicit_filename"] = names[0]
+            elif _took_the_place(folder, WEIGHTS_NAME) and not any(
+                os.path.isfile(os.path.join(folder, name)) for name in names
+            ):
+                raise UnsupportedError(
+                    f"{folder} has {WEIGHTS_NAME}{SUFFIX}, and lmc.hf loads safetensors only:"
+                    " use `lmc mount`, or restore the file with `lmc decompress`"
+                )
         return before(*call.args, **call.kwargs)
 
     return resolve
+
+
+def _took_the_place(folder: str, name: str) -> bool:
+    """Whether a compressed file is there in place of its original."""
+    file = os.path.join(folder, name)
+    return in_place(file) != file
 
 
 def _with_variant(name: str, variant: str | None) -> str:
