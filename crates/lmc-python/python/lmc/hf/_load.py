@@ -122,9 +122,10 @@ def _with_compressed(before: Any) -> Callable[..., Any]:
         call.apply_defaults()
         given = call.arguments
         path = given["pretrained_model_name_or_path"]
-        if path is None or given["gguf_file"] is not None or given["use_safetensors"] is False:
+        others = given["gguf_file"] or given.get("from_tf") or given.get("from_flax")
+        if path is None or others or given["use_safetensors"] is False:
             return before(*args, **kwargs)
-        # Before transformers 5 they are parameters.
+        # Before transformers 5, what is in download_kwargs are parameters.
         options = given | (given.get("download_kwargs") or {})
         names = [given["transformers_explicit_filename"]]
         if names == [None]:
