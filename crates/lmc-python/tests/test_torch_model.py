@@ -156,6 +156,7 @@ def test_delta_of_a_model(tmp_path):
     other = nn.Linear(60, 60)
     lmc.torch.load_model(other, tmp_path / "1.lmc", base=tmp_path / "0.lmc")
     assert_same(other.state_dict(), model.state_dict())
+    (tmp_path / "0.lmc").unlink()
     with pytest.raises(lmc.BaseMismatchError):
         lmc.torch.load_model(other, tmp_path / "1.lmc")
 

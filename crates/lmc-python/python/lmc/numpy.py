@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from lmc._beside import open_file
 from lmc._errors import UnsupportedError, UsageError
 from lmc._lmc import File, Tensor, TensorList, compress_tensors, compress_tensors_file
 from lmc._safetensors import (
@@ -27,6 +28,7 @@ from lmc._safetensors import (
     check_framework,
     split,
 )
+from lmc._shards import load_all
 
 __all__ = ["load", "load_file", "safe_open", "save", "save_file"]
 
@@ -133,14 +135,19 @@ def load(data: Any, *, base: Base = None, threads: int | None = None) -> dict[st
 def load_file(
     filename: Path, *, backend: str = "mmap", base: Base = None, threads: int | None = None
 ) -> dict[str, Array]:
-    """Loads the arrays of a file, a `.lmc` file or a safetensors file. All are decoded in parallel, into their own
-    memory.
+    """Loads the arrays of a model: a `.lmc` file or a safetensors file, the index of several, or a directory with one
+    of these. All are decoded in parallel, into their own memory.
 
-    `backend` exists for compatibility only; files are read, not mapped. Raises what `load` does, and `lmc.IOError` (an
-    `OSError`) when the file cannot be read.
+    `backend` exists for compatibility only; files are read, not mapped. Bases of a delta that lie beside it need not be
+    given. Raises what `load` does, `lmc.IOError` (an `OSError`) when a file cannot be read, `lmc.NotFoundError` for a
+    directory without a model, and `lmc.UsageError` for one with several.
     """
-    with safe_open(filename, "np", backend=backend, base=base, threads=threads) as file:
-        return file.get_tensors()
+
+    def load_one(path: Path) -> dict[str, Array]:
+        with safe_open(path, "np", backend=backend, base=base, threads=threads) as file:
+            return file.get_tensors()
+
+    return load_all(filename, load_one)
 
 
 class safe_open(SafetensorsFile):
@@ -163,7 +170,7 @@ class safe_open(SafetensorsFile):
         if device != "cpu":
             raise UsageError(f"device={device!r}: arrays of numpy are on the cpu")
         check_backend(backend)
-        super().__init__(File(filename, base=base, threads=threads, plain=True))
+        super().__init__(open_file(filename, base=base, threads=threads))
 
     @classmethod
     def _of(cls, file: File) -> "safe_open":

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lmc._errors import UsageError
 from lmc._safetensors import TORCH, check_backend, check_data, check_framework
+from lmc._shards import load_all
 from lmc.torch._file import TensorFile
 from lmc.torch._slices import TensorSlice
 
@@ -32,8 +33,9 @@ def as_device(device: Device) -> torch.device:
 class safe_open:  # noqa: N801 (the name of what it stands in for)
     """Opens a `.lmc` or `.safetensors` file, and reads tensors on demand.
 
-    `filename` is a path (or whatever `lmc.open` takes), `base` gives the bases of a delta, and `device` is where
-    tensors go. Threads may share it; it is a context manager.
+    `filename` is a path (or whatever `lmc.open` takes), `base` gives the bases of a delta (those
+    that lie beside it need not be given), and `device` is where tensors go. Threads may share it; it is a context
+    manager.
 
     Raises `FileNotFoundError`, `lmc.DamagedError`, `lmc.UnsupportedError` when it is not a safetensors file,
     `lmc.BaseMismatchError`, and `lmc.UsageError` for an unknown framework, device or backend.
@@ -106,13 +108,19 @@ def load_file(
     base: Any = None,
     threads: int | None = None,
 ) -> dict[str, Tensor]:
-    """Loads all tensors of a `.lmc` or `.safetensors` file, by name.
+    """Loads all tensors of a model, by name: of a `.lmc` or `.safetensors` file, of all files that an index
+    (`model.safetensors.index.json`) names, compressed or not, or of the one model in a directory.
 
     On the CPU they are decoded straight into their memory; for other devices through at most 128 MiB of main memory.
-    Raises what `safe_open` raises.
+    Raises what `safe_open` raises, `lmc.NotFoundError` for a directory without a model, `lmc.UsageError` for one with
+    several, and `lmc.DamagedError` for files that contradict their index.
     """
-    with safe_open(filename, "pt", device, backend=backend, base=base, threads=threads) as f:
-        return f.get_tensors()
+
+    def load_one(path: Any) -> dict[str, Tensor]:
+        with safe_open(path, "pt", device, backend=backend, base=base, threads=threads) as f:
+            return f.get_tensors()
+
+    return load_all(filename, load_one)
 
 
 def load(data: Any, *, base: Any = None, threads: int | None = None) -> dict[str, Tensor]:

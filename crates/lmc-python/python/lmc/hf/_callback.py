@@ -1,16 +1,4 @@
-"""Older checkpoints of a Hugging Face `Trainer`, kept in a store, where each takes only the space of its changes.
-
->>> from lmc.hf import Callback
->>> trainer = Trainer(..., callbacks=[Callback()])                            # doctest: +SKIP
-
-The newest checkpoint stays as it is, so that `Trainer.train(resume_from_checkpoint=True)` works as always; so do the
-one that was saved last, if the run went back to an earlier step, and the best one, if the trainer keeps track of it.
-All others move, in the background, to a store (`OUTPUT_DIR/lmc-store`). Any of them is restored by
-
-    lmc snapshot restore OUTPUT_DIR/lmc-store -o OUTPUT_DIR/checkpoint-500 --at 500
-
-or by `lmc.hf.restore(OUTPUT_DIR, 500)`.
-"""
+"""The callback of a `Trainer` that keeps its older checkpoints in a store."""
 
 from __future__ import annotations
 
@@ -26,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-from transformers.trainer import TRAINER_STATE_NAME
 
 import lmc
 from lmc._options import check_level, check_threads
@@ -320,6 +307,9 @@ def _compare(store: lmc.Store, step: int, path: Path, files: dict[str, Path], th
 
 def _trainer_state(checkpoint: Path) -> dict[str, Any]:
     """What the trainer saved of its own state, if it did."""
+    # Here, as that module imports much more than loading a model needs.
+    from transformers.trainer import TRAINER_STATE_NAME
+
     try:
         state = json.loads((checkpoint / TRAINER_STATE_NAME).read_bytes())
     except (OSError, ValueError):
