@@ -13,6 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::guard::{Guard, Role};
 use crate::input::{STDIN, regular_file};
+use crate::links;
 use crate::names::{CHECKPOINT_SUFFIXES, SUFFIX, is_dash};
 use crate::output::{Origin, Output, Target, create_directories, is_stdout};
 use crate::shards::{shards, with_suffix};
@@ -274,8 +275,9 @@ pub(crate) fn guard(jobs: &[Job], links: Vec<Link>, bases: &Bases, args: &Files)
     links.iter().for_each(|(link, target)| guard.keep_link(link, target));
     for job in jobs {
         let Input::File(path) = &job.input else { continue };
+        let compressed = links::compressed_since(path);
         // A missing input fails when its turn comes.
-        let Ok(metadata) = std::fs::metadata(path) else { continue };
+        let Ok(metadata) = std::fs::metadata(compressed.as_ref().unwrap_or(path)) else { continue };
         if args.rm {
             guard.check_remove(path, &metadata)?;
         }
