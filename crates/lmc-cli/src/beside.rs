@@ -47,7 +47,8 @@ impl Beside {
     ) -> Result<Vec<PathBuf>, BaseInfo> {
         // It may be a link into the cache of a hub.
         let end = links::end(delta);
-        let mut files: Vec<PathBuf> = [Some(delta), end.as_deref()].into_iter().flatten().flat_map(|at| in_directory(parent(at))).collect();
+        let mut files: Vec<PathBuf> =
+            [Some(delta), end.as_deref()].into_iter().flatten().flat_map(|at| in_directory(parent(at))).collect();
         files.retain(|file| file != delta && Some(file) != end.as_ref());
         self.directories.iter().for_each(|dir| add_below(dir, &mut files));
         let (mut found, mut looked_for) = (Vec::new(), HashSet::new());

@@ -6,13 +6,15 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use lmc::Base;
+
 use crate::args::Files;
 use crate::bases::Bases;
 use crate::external::with_data;
 use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::guard::{Guard, Role};
-use crate::input::{STDIN, regular_file};
+use crate::input::{STDIN, Source};
 use crate::links;
 use crate::names::{CHECKPOINT_SUFFIXES, SUFFIX, is_dash};
 use crate::output::{Origin, Output, Target, create_directories, is_stdout};
@@ -101,14 +103,14 @@ impl Naming for AddSuffix {
     }
 
     fn with_needed(&self, found: Vec<PathBuf>, others: &[PathBuf]) -> Vec<PathBuf> {
-        with_data(found, others)
+        with_models(with_data(found, others), others)
     }
 
     fn lacks(&self) -> &'static str {
         if self.all {
             "has no regular file"
         } else {
-            "has no regular file with the suffix of a checkpoint: --all takes others, too; links to directories are not followed"
+            "has no regular file with the suffix of a checkpoint, or with tensors: --all takes others, too; links to directories are not followed"
         }
     }
 }
@@ -225,7 +227,7 @@ pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui)
             (Input::File(path), None) => {
                 let Some(name) = path.file_name().and_then(|name| naming.output_name(name)) else {
                     // An unreadable input fails later, with its own reason.
-                    let refused = regular_file(path).err();
+                    let refused = Source::open(path).err();
                     ui.fail(&refused.unwrap_or_else(|| no_name(path)));
                     continue;
                 };
@@ -246,6 +248,22 @@ pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui)
     }
     refuse_repeats(&jobs)?;
     Ok((jobs, links))
+}
+
+/// The files that were `found`, and those of the `others` without a suffix that have tensors. Blobs of a cache, which links lead to that were
+/// found, are left to these.
+fn with_models(mut found: Vec<PathBuf>, others: &[PathBuf]) -> Vec<PathBuf> {
+    let id = |path: &Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
+    let mut seen: HashSet<_> = found.iter().map(|path| id(path)).collect();
+    // A suffix says what a file is, and there may be very many.
+    let unnamed = others.iter().filter(|path| path.extension().is_none());
+    found.extend(unnamed.filter(|path| seen.insert(id(path)) && has_tensors(path)).cloned());
+    found
+}
+
+fn has_tensors(path: &Path) -> bool {
+    let base = Source::open(path).ok().and_then(|source| Base::new(source).ok());
+    base.is_some_and(|base| base.segments().iter().any(|segment| segment.name.is_some()))
 }
 
 fn no_name(path: &Path) -> Failure {

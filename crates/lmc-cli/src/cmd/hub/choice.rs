@@ -77,7 +77,8 @@ pub(super) fn choose(cache: &Cache, files: &[usize], compressor: &mut Compressor
     }
     let mut all = chooser.checkpoints(&new)?;
     chooser.predict(&mut all, &new, ui)?;
-    let mut choices: Vec<Choice> = sorted.into_iter().filter(|f| new.contains(f)).map(|f| chooser.of(f, &all)).collect();
+    let mut choices: Vec<Choice> =
+        sorted.into_iter().filter(|f| new.contains(f)).map(|f| chooser.of(f, &all)).collect();
     choices.sort_by_key(|choice| (!choice.is_base, choice.file));
     Ok(choices)
 }
@@ -139,7 +140,8 @@ impl Chooser<'_> {
         // What each would take, by checkpoint and base.
         let mut costs: Vec<HashMap<usize, u64>> = Vec::new();
         for (number, one) in all.iter().enumerate() {
-            let mut others: Vec<usize> = (0..all.len()).filter(|&other| other != number && is_alike(one, &all[other])).collect();
+            let mut others: Vec<usize> =
+                (0..all.len()).filter(|&other| other != number && is_alike(one, &all[other])).collect();
             // Those that are compressed are bases at no cost.
             others.sort_by_key(|&other| (all[other].role != Role::Base, other));
             let mut of_one = HashMap::new();
@@ -201,7 +203,8 @@ pub(super) fn open(cache: &Cache, files: &[usize]) -> Result<Vec<Base<'static>>>
 
 /// Whether one could be predicted from another by the sizes of its tensors: half of its elements are in tensors that both have.
 fn is_alike(one: &Checkpoint, from: &Checkpoint) -> bool {
-    let common = |(elements, count): (&u64, &u64)| elements * (*count).min(from.tensors.get(elements).copied().unwrap_or(0));
+    let common =
+        |(elements, count): (&u64, &u64)| elements * (*count).min(from.tensors.get(elements).copied().unwrap_or(0));
     let may_be = matches!(from.role, Role::Base | Role::Alone);
     may_be && one.elements > 0 && one.tensors.iter().map(common).sum::<u64>() >= one.elements.div_ceil(2)
 }

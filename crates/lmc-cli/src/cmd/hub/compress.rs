@@ -53,8 +53,7 @@ pub(super) fn run(args: &CompressArgs, ui: &Ui) -> Result {
     let cache = args.hub.open(ui)?;
     let models = cache.select(&args.hub.models)?;
     let threads = args.threads.count();
-    let options =
-        CompressOptions::default().with_level(args.level).with_threads(threads).with_max_work(max_work()?);
+    let options = CompressOptions::default().with_level(args.level).with_threads(threads).with_max_work(max_work()?);
     let mut compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let _locked = (!args.dry_run).then(|| exclusively(&cache)).transpose()?;
     let choices = choose(&cache, &cache.files_of(&models), &mut compressor, ui)?;
@@ -99,26 +98,25 @@ impl Work<'_> {
         let file = &self.cache.files[choice.file];
         let source = Source::open(&file.path)?;
         let is_kept = |size| choice.is_base || is_worth_it(size, source.metadata().len());
-        // A run that was killed has written it, or it is a base here.
         let target = with_suffix(&file.path);
-        if target.is_file()
-            && let Ok(compressed) = self.restores(&target, &source)
-            && is_kept(compressed)
-        {
-            replace_by_link(&source, &file.lock)?;
-            return Ok(Some(compressed));
-        }
-        if !(choice.is_base || choice.is_worth_it(source.metadata().len())) {
-            return Ok(None);
-        }
-        // One that could not be compressed is none.
-        let bases = choice.bases.iter().copied().filter(|&f| is_compressed(&self.cache.files[f].path)).collect();
-        let size = match self.write(file, &source, bases, is_kept)? {
-            Some(size) => size,
-            None => return Ok(None),
+        let size = if target.symlink_metadata().is_ok() {
+            // A run that was killed has written it, or it is a base here. Others may need it.
+            let size = self.restores(&target, &source);
+            Some(size.map_err(|e| {
+                Failure::at(&target, format_args!("is there, and is no compressed form of the file: {e}"))
+            })?)
+        } else if is_kept(choice.estimate) {
+            // One that could not be compressed is none, nor is one that would have the name of this file here.
+            let is_base = |path: &Path| is_compressed(path) && path.file_name() != file.path.file_name();
+            let bases = choice.bases.iter().copied().filter(|&f| is_base(&self.cache.files[f].path)).collect();
+            self.write(file, &source, bases, is_kept)?
+        } else {
+            None
         };
-        replace_by_link(&source, &file.lock)?;
-        Ok(Some(size))
+        if size.is_some() {
+            replace_by_link(&source, &file.lock)?;
+        }
+        Ok(size)
     }
 
     /// Whether a compressed file restores a file, and its size.
@@ -145,14 +143,13 @@ impl Work<'_> {
         is_kept: impl Fn(u64) -> bool,
     ) -> Result<Option<u64>> {
         let (guard, target) = (Guard::default(), Target::File(with_suffix(&file.path)));
-        let mut output = Output::create(&target, true, Origin::File(source.metadata()), &guard)?;
+        let mut output = Output::create(&target, false, Origin::File(source.metadata()), &guard)?;
         let bases = open(self.cache, &from)?;
         let progress = self.ui.progress(&Name::path(&file.path).to_string(), Some(file.raw_size));
         let mut at = |done| progress.at(done);
         let read = lmc::Source::from(source).with_progress(&mut at);
         let summary = self.compressor.compress(read, &bases, Sink::writer(&mut output));
-        let summary = summary
-            .map_err(|e| output.take_failure().unwrap_or_else(|| Failure::codec(&file.path, &e)))?;
+        let summary = summary.map_err(|e| output.take_failure().unwrap_or_else(|| Failure::codec(&file.path, &e)))?;
         drop(progress);
         if !is_kept(summary.compressed_size) {
             return Ok(None);
@@ -163,14 +160,20 @@ impl Work<'_> {
         // Those that it is predicted from, whose hashes are known.
         let needed: Vec<[u8; 16]> = reader.bases().iter().map(|base| base.content_hash).collect();
         drop(reader);
-        let hashes: HashMap<[u8; 16], usize> =
-            bases.iter().zip(&from).map(|(base, &f)| Ok((base.content_hash(self.threads)?, f))).collect::<lmc::Result<_>>()
-                .map_err(|e| Failure::codec(&file.path, &e))?;
+        let hashes: HashMap<[u8; 16], usize> = bases
+            .iter()
+            .zip(&from)
+            .map(|(base, &f)| Ok((base.content_hash(self.threads)?, f)))
+            .collect::<lmc::Result<_>>()
+            .map_err(|e| Failure::codec(&file.path, &e))?;
         let kept = needed.iter().filter_map(|hash| hashes.get(hash)).map(|&f| &*self.cache.files[f].path);
         let directory = parent(&file.path);
         if let Err(e) = keep_bases(kept.filter(|base| parent(base) != directory), directory) {
             let why = crate::format::io_error(&e);
-            self.ui.warn(format_args!("{}: is compressed without a base, which has no second name: {why}", Name::path(&file.path)));
+            self.ui.warn(format_args!(
+                "{}: is compressed without a base, which has no second name: {why}",
+                Name::path(&file.path)
+            ));
             drop(output);
             return self.write(file, source, Vec::new(), is_kept);
         }

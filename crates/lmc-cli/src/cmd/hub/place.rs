@@ -129,7 +129,10 @@ fn is_deleted(cache: &Cache, shared: &Path) -> bool {
     let Ok(list) = fs::read_to_string(references(shared)) else { return false };
     let leads_to_it = |link: &str| {
         let next = links::next(&cache.dir.join(link));
-        next.is_some_and(|next| parent(&next).canonicalize().is_ok_and(|dir| dir == parent(shared)) && next.file_name() == shared.file_name())
+        next.is_some_and(|next| {
+            parent(&next).canonicalize().is_ok_and(|dir| dir == parent(shared))
+                && next.file_name() == shared.file_name()
+        })
     };
     !list.lines().any(leads_to_it)
 }

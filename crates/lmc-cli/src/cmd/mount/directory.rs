@@ -167,7 +167,9 @@ impl Directory {
         }
         match original(real.file_name().unwrap_or_default()) {
             // It has another name.
-            Some(name) if !is_there(&real.with_file_name(name), &real) && self.compressed(&real, &metadata).is_some() => {
+            Some(name)
+                if !is_there(&real.with_file_name(name), &real) && self.compressed(&real, &metadata).is_some() =>
+            {
                 Err(missing())
             }
             _ => Ok(Place::Plain(real, metadata)),
