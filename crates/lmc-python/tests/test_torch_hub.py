@@ -100,7 +100,9 @@ def test_the_hub_finds_everything_and_downloads_nothing_again(tmp_path, endpoint
         assert download(name, revision, file) == path
         assert download(name, revision, file, local_files_only=True) == path
         assert try_to_load_from_cache(name, file, cache_dir=tmp_path, revision=revision) == path
-    assert download("user/tuned", "main", "unet/model.safetensors") == paths["user/tuned", NEWER, "unet/model.safetensors"]
+    assert (
+        download("user/tuned", "main", "unet/model.safetensors") == paths["user/tuned", NEWER, "unet/model.safetensors"]
+    )
     assert Hub.downloads == downloads
     # What it says of its cache is what is on disk.
     after = scan_cache_dir(tmp_path)
