@@ -112,8 +112,10 @@ impl Cache {
                 this.others.push(name);
             } else if let Some(id) = name.strip_prefix(MODELS).filter(|_| entry.path.is_dir()) {
                 this.directories.extend(entry.path.join(BLOBS).canonicalize());
-                let model = this.model(&entry.path, id.replace("--", "/"), &mut known, ui)?;
-                this.models.push(model);
+                match this.model(&entry.path, id.replace("--", "/"), &mut known, ui) {
+                    Ok(model) => this.models.push(model),
+                    Err(failure) => ui.fail(&failure),
+                }
             }
         }
         Ok(this)

@@ -4,8 +4,9 @@
 //! other becomes one, each time that from which the others are predicted with the fewest bytes.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
 
-use lmc::{Base, Compressor};
+use lmc::{Base, Compressor, Dtype};
 
 use super::cache::{Cache, Weights};
 use crate::bases::Bases;
@@ -15,6 +16,9 @@ use crate::ui::Ui;
 
 /// The most checkpoints that each is compared with.
 const COMPARED: usize = 8;
+
+/// Bits of the elements that are predicted from those of other dtypes.
+const PLAIN: RangeInclusive<u32> = 16..=64;
 
 /// A file to compress.
 pub(super) struct Choice {
@@ -42,8 +46,8 @@ pub(super) fn is_worth_it(size: u64, raw_size: u64) -> bool {
 /// Files that are loaded together.
 struct Checkpoint {
     files: Vec<usize>,
-    /// How many tensors it has of each number of elements.
-    tensors: HashMap<u64, u64>,
+    /// How many tensors it has of each number of elements; of those that are no plain numbers, with their dtype.
+    tensors: HashMap<(u64, Option<Dtype>), u64>,
     elements: u64,
     /// What it takes with what was chosen so far.
     cost: u64,
@@ -62,7 +66,7 @@ enum Role {
 }
 
 /// Looks at samples of files, which are to be compressed, and chooses. Bases come first. What cannot be read is said, and left out.
-pub(super) fn choose(cache: &Cache, files: &[usize], compressor: &mut Compressor, ui: &Ui) -> Result<Vec<Choice>> {
+pub(super) fn choose(cache: &Cache, files: &[usize], compressor: &mut Compressor, ui: &Ui) -> Vec<Choice> {
     let mut new: HashSet<usize> = files.iter().copied().filter(|&f| cache.files[f].compressed.is_none()).collect();
     let mut chooser = Chooser { cache, compressor, sizes: HashMap::new() };
     let mut sorted: Vec<usize> = new.iter().copied().collect();
@@ -75,12 +79,12 @@ pub(super) fn choose(cache: &Cache, files: &[usize], compressor: &mut Compressor
         }
         drop(progress);
     }
-    let mut all = chooser.checkpoints(&new)?;
-    chooser.predict(&mut all, &new, ui)?;
+    let mut all = chooser.checkpoints(&new);
+    chooser.predict(&mut all, &new, ui);
     let mut choices: Vec<Choice> =
         sorted.into_iter().filter(|f| new.contains(f)).map(|f| chooser.of(f, &all)).collect();
     choices.sort_by_key(|choice| (!choice.is_base, choice.file));
-    Ok(choices)
+    choices
 }
 
 struct Chooser<'a> {
@@ -102,7 +106,7 @@ impl Chooser<'_> {
     }
 
     /// The checkpoints with files that are `new`, or that they may be predicted from.
-    fn checkpoints(&self, new: &HashSet<usize>) -> Result<Vec<Checkpoint>> {
+    fn checkpoints(&self, new: &HashSet<usize>) -> Vec<Checkpoint> {
         let mut all: Vec<Checkpoint> = Vec::new();
         for files in self.cache.models.iter().flat_map(|model| &model.checkpoints) {
             let can_be_base = |&f: &usize| {
@@ -120,23 +124,26 @@ impl Chooser<'_> {
                 (false, _) => Role::Never,
             };
             let readable: Vec<usize> = files.iter().copied().filter(|&f| !self.cache.files[f].is_delta()).collect();
+            // What cannot be read is no base.
+            let Ok(bases) = open(self.cache, &readable) else { continue };
             let mut tensors = HashMap::new();
-            for base in open(self.cache, &readable)? {
+            for base in bases {
                 for segment in base.segments() {
-                    let bits = segment.dtype.map_or(0, |dtype| u64::from(dtype.bits()));
-                    let elements = (segment.len * 8).checked_div(bits).unwrap_or(0);
-                    *tensors.entry(elements).or_insert(0) += 1;
+                    let Some(dtype) = segment.dtype else { continue };
+                    let elements = segment.len * 8 / u64::from(dtype.bits());
+                    let other = Some(dtype).filter(|dtype| !PLAIN.contains(&dtype.bits()));
+                    *tensors.entry((elements, other)).or_insert(0) += 1;
                 }
             }
-            let elements = tensors.iter().map(|(elements, count)| elements * count).sum();
+            let elements = tensors.iter().map(|((elements, _), count)| elements * count).sum();
             let cost = files.iter().filter_map(|&f| self.sizes.get(&(f, None))).sum();
             all.push(Checkpoint { files: files.clone(), tensors, elements, cost, role });
         }
-        Ok(all)
+        all
     }
 
     /// Chooses the checkpoints that become bases, and what is predicted from each.
-    fn predict(&mut self, all: &mut [Checkpoint], new: &HashSet<usize>, ui: &Ui) -> Result {
+    fn predict(&mut self, all: &mut [Checkpoint], new: &HashSet<usize>, ui: &Ui) {
         // What each would take, by checkpoint and base.
         let mut costs: Vec<HashMap<usize, u64>> = Vec::new();
         for (number, one) in all.iter().enumerate() {
@@ -153,7 +160,9 @@ impl Chooser<'_> {
                     let progress = ui.progress(&format!("comparing {}", self.cache.files[file].name), None);
                     cost += match all[other].files.contains(&file) || !self.cache.files[file].is_blob {
                         true => alone,
-                        false => self.sample(file, Some(other), &all[other].files)?.min(alone),
+                        false => {
+                            self.sample(file, Some(other), &all[other].files).map_or(alone, |size| size.min(alone))
+                        }
                     };
                     drop(progress);
                 }
@@ -175,7 +184,6 @@ impl Chooser<'_> {
             let alone = (0..all.len()).filter(|&n| all[n].role == Role::Alone);
             next = alone.rev().max_by_key(gain).filter(|base| gain(base) > 0).map(|base| vec![base]);
         }
-        Ok(())
     }
 
     /// What is chosen for a file.
@@ -203,8 +211,9 @@ pub(super) fn open(cache: &Cache, files: &[usize]) -> Result<Vec<Base<'static>>>
 
 /// Whether one could be predicted from another by the sizes of its tensors: half of its elements are in tensors that both have.
 fn is_alike(one: &Checkpoint, from: &Checkpoint) -> bool {
-    let common =
-        |(elements, count): (&u64, &u64)| elements * (*count).min(from.tensors.get(elements).copied().unwrap_or(0));
+    let common = |(tensor, count): (&(u64, Option<Dtype>), &u64)| {
+        tensor.0 * (*count).min(from.tensors.get(tensor).copied().unwrap_or(0))
+    };
     let may_be = matches!(from.role, Role::Base | Role::Alone);
     may_be && one.elements > 0 && one.tensors.iter().map(common).sum::<u64>() >= one.elements.div_ceil(2)
 }

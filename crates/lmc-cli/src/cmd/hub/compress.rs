@@ -56,7 +56,7 @@ pub(super) fn run(args: &CompressArgs, ui: &Ui) -> Result {
     let options = CompressOptions::default().with_level(args.level).with_threads(threads).with_max_work(max_work()?);
     let mut compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let _locked = (!args.dry_run).then(|| exclusively(&cache)).transpose()?;
-    let choices = choose(&cache, &cache.files_of(&models), &mut compressor, ui)?;
+    let choices = choose(&cache, &cache.files_of(&models), &mut compressor, ui);
     if args.dry_run {
         return show(&Listing::new(&cache, &models, &choices), false, ui);
     }
@@ -75,7 +75,10 @@ pub(super) fn run(args: &CompressArgs, ui: &Ui) -> Result {
         }
     }
     for directory in &cache.directories {
-        freed += sweep(&cache, directory)?;
+        match sweep(&cache, directory) {
+            Ok(bytes) => freed += bytes,
+            Err(failure) => ui.fail(&failure),
+        }
     }
     if freed > 0 {
         ui.done(format_args!("removed what nothing needed any more: {}", bytes(freed)));
@@ -99,7 +102,8 @@ impl Work<'_> {
         let source = Source::open(&file.path)?;
         let is_kept = |size| choice.is_base || is_worth_it(size, source.metadata().len());
         let target = with_suffix(&file.path);
-        let size = if target.symlink_metadata().is_ok() {
+        let is_new = target.symlink_metadata().is_err();
+        let size = if !is_new {
             // A run that was killed has written it, or it is a base here. Others may need it.
             let size = self.restores(&target, &source);
             Some(size.map_err(|e| {
@@ -113,8 +117,13 @@ impl Work<'_> {
         } else {
             None
         };
-        if size.is_some() {
-            replace_by_link(&source, &file.lock)?;
+        if size.is_some()
+            && let Err(failure) = replace_by_link(&source, &file.lock)
+        {
+            if is_new && !is_compressed(&file.path) {
+                _ = std::fs::remove_file(&target);
+            }
+            return Err(failure);
         }
         Ok(size)
     }

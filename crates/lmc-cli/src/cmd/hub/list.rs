@@ -44,7 +44,7 @@ pub(super) fn run(args: &ListArgs, ui: &Ui) -> Result {
     let models = cache.select(&args.hub.models)?;
     let options = CompressOptions::default();
     let mut compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
-    let choices = choose(&cache, &cache.files_of(&models), &mut compressor, ui)?;
+    let choices = choose(&cache, &cache.files_of(&models), &mut compressor, ui);
     show(&Listing::new(&cache, &models, &choices), args.json, ui)
 }
 
