@@ -12,6 +12,7 @@ use crate::args::Files;
 use crate::bases::Bases;
 use crate::external::with_data;
 use crate::failure::{Failure, Result};
+use crate::files::is_hidden;
 use crate::format::Name;
 use crate::guard::{Guard, Role};
 use crate::input::{STDIN, Source};
@@ -71,8 +72,8 @@ pub(crate) trait Naming {
     fn input_beside(&self, index: &Path, name: &str) -> PathBuf;
     /// Whether a file found in a directory is selected.
     fn picks(&self, path: &Path) -> bool;
-    /// The selected files of a directory, with those of its `others` that they need, in the order of work.
-    fn with_needed(&self, found: Vec<PathBuf>, _others: &[PathBuf]) -> Vec<PathBuf> {
+    /// The selected files of a directory, its `root`, with those of its `others` that they need, in the order of work.
+    fn with_needed(&self, found: Vec<PathBuf>, _others: &[PathBuf], _root: &Path) -> Vec<PathBuf> {
         found
     }
     /// What a directory lacks if no file in it is.
@@ -102,8 +103,8 @@ impl Naming for AddSuffix {
         !has(SUFFIX) && (self.all || CHECKPOINT_SUFFIXES.iter().any(|s| has(s)))
     }
 
-    fn with_needed(&self, found: Vec<PathBuf>, others: &[PathBuf]) -> Vec<PathBuf> {
-        with_models(with_data(found, others), others)
+    fn with_needed(&self, found: Vec<PathBuf>, others: &[PathBuf], root: &Path) -> Vec<PathBuf> {
+        with_models(with_data(found, others), others, root)
     }
 
     fn lacks(&self) -> &'static str {
@@ -251,12 +252,12 @@ pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui)
 }
 
 /// The files that were `found`, and those of the `others` without a suffix that have tensors. Blobs of a cache, which links lead to that were
-/// found, are left to these.
-fn with_models(mut found: Vec<PathBuf>, others: &[PathBuf]) -> Vec<PathBuf> {
+/// found, are left to these, and what is hidden to those who hid it, such as git.
+fn with_models(mut found: Vec<PathBuf>, others: &[PathBuf], root: &Path) -> Vec<PathBuf> {
     let id = |path: &Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
     let mut seen: HashSet<_> = found.iter().map(|path| id(path)).collect();
     // A suffix says what a file is, and there may be very many.
-    let unnamed = others.iter().filter(|path| path.extension().is_none());
+    let unnamed = others.iter().filter(|path| path.extension().is_none() && !is_hidden(path, root));
     found.extend(unnamed.filter(|path| seen.insert(id(path)) && has_tensors(path)).cloned());
     found
 }
@@ -356,7 +357,7 @@ fn walk(dir: &Path, naming: &dyn Naming, others: &mut Others, ui: &Ui) -> Vec<Pa
             if is_picked { stack.push((path, false)) } else { unpicked.push(path) }
         }
     }
-    let mut found = naming.with_needed(found, &unpicked);
+    let mut found = naming.with_needed(found, &unpicked, dir);
     let taken: HashSet<&PathBuf> = found.iter().collect();
     for path in unpicked.iter().filter(|path| !taken.contains(path)) {
         ui.detail(format_args!("{}: left alone, not picked by -r", Name::path(path)));

@@ -343,6 +343,22 @@ fn names_need_not_be_hashes() {
     assert_eq!(contents(&dir), expected);
 }
 
+#[test]
+fn what_was_compressed_otherwise_is_kept() {
+    let dir = Dir::new();
+    let whole = file(&base(1), "");
+    download(&dir, "models--a", "1", &[("m.safetensors", &whole)]);
+    let blob = dir.names().into_iter().find(|name| name.starts_with("hub/models--a/blobs/")).unwrap();
+    dir.run(["compress", &blob]).silent();
+    fs::remove_file(dir.path(&blob)).unwrap();
+    for command in ["list", "compress", "restore"] {
+        let run = hub(&dir, [command]);
+        assert!(run.ok().stderr().contains("snapshots/1/m.safetensors: leads nowhere, as the file was"), "{run:?}");
+    }
+    dir.run(["decompress", &format!("{blob}.lmc")]).silent();
+    assert!(dir.read("hub/models--a/snapshots/1/m.safetensors") == whole);
+}
+
 /// Newer versions of huggingface_hub keep one copy of what several models have.
 #[test]
 fn files_that_models_share_are_compressed_once() {

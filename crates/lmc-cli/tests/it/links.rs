@@ -212,6 +212,7 @@ fn models_are_found_by_their_contents() {
     dir.write("d/weights", &model());
     dir.write("d/notes", b"no tensors here");
     dir.write("d/model.txt", &model());
+    dir.write("d/.git/lfs/objects/hash", &model());
     repository(&dir, "d/hub", &[("model.safetensors", &weights_file(1))]);
     dir.run(["compress", "-r", "d", "-o", "mirror"]).silent();
     let made: Vec<_> = dir.names().into_iter().filter(|n| n.ends_with(".lmc")).collect();

@@ -9,7 +9,7 @@
 //! (hard link) of a file of another model, or what is left of a file that huggingface_hub deleted. So no model needs another one, and deleting
 //! any of them makes none unreadable.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::env;
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +19,7 @@ use lmc::{BaseInfo, DecompressOptions, Reader};
 use lmc_store::files::parent;
 
 use crate::failure::{Failure, Result};
-use crate::format::Name;
+use crate::format::{Name, quoted};
 use crate::input::Source;
 use crate::links;
 use crate::plan::{AddSuffix, Naming};
@@ -42,6 +42,8 @@ pub(super) struct Cache {
     pub(super) others: Vec<String>,
     /// Directories of files that are named by their contents.
     pub(super) directories: Vec<PathBuf>,
+    /// Where links in snapshots lead although nothing is there.
+    pub(super) missing: HashSet<PathBuf>,
 }
 
 /// A repository of a cache.
@@ -100,8 +102,14 @@ impl Cache {
     pub(super) fn open(dir: &Path, ui: &Ui) -> Result<Self> {
         let real = dir.canonicalize();
         let real = real.map_err(|e| Failure::io(dir, "is no cache of the Hugging Face hub (--cache-dir)", &e))?;
-        let mut this =
-            Self { dir: real, models: Vec::new(), files: Vec::new(), others: Vec::new(), directories: Vec::new() };
+        let mut this = Self {
+            dir: real,
+            models: Vec::new(),
+            files: Vec::new(),
+            others: Vec::new(),
+            directories: Vec::new(),
+            missing: HashSet::new(),
+        };
         let mut known = HashMap::new();
         let shared = this.dir.join(BLOBS);
         let shared = if shared.is_dir() { walk::entries(&shared)? } else { Vec::new() };
@@ -141,6 +149,9 @@ impl Cache {
                     if matches!(entry.kind, Kind::Directory) {
                         directories.push(entry.path);
                         continue;
+                    }
+                    if matches!(entry.kind, Kind::Other(_)) {
+                        self.note_missing(&entry.path, ui);
                     }
                     if !(AddSuffix { all: false }).picks(&entry.path) {
                         continue;
@@ -186,6 +197,20 @@ impl Cache {
         let path = parent(&path).canonicalize().ok()?.join(path.file_name()?);
         let is_inside = path.starts_with(&self.dir) || path.starts_with(model.canonicalize().ok()?);
         (is_inside && path.is_file()).then_some(path)
+    }
+
+    /// A link in a snapshot that leads nowhere. What was compressed otherwise is not to be removed.
+    fn note_missing(&mut self, link: &Path, ui: &Ui) {
+        if let Some(compressed) = links::compressed_since(link) {
+            let restore = format_args!("lmc decompress {}", quoted(&compressed)).to_string();
+            ui.warn(format_args!(
+                "{}: leads nowhere, as the file was compressed without lmc hub: {restore}",
+                Name::path(link)
+            ));
+            let original = compressed.with_extension("");
+            let directory = parent(&original).canonicalize();
+            self.missing.extend(directory.ok().zip(original.file_name()).map(|(directory, name)| directory.join(name)));
+        }
     }
 
     fn weights(&self, path: &Path, model: &Path, name: &OsStr) -> Result<Weights> {

@@ -46,7 +46,7 @@ pub(super) fn is_worth_it(size: u64, raw_size: u64) -> bool {
 /// Files that are loaded together.
 struct Checkpoint {
     files: Vec<usize>,
-    /// How many tensors it has of each number of elements; of those that are no plain numbers, with their dtype.
+    /// How many tensors it has of each number of elements; of those that are no plain numbers, of bytes, with their dtype.
     tensors: HashMap<(u64, Option<Dtype>), u64>,
     elements: u64,
     /// What it takes with what was chosen so far.
@@ -130,12 +130,15 @@ impl Chooser<'_> {
             for base in bases {
                 for segment in base.segments() {
                     let Some(dtype) = segment.dtype else { continue };
-                    let elements = segment.len * 8 / u64::from(dtype.bits());
-                    let other = Some(dtype).filter(|dtype| !PLAIN.contains(&dtype.bits()));
-                    *tensors.entry((elements, other)).or_insert(0) += 1;
+                    let is_plain = PLAIN.contains(&dtype.bits());
+                    let tensor = match is_plain {
+                        true => (segment.len / u64::from(dtype.bits() / 8), None),
+                        false => (segment.len, Some(dtype)),
+                    };
+                    *tensors.entry(tensor).or_insert(0) += 1;
                 }
             }
-            let elements = tensors.iter().map(|((elements, _), count)| elements * count).sum();
+            let elements = sum(tensors.iter().map(|((elements, _), count)| elements.saturating_mul(*count)));
             let cost = files.iter().filter_map(|&f| self.sizes.get(&(f, None))).sum();
             all.push(Checkpoint { files: files.clone(), tensors, elements, cost, role });
         }
@@ -212,10 +215,15 @@ pub(super) fn open(cache: &Cache, files: &[usize]) -> Result<Vec<Base<'static>>>
 /// Whether one could be predicted from another by the sizes of its tensors: half of its elements are in tensors that both have.
 fn is_alike(one: &Checkpoint, from: &Checkpoint) -> bool {
     let common = |(tensor, count): (&(u64, Option<Dtype>), &u64)| {
-        tensor.0 * (*count).min(from.tensors.get(tensor).copied().unwrap_or(0))
+        tensor.0.saturating_mul((*count).min(from.tensors.get(tensor).copied().unwrap_or(0)))
     };
     let may_be = matches!(from.role, Role::Base | Role::Alone);
-    may_be && one.elements > 0 && one.tensors.iter().map(common).sum::<u64>() >= one.elements.div_ceil(2)
+    may_be && one.elements > 0 && sum(one.tensors.iter().map(common)) >= one.elements.div_ceil(2)
+}
+
+/// A sum of numbers that files claim.
+fn sum(of: impl Iterator<Item = u64>) -> u64 {
+    of.fold(0, u64::saturating_add)
 }
 
 /// Whether a delta saves enough to be worth reading its base, too: a tenth.

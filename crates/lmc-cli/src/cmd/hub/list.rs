@@ -73,7 +73,7 @@ impl<'a> Listing<'a> {
         let (mut sizes, mut seen) = (Sizes::default(), HashSet::new());
         for &number in files {
             let file = &self.cache.files[number];
-            sizes.raw += file.raw_size;
+            sizes.raw = sizes.raw.saturating_add(file.raw_size);
             // Of one file, all names but the first take nothing.
             if file.compressed.as_ref().is_none_or(|c| seen.insert(c.identity)) {
                 sizes.now += file.size();

@@ -101,7 +101,8 @@ pub(super) fn sweep(cache: &Cache, directory: &Path) -> Result<u64> {
         }
         // What cannot be read is not removed.
         let Some((hash, bases)) = contents(&path) else { continue };
-        match is_compressed(&original) && !is_deleted(cache, &original) {
+        let is_led_to = is_compressed(&original) || cache.missing.contains(&original);
+        match is_led_to && !is_deleted(cache, &original) {
             true => used.extend(bases),
             false => unused.push((path, original, hash, bases)),
         }
