@@ -11,7 +11,8 @@ use crate::names::SUFFIX;
 /// The most links that are followed, as the system does.
 const MOST: usize = 40;
 
-/// The path that a symbolic link leads to, over others, and whether or not something is there; `None` if it is no link, or they lead in a circle.
+/// The path that a symbolic link leads to, over others, and whether or not something is there; `None` if it is no link,
+/// or they lead in a circle.
 pub(crate) fn end(link: &Path) -> Option<PathBuf> {
     let mut path = next(link)?;
     for _ in 0..MOST {

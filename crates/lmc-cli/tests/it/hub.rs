@@ -62,7 +62,8 @@ pub(crate) fn download(dir: &Dir, repository: &str, revision: &str, files: &[(&s
     dir.write(&format!("hub/{repository}/.no_exist/{revision}/adapter_config.json"), b"");
 }
 
-/// Three families of models: one with two revisions, one in shards, one in a nested folder; each with a model that derives from it.
+/// Three families of models: one with two revisions, one in shards, one in a nested folder; each with a model that
+/// derives from it.
 fn families() -> Dir {
     let dir = Dir::new();
     let config = ("config.json", &b"{}"[..]);

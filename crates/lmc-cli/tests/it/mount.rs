@@ -542,6 +542,9 @@ fn a_cache_of_the_hub_is_shown_in_its_own_place_as_it_was() {
     let shown = names(&dir);
     assert!(before.iter().all(|name| shown.contains(name)) && shown.len() == before.len() + 1, "{shown:?}");
     assert!(shown.iter().all(|name| !name.ends_with(".lmc")), "{shown:?}");
+    for command in ["compress", "restore"] {
+        dir.run(["hub", command, "--cache-dir", "hub"]).fails(&["hub: is on a read-only file system", "unmount it"]);
+    }
     assert_eq!(mounted.said(), [""; 0]);
 }
 

@@ -15,8 +15,8 @@ pub(super) struct HubArgs {
     #[arg(value_name = "MODEL")]
     pub(super) models: Vec<String>,
 
-    /// The cache. By default it is found as huggingface_hub finds it: HF_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub,
-    /// ~/.cache/huggingface/hub.
+    /// The cache. By default it is found as huggingface_hub finds it: HF_HUB_CACHE, HF_HOME/hub,
+    /// XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub.
     #[arg(long, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
 }

@@ -1,13 +1,14 @@
 //! What is in a cache of the Hugging Face hub.
 //!
-//! A model is a directory `models--ORG--NAME`. Its files are `blobs/HASH`, and `snapshots/REVISION/…` has a link to one for each file of a
-//! revision. Newer versions of huggingface_hub keep files that several models may have in `blobs/XX/HASH` of the cache itself, and `blobs/HASH`
-//! of a model is a link to it. Where a system has no links, the files are in the snapshots.
+//! A model is a directory `models--ORG--NAME`. Its files are `blobs/HASH`, and `snapshots/REVISION/…` has a link to one
+//! for each file of a revision. Newer versions of huggingface_hub keep files that several models may have in
+//! `blobs/XX/HASH` of the cache itself, and `blobs/HASH` of a model is a link to it. Where a system has no links, the
+//! files are in the snapshots.
 //!
-//! Of a compressed file, the bytes are in `HASH.lmc`, and `HASH` is a link to that: links to `HASH` stay as they are, and huggingface_hub finds
-//! the file, and finds that it need not download it. A `HASH.lmc` without such a link is the base of deltas in its directory: a second name
-//! (hard link) of a file of another model, or what is left of a file that huggingface_hub deleted. So no model needs another one, and deleting
-//! any of them makes none unreadable.
+//! Of a compressed file, the bytes are in `HASH.lmc`, and `HASH` is a link to that: links to `HASH` stay as they are,
+//! and huggingface_hub finds the file, and finds that it need not download it. A `HASH.lmc` without such a link is the
+//! base of deltas in its directory: a second name (hard link) of a file of another model, or what is left of a file
+//! that huggingface_hub deleted. So no model needs another one, and deleting any of them makes none unreadable.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::env;

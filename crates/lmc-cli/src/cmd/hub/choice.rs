@@ -1,7 +1,7 @@
 //! Which files are compressed, and from which others each is predicted, by samples of their contents.
 //!
-//! Deltas are made only from files that are none: what is read takes one base at most. Of the checkpoints that can be bases, one after the
-//! other becomes one, each time that from which the others are predicted with the fewest bytes.
+//! Deltas are made only from files that are none: what is read takes one base at most. Of the checkpoints that can be
+//! bases, one after the other becomes one, each time that from which the others are predicted with the fewest bytes.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -46,7 +46,8 @@ pub(super) fn is_worth_it(size: u64, raw_size: u64) -> bool {
 /// Files that are loaded together.
 struct Checkpoint {
     files: Vec<usize>,
-    /// How many tensors it has of each number of elements; of those that are no plain numbers, of bytes, with their dtype.
+    /// How many tensors it has of each number of elements; of those that are no plain numbers, of bytes, with their
+    /// dtype.
     tensors: HashMap<(u64, Option<Dtype>), u64>,
     elements: u64,
     /// What it takes with what was chosen so far.
@@ -65,7 +66,8 @@ enum Role {
     Never,
 }
 
-/// Looks at samples of files, which are to be compressed, and chooses. Bases come first. What cannot be read is said, and left out.
+/// Looks at samples of files, which are to be compressed, and chooses. Bases come first. What cannot be read is said,
+/// and left out.
 pub(super) fn choose(cache: &Cache, files: &[usize], compressor: &mut Compressor, ui: &Ui) -> Vec<Choice> {
     let mut new: HashSet<usize> = files.iter().copied().filter(|&f| cache.files[f].compressed.is_none()).collect();
     let mut chooser = Chooser { cache, compressor, sizes: HashMap::new() };
@@ -212,7 +214,8 @@ pub(super) fn open(cache: &Cache, files: &[usize]) -> Result<Vec<Base<'static>>>
     Ok(Bases::open(&paths, true, 0)?.all().to_vec())
 }
 
-/// Whether one could be predicted from another by the sizes of its tensors: half of its elements are in tensors that both have.
+/// Whether one could be predicted from another by the sizes of its tensors: half of its elements are in tensors that
+/// both have.
 fn is_alike(one: &Checkpoint, from: &Checkpoint) -> bool {
     let common = |(tensor, count): (&(u64, Option<Dtype>), &u64)| {
         tensor.0.saturating_mul((*count).min(from.tensors.get(tensor).copied().unwrap_or(0)))

@@ -25,12 +25,14 @@ use crate::ui::Ui;
 
 /// Compress models in the cache.
 ///
-/// Each file with weights becomes a link to a compressed one, once that was decoded from disk and compared. Models that derive from others in the
-/// cache, and other revisions, are stored as their differences; from which is found by their contents, and deleting a model makes no other
-/// one unreadable. Links, names and everything else stay as they are, so that huggingface_hub neither misses nor downloads anything again.
-/// Files that hardly shrink are left alone, and so is what is being downloaded.
+/// Each file with weights becomes a link to a compressed one, once that was decoded from disk and compared. Models that
+/// derive from others in the cache, and other revisions, are stored as their differences; from which is found by their
+/// contents, and deleting a model makes no other one unreadable. Links, names and everything else stay as they are, so
+/// that huggingface_hub neither misses nor downloads anything again. Files that hardly shrink are left alone, and so is
+/// what is being downloaded.
 ///
-/// Programs then load models through `lmc mount`, or with `import lmc.hf`. Whatever is interrupted leaves a working cache; the next run goes on.
+/// Programs then load models through `lmc mount`, or with `import lmc.hf`. Whatever is interrupted leaves a working
+/// cache; the next run goes on.
 #[derive(Args)]
 pub(super) struct CompressArgs {
     #[command(flatten)]

@@ -14,9 +14,11 @@ use crate::format::{Name, bytes, count, percent};
 use crate::table::Table;
 use crate::ui::Ui;
 
-/// List the models of the cache: the size of their files with weights, what they take on disk, and what they would take compressed.
+/// List the models of the cache: the size of their files with weights, what they take on disk, and what they would take
+/// compressed.
 ///
-/// The last is estimated from samples of what is not compressed yet. A file that several models have counts in each, and once in the sum.
+/// The last is estimated from samples of what is not compressed yet. A file that several models have counts in each,
+/// and once in the sum.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(super) struct ListArgs {

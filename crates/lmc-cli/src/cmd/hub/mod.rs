@@ -15,8 +15,8 @@ use crate::ui::Ui;
 
 /// Compress the models that huggingface_hub downloaded, where they are, and restore them.
 ///
-/// `list` says what would be saved. Compressed models are loaded through `lmc mount CACHE CACHE`, which shows the cache as it was, or in Python after
-/// `import lmc.hf`. Data sets and spaces are left alone.
+/// `list` says what would be saved. Compressed models are loaded through `lmc mount CACHE CACHE`, which shows the cache
+/// as it was, or in Python after `import lmc.hf`. Data sets and spaces are left alone.
 #[derive(Args)]
 pub(crate) struct HubCommand {
     #[command(subcommand)]

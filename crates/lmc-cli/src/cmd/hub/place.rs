@@ -1,4 +1,5 @@
-//! Changes in the directories of a cache. Each is one rename or one removal, so that links lead to a whole file at any moment.
+//! Changes in the directories of a cache. Each is one rename or one removal, so that links lead to a whole file at any
+//! moment.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -8,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use lmc::{BaseInfo, DecompressOptions, Reader};
 use lmc_store::files::{self, parent};
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 
 use super::cache::{Cache, is_compressed};
 use crate::failure::{Failure, Result};
@@ -20,8 +23,12 @@ const NEW_LINK: &str = ".lmc-link";
 /// Of the lists of links to a file that models share, beside it.
 const REFERENCES: &str = ".refs";
 
-/// Excludes other runs that change the cache.
+/// Excludes other runs that change the cache. Fails if it cannot be changed.
 pub(super) fn exclusively(cache: &Cache) -> Result<File> {
+    if access(&cache.dir, Access::WRITE_OK) == Err(Errno::ROFS) {
+        let why = "is on a read-only file system: if that is lmc mount's, unmount it first";
+        return Err(Failure::at(&cache.dir, why));
+    }
     let dir = File::open(&cache.dir).map_err(|e| Failure::io(&cache.dir, "cannot read", &e))?;
     match dir.try_lock() {
         Err(fs::TryLockError::WouldBlock) => {
@@ -32,8 +39,8 @@ pub(super) fn exclusively(cache: &Cache) -> Result<File> {
     }
 }
 
-/// Replaces a file by a link to the compressed one beside it, unless it changed since it was opened, or is being downloaded. What has it open
-/// or mapped keeps its bytes.
+/// Replaces a file by a link to the compressed one beside it, unless it changed since it was opened, or is being
+/// downloaded. What has it open or mapped keeps its bytes.
 pub(super) fn replace_by_link(source: &Source, lock: &Path) -> Result {
     let path = source.path();
     let _locked = hold(lock).ok_or_else(|| Failure::at(path, "is left alone: it is being downloaded"))?;
@@ -83,8 +90,8 @@ fn contents(path: &Path) -> Option<([u8; 16], Vec<BaseInfo>)> {
     Some((reader.content_hash(), reader.bases().to_vec()))
 }
 
-/// Removes compressed files from a directory of blobs that no link leads to, and that are no bases of others there; and of files that models
-/// share, those that no model has any more. Returns how many bytes they took.
+/// Removes compressed files from a directory of blobs that no link leads to, and that are no bases of others there; and
+/// of files that models share, those that no model has any more. Returns how many bytes they took.
 pub(super) fn sweep(cache: &Cache, directory: &Path) -> Result<u64> {
     let cannot = |e: io::Error| Failure::io(directory, "cannot be cleaned", &e);
     let (mut used, mut unused) = (Vec::new(), Vec::new());
@@ -125,7 +132,8 @@ pub(super) fn sweep(cache: &Cache, directory: &Path) -> Result<u64> {
     Ok(freed)
 }
 
-/// Whether a file that models share is one that all of them deleted. As huggingface_hub does, the list beside it is trusted only if it is there.
+/// Whether a file that models share is one that all of them deleted. As huggingface_hub does, the list beside it is
+/// trusted only if it is there.
 fn is_deleted(cache: &Cache, shared: &Path) -> bool {
     let Ok(list) = fs::read_to_string(references(shared)) else { return false };
     let leads_to_it = |link: &str| {

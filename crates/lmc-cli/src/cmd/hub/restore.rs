@@ -18,8 +18,8 @@ use crate::ui::Ui;
 
 /// Restore models in the cache.
 ///
-/// Each file is again what huggingface_hub downloaded, bit for bit, with its mode and its time. What others are predicted from stays as long as
-/// they need it. Whatever is interrupted leaves a working cache; the next run goes on.
+/// Each file is again what huggingface_hub downloaded, bit for bit, with its mode and its time. What others are
+/// predicted from stays as long as they need it. Whatever is interrupted leaves a working cache; the next run goes on.
 #[derive(Args)]
 pub(super) struct RestoreArgs {
     #[command(flatten)]
