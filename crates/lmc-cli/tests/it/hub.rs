@@ -345,6 +345,29 @@ fn names_need_not_be_hashes() {
 }
 
 #[test]
+fn bases_of_what_cannot_be_read_are_kept() {
+    let dir = families();
+    let expected = contents(&dir);
+    hub(&dir, ["compress"]).ok();
+    let compressed = |dir: &Dir, model: &str| {
+        let blobs = format!("hub/models--{model}/blobs/");
+        dir.names().into_iter().filter(|n| n.starts_with(&blobs) && n.ends_with(".lmc")).collect::<Vec<_>>()
+    };
+    let model = ["org--three", "user--three"].into_iter().find(|model| compressed(&dir, model).len() == 2).unwrap();
+    let both = compressed(&dir, model);
+    let delta = both.iter().find(|name| dir.has(name.strip_suffix(".lmc").unwrap())).unwrap();
+    let bytes = dir.read(delta);
+    fs::set_permissions(dir.path(delta), Permissions::from_mode(0o644)).unwrap();
+    fs::write(dir.path(delta), b"no longer").unwrap();
+    for command in ["list", "compress", "restore"] {
+        assert_eq!(hub(&dir, ["-q", command]).0.status.code(), Some(1), "{command}");
+    }
+    assert_eq!(compressed(&dir, model), both);
+    fs::write(dir.path(delta), bytes).unwrap();
+    assert_eq!(contents(&dir), expected);
+}
+
+#[test]
 fn what_was_compressed_otherwise_is_kept() {
     let dir = Dir::new();
     let whole = file(&base(1), "");

@@ -120,10 +120,15 @@ impl Cache {
             if OTHERS.iter().any(|prefix| name.starts_with(prefix)) {
                 this.others.push(name);
             } else if let Some(id) = name.strip_prefix(MODELS).filter(|_| entry.path.is_dir()) {
-                this.directories.extend(entry.path.join(BLOBS).canonicalize());
+                let blobs = entry.path.join(BLOBS).canonicalize();
+                this.directories.extend(blobs.as_ref().ok().cloned());
                 match this.model(&entry.path, id.replace("--", "/"), &mut known, ui) {
                     Ok(model) => this.models.push(model),
-                    Err(failure) => ui.fail(&failure),
+                    Err(failure) => {
+                        ui.fail(&failure);
+                        // Nothing is removed there: it is unknown what links lead to.
+                        this.directories.retain(|directory| Some(directory) != blobs.as_ref().ok());
+                    }
                 }
             }
         }

@@ -106,10 +106,16 @@ pub(super) fn sweep(cache: &Cache, directory: &Path) -> Result<u64> {
         if !path.symlink_metadata().is_ok_and(|m| m.is_file()) {
             continue;
         }
-        // What cannot be read is not removed.
-        let Some((hash, bases)) = contents(&path) else { continue };
         let is_led_to = is_compressed(&original) || cache.missing.contains(&original);
-        match is_led_to && !is_deleted(cache, &original) {
+        let is_used = is_led_to && !is_deleted(cache, &original);
+        // What cannot be read is not removed, nor what it may need.
+        let Some((hash, bases)) = contents(&path) else {
+            if is_used {
+                return Ok(0);
+            }
+            continue;
+        };
+        match is_used {
             true => used.extend(bases),
             false => unused.push((path, original, hash, bases)),
         }
