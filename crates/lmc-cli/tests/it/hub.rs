@@ -184,7 +184,14 @@ fn no_model_needs_another_one() {
         expected.clone().into_iter().filter(|(name, _)| !name.contains(without)).collect::<BTreeMap<_, _>>()
     };
     hub(&dir, ["compress"]).ok();
-    // One alone is restored, whether or not others are predicted from it.
+    // One alone is restored, whether or not others are predicted from it. Compressed again, it takes no more than before.
+    let size = on_disk(&dir);
+    for model in ["org/three", "user/three"] {
+        hub(&dir, ["restore", model]).ok();
+        assert_eq!(contents(&dir), expected);
+        hub(&dir, ["compress"]).ok();
+        assert_eq!((contents(&dir), on_disk(&dir)), (expected.clone(), size));
+    }
     for model in ["org/one", "models--user--one-chat", "two-tuned", "org/two"] {
         hub(&dir, ["restore", model]).ok();
         assert_eq!(contents(&dir), expected);

@@ -1,7 +1,7 @@
 //! `lmc hub compress`.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lmc::{Base, CompressOptions, Compressor, Level, Reader, Sink};
@@ -11,7 +11,7 @@ use super::args::HubArgs;
 use super::cache::{Cache, Weights, is_compressed};
 use super::choice::{Choice, choose, is_worth_it, open};
 use super::list::{Listing, show};
-use super::place::{exclusively, keep_bases, replace_by_link, sweep};
+use super::place::{exclusively, is_whole, keep_bases, replace_by_link, sweep};
 use crate::args::{Threads, level, max_work};
 use crate::bases::BaseArgs;
 use crate::failure::{Failure, Result};
@@ -111,6 +111,8 @@ impl Work<'_> {
             Some(size.map_err(|e| {
                 Failure::at(&target, format_args!("is there, and is no compressed form of the file: {e}"))
             })?)
+        } else if let Some(size) = self.same_elsewhere(&target, &source) {
+            Some(size)
         } else if is_kept(choice.estimate) {
             // One that could not be compressed is none, nor is one that would have the name of this file here.
             let is_base = |path: &Path| is_compressed(path) && path.file_name() != file.path.file_name();
@@ -128,6 +130,17 @@ impl Work<'_> {
             return Err(failure);
         }
         Ok(size)
+    }
+
+    /// Gives a compressed file of another directory, of the same name, a second name, if it restores this file: another
+    /// model has it, too, or keeps it as a base. Returns its size.
+    fn same_elsewhere(&self, target: &Path, source: &Source) -> Option<u64> {
+        let there = |directory: &PathBuf| directory.join(target.file_name().unwrap_or_default());
+        let mut others = self.cache.directories.iter().map(there).filter(|path| is_whole(path));
+        others.find_map(|other| {
+            std::fs::hard_link(other, target).ok()?;
+            self.restores(target, source).inspect_err(|_| _ = std::fs::remove_file(target)).ok()
+        })
     }
 
     /// Whether a compressed file restores a file, and its size.

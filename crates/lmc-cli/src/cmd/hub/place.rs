@@ -83,6 +83,11 @@ pub(super) fn keep_bases<'p>(bases: impl IntoIterator<Item = &'p Path>, director
     files::sync(directory)
 }
 
+/// Whether a path is that of a compressed file that needs no base.
+pub(super) fn is_whole(path: &Path) -> bool {
+    contents(path).is_some_and(|(_, bases)| bases.is_empty())
+}
+
 /// What a compressed file restores to, and needs.
 fn contents(path: &Path) -> Option<([u8; 16], Vec<BaseInfo>)> {
     let options = DecompressOptions::default().with_threads(1); // nothing is decoded
