@@ -352,6 +352,35 @@ fn names_need_not_be_hashes() {
 }
 
 #[test]
+fn equal_files_of_two_models_keep_their_times() {
+    let dir = Dir::new();
+    let (whole, derived) = (file(&base(1), ""), file(&tuned(&base(1), 2), ""));
+    download(&dir, "models--a", "1", &[("m.safetensors", &whole)]);
+    download(&dir, "models--b", "1", &[("m.safetensors", &derived)]);
+    hub(&dir, ["-q", "compress"]).silent();
+    // The same files, at another time: each has a compressed form beside it, or in the other model.
+    for (model, contents, seconds) in [("b", &whole, 1_500_000_000), ("a", &derived, 1_500_000_001), ("c", &whole, 5)] {
+        download(&dir, &format!("models--{model}"), "2", &[("n.safetensors", contents)]);
+        let hash = blake3::hash(contents).to_hex();
+        set_time(&dir.path(format!("hub/models--{model}/blobs/{hash}")), seconds, 0o640);
+    }
+    let expected = contents(&dir);
+    hub(&dir, ["-q", "compress"]).silent();
+    assert_eq!(contents(&dir), expected);
+    hub(&dir, ["-q", "restore"]).silent();
+    assert_eq!(contents(&dir), expected);
+    let time = |model: &str, file: &str| {
+        let m = dir.path(format!("hub/models--{model}/snapshots/{file}.safetensors")).metadata().unwrap();
+        (m.mtime(), m.mode() & 0o777)
+    };
+    assert_eq!(time("b", "2/n"), (1_500_000_000, 0o640));
+    assert_eq!(time("a", "2/n"), (1_500_000_001, 0o640));
+    assert_eq!(time("c", "2/n"), (5, 0o640));
+    assert_eq!(time("a", "1/m"), (1_600_000_000 + whole.len() as i64, 0o444));
+    assert!(dir.names().iter().all(|name| !name.ends_with(".lmc")));
+}
+
+#[test]
 fn bases_of_what_cannot_be_read_are_kept() {
     let dir = families();
     let expected = contents(&dir);

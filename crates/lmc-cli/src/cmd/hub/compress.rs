@@ -1,6 +1,8 @@
 //! `lmc hub compress`.
 
 use std::collections::HashMap;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -107,10 +109,14 @@ impl Work<'_> {
         let is_new = target.symlink_metadata().is_err();
         let size = if !is_new {
             // A run that was killed has written it, or it is a base here. Others may need it.
-            let size = self.restores(&target, &source);
-            Some(size.map_err(|e| {
+            let size = self.restores(&target, &source).map_err(|e| {
                 Failure::at(&target, format_args!("is there, and is no compressed form of the file: {e}"))
-            })?)
+            })?;
+            if has_attributes_of(&target, &source) {
+                Some(size)
+            } else {
+                self.write(file, &source, Vec::new(), |_| true)?
+            }
         } else if let Some(size) = self.same_elsewhere(&target, &source) {
             Some(size)
         } else if is_kept(choice.estimate) {
@@ -136,7 +142,8 @@ impl Work<'_> {
     /// model has it, too, or keeps it as a base. Returns its size.
     fn same_elsewhere(&self, target: &Path, source: &Source) -> Option<u64> {
         let there = |directory: &PathBuf| directory.join(target.file_name().unwrap_or_default());
-        let mut others = self.cache.directories.iter().map(there).filter(|path| is_whole(path));
+        let mut others =
+            self.cache.directories.iter().map(there).filter(|path| is_whole(path) && has_attributes_of(path, source));
         others.find_map(|other| {
             std::fs::hard_link(other, target).ok()?;
             self.restores(target, source).inspect_err(|_| _ = std::fs::remove_file(target)).ok()
@@ -167,7 +174,8 @@ impl Work<'_> {
         is_kept: impl Fn(u64) -> bool,
     ) -> Result<Option<u64>> {
         let (guard, target) = (Guard::default(), Target::File(with_suffix(&file.path)));
-        let mut output = Output::create(&target, false, Origin::File(source.metadata()), &guard)?;
+        // What is there has been found to restore the file.
+        let mut output = Output::create(&target, true, Origin::File(source.metadata()), &guard)?;
         let bases = open(self.cache, &from)?;
         let progress = self.ui.progress(&Name::path(&file.path).to_string(), Some(file.raw_size));
         let mut at = |done| progress.at(done);
@@ -204,4 +212,10 @@ impl Work<'_> {
         output.finish(&guard)?;
         Ok(Some(summary.compressed_size))
     }
+}
+
+/// Whether a compressed file gives the one that it restores to the mode, the owner and the time of this one.
+fn has_attributes_of(compressed: &Path, source: &Source) -> bool {
+    let of = |m: &Metadata| (m.mode(), m.uid(), m.gid(), m.mtime(), m.mtime_nsec());
+    compressed.metadata().is_ok_and(|m| of(&m) == of(source.metadata()))
 }
