@@ -51,7 +51,8 @@ def with_bucket(text, page, bucket):
 
 
 def prepare(folder):
-    """Files, two training states ten steps apart, a directory for each, and one in place of a bucket."""
+    """Files, two training states ten steps apart, a directory and a model of a hub's cache for each, and a directory in
+    place of a bucket."""
     states = {step: DATA / f"gpt-step{original}-state.safetensors" for step, original in ((1000, 300), (2000, 310))}
     shutil.copy(DATA / "gpt-step310-weights.safetensors", folder / "model.safetensors")
     for step, state in states.items():
@@ -63,6 +64,12 @@ def prepare(folder):
     shutil.copy(DATA / "layouts" / "torch" / "state.pt", folder / "optimizer.pt")
     for name in ("bucket", "home"):
         (folder / name).mkdir()
+    for name, step in (("org--base", 1000), ("user--tuned", 2000)):
+        model = folder / "home" / ".cache" / "huggingface" / "hub" / f"models--{name}"
+        (model / "blobs").mkdir(parents=True)
+        (model / "snapshots" / "main").mkdir(parents=True)
+        shutil.copy(states[step], model / "blobs" / str(step))
+        (model / "snapshots" / "main" / "model.safetensors").symlink_to(f"../../blobs/{step}")
     for name in ("examples", "packaging"):
         (folder / name).symlink_to(ROOT / name)
 

@@ -20,7 +20,7 @@ use crate::shards::{named_by, shards};
 use crate::ui::Ui;
 
 /// The bases of deltas.
-#[derive(Args)]
+#[derive(Args, Default)]
 pub(crate) struct BaseArgs {
     /// The earlier version that a delta is made from, or was made from. A raw file, an .lmc file, or the model.safetensors.index.json of a
     /// checkpoint in several files. Repeat the option for each further file, and for the bases of a base that is a delta itself. To restore,

@@ -8,6 +8,7 @@ use lmc::{Base, BaseInfo, DecompressOptions, Reader};
 use lmc_store::files::Identity;
 
 use crate::input::Source;
+use crate::links;
 use lmc_store::files::parent;
 
 /// Directories in which bases are looked for, and what is known of the files there.
@@ -44,8 +45,11 @@ impl Beside {
         has: impl Fn(&BaseInfo) -> bool,
         threads: usize,
     ) -> Result<Vec<PathBuf>, BaseInfo> {
-        let mut files = in_directory(parent(delta));
-        files.retain(|file| file != delta);
+        // It may be a link into the cache of a hub.
+        let end = links::end(delta);
+        let mut files: Vec<PathBuf> =
+            [Some(delta), end.as_deref()].into_iter().flatten().flat_map(|at| in_directory(parent(at))).collect();
+        files.retain(|file| file != delta && Some(file) != end.as_ref());
         self.directories.iter().for_each(|dir| add_below(dir, &mut files));
         let (mut found, mut looked_for) = (Vec::new(), HashSet::new());
         let mut open = wanted.to_vec();

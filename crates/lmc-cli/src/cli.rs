@@ -71,6 +71,7 @@ Examples:
   lmc publish runs/7 checkpoints            saves what a run writes to checkpoints/, as it does
   lmc follow runs/7 models/7                keeps models/7/current at the newest snapshot
   lmc mount models/7 mnt                    shows compressed files as their originals, in mnt/
+  lmc hub compress                          the models that huggingface_hub downloaded, in their cache
   tar c run7 | lmc compress | ssh host 'lmc decompress | tar x'
 
 Exit status: 0 done; 1 something failed, or is not there; 2 the command line is wrong. Signals end
@@ -108,6 +109,7 @@ pub(crate) enum Command {
     Publish(cmd::publish::PublishArgs),
     Follow(cmd::follow::FollowArgs),
     Unpack(cmd::unpack::UnpackArgs),
+    Hub(cmd::hub::HubCommand),
     #[cfg(feature = "mount")]
     Mount(cmd::mount::MountArgs),
     #[cfg(feature = "bench")]
@@ -135,6 +137,7 @@ pub(crate) fn run(cli: Cli, ui: &Ui) -> Result {
         Some(Command::Test(args)) => cmd::test::run(&args, ui),
         Some(Command::List(args)) => cmd::list::run(&args, ui),
         Some(Command::Cat(args)) => cmd::cat::run(&args, ui),
+        Some(Command::Hub(args)) => cmd::hub::run(&args, ui),
         Some(Command::Unpack(args)) => cmd::unpack::run(&args, ui),
         #[cfg(feature = "mount")]
         Some(Command::Mount(args)) => cmd::mount::run(&args, ui),

@@ -126,8 +126,8 @@ impl Guard {
         }
         if is_blob_of_hub(input) {
             return Err(Refusal(format!(
-                "{name}: is in a cache of the Hugging Face hub, and links in its snapshots lead to it: leave out --rm; what is compressed \
-                 elsewhere (-r -o DIR) can be deleted here with the hub's own command"
+                "{name}: is in a cache of the Hugging Face hub, and links in its snapshots lead to it: leave out --rm; lmc hub compress \
+                 and lmc hub restore change the cache, and keep the links"
             )));
         }
         if let Ok(target) = std::fs::read_link(input) {

@@ -11,6 +11,7 @@ use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::guard::{self, Guard};
 use crate::handles::{Handles, InputFile};
+use crate::links;
 use crate::names::SUFFIX;
 use crate::ui::Ui;
 
@@ -18,19 +19,22 @@ use crate::ui::Ui;
 pub(crate) struct Source(InputFile);
 
 impl Source {
-    /// Opens a regular file, or the one that a symbolic link leads to; anything else is refused with the reason.
+    /// Opens a regular file, or the one that a symbolic link leads to, also if that was compressed since; anything else is refused with the
+    /// reason.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        Self::with(path, || InputFile::open(path))
+        Self::with(path, InputFile::open)
     }
 
     /// [`Self::open`] for one of many files, which are not all open at a time.
     pub(crate) fn open_one_of(path: &Path, handles: &Arc<Handles>) -> Result<Self> {
-        Self::with(path, || InputFile::open_one_of(path, handles))
+        Self::with(path, |path| InputFile::open_one_of(path, handles))
     }
 
-    fn with(path: &Path, open: impl FnOnce() -> io::Result<InputFile>) -> Result<Self> {
+    fn with(path: &Path, open: impl FnOnce(&Path) -> io::Result<InputFile>) -> Result<Self> {
+        let compressed = links::compressed_since(path);
+        let path = compressed.as_deref().unwrap_or(path);
         regular_file(path)?;
-        open().map(Self).map_err(|e| failure(path, &e))
+        open(path).map(Self).map_err(|e| failure(path, &e))
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -23,6 +23,7 @@ mod input;
 mod interrupt;
 mod json;
 mod leftovers;
+mod links;
 mod missing;
 #[cfg(all(feature = "mount", target_os = "linux"))]
 mod mount;

@@ -6,13 +6,17 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use lmc::Base;
+
 use crate::args::Files;
 use crate::bases::Bases;
 use crate::external::with_data;
 use crate::failure::{Failure, Result};
+use crate::files::is_hidden;
 use crate::format::Name;
 use crate::guard::{Guard, Role};
-use crate::input::{STDIN, regular_file};
+use crate::input::{STDIN, Source};
+use crate::links;
 use crate::names::{CHECKPOINT_SUFFIXES, SUFFIX, is_dash};
 use crate::output::{Origin, Output, Target, create_directories, is_stdout};
 use crate::shards::{shards, with_suffix};
@@ -68,8 +72,8 @@ pub(crate) trait Naming {
     fn input_beside(&self, index: &Path, name: &str) -> PathBuf;
     /// Whether a file found in a directory is selected.
     fn picks(&self, path: &Path) -> bool;
-    /// The selected files of a directory, with those of its `others` that they need, in the order of work.
-    fn with_needed(&self, found: Vec<PathBuf>, _others: &[PathBuf]) -> Vec<PathBuf> {
+    /// The selected files of a directory, its `root`, with those of its `others` that they need, in the order of work.
+    fn with_needed(&self, found: Vec<PathBuf>, _others: &[PathBuf], _root: &Path) -> Vec<PathBuf> {
         found
     }
     /// What a directory lacks if no file in it is.
@@ -99,15 +103,15 @@ impl Naming for AddSuffix {
         !has(SUFFIX) && (self.all || CHECKPOINT_SUFFIXES.iter().any(|s| has(s)))
     }
 
-    fn with_needed(&self, found: Vec<PathBuf>, others: &[PathBuf]) -> Vec<PathBuf> {
-        with_data(found, others)
+    fn with_needed(&self, found: Vec<PathBuf>, others: &[PathBuf], root: &Path) -> Vec<PathBuf> {
+        with_models(with_data(found, others), others, root)
     }
 
     fn lacks(&self) -> &'static str {
         if self.all {
             "has no regular file"
         } else {
-            "has no regular file with the suffix of a checkpoint: --all takes others, too; links to directories are not followed"
+            "has no regular file with the suffix of a checkpoint, or with tensors: --all takes others, too; links to directories are not followed"
         }
     }
 }
@@ -224,7 +228,7 @@ pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui)
             (Input::File(path), None) => {
                 let Some(name) = path.file_name().and_then(|name| naming.output_name(name)) else {
                     // An unreadable input fails later, with its own reason.
-                    let refused = regular_file(path).err();
+                    let refused = Source::open(path).err();
                     ui.fail(&refused.unwrap_or_else(|| no_name(path)));
                     continue;
                 };
@@ -245,6 +249,22 @@ pub(crate) fn plan(args: &Files, naming: &dyn Naming, one_stream: bool, ui: &Ui)
     }
     refuse_repeats(&jobs)?;
     Ok((jobs, links))
+}
+
+/// The files that were `found`, and those of the `others` without a suffix that have tensors. Blobs of a cache, which links lead to that were
+/// found, are left to these, and what is hidden to those who hid it, such as git.
+fn with_models(mut found: Vec<PathBuf>, others: &[PathBuf], root: &Path) -> Vec<PathBuf> {
+    let id = |path: &Path| std::fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
+    let mut seen: HashSet<_> = found.iter().map(|path| id(path)).collect();
+    // A suffix says what a file is, and there may be very many.
+    let unnamed = others.iter().filter(|path| path.extension().is_none() && !is_hidden(path, root));
+    found.extend(unnamed.filter(|path| seen.insert(id(path)) && has_tensors(path)).cloned());
+    found
+}
+
+fn has_tensors(path: &Path) -> bool {
+    let base = Source::open(path).ok().and_then(|source| Base::new(source).ok());
+    base.is_some_and(|base| base.segments().iter().any(|segment| segment.name.is_some()))
 }
 
 fn no_name(path: &Path) -> Failure {
@@ -274,8 +294,9 @@ pub(crate) fn guard(jobs: &[Job], links: Vec<Link>, bases: &Bases, args: &Files)
     links.iter().for_each(|(link, target)| guard.keep_link(link, target));
     for job in jobs {
         let Input::File(path) = &job.input else { continue };
+        let compressed = links::compressed_since(path);
         // A missing input fails when its turn comes.
-        let Ok(metadata) = std::fs::metadata(path) else { continue };
+        let Ok(metadata) = std::fs::metadata(compressed.as_ref().unwrap_or(path)) else { continue };
         if args.rm {
             guard.check_remove(path, &metadata)?;
         }
@@ -336,7 +357,7 @@ fn walk(dir: &Path, naming: &dyn Naming, others: &mut Others, ui: &Ui) -> Vec<Pa
             if is_picked { stack.push((path, false)) } else { unpicked.push(path) }
         }
     }
-    let mut found = naming.with_needed(found, &unpicked);
+    let mut found = naming.with_needed(found, &unpicked, dir);
     let taken: HashSet<&PathBuf> = found.iter().collect();
     for path in unpicked.iter().filter(|path| !taken.contains(path)) {
         ui.detail(format_args!("{}: left alone, not picked by -r", Name::path(path)));

@@ -32,7 +32,8 @@ use crate::ui::Ui;
 /// is, and a message says so.
 ///
 /// With -r, files in directories are compressed if their suffix is that of a checkpoint: safetensors, pt, pth, bin, ckpt, distcp, gguf,
-/// npy, npz, onnx; so are the files in which models of ONNX keep their tensors. Configurations and tokenizers are left alone.
+/// npy, npz, onnx; so are files without a suffix that have tensors, and those in which models of ONNX keep theirs. Configurations and
+/// tokenizers are left alone. Models in the cache of the Hugging Face hub are compressed by lmc hub compress.
 #[derive(Args)]
 #[command(after_long_help = report::JSON_HELP)]
 pub(crate) struct CompressArgs {

@@ -11,6 +11,7 @@ pub(crate) mod decompress;
 #[cfg(feature = "lab")]
 pub(crate) mod diff;
 pub(crate) mod follow;
+pub(crate) mod hub;
 pub(crate) mod list;
 mod looks;
 #[cfg(feature = "mount")]

@@ -108,7 +108,7 @@ fn no_link_is_left_without_its_file() {
     dir.run(["compress", "run/step1.safetensors", "-o", "m.lmc"]).silent();
     symlink("m.lmc", dir.path("link.lmc")).unwrap();
     let before = state(&dir);
-    let hub = "is in a cache of the Hugging Face hub, and links in its snapshots lead to it: leave out --rm";
+    let hub = "is in a cache of the Hugging Face hub, and links in its snapshots lead to it: leave out --rm; lmc hub compress ";
     for args in [
         &["compress", "-r", "--all", "--rm", "hub"][..],
         &["compress", "-r", "--rm", "hub"],
@@ -179,4 +179,42 @@ fn a_pipeline_of_links_is_saved() {
     fs::remove_file(dir.path(format!("{snapshot}/up"))).unwrap();
     fs::remove_file(dir.path("hub/pipe/blobs/4")).unwrap();
     dir.run(["snapshot", "save", "t", &snapshot]).fails(&["vae/m.safetensors: is a symbolic link that leads nowhere"]);
+}
+
+#[test]
+fn a_link_leads_to_what_was_compressed_since() {
+    let dir = Dir::new();
+    dir.write("elsewhere/a.safetensors", &model());
+    symlink("elsewhere/a.safetensors", dir.path("link.safetensors")).unwrap();
+    symlink("link.safetensors", dir.path("two")).unwrap();
+    dir.run(["compress", "--rm", "elsewhere/a.safetensors"]).silent();
+    for link in ["link.safetensors", "two"] {
+        dir.run(["test", link]).ok();
+        dir.run(["list", link]).ok();
+        dir.run(["diff", link, "elsewhere/a.safetensors.lmc"]).ok();
+        dir.run(["cat", link, "embed.weight", "-o", "tensor", "-f"]).silent();
+        dir.run(["decompress", link, "-o", "restored", "-f"]).silent();
+        assert!(dir.read("restored") == model());
+        dir.run(["compress", "restored", "--base", link, "-o", "delta.lmc", "-f"]).silent();
+        dir.run(["decompress", "delta.lmc", "--base", link, "-o", "again", "-f"]).silent();
+        assert!(dir.read("again") == model());
+        let run = dir.run(["compress", link]);
+        assert!(run.ok().stderr().contains("skipped, it is already compressed"), "{run:?}");
+        dir.run(["decompress", link]).fails(&["has no name ending in .lmc: name the output with -o"]);
+        dir.run(["decompress", "--rm", link, "-o", "gone"]).is_misused(&["is a symbolic link", "leave out --rm"]);
+    }
+    assert!(dir.has("elsewhere/a.safetensors.lmc") && !dir.has("gone"));
+}
+
+#[test]
+fn models_are_found_by_their_contents() {
+    let dir = Dir::new();
+    dir.write("d/weights", &model());
+    dir.write("d/notes", b"no tensors here");
+    dir.write("d/model.txt", &model());
+    dir.write("d/.git/lfs/objects/hash", &model());
+    repository(&dir, "d/hub", &[("model.safetensors", &weights_file(1))]);
+    dir.run(["compress", "-r", "d", "-o", "mirror"]).silent();
+    let made: Vec<_> = dir.names().into_iter().filter(|n| n.ends_with(".lmc")).collect();
+    assert_eq!(made, ["mirror/hub/snapshots/rev/model.safetensors.lmc", "mirror/weights.lmc"]);
 }

@@ -10,6 +10,7 @@ mod deltas;
 mod diff;
 mod files;
 mod follow;
+mod hub;
 mod inspect;
 mod interchange;
 mod killed;

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use lmc_testing::thorough;
 
+use crate::hub::download;
 use crate::support::*;
 
 /// Whether a test may mount file systems of FUSE. If not, and `LMC_REQUIRE_FUSE` is set, the test fails.
@@ -516,6 +517,35 @@ fn a_directory_is_shown_in_its_own_place() {
     }
     mounted.signal("TERM");
     assert!(dir.has("d/large.safetensors.lmc") && !dir.has("d/large.safetensors"));
+}
+
+#[test]
+fn a_cache_of_the_hub_is_shown_in_its_own_place_as_it_was() {
+    if !may_mount_fuse() {
+        return;
+    }
+    let dir = Dir::new();
+    let (whole, config) = (large(1), ("config.json", &b"{}"[..]));
+    let mut derived = whole.clone();
+    derived.iter_mut().skip(1000).step_by(50).for_each(|byte| *byte ^= 1);
+    download(&dir, "models--org--a", "1111", &[config, ("model.safetensors", &whole)]);
+    download(&dir, "models--b", "2222", &[config, ("unet/model.safetensors", &derived)]);
+    let expected = crate::hub::contents(&dir);
+    let names = |dir: &Dir| dir.names().into_iter().filter(|name| name.starts_with("hub/")).collect::<Vec<_>>();
+    let before = names(&dir);
+    dir.run(["-q", "hub", "compress", "--cache-dir", "hub"]).silent();
+    let mounted = Mounted::new(&dir, &["hub", "hub"]);
+    for (name, bytes) in &expected {
+        assert!(dir.read(name) == *bytes, "{name}");
+    }
+    // What a model keeps of the other one is there, too, under the name that it has there.
+    let shown = names(&dir);
+    assert!(before.iter().all(|name| shown.contains(name)) && shown.len() == before.len() + 1, "{shown:?}");
+    assert!(shown.iter().all(|name| !name.ends_with(".lmc")), "{shown:?}");
+    for command in ["compress", "restore"] {
+        dir.run(["hub", command, "--cache-dir", "hub"]).fails(&["hub: is on a read-only file system", "unmount it"]);
+    }
+    assert_eq!(mounted.said(), [""; 0]);
 }
 
 #[test]

@@ -5,7 +5,6 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,8 +16,8 @@ use crate::bases::Bases;
 use crate::failure::{Failure, Result};
 use crate::format::Name;
 use crate::input::Source;
+use crate::links::{self, original};
 use crate::mount::{Attributes, Decoded, Log, Opened, Tree, version_of_bytes};
-use crate::names::SUFFIX;
 
 /// The most files of which it is remembered what they restore to.
 const KNOWN: usize = 100_000;
@@ -149,7 +148,10 @@ impl Directory {
         };
         let metadata = match metadata.is_symlink().then(|| std::fs::metadata(&real)) {
             None => metadata,
-            Some(Ok(target)) if !target.is_dir() => target,
+            Some(Ok(target)) if !target.is_dir() => match self.linked(&real, &target) {
+                Some(compressed) => return Ok(compressed),
+                None => target,
+            },
             Some(Ok(_)) => return Ok(Place::Link(real, metadata)),
             Some(Err(_)) => {
                 // A file may have been compressed that links lead to.
@@ -165,7 +167,9 @@ impl Directory {
         }
         match original(real.file_name().unwrap_or_default()) {
             // It has another name.
-            Some(name) if !is_there(&real.with_file_name(name)) && self.compressed(&real, &metadata).is_some() => {
+            Some(name)
+                if !is_there(&real.with_file_name(name), &real) && self.compressed(&real, &metadata).is_some() =>
+            {
                 Err(missing())
             }
             _ => Ok(Place::Plain(real, metadata)),
@@ -174,11 +178,16 @@ impl Directory {
 
     /// The compressed file of an original, if it can be read.
     fn compressed_beside(&self, original: &Path) -> Option<Place> {
-        let mut path = original.as_os_str().to_owned();
-        path.push(".");
-        path.push(SUFFIX);
+        let path = links::with_suffix(original);
         let metadata = std::fs::metadata(&path).ok()?;
-        self.compressed(Path::new(&path), &metadata)
+        self.compressed(&path, &metadata)
+    }
+
+    /// The compressed file that a link with the name of an original leads to: `lmc hub compress` leaves such.
+    fn linked(&self, link: &Path, target: &Metadata) -> Option<Place> {
+        let is_named = |path: &Path| path.file_name().and_then(original).is_some();
+        let end = links::end(link).filter(|end| !is_named(link) && is_named(end))?;
+        self.compressed(&end, target)
     }
 
     fn compressed(&self, path: &Path, metadata: &Metadata) -> Option<Place> {
@@ -261,14 +270,9 @@ impl Tree for Directory {
     }
 }
 
-/// The name of the original of a compressed file.
-fn original(name: &OsStr) -> Option<&OsStr> {
-    let original = name.as_bytes().strip_suffix(SUFFIX.as_bytes())?.strip_suffix(b".")?;
-    (!original.is_empty()).then(|| OsStr::from_bytes(original))
-}
-
-fn is_there(path: &Path) -> bool {
-    path.symlink_metadata().is_ok()
+/// Whether something is at the path of the original of a compressed file, other than a link to that.
+fn is_there(path: &Path, compressed: &Path) -> bool {
+    path.symlink_metadata().is_ok() && links::end(path).is_none_or(|end| end != compressed)
 }
 
 /// An error with the number that the kernel is told.

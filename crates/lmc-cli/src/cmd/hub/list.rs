@@ -1,0 +1,136 @@
+//! `lmc hub list`, and what would be saved.
+
+use std::collections::{HashMap, HashSet};
+
+use clap::Args;
+use lmc::{CompressOptions, Compressor};
+use serde_json::json;
+
+use super::args::HubArgs;
+use super::cache::Cache;
+use super::choice::{Choice, choose};
+use crate::failure::{Failure, Result};
+use crate::format::{Name, bytes, count, percent};
+use crate::table::Table;
+use crate::ui::Ui;
+
+/// List the models of the cache: the size of their files with weights, what they take on disk, and what they would take
+/// compressed.
+///
+/// The last is estimated from samples of what is not compressed yet. A file that several models have counts in each,
+/// and once in the sum.
+#[derive(Args)]
+#[command(after_long_help = JSON_HELP)]
+pub(super) struct ListArgs {
+    #[command(flatten)]
+    hub: HubArgs,
+
+    /// Print one JSON object per model.
+    #[arg(long, help_heading = "Messages")]
+    json: bool,
+}
+
+/// The output that programs may rely on.
+const JSON_HELP: &str = "\
+--json prints one object a model; later versions may add fields. Sizes are in bytes, of files with weights:
+  model                    its name
+  revisions                how many are in the cache
+  files, compressed_files, deltas
+                           how many; how many of them are compressed, and as differences from others
+  raw_size, size           as they were downloaded; what they take on disk
+  estimated_size           what they would take if all were compressed";
+
+/// Lists models.
+pub(super) fn run(args: &ListArgs, ui: &Ui) -> Result {
+    let cache = args.hub.open(ui)?;
+    let models = cache.select(&args.hub.models)?;
+    let options = CompressOptions::default();
+    let mut compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
+    let choices = choose(&cache, &cache.files_of(&models), &mut compressor, ui);
+    show(&Listing::new(&cache, &models, &choices), args.json, ui)
+}
+
+/// Models, and what was chosen for their files.
+pub(super) struct Listing<'a> {
+    cache: &'a Cache,
+    models: &'a [usize],
+    /// What files would take that would be compressed.
+    estimates: HashMap<usize, u64>,
+}
+
+#[derive(Default)]
+struct Sizes {
+    raw: u64,
+    now: u64,
+    then: u64,
+}
+
+impl<'a> Listing<'a> {
+    pub(super) fn new(cache: &'a Cache, models: &'a [usize], choices: &[Choice]) -> Self {
+        let kept = choices.iter().filter(|c| c.is_base || c.is_worth_it(cache.files[c.file].raw_size));
+        Self { cache, models, estimates: kept.map(|c| (c.file, c.estimate)).collect() }
+    }
+
+    fn sizes(&self, files: &[usize]) -> Sizes {
+        let (mut sizes, mut seen) = (Sizes::default(), HashSet::new());
+        for &number in files {
+            let file = &self.cache.files[number];
+            sizes.raw = sizes.raw.saturating_add(file.raw_size);
+            // Of one file, all names but the first take nothing.
+            if file.compressed.as_ref().is_none_or(|c| seen.insert(c.identity)) {
+                sizes.now += file.size();
+                sizes.then += self.estimates.get(&number).copied().unwrap_or(file.size());
+            }
+        }
+        sizes
+    }
+}
+
+/// Shows a listing.
+pub(super) fn show(of: &Listing<'_>, as_json: bool, ui: &Ui) -> Result {
+    let cache = of.cache;
+    let mut table = Table::new(
+        &["model", "revisions", "files", "compressed", "deltas", "size", "on disk", "would take", ""],
+        &[1, 2, 3, 4, 5, 6, 7, 8],
+    );
+    for model in of.models.iter().map(|&model| &cache.models[model]) {
+        let sizes = of.sizes(&model.files);
+        let compressed = model.files.iter().filter(|&&f| cache.files[f].compressed.is_some()).count();
+        let deltas = model.files.iter().filter(|&&f| cache.files[f].is_delta()).count();
+        if as_json {
+            ui.json(&json!({
+                "model": model.name,
+                "revisions": model.revisions,
+                "files": model.files.len(),
+                "compressed_files": compressed,
+                "deltas": deltas,
+                "raw_size": sizes.raw,
+                "size": sizes.now,
+                "estimated_size": sizes.then,
+            }))?;
+        } else {
+            let numbers = [model.revisions, model.files.len(), compressed, deltas].map(|n| n.to_string());
+            let texts = [bytes(sizes.raw), bytes(sizes.now), bytes(sizes.then), percent(sizes.then, sizes.raw)];
+            table.add_row([Name::text(&model.name).to_string()].into_iter().chain(numbers).chain(texts));
+        }
+    }
+    if as_json {
+        return Ok(());
+    }
+    let Sizes { raw, now, then } = of.sizes(&cache.files_of(of.models));
+    let mut text = format!(
+        "{} : {}, {} of weights, {} on disk; compressed they would take {} ({})\n",
+        Name::path(&cache.dir),
+        count(of.models.len(), "model"),
+        bytes(raw),
+        bytes(now),
+        bytes(then),
+        percent(then, raw)
+    );
+    table.push_to(&mut text);
+    if !cache.others.is_empty() {
+        let others: Vec<_> = cache.others.iter().map(|name| Name::text(name).to_string()).collect();
+        text += &format!("\nleft alone, no models: {}\n", others.join(", "));
+    }
+    ui.print(&text)
+}
