@@ -79,7 +79,7 @@ impl NamedFiles {
             if self.found.notes.iter().any(|(path, _)| *path == file.path) {
                 continue;
             }
-            if let Some(why) = Source::open(&file.path)?.early_end()? {
+            if let Some(why) = Source::open(&file.path)?.truncated()? {
                 notes.push(format!("{}: {why}; it is stored as it is", Name::path(&file.path)));
             }
         }

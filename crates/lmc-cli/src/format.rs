@@ -4,8 +4,8 @@ use std::fmt::{self, Display, Write};
 use std::io;
 use std::path::Path;
 
-use lmc_inspect::spelled::Plain;
-pub(crate) use lmc_inspect::spelled::{bytes, count};
+use lmc_inspect::text::Plain;
+pub(crate) use lmc_inspect::text::{bytes, count};
 
 /// An untrusted name, as [`Plain`] spells it.
 pub(crate) struct Name<'a>(std::borrow::Cow<'a, str>);

@@ -54,8 +54,8 @@ impl Source {
     }
 
     /// Why the file is not whole, or not the model that its name promises.
-    pub(crate) fn early_end(&self) -> Result<Option<String>> {
-        lmc_inspect::early_end(self).map_err(|e| Failure::codec(self.path(), &e))
+    pub(crate) fn truncated(&self) -> Result<Option<String>> {
+        lmc_inspect::truncated(self).map_err(|e| Failure::codec(self.path(), &e))
     }
 
     /// A sequential reader.

@@ -39,8 +39,8 @@ mod run;
 mod shards;
 mod table;
 mod temporary;
-mod together;
 mod ui;
+mod unchanged;
 mod walk;
 
 use std::ffi::OsString;
@@ -55,7 +55,7 @@ pub use failure::Failure;
 pub use files::{NamedFile, NamedFiles};
 pub use guard::{Guard, Refusal, Role};
 pub use handles::{Handles, InputFile};
-pub use lmc_inspect::early_end;
+pub use lmc_inspect::truncated;
 pub use output::allow_open;
 
 /// Runs the command, and returns its exit code: 0 for success, 1 if something failed, 2 for an invalid command line. `args`: the program's

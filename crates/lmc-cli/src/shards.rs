@@ -60,7 +60,7 @@ pub(crate) fn index(path: &Path) -> Result<Index> {
         if is_cut {
             return Ok(Index::Torn);
         }
-        let why = source.early_end()?;
+        let why = source.truncated()?;
         return Ok(other(&why.as_deref().unwrap_or("it is not JSON")));
     };
     let Some(map) = json.get(WEIGHT_MAP).and_then(Value::as_object) else { return Ok(Index::No) };
@@ -152,7 +152,7 @@ pub(crate) fn fault(path: &Path, is_stale: impl FnOnce(&BTreeSet<String>) -> boo
         let (file, name) = (named_by(path, name), Name::text(name));
         let why = match file {
             None => format!("names {name}, which is not beside it"),
-            Some(file) => match Source::open(&file)?.early_end()? {
+            Some(file) => match Source::open(&file)?.truncated()? {
                 None => continue,
                 Some(why) => format!("names {name}, which is not whole: {why}"),
             },

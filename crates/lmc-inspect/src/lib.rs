@@ -29,7 +29,6 @@ mod declared;
 mod describe;
 #[cfg(feature = "lab")]
 mod diff;
-mod early_end;
 #[cfg(feature = "lab")]
 mod element;
 #[cfg(feature = "lab")]
@@ -38,7 +37,8 @@ mod not_a_model;
 #[cfg(feature = "lab")]
 mod page;
 mod shares;
-pub mod spelled;
+pub mod text;
+mod truncated;
 
 #[cfg(feature = "lab")]
 pub use analyze::{
@@ -61,7 +61,7 @@ pub use diff::counterparts::Relation;
 pub use diff::entropy::DifferenceEntropy;
 #[cfg(feature = "lab")]
 pub use diff::{Coded, Diff, SegmentDiff, diff, diff_page};
-pub use early_end::early_end;
 #[cfg(feature = "lab")]
 pub use kind::Kind;
 pub use shares::Shares;
+pub use truncated::truncated;

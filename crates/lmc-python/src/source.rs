@@ -77,7 +77,7 @@ impl Source {
     /// Why a file is not whole, or not the model that its name promises, with its path.
     pub(crate) fn no_model(&self) -> Result<Option<String>> {
         let Some(path) = self.path() else { return Ok(None) };
-        Ok(lmc_cli::early_end(self)?.map(|why| format!("{}: {why}", path.display())))
+        Ok(lmc_cli::truncated(self)?.map(|why| format!("{}: {why}", path.display())))
     }
 
     /// A sequential reader.

@@ -2,10 +2,10 @@
 //! [`ordered`] does everything else.
 
 mod ahead;
-pub(crate) mod both;
 mod direct;
 mod jobs;
 mod ordered;
+pub(crate) mod with_and_without_bases;
 
 use std::io::Write;
 use std::sync::Arc;

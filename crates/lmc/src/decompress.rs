@@ -2,8 +2,8 @@
 //! is written at any offset; [`front`] for everything else, front to back.
 
 mod buffers;
-mod front;
-mod whole;
+mod indexed;
+mod streaming;
 
 use std::io::{self, Read};
 
@@ -22,8 +22,8 @@ use lmc_layout::io::{ReadAt, zeroed};
 use lmc_pool::Workers;
 
 pub(crate) use buffers::Buffers;
-pub(crate) use front::Front;
-use whole::{Place, Whole};
+pub(crate) use streaming::Front;
+use indexed::{Place, Whole};
 
 /// Restores a file in memory.
 ///

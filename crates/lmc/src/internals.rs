@@ -7,7 +7,7 @@ pub use crate::block::grid::name_of as grid_format;
 pub use crate::block::output::Output;
 pub use crate::block::plan::{Planner, coding_of};
 pub use crate::block::{Extent, Origin, Reference};
-pub use crate::compress::both::{EncodedBoth, encode_both, for_call};
+pub use crate::compress::with_and_without_bases::{EncodedBoth, encode_both, for_call};
 pub use crate::format::bases::SourceRange;
 pub use crate::format::block_head::{
     BlockHead, Cluster, Column, Grid, LaneCounts, Mask, Method, NamedRanges, Numbers, Operand, Palette, Patches,

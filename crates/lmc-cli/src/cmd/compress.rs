@@ -14,8 +14,8 @@ use crate::output::Target;
 use crate::plan::{AddSuffix, Job, plan};
 use crate::report::{self, Outcome};
 use crate::run::{Look, Run, Work};
-use crate::together::Together;
 use crate::ui::Ui;
+use crate::unchanged::Together;
 
 /// Compress files: FILE becomes FILE.lmc, and FILE is kept.
 ///
@@ -87,7 +87,7 @@ impl Work for Compress {
         {
             return Ok(Look::Leave(skipped));
         }
-        if let Some(why) = source.early_end()? {
+        if let Some(why) = source.truncated()? {
             run.ui.warn(format_args!("{}: {why}; it is compressed as it is", Name::path(source.path())));
         }
         Ok(Look::Take { bases: run.bases.for_input(source.metadata()), restored_size: None })

@@ -8,7 +8,7 @@ use clap::Args;
 use lmc_store::{ErrorKind, FollowOptions, Follower, Snapshot, Staged, Step};
 use serde_json::json;
 
-use super::looks::{Looks, check_no_file};
+use super::poll::{Looks, check_no_file};
 use super::snapshot::place::Place;
 use crate::args::Threads;
 use crate::failure::{Failure, Result, both};

@@ -143,7 +143,7 @@ fn note_no_model(path: &Path, reader: &Reader<'_, &Source>, ui: &Ui) {
         return;
     }
     // What cannot be read, such as a delta without its base, is another matter.
-    if let Ok(Some(why)) = lmc_inspect::early_end(&Original::of(reader, path)) {
+    if let Ok(Some(why)) = lmc_inspect::truncated(&Original::of(reader, path)) {
         ui.warn(format_args!("{}: it was made of no model: {why}", Name::path(path)));
     }
 }

@@ -13,11 +13,11 @@ pub(crate) mod diff;
 pub(crate) mod follow;
 pub(crate) mod hub;
 pub(crate) mod list;
-mod looks;
 #[cfg(feature = "mount")]
 pub(crate) mod mount;
 #[cfg(feature = "lab")]
 mod page;
+mod poll;
 pub(crate) mod publish;
 pub(crate) mod snapshot;
 pub(crate) mod test;

@@ -121,7 +121,7 @@ fn write(
 ) -> Result {
     let path = source.path();
     let at_fault = |e| Failure::codec(path, &e);
-    if let Some(why) = lmc_inspect::early_end(raw).map_err(at_fault)? {
+    if let Some(why) = lmc_inspect::truncated(raw).map_err(at_fault)? {
         return Err(at_fault(Error::new(ErrorKind::Damaged, why)));
     }
     let declared = tensors(raw, layout, segments, &args.prefix).map_err(at_fault)?;

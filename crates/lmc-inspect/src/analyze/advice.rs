@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use super::result::{Analysis, Distance, Group, GroupDelta, NEARLY_ALL, Pair, Tensor};
 use crate::kind::Kind;
-use crate::spelled::{agreeing, bytes, count, name, percent, share};
+use crate::text::{agreeing, bytes, count, name, percent, share};
 
 /// Names that a sentence lists at most.
 const LISTED: usize = 3;

@@ -13,7 +13,7 @@ use super::input::StepsFrom;
 use super::result::Analysis;
 use crate::page as pages;
 use crate::page::html::escaped;
-use crate::spelled::{agreeing, bytes, count, name, percent};
+use crate::text::{agreeing, bytes, count, name, percent};
 
 /// The page of a study: charts, tables, and the study as JSON. Names are untrusted text, which is escaped. It is the
 /// same for the same study.

@@ -18,9 +18,9 @@ use crate::describe::GridDescription;
 use crate::diff::changes::measure;
 use crate::diff::counterparts::{Counterpart, Relation};
 use crate::diff::pieces::{Buffers, Comparison, Piece};
-use crate::early_end;
 use crate::kind::Kind;
 use crate::shares::Shares;
+use crate::truncated;
 
 /// How checkpoints are passed over.
 #[derive(Clone, Copy)]
@@ -224,7 +224,7 @@ impl Survey {
         let old: Vec<Base<'_>> = order.iter().map(named).collect();
         let bases = for_call(passes.compressor, &old);
         let (c, layout) = Comparison::new(file, &bases)?;
-        if let Some(why) = early_end::with_layout(&source(file), &layout, file.raw_size())? {
+        if let Some(why) = truncated::with_layout(&source(file), &layout, file.raw_size())? {
             return Err(Error::new(ErrorKind::Damaged, why));
         }
         let first = self.segments.len();

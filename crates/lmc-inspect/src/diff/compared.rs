@@ -7,7 +7,7 @@ use lmc::{Base, Dtype, Segment};
 use super::changes::Changes;
 use super::counterparts::Relation;
 use super::{Diff, SegmentDiff};
-use crate::spelled::name;
+use crate::text::name;
 
 /// What became of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use crate::page::chart::{Bar, Bars, Lines};
 use crate::page::html::{escaped, table, written_within};
 use crate::page::svg::bars;
 use crate::page::{ROOM, ROWS, TABLE, begin, begin_table, card, cell, end, part};
-use crate::spelled::{agreeing, bytes, count, name, percent};
+use crate::text::{agreeing, bytes, count, name, percent};
 
 /// The figures of tensors by kind and dtype.
 type Groups = BTreeMap<(Kind, Option<Dtype>), DiffSums>;

@@ -1,7 +1,7 @@
 //! The contents of charts.
 
 use crate::kind::Kind;
-use crate::spelled::{multiple, share};
+use crate::text::{multiple, share};
 
 /// The unit of y.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use super::chart::{Bar, Bars, HeatMap, Line, Lines, SHADES};
 use super::html::{escaped, table};
-use crate::spelled::{share, two_decimals};
+use crate::text::{share, two_decimals};
 
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 250.0;

@@ -1,7 +1,7 @@
 //! What a study says of its figures.
 
 use lmc::CompressOptions;
-use lmc_inspect::spelled::{bytes, percent};
+use lmc_inspect::text::{bytes, percent};
 use lmc_inspect::{AnalyzeOptions, analyze};
 
 use crate::analyze::{Run, Shards, bf16s, flipped, study};

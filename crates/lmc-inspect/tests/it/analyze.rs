@@ -1,7 +1,7 @@
 //! Studies of checkpoints whose figures are known.
 
 use lmc::{Base, CompressOptions};
-use lmc_inspect::spelled::{bytes, percent};
+use lmc_inspect::text::{bytes, percent};
 use lmc_inspect::{Analysis, AnalyzeOptions, Checkpoints, DifferenceEntropy, Failed, Kind, StepsFrom, analyze};
 
 use crate::safetensors;

@@ -1,6 +1,6 @@
 //! The charts of a study's page.
 
-use lmc_inspect::spelled::percent;
+use lmc_inspect::text::percent;
 use lmc_inspect::{Engine, EngineDistance, Engines, Figures, Kind, page};
 
 use crate::analyze::{Run, study};

@@ -1,7 +1,7 @@
 //! How many weights a step changes, beside the prediction: in a synthetic step of Adam.
 
 use lmc::{Base, CompressOptions};
-use lmc_inspect::spelled::percent;
+use lmc_inspect::text::percent;
 use lmc_inspect::{Analysis, AnalyzeOptions, Checkpoints, Density, Failed, StepsFrom, analyze, page};
 use lmc_test_inputs::noise;
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use lmc_inspect::spelled::{bytes, percent};
+use lmc_inspect::text::{bytes, percent};
 use lmc_inspect::{Analysis, page};
 
 use crate::analyze::{Run, bf16s, f32s, flipped, study};

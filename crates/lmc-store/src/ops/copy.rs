@@ -18,7 +18,7 @@ use crate::format::manifest::record::{Record, RecordId, Seen};
 use crate::format::manifest::shard::{self, BlockSet, Extent, Ref, Shard};
 use crate::objects::archive::{Hashes, Writer};
 use crate::objects::ordered;
-use crate::ops::before::Before;
+use crate::ops::previous::Previous;
 use crate::ops::publish::Original;
 use crate::ops::save::Numbers;
 use crate::ops::save::upload::Uploader;
@@ -288,7 +288,7 @@ impl<'a> Copying<'a> {
     fn new(way: Way<'a>, theirs: &'a Catalog, s: &Snapshot, copied: &mut Copied) -> Result<Self> {
         let Way { from, to, .. } = way;
         let began = to.begin()?;
-        let Before { snapshot, catalog: ours, note } = to.before(s.step)?;
+        let Previous { snapshot, catalog: ours, note } = to.before(s.step)?;
         copied.note(note);
         let mut wanted = HashSet::new();
         for set in needed(theirs, &s.shards).map_err(|e| from.blame(e))? {

@@ -14,8 +14,8 @@ use crate::format::manifest::metadata::Metadata;
 use crate::format::manifest::names::{check_name, check_together};
 use crate::format::manifest::record::Record;
 use crate::format::manifest::shard::Shard;
-use crate::ops::before::Before;
 use crate::ops::merge::merged;
+use crate::ops::previous::Previous;
 use crate::ops::save::{self, Input, SaveOptions, Saved, nearest};
 use crate::records::history::{next_generation, to_name};
 use crate::records::snapshot::{At, Snapshot};
@@ -138,12 +138,12 @@ impl Store {
 
     /// The snapshot that files saved at a step build on: the one that is asked for; or the one before; or, for the first save, the one with a
     /// tag that they are more like.
-    fn base_of(&self, step: Step, inputs: &[Input<'_>], o: &SaveOptions) -> Result<Before> {
+    fn base_of(&self, step: Step, inputs: &[Input<'_>], o: &SaveOptions) -> Result<Previous> {
         if let Some(from) = o.from {
             self.check_above_floor(step)?;
             let snapshot = self.find(At::Step(from))?;
             let catalog = self.open_base(&snapshot).map_err(|e| e.at(format_args!("step {from}")))?;
-            return Ok(Before { snapshot: Some(snapshot), catalog, note: None });
+            return Ok(Previous { snapshot: Some(snapshot), catalog, note: None });
         }
         let before = self.before(step)?;
         if before.snapshot.is_none() || self.has_saved.swap(true, Ordering::Relaxed) {
@@ -157,7 +157,7 @@ impl Store {
             // One that was pruned, or cannot be read, is none.
             let opened = self.find(At::Tag(tag.name)).and_then(|s| self.open_base(&s).map(|catalog| (s, catalog)));
             match opened {
-                Ok((s, catalog)) => candidates.push(Before { snapshot: Some(s), catalog, note: None }),
+                Ok((s, catalog)) => candidates.push(Previous { snapshot: Some(s), catalog, note: None }),
                 Err(e) if matches!(e.kind(), ErrorKind::Damaged | ErrorKind::NotFound | ErrorKind::Unsupported) => {}
                 Err(e) => return Err(e),
             }

@@ -193,7 +193,7 @@ impl Files {
     /// Whether a file without tensors is not whole, or not the model that its name promises.
     fn should_have_tensors(&self, file: usize) -> bool {
         let path = self.files.path(file);
-        is_of_tensors(path) || Source::open(path).and_then(|source| source.early_end()).is_ok_and(|why| why.is_some())
+        is_of_tensors(path) || Source::open(path).and_then(|source| source.truncated()).is_ok_and(|why| why.is_some())
     }
 
     /// The failure of a study.

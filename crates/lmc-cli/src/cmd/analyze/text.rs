@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use lmc_inspect::spelled::two_digits;
+use lmc_inspect::text::two_digits;
 use lmc_inspect::{Analysis, Engines, Figures};
 
 use crate::format::{Name, bytes, count, percent};

@@ -17,7 +17,7 @@ use serde_json::Value;
 use self::interchange::{Exporter, InterchangeArgs};
 use self::settling::Settling;
 use self::versions::{Files, Finished, Identity, Version, Why};
-use super::looks::{Looks, check_no_file, parse_seconds};
+use super::poll::{Looks, check_no_file, parse_seconds};
 use super::snapshot::place::{Grace, Place};
 use super::snapshot::save::{Opened, save_fields};
 use crate::args::{Threads, level};

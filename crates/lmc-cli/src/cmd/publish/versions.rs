@@ -205,7 +205,7 @@ impl Finished {
             _ => {}
         }
         if !m.is_dir() {
-            return Ok(early_end(&version.path)?.map(Why::from));
+            return Ok(truncated(&version.path)?.map(Why::from));
         }
         // A run may have died before it wrote the first one.
         if is_empty(&version.path).map_err(failed)? {
@@ -253,7 +253,7 @@ const SIZED: [&str; 2] = [".safetensors", ".gguf"];
 const SAFETENSORS_START: u64 = 8;
 
 /// Why a file ends before its tensors do, if it does.
-fn early_end(path: &Path) -> Result<Option<String>> {
+fn truncated(path: &Path) -> Result<Option<String>> {
     let name = path.to_string_lossy().to_ascii_lowercase();
     if !SIZED.iter().any(|suffix| name.ends_with(suffix)) || !path.is_file() {
         return Ok(None);
@@ -261,7 +261,7 @@ fn early_end(path: &Path) -> Result<Option<String>> {
     let source = Source::open(path)?;
     let why = match source.metadata().len() {
         n @ ..SAFETENSORS_START => Some(format!("it has {n} bytes: it ends early")),
-        _ => source.early_end()?,
+        _ => source.truncated()?,
     };
     Ok(why.map(|why| format!("{}: {why}", Name::path(path))))
 }
@@ -285,7 +285,7 @@ fn missing(dir: &Path, version: &Path) -> Result<Option<String>> {
             Some(Fault::Unfinished(failure)) => Some(failure.to_string()),
             // It is saved as it is.
             Some(Fault::Other(_)) => None,
-            None => early_end(path)?,
+            None => truncated(path)?,
         };
         if why.is_some() {
             return Ok(why);

@@ -9,7 +9,7 @@ use crate::analyze::result::{Analysis, Tensor};
 use crate::analyze::sums::Moves;
 use crate::kind::Kind;
 use crate::page::chart::{HeatMap, HeatRow};
-use crate::spelled::{name, pattern};
+use crate::text::{name, pattern};
 
 /// Rows of a heat map at most.
 const ROWS: usize = 40;

@@ -3,7 +3,7 @@
 use crate::analyze::result::{Analysis, Change, GroupChange, Pair, Tensor, TensorChange};
 use crate::page::ROOM;
 use crate::page::html::{json, json_within};
-use crate::spelled;
+use crate::text;
 
 /// Bytes that a tensor takes at least.
 const TENSOR: usize = 100;
@@ -20,7 +20,7 @@ pub(super) fn brief(a: &Analysis) -> (String, Option<&'static str>) {
     }
     a.pairs.iter_mut().for_each(|p| p.groups.clear());
     a.deltas.clear();
-    a.tensors.iter_mut().for_each(|t| t.name = spelled::name(&t.name));
+    a.tensors.iter_mut().for_each(|t| t.name = text::name(&t.name));
     if few && let Some(text) = json_within(&a, ROOM) {
         return (text, Some("single deltas, groups of single pairs, flips and distances of single tensors"));
     }
@@ -31,7 +31,7 @@ pub(super) fn brief(a: &Analysis) -> (String, Option<&'static str>) {
     a.checkpoints.iter_mut().for_each(|c| {
         c.files.clear();
         c.formats.clear();
-        c.name = spelled::name(&c.name);
+        c.name = text::name(&c.name);
         c.kinds.clear();
         c.dtypes.clear();
     });

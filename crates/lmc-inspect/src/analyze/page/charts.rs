@@ -4,7 +4,7 @@ use crate::analyze::charts::Charts;
 use crate::analyze::result::{Analysis, Distance, Figures, Pair};
 use crate::page::html::table;
 use crate::page::svg::bars;
-use crate::spelled::{percent, share};
+use crate::text::{percent, share};
 
 pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
     out.push_str("<h2>Where the bits go</h2>");

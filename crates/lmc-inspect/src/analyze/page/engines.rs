@@ -7,7 +7,7 @@ use crate::analyze::input::PAIRS;
 use crate::analyze::result::{Analysis, EngineDistance, Engines};
 use crate::page::begin_table;
 use crate::page::html::{escaped, table};
-use crate::spelled::{bytes, percent, two_digits};
+use crate::text::{bytes, percent, two_digits};
 
 pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
     let Some(engines) = &a.engines else { return };

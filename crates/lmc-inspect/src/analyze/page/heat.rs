@@ -8,7 +8,7 @@ use crate::kind::Kind;
 use crate::page::chart::SHADES;
 use crate::page::html::table;
 use crate::page::svg::heat_map;
-use crate::spelled::{percent, share};
+use crate::text::{percent, share};
 
 pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
     if !a.changes.iter().any(|g| g.kind != Kind::Other && g.change.changed > 0) {

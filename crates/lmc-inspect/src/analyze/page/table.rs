@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::analyze::result::{Analysis, NEARLY_ALL, Tensor};
 use crate::page::html::escaped;
 use crate::page::{self, ROWS, TABLE, begin_table, part};
-use crate::spelled::{agreeing, bytes, name, percent, share};
+use crate::text::{agreeing, bytes, name, percent, share};
 
 const HEADS: [&str; 10] = [
     "size",

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::{BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, begin, level, mark, tick};
 use crate::page::chart::{Point, Scatter};
 use crate::page::html::escaped;
-use crate::spelled::{share, two_digits};
+use crate::text::{share, two_digits};
 
 /// The width of a character, and the height of a line, at the size that text has on a phone.
 const CHARACTER: f64 = 8.5;

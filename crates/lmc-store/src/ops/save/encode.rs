@@ -244,7 +244,7 @@ impl<'a> Encoder<'a> {
             }
         }
         let (alone, content) = alone.map_or_else(|| self.compress_alone(raw, chunk), Ok)?;
-        // Before the cache replaces its base.
+        // Previous the cache replaces its base.
         let alternative = self.alternative(raw, chunk, alone.len())?;
         shared.keep(raw_hash, raw, Some(content), chunk)?;
         let changed = alternative.as_ref().map(|a| self.changed(&a.bytes, chunk, a.base)).transpose()?.flatten();

@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::all_tensors::{Together, Wide};
 use super::repeats::{Place, Repeats};
 use super::rounded::rounded_parts;
-use super::together::{Together, Wide};
 use crate::chunks::cut::{Range, cuts_of, is_small};
 use crate::error::Result;
 

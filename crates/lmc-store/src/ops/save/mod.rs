@@ -1,5 +1,6 @@
 //! Saving: encodes files as a shard (`docs/store.md` §5).
 
+mod all_tensors;
 mod bases;
 mod choice;
 mod clocks;
@@ -13,7 +14,6 @@ mod recut;
 mod repeats;
 mod rounded;
 mod tally;
-mod together;
 pub(crate) mod upload;
 
 use std::collections::HashMap;
@@ -31,7 +31,7 @@ use crate::format::manifest::shard::{Alternative, BlockSet, Extent, File, Ref, S
 use crate::objects::buffer::Pool;
 use crate::objects::ordered;
 use crate::objects::remote::Remote;
-use crate::ops::before::Before;
+use crate::ops::previous::Previous;
 use bases::Bases;
 use choice::Choice;
 use clocks::Clocks;
@@ -90,7 +90,7 @@ enum Place {
 pub(crate) fn save(
     remote: &Remote,
     inputs: &[Input<'_>],
-    before: Before,
+    before: Previous,
     o: &SaveOptions,
     cache: Option<&ChunkCache>,
     mut shard: Shard,
@@ -100,7 +100,7 @@ pub(crate) fn save(
     if let Some(cache) = cache {
         cache.begin();
     }
-    let Before { snapshot: before, catalog, note } = before;
+    let Previous { snapshot: before, catalog, note } = before;
     let shards = before.as_ref().map_or(&[][..], |s| &s.shards);
     let bases = Bases::new(remote, catalog, shards, inputs)?;
     let mut files = Vec::new();

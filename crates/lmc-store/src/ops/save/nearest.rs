@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use super::all_tensors::Planned;
 use super::bases::Bases;
 use super::choice::Choice;
 use super::clocks::Clocks;
@@ -9,11 +10,10 @@ use super::encode::{Claims, Encoded, Encoder, Shared};
 use super::input::Input;
 use super::options::SaveOptions;
 use super::plan::Plan;
-use super::together::Planned;
 use crate::error::Result;
 use crate::objects::buffer::Pool;
 use crate::objects::remote::Remote;
-use crate::ops::before::Before;
+use crate::ops::previous::Previous;
 
 /// Groups of chunks that are compressed against each snapshot: of the largest ones, in different places of the files.
 const SAMPLES: usize = 3;
@@ -25,12 +25,12 @@ const SAMPLES: usize = 3;
 pub(crate) fn nearest(
     remote: &Remote,
     inputs: &[Input<'_>],
-    candidates: Vec<Before>,
+    candidates: Vec<Previous>,
     o: &SaveOptions,
-) -> Result<Option<Before>> {
+) -> Result<Option<Previous>> {
     let files = inputs.iter().map(|input| Ok((input, super::begin(input)?.1)));
     let files: Vec<Planned<'_>> = files.collect::<Result<_>>()?;
-    let mut best: Option<(u64, Before)> = None;
+    let mut best: Option<(u64, Previous)> = None;
     for candidate in candidates {
         let cost = cost(remote, inputs, &files, &candidate, o)?;
         if best.as_ref().is_none_or(|(least, _)| cost < *least) {
@@ -41,7 +41,7 @@ pub(crate) fn nearest(
 }
 
 /// The bytes of a sample of the files, predicted from a snapshot.
-fn cost(remote: &Remote, inputs: &[Input<'_>], files: &[Planned<'_>], from: &Before, o: &SaveOptions) -> Result<u64> {
+fn cost(remote: &Remote, inputs: &[Input<'_>], files: &[Planned<'_>], from: &Previous, o: &SaveOptions) -> Result<u64> {
     let shards = from.snapshot.as_ref().map_or(&[][..], |s| &s.shards);
     let bases = Bases::new(remote, from.catalog.clone(), shards, inputs)?;
     let choice = Choice { bases: &bases, options: o };

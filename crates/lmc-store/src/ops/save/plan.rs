@@ -4,12 +4,12 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
+use super::all_tensors::{Planned, Together};
 use super::choice::Choice;
 use super::flat;
 use super::input::Input;
 use super::recut;
 use super::repeats::{self, Place};
-use super::together::{Planned, Together};
 use crate::chunks::cut::{Chunk, Range, cut};
 use crate::error::Result;
 use crate::format::ids::Hash;

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use lmc::Segment;
 
+use super::all_tensors::Planned;
 use super::choice::Choice;
 use super::flat::Elsewhere;
 use super::repeats::Place;
-use super::together::Planned;
 use crate::chunks::catalog::SetId;
 use crate::chunks::cut::{Chunk, Range};
 use crate::error::Result;

@@ -12,7 +12,7 @@ use crate::records::store::Store;
 const MAX_FAILED: usize = 32;
 
 /// The snapshot before a new one, if there is one.
-pub(crate) struct Before {
+pub(crate) struct Previous {
     pub(crate) snapshot: Option<Snapshot>,
     /// Its shards, and those that they refer to.
     pub(crate) catalog: Catalog,
@@ -22,7 +22,7 @@ pub(crate) struct Before {
 
 impl Store {
     /// The last snapshot before a step that can be opened. Fails if none can be saved there any more.
-    pub(crate) fn before(&self, step: Step) -> Result<Before> {
+    pub(crate) fn before(&self, step: Step) -> Result<Previous> {
         self.check_above_floor(step)?;
         let mut failed: Vec<(Step, Error)> = vec![];
         // Gives a snapshot that can be opened, or none if it is time to give up.
@@ -54,7 +54,7 @@ impl Store {
             format!("{who}: {e}; {}", remedy("it", *step))
         });
         let (snapshot, catalog) = found.flatten().unzip();
-        Ok(Before { snapshot, catalog: catalog.unwrap_or_default(), note })
+        Ok(Previous { snapshot, catalog: catalog.unwrap_or_default(), note })
     }
 
     pub(crate) fn open_base(&self, snapshot: &Snapshot) -> Result<Catalog> {

@@ -20,7 +20,7 @@ const ZIP_END: u64 = 22 + u16::MAX as u64;
 ///
 /// # Errors
 /// `Io` when reading fails.
-pub fn early_end(file: &dyn ReadAt) -> Result<Option<String>> {
+pub fn truncated(file: &dyn ReadAt) -> Result<Option<String>> {
     let size = file.size().map_err(|e| Error::io("cannot read its size", e))?;
     with_layout(file, &layout_of(file, size, None)?, size)
 }
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     fn why(file: &[u8]) -> Option<String> {
-        early_end(&file).unwrap()
+        truncated(&file).unwrap()
     }
 
     #[test]
