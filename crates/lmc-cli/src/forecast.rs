@@ -146,7 +146,8 @@ impl Rows {
         let name = if self.rows.len() == 1 { first.clone() } else { count(self.rows.len(), "file") };
         let _ = writeln!(text, "{name} : {}", self.all.text());
         let by_directory = !each && self.rows.len() > ROWS;
-        let mut header = vec![if by_directory { "directory" } else { "file" }, "raw", "compressed", "", "ratio", "saves"];
+        let mut header =
+            vec![if by_directory { "directory" } else { "file" }, "raw", "compressed", "", "ratio", "saves"];
         header.extend(has_outputs.then_some("output"));
         let mut table = Table::new(&header, &[1, 2, 4, 5]);
         if by_directory {

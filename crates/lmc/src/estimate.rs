@@ -35,10 +35,10 @@ pub struct Estimate {
 /// Estimates the size of a file that is compressed, as a delta if there are bases: to decide whether, against which bases and at
 /// which level to do it.
 ///
-/// A file of at most [`Estimate::SAMPLE`] bytes is compressed whole, and the size is exact. Of a larger one, that many bytes are compressed, in blocks
-/// that are spread evenly over the dtypes and names of its tensors; of a delta in which little changed, up to eight times as many. Of the
-/// bases only the references of those blocks are read, and no hashes are computed: the cost does not depend on the size of the file,
-/// but for its header and for samples of each tensor.
+/// A file of at most twice [`Estimate::SAMPLE`] bytes is compressed whole, and the size is exact. Of a larger one, that many bytes are
+/// compressed, in blocks that are spread evenly over the dtypes and names of its tensors; where little changed since a base, up to eight times
+/// as many. Of the bases only the references of those blocks are read, and no hashes are computed: the cost does not depend on the size of the
+/// file, but for its header and for samples of each tensor.
 ///
 /// # Errors
 /// Those of [`Compressor::compress`].
@@ -47,7 +47,7 @@ pub fn estimate(raw: &dyn ReadAt, bases: &[Base<'_>], o: &CompressOptions) -> Re
 }
 
 impl Estimate {
-    /// Bytes that are compressed for an estimate.
+    /// Bytes that are compressed of a large file.
     pub const SAMPLE: u64 = 64 << 20;
 }
 
@@ -94,7 +94,7 @@ impl Compressor {
         let sample = sample.max(LEAST * BLOCK);
         let size = raw.size().map_err(|e| Error::io("cannot get the size of the input", e))?;
         let layout = layout::detect(&mut Start::new(raw, size, "the input"), self.options().dtype)?;
-        let chosen = (size > sample).then(|| choose(&layout, size, sample / BLOCK));
+        let chosen = (size / 2 > sample).then(|| choose(&layout, size, sample / BLOCK));
         let own = Raw::measured(raw);
         let bases = self.for_call(bases);
         let info =

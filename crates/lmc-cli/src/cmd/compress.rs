@@ -35,7 +35,7 @@ use crate::ui::Ui;
 /// With -r, files in directories are compressed if their suffix is that of a checkpoint: safetensors, pt, pth, bin, ckpt, distcp, gguf,
 /// npy, npz, onnx; so are the files in which models of ONNX keep their tensors. Configurations and tokenizers are left alone.
 #[derive(Args)]
-#[command(after_long_help = report::JSON_HELP)]
+#[command(after_long_help = format!("{}\nWith -n, compressed_size is an estimate, and margin and sampled (lmc estimate --help) are in place of content_hash and blocks.", report::JSON_HELP))]
 pub(crate) struct CompressArgs {
     #[command(flatten)]
     files: Files,

@@ -17,19 +17,19 @@ use crate::ui::Ui;
 
 /// Estimate what compressing files would save, from samples, in seconds.
 ///
-/// A file of at most 64 MiB is compressed whole, in memory, and its size is exact. Of a larger one, blocks of 64 MiB together are, spread
+/// A file of at most 128 MiB is compressed whole, in memory, and its size is exact. Of a larger one, blocks of 64 MiB together are, spread
 /// evenly over the dtypes and names of its tensors; of each of many files less, 1 GiB of all of them together, but 2 MiB each. Then a margin
-/// is shown: two standard errors, from how much the blocks differ. Sizes of tensors of real models were within it, and within 1 %; a file
-/// whose parts differ, and that has no tensors to tell them apart, such as an archive, may be further off than it. Nothing is written.
+/// is shown: two standard errors, from how much the blocks differ. Estimates of models were within it or within 1 %; a file whose parts
+/// differ, and that has no tensors to tell them apart, such as an archive, may be further off. Nothing is written.
 ///
 /// Of more than 40 files, each directory has one row; with -v, every file has.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(crate) struct EstimateArgs {
     /// Files, indexes of checkpoints (model.safetensors.index.json), and directories: in these, the files that compress -r takes, and those
-    /// of other names in which there are tensors.
+    /// without a suffix in which there are tensors.
     #[arg(value_name = "PATH", required = true)]
-    paths: Vec<PathBuf>,
+    files: Vec<PathBuf>,
 
     #[command(flatten)]
     coding: Coding,
@@ -51,7 +51,7 @@ const JSON_HELP: &str = "\
 
 /// Estimates sizes.
 pub(crate) fn run(args: &EstimateArgs, ui: &Ui) -> Result {
-    for path in &args.paths {
+    for path in &args.files {
         if path.join(STORE_MARKER).is_file() {
             let what = format_args!(
                 "is a store, whose files are compressed: lmc snapshot list {} shows their sizes",
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &EstimateArgs, ui: &Ui) -> Result {
         }
     }
     let files = Files {
-        files: args.paths.clone(),
+        files: args.files.clone(),
         output: None,
         stdout: false,
         recursive: true,
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &EstimateArgs, ui: &Ui) -> Result {
     forecast(&files, &ByContent(AddSuffix { all: false }), &args.coding, false, ui)
 }
 
-/// Files of any name in which there are tensors, beside those that have the suffix of a checkpoint.
+/// Files that have the suffix of a checkpoint, and those without a suffix that have tensors, such as the blobs of caches.
 struct ByContent(AddSuffix);
 
 impl Naming for ByContent {
@@ -85,7 +85,7 @@ impl Naming for ByContent {
     }
 
     fn picks(&self, path: &Path) -> bool {
-        self.0.picks(path) || has_tensors(path)
+        self.0.picks(path) || (path.extension().is_none() && has_tensors(path))
     }
 
     fn with_needed(&self, found: Vec<PathBuf>, others: &[PathBuf]) -> Vec<PathBuf> {

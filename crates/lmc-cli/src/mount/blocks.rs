@@ -144,7 +144,8 @@ impl Blocks {
             let mut bytes = spare.unwrap_or_else(|| vec![0; len]);
             // Readers would wait for a thread that ended.
             let done = catch_unwind(AssertUnwindSafe(|| job.file.decoded.read(range.start, &mut bytes)));
-            let done = done.unwrap_or_else(|panic| Err(format!("a fault of lmc, please report it: {}", text_of(&*panic))));
+            let done =
+                done.unwrap_or_else(|panic| Err(format!("a fault of lmc, please report it: {}", text_of(&*panic))));
             let bytes = done.map(|()| Arc::new(bytes)).map_err(|why| {
                 self.log.say(format_args!("{}: bytes {} to {}: {why}", job.file.decoded.name, range.start, range.end));
             });

@@ -23,7 +23,9 @@ fn as_root(script: &str) -> Option<Run> {
 
 /// A `/dev` with nothing but the device of FUSE, with a mode.
 fn device(mode: &str) -> String {
-    format!("mount -t tmpfs none /dev; mknod /dev/null c 1 3; mknod /dev/fuse c 10 229; chmod 666 /dev/null; chmod {mode} /dev/fuse;")
+    format!(
+        "mount -t tmpfs none /dev; mknod /dev/null c 1 3; mknod /dev/fuse c 10 229; chmod 666 /dev/null; chmod {mode} /dev/fuse;"
+    )
 }
 
 /// As a user without rights.
@@ -32,7 +34,9 @@ const USER: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups";
 #[test]
 fn without_the_device_it_is_said_how_to_get_it() {
     let Some(run) = as_root("mount -t tmpfs none /dev; $lmc mount d mnt") else { return };
-    run.fails(&["mnt: cannot be mounted at: there is no /dev/fuse: load it (modprobe fuse), or start the container with"]);
+    run.fails(&[
+        "mnt: cannot be mounted at: there is no /dev/fuse: load it (modprobe fuse), or start the container with",
+    ]);
 }
 
 #[test]
@@ -56,5 +60,9 @@ fn where_mounting_is_not_permitted_it_is_said_what_permits_it() {
     // As root in a container that lacks the capability.
     let script = format!("{} setpriv --bounding-set -sys_admin --inh-caps -sys_admin $lmc mount d mnt", device("666"));
     let Some(run) = as_root(&script) else { return };
-    run.fails(&["mnt: cannot be mounted at: mount failed: Operation not permitted", "--cap-add SYS_ADMIN", "setuid root"]);
+    run.fails(&[
+        "mnt: cannot be mounted at: mount failed: Operation not permitted",
+        "--cap-add SYS_ADMIN",
+        "setuid root",
+    ]);
 }
