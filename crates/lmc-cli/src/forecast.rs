@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lmc::{Base, CompressOptions, Compressor, Estimate};
 use lmc_pool::Workers;
@@ -39,7 +39,7 @@ type Looked = Result<std::result::Result<Taken, Left>>;
 /// Only those of `told`: it is told the failures of files.
 pub(crate) fn forecast<T>(
     files: &[T],
-    options: &CompressOptions,
+    options: CompressOptions,
     threads: usize,
     bases: &Bases,
     mut look: impl FnMut(&T) -> Looked,
@@ -49,7 +49,7 @@ pub(crate) fn forecast<T>(
     // The threads share a file, or each has its own.
     let threads = lmc_pool::threads(threads);
     let (of_files, of_each) = if files.len() < threads { (1, threads) } else { (threads, 1) };
-    let options = options.clone().with_threads(of_each);
+    let options = options.with_threads(of_each);
     let workers = Workers::new(of_files, || Compressor::new(&options).expect("the options were used before"));
     let mut jobs: Vec<Option<Looked>> = (0..workers.in_flight()).map(|_| None).collect();
     let (mut coming, mut done) = (files.iter(), files.iter());
@@ -125,7 +125,7 @@ impl Sizes {
 #[derive(Default)]
 pub(crate) struct Rows {
     rows: Vec<(String, Sizes, Option<String>)>,
-    directories: BTreeMap<std::path::PathBuf, Sizes>,
+    directories: BTreeMap<PathBuf, Sizes>,
     all: Sizes,
 }
 
@@ -139,7 +139,8 @@ impl Rows {
         self.rows.push((Name::path(path).to_string(), one, output.map(|path| Name::path(path).to_string())));
     }
 
-    /// Prints them: a line, and a table of several files, or of one with its output. `each`: a row for each file, however many.
+    /// Prints them: a line, and a table of several files, or of one with its output. `each`: a row for each file,
+    /// however many.
     pub(crate) fn print(&self, each: bool, ui: &Ui) -> Result {
         let Some((first, _, output)) = self.rows.first() else { return Ok(()) };
         let (mut text, has_outputs) = (String::new(), output.is_some());

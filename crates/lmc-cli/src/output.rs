@@ -97,8 +97,8 @@ impl Output {
         Ok(Output { target: target.clone(), kind, overwrite, like, error: Mutex::new(None) })
     }
 
-    /// Fails if [`Self::create`] would, as far as that can be seen without writing: the output of a source that is to be removed if
-    /// `remove_input`. `creates`: whether the directory is created, too.
+    /// Fails if [`Self::create`] would, as far as that can be seen without writing: the output of a source that is to
+    /// be removed if `remove_input`. `creates`: whether the directory is created, too.
     pub(crate) fn check(
         target: &Target,
         overwrite: bool,

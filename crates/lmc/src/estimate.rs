@@ -35,10 +35,11 @@ pub struct Estimate {
 /// Estimates the size of a file that is compressed, as a delta if there are bases: to decide whether, against which bases and at
 /// which level to do it.
 ///
-/// A file of at most twice [`Estimate::SAMPLE`] bytes is compressed whole, and the size is exact. Of a larger one, that many bytes are
-/// compressed, in blocks that are spread evenly over the dtypes and names of its tensors; where little changed since a base, up to eight times
-/// as many. Of the bases only the references of those blocks are read, and no hashes are computed: the cost does not depend on the size of the
-/// file, but for its header and for samples of each tensor.
+/// A file of at most twice [`Estimate::SAMPLE`] bytes is compressed whole, and the size is exact. Of a larger one, that
+/// many bytes are compressed, in blocks that are spread evenly over the dtypes and names of its tensors; where little
+/// changed since a base, up to eight times as many. Of the bases only the references of those blocks are read, and no
+/// hashes are computed: the cost does not depend on the size of the file, but for its header and for samples of each
+/// tensor.
 ///
 /// # Errors
 /// Those of [`Compressor::compress`].
@@ -86,7 +87,8 @@ impl Compressor {
         self.estimate_from(raw, bases, Estimate::SAMPLE)
     }
 
-    /// [`Self::estimate`] from another number of bytes than [`Estimate::SAMPLE`], for instance because there are many files; at least 2 MiB.
+    /// [`Self::estimate`] from another number of bytes than [`Estimate::SAMPLE`], for instance because there are many
+    /// files; at least 2 MiB.
     ///
     /// # Errors
     /// Those of [`Compressor::compress`].
@@ -176,7 +178,8 @@ fn pattern(segment: &Segment) -> String {
     segment.name.iter().flat_map(|n| n.chars()).filter(|c| !c.is_ascii_digit()).collect()
 }
 
-/// Chooses `count` parts of a file (all if there are fewer), evenly spread over dtypes, names and the file; in order of their offsets.
+/// Chooses `count` parts of a file (all if there are fewer), evenly spread over dtypes, names and the file; in order of
+/// their offsets.
 fn choose(layout: &Layout, size: u64, count: u64) -> Vec<Part> {
     let len = BLOCK * size.div_ceil(BLOCK * PARTS);
     // Each kind of segment has a number: dtype, then pattern of names.
@@ -204,8 +207,8 @@ fn choose(layout: &Layout, size: u64, count: u64) -> Vec<Part> {
     chosen
 }
 
-/// Two standard errors of the size, from the differences between neighbours among similar blocks: as for systematic samples (Wolter,
-/// *Introduction to Variance Estimation*, 2007, chapter 8).
+/// Two standard errors of the size, from the differences between neighbours among similar blocks: as for systematic
+/// samples (Wolter, *Introduction to Variance Estimation*, 2007, chapter 8).
 fn margin(size: u64, sampled: u64, blocks: &[Block], record_lens: &[u64]) -> u64 {
     let of = |(b, &len): (&Block, &u64)| (b.rank, len as f64 / b.len as f64);
     let mut ratios: Vec<(usize, f64)> = blocks.iter().zip(record_lens).map(of).collect();

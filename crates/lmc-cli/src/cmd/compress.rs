@@ -35,7 +35,7 @@ use crate::ui::Ui;
 /// With -r, files in directories are compressed if their suffix is that of a checkpoint: safetensors, pt, pth, bin, ckpt, distcp, gguf,
 /// npy, npz, onnx; so are the files in which models of ONNX keep their tensors. Configurations and tokenizers are left alone.
 #[derive(Args)]
-#[command(after_long_help = format!("{}\nWith -n, compressed_size is an estimate, and margin and sampled (lmc estimate --help) are in place of content_hash and blocks.", report::JSON_HELP))]
+#[command(after_long_help = format!("{}{JSON_OF_DRY_RUN}", report::JSON_HELP))]
 pub(crate) struct CompressArgs {
     #[command(flatten)]
     files: Files,
@@ -44,14 +44,19 @@ pub(crate) struct CompressArgs {
     #[arg(long, requires = "recursive")]
     all: bool,
 
-    /// Write nothing: print what would be written and how large it would be, estimated as by lmc estimate, what would be left alone, and
-    /// what would fail.
+    /// Write nothing: print what would be written and how large it would be, estimated as by lmc estimate, what would
+    /// be left alone, and what would fail.
     #[arg(short = 'n', long, conflicts_with = "stdout")]
     dry_run: bool,
 
     #[command(flatten)]
     coding: Coding,
 }
+
+/// The output of -n that programs may rely on.
+const JSON_OF_DRY_RUN: &str = "
+With -n, compressed_size is an estimate, and in place of content_hash and blocks there are
+  margin, sampled          as of lmc estimate";
 
 /// How files are compressed.
 #[derive(Args)]
@@ -134,7 +139,7 @@ pub(super) fn forecast(files: &Files, naming: &dyn Naming, coding: &Coding, outp
         };
         if run.json { ui.json(&record) } else { Ok(()) }
     };
-    forecast::forecast(&run.jobs, &coding.options()?, coding.threads.count(), &run.bases, look, told)?;
+    forecast::forecast(&run.jobs, coding.options()?, coding.threads.count(), &run.bases, look, told)?;
     run.bases.check_unchanged()?;
     if run.json { Ok(()) } else { rows.print(outputs || ui.verbose(), ui) }
 }

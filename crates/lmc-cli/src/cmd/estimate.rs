@@ -17,17 +17,18 @@ use crate::ui::Ui;
 
 /// Estimate what compressing files would save, from samples, in seconds.
 ///
-/// A file of at most 128 MiB is compressed whole, in memory, and its size is exact. Of a larger one, blocks of 64 MiB together are, spread
-/// evenly over the dtypes and names of its tensors; of each of many files less, 1 GiB of all of them together, but 2 MiB each. Then a margin
-/// is shown: two standard errors, from how much the blocks differ. Estimates of models were within it or within 1 %; a file whose parts
-/// differ, and that has no tensors to tell them apart, such as an archive, may be further off. Nothing is written.
+/// A file of at most 128 MiB is compressed whole, in memory, and its size is exact. Of a larger one, blocks of 64 MiB
+/// together are, spread evenly over the dtypes and names of its tensors; of each of many files less, 1 GiB of all of
+/// them together, but 2 MiB each. Then a margin is shown: two standard errors, from how much the blocks differ.
+/// Estimates of models were within it or within 1 %; a file whose parts differ, and that has no tensors to tell them
+/// apart, such as an archive, may be further off. Nothing is written.
 ///
 /// Of more than 40 files, each directory has one row; with -v, every file has.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(crate) struct EstimateArgs {
-    /// Files, indexes of checkpoints (model.safetensors.index.json), and directories: in these, the files that compress -r takes, and those
-    /// without a suffix in which there are tensors.
+    /// Files, indexes of checkpoints (model.safetensors.index.json), and directories: in these, the files that compress
+    /// -r takes, and those without a suffix in which there are tensors.
     #[arg(value_name = "PATH", required = true)]
     files: Vec<PathBuf>,
 
@@ -72,7 +73,8 @@ pub(crate) fn run(args: &EstimateArgs, ui: &Ui) -> Result {
     forecast(&files, &ByContent(AddSuffix { all: false }), &args.coding, false, ui)
 }
 
-/// Files that have the suffix of a checkpoint, and those without a suffix that have tensors, such as the blobs of caches.
+/// Files that have the suffix of a checkpoint, and those without a suffix that have tensors, such as the blobs of
+/// caches.
 struct ByContent(AddSuffix);
 
 impl Naming for ByContent {

@@ -238,8 +238,8 @@ mod tests {
 
     const BLOCK: u64 = 1 << 10;
 
-    /// A file of 100 blocks of which each byte is the block's number, and how often one was decoded. Block 13 is damaged, and 66 cannot be
-    /// decoded because of a fault in the program.
+    /// A file of 100 blocks of which each byte is the block's number, and how often one was decoded. Block 13 is
+    /// damaged, and 66 cannot be decoded because of a fault in the program.
     fn file() -> (Arc<Source>, Arc<AtomicUsize>) {
         let count = Arc::new(AtomicUsize::new(0));
         let counted = count.clone();

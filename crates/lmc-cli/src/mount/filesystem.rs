@@ -215,8 +215,8 @@ fn is_own(request: &Request) -> bool {
     Path::new("/proc/self/task").join(request.pid().to_string()).exists()
 }
 
-/// The answer to a request, unless it is one of this process. A fault in the program is an error: a thread that ended would take no more
-/// requests.
+/// The answer to a request, unless it is one of this process. A fault in the program is an error: a thread that ended
+/// would take no more requests.
 fn answer<T>(request: &Request, find: impl FnOnce() -> io::Result<T>) -> Result<T, Errno> {
     if is_own(request) {
         return Err(Errno::ELOOP);

@@ -141,7 +141,7 @@ fn a_margin_covers_what_a_sample_does_not_show() {
         [last, first].concat()
     };
     let layers: Vec<(String, Vec<u8>)> = (0..72).map(|i| (format!("layers.{i}.w"), layer(i))).collect();
-    let dtype = |i: usize| if i % 2 == 0 { "BF16" } else { "F16" };
+    let dtype = |i: usize| if i.is_multiple_of(2) { "BF16" } else { "F16" };
     let shape: &[u64] = &[1_000_000];
     let tensors = layers.iter().enumerate().map(|(i, (name, data))| (&**name, dtype(i), shape, &data[..]));
     dir.write("m.safetensors", &safetensors(&tensors.collect::<Vec<_>>()));

@@ -27,7 +27,8 @@ const OPEN: usize = 8;
 /// The link to the last snapshot. No tag has this name.
 const LATEST: &str = "latest";
 
-/// A store. A name is looked up by itself, in a few requests: listing a long run takes many. No lock is held during requests.
+/// A store. A name is looked up by itself, in a few requests: listing a long run takes many. No lock is held during
+/// requests.
 pub(super) struct Snapshots {
     place: Place,
     store: Store,

@@ -2,11 +2,16 @@
 
 use super::*;
 
-/// Runs a script as root in a mount namespace of its own, in a directory that all users can enter, with `$lmc`. None if this user may not.
+/// Runs a script as root in a mount namespace of its own, in a directory that all users can enter, with `$lmc`. None
+/// where root may not make devices, and for other users.
 fn as_root(script: &str) -> Option<Run> {
     use std::os::unix::fs::PermissionsExt;
-    if !rustix::process::geteuid().is_root() || !may_mount() {
-        println!("skipped: it needs root, and mounts");
+    let in_namespace = |script: &str, dir: &Path| {
+        Command::new("unshare").args(["-m", "bash", "-c", script]).current_dir(dir).output().unwrap()
+    };
+    let probe = in_namespace(&format!("set -e; {} echo > /dev/null", device("666")), Path::new("/"));
+    if !rustix::process::geteuid().is_root() || !probe.status.success() {
+        println!("skipped: it needs root, and devices: {probe:?}");
         return None;
     }
     let dir = Dir::new();
@@ -17,14 +22,14 @@ fn as_root(script: &str) -> Option<Run> {
     dir.write("lmc", b"");
     // The program may be where others cannot go.
     let script = format!("set -e; mount --bind {} lmc; lmc=$PWD/lmc; {script}", env!("CARGO_BIN_EXE_lmc"));
-    let run = Command::new("unshare").args(["-m", "bash", "-c", &script]).current_dir(dir.path("")).output();
-    Some(Run(run.unwrap()))
+    Some(Run(in_namespace(&script, &dir.path(""))))
 }
 
 /// A `/dev` with nothing but the device of FUSE, with a mode.
 fn device(mode: &str) -> String {
     format!(
-        "mount -t tmpfs none /dev; mknod /dev/null c 1 3; mknod /dev/fuse c 10 229; chmod 666 /dev/null; chmod {mode} /dev/fuse;"
+        "mount -t tmpfs none /dev; mknod /dev/null c 1 3; chmod 666 /dev/null; \
+         mknod /dev/fuse c 10 229; chmod {mode} /dev/fuse;"
     )
 }
 

@@ -15,7 +15,8 @@ fn setting(name: &str) -> &'static str {
     value
 }
 
-/// The words of a command, with variables as systemd replaces them: `$NAME` is as many words as its value has, `${NAME}` is one.
+/// The words of a command, with variables as systemd replaces them: `$NAME` is as many words as its value has,
+/// `${NAME}` is one.
 fn words(command: &str, variables: &HashMap<&str, String>) -> Vec<String> {
     let word = |word: &str| match word.strip_prefix('$') {
         None => vec![word.to_owned()],
@@ -56,6 +57,7 @@ fn the_unit_mounts_says_when_it_is_ready_and_cleans_up() {
     let command = words(setting("ExecStart"), &variables);
     assert_eq!(command[..2], ["lmc", "mount"]);
     let socket = UnixDatagram::bind(dir.path("notify")).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut lmc = dir.command(&command[1..]).env("NOTIFY_SOCKET", dir.path("notify")).spawn().unwrap();
     let mut said = [0; 64];
     let len = socket.recv(&mut said).unwrap();

@@ -83,7 +83,7 @@ fn damaged_data_of_a_store_are_an_error_and_a_message() {
 /// The steps of the store that is read in [`readers_of_a_store_get_its_bytes_or_errors_whatever_is_killed`].
 const STEPS: usize = 4;
 
-/// A store of steps, the directories `original/STEP` with their files, and the name of a file of which data are damaged.
+/// A store, its files with their bytes, and the name of the one whose data are damaged in part.
 fn store_with_damage() -> (Dir, Vec<(String, Vec<u8>)>, String) {
     let dir = Dir::new();
     let mut files = Vec::new();
@@ -115,8 +115,8 @@ fn store_with_damage() -> (Dir, Vec<(String, Vec<u8>)>, String) {
     (dir, files, name)
 }
 
-/// For `LMC_MOUNT_SECONDS`, or for a moment: 64 threads read at random, and other programs fault pages of a map, while programs that read
-/// are killed, and then the process that serves them.
+/// For `LMC_MOUNT_SECONDS`, or for a moment: 64 threads read at random, and other programs fault pages of a map, while
+/// programs that read are killed, and then the process that serves them.
 #[test]
 fn readers_of_a_store_get_its_bytes_or_errors_whatever_is_killed() {
     if !may_mount_fuse() {
