@@ -61,6 +61,7 @@ pub(crate) fn habit(args: &[OsString]) -> Option<String> {
     arg_required_else_help = true,
     after_help = "\
 Examples:
+  lmc estimate models/                      what compressing would save, in seconds
   lmc compress model.safetensors            writes model.safetensors.lmc beside it
   lmc decompress model.safetensors.lmc      writes model.safetensors again, bit for bit
   lmc compress -r --rm checkpoints/         every checkpoint in a directory, in place
@@ -99,6 +100,7 @@ pub(crate) enum Command {
     Compress(cmd::compress::CompressArgs),
     Decompress(cmd::decompress::DecompressArgs),
     Test(cmd::test::TestArgs),
+    Estimate(cmd::estimate::EstimateArgs),
     List(cmd::list::ListArgs),
     Cat(cmd::cat::CatArgs),
     #[cfg(feature = "lab")]
@@ -131,6 +133,7 @@ pub(crate) fn run(cli: Cli, ui: &Ui) -> Result {
         Some(Command::Decompress(args)) => cmd::decompress::run(&args, ui),
         #[cfg(feature = "lab")]
         Some(Command::Diff(args)) => cmd::diff::run(&args, ui),
+        Some(Command::Estimate(args)) => cmd::estimate::run(&args, ui),
         Some(Command::Follow(args)) => cmd::follow::run(&args, ui),
         Some(Command::Publish(args)) => cmd::publish::run(&args, ui),
         Some(Command::Snapshot(args)) => cmd::snapshot::run(&args, ui),

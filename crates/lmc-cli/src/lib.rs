@@ -16,6 +16,7 @@ mod durable;
 mod external;
 mod failure;
 mod files;
+mod forecast;
 mod format;
 mod guard;
 mod handles;

@@ -8,12 +8,12 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use lmc_store::files::is_missing;
+use lmc_store::files::{is_missing, parent};
+use rustix::fs::Access;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::durable::{self, DurableFile, Unfinished, finish_in_order, leads_to_open_file};
 use crate::failure::{Failure, Result, both};
-use crate::format::Name;
 use crate::guard::{Guard, Role};
 use crate::input::same_file;
 use crate::interrupt;
@@ -97,15 +97,32 @@ impl Output {
         Ok(Output { target: target.clone(), kind, overwrite, like, error: Mutex::new(None) })
     }
 
+    /// Fails if [`Self::create`] would, as far as that can be seen without writing: the output of a source that is to
+    /// be removed if `remove_input`. `creates`: whether the directory is created, too.
+    pub(crate) fn check(
+        target: &Target,
+        overwrite: bool,
+        origin: Origin<'_>,
+        guard: &Guard,
+        (creates, remove_input): (bool, bool),
+    ) -> Result {
+        let Target::File(path) = target else { return Ok(()) };
+        let way = way_to(path, overwrite, origin, guard)?;
+        check_stays(path, way == Way::File, remove_input)?;
+        if way != Way::File {
+            return Ok(());
+        }
+        let mut dir = parent(path);
+        while creates && !dir.exists() {
+            dir = parent(dir);
+        }
+        let access = rustix::fs::access(dir.join("."), Access::WRITE_OK | Access::EXEC_OK);
+        access.map_err(|e| Failure::io(path, "cannot write", &e.into()))
+    }
+
     /// Fails if the input is to be removed and the output is not a regular file.
     pub(crate) fn check_stays(&self, remove_input: bool) -> Result {
-        if remove_input && !self.is_file() {
-            return Err(Failure::Usage(format!(
-                "{}: is not a regular file: leave out --rm",
-                Name::path(self.target.path())
-            )));
-        }
-        Ok(())
+        check_stays(self.target.path(), self.is_file(), remove_input)
     }
 
     /// Whether it is a regular file.
@@ -308,10 +325,27 @@ fn is_directory(path: &Path) -> Failure {
     Failure::at(path, "is a directory: name a file in it")
 }
 
-fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) -> Result<Kind> {
-    let cannot = |e: io::Error| Failure::io(path, "cannot write", &e);
+fn check_stays(output: &Path, is_file: bool, remove_input: bool) -> Result {
+    if remove_input && !is_file {
+        return Err(Failure::usage(output, "is not a regular file: leave out --rm"));
+    }
+    Ok(())
+}
+
+/// How a path is written to.
+#[derive(PartialEq, Eq)]
+enum Way {
+    Stdout,
+    /// A pipe or a device.
+    Stream,
+    /// A new file takes the name.
+    File,
+}
+
+/// How a path is to be written to, if it may be.
+fn way_to(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) -> Result<Way> {
     match open_descriptor(path) {
-        Some(Descriptor::Ours(STDOUT)) => return open_stdout(overwrite, origin, guard).map(Kind::Stream),
+        Some(Descriptor::Ours(STDOUT)) => return Ok(Way::Stdout),
         Some(_) => return Err(Failure::at(path, leads_to_open_file())),
         None => {}
     }
@@ -324,14 +358,7 @@ fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) ->
                 return Err(is_directory(path));
             }
             if kind.is_char_device() || kind.is_fifo() {
-                let file = File::options().write(true).open(path).map_err(cannot)?;
-                if file.is_terminal() && !overwrite {
-                    return Err(Failure::at(
-                        path,
-                        "is a terminal, and the output is binary; -f writes it all the same",
-                    ));
-                }
-                return Ok(Kind::Stream(file));
+                return Ok(Way::Stream);
             }
             if kind.is_block_device() || kind.is_socket() {
                 return Err(Failure::at(path, "is a device or a socket: write to standard output and redirect it"));
@@ -345,10 +372,23 @@ fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) ->
             guard.check_replace(path)?;
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-        Err(e) => return Err(cannot(e)),
+        Err(e) => return Err(Failure::io(path, "cannot write", &e)),
     }
-    if path.file_name().is_none() {
-        return Err(is_directory(path));
+    if path.file_name().is_none() { Err(is_directory(path)) } else { Ok(Way::File) }
+}
+
+fn open_file(path: &Path, overwrite: bool, origin: Origin<'_>, guard: &Guard) -> Result<Kind> {
+    let cannot = |e: io::Error| Failure::io(path, "cannot write", &e);
+    match way_to(path, overwrite, origin, guard)? {
+        Way::Stdout => return open_stdout(overwrite, origin, guard).map(Kind::Stream),
+        Way::Stream => {
+            let file = File::options().write(true).open(path).map_err(cannot)?;
+            if file.is_terminal() && !overwrite {
+                return Err(Failure::at(path, "is a terminal, and the output is binary; -f writes it all the same"));
+            }
+            return Ok(Kind::Stream(file));
+        }
+        Way::File => {}
     }
     // While it is written, users who cannot read the source must not read the output.
     let private = matches!(origin, Origin::File(_));

@@ -34,9 +34,14 @@ pub(crate) enum Outcome {
     },
     /// The command has printed everything.
     Told,
-    /// Nothing to do, and why.
+    /// Nothing to do.
+    Left(Left),
+}
+
+/// Why there is nothing to do for a file.
+pub(crate) enum Left {
     Skipped(&'static str),
-    /// Like `Skipped`, for a file whose format is uncertain: reported even with -q.
+    /// Its format is uncertain: reported even with -q.
     Doubtful(String),
 }
 
@@ -68,18 +73,8 @@ pub(crate) fn each<'a, T>(
                 summary_json(path, &summary, field)
             }
             Ok(Outcome::Told) => continue,
-            Ok(Outcome::Skipped(why)) => {
-                ui.warn(format_args!("{}: skipped, {why}", Name::path(path)));
-                json!({ "file": path.to_string_lossy(), "skipped": why })
-            }
-            Ok(Outcome::Doubtful(why)) => {
-                ui.always(format_args!("lmc: {}: skipped, {why}", Name::path(path)));
-                json!({ "file": path.to_string_lossy(), "skipped": why })
-            }
-            Err(failure) => {
-                ui.fail(&failure);
-                json!({ "file": path.to_string_lossy(), "error": failure.to_string() })
-            }
+            Ok(Outcome::Left(why)) => left(path, &why, ui),
+            Err(failure) => failed(path, &failure, ui),
         };
         if json {
             ui.json(&record)?;
@@ -90,6 +85,26 @@ pub(crate) fn each<'a, T>(
         ui.result(format_args!("{files} files : {}", sizes(raw, compressed)));
     }
     Ok(())
+}
+
+/// Says why nothing is done for a file, and gives its record.
+pub(crate) fn left(path: &Path, left: &Left, ui: &Ui) -> Value {
+    let why = match left {
+        Left::Skipped(why) => why,
+        Left::Doubtful(why) => why.as_str(),
+    };
+    let text = format!("{}: skipped, {why}", Name::path(path));
+    match left {
+        Left::Skipped(_) => ui.warn(text),
+        Left::Doubtful(_) => ui.always(format_args!("lmc: {text}")),
+    }
+    json!({ "file": path.to_string_lossy(), "skipped": why })
+}
+
+/// Says that the work on a file failed, and gives its record.
+pub(crate) fn failed(path: &Path, failure: &Failure, ui: &Ui) -> Value {
+    ui.fail(failure);
+    json!({ "file": path.to_string_lossy(), "error": failure.to_string() })
 }
 
 /// Raw and compressed size as text: `66.31 %  (86.7 MiB => 57.5 MiB)`, without the closing parenthesis.

@@ -14,7 +14,7 @@ use crate::guard::Guard;
 use crate::input::{STDIN, Source, Stdin};
 use crate::output::{Origin, Target};
 use crate::plan::{Input, Job, Link, guard};
-use crate::report::{self, Outcome};
+use crate::report::{self, Left, Outcome};
 use crate::restorable;
 use crate::ui::Ui;
 
@@ -41,7 +41,7 @@ pub(crate) trait Work {
 /// What a look at a file found.
 pub(crate) enum Look {
     /// Nothing is to be done, and why.
-    Leave(Outcome),
+    Leave(Left),
     /// The bases for the file, and the size of what is restored from it, if it is compressed.
     Take { bases: Vec<Base<'static>>, restored_size: Option<u64> },
 }
@@ -83,7 +83,7 @@ impl<'a> Run<'a> {
                 Input::Stdin => self.stdin(job, work)?,
                 Input::File(path) => match self.file(path, job, work)? {
                     Ok(summary) => summary,
-                    Err(left) => return Ok(left),
+                    Err(left) => return Ok(Outcome::Left(left)),
                 },
             };
             let line = work.line(&summary, &job.output);
@@ -109,11 +109,11 @@ impl<'a> Run<'a> {
         Ok(summary)
     }
 
-    fn file(&self, path: &Path, job: &Job, work: &mut dyn Work) -> Result<Result<Summary, Outcome>> {
+    fn file(&self, path: &Path, job: &Job, work: &mut dyn Work) -> Result<Result<Summary, Left>> {
         let source = Source::open(path)?;
         let (bases, restored_size) = match work.look(&source, self)? {
             Look::Take { bases, restored_size } => (bases, restored_size),
-            Look::Leave(outcome) => return Ok(Err(outcome)),
+            Look::Leave(left) => return Ok(Err(left)),
         };
         let mut output = job.create_output(self.force, Origin::File(source.metadata()), &self.guard)?;
         output.check_stays(self.remove)?;

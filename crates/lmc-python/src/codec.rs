@@ -132,10 +132,11 @@ pub(crate) fn decompress_into(
 pub(crate) struct Estimate {
     raw_size: u64,
     compressed_size: u64,
+    margin: u64,
     sampled: u64,
 }
 
-record!(Estimate(raw_size, compressed_size, sampled));
+record!(Estimate(raw_size, compressed_size, margin, sampled));
 
 /// Estimates the result of compressing a file from some of its blocks: to decide whether to compress, and with which bases and level.
 ///
@@ -157,11 +158,11 @@ pub(crate) fn estimate(
     };
     let bases = bases_of(base)?;
     let mut codec = new_compressor(py, &o)?;
-    let lmc::Estimate { raw_size, compressed_size, sampled, .. } = detached(py, || {
+    let lmc::Estimate { raw_size, compressed_size, margin, sampled, .. } = detached(py, || {
         let bases = bases.link(o.threads)?;
         Ok(codec.estimate(&source, &bases)?)
     })?;
-    Ok(Estimate { raw_size, compressed_size, sampled })
+    Ok(Estimate { raw_size, compressed_size, margin, sampled })
 }
 
 fn new_compressor(py: Python<'_>, o: &CompressOptions) -> Result<lmc::Compressor> {

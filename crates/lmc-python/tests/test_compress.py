@@ -281,6 +281,7 @@ def test_estimate(raw, later, tmp_path):
     for data in (raw, path):
         found = lmc.estimate(data, dtype="F32")
         assert (found.raw_size, found.compressed_size, found.sampled) == (len(raw), len(file), len(raw))
+        assert found.margin == 0
     assert lmc.estimate(later, dtype="F32", base=raw).compressed_size < 0.6 * len(file)
     with pytest.raises(TypeError):
         lmc.estimate(3)

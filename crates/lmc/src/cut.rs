@@ -170,6 +170,18 @@ impl<'m> Cutter<'m> {
         Ok(len as usize)
     }
 
+    /// Passes over the next bytes, as far as a block may begin, without finding their references.
+    pub(crate) fn skip(&mut self, len: u64) {
+        if len == 0 {
+            return;
+        }
+        if !self.siblings.is_empty() {
+            self.depths.push_of(len, 0);
+        }
+        self.calm = true;
+        self.advance(len);
+    }
+
     /// The extents of the next `len` bytes, in order.
     fn overlaps(&self, len: u64) -> impl Iterator<Item = Overlap> + use<> {
         let (start, end) = (self.at, self.at + len);

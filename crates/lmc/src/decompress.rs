@@ -22,8 +22,8 @@ use lmc_layout::io::{ReadAt, zeroed};
 use lmc_pool::Workers;
 
 pub(crate) use buffers::Buffers;
-pub(crate) use streaming::Front;
 use indexed::{Place, Whole};
+pub(crate) use streaming::Front;
 
 /// Restores a file in memory.
 ///

@@ -8,11 +8,12 @@ use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Dtype, ErrorKind
 use crate::args::{Files, Threads, dtype, level, max_work};
 use crate::bases::{BaseArgs, Bases};
 use crate::failure::{Failure, Result};
+use crate::forecast::{self, Rows, Taken};
 use crate::format::Name;
 use crate::input::Source;
-use crate::output::Target;
-use crate::plan::{AddSuffix, Job, plan};
-use crate::report::{self, Outcome};
+use crate::output::{Origin, Output, Target};
+use crate::plan::{AddSuffix, Input, Job, Naming, plan};
+use crate::report::{self, Left};
 use crate::run::{Look, Run, Work};
 use crate::ui::Ui;
 use crate::unchanged::Together;
@@ -35,7 +36,7 @@ use crate::unchanged::Together;
 /// npy, npz, onnx; so are files without a suffix that have tensors, and those in which models of ONNX keep theirs. Configurations and
 /// tokenizers are left alone. Models in the cache of the Hugging Face hub are compressed by lmc hub compress.
 #[derive(Args)]
-#[command(after_long_help = report::JSON_HELP)]
+#[command(after_long_help = format!("{}{JSON_OF_DRY_RUN}", report::JSON_HELP))]
 pub(crate) struct CompressArgs {
     #[command(flatten)]
     files: Files,
@@ -44,6 +45,23 @@ pub(crate) struct CompressArgs {
     #[arg(long, requires = "recursive")]
     all: bool,
 
+    /// Write nothing: print what would be written and how large it would be, estimated as by lmc estimate, what would
+    /// be left alone, and what would fail.
+    #[arg(short = 'n', long, conflicts_with = "stdout")]
+    dry_run: bool,
+
+    #[command(flatten)]
+    coding: Coding,
+}
+
+/// The output of -n that programs may rely on.
+const JSON_OF_DRY_RUN: &str = "
+With -n, compressed_size is an estimate, and in place of content_hash and blocks there are
+  margin, sampled          as of lmc estimate";
+
+/// How files are compressed.
+#[derive(Args)]
+pub(super) struct Coding {
     /// Compression level: `fast` is faster, `default` makes smaller files, `max` the smallest at less than half of the speed.
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
     level: Level,
@@ -59,19 +77,72 @@ pub(crate) struct CompressArgs {
     threads: Threads,
 }
 
+impl Coding {
+    fn options(&self) -> Result<CompressOptions> {
+        Ok(CompressOptions::default()
+            .with_level(self.level)
+            .with_threads(self.threads.count())
+            .with_max_work(max_work()?)
+            .with_dtype(self.dtype))
+    }
+}
+
 /// Compresses files.
 pub(crate) fn run(args: &CompressArgs, ui: &Ui) -> Result {
-    let (jobs, links) = plan(&args.files, &AddSuffix { all: args.all }, true, ui)?;
-    let threads = args.threads.count();
-    let options = CompressOptions::default()
-        .with_level(args.level)
-        .with_threads(threads)
-        .with_max_work(max_work()?)
-        .with_dtype(args.dtype);
-    let compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
-    let bases = args.bases.open(jobs.len() > 1, threads)?;
+    let naming = AddSuffix { all: args.all };
+    if args.dry_run {
+        return forecast(&args.files, &naming, &args.coding, true, ui);
+    }
+    let (run, mut work) = begin(&args.files, &naming, &args.coding, ui)?;
+    run.each(&mut work)
+}
+
+/// The run over some files, and its work.
+fn begin<'u>(files: &Files, naming: &dyn Naming, coding: &Coding, ui: &'u Ui) -> Result<(Run<'u>, Compress)> {
+    let (jobs, links) = plan(files, naming, true, ui)?;
+    let compressor = Compressor::new(&coding.options()?).map_err(|e| Failure::Usage(e.to_string()))?;
+    let threads = coding.threads.count();
+    let bases = coding.bases.open(jobs.len() > 1, threads)?;
     let together = Together::of(jobs.iter().map(Job::path));
-    Run::new(&args.files, (jobs, links), bases, threads, ui)?.each(&mut Compress { compressor, together })
+    Ok((Run::new(files, (jobs, links), bases, threads, ui)?, Compress { compressor, together }))
+}
+
+/// Says what a run over these files would do, and with `outputs` what it would write.
+pub(super) fn forecast(files: &Files, naming: &dyn Naming, coding: &Coding, outputs: bool, ui: &Ui) -> Result {
+    let (run, mut work) = begin(files, naming, coding, ui)?;
+    let look = |job: &Job| {
+        let Input::File(path) = &job.input else {
+            let why = "an estimate reads here and there in a file, not standard input: name a file";
+            return Err(Failure::Usage(why.to_owned()));
+        };
+        let source = Source::open(path)?;
+        let bases = match work.look(&source, &run)? {
+            Look::Leave(Left::Skipped(_)) if !outputs => return Ok(Err(Left::Skipped("it is already compressed"))),
+            Look::Leave(left) => return Ok(Err(left)),
+            Look::Take { bases, .. } => bases,
+        };
+        if outputs {
+            let origin = Origin::File(source.metadata());
+            Output::check(&job.output, run.force, origin, &run.guard, (job.directory.is_some(), run.remove))?;
+        }
+        Ok(Ok(Taken { source, bases }))
+    };
+    let mut rows = Rows::default();
+    let told = |job: &Job, result: Result<_>| {
+        let (path, output) = (job.path(), outputs.then(|| job.output.path()));
+        let record = match result {
+            Ok(Ok(estimate)) => {
+                rows.add(path, &estimate, output);
+                forecast::record(path, &estimate, output)
+            }
+            Ok(Err(left)) => report::left(path, &left, ui),
+            Err(failure) => report::failed(path, &failure, ui),
+        };
+        if run.json { ui.json(&record) } else { Ok(()) }
+    };
+    forecast::forecast(&run.jobs, coding.options()?, coding.threads.count(), &run.bases, look, told)?;
+    run.bases.check_unchanged()?;
+    if run.json { Ok(()) } else { rows.print(outputs || ui.verbose(), ui) }
 }
 
 struct Compress {
@@ -113,13 +184,13 @@ impl Work for Compress {
 }
 
 /// Why a file is left alone: it is an .lmc file, not just one that begins like one.
-fn skipped(source: &Source) -> Result<Option<Outcome>> {
+fn skipped(source: &Source) -> Result<Option<Left>> {
     let mut start = [0; 10];
     let start = source.start(&mut start)?;
     if !start.starts_with(&lmc::MAGIC) {
         return Ok(None);
     }
-    let compressed = Outcome::Skipped("it is already compressed; -f compresses it again");
+    let compressed = Left::Skipped("it is already compressed; -f compresses it again");
     // Of no text: versions below 256.
     let has_version = matches!(start.get(8..), Some([_, 0]));
     let options = DecompressOptions::default().with_threads(1); // nothing is decoded
@@ -128,7 +199,7 @@ fn skipped(source: &Source) -> Result<Option<Outcome>> {
         // Its index exists and is larger than the prefix read here.
         Err(e) if e.kind() == ErrorKind::Limit => Ok(Some(compressed)),
         // Another version of lmc wrote it, or it only looks like that: the rest was not read.
-        Err(e) if e.kind() == ErrorKind::Unsupported && has_version => Ok(Some(Outcome::Doubtful(format!(
+        Err(e) if e.kind() == ErrorKind::Unsupported && has_version => Ok(Some(Left::Doubtful(format!(
             "it begins like a compressed file, but cannot be read: {e}; -f compresses it all the same"
         )))),
         Err(e) if e.kind() == ErrorKind::Io => Err(Failure::codec(source.path(), &e)),

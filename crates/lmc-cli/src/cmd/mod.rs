@@ -10,6 +10,7 @@ pub(crate) mod compress;
 pub(crate) mod decompress;
 #[cfg(feature = "lab")]
 pub(crate) mod diff;
+pub(crate) mod estimate;
 pub(crate) mod follow;
 pub(crate) mod hub;
 pub(crate) mod list;

@@ -3,9 +3,11 @@
 //! A reader that needs a block leaves a function to be called with it. No thread waits for another one: requests of any number of readers,
 //! such as page faults of all threads of a program, are always taken.
 
+use std::any::Any;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::log::Log;
@@ -140,7 +142,10 @@ impl Blocks {
             let spare = state.room(len, self.limit, self.threads);
             drop(state);
             let mut bytes = spare.unwrap_or_else(|| vec![0; len]);
-            let done = job.file.decoded.read(range.start, &mut bytes);
+            // Readers would wait for a thread that ended.
+            let done = catch_unwind(AssertUnwindSafe(|| job.file.decoded.read(range.start, &mut bytes)));
+            let done =
+                done.unwrap_or_else(|panic| Err(format!("a fault of lmc, please report it: {}", text_of(&*panic))));
             let bytes = done.map(|()| Arc::new(bytes)).map_err(|why| {
                 self.log.say(format_args!("{}: bytes {} to {}: {why}", job.file.decoded.name, range.start, range.end));
             });
@@ -148,6 +153,14 @@ impl Blocks {
             readers.into_iter().for_each(|then| then(bytes.as_ref().ok().cloned()));
             state = self.state();
         }
+    }
+}
+
+/// What a panic says.
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    match panic.downcast_ref::<String>() {
+        Some(text) => text,
+        None => panic.downcast_ref::<&str>().copied().unwrap_or("it has no message"),
     }
 }
 
@@ -225,13 +238,15 @@ mod tests {
 
     const BLOCK: u64 = 1 << 10;
 
-    /// A file of 100 blocks of which each byte is the block's number, and how often one was decoded. Block 13 is damaged.
+    /// A file of 100 blocks of which each byte is the block's number, and how often one was decoded. Block 13 is
+    /// damaged, and 66 cannot be decoded because of a fault in the program.
     fn file() -> (Arc<Source>, Arc<AtomicUsize>) {
         let count = Arc::new(AtomicUsize::new(0));
         let counted = count.clone();
         let read = move |offset: u64, to: &mut [u8]| {
             counted.fetch_add(1, Ordering::Relaxed);
             to.fill((offset / BLOCK) as u8);
+            assert!(offset != 66 * BLOCK, "cannot happen");
             if offset == 13 * BLOCK { Err("it is damaged".to_owned()) } else { Ok(()) }
         };
         let decoded = Decoded::new("file".to_owned(), (1..=100).map(|n| n * BLOCK).collect(), read);
@@ -272,6 +287,20 @@ mod tests {
         assert_eq!(count.load(Ordering::Relaxed), 2);
         assert_eq!(blocks.state().used, 0);
         assert!(read(&blocks, &file, 14).is_some());
+    }
+
+    #[test]
+    fn a_fault_while_decoding_is_an_error_and_a_message_and_the_thread_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let log = Log::new(Some(std::fs::File::create(&path).unwrap()));
+        let blocks = Blocks::start(100 * BLOCK as usize, 1, Arc::new(log)).unwrap();
+        let (file, _) = file();
+        assert!(read(&blocks, &file, 66).is_none() && read(&blocks, &file, 66).is_none());
+        assert_eq!(blocks.state().used, 0);
+        assert_eq!(read(&blocks, &file, 65).unwrap()[0], 65);
+        let said = std::fs::read_to_string(path).unwrap();
+        assert_eq!(said, "lmc: file: bytes 67584 to 68608: a fault of lmc, please report it: cannot happen\n");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -214,9 +215,13 @@ fn is_own(request: &Request) -> bool {
     Path::new("/proc/self/task").join(request.pid().to_string()).exists()
 }
 
-/// The answer to a request of this process.
-fn unless_own<T>(request: &Request, answer: impl FnOnce() -> io::Result<T>) -> Result<T, Errno> {
-    if is_own(request) { Err(Errno::ELOOP) } else { answer().map_err(Errno::from) }
+/// The answer to a request, unless it is one of this process. A fault in the program is an error: a thread that ended
+/// would take no more requests.
+fn answer<T>(request: &Request, find: impl FnOnce() -> io::Result<T>) -> Result<T, Errno> {
+    if is_own(request) {
+        return Err(Errno::ELOOP);
+    }
+    catch_unwind(AssertUnwindSafe(find)).map_or(Err(Errno::EIO), |found| found.map_err(Errno::from))
 }
 
 impl Filesystem for Mounted {
@@ -239,7 +244,7 @@ impl Filesystem for Mounted {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match unless_own(request, || self.find(parent, name)) {
+        match answer(request, || self.find(parent, name)) {
             Ok(attributes) => reply.entry(&VALID, &attributes, Generation(0)),
             Err(e) => reply.error(e),
         }
@@ -250,21 +255,21 @@ impl Filesystem for Mounted {
     }
 
     fn getattr(&self, request: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match unless_own(request, || self.attributes(node)) {
+        match answer(request, || self.attributes(node)) {
             Ok(attributes) => reply.attr(&VALID, &attributes),
             Err(e) => reply.error(e),
         }
     }
 
     fn readlink(&self, request: &Request, node: INodeNo, reply: ReplyData) {
-        match unless_own(request, || self.tree.link(&self.path(node)?.0)) {
+        match answer(request, || self.tree.link(&self.path(node)?.0)) {
             Ok(target) => reply.data(target.as_os_str().as_encoded_bytes()),
             Err(e) => reply.error(e),
         }
     }
 
     fn open(&self, request: &Request, node: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match unless_own(request, || self.opened(node)) {
+        match answer(request, || self.opened(node)) {
             Ok((handle, flags)) => reply.opened(self.add(handle), flags),
             Err(e) => reply.error(e),
         }
@@ -307,7 +312,7 @@ impl Filesystem for Mounted {
     }
 
     fn opendir(&self, request: &Request, node: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let listed = unless_own(request, || {
+        let listed = answer(request, || {
             let mut names = self.tree.list(&self.path(node)?.0)?;
             names.splice(..0, [".", ".."].map(|name| (name.into(), FileType::Directory)));
             Ok(Handle::Directory(names))

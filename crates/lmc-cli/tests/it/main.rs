@@ -8,6 +8,7 @@ mod bucket;
 mod careless;
 mod deltas;
 mod diff;
+mod estimate;
 mod files;
 mod follow;
 mod hub;

@@ -11,6 +11,10 @@ use lmc_testing::thorough;
 use crate::hub::download;
 use crate::support::*;
 
+mod lacking;
+mod service;
+mod store;
+
 /// Whether a test may mount file systems of FUSE. If not, and `LMC_REQUIRE_FUSE` is set, the test fails.
 fn may_mount_fuse() -> bool {
     let device = File::options().read(true).write(true).open("/dev/fuse");
@@ -403,79 +407,6 @@ fn random_reads_of_many_threads_are_the_bytes_of_the_original() {
 }
 
 #[test]
-fn a_store_is_shown_with_its_steps_and_tags_as_they_are_saved() {
-    if !may_mount_fuse() {
-        return;
-    }
-    let dir = Dir::new();
-    let models: Vec<Vec<u8>> = (0..3).map(|n| large(10 + n / 2)).collect();
-    let save = |step: usize| {
-        dir.write("c/sub/model.safetensors", &models[step]);
-        dir.write("c/config.json", step.to_string().as_bytes());
-        dir.run(["-q", "snapshot", "save", "s", "c", "--step", &step.to_string()]).silent();
-    };
-    let check = |mounted: &Mounted, step: &str, n: usize| {
-        assert_eq!(mounted.names(step), ["config.json", "sub"]);
-        assert_eq!(mounted.names(&format!("{step}/sub")), ["model.safetensors"]);
-        assert!(mounted.read(&format!("{step}/sub/model.safetensors")) == models[n]);
-        assert_eq!(mounted.read(&format!("{step}/config.json")), n.to_string().as_bytes());
-    };
-    save(0);
-    save(1);
-    dir.run(["-q", "snapshot", "tag", "s", "best", "0"]).silent();
-    let mounted = Mounted::new(&dir, &["s", "mnt"]);
-    assert_eq!(mounted.names(""), ["0", "1", "best", "latest"]);
-    let link = |name: &str| fs::read_link(mounted.path(name)).unwrap();
-    assert_eq!([link("best"), link("latest")], [Path::new("0"), Path::new("1")]);
-    for (step, n) in [("0", 0), ("1", 1), ("best", 0), ("latest", 1)] {
-        check(&mounted, step, n);
-    }
-    // What is saved, tagged and pruned meanwhile.
-    save(2);
-    dir.run(["-q", "snapshot", "tag", "s", "best", "2"]).silent();
-    wait_until("the next one is there", || mounted.names("") == ["0", "1", "2", "best", "latest"]);
-    wait_until("the links lead to it", || [link("best"), link("latest")] == [Path::new("2"), Path::new("2")]);
-    check(&mounted, "best", 2);
-    dir.run(["-q", "snapshot", "prune", "s", "--drop", "0", "--yes"]).ok();
-    wait_until("it is gone", || !mounted.path("0").exists());
-    assert_eq!(error(fs::write(mounted.path("2/config.json"), "x")), rustix::io::Errno::ROFS);
-    for missing in ["7", "1/none", "1/su", "1/config.json/x", "best/none"] {
-        assert!(fs::metadata(mounted.path(missing)).is_err(), "{missing}");
-    }
-    assert!(mounted.said().is_empty(), "{:?}", mounted.said());
-    drop(mounted);
-    // An archive, too.
-    dir.run(["-q", "snapshot", "export", "s", "s.tar"]).silent();
-    let mounted = Mounted::new(&dir, &["s.tar", "mnt"]);
-    check(&mounted, "latest", 2);
-}
-
-#[test]
-fn damaged_data_of_a_store_are_an_error_and_a_message() {
-    if !may_mount_fuse() {
-        return;
-    }
-    let dir = Dir::new();
-    dir.write("w", &large(1));
-    dir.run(["-q", "snapshot", "save", "s", "w", "--step", "1"]).silent();
-    let objects = dir.names().into_iter().filter(|name| name.starts_with("s/data/") && dir.path(name).is_file());
-    for object in objects {
-        let mut bytes = dir.read(&object);
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 1;
-        dir.write(&object, &bytes);
-    }
-    let mounted = Mounted::new(&dir, &["s", "mnt"]);
-    assert_eq!(mounted.names("1"), ["w"]);
-    assert_eq!(error(fs::read(mounted.path("1/w"))), rustix::io::Errno::IO);
-    let said = mounted.said();
-    assert!(
-        !said.is_empty() && said.iter().all(|line| line.starts_with("lmc: s: bytes ") && line.contains("step 1, w")),
-        "{said:?}"
-    );
-}
-
-#[test]
 fn a_signal_unmounts_and_after_kill_9_the_mount_point_can_be_unmounted() {
     if !may_mount_fuse() {
         return;
@@ -562,27 +493,6 @@ fn files_are_shown_beside_each_other() {
     drop(mounted);
     let mounted = Mounted::new(&dir, &["d/large.safetensors.lmc", "mnt"]);
     assert_eq!(mounted.names(""), ["large.safetensors"]);
-}
-
-#[test]
-fn a_daemon_is_ready_when_the_command_returns() {
-    if !may_mount_fuse() {
-        return;
-    }
-    let (dir, files) = directory();
-    fs::create_dir(dir.path("mnt")).unwrap();
-    let mut bytes = fs::read(dir.path("d/large.safetensors.lmc")).unwrap();
-    let at = bytes.len() / 2;
-    bytes[at] ^= 1;
-    dir.write("d/large.safetensors.lmc", &bytes);
-    // Its streams end with the command, not with the daemon.
-    dir.run(["mount", "--daemon", "--log", "log", "d", "mnt"]).silent();
-    assert!(dir.read("mnt/sub/noise") == files[4].1);
-    assert_eq!(error(fs::read(dir.path("mnt/large.safetensors"))), rustix::io::Errno::IO);
-    assert!(String::from_utf8(dir.read("log")).unwrap().starts_with("lmc: d/large.safetensors.lmc: bytes "));
-    assert!(Command::new("fusermount3").arg("-u").arg(dir.path("mnt")).status().unwrap().success());
-    assert!(!is_mounted(&dir.path("mnt")));
-    dir.run(["mount", "--daemon", "none", "mnt"]).fails(&["none: cannot read: no such file or directory"]);
 }
 
 #[test]

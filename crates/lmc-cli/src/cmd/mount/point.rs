@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::failure::{Failure, Result};
@@ -34,17 +35,32 @@ pub(super) fn check(point: &Path) -> Result<PathBuf> {
 
 /// Why nothing is mounted, and what can be done.
 pub(super) fn failure(point: &Path, e: &io::Error) -> Failure {
-    let what = match File::options().read(true).write(true).open(DEVICE) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => format!(
-            "there is no {DEVICE}: load it (modprobe fuse), or give the container --device {DEVICE} and --cap-add SYS_ADMIN"
-        ),
-        Err(e) => format!("{DEVICE}: {}", io_error(&e)),
+    let in_container = format!("start the container with --device {DEVICE} and --cap-add SYS_ADMIN");
+    let device = File::options().read(true).write(true).open(DEVICE);
+    let what = match device.as_ref().map_err(|e| (e, Errno::from_io_error(e))) {
+        Err((_, Some(Errno::NOENT | Errno::NODEV | Errno::NXIO))) => {
+            format!("there is no {DEVICE}: load it (modprobe fuse), or {in_container}")
+        }
+        // Of a device that the container may not use.
+        Err((_, Some(Errno::PERM))) => format!("{DEVICE} may not be used here: {in_container}"),
+        Err((_, Some(Errno::ACCESS))) => {
+            format!("no permission for {DEVICE}: let users read and write it (chmod a+rw {DEVICE}), or mount as root")
+        }
+        Err((e, _)) => format!("{DEVICE}: {}", io_error(e)),
         // It is looked for in /bin and /sbin, too.
         Ok(_) if e.kind() == io::ErrorKind::NotFound => {
             "fusermount3 is missing, which users other than root need: install it (apt-get install fuse3)".to_owned()
         }
         // Of fusermount3.
-        Ok(_) => io_error(e).trim().trim_start_matches("fusermount3: ").to_owned(),
+        Ok(_) => {
+            let text = io_error(e);
+            let said = text.trim().trim_start_matches("fusermount3: ").replace('\n', "; ");
+            let advice = match said.contains("mount failed: Operation not permitted") {
+                true => format!(": {in_container}; outside of one, fusermount3 has to be setuid root"),
+                false => String::new(),
+            };
+            said + &advice
+        }
     };
     Failure::at(point, format_args!("cannot be mounted at: {what}"))
 }

@@ -1,22 +1,25 @@
 //! The snapshots of a store: a directory for each step, and links for tags and the latest one.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::OsString;
 use std::io;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fuser::FileType;
-use lmc_store::{FileInfo, SaveId, Snapshot, SnapshotReader, Store};
+use lmc_store::{At, ErrorKind, FileInfo, Snapshot, SnapshotReader, Store};
 
 use crate::cmd::snapshot::place::Place;
 use crate::failure::Result;
 use crate::mount::{Attributes, Decoded, Log, Opened, Tree, version};
 
-/// How long a listing of the store is used.
-const LISTED: Duration = Duration::from_secs(1);
+/// How long it is taken for granted what the store has.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// The most names that are remembered, beside those of a listing.
+const NAMES: usize = 1 << 16;
 
 /// The most snapshots that stay open: their documents are in memory.
 const OPEN: usize = 8;
@@ -24,24 +27,57 @@ const OPEN: usize = 8;
 /// The link to the last snapshot. No tag has this name.
 const LATEST: &str = "latest";
 
-/// A store.
+/// A store. A name is looked up by itself, in a few requests: listing a long run takes many. No lock is held during
+/// requests.
 pub(super) struct Snapshots {
     place: Place,
     store: Store,
     log: Arc<Log>,
-    listed: Mutex<(Instant, Arc<Listed>)>,
+    names: Mutex<HashMap<String, Seen<Named>>>,
+    listed: Mutex<Option<Seen<Arc<Listed>>>>,
     /// Used last at the end.
-    open: Mutex<VecDeque<(SaveId, Arc<Open>)>>,
+    open: Mutex<VecDeque<Arc<Open>>>,
 }
 
-/// What is at the root.
+/// What was in the store at a time.
+struct Seen<T> {
+    at: Instant,
+    what: T,
+}
+
+impl<T: Clone> Seen<T> {
+    fn now(what: T) -> Self {
+        Self { at: Instant::now(), what }
+    }
+
+    /// What was seen, and whether to look again. Others take it as new meanwhile.
+    fn get(&mut self) -> (T, bool) {
+        let is_old = self.at.elapsed() > FRESH;
+        if is_old {
+            self.at = Instant::now();
+        }
+        (self.what.clone(), is_old)
+    }
+}
+
+/// What has a name at the root.
+#[derive(Clone)]
+enum Named {
+    Snapshot(Arc<Snapshot>),
+    /// The step that it leads to.
+    Link(String),
+    Nothing,
+}
+
+/// The names at the root.
+#[derive(Default)]
 struct Listed {
-    steps: BTreeMap<String, Snapshot>,
-    /// Names, and the steps that they lead to.
-    links: BTreeMap<String, String>,
+    steps: Vec<String>,
+    links: Vec<String>,
 }
 
 struct Open {
+    snapshot: Arc<Snapshot>,
     reader: SnapshotReader,
     /// The index of each file.
     names: BTreeMap<String, usize>,
@@ -52,40 +88,109 @@ enum Found {
     Root,
     Link(String),
     /// Of a snapshot, and the name of the directory in it, with a slash at the end unless it is the snapshot itself.
-    Directory(Snapshot, String),
-    File(Snapshot, Arc<Open>, usize),
+    Directory(Arc<Snapshot>, String),
+    File(Arc<Open>, usize),
 }
 
 impl Snapshots {
     pub(super) fn open(place: Place, log: Arc<Log>) -> Result<Self> {
         let store = place.open()?;
-        let listed = list(&store, &log, &place).map_err(|e| place.failure(&e))?;
-        let listed = Mutex::new((Instant::now(), Arc::new(listed)));
-        Ok(Self { place, store, log, listed, open: Mutex::default() })
-    }
-
-    /// The snapshots that are there, or were when the store could be listed last.
-    fn listed(&self) -> Arc<Listed> {
-        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        if listed.0.elapsed() > LISTED {
-            match list(&self.store, &self.log, &self.place) {
-                Ok(now) => listed.1 = Arc::new(now),
-                Err(e) => self.log.say(self.place.failure(&e)),
-            }
-            listed.0 = Instant::now();
+        match store.find(At::Latest) {
+            Err(e) if is_of_requests(e.kind()) => return Err(place.failure(&e)),
+            // What is damaged is said when it is looked for.
+            _ => {}
         }
-        listed.1.clone()
+        let (names, listed, open) = Default::default();
+        Ok(Self { place, store, log, names, listed, open })
     }
 
-    fn opened(&self, snapshot: &Snapshot) -> io::Result<Arc<Open>> {
-        let open = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
+    /// What has a name at the root, or had when the store could be asked last.
+    fn named(&self, name: &str) -> io::Result<Named> {
+        let at = match name.parse() {
+            Ok(At::Step(step)) if step.to_string() != name => return Ok(Named::Nothing),
+            Ok(At::Id(_)) | Err(_) => return Ok(Named::Nothing),
+            Ok(at) => at,
+        };
+        let seen = lock(&self.names).get_mut(name).map(Seen::get);
+        let seen = match seen {
+            Some((named, false)) => return Ok(named),
+            seen => seen.map(|(named, _)| named),
+        };
+        let is_step = matches!(at, At::Step(_));
+        let named = match self.store.find(at) {
+            Ok(snapshot) if is_step => Named::Snapshot(Arc::new(snapshot)),
+            Ok(snapshot) => Named::Link(snapshot.step.to_string()),
+            Err(e) if e.kind() == ErrorKind::NotFound => Named::Nothing,
+            Err(e) => {
+                self.log.say(self.place.failure(&e));
+                match seen {
+                    _ if !is_of_requests(e.kind()) => Named::Nothing,
+                    Some(seen) => seen,
+                    None => return Err(rustix::io::Errno::IO.into()),
+                }
+            }
+        };
+        let mut names = lock(&self.names);
+        if names.len() >= NAMES {
+            names.clear();
+        }
+        names.insert(name.to_owned(), Seen::now(named.clone()));
+        Ok(named)
+    }
+
+    /// The names at the root, or those that were there when the store could be listed last.
+    fn listed(&self) -> io::Result<Arc<Listed>> {
+        let seen = lock(&self.listed).as_mut().map(Seen::get);
+        let seen = match seen {
+            Some((listed, false)) => return Ok(listed),
+            seen => seen.map(|(listed, _)| listed),
+        };
+        let listed = match self.list_store() {
+            Ok(found) => {
+                let of = |is_link: bool| {
+                    let names = found.iter().filter(|(_, named)| matches!(named, Named::Link(_)) == is_link);
+                    names.map(|(name, _)| name.clone()).collect()
+                };
+                let listed = Arc::new(Listed { steps: of(false), links: of(true) });
+                // Programs that list names look them up next.
+                lock(&self.names).extend(found.into_iter().map(|(name, named)| (name, Seen::now(named))));
+                listed
+            }
+            Err(e) => {
+                self.log.say(self.place.failure(&e));
+                seen.ok_or(rustix::io::Errno::IO)?
+            }
+        };
+        *lock(&self.listed) = Some(Seen::now(listed.clone()));
+        Ok(listed)
+    }
+
+    /// Lists the store. What cannot be read is said, and left out.
+    fn list_store(&self) -> lmc_store::Result<Vec<(String, Named)>> {
+        let (listing, tags) = (self.store.list()?, self.store.tags()?);
+        for bad in listing.damaged {
+            self.log.say(format_args!("{}: step {} is not shown: {}", self.place.store, bad.step, bad.message));
+        }
+        tags.damaged.iter().for_each(|bad| self.log.say(self.place.failure(&bad.error())));
+        let mut found = Vec::new();
+        found.extend(listing.snapshots.last().map(|last| (LATEST.to_owned(), Named::Link(last.step.to_string()))));
+        for snapshot in listing.snapshots {
+            let step = snapshot.step.to_string();
+            let names = tags.of(snapshot.step, snapshot.id).into_iter().map(ToString::to_string);
+            found.extend(names.map(|name| (name, Named::Link(step.clone()))));
+            found.push((step, Named::Snapshot(Arc::new(snapshot))));
+        }
+        Ok(found)
+    }
+
+    fn opened(&self, snapshot: &Arc<Snapshot>) -> io::Result<Arc<Open>> {
         {
-            let mut open = open();
-            if let Some(at) = open.iter().position(|(id, _)| *id == snapshot.id)
+            let mut open = lock(&self.open);
+            if let Some(at) = open.iter().position(|open| open.snapshot == *snapshot)
                 && let Some(found) = open.remove(at)
             {
                 open.push_back(found.clone());
-                return Ok(found.1);
+                return Ok(found);
             }
         }
         let reader = self.store.open_snapshot(snapshot).map_err(|e| {
@@ -93,9 +198,9 @@ impl Snapshots {
             io::Error::from(rustix::io::Errno::IO)
         })?;
         let names = reader.files().iter().enumerate().map(|(i, file)| (file.name.clone(), i)).collect();
-        let opened = Arc::new(Open { reader: reader.with_threads(1), names });
-        let mut open = open();
-        open.push_back((snapshot.id, opened.clone()));
+        let opened = Arc::new(Open { snapshot: snapshot.clone(), reader: reader.with_threads(1), names });
+        let mut open = lock(&self.open);
+        open.push_back(opened.clone());
         if open.len() > OPEN {
             open.pop_front();
         }
@@ -109,21 +214,21 @@ impl Snapshots {
             return Ok(Found::Root);
         }
         let (first, rest) = path.split_once('/').unwrap_or((path, ""));
-        let listed = self.listed();
-        if let Some(step) = listed.links.get(first).filter(|_| rest.is_empty()) {
-            return Ok(Found::Link(step.clone()));
-        }
-        let snapshot = listed.steps.get(first).ok_or_else(missing)?;
+        let snapshot = match self.named(first)? {
+            Named::Snapshot(snapshot) => snapshot,
+            Named::Link(step) if rest.is_empty() => return Ok(Found::Link(step)),
+            Named::Link(_) | Named::Nothing => return Err(missing()),
+        };
         if rest.is_empty() {
-            return Ok(Found::Directory(snapshot.clone(), String::new()));
+            return Ok(Found::Directory(snapshot, String::new()));
         }
-        let opened = self.opened(snapshot)?;
+        let opened = self.opened(&snapshot)?;
         if let Some(&file) = opened.names.get(rest) {
-            return Ok(Found::File(snapshot.clone(), opened, file));
+            return Ok(Found::File(opened, file));
         }
         let directory = format!("{rest}/");
         let is_one = opened.below(&directory).next().is_some();
-        if is_one { Ok(Found::Directory(snapshot.clone(), directory)) } else { Err(missing()) }
+        if is_one { Ok(Found::Directory(snapshot, directory)) } else { Err(missing()) }
     }
 }
 
@@ -139,21 +244,13 @@ impl Open {
     }
 }
 
-/// Lists a store. What cannot be read is said, and left out.
-fn list(store: &Store, log: &Log, place: &Place) -> lmc_store::Result<Listed> {
-    let (listing, tags) = (store.list()?, store.tags()?);
-    for bad in listing.damaged {
-        log.say(format_args!("{}: step {} is not shown: {}", place.store, bad.step, bad.message));
-    }
-    tags.damaged.iter().for_each(|bad| log.say(place.failure(&bad.error())));
-    let mut links = BTreeMap::new();
-    for snapshot in &listing.snapshots {
-        let names = tags.of(snapshot.step, snapshot.id).into_iter().map(ToString::to_string);
-        links.extend(names.map(|name| (name, snapshot.step.to_string())));
-    }
-    links.extend(listing.snapshots.last().map(|last| (LATEST.to_owned(), last.step.to_string())));
-    let steps = listing.snapshots.into_iter().map(|snapshot| (snapshot.step.to_string(), snapshot)).collect();
-    Ok(Listed { steps, links })
+/// Whether an error says nothing of what the store has.
+fn is_of_requests(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Store | ErrorKind::Io)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Tree for Snapshots {
@@ -162,7 +259,8 @@ impl Tree for Snapshots {
             Found::Root => Attributes::made(FileType::Directory, 0, 0, 0),
             Found::Link(step) => Attributes::made(FileType::Symlink, step.len() as u64, 0, version(step)),
             Found::Directory(s, _) => Attributes::made(FileType::Directory, 0, s.time, version(s.id)),
-            Found::File(s, opened, file) => {
+            Found::File(opened, file) => {
+                let s = &opened.snapshot;
                 Attributes::made(FileType::RegularFile, opened.file(file).len, s.time, version(s.id))
             }
         })
@@ -171,9 +269,9 @@ impl Tree for Snapshots {
     fn list(&self, path: &Path) -> io::Result<Vec<(OsString, FileType)>> {
         match self.find(path)? {
             Found::Root => {
-                let listed = self.listed();
-                let steps = listed.steps.keys().map(|name| (name.into(), FileType::Directory));
-                Ok(steps.chain(listed.links.keys().map(|name| (name.into(), FileType::Symlink))).collect())
+                let listed = self.listed()?;
+                let steps = listed.steps.iter().map(|name| (name.into(), FileType::Directory));
+                Ok(steps.chain(listed.links.iter().map(|name| (name.into(), FileType::Symlink))).collect())
             }
             Found::Directory(snapshot, directory) => {
                 let opened = self.opened(&snapshot)?;
@@ -197,8 +295,8 @@ impl Tree for Snapshots {
     }
 
     fn open(&self, path: &Path, seen: u64) -> io::Result<Option<Opened>> {
-        let Found::File(snapshot, opened, file) = self.find(path)? else { return Err(rustix::io::Errno::INVAL.into()) };
-        if version(snapshot.id) != seen {
+        let Found::File(opened, file) = self.find(path)? else { return Err(rustix::io::Errno::INVAL.into()) };
+        if version(opened.snapshot.id) != seen {
             return Ok(None);
         }
         let name = opened.file(file).name.clone();
