@@ -12,7 +12,6 @@ use crate::format::header::Features;
 use crate::options::CompressOptions;
 use crate::origin::Raw;
 use crate::session::EncodeSession;
-use lmc_kernels::predict::Conversion;
 use lmc_layout::dtype::Dtype;
 use lmc_layout::error::{Error, Result};
 use lmc_layout::io::ReadAt;

@@ -90,8 +90,8 @@ impl Naming for ByContent {
         self.0.picks(path) || (path.extension().is_none() && has_tensors(path))
     }
 
-    fn with_needed(&self, found: Vec<PathBuf>, others: &[PathBuf]) -> Vec<PathBuf> {
-        self.0.with_needed(found, others)
+    fn with_needed(&self, found: Vec<PathBuf>, others: &[PathBuf], root: &Path) -> Vec<PathBuf> {
+        self.0.with_needed(found, others, root)
     }
 
     fn lacks(&self) -> &'static str {
