@@ -78,11 +78,12 @@ def test_pickles_are_refused_unless_they_are_trusted(tmp_path):
 def test_a_delta(tmp_path):
     for step in range(2):
         torch.save({name: t * (1 + step) for name, t in TENSORS.items()}, tmp_path / f"{step}.pt")
-    lmc.compress_file(tmp_path / "1.pt", tmp_path / "1.pt.lmc", base=tmp_path / "0.pt")
-    found = lmc.torch.load(tmp_path / "1.pt.lmc", base=tmp_path / "0.pt")
-    assert_same(found, {name: t * 2 for name, t in TENSORS.items()})
+    delta = tmp_path / "elsewhere" / "1.pt.lmc"
+    delta.parent.mkdir()
+    lmc.compress_file(tmp_path / "1.pt", delta, base=tmp_path / "0.pt")
+    assert_same(lmc.torch.load(delta, base=tmp_path / "0.pt"), {name: t * 2 for name, t in TENSORS.items()})
     with pytest.raises(lmc.BaseMismatchError):
-        lmc.torch.load(tmp_path / "1.pt.lmc")
+        lmc.torch.load(delta)
 
 
 @pytest.mark.parametrize("name", ["kinds", "legacy", "one", "protocol5", "shared", "state", "views"])
@@ -146,11 +147,11 @@ print(peak() - before, sum(t.nbytes for t in found.values()))
 
 
 def test_tensors_are_held_once(tmp_path):
-    for name, n in (("small", 1 << 22), ("large", 1 << 25)):
+    for name, n in (("small", 1 << 20), ("large", 1 << 24)):
         torch.save({str(i): weights(n // 4, seed=i) for i in range(4)}, tmp_path / f"{name}.pt")
         lmc.compress_file(tmp_path / f"{name}.pt", tmp_path / f"{name}.pt.lmc")
     command = [sys.executable, "-c", MEASURED, tmp_path / "small.pt.lmc", tmp_path / "large.pt.lmc"]
     more, size = map(int, subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
-    assert size == 1 << 27
+    assert size == 1 << 26
     # The smaller one is still counted, or its memory used again.
-    assert size - (20 << 20) < more < size + (48 << 20)
+    assert size - (20 << 20) < more < size + (40 << 20)

@@ -113,8 +113,9 @@ def test_numcodecs_alone():
         out = bytearray(len(data))
         assert codec.decode(file, out=out) is out
         assert out == data
-    with pytest.raises(lmc.UsageError):
-        codec.decode(codec.encode(b"four"), out=bytearray(3))
+    for size in (3, 5):
+        with pytest.raises(lmc.Error):
+            codec.decode(codec.encode(b"four"), out=bytearray(size))
     with pytest.raises(TypeError):
         codec.encode(np.array([object()]))
     with pytest.raises(ValueError):

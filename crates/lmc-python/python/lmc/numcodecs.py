@@ -11,6 +11,7 @@ from typing import Any
 from numcodecs.abc import Codec
 from numcodecs.compat import ensure_contiguous_ndarray
 
+from lmc._errors import UsageError
 from lmc._lmc import compress, decompress, decompress_into
 from lmc._options import check_level
 from lmc.numpy import name_of
@@ -43,5 +44,7 @@ class Lmc(Codec):
         data = ensure_contiguous_ndarray(buf)
         if out is None:
             return decompress(data, threads=1)
-        decompress_into(data, ensure_contiguous_ndarray(out), threads=1)
+        target = ensure_contiguous_ndarray(out)
+        if (size := decompress_into(data, target, threads=1)) != target.nbytes:
+            raise UsageError(f"out has {target.nbytes} bytes, but the data {size}")
         return out
