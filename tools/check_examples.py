@@ -61,6 +61,7 @@ def prepare(folder):
         shutil.copy(state, checkpoint / "model.safetensors")
         (checkpoint / "config.json").write_text('{"n_layer": 2}\n')
     shutil.copy(DATA / "layouts" / "torch" / "state.pt", folder / "optimizer.pt")
+    shutil.copy(DATA / "layouts" / "types.gguf", folder / "model.gguf")
     for name in ("bucket", "home"):
         (folder / name).mkdir()
     for name in ("examples", "packaging"):

@@ -1,4 +1,4 @@
-//! The internals that `lmc-inspect` and `lmc-store` use. **They are no API and follow no version rule**: anything here may
+//! The internals that `lmc-inspect`, `lmc-store` and the Python package use. **They are no API and follow no version rule**: anything here may
 //! change or go in any release, so these crates depend on exactly one version.
 
 pub use crate::block::decode::BlockDecoder;
@@ -24,6 +24,7 @@ pub use crate::refs::intra_file::rounded_from;
 pub use crate::refs::matching::{Fit, Matcher, Named, Related};
 pub use crate::refs::names::without_wrappers;
 pub use crate::refs::roles::{Role, is_of_optimizer, parameter, role};
+pub use lmc_pool::on_worker;
 
 use crate::base::Base;
 use crate::block::encode::RawBlock;

@@ -29,7 +29,7 @@ class Raw(io.RawIOBase):
 
     def __init__(self, file: File, *owned: _Closes) -> None:
         self._file, self._owned, self._size = file, owned, file.size
-        self._at, self._end, self._window = 0, 0, _SMALLEST
+        self._at, self._end, self._window = 0, -1, _SMALLEST
         if file.name is not None:
             self.name = str(file.name)
 
