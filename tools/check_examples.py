@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "testdata"
 BUCKET = "s3://bucket"
 #: Pages whose commands need files that their blocks of Python make.
-NEED_PYTHON = {"docs/book/resume-a-run.md"}
+NEED_PYTHON = {"docs/book/compress-a-bucket.md", "docs/book/resume-a-run.md"}
 #: Programs that need the package: `commands` leaves them out.
 OF_PYTHON = {"python"}
 #: Programs that install things: ./test does that itself.
@@ -62,6 +62,7 @@ def prepare(folder):
         shutil.copy(state, checkpoint / "model.safetensors")
         (checkpoint / "config.json").write_text('{"n_layer": 2}\n')
     shutil.copy(DATA / "layouts" / "torch" / "state.pt", folder / "optimizer.pt")
+    shutil.copy(DATA / "layouts" / "types.gguf", folder / "model.gguf")
     for name in ("bucket", "home"):
         (folder / name).mkdir()
     for name, step in (("org--base", 1000), ("user--tuned", 2000)):
@@ -75,9 +76,10 @@ def prepare(folder):
 
 
 def environment(folder):
-    """With the folder's `bin`, where `lmc` is, before other programs."""
+    """With the folder's `bin`, where `lmc` is, before other programs, and with an author for git."""
     paths = [str(folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
-    return os.environ | {"PATH": os.pathsep.join(paths), "HOME": str(folder / "home")}
+    names = {f"GIT_{who}_{what}": "test" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    return os.environ | names | {"PATH": os.pathsep.join(paths), "HOME": str(folder / "home")}
 
 
 def run_command(command, shown, folder):

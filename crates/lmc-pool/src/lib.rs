@@ -17,6 +17,12 @@ pub fn threads(wanted: usize) -> usize {
     }
 }
 
+/// Whether this thread is a worker of some pool. While it waits for another pool, it begins other jobs of its own: they must not need a lock
+/// that it holds.
+pub fn on_worker() -> bool {
+    rayon::current_thread_index().is_some()
+}
+
 /// A pool of its own (never rayon's global one), or none: then the caller does the work.
 ///
 /// `S` is the working memory of a job, which `M` makes.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyTuple};
 
 use crate::base::bases_of;
 use crate::buffer::{Buffer, FreshBytes, Writable, is_buffer};
@@ -218,9 +218,29 @@ impl File {
         Ok(self.open(py)?.tensor(name).is_ok())
     }
 
+    fn __len__(&self, py: Python<'_>) -> Result<usize> {
+        Ok(self.keys(py)?.len())
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyIterator>> {
+        Ok(PyList::new(py, self.keys(py)?)?.try_iter()?)
+    }
+
+    fn __getitem__(&self, py: Python<'_>, #[pyo3(from_py_with = text)] name: &str) -> Result<Py<PyBytes>> {
+        self.read(py, name)
+    }
+
     /// A tensor by its name; the first one if there are several.
     fn tensor(&self, py: Python<'_>, #[pyo3(from_py_with = text)] name: &str) -> Result<Tensor> {
         Ok(Tensor::of(py, self.open(py)?.needed(name)?).expect("a named segment is a tensor"))
+    }
+
+    /// Opens the raw file as a binary file object (`io.BufferedReader`) that can seek, for whatever reads files: `torch.load`,
+    /// `numpy.load`, `zipfile`. Reads that follow one another are decoded ahead, on all threads. It has no descriptor, so it cannot be
+    /// mapped. There may be several, and closing one leaves this file open; once this file is closed, they raise `lmc.UsageError`.
+    #[pyo3(name = "open")]
+    fn reader<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("lmc._reader")?.call_method1("reader", (slf,))
     }
 
     /// Reads a tensor's elements as in the raw file: little-endian, the last dimension contiguous.

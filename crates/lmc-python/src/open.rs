@@ -187,9 +187,12 @@ impl Open {
 /// Threads may share it, and so may a process and its forked children. Every block read is verified. Once closed, it raises
 /// `lmc.UsageError`, a `ValueError`.
 ///
+/// It is a mapping of names of tensors to their bytes: `f["name"]` is `f.read("name")`, iteration gives the names, and a file without
+/// tensors is false.
+///
 /// Raises what `lmc.decompress` does, `lmc.NotFoundError` when there is no tensor with a name, `lmc.IOError` (an `OSError`) when the file
 /// cannot be read.
-#[pyclass(frozen, module = "lmc")]
+#[pyclass(frozen, mapping, module = "lmc")]
 pub(crate) struct File {
     pub(crate) o: DecompressOptions,
     pub(crate) plain: bool,

@@ -146,12 +146,6 @@ def test_names_of_the_framework(framework, path):
         assert same(f.get_tensor("z"), TENSORS["z"])
 
 
-@pytest.mark.parametrize("data", ["model.lmc", Path("model.lmc"), open(__file__, "rb"), 5, None], ids=type)  # noqa: SIM115
-def test_only_bytes_are_bytes(data):
-    with pytest.raises(TypeError):
-        lmc.torch.load(data)
-
-
 def test_mapped_memory_is_bytes(path):
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         assert_same(lmc.torch.load(mapped), TENSORS)

@@ -83,12 +83,12 @@ def check_backend(backend: str) -> None:
 
 def check_data(data: object) -> None:
     """Checks that something may be data: raises `TypeError` for paths and open files, which `File` takes, too."""
-    if isinstance(data, str | os.PathLike) or (hasattr(data, "read") and not _is_buffer(data)):
+    if isinstance(data, str | os.PathLike) or (hasattr(data, "read") and not is_buffer(data)):
         kind = type(data).__name__
         raise TypeError(f"data must be a C-contiguous bytes-like object, not {kind}; load_file loads files")
 
 
-def _is_buffer(data: Any) -> bool:
+def is_buffer(data: Any) -> bool:
     """Whether something is a buffer, as an `mmap` is, which can be read like a file, too."""
     try:
         memoryview(data).release()

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from lmc._errors import UsageError
-from lmc._safetensors import TORCH, check_backend, check_data, check_framework
+from lmc._beside import open_file
+from lmc._reader import Raw, buffered
+from lmc._safetensors import TORCH, check_backend, check_framework, is_buffer
 from lmc._shards import load_all
 from lmc.torch._file import TensorFile
 from lmc.torch._slices import TensorSlice
@@ -123,11 +125,49 @@ def load_file(
     return load_all(filename, load_one)
 
 
-def load(data: Any, *, base: Any = None, threads: int | None = None) -> dict[str, Tensor]:
-    """Loads all tensors of a `.lmc` or `.safetensors` file in memory (any C-contiguous buffer) to the CPU, by name.
+def load(
+    f: Any,
+    map_location: Any = None,
+    pickle_module: Any = None,
+    *,
+    weights_only: bool | None = None,
+    mmap: bool | None = None,
+    base: Any = None,
+    threads: int | None = None,
+    **pickle_load_args: Any,
+) -> Any:
+    """Loads what `torch.save` wrote to a file, compressed or not, as `torch.load` does; or the tensors of a safetensors
+    file in memory, as `safetensors.torch.load` does.
 
-    Raises what `safe_open` raises.
+    `f` is a path or a binary file object that can seek, and the other arguments are those of `torch.load`:
+    `weights_only` is true by default. Large tensors are decoded straight into their memory. `mmap=True` is refused for
+    compressed files. If `f` is a C-contiguous buffer, it is a `.lmc` or `.safetensors` file, and the result a dict of
+    all tensors by name, on the CPU. `base` gives the bases of a delta.
+
+    Raises what `torch.load` raises, what `safe_open` raises, and `lmc.UsageError` for a file of safetensors:
+    `load_file` loads it.
     """
-    check_data(data)
-    with safe_open(data, base=base, threads=threads) as f:
-        return f.get_tensors()
+    if is_buffer(f):
+        if pickle_load_args or any(given is not None for given in (map_location, pickle_module, weights_only, mmap)):
+            raise UsageError(
+                "bytes are loaded as a safetensors file, without these arguments: for a file of torch.save, "
+                "give io.BytesIO(f)"
+            )
+        with safe_open(f, base=base, threads=threads) as opened:
+            return opened.get_tensors()
+    with open_file(f, base=base, threads=threads) as file:
+        if file.layout == "safetensors":
+            raise UsageError(f"{file.name or f}: it is a safetensors file, which load_file loads")
+        if mmap and file.compressed:
+            raise UsageError(
+                f"{file.name or f}: a compressed file cannot be mapped: mount it (lmc mount), or omit mmap"
+            )
+        raw = Raw(file)
+        options = pickle_load_args | {"weights_only": weights_only, "mmap": bool(mmap)}
+        try:
+            return torch.load(f if mmap else buffered(raw), map_location, pickle_module, **options)
+        except Exception as e:
+            # torch calls `read` when `readinto` has failed, and raises what comes of that.
+            if raw.failed is not None:
+                raise raw.failed from e
+            raise
