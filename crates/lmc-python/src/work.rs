@@ -52,7 +52,7 @@ impl Signals {
         let done = detached(py, || {
             // A worker reads a file object that is itself of this package (`lmc.open(f.open())`): waiting for that file's pool, it must not
             // begin other jobs of its own, which wait for the same file object.
-            if bytes < LITTLE && !lmc::internals::on_worker() {
+            if bytes < LITTLE && !lmc_pool::on_worker() {
                 return work(&signals);
             }
             // The worker has not quite finished when it wakes the caller, which would sleep again.

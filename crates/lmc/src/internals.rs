@@ -1,4 +1,4 @@
-//! What `lmc-inspect`, `lmc-store` and the Python package use of the inside. **It is no API and follows no version rule**: anything here may change
+//! What `lmc-inspect` and `lmc-store` use of blocks. **It is no API and follows no version rule**: anything here may change
 //! or go in any release, so these crates depend on exactly one version.
 
 pub use crate::block::decode::BlockDecoder;
@@ -16,7 +16,6 @@ pub use crate::format::block_head::{
 pub use crate::format::record::HEADER_LEN;
 pub use crate::refs::intra_file::rounded_from;
 pub use crate::refs::matching::{Fit, Matcher, Named, Related};
-pub use lmc_pool::on_worker;
 
 use crate::base::Base;
 use crate::block::encode::RawBlock;

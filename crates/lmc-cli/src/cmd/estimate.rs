@@ -1,18 +1,15 @@
 //! `lmc estimate`.
 
-use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
-use lmc::{Base, MAGIC};
 
 use super::compress::{Coding, forecast};
 use crate::args::Files;
 use crate::failure::{Failure, Result};
 use crate::format::quoted;
-use crate::input::Source;
 use crate::names::STORE_MARKER;
-use crate::plan::{AddSuffix, Naming};
+use crate::plan::AddSuffix;
 use crate::ui::Ui;
 
 /// Estimate what compressing files would save, from samples, in seconds.
@@ -28,7 +25,7 @@ use crate::ui::Ui;
 #[command(after_long_help = JSON_HELP)]
 pub(crate) struct EstimateArgs {
     /// Files, indexes of checkpoints (model.safetensors.index.json), and directories: in these, the files that compress
-    /// -r takes, and those without a suffix in which there are tensors.
+    /// -r takes.
     #[arg(value_name = "PATH", required = true)]
     files: Vec<PathBuf>,
 
@@ -70,43 +67,5 @@ pub(crate) fn run(args: &EstimateArgs, ui: &Ui) -> Result {
         force: false,
         json: args.json,
     };
-    forecast(&files, &ByContent(AddSuffix { all: false }), &args.coding, false, ui)
-}
-
-/// Files that have the suffix of a checkpoint, and those without a suffix that have tensors, such as the blobs of
-/// caches.
-struct ByContent(AddSuffix);
-
-impl Naming for ByContent {
-    fn output_name(&self, name: &OsStr) -> Option<OsString> {
-        self.0.output_name(name)
-    }
-
-    fn input_beside(&self, index: &Path, name: &str) -> PathBuf {
-        self.0.input_beside(index, name)
-    }
-
-    fn picks(&self, path: &Path) -> bool {
-        self.0.picks(path) || (path.extension().is_none() && has_tensors(path))
-    }
-
-    fn with_needed(&self, found: Vec<PathBuf>, others: &[PathBuf], root: &Path) -> Vec<PathBuf> {
-        self.0.with_needed(found, others, root)
-    }
-
-    fn lacks(&self) -> &'static str {
-        "has no file with the suffix of a checkpoint or with tensors; links to directories are not followed"
-    }
-}
-
-/// Whether a file that is not compressed has tensors.
-fn has_tensors(path: &Path) -> bool {
-    // Opening a FIFO waits.
-    if !path.is_file() {
-        return false;
-    }
-    let Ok(source) = Source::open(path) else { return false };
-    let mut start = [0; MAGIC.len()];
-    source.start(&mut start).is_ok_and(|start| start != MAGIC)
-        && Base::new(&source).is_ok_and(|base| base.segments().iter().any(|s| s.name.is_some()))
+    forecast(&files, &AddSuffix { all: false }, &args.coding, false, ui)
 }
