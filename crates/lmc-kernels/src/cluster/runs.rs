@@ -34,7 +34,7 @@ impl RunStats {
     }
 
     /// The number of runs.
-    pub fn len(&self) -> usize {
+    pub fn runs(&self) -> usize {
         self.sum.len()
     }
 
@@ -152,7 +152,7 @@ pub fn cluster_runs(
     effort: Effort,
     mut top_bytes: impl FnMut(u32, &mut [Histogram; 4]),
 ) -> Vec<RunCluster> {
-    let n = stats.len();
+    let n = stats.runs();
     assert!(n > 0, "a column has elements");
     let mask = u64::MAX >> (64 - width_bits);
     let varying = |r: usize| stats.or[r] ^ stats.and[r];

@@ -89,12 +89,14 @@ pub struct LaneWriter {
     pub(crate) pos: usize,
 }
 
-impl LaneWriter {
-    /// One without room: see [`Self::reset`].
-    pub fn new() -> Self {
+/// One without room: see [`LaneWriter::reset`].
+impl Default for LaneWriter {
+    fn default() -> Self {
         Self { x: [STATE_MIN; LANES], words: Vec::new(), pos: 0 }
     }
+}
 
+impl LaneWriter {
     /// Starts anew, with room for `chunks` chunks.
     pub fn reset(&mut self, chunks: usize) {
         self.x = [STATE_MIN; LANES];
@@ -116,18 +118,14 @@ impl LaneWriter {
     }
 }
 
-/// Literals while encoding, written backwards like the words.
+/// Literals while encoding, written backwards like the words. A new one has no room: see [`Self::reset`].
+#[derive(Default)]
 pub struct LiteralWriter {
     pub(crate) bytes: Vec<u8>,
     pub(crate) pos: usize,
 }
 
 impl LiteralWriter {
-    /// One without room: see [`Self::reset`].
-    pub fn new() -> Self {
-        Self { bytes: Vec::new(), pos: 0 }
-    }
-
     /// Starts anew, with room for `symbols` literals.
     pub fn reset(&mut self, symbols: usize) {
         let need = symbols + WRITE_SLACK;

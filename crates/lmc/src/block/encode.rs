@@ -117,8 +117,8 @@ impl BlockEncoder {
             finders: Finders::default(),
             simple: None,
             head: Vec::new(),
-            lanes: [LaneWriter::new(), LaneWriter::new()],
-            literals: LiteralWriter::new(),
+            lanes: [LaneWriter::default(), LaneWriter::default()],
+            literals: LiteralWriter::default(),
             bytes: Default::default(),
         }
     }

@@ -291,7 +291,7 @@ pub(super) fn detect_width(bytes: &[u8]) -> Option<(usize, Map)> {
         }
         let varying = stats.or.iter().fold(0, |or, r| or | r) ^ stats.and.iter().fold(u64::MAX, |and, r| and & r);
         let noisy = (0..width - 1).filter(|plane| (varying >> (8 * plane)) as u8 != 0).count() as u64;
-        let n = (stats.len() * RUN) as u64;
+        let n = (stats.runs() * RUN) as u64;
         let top: Histogram = array(|s| sum_of(&top, s));
         let bits = cost::estimate(&top, 7).min(8 * cost::BIT * n) + noisy * 8 * cost::BIT * n;
         let score = bits * 1000 / (n * width as u64).max(1);

@@ -51,7 +51,7 @@ impl Planner {
         }
         // Constant runs cost nothing without a prediction; they occur in long sequences.
         let constant = self.stats.constant();
-        let few = constant * 16 <= self.stats.len();
+        let few = constant * 16 <= self.stats.runs();
         let unchanged = map.iter().filter(|&&u| u == 1).count();
         let some_unchanged = unchanged > 0 && unchanged >= map.len() / 128;
         let most = few_of(elements.len() / width);

@@ -21,12 +21,12 @@ pub(super) struct Encoded {
 
 pub(super) fn encode(isa: Isa, c: &Case, elements: &[u8], start: &[[u32; LANES]; SETS]) -> Encoded {
     let mut lanes = start.map(|x| {
-        let mut l = LaneWriter::new();
+        let mut l = LaneWriter::default();
         l.reset(c.runs.len().div_ceil(SETS));
         l.x = x;
         l
     });
-    let mut literals = LiteralWriter::new();
+    let mut literals = LiteralWriter::default();
     literals.reset(c.runs.len() * RUN);
     let mut raw = vec![0xaa; c.runs.len() * c.shape.raw_len(RUN)];
     isa.encode_cluster(EncodeJob {

@@ -7,8 +7,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from lmc._errors import UsageError
 from lmc._beside import open_file
+from lmc._errors import UsageError
 from lmc._reader import Raw, buffered
 from lmc._safetensors import TORCH, check_backend, check_framework, is_buffer
 from lmc._shards import load_all
