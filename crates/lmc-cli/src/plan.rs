@@ -111,7 +111,7 @@ impl Naming for AddSuffix {
         if self.all {
             "has no regular file"
         } else {
-            "has no regular file with the suffix of a checkpoint, or with tensors: --all takes others, too; links to directories are not followed"
+            "has no regular file with the suffix of a checkpoint, or with tensors: lmc compress --all takes others, too; links to directories are not followed"
         }
     }
 }
@@ -258,7 +258,11 @@ fn with_models(mut found: Vec<PathBuf>, others: &[PathBuf], root: &Path) -> Vec<
     let mut seen: HashSet<_> = found.iter().map(|path| id(path)).collect();
     // A suffix says what a file is, and there may be very many.
     let unnamed = others.iter().filter(|path| path.extension().is_none() && !is_hidden(path, root));
-    found.extend(unnamed.filter(|path| seen.insert(id(path)) && has_tensors(path)).cloned());
+    let unnamed: Vec<_> = unnamed.filter(|path| seen.insert(id(path)) && has_tensors(path)).cloned().collect();
+    if !unnamed.is_empty() {
+        found.extend(unnamed);
+        found.sort();
+    }
     found
 }
 
