@@ -33,10 +33,10 @@ pub(crate) struct Taken {
 /// What is known of a file before it is estimated.
 type Looked = Result<std::result::Result<Taken, Left>>;
 
-/// Estimates `files`, each of which has a name. `look` opens one; `told` gets the results in the same order.
+/// Estimates `files`. `look` opens one; `told` gets the results in the same order, failures of files among them.
 ///
 /// # Errors
-/// Only those of `told`: it is told the failures of files.
+/// Only those of `told`.
 pub(crate) fn forecast<T>(
     files: &[T],
     options: CompressOptions,

@@ -40,7 +40,7 @@ impl Shares {
         shares
     }
 
-    /// The shares of the record of a delta's block, of which `pieces` are all raw bytes, in order.
+    /// The shares of the record of a delta's block whose raw bytes are `pieces`, in order.
     ///
     /// # Errors
     /// When it is no such record.

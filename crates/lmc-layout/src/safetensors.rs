@@ -4,7 +4,7 @@
 //! [`Header`] reads headers for whoever takes tensors from a file, and refuses what the `safetensors` crate refuses: bytes
 //! of no tensor, or of two, could be interpreted differently by another reader. [`header`] writes them.
 //!
-//! The layout of a file, of which blocks are cut, is only a suggestion, and less strict. A file that the crate accepts gives
+//! The layout of a file, which decides where blocks are cut, is only a suggestion, and less strict. A file that the crate accepts gives
 //! the same tensors there. A dtype that it does not know has the bits that shape and length give. Where it refuses a single
 //! tensor (its shape does not fit) or the file's size, those bytes are opaque; where it refuses the header, the file is raw,
 //! unless it refuses a part that is not used there, as the metadata.

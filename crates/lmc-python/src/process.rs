@@ -13,7 +13,7 @@ pub(crate) struct PerProcess<T> {
     owned: Mutex<Option<Owned<T>>>,
 }
 
-/// Of one process.
+/// A value, and the process that made it.
 pub(crate) struct Owned<T> {
     process: u32,
     own: Arc<T>,

@@ -4,7 +4,7 @@
 
 pub mod distcp;
 
-/// Whether tests try all cases of which they otherwise try a sample: `./test release` sets `LMC_TEST_DEPTH` to `release`.
+/// Whether tests try all cases instead of a sample: `./test release` sets `LMC_TEST_DEPTH` to `release`.
 pub fn exhaustive() -> bool {
     std::env::var_os("LMC_TEST_DEPTH").is_some_and(|depth| depth == "release")
 }

@@ -35,7 +35,7 @@ pub fn all() -> Vec<Sample> {
     ]
 }
 
-/// Two columns of copies, one of which repeats, among bytes that are stored.
+/// Two columns of copies, a repeating one among them, between stored bytes.
 fn copies() -> Sample {
     let copied = |raw: &[u8], distance| Column::Copied(Copied { raw: raw.to_vec(), distance });
     let columns =

@@ -96,8 +96,8 @@ fn scatter<const W: usize>(list: &ChangedElements, raw: &mut [u8]) {
     }
 }
 
-/// A list has at most one of so many elements of a block, as those of [`Level::Fast`](crate::Level::Fast) do: a hostile one of a few bytes
-/// could list all of them, with an index for each.
+/// A list has at most one of this many elements of a block, as those of [`Level::Fast`](crate::Level::Fast) do: a hostile list of a few
+/// bytes could name all elements, with an index for each.
 const MOST: u64 = 8;
 /// Elements of a block that may be listed always.
 const FEW: u64 = 1 << 10;

@@ -116,7 +116,7 @@ pub(crate) fn run(args: &CatArgs, ui: &Ui) -> Result {
     output.finish(&guard)
 }
 
-/// The bytes of a tensor that the file declares, and of which nothing else is known; or why there are none.
+/// The bytes of a tensor that the file declares and that is no segment; or why they cannot be given.
 fn opaque<R: ReadAt>(file: &Path, raw: &Original<'_>, reader: &Reader<'_, R>, name: &str) -> Result<Segment> {
     let declared = tensors(raw, reader.layout(), reader.segments(), "").map_err(|e| Failure::codec(file, &e))?;
     let Some(missing) = declared.missing.into_iter().find(|m| m.name == name && !name.is_empty()) else {

@@ -327,7 +327,7 @@ impl Filesystem for Mounted {
         let Some(handle) = self.handle(handle) else { return reply.error(Errno::EBADF) };
         let Handle::Directory(names) = &*handle else { return reply.error(Errno::ENOTDIR) };
         for (i, (name, kind)) in (0..).zip(names).skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
-            // The number is not known: nobody looked it up.
+            // The number is not known before a lookup.
             if reply.add(INodeNo(u32::MAX.into()), i + 1, *kind, name) {
                 break;
             }

@@ -29,7 +29,7 @@ impl Log {
         }
         let line = format!("lmc: {message}\n");
         if said.insert(message) {
-            // When nobody reads it, nothing can be reported.
+            // Where the log cannot be written, nothing can be reported.
             let _ = match self.file.as_ref() {
                 Some(mut file) => file.write_all(line.as_bytes()),
                 None => std::io::stderr().write_all(line.as_bytes()),

@@ -18,7 +18,7 @@ pub(super) struct Nodes {
 struct Node {
     path: PathBuf,
     attributes: Attributes,
-    /// How often the kernel was told of it, and has not forgotten that.
+    /// Lookups that the kernel has not forgotten.
     lookups: u64,
 }
 
@@ -28,12 +28,12 @@ impl Nodes {
         Self { nodes: HashMap::from([(ROOT, node)]), numbers: HashMap::new(), next: ROOT + 1 }
     }
 
-    /// Where a node is, and what was there when the kernel was told of it.
+    /// The path of a node, and its attributes at the last lookup.
     pub(super) fn get(&self, number: u64) -> Option<(&Path, &Attributes)> {
         self.nodes.get(&number).map(|node| (&*node.path, &node.attributes))
     }
 
-    /// The kernel is told what is at a path.
+    /// Counts a lookup of a path, and returns its number.
     pub(super) fn looked_up(&mut self, path: PathBuf, attributes: Attributes) -> u64 {
         let number = *self.numbers.entry((path.clone(), attributes.version)).or_insert_with(|| {
             self.next += 1;
@@ -45,7 +45,7 @@ impl Nodes {
         number
     }
 
-    /// The kernel forgets some of what it was told.
+    /// The kernel forgets lookups of a node.
     pub(super) fn forget(&mut self, number: u64, lookups: u64) {
         let Some(node) = self.nodes.get_mut(&number).filter(|_| number != ROOT) else { return };
         node.lookups = node.lookups.saturating_sub(lookups);

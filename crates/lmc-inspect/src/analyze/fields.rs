@@ -13,7 +13,7 @@ use crate::element::{load, signed, with_width};
 /// Bits of a mantissa that are counted together at most; longer ones are counted byte by byte.
 const JOINT: u32 = 10;
 
-/// Bytes of so many elements of 16 bits that their values are fewer. Blocks are smaller than what counts of 32 bits hold.
+/// From this many bytes on, elements of 16 bits are counted by value, as there are fewer values than elements. Counts of 32 bits hold a block.
 const MANY: usize = 1 << 18;
 
 /// The fields of a type, in bits from the highest.
@@ -141,7 +141,7 @@ impl Histograms {
         with_width!(self.fields.width, add_as(self, elements));
     }
 
-    /// Counts elements of 16 bits by their values, of which there are fewer, and then the fields of these.
+    /// Counts elements of 16 bits by value, then the fields of each value.
     fn add_values(&mut self, elements: &[u8]) {
         let mut counts = vec![0u32; 1 << 16];
         let (elements, _) = elements.as_chunks::<2>();

@@ -21,8 +21,8 @@ pub(super) fn by_count(h: &Histogram) -> Vec<(u32, u16)> {
 
 /// The cheapest of several tables for a histogram with at least one symbol, and the cost of coding the histogram with it, in 1/256 bit.
 ///
-/// Which symbols are best left to the escape depends on the rare ones: each of `shares` is tried as the least part of all that a symbol of
-/// the table has. `table` makes one for at most `most` symbols with their counts, and the count of the escape if it has one; it returns the
+/// Which symbols are best left to the escape depends on the rare ones: the function tries each of `shares` as the lowest frequency in the
+/// table. `table` makes one for at most `most` symbols with their counts, and the count of the escape if it has one; it returns the
 /// cost without literals. `complete`: no symbol outside the histogram occurs, so that a table of all its symbols needs no escape.
 pub(super) fn cheapest<T>(
     hist: &Histogram,

@@ -240,7 +240,7 @@ fn at_ends(range: Range, ends: &[u64]) -> impl Iterator<Item = Range> {
     })
 }
 
-/// What is in none of these ranges of `len` bytes.
+/// The gaps between `ranges` within `0..len`.
 fn others(len: u64, ranges: &[Range]) -> impl Iterator<Item = Range> {
     let starts = std::iter::once(0).chain(ranges.iter().map(|r| r.offset + r.len));
     let ends = ranges.iter().map(|r| r.offset).chain([len]);
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(check(&file(&gaps)).iter().filter(|c| c.segments.is_empty()).count(), 2);
     }
 
-    /// Blocks of quantised weights, and elements of kilobytes, of which whole ones take less than the most bytes of a chunk.
+    /// Quantised blocks, and elements of kilobytes: a chunk ends at a whole one, below the most bytes of a chunk.
     #[test]
     fn elements_of_many_bytes_are_not_cut() {
         let named = |bits| Some(Dtype::Named(NamedDtype::new("X", bits).unwrap()));

@@ -322,7 +322,7 @@ impl Follower {
         Ok(description)
     }
 
-    /// The files of the current version that nobody has changed, with their paths; and the block sets in them.
+    /// The unchanged files of the current version, with their paths; and the block sets in them.
     pub(super) fn held(&self) -> (Vec<(StoredFile, PathBuf)>, Held<'static>) {
         let mut held = Held::default();
         let mut files = vec![];

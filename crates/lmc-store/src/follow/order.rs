@@ -10,7 +10,7 @@ use crate::records::store::Store;
 /// The store's last snapshot, unless the follower has it, or there is none.
 pub(super) fn newest(store: &Store, there: Option<(Step, SaveId)>) -> Result<Option<Snapshot>> {
     let is_new = |s: &Snapshot| there.is_none_or(|(_, id)| id != s.id);
-    // What is there is mostly the last one, or later ones follow it: earlier ones, of which there may be many, are not listed.
+    // What is there is mostly the last one, or later ones follow it: earlier ones, which may be many, are not listed.
     if let Some((step, _)) = there
         && let Some(last) = store.latest_from(step)?
     {

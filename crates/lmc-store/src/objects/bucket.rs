@@ -60,7 +60,7 @@ impl Service {
         }
     }
 
-    /// Variables of which one names a source of credentials, and what to do without one.
+    /// Variables that name a source of credentials, one of which must be set, and the advice if none is.
     fn credentials(self) -> (&'static [&'static str], &'static str) {
         match self {
             Self::S3 => (

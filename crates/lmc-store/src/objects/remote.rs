@@ -96,7 +96,7 @@ fn runtime() -> Result<Arc<Runtime>> {
     Ok(last.get().expect("it was set").runtime.clone())
 }
 
-/// Fails if so many threads cannot run at once. The runtime would panic.
+/// Fails if `n` threads cannot run at once: the runtime would panic.
 fn check_threads(many: usize) -> std::io::Result<()> {
     let before = threads_of_process();
     let (wait, ended) = std::sync::mpsc::channel::<()>();

@@ -49,7 +49,7 @@ impl Walk {
         Ok(walk)
     }
 
-    /// Reads a directory. It may have a thousand entries of which few are asked for, so little is done for each.
+    /// Reads a directory. A directory may have a thousand entries and few be needed, so little work is done for each.
     fn enter(&mut self, path: PathBuf, key: Path) -> io::Result<()> {
         let Some(listed) = if_there(fs::read_dir(&path))? else { return Ok(()) };
         let depth = key.parts().count() + 1;

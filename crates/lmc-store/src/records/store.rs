@@ -194,8 +194,8 @@ impl Store {
         })
     }
 
-    /// The same store for work that may be given up: what it reads cannot be read any more once `stop` is set. The work then ends as if
-    /// the store could not be reached, with an error of the kind `Store`.
+    /// A handle of the same store whose requests fail once `stop` is set, with an error of the kind `Store`: for work that may be
+    /// cancelled.
     #[must_use]
     pub fn until(&self, stop: Arc<AtomicBool>) -> Self {
         Self { remote: Arc::new(self.remote.until(stop)), ..self.clone() }

@@ -117,7 +117,7 @@ impl Store {
         Ok(found)
     }
 
-    /// All tags, of which each can be read.
+    /// All tags, provided that each can be read.
     ///
     /// # Errors
     /// `Damaged` when one cannot, and those of [`Self::tags`].

@@ -164,7 +164,7 @@ impl Stream {
     }
 }
 
-/// From gaps, of which the first begins at element `next` of `n`, the places of elements; from numbers below `most`, their values, one more.
+/// Turns gaps into places of elements, from element `next` of `n` on, and numbers below `most` into values, which are one more.
 /// Returns the element after the last one. It does the work of [`each_pair`], with one check for all.
 fn places_after(
     mut next: u64,

@@ -73,7 +73,8 @@ impl Writer {
         Ok((end, Summary { raw_size: self.raw, compressed_size, content_hash, blocks: self.blocks }))
     }
 
-    /// Whether an index of so many bytes takes little of the file, or of what the blocks save, and readers take so much memory for it.
+    /// Whether an index of `index_len` bytes is a small part of the file, or of what the blocks save, and readers may take `memory` bytes for
+    /// it.
     ///
     /// Names may be as long as the headers of files can be, so that an index of them could double a file.
     fn is_worth(&self, index_len: u64, memory: u64) -> bool {

@@ -333,7 +333,7 @@ fn parse_zstd(c: &mut Cursor<'_>, len: usize, ranges: &mut Ranges) -> Result<Met
     Ok(Method::Zstd { width, prefix, frame_len: c.size(2 * MAX_RAW, "a frame's length")? })
 }
 
-/// A column of bytes that are copies, and of which the first is at `start` of the block.
+/// A column of copied bytes that begins at byte `start` of the block.
 fn parse_copied(c: &mut Cursor<'_>, start: usize) -> Result<Method> {
     let distance = c.size(MAX_RAW, "the distance of a column's copies")?;
     if !(1..=start).contains(&distance) {

@@ -14,7 +14,7 @@ const NUMBERS: usize = 4;
 
 /// Ends of words whose numbers are steps, whatever else a name has.
 const STEPS: &[&str] = &["step", "steps", "iter", "iters", "iteration", "iterations"];
-/// Those whose numbers are, unless they belong to others, as in dates.
+/// Words before the number of a step, unless the number is part of a date.
 const CHECKPOINTS: &[&str] = &["checkpoint", "ckpt"];
 /// Words whose numbers are not.
 const OTHERS: &[&str] = &["v", "version", "epoch"];

@@ -8,7 +8,7 @@ use super::cache::{Cache, default_directory};
 use crate::failure::Result;
 use crate::ui::Ui;
 
-/// Which models of which cache.
+/// The models that a command works on, and their cache.
 #[derive(Args)]
 pub(super) struct HubArgs {
     /// Models by their names on the hub, such as ORG/NAME; by default all.

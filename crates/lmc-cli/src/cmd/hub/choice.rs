@@ -208,7 +208,7 @@ impl Chooser<'_> {
     }
 }
 
-/// Files as bases, all of which are optional.
+/// Opens files as bases; the encoder may use none of them.
 pub(super) fn open(cache: &Cache, files: &[usize]) -> Result<Vec<Base<'static>>> {
     let paths: Vec<_> = files.iter().map(|&f| cache.files[f].path.clone()).collect();
     Ok(Bases::open(&paths, true, 0)?.all().to_vec())

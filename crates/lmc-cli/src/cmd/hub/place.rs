@@ -61,7 +61,7 @@ pub(super) fn replace_by_link(source: &Source, lock: &Path) -> Result {
     fs::rename(&link, path).and_then(|()| files::sync(parent(path))).map_err(cannot)
 }
 
-/// Holds a lock of huggingface_hub; `None` if it does. One that is not there is held by nobody.
+/// Holds a lock of huggingface_hub; `None` if it does. A lock file that is missing is not held.
 fn hold(lock: &Path) -> Option<Option<File>> {
     let Ok(file) = File::options().write(true).open(lock) else { return Some(None) };
     match file.try_lock() {

@@ -13,8 +13,8 @@ use crate::format::parse_size;
 /// MOUNTPOINT becomes a read-only file system, for programs that know nothing of lmc: they open, read and map files, which are decoded as
 /// they are read, block by block.
 ///
-/// A directory is shown as it is, but for its .lmc files: each has the name of its original. Those of which the original is there, too, or
-/// that cannot be read, are shown as they are. MOUNTPOINT may be the directory itself. Links to files are shown as files. A store has a
+/// A directory is shown as it is, but for its .lmc files: each has the name of its original. A .lmc file is shown as it is if its original
+/// is there, too, or if it cannot be read. MOUNTPOINT may be the directory itself. Links to files are shown as files. A store has a
 /// directory for each step, also for those that are saved later, and a link for each tag and for the latest step.
 ///
 /// What is damaged gives an input/output error where it is read, and a message. The command runs until MOUNTPOINT is unmounted

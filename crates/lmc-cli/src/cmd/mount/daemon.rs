@@ -45,7 +45,7 @@ pub(super) fn start() -> Result {
     std::process::exit(code.filter(|&code| code != 0).unwrap_or(1))
 }
 
-/// Leaves the terminal and those who started this process: from now on nobody sees what it writes.
+/// Leaves the terminal and those who started this process: its output is lost from now on.
 pub(super) fn detach() -> std::io::Result<()> {
     rustix::process::setsid()?;
     let mut out = std::io::stdout();

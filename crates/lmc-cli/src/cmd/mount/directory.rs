@@ -19,7 +19,7 @@ use crate::input::Source;
 use crate::links::{self, original};
 use crate::mount::{Attributes, Decoded, Log, Opened, Tree, version_of_bytes};
 
-/// The most files of which it is remembered what they restore to.
+/// The most compressed files whose raw sizes are remembered.
 const KNOWN: usize = 100_000;
 
 /// Files on disk.
@@ -94,7 +94,7 @@ impl Directory {
         Ok(Self { root: Root::Files(shown), ..this })
     }
 
-    /// The size that a compressed file restores to; none if it cannot be read, of which the reason is said.
+    /// The size that a compressed file restores to; none if it cannot be read; then the log has the reason.
     fn restored_size(&self, path: &Path, metadata: &Metadata) -> Option<u64> {
         let version = version_of_bytes(metadata);
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -275,7 +275,7 @@ fn is_there(path: &Path, compressed: &Path) -> bool {
     path.symlink_metadata().is_ok() && links::end(path).is_none_or(|end| end != compressed)
 }
 
-/// An error with the number that the kernel is told.
+/// An error with the number for the kernel.
 fn missing() -> io::Error {
     rustix::io::Errno::NOENT.into()
 }

@@ -20,7 +20,7 @@ use crate::mount::{Blocks, Log, Mounted, Tree};
 use crate::names::{STORE_MARKER, is_url};
 use crate::ui::Ui;
 
-/// The most memory for decoded bytes by default, and the most of all memory, of which it is a fraction.
+/// The cache's limit by default: this many bytes, or this fraction of the memory if that is less.
 const CACHE: u64 = 1 << 30;
 const FRACTION: u64 = 10;
 

@@ -303,7 +303,7 @@ impl Publisher<'_> {
         self.rule.why_not(version, age).is_ok_and(|why| why.is_none())
     }
 
-    /// Whether a version is waited for longer than usual, and nobody was told why.
+    /// Whether the wait for a version is longer than usual, and no message has said why.
     fn is_late(&mut self, version: &Version, why: &Why) -> bool {
         let patience = self.args.looks.patience();
         match why.changes {

@@ -163,7 +163,7 @@ fn between(from: &Place, to: &Place, some: &Chosen, grace: &Grace, json: bool, u
     grace.check(to, &store)?;
     let mut options = CopyOptions::default();
     options.skip_damaged = true;
-    // The store says of which of both an error is.
+    // The store says which of the two stores an error belongs to.
     let of_source = |e: &Error| from.location().is_ok_and(|l| e.to_string().starts_with(&format!("{l}: ")));
     let stoppable = Stoppable::begin();
     let may_go_on = || stoppable.check().map_err(|e| Error::new(ErrorKind::Io, e.to_string()));

@@ -53,7 +53,7 @@ class Shard(safe_open):
         return _Slice(self, name)
 
     def _read(self, wanted: Entry) -> None:
-        """Reads a tensor with those of its group that nobody has got yet."""
+        """Reads a tensor, with the others of its group that were not read yet."""
         others = [e for e in self._groups[wanted.name] if e.name not in self._taken and e.name not in self._waiting]
         entries = others if wanted in others else [wanted]
         try:

@@ -22,7 +22,7 @@ impl Choice<'_> {
         if self.ends_chain(previous, age)? {
             return Ok(None);
         }
-        // What is not there is looked at last: it takes a request.
+        // Checked last: it needs a request.
         Ok(if self.bases.is_there(previous)? { Some((previous, age)) } else { None })
     }
 

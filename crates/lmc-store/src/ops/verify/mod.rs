@@ -36,7 +36,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// That of the error, for one that keeps a snapshot from being restored.
+    /// The error kind of a problem that blocks a restore.
     pub(crate) fn kind(&self) -> ErrorKind {
         if self.remedy.is_some() { ErrorKind::Damaged } else { ErrorKind::Unsupported }
     }
