@@ -74,7 +74,8 @@ fn what_is_no_estimate_is_said() {
     dir.run(["estimate", "-"]).is_misused(&["not standard input: name a file"]);
     dir.run(["estimate", "d/empty.pt", "d/empty.pt"]).is_misused(&["d/empty.pt: is given twice"]);
     fs::create_dir(dir.path("nothing")).unwrap();
-    dir.run(["estimate", "nothing"]).fails(&["nothing: has no regular file with the suffix of a checkpoint, or with tensors: lmc compress --all"]);
+    dir.run(["estimate", "nothing"])
+        .fails(&["nothing: has no regular file with the suffix of a checkpoint, or with tensors: lmc compress --all"]);
     let run = dir.run(["estimate", "d/old.safetensors.lmc", "d/empty.pt", "none", "--json"]);
     assert_eq!(run.0.status.code(), Some(1));
     assert_eq!(field(&run, "skipped")[0].1, "it is already compressed");
