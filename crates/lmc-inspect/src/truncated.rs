@@ -25,7 +25,7 @@ pub fn truncated(file: &dyn ReadAt) -> Result<Option<String>> {
     with_layout(file, &layout_of(file, size, None)?, size)
 }
 
-/// [`early_end`] of a file of `size` bytes whose layout is known.
+/// [`truncated`] of a file of `size` bytes whose layout is known.
 pub(crate) fn with_layout(file: &dyn ReadAt, layout: &Layout, size: u64) -> Result<Option<String>> {
     if let Some(last) = layout.segments.last() {
         let end = Segment::end(last);

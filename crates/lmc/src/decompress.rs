@@ -1,5 +1,5 @@
-//! Decompression. There are two drivers: [`whole`] for files that can be read at any offset, and are restored to memory or to a file that
-//! is written at any offset; [`front`] for everything else, front to back.
+//! Decompression. There are two drivers: [`indexed`] for files that can be read at any offset, and are restored to memory or to a file that
+//! is written at any offset; [`streaming`] for everything else, front to back.
 
 mod buffers;
 mod indexed;
