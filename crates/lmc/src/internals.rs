@@ -1,13 +1,13 @@
 //! What `lmc-inspect` and `lmc-store` use of blocks. **It is no API and follows no version rule**: anything here may change
 //! or go in any release, so these crates depend on exactly one version.
 
+pub use crate::api::compress::with_and_without_bases::{EncodedBoth, encode_both, for_call};
 pub use crate::block::decode::BlockDecoder;
 pub use crate::block::encode::BlockEncoder;
 pub use crate::block::grid::name_of as grid_format;
 pub use crate::block::output::Output;
 pub use crate::block::plan::{Planner, coding_of};
 pub use crate::block::{Extent, Origin, Reference};
-pub use crate::compress::with_and_without_bases::{EncodedBoth, encode_both, for_call};
 pub use crate::format::bases::SourceRange;
 pub use crate::format::block_head::{
     BlockHead, Cluster, Column, Grid, LaneCounts, Mask, Method, NamedRanges, Numbers, Operand, Palette, Patches,
@@ -17,13 +17,13 @@ pub use crate::format::record::HEADER_LEN;
 pub use crate::refs::intra_file::rounded_from;
 pub use crate::refs::matching::{Fit, Matcher, Named, Related};
 
-use crate::base::Base;
+use crate::api::reader::Reader;
 use crate::block::encode::RawBlock;
-use crate::container::open::BlockInfo;
+use crate::file::open::BlockInfo;
 use crate::format::checksum::leaves;
 use crate::format::record::RecordHeader;
-use crate::level::Level;
-use crate::reader::Reader;
+use crate::refs::base::Base;
+use crate::settings::level::Level;
 use lmc_kernels::entropy::coder::Coder;
 use lmc_kernels::entropy::{huffman, rans};
 use lmc_kernels::isa::Isa;

@@ -37,60 +37,37 @@
 #[cfg(not(unix))]
 compile_error!("lmc runs on Linux and other Unix systems: build it there, or for one of them (on Windows, in WSL)");
 
-mod access;
-mod base;
+mod api;
 mod block;
-mod blocks;
-mod budget;
-mod changes;
-mod compress;
-mod container;
-mod cut;
-mod decoder;
-mod decompress;
-mod encoder;
-mod estimate;
+mod file;
 mod format;
-mod frames;
-mod handover;
 #[doc(hidden)]
 pub mod internals;
 pub mod layout;
-mod level;
-mod limits;
-mod options;
-mod origin;
-mod reader;
 mod refs;
-mod reread;
-mod resolve;
-mod session;
-mod sink;
-mod source;
-mod work;
-mod workers;
+mod settings;
 
-pub use base::Base;
-pub use changes::{ChangedElements, changed_count, changed_elements};
-pub use compress::{Compressor, compress, compress_bound};
-pub use container::open::BlockInfo;
-pub use decoder::Decoder;
-pub use decompress::{Decompressor, decompress};
-pub use encoder::Encoder;
-pub use estimate::{Estimate, estimate};
+pub use api::changes::{ChangedElements, changed_count, changed_elements};
+pub use api::compress::{Compressor, compress, compress_bound};
+pub use api::decoder::Decoder;
+pub use api::decompress::{Decompressor, decompress};
+pub use api::encoder::Encoder;
+pub use api::estimate::{Estimate, estimate};
+pub use api::reader::Reader;
+pub use api::resolve::{ResolveError, resolve_bases};
+pub use api::sink::Sink;
+pub use api::source::Source;
+pub use file::open::BlockInfo;
 pub use format::bases::BaseInfo;
 pub use format::header::{MAGIC, VERSION as FORMAT_VERSION};
-pub use level::Level;
-pub use limits::DecodeLimits;
 pub use lmc_layout::dtype::Dtype;
 pub use lmc_layout::error::{Error, ErrorKind, Result};
 pub use lmc_layout::io::{ReadAt, WriteAt};
 pub use lmc_layout::segment::Segment;
-pub use options::{CompressOptions, DecompressOptions};
-pub use reader::Reader;
-pub use resolve::{ResolveError, resolve_bases};
-pub use sink::Sink;
-pub use source::Source;
+pub use refs::base::Base;
+pub use settings::level::Level;
+pub use settings::limits::DecodeLimits;
+pub use settings::options::{CompressOptions, DecompressOptions};
 
 /// Sizes and hash of a compressed or restored file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

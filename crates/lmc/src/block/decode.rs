@@ -10,8 +10,8 @@ use super::restore_sparse::{CHUNK, SparseChanges, other_contexts, restore_listed
 use crate::format::bases::SourceRange;
 use crate::format::block_head::{BlockHead, Cluster, Grid, Mask, Method, Operand, Palette, Patches, Predicted, Stream};
 use crate::format::checksum::{Digest, block_digest, leaves};
+use crate::format::frames::FrameDecoder;
 use crate::format::limits::MAX_COLUMNS;
-use crate::frames::FrameDecoder;
 use lmc_kernels::arch::decode_chunk;
 use lmc_kernels::arch::job::DecodeJob;
 use lmc_kernels::cluster::RUN;

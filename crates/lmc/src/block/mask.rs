@@ -145,7 +145,7 @@ pub(super) fn expand<E: Element>(bits: &[u8], signs: Option<&[u8]>, map: Map, se
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::level::Level;
+    use crate::settings::level::Level;
     use lmc_kernels::isa::Isa;
     use lmc_test_inputs::Random;
 

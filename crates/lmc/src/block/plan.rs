@@ -4,7 +4,7 @@ use super::patches::PatchList;
 use super::planned::{Elements, Item, PlannedCluster, StreamPlan};
 use super::sparse;
 use crate::format::block_head::Cluster;
-use crate::level::Level;
+use crate::settings::level::Level;
 use lmc_kernels::cluster::RUN;
 use lmc_kernels::cluster::element::with_element;
 use lmc_kernels::cluster::runs::{Effort, RunCluster, RunStats, cluster_runs, count_run, trailing_zeros};

@@ -288,7 +288,7 @@ fn cut_short(symbols: &Histogram, bits: u32) -> Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::level::Level;
+    use crate::settings::level::Level;
     use lmc_kernels::isa::Isa;
     use lmc_test_inputs::Random;
 

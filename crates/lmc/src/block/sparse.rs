@@ -3,7 +3,7 @@
 use super::context_histograms::{BUCKETS, Buckets, ContextHistograms, Limits, bucket, buckets_cost, rest_bits};
 use super::patches::PatchList;
 use super::predictor_choice::PredictorChoice;
-use crate::level::Level;
+use crate::settings::level::Level;
 use lmc_kernels::cluster::RUN;
 use lmc_kernels::cluster::element::{Element, with_element, zeros_in};
 use lmc_kernels::entropy::cost;

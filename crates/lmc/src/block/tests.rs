@@ -8,7 +8,7 @@ use super::{Extent, Nothing, Origin};
 use crate::format::block_head::{BlockHead, Cluster};
 use crate::format::limits::MAX_COLUMNS;
 use crate::format::record::{HEADER_LEN, RecordHeader};
-use crate::level::Level;
+use crate::settings::level::Level;
 use lmc_kernels::entropy::rans::{COARSE_BITS, FINE_BITS};
 use lmc_kernels::isa::Isa;
 use lmc_layout::dtype::Dtype;

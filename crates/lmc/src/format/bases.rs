@@ -4,7 +4,7 @@ use super::checksum::Digest;
 use super::header::Features;
 use super::limits::MAX_BASES;
 use super::record::{self, HEADER_LEN, RecordHeader};
-use crate::limits::DecodeLimits;
+use crate::settings::limits::DecodeLimits;
 use lmc_kernels::varint::{Cursor, put, put_string, string};
 use lmc_layout::error::{Error, Result};
 

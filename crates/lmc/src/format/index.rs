@@ -7,8 +7,8 @@ use super::record::{self, HEADER_LEN, RecordHeader};
 use super::segments::{self, Budget, Packed};
 use lmc_kernels::varint::{Cursor, put, put_string, string};
 
-use crate::frames::{FrameDecoder, FrameEncoder};
-use crate::limits::DecodeLimits;
+use crate::format::frames::{FrameDecoder, FrameEncoder};
+use crate::settings::limits::DecodeLimits;
 use lmc_layout::error::{Error, Result};
 use lmc_layout::segment::Segment;
 

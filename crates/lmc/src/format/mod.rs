@@ -4,6 +4,7 @@ pub(crate) mod bases;
 pub(crate) mod block_head;
 pub(crate) mod checksum;
 pub(crate) mod extents;
+pub(crate) mod frames;
 pub(crate) mod header;
 pub(crate) mod index;
 pub(crate) mod limits;

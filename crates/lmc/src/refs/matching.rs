@@ -3,9 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 
-use crate::base::Base;
 use crate::block::Reference;
 use crate::format::bases::SourceRange;
+use crate::refs::base::Base;
 use crate::refs::fingerprint::Fingerprint;
 use lmc_kernels::cluster::element::zeros_in;
 use lmc_kernels::predict::{self, Conversion};

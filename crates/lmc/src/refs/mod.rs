@@ -1,6 +1,11 @@
 //! Finds earlier bytes that predict later ones: tensors of the bases (`matching`), and earlier tensors of the same
 //! file (`intra_file`).
 
+pub(crate) mod base;
+pub(crate) mod budget;
 pub(crate) mod fingerprint;
 pub(crate) mod intra_file;
 pub(crate) mod matching;
+pub(crate) mod reread;
+pub(crate) mod work;
+pub(crate) mod workers;
