@@ -5,10 +5,10 @@ use std::io::IsTerminal;
 
 use clap::{Command as Grammar, CommandFactory, Parser, Subcommand};
 
-use crate::args::Global;
 use crate::cmd;
-use crate::failure::{Failure, Result};
-use crate::ui::Ui;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::messages::Global;
+use crate::ui::messages::Ui;
 
 /// What every command returns.
 const EXIT_STATUS: &str = "\

@@ -7,42 +7,14 @@
 #[cfg(not(unix))]
 compile_error!("lmc runs on Linux and other Unix systems: build it there, or for one of them (on Windows, in WSL)");
 
-mod args;
-mod bases;
-mod beside;
 mod cli;
 mod cmd;
-mod durable;
-mod external;
-mod failure;
-mod files;
-mod forecast;
-mod format;
-mod guard;
-mod handles;
-mod input;
-mod interrupt;
-mod json;
-mod leftovers;
-mod links;
-mod missing;
+mod fs;
 #[cfg(all(feature = "mount", target_os = "linux"))]
 mod mount;
-mod names;
-mod output;
-mod plan;
 mod platform;
-mod plot;
-mod progress;
-mod report;
-mod restorable;
-mod run;
-mod shards;
-mod table;
-mod temporary;
 mod ui;
-mod unchanged;
-mod walk;
+mod work;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -51,21 +23,22 @@ use clap::FromArgMatches;
 
 #[cfg(feature = "lab")]
 pub use cmd::analyze::Study;
-pub use durable::{DurableFile, Unfinished, create_directories, finish_in_order};
-pub use failure::Failure;
-pub use files::{NamedFile, NamedFiles};
-pub use guard::{Guard, Refusal, Role};
-pub use handles::{Handles, InputFile};
+pub use fs::durable::{DurableFile, Unfinished, create_directories, finish_in_order};
+pub use fs::guard::{Guard, Refusal, Role};
+pub use fs::handles::{Handles, InputFile};
+pub use fs::output::allow_open;
 pub use lmc_inspect::truncated;
-pub use output::allow_open;
+pub use ui::failure::Failure;
+pub use work::files::{NamedFile, NamedFiles};
 
 /// Runs the command, and returns its exit code: 0 for success, 1 if something failed, 2 for an invalid command line. `args`: the program's
 /// name, and its arguments.
 ///
 /// Installs handlers for the whole process: an interrupt removes unfinished output and ends the process by the signal.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
-    if let Err(e) = interrupt::install() {
-        let (why, what) = (format::io_error(&e), "raise the limit of processes (ulimit -u, or that of the container)");
+    if let Err(e) = ui::interrupt::install() {
+        let (why, what) =
+            (ui::format::io_error(&e), "raise the limit of processes (ulimit -u, or that of the container)");
         let _ = writeln!(std::io::stderr(), "lmc: cannot start a thread: {why}: {what}");
         return 1;
     }
@@ -84,7 +57,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
             return u8::try_from(e.exit_code()).unwrap_or(2);
         }
     };
-    let ui = ui::Ui::new(&cli.global);
+    let ui = ui::messages::Ui::new(&cli.global);
     if let Err(failure) = cli::run(cli, &ui) {
         ui.fail(&failure);
     }

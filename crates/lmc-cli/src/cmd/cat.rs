@@ -8,16 +8,16 @@ use lmc::layout::tensors;
 use lmc::{ReadAt, Reader, Segment};
 use serde_json::json;
 
-use crate::args::{Threads, decoding};
-use crate::bases::BaseArgs;
-use crate::failure::{Failure, Result};
-use crate::format::{Name, bytes};
-use crate::input::{Original, Source};
-use crate::names::is_dash;
-use crate::output::{Origin, Output, Target};
-use crate::report;
-use crate::shards::refuse_index;
-use crate::ui::Ui;
+use crate::fs::input::{Original, Source};
+use crate::fs::names::is_dash;
+use crate::fs::output::{Origin, Output, Target};
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, bytes};
+use crate::ui::messages::Ui;
+use crate::work::args::{Threads, decoding};
+use crate::work::bases::BaseArgs;
+use crate::work::report;
+use crate::work::shards::refuse_index;
 
 /// Write the bytes of one tensor, or of some of its rows, as they were in the original file.
 ///

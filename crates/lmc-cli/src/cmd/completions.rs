@@ -3,8 +3,8 @@
 use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::failure::Result;
-use crate::ui::Ui;
+use crate::ui::failure::Result;
+use crate::ui::messages::Ui;
 
 /// Print completions for a shell.
 ///
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &CompletionsArgs, mut lmc: Command, ui: &Ui) -> Result {
 /// Writes the manual pages.
 #[cfg(feature = "man")]
 pub(crate) fn man(args: &ManArgs, lmc: Command) -> Result {
-    crate::output::create_directories(&args.dir)?;
+    crate::fs::output::create_directories(&args.dir)?;
     clap_mangen::generate_to(lmc.version(env!("CARGO_PKG_VERSION")), &args.dir)
-        .map_err(|e| crate::failure::Failure::io(&args.dir, "cannot write the manual pages", &e))
+        .map_err(|e| crate::ui::failure::Failure::io(&args.dir, "cannot write the manual pages", &e))
 }

@@ -5,18 +5,18 @@ use std::path::Path;
 use clap::Args;
 use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Dtype, ErrorKind, Level, Reader, Sink, Summary};
 
-use crate::args::{Files, Threads, dtype, level, max_work};
-use crate::bases::{BaseArgs, Bases};
-use crate::failure::{Failure, Result};
-use crate::forecast::{self, Rows, Taken};
-use crate::format::Name;
-use crate::input::Source;
-use crate::output::{Origin, Output, Target};
-use crate::plan::{AddSuffix, Input, Job, Naming, plan};
-use crate::report::{self, Left};
-use crate::run::{Look, Run, Work};
-use crate::ui::Ui;
-use crate::unchanged::Together;
+use crate::fs::input::Source;
+use crate::fs::output::{Origin, Output, Target};
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::Name;
+use crate::ui::messages::Ui;
+use crate::work::args::{Files, Threads, dtype, level, max_work};
+use crate::work::bases::{BaseArgs, Bases};
+use crate::work::forecast::{self, Rows, Taken};
+use crate::work::plan::{AddSuffix, Input, Job, Naming, plan};
+use crate::work::report::{self, Left};
+use crate::work::run::{Look, Run, Work};
+use crate::work::unchanged::Together;
 
 /// Compress files: FILE becomes FILE.lmc, and FILE is kept.
 ///

@@ -3,17 +3,17 @@
 use clap::Args;
 use lmc::{Base, DecompressOptions, Decompressor, Reader, Sink, Summary};
 
-use crate::args::{Files, Threads, decoding};
-use crate::bases::BaseArgs;
-use crate::failure::{Failure, Result};
-use crate::format::{Name, bytes, count};
-use crate::guard::Role;
-use crate::input::Source;
-use crate::output::Target;
-use crate::plan::{RemoveSuffix, plan};
-use crate::report;
-use crate::run::{Look, Run, Work};
-use crate::ui::Ui;
+use crate::fs::guard::Role;
+use crate::fs::input::Source;
+use crate::fs::output::Target;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, bytes, count};
+use crate::ui::messages::Ui;
+use crate::work::args::{Files, Threads, decoding};
+use crate::work::bases::BaseArgs;
+use crate::work::plan::{RemoveSuffix, plan};
+use crate::work::report;
+use crate::work::run::{Look, Run, Work};
 
 /// Restore compressed files: FILE.lmc becomes FILE, and FILE.lmc is kept.
 ///

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::compress::{Coding, forecast};
-use crate::args::Files;
-use crate::failure::{Failure, Result};
-use crate::format::quoted;
-use crate::names::STORE_MARKER;
-use crate::plan::AddSuffix;
-use crate::ui::Ui;
+use crate::fs::names::STORE_MARKER;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::quoted;
+use crate::ui::messages::Ui;
+use crate::work::args::Files;
+use crate::work::plan::AddSuffix;
 
 /// Estimate what compressing files would save, from samples, in seconds.
 ///

@@ -10,10 +10,10 @@ use serde_json::json;
 
 use super::poll::{Looks, check_no_file};
 use super::snapshot::place::Place;
-use crate::args::Threads;
-use crate::failure::{Failure, Result, both};
-use crate::format::{Name, bytes};
-use crate::ui::Ui;
+use crate::ui::failure::{Failure, Result, both};
+use crate::ui::format::{Name, bytes};
+use crate::ui::messages::Ui;
+use crate::work::args::Threads;
 
 /// Keep a directory at the newest snapshot of a store, as a run saves them.
 ///
@@ -132,7 +132,7 @@ fn tell(args: &FollowArgs, follower: &mut Follower) -> Result {
     match shell.status() {
         Ok(status) if status.success() => follower.announce().map_err(|e| directory_failure(&e)),
         Ok(status) => Err(failed(&status)),
-        Err(e) => Err(failed(&crate::format::io_error(&e))),
+        Err(e) => Err(failed(&crate::ui::format::io_error(&e))),
     }
 }
 

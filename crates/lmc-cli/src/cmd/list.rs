@@ -14,17 +14,17 @@ use lmc_store::{Location, Store};
 use serde_json::{Value, json};
 
 use self::account::{Account, accounts, coders, predictor_text};
-use crate::bases::{BaseArgs, Bases, describe};
-use crate::failure::{Failure, Result};
-use crate::format::{Name, bytes, count, hex, percent, quoted, ratio};
-use crate::input::{Original, Source};
-use crate::json::Object;
-use crate::missing;
-use crate::names::is_dash;
-use crate::report::{self, Outcome};
-use crate::shards::refuse_index;
-use crate::table::Table;
-use crate::ui::Ui;
+use crate::fs::input::{Original, Source};
+use crate::fs::names::is_dash;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, bytes, count, hex, percent, quoted, ratio};
+use crate::ui::json::Object;
+use crate::ui::messages::Ui;
+use crate::ui::table::Table;
+use crate::work::bases::{BaseArgs, Bases, describe};
+use crate::work::missing;
+use crate::work::report::{self, Outcome};
+use crate::work::shards::refuse_index;
 
 /// Show what compressed files hold: every tensor with its type, shape, sizes and coder.
 ///

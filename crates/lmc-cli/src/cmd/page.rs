@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::failure::{Failure, Result};
-use crate::guard::Guard;
-use crate::output::{Origin, Output, Target, is_stdout};
-use crate::ui::Ui;
+use crate::fs::guard::Guard;
+use crate::fs::output::{Origin, Output, Target, is_stdout};
+use crate::ui::failure::{Failure, Result};
+use crate::ui::messages::Ui;
 
 /// Asks for a page.
 #[derive(Args)]

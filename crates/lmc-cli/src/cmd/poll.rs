@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use lmc_store::ErrorKind;
 
-use crate::failure::{Failure, Result};
-use crate::ui::Ui;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::messages::Ui;
 
 /// The longest time between two looks while they fail, in seconds, unless the interval is longer.
 const LONGEST_WAIT: f64 = 60.0;

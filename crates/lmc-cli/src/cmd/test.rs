@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::decompress::Restore;
-use crate::args::Threads;
-use crate::bases::BaseArgs;
-use crate::failure::{Failure, Result};
-use crate::guard::Guard;
-use crate::output::Target;
-use crate::plan::{Job, RemoveSuffix, inputs};
-use crate::run::Run;
-use crate::ui::Ui;
+use crate::fs::guard::Guard;
+use crate::fs::output::Target;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::messages::Ui;
+use crate::work::args::Threads;
+use crate::work::bases::BaseArgs;
+use crate::work::plan::{Job, RemoveSuffix, inputs};
+use crate::work::run::Run;
 
 /// Check compressed files: decode everything, compare every checksum, write nothing.
 ///

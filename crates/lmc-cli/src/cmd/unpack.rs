@@ -19,17 +19,17 @@ pub(super) use self::checkpoint::read as read_metadata;
 pub(super) use self::data::{DataFiles, METADATA};
 use self::join::MAX_HELD;
 use self::safetensors::header;
-use crate::args::decoding;
-use crate::bases::Bases;
-use crate::failure::{Failure, Result};
-use crate::format::{Name, bytes, count};
-use crate::input::{Original, Source};
-use crate::missing::reasons;
-use crate::names::{SUFFIX, is_dash, is_url};
-use crate::output::{Origin, Output, Target};
-use crate::report::{self, Outcome};
-use crate::shards::refuse_index;
-use crate::ui::Ui;
+use crate::fs::input::{Original, Source};
+use crate::fs::names::{SUFFIX, is_dash, is_url};
+use crate::fs::output::{Origin, Output, Target};
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, bytes, count};
+use crate::ui::messages::Ui;
+use crate::work::args::decoding;
+use crate::work::bases::Bases;
+use crate::work::missing::reasons;
+use crate::work::report::{self, Outcome};
+use crate::work::shards::refuse_index;
 
 /// The most bytes copied at a time.
 const CHUNK: u64 = 16 << 20;

@@ -2,8 +2,8 @@
 
 use lmc_kernels::isa::Isa;
 
-use crate::failure::{Failure, Result};
-use crate::ui::Ui;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::messages::Ui;
 
 /// Prints the versions, and with `-v` the instruction sets of this machine.
 pub(crate) fn run(ui: &Ui) -> Result {

@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use lmc::{Base, DecompressOptions, Reader, Segment};
 
 use super::steps::step;
-use crate::bases::Bases;
 use crate::cmd::unpack::{DataFiles, METADATA, read_metadata};
-use crate::failure::{Failure, Result};
-use crate::format::Name;
-use crate::input::Source;
-use crate::names::{STORE_MARKER, SUFFIX};
-use crate::shards::is_index;
-use crate::ui::Ui;
-use crate::walk::{self, Entry, Kind};
+use crate::fs::input::Source;
+use crate::fs::names::{STORE_MARKER, SUFFIX};
+use crate::fs::walk::{self, Entry, Kind};
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::Name;
+use crate::ui::messages::Ui;
+use crate::work::bases::Bases;
+use crate::work::shards::is_index;
 
 /// Levels of directories below one that was named.
 const DEPTH: usize = 8;

@@ -5,8 +5,8 @@ use lmc_inspect::{Analysis, Checkpoints, Delta, EngineDistance, Engines, Failed,
 
 use super::input::Input;
 use crate::cmd::bench::{chosen, delta_sizes, engines, of_distances};
-use crate::failure::{Failure, Result};
-use crate::ui::Ui;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::messages::Ui;
 
 /// About how many bytes of a checkpoint other compressors get.
 const SAMPLE: u64 = 4_000_000;

@@ -10,15 +10,15 @@ use lmc_inspect::{Failed, StepsFrom, declared};
 use super::directories::{Member, MemberKind, checkpoints, is_of_tensors};
 use super::kept::Kept;
 use super::steps::steps;
-use crate::bases::{BaseFiles, Lack, Lacking, describe};
-use crate::beside::Beside;
-use crate::failure::{Failure, Result};
-use crate::format::{Name, count};
-use crate::guard::{Guard, Role};
-use crate::input::Source;
-use crate::missing;
-use crate::names::is_dash;
-use crate::ui::Ui;
+use crate::fs::guard::{Guard, Role};
+use crate::fs::input::Source;
+use crate::fs::names::is_dash;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, count};
+use crate::ui::messages::Ui;
+use crate::work::bases::{BaseFiles, Lack, Lacking, describe};
+use crate::work::beside::Beside;
+use crate::work::missing;
 
 /// Checkpoints in files.
 pub(super) struct Files {

@@ -12,10 +12,10 @@ use lmc_store::{Listing, Location, Snapshot, Store, StoreOptions};
 use super::files::Files;
 use super::kept::Kept;
 use crate::cmd::snapshot::place::Place;
-use crate::failure::{Failure, Result};
-use crate::guard::Guard;
-use crate::names::is_url;
-use crate::ui::Ui;
+use crate::fs::guard::Guard;
+use crate::fs::names::is_url;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::messages::Ui;
 
 /// The input of a study.
 pub(super) enum Input {

@@ -16,10 +16,10 @@ use clap::Args;
 use lmc::{CompressOptions, Level};
 
 pub use self::study::Study;
-use crate::args::{Threads, level, max_work};
 use crate::cmd::page::PageArgs;
-use crate::failure::{Result, both};
-use crate::ui::Ui;
+use crate::ui::failure::{Result, both};
+use crate::ui::messages::Ui;
+use crate::work::args::{Threads, level, max_work};
 
 /// Study how checkpoints compress, and what changes from one to the next.
 ///

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use lmc_inspect::StepsFrom;
 
-use crate::failure::{Failure, Result};
-use crate::format::Name;
-use crate::names::SUFFIX;
+use crate::fs::names::SUFFIX;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::Name;
 
 /// Numbers of a name that are looked at, from its end.
 const NUMBERS: usize = 4;

@@ -9,9 +9,9 @@ use lmc_inspect::{Analysis, AnalyzeOptions, Checkpoints};
 
 use super::engines;
 use super::input::Input;
-use crate::failure::{Failure, Result};
-use crate::format::Name;
-use crate::ui::Ui;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::Name;
+use crate::ui::messages::Ui;
 
 /// The input and the options of `lmc analyze`.
 pub struct Study {

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use lmc_inspect::text::two_digits;
 use lmc_inspect::{Analysis, Engines, Figures};
 
-use crate::format::{Name, bytes, count, percent};
-use crate::table::Table;
+use crate::ui::format::{Name, bytes, count, percent};
+use crate::ui::table::Table;
 
 /// Writes the most important figures: the last checkpoint by kind and dtype, and the changes.
 pub(super) fn write(a: &Analysis, out: &mut dyn Write) -> io::Result<()> {

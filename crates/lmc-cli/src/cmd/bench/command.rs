@@ -17,10 +17,10 @@ use super::memory::Memcpy;
 use super::planes::Planes;
 use super::report::Measured;
 use super::{breakdown, machine, measure, peers, planes, report};
-use crate::args::{dtype, level};
-use crate::failure::{self, Failure};
-use crate::format::Name;
-use crate::ui::Ui;
+use crate::ui::failure::{self, Failure};
+use crate::ui::format::Name;
+use crate::ui::messages::Ui;
+use crate::work::args::{dtype, level};
 
 /// Pieces of a sample have a multiple of this many bytes, so that each has whole elements.
 const SAMPLE_GRAIN: u64 = 16;
@@ -73,10 +73,10 @@ pub(crate) struct BenchArgs {
     peers: Vec<String>,
     /// Repeat or cut the elements of the file's most common dtype to this many bytes, such as 1GB; with --base, those with a
     /// counterpart in the base.
-    #[arg(long, value_name = "BYTES", value_parser = crate::format::parse_size)]
+    #[arg(long, value_name = "BYTES", value_parser = crate::ui::format::parse_size)]
     size: Option<usize>,
     /// How much of the data zstd-19, bzip2, brotli and xz get; 0 is all of it.
-    #[arg(long, value_name = "BYTES", default_value = "4MB", value_parser = crate::format::parse_size)]
+    #[arg(long, value_name = "BYTES", default_value = "4MB", value_parser = crate::ui::format::parse_size)]
     sample: usize,
     /// Also show what hashing, choosing clusters and tables, page faults and copying cost.
     #[arg(long)]

@@ -13,9 +13,9 @@ use lmc_kernels::isa::Isa;
 use super::codec::Codec;
 use super::contender::{Contender, Given};
 use super::input::{Input, repeat};
-use crate::bases::Bases;
-use crate::failure::Failure;
-use crate::format::Name;
+use crate::ui::failure::Failure;
+use crate::ui::format::Name;
+use crate::work::bases::Bases;
 
 /// The bases of deltas.
 pub(super) struct Old {

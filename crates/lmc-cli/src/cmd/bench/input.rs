@@ -9,8 +9,8 @@ use lmc::{CompressOptions, DecompressOptions, Dtype, Error, ErrorKind, Reader, R
 use lmc_inspect::{ColumnDescription, describe_block};
 
 use super::planes::{self, Run};
-use crate::format::Name;
-use crate::handles::InputFile;
+use crate::fs::handles::InputFile;
+use crate::ui::format::Name;
 
 /// A file in memory.
 pub(super) struct Input {

@@ -9,8 +9,8 @@ use super::delta::Delta;
 use super::input::Input;
 use super::memory::Memcpy;
 use super::timing::Speed;
-use crate::format::Name;
-use crate::table::Table;
+use crate::ui::format::Name;
+use crate::ui::table::Table;
 
 /// The results of one file.
 pub(super) struct Measured {

@@ -7,7 +7,7 @@ use lmc::{Base, Dtype, Segment};
 use lmc_inspect::{Changes, Compared, DiffSums, SegmentDiff};
 use serde_json::{Map, Value, json};
 
-use crate::json::Object;
+use crate::ui::json::Object;
 
 /// Writes all of it, or without single tensors.
 pub(super) fn write(c: &Compared<'_>, [old, new]: [&Path; 2], whole: bool, out: &mut dyn Write) -> Result<()> {

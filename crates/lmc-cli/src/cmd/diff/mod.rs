@@ -10,14 +10,14 @@ use clap::Args;
 use lmc::{CompressOptions, Compressor, Level};
 use lmc_inspect::{Compared, declared, diff_page};
 
-use crate::args::{Threads, level, max_work};
-use crate::bases::{BaseArgs, Bases};
 use crate::cmd::page::PageArgs;
-use crate::failure::{Failure, Result};
-use crate::format::Name;
-use crate::missing;
-use crate::names::is_dash;
-use crate::ui::Ui;
+use crate::fs::names::is_dash;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::Name;
+use crate::ui::messages::Ui;
+use crate::work::args::{Threads, level, max_work};
+use crate::work::bases::{BaseArgs, Bases};
+use crate::work::missing;
 
 /// Show how a file differs from an earlier one, tensor by tensor, and what storing only the differences takes.
 ///

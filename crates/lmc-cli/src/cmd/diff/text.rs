@@ -7,8 +7,8 @@ use lmc::Dtype;
 use lmc_inspect::{Changes, Compared, DiffSums, SegmentDiff};
 
 use crate::cmd::list::{Between, display_name};
-use crate::format::{Name, bytes, percent};
-use crate::table::Table;
+use crate::ui::format::{Name, bytes, percent};
+use crate::ui::table::Table;
 
 const HEADINGS: [&str; 12] =
     ["tensor", "dtype", "shape", "state", "changed", "median", "90 %", "99 %", "max", "bits", "alone", "predictor"];

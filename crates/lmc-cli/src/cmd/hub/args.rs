@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::cache::{Cache, default_directory};
-use crate::failure::Result;
-use crate::ui::Ui;
+use crate::ui::failure::Result;
+use crate::ui::messages::Ui;
 
 /// The models that a command works on, and their cache.
 #[derive(Args)]

@@ -19,13 +19,13 @@ use std::path::{Path, PathBuf};
 use lmc::{BaseInfo, DecompressOptions, Reader};
 use lmc_store::files::parent;
 
-use crate::failure::{Failure, Result};
-use crate::format::{Name, quoted};
-use crate::input::Source;
-use crate::links;
-use crate::plan::{AddSuffix, Naming};
-use crate::ui::Ui;
-use crate::walk::{self, Kind};
+use crate::fs::input::Source;
+use crate::fs::links;
+use crate::fs::walk::{self, Kind};
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, quoted};
+use crate::ui::messages::Ui;
+use crate::work::plan::{AddSuffix, Naming};
 
 const MODELS: &str = "models--";
 /// Of repositories that are no models.

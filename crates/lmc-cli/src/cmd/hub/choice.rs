@@ -9,10 +9,10 @@ use std::ops::RangeInclusive;
 use lmc::{Base, Compressor, Dtype};
 
 use super::cache::{Cache, Weights};
-use crate::bases::Bases;
-use crate::failure::{Failure, Result};
-use crate::input::Source;
-use crate::ui::Ui;
+use crate::fs::input::Source;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::messages::Ui;
+use crate::work::bases::Bases;
 
 /// The most checkpoints that each is compared with.
 const COMPARED: usize = 8;

@@ -14,16 +14,16 @@ use super::cache::{Cache, Weights, is_compressed};
 use super::choice::{Choice, choose, is_worth_it, open};
 use super::list::{Listing, show};
 use super::place::{exclusively, is_whole, keep_bases, replace_by_link, sweep};
-use crate::args::{Threads, level, max_work};
-use crate::bases::BaseArgs;
-use crate::failure::{Failure, Result};
-use crate::format::{Name, bytes, count, percent};
-use crate::guard::Guard;
-use crate::input::Source;
-use crate::links::with_suffix;
-use crate::output::{Origin, Output, Target};
-use crate::restorable;
-use crate::ui::Ui;
+use crate::fs::guard::Guard;
+use crate::fs::input::Source;
+use crate::fs::links::with_suffix;
+use crate::fs::output::{Origin, Output, Target};
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, bytes, count, percent};
+use crate::ui::messages::Ui;
+use crate::work::args::{Threads, level, max_work};
+use crate::work::bases::BaseArgs;
+use crate::work::restorable;
 
 /// Compress models in the cache.
 ///
@@ -201,7 +201,7 @@ impl Work<'_> {
         let kept = needed.iter().filter_map(|hash| hashes.get(hash)).map(|&f| &*self.cache.files[f].path);
         let directory = parent(&file.path);
         if let Err(e) = keep_bases(kept.filter(|base| parent(base) != directory), directory) {
-            let why = crate::format::io_error(&e);
+            let why = crate::ui::format::io_error(&e);
             self.ui.warn(format_args!(
                 "{}: is compressed without a base, which has no second name: {why}",
                 Name::path(&file.path)

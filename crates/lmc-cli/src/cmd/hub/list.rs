@@ -9,10 +9,10 @@ use serde_json::json;
 use super::args::HubArgs;
 use super::cache::Cache;
 use super::choice::{Choice, choose};
-use crate::failure::{Failure, Result};
-use crate::format::{Name, bytes, count, percent};
-use crate::table::Table;
-use crate::ui::Ui;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, bytes, count, percent};
+use crate::ui::messages::Ui;
+use crate::ui::table::Table;
 
 /// List the models of the cache: the size of their files with weights, what they take on disk, and what they would take
 /// compressed.

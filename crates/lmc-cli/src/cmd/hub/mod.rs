@@ -10,8 +10,8 @@ mod restore;
 
 use clap::{Args, Subcommand};
 
-use crate::failure::Result;
-use crate::ui::Ui;
+use crate::ui::failure::Result;
+use crate::ui::messages::Ui;
 
 /// Compress the models that huggingface_hub downloaded, where they are, and restore them.
 ///

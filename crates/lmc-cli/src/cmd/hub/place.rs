@@ -13,10 +13,10 @@ use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
 use super::cache::{Cache, is_compressed};
-use crate::failure::{Failure, Result};
-use crate::input::{Source, same_file};
-use crate::interrupt;
-use crate::links::{self, original, with_suffix};
+use crate::fs::input::{Source, same_file};
+use crate::fs::links::{self, original, with_suffix};
+use crate::ui::failure::{Failure, Result};
+use crate::ui::interrupt;
 
 /// Of the names of links until they replace the file.
 const NEW_LINK: &str = ".lmc-link";

@@ -7,14 +7,14 @@ use lmc_store::files::parent;
 use super::args::HubArgs;
 use super::cache::{Cache, Weights, is_compressed};
 use super::place::{exclusively, sweep};
-use crate::args::{Threads, decoding};
-use crate::bases::{BaseArgs, Bases};
-use crate::durable::{DurableFile, Unfinished};
-use crate::failure::{Failure, Result};
-use crate::format::{Name, bytes, count};
-use crate::input::Source;
-use crate::links::with_suffix;
-use crate::ui::Ui;
+use crate::fs::durable::{DurableFile, Unfinished};
+use crate::fs::input::Source;
+use crate::fs::links::with_suffix;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, bytes, count};
+use crate::ui::messages::Ui;
+use crate::work::args::{Threads, decoding};
+use crate::work::bases::{BaseArgs, Bases};
 
 /// Restore models in the cache.
 ///

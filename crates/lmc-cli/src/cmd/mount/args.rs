@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::args::Threads;
-use crate::bases::BaseArgs;
-use crate::format::parse_size;
+use crate::ui::format::parse_size;
+use crate::work::args::Threads;
+use crate::work::bases::BaseArgs;
 
 /// Show compressed files, or the snapshots of a store, as the files that they restore to.
 ///

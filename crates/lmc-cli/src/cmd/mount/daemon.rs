@@ -9,8 +9,8 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use crate::failure::{Failure, Result};
-use crate::format::io_error;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::io_error;
 
 /// Set for the process in the background.
 const DAEMON: &str = "LMC_MOUNT_DAEMON";

@@ -12,12 +12,12 @@ use fuser::FileType;
 use lmc::{DecompressOptions, ReadAt, Reader};
 use lmc_store::files::parent;
 
-use crate::bases::Bases;
-use crate::failure::{Failure, Result};
-use crate::format::Name;
-use crate::input::Source;
-use crate::links::{self, original};
+use crate::fs::input::Source;
+use crate::fs::links::{self, original};
 use crate::mount::{Attributes, Decoded, Log, Opened, Tree, version_of_bytes};
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::Name;
+use crate::work::bases::Bases;
 
 /// The most compressed files whose raw sizes are remembered.
 const KNOWN: usize = 100_000;

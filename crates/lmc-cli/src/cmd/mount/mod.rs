@@ -18,7 +18,7 @@ pub(crate) use session::run;
 
 /// Says that there is no such file system here.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn run(_: &MountArgs, _: &crate::ui::Ui) -> crate::failure::Result {
+pub(crate) fn run(_: &MountArgs, _: &crate::ui::messages::Ui) -> crate::ui::failure::Result {
     let what = "mount needs Linux: restore the files instead (lmc decompress, lmc snapshot restore)";
-    Err(crate::failure::Failure::Usage(what.to_owned()))
+    Err(crate::ui::failure::Failure::Usage(what.to_owned()))
 }

@@ -8,8 +8,8 @@ use std::process::Command;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use crate::failure::{Failure, Result};
-use crate::format::{io_error, quoted};
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{io_error, quoted};
 
 /// What the kernel answers requests through.
 const DEVICE: &str = "/dev/fuse";

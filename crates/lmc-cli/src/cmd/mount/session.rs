@@ -10,15 +10,15 @@ use super::args::MountArgs;
 use super::directory::Directory;
 use super::snapshots::Snapshots;
 use super::{daemon, point};
-use crate::args::decoding;
 use crate::cmd::snapshot::place::Place;
-use crate::failure::{Failure, Result};
-use crate::format::{Name, quoted};
-use crate::input::Source;
-use crate::interrupt;
+use crate::fs::input::Source;
+use crate::fs::names::{STORE_MARKER, is_url};
 use crate::mount::{Blocks, Log, Mounted, Tree};
-use crate::names::{STORE_MARKER, is_url};
-use crate::ui::Ui;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, quoted};
+use crate::ui::interrupt;
+use crate::ui::messages::Ui;
+use crate::work::args::decoding;
 
 /// The cache's limit by default: this many bytes, or this fraction of the memory if that is less.
 const CACHE: u64 = 1 << 30;

@@ -12,8 +12,8 @@ use fuser::FileType;
 use lmc_store::{At, ErrorKind, FileInfo, Snapshot, SnapshotReader, Store};
 
 use crate::cmd::snapshot::place::Place;
-use crate::failure::Result;
 use crate::mount::{Attributes, Decoded, Log, Opened, Tree, version};
+use crate::ui::failure::Result;
 
 /// How long it is taken for granted what the store has.
 const FRESH: Duration = Duration::from_secs(1);

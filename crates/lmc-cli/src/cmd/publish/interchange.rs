@@ -9,9 +9,9 @@ use lmc_store::interchange::{Exported, Interchange, InterchangeOptions};
 use lmc_store::{At, ErrorKind, SaveId, Step, Store};
 use serde_json::json;
 
-use crate::failure::{Failure, Result};
-use crate::format::{Name, bytes};
-use crate::ui::Ui;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, bytes};
+use crate::ui::messages::Ui;
 
 /// Options of versions for receivers without lmc.
 #[derive(Args)]

@@ -20,11 +20,11 @@ use self::versions::{Files, Finished, Identity, Version, Why};
 use super::poll::{Looks, check_no_file, parse_seconds};
 use super::snapshot::place::{Grace, Place};
 use super::snapshot::save::{Opened, save_fields};
-use crate::args::{Threads, level};
-use crate::failure::{Failure, Result, both};
-use crate::files::NamedFiles;
-use crate::format::{Name, parse_size};
-use crate::ui::Ui;
+use crate::ui::failure::{Failure, Result, both};
+use crate::ui::format::{Name, parse_size};
+use crate::ui::messages::Ui;
+use crate::work::args::{Threads, level};
+use crate::work::files::NamedFiles;
 
 /// Save the versions of a model to a store, as a run finishes them in a directory.
 ///

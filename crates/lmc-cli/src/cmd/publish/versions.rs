@@ -9,11 +9,11 @@ use std::time::{Duration, SystemTime};
 
 use lmc_store::Step;
 
-use crate::failure::{Failure, Result};
-use crate::files::{is_hidden, is_stale};
-use crate::format::Name;
-use crate::input::Source;
-use crate::shards::{Fault, fault};
+use crate::fs::input::Source;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::Name;
+use crate::work::files::{is_hidden, is_stale};
+use crate::work::shards::{Fault, fault};
 
 /// A directory or a file of a version.
 #[derive(Clone, Debug)]

@@ -8,12 +8,12 @@ use lmc_store::{At, CopyOptions, Error, ErrorKind, Location, Snapshot, Step, Sto
 use serde_json::json;
 
 use super::place::{Grace, Place};
-use crate::failure::{Failure, Result};
-use crate::format::{Name, bytes, count};
-use crate::interrupt::Stoppable;
-use crate::names::is_dash;
-use crate::output::{Origin, Output, Target};
-use crate::ui::Ui;
+use crate::fs::names::is_dash;
+use crate::fs::output::{Origin, Output, Target};
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, bytes, count};
+use crate::ui::interrupt::Stoppable;
+use crate::ui::messages::Ui;
 
 /// Copy snapshots into another store.
 ///

@@ -5,9 +5,9 @@ use lmc_store::{GcOptions, Orphan};
 use serde_json::json;
 
 use super::place::{Place, period};
-use crate::failure::Result;
-use crate::format::{Name, bytes, count};
-use crate::ui::Ui;
+use crate::ui::failure::Result;
+use crate::ui::format::{Name, bytes, count};
+use crate::ui::messages::Ui;
 
 /// Delete what no snapshot needs: data of pruned snapshots, and leftovers of unfinished saves.
 ///

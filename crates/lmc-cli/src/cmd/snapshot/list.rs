@@ -8,10 +8,10 @@ use serde_json::json;
 
 use super::place::Place;
 use super::time::time;
-use crate::failure::Result;
-use crate::format::{Name, bytes, count, percent};
-use crate::table::Table;
-use crate::ui::Ui;
+use crate::ui::failure::Result;
+use crate::ui::format::{Name, bytes, count, percent};
+use crate::ui::messages::Ui;
+use crate::ui::table::Table;
 
 /// List the snapshots of a store. Steps whose records cannot be read are shown as damaged.
 ///

@@ -6,11 +6,11 @@ use lmc_store::{Cost, Error, ErrorKind, Listing, Snapshot, Tags};
 use super::list::{self, WhichArgs, damaged_fields, snapshot_fields};
 use super::place::Place;
 use super::time::time;
-use crate::failure::{Failure, Result};
-use crate::format::{Name, bytes, percent, ratio};
-use crate::plot;
-use crate::table::Table;
-use crate::ui::Ui;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, bytes, percent, ratio};
+use crate::ui::messages::Ui;
+use crate::ui::plot;
+use crate::ui::table::Table;
 
 /// Show the cost of each snapshot: bytes stored for it, and bytes read to restore it.
 ///

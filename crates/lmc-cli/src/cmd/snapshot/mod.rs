@@ -15,8 +15,8 @@ mod verify;
 
 use clap::{Args, Subcommand};
 
-use crate::failure::Result;
-use crate::ui::Ui;
+use crate::ui::failure::Result;
+use crate::ui::messages::Ui;
 
 /// Keep every snapshot of a training run in one store, a directory or a bucket, where each takes only the space of its changes.
 ///

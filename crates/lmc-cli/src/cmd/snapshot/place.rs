@@ -3,11 +3,11 @@
 use clap::Args;
 use lmc_store::{At, DamagedRecord, ErrorKind, Location, Snapshot, Step, Store, StoreOptions, Tags};
 
-use crate::failure::{Failure, Result};
-use crate::format::Name;
-use crate::guard::{Guard, Role};
-use crate::names::STORE_MARKER;
-use crate::ui::Ui;
+use crate::fs::guard::{Guard, Role};
+use crate::fs::names::STORE_MARKER;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::Name;
+use crate::ui::messages::Ui;
 
 /// Entries of a directory that may be there before its store.
 const NOT_OF_OTHERS: [&str; 9] = [

@@ -7,9 +7,9 @@ use lmc_store::{Best, DamagedRecord, Keep, PrunePlan, Pruned, RebaseOptions, Sna
 use serde_json::json;
 
 use super::place::{Place, parse_seconds};
-use crate::failure::{Failure, Result};
-use crate::format::{Name, bytes};
-use crate::ui::Ui;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, bytes};
+use crate::ui::messages::Ui;
 
 /// Prune snapshots: all that no --keep option matches, or only those of --drop. Shows the plan; --yes executes it.
 ///

@@ -7,14 +7,14 @@ use lmc_store::files::check_targets;
 use lmc_store::{At, FileInfo, SnapshotReader};
 
 use super::place::{Place, Which};
-use crate::args::Threads;
 use crate::cmd::cat::{Rows, parse_rows, selection};
-use crate::failure::{Failure, Result};
-use crate::format::{Name, bytes};
-use crate::guard::Guard;
-use crate::names::is_dash;
-use crate::output::{Origin, Output, Target, allow_open, create_directories, finish_all};
-use crate::ui::Ui;
+use crate::fs::guard::Guard;
+use crate::fs::names::is_dash;
+use crate::fs::output::{Origin, Output, Target, allow_open, create_directories, finish_all};
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, bytes};
+use crate::ui::messages::Ui;
+use crate::work::args::Threads;
 
 /// Restore the files of a snapshot, or the bytes of one of its tensors.
 ///

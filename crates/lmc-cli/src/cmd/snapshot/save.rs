@@ -12,14 +12,14 @@ use lmc_store::{Step, Store, StoreOptions, TagName};
 use serde_json::{Value, json};
 
 use super::place::{Grace, Place};
-use crate::args::{Threads, level};
-use crate::failure::{Failure, Result};
-use crate::files::NamedFiles;
-use crate::format::{Name, bytes, percent, ratio};
-use crate::handles::Handles;
-use crate::input::Source;
-use crate::interrupt::Stoppable;
-use crate::ui::Ui;
+use crate::fs::handles::Handles;
+use crate::fs::input::Source;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, bytes, percent, ratio};
+use crate::ui::interrupt::Stoppable;
+use crate::ui::messages::Ui;
+use crate::work::args::{Threads, level};
+use crate::work::files::NamedFiles;
 
 /// Save files as the snapshot of a step. The store is created if missing.
 ///

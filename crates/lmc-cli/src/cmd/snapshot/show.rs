@@ -7,10 +7,10 @@ use super::list::{self, snapshot_fields};
 use super::place::{Place, Which};
 use super::time::time;
 use crate::cmd::list::display_name;
-use crate::failure::Result;
-use crate::format::{Name, bytes, percent};
-use crate::table::Table;
-use crate::ui::Ui;
+use crate::ui::failure::Result;
+use crate::ui::format::{Name, bytes, percent};
+use crate::ui::messages::Ui;
+use crate::ui::table::Table;
 
 /// Show the contents of a snapshot: its files, and with -v their tensors.
 #[derive(Args)]

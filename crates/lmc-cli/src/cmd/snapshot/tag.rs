@@ -5,9 +5,9 @@ use lmc_store::{At, TagName};
 use serde_json::json;
 
 use super::place::Place;
-use crate::failure::Result;
-use crate::format::Name;
-use crate::ui::Ui;
+use crate::ui::failure::Result;
+use crate::ui::format::Name;
+use crate::ui::messages::Ui;
 
 /// Make a tag name a snapshot, or delete the tag.
 ///

@@ -5,10 +5,10 @@ use lmc_store::{At, Problem, Step, VerifyOptions};
 use serde_json::json;
 
 use super::place::Place;
-use crate::args::Threads;
-use crate::failure::{Failure, Result};
-use crate::format::{Name, count};
-use crate::ui::Ui;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, count};
+use crate::ui::messages::Ui;
+use crate::work::args::Threads;
 
 /// Verify that snapshots can be restored.
 ///

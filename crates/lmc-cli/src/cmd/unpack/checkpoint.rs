@@ -10,13 +10,13 @@ use super::args::UnpackArgs;
 use super::data::{DataFiles, METADATA};
 use super::join::join;
 use super::safetensors;
-use crate::bases::Bases;
-use crate::failure::{Failure, Result};
-use crate::format::{Name, bytes, count};
-use crate::guard::{Guard, Role};
-use crate::input::Source;
-use crate::output::{Origin, Output, Target, allow_open, finish_all};
-use crate::ui::Ui;
+use crate::fs::guard::{Guard, Role};
+use crate::fs::input::Source;
+use crate::fs::output::{Origin, Output, Target, allow_open, finish_all};
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, bytes, count};
+use crate::ui::messages::Ui;
+use crate::work::bases::Bases;
 
 /// Names of entries in a message.
 const SHOWN: usize = 5;

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use lmc::{Base, DecompressOptions, Reader, Segment};
 
-use crate::bases::{Bases, describe};
-use crate::failure::{Failure, Result};
-use crate::format::Name;
-use crate::guard::{Guard, Role};
-use crate::handles::Handles;
-use crate::input::Source;
-use crate::names::SUFFIX;
+use crate::fs::guard::{Guard, Role};
+use crate::fs::handles::Handles;
+use crate::fs::input::Source;
+use crate::fs::names::SUFFIX;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::Name;
+use crate::work::bases::{Bases, describe};
 
 /// Compressed files whose indexes and decoded blocks are kept.
 const OPEN: usize = 8;

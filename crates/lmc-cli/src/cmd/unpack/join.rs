@@ -6,7 +6,7 @@ use lmc::layout::distcp::{Chunk, Stored, Tensor};
 
 use super::boxes::{Cuboid, copy, in_order, windows};
 use super::data::{DataFile, DataFiles};
-use crate::failure::{Failure, Result};
+use crate::ui::failure::{Failure, Result};
 
 /// Bytes of tensors that are joined at a time. As many more are read for them.
 const BATCH: u64 = 64 << 20;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 
-use crate::input::same_file;
+use crate::fs::input::same_file;
 
 /// Between the target's name and the random letters.
 const MARK: &str = ".lmc-tmp-";

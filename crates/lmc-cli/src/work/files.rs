@@ -6,12 +6,12 @@ use std::path::{Component, Path, PathBuf};
 use lmc_store::Store;
 use lmc_store::files::Identities;
 
-use crate::failure::{Failure, Result};
-use crate::format::Name;
-use crate::input::{Source, same_file};
-use crate::names::{STORE_MARKER, SUFFIX};
-use crate::shards::{Fault, fault, has_weights, named_by, shards};
-use crate::walk::{self, Entry, Kind, Other};
+use crate::fs::input::{Source, same_file};
+use crate::fs::names::{STORE_MARKER, SUFFIX};
+use crate::fs::walk::{self, Entry, Kind, Other};
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::Name;
+use crate::work::shards::{Fault, fault, has_weights, named_by, shards};
 
 /// Beginnings and ends of names of models in directories of Hugging Face.
 const MODELS: [(&str, &str); 2] = [("model", ".safetensors"), ("pytorch_model", ".bin")];

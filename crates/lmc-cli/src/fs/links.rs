@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use lmc_store::files::parent;
 
-use crate::names::SUFFIX;
+use crate::fs::names::SUFFIX;
 
 /// The most links that are followed, as the system does.
 const MOST: usize = 40;

@@ -17,7 +17,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lmc_store::files::parent;
 
-use crate::format::Name;
+use crate::ui::failure::Failure;
+use crate::ui::format::Name;
 
 /// The role of a file in a run, strongest reason to keep it first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +45,12 @@ pub struct Guard {
 /// Why a file is not removed or replaced: a sentence that begins with its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal(String);
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Failure::Usage(refusal.to_string())
+    }
+}
 
 impl Guard {
     /// Registers a file with its role.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use lmc_store::Location;
 
-use crate::failure::{Failure, Result};
+use crate::ui::failure::{Failure, Result};
 
 /// The suffix of compressed files.
 pub(crate) const SUFFIX: &str = "lmc";

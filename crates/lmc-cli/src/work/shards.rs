@@ -7,10 +7,10 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::failure::{Failure, Result};
-use crate::format::{Name, count};
-use crate::input::Source;
-use crate::names::{CHECKPOINT_SUFFIXES, SUFFIX};
+use crate::fs::input::Source;
+use crate::fs::names::{CHECKPOINT_SUFFIXES, SUFFIX};
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, count};
 
 /// In the name of each index, which ends with [`JSON`]: `model.safetensors.index.json`, `model.safetensors.index.fp16.json`.
 const INDEX: &str = ".index.";

@@ -12,14 +12,14 @@ use lmc_store::files::{is_missing, parent};
 use rustix::fs::Access;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::durable::{self, DurableFile, Unfinished, finish_in_order, leads_to_open_file};
-use crate::failure::{Failure, Result, both};
-use crate::guard::{Guard, Role};
-use crate::input::same_file;
-use crate::interrupt;
-use crate::names::is_dash;
+use crate::fs::durable::{self, DurableFile, Unfinished, finish_in_order, leads_to_open_file};
+use crate::fs::guard::{Guard, Role};
+use crate::fs::input::same_file;
+use crate::fs::names::is_dash;
 use crate::platform::{Descriptor, open_descriptor};
-use crate::progress::Progress;
+use crate::ui::failure::{Failure, Result, both};
+use crate::ui::interrupt;
+use crate::ui::progress::Progress;
 
 /// Where output goes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

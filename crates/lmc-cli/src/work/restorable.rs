@@ -7,8 +7,8 @@ use std::sync::PoisonError;
 
 use lmc::{Base, DecodeLimits, DecompressOptions, Decompressor, ReadAt, WriteAt};
 
-use crate::failure::{Failure, Result};
-use crate::progress::Progress;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::progress::Progress;
 
 /// Decodes `compressed` and compares the result with `raw`.
 ///
@@ -43,7 +43,7 @@ pub(crate) fn check(
         (Err(e), None) => return Err(failed(&e)),
         (Err(e), Some(at)) => return Err(failed(&format_args!("{e}; byte {at} differs"))),
     };
-    let size = raw.size().map_err(|e| failed(&crate::format::io_error(&e)))?;
+    let size = raw.size().map_err(|e| failed(&crate::ui::format::io_error(&e)))?;
     if summary.raw_size != size {
         return Err(failed(&format_args!("it has {} bytes, not {size}", summary.raw_size)));
     }

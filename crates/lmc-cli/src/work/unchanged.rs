@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use lmc_store::files::{Identities, Identity};
 
-use crate::failure::{Failure, Result};
-use crate::input::Source;
-use crate::shards::{Index, index};
+use crate::fs::input::Source;
+use crate::ui::failure::{Failure, Result};
+use crate::work::shards::{Index, index};
 use lmc_store::files::parent;
 
 /// The inputs of a run, and their directories, as they were when it began. Each file is read by itself, so that its bytes are those of one

@@ -6,8 +6,7 @@ use std::path::Path;
 
 use lmc::ErrorKind;
 
-use crate::format::{Name, io_error};
-use crate::guard::Refusal;
+use crate::ui::format::{Name, io_error};
 
 /// An error as shown to the user: `FILE: what (where): what to do`.
 #[derive(Debug)]
@@ -70,12 +69,6 @@ impl Failure {
             }
             kind => Failure::Codec(kind, text),
         }
-    }
-}
-
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        Failure::Usage(refusal.to_string())
     }
 }
 

@@ -6,17 +6,17 @@ use std::path::Path;
 use lmc::{Base, ReadAt, Sink, Summary};
 use serde_json::json;
 
-use crate::args::Files;
-use crate::bases::Bases;
-use crate::failure::Result;
-use crate::format::Name;
-use crate::guard::Guard;
-use crate::input::{STDIN, Source, Stdin};
-use crate::output::{Origin, Target};
-use crate::plan::{Input, Job, Link, guard};
-use crate::report::{self, Left, Outcome};
-use crate::restorable;
-use crate::ui::Ui;
+use crate::fs::guard::Guard;
+use crate::fs::input::{STDIN, Source, Stdin};
+use crate::fs::output::{Origin, Target};
+use crate::ui::failure::Result;
+use crate::ui::format::Name;
+use crate::ui::messages::Ui;
+use crate::work::args::Files;
+use crate::work::bases::Bases;
+use crate::work::plan::{Input, Job, Link, guard};
+use crate::work::report::{self, Left, Outcome};
+use crate::work::restorable;
 
 /// The work of a command on one input.
 pub(crate) trait Work {

@@ -6,24 +6,8 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lmc::{DecodeLimits, DecompressOptions};
 
-use crate::failure::{Failure, Result};
-use crate::format::{Name, parse_size};
-
-/// Options of every command.
-#[derive(Args)]
-pub(crate) struct Global {
-    /// Print nothing but errors.
-    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Messages")]
-    pub(crate) quiet: bool,
-
-    /// Print more messages.
-    #[arg(short, long, global = true, help_heading = "Messages")]
-    pub(crate) verbose: bool,
-
-    /// Show no progress bar. None is shown unless standard error is a terminal.
-    #[arg(long, global = true, help_heading = "Messages")]
-    pub(crate) no_progress: bool,
-}
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, parse_size};
 
 /// Which files are read, and where their outputs go.
 #[derive(Args)]

@@ -6,8 +6,8 @@ use std::path::{Component, Path, PathBuf};
 use lmc::layout::tensors;
 use lmc::{DecompressOptions, Reader};
 
-use crate::input::Source;
-use crate::names::SUFFIX;
+use crate::fs::input::Source;
+use crate::fs::names::SUFFIX;
 
 const MODEL: &str = "onnx";
 

@@ -3,11 +3,28 @@
 use std::cell::{Cell, RefCell};
 use std::io::{BufWriter, IsTerminal, Write};
 
-use crate::args::Global;
-use crate::failure::{Failure, Result};
-use crate::format::Name;
-use crate::interrupt;
-use crate::progress::Progress;
+use clap::Args;
+
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::Name;
+use crate::ui::interrupt;
+use crate::ui::progress::Progress;
+
+/// Options of every command.
+#[derive(Args)]
+pub(crate) struct Global {
+    /// Print nothing but errors.
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Messages")]
+    pub(crate) quiet: bool,
+
+    /// Print more messages.
+    #[arg(short, long, global = true, help_heading = "Messages")]
+    pub(crate) verbose: bool,
+
+    /// Show no progress bar. None is shown unless standard error is a terminal.
+    #[arg(long, global = true, help_heading = "Messages")]
+    pub(crate) no_progress: bool,
+}
 
 /// Standard error and standard output as the options configure them, and whether anything has failed.
 pub(crate) struct Ui {
@@ -130,7 +147,7 @@ impl Ui {
         let mut out = BufWriter::new(std::io::stdout().lock());
         f(&mut out).and_then(|()| out.flush()).map_err(|e| match e.kind() {
             std::io::ErrorKind::BrokenPipe => Failure::BrokenPipe,
-            _ => Failure::Failed(format!("(stdout): cannot write: {}", crate::format::io_error(&e))),
+            _ => Failure::Failed(format!("(stdout): cannot write: {}", crate::ui::format::io_error(&e))),
         })
     }
 

@@ -8,20 +8,20 @@ use std::path::{Path, PathBuf};
 
 use lmc::Base;
 
-use crate::args::Files;
-use crate::bases::Bases;
-use crate::external::with_data;
-use crate::failure::{Failure, Result};
-use crate::files::is_hidden;
-use crate::format::Name;
-use crate::guard::{Guard, Role};
-use crate::input::{STDIN, Source};
-use crate::links;
-use crate::names::{CHECKPOINT_SUFFIXES, SUFFIX, is_dash};
-use crate::output::{Origin, Output, Target, create_directories, is_stdout};
-use crate::shards::{shards, with_suffix};
-use crate::ui::Ui;
-use crate::walk::{self, Entry, Kind, Other};
+use crate::fs::guard::{Guard, Role};
+use crate::fs::input::{STDIN, Source};
+use crate::fs::links;
+use crate::fs::names::{CHECKPOINT_SUFFIXES, SUFFIX, is_dash};
+use crate::fs::output::{Origin, Output, Target, create_directories, is_stdout};
+use crate::fs::walk::{self, Entry, Kind, Other};
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::Name;
+use crate::ui::messages::Ui;
+use crate::work::args::Files;
+use crate::work::bases::Bases;
+use crate::work::external::with_data;
+use crate::work::files::is_hidden;
+use crate::work::shards::{shards, with_suffix};
 
 /// An input.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,15 +9,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use clap::Args;
 use lmc::{Base, BaseInfo, DecompressOptions, Reader, ResolveError, resolve_bases};
 
-use crate::beside::Beside;
-use crate::failure::{Failure, Result};
-use crate::format::{Name, bytes, hex};
-use crate::guard::{Guard, Role};
-use crate::handles::Handles;
-use crate::input::{Source, same_file};
-use crate::names::is_dash;
-use crate::shards::{named_by, shards};
-use crate::ui::Ui;
+use crate::fs::guard::{Guard, Role};
+use crate::fs::handles::Handles;
+use crate::fs::input::{Source, same_file};
+use crate::fs::names::is_dash;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, bytes, hex};
+use crate::ui::messages::Ui;
+use crate::work::beside::Beside;
+use crate::work::shards::{named_by, shards};
 
 /// The bases of deltas.
 #[derive(Args, Default)]

@@ -10,7 +10,7 @@ use std::fs::{DirEntry, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Failure, Result};
+use crate::ui::failure::{Failure, Result};
 
 /// An entry of a directory.
 pub(crate) struct Entry {

@@ -96,7 +96,7 @@ pub(crate) fn install() -> std::io::Result<()> {
         let text = payload.downcast_ref::<&str>().copied();
         let what = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
         let place = info.location().map_or_else(|| "unknown place".to_owned(), ToString::to_string);
-        let what = crate::format::Name::text(what);
+        let what = crate::ui::format::Name::text(what);
         // The standard library panics in a new thread that gets no stack for its signal handler.
         let message = if place.contains("stack_overflow") {
             format!("out of memory for a thread: {what}; use fewer threads (-T)")

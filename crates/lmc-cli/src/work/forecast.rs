@@ -9,13 +9,13 @@ use lmc_pool::Workers;
 use lmc_store::files::parent;
 use serde_json::{Value, json};
 
-use crate::bases::Bases;
-use crate::failure::Result;
-use crate::format::{Name, bytes, count, percent, ratio};
-use crate::input::Source;
-use crate::report::{self, Left};
-use crate::table::Table;
-use crate::ui::Ui;
+use crate::fs::input::Source;
+use crate::ui::failure::Result;
+use crate::ui::format::{Name, bytes, count, percent, ratio};
+use crate::ui::messages::Ui;
+use crate::ui::table::Table;
+use crate::work::bases::Bases;
+use crate::work::report::{self, Left};
 
 /// Bytes that are compressed for all files together, and the fewest for one of them.
 const TOTAL: u64 = 1 << 30;

@@ -5,12 +5,12 @@ use std::path::Path;
 use lmc::Summary;
 use serde_json::{Value, json};
 
-use crate::bases::Bases;
-use crate::failure::{Failure, Result};
-use crate::format::{Name, bytes, hex, percent, ratio};
-use crate::input::{STDIN, Source};
-use crate::output::Output;
-use crate::ui::Ui;
+use crate::fs::input::{STDIN, Source};
+use crate::fs::output::Output;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::{Name, bytes, hex, percent, ratio};
+use crate::ui::messages::Ui;
+use crate::work::bases::Bases;
 
 /// The output of `compress` and `decompress` that programs may rely on.
 pub(crate) const JSON_HELP: &str = "\

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use lmc_store::files::{self, copy_attributes, parent, start_writeback, sync_file};
 
+use crate::fs::temporary::Temporary;
 use crate::platform;
-use crate::temporary::Temporary;
 
 /// A file being written: unnamed where the system supports it, otherwise under a temporary name beside its own. Unless
 /// [`DurableFile::finish`] succeeds, dropping it removes it. An unnamed file never stays behind. A named one is removed on a signal (in the

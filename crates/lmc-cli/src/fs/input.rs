@@ -7,13 +7,13 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::failure::{Failure, Result};
-use crate::format::Name;
-use crate::guard::{self, Guard};
-use crate::handles::{Handles, InputFile};
-use crate::links;
-use crate::names::SUFFIX;
-use crate::ui::Ui;
+use crate::fs::guard::{self, Guard};
+use crate::fs::handles::{Handles, InputFile};
+use crate::fs::links;
+use crate::fs::names::SUFFIX;
+use crate::ui::failure::{Failure, Result};
+use crate::ui::format::Name;
+use crate::ui::messages::Ui;
 
 /// A regular input file, with the command's error messages.
 pub(crate) struct Source(InputFile);

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use lmc_store::files::{self, copy_attributes, is_missing, parent, sync_file, unfinished};
 use tempfile::NamedTempFile;
 
-use crate::{leftovers, platform};
+use crate::fs::leftovers;
+use crate::platform;
 
 /// When this variable is `named`, files get temporary names although unnamed ones would work.
 const WAY: &str = "LMC_TEMPORARY";

@@ -221,7 +221,7 @@ fn check_size(file: &File, len: u64) -> io::Result<()> {
     if file.read_at(&mut [0], len)? == 0 {
         return Ok(());
     }
-    let bytes = crate::format::count(len, "byte");
+    let bytes = crate::ui::format::count(len, "byte");
     let why = format!("its size is given as {bytes}, but it has more: give it as standard input");
     Err(io::Error::new(io::ErrorKind::InvalidInput, why))
 }

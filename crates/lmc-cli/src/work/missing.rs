@@ -4,8 +4,8 @@ use std::path::Path;
 
 use lmc::layout::Tensors;
 
-use crate::format::{Name, count};
-use crate::ui::Ui;
+use crate::ui::format::{Name, count};
+use crate::ui::messages::Ui;
 
 /// How many are named in a message.
 const SHOWN: usize = 5;

@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use lmc::{Base, BaseInfo, DecompressOptions, Reader};
 use lmc_store::files::Identity;
 
-use crate::input::Source;
-use crate::links;
+use crate::fs::input::Source;
+use crate::fs::links;
 use lmc_store::files::parent;
 
 /// Directories in which bases are looked for, and what is known of the files there.
