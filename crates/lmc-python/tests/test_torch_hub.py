@@ -2,18 +2,20 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import lmc
+import lmc.hf
 import lmc.torch
 import pytest
 import torch
 from huggingface_hub import hf_hub_download, scan_cache_dir, try_to_load_from_cache
 from safetensors.torch import save
+from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 BASE, TUNED, NEWER = (character * 40 for character in "abc")
 
@@ -78,14 +80,6 @@ def hub(cache, *args):
     subprocess.run(command, check=True)
 
 
-def load(path):
-    """The tensors of a file, which may be a delta of another one in its directory."""
-    wanted = {base.content_hash for base in lmc.File(path).bases}
-    beside = [file for file in Path(os.path.realpath(path)).parent.glob("*.lmc") if file.samefile(path) is False]
-    bases = [file for file in beside if lmc.File(file).content_hash in wanted]
-    return lmc.torch.load_file(path, base=bases or None)
-
-
 def test_the_hub_finds_everything_and_downloads_nothing_again(tmp_path, endpoint):
     def download(model, revision, name, **options):
         return hf_hub_download(model, name, revision=revision, cache_dir=tmp_path, endpoint=endpoint, **options)
@@ -114,19 +108,71 @@ def test_the_hub_finds_everything_and_downloads_nothing_again(tmp_path, endpoint
     # Any file is loaded from where it is.
     expected = {file: lmc.torch.load(MODELS[file[0]][file[1]][file[2]]) for file in FILES if "safetensors" in file[2]}
     for file, state in expected.items():
-        found = load(paths[file])
+        found = lmc.torch.load_file(paths[file])
         assert found.keys() == state.keys() and all(torch.equal(found[name], state[name]) for name in state)
     # Deleting one model, or revision, as the hub does leaves the others whole.
     after.delete_revisions(BASE, NEWER).execute()
     assert not os.path.exists(paths["org/base", BASE, "model.safetensors"])
     left = ("user/tuned", TUNED, "model.safetensors")
-    found = load(paths[left])
+    found = lmc.torch.load_file(paths[left])
     assert all(torch.equal(found[name], expected[left][name]) for name in expected[left])
     hub(tmp_path, "restore")
     assert Path(paths[left]).read_bytes() == MODELS["user/tuned"][TUNED]["model.safetensors"]
     assert not list(tmp_path.rglob("*.lmc"))
     download("org/base", BASE, "model.safetensors")
     assert Hub.downloads == downloads + 1
+
+
+def families():
+    """Three families of models, one with a fine-tune in several files: a model, and inputs of it."""
+    torch.manual_seed(0)
+    tokens = torch.arange(16)[None]
+    gpt = GPT2LMHeadModel(GPT2Config(vocab_size=500, n_positions=16, n_embd=64, n_layer=4, n_head=2)).eval()
+    yield "org/gpt", gpt, tokens, {}
+    with torch.no_grad():
+        for parameter in gpt.parameters():
+            parameter += torch.randn_like(parameter) * 1e-5
+    yield "user/tuned", gpt, tokens, {"max_shard_size": "200KB"}
+    sizes = dict(vocab_size=500, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2)
+    yield "org/llama", LlamaForCausalLM(LlamaConfig(**sizes)).bfloat16().eval(), tokens, {}
+    yield "org/bert", BertModel(BertConfig(**sizes)).eval(), tokens, {}
+
+
+def put(cache, repository, folder):
+    """Files of a folder as a revision of a model in the cache."""
+    model = cache / f"models--{repository.replace('/', '--')}"
+    for name in ("refs", "blobs", f"snapshots/{BASE}"):
+        (model / name).mkdir(parents=True)
+    (model / "refs/main").write_text(BASE)
+    for file in folder.iterdir():
+        blob = hashlib.sha256(file.read_bytes()).hexdigest()
+        shutil.move(file, model / "blobs" / blob)
+        (model / "snapshots" / BASE / file.name).symlink_to(f"../../blobs/{blob}")
+
+
+def test_models_are_loaded_from_the_cache_with_transformers(tmp_path):
+    cache, expected = tmp_path / "cache", {}
+
+    def logits(repository, kind, tokens):
+        with torch.no_grad():
+            return kind.from_pretrained(repository, cache_dir=cache, local_files_only=True).eval()(tokens)[0]
+
+    for repository, model, tokens, options in families():
+        model.save_pretrained(tmp_path / "m", **options)
+        put(cache, repository, tmp_path / "m")
+        expected[repository, type(model), tokens] = logits(repository, type(model), tokens)
+
+    def size():
+        # A base has a second name beside its deltas.
+        found = [file.lstat() for file in cache.rglob("blobs/*")]
+        return sum({(status.st_dev, status.st_ino): status.st_size for status in found}.values())
+
+    before = size()
+    hub(cache, "compress")
+    assert len(list(cache.glob("models--user--tuned/blobs/*.lmc"))) >= 3
+    assert size() < 0.8 * before
+    for loaded, before in expected.items():
+        assert torch.equal(logits(*loaded), before), loaded[0]
 
 
 def test_restored_it_is_what_was_downloaded(tmp_path, endpoint):
