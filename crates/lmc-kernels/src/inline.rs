@@ -10,7 +10,7 @@
 //! * Functions with intrinsics are declared by `kernels!`, which makes them `#[inline]`, as `#[inline(always)]` does not combine with
 //!   `#[target_feature]`: every codegen unit that calls them has a copy.
 //! * Of the standard library only functions with such an attribute are used: `next` of slices, ranges, chunks, `enumerate`, `rev`, `map`,
-//!   `filter`; `as_chunks`, `first_chunk`. These have none: `map` of arrays and `array::from_fn` (use [`Each::each`] and [`array`]); `zip`
+//!   `filter`; `as_chunks`, `first_chunk`. These have none: `map` of arrays and `array::from_fn` (use `Each::each` and [`array()`]); `zip`
 //!   (use [`zip`]); `copy_from_slice` (assign arrays instead); `copied`, `sum`, and other consumers of iterators.
 //! * Rare code has no attribute, or is `#[cold]`.
 //!

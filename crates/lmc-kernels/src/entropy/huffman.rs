@@ -44,7 +44,7 @@ impl Huffman {
     }
 }
 
-/// Code lengths for a histogram, and the cost of coding it with them in 1/256 bit; see [`cheapest`].
+/// Code lengths for a histogram, and the cost of coding it with them in 1/256 bit; see `cheapest`.
 pub fn build(hist: &Histogram, complete: bool) -> (Huffman, u64) {
     cheapest(hist, complete, &[1200, 300], 126, |kept, escaped| {
         let mut kept = kept.to_vec();

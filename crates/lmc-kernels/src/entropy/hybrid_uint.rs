@@ -224,7 +224,7 @@ impl HybridUintReader {
         lowest + bits.take(open.into())
     }
 
-    /// How many numbers are at least in the bits that [`BitReader::peek`] returns.
+    /// How many numbers are at least in the bits that `BitReader::peek` returns.
     pub fn at_once(&self) -> usize {
         57 / (self.most as usize).max(1)
     }

@@ -78,7 +78,7 @@ impl Rans {
     }
 }
 
-/// A table for a histogram, and the cost of coding the histogram with it in 1/256 bit; see [`cheapest`].
+/// A table for a histogram, and the cost of coding the histogram with it in 1/256 bit; see `cheapest`.
 pub fn build(hist: &Histogram, complete: bool, log_slots: u32) -> (Rans, u64) {
     let slots = 1u64 << log_slots;
     // A symbol in the table takes at least one slot from the others; a literal costs the escape's slots and eight bits. With
