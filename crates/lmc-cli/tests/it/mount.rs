@@ -375,8 +375,9 @@ fn many_threads_that_fault_at_once_are_all_served_within_little_memory() {
     let status = fs::read_to_string(format!("/proc/{}/status", mounted.lmc.id())).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
-    // The cache, a block for each thread, and the program with its tables.
-    assert!(peak < 48 << 10, "{peak} kB");
+    // The cache, a reply of up to 1 MiB for each of the requests that are read ahead, a block for each thread, and the
+    // program with its tables: not the file, nor a block for each of the programs' threads.
+    assert!(peak < 80 << 10, "{peak} kB");
 }
 
 #[test]
