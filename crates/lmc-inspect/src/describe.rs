@@ -196,7 +196,7 @@ fn shares(h: &BlockHead, record_len: u64) -> Vec<u64> {
     };
     let own = |p: &Column| {
         text.clear();
-        p.put(h.ranges(), &mut text);
+        p.method.put(h.ranges(), &mut text);
         take(&mut rest, text.len()) + take(&mut body, own_bulk(p))
     };
     let mut shares: Vec<u64> = h.columns.iter().map(own).collect();
@@ -226,8 +226,8 @@ fn share_out(bytes: u64, weights: &[u64], to: &mut [u64]) {
 fn own_bulk(p: &Column) -> usize {
     match &p.method {
         Method::Stored => p.len,
-        Method::Zstd { frame_len, .. } => *frame_len,
-        Method::Copied { .. } => 0,
+        Method::Zstd(z) => z.frame_len,
+        Method::Copied(_) => 0,
         Method::Plain(_) | Method::Predicted(_) => p.method.streams().map(Stream::numbers_len).sum(),
     }
 }
@@ -251,7 +251,7 @@ fn coded_bits(p: &Column) -> u64 {
             });
             of_grid + predicted.streams.iter().map(|(n, g)| g.as_ref().map_or(0, |g| of(*n, g))).sum::<u64>()
         }
-        Method::Stored | Method::Zstd { .. } | Method::Copied { .. } => 0,
+        Method::Stored | Method::Zstd(_) | Method::Copied(_) => 0,
     }
 }
 
@@ -269,10 +269,10 @@ impl ColumnDescription {
             p.method.streams().flat_map(|g| g.clusters.iter().map(|cluster| ClusterDescription::new(g, cluster)));
         match &p.method {
             Method::Stored => plain("stored"),
-            Method::Copied { .. } => plain("copied"),
-            Method::Zstd { width: 1, prefix, .. } if prefix.count() > 0 => plain("zstd with a prefix"),
-            Method::Zstd { width: 1, .. } => plain("zstd"),
-            Method::Zstd { .. } => plain("zstd of byte planes"),
+            Method::Copied(_) => plain("copied"),
+            Method::Zstd(z) if z.prefix.count() > 0 => plain("zstd with a prefix"),
+            Method::Zstd(z) if z.width == 1 => plain("zstd"),
+            Method::Zstd(_) => plain("zstd of byte planes"),
             Method::Predicted(p) => Self {
                 raw_len,
                 coded_len,

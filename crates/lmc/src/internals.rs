@@ -4,15 +4,20 @@
 pub use crate::api::compress::with_and_without_bases::{EncodedBoth, encode_both, for_call};
 pub use crate::block::decode::BlockDecoder;
 pub use crate::block::encode::BlockEncoder;
-pub use crate::block::grid::name_of as grid_format;
+pub use crate::block::head::BlockHead;
+pub use crate::block::methods::copied::Copied;
+pub use crate::block::methods::predicted::Predicted;
+pub use crate::block::methods::predicted::grid::{Grid, name_of as grid_format};
+pub use crate::block::methods::predicted::operand::Operand;
+pub use crate::block::methods::zstd::Zstd;
+pub use crate::block::methods::{Column, Method};
 pub use crate::block::output::Output;
-pub use crate::block::plan::{Planner, coding_of};
-pub use crate::block::{Extent, Origin, Reference};
+pub use crate::block::ranges::NamedRanges;
+pub use crate::block::stream::body::LaneCounts;
+pub use crate::block::stream::plan::{Planner, coding_of};
+pub use crate::block::stream::{Cluster, Mask, Numbers, Palette, Patches, Stream};
+pub use crate::block::{Extent, Group, Origin, Reference};
 pub use crate::format::bases::SourceRange;
-pub use crate::format::block_head::{
-    BlockHead, Cluster, Column, Grid, LaneCounts, Mask, Method, NamedRanges, Numbers, Operand, Palette, Patches,
-    Predicted, Stream,
-};
 pub use crate::format::record::HEADER_LEN;
 pub use crate::refs::intra_file::rounded_from;
 pub use crate::refs::matching::{Fit, Matcher, Named, Related};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use lmc::internals::{
-    BlockDecoder, BlockEncoder, Column, Extent, Method, Origin, Output, Planner, Predicted, Reference, encode_block,
-    partition, plan, restore, split_record,
+    BlockDecoder, BlockEncoder, Column, Extent, Group, Method, Origin, Output, Planner, Predicted, Reference,
+    encode_block, partition, plan, restore, split_record,
 };
 use lmc::{Dtype, Level, Result};
 use lmc_kernels::isa::Isa;
@@ -59,7 +59,8 @@ impl Blocks {
         for (i, block) in raw.chunks(self.raw_len).enumerate() {
             let offset = (i * self.raw_len) as u64;
             let base = self.base.0.as_ref().map(|_| Reference { source: 1, offset, conversion: Conversion::None });
-            let extent = Extent { dtype: Some(dtype), len: block.len(), base, own: 0, prefix: None, matrix: None };
+            let extent =
+                Extent { dtype: Some(dtype), len: block.len(), base, group: Group::Others, prefix: None, matrix: None };
             encode_block(&mut self.encoder, block, &[extent], &self.base, &mut out).expect("nothing fails");
         }
         out.finish();

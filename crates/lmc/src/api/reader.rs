@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::api::decompress::Buffers;
 use crate::block::decode::BlockDecoder;
+use crate::block::head::BlockHead;
 use crate::file::access::{Access, Cache};
 use crate::file::open::{self, BlockInfo, Opened};
 use crate::format::bases::BaseInfo;
-use crate::format::block_head::BlockHead;
 use crate::refs::base::{Base, resolve};
 use crate::refs::budget::{Budget, ReadWithin};
 use crate::refs::work::Work;

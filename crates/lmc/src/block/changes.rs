@@ -1,8 +1,11 @@
 //! Blocks that consist of the changed elements of a base alone.
 
-use super::body::Body;
-use super::patches::AT_ONCE;
-use crate::format::block_head::{BlockHead, Mask, Method, Predicted};
+use super::head::BlockHead;
+use super::methods::Method;
+use super::methods::predicted::Predicted;
+use super::stream::Mask;
+use super::stream::body::Body;
+use super::stream::patches::AT_ONCE;
 use crate::format::checksum::check64;
 use lmc_kernels::cluster::element::{Element, with_element};
 use lmc_kernels::predict::Conversion;
@@ -58,7 +61,7 @@ pub(crate) fn push_changes(
     if head.body_check.is_some_and(|check| check != check64(body)) {
         return Err(Error::damaged("the check of a block's body does not match"));
     }
-    let mut body = Body::new(head, body)?;
+    let mut body = Body::new(head.lanes, body)?;
     let list = p.sparse().expect("it is a list");
     let count = listed(p).min(head.raw_len / p.width);
     indices.reserve(count);

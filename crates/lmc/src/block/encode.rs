@@ -4,25 +4,25 @@ use std::borrow::Cow;
 
 use super::choose::Chooser;
 use super::gather::{Columns, Finders, Source, gather};
+use super::head::BlockHead;
+use super::methods::copied::Copied;
+use super::methods::planned::ColumnPlan;
+use super::methods::predicted::operand::Operand;
+use super::methods::{Column, Method};
 use super::output::Output;
-use super::planned::{ColumnPlan, Elements, Item, PlannedCluster};
+use super::ranges::{NamedRanges, read_all};
+use super::stream::body::LaneCounts;
+use super::stream::encode::LaneEncoder;
+use super::stream::planned::{Elements, Item};
 use super::{Extent, Origin};
 use crate::format::bases::SourceRange;
-use crate::format::block_head::{BlockHead, Column, LaneCounts, Method, NamedRanges, Operand};
 use crate::format::checksum::{Digest, block_digest, check64, leaf_lens, leaves, read_leaves};
 use crate::format::extents::Extents;
 use crate::format::frames::FrameEncoder;
 use crate::format::header::Features;
 use crate::format::record::{self, RecordHeader};
 use crate::settings::level::Level;
-use lmc_kernels::arch::encode_chunk;
-use lmc_kernels::arch::job::EncodeJob;
-use lmc_kernels::cluster::RUN;
-use lmc_kernels::cluster::element::{Element, with_element};
-use lmc_kernels::cluster::split::{shorten_raw, split_run};
-use lmc_kernels::entropy::lanes::{LaneWriter, LiteralWriter};
 use lmc_kernels::entropy::{LANES, SETS};
-use lmc_kernels::inline::zip;
 use lmc_kernels::isa::Isa;
 use lmc_kernels::predict::{Conversion, convert};
 use lmc_layout::error::Result;
@@ -37,8 +37,7 @@ pub struct BlockEncoder {
     /// Of level `default`, for comparisons; made on first use.
     simple: Option<Box<Chooser>>,
     head: Vec<u8>,
-    lanes: [LaneWriter; 2],
-    literals: LiteralWriter,
+    lanes: LaneEncoder,
     /// Bytes of a prediction's ranges, raw and converted.
     bytes: [Vec<u8>; 2],
 }
@@ -117,8 +116,7 @@ impl BlockEncoder {
             finders: Finders::default(),
             simple: None,
             head: Vec::new(),
-            lanes: [LaneWriter::default(), LaneWriter::default()],
-            literals: LiteralWriter::default(),
+            lanes: LaneEncoder::new(isa),
             bytes: Default::default(),
         }
     }
@@ -221,7 +219,7 @@ impl BlockEncoder {
         out.grow(header_len + head_len);
         self.encode_columns(&sources, &plans, out.grow(bulk_len));
         if let Some(counts) = &mut head.lanes {
-            *counts = self.put_lanes(out);
+            *counts = self.lanes.put_lanes(out);
         }
         let body_len = out.len() - start - header_len - head_len;
         let promised = promised + (header_len + head_len + if chunks > 0 { STATES } else { 0 }) as u64;
@@ -290,7 +288,7 @@ impl BlockEncoder {
     /// Plans one column; reads its ranges.
     fn choose(&mut self, s: &Source<'_>, origin: &dyn Origin, level: Level) -> Result<ColumnPlan> {
         if let Some(distance) = s.copied() {
-            return Ok(ColumnPlan::of(Method::Copied { distance }));
+            return Ok(ColumnPlan::of(Method::Copied(Copied { distance })));
         }
         let mut bytes = std::mem::take(&mut self.bytes);
         let plan = self.choose_with(s, origin, level, &mut bytes);
@@ -309,7 +307,7 @@ impl BlockEncoder {
         let prediction = match s.conversion() {
             None => None,
             Some(conversion) => {
-                let mut bytes = super::ranges::read_all(&s.base, origin, &mut *base)?;
+                let mut bytes = read_all(&s.base, origin, &mut *base)?;
                 if conversion != Conversion::None {
                     convert(conversion, bytes, converted);
                     bytes = converted;
@@ -321,19 +319,16 @@ impl BlockEncoder {
         // Bytes whose counterparts have moved: a header in which one name has changed.
         if !s.prefix.is_empty() {
             let len = s.prefix.iter().map(|range| range.len).sum();
-            plan = chooser.or_with_prefix(&s.bytes, len, || super::ranges::read_all(&s.prefix, origin, base), plan)?;
+            plan = chooser.or_with_prefix(&s.bytes, len, || read_all(&s.prefix, origin, base), plan)?;
         }
         Ok(plan)
     }
 
-    /// Encodes all columns, from the last to the first, into `bulk`, `lanes` and `literals`.
+    /// Encodes all columns, from the last to the first, into `bulk` and the lanes.
     fn encode_columns(&mut self, sources: &[Source<'_>], plans: &[ColumnPlan], bulk: &mut [u8]) {
         let chunks: usize = plans.iter().map(ColumnPlan::chunks).sum();
         if chunks > 0 {
-            // Every cluster starts with lane set 0, so one set can get up to one chunk per cluster more than the other.
-            let clusters: usize = plans.iter().map(ColumnPlan::clusters).sum();
-            self.lanes.iter_mut().for_each(|l| l.reset((chunks + clusters) / SETS + 1));
-            self.literals.reset(chunks * RUN);
+            self.lanes.reset(chunks, plans.iter().map(ColumnPlan::clusters).sum());
         }
         let mut end = bulk.len();
         for (plan, source) in plans.iter().zip(sources).rev() {
@@ -354,62 +349,13 @@ impl BlockEncoder {
                             Elements::Context(context) => plan.residuals.get(*context),
                             Elements::Own(elements) => elements,
                         };
-                        self.encode_cluster(g, &elements[..g.n * g.width], space);
+                        self.lanes.encode_cluster(g, &elements[..g.n * g.width], space);
                     }
                 }
                 item_end = item_begin;
             }
             end = begin;
         }
-    }
-
-    fn encode_cluster(&mut self, g: &PlannedCluster, elements: &[u8], space: &mut [u8]) {
-        let (whole, rest) = space.split_at_mut(g.runs.len() * g.shape.raw_len(RUN));
-        if g.tail > 0 {
-            with_element!(g.width, E => self.encode_partial::<E>(g, elements, rest));
-        }
-        self.isa.encode_cluster(EncodeJob {
-            table: g.table.as_ref(),
-            shape: g.shape,
-            width: g.width,
-            lanes: &mut self.lanes,
-            literals: &mut self.literals,
-            runs: &g.runs,
-            raw: whole,
-            elements,
-        });
-    }
-
-    /// Encodes the last run of a stream, padded to a chunk.
-    fn encode_partial<E: Element>(&mut self, g: &PlannedCluster, elements: &[u8], raw: &mut [u8]) {
-        let t = g.tail;
-        let mut run = vec![0; RUN * E::BYTES];
-        run[..t * E::BYTES].copy_from_slice(&elements[elements.len() - t * E::BYTES..]);
-        let mut symbols = [0; RUN];
-        let mut whole = vec![0; g.shape.raw_len(RUN)];
-        split_run::<E>(&g.shape, &run, &mut symbols, &mut whole);
-        let mut short = Vec::with_capacity(raw.len());
-        shorten_raw(&g.shape, t, &whole, &mut short);
-        raw.copy_from_slice(&short);
-        if let Some(table) = &g.table {
-            symbols[t..].fill(table.pad());
-            encode_chunk(table, &mut self.lanes[g.runs.len() % SETS], &mut self.literals, &symbols);
-        }
-    }
-
-    /// Appends words, literals and states, which follow the bulk bytes.
-    fn put_lanes(&self, out: &mut Output<'_>) -> LaneCounts {
-        for l in &self.lanes {
-            let words = l.written();
-            zip(out.grow(2 * words.len()).as_chunks_mut::<2>().0, words, |to, w| *to = w.to_le_bytes());
-        }
-        out.extend(self.literals.written());
-        for x in self.lanes.iter().flat_map(LaneWriter::states) {
-            out.extend(&x.to_le_bytes());
-        }
-        let [first, second] = &self.lanes;
-        let words = [first.written().len(), second.written().len()];
-        LaneCounts { words, literals: self.literals.written().len() }
     }
 
     fn put_head(&mut self, head: &BlockHead, body_len: usize, out: &mut Output<'_>) {
@@ -429,10 +375,10 @@ fn name_ranges(sources: &[Source<'_>], plans: &mut [ColumnPlan]) -> Vec<SourceRa
                 Operand::Ranges { base, .. } => (base, &source.base),
                 Operand::Grid(_) => continue,
             },
-            Method::Zstd { prefix, .. } if prefix.count > 0 => (prefix, &source.prefix),
+            Method::Zstd(z) if z.prefix.count() > 0 => (&mut z.prefix, &source.prefix),
             _ => continue,
         };
-        *named = NamedRanges { first: list.len(), count: ranges.len() };
+        *named = NamedRanges::new(list.len(), ranges.len());
         list.extend_from_slice(ranges);
     }
     list

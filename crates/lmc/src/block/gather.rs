@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::choose::RawColumn;
-use super::copies::{CopyFinder, Searched};
-use super::opaque::{is_divided, parts};
+use super::methods::copied::find::{CopyFinder, Searched};
+use super::structure::opaque::{is_divided, parts};
 use super::structure::{Finder, LEAST, PARTS, STEPS_LEAST, Structure, is_few_down};
-use super::{Extent, Matrix};
+use super::{Extent, Group, Matrix};
 use crate::format::bases::SourceRange;
 use crate::format::extents::Extents;
 use crate::format::limits::{MAX_COLUMNS, MAX_EXTENTS};
@@ -21,7 +21,7 @@ use lmc_layout::quantised::{Field, fields_of};
 struct Kind {
     dtype: Option<Dtype>,
     base: Option<Conversion>,
-    own: usize,
+    group: Group,
     prefix: bool,
     structure: Structure,
     /// A field of the blocks of a dtype, by its number.
@@ -73,7 +73,8 @@ impl Source<'_> {
 }
 
 /// The kind of extents for which there is no further column.
-const OPAQUE: Kind = Kind { dtype: None, base: None, own: 0, prefix: false, structure: NOISE, field: None, copied: 0 };
+const OPAQUE: Kind =
+    Kind { dtype: None, base: None, group: Group::Others, prefix: false, structure: NOISE, field: None, copied: 0 };
 
 const NOISE: Structure = Structure { few: false, repeats: false, steps: false };
 
@@ -124,7 +125,7 @@ pub(super) fn gather<'a>(
             continue;
         }
         let p = &if p.base.is_none() && p.dtype.is_some_and(Dtype::is_block) {
-            Extent { dtype: None, own: 0, ..*p }
+            Extent { dtype: None, group: Group::Others, ..*p }
         } else {
             *p
         };
@@ -133,9 +134,10 @@ pub(super) fn gather<'a>(
         let width = p.dtype.map_or(1, Dtype::coding_width);
         let base = p.base.filter(|l| predict && whole && l.conversion.source_width(width).is_some());
         let prefix = p.prefix.filter(|_| predict && p.dtype.is_none());
-        let plain = Kind { dtype: p.dtype.filter(|_| whole), own: p.own, prefix: prefix.is_some(), ..OPAQUE };
+        let plain = Kind { dtype: p.dtype.filter(|_| whole), group: p.group, prefix: prefix.is_some(), ..OPAQUE };
         let kind = Kind { base: base.map(|l| l.conversion), ..plain };
-        let structured = Kind { structure, own: if p.own > 0 { p.own } else { usize::MAX - number }, ..plain };
+        let structured =
+            Kind { structure, group: if p.group == Group::Others { Group::Part(*number) } else { p.group }, ..plain };
         let fits = |kind: &Kind, most| columns.len() < most || columns.iter().any(|c| c.kind == *kind);
         let (kind, base) = if base.is_some() && fits(&kind, MAX_PREDICTED) {
             (kind, base)
@@ -203,7 +205,7 @@ impl Piece {
     /// The bytes at `start` of the block of `block` bytes, for a search for copies in whole elements; `None` if it has none, or is predicted: where few elements
     /// changed, decoders and followers are fastest if nothing else is in the block.
     fn searched(&self, start: usize, block: usize, predict: bool) -> Option<Searched> {
-        let Extent { dtype, len, base, own, matrix, .. } = self.extent;
+        let Extent { dtype, len, base, group, matrix, .. } = self.extent;
         if base.is_some() && predict {
             return None;
         }
@@ -212,7 +214,7 @@ impl Piece {
             None => self.elements,
         };
         // Small neighbours of one dtype are one extent, which is no matrix.
-        let many = dtype.is_none() || own == 0 && matrix.is_none() && len < block;
+        let many = dtype.is_none() || group == Group::Others && matrix.is_none() && len < block;
         (unit > 0 && len.is_multiple_of(unit)).then_some(Searched { start, len, unit, many })
     }
 }
@@ -276,12 +278,12 @@ fn find_structure(
                 let Range { start, end } = part.place;
                 let is_cut = end - start < p.len;
                 // All elements of one width have one column.
-                let own =
-                    if is_cut && part.width > 0 { usize::MAX - 8 * i - part.width.ilog2() as usize } else { p.own };
+                let group =
+                    if is_cut && part.width > 0 { Group::Elements { extent: i, width: part.width } } else { p.group };
                 let base = p.base.map(|l| l.at(None, start as u64));
                 // Of a few bytes at an edge, a prefix would be longer than they are.
                 let prefix = p.prefix.filter(|_| !is_cut || one && part.width > 0);
-                push(Extent { len: end - start, base, own, prefix, ..*p }, NOISE, part.width);
+                push(Extent { len: end - start, base, group, prefix, ..*p }, NOISE, part.width);
             }
             continue;
         }
@@ -315,7 +317,8 @@ fn by_field(p: &Extent, columns: &mut Vec<Gathered>, extents: usize) -> Option<(
     let dtype = p.dtype.filter(|_| p.base.is_none())?;
     let (fields, len) = fields_of(dtype).filter(|f| p.len.is_multiple_of(f.1))?;
     let times = p.len / len;
-    let kind = |i: usize, f: &Field| Kind { dtype: Some(f.dtype), own: p.own, field: Some((dtype, i as u8)), ..OPAQUE };
+    let kind =
+        |i: usize, f: &Field| Kind { dtype: Some(f.dtype), group: p.group, field: Some((dtype, i as u8)), ..OPAQUE };
     let of_fields = fields.iter().enumerate().map(|(i, f)| (kind(i, f), f.len));
     let new = of_fields.clone().filter(|(kind, _)| columns.iter().all(|c| c.kind != *kind)).count();
     // One column is left for opaque bytes, and half of the extents for tensors that are not quantised.
@@ -351,7 +354,14 @@ mod tests {
         let integers: Vec<u8> = (0..3000).flat_map(|_| (random.u64() % 50_000).to_le_bytes()).collect();
         let raw = [&[7; 3], &integers[..], &[9; 5]].concat();
         let prefix = SourceRange { source: 1, offset: 0, len: 1 << 20 };
-        let extent = Extent { dtype: None, len: raw.len(), base: None, own: 0, prefix: Some(prefix), matrix: None };
+        let extent = Extent {
+            dtype: None,
+            len: raw.len(),
+            base: None,
+            group: Group::Others,
+            prefix: Some(prefix),
+            matrix: None,
+        };
         let columns = gather(&raw, &[extent], true, true, &mut Finders::default());
         let found: Vec<_> = columns.sources.iter().map(|c| (c.bytes.len(), &c.prefix[..])).collect();
         assert_eq!(found, [(8, &[][..]), (integers.len(), &[prefix][..])]);

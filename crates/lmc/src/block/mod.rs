@@ -1,28 +1,16 @@
 //! One block: the unit that is encoded, checked and decoded alone.
 
-mod body;
 pub(crate) mod by_leaf;
-mod byte_wide;
 pub(crate) mod changes;
 pub(crate) mod choose;
-mod context_histograms;
-mod copies;
 pub(crate) mod decode;
 pub(crate) mod encode;
 mod gather;
-pub(crate) mod grid;
-mod mask;
-mod opaque;
+pub(crate) mod head;
+pub(crate) mod methods;
 pub(crate) mod output;
-mod patches;
-pub(crate) mod plan;
-mod planned;
-pub(crate) mod predicted;
-mod predictor_choice;
-mod ranges;
-mod residual;
-mod restore_sparse;
-pub(crate) mod sparse;
+pub(crate) mod ranges;
+pub(crate) mod stream;
 pub(crate) mod structure;
 
 use crate::format::bases::SourceRange;
@@ -41,12 +29,31 @@ pub struct Extent {
     pub len: usize,
     /// The prediction of its elements, if there is one.
     pub base: Option<Reference>,
-    /// Extents with different values are never in one column.
-    pub own: usize,
+    /// Only extents of one group are in one column.
+    pub group: Group,
     /// Bytes that opaque ones resemble.
     pub prefix: Option<SourceRange>,
     /// Where its elements are in a matrix, if they may be on a grid.
     pub matrix: Option<Matrix>,
+}
+
+/// Extents that may be in one column, if their types and predictions are alike, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Group {
+    /// Those without a group of their own.
+    #[default]
+    Others,
+    /// Those of a segment of the file.
+    Segment(usize),
+    /// One part of a block.
+    Part(usize),
+    /// Elements of this width in an opaque extent of a block.
+    Elements {
+        /// The number of the extent in its block.
+        extent: usize,
+        /// Bytes of an element.
+        width: usize,
+    },
 }
 
 /// A place in a matrix.
@@ -62,7 +69,7 @@ pub struct Matrix {
 impl Extent {
     /// An extent without a reference.
     pub(crate) fn plain(dtype: Option<Dtype>, len: usize) -> Self {
-        Self { dtype, len, base: None, own: 0, prefix: None, matrix: None }
+        Self { dtype, len, base: None, group: Group::Others, prefix: None, matrix: None }
     }
 }
 

@@ -2,9 +2,68 @@
 
 use super::Origin;
 use crate::format::bases::SourceRange;
-use crate::format::block_head::NamedRanges;
+use crate::format::limits::MAX_RANGES;
+use lmc_kernels::varint::{Cursor, put};
 use lmc_layout::error::Result;
 use lmc_layout::io::scratch;
+
+/// Ranges that a column names: consecutive ranges of its block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NamedRanges {
+    pub(super) first: usize,
+    pub(super) count: usize,
+}
+
+impl NamedRanges {
+    /// The `count` ranges from number `first` on.
+    pub(super) fn new(first: usize, count: usize) -> Self {
+        Self { first, count }
+    }
+
+    /// Ranges that are not known yet.
+    pub(super) fn some() -> Self {
+        Self::new(0, 1)
+    }
+
+    pub(crate) fn of<'d>(&self, ranges: &'d [SourceRange]) -> &'d [SourceRange] {
+        &ranges[self.first..][..self.count]
+    }
+
+    /// Bytes of the ranges.
+    pub(crate) fn bytes(&self, ranges: &[SourceRange]) -> u64 {
+        self.of(ranges).iter().map(|d| d.len).sum()
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn put(&self, ranges: &[SourceRange], out: &mut Vec<u8>) {
+        put(out, self.count as u64);
+        self.of(ranges).iter().for_each(|d| d.put(out));
+    }
+}
+
+/// The ranges of a block, while its columns are parsed.
+pub(super) struct Ranges {
+    pub(super) all: Vec<SourceRange>,
+    /// Bytes that the block may still name.
+    pub(super) left: u64,
+}
+
+impl Ranges {
+    pub(super) fn parse(&mut self, c: &mut Cursor<'_>) -> Result<NamedRanges> {
+        let first = self.all.len();
+        // A range takes three bytes at least: the head's own length bounds the allocation.
+        let count = c.size((MAX_RANGES - first).min(c.remaining() / 3), "a column's number of ranges")?;
+        self.all.reserve(count);
+        for _ in 0..count {
+            self.all.push(SourceRange::parse(c, &mut self.left)?);
+        }
+        Ok(NamedRanges { first, count })
+    }
+}
 
 /// The ranges of a block, and the origin of their bytes.
 pub(super) struct BlockRanges<'a> {
@@ -18,12 +77,12 @@ impl BlockRanges<'_> {
         read_all(named.of(self.list), self.origin, buf)
     }
 
-    /// The bytes of some ranges that are as long as `out`: there, and an empty slice, unless they are in memory already.
-    pub(super) fn get_in_place(&self, named: &NamedRanges, out: &mut [u8]) -> Result<&[u8]> {
+    /// The bytes of some ranges that are as long as `out`, if they are in memory already; if not, they are written there.
+    pub(super) fn get_in_place(&self, named: &NamedRanges, out: &mut [u8]) -> Result<Option<&[u8]>> {
         let list = named.of(self.list);
         match in_memory(list, self.origin) {
-            Some(bytes) => Ok(bytes),
-            None => read_to(list, self.origin, out).map(|()| &[][..]),
+            None => read_to(list, self.origin, out).map(|()| None),
+            bytes => Ok(bytes),
         }
     }
 }

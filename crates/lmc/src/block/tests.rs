@@ -4,8 +4,9 @@ use super::by_leaf::BlockOutput;
 use super::decode::BlockDecoder;
 use super::encode::{BlockEncoder, RawBlock};
 use super::output::Output;
-use super::{Extent, Nothing, Origin};
-use crate::format::block_head::{BlockHead, Cluster};
+use super::{Extent, Group, Nothing, Origin};
+use crate::block::head::BlockHead;
+use crate::block::stream::Cluster;
 use crate::format::limits::MAX_COLUMNS;
 use crate::format::record::{HEADER_LEN, RecordHeader};
 use crate::settings::level::Level;
@@ -107,7 +108,7 @@ fn extents_of_every_dtype() {
     let mut r = Random(5);
     let raw: Vec<u8> = (0..Dtype::ALL.len() * 4096).map(|_| r.next() as u8 & 0x37).collect();
     let extents: Vec<Extent> = Dtype::ALL.iter().map(|&dtype| Extent::plain(Some(dtype), 4096)).collect();
-    let own: Vec<Extent> = extents.iter().enumerate().map(|(i, p)| Extent { own: i, ..*p }).collect();
+    let own: Vec<Extent> = extents.iter().enumerate().map(|(i, p)| Extent { group: Group::Segment(i), ..*p }).collect();
     for extents in [extents, own] {
         let record = round_trip(&raw, &extents, Level::Default);
         assert_eq!(head_of(&record).columns.len(), MAX_COLUMNS);

@@ -7,15 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::block::by_leaf::BlockOutput;
 use crate::block::decode::BlockDecoder;
+use crate::block::head::BlockHead;
+use crate::block::methods::{Column, Method};
+use crate::block::stream::Mask;
 use crate::file::blocks::{KEEP, checked_block, decode_checked};
 use crate::file::open::{self, Opened};
 use crate::file::origin::{NoSelf, ReferenceResolver, SelfSource};
 use crate::format::bases::{MAX_DEPTH, too_deep};
-use crate::format::block_head::{BlockHead, Column, Mask, Method, Operand};
 use crate::refs::base::Base;
 use crate::refs::budget::{Budget, MAX_BUDGET, MIN_COST, ORDINARY};
 use crate::refs::work::Work;
-use lmc_kernels::predict::Conversion;
 use lmc_layout::error::Result;
 use lmc_layout::io::ReadAt;
 use lmc_pool::Workers;
@@ -52,17 +53,10 @@ fn held(head: &BlockHead, record_len: u64) -> u64 {
         let selected = if masked { len + len / 8 } else { 0 };
         let m = match &p.method {
             Method::Predicted(m) => m,
-            Method::Zstd { width, prefix, .. } => {
-                return prefix.bytes(&head.ranges) + if *width > 1 { len } else { 0 };
-            }
+            Method::Zstd(z) => return z.prefix.bytes(&head.ranges) + if z.width > 1 { len } else { 0 },
             _ => return selected,
         };
-        let operand = match &m.operand {
-            Operand::Ranges { conversion: Conversion::None, base } => base.bytes(&head.ranges),
-            Operand::Ranges { base, .. } => base.bytes(&head.ranges) + len,
-            // The predictions, an index of each, at most as many scales and offsets, and scales that a mask selects.
-            Operand::Grid(_) => len + 13 * len / m.width as u64,
-        };
+        let operand = m.operand.memory(len, m.width as u64, &head.ranges);
         let contexts = if m.streams.len() > 1 { len } else { 0 };
         operand + contexts + selected
     };

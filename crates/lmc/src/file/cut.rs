@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::block::structure::{Finder, LEAST};
-use crate::block::{Extent, Matrix, Reference};
+use crate::block::{Extent, Group, Matrix, Reference};
 use crate::format::bases::SourceRange;
 use crate::format::bases::{Depths, MAX_DEPTH};
 use crate::format::checksum::LEAF;
@@ -339,7 +339,7 @@ impl<'m> Cutter<'m> {
         let alone = dtype.filter(|d| fields.is_some() || !d.is_block());
         let columns =
             [(None, head, None), (dtype, linked, reference), (alone, elements - linked, None), (None, tail, None)];
-        let own = if len >= block_len / OWN_COLUMN { 1 + segment } else { 0 };
+        let group = if len >= block_len / OWN_COLUMN { Group::Segment(segment) } else { Group::Others };
         let related = self.seen(segment).related.iter().flatten();
         let prefix =
             related.filter_map(|r| r.resembles).next().filter(|_| dtype.is_none()).and_then(|r| around(r, pos, len));
@@ -349,10 +349,10 @@ impl<'m> Cutter<'m> {
             let matrix = (self.grids && row > 0).then_some(Matrix { row, position: at / width });
             at += len;
             let (dtype, base) = if extents.len() < MAX_EXTENTS { (dtype, base) } else { (None, None) };
-            let own = if dtype.is_some() { own } else { 0 };
+            let group = if dtype.is_some() { group } else { Group::Others };
             match extents.last_mut() {
                 Some(p)
-                    if (p.dtype, p.own, p.prefix) == (dtype, own, prefix)
+                    if (p.dtype, p.group, p.prefix) == (dtype, group, prefix)
                         && goes_on(p, base)
                         // Structure is found in whole tensors.
                         && (dtype.is_none() || base.is_some() || len < LEAST as u64) =>
@@ -360,7 +360,7 @@ impl<'m> Cutter<'m> {
                     p.len += len as usize;
                     p.matrix = None;
                 }
-                _ => extents.push(Extent { dtype, len: len as usize, base, own, prefix, matrix }),
+                _ => extents.push(Extent { dtype, len: len as usize, base, group, prefix, matrix }),
             }
         }
     }

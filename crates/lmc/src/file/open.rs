@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use crate::block::head::BlockHead;
 use crate::format::bases::Sources;
-use crate::format::block_head::BlockHead;
 use crate::format::header::{self, Features, ends_early};
 use crate::format::index::Index;
 use crate::format::record::{self, HEADER_LEN, RecordHeader};

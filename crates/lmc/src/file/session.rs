@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::block::grid;
+use crate::block::methods::predicted::grid::find as grid;
 use crate::block::structure::LEAST;
 use crate::file::cut::Cutter;
 use crate::file::origin::{NoSelf, Raw, ReferenceResolver, SelfSource};

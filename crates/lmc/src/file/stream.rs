@@ -3,8 +3,8 @@
 use std::io::Read;
 
 use super::open::{block_record, too_many_skippable};
+use crate::block::head::BlockHead;
 use crate::format::bases::{Depths, Sources};
-use crate::format::block_head::BlockHead;
 use crate::format::header::{self, Features, ends_early};
 use crate::format::index::{BlockLen, Index, whole_leaves_before};
 use crate::format::record::{self, HEADER_LEN, RecordHeader};

@@ -33,7 +33,7 @@ pub struct SourceRange {
 }
 
 impl SourceRange {
-    pub(super) fn parse(c: &mut Cursor<'_>, left: &mut u64) -> Result<Self> {
+    pub(crate) fn parse(c: &mut Cursor<'_>, left: &mut u64) -> Result<Self> {
         let source = c.size(MAX_BASES, "the source of a range")? as u32;
         let (offset, len) = (c.varint()?, c.varint()?);
         if len == 0 {
@@ -49,7 +49,7 @@ impl SourceRange {
         Ok(Self { source, offset, len })
     }
 
-    pub(super) fn put(&self, out: &mut Vec<u8>) {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
         put(out, self.source.into());
         put(out, self.offset);
         put(out, self.len);

@@ -1,7 +1,6 @@
 //! The format of `.lmc` files (`docs/format.md`): bytes to plain structs and back, within limits.
 
 pub(crate) mod bases;
-pub(crate) mod block_head;
 pub(crate) mod checksum;
 pub(crate) mod extents;
 pub(crate) mod frames;

@@ -1,8 +1,10 @@
 //! Elements that are products of levels and scales. Formulas are those of the libraries that dequantise; `bench/sizes.py` names them.
 
 use super::*;
-use crate::block::{Matrix, grid};
-use crate::format::block_head::{Method, Operand};
+use crate::block::Matrix;
+use crate::block::methods::predicted::grid::find::find;
+use crate::block::methods::predicted::operand::Operand;
+use crate::block::methods::{Column, Method};
 use lmc_kernels::predict::grid::Groups;
 
 const E2M1: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
@@ -165,7 +167,7 @@ fn extent(dtype: Dtype, len: usize, row: usize, position: usize) -> Extent {
 
 /// The groups of the grids of a block.
 fn grids(record: &[u8]) -> Vec<(u64, u64)> {
-    let of_column = |c: crate::format::block_head::Column| match c.method {
+    let of_column = |c: Column| match c.method {
         Method::Predicted(p) => match p.operand {
             Operand::Grid(g) => Some((g.groups.rows, g.groups.columns)),
             Operand::Ranges { .. } => None,
@@ -395,7 +397,7 @@ fn what_is_no_grid_is_not_taken_for_one() {
             6 => bytes(dtype, &trained[at(trained.len())..][..n]),
             _ => state[8192 + at(state.len() - 8192 - 4 * n)..][..n * dtype.coding_width()].to_vec(),
         };
-        let found = grid::find(dtype, &Matrix { row: row as u64, position: 0 }, &raw);
+        let found = find(dtype, &Matrix { row: row as u64, position: 0 }, &raw);
         let found = found.map(|found| (found.groups, found.levels.len()));
         assert!(found.is_none(), "kind {}, {dtype:?}: {found:?}", i / 5 % 8);
     }

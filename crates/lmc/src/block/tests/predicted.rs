@@ -2,7 +2,8 @@
 
 use super::super::Reference;
 use super::*;
-use crate::format::block_head::{Method, Predicted};
+use crate::block::methods::Method;
+use crate::block::methods::predicted::Predicted;
 use crate::format::checksum::LEAF;
 use lmc_kernels::predict::{Conversion, Predictor};
 

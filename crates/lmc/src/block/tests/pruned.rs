@@ -1,7 +1,7 @@
 //! Tensors that are mostly zeros.
 
 use super::*;
-use crate::block::plan::{Planner, coding_of};
+use crate::block::stream::plan::{Planner, coding_of};
 
 /// Elements that the first column lists.
 fn listed(record: &[u8]) -> usize {

@@ -44,7 +44,7 @@ fn opaque_bytes_and_other_types_are_between_blocks() {
     // Equal fields of two tensors of a type share columns.
     assert_eq!(columns(&record), [34, 2 * 1000, 2 * 16_000, 12_800, 6400, 1600, 200]);
     // Tensors that have columns of their own.
-    let own: Vec<_> = extents.iter().enumerate().map(|(i, p)| Extent { own: i, ..*p }).collect();
+    let own: Vec<_> = extents.iter().enumerate().map(|(i, p)| Extent { group: Group::Segment(i), ..*p }).collect();
     let record = round_trip(&raw, &own, Level::Default);
     assert_eq!(head_of(&record).columns.len(), 3 + 2 + 4 + 2);
 }
@@ -53,7 +53,7 @@ fn opaque_bytes_and_other_types_are_between_blocks() {
 fn blocks_without_room_for_their_fields_are_opaque() {
     let (dtype, raw) = blocks("Q5_1", &[(2, 4), (2, 4), (4, 8), (16, 8)], 5 * 300, 4);
     let len = raw.len() / 5;
-    let own = |i| Extent { own: i, ..Extent::plain(Some(dtype), len) };
+    let own = |i| Extent { group: Group::Segment(i), ..Extent::plain(Some(dtype), len) };
     let record = round_trip(&raw, &[0, 1, 2, 3, 4].map(own), Level::Default);
     // Three tensors with four columns each; the others are bytes.
     assert_eq!(columns(&record)[12..], [2 * len]);

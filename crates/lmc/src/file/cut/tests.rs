@@ -144,7 +144,7 @@ fn only_large_tensors_have_columns_of_their_own() {
         extents(&blocks[0].1),
         [(None, 1000), (Some(Dtype::Bf16), B / 4), (Some(Dtype::Bf16), 3 * B / 4 - 1000)]
     );
-    let column = |block: usize, extent: usize| blocks[block].1[extent].own;
+    let column = |block: usize, extent: usize| blocks[block].1[extent].group;
     assert!(column(0, 1) != column(0, 2) && column(0, 2) == column(1, blocks[1].1.len() - 1));
 }
 

@@ -1,0 +1,101 @@
+//! How a column is coded: a folder for each method, with its description in the head of a block, how it is planned, and
+//! how it is decoded.
+
+pub(crate) mod copied;
+pub(super) mod plain;
+pub(super) mod planned;
+pub(crate) mod predicted;
+mod width;
+pub(crate) mod zstd;
+
+use super::ranges::Ranges;
+use super::stream::Stream;
+use crate::format::bases::SourceRange;
+use crate::format::header::Features;
+use copied::Copied;
+use lmc_kernels::varint::Cursor;
+use lmc_layout::error::{Error, Result};
+use predicted::Predicted;
+use zstd::Zstd;
+
+/// Elements that one method codes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Raw bytes: the sum of the column's extents. Not stored.
+    pub len: usize,
+    /// How they are coded.
+    pub method: Method,
+}
+
+/// How a column is coded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Bytes as they are.
+    Stored,
+    /// A frame of zstd.
+    Zstd(Zstd),
+    /// Elements in clusters.
+    Plain(Box<Stream>),
+    /// Residuals.
+    Predicted(Box<Predicted>),
+    /// Earlier bytes of the block.
+    Copied(Copied),
+}
+
+impl Method {
+    /// The method of a column of `len` bytes that begins at byte `start` of its block.
+    pub(super) fn parse(c: &mut Cursor<'_>, len: usize, start: usize, ranges: &mut Ranges) -> Result<Self> {
+        Ok(match c.u8()? {
+            0 => Method::Stored,
+            1 => Method::Zstd(Zstd::parse(c, len, ranges)?),
+            2 => Method::Plain(Box::new(plain::parse(c, len)?)),
+            3 => Method::Predicted(Box::new(Predicted::parse(c, len, ranges)?)),
+            4 => Method::Copied(Copied::parse(c, start)?),
+            code => return Err(Error::unknown_code("method", code)),
+        })
+    }
+
+    /// Appends its description. `ranges` are those of its block.
+    pub fn put(&self, ranges: &[SourceRange], out: &mut Vec<u8>) {
+        match self {
+            Method::Stored => out.push(0),
+            Method::Zstd(z) => {
+                out.push(1);
+                z.put(ranges, out);
+            }
+            Method::Plain(g) => {
+                out.push(2);
+                plain::put(g, out);
+            }
+            Method::Predicted(p) => {
+                out.push(3);
+                p.put(ranges, out);
+            }
+            Method::Copied(copied) => {
+                out.push(4);
+                copied.put(out);
+            }
+        }
+    }
+
+    /// The streams that the lanes code.
+    pub fn streams(&self) -> impl Iterator<Item = &Stream> {
+        let plain = if let Method::Plain(g) = self { Some(&**g) } else { None };
+        let predicted = if let Method::Predicted(p) = self { Some(&**p) } else { None };
+        plain.into_iter().chain(predicted.into_iter().flat_map(Predicted::streams))
+    }
+
+    /// The features that a file with this column needs, beside those of its ranges.
+    pub(super) fn features(&self) -> Features {
+        match self {
+            Method::Predicted(p) => p.operand.features(),
+            Method::Copied(_) => Features { grids_or_copies: true, ..Features::default() },
+            Method::Stored | Method::Zstd(_) | Method::Plain(_) => Features::default(),
+        }
+    }
+
+    /// Whether any cluster of the column has symbols.
+    pub(super) fn has_symbols(&self) -> bool {
+        self.streams().any(Stream::has_symbols)
+    }
+}

@@ -1,0 +1,98 @@
+//! Columns of residuals: elements that are near their predictions (`docs/format.md` §3.7).
+
+pub(in crate::block) mod choice;
+pub(in crate::block) mod decode;
+pub(crate) mod grid;
+mod histograms;
+pub(crate) mod operand;
+pub(in crate::block) mod plan;
+pub(in crate::block) mod restore_sparse;
+mod sparse;
+
+use super::width::parse_width;
+use crate::block::ranges::Ranges;
+use crate::block::stream::Stream;
+use crate::format::bases::SourceRange;
+use lmc_kernels::predict::{Contexts, MAX_BOUNDARIES, Predictor};
+use lmc_kernels::varint::{Cursor, put};
+use lmc_layout::error::{Error, Result};
+use operand::Operand;
+
+/// A column coded as residuals, by context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Predicted {
+    /// Bytes of an element: 1, 2, 4 or 8.
+    pub width: usize,
+    /// How a residual is computed from an element and its prediction.
+    pub predictor: Predictor,
+    /// The source of the predictions.
+    pub operand: Operand,
+    /// `None` for a single context.
+    pub(crate) contexts: Option<Contexts>,
+    /// For each context its number of elements, and their stream if there are any.
+    pub streams: Vec<(usize, Option<Stream>)>,
+}
+
+impl Predicted {
+    pub(super) fn parse(c: &mut Cursor<'_>, len: usize, ranges: &mut Ranges) -> Result<Self> {
+        let width = parse_width(c, len)?;
+        let n = len / width;
+        let code = c.u8()?;
+        let predictor = Predictor::from_code(code).ok_or_else(|| Error::unknown_code("predictor", code))?;
+        let operands = c.u8()?;
+        if operands != 1 {
+            return Err(Error::damaged(format!("a column has {operands} operands, its predictor takes 1")));
+        }
+        let operand = Operand::parse(c, width, n, ranges)?;
+        let contexts = match usize::from(c.u8()?) {
+            0 => None,
+            count if count > MAX_BOUNDARIES => {
+                return Err(Error::damaged(format!(
+                    "a column has {count} boundaries between contexts; there are at most {MAX_BOUNDARIES}"
+                )));
+            }
+            count => {
+                let boundaries = c.bytes(count)?.to_vec();
+                if boundaries[0] == 0 || !boundaries.is_sorted_by(|a, b| a < b) {
+                    return Err(Error::damaged(format!(
+                        "a column's boundaries between contexts do not rise: {boundaries:?}"
+                    )));
+                }
+                Some(Contexts { boundaries })
+            }
+        };
+        let mut left = n;
+        let streams = (0..contexts.as_ref().map_or(1, Contexts::count))
+            .map(|_| {
+                let count = c.size(left, "a context's number of elements")?;
+                left -= count;
+                let stream = if count > 0 { Some(Stream::parse(c, width)?) } else { None };
+                Ok((count, stream))
+            })
+            .collect::<Result<_>>()?;
+        if left != 0 {
+            return Err(Error::damaged(format!("the contexts of a column leave {left} of its {n} elements uncovered")));
+        }
+        Ok(Self { width, predictor, operand, contexts, streams })
+    }
+
+    pub(super) fn put(&self, ranges: &[SourceRange], out: &mut Vec<u8>) {
+        const OPERANDS: u8 = 1;
+        out.extend([self.width.trailing_zeros() as u8, self.predictor as u8, OPERANDS]);
+        self.operand.put(ranges, out);
+        let boundaries = self.contexts.as_ref().map_or(&[][..], |c| &c.boundaries);
+        out.push(boundaries.len() as u8);
+        out.extend_from_slice(boundaries);
+        for (count, stream) in &self.streams {
+            put(out, *count as u64);
+            if let Some(s) = stream {
+                s.put(out);
+            }
+        }
+    }
+
+    /// Its streams, in the order of their bytes.
+    pub(super) fn streams(&self) -> impl Iterator<Item = &Stream> {
+        self.operand.streams().chain(self.streams.iter().filter_map(|s| s.1.as_ref()))
+    }
+}
