@@ -249,7 +249,17 @@ fn coded_bits(p: &Column) -> u64 {
                 let groups = grid.groups.count(n as u64) as usize;
                 terms.map(|stream| of(groups, stream)).sum::<u64>() + of(n, &grid.indices)
             });
-            of_grid + predicted.streams.iter().map(|(n, g)| g.as_ref().map_or(0, |g| of(*n, g))).sum::<u64>()
+            let n = p.len / predicted.width;
+            let of_factored = if let Operand::Factored(f) = &predicted.operand {
+                of(f.rows.count(n), &f.of_rows) + of((f.rows.len as usize).min(n), &f.of_columns)
+            } else {
+                0
+            };
+            let of_terms = predicted.terms.as_ref().map_or(0, |terms| of(terms.rows.count(n), &terms.stream));
+            of_grid
+                + of_factored
+                + of_terms
+                + predicted.streams.iter().map(|(n, g)| g.as_ref().map_or(0, |g| of(*n, g))).sum::<u64>()
         }
         Method::Stored | Method::Zstd(_) | Method::Copied(_) => 0,
     }
@@ -320,7 +330,11 @@ impl PredictionDescription {
             Operand::Ranges { conversion: Conversion::NarrowBf16, .. } => Some("F32 to BF16"),
             Operand::Ranges { conversion: Conversion::WidenBf16, .. } => Some("BF16 to F32"),
             Operand::Ranges { conversion: Conversion::NarrowF16, .. } => Some("F32 to F16"),
-            _ => None,
+            Operand::Scaled(_) => Some("multiplied"),
+            Operand::Moment(_) => Some("a second moment's step of Adam"),
+            Operand::Weight(_) => Some("a weight's step of Adam"),
+            Operand::Factored(_) => Some("terms of rows and columns"),
+            Operand::Ranges { conversion: Conversion::None, .. } | Operand::Grid(_) => None,
         };
         let grid = p.operand.grid().map(|g| GridDescription {
             format: grid_format(&g.levels, g.offsets.is_some()).unwrap_or(UNKNOWN),

@@ -12,6 +12,7 @@ pub mod arch;
 pub mod bits;
 pub mod cluster;
 pub mod entropy;
+mod float;
 #[allow(unsafe_code)] // an array written element by element
 pub mod inline;
 pub mod isa;

@@ -71,8 +71,8 @@ pub fn coder_name(cluster: &Cluster) -> &'static str {
 }
 
 /// The ranges that a column is predicted from; none of a grid.
-pub fn ranges<'h>(head: &'h BlockHead, column: &Predicted) -> &'h [SourceRange] {
-    column.operand.ranges().map_or(&[], |(_, base)| base.of(&head.ranges))
+pub fn ranges(head: &BlockHead, column: &Predicted) -> Vec<SourceRange> {
+    column.operand.named().iter().flat_map(|named| named.of(&head.ranges)).copied().collect()
 }
 
 /// Where the raw bytes of a base are.
@@ -129,6 +129,7 @@ fn model<'m>(column: &'m Predicted, prediction: &'m [u8]) -> Model<'m> {
         predictor: column.predictor,
         prediction,
         contexts: column.contexts.as_ref(),
+        terms: None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Arguments of the kernels of the predict stage.
 
+use super::optimizer::Rows;
 use super::{Contexts, Predictor};
 use crate::cluster::element::{Element, with_element};
 use crate::inline::zip;
@@ -18,6 +19,35 @@ pub struct Model<'a> {
     pub prediction: &'a [u8],
     /// `None` for a single context.
     pub contexts: Option<&'a Contexts>,
+    /// Terms of rows, which are subtracted from the keys.
+    pub terms: Option<RowTerms<'a>>,
+}
+
+/// A term for each row that a column has elements of.
+#[derive(Clone, Copy)]
+pub struct RowTerms<'a> {
+    /// The rows.
+    pub rows: Rows,
+    /// Their terms.
+    pub terms: &'a [u8],
+}
+
+impl RowTerms<'_> {
+    /// The terms of `n` elements from element `first` on.
+    pub fn of(self, first: usize, n: usize) -> Self {
+        let at = self.rows.position + first as u64;
+        let rows = Rows { position: at % self.rows.len, ..self.rows };
+        Self { rows, terms: &self.terms[(at / self.rows.len) as usize..][..rows.count(n)] }
+    }
+
+    /// Subtracts from the keys of elements, from element `first` on, the terms of their rows.
+    #[inline(always)]
+    pub(crate) fn subtract(self, first: usize, keys: &mut [u8]) {
+        self.rows.each(first, keys.len(), |row, _, range| {
+            let term = self.terms[row];
+            keys[range].iter_mut().for_each(|key| *key = key.wrapping_sub(term));
+        });
+    }
 }
 
 impl<'a> Model<'a> {
@@ -32,6 +62,9 @@ impl<'a> Model<'a> {
         assert_eq!(self.prediction.len(), self.len * self.width, "a prediction for every element");
         if let Some(contexts) = self.contexts {
             assert!(contexts.count() <= super::MAX_BOUNDARIES + 1 && contexts.boundaries.is_sorted_by(|a, b| a < b));
+        }
+        if let Some(RowTerms { rows, terms }) = self.terms {
+            assert!(rows.position < rows.len && terms.len() == rows.count(self.len), "a term for every row");
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod changes;
 mod convert;
 pub mod grid;
 pub mod job;
+pub mod optimizer;
 pub(crate) mod partition;
 pub mod residual;
 pub mod select;

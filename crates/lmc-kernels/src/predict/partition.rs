@@ -1,6 +1,6 @@
 //! Residuals by context and back, in plain Rust: the reference of every kernel, and compiled for several of them.
 
-use super::job::{Model, Overflow, Place, Rank, Streams, TILE, most_overflows, places, trim};
+use super::job::{Model, Overflow, Place, Rank, RowTerms, Streams, TILE, most_overflows, places, trim};
 use super::select::{Selection, nth_one};
 use super::{Contexts, MAX_BOUNDARIES, residual};
 use crate::cluster::element::{Element, with_element};
@@ -142,6 +142,7 @@ pub(crate) fn restore_in_place(m: &Model<'_>, out: &mut [u8]) {
 pub(crate) struct Finder<'a> {
     prediction: &'a [u8],
     width: usize,
+    terms: Option<RowTerms<'a>>,
     pub(crate) contexts: usize,
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for kernels of x86-64"))]
     pub(crate) boundaries: &'a [u8],
@@ -155,6 +156,7 @@ impl<'a> Finder<'a> {
         Some(Self {
             prediction: m.prediction,
             width: m.width,
+            terms: m.terms,
             contexts: contexts.count(),
             boundaries: &contexts.boundaries,
             table: contexts.table(),
@@ -164,13 +166,21 @@ impl<'a> Finder<'a> {
     /// The keys of `n` elements, from element `i` on.
     #[inline(always)]
     pub(crate) fn keys<'k>(&self, i: usize, n: usize, keys: &'k mut [u8; TILE]) -> &'k [u8] {
-        let prediction = &self.prediction[i * self.width..(i + n) * self.width];
         let keys = &mut keys[..n];
-        with_element!(self.width, E => {
-            zip(keys, E::all(prediction), |key, p| *key = Contexts::key(E::from_bytes(*p)));
-        });
+        keys_of(self.width, &self.prediction[i * self.width..(i + n) * self.width], keys);
+        if let Some(terms) = self.terms {
+            terms.subtract(i, keys);
+        }
         keys
     }
+}
+
+/// The keys of predictions, without terms.
+#[inline(always)]
+pub(crate) fn keys_of(width: usize, prediction: &[u8], keys: &mut [u8]) {
+    with_element!(width, E => {
+        zip(keys, E::all(prediction), |key, p| *key = Contexts::key(E::from_bytes(*p)));
+    });
 }
 
 /// Most contexts.

@@ -5,6 +5,7 @@ use super::methods::planned::ColumnPlan;
 use super::methods::predicted::choice::PredictionInput;
 use super::methods::predicted::grid::find;
 use super::methods::predicted::plan::OperandPlan;
+use super::methods::predicted::{factored, scaled};
 use super::methods::zstd::plan::{FramePlanner, SAMPLE_BYTES, repeats};
 use super::stream::plan::{Planner, coding_of};
 use super::stream::planned::StreamPlan;
@@ -18,8 +19,10 @@ use lmc_kernels::isa::Isa;
 use lmc_kernels::map::Map;
 use lmc_kernels::predict::Conversion;
 use lmc_kernels::predict::job::Streams;
+use lmc_kernels::predict::optimizer;
 use lmc_layout::dtype::Dtype;
 use lmc_layout::error::Result;
+use lmc_layout::io::scratch;
 
 /// A column to plan: whole elements of the dtype.
 #[derive(Clone, Copy)]
@@ -27,8 +30,10 @@ pub(crate) struct RawColumn<'a> {
     pub(super) dtype: Option<Dtype>,
     /// The structure that was found in it, unless it has predictions.
     pub(super) structure: Structure,
-    /// Where its elements are in a matrix, if they may be on a grid.
+    /// Where its elements are in a matrix, if they are consecutive there.
     pub(super) matrix: Option<Matrix>,
+    /// Whether they may be on a grid.
+    pub(super) grids: bool,
     pub(super) bytes: &'a [u8],
 }
 
@@ -38,10 +43,14 @@ pub(crate) struct Chooser {
     /// Working memory of predicted columns.
     spare: Vec<Streams>,
     frames: FramePlanner,
+    /// Multiples of a prediction.
+    scaled: Vec<u8>,
     /// Of columns with predictions, which need it seldom.
     finder: Finder,
 }
 
+/// Least elements of a row that may have a term.
+const ROW_LEAST: u64 = 64;
 /// Bytes of a block's lane states, which a column with clusters must save.
 const LANE_BYTES: u64 = 4 * (SETS * LANES) as u64;
 
@@ -51,6 +60,7 @@ impl Chooser {
             planner: Planner::new(isa, level),
             spare: Vec::new(),
             frames: FramePlanner::new(level),
+            scaled: Vec::new(),
             finder: Finder::default(),
         }
     }
@@ -63,10 +73,13 @@ impl Chooser {
         let Some((prediction, conversion)) = base else { return self.choose_plain(column) };
         let &RawColumn { dtype, bytes, .. } = column;
         let (width, map) = dtype.map_or_else(|| detect_width(bytes).unwrap_or((1, Map::Identity)), coding_of);
-        let input = PredictionInput { prediction, map };
+        let rows = dtype.and(column.matrix).filter(|m| m.row >= ROW_LEAST).map(Matrix::rows);
+        let input = PredictionInput { prediction, map, rows, clusters: false };
         let operand = |_: &mut Planner| OperandPlan::ranges(conversion);
         let residuals = self.spare.pop().unwrap_or_default();
-        Ok(match self.planner.plan_predicted(width, bytes, &input, operand, residuals) {
+        let plan = self.planner.plan_predicted(width, bytes, &input, operand, residuals);
+        let plan = self.or_scaled(dtype, bytes, &input, conversion, plan);
+        Ok(match plan {
             // Unless zstd might still win.
             Ok((predicted, sure)) if sure && map == Map::Rotate && !repeats(bytes) && !is_mostly_zero(width, bytes) => {
                 predicted
@@ -83,6 +96,42 @@ impl Chooser {
                 self.choose_structured(column)?
             }
         })
+    }
+
+    /// The plan of a prediction, or one with a multiple of it if that takes fewer bytes.
+    fn or_scaled(
+        &mut self,
+        dtype: Option<Dtype>,
+        bytes: &[u8],
+        input: &PredictionInput<'_>,
+        conversion: Conversion,
+        plan: std::result::Result<(ColumnPlan, bool), Streams>,
+    ) -> std::result::Result<(ColumnPlan, bool), Streams> {
+        let Some(dtype) = dtype.filter(|d| matches!(d, Dtype::F32 | Dtype::Bf16)) else { return plan };
+        let width = dtype.coding_width();
+        if conversion != Conversion::None {
+            return plan;
+        }
+        let Some(factor) = scaled::find(width, bytes, input.prediction) else { return plan };
+        let mut multiples = std::mem::take(&mut self.scaled);
+        optimizer::scaled(width, factor, input.prediction, scratch(&mut multiples, bytes.len()));
+        let of_multiples = PredictionInput { prediction: &multiples[..bytes.len()], ..*input };
+        let operand = |_: &mut Planner| OperandPlan::scaled(factor);
+        let residuals = self.spare.pop().unwrap_or_default();
+        let other = self.planner.plan_predicted(width, bytes, &of_multiples, operand, residuals);
+        self.scaled = multiples;
+        match (plan, other) {
+            (Ok((plan, sure)), Ok((other, of_other))) => {
+                let (best, worse) =
+                    if other.estimate < plan.estimate { ((other, of_other), plan) } else { ((plan, sure), other) };
+                self.recycle(worse);
+                Ok(best)
+            }
+            (Err(spare), best) | (best, Err(spare)) => {
+                self.spare.push(spare);
+                best
+            }
+        }
     }
 
     pub(super) fn frames(&mut self) -> &mut FrameEncoder {
@@ -137,7 +186,10 @@ impl Chooser {
         let stream = coding.map(|coding| self.planner.plan_plain(coding, few, bytes));
         let lanes = |g: &StreamPlan| if g.stream.clusters.is_empty() { 0 } else { LANE_BYTES };
         let estimate = stream.as_ref().map_or(len, |g| g.estimate + lanes(g)).min(len);
-        let grid = self.on_grid(column, estimate);
+        let grid = match self.on_grid(column, estimate) {
+            None => self.factored(column, estimate),
+            grid => grid,
+        };
         let estimate = grid.as_ref().map_or(estimate, |plan| plan.estimate);
         let float = dtype.is_some() && coding.is_some_and(|(_, map)| map == Map::Rotate);
         let frame = if !structure.is_noise() || dtype.is_some() && !float && bytes.len() >= LEAST {
@@ -164,9 +216,24 @@ impl Chooser {
         })
     }
 
+    /// A plan of elements that terms of rows and columns predict, if it takes less than `other` bytes by a little.
+    fn factored(&mut self, column: &RawColumn<'_>, other: u64) -> Option<ColumnPlan> {
+        let matrix = column.matrix.filter(|_| column.dtype == Some(Dtype::F32))?;
+        let found = factored::find(matrix.rows(), column.bytes)?;
+        let residuals = self.spare.pop().unwrap_or_default();
+        let plan = self.planner.plan_factored(column.bytes, found, residuals);
+        let mut plan = plan.map_err(|residuals| self.spare.push(residuals)).ok()?;
+        plan.estimate += LANE_BYTES;
+        if plan.estimate + other / 128 < other {
+            return Some(plan);
+        }
+        self.recycle(plan);
+        None
+    }
+
     /// A plan of elements that are on a grid, if it takes less than `other` bytes.
     fn on_grid(&mut self, column: &RawColumn<'_>, other: u64) -> Option<ColumnPlan> {
-        let (dtype, matrix) = (column.dtype?, column.matrix.filter(|_| column.structure.few)?);
+        let (dtype, matrix) = (column.dtype?, column.matrix.filter(|_| column.grids && column.structure.few)?);
         let found = find::find(dtype, &matrix, column.bytes)?;
         let residuals = self.spare.pop().unwrap_or_default();
         let plan = self.planner.plan_grid(dtype, column.bytes, found, residuals);

@@ -36,7 +36,8 @@ fn sparse_whole(head: &BlockHead) -> Option<(&Predicted, &[SourceRange])> {
     let Method::Predicted(p) = &column.method else { return None };
     let Operand::Ranges { conversion: Conversion::None, base } = &p.operand else { return None };
     let whole = head.extents.one_piece(0) == Some(0..head.raw_len);
-    (whole && (p.sparse().is_some() || p.is_sparse_by_context())).then(|| (&**p, base.of(&head.ranges)))
+    (whole && p.terms.is_none() && (p.sparse().is_some() || p.is_sparse_by_context()))
+        .then(|| (&**p, base.of(&head.ranges)))
 }
 
 impl BlockDecoder {

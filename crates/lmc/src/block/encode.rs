@@ -1,13 +1,10 @@
 //! Encoding a block.
 
-use std::borrow::Cow;
-
 use super::choose::Chooser;
 use super::gather::{Columns, Finders, Source, gather};
 use super::head::BlockHead;
 use super::methods::copied::Copied;
 use super::methods::planned::ColumnPlan;
-use super::methods::predicted::operand::Operand;
 use super::methods::{Column, Method};
 use super::output::Output;
 use super::ranges::{NamedRanges, read_all};
@@ -187,9 +184,7 @@ impl BlockEncoder {
         out: &mut Output<'_>,
     ) -> Result<Encoded> {
         let (start, RawBlock { raw, extents, leaves }) = (out.len(), block);
-        let without_grids = || extents.iter().map(|e| Extent { matrix: None, ..*e }).collect();
-        let extents: Cow<'_, [Extent]> = if way.grids { (*extents).into() } else { Cow::Owned(without_grids()) };
-        let (columns, mut plans) = self.plan(raw, &extents, origin, way)?;
+        let (columns, mut plans) = self.plan(raw, extents, origin, way)?;
         let Columns { sources, placed, .. } = columns;
         let ranges = name_ranges(&sources, &mut plans);
         let bulk_len: usize = plans.iter().zip(&sources).map(|(p, s)| p.bulk_len(s.bytes.len())).sum();
@@ -224,7 +219,7 @@ impl BlockEncoder {
         let body_len = out.len() - start - header_len - head_len;
         let promised = promised + (header_len + head_len + if chunks > 0 { STATES } else { 0 }) as u64;
         plans.into_iter().for_each(|p| self.chooser(way.level).recycle(p));
-        if header_len + head_len + body_len > Self::bound(&extents) {
+        if header_len + head_len + body_len > Self::bound(extents) {
             // Whatever a sample promised: never more than the bytes as they are.
             out.truncate(start);
             head.lanes = None;
@@ -268,8 +263,7 @@ impl BlockEncoder {
     ) -> Result<(Columns<'b>, Vec<ColumnPlan>)> {
         let mut plan = |divide| -> Result<_> {
             let columns = gather(raw, extents, way.predict, divide, &mut self.finders);
-            let plans: Vec<_> =
-                columns.sources.iter().map(|s| self.choose(s, origin, way.level)).collect::<Result<_>>()?;
+            let plans: Vec<_> = columns.sources.iter().map(|s| self.choose(s, origin, way)).collect::<Result<_>>()?;
             let size = plans.iter().map(|p| p.estimate).sum::<u64>() + (EXTENT * columns.placed.count()) as u64;
             Ok((size, columns, plans))
         };
@@ -286,12 +280,12 @@ impl BlockEncoder {
     }
 
     /// Plans one column; reads its ranges.
-    fn choose(&mut self, s: &Source<'_>, origin: &dyn Origin, level: Level) -> Result<ColumnPlan> {
+    fn choose(&mut self, s: &Source<'_>, origin: &dyn Origin, way: Way) -> Result<ColumnPlan> {
         if let Some(distance) = s.copied() {
             return Ok(ColumnPlan::of(Method::Copied(Copied { distance })));
         }
         let mut bytes = std::mem::take(&mut self.bytes);
-        let plan = self.choose_with(s, origin, level, &mut bytes);
+        let plan = self.choose_with(s, origin, way, &mut bytes);
         self.bytes = bytes;
         plan
     }
@@ -300,10 +294,10 @@ impl BlockEncoder {
         &mut self,
         s: &Source<'_>,
         origin: &dyn Origin,
-        level: Level,
+        way: Way,
         [base, converted]: &mut [Vec<u8>; 2],
     ) -> Result<ColumnPlan> {
-        let chooser = self.chooser(level);
+        let chooser = self.chooser(way.level);
         let prediction = match s.conversion() {
             None => None,
             Some(conversion) => {
@@ -315,7 +309,7 @@ impl BlockEncoder {
                 Some((bytes, conversion))
             }
         };
-        let mut plan = chooser.choose(&s.column(), prediction)?;
+        let mut plan = chooser.choose(&s.column(way.grids), prediction)?;
         // Bytes whose counterparts have moved: a header in which one name has changed.
         if !s.prefix.is_empty() {
             let len = s.prefix.iter().map(|range| range.len).sum();
@@ -371,15 +365,15 @@ fn name_ranges(sources: &[Source<'_>], plans: &mut [ColumnPlan]) -> Vec<SourceRa
     let mut list = Vec::new();
     for (source, plan) in sources.iter().zip(plans) {
         let (named, ranges) = match &mut plan.method {
-            Method::Predicted(p) => match &mut p.operand {
-                Operand::Ranges { base, .. } => (base, &source.base),
-                Operand::Grid(_) => continue,
-            },
-            Method::Zstd(z) if z.prefix.count() > 0 => (&mut z.prefix, &source.prefix),
+            // An operand of several parts would have them one after the other.
+            Method::Predicted(p) => (p.operand.named_mut(), &source.base),
+            Method::Zstd(z) if z.prefix.count() > 0 => (vec![&mut z.prefix], &source.prefix),
             _ => continue,
         };
-        *named = NamedRanges::new(list.len(), ranges.len());
-        list.extend_from_slice(ranges);
+        for named in named {
+            *named = NamedRanges::new(list.len(), ranges.len());
+            list.extend_from_slice(ranges);
+        }
     }
     list
 }

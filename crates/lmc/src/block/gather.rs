@@ -57,9 +57,10 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
-    pub(super) fn column(&self) -> RawColumn<'_> {
+    /// The column, which may be on a grid if `grids` says so.
+    pub(super) fn column(&self, grids: bool) -> RawColumn<'_> {
         let Kind { dtype, structure, .. } = self.kind;
-        RawColumn { dtype, structure, matrix: self.matrix, bytes: &self.bytes }
+        RawColumn { dtype, structure, matrix: self.matrix, grids, bytes: &self.bytes }
     }
 
     pub(super) fn conversion(&self) -> Option<Conversion> {

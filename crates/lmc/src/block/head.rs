@@ -13,7 +13,7 @@ use lmc_kernels::varint::{Cursor, put};
 use lmc_layout::error::{Error, Result};
 
 /// One block's head, parsed and checked as far as it can be without the body.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BlockHead {
     /// Length of the contents in bytes.
     pub raw_len: usize,

@@ -15,6 +15,7 @@ pub(crate) mod structure;
 
 use crate::format::bases::SourceRange;
 use lmc_kernels::predict::Conversion;
+use lmc_kernels::predict::optimizer::Rows;
 use lmc_layout::dtype::Dtype;
 #[cfg(test)]
 use lmc_layout::error::Error;
@@ -33,7 +34,7 @@ pub struct Extent {
     pub group: Group,
     /// Bytes that opaque ones resemble.
     pub prefix: Option<SourceRange>,
-    /// Where its elements are in a matrix, if they may be on a grid.
+    /// Where its elements are in a matrix, if that is known.
     pub matrix: Option<Matrix>,
 }
 
@@ -63,6 +64,12 @@ pub struct Matrix {
     pub row: u64,
     /// Elements before this one.
     pub position: u64,
+}
+
+impl Matrix {
+    fn rows(self) -> Rows {
+        Rows { len: self.row, position: self.position % self.row }
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::Origin;
 use crate::format::bases::SourceRange;
 use crate::format::limits::MAX_RANGES;
+use lmc_kernels::inline::array;
 use lmc_kernels::varint::{Cursor, put};
 use lmc_layout::error::Result;
 use lmc_layout::io::scratch;
@@ -75,6 +76,21 @@ impl BlockRanges<'_> {
     /// The bytes of some ranges, concatenated: in `buf` unless they are in memory already.
     pub(super) fn get<'b>(&'b self, named: &NamedRanges, buf: &'b mut Vec<u8>) -> Result<&'b [u8]> {
         read_all(named.of(self.list), self.origin, buf)
+    }
+
+    /// The bytes of several operands, of `len` bytes each, concatenated in `buf`.
+    pub(super) fn get_all<'b, const N: usize>(
+        &self,
+        named: [NamedRanges; N],
+        len: usize,
+        buf: &'b mut Vec<u8>,
+    ) -> Result<[&'b [u8]; N]> {
+        let bytes = scratch(buf, N * len);
+        for (named, to) in named.iter().zip(bytes.chunks_exact_mut(len)) {
+            read_to(named.of(self.list), self.origin, to)?;
+        }
+        let bytes = &*bytes;
+        Ok(array(|i| &bytes[i * len..][..len]))
     }
 
     /// The bytes of some ranges that are as long as `out`, if they are in memory already; if not, they are written there.

@@ -15,6 +15,7 @@ use lmc_kernels::isa::Isa;
 use lmc_layout::dtype::Dtype;
 
 mod grid;
+mod optimizer;
 mod predicted;
 mod pruned;
 mod quantised;

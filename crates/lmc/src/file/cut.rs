@@ -21,6 +21,7 @@ use lmc_layout::dtype::Dtype;
 use lmc_layout::error::Result;
 use lmc_layout::io::{ReadAt, read_at};
 use lmc_layout::quantised::fields_of;
+use lmc_layout::roles::{Role, role};
 use lmc_layout::segment::Segment;
 
 /// Raw bytes of a block.
@@ -33,6 +34,8 @@ const REST: u64 = BLOCK / 4;
 const LITTLE: u64 = 64;
 /// A tensor with at least one byte in this many of a block gets its own column.
 const OWN_COLUMN: u64 = 4;
+/// The same for second moments, whose rows and columns tell their sizes.
+const OWN_COLUMN_OF_MOMENTS: u64 = 16;
 /// Bytes of a tensor whose repeats may be further apart than a block.
 const REPEATING_LEAST: u64 = BLOCK;
 /// Elements of a row of data whose shape is not known.
@@ -339,7 +342,9 @@ impl<'m> Cutter<'m> {
         let alone = dtype.filter(|d| fields.is_some() || !d.is_block());
         let columns =
             [(None, head, None), (dtype, linked, reference), (alone, elements - linked, None), (None, tail, None)];
-        let group = if len >= block_len / OWN_COLUMN { Group::Segment(segment) } else { Group::Others };
+        let is_own =
+            len >= block_len / OWN_COLUMN || len >= block_len / OWN_COLUMN_OF_MOMENTS && self.is_second_moment(segment);
+        let group = if is_own { Group::Segment(segment) } else { Group::Others };
         let related = self.seen(segment).related.iter().flatten();
         let prefix =
             related.filter_map(|r| r.resembles).next().filter(|_| dtype.is_none()).and_then(|r| around(r, pos, len));
@@ -363,6 +368,11 @@ impl<'m> Cutter<'m> {
                 _ => extents.push(Extent { dtype, len: len as usize, base, group, prefix, matrix }),
             }
         }
+    }
+
+    fn is_second_moment(&self, segment: usize) -> bool {
+        let Some(s) = self.layout.segments.get(segment).filter(|s| s.dtype == Some(Dtype::F32)) else { return false };
+        s.name.as_deref().is_some_and(|name| role(name) == Role::ExpAvgSq)
     }
 
     /// Removes references that would make the next block deeper than the format allows.

@@ -48,7 +48,12 @@ impl<'m> EncodeSession<'m> {
         if !has_siblings {
             siblings.clear();
         }
-        let features = Features { ranges: has_siblings || !named.is_empty(), own: has_siblings, grids_or_copies: true };
+        let features = Features {
+            ranges: has_siblings || !named.is_empty(),
+            own: has_siblings,
+            grids_or_copies: true,
+            optimizer: true,
+        };
         let name = format!("lmc {} {}", env!("CARGO_PKG_VERSION"), o.level.name());
         let (writer, start) = Writer::start(&Sources { features, bases: named }, name)?;
         let origin = ReferenceResolver::new(bases, &[], own.map_or(&NoSelf as &dyn SelfSource, |raw| raw));

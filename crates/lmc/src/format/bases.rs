@@ -128,6 +128,11 @@ impl Sources {
                 "a block has a grid or a copy, but bit 2 of the features (of the header, or of the index) is not set",
             ));
         }
+        if needed.optimizer && !self.features.optimizer {
+            return Err(Error::damaged(
+                "a block has a step of an optimizer or terms, but bit 3 of the features (of the header, or of the index) is not set",
+            ));
+        }
         if !ranges.is_empty() && !self.features.ranges {
             return Err(Error::damaged(
                 "a block names ranges, but bit 0 of the features (of the header, or of the index) is not set",
@@ -224,7 +229,7 @@ mod tests {
             .zip(1u64..)
             .map(|(n, i)| BaseInfo { content_hash: [i as u8; 16], raw_size: i << 40, name: (*n).to_owned() })
             .collect();
-        Sources { features: Features { ranges: true, own: true, grids_or_copies: false }, bases }
+        Sources { features: Features { ranges: true, own: true, ..Features::default() }, bases }
     }
 
     #[test]

@@ -35,12 +35,15 @@ pub(crate) struct Features {
     pub(crate) own: bool,
     /// Operands may be grids, and columns copies.
     pub(crate) grids_or_copies: bool,
+    /// Operands may be steps of optimizers and terms of rows and columns, and contexts may depend on rows.
+    pub(crate) optimizer: bool,
 }
 
 impl Features {
     const RANGES: u32 = 1;
     const OWN: u32 = 2;
     const GRIDS_OR_COPIES: u32 = 4;
+    const OPTIMIZER: u32 = 8;
 
     /// Their names, for people.
     pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
@@ -48,6 +51,7 @@ impl Features {
             (self.ranges, "ranges of bases"),
             (self.own, "ranges of the file itself"),
             (self.grids_or_copies, "grids or copies"),
+            (self.optimizer, "steps of optimizers"),
         ];
         names.into_iter().filter_map(|(set, name)| set.then_some(name))
     }
@@ -57,16 +61,21 @@ impl Features {
         u32::from(self.ranges) * Self::RANGES
             + u32::from(self.own) * Self::OWN
             + u32::from(self.grids_or_copies) * Self::GRIDS_OR_COPIES
+            + u32::from(self.optimizer) * Self::OPTIMIZER
     }
 
     pub(super) fn of_bits(bits: u32) -> Result<Self> {
-        let unknown = bits & !(Self::RANGES | Self::OWN | Self::GRIDS_OR_COPIES);
+        let unknown = bits & !(Self::RANGES | Self::OWN | Self::GRIDS_OR_COPIES | Self::OPTIMIZER);
         if unknown != 0 {
             return Err(Error::unsupported(format!("unsupported features {unknown:#x}: use a newer lmc")));
         }
         let has = |bit| bits & bit != 0;
-        let features =
-            Self { ranges: has(Self::RANGES), own: has(Self::OWN), grids_or_copies: has(Self::GRIDS_OR_COPIES) };
+        let features = Self {
+            ranges: has(Self::RANGES),
+            own: has(Self::OWN),
+            grids_or_copies: has(Self::GRIDS_OR_COPIES),
+            optimizer: has(Self::OPTIMIZER),
+        };
         if features.own && !features.ranges {
             return Err(Error::damaged(format!("the features are {bits:#x}: bit 1 needs bit 0; fetch the file again")));
         }
@@ -82,6 +91,7 @@ impl std::ops::BitOr for Features {
             ranges: self.ranges || other.ranges,
             own: self.own || other.own,
             grids_or_copies: self.grids_or_copies || other.grids_or_copies,
+            optimizer: self.optimizer || other.optimizer,
         }
     }
 }
@@ -170,22 +180,24 @@ mod tests {
 
     #[test]
     fn features_are_kept() {
-        for (ranges, own, grids_or_copies, bits) in [
-            (false, false, false, 0),
-            (true, false, false, 1),
-            (true, true, false, 3),
-            (false, false, true, 4),
-            (true, true, true, 7),
+        for (ranges, own, grids_or_copies, optimizer, bits) in [
+            (false, false, false, false, 0),
+            (true, false, false, false, 1),
+            (true, true, false, false, 3),
+            (false, false, true, false, 4),
+            (false, false, false, true, 8),
+            (true, true, true, true, 15),
         ] {
-            let h = encode(Features { ranges, own, grids_or_copies });
+            let features = Features { ranges, own, grids_or_copies, optimizer };
+            let h = encode(features);
             assert_eq!(h[12..], [bits, 0, 0, 0]);
-            assert_eq!(check(&h).unwrap(), Features { ranges, own, grids_or_copies });
+            assert_eq!(check(&h).unwrap(), features);
         }
         assert_eq!(error(&encode(Features { own: true, ..Features::default() })).0, ErrorKind::Damaged);
         let mut h = encode(Features::default());
-        h[12] = 9;
+        h[12] = 17;
         assert_eq!(error(&h).0, ErrorKind::Unsupported);
-        assert!(error(&h).1.contains("0x8"));
+        assert!(error(&h).1.contains("0x10"));
     }
 
     #[test]

@@ -4,7 +4,8 @@ use super::others;
 use crate::cluster::element::{Element, with_element};
 use crate::isa::Isa;
 use crate::predict::changes::{Changes, Compared};
-use crate::predict::job::{Model, Rank, Streams, most_overflows};
+use crate::predict::job::{Model, Rank, RowTerms, Streams, most_overflows};
+use crate::predict::optimizer::Rows;
 use crate::predict::select::Selection;
 use crate::predict::{Contexts, MAX_BOUNDARIES, Predictor};
 use lmc_test_inputs::{Random, thorough};
@@ -31,6 +32,8 @@ struct Case {
     elements: Vec<u8>,
     prediction: Vec<u8>,
     contexts: Option<Contexts>,
+    /// Rows and their terms.
+    terms: Option<(Rows, Vec<u8>)>,
 }
 
 impl Case {
@@ -46,7 +49,14 @@ impl Case {
             });
         }
         let contexts = classed.then(|| contexts(r));
-        Self { width, len, predictor, elements, prediction, contexts }
+        let terms = (classed && r.below(3) == 0).then(|| {
+            let most = [4, 100, 3000][r.below(3) as usize];
+            let row = 1 + r.below(most);
+            let rows = Rows { len: row, position: r.below(row) };
+            let terms = (0..rows.count(len)).map(|_| r.below(30) as u8).collect();
+            (rows, terms)
+        });
+        Self { width, len, predictor, elements, prediction, contexts, terms }
     }
 
     fn model(&self) -> Model<'_> {
@@ -56,6 +66,7 @@ impl Case {
             predictor: self.predictor,
             prediction: &self.prediction,
             contexts: self.contexts.as_ref(),
+            terms: self.terms.as_ref().map(|(rows, terms)| RowTerms { rows: *rows, terms }),
         }
     }
 
@@ -65,7 +76,9 @@ impl Case {
             let key = with_element!(self.width, E => {
                 E::load(&self.prediction[i * E::BYTES..]).rotl1().wide() >> (E::BITS - 8)
             });
-            c.boundaries.iter().filter(|&&b| u64::from(b) <= key).count()
+            let term = |(rows, terms): &(Rows, Vec<u8>)| terms[((rows.position + i as u64) / rows.len) as usize];
+            let key = (key as u8).wrapping_sub(self.terms.as_ref().map_or(0, term));
+            c.boundaries.iter().filter(|&&b| b <= key).count()
         })
     }
 
@@ -85,8 +98,9 @@ impl Case {
     }
 
     fn name(&self, isa: Isa) -> String {
-        let Self { width, len, predictor, contexts, .. } = self;
-        format!("{}: {len} elements of {width} bytes, {predictor:?}, {contexts:?}", isa.name())
+        let Self { width, len, predictor, contexts, terms, .. } = self;
+        let rows = terms.as_ref().map(|t| t.0);
+        format!("{}: {len} elements of {width} bytes, {predictor:?}, {contexts:?}, {rows:?}", isa.name())
     }
 
     /// Every instruction set computes the defined streams, and inverts them.

@@ -19,7 +19,7 @@ use predicted::Predicted;
 use zstd::Zstd;
 
 /// Elements that one method codes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Column {
     /// Raw bytes: the sum of the column's extents. Not stored.
     pub len: usize,
@@ -28,7 +28,7 @@ pub struct Column {
 }
 
 /// How a column is coded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Method {
     /// Bytes as they are.
     Stored,
@@ -88,7 +88,7 @@ impl Method {
     /// The features that a file with this column needs, beside those of its ranges.
     pub(super) fn features(&self) -> Features {
         match self {
-            Method::Predicted(p) => p.operand.features(),
+            Method::Predicted(p) => p.features(),
             Method::Copied(_) => Features { grids_or_copies: true, ..Features::default() },
             Method::Stored | Method::Zstd(_) | Method::Plain(_) => Features::default(),
         }

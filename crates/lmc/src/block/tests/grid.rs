@@ -170,7 +170,7 @@ fn grids(record: &[u8]) -> Vec<(u64, u64)> {
     let of_column = |c: Column| match c.method {
         Method::Predicted(p) => match p.operand {
             Operand::Grid(g) => Some((g.groups.rows, g.groups.columns)),
-            Operand::Ranges { .. } => None,
+            _ => None,
         },
         _ => None,
     };

@@ -5,8 +5,8 @@
 use super::scatter::{Ahead, Bytes, Elements, STEP, gather_tile, lowest_bytes, scatter_tile};
 use super::{expect, load, store};
 use crate::inline::{Each, array, zip};
-use crate::predict::job::{Model, Rank, Streams, TILE, most_overflows, places_by_width, trim};
-use crate::predict::partition::{self as portable, CONTEXTS, of_tile};
+use crate::predict::job::{Model, Rank, RowTerms, Streams, TILE, most_overflows, places_by_width, trim};
+use crate::predict::partition::{self as portable, CONTEXTS, keys_of, of_tile};
 use crate::predict::residual;
 use crate::predict::select::Selection;
 use std::arch::x86_64::*;
@@ -21,6 +21,7 @@ const NO_CONTEXT: u8 = u8::MAX;
 struct Finder<'a> {
     prediction: &'a [u8],
     width: usize,
+    terms: Option<RowTerms<'a>>,
     /// The context of every key.
     table: [__m512i; 4],
     contexts: usize,
@@ -183,6 +184,7 @@ kernels! {
         Some(Finder {
             prediction: m.prediction,
             width: m.width,
+            terms: m.terms,
             table: array(|i| load(&table.as_chunks().0[i])),
             contexts: contexts.count(),
         })
@@ -192,11 +194,17 @@ kernels! {
     fn find<'k>(f: &Finder<'_>, i: usize, n: usize, ids: &'k mut Bytes) -> &'k [[u8; STEP]] {
         let prediction = &f.prediction[i * f.width..(i + n) * f.width];
         let steps = &mut ids.0.as_chunks_mut().0[..n.div_ceil(STEP)];
-        match f.width {
-            1 => find_as::<1>(f, prediction, steps),
-            2 => find_as::<2>(f, prediction, steps),
-            4 => find_as::<4>(f, prediction, steps),
-            _ => find_as::<8>(f, prediction, steps),
+        match (f.terms, f.width) {
+            (Some(terms), width) => {
+                let mut keys = [0; TILE];
+                keys_of(width, prediction, &mut keys[..n]);
+                terms.subtract(i, &mut keys[..n]);
+                zip(&mut *steps, keys.as_chunks().0, |ids, keys| store(ids, contexts(f, load(keys))));
+            }
+            (None, 1) => find_as::<1>(f, prediction, steps),
+            (None, 2) => find_as::<2>(f, prediction, steps),
+            (None, 4) => find_as::<4>(f, prediction, steps),
+            (None, _) => find_as::<8>(f, prediction, steps),
         }
         steps.as_flattened_mut()[n..].fill(NO_CONTEXT);
         steps
@@ -204,19 +212,21 @@ kernels! {
 
     fn find_as<const WIDTH: usize>(f: &Finder<'_>, prediction: &[u8], ids: &mut [[u8; STEP]]) {
         let steps = prediction.as_chunks::<64>().0.as_chunks::<WIDTH>().0;
-        let [a, b, c, d] = f.table;
-        let contexts = |prediction: &[[u8; 64]; WIDTH]| {
-            let keys = keys::<WIDTH>(array(|j| load(&prediction[j])));
-            let (low, high) = (_mm512_permutex2var_epi8(a, keys, b), _mm512_permutex2var_epi8(c, keys, d));
-            _mm512_mask_blend_epi8(_mm512_movepi8_mask(keys), low, high)
-        };
-        zip(ids, steps, |ids, prediction| store(ids, contexts(prediction)));
+        let contexts_of = |prediction: &[[u8; 64]; WIDTH]| contexts(f, keys::<WIDTH>(array(|j| load(&prediction[j]))));
+        zip(&mut *ids, steps, |ids, prediction| store(ids, contexts_of(prediction)));
         if let Some(ids) = ids.get_mut(steps.len()) {
             let mut last = [[0; 64]; WIDTH];
             let rest = &prediction[steps.len() * 64 * WIDTH..];
             last.as_flattened_mut()[..rest.len()].copy_from_slice(rest);
-            store(ids, contexts(&last));
+            store(ids, contexts_of(&last));
         }
+    }
+
+    /// The contexts of 64 elements with these keys.
+    fn contexts(f: &Finder<'_>, keys: __m512i) -> __m512i {
+        let [a, b, c, d] = f.table;
+        let (low, high) = (_mm512_permutex2var_epi8(a, keys, b), _mm512_permutex2var_epi8(c, keys, d));
+        _mm512_mask_blend_epi8(_mm512_movepi8_mask(keys), low, high)
     }
 
     /// The keys of 64 elements: the top byte of each, rotated left by one. Of longer ones than bytes, the bits below the sign.

@@ -7,6 +7,7 @@ use lmc_kernels::cluster::runs::Effort;
 use lmc_kernels::entropy::cost;
 use lmc_kernels::entropy::histogram::{Histogram, histogram};
 use lmc_kernels::map::Map;
+use lmc_kernels::predict::optimizer::Rows;
 use lmc_kernels::predict::{Contexts, Predictor};
 
 /// Least number of sampled elements (if there are as many).
@@ -20,12 +21,18 @@ pub(in crate::block) struct PredictionInput<'a> {
     pub(in crate::block) prediction: &'a [u8],
     /// The map of the column's elements without prediction.
     pub(in crate::block) map: Map,
+    /// Rows of a matrix that the elements are in, if they may have terms.
+    pub(in crate::block) rows: Option<Rows>,
+    /// Whether residuals of some runs may be larger than those of others, so that clusters code them.
+    pub(in crate::block) clusters: bool,
 }
 
 /// A predictor with contexts, and its cost for the sample in 1/256 bit.
 pub(in crate::block) struct PredictorChoice {
     pub(in crate::block) predictor: Predictor,
-    pub(in crate::block) contexts: Option<Contexts>,
+    pub(super) contexts: Option<Contexts>,
+    /// Terms of rows, subtracted from the keys; only with contexts.
+    pub(in crate::block) terms: Option<(Rows, Vec<u8>)>,
     /// Statistics of each context; empty if there is one.
     pub(in crate::block) stats: Vec<ContextStats>,
     pub(in crate::block) bits: u64,
@@ -35,7 +42,7 @@ pub(in crate::block) struct PredictorChoice {
 impl PredictorChoice {
     /// All elements in one context.
     pub(in crate::block) fn whole(predictor: Predictor, bits: u64) -> Self {
-        Self { predictor, contexts: None, stats: vec![], bits, sure: false }
+        Self { predictor, contexts: None, terms: None, stats: vec![], bits, sure: false }
     }
 
     /// Elements in the contexts that [`ContextHistograms::contexts`] found, if any.
@@ -95,12 +102,69 @@ pub(in crate::block) fn choose_predictor<E: Element>(
     } else {
         PredictorChoice::whole(predictor, histograms.whole())
     };
+    if let Some(rows) = x.rows.filter(|_| best.contexts.is_some() && matches!(E::BYTES, 2 | 4)) {
+        let terms = row_terms::<E>(elements, x.prediction, rows);
+        let mut histograms = ContextHistograms::new(|h: &[u32]| buckets_cost(h, rest_bits));
+        let of_sample =
+            runs.iter().step_by(stride).flat_map(|&r| r * RUN..(r * RUN + RUN).min(elements.len() / E::BYTES));
+        for (i, (&v, &p)) in of_sample.zip(sample.iter().zip(&predictions)) {
+            let term = terms[((rows.position + i as u64) / rows.len) as usize];
+            let key = Contexts::key(p).wrapping_sub(term);
+            histograms.add(key, bucket(predictor.residual(v, p).wide()), 1);
+        }
+        let with_terms = PredictorChoice::scattered(predictor, histograms.contexts(limits));
+        let cost = TERM_BITS * terms.len() as u64 * cost::BIT * seen / n.max(1) as u64 + limits.context_cost;
+        if with_terms.contexts.is_some() && with_terms.bits + cost < best.bits {
+            best = PredictorChoice { terms: Some((rows, terms)), bits: with_terms.bits + cost, ..with_terms };
+        }
+    }
     // The two estimates are rough: where they are close, the column is planned both ways.
     if best.bits >= plain + plain / 32 {
         return None;
     }
     best.sure = best.bits < plain - plain / 5;
     Some(best)
+}
+
+/// The largest term of a row.
+const MOST: u8 = 40;
+/// Elements of a row that its term is computed from, at most.
+const OF_ROW: usize = 256;
+/// Bits of a term, roughly.
+const TERM_BITS: u64 = 3;
+
+/// For each row the exponent of the mean change of its elements, rounded, less that of the row that changes least: how many bits
+/// the differences of the row are longer than those of other rows with the same exponents.
+fn row_terms<E: Element>(elements: &[u8], prediction: &[u8], rows: Rows) -> Vec<u8> {
+    let n = elements.len() / E::BYTES;
+    let (elements, predictions) = (E::all(elements), E::all(prediction));
+    let value = |e: &E::Bytes| f32::from_bits((E::from_bytes(*e).wide() << (32 - 8 * E::BYTES.min(4))) as u32);
+    let mut exponents: Vec<Option<i32>> = vec![None; rows.count(n)];
+    rows.each(0, n, |row, _, range| {
+        let step = range.len().div_ceil(OF_ROW);
+        let (mut sum, mut seen) = (0.0f64, 0u32);
+        for i in range.step_by(step) {
+            let change = f64::from(value(&elements[i])) - f64::from(value(&predictions[i]));
+            if change.is_finite() {
+                sum += change.abs();
+                seen += 1;
+            }
+        }
+        if sum > 0.0 {
+            // The exponent of the mean times the root of two is its logarithm, rounded: without functions that machines round
+            // differently.
+            let mean = sum / f64::from(seen) * std::f64::consts::SQRT_2;
+            exponents[row] = Some((mean.to_bits() >> 52) as i32);
+        }
+    });
+    let least = exponents.iter().flatten().min().copied().unwrap_or(0);
+    let mut last = 0;
+    let term = |exponent: &Option<i32>| {
+        // Rows in which nothing changed cost least like the row before.
+        last = exponent.map_or(last, |exponent| (exponent - least).clamp(0, MOST.into()) as u8);
+        last
+    };
+    exponents.iter().map(term).collect()
 }
 
 /// The elements of every `stride`-th of these runs.

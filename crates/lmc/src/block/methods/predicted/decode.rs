@@ -3,6 +3,7 @@
 use super::Predicted;
 use super::operand::Operand;
 use super::restore_sparse::{CHUNK, SparseChanges, other_contexts, restore_listed, restore_listed_by_leaf};
+use super::steps::Scaled;
 use crate::block::by_leaf::Leaves;
 use crate::block::ranges::BlockRanges;
 use crate::block::stream::Stream;
@@ -10,7 +11,8 @@ use crate::block::stream::body::Body;
 use crate::block::stream::decode::StreamDecoder;
 use lmc_kernels::cluster::element::with_element;
 use lmc_kernels::isa::Isa;
-use lmc_kernels::predict::job::{Model, Streams};
+use lmc_kernels::predict::job::{Model, RowTerms, Streams};
+use lmc_kernels::predict::optimizer::scaled;
 use lmc_kernels::predict::{Conversion, convert};
 use lmc_layout::error::Result;
 use lmc_layout::io::scratch;
@@ -22,14 +24,17 @@ pub(in crate::block) struct PredictedDecoder {
     residuals: Streams,
     /// Bytes of an operand, or the terms of a grid; and the predictions.
     bytes: [Vec<u8>; 2],
+    /// Terms of rows.
+    terms: Vec<u8>,
     sparse: SparseChanges,
 }
 
 impl Predicted {
-    /// The model of `len` bytes of elements with this prediction.
-    fn model<'a>(&'a self, len: usize, prediction: &'a [u8]) -> Model<'a> {
+    /// The model of `len` bytes of elements with this prediction, and these terms of rows if there are any.
+    fn model<'a>(&'a self, len: usize, prediction: &'a [u8], terms: &'a [u8]) -> Model<'a> {
         let &Self { width, predictor, .. } = self;
-        Model { width, len: len / width, predictor, prediction, contexts: self.contexts.as_ref() }
+        let terms = self.terms.as_ref().map(|of| RowTerms { rows: of.rows, terms });
+        Model { width, len: len / width, predictor, prediction, contexts: self.contexts.as_ref(), terms }
     }
 }
 
@@ -46,7 +51,7 @@ impl PredictedDecoder {
             return with_element!(p.width, E => restore_listed_by_leaf::<E>(g, p.predictor, body, leaves));
         }
         self.sparse.read(p, body)?;
-        let model = p.model(leaves.len(), &[]);
+        let model = p.model(leaves.len(), &[], &[]);
         self.sparse.restore(isa, p, &model, |restore| {
             while !leaves.place().is_empty() {
                 restore(leaves.leaf())?;
@@ -65,11 +70,19 @@ impl PredictedDecoder {
         origin: &BlockRanges<'_>,
         out: &mut [u8],
     ) -> Result<()> {
-        let Self { residuals, bytes, sparse } = self;
+        let Self { residuals, bytes, terms, sparse } = self;
         let is_sparse_by_context = p.is_sparse_by_context();
         // Of sparse columns nearly all elements are those of the prediction.
         let in_place = is_sparse_by_context || p.sparse().is_some();
-        let prediction = p.operand.predict(in_place, streams, body, origin, bytes, out)?;
+        let prediction = p.operand.predict(p.width, in_place, streams, body, origin, bytes, out)?;
+        let terms = match &p.terms {
+            Some(of) => {
+                let terms = scratch(terms, of.rows.count(out.len() / p.width));
+                streams.decode(&of.stream, body, terms)?;
+                &*terms
+            }
+            None => &[],
+        };
         if let Some(g) = p.sparse() {
             if let Some(prediction) = prediction {
                 out.copy_from_slice(prediction);
@@ -81,7 +94,7 @@ impl PredictedDecoder {
         }
         if is_sparse_by_context {
             sparse.read(p, body)?;
-            let model = p.model(out.len(), &[]);
+            let model = p.model(out.len(), &[], terms);
             return sparse.restore(streams.isa, p, &model, |restore| {
                 for (i, piece) in out.chunks_mut(CHUNK * p.width).enumerate() {
                     if let Some(prediction) = prediction {
@@ -106,7 +119,7 @@ impl PredictedDecoder {
                 }
             }
         }
-        let model = p.model(out.len(), prediction);
+        let model = p.model(out.len(), prediction, terms);
         if model.contexts.is_none() {
             streams.isa.restore_in_place(&model, out);
         } else if !streams.isa.restore(&model, residuals, out) {
@@ -121,6 +134,7 @@ impl Operand {
     /// result is `None`.
     fn predict<'b>(
         &self,
+        width: usize,
         in_place: bool,
         streams: &mut StreamDecoder,
         body: &mut Body<'_>,
@@ -128,19 +142,34 @@ impl Operand {
         [buf, predictions]: &'b mut [Vec<u8>; 2],
         out: &mut [u8],
     ) -> Result<Option<&'b [u8]>> {
+        let len = out.len();
         match self {
-            Operand::Ranges { conversion: Conversion::None, base } if in_place => origin.get_in_place(base, out),
-            Operand::Ranges { conversion: Conversion::None, base } => origin.get(base, buf).map(Some),
+            Operand::Ranges { conversion: Conversion::None, base } if in_place => {
+                return origin.get_in_place(base, out);
+            }
+            Operand::Ranges { conversion: Conversion::None, base } => return origin.get(base, buf).map(Some),
             Operand::Ranges { conversion, base } => {
                 convert(*conversion, origin.get(base, buf)?, predictions);
-                Ok(Some(predictions))
+                return Ok(Some(predictions));
             }
-            Operand::Grid(grid) if in_place => grid.predict(streams, body, buf, out).map(|()| None),
-            Operand::Grid(grid) => {
-                let predictions = scratch(predictions, out.len());
-                grid.predict(streams, body, buf, predictions)?;
-                Ok(Some(predictions))
+            _ => {}
+        }
+        let out = if in_place { out } else { scratch(predictions, len) };
+        match self {
+            Operand::Ranges { .. } => unreachable!("ranges were read"),
+            Operand::Grid(grid) => grid.predict(streams, body, buf, out)?,
+            Operand::Factored(factored) => factored.predict(width, streams, body, buf, out)?,
+            Operand::Scaled(Scaled { factor, base }) => scaled(width, *factor, origin.get(base, buf)?, out),
+            Operand::Moment(moment) => {
+                let [v0, m0, m1] = origin.get_all(moment.operands, len, buf)?;
+                moment.step.predict(v0, m0, m1, out);
+            }
+            Operand::Weight(weight) => {
+                let [w0, m1, v1] = weight.operands;
+                let [w0, m1, v1, m0] = origin.get_all([w0, m1, v1, weight.before.unwrap_or(w0)], len, buf)?;
+                weight.step.predict(w0, m1, v1, weight.before.map(|_| m0), out);
             }
         }
+        Ok((!in_place).then(|| &predictions[..len]))
     }
 }

@@ -2,24 +2,30 @@
 
 pub(in crate::block) mod choice;
 pub(in crate::block) mod decode;
+pub(in crate::block) mod factored;
 pub(crate) mod grid;
 mod histograms;
 pub(crate) mod operand;
 pub(in crate::block) mod plan;
 pub(in crate::block) mod restore_sparse;
+pub(in crate::block) mod scaled;
 mod sparse;
+pub(crate) mod steps;
+mod terms;
 
 use super::width::parse_width;
 use crate::block::ranges::Ranges;
 use crate::block::stream::Stream;
 use crate::format::bases::SourceRange;
+use crate::format::header::Features;
 use lmc_kernels::predict::{Contexts, MAX_BOUNDARIES, Predictor};
 use lmc_kernels::varint::{Cursor, put};
 use lmc_layout::error::{Error, Result};
 use operand::Operand;
+use terms::Terms;
 
 /// A column coded as residuals, by context.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Predicted {
     /// Bytes of an element: 1, 2, 4 or 8.
     pub width: usize,
@@ -29,11 +35,16 @@ pub struct Predicted {
     pub operand: Operand,
     /// `None` for a single context.
     pub(crate) contexts: Option<Contexts>,
+    /// Terms of rows, which are subtracted from the keys; only of several contexts.
+    pub terms: Option<Terms>,
     /// For each context its number of elements, and their stream if there are any.
     pub streams: Vec<(usize, Option<Stream>)>,
 }
 
 impl Predicted {
+    /// Flag of row terms beside the number of boundaries.
+    const TERMS: u8 = 128;
+
     pub(super) fn parse(c: &mut Cursor<'_>, len: usize, ranges: &mut Ranges) -> Result<Self> {
         let width = parse_width(c, len)?;
         let n = len / width;
@@ -44,7 +55,9 @@ impl Predicted {
             return Err(Error::damaged(format!("a column has {operands} operands, its predictor takes 1")));
         }
         let operand = Operand::parse(c, width, n, ranges)?;
-        let contexts = match usize::from(c.u8()?) {
+        let boundaries = c.u8()?;
+        let terms = if boundaries > Self::TERMS { Some(Terms::parse(c)?) } else { None };
+        let contexts = match usize::from(boundaries) - if terms.is_some() { usize::from(Self::TERMS) } else { 0 } {
             0 => None,
             count if count > MAX_BOUNDARIES => {
                 return Err(Error::damaged(format!(
@@ -73,7 +86,7 @@ impl Predicted {
         if left != 0 {
             return Err(Error::damaged(format!("the contexts of a column leave {left} of its {n} elements uncovered")));
         }
-        Ok(Self { width, predictor, operand, contexts, streams })
+        Ok(Self { width, predictor, operand, contexts, terms, streams })
     }
 
     pub(super) fn put(&self, ranges: &[SourceRange], out: &mut Vec<u8>) {
@@ -81,7 +94,10 @@ impl Predicted {
         out.extend([self.width.trailing_zeros() as u8, self.predictor as u8, OPERANDS]);
         self.operand.put(ranges, out);
         let boundaries = self.contexts.as_ref().map_or(&[][..], |c| &c.boundaries);
-        out.push(boundaries.len() as u8);
+        out.push(boundaries.len() as u8 | if self.terms.is_some() { Self::TERMS } else { 0 });
+        if let Some(terms) = &self.terms {
+            terms.put(out);
+        }
         out.extend_from_slice(boundaries);
         for (count, stream) in &self.streams {
             put(out, *count as u64);
@@ -91,8 +107,14 @@ impl Predicted {
         }
     }
 
+    /// The features that a file with it needs, beside those of its ranges.
+    pub(super) fn features(&self) -> Features {
+        self.operand.features() | Features { optimizer: self.terms.is_some(), ..Features::default() }
+    }
+
     /// Its streams, in the order of their bytes.
     pub(super) fn streams(&self) -> impl Iterator<Item = &Stream> {
-        self.operand.streams().chain(self.streams.iter().filter_map(|s| s.1.as_ref()))
+        let terms = self.terms.iter().map(|terms| &terms.stream);
+        self.operand.streams().chain(terms).chain(self.streams.iter().filter_map(|s| s.1.as_ref()))
     }
 }

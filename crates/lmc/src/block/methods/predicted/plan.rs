@@ -2,6 +2,8 @@
 
 use super::choice::{PredictionInput, PredictorChoice, choose_predictor};
 use super::operand::Operand;
+use super::steps::Scaled;
+use super::terms::Terms;
 use super::{Predicted, sparse};
 use crate::block::methods::Method;
 use crate::block::methods::planned::ColumnPlan;
@@ -13,7 +15,7 @@ use lmc_kernels::cluster::RUN;
 use lmc_kernels::cluster::element::with_element;
 use lmc_kernels::map::Map;
 use lmc_kernels::predict::changes::Compared;
-use lmc_kernels::predict::job::{Model, Streams};
+use lmc_kernels::predict::job::{Model, RowTerms, Streams};
 use lmc_kernels::predict::{Conversion, unchanged};
 
 /// An operand, ready to be encoded.
@@ -30,6 +32,12 @@ impl OperandPlan {
     pub(in crate::block) fn ranges(conversion: Conversion) -> Self {
         let operand = Operand::Ranges { conversion, base: NamedRanges::default() };
         Self { operand, body: vec![], estimate: 0 }
+    }
+
+    /// Multiples of ranges, which are set when the block is assembled.
+    pub(in crate::block) fn scaled(factor: f32) -> Self {
+        let operand = Operand::Scaled(Scaled { factor, base: NamedRanges::default() });
+        Self { operand, body: vec![], estimate: 4 }
     }
 }
 
@@ -111,8 +119,14 @@ impl Planner {
     ) -> ColumnPlan {
         let sparse = unchanged == Unchanged::Most;
         let n = elements.len() / width;
-        let model =
-            Model { width, len: n, predictor: c.predictor, prediction: x.prediction, contexts: c.contexts.as_ref() };
+        let model = Model {
+            width,
+            len: n,
+            predictor: c.predictor,
+            prediction: x.prediction,
+            contexts: c.contexts.as_ref(),
+            terms: c.terms.as_ref().map(|(rows, terms)| RowTerms { rows: *rows, terms }),
+        };
         let counts = if sparse {
             let counts = sparse::list(self.isa, &model, &self.changes, &mut self.lists);
             streams.reset(counts.iter().map(|_| (0, width)));
@@ -138,6 +152,8 @@ impl Planner {
             }
             let plan = if sparse {
                 StreamPlan::sparse(width, Map::Identity, &mut self.lists[context])
+            } else if x.clusters && counts.len() == 1 {
+                self.plan(width, Map::Identity, streams.get(context))
             } else {
                 self.plan_residuals(streams.width(context), streams.get_mut(context), n, together)
             };
@@ -145,6 +161,12 @@ impl Planner {
             of_contexts.push((count, Some(plan.stream.widened(width))));
             body.extend(plan.of(&Elements::Context(context)).body);
         }
+        let terms = c.terms.map(|(rows, terms)| {
+            let of = self.plan(1, Map::Identity, &terms).owning(terms);
+            estimate += of.estimate;
+            body.splice(..0, of.body);
+            Terms { rows, stream: of.stream }
+        });
         let operand = operand(self);
         body.splice(..0, operand.body);
         estimate += operand.estimate;
@@ -153,6 +175,7 @@ impl Planner {
             predictor: c.predictor,
             operand: operand.operand,
             contexts: c.contexts,
+            terms,
             streams: of_contexts,
         };
         ColumnPlan { body, residuals: streams, estimate, ..ColumnPlan::of(Method::Predicted(Box::new(predicted))) }

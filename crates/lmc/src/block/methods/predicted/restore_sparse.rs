@@ -86,10 +86,13 @@ impl SparseChanges {
             (at, begin) = (rest, end);
         }
         let (mut selections, residuals): (Vec<_>, Vec<_>) = contexts.into_iter().unzip();
+        let mut first = 0;
         drive(&mut |predictions| {
             for piece in predictions.chunks_mut(CHUNK * m.width) {
                 let len = piece.len() / m.width;
-                isa.select_in_contexts(&Model { len, prediction: piece, ..*m }, &mut selections);
+                let terms = m.terms.map(|terms| terms.of(first, len));
+                first += len;
+                isa.select_in_contexts(&Model { len, prediction: piece, terms, ..*m }, &mut selections);
                 for (selection, residuals) in selections.iter_mut().zip(&residuals) {
                     let (new, at) = selection.take();
                     with_element!(m.width, E => replace::<E>(m.predictor, at, &residuals[new], piece));

@@ -25,7 +25,7 @@ impl Planner {
     ) -> Result<ColumnPlan, Streams> {
         let (width, map) = coding_of(dtype);
         let Found { conversion, levels, groups, scales, offsets, indices, prediction } = found;
-        let input = PredictionInput { prediction: &prediction, map };
+        let input = PredictionInput { prediction: &prediction, map, rows: None, clusters: false };
         let operand = |planner: &mut Self| {
             let (mut body, mut estimate) = (Vec::new(), 4 * levels.len() as u64);
             let mut stream = |width, elements: Vec<u8>| {
