@@ -15,7 +15,7 @@ pub(crate) fn predicted(
 ) -> Predicted {
     let boundaries = boundaries(input);
     let (raw, operands, streams) = (vec![0; n << width_code], vec![operand], Vec::new());
-    let mut predicted = Predicted { raw, width_code, predictor, operands, boundaries, streams };
+    let mut predicted = Predicted { raw, width_code, predictor, operands, row_terms: None, boundaries, streams };
     let mut residuals = Vec::new();
     for count in predicted.context_counts().expect("the operand is as long as the column needs") {
         if count == 0 {
