@@ -137,8 +137,9 @@ fn widths() -> Vec<Broken> {
 fn ranges() -> Vec<Broken> {
     let none = "each data of an operand must have at least one range";
     let exactly = "the ranges of each data must be exactly n elements";
+    let names = [&["x"][..], &["v0", "m0", "m1"], &["w0", "m1", "v1", "m0"]];
     let mut all = Vec::new();
-    for (kind, number, constants, lists) in KINDS {
+    for ((kind, number, constants, lists), names) in KINDS.into_iter().zip(names) {
         for list in 0..lists {
             // A range that is an element short, two ranges that are a byte too long, a range of one byte that is missing.
             let wrong: [(&str, &'static str, &[u8]); 4] = [
@@ -154,7 +155,7 @@ fn ranges() -> Vec<Broken> {
                 }
                 let mut ranges = vec![&RANGE[..]; lists];
                 ranges[list] = wrong;
-                let name = if lists == 1 { format!("{kind}-{what}") } else { format!("{kind}-{what}-{list}") };
+                let name = format!("{kind}-{}-{what}", names[list]);
                 all.push(of_four(name, rule, number, &[HALF; 4][..constants], &ranges));
             }
         }

@@ -5,6 +5,7 @@ use super::{Broken, broken_delta, redigested};
 use crate::handmade::records;
 use crate::reference::write::block::BlockFields;
 use crate::reference::write::{File, varint};
+use std::slice;
 
 /// A stream of bytes that all are 0, whatever their number: it has no bytes in the bulk.
 const ZEROS: [u8; 9] = [0, 0, 1, 0, 0, 8, 0, 0, 0];
@@ -63,7 +64,7 @@ fn features() -> Vec<Broken> {
     let grid = [&[1, 0, 0, 0, 0, 0x80, 0x3f, N, 1, N, 0][..], &[0, 0, 1, 0, 0, 32, 0, 0, 0], &ZEROS].concat();
     let with_grid = fields(2 * N, &[&start(1, 4), &grid, &contexts(&[9], ROWS, &ZEROS)], 12);
     let of = |name: &str, section, rule, fields: &BlockFields, features, exact| {
-        let mut file = redigested(File { features, ..File::new(records(&[fields.clone()])) }, &[]);
+        let mut file = redigested(File { features, ..File::new(records(slice::from_ref(fields))) }, &[]);
         file.index.exact_features = exact;
         Broken { name: name.into(), section, rule, file: file.to_bytes(), bases: Vec::new() }
     };

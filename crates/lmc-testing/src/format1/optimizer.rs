@@ -292,22 +292,28 @@ const SPECIAL: [u32; 14] = [
     0x2b8c_bccc,
 ];
 
-/// Each special number with each, twice beside them any or special ones, in columns of every kind with several constants.
+/// Between 2^−8 and 2^8, of both signs.
+fn medium(random: &mut Random) -> u32 {
+    (0x3b80_0000 + random.below(0x0800_0000) as u32) | random.u64() as u32 & 0x8000_0000
+}
+
+/// Each special number with each, twice beside them any or special ones, and some that are neither large nor small, in
+/// columns of every kind with several constants.
 fn special() -> Feature {
     let mut random = Random::new(39);
-    let mut any = || match random.below(4) {
+    let any = |random: &mut Random| match random.below(4) {
         0 => SPECIAL[random.below(SPECIAL.len() as u64) as usize],
         1 => random.u64() as u32,
-        // Between 2^−8 and 2^8, of both signs.
-        _ => 0x3b80_0000 + random.below(0x0800_0000) as u32 | random.u64() as u32 & 0x8000_0000,
+        _ => medium(random),
     };
     let pairs = || SPECIAL.into_iter().flat_map(|first| SPECIAL.map(|second| [first, second]));
-    let lists: [Vec<u32>; 4] = [
+    let mut lists: [Vec<u32>; 4] = [
         pairs().map(|[first, _]| first).collect(),
         pairs().map(|[_, second]| second).collect(),
-        pairs().map(|_| any()).collect(),
-        pairs().map(|_| any()).collect(),
+        pairs().map(|_| any(&mut random)).collect(),
+        pairs().map(|_| any(&mut random)).collect(),
     ];
+    lists.iter_mut().for_each(|list| list.resize_with(256, || medium(&mut random)));
     let n = lists[0].len();
     let base: Vec<u8> = lists.concat().iter().flat_map(|x| x.to_le_bytes()).collect();
     let of = |kind: u8, constants: [u32; 4], order: [usize; 4]| {
@@ -322,7 +328,7 @@ fn special() -> Feature {
     let scaled = |width_code: u8, a: u32| {
         let (length, others) = (4 * SPECIAL.len(), 8 * n);
         let ranges = [part(&base, 4 * n, length), part(&base, others, length)].concat();
-        exact(2 * length >> width_code, width_code, step(5, &[a], vec![ranges]))
+        exact((2 * length) >> width_code, width_code, step(5, &[a], vec![ranges]))
     };
     let of_second_moment: [u32; 4] = of_second_moment().try_into().expect("four constants");
     let of_weight = |s0| of_weight(s0).try_into().expect("four constants");
@@ -350,7 +356,7 @@ fn special() -> Feature {
     feature(
         "optimizer-special",
         "3.9",
-        "kinds 5, 6 and 7 of zeros, subnormal and large numbers, infinities and NaNs, each with each, and of any",
+        "kinds 5, 6 and 7 of zeros, subnormal and large numbers, infinities and NaNs, each with each, and of others",
         with_exact_features(file),
         &[&base],
         &block.raw(),

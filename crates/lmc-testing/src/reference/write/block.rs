@@ -27,7 +27,6 @@ pub struct Block {
 }
 
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "there are a few at a time")]
 pub enum Column {
     Stored(Vec<u8>),
     Zstd(Zstd),
