@@ -141,7 +141,7 @@ fn ranges() -> Vec<Broken> {
     let mut all = Vec::new();
     for ((kind, number, constants, lists), names) in KINDS.into_iter().zip(names) {
         for list in 0..lists {
-            // A range that is an element short, two ranges that are a byte too long, a range of one byte that is missing.
+            // No range, an element too few, a byte too many, a byte too few.
             let wrong: [(&str, &'static str, &[u8]); 4] = [
                 ("none", none, &[0]),
                 ("short", exactly, &[1, 1, 0, 12]),

@@ -43,7 +43,7 @@ fn of_zeros() -> Vec<u8> {
     operand(6, ROWS, &[&ZEROS, &ZEROS])
 }
 
-/// The number of boundaries, row terms, boundaries, and contexts of `n` elements of two bytes: the first context has all.
+/// The number of boundaries, row terms, boundaries, and contexts of elements of two bytes: the first context has all.
 fn contexts(boundaries: &[u8], rows: [u64; 2], stream: &[u8]) -> Vec<u8> {
     let terms = [&[128 + boundaries.len() as u8], &varints(&rows)[..], stream].concat();
     let [_, all @ ..] = zeros(N, 16);

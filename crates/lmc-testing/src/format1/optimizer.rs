@@ -273,8 +273,8 @@ fn sources() -> Vec<Feature> {
     )]
 }
 
-/// Zeros, the smallest subnormal, the largest, the smallest normal, ones, the largest, infinities, a signalling NaN and a
-/// quiet one with other bits, and a small one.
+/// Zeros, the smallest subnormal number, the largest, the smallest normal one, numbers near 1, the largest ones,
+/// infinities, a signalling NaN and a quiet one, and a small number.
 const SPECIAL: [u32; 14] = [
     0,
     0x8000_0000,

@@ -1,4 +1,4 @@
-//! Operations of binary32 (§3.8, §3.9), on its bits. They are computed in integers: a process may flush subnormal floats
+//! Operations of binary32 (§3.8, §3.9) on its bits. They are computed in integers: a process may flush subnormal floats
 //! to zero.
 
 const SIGN: u64 = 1 << 31;

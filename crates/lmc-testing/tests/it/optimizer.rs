@@ -1,5 +1,5 @@
-//! Operands for the states of optimizers (§3.9) and row terms (§3.7): what they predict, computed here in another way. The
-//! reference decoder is tested separately, so that it may judge the others.
+//! Operands for the states of optimizers (§3.9) and row terms (§3.7): what they predict, computed here in another way.
+//! The reference decoder is tested separately, so that it may judge the others.
 
 use lmc_testing::decoders::{LIMIT, agree_with_bases};
 use lmc_testing::handmade::records;
