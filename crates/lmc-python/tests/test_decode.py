@@ -322,6 +322,14 @@ def hostile() -> list[bytes]:
     leaf = (block(2**18, frame_of(zstd(bytes(2**18))), zstd(bytes(2**18)), bytes(2**18)), 2**18)
     whole = b"\0\0" + varint(2**18)  # a range
     own, ranges = HEADER[:12] + u32(3), varint(2**18) + whole * 2**18  # of 2^36 bytes
+    every_feature, data = HEADER[:12] + u32(15), varint(2**6) + whole * 2**6  # of 2^24 bytes
+    terms = b"\1\0" + ZEROS  # for every element
+    residuals = [varint(2**24 // width) + b"\0\0\1\0\0" + bytes([8 * width]) + bytes(3) for width in (1, 2, 4)]
+    predicted = (
+        b"\3\2\1\1\7" + b"\1" * 16 + data * 4 + b"\0" + residuals[2],
+        b"\3\1\1\1\x08\0" + terms + ZEROS + b"\0" + residuals[1],
+        b"\3\0\2\1\0" + data + b"\x81" + terms + b"\1" + residuals[0] + b"\0",
+    )
     files = [
         file_of([(block(2**24, b"\0", b"x"), 2**24)], b""),
         file_of([(block(2**24, b"\2\0" + ZEROS, b"", zeros), 2**24)] * 5, b""),
@@ -336,6 +344,7 @@ def hostile() -> list[bytes]:
         file_of([leaf, (block(2**24, frame_of(b"", ranges), b""), 2**24)], b"", header=own),
         file_of([leaf, (block(2**24, frame_of(b"", varint(2**20) + whole), b""), 2**24)], b"", header=own),
         file_of([leaf, (block(2**24, b"\3\0\1\1\0" + ranges, b""), 2**24)], b"", header=own),
+        *(file_of([leaf, (block(2**24, column, b""), 2**24)], b"", header=every_feature) for column in predicted),
         file_of([STORED], RAW, segments=most),
         file_of([STORED], RAW, segments=b"\1" + b"\2" + string(b"a") + varint(2**40)),
         file_of([STORED], RAW, segments=b"\1" + b"\2\0" + most),

@@ -2,7 +2,7 @@
 
 use crate::decoders::LIMIT;
 use crate::input::Input;
-use crate::predictions::predicted_by_grid;
+use crate::predictions::{predicted_by_grid, predicted_by_terms};
 use crate::reference::write::block::{Block, Column, Copied, Plain, Zstd};
 use crate::reference::write::{File, Record};
 use crate::streams::{element_count, palette, stream, to_bytes};
@@ -83,7 +83,10 @@ pub(crate) fn column(input: &mut Input<'_>, lane_sets: u8) -> Column {
             raw.resize(raw.len().next_multiple_of(1 << width_code), 0);
             Column::Zstd(Zstd { width_code, ..Zstd::of(raw) })
         }
-        7 => Column::Predicted(predicted_by_grid(input, lane_sets)),
+        7 => Column::Predicted(match input.below(3) {
+            0 => predicted_by_terms(input, lane_sets),
+            _ => predicted_by_grid(input, lane_sets),
+        }),
         _ => Column::Plain(plain_column(input, lane_sets)),
     }
 }

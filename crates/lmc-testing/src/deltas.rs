@@ -4,7 +4,7 @@
 use crate::blocks;
 use crate::decoders::LIMIT;
 use crate::input::Input;
-use crate::predictions::{predicted, predicted_by_grid};
+use crate::predictions::{constant, predicted, predicted_by_grid};
 use crate::reference::write::File;
 use crate::reference::write::block::{Block, Column, Operand, Predicted, Range, Zstd};
 use crate::streams::{element_count, mask, patch, to_bytes};
@@ -144,13 +144,14 @@ fn block(input: &mut Input<'_>, bases: &[Vec<u8>], raw: &[u8]) -> Block {
     let column_count = if input.bool() { 1 } else { 1 + input.below(4) };
     let mut columns = Vec::new();
     for _ in 0..column_count {
-        columns.push(match input.below(6) {
+        columns.push(match input.below(8) {
             choice if choice == 0 || sources.0.is_empty() => {
                 let column = blocks::column(input, lane_sets);
                 patched(input, column, lane_sets)
             }
             1 => Column::Zstd(prefixed(input, &sources)),
             5 => Column::Predicted(predicted_by_grid(input, lane_sets)),
+            6 => Column::Predicted(predicted_by_step(input, &sources, lane_sets)),
             _ => Column::Predicted(predicted_by_ranges(input, &sources, lane_sets)),
         });
     }
@@ -197,4 +198,21 @@ fn predicted_by_ranges(input: &mut Input<'_>, sources: &Sources<'_>, lane_sets: 
     let (conversion, takes) = conversions[input.below(conversions.len())];
     let operand = Operand::Ranges { conversion, ranges: sources.choose(input, takes * n) };
     predicted(input, width_code, n, predictor, operand, lane_sets)
+}
+
+/// A column whose operand is computed from other data.
+fn predicted_by_step(input: &mut Input<'_>, sources: &Sources<'_>, lane_sets: u8) -> Predicted {
+    let choice = input.below(5);
+    let (kind, width_code) = [(5, 1), (5, 2), (6, 2), (7, 2), (7, 2)][choice];
+    let has_m0 = choice == 4;
+    let n = element_count(input);
+    let predictor = 1 + input.below(2) as u8;
+    let mut constants: Vec<u32> = (0..if kind == 5 { 1 } else { 4 }).map(|_| constant(input)).collect();
+    if kind == 7 && (constants[2] != 0) != has_m0 {
+        constants[2] ^= if has_m0 { 0x8000_0000 } else { constants[2] };
+    }
+    let lists = [1, 1, 3, 3, 4][choice];
+    let mut data: Vec<Vec<Range>> = (0..lists).map(|_| sources.choose(input, n << width_code)).collect();
+    data.resize(if kind == 7 { 4 } else { lists }, Vec::new());
+    predicted(input, width_code, n, predictor, Operand::Step { kind, constants, data }, lane_sets)
 }

@@ -3,14 +3,18 @@
 mod broken_blocks;
 mod broken_files;
 mod broken_grids;
+mod broken_optimizer;
 mod broken_predictions;
 mod broken_streams;
+mod broken_terms;
 mod containers;
 mod folder;
 mod grid_offsets;
 mod grids;
+mod optimizer;
 mod predictions;
 mod streams;
+mod terms;
 
 pub use folder::{broken, contents, features, restore};
 

@@ -58,6 +58,7 @@ pub fn copy(of: &[(u64, u64, &[u8])]) -> BlockFields {
         width_code: 0,
         predictor: 2,
         operands: vec![Operand::of(ranges(of))],
+        row_terms: None,
         boundaries: vec![],
         streams: vec![Stream::of(0, Cluster { z: 8, ..Cluster::default() })],
     };

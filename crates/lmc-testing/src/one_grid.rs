@@ -35,6 +35,7 @@ fn exact(grid: Grid) -> Predicted {
         width_code: 1,
         predictor: 1,
         operands: vec![Operand::Grid(grid)],
+        row_terms: None,
         boundaries: Vec::new(),
         streams: vec![Stream::of(0, Cluster { z: 16, ..Cluster::default() })],
     };

@@ -1,7 +1,7 @@
 //! Predicted columns of every valid shape, as the input chooses them.
 
 use crate::input::{Input, Random};
-use crate::reference::write::block::{Cluster, Grid, Groups, Operand, Predicted, Stream};
+use crate::reference::write::block::{Cluster, Grid, Groups, Operand, Predicted, RowTerms, Rows, Stream, Terms};
 use crate::streams::{element_count, low_bits, mask, patch, stream, stream_of_bits};
 
 /// A column of `n` elements with this operand, in some contexts.
@@ -14,8 +14,10 @@ pub(crate) fn predicted(
     lane_sets: u8,
 ) -> Predicted {
     let boundaries = boundaries(input);
+    let has_row_terms = !boundaries.is_empty() && input.below(4) == 3;
+    let row_terms = if has_row_terms { Some(row_terms(input, n, lane_sets)) } else { None };
     let (raw, operands, streams) = (vec![0; n << width_code], vec![operand], Vec::new());
-    let mut predicted = Predicted { raw, width_code, predictor, operands, boundaries, streams };
+    let mut predicted = Predicted { raw, width_code, predictor, operands, row_terms, boundaries, streams };
     let mut residuals = Vec::new();
     for count in predicted.context_counts().expect("the operand is as long as the column needs") {
         if count == 0 {
@@ -41,6 +43,53 @@ fn boundaries(input: &mut Input<'_>) -> Vec<u8> {
     boundaries.sort_unstable();
     boundaries.dedup();
     boundaries
+}
+
+/// Rows of a matrix that a column of `n` elements is of; they have at most 2^`most` elements.
+fn rows(input: &mut Input<'_>, n: usize, most: u32) -> Rows {
+    let row = [1 + input.below(64) as u64, 1 + input.below(2 * n) as u64, n as u64, 1 << most][input.below(4)];
+    let mut random = input.random();
+    let position = [0, row - 1, random.below(row), random.below(row)][input.below(4)];
+    Rows { row, position }
+}
+
+/// Terms, and their coding.
+fn terms(input: &mut Input<'_>, count: usize, lane_sets: u8) -> (Stream, Vec<u8>) {
+    let (map, bits) = (input.below(3) as u8, 1 + input.below(8) as u8);
+    let (mut stream, mut terms) = stream_of_bits(input, 0, Stream { map, ..Stream::default() }, bits, count, lane_sets);
+    patch(input, 0, &mut stream, &mut terms, |_| true);
+    mask(input, 8, &mut stream, &mut terms, lane_sets);
+    (stream, terms.into_iter().map(|term| term as u8).collect())
+}
+
+fn row_terms(input: &mut Input<'_>, n: usize, lane_sets: u8) -> RowTerms {
+    let rows = rows(input, n, 48);
+    let (stream, terms) = terms(input, RowTerms::count(rows, n), lane_sets);
+    RowTerms { rows, terms, stream }
+}
+
+/// A column whose operand is terms of rows and columns.
+pub(crate) fn predicted_by_terms(input: &mut Input<'_>, lane_sets: u8) -> Predicted {
+    let width_code = 1 + input.below(2) as u8;
+    let predictor = 1 + input.below(2) as u8;
+    let n = element_count(input);
+    let rows = rows(input, n, 20);
+    let shift = input.below(8 << width_code) as u8;
+    let (row_stream, of_rows) = terms(input, RowTerms::count(rows, n), lane_sets);
+    let (column_stream, of_columns) = terms(input, n.min(rows.row as usize), lane_sets);
+    let operand = Operand::Terms(Terms { shift, rows, of_rows, row_stream, of_columns, column_stream });
+    predicted(input, width_code, n, predictor, operand, lane_sets)
+}
+
+/// A constant of an operand: one near 1, a special one, or any.
+pub(crate) fn constant(input: &mut Input<'_>) -> u32 {
+    let special = [0x3f80_0000, 0xbf80_0000, 0, 0x8000_0000, 1, 0x7f7f_ffff, 0x0080_0000, 0xff7f_ffff];
+    let any = match input.below(3) {
+        0 => 0x3f7f_0000 + u32::from(input.u16()),
+        1 => special[input.below(8)],
+        _ => input.u32(),
+    };
+    if is_finite(any) { any } else { any & 0xbfff_ffff }
 }
 
 /// A column whose operand is a grid.

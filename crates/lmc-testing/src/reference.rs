@@ -18,10 +18,12 @@ mod frames;
 mod grid;
 mod index;
 mod numbers;
+mod optimizer;
 mod predicted;
 mod ranges;
 mod stream;
 mod tensors;
+mod terms;
 #[allow(missing_docs, reason = "fields have the names and meanings of `docs/format.md`")]
 pub mod write;
 
@@ -61,7 +63,7 @@ pub fn decode_with_bases(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<V
     must(rest.u8()? == HASH, "the file has an unknown hash")?;
     must(rest.u8()? == 0, "the reserved field of the header is not 0")?;
     let features = rest.u32()?;
-    must(features <= 7, "the file needs a feature that does not exist")?;
+    must(features <= 15, "the file needs a feature that does not exist")?;
     must(features & 3 != 2, "bit 1 of the features needs bit 0")?;
 
     let mut bases_named = 0;

@@ -32,6 +32,8 @@ pub fn all() -> Vec<Sample> {
         vector("zstd-planes-2"),
         vector("palette-patched"),
         vector("palette-coded"),
+        vector("row-terms-and-grid"),
+        vector("terms-and-row-terms"),
     ]
 }
 

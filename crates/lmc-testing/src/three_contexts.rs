@@ -15,6 +15,7 @@ pub fn column() -> (Vec<u8>, Predicted) {
         width_code: 1,
         predictor: 1,
         operands: vec![Operand::Ranges { conversion: 1, ranges: vec![range(0, 6), range(6, 10)] }],
+        row_terms: None,
         boundaries: vec![100, 120],
         streams: vec![Stream::of(0, Cluster { k: 16, ..Cluster::default() }); 3],
     };

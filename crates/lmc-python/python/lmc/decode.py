@@ -140,7 +140,7 @@ class File:
     depths: list[int] = field(default_factory=list)  # depth of each leaf's block: blocks start with a leaf
 
 
-@np.errstate(all="ignore")  # products, sums and conversions may overflow to infinity (§3.8)
+@np.errstate(all="ignore")  # results may be infinite (§3.8) or NaNs (§3.9)
 def decode(data: bytes, bases: Sequence[bytes] = (), max_size: int = 2**32) -> bytes:
     """Restore the raw file, of max_size bytes at most. Bases are found by their contents: their order is free."""
     reader = Reader(data)
@@ -149,7 +149,7 @@ def decode(data: bytes, bases: Sequence[bytes] = (), max_size: int = 2**32) -> b
         must_be("version", reader.uint(2, "version"), 1)
         reader.u8("hash", 1, 1)
         reader.u8("reserved", 0, 0)
-        file = File(max_size, reader.uint(4, "required features", 0, 7))
+        file = File(max_size, reader.uint(4, "required features", 0, 15))
         must(file.features & 3 != 2, f"required features is {file.features}: bit 1 needs bit 0")
     if data[reader.pos : reader.pos + 4] == b"BASE":
         with at("bases"):
@@ -521,17 +521,16 @@ def decode_predicted(block: Block, n: int, width: int) -> Array:
     """§3.7: Decode a predicted column of n elements of `width` bytes."""
     head, w = block.head, 8 * width
     predictor, _ = head.u8("predictor", 1, 2), head.u8("number of operands", 1, 1)  # both have exactly one
-    if (conversion := head.u8("conversion", 0, 4)) == 4:
-        p = decode_grid(block, n, width)
-    else:
-        source_width, target_width = {0: (width, width), 1: (4, 2), 2: (2, 4), 3: (4, 2)}[conversion]
-        must(width == target_width, f"conversion is {conversion}, the width {width} bytes")
-        operand = read_ranges(block, 1, 2**20, "operand", n * source_width)
-        must_be("length of the operand", len(operand), n * source_width)
-        p = convert(conversion, np.frombuffer(operand, f"<u{source_width}"))
-    boundaries = list(head.take(head.u8("number of boundaries", 0, 15), "boundaries"))
+    p = decode_operand(block, n, width)
+    key = (((p << 1) | (p >> (w - 1))) >> (w - 8)).astype(np.uint8)
+    has_row_terms, count = divmod(head.u8("number of boundaries"), 128)
+    must(has_row_terms <= count <= 15, f"number of boundaries is {count}, not {has_row_terms} to 15")
+    if has_row_terms:
+        with at("row terms"):
+            need_bit_3(block)
+            key -= decode_row_terms(block, n, *read_rows(head, 2**48))
+    boundaries = list(head.take(count, "boundaries"))
     must(boundaries == sorted(set(boundaries) - {0}), f"boundaries are {boundaries}, which do not rise from 1")
-    key = ((p << 1) | (p >> (w - 1))) >> (w - 8)
     context_of = np.searchsorted(np.array(boundaries, key.dtype), key, side="right")
     e = np.zeros(n, p.dtype)
     for c in range(len(boundaries) + 1):
@@ -544,6 +543,26 @@ def decode_predicted(block: Block, n: int, width: int) -> Array:
     return np.asarray(float_order(d + float_order(p)) if predictor == 1 else d + p)
 
 
+@at("operand")
+def decode_operand(block: Block, n: int, width: int) -> Array:
+    """§3.7: Decode an operand for n elements of `width` bytes; returns their predictions p."""
+    if (kind := block.head.u8("kind", 0, 8)) == 4:
+        return decode_grid(block, n, width)
+    if kind > 4:
+        need_bit_3(block)
+        return decode_terms(block, n, width) if kind == 8 else decode_step(block, n, width, kind)
+    source_width, target_width = {0: (width, width), 1: (4, 2), 2: (2, 4), 3: (4, 2)}[kind]
+    must(width == target_width, f"conversion is {kind}, the width {width} bytes")
+    return convert(kind, read_data(block, 1, 2**20, n, source_width))
+
+
+def read_data(block: Block, least: int, most: int, n: int, width: int) -> Array:
+    """§3.6: Read a number of ranges (with its limits) and the ranges, which have n elements of `width` bytes."""
+    data = read_ranges(block, least, most, "operand", n * width)
+    must_be("length of the operand", len(data), n * width if most > 0 else 0)
+    return np.frombuffer(data, f"<u{width}")
+
+
 @at("grid")
 def decode_grid(block: Block, n: int, width: int) -> Array:
     """§3.8: Decode a grid for n elements of `width` bytes; returns their predictions p."""
@@ -552,8 +571,8 @@ def decode_grid(block: Block, n: int, width: int) -> Array:
     block.file.exact_features |= 4
     conversion, has_offsets = head.u8("conversion", 0, 3), head.u8("offsets", 0, 1)
     must((conversion, width) in ((0, 4), (1, 2), (3, 2)), f"conversion is {conversion}, the width {width} bytes")
-    levels = np.frombuffer(head.take(4 * head.u8("count - 1 of the levels") + 4, "levels"), "<f4")
-    must(len(np.unique(levels.view("<u4"))) == len(levels), "a level is there more than once")
+    levels = np.frombuffer(head.take(4 * head.u8("count - 1 of the levels") + 4, "levels"), "<u4")
+    must(len(np.unique(levels)) == len(levels), "a level is there more than once")
     row = head.varint("elements of a row", 1, 2**48)
     rows, columns = head.varint("rows of a group", 1, 2**48 // row), head.varint("columns of a group", 1, row)
     position = head.varint("position", 0, min(rows * row - 1, 2**48 - n))
@@ -561,16 +580,98 @@ def decode_grid(block: Block, n: int, width: int) -> Array:
     scale_count = -(-(position + n) // (rows * row)) * groups
     must(scale_count <= n, f"there are {scale_count} scales, and {n} elements")
     with at("scales"):
-        scales = decode_stream(block, scale_count, 4, ZIGZAG).view("<f4")
+        scales = decode_stream(block, scale_count, 4, ZIGZAG)
     with at("offsets"):
-        offsets = decode_stream(block, scale_count, 4, ZIGZAG).view("<f4") if has_offsets else scales[:0]
+        offsets = decode_stream(block, scale_count, 4, ZIGZAG) if has_offsets else scales[:0]
     with at("indices"):
         index = decode_stream(block, n, 1, ZIGZAG)
-    must(np.isfinite(np.concatenate((levels, scales, offsets))).all(), "not all levels, scales and offsets are finite")
+    must(are_finite(np.concatenate((levels, scales, offsets))), "not all levels, scales and offsets are finite")
     must(index.max() < len(levels), f"an index is {index.max()}, there are {len(levels)} levels")
     group = (a := position + np.arange(n)) // (rows * row) * groups + a % row // columns
-    x = scales[group] * levels[index]
-    return convert(conversion, (x + offsets[group] if has_offsets else x).view("<u4"))
+    x = rounded(number_of(scales[group]) * number_of(levels[index]))
+    return convert(conversion, bits_of(rounded(x + number_of(offsets[group])) if has_offsets else x))
+
+
+def need_bit_3(block: Block) -> None:
+    """§3.6: Note that the block has an operand of kind 5 to 8 or row terms."""
+    must(block.file.features & 8, "bit 3 of required features is not set")
+    block.file.exact_features |= 8
+
+
+def decode_step(block: Block, n: int, width: int, kind: int) -> Array:
+    """§3.9: Decode an operand of kind 5, 6 or 7 for n elements of `width` bytes; returns their predictions p."""
+    must(width == 4 or (width == 2 and kind == 5), f"kind is {kind}, the width {width} bytes")
+    constants = np.frombuffer(block.head.take(4 if kind == 5 else 16, "constants"), "<u4")
+    must(are_finite(constants), "not all constants are finite")
+    lists, ranges = {5: 1, 6: 3, 7: 4}[kind], (1, 2**20)
+    has_m0 = kind == 7 and constants[2] != 0
+    data = [read_data(block, *(ranges if i < 3 or has_m0 else (0, 0)), n, width) for i in range(lists)]
+    if width == 2:
+        x = number_of(data[0].astype("<u4") << 16)
+        return convert(1, bits_of(rounded(number_of(constants) * x)))
+    if kind == 5:
+        return bits_of(rounded(number_of(constants) * number_of(data[0])))
+    if kind == 6:
+        (b, h, a, c), (v0, m0, m1) = number_of(constants), map(number_of, data)
+        g = rounded(rounded(m1 - rounded(b * m0)) * h)
+        return bits_of(rounded(rounded(a * v0) + rounded(rounded(c * g) * g)))
+    (a, s1, s0, e), (w0, m1, v1, m0) = number_of(constants), map(number_of, data)
+    u = rounded(rounded(s1 * m1) + rounded(s0 * m0)) if has_m0 else rounded(s1 * m1)
+    return bits_of(rounded(rounded(a * w0) + rounded(u / rounded(rounded(np.sqrt(v1)) + e))))
+
+
+def are_finite(bits: Array) -> bool:
+    """Return whether the bits of binary32 are all those of numbers."""
+    return bool((bits & 0x7F800000 != 0x7F800000).all())
+
+
+# Operations of binary32 (§3.8, §3.9) are those of binary64, which has more than twice as many bits and two: to round
+# each result again is to round it once. So they are right also in a process that flushes subnormal numbers to 0.
+
+
+def number_of(bits: Array) -> Array:
+    """Return the values of the bits of binary32, as binary64."""
+    subnormal = np.copysign(np.ldexp((bits & 0x7FFFFF).astype(float), -149), bits.view("<i4"))
+    return np.where(bits & 0x7F800000 == 0, subnormal, bits.view("<f4").astype(float))
+
+
+def rounded(x: Array) -> Array:
+    """Return the numbers of binary32 that are nearest to binary64."""
+    ulp = np.ldexp(1.0, np.maximum(np.frexp(x)[1] - 24, -149))
+    nearest: Array = np.rint(x / ulp) * ulp
+    return np.where(np.abs(nearest) >= 2.0**128, nearest * np.inf, nearest)
+
+
+def bits_of(x: Array) -> Array:
+    """Return the bits of numbers of binary32; those of every NaN are 0x7fc00000."""
+    subnormal = (np.fmin(np.abs(x), 2.0**-126) * 2.0**149).astype("<u4") | (np.signbit(x).astype("<u4") << 31)
+    bits = np.where(np.abs(x) < 2.0**-126, subnormal, x.astype("<f4").view("<u4"))
+    return np.asarray(np.where(np.isnan(x), 0x7FC00000, bits), "<u4")
+
+
+def decode_terms(block: Block, n: int, width: int) -> Array:
+    """§3.9: Decode terms of rows and columns for n elements of `width` bytes; returns their predictions p."""
+    must(width in (2, 4), f"the width is {width} bytes, not 2 or 4")
+    shift = block.head.u8("shift", 0, 8 * width - 1)
+    length, position = read_rows(block.head, 2**20)
+    with at("terms of rows"):
+        p = decode_row_terms(block, n, length, position).astype(f"<u{width}")
+    with at("terms of columns"):
+        of_columns = decode_stream(block, min(length, n), 1, ZIGZAG)
+    p += of_columns[(position + np.arange(n)) % length] if length <= n else of_columns
+    return p << shift
+
+
+def read_rows(head: Reader, most: int) -> tuple[int, int]:
+    """§3.7, §3.9: Read the elements of a row, and the position."""
+    length = head.varint("elements of a row", 1, most)
+    return length, head.varint("position", 0, length - 1)
+
+
+def decode_row_terms(block: Block, n: int, length: int, position: int) -> Array:
+    """§3.7, §3.9: Decode a stream of terms of rows; returns those of n elements."""
+    row = (position + np.arange(n)) // length
+    return decode_stream(block, int(row[-1]) + 1, 1, ZIGZAG)[row]
 
 
 def convert(conversion: int, x: Array) -> Array:

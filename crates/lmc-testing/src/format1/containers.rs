@@ -46,12 +46,15 @@ fn files() -> Vec<Feature> {
         changed("required-features-4", "2.1", "the header requires bit 2, which no block needs", |file| {
             file.features = 4;
         }),
+        changed("required-features-8", "2.1", "the header requires bit 3, which no block needs", |file| {
+            file.features = 8;
+        }),
         changed(
-            "required-features-7",
+            "required-features-15",
             "2.1",
             "the header requires all features, none of which a block needs",
             |file| {
-                file.features = 7;
+                file.features = 15;
             },
         ),
         changed("writer-empty", "2.3", "no name of the writer, no name of the layout", |file| {

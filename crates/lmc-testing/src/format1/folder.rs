@@ -1,8 +1,8 @@
 //! The contents of `testdata/format1`, and the codec's errors for its broken files.
 
 use super::{Broken, Feature, LIMIT};
-use super::{broken_blocks, broken_files, broken_grids, broken_predictions, broken_streams};
-use super::{containers, grid_offsets, grids, predictions, streams};
+use super::{broken_blocks, broken_files, broken_grids, broken_optimizer, broken_predictions, broken_streams};
+use super::{broken_terms, containers, grid_offsets, grids, optimizer, predictions, streams, terms};
 use crate::json::Json;
 use crate::reference;
 use lmc::{Base, DecodeLimits, DecompressOptions, Decompressor, Result};
@@ -10,14 +10,15 @@ use lmc_kernels::isa::Isa;
 
 /// All features.
 pub fn features() -> Vec<Feature> {
-    let of_predictions = [predictions::all(), grids::all(), grid_offsets::all()];
+    let of_predictions = [predictions::all(), grids::all(), grid_offsets::all(), optimizer::all(), terms::all()];
     [containers::all(), streams::all()].into_iter().chain(of_predictions).flatten().collect()
 }
 
 /// All broken files.
 pub fn broken() -> Vec<Broken> {
     let of_columns = [broken_streams::all(), broken_predictions::all(), broken_grids::all()];
-    [broken_files::all(), broken_blocks::all()].into_iter().chain(of_columns).flatten().collect()
+    let of_features = [broken_optimizer::all(), broken_terms::all()];
+    [broken_files::all(), broken_blocks::all()].into_iter().chain(of_columns).chain(of_features).flatten().collect()
 }
 
 /// All files but the manifest and the page about the folder, in the order of their names: the name, with `/` between parts, and the bytes.

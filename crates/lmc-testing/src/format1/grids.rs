@@ -31,6 +31,7 @@ pub(super) fn exact(grid: Grid) -> Predicted {
         width_code,
         predictor: 1,
         operands: vec![Operand::Grid(grid)],
+        row_terms: None,
         boundaries: Vec::new(),
         streams: vec![zeros],
     };
@@ -270,6 +271,7 @@ fn columns() -> Vec<Feature> {
         width_code: 0,
         predictor: 2,
         operands: vec![Operand::of(vec![Range { source: 1, offset: 3, bytes: base[3..7].to_vec() }])],
+        row_terms: None,
         boundaries: Vec::new(),
         streams: vec![raw_bits(8)],
     };

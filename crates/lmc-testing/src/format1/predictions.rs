@@ -34,7 +34,8 @@ fn predicted(
 
 fn column(raw: Vec<u8>, width_code: u8, predictor: u8, boundaries: &[u8], stream: &Stream) -> Predicted {
     let streams = vec![stream.clone(); boundaries.len() + 1];
-    Predicted { raw, width_code, predictor, operands: Vec::new(), boundaries: boundaries.to_vec(), streams }
+    let (operands, row_terms, boundaries) = (Vec::new(), None, boundaries.to_vec());
+    Predicted { raw, width_code, predictor, operands, row_terms, boundaries, streams }
 }
 
 fn raw_bits(width_code: u8) -> Stream {

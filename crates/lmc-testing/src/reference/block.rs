@@ -181,7 +181,7 @@ fn method(
         0 => return Ok(Method::Stored),
         1..=3 => (),
         4 => {
-            ranges.need_grids_or_copies("copies", faults);
+            ranges.need(2, "copies", faults);
             let distance = head.varint()?;
             must(distance >= 1, "a column has copies of its own bytes")?;
             must(distance <= start as u64, "a column has copies of bytes before the block")?;

@@ -4,7 +4,8 @@ use super::block::Head;
 use super::bytes::Bytes;
 use super::entropy::Lanes;
 use super::frames::zstd_frame;
-use super::predicted::GRID;
+use super::optimizer::parts;
+use super::predicted::{GRID, ROW_TERMS, TERMS};
 use super::ranges::Sources;
 use super::stream::Steps;
 use crate::json::Json;
@@ -243,7 +244,16 @@ fn column(head: &mut At<'_>, steps: &mut impl Iterator<Item = Steps>) -> Result<
             let operands = head.bytes.u8()?;
             let operands = (0..operands).map(|_| operand(head, steps)).collect::<Result<_, _>>()?;
             fields.push(("operands", Json::List(operands)));
-            let boundaries = head.bytes.u8()?;
+            let mut boundaries = head.bytes.u8()?;
+            if boundaries >= ROW_TERMS {
+                boundaries -= ROW_TERMS;
+                let terms = vec![
+                    ("elements of a row", head.varint()?),
+                    ("position", head.varint()?),
+                    ("terms", stream(head, 1, steps)?),
+                ];
+                fields.push(("row terms", Json::Object(terms)));
+            }
             fields.push(("boundaries", Json::numbers(head.bytes.take(boundaries.into())?)));
             let mut contexts = Vec::new();
             for _ in 0..=boundaries {
@@ -261,13 +271,32 @@ fn column(head: &mut At<'_>, steps: &mut impl Iterator<Item = Steps>) -> Result<
 }
 
 fn operand(head: &mut At<'_>, steps: &mut impl Iterator<Item = Steps>) -> Result<Json, String> {
-    let conversion = head.bytes.u8()?;
-    let mut fields: Fields = vec![("conversion", u64::from(conversion).into())];
-    fields.push(match conversion {
-        GRID => ("grid", grid(head, steps)?),
-        _ => ("ranges", ranges(head)?),
-    });
+    let kind = head.bytes.u8()?;
+    let mut fields: Fields = vec![("kind", u64::from(kind).into())];
+    match (kind, parts(kind)) {
+        (GRID, _) => fields.push(("grid", grid(head, steps)?)),
+        (TERMS, _) => fields.extend([
+            ("shift", head.u8()?),
+            ("elements of a row", head.varint()?),
+            ("position", head.varint()?),
+            ("terms of rows", stream(head, 1, steps)?),
+            ("terms of columns", stream(head, 1, steps)?),
+        ]),
+        (_, None) => fields.push(("ranges", ranges(head)?)),
+        (_, Some((constants, lists))) => {
+            let constants = (0..constants).map(|_| head.bytes.u32()).collect::<Result<Vec<u32>, _>>()?;
+            fields.push(("constants", Json::numbers(&constants)));
+            let lists = (0..lists).map(|_| ranges(head)).collect::<Result<_, _>>()?;
+            fields.extend([("ranges", Json::List(lists)), ("decoded", decoded(steps)?)]);
+        }
+    }
     Ok(Json::Object(fields))
+}
+
+/// The steps of decoding the next stream, or operand without streams.
+fn decoded(steps: &mut impl Iterator<Item = Steps>) -> Result<Json, String> {
+    let steps = steps.next().ok_or("a stream was not decoded")?;
+    Ok(Json::Object(steps.into_iter().map(|(name, numbers)| (name, few(&numbers))).collect()))
 }
 
 fn grid(head: &mut At<'_>, steps: &mut impl Iterator<Item = Steps>) -> Result<Json, String> {
@@ -339,9 +368,7 @@ fn stream(head: &mut At<'_>, width: u64, steps: &mut impl Iterator<Item = Steps>
         let clusters = (0..clusters).map(|_| cluster(head, width)).collect::<Result<_, _>>()?;
         fields.push(("clusters", Json::List(clusters)));
     }
-    let decoded = steps.next().ok_or("a stream was not decoded")?;
-    let decoded = decoded.into_iter().map(|(name, numbers)| (name, few(&numbers))).collect();
-    fields.push(("decoded", Json::Object(decoded)));
+    fields.push(("decoded", decoded(steps)?));
     Ok(Json::Object(fields))
 }
 

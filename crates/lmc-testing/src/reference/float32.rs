@@ -1,4 +1,10 @@
-//! Products and sums of binary32 (§3.8), as their bits. They are computed in integers: a process may flush subnormal floats to zero.
+//! Operations of binary32 (§3.8, §3.9) on its bits. They are computed in integers: a process may flush subnormal floats
+//! to zero.
+
+const SIGN: u64 = 1 << 31;
+const INFINITY: u64 = 0x7f80_0000;
+/// Every result that is a NaN.
+const NAN: u64 = 0x7fc0_0000;
 
 /// A finite number: m · 2^e, or −m · 2^e.
 struct Exact {
@@ -17,22 +23,73 @@ impl Exact {
 
 /// Whether the bits are those of a finite number.
 pub(super) fn is_finite(x: u64) -> bool {
-    x >> 23 & 0xff != 0xff
+    x & INFINITY != INFINITY
 }
 
-/// The product of two numbers.
+fn is_nan(x: u64) -> bool {
+    x & !SIGN > INFINITY
+}
+
+fn is_zero(x: u64) -> bool {
+    x & !SIGN == 0
+}
+
+/// x · y.
 pub(super) fn product(x: u64, y: u64) -> u64 {
-    if !is_finite(x) || !is_finite(y) {
-        return u64::from((f32::from_bits(x as u32) * f32::from_bits(y as u32)).to_bits());
+    let sign = (x ^ y) & SIGN;
+    if is_finite(x) && is_finite(y) {
+        let (x, y) = (Exact::of(x), Exact::of(y));
+        return rounded(sign != 0, u128::from(x.m * y.m), x.e + y.e);
+    }
+    let has_none = is_nan(x) || is_nan(y) || is_zero(x) || is_zero(y);
+    if has_none { NAN } else { sign | INFINITY }
+}
+
+/// x ÷ y.
+pub(super) fn quotient(x: u64, y: u64) -> u64 {
+    let sign = (x ^ y) & SIGN;
+    if is_nan(x) || is_nan(y) || is_zero(x) && is_zero(y) || !is_finite(x) && !is_finite(y) {
+        return NAN;
+    }
+    if !is_finite(x) || is_zero(y) {
+        return sign | INFINITY;
+    }
+    if !is_finite(y) {
+        return sign;
     }
     let (x, y) = (Exact::of(x), Exact::of(y));
-    rounded(x.is_negative != y.is_negative, u128::from(x.m * y.m), x.e + y.e)
+    let (dividend, divisor) = (u128::from(x.m) << 64, u128::from(y.m));
+    let is_inexact = dividend % divisor != 0;
+    rounded(sign != 0, (dividend / divisor) << 1 | u128::from(is_inexact), x.e - y.e - 65)
 }
 
-/// The sum of two numbers.
+/// The square root.
+pub(super) fn root(x: u64) -> u64 {
+    if is_zero(x) || x == INFINITY {
+        return x;
+    }
+    if is_nan(x) || x & SIGN != 0 {
+        return NAN;
+    }
+    let Exact { m, e, .. } = Exact::of(x);
+    // An even exponent.
+    let square = u128::from(m) << (64 + e.rem_euclid(2));
+    let root = square.isqrt();
+    let is_inexact = root * root != square;
+    rounded(false, root << 1 | u128::from(is_inexact), e.div_euclid(2) - 33)
+}
+
+/// x − y.
+pub(super) fn difference(x: u64, y: u64) -> u64 {
+    sum(x, y ^ SIGN)
+}
+
+/// x + y.
 pub(super) fn sum(x: u64, y: u64) -> u64 {
     if !is_finite(x) || !is_finite(y) {
-        return u64::from((f32::from_bits(x as u32) + f32::from_bits(y as u32)).to_bits());
+        let are_opposite = x ^ y == SIGN && !is_finite(x);
+        let has_none = is_nan(x) || is_nan(y) || are_opposite;
+        return if has_none { NAN } else { [x, y][usize::from(is_finite(x))] };
     }
     let (x, y) = (Exact::of(x), Exact::of(y));
     let (high, mut low) = if x.e >= y.e { (x, y) } else { (y, x) };
@@ -49,7 +106,7 @@ pub(super) fn sum(x: u64, y: u64) -> u64 {
 
 /// The binary32 nearest to m · 2^e, ties to even, where m < 2^100.
 fn rounded(is_negative: bool, m: u128, e: i32) -> u64 {
-    let sign = u64::from(is_negative) << 31;
+    let sign = if is_negative { SIGN } else { 0 };
     if m == 0 {
         return sign;
     }
@@ -61,5 +118,5 @@ fn rounded(is_negative: bool, m: u128, e: i32) -> u64 {
     let is_up = 2 * rest > one || 2 * rest == one && multiples % 2 == 1;
     // The first bit of a normal number adds 1 to the exponent.
     let magnitude = (((last + 149) as u64) << 23) + multiples as u64 + u64::from(is_up);
-    sign | magnitude.min(0x7f80_0000)
+    sign | magnitude.min(INFINITY)
 }

@@ -85,7 +85,7 @@ impl Grid {
         ranges: &mut Ranges<'_>,
         faults: &mut Faults,
     ) -> Result<Self, String> {
-        ranges.need_grids_or_copies("grids", faults);
+        ranges.need(2, "grids", faults);
         let conversion = conversion(head.u8()?).ok_or("a grid has an unknown conversion")?;
         let gives = if conversion == Conversion::None { 4 } else { 2 };
         must(width == gives, "the conversion of a grid does not give elements of its column's width")?;

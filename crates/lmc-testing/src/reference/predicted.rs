@@ -4,18 +4,25 @@ use super::bytes::Bytes;
 use super::conversion::Conversion;
 use super::faults::{Faults, must};
 use super::grid::Grid;
+use super::optimizer::Step;
 use super::ranges::{Ranges, bytes_of, elements};
 use super::stream::{Stream, Streams, ones};
+use super::terms::{RowTerms, Terms};
 use std::iter::zip;
 
-/// The code in place of a conversion where an operand is a grid.
+/// The kind of an operand that is a grid; those below are conversions.
 pub(super) const GRID: u8 = 4;
+/// The kind of an operand that is terms of rows and columns.
+pub(super) const TERMS: u8 = 8;
+/// In the byte with the number of boundaries: there are row terms.
+pub(super) const ROW_TERMS: u8 = 128;
 
 pub(super) struct Predicted {
     /// Bytes of an element.
     width: usize,
     predictor: Predictor,
     operand: Operand,
+    row_terms: Option<RowTerms>,
     /// The boundaries between contexts.
     boundaries: Vec<u8>,
     /// Number of elements of each context, with its stream unless the context is empty.
@@ -27,6 +34,8 @@ enum Operand {
     /// The prediction of each element.
     Elements(Vec<u64>),
     Grid(Grid),
+    Step(Step),
+    Terms(Terms),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +61,13 @@ impl Predicted {
         let operand = Operand::parse(head, width, n, lane_sets, ranges, faults)?;
 
         let count = head.u8()?;
+        let row_terms = match count >= ROW_TERMS {
+            true => Some(RowTerms::parse(head, n, lane_sets, ranges, faults)?),
+            false => None,
+        };
+        let count = count % ROW_TERMS;
         faults.must(count <= 15, "a column has too many boundaries");
+        faults.must(count >= 1 || row_terms.is_none(), "a column has row terms, but no boundaries");
         let boundaries = head.take(count.into())?;
         faults.must(boundaries.first() != Some(&0), "the first boundary is 0");
         faults.must(boundaries.is_sorted_by(|a, b| a < b), "a boundary is not larger than the one before it");
@@ -68,7 +83,7 @@ impl Predicted {
         }
         must(sum == n as u128, "the contexts of a column do not add up to its elements")?;
         let streams = streams.into_iter().map(|(elements, stream)| (elements as usize, stream)).collect();
-        Ok(Self { width, predictor, operand, boundaries, streams })
+        Ok(Self { width, predictor, operand, row_terms, boundaries, streams })
     }
 
     pub(super) fn decode(&self, streams: &mut Streams<'_>, faults: &mut Faults) -> Result<Vec<u8>, String> {
@@ -76,8 +91,14 @@ impl Predicted {
         let predictions = match &self.operand {
             Operand::Elements(predictions) => predictions.clone(),
             Operand::Grid(grid) => grid.decode(streams, faults)?,
+            Operand::Step(step) => step.decode(streams),
+            Operand::Terms(terms) => terms.decode(streams, faults)?,
         };
-        let contexts: Vec<usize> = predictions.iter().map(|&p| context(key(p, w), &self.boundaries)).collect();
+        let mut keys: Vec<u8> = predictions.iter().map(|&p| top(p, w)).collect();
+        if let Some(row_terms) = &self.row_terms {
+            keys = row_terms.keys(&keys, streams, faults)?;
+        }
+        let contexts: Vec<usize> = keys.into_iter().map(|key| context(key, &self.boundaries)).collect();
         for (context, (count, _)) in self.streams.iter().enumerate() {
             let actual = contexts.iter().filter(|&&c| c == context).count();
             must(*count == actual, "a context of a column has another number of elements")?;
@@ -109,11 +130,19 @@ impl Operand {
         ranges: &mut Ranges<'_>,
         faults: &mut Faults,
     ) -> Result<Self, String> {
-        let conversion = head.u8()?;
-        if conversion == GRID {
+        let kind = head.u8()?;
+        if kind == GRID {
             return Ok(Self::Grid(Grid::parse(head, width, n, lane_sets, ranges, faults)?));
         }
-        let conversion = Conversion::of(conversion).ok_or("an operand has an unknown conversion")?;
+        if kind > GRID {
+            must(kind <= TERMS, "an operand is of an unknown kind")?;
+            ranges.need(3, "operands of kinds 5 to 8", faults);
+            return Ok(match kind {
+                TERMS => Self::Terms(Terms::parse(head, width, n, lane_sets, faults)?),
+                _ => Self::Step(Step::parse(head, kind, width, n, ranges, faults)?),
+            });
+        }
+        let conversion = Conversion::of(kind).ok_or("an operand is of an unknown kind")?;
         must(conversion.gives(width), "the conversion of an operand does not give elements of its column's width")?;
         let count = head.varint()?;
         must(count >= 1, "an operand has no ranges")?;
@@ -128,8 +157,8 @@ impl Operand {
     }
 }
 
-/// The key of a prediction of `w` bits.
-pub(super) fn key(p: u64, w: u32) -> u8 {
+/// The top byte of a prediction of `w` bits, rotated: without row terms, the key of the element.
+pub(super) fn top(p: u64, w: u32) -> u8 {
     let rotated = (p << 1 | p >> (w - 1)) & ones(w);
     (rotated >> (w - 8)) as u8
 }

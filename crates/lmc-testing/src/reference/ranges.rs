@@ -87,10 +87,10 @@ impl<'s> Ranges<'s> {
         (0..count).map(|_| self.next(head, faults)).collect()
     }
 
-    /// Notes that the block has grids (§3.8) or copies (§3.3).
-    pub(super) fn need_grids_or_copies(&mut self, what: &str, faults: &mut Faults) {
-        self.needs |= 4;
-        faults.must(self.sources.features & 4 != 0, &format!("{what} need bit 2 of the features"));
+    /// Notes that the block has what needs a bit of the features.
+    pub(super) fn need(&mut self, bit: u32, what: &str, faults: &mut Faults) {
+        self.needs |= 1 << bit;
+        faults.must(self.sources.features >> bit & 1 == 1, &format!("{what} need bit {bit} of the features"));
     }
 
     fn next(&mut self, head: &mut Bytes<'_>, faults: &mut Faults) -> Result<&'s [u8], String> {

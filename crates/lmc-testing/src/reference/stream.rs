@@ -71,7 +71,8 @@ pub(super) struct Streams<'a> {
 pub(super) type Steps = Vec<(&'static str, Vec<u64>)>;
 
 impl Streams<'_> {
-    fn begin_stream(&mut self) {
+    /// Later steps are those of another stream, or of an operand without streams.
+    pub(super) fn begin_steps(&mut self) {
         self.steps.iter_mut().for_each(|steps| steps.push(Vec::new()));
     }
 
@@ -130,7 +131,7 @@ impl Stream {
 
     /// Decodes its `n` elements.
     pub(super) fn decode(&self, n: usize, streams: &mut Streams<'_>, faults: &mut Faults) -> Result<Vec<u64>, String> {
-        streams.begin_stream();
+        streams.begin_steps();
         let (selected, signs) = self.mask.decode(n, streams, faults)?;
         if !matches!(self.mask, Mask::None) {
             streams.step("selected elements", || selected.iter().map(|&element| element as u64).collect());

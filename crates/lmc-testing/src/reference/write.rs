@@ -11,6 +11,7 @@ pub mod numbers;
 pub mod predicted;
 mod range;
 pub mod stream;
+pub mod terms;
 
 use super::block::Head;
 use super::bytes::Bytes;

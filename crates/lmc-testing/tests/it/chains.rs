@@ -63,6 +63,7 @@ fn twofold(raw: &[u8]) -> Vec<u8> {
         width_code: 1,
         predictor: 2,
         operands: vec![Operand::Ranges { conversion: 1, ranges: vec![Range::of_base(1, raw); 2] }],
+        row_terms: None,
         boundaries: vec![],
         streams: vec![Stream::of(0, block::Cluster { z: 16, ..Default::default() })],
     };

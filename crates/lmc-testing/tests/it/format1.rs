@@ -76,7 +76,7 @@ fn valid_files_are_restored_by_every_decoder() {
 }
 
 /// The broken files that a reader of ranges accepts: it looks at no record behind the last block, nor at all blocks.
-const UNSEEN: [&str; 9] = [
+const UNSEEN: [&str; 11] = [
     "bad/tag-upper-case",
     "bad/tag-backquote",
     "bad/tag-brace",
@@ -86,6 +86,8 @@ const UNSEEN: [&str; 9] = [
     "bad/content-hash",
     "bad/exact-features-not-needed",
     "bad/exact-features-of-ranges",
+    "bad/exact-features-of-this-file",
+    "bad/exact-features-of-terms-and-ranges",
 ];
 
 #[test]

@@ -32,6 +32,7 @@ fn predicted(grid: Grid, predictor: u8, boundaries: &[u8]) -> Predicted {
         width_code,
         predictor,
         operands: vec![Operand::Grid(grid)],
+        row_terms: None,
         boundaries: boundaries.to_vec(),
         streams: vec![plain(1 << width_code); boundaries.len() + 1],
     }

@@ -17,6 +17,7 @@ fn known(grid: Grid, predictions: &[u64]) -> Known {
         width_code,
         predictor: 1,
         operands: vec![Operand::Grid(grid)],
+        row_terms: None,
         boundaries: Vec::new(),
         streams: vec![Stream::of(0, Cluster { z: 8 << width_code, ..Cluster::default() })],
     };

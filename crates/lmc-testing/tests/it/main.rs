@@ -25,6 +25,7 @@ mod layouts;
 mod limits;
 mod masks;
 mod odd_places;
+mod optimizer;
 mod page;
 mod pairs;
 mod patches;

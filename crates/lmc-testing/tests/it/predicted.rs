@@ -67,6 +67,7 @@ fn every_f16_is_what_its_neighbourhood_becomes() {
         width_code: 1,
         predictor: 1,
         operands: operands(3, &base),
+        row_terms: None,
         boundaries: vec![],
         streams: vec![plain(2)],
     };
@@ -124,6 +125,7 @@ fn every_predictor_conversion_and_width() {
                             width_code,
                             predictor,
                             operands: operands(conversion, &base),
+                            row_terms: None,
                             boundaries: boundaries.clone(),
                             streams: (0..7).map(stream).collect(),
                         };

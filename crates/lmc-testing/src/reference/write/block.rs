@@ -5,6 +5,7 @@ pub use super::numbers::NumberCode;
 pub use super::predicted::{Operand, Predicted};
 pub use super::range::Range;
 pub use super::stream::{Cluster, Mask, Patch, PatchCodes, Stream, mapped, unmapped};
+pub use super::terms::{RowTerms, Rows, Terms};
 
 use super::super::digests::{LEAF, digest};
 use super::super::ranges::elements;
@@ -26,7 +27,6 @@ pub struct Block {
 }
 
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "there are a few at a time")]
 pub enum Column {
     Stored(Vec<u8>),
     Zstd(Zstd),
@@ -118,9 +118,16 @@ impl Column {
         }
     }
 
-    /// Whether it needs bit 2 of the required features.
-    fn is_grid_or_copy(&self) -> bool {
-        self.has_grid() || matches!(self, Column::Copied(_))
+    /// The bits of the features that it needs, besides those of its ranges.
+    fn needs(&self) -> u32 {
+        match self {
+            Column::Stored(_) | Column::Zstd(_) | Column::Plain(_) => 0,
+            Column::Predicted(predicted) => {
+                let of_terms = if predicted.row_terms.is_some() { 8 } else { 0 };
+                predicted.operands.iter().fold(of_terms, |needs, operand| needs | operand.needs())
+            }
+            Column::Copied(_) => 4,
+        }
     }
 
     /// Whether it has a grid.
@@ -199,8 +206,8 @@ impl Block {
             columns.push(output.head);
             bulk.push(output.bulk);
         }
-        let grids_or_copies = if self.columns.iter().any(Column::is_grid_or_copy) { 4 } else { 0 };
-        let needs = grids_or_copies | range::needs(self.columns.iter().flat_map(Column::ranges));
+        let of_ranges = range::needs(self.columns.iter().flat_map(Column::ranges));
+        let needs = self.columns.iter().fold(of_ranges, |needs, column| needs | column.needs());
         let raw = self.raw();
         let leaves: Vec<[u8; 16]> = raw.chunks(LEAF).map(digest).collect();
         let Encoded { states, words, literals } = encode(&chunks, usize::from(self.lane_sets), self.final_state)?;

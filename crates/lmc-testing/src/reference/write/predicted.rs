@@ -3,11 +3,14 @@
 //! Conversions and contexts are shared with the reference decoder.
 
 use super::super::conversion::Conversion;
-use super::super::predicted::{GRID, Predictor, context, key, ord};
+use super::super::optimizer::{at, parts, prediction};
+use super::super::predicted::{GRID, Predictor, ROW_TERMS, TERMS, context, ord, top};
 use super::super::ranges::{bytes_of, elements};
+use super::super::terms::key;
 use super::grid::Grid;
 use super::range::{self, Range};
 use super::stream::{Output, Stream};
+use super::terms::{RowTerms, Terms};
 use super::varint;
 
 /// A column of method 3.
@@ -18,6 +21,7 @@ pub struct Predicted {
     pub predictor: u8,
     /// The first one predicts; existing predictors have no other.
     pub operands: Vec<Operand>,
+    pub row_terms: Option<RowTerms>,
     /// Boundaries between contexts; empty for a single context.
     pub boundaries: Vec<u8>,
     /// One for each context; not used when the context is empty.
@@ -32,6 +36,10 @@ pub enum Operand {
     Ranges { conversion: u8, ranges: Vec<Range> },
     /// Products of levels and scales.
     Grid(Grid),
+    /// Other data, several in general, and constants, which predictions are computed from: kinds 5, 6 and 7.
+    Step { kind: u8, constants: Vec<u32>, data: Vec<Vec<Range>> },
+    /// Sums of terms of rows and columns.
+    Terms(Terms),
 }
 
 /// The prediction and the context of each element.
@@ -81,14 +89,24 @@ impl Predicted {
     fn classified(&self) -> Result<Classified, String> {
         let operand = self.operands.first().ok_or("there is nothing to predict from")?;
         let predictions = operand.elements(self.width(), self.raw.len() / self.width())?;
-        let contexts = predictions.iter().map(|&p| context(key(p, self.w()), &self.boundaries)).collect();
+        let mut contexts = Vec::new();
+        for (element, &p) in predictions.iter().enumerate() {
+            let term = self.row_terms.as_ref().map_or(Ok(0), |terms| terms.of(element))?;
+            contexts.push(context(key(top(p, self.w()), term), &self.boundaries));
+        }
         Ok(Classified { predictions, contexts })
     }
 
     pub(super) fn encode<'c>(&'c self, output: &mut Output<'_, 'c>) -> Result<(), String> {
         output.head.extend([3, self.width_code, self.predictor, self.operands.len() as u8]);
         self.operands.iter().try_for_each(|operand| operand.encode(output))?;
-        output.head.push(self.boundaries.len() as u8);
+        match &self.row_terms {
+            None => output.head.push(self.boundaries.len() as u8),
+            Some(terms) => {
+                output.head.push(ROW_TERMS | self.boundaries.len() as u8);
+                terms.encode(output)?;
+            }
+        }
         output.head.extend(&self.boundaries);
 
         let Classified { predictions, contexts } = self.classified()?;
@@ -125,10 +143,20 @@ impl Operand {
     }
 
     /// The ranges that it names.
-    pub fn ranges(&self) -> &[Range] {
+    pub fn ranges(&self) -> Vec<&Range> {
         match self {
-            Self::Ranges { ranges, .. } => ranges,
-            Self::Grid(_) => &[],
+            Self::Ranges { ranges, .. } => ranges.iter().collect(),
+            Self::Step { data, .. } => data.iter().flatten().collect(),
+            Self::Grid(_) | Self::Terms(_) => Vec::new(),
+        }
+    }
+
+    /// The bit of the features that it needs besides those of its ranges.
+    pub(super) fn needs(&self) -> u32 {
+        match self {
+            Self::Ranges { .. } => 0,
+            Self::Grid(_) => 4,
+            Self::Step { .. } | Self::Terms(_) => 8,
         }
     }
 
@@ -143,6 +171,16 @@ impl Operand {
                 output.head.push(GRID);
                 grid.encode(output)
             }
+            Self::Step { kind, constants, data } => {
+                output.head.push(*kind);
+                constants.iter().for_each(|constant| output.head.extend(constant.to_le_bytes()));
+                data.iter().for_each(|ranges| range::write(ranges, &mut output.head));
+                Ok(())
+            }
+            Self::Terms(terms) => {
+                output.head.push(TERMS);
+                terms.encode(output)
+            }
         }
     }
 
@@ -151,6 +189,8 @@ impl Operand {
         let (conversion, ranges) = match self {
             Self::Ranges { conversion, ranges } => (*conversion, ranges),
             Self::Grid(grid) => return grid.predictions(n),
+            Self::Step { kind, constants, data } => return step(*kind, constants, data, width, n),
+            Self::Terms(terms) => return terms.predictions(width, n),
         };
         let conversion = Conversion::of(conversion).ok_or("there is no such conversion")?;
         let bytes = range::bytes(ranges);
@@ -159,4 +199,17 @@ impl Operand {
         }
         Ok(elements(&bytes, conversion.takes(width)).into_iter().map(|x| conversion.convert(x)).collect())
     }
+}
+
+/// The predictions of `n` elements of `width` bytes of an operand of kind 5, 6 or 7.
+fn step(kind: u8, constants: &[u32], data: &[Vec<Range>], width: usize, n: usize) -> Result<Vec<u64>, String> {
+    let lists: Vec<Vec<u64>> = data.iter().map(|ranges| elements(&range::bytes(ranges), width)).collect();
+    let fits = |list: &Vec<u64>| list.len() == n;
+    let (others, fourth) = lists.split_at(lists.len().min(3));
+    let is_whole = others.iter().all(fits) && fourth.iter().all(|list| list.is_empty() || fits(list));
+    if parts(kind) != Some((constants.len(), data.len())) || !is_whole {
+        return Err("an operand does not have the constants and the elements of its kind".into());
+    }
+    let constants: Vec<u64> = constants.iter().map(|&constant| constant.into()).collect();
+    Ok((0..n).map(|element| prediction(kind, &constants, &at(&lists, element), width)).collect())
 }
