@@ -141,7 +141,7 @@ pub(crate) fn restore_in_place(m: &Model<'_>, out: &mut [u8]) {
 /// Finds the keys of predictions, and their contexts.
 pub(crate) struct Finder<'a> {
     prediction: &'a [u8],
-    width: usize,
+    pub(crate) width: usize,
     pub(crate) contexts: usize,
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for kernels of x86-64"))]
     pub(crate) boundaries: &'a [u8],
@@ -161,10 +161,16 @@ impl<'a> Finder<'a> {
         })
     }
 
-    /// The keys of `n` elements, from element `i` on.
+    /// The predictions of `n` elements, from element `i` on.
+    #[inline(always)]
+    pub(crate) fn predictions(&self, i: usize, n: usize) -> &'a [u8] {
+        &self.prediction[i * self.width..(i + n) * self.width]
+    }
+
+    /// Their keys.
     #[inline(always)]
     pub(crate) fn keys<'k>(&self, i: usize, n: usize, keys: &'k mut [u8; TILE]) -> &'k [u8] {
-        let prediction = &self.prediction[i * self.width..(i + n) * self.width];
+        let prediction = self.predictions(i, n);
         let keys = &mut keys[..n];
         with_element!(self.width, E => {
             zip(keys, E::all(prediction), |key, p| *key = Contexts::key(E::from_bytes(*p)));
