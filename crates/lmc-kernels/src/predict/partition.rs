@@ -141,8 +141,8 @@ pub(crate) fn restore_in_place(m: &Model<'_>, out: &mut [u8]) {
 /// Finds the keys of predictions, and their contexts.
 pub(crate) struct Finder<'a> {
     prediction: &'a [u8],
-    width: usize,
-    terms: Option<RowTerms<'a>>,
+    pub(crate) width: usize,
+    pub(crate) terms: Option<RowTerms<'a>>,
     pub(crate) contexts: usize,
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for kernels of x86-64"))]
     pub(crate) boundaries: &'a [u8],
@@ -163,11 +163,17 @@ impl<'a> Finder<'a> {
         })
     }
 
-    /// The keys of `n` elements, from element `i` on.
+    /// The predictions of `n` elements, from element `i` on.
+    #[inline(always)]
+    pub(crate) fn predictions(&self, i: usize, n: usize) -> &'a [u8] {
+        &self.prediction[i * self.width..(i + n) * self.width]
+    }
+
+    /// Their keys.
     #[inline(always)]
     pub(crate) fn keys<'k>(&self, i: usize, n: usize, keys: &'k mut [u8; TILE]) -> &'k [u8] {
         let keys = &mut keys[..n];
-        keys_of(self.width, &self.prediction[i * self.width..(i + n) * self.width], keys);
+        keys_of(self.width, self.predictions(i, n), keys);
         if let Some(terms) = self.terms {
             terms.subtract(i, keys);
         }

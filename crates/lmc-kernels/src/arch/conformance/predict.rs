@@ -247,16 +247,30 @@ fn residuals_by_context_and_back() {
     }
 }
 
-/// Every number of boundaries.
+/// Every number of contexts, which elements have in turns, in runs or at random: a group of a kernel has all of them, or one only. Every
+/// other context has small residuals, and so a stream of bytes.
 #[test]
 fn every_number_of_contexts() {
     let mut r = Random::new(12);
     let mut streams = Streams::default();
     for width in WIDTHS {
         for n in 1..=MAX_BOUNDARIES {
-            let mut c = Case::new(&mut r, width, 700, Predictor::Float, true);
-            c.contexts.as_mut().unwrap().boundaries = (1..=n as u8).map(|i| i * (255 / n as u8)).collect();
-            c.check(&mut streams);
+            let boundaries: Vec<u8> = (1..=n as u8).map(|i| i * (255 / n as u8)).collect();
+            let keys = [&[0], &boundaries[..]].concat();
+            for (len, run) in [17, 33, 700, 1041].into_iter().flat_map(|len| [0, 1, 40].map(|run| (len, run))) {
+                let mut c = Case::new(&mut r, width, len, Predictor::Float, false);
+                for i in 0..len {
+                    let context = if run == 0 { r.below(n as u64 + 1) as usize } else { i / run % (n + 1) };
+                    with_element!(width, E => {
+                        let p = E::cut(u64::from(keys[context])).shl(E::BITS - 8).rotr1();
+                        p.store(&mut c.prediction[i * E::BYTES..]);
+                        let u = if context % 2 == 0 { p.add(E::cut(r.below(9))) } else { E::cut(r.u64()) };
+                        u.store(&mut c.elements[i * E::BYTES..]);
+                    });
+                }
+                c.contexts = Some(Contexts { boundaries: boundaries.clone() });
+                c.check(&mut streams);
+            }
         }
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! Soundness rests on two facts. Only an [`Isa`](crate::isa::Isa) of kind `Avx2` leads here, so the instructions exist. Loads and stores
 //! go through references to arrays of their size, but for three: the words of lanes, eight at a time from or to a window of 64, where the
-//! number of lanes before or after is the bound; gathers from tables with an entry for every index; and the streams of `predict`,
+//! number of lanes before or after is the bound; gathers from tables with an entry for every index; and the streams of residuals,
 //! behind whose ends `places` made sure that there is room.
 
 /// Declares functions with the features of this module; they can be called from one another without `unsafe`.
@@ -32,6 +32,7 @@ pub(in crate::arch) mod decode;
 mod emit;
 pub(in crate::arch) mod encode;
 mod fine;
+mod gather;
 mod lookup;
 mod merge;
 pub(in crate::arch) mod predict;

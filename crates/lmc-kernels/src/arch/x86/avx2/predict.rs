@@ -1,15 +1,15 @@
 //! The predict stage: residuals by context and back.
 //!
-//! Every context has a mask of 32 elements; to scatter and gather, a table has, for eight bits of it, the shuffle that moves their
-//! elements to the front, or apart. That is for elements of two and four bytes. All else is the portable loops, which the compiler
-//! turns into vectors where elements do not depend on one another.
+//! Every context has a mask of 32 elements; to scatter, a table has, for eight bits of it, the shuffle that moves their elements to the
+//! front. That, and gathering in [`gather`](super::gather), is for elements of two and four bytes. All else is the portable loops, which
+//! the compiler turns into vectors where elements do not depend on one another.
 
-use super::super::super::vectors::shuffles::SPREAD;
-use super::contexts::{ContextFinder, NO_CONTEXT, STEP, find, finder};
-use super::{at, at_mut, load, load_16, store};
+use super::contexts::{ContextFinder, NO_CONTEXT, STEP, find, finder, pack};
+use super::gather::gather_tile;
+use super::{at, load, load_16, store};
 use crate::cluster::element::with_element;
 use crate::inline::{Each, array};
-use crate::predict::job::{Model, Overflow, Place, Rank, Streams, TILE, most_overflows, places, trim};
+use crate::predict::job::{Model, Overflow, Place, Rank, Streams, TILE, most_overflows, places, places_by_width, trim};
 use crate::predict::partition::{self as portable, CONTEXTS, note_overflows, of_tile};
 use crate::predict::residual;
 use crate::predict::select::{Selection, nth_one};
@@ -179,27 +179,20 @@ kernels! {
         let v: [__m256i; WIDTH] = array(|i| load(at(elements, 32 * i)));
         let (lowest, large) = if WIDTH == 2 {
             let low = v.each(|v| _mm256_and_si256(v, _mm256_set1_epi16(0xff)));
-            let high = v.each(|v| _mm256_srli_epi16::<8>(v));
-            let pack = |v: [__m256i; WIDTH]| _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi16(v[0], v[1]));
-            (pack(low), pack(high))
+            (low, v.each(|v| _mm256_srli_epi16::<8>(v)))
         } else {
             let low = v.each(|v| _mm256_and_si256(v, _mm256_set1_epi32(0xff)));
-            let high = v.each(|v| _mm256_min_epu32(_mm256_srli_epi32::<8>(v), _mm256_set1_epi32(0xff)));
-            let pack = |v: [__m256i; WIDTH]| {
-                let v = _mm256_packus_epi16(_mm256_packus_epi32(v[0], v[1]), _mm256_packus_epi32(v[2], v[3]));
-                _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))
-            };
-            (pack(low), pack(high))
+            (low, v.each(|v| _mm256_min_epu32(_mm256_srli_epi32::<8>(v), _mm256_set1_epi32(0xff))))
         };
         let mut bytes = [0; STEP];
-        store(&mut bytes, lowest);
-        (bytes, large)
+        store(&mut bytes, pack(lowest));
+        (bytes, pack(large))
     }
 
     pub(in crate::arch) fn gather(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool {
         let Some(f) = dealer(m) else { return portable::restore(m, streams, out) };
         let (bytes, streams) = streams.raw_parts();
-        let mut places = places(bytes.len(), streams, f.keys.contexts, m.width);
+        let mut places = places_by_width(bytes.len(), streams, f.keys.contexts, m.width);
         let mut ids = [NO_CONTEXT; TILE];
         let mut last = [0; 4 * TILE];
         for (i, out) in out.chunks_mut(TILE * m.width).enumerate() {
@@ -207,11 +200,12 @@ kernels! {
             let ids = find(&f, i * TILE, n / m.width, &mut ids);
             let whole = n == TILE * m.width;
             let to = if whole { &mut *out } else { &mut last[..] };
-            let there = match m.width {
+            match m.width {
                 2 => gather_tile::<2>(ids, bytes, &mut places, to),
                 _ => gather_tile::<4>(ids, bytes, &mut places, to),
-            };
-            if !there {
+            }
+            // Once a tile: behind the end of a stream there is room for one.
+            if places.iter().flatten().any(|p| p.next > p.end) {
                 return false;
             }
             if !whole {
@@ -219,69 +213,7 @@ kernels! {
             }
             residual::restore(m.width, m.predictor, m.predictions(i * TILE, n), out);
         }
-        places.iter().all(|p| p.next == p.end)
-    }
-
-    fn gather_tile<const WIDTH: usize>(ids: &[[u8; STEP]], bytes: &[u8], places: &mut [Place], to: &mut [u8]) -> bool {
-        for (i, ids) in ids.iter().enumerate() {
-            let to = &mut to[i * STEP * WIDTH..][..STEP * WIDTH];
-            let ids = load(ids);
-            let mut context = _mm256_setzero_si256();
-            // Eight elements each; those of two bytes have the lower halves.
-            let mut residuals = [context; 4];
-            // Eight elements each, of streams of single bytes.
-            let mut lowest = [_mm_setzero_si128(); 4];
-            for place in &mut *places {
-                let mask = mask(ids, context);
-                context = _mm256_add_epi8(context, _mm256_set1_epi8(1));
-                let mut from = place.next;
-                let n = mask.count_ones() as usize;
-                place.next += if place.width == 1 { n } else { WIDTH * n };
-                if place.next > place.end {
-                    return false;
-                }
-                if place.width == 1 {
-                    for (j, e) in lowest.iter_mut().enumerate() {
-                        let eight = usize::from((mask >> (8 * j)) as u8);
-                        // SAFETY: `from` is at most `place.end`, behind which there are `BEHIND` bytes: `places` made sure.
-                        let v = unsafe { _mm_loadl_epi64(bytes.as_ptr().add(from).cast()) };
-                        *e = _mm_or_si128(*e, _mm_shuffle_epi8(v, load_8(&APART[eight])));
-                        from += eight.count_ones() as usize;
-                    }
-                    continue;
-                }
-                for (j, e) in residuals.iter_mut().enumerate() {
-                    let eight = usize::from((mask >> (8 * j)) as u8);
-                    // SAFETY: as above.
-                    let from_bytes = unsafe { bytes.as_ptr().add(from) };
-                    if WIDTH == 2 {
-                        // SAFETY: as above.
-                        let v = unsafe { _mm_loadu_si128(from_bytes.cast()) };
-                        let v = _mm_shuffle_epi8(v, load_16(&SPREAD[eight]));
-                        *e = _mm256_castsi128_si256(_mm_or_si128(_mm256_castsi256_si128(*e), v));
-                    } else {
-                        // SAFETY: as above.
-                        let v = unsafe { _mm256_loadu_si256(from_bytes.cast()) };
-                        let from = dwords(&APART[eight]);
-                        let v = _mm256_permutevar8x32_epi32(v, from);
-                        *e = _mm256_or_si256(*e, _mm256_andnot_si256(_mm256_srai_epi32::<31>(from), v));
-                    }
-                    from += WIDTH * eight.count_ones() as usize;
-                }
-            }
-            for (j, e) in residuals.into_iter().enumerate() {
-                let lowest = lowest[j];
-                if WIDTH == 2 {
-                    let e = _mm_or_si128(_mm256_castsi256_si128(e), _mm_cvtepu8_epi16(lowest));
-                    let to = at_mut::<16>(to, 16 * j);
-                    // SAFETY: 16 bytes are there to write.
-                    unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), e) };
-                } else {
-                    store(at_mut(to, 32 * j), _mm256_or_si256(e, _mm256_cvtepu8_epi32(lowest)));
-                }
-            }
-        }
-        true
+        places.iter().flatten().all(|p| p.next == p.end)
     }
 
     pub(in crate::arch) fn undo(m: &Model<'_>, out: &mut [u8]) {
@@ -305,8 +237,6 @@ kernels! {
 
 /// By the mask of eight elements: their permutation, those in the mask first.
 static FRONT: [[u8; 8]; 256] = front();
-/// By the mask of eight elements: the source of each in the mask, or an index that gives 0.
-static APART: [[u8; 8]; 256] = apart();
 /// The same for the bytes of words.
 static FRONT_2: [[u8; 16]; 256] = words(&front());
 
@@ -318,23 +248,6 @@ const fn front() -> [[u8; 8]; 256] {
         while lane < 8 {
             if (mask >> lane) & 1 == 1 {
                 t[mask][next] = lane as u8;
-                next += 1;
-            }
-            lane += 1;
-        }
-        mask += 1;
-    }
-    t
-}
-
-const fn apart() -> [[u8; 8]; 256] {
-    let mut t = [[0x80; 8]; 256];
-    let mut mask = 0;
-    while mask < 256 {
-        let (mut lane, mut next) = (0, 0);
-        while lane < 8 {
-            if (mask >> lane) & 1 == 1 {
-                t[mask][lane] = next;
                 next += 1;
             }
             lane += 1;
