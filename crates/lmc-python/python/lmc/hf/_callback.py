@@ -31,8 +31,8 @@ _PIECE = 16 << 20
 
 
 class Callback(TrainerCallback):
-    """Copies each checkpoint of a `Trainer` to a store, in the background, and removes all but the newest, the one saved
-    last, and the best from their directory.
+    """Copies each checkpoint of a `Trainer` to a store, in the background, and removes all from their directory but the
+    newest, the one saved last, and the best.
 
     A checkpoint is deleted from its directory once its copy in the store was read back and verified. If that fails, it
     stays, a warning is logged, and training continues; the next save tries again. A save while checkpoints are moved
