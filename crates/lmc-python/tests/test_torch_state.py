@@ -151,6 +151,9 @@ VALUES = [
     np.arange(4, dtype="m8[us]")[::2],
     np.zeros((0, 2), "<U3"),
     np.zeros(3, "V5"),
+    np.array("no dimension", ">U20"),
+    np.array(["a", "b", "c"])[::-2],
+    np.array(np.datetime64(7, "s")),
 ]
 
 

@@ -86,7 +86,13 @@ def load_state(
 @contextmanager
 def _folder(accelerator: Accelerator) -> Iterator[Path]:
     """A directory of all processes."""
-    folder = Path(_in_the_first(accelerator, lambda: tempfile.mkdtemp(prefix="lmc-", dir=accelerator.project_dir)))
+
+    def made() -> str:
+        if accelerator.project_dir is not None:
+            os.makedirs(accelerator.project_dir, exist_ok=True)
+        return tempfile.mkdtemp(prefix="lmc-", dir=accelerator.project_dir)
+
+    folder = Path(_in_the_first(accelerator, made))
     try:
         yield folder
     finally:

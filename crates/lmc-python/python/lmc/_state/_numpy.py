@@ -35,6 +35,8 @@ def encode(encoder: Encoder, value: Any, where: str, name: str) -> dict[str, Any
     other = _OTHERS.fullmatch(text.replace(">", "<")) and dtype.names is None and (scalar or dtype.itemsize)
     if kind is None and not other:
         raise UsageError(f"{where} is of numpy's dtype {dtype}, which a state cannot have: convert it, or leave it out")
+    if encoder.problems is not None:
+        return {}  # without a copy
     array = np.asarray(value, order="C")
     in_file = array.byteswap() if swapped else array
     if scalar:
