@@ -122,7 +122,7 @@ class Callback(TrainerCallback):
         try:
             self._left = _Found(Path(args.output_dir), state.global_step, best)
         except OSError as e:
-            logger.warning("lmc: older checkpoints stay as they are: %s", e)
+            logger.warning("lmc: checkpoints stay as they are: %s", e)
             return
         if self._pending is None or self._pending.done():
             self._start()
@@ -190,9 +190,7 @@ class Callback(TrainerCallback):
             if self._keep is not None:
                 self._prune(store, self._keep, found.saved)
         except Exception as e:  # training continues after any error
-            logger.warning(
-                "lmc: older checkpoints stay as they are: %s", e, exc_info=not isinstance(e, lmc.Error | OSError)
-            )
+            logger.warning("lmc: checkpoints stay as they are: %s", e, exc_info=not isinstance(e, lmc.Error | OSError))
 
     def _store(self, store: lmc.Store, step: int, path: Path, *, remove: bool) -> None:
         """Copies a checkpoint to the store, and removes it from its directory.
