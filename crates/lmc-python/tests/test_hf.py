@@ -7,6 +7,8 @@ import json
 import logging
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -363,7 +365,7 @@ def test_a_step_that_the_run_saved_before_it_went_back_costs_no_checkpoint(run, 
 def test_a_directory_that_cannot_be_listed_is_a_warning(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         state = SimpleNamespace(is_world_process_zero=True, best_model_checkpoint=None, global_step=2)
-        Callback().on_save(SimpleNamespace(output_dir=str(tmp_path / "missing"), world_size=1), state, None)
+        Callback().on_save(SimpleNamespace(output_dir=str(tmp_path / "missing"), distributed_state=None), state, None)
     assert "checkpoints stay as they are" in caplog.text and "missing" in caplog.text
 
 
@@ -422,3 +424,26 @@ def test_a_move_that_was_interrupted_goes_on(run, tmp_path):
 def test_options_that_are_none(options):
     with pytest.raises(lmc.UsageError, match=next(iter(options))):
         Callback(**options)
+
+
+@pytest.mark.long
+def test_two_ranks(tmp_path):
+    """What each rank saves is in the snapshots."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        f"""if True:
+        import sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from pathlib import Path
+        from test_hf import Callback, trainer
+        trainer(Path(sys.argv[1]), Callback()).train()
+        """
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    subprocess.run([*command, script, tmp_path / "out"], check=True, timeout=600)
+    store = lmc.Store(tmp_path / "out" / "lmc-store")
+    assert [s.step for s in store.snapshots()] == [2, 4, 6, 8]
+    for step in (2, 4, 6, 8):
+        names = {f.name for f in store.open_snapshot(step).files}
+        assert {"model.safetensors", "optimizer.pt", "rng_state_0.pth", "rng_state_1.pth"} <= names
+    assert checkpoints(tmp_path / "out") == {"checkpoint-8"}

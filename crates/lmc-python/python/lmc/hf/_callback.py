@@ -113,7 +113,7 @@ class Callback(TrainerCallback):
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Starts to copy and to move checkpoints."""
-        if args.world_size > 1:
+        if args.distributed_state is not None:
             # Others may still be writing theirs.
             args.distributed_state.wait_for_everyone()
         if not state.is_world_process_zero or args.output_dir is None:
