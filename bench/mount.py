@@ -19,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import ml_dtypes
@@ -64,16 +66,19 @@ def load(loader: str, path: Path) -> float:
     return float(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout)
 
 
-def load_mounted(lmc: str, folder: Path, at: Path, name: str) -> tuple[float, int]:
-    """The seconds to load a file from a new mount of its folder, and the most bytes of memory that the mount had."""
+@contextmanager
+def mounted(lmc: str, folder: Path, at: Path) -> Iterator[Callable[[], int]]:
+    """A new mount of a folder; what it gives says the most bytes of memory that the mount has had."""
     process = subprocess.Popen([lmc, "-q", "mount", folder, at])
     while not os.path.ismount(at):
         time.sleep(0.01)
-    try:
-        seconds = load("mount", at / name)
+
+    def peak() -> int:
         status = Path(f"/proc/{process.pid}/status").read_text()
-        peak = next(line for line in status.splitlines() if line.startswith("VmHWM:")).split()[1]
-        return seconds, int(peak) << 10
+        return int(next(line for line in status.splitlines() if line.startswith("VmHWM:")).split()[1]) << 10
+
+    try:
+        yield peak
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
@@ -88,8 +93,10 @@ def measure(lmc: str, file: Path, rounds: int, folder: Path) -> dict:
     found = []
     for _ in range(rounds):
         memcpy, direct = load("memcpy", file), load("lmc.torch", packed)
-        mounted, peak = load_mounted(lmc, source, at, file.name)
-        found.append({"memcpy": memcpy, "lmc.torch": direct, "mount": mounted, "peak": peak})
+        with mounted(lmc, source, at) as peak:
+            found.append(
+                {"memcpy": memcpy, "lmc.torch": direct, "mount": load("mount", at / file.name), "peak": peak()}
+            )
     packed.unlink()
     size = file.stat().st_size
 

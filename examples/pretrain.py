@@ -180,7 +180,7 @@ class Snapshots:
     def writer(self, step: int) -> Any:
         if self.args.format == "dcp":
             return dcp.FileSystemWriter(self.path(step))
-        return lmc.dcp.Writer(self.folder, step=step, threads=self.args.threads)  # lmc
+        return lmc.dcp.Writer(self.folder, step=step, keep_last=self.args.keep_last, threads=self.args.threads)  # lmc
 
     def save(self, training: Training, step: int) -> None:
         """Saves a snapshot; with `--async`, in the background."""
@@ -250,6 +250,7 @@ def arguments() -> argparse.Namespace:
         "--every", type=int, default=10, help="steps between snapshots; 0 for none (default: %(default)s)"
     )
     parser.add_argument("--resume", action="store_true", help="go on from the newest complete snapshot")
+    parser.add_argument("--keep-last", type=int, metavar="N", help="how many snapshots to keep; all by default")
     parser.add_argument(
         "--format", choices=["lmc", "dcp"], default="lmc", help="how snapshots are kept (default: %(default)s)"
     )

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "testdata"
 BUCKET = "s3://bucket"
 #: Pages whose commands need files that their blocks of Python make.
-NEED_PYTHON = {"docs/book/compress-a-bucket.md", "docs/book/resume-a-run.md"}
+NEED_PYTHON = {"docs/book/compress-a-bucket.md", "docs/book/many-ranks.md", "docs/book/resume-a-run.md"}
 #: Programs that need the package: `commands` leaves them out.
 OF_PYTHON = {"python"}
 #: Programs that install things: ./test does that itself.

@@ -7,6 +7,8 @@ import json
 import logging
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,25 +97,28 @@ def run(tmp_path_factory):
     return output, copies
 
 
-def test_older_checkpoints_are_in_the_store(run):
+def test_all_checkpoints_are_in_the_store(run):
     output, copies = run
     assert checkpoints(output) == {"checkpoint-8"}
     assert same(output / "checkpoint-8", copies / "checkpoint-8")
     store = lmc.Store(output / "lmc-store")
-    assert [s.step for s in store.snapshots()] == [2, 4, 6]
+    assert [s.step for s in store.snapshots()] == [2, 4, 6, 8]
     assert store.verify(deep=True).problems == []
 
 
 def test_any_is_brought_back(run, tmp_path):
     output, copies = run
-    for step in (2, 4, 6):
+    for step in (2, 4, 6, None):
         back = restore(tmp_path, step, store=output / "lmc-store")
-        assert back == tmp_path / f"checkpoint-{step}" and same(back, copies / back.name)
-    with pytest.raises(lmc.ExistsError):
-        restore(tmp_path, 4, store=output / "lmc-store")
+        assert back == tmp_path / f"checkpoint-{step or 8}" and same(back, copies / back.name)
+    (tmp_path / "checkpoint-2" / "more").touch()
+    with pytest.raises(lmc.ExistsError, match="the store has another checkpoint of step 2"):
+        restore(tmp_path, 2, store=output / "lmc-store")
+    inode = (tmp_path / "checkpoint-8").stat().st_ino
+    assert restore(tmp_path, store=output / "lmc-store") == back and back.stat().st_ino == inode
     with pytest.raises(lmc.NotFoundError):
         restore(tmp_path, 5, store=output / "lmc-store")
-    assert checkpoints(tmp_path) == {f"checkpoint-{step}" for step in (2, 4, 6)}
+    assert checkpoints(tmp_path) == {f"checkpoint-{step}" for step in (2, 4, 6, 8)}
 
 
 @pytest.mark.parametrize("step", [8, 4])
@@ -137,7 +142,7 @@ def test_training_is_resumed(run, tmp_path, step):
 
 def test_only_so_many_are_kept(tmp_path):
     trainer(tmp_path / "out", Waiting(tmp_path / "store", keep=2, level="fast")).train()
-    assert [s.step for s in lmc.Store(tmp_path / "store").snapshots()] == [4, 6]
+    assert [s.step for s in lmc.Store(tmp_path / "store").snapshots()] == [6, 8]
     assert not (tmp_path / "out" / "lmc-store").exists()
 
 
@@ -146,7 +151,7 @@ def test_another_run_is_refused_and_loses_nothing(tmp_path):
     trainer(out, Waiting(place)).train()
     before = steps_of(place)
     run = run_of(out / "checkpoint-8")
-    assert before == [2, 4, 6] and all(s.metadata["run"] == run for s in lmc.Store(place).snapshots())
+    assert before == [2, 4, 6, 8] and all(s.metadata["run"] == run for s in lmc.Store(place).snapshots())
 
     def refused(output, said, callback=Waiting, **options):
         with pytest.raises(lmc.UsageError, match=said):
@@ -162,9 +167,9 @@ def test_another_run_is_refused_and_loses_nothing(tmp_path):
     refused(tmp_path / "copy", f"of the run {run}, such as step 2, .*run='{run}' that it is the same", **goes_on)
     refused(out, "this is the run mine", lambda *args, **kwargs: Waiting(*args, run="mine", **kwargs), **goes_on)
     trainer(tmp_path / "copy", Waiting(place, run=run), steps=10).train(**goes_on)
-    assert steps_of(place) == [*before, 8]
+    assert steps_of(place) == [*before, 10]
     shutil.rmtree(out)
-    before.append(8)
+    before.append(10)
     refused(out, begins)
     lmc.Store.create(tmp_path / "by hand").save_files({"w": b"w"}, step=5)
     place, before = tmp_path / "by hand", [5]
@@ -180,7 +185,7 @@ def test_two_runs_that_begin_at_once_are_kept_apart(tmp_path, caplog):
 
     with caplog.at_level(logging.WARNING):
         trainer(tmp_path / "out", Waiting(tmp_path / "store", keep=1), Other(), steps=12).train()
-    assert steps_of(tmp_path / "store") == [1, 2, 4, 10]
+    assert steps_of(tmp_path / "store") == [1, 2, 4, 12]
     assert checkpoints(tmp_path / "out") == {f"checkpoint-{step}" for step in (2, 4, 12)}
     assert "the store has a checkpoint of step 2 of the run other" in caplog.text
 
@@ -193,22 +198,18 @@ def test_checkpoints_of_another_run_stay(run, tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         trainer(output, Waiting()).train()
     assert checkpoints(output) == {"checkpoint-1", "checkpoint-8"}
-    assert steps_of(output / "lmc-store") == [2, 4, 6]
+    assert steps_of(output / "lmc-store") == [2, 4, 6, 8]
     assert f"is of the run {run_of(output / 'checkpoint-1')}, not of" in caplog.text
 
 
-def test_the_newest_is_in_the_store_too(tmp_path):
-    output, copies = tmp_path / "out", tmp_path / "copies"
-    trainer(output, Copies(copies), Waiting(newest=True)).train()
-    assert checkpoints(output) == {"checkpoint-8"}
-    assert steps_of(output / "lmc-store") == [2, 4, 6, 8]
-    assert same(restore(tmp_path / "back", 8, store=output / "lmc-store"), copies / "checkpoint-8")
-    # A run that lost its disk goes on from there; the step that it saves again, otherwise, is not replaced.
+def test_a_run_that_lost_its_disk_goes_on_from_the_store(run, tmp_path):
+    output, _ = run
+    # The step that it saves again, otherwise, is not replaced.
     again = tmp_path / "again"
     restore(again, 6, store=output / "lmc-store")
     shutil.copytree(output / "lmc-store", again / "lmc-store")
     (again / "checkpoint-6" / "more").write_text("other files in its next checkpoint")
-    trainer(again, Waiting(newest=True, keep=2), steps=10).train(resume_from_checkpoint=True)
+    trainer(again, Waiting(keep=2), steps=10).train(resume_from_checkpoint=True)
     assert steps_of(again / "lmc-store") == [8, 10]
 
 
@@ -221,7 +222,7 @@ def test_what_the_trainer_logged_is_metadata(tmp_path):
     options = {
         "logging_strategy": "steps", "logging_steps": 1, "eval_strategy": "steps", "eval_steps": 4,
     }  # fmt: skip
-    trainer(tmp_path / "out", Log(), Waiting(newest=True), **options).train()
+    trainer(tmp_path / "out", Log(), Waiting(), **options).train()
     for i, snapshot in enumerate(lmc.Store(tmp_path / "out" / "lmc-store").snapshots()):
         found = snapshot.metadata
         assert {"loss", "grad_norm", "learning_rate", "epoch", "run"} <= found.keys() and "step" not in found
@@ -268,7 +269,7 @@ def test_space_is_freed_while_the_run_goes_on(tmp_path):
     sizes = []
     trainer(tmp_path / "out", Waiting(keep=1), Later(), steps=20).train()
     assert '"grace_seconds":1800' in (place / "lmc-store.json").read_text()
-    assert steps_of(place) == [18]
+    assert steps_of(place) == [20]
     # Of one snapshot, the last one, and what was pruned within the grace period.
     assert max(sizes[-3:]) < 3.5 * sizes[1]
 
@@ -294,7 +295,7 @@ def test_a_save_does_not_read_all_snapshots(tmp_path, monkeypatch):
     create(tmp_path / "store")
     monkeypatch.setattr(lmc, "Store", Stores)
     trainer(tmp_path / "out", Waiting(tmp_path / "store", keep=2)).train()
-    assert asked.count("snapshots") == 1 and asked.count("save_files") == 3 and asked.count("prune") == 1
+    assert asked.count("snapshots") == 1 and asked.count("save_files") == 4 and asked.count("prune") == 2
 
 
 def test_a_run_that_went_back_keeps_the_checkpoint_that_it_saved_last(run, tmp_path):
@@ -308,13 +309,13 @@ def test_a_run_that_went_back_keeps_the_checkpoint_that_it_saved_last(run, tmp_p
     store.save_files({"model.safetensors": b"of the first time"}, step=20, metadata=run_id)
     trainer(output, Waiting(keep=1)).train(resume_from_checkpoint=str(output / "checkpoint-4"))
     assert checkpoints(output) == {"checkpoint-8", "checkpoint-30"}
-    assert [s.step for s in store.snapshots()] == [6, 20]
+    assert [s.step for s in store.snapshots()] == [8, 20]
 
 
 def test_in_the_background(tmp_path):
     trainer(tmp_path / "out", Callback()).train()
     assert checkpoints(tmp_path / "out") == {"checkpoint-8"}
-    assert {s.step for s in lmc.Store(tmp_path / "out" / "lmc-store").snapshots()} == {2, 4, 6}
+    assert {s.step for s in lmc.Store(tmp_path / "out" / "lmc-store").snapshots()} == {2, 4, 6, 8}
 
 
 def test_what_was_saved_while_others_were_moved_is_moved_in_the_end(tmp_path, monkeypatch):
@@ -335,7 +336,7 @@ def test_what_was_saved_while_others_were_moved_is_moved_in_the_end(tmp_path, mo
     (tmp_path / "out" / "checkpoint-30").mkdir(parents=True)
     trainer(tmp_path / "out", Ends(), Callback()).train()
     assert checkpoints(tmp_path / "out") == {"checkpoint-8", "checkpoint-30"}
-    assert [s.step for s in lmc.Store(tmp_path / "out" / "lmc-store").snapshots()] == [2, 4, 6]
+    assert [s.step for s in lmc.Store(tmp_path / "out" / "lmc-store").snapshots()] == [2, 4, 6, 8]
 
 
 def test_the_best_one_stays(tmp_path):
@@ -357,15 +358,15 @@ def test_a_step_that_the_run_saved_before_it_went_back_costs_no_checkpoint(run, 
     with caplog.at_level(logging.WARNING):
         trainer(output, Waiting()).train(resume_from_checkpoint=True)
     assert checkpoints(output) == {"checkpoint-4", "checkpoint-8"}
-    assert [s.step for s in store.snapshots()] == [2, 4, 6]
+    assert [s.step for s in store.snapshots()] == [2, 4, 6, 8]
     assert "the store has another checkpoint of step 4" in caplog.text
 
 
 def test_a_directory_that_cannot_be_listed_is_a_warning(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         state = SimpleNamespace(is_world_process_zero=True, best_model_checkpoint=None, global_step=2)
-        Callback().on_save(SimpleNamespace(output_dir=str(tmp_path / "missing")), state, None)
-    assert "older checkpoints stay as they are" in caplog.text and "missing" in caplog.text
+        Callback().on_save(SimpleNamespace(output_dir=str(tmp_path / "missing"), distributed_state=None), state, None)
+    assert "checkpoints stay as they are" in caplog.text and "missing" in caplog.text
 
 
 @pytest.mark.parametrize("odd", ["link", "link to a directory", "broken link", "empty directory", "pipe"])
@@ -384,7 +385,7 @@ def test_what_a_store_does_not_keep_stays(run, tmp_path, caplog, odd):
     with caplog.at_level(logging.WARNING):
         trainer(output, Waiting(), steps=10).train(resume_from_checkpoint=True)
     assert checkpoints(output) == {"checkpoint-4", "checkpoint-10"} and os.path.lexists(path)
-    assert [s.step for s in lmc.Store(output / "lmc-store").snapshots()] == [2, 6, 8]
+    assert [s.step for s in lmc.Store(output / "lmc-store").snapshots()] == [2, 6, 8, 10]
     why = "a link" if "link" in odd else "an empty directory" if "directory" in odd else "not a regular file"
     assert f"{path} is {why}" in caplog.text
 
@@ -416,10 +417,33 @@ def test_a_move_that_was_interrupted_goes_on(run, tmp_path):
     shutil.copytree(copies / "checkpoint-4", output / ".checkpoint-1.stored")  # half deleted
     trainer(output, Waiting(), steps=10).train(resume_from_checkpoint=True)
     assert checkpoints(output) == {"checkpoint-10"}
-    assert [s.step for s in store.snapshots()] == [2, 4, 6, 8]
+    assert [s.step for s in store.snapshots()] == [2, 4, 6, 8, 10]
 
 
 @pytest.mark.parametrize("options", [{"keep": 0}, {"grace_seconds": 59}, {"level": "best"}, {"threads": -3}])
 def test_options_that_are_none(options):
     with pytest.raises(lmc.UsageError, match=next(iter(options))):
         Callback(**options)
+
+
+@pytest.mark.long
+def test_two_ranks(tmp_path):
+    """What each rank saves is in the snapshots."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        f"""if True:
+        import sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from pathlib import Path
+        from test_hf import Callback, trainer
+        trainer(Path(sys.argv[1]), Callback()).train()
+        """
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    subprocess.run([*command, script, tmp_path / "out"], check=True, timeout=600)
+    store = lmc.Store(tmp_path / "out" / "lmc-store")
+    assert [s.step for s in store.snapshots()] == [2, 4, 6, 8]
+    for step in (2, 4, 6, 8):
+        names = {f.name for f in store.open_snapshot(step).files}
+        assert {"model.safetensors", "optimizer.pt", "rng_state_0.pth", "rng_state_1.pth"} <= names
+    assert checkpoints(tmp_path / "out") == {"checkpoint-8"}

@@ -97,3 +97,19 @@ def test_a_run_that_was_killed_goes_on(whole, tmp_path, of, background):
     assert resumed.returncode == 0, resumed.stderr
     assert "resuming after step 8" in resumed.stdout
     assert losses(tmp_path / "broken.log") == whole(ranks)
+
+
+def test_a_run_that_was_killed_goes_on_with_other_numbers_of_ranks(whole, tmp_path):
+    killed_at, log = tmp_path / "killed", tmp_path / "log"
+    killed_at.mkdir()
+    options = ["--dir", str(tmp_path / "run"), "--losses", str(log), *SMALL, "--async", "thread", "--keep-last", "2"]
+    died = train(2, *options, kill=killed_at, rank=1)
+    assert died.returncode == 1, died.stderr
+    for ranks, after, until in ((4, 8, 14), (1, 12, 18)):
+        resumed = train(ranks, *options, "--resume", "--steps", str(until))
+        assert resumed.returncode == 0, resumed.stderr
+        assert f"{ranks} ranks, resuming after step {after}" in resumed.stdout
+    assert [snapshot.step for snapshot in lmc.Store(tmp_path / "run").snapshots()] == [12, 16]
+    # Sums over ranks are rounded in another order.
+    found, expected = ({step: float.fromhex(loss) for step, loss in all_.items()} for all_ in (losses(log), whole(2)))
+    assert found == pytest.approx(expected, abs=0.01)

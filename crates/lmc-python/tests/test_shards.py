@@ -1,4 +1,4 @@
-"""Models of several files: `load_file` of a directory, and of an index."""
+"""Models of several files: `load_file` and `safe_open` of a directory, and of an index."""
 
 import json
 import os
@@ -68,6 +68,36 @@ def test_a_directory_with_one_file(tmp_path, monkeypatch, compressed):
     assert equal(lmc.numpy.load_file("."), tensors("x", "y"))
 
 
+def test_tensors_of_a_model(shards, monkeypatch):
+    monkeypatch.setattr("lmc._shards._MAX_OPEN", 2)
+    safetensors.numpy.save_file(tensors("c"), shards / "2.safetensors", {"format": "np"})
+    expected = tensors(*"abcd")
+    for path in (shards, shards / INDEX):
+        with lmc.numpy.safe_open(path) as f, lmc.safe_open(str(path), "np", threads=1) as g:
+            assert isinstance(f, lmc.numpy.safe_open)
+            assert f.keys() == f.offset_keys() == list("abcd")
+            assert f.metadata() == {"format": "np"}
+            parts = [f.get_slice(name) for name in "dabc"]
+            assert all(np.array_equal(f.get_tensor(name), expected[name]) for name in "dcab")
+            for part, name in zip(parts, "dabc", strict=True):
+                assert part.get_shape() == [1000] and np.array_equal(part[7:9], expected[name][7:9])
+            assert equal(g.get_tensors(), expected)
+            with pytest.raises(lmc.NotFoundError, match=f"{INDEX} has no tensor 'x'"):
+                f.get_tensor("x")
+    for call in (f.keys, f.offset_keys, f.metadata, f.get_tensors, f.__enter__, lambda: f.get_tensor("a")):
+        with pytest.raises(lmc.UsageError, match="closed"):
+            call()
+    with pytest.raises(lmc.UsageError, match="framework='tf'"):
+        lmc.numpy.safe_open(shards, "tf")
+
+
+def test_tensors_of_the_one_file_of_a_directory(tmp_path):
+    saved(tmp_path / "model.safetensors", "xy", True)
+    with lmc.numpy.safe_open(tmp_path) as f:
+        assert f.keys() == ["x", "y"] and f.metadata() is None
+        assert np.array_equal(f.get_tensor("y"), tensors("y")["y"])
+
+
 def test_no_model_and_several(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(lmc.NotFoundError, match=f"{tmp_path} has no model"):
@@ -93,6 +123,8 @@ def test_what_contradicts_an_index(shards):
     ):
         with pytest.raises(lmc.DamagedError, match=said):
             lmc.numpy.load_file(index(shards, weight_map))
+    with lmc.numpy.safe_open(shards / INDEX) as f, pytest.raises(lmc.DamagedError, match=said):
+        f.get_slice("c")
     with pytest.raises(FileNotFoundError, match=f"{INDEX} names 5.safetensors") as raised:
         lmc.numpy.load_file(index(shards, {"a": "1.safetensors", "b": "5.safetensors"}))
     assert raised.value.kind == "io"

@@ -3,6 +3,7 @@
 import copy
 import gc
 import io
+import json
 import mmap
 import pickle
 import struct
@@ -69,6 +70,22 @@ def test_parts_of_a_file(path):
         metadata = f.metadata()
         metadata["step"] = "changed"
         assert f.metadata() == {"step": "7"}
+
+
+def test_files_of_a_model(tmp_path):
+    halves = [dict(list(TENSORS.items())[i : i + 2]) for i in (0, 2)]
+    lmc.torch.save_file(halves[0], tmp_path / "1.safetensors.lmc")
+    safetensors.torch.save_file(halves[1], tmp_path / "2.safetensors", {"format": "pt"})
+    names = {name: f"{i}.safetensors" for i, half in enumerate(halves, 1) for name in half}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    assert_same(lmc.torch.load_file(tmp_path), TENSORS)
+    with lmc.torch.safe_open(tmp_path, device="cpu") as f:
+        assert isinstance(f, lmc.torch.safe_open)
+        assert f.keys() == sorted(TENSORS) and f.metadata() == {"format": "pt"}
+        assert_same({name: f.get_tensor(name) for name in f.keys()}, TENSORS)  # noqa: SIM118
+        assert same(f.get_slice("z")[3:5, ::2], TENSORS["z"][3:5, ::2])
+    with pytest.raises(lmc.UsageError, match="device 'meta'"):
+        lmc.torch.safe_open(tmp_path, device="meta")
 
 
 def test_each_tensor_has_memory_of_its_own(path):

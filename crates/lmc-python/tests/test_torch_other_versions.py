@@ -87,7 +87,8 @@ def test_a_store_of_a_trainer_is_not_used(unchanged: Path, caplog: pytest.LogCap
     callback = Callback()
     state = SimpleNamespace(is_world_process_zero=True, best_model_checkpoint=None, global_step=4)
     with caplog.at_level(logging.WARNING):
-        callback.on_save(SimpleNamespace(output_dir=str(unchanged / "hf")), state, None)  # type: ignore[arg-type]
+        args: Any = SimpleNamespace(output_dir=str(unchanged / "hf"), distributed_state=None)
+        callback.on_save(args, state, None)  # type: ignore[arg-type]
         callback.wait()
     [record] = caplog.records
     assert SENTENCE in record.getMessage() and not record.exc_info

@@ -3,8 +3,14 @@
 import json
 import math
 import random
+import re
 import struct
-from collections import Counter, OrderedDict, defaultdict, namedtuple
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from enum import Enum, IntEnum
+from pathlib import Path, PurePosixPath
+from zoneinfo import ZoneInfo
 
 import lmc
 import lmc.torch
@@ -30,8 +36,10 @@ def assert_equal(found, expected, where="state"):
         assert_equal(list(found), list(expected), f"keys of {where}")
         for i, (key, value) in enumerate(expected.items()):
             assert_equal(found[key], value, f"item {i} of {where}")
+        assert getattr(found, "default_factory", None) is getattr(expected, "default_factory", None), where
         assert_equal(getattr(found, "_metadata", None), getattr(expected, "_metadata", None), f"{where}._metadata")
-    elif isinstance(expected, list | tuple):
+    elif isinstance(expected, list | tuple | deque):
+        assert getattr(found, "maxlen", None) == getattr(expected, "maxlen", None), where
         assert len(found) == len(expected), where
         for i, (a, b) in enumerate(zip(found, expected, strict=True)):
             assert_equal(a, b, f"{where}[{i}]")
@@ -108,6 +116,44 @@ VALUES = [
     np.asfortranarray(np.arange(6.0).reshape(2, 3)),
     np.arange(10, dtype=np.uint8)[::3],
     np.array([True, False]),
+    set(),
+    {3, 1, "b", None, (1, "c"), frozenset({2, frozenset()}), 10**30},
+    frozenset({"a", 1.5, 1j}),
+    deque([1, [2], torch.ones(1)], maxlen=5),
+    deque([weights(2)]),
+    defaultdict(list, {1: [2], "b": weights(2)}),
+    defaultdict(None, a=1),
+    range(3, 10**20, 2),
+    slice(1, None, 2),
+    Path("/a/\udcff b"),
+    PurePosixPath("a/../b"),
+    datetime(2026, 2, 3, 4, 5, 6, 789),
+    datetime(2026, 2, 3, tzinfo=timezone(timedelta(hours=-3, minutes=-30))),
+    date(1, 1, 1),
+    time(23, 59, 59, 999999, UTC),
+    timedelta.min,
+    timedelta.max,
+    timezone(timedelta(seconds=-1)),
+    {np.int64(1): 1, np.float16(2): 2, Path("a"): 3, date(2026, 1, 1): 4, torch.bfloat16: 5, range(3): 6, 1j: 7},
+    {torch.Size([1]): 1, torch.device("cpu"): 2, frozenset({1}): 3, (np.uint8(1), Path("b")): 4, np.str_("c"): 5},
+    np.str_("é\0 text"),
+    np.str_(""),
+    np.bytes_(b"bytes"),
+    np.void(b"\0raw\0"),
+    np.datetime64("2026-01-01T00:00:00.5", "ms"),
+    np.datetime64("NaT"),
+    np.timedelta64(-25, "25s"),
+    np.complex128(1 - 2j),
+    np.array(["a", "long text", ""]),
+    np.array([b"a", b"bc"], "S5").reshape(2, 1),
+    np.array([[1 + 2j, NAN]], ">c16"),
+    np.array(["2026-01-01", "NaT"], "datetime64[D]"),
+    np.arange(4, dtype="m8[us]")[::2],
+    np.zeros((0, 2), "<U3"),
+    np.zeros(3, "V5"),
+    np.array("no dimension", ">U20"),
+    np.array(["a", "b", "c"])[::-2],
+    np.array(np.datetime64(7, "s")),
 ]
 
 
@@ -275,7 +321,54 @@ class Text(str):
     """A subclass of a type that is known."""
 
 
+class Colour(Enum):
+    RED = "red"
+    ITEMS = ([1], {2})
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
+@dataclass(frozen=True)
+class Key:
+    value: int
+
+
+@dataclass
+class Config:
+    lr: float
+    more: object
+
+
 Pair = namedtuple("Pair", "a b")
+BY_VALUE = [
+    (Colour.RED, "red", "Colour, and will be loaded as its value"),
+    (Colour.ITEMS, ([1], {2}), "Colour, and will be loaded as its value"),
+    (Number.ONE, 1, "Number, and will be loaded as its value"),
+    (
+        Config(0.1, Pair(1, weights(2))),
+        {"lr": 0.1, "more": (1, weights(2))},
+        "Config, and will be .* a dict of its fields",
+    ),
+    (Pair(1, weights(2)), (1, weights(2)), "Pair, and will be loaded as a tuple"),
+    (Text("a"), "a", "Text, and will be loaded as str"),
+    (torch.__version__, str(torch.__version__), "TorchVersion, and will be loaded as str"),
+    ({Colour.RED: 1, 2: 3}, {"red": 1, 2: 3}, "Colour, and will be loaded as its value"),
+    ({Text("a"), Number.ONE}, {"a", 1}, "Text, and will be loaded as str"),
+    (defaultdict(lambda: 1, a=2), defaultdict(None, a=2), "defaultdict, and .* without its default_factory"),
+]
+
+
+@pytest.mark.parametrize(("value", "expected", "said"), BY_VALUE, ids=range(len(BY_VALUE)))
+def test_what_needs_code_is_saved_by_value_with_a_warning(value, expected, said, tmp_path):
+    with pytest.warns(UserWarning, match=rf"state\['a'\].* is of type .*{said}$") as warned:
+        found = there_and_back({"a": [value, value]}, tmp_path)
+    # One for each type.
+    assert len({str(w.message) for w in warned}) == len(warned)
+    assert_equal(found, {"a": [expected, expected]})
+    with pytest.warns(UserWarning, match=said):
+        lmc.check_state(value)
 
 
 def with_attribute():
@@ -300,10 +393,13 @@ def deep(levels):
 REFUSED = {
     "an object": (Thing(), "test_torch_state.Thing"),
     "a function": (len, "builtin_function_or_method"),
-    "a set": ({1}, "set"),
-    "a defaultdict": (defaultdict(int), "collections.defaultdict"),
-    "a namedtuple": (Pair(1, 2), "test_torch_state.Pair"),
-    "a subclass of str": (Text("a"), "test_torch_state.Text"),
+    "an object in a set": ({Thing()}, "key of type test_torch_state.Thing"),
+    "an object in a deque": (deque([Thing()]), "test_torch_state.Thing"),
+    "a subclass of dict": (type("Named", (dict,), {})(), "Named"),
+    "keys of one value": ({Number.ONE: 1, Colour.RED: 2, "red": 3}, "keys that are equal by value"),
+    "an Enum in a key": ({(Colour.RED,): 1}, "key of type test_torch_state.Colour"),
+    "a key that is a dataclass": ({Key(1): 1}, "key of type test_torch_state.Key"),
+    "a time zone": (datetime.now(ZoneInfo("Europe/Paris")), "datetime.datetime"),
     "a key": ({Thing: 1}, "key of type type"),
     "a key of bytes": ({b"a": 1}, "key of type bytes"),
     "a key in a tuple": ({(1, Thing()): 1}, "key of type test_torch_state.Thing"),
@@ -314,9 +410,8 @@ REFUSED = {
     "quantized": (no_warning(torch.quantize_per_tensor, weights(3), 0.1, 0, torch.qint8), "torch.qint8"),
     "a subclass of Tensor": (weights(3).as_subclass(type("Sub", (torch.Tensor,), {})), "Sub"),
     "objects in an array": (np.array([None]), "object"),
-    "strings in an array": (np.array(["a"]), "<U1"),
-    "dates": (np.datetime64("2020-01-01"), "datetime64"),
-    "a string of numpy": (np.str_("a"), "<U1"),
+    "a structured array": (np.zeros(2, "i4,f4"), "'f0'"),
+    "a record": (np.zeros(2, "i4,f4")[0], "'f0'"),
     "long double": (np.longdouble(1), "float128" if np.longdouble(1).nbytes == 16 else "longdouble"),
     "a memoryview": (memoryview(b"a"), "memoryview"),
 }
@@ -330,10 +425,46 @@ def test_refused_with_its_place(case, tmp_path):
         lmc.torch.save_state({"a": [1, {2: value}]}, path)
     assert "state['a'][1][2]" in str(raised.value) and said in str(raised.value)
     assert raised.value.kind == "usage" and not path.exists()
+    with pytest.raises(lmc.UsageError) as checked:
+        lmc.check_state({"a": [1, {2: value}]})
+    assert str(checked.value) == str(raised.value)
+
+
+def test_a_check_names_all_that_would_be_refused():
+    model = nn.Linear(3, 3)
+    lmc.check_state({"model": model.state_dict(), "w": weights(3).to(torch.complex128), "a": np.zeros(3)})
+    state = {"w": weights(3), "a": [len, 1, torch.ones(2, device="meta")], "b": {"c": Thing()}}
+    with pytest.raises(lmc.UsageError) as raised:
+        lmc.check_state(state)
+    assert re.findall(r"state[][\w']+", str(raised.value)) == ["state['a'][0]", "state['a'][2]", "state['b']['c']"]
+    with pytest.raises(lmc.UsageError, match=r"state\[9\] is .*; and 90 more$"):
+        lmc.check_state([Thing()] * 100)
 
 
 def test_depth(tmp_path):
     assert_equal(there_and_back(deep(100), tmp_path), deep(100))
+    # What can be saved so deep can be loaded.
+    for value in (
+        {(1, (2,)): 1},
+        {frozenset({(1,)}): 1},
+        {frozenset({frozenset()}): 1},
+        {1j: 1},
+        range(10**30),
+        {(1j,)},
+    ):
+        state, saved = [value], []
+        for _ in range(94):
+            state = [state]
+        for _ in range(8):
+            try:
+                lmc.torch.save_state(state, tmp_path / "keys.lmc")
+            except lmc.UsageError:
+                saved.append(False)
+            else:
+                assert_equal(lmc.torch.load_state(tmp_path / "keys.lmc"), state)
+                saved.append(True)
+            state = [state]
+        assert saved[0] and not saved[-1]
     for state in (deep(101), in_itself(), deep(100_000)):
         with pytest.raises(lmc.UsageError, match="more than 100"):
             lmc.torch.save_state(state, tmp_path / "none.lmc")
@@ -430,6 +561,27 @@ HOSTILE = {
     "a dtype that is a function": {"torch.dtype": "load"},
     "a device that is none": {"torch.device": "moon" * 10_000},
     "a tensor of a long name": {"tensor": "n" * 100_000},
+    "a set of lists": {"set": [[1]]},
+    "a set of tensors": {"set": [{"tensor": "w"}]},
+    "a set that is a number": {"set": 1},
+    "a set of one hash": {"set": [{"int": hex(n * ((1 << 61) - 1))} for n in range(1, 100)]},
+    "a key that is a set": {"dict": [[{"set": []}, 1]]},
+    "a key that is void": {"dict": [[{"slice": [[], 1, 1]}, 1]]},
+    "a deque that is longer than it may be": {"deque": [1, 2], "maxlen": 1},
+    "a range without steps": {"range": [1, 2, 0]},
+    "a range of texts": {"range": ["a", 2, 1]},
+    "a path that is a number": {"PosixPath": 1},
+    "a date that is none": {"date": "2026-13-01"},
+    "a time of a million digits": {"time": "1" * 1_000_000},
+    "a span that is too long": {"timedelta": [10**9, 0, 0]},
+    "a span of texts": {"timedelta": ["a", 0, 0]},
+    "a zone of a day": {"timezone": {"timedelta": [1, 0, 0]}},
+    "a factory that is a function": {"defaultdict": {}, "default_factory": "eval"},
+    "a factory that is a list": {"defaultdict": {}, "default_factory": []},
+    "a text of a billion letters": {"numpy": "<U999999999", "value": "00"},
+    "a date of no unit": {"numpy": "<M8[parsec]", "value": "00" * 8},
+    "an array of nothing": {"ndarray": "b", "dtype": "|S0"},
+    "an array of parts that do not fit": {"ndarray": "b", "dtype": "<U2"},
     "keys of one hash": {"dict": [[{"int": hex(n * ((1 << 61) - 1))}, 1] for n in range(1, 100)]},
 }
 
@@ -441,7 +593,7 @@ def test_hostile_descriptions(case):
     assert raised.value.kind == "damaged" and len(str(raised.value)) < 1000
 
 
-@pytest.mark.parametrize("description", [{}, {"set": [1]}, {"n" * 100_000: 1}, '{"version": 2, "state": 1}'], ids=len)
+@pytest.mark.parametrize("description", [{}, {"heap": [1]}, {"n" * 100_000: 1}, '{"version": 2, "state": 1}'], ids=len)
 def test_types_and_versions_to_come(description):
     with pytest.raises(lmc.UnsupportedError, match="newer") as raised:
         lmc.torch.load_state(file_of(description))

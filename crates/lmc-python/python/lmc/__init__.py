@@ -55,6 +55,7 @@ from lmc._lmc import (
     estimate,
 )
 from lmc._safe_open import safe_open
+from lmc._state import check_state
 
 open = File
 
@@ -83,6 +84,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "analyze",
+    "check_state",
     "compress",
     "compress_bound",
     "compress_file",

@@ -50,7 +50,7 @@ def safe_open(
     base: Any = None,
     threads: int | None = None,
 ) -> _torch.safe_open | _numpy.safe_open:
-    """Opens a `.lmc` or `.safetensors` file, and reads tensors on demand.
+    """Opens a `.lmc` or `.safetensors` file, or the files of a model, and reads tensors on demand.
 
     It is `lmc.torch.safe_open` for the frameworks `"pt"`, `"torch"` and `"pytorch"`, and `lmc.numpy.safe_open` for
     `"np"` and `"numpy"`; the framework is imported by the call. Arguments and behaviour are the same as there.

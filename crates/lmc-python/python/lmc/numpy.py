@@ -28,7 +28,7 @@ from lmc._safetensors import (
     check_framework,
     split,
 )
-from lmc._shards import load_all
+from lmc._shards import Shards, is_index, model
 
 __all__ = ["load", "load_file", "safe_open", "save", "save_file"]
 
@@ -142,19 +142,19 @@ def load_file(
     given. Raises what `load` does, `lmc.IOError` (an `OSError`) when a file cannot be read, `lmc.NotFoundError` for a
     directory without a model, and `lmc.UsageError` for one with several.
     """
-
-    def load_one(path: Path) -> dict[str, Array]:
-        with safe_open(path, "np", backend=backend, base=base, threads=threads) as file:
-            return file.get_tensors()
-
-    return load_all(filename, load_one)
+    with safe_open(filename, "np", backend=backend, base=base, threads=threads) as file:
+        return file.get_tensors()
 
 
 class safe_open(SafetensorsFile):
-    """An open file; arrays, or slices of them, are read one by one.
+    """An open file, or all files of a model, given by their index or directory; arrays, or slices of them, are read one
+    by one.
 
     Threads may share it. A slice reads only the rows that it needs.
     """
+
+    def __new__(cls, filename: Path, *args: Any, **options: Any) -> Any:
+        return super().__new__(_Model if cls is safe_open and is_index(model(filename)) else cls)
 
     def __init__(
         self,
@@ -170,11 +170,11 @@ class safe_open(SafetensorsFile):
         if device != "cpu":
             raise UsageError(f"device={device!r}: arrays of numpy are on the cpu")
         check_backend(backend)
-        super().__init__(open_file(filename, base=base, threads=threads))
+        super().__init__(open_file(model(filename), base=base, threads=threads))
 
     @classmethod
     def _of(cls, file: File) -> "safe_open":
-        self = cls.__new__(cls)
+        self = object.__new__(cls)
         SafetensorsFile.__init__(self, file)
         return self
 
@@ -202,6 +202,12 @@ class safe_open(SafetensorsFile):
     def get_slice(self, name: str) -> "Slice":
         """An array whose parts are read by indexing. Raises what `get_tensor` does."""
         return Slice(self._file, self._tensor(name))
+
+
+class _Model(Shards, safe_open):
+    """The files of a model."""
+
+    _one = safe_open
 
 
 class Slice:

@@ -5,6 +5,7 @@
 
 import json
 import os
+import warnings
 from typing import Any, Final
 
 from lmc._errors import DamagedError, NotFoundError, UnsupportedError, UsageError
@@ -19,16 +20,36 @@ FILE: Final = "state.safetensors"
 # The key of the description in the file's metadata.
 _KEY: Final = "lmc.state"
 _VERSION: Final = 1
+# So many problems of a state are shown.
+_SHOWN: Final = 10
 
 
 def encode(state: Any) -> tuple[list[Given], dict[str, str]]:
     """The tensors and the metadata of a state's file.
 
-    Raises `UsageError` for what a state cannot have, with its place.
+    Raises `UsageError` for what a state cannot have, with its place, and warns of what will be loaded as another type.
     """
     encoder = Encoder()
     description = {"version": _VERSION, "state": encoder.encode(state)}
+    for note in encoder.notes.values():
+        warnings.warn(note, stacklevel=3)
     return encoder.tensors, {_KEY: json.dumps(description, allow_nan=False, separators=(",", ":"))}
+
+
+def check_state(state: Any) -> None:
+    """Checks that `lmc.Store.save` and `lmc.torch.save_state` take a state: for the beginning of a training that will
+    save it hours later. Nothing is copied, and values of tensors are not read.
+
+    Raises `lmc.UsageError` that says what they would refuse, each with its place, and warns as they do.
+    """
+    problems = list[UsageError]()
+    encoder = Encoder(problems)
+    encoder.encode(state)
+    for note in encoder.notes.values():
+        warnings.warn(note, stacklevel=2)
+    if problems:
+        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        raise UsageError("; ".join(map(str, problems[:_SHOWN])) + more)
 
 
 def decode(

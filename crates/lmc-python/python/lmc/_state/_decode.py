@@ -3,19 +3,24 @@
 import re
 import reprlib
 import struct
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NoReturn, Protocol
 
 from lmc._errors import DamagedError, NotFoundError, UnsupportedError, UsageError
 from lmc._lmc import Tensor as Entry
-from lmc._state._encode import MAPPINGS, MAX_DEPTH, library, place, type_name
+from lmc._state import _standard
+from lmc._state._encode import FACTORIES, MAPPINGS, MAX_DEPTH, library, place, type_name
 
 # The library whose values are described by each kind.
 _LIBRARIES: Final = dict.fromkeys(("tensor", "torch.Size", "torch.dtype", "torch.device"), "torch") | dict.fromkeys(
     ("numpy", "ndarray"), "numpy"
 )
 _KNOWN: Final = MAPPINGS.keys() | _LIBRARIES.keys() | set("int float complex tuple bytes bytearray".split())
+# Kinds of keys of mappings, and of elements of sets, beside those that JSON has, and tuples.
+_KEYS: Final = _standard.KINDS - {"set", "deque"} | set(
+    "int float complex numpy torch.Size torch.dtype torch.device".split()
+)
 _ALIKE: Final = 16
 
 
@@ -119,7 +124,7 @@ class Decoder:
                 return complex(*struct.unpack(">dd", unhex(text, 16, where)))
             case "tuple", {"tuple": list(items)}:
                 return tuple(self._list(items, into, where, depth))
-            case (("dict" | "OrderedDict" | "Counter"), _):
+            case (("dict" | "OrderedDict" | "Counter" | "defaultdict"), _):
                 return self._mapping(value, kind, into, where, depth)
             case (("bytes" | "bytearray"), _):
                 entry = self.entry(value[kind], where)
@@ -128,6 +133,9 @@ class Decoder:
                 data = bytearray(entry.nbytes)
                 self._file.read_range_into(entry.offset, data)
                 return bytes(data) if kind == "bytes" else data
+        if kind in _standard.KINDS:
+            made = _standard.decode(self, kind, value, into, where, depth)
+            return wrong(where, f"this is not a {kind}: {reprlib.repr(value[kind])}") if made is None else made
         if kind in _LIBRARIES:
             return _library(_LIBRARIES[kind], where).decode(self, kind, value, into, where)
         if kind in _KNOWN:
@@ -163,29 +171,43 @@ class Decoder:
         if isinstance(items, dict):
             pairs = list(items.items())
         elif isinstance(items, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in items):
-            pairs = [(self._key(key, where, depth), item) for key, item in items]
-            # Hashes of numbers are known to everybody, and a mapping is slow if many keys have one. (As texts, whose
-            # hashes are not.)
-            if max(Counter(str(hash(key)) for key, _ in pairs).values(), default=0) > _ALIKE:
-                wrong(where, f"more than {_ALIKE} of its keys have one hash")
+            keys = self.keys([key for key, _ in items], where, depth)
+            pairs = list(zip(keys, (item for _, item in items), strict=True))
         else:
             wrong(where, f"a {kind} needs keys and values")
         made = MAPPINGS[kind]()
         theirs = into if isinstance(into, Mapping) else {}
         for key, item in pairs:
             made[key] = self.decode(item, theirs.get(key), place(where, key), depth + 1)
+        if isinstance(made, defaultdict) and (factory := value.get("default_factory")) is not None:
+            made.default_factory = FACTORIES.get(factory) if isinstance(factory, str) else None
+            if made.default_factory is None:
+                wrong(where, f"there is no default_factory {reprlib.repr(factory)}")
         if "_metadata" in value and kind == "OrderedDict":
             made._metadata = self.decode(value["_metadata"], None, f"{where}._metadata", depth + 1)  # type: ignore[attr-defined]
+        return made
+
+    def keys(self, keys: list[Any], where: str, depth: int) -> list[Any]:
+        """The keys of a mapping, or the elements of a set."""
+        made = [self._key(key, where, depth) for key in keys]
+        # Hashes of numbers are known to everybody, and a mapping is slow if many keys have one. (As texts, whose
+        # hashes are not.)
+        try:
+            alike = Counter(str(hash(key)) for key in made)
+        except TypeError:
+            wrong(where, "it has a key that is none")
+        if max(alike.values(), default=0) > _ALIKE:
+            wrong(where, f"more than {_ALIKE} of its keys have one hash")
         return made
 
     def _key(self, key: Any, where: str, depth: int) -> Any:
         match key:
             case None | bool() | str() | int() | float():
                 return key
-            case {"int": _} | {"float": _}:
-                return self.decode(key, None, where)
             case {"tuple": list(parts)} if depth < MAX_DEPTH:
                 return tuple(self._key(part, where, depth + 1) for part in parts)
+            case dict() if next(iter(key), None) in _KEYS and depth < MAX_DEPTH:
+                return self.decode(key, None, where, depth + 1)
         wrong(where, "it has a key that is none")
 
 

@@ -10,8 +10,8 @@ where the directory, or the folder of a model in the hub's cache, has `model.saf
 
 >>> trainer = Trainer(..., callbacks=[lmc.hf.Callback()])                     # doctest: +SKIP
 
-moves all checkpoints but the newest to a store, where each takes only the space of its changes, and `lmc.hf.restore`
-brings one back.
+copies all checkpoints to a store, where each takes only the space of its changes, and removes all but the newest from
+their directory; `lmc.hf.restore` brings one back.
 """
 
 from lmc.hf import _load

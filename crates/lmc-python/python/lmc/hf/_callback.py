@@ -31,7 +31,8 @@ _PIECE = 16 << 20
 
 
 class Callback(TrainerCallback):
-    """Moves all but the newest checkpoint of a `Trainer`, and the one saved last, to a store, in the background.
+    """Copies each checkpoint of a `Trainer` to a store, in the background, and removes all from their directory but the
+    newest, the one saved last, and the best.
 
     A checkpoint is deleted from its directory once its copy in the store was read back and verified. If that fails, it
     stays, a warning is logged, and training continues; the next save tries again. A save while checkpoints are moved
@@ -49,8 +50,6 @@ class Callback(TrainerCallback):
         run: the id of the run; `None` for that of the checkpoint that the training resumes from, or a new one.
         keep: how many checkpoints to keep in the store, newest first; `None` for all. What goes is deleted after the
             store's grace period, by later saves.
-        newest: whether the checkpoints that stay in their directory are copied to the store, too, as soon as they are
-            saved: for a store that is on another machine.
         grace_seconds: for a store that is created: how long what no checkpoint needs stays. A save may take half of it.
         level: `"fast"`, `"default"` or `"max"`.
         threads: threads that compress; `None` for one per core. Training may need them.
@@ -65,7 +64,6 @@ class Callback(TrainerCallback):
         *,
         run: str | None = None,
         keep: int | None = None,
-        newest: bool = False,
         grace_seconds: int = 1800,
         level: str = "default",
         threads: int | None = 1,
@@ -79,7 +77,6 @@ class Callback(TrainerCallback):
         self._location = store
         self._given_run = run
         self._keep = keep
-        self._newest = newest
         self._grace_seconds = grace_seconds
         self._options: dict[str, Any] = {"level": level, "threads": threads}
         self._run = ""
@@ -115,17 +112,17 @@ class Callback(TrainerCallback):
         callbacks[_NAME] = {"run": self._run, "output": output}
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Starts to move all checkpoints but the newest."""
-        if self._newest and args.world_size > 1:
+        """Starts to copy and to move checkpoints."""
+        if args.distributed_state is not None:
             # Others may still be writing theirs.
             args.distributed_state.wait_for_everyone()
         if not state.is_world_process_zero or args.output_dir is None:
             return
         best = None if state.best_model_checkpoint is None else Path(state.best_model_checkpoint).name
         try:
-            self._left = _Found(Path(args.output_dir), state.global_step, best, self._newest)
+            self._left = _Found(Path(args.output_dir), state.global_step, best)
         except OSError as e:
-            logger.warning("lmc: older checkpoints stay as they are: %s", e)
+            logger.warning("lmc: checkpoints stay as they are: %s", e)
             return
         if self._pending is None or self._pending.done():
             self._start()
@@ -193,9 +190,7 @@ class Callback(TrainerCallback):
             if self._keep is not None:
                 self._prune(store, self._keep, found.saved)
         except Exception as e:  # training continues after any error
-            logger.warning(
-                "lmc: older checkpoints stay as they are: %s", e, exc_info=not isinstance(e, lmc.Error | OSError)
-            )
+            logger.warning("lmc: checkpoints stay as they are: %s", e, exc_info=not isinstance(e, lmc.Error | OSError))
 
     def _store(self, store: lmc.Store, step: int, path: Path, *, remove: bool) -> None:
         """Copies a checkpoint to the store, and removes it from its directory.
@@ -248,7 +243,7 @@ class Callback(TrainerCallback):
 class _Found:
     """The checkpoints that are there when one was saved."""
 
-    def __init__(self, output: Path, saved: int, best: str | None, copies: bool) -> None:
+    def __init__(self, output: Path, saved: int, best: str | None) -> None:
         folders = ((_CHECKPOINT.fullmatch(path.name), path) for path in output.iterdir() if path.is_dir())
         found = sorted((int(match[1]), path) for match, path in folders if match)
         # The newest is another one than the one just saved if the run went back to an earlier step.
@@ -257,36 +252,39 @@ class _Found:
         self.saved = saved
         self.older = [one for one in found if one not in stays]
         #: What stays, and is copied. (Later ones are of the run before it went back.)
-        self.copied = [(step, path) for step, path in set(stays) if copies and step <= saved]
+        self.copied = [(step, path) for step, path in set(stays) if step <= saved]
 
 
 def restore(
     output_dir: str | os.PathLike[str],
-    step: int,
+    step: int | None = None,
     *,
     store: str | os.PathLike[str] | None = None,
     threads: int | None = None,
 ) -> Path:
-    """Restores a checkpoint.
+    """Restores a checkpoint, to resume from it: `trainer.train(resume_from_checkpoint=lmc.hf.restore("output"))`.
 
     Args:
         output_dir: the output directory of the trainer.
-        step: the step of the checkpoint.
+        step: the step of the checkpoint; `None` for the last one.
         store: as it was given to `Callback`.
         threads: threads that decompress; `None` for one per core.
 
     Returns:
-        the directory `checkpoint-STEP` in the output directory, from which training can be resumed.
+        the directory `checkpoint-STEP` in the output directory, from which training can be resumed. One that is there
+        already, with the same files, stays as it is.
 
     Raises:
         lmc.NotFoundError: the store or the step does not exist.
-        lmc.ExistsError: the directory exists already.
+        lmc.ExistsError: the directory exists already, with other files.
     """
     output = Path(output_dir)
+    opened = lmc.Store(output / STORE if store is None else store)
+    step = opened.find().step if step is None else step
     target = output / f"checkpoint-{step}"
     if target.exists():
-        raise lmc.ExistsError(f"{target} exists already")
-    opened = lmc.Store(output / STORE if store is None else store)
+        _compare(opened, step, target, _files(target), threads)
+        return target
     # A trainer takes any directory of that name for a complete checkpoint.
     partial = output / f".{target.name}.restoring"
     shutil.rmtree(partial, ignore_errors=True)

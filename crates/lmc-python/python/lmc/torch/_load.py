@@ -11,7 +11,7 @@ from lmc._beside import open_file
 from lmc._errors import UsageError
 from lmc._reader import Raw, buffered
 from lmc._safetensors import TORCH, check_backend, check_framework, is_buffer
-from lmc._shards import load_all
+from lmc._shards import Shards, is_index, model
 from lmc.torch._file import TensorFile
 from lmc.torch._slices import TensorSlice
 
@@ -33,15 +33,19 @@ def as_device(device: Device) -> torch.device:
 
 
 class safe_open:  # noqa: N801 (the name of what it stands in for)
-    """Opens a `.lmc` or `.safetensors` file, and reads tensors on demand.
+    """Opens a `.lmc` or `.safetensors` file, or the files of a model, and reads tensors on demand.
 
-    `filename` is a path (or whatever `lmc.open` takes), `base` gives the bases of a delta (those
+    `filename` is a path (or whatever `lmc.open` takes), an index (`model.safetensors.index.json`), which stands for the
+    files that it names, or a directory, which stands for its one model. `base` gives the bases of a delta (those
     that lie beside it need not be given), and `device` is where tensors go. Threads may share it; it is a context
     manager.
 
     Raises `FileNotFoundError`, `lmc.DamagedError`, `lmc.UnsupportedError` when it is not a safetensors file,
     `lmc.BaseMismatchError`, and `lmc.UsageError` for an unknown framework, device or backend.
     """
+
+    def __new__(cls, filename: Any, *args: Any, **options: Any) -> Any:
+        return super().__new__(_Model if cls is safe_open and is_index(model(filename)) else cls)
 
     def __init__(
         self,
@@ -56,7 +60,7 @@ class safe_open:  # noqa: N801 (the name of what it stands in for)
         check_framework(framework, "lmc.torch", TORCH)
         check_backend(backend)
         self._device = as_device(device)
-        self._file = TensorFile(filename, base=base, threads=threads)
+        self._file = TensorFile(model(filename), base=base, threads=threads)
 
     def __enter__(self) -> Self:
         self._file.__enter__()  # fails once it is closed
@@ -102,6 +106,12 @@ class safe_open:  # noqa: N801 (the name of what it stands in for)
         return TensorSlice(self._file, self._file.entry(name), self._device)
 
 
+class _Model(Shards, safe_open):
+    """The files of a model."""
+
+    _one = safe_open
+
+
 def load_file(
     filename: str | os.PathLike[str],
     device: Device = "cpu",
@@ -117,12 +127,8 @@ def load_file(
     Raises what `safe_open` raises, `lmc.NotFoundError` for a directory without a model, `lmc.UsageError` for one with
     several, and `lmc.DamagedError` for files that contradict their index.
     """
-
-    def load_one(path: Any) -> dict[str, Tensor]:
-        with safe_open(path, "pt", device, backend=backend, base=base, threads=threads) as f:
-            return f.get_tensors()
-
-    return load_all(filename, load_one)
+    with safe_open(filename, "pt", device, backend=backend, base=base, threads=threads) as f:
+        return f.get_tensors()
 
 
 def load(

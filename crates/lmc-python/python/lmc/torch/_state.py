@@ -20,11 +20,12 @@ def save_state(
     """Saves a nested state as a `.lmc` file: whatever `state_dict()` of modules, optimizers and schedulers return,
     together or alone. `lmc.Store.save` saves it as a snapshot of a store.
 
-    A state consists of `dict`, `OrderedDict`, `Counter`, `list` and `tuple`; in them tensors and parameters (dense, of
-    any shape and any dtype that safetensors has, and complex128), NumPy arrays and scalars, `None`, `bool`, `int`,
-    `float`, `complex`, `str`, `bytes`, `bytearray`, `torch.Size`, `torch.dtype` and `torch.device`. It is restored
-    equal and of the same types, NaNs bit for bit. Tensors of equal memory are saved once, and restored as one; tensors
-    that overlap otherwise are saved separately. Strides and devices of tensors are not kept.
+    A state consists of containers of Python's library; in them tensors and parameters (dense, of any shape and any
+    dtype that safetensors has, and complex128), NumPy arrays and scalars, numbers, text, bytes, dates, paths and the
+    like (docs/python.md lists all). It is restored equal and of the same types, NaNs bit for bit. What only code of its
+    own could restore (named tuples, data classes, members of `Enum`) is saved by value, with a warning. Tensors of
+    equal memory are saved once, and restored as one; tensors that overlap otherwise are saved separately. Strides and
+    devices of tensors are not kept. `lmc.check_state` says beforehand what would be refused.
 
     The file holds a safetensors file: tensors by their place in the state, and a description of the rest in JSON.
     Nothing is pickled. With `base`, an earlier state's file, it is a delta. `level` and `threads` are as for

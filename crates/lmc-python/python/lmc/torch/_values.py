@@ -54,6 +54,8 @@ def _described(encoder: Encoder, value: Tensor, where: str, name: str) -> dict[s
         same = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
         same += (tensor.is_conj(), tensor.is_neg())
     saved, is_new = encoder.once(same, value, name)
+    if encoder.problems is not None and value.numel():
+        tensor = tensor.new_empty((0,) * tensor.dim())  # is checked as the whole is, and not copied
     if is_new:
         if tensor.dtype in _PAIRS:
             tensor = torch.view_as_real(tensor.resolve_conj())
