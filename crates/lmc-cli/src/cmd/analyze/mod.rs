@@ -57,9 +57,9 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     distances: Vec<u64>,
 
-    /// Also measure other compressors on a sample of the last checkpoint: all, or some of zstd-1, zstd-3, zstd-19, lz4,
-    /// gzip, bzip2, brotli, xz, snappy; without the feature bench zstd alone. zstd-1, or the first of them, on the XOR of such samples
-    /// over each distance, too, in at most four pairs. The sample has 4 MB of elements of the most common dtype, evenly spread.
+    /// Also measure zstd on a sample of the last checkpoint: all, or some of zstd-1, zstd-3, zstd-19. zstd-1, or the first of them, on the
+    /// XOR of such samples over each distance, too, in at most four pairs. The sample has 4 MB of elements of the most common dtype,
+    /// evenly spread.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     engines: Vec<String>,
 
