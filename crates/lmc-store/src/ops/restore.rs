@@ -136,10 +136,10 @@ impl SnapshotReader {
         Ok(Self { remote, threads: 0, opened: Arc::new(Opened::new(catalog, alternatives, snapshot)?) })
     }
 
-    /// The same snapshot for work that may be given up, as [`Store::until`].
+    /// The same snapshot for work that may be given up, as [`Store::cancelled_by`].
     #[must_use]
-    pub fn until(&self, stop: Arc<AtomicBool>) -> Self {
-        Self { remote: Arc::new(self.remote.until(stop)), threads: self.threads, opened: self.opened.clone() }
+    pub fn cancelled_by(&self, stop: Arc<AtomicBool>) -> Self {
+        Self { remote: Arc::new(self.remote.cancelled_by(stop)), threads: self.threads, opened: self.opened.clone() }
     }
 
     /// Sets how many threads decode; 0, the default, for one per core.

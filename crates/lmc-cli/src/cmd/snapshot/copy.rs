@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lmc_store::{At, CopyOptions, Error, ErrorKind, Location, Snapshot, Step, Store, StoreOptions};
+use lmc_store::{At, Cancel, CopyOptions, Error, ErrorKind, Location, Snapshot, Step, Store, StoreOptions};
 use serde_json::json;
 
 use super::place::{Grace, Place};
@@ -167,7 +167,8 @@ fn between(from: &Place, to: &Place, some: &Chosen, grace: &Grace, json: bool, u
     let of_source = |e: &Error| from.location().is_ok_and(|l| e.to_string().starts_with(&format!("{l}: ")));
     let stoppable = Stoppable::begin();
     let may_go_on = || stoppable.check().map_err(|e| Error::new(ErrorKind::Io, e.to_string()));
-    let copied = store.copy_from_if(&source, &snapshots, options, &may_go_on);
+    options.cancel = Cancel::new(&may_go_on);
+    let copied = store.copy_from(&source, &snapshots, options);
     let copied = copied.map_err(|e| if of_source(&e) { from.failure(&e) } else { to.failure(&e) })?;
     copied.damaged.iter().for_each(|(step, why)| from.skipped(*step, why, ui));
     to.left_out(&copied.left_out, ui);
