@@ -165,9 +165,8 @@ class Crate:
                 at = end
                 continue
             first, exported = at, token.text == "pub"
-            while code[at].text in QUALIFIERS and not (
-                code[at].text == "const" and code[at + 1].text != "fn" and code[at + 1].text not in QUALIFIERS
-            ):
+            while code[at].text in QUALIFIERS and not (code[at].text == "const" and code[at + 1].text != "fn"
+                                                       and code[at + 1].text not in QUALIFIERS):
                 at += 1
                 if code[at].text == "(" and code[at - 1].text == "pub":
                     at = closing(code, at)

@@ -157,6 +157,7 @@ fn refused(why: lmc_cli::Failure) -> Failure {
 
 fn contents(name: &str, value: &Bound<'_, PyAny>, handles: &Arc<Handles>) -> Result<Contents> {
     if let Some(path) = as_path(value)? {
+        NamedFiles::check_original(&path).map_err(refused)?;
         return Ok(Contents::Source(Source::open_one_of(path, handles)?));
     }
     if value.is_instance_of::<PyList>() || value.is_instance_of::<TensorList>() {
