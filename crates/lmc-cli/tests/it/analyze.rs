@@ -449,10 +449,10 @@ fn stores_that_cannot_be_studied() {
     dir.write("model.safetensors", &model());
     dir.run(["snapshot", "save", "-q", "store", "model.safetensors", "--step", "1"]).silent();
     dir.run(["snapshot", "export", "-q", "store", "run.tar"]).silent();
-    let imported = ["run.tar: is an archive of a store", "lmc snapshot import STORE ARCHIVE"];
+    let imported = ["run.tar: is an archive of a store", "lmc snapshot copy ARCHIVE STORE"];
     dir.run(["analyze", "run.tar"]).is_misused(&imported);
     dir.run(["analyze", "model.safetensors", "run.tar"]).is_misused(&imported);
-    dir.run(["snapshot", "import", "-q", "imported", "run.tar"]).silent();
+    dir.run(["snapshot", "copy", "-q", "run.tar", "imported"]).silent();
     assert_eq!(study(&dir, &["imported"])["checkpoints"], study(&dir, &["store"])["checkpoints"]);
     // It has the marker of a store, and nothing else.
     dir.write("none/lmc-store.json", &dir.read("store/lmc-store.json"));

@@ -39,7 +39,7 @@ pub(crate) struct AnalyzeArgs {
     /// directories, of which the files with tensors count, in them and eight levels below; names that begin with a dot and links to
     /// directories do not. Of a directory with a .metadata, as torch.distributed.checkpoint writes it, the data files that
     /// it names count. A directory with several steps, in directories or files whose names have them, is as many checkpoints. Or one store:
-    /// a directory or a bucket; an archive of one is to be imported first.
+    /// a directory or a bucket; an archive of one is to be copied into a store first.
     #[arg(value_name = "CHECKPOINT", required = true)]
     paths: Vec<PathBuf>,
 
