@@ -5,14 +5,15 @@ import subprocess
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+
+def beside(program: str) -> str:
+    """`lmc-bench`, which cargo built with the program."""
+    return str(Path(program).resolve().with_name("lmc-bench"))
 
 
 def machine(program: str) -> dict:
-    """The machine and the version, as reported by `lmc bench`."""
-    command = [program, "bench", "--json", "--levels", "fast", "--threads", "1", "--peers", "none", "--seconds", "0"]
-    command.append(str(ROOT / "testdata" / "minilm-f32.safetensors"))
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    """The machine and the version, as reported by `lmc-bench`, which lies beside `program`."""
+    done = subprocess.run([beside(program)], check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout)["machine"]
 
 

@@ -3,13 +3,13 @@
 
 The old one is built from the commit to compare with:
 
-    git worktree add /tmp/old COMMIT && cargo build --release --features bench \
-        --manifest-path /tmp/old/crates/lmc-cli/Cargo.toml
+    git worktree add /tmp/old COMMIT && cargo build --release --manifest-path /tmp/old/crates/lmc-cli/Cargo.toml
 
 Each round runs, in random order, the old program twice and the new one once, from file to file. Printed is the median
 over the rounds of the processor time (user and system) of the new over that of the old; beside it the old over itself,
 the spread of the machine. `--sizes` compresses each file once with each and prints sizes in per cent of raw.
-`--memory` compares speeds in memory, as `lmc bench` measures them, of all levels with one instruction set (`--isa`).
+`--memory` compares speeds in memory, of all levels with one instruction set (`--isa`): OLD and NEW are then two builds
+of `lmc-bench`.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def size_row(programs: list[Path], options: list[str], file: str, directory: Pat
 
 def speeds(program: Path, isa: str, file: str, base: str) -> dict[tuple[str, str], float]:
     """GB/s of each level, in and out, with one thread."""
-    command = [program, "bench", "--json", "--seconds", "0.5", "--threads", "1", "--isas", isa, "--peers", "none"]
+    command = [program, "--seconds", "0.5", "--isa", isa, "--peers", "none"]
     bases = ["--base", base] if base else []
     done = subprocess.run([*command, *bases, file], check=True, capture_output=True)
     (measured,) = json.loads(done.stdout)["files"]

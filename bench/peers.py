@@ -3,7 +3,7 @@
 
     bench/run peers FILE[:BASE] …
 
-One thread, in memory, whole safetensors files. A round copies the data, runs each Python package, and runs `lmc bench`,
+One thread, in memory, whole safetensors files. A round copies the data, runs each Python package, and runs `lmc-bench`,
 which has zstd and another copy; each ratio to a copy is that of one round, and medians over the rounds are shown. Every
 round trip is verified.
 
@@ -35,6 +35,7 @@ warnings.filterwarnings("ignore", category=FutureWarning)
 import delta_peers  # noqa: E402
 import numpy as np  # noqa: E402
 import openzl.ext as zl  # noqa: E402
+import origin  # noqa: E402
 import pcodec  # noqa: E402
 import tensors  # noqa: E402
 import zipnn  # noqa: E402
@@ -225,13 +226,13 @@ def copy(raw: np.ndarray) -> float:
 
 
 def lmc_round(command: list[str], rows: dict[str, Row]) -> None:
-    """One run of `lmc bench`: levels of lmc, given the base if there is one, and the smaller of the ways of zstd."""
+    """One run of `lmc-bench`: levels of lmc, given the base if there is one, and the smaller of the ways of zstd."""
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     measured = json.loads(done.stdout)["files"][0]
     found: dict[str, dict] = {}
     for r in sorted(measured["results"], key=lambda r: -r["ratio"]):
         if r["codec"] == "lmc":
-            if r["given"] == ("base" if measured["bases"] else "nothing"):
+            if r["given"] == ("base" if measured["base"] else "nothing"):
                 found[f"lmc {r['level']}"] = r
         else:
             found["zstd --patch-from" if r["given"] == "prefix" else f"zstd -{r['level']}"] = r
@@ -245,7 +246,7 @@ def lmc_round(command: list[str], rows: dict[str, Row]) -> None:
 
 def measure(path: Path, base: Path | None, rounds: int, seconds: float, lmc: str, isa: str) -> dict:
     """All contenders on one file, in turns."""
-    command = [lmc, "bench", "--json", "--threads", "1", "--isas", isa, "--seconds", str(seconds)]
+    command = [origin.beside(lmc), "--isa", isa, "--seconds", str(seconds)]
     command += ["--peers", "zstd-3,zstd-patch" if base else "zstd-3", *(["--base", str(base)] if base else [])]
     given = tensors.streams(path) if base is None else delta_peers.shared(base, path)
     packages = {name: streams(given, make) for name, make in makers(base is not None).items()}
@@ -292,9 +293,9 @@ HEADINGS = ["codec", "size", "compress, GB/s (× memcpy)", "decompress"]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", metavar="FILE[:BASE]")
-    parser.add_argument("--lmc", required=True, help="the program, built with the feature bench")
+    parser.add_argument("--lmc", required=True, help="the program; lmc-bench lies beside it")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.3, help="for each contender of lmc bench, a round; 0: once")
+    parser.add_argument("--seconds", type=float, default=0.3, help="for each contender of lmc-bench, a round; 0: once")
     parser.add_argument("--isa", help="of lmc; by default the fastest of this machine")
     args = parser.parse_args()
     isa = args.isa or fastest(args.lmc)
@@ -307,8 +308,6 @@ def main() -> None:
 
 def fastest(lmc: str) -> str:
     """The fastest instruction set of this machine."""
-    import origin
-
     return origin.machine(lmc)["isas"][-1]
 
 

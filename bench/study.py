@@ -20,7 +20,7 @@ threads, and have to give the same bytes. The text is kept in `--dir`, too, beca
 
 `--json` gets the stored bytes of every step; the deltas of the last step's weights against the weights k steps before,
 for k = 1, 2, 4 …, and of the last state likewise; the sizes of each state and each of its kinds, alone and given the
-state of the step before; for the last weights and states, general-purpose codecs (`lmc bench`), with the exclusive or
+state of the step before; for the last weights and states, general-purpose codecs (`lmc-bench`), with the exclusive or
 for deltas; and what `lmc analyze` took for some twenty versions of the weights. `--page` gets the page that it made.
 """
 
@@ -40,7 +40,7 @@ from study_run import ANCHOR, Run, atomic
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--lmc", required=True, help="the program, built with the feature bench")
+    parser.add_argument("--lmc", required=True, help="the program; lmc-bench lies beside it")
     parser.add_argument("--dir", type=Path, required=True, help="what the run keeps")
     parser.add_argument("--json", type=Path, required=True, help="the results")
     only = parser.add_mutually_exclusive_group()

@@ -176,9 +176,7 @@ def program_of(text, folder):
             parts.append(block)
         elif language == "console":
             for command, shown in commands(block):
-                # The package's command lacks it.
-                if not command.startswith("lmc bench"):
-                    parts.append(f"_examples.must_run({command!r}, {shown!r}, {str(folder)!r})")
+                parts.append(f"_examples.must_run({command!r}, {shown!r}, {str(folder)!r})")
     return "\n".join(parts)
 
 

@@ -114,8 +114,6 @@ pub(crate) enum Command {
     Hub(cmd::hub::HubCommand),
     #[cfg(feature = "mount")]
     Mount(cmd::mount::MountArgs),
-    #[cfg(feature = "bench")]
-    Bench(cmd::bench::BenchArgs),
     Completions(cmd::completions::CompletionsArgs),
     #[cfg(feature = "man")]
     Man(cmd::completions::ManArgs),
@@ -144,8 +142,6 @@ pub(crate) fn run(cli: Cli, ui: &Ui) -> Result {
         Some(Command::Unpack(args)) => cmd::unpack::run(&args, ui),
         #[cfg(feature = "mount")]
         Some(Command::Mount(args)) => cmd::mount::run(&args, ui),
-        #[cfg(feature = "bench")]
-        Some(Command::Bench(args)) => cmd::bench::run(&args, ui),
         Some(Command::Completions(args)) => cmd::completions::run(&args, grammar(), ui),
         #[cfg(feature = "man")]
         Some(Command::Man(args)) => cmd::completions::man(&args, grammar()),

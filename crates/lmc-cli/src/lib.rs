@@ -29,6 +29,7 @@ pub use fs::handles::{Handles, InputFile};
 pub use fs::output::allow_open;
 pub use lmc_inspect::truncated;
 pub use ui::failure::Failure;
+pub use work::beside::bases_beside;
 pub use work::files::{NamedFile, NamedFiles};
 
 /// Runs the command, and returns its exit code: 0 for success, 1 if something failed, 2 for an invalid command line. `args`: the program's

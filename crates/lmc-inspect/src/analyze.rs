@@ -26,7 +26,7 @@ pub use self::result::{
     Group, GroupChange, GroupDelta, GroupMagnitudes, Pair, Tensor, TensorChange,
 };
 
-pub use self::sample::{Sample, sample, spread};
+pub use self::sample::{Sample, sample};
 
 use self::plan::Plan;
 use self::series::Series;

@@ -1,5 +1,4 @@
-//! Shows how [`lmc`] works: how the blocks of a file are coded, how a file changed since earlier ones, and the separate
-//! stages of the codec, for benchmarks.
+//! Shows how [`lmc`] works: how the blocks of a file are coded, and how a file changed since earlier ones.
 //!
 //! ```
 //! use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Reader};
@@ -23,8 +22,6 @@
 
 #[cfg(feature = "lab")]
 mod analyze;
-#[cfg(feature = "lab")]
-pub mod bench;
 mod declared;
 mod describe;
 #[cfg(feature = "lab")]
@@ -44,7 +41,7 @@ mod truncated;
 pub use analyze::{
     Analysis, AnalyzeOptions, Change, Checkpoint, Checkpoints, Delta, Density, Distance, Engine, EngineDistance,
     Engines, Failed, Figures, FloatDelta, Group, GroupChange, GroupDelta, GroupMagnitudes, PAIRS, Pair, Progress,
-    Sample, StepsFrom, Tensor, TensorChange, analyze, page, sample, spread,
+    Sample, StepsFrom, Tensor, TensorChange, analyze, page, sample,
 };
 pub use declared::declared;
 pub use describe::{

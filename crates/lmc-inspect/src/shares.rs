@@ -168,12 +168,20 @@ fn parts(block: &BlockDescription, pieces: &[Weighted]) -> Vec<Part> {
 
 #[cfg(test)]
 mod tests {
+    use lmc::internals::{BlockEncoder, Extent, Origin, Output, encode_block};
     use lmc::{Dtype, Level};
     use lmc_kernels::isa::Isa;
 
     use super::*;
-    use crate::bench::Blocks;
     use crate::describe::{ColumnDescription, ExtentDescription, PredictionDescription};
+
+    struct NoBase;
+
+    impl Origin for NoBase {
+        fn read(&self, _: u32, _: u64, _: &mut [u8]) -> Result<()> {
+            unreachable!("no block has a base")
+        }
+    }
 
     #[test]
     fn shares_add_up_to_the_records() {
@@ -181,7 +189,14 @@ mod tests {
             .flat_map(|i| if i < 50_000 { 0 } else { i.wrapping_mul(0x9e37_79b9) }.to_le_bytes())
             .collect();
         let mut records = Vec::new();
-        Blocks::new(Isa::detect().unwrap(), Level::Default, 1 << 16).encode(Dtype::F32, &raw, &mut records);
+        let mut encoder = BlockEncoder::new(Isa::detect().unwrap(), Level::Default);
+        let mut out = Output::new(&mut records);
+        for block in raw.chunks(1 << 16) {
+            let extent =
+                Extent { dtype: Some(Dtype::F32), len: block.len(), base: None, own: 0, prefix: None, matrix: None };
+            encode_block(&mut encoder, block, &[extent], &NoBase, &mut out).unwrap();
+        }
+        out.finish();
         let shares = Shares::new(&records).unwrap();
         let len = raw.len() as u64;
         assert_eq!(shares.of(&(0..len)), records.len() as u64);

@@ -24,7 +24,7 @@ use crate::work::Signals;
 ///
 /// Raises `lmc.IOError` when a file cannot be read or changes meanwhile, `lmc.DamagedError` when one is damaged,
 /// `lmc.StoreError` and others of a store, and `lmc.UsageError` when there are no tensors or no snapshots, for deltas without their bases,
-/// for a store that is an archive, which is to be imported first, or for engines that this build lacks: wheels have zstd alone.
+/// for a store that is an archive, which is to be copied first, or for unknown engines.
 #[pyfunction]
 #[pyo3(signature = (
     checkpoints, *, every=1, distances=None, engines=Vec::new(), level="default", threads=None, max_work=None,

@@ -117,7 +117,13 @@ impl File {
         };
         let name = source.path().map(Into::into);
         let (source, bases) = (Arc::new(source), bases_of(base)?);
-        let open = detached(py, || Open::new(source, bases, &o, plain))?;
+        let mut open = detached(py, || Open::new(source.clone(), bases, &o, plain))?;
+        if base.is_none() {
+            let beside = open.bases_beside(py, o.threads)?;
+            if !beside.0.is_empty() {
+                open = detached(py, || Open::new(source, beside, &o, plain))?;
+            }
+        }
         Ok(Self { o, plain, name, open: PerProcess::new("file", open) })
     }
 

@@ -8,7 +8,7 @@ use lmc::layout::Name;
 use lmc::{Base, DecompressOptions, ReadAt, Reader, Segment};
 use pyo3::prelude::*;
 
-use crate::bases::Bases;
+use crate::bases::{BaseSource, Bases};
 use crate::buffer::{Writable, check_disjoint};
 use crate::errors::{Failure, Result};
 use crate::process::PerProcess;
@@ -64,6 +64,20 @@ impl Open {
             contents => (contents, Bases::default()),
         };
         Ok(Self { source: source.clone(), bases, contents })
+    }
+
+    /// The bases of a delta, as far as they lie beside it, and all of them do. A signal ends the search.
+    pub(crate) fn bases_beside(&self, py: Python<'_>, threads: usize) -> Result<Bases> {
+        let (Some(path), Contents::Compressed(r)) = (self.source.path(), &self.contents) else {
+            return Ok(Bases::default());
+        };
+        if r.bases().is_empty() {
+            return Ok(Bases::default());
+        }
+        let find = |signals: &Signals| Ok(lmc_cli::bases_beside(path, r.bases(), threads, signals.stop()));
+        let open = |path| Ok(BaseSource::new(Arc::new(Source::open(path)?), false));
+        let found = Signals::watch(py, u64::MAX, find)?.into_iter().flatten();
+        Ok(Bases(found.map(open).collect::<Result<_>>()?))
     }
 
     pub(crate) fn segments(&self) -> &[Segment] {
@@ -180,8 +194,9 @@ impl Open {
 
 /// An open `.lmc` file, for random access. `lmc.open` creates one.
 ///
-/// `file` is a path, a binary file object that can seek, or a buffer. `base` gives the bases of a delta, as for `lmc.compress`; without
-/// them the file can be listed, but not read. It is ignored if the file needs none. With `plain` the file may also be uncompressed.
+/// `file` is a path, a binary file object that can seek, or a buffer. `base` gives the bases of a delta, as for `lmc.compress`; by
+/// default they are those files beside it that have the right contents. Without them the file can be listed, but not read. It is ignored if
+/// the file needs none. With `plain` the file may also be uncompressed.
 /// `max_work` is that of `lmc.decompress`, for each reading call.
 ///
 /// Threads may share it, and so may a process and its forked children. Every block read is verified. Once closed, it raises

@@ -149,7 +149,7 @@ def test_a_store(place, kind):
         assert (mount / "r/m.safetensors").read_bytes() == raw
         good(f"snapshot prune {kind}/s --keep-last 1", place)
         good(f"snapshot export {kind}/s {kind}/s.tar", place)
-        good(f"snapshot import {kind}/t {kind}/s.tar", place)
+        good(f"snapshot copy {kind}/s.tar {kind}/t", place)
         good(f"snapshot restore {kind}/t -o {kind}/r", place)
         assert (mount / "r/n.safetensors").read_bytes() == later
         files = [name for store in "st" for _, _, found in os.walk(mount / store) for name in found]

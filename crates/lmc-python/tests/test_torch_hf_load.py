@@ -226,7 +226,7 @@ def test_other_directories_are_as_before(tmp_path):
     shutil.copy(tmp_path / "plain" / "config.json", tmp_path / "none")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(lmc, "File", None)
-        patched.setattr("lmc._beside.File", None)
+        patched.setattr("lmc.torch._file.File", None)
         for folder in ("plain", "shards"):
             assert_equal_models(AutoModelForCausalLM.from_pretrained(tmp_path / folder), model)
         with pytest.raises(OSError, match=r"no file named .*model\.safetensors"):

@@ -47,6 +47,7 @@ pub use objects::bucket::Bucket;
 pub use objects::files;
 pub use objects::leftovers::Orphan;
 pub use objects::location::Location;
+pub use ops::cancel::Cancel;
 pub use ops::copy::{Copied, CopyOptions};
 pub use ops::cost::Cost;
 pub use ops::gc::{Garbage, GcOptions};

@@ -110,12 +110,13 @@ fn begin<'u>(files: &Files, naming: &dyn Naming, coding: &Coding, ui: &'u Ui) ->
 /// Says what a run over these files would do, and with `outputs` what it would write.
 pub(super) fn forecast(files: &Files, naming: &dyn Naming, coding: &Coding, outputs: bool, ui: &Ui) -> Result {
     let (run, mut work) = begin(files, naming, coding, ui)?;
+    let handles = std::sync::Arc::default();
     let look = |job: &Job| {
         let Input::File(path) = &job.input else {
             let why = "an estimate reads here and there in a file, not standard input: name a file";
             return Err(Failure::Usage(why.to_owned()));
         };
-        let source = Source::open(path)?;
+        let source = Source::open_one_of(path, &handles)?;
         let bases = match work.look(&source, &run)? {
             Look::Leave(Left::Skipped(_)) if !outputs => return Ok(Err(Left::Skipped("it is already compressed"))),
             Look::Leave(left) => return Ok(Err(left)),
@@ -140,7 +141,7 @@ pub(super) fn forecast(files: &Files, naming: &dyn Naming, coding: &Coding, outp
         };
         if run.json { ui.json(&record) } else { Ok(()) }
     };
-    forecast::forecast(&run.jobs, coding.options()?, coding.threads.count(), &run.bases, look, told)?;
+    forecast::forecast(&run.jobs, &coding.options()?, &run.bases, look, told)?;
     run.bases.check_unchanged()?;
     if run.json { Ok(()) } else { rows.print(outputs || ui.verbose(), ui) }
 }

@@ -2,8 +2,6 @@
 
 #[cfg(feature = "lab")]
 pub(crate) mod analyze;
-#[cfg(feature = "lab")]
-pub(crate) mod bench;
 pub(crate) mod cat;
 pub(crate) mod completions;
 pub(crate) mod compress;

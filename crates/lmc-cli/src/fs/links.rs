@@ -37,6 +37,12 @@ pub(crate) fn compressed_since(link: &Path) -> Option<PathBuf> {
     end(link).map(|original| with_suffix(&original)).filter(|path| path.is_file())
 }
 
+/// The compressed file that a link leads to whose name is that of the original, as in a cache that `lmc hub` compressed.
+pub(crate) fn compressed_under_other_name(path: &Path) -> Option<PathBuf> {
+    let is_named = |path: &Path| path.file_name().is_some_and(|name| original(name).is_some());
+    end(path).filter(|end| is_named(end) && !is_named(path) && end.is_file())
+}
+
 /// The path of a compressed file, beside its original.
 pub(crate) fn with_suffix(original: &Path) -> PathBuf {
     let mut path = original.as_os_str().to_owned();

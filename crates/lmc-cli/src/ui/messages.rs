@@ -156,12 +156,6 @@ impl Ui {
         self.print(&format!("{object}\n"))
     }
 
-    /// Whether progress is shown.
-    #[cfg(feature = "bench")]
-    pub(crate) fn shows_progress(&self) -> bool {
-        self.progress
-    }
-
     /// A progress bar for the work on one file.
     pub(crate) fn progress(&self, name: &str, total: Option<u64>) -> Progress {
         if self.progress { Progress::visible(name, total) } else { Progress::hidden() }

@@ -72,7 +72,13 @@ impl BaseArgs {
 
     /// [`Self::open`] to restore deltas: their bases are also looked for beside them, and in directories among the paths.
     pub(crate) fn open_to_restore(&self, several: bool, threads: usize) -> Result<Bases> {
-        let (directories, mut paths) = self.paths.iter().cloned().partition::<Vec<_>, _>(|path| path.is_dir());
+        self.open_behind(Vec::new(), several, threads)
+    }
+
+    /// [`Self::open_to_restore`] with `files` before those that were given.
+    pub(crate) fn open_behind(&self, files: Vec<PathBuf>, several: bool, threads: usize) -> Result<Bases> {
+        let (directories, given) = self.paths.iter().cloned().partition::<Vec<_>, _>(|path| path.is_dir());
+        let mut paths = [files, given].concat();
         let beside = Beside::new(directories);
         let opened = loop {
             let lacking = match Bases::try_open(&paths, several, threads)? {
@@ -90,11 +96,6 @@ impl BaseArgs {
             }
         };
         Ok(Bases { beside, given: !self.paths.is_empty(), ..opened })
-    }
-
-    /// The paths that were given.
-    pub(crate) fn paths(&self) -> &[PathBuf] {
-        &self.paths
     }
 }
 

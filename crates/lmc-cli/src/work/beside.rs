@@ -1,15 +1,16 @@
 //! Bases that were not named: found in the directory of their delta, or in given ones, by the hash of their contents.
 
 use std::collections::{BTreeMap, HashSet};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lmc::{Base, BaseInfo, DecompressOptions, Reader};
-use lmc_store::files::Identity;
+use lmc::{Base, BaseInfo, DecompressOptions, ReadAt, Reader};
+use lmc_store::files::{Identity, parent};
 
 use crate::fs::input::Source;
 use crate::fs::links;
-use lmc_store::files::parent;
 
 /// Directories in which bases are looked for, and what is known of the files there.
 #[derive(Default)]
@@ -17,6 +18,30 @@ pub(crate) struct Beside {
     /// Those that were given, with everything below them.
     directories: Vec<PathBuf>,
     known: Mutex<BTreeMap<PathBuf, (Identity, Contents)>>,
+    /// Another thread sets it to end the reading of files.
+    stop: Arc<AtomicBool>,
+}
+
+/// The files beside a delta that it needs, with those that these need; `None` unless all are there, or once `stop` is
+/// set.
+pub fn bases_beside(delta: &Path, wanted: &[BaseInfo], threads: usize, stop: Arc<AtomicBool>) -> Option<Vec<PathBuf>> {
+    Beside { stop, ..Beside::default() }.find(delta, wanted, |_| false, threads).ok()
+}
+
+/// A file that cannot be read any more once it is to end.
+struct UntilStopped<'a>(&'a Source, &'a AtomicBool);
+
+impl ReadAt for UntilStopped<'_> {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        match self.1.load(Ordering::Relaxed) {
+            true => Err(io::Error::other("interrupted")),
+            false => self.0.read_exact_at(buf, offset),
+        }
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.0.size()
+    }
 }
 
 /// What a file restores to, or is.
@@ -31,7 +56,7 @@ struct Contents {
 
 impl Beside {
     pub(crate) fn new(directories: Vec<PathBuf>) -> Self {
-        Self { directories, known: Mutex::default() }
+        Self { directories, ..Self::default() }
     }
 
     /// The files that a delta needs, with those that these need, except what the caller `has`.
@@ -100,7 +125,7 @@ impl Beside {
     /// The hash of a raw file, which reads it once.
     fn hash(&self, path: &Path, threads: usize) -> Option<[u8; 16]> {
         let source = Source::open(path).ok()?;
-        let hash = Base::new(&source).and_then(|base| base.content_hash(threads)).ok()?;
+        let hash = Base::new(UntilStopped(&source, &self.stop)).and_then(|base| base.content_hash(threads)).ok()?;
         source.check_unchanged().ok()?;
         let contents = Contents { raw_size: source.metadata().len(), hash: Some(hash), bases: Vec::new() };
         self.known().insert(path.to_owned(), (Identity::of(source.metadata()), contents));

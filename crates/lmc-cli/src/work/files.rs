@@ -7,6 +7,7 @@ use lmc_store::Store;
 use lmc_store::files::Identities;
 
 use crate::fs::input::{Source, same_file};
+use crate::fs::links;
 use crate::fs::names::{STORE_MARKER, SUFFIX};
 use crate::fs::walk::{self, Entry, Kind, Other};
 use crate::ui::failure::{Failure, Result};
@@ -86,6 +87,20 @@ impl NamedFiles {
         Ok(notes)
     }
 
+    /// Refuses a link that has the name of an original, and leads to its compressed form.
+    ///
+    /// # Errors
+    /// For such a link.
+    pub fn check_original(path: &Path) -> Result {
+        let Some(compressed) = links::compressed_under_other_name(path) else { return Ok(()) };
+        let what = format_args!(
+            "is a link to a compressed file, {}, and a store would keep that under the name of the original: restore it first (lmc \
+             hub restore), or save it from a mount (lmc mount)",
+            Name::path(compressed.file_name().map(Path::new).unwrap_or(&compressed))
+        );
+        Err(Failure::at(path, what))
+    }
+
     /// Checks that directories still have the same files, and are the same, after these were read.
     ///
     /// # Errors
@@ -126,6 +141,9 @@ fn found(paths: &[PathBuf], store: &str) -> Result<Found> {
                 return Err(Failure::Failed(format!("{failure}: {COMPLETE_IT}")));
             }
         }
+    }
+    for file in found.files.iter().chain(&indexed) {
+        NamedFiles::check_original(&file.path)?;
     }
     for file in indexed {
         // It may be given by itself, too.

@@ -180,7 +180,7 @@ fn what_is_deleted_or_copied_is_always_said() {
     said(&["snapshot", "gc", "runs/7"], &["runs/7 : deleted 0 objects", "grace period, 24 h since"]);
     said(&["snapshot", "copy", "runs/7", "copy"], &["copy : 2 snapshots copied"]);
     said(&["snapshot", "export", "runs/7", "run.tar"], &["run.tar : 2 snapshots\n"]);
-    said(&["snapshot", "import", "imported", "run.tar"], &["imported : 2 snapshots copied"]);
+    said(&["snapshot", "copy", "run.tar", "imported"], &["imported : 2 snapshots copied"]);
     said(&["snapshot", "prune", "runs/7", "--keep-last", "1", "--yes"], &["runs/7 : 1 pruned"]);
     dir.run(["snapshot", "gc", "runs/7", "-q"]).silent();
 }

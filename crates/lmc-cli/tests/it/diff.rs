@@ -42,6 +42,22 @@ fn identical_files() {
 }
 
 #[test]
+fn bases_beside_a_delta_are_found() {
+    let dir = Dir::new();
+    let old = weights(50_000, 1);
+    let file = |w: &[u8]| safetensors(&[("a", "BF16", &[50_000], w)]);
+    for (name, bytes) in [("old", file(&old)), ("new", file(&moved(&old, 1))), ("newer", file(&moved(&old, 2)))] {
+        dir.write(name, &bytes);
+    }
+    dir.run(["-q", "compress", "new", "--base", "old", "-o", "d/new.lmc"]).silent();
+    dir.run(["-q", "compress", "newer", "--base", "new", "-o", "d/newer.lmc"]).silent();
+    let expected = diff(&dir, "new", "newer")["total"].clone();
+    dir.run(["diff", "d/new.lmc", "d/newer.lmc"]).fails(&["is a delta itself, made from old"]);
+    dir.run(["-q", "compress", "old", "-o", "d/x.lmc"]).silent();
+    assert_eq!(diff(&dir, "d/new.lmc", "d/newer.lmc")["total"], expected);
+}
+
+#[test]
 fn sizes_are_those_of_compression() {
     let dir = Dir::new();
     let old = weights(900_000, 1);

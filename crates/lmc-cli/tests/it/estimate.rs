@@ -102,6 +102,34 @@ fn an_index_is_estimated_with_its_files_and_a_base() {
 }
 
 #[test]
+fn of_many_files_some_are_sampled() {
+    let dir = Dir::new();
+    let mut real = 0;
+    for i in 0..300 {
+        // Weights in one directory, noise in the other.
+        let bytes = if i < 150 { weights(2000, i) } else { noise(4000, i) };
+        dir.write(&format!("d/{}/{i:03}.npy", i / 150), &bytes);
+    }
+    let run = dir.run(["estimate", "d", "--json", "-l", "fast"]);
+    let records = run.ok().json();
+    let sampled: Vec<_> = records.iter().filter(|r| r["sampled"].as_u64() > Some(0)).collect();
+    assert_eq!((records.len(), sampled.len()), (300, 128));
+    assert!(sampled.iter().all(|r| r["margin"] == 0));
+    dir.run(["-q", "compress", "-l", "fast", "-r", "d", "-o", "out"]).silent();
+    let mut estimated = 0;
+    for record in &records {
+        real += dir.read(&format!("out{}.lmc", &record["file"].as_str().unwrap()[1..])).len() as u64;
+        estimated += record["compressed_size"].as_u64().unwrap();
+    }
+    assert!(estimated.abs_diff(real) < real / 100, "{estimated} of {real}");
+    // Which ones does not depend on the run.
+    assert_eq!(dir.run(["estimate", "d", "--json", "-l", "fast"]).json(), records);
+    let run = dir.run(["estimate", "d"]);
+    let text = run.ok().stdout();
+    assert!(text.lines().nth(1).unwrap().starts_with("sampled: 128 files; the others "), "{text}");
+}
+
+#[test]
 fn of_a_large_file_a_sample_is_read() {
     let dir = Dir::new();
     // 400 GB of layers, of which one has bytes that are not zero.

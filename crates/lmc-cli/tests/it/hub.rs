@@ -142,8 +142,14 @@ fn a_cache_is_compressed_and_restored() {
     assert!(dry.ok().stdout().contains("\norg/one "), "{dry:?}");
     assert!(dry.stdout().contains("left alone, no models: datasets--org--data"), "{dry:?}");
     assert!(state(&dir) == before);
-    let run = hub(&dir, ["compress"]);
+    let dry = hub(&dir, ["compress", "-n", "--json"]).ok().json();
+    assert_eq!(dry, listed);
+    let run = hub(&dir, ["compress", "--json"]);
     assert!(run.ok().stderr().contains(" : 9 files compressed, "), "{run:?}");
+    let records = run.json();
+    assert_eq!(records.iter().map(|r| number(r, "compressed_size")).sum::<u64>(), estimated);
+    assert_eq!(records.iter().map(|r| number(r, "raw_size")).sum::<u64>(), raw);
+    assert!(records.iter().any(|r| r["name"] == "model-00001-of-00002.safetensors"), "{records:?}");
     // Links, and all that is no file with weights, are as they were.
     let after = state(&dir);
     for (name, was) in before.iter().filter(|(name, _)| !name.contains("/blobs/")) {
@@ -171,9 +177,18 @@ fn a_cache_is_compressed_and_restored() {
         dir.run(["test", link]).ok();
         dir.run(["list", link]).ok();
     }
-    let run = hub(&dir, ["restore"]);
+    // They would be saved under the names of the originals.
+    let link = links.iter().find(|name| name.contains("org--one/snapshots/1111")).unwrap();
+    let folder = Path::new(link).parent().unwrap().to_str().unwrap();
+    for path in [link, folder] {
+        dir.run(["snapshot", "save", "store", path, "--step", "1"]).fails(&["is a link to a compressed file, "]);
+    }
+    let run = hub(&dir, ["restore", "--json"]);
     assert!(run.ok().stderr().contains(" : 9 files restored "), "{run:?}");
+    assert_eq!(run.json().iter().map(|r| number(r, "raw_size")).sum::<u64>(), raw);
+    assert_eq!(run.json().iter().map(|r| number(r, "compressed_size")).sum::<u64>(), estimated);
     assert!(state(&dir) == before);
+    dir.run(["snapshot", "save", "store", folder, "--step", "1"]).ok();
 }
 
 #[test]

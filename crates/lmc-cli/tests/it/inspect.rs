@@ -242,8 +242,7 @@ fn versions() {
 fn help() {
     let dir = Dir::new();
     let help = dir.run(["--help"]);
-    let bench = cfg!(feature = "bench").then_some("bench");
-    for command in ["compress", "decompress", "test", "list", "cat", "completions"].into_iter().chain(bench) {
+    for command in ["compress", "decompress", "test", "list", "cat", "completions"] {
         assert!(help.ok().stdout().contains(&format!("\n  {command} ")), "{command} is not in the help");
         let help = dir.run([command, "--help"]);
         assert!(help.ok().stdout().contains("Usage: lmc "), "{help:?}");

@@ -1,8 +1,6 @@
 //! Tests of the command as a user runs it: one program, because each one links the whole crate.
 
 mod analyze;
-#[cfg(feature = "bench")]
-mod bench;
 #[cfg(feature = "buckets")]
 mod bucket;
 mod careless;

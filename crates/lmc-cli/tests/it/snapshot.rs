@@ -355,9 +355,9 @@ fn snapshots_are_copied_exported_and_imported() {
         assert!(run.status.success() && run.stderr.is_empty(), "{run:?}");
         serde_json::from_slice::<serde_json::Value>(&run.stdout).unwrap()
     };
-    let first = copied(&["snapshot", "import", "new", "one.tar", "--json"]);
+    let first = copied(&["snapshot", "copy", "one.tar", "new", "--json"]);
     assert_eq!((&first["copied"], &first["skipped"]), (&json!([100]), &json!(0)));
-    let rest = copied(&["snapshot", "import", "new", "run.tar", "--json"]);
+    let rest = copied(&["snapshot", "copy", "run.tar", "new", "--json"]);
     assert_eq!((&rest["copied"], &rest["skipped"]), (&json!([101]), &json!(1)));
     assert!(rest["new_size"].as_u64() < Some(1000));
     let latest = copied(&["snapshot", "copy", "new", "a/b", "--at", "latest", "--json"]);
@@ -373,7 +373,7 @@ fn snapshots_are_copied_exported_and_imported() {
     assert_eq!(list("same").len(), 2);
     // Nothing is copied into the store of another run.
     dir.run(["-q", "snapshot", "save", "other", "notes.txt", "--step", "101"]).silent();
-    for run in [["snapshot", "copy", "new", "other"], ["snapshot", "import", "other", "one.tar"]] {
+    for run in [["snapshot", "copy", "new", "other"], ["snapshot", "copy", "one.tar", "other"]] {
         dir.run(run).is_misused(&["other: the store is of run", "to be copied are of run", "does not exist yet"]);
     }
     assert_eq!(list("other").len(), 1);
@@ -394,8 +394,8 @@ fn snapshots_are_copied_exported_and_imported() {
     let mut cut = dir.read("run.tar");
     cut.truncate(cut.len() - 600);
     dir.write("cut.tar", &cut);
-    dir.run(["snapshot", "import", "new", "cut.tar"]).fails(&["cut.tar", "truncated"]);
-    dir.run(["snapshot", "import", "new", "notes.txt"]).fails(&["notes.txt", "is a file, not a store"]);
+    dir.run(["snapshot", "copy", "cut.tar", "new"]).fails(&["cut.tar", "truncated"]);
+    dir.run(["snapshot", "copy", "notes.txt", "new"]).fails(&["notes.txt", "is a file, not a store"]);
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn named<'f>(file: &'f Base<'_>) -> impl Iterator<Item = (&'f Segment, &'f str)>
 
 /// The pieces of a sample of about `bytes` of `total` bytes, evenly spread, each of the same multiple of `width` bytes,
 /// and none overlapping another: one if all bytes are wanted, else 16 unless there is room for fewer.
-pub fn spread(total: u64, bytes: u64, width: u64) -> Vec<Range<u64>> {
+fn spread(total: u64, bytes: u64, width: u64) -> Vec<Range<u64>> {
     let wanted = if bytes >= total { 1 } else { PIECES };
     let piece = (bytes.min(total) / wanted).max(width).next_multiple_of(width).min(total);
     let pieces = (total / piece.max(1)).clamp(1, wanted);

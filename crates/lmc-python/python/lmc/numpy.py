@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from lmc._beside import open_file
 from lmc._errors import UnsupportedError, UsageError
 from lmc._lmc import File, Tensor, TensorList, compress_tensors, compress_tensors_file
 from lmc._safetensors import (
@@ -170,7 +169,7 @@ class safe_open(SafetensorsFile):
         if device != "cpu":
             raise UsageError(f"device={device!r}: arrays of numpy are on the cpu")
         check_backend(backend)
-        super().__init__(open_file(model(filename), base=base, threads=threads))
+        super().__init__(File(model(filename), base=base, threads=threads, plain=True))
 
     @classmethod
     def _of(cls, file: File) -> "safe_open":

@@ -14,8 +14,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lmc_store::VerifyOptions;
-use lmc_store::{At, Best, CopyOptions, FollowOptions, Location, Metadata, RebaseOptions, ShardId, Step, StoreOptions};
+use lmc_store::{
+    At, Best, Cancel, CopyOptions, FollowOptions, Location, Metadata, RebaseOptions, SaveOptions, ShardId,
+};
+use lmc_store::{Step, StoreOptions, VerifyOptions};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
@@ -95,7 +97,7 @@ impl Store {
         f: impl FnOnce(&lmc_store::Store, &Signals) -> lmc_store::Result<T> + Send,
     ) -> Result<T> {
         let store = self.shared.get(py)?;
-        Signals::watch(py, u64::MAX, |signals| Ok(f(&store.until(signals.stop()), signals)?))
+        Signals::watch(py, u64::MAX, |signals| Ok(f(&store.cancelled_by(signals.stop()), signals)?))
     }
 
     /// [`Self::watch`] for work that may end at any time.
@@ -284,15 +286,17 @@ impl Store {
         alternatives: bool,
     ) -> Result<Snapshot> {
         let tag = tag.map(self::tag).transpose()?;
-        let mut options = save::options(level, threads, (anchor_every, alternatives))?;
+        let options = save::options(level, threads, (anchor_every, alternatives))?;
         let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, step.map(|n| Step::new(n.0)).transpose()?);
         let (store, metadata) = (self.shared.get(py)?, metadata.unwrap_or_default());
         // Published only if no input changed while it was read.
-        let (free, saved) = inputs.save(py, |inputs, unchanged| {
+        let (free, saved) = inputs.save(py, |inputs, cancel| {
             lmc_store::Store::check_metadata(&metadata)?;
+            let mut options: SaveOptions<'_> = options;
+            options.cancel = cancel;
             base.set(&mut options, &store)?;
             let free = store.step(step)?;
-            Ok((free, store.save_shard_if(inputs, free, &options, unchanged)?))
+            Ok((free, store.save_shard(inputs, free, &options)?))
         })?;
         let shards = [saved.shard];
         let snapshot = detached(py, || {
@@ -332,12 +336,14 @@ impl Store {
         #[pyo3(from_py_with = numbers::anchor_every)] anchor_every: u32,
         alternatives: bool,
     ) -> Result<Saved> {
-        let mut options = save::options(level, threads, (anchor_every, alternatives))?;
+        let options = save::options(level, threads, (anchor_every, alternatives))?;
         let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, Step::new(step.0)?);
         let store = self.shared.get(py)?;
-        let saved = inputs.save(py, |inputs, unchanged| {
+        let saved = inputs.save(py, |inputs, cancel| {
+            let mut options: SaveOptions<'_> = options;
+            options.cancel = cancel;
             base.set(&mut options, &store)?;
-            store.save_shard_if(inputs, step, &options, unchanged)
+            store.save_shard(inputs, step, &options)
         })?;
         Ok(saved.into())
     }
@@ -588,17 +594,18 @@ impl Store {
         at: Option<&Bound<'_, PyAny>>,
         skip_damaged: bool,
     ) -> Result<Copied> {
-        let mut options = CopyOptions::default();
-        options.skip_damaged = skip_damaged;
         let which = at.map(|at| self::at(Some(at))).transpose()?;
         let from = other.shared.get(py)?;
         let copied = self.watch(py, |s, signals| {
-            let from = from.until(signals.stop());
+            let from = from.cancelled_by(signals.stop());
             let snapshots = match which {
                 Some(at) => vec![from.find(at)?],
                 None => from.snapshots()?,
             };
-            s.copy_from_if(&from, &snapshots, options, &|| signals.settle_store())
+            let settle = || signals.settle_store();
+            let mut options = CopyOptions::default();
+            (options.skip_damaged, options.cancel) = (skip_damaged, Cancel::new(&settle));
+            s.copy_from(&from, &snapshots, options)
         })?;
         warn(py, &copied.notes)?;
         Copied::of(py, copied)

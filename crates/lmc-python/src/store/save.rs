@@ -1,10 +1,10 @@
 //! Inputs of a save: files, bytes and tensors, by file name.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use lmc::ReadAt;
 use lmc_cli::{Handles, NamedFiles};
-use lmc_store::{At, BasePolicy, ErrorKind, Input, SaveOptions, Tensors};
+use lmc_store::{At, BasePolicy, Cancel, ErrorKind, Input, SaveOptions, Tensors};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyMapping, PyTuple};
@@ -33,7 +33,7 @@ impl BaseOf {
     }
 
     /// Looks for the snapshot.
-    pub(super) fn set(self, o: &mut SaveOptions, store: &lmc_store::Store) -> lmc_store::Result<()> {
+    pub(super) fn set(self, o: &mut SaveOptions<'_>, store: &lmc_store::Store) -> lmc_store::Result<()> {
         o.base = self.0;
         o.from = self.1.map(|at| store.find(at)).transpose()?.map(|s| s.step);
         Ok(())
@@ -44,7 +44,7 @@ pub(super) fn options(
     level: &str,
     threads: Option<Threads>,
     (anchor_every, alternatives): (u32, bool),
-) -> Result<SaveOptions> {
+) -> Result<SaveOptions<'static>> {
     let mut o = SaveOptions::default();
     (o.level, o.threads) = (self::level(level)?, self::threads(threads)?);
     (o.anchor_every, o.alternatives) = (anchor_every, alternatives);
@@ -92,12 +92,12 @@ impl Inputs {
         Ok(Self { named, found: Some(found) })
     }
 
-    /// Lets `save` save them; a signal interrupts it. Its second argument fails if they changed while they were read. Warns of files that are
+    /// Lets `save` save them; a signal interrupts it. It is cancelled if they changed while they were read. Warns of files that are
     /// not whole, or not the models that their names promise.
     pub(super) fn save<T: Send>(
         &self,
         py: Python<'_>,
-        save: impl FnOnce(&[Input<'_>], &mut dyn FnMut() -> lmc_store::Result<()>) -> lmc_store::Result<T> + Send,
+        save: impl FnOnce(&[Input<'_>], Cancel<'_>) -> lmc_store::Result<T> + Send,
     ) -> Result<T> {
         let tensors: Vec<Option<Tensors<'_>>> = (self.named.iter())
             .map(|(_, contents)| match contents {
@@ -114,17 +114,15 @@ impl Inputs {
                 .collect();
             let named = self.named.iter().zip(&sources);
             let inputs: Vec<_> = named.map(|((name, _), source)| Input::new(name.clone(), source)).collect();
-            let mut changed = None;
-            let saved = save(&inputs, &mut || {
+            let changed = OnceLock::new();
+            let check = || {
                 self.check_unchanged().map_err(|why| {
-                    changed = Some(why);
+                    let _ = changed.set(why);
                     lmc_store::Error::new(ErrorKind::Io, "an input changed while it was read")
                 })
-            });
-            match changed {
-                Some(why) => Err(why),
-                None => Ok(saved?),
-            }
+            };
+            let saved = save(&inputs, Cancel::new(&check));
+            changed.into_inner().map_or_else(|| Ok(saved?), Err)
         })?;
         // Of files that were found, it was said before.
         if self.found.is_none() {
@@ -159,6 +157,7 @@ fn refused(why: lmc_cli::Failure) -> Failure {
 
 fn contents(name: &str, value: &Bound<'_, PyAny>, handles: &Arc<Handles>) -> Result<Contents> {
     if let Some(path) = as_path(value)? {
+        NamedFiles::check_original(&path).map_err(refused)?;
         return Ok(Contents::Source(Source::open_one_of(path, handles)?));
     }
     if value.is_instance_of::<PyList>() || value.is_instance_of::<TensorList>() {

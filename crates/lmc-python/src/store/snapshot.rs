@@ -53,7 +53,7 @@ fn watch(
     len: usize,
     read: impl FnOnce(&lmc_store::SnapshotReader) -> lmc_store::Result<()> + Send,
 ) -> Result<()> {
-    Signals::watch(py, len as u64, |signals| Ok(read(&reader.until(signals.stop()))?))
+    Signals::watch(py, len as u64, |signals| Ok(read(&reader.cancelled_by(signals.stop()))?))
 }
 
 impl SnapshotReader {
@@ -123,7 +123,7 @@ impl SnapshotReader {
             reader.restore_file(name, &target, &mut signals.progress())?;
             return Ok(target);
         }
-        let (mut piece, reader) = (vec![], reader.until(signals.stop()));
+        let (mut piece, reader) = (vec![], reader.cancelled_by(signals.stop()));
         for at in (0..len).step_by(PIECE) {
             piece.resize(PIECE.min(usize::try_from(len - at).unwrap_or(PIECE)), 0);
             reader.read_range(name, at, &mut piece)?;

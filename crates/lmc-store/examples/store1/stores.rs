@@ -54,7 +54,7 @@ fn weights(name: &str, rows: usize, seed: u64, step: u64) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &numbers].concat()
 }
 
-fn options() -> SaveOptions {
+fn options() -> SaveOptions<'static> {
     let mut o = SaveOptions::default();
     (o.threads, o.base) = (1, BasePolicy::Previous);
     o

@@ -125,7 +125,7 @@ impl Location {
             Self::Directory(path) if !create && path.is_file() => Ok(Arc::new(Archive::open(path.clone())?)),
             Self::Directory(path) if create && path.is_file() => Err(Error::new(
                 ErrorKind::Io,
-                "is a file, and nothing can be saved into it: name a directory; lmc snapshot import makes one of an archive",
+                "is a file, and nothing can be saved into it: name a directory; lmc snapshot copy makes one of an archive",
             )),
             Self::Directory(path) => Ok(Arc::new(Directory::open(path, create)?)),
             #[cfg(feature = "buckets")]

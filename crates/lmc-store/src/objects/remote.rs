@@ -130,7 +130,7 @@ impl Remote {
     }
 
     /// The same, until `stop` is set.
-    pub(crate) fn until(&self, stop: Arc<AtomicBool>) -> Self {
+    pub(crate) fn cancelled_by(&self, stop: Arc<AtomicBool>) -> Self {
         Self { stop: Some(stop), ..self.clone() }
     }
 

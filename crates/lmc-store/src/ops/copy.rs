@@ -18,6 +18,7 @@ use crate::format::manifest::record::{Record, RecordId, Seen};
 use crate::format::manifest::shard::{self, BlockSet, Extent, Ref, Shard};
 use crate::objects::archive::{Hashes, Writer};
 use crate::objects::ordered;
+use crate::ops::cancel::Cancel;
 use crate::ops::previous::Previous;
 use crate::ops::publish::Original;
 use crate::ops::save::Numbers;
@@ -29,10 +30,12 @@ use crate::records::store::Store;
 /// Options of copying snapshots.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
-pub struct CopyOptions {
+pub struct CopyOptions<'a> {
     /// Whether to go on after a snapshot that the source has lost or damaged, and after a record that the destination has: [`Copied::damaged`]
     /// and [`Copied::left_out`] then have them.
     pub skip_damaged: bool,
+    /// Asked for each block set, and before each snapshot begins and appears. What was stored of an unfinished shard is deleted.
+    pub cancel: Cancel<'a>,
 }
 
 /// The result of copying snapshots.
@@ -70,23 +73,8 @@ impl Store {
     /// # Errors
     /// `Usage` when the source is of another run, or two snapshots are of one step: nothing is
     /// copied. `Exists` when a step has a different snapshot here, `Damaged` when the source, or a record here, is not what was written,
-    /// unless [`CopyOptions::skip_damaged`] is set, and those of [`Self::save`]. Messages about the source begin with its location.
-    pub fn copy_from(&self, from: &Store, snapshots: &[Snapshot], o: CopyOptions) -> Result<Copied> {
-        self.copy_from_if(from, snapshots, o, &|| Ok(()))
-    }
-
-    /// [`Self::copy_from`], until `check` refuses to go on. It is called for each block set, and before each snapshot begins and appears. What was
-    /// stored of an unfinished shard is deleted.
-    ///
-    /// # Errors
-    /// That of `check`, and those of [`Self::copy_from`].
-    pub fn copy_from_if(
-        &self,
-        from: &Store,
-        snapshots: &[Snapshot],
-        o: CopyOptions,
-        check: &dyn Fn() -> Result<()>,
-    ) -> Result<Copied> {
+    /// unless [`CopyOptions::skip_damaged`] is set, that of [`CopyOptions::cancel`], and those of [`Self::save`]. Messages about the source begin with its location.
+    pub fn copy_from(&self, from: &Store, snapshots: &[Snapshot], o: CopyOptions<'_>) -> Result<Copied> {
         let of_source = |e| from.blame(e);
         let run = from.run_now().map_err(of_source)?;
         if run != self.run() {
@@ -99,7 +87,7 @@ impl Store {
         let snapshots = in_order(snapshots)?;
         let mut copied = Copied::default();
         let mut theirs = Catalog::default();
-        let way = Way { to: self, from, check };
+        let way = Way { to: self, from, cancel: o.cancel };
         let steps: Vec<Step> = snapshots.iter().map(|s| s.step).collect();
         let (mut lost, mut there) = (None, vec![]);
         for s in snapshots {
@@ -256,20 +244,20 @@ fn needed(catalog: &Catalog, shards: &[ShardId]) -> Result<Vec<SetId>> {
 struct Way<'a> {
     from: &'a Store,
     to: &'a Store,
-    check: &'a dyn Fn() -> Result<()>,
+    cancel: Cancel<'a>,
 }
 
 impl Way<'_> {
     /// Copies a snapshot. `theirs`: the shards of the one before in the source.
     fn copy(self, s: &Snapshot, theirs: &mut Catalog, copied: &mut Copied) -> Result<Snapshot> {
-        (self.check)()?;
+        self.cancel.check()?;
         let (from, of_source) = (self.from.remote(), |e| self.from.blame(e));
         *theirs = from.wait(Catalog::load_beside(from, &s.shards, theirs)).map_err(of_source)?;
         theirs.check_segments(&s.shards).map_err(of_source)?;
         let mut copy = Copying::new(self, theirs, s, copied)?;
         let shards = copy.shards(s)?;
         let original = Original { id: s.id, time: s.time, dropped: s.dropped };
-        (self.check)()?;
+        self.cancel.check()?;
         self.to.publish_as(s.step, s.metadata.clone(), &shards, Some(original), &copy.ours)
     }
 }
@@ -330,7 +318,7 @@ impl<'a> Copying<'a> {
     }
 
     fn shard_with(&mut self, id: ShardId, save: SaveId, uploader: &mut Uploader<'_>) -> Result<ShardId> {
-        let (Way { from, to, check }, theirs) = (self.way, self.theirs);
+        let (Way { from, to, cancel }, theirs) = (self.way, self.theirs);
         let mut shard = Shard::new(save, self.began);
         // New block sets, each with its number in this shard.
         let mut new = Vec::new();
@@ -356,7 +344,7 @@ impl<'a> Copying<'a> {
                 Ok(stored.remove(0))
             },
             |i, bytes| {
-                check()?;
+                cancel.check()?;
                 let &BlockSet { hash, raw_len, raw_hash, age, .. } = theirs.set(new[i])?;
                 shard.sets.push(BlockSet { at: uploader.append(bytes)?, hash, raw_len, raw_hash, base: None, age });
                 Ok(())

@@ -1,5 +1,6 @@
 //! Operations on snapshots, a file or folder each.
 
+pub(crate) mod cancel;
 pub(crate) mod copy;
 pub(crate) mod cost;
 pub(crate) mod gc;

@@ -111,29 +111,15 @@ impl Store {
     /// data object of earlier saves that is missing or has another length: what such objects had is stored again.
     ///
     /// # Errors
-    /// `Io` when a file cannot be read, `Usage` when options or file names are invalid, the store was replaced by another one since it was
-    /// opened, or snapshots of so early steps are not saved any more (a collection wrote a floor), `Store` when requests fail.
+    /// That of [`SaveOptions::cancel`]; `Io` when a file cannot be read, `Usage` when options or file names are invalid, the store was
+    /// replaced by another one since it was opened, or snapshots of so early steps are not saved any more (a collection wrote a floor),
+    /// `Store` when requests fail.
     pub fn save_shard(&self, inputs: &[Input<'_>], step: Step, o: &SaveOptions) -> Result<Saved> {
-        self.save_shard_if(inputs, step, o, || Ok(()))
-    }
-
-    /// [`Self::save_shard`], unless `check` refuses it: for inputs that may have changed while they were read. It is called last, before
-    /// anything refers to the stored data, which is deleted if it fails.
-    ///
-    /// # Errors
-    /// That of `check`, and those of [`Self::save_shard`].
-    pub fn save_shard_if(
-        &self,
-        inputs: &[Input<'_>],
-        step: Step,
-        o: &SaveOptions,
-        check: impl FnOnce() -> Result<()>,
-    ) -> Result<Saved> {
         let began = self.begin()?;
         // Only what is listed from now on is sure to stay.
         let before = self.base_of(step, inputs, o)?;
         let shard = Shard::new(self.fresh_id()?, began);
-        save::save(self.remote(), inputs, before, o, self.cache(), shard, check)
+        save::save(self.remote(), inputs, before, o, self.cache(), shard)
     }
 
     /// The snapshot that files saved at a step build on: the one that is asked for; or the one before; or, for the first save, the one with a

@@ -136,10 +136,10 @@ impl SnapshotReader {
         Ok(Self { remote, threads: 0, opened: Arc::new(Opened::new(catalog, alternatives, snapshot)?) })
     }
 
-    /// The same snapshot for work that may be given up, as [`Store::until`].
+    /// The same snapshot for work that may be given up, as [`Store::cancelled_by`].
     #[must_use]
-    pub fn until(&self, stop: Arc<AtomicBool>) -> Self {
-        Self { remote: Arc::new(self.remote.until(stop)), threads: self.threads, opened: self.opened.clone() }
+    pub fn cancelled_by(&self, stop: Arc<AtomicBool>) -> Self {
+        Self { remote: Arc::new(self.remote.cancelled_by(stop)), threads: self.threads, opened: self.opened.clone() }
     }
 
     /// Sets how many threads decode; 0, the default, for one per core.
@@ -301,7 +301,7 @@ impl SnapshotReader {
     pub fn read_tensor(&self, name: &str) -> Result<Vec<u8>> {
         let (_, s) = self.tensor(name)?;
         let mut out = zeroed(s.len)?;
-        self.read_tensor_into(name, &mut out)?;
+        self.read_tensors([TensorBuffer { name, rows: None, out: &mut out }])?;
         Ok(out)
     }
 
@@ -313,24 +313,8 @@ impl SnapshotReader {
         let (_, s) = self.tensor(name)?;
         let bytes = row_range(s, &rows)?;
         let mut out = zeroed(bytes.end - bytes.start)?;
-        self.read_rows_into(name, rows, &mut out)?;
+        self.read_tensors([TensorBuffer { name, rows: Some(rows), out: &mut out }])?;
         Ok(out)
-    }
-
-    /// [`Self::read_tensor`] into a buffer of the tensor's length.
-    ///
-    /// # Errors
-    /// Those of [`Self::read_tensors`].
-    pub fn read_tensor_into(&self, name: &str, out: &mut [u8]) -> Result<()> {
-        self.read_tensors([TensorBuffer { name, rows: None, out }])
-    }
-
-    /// [`Self::read_rows`] into a buffer of the length of the rows.
-    ///
-    /// # Errors
-    /// Those of [`Self::read_tensors`].
-    pub fn read_rows_into(&self, name: &str, rows: Range<u64>, out: &mut [u8]) -> Result<()> {
-        self.read_tensors([TensorBuffer { name, rows: Some(rows), out }])
     }
 
     /// Reads tensors, or rows of them, into buffers, in parallel. Block sets that they share are fetched and decoded once: this is how to

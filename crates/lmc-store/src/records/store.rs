@@ -194,11 +194,10 @@ impl Store {
         })
     }
 
-    /// A handle of the same store whose requests fail once `stop` is set, with an error of the kind `Store`: for work that may be
-    /// cancelled.
+    /// A handle of the same store whose requests fail once `stop` is set, with an error of the kind `Store`.
     #[must_use]
-    pub fn until(&self, stop: Arc<AtomicBool>) -> Self {
-        Self { remote: Arc::new(self.remote.until(stop)), ..self.clone() }
+    pub fn cancelled_by(&self, stop: Arc<AtomicBool>) -> Self {
+        Self { remote: Arc::new(self.remote.cancelled_by(stop)), ..self.clone() }
     }
 
     /// The run whose snapshots it holds, as when it was opened.

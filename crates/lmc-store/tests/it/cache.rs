@@ -13,7 +13,7 @@ fn open(objects: &Arc<dyn ObjectStore>, seed: u64, cache: &Cache) -> Store {
     Store::create_on(objects.clone(), o).unwrap()
 }
 
-fn policies() -> impl Iterator<Item = SaveOptions> {
+fn policies() -> impl Iterator<Item = SaveOptions<'static>> {
     [(BasePolicy::Auto, 4), (BasePolicy::Previous, 4), (BasePolicy::Previous, 1)].into_iter().map(|policy| {
         let mut o = SaveOptions::default();
         (o.base, o.anchor_every) = policy;

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::support::*;
 use futures::TryStreamExt;
 use futures::executor::block_on;
 use lmc_store::testing::{Faults, Faulty, Memory};
 use lmc_store::{
-    At, BasePolicy, CopyOptions, Error, ErrorKind, GcOptions, Input, Keep, Location, MetaValue, Metadata,
+    At, BasePolicy, Cancel, CopyOptions, Error, ErrorKind, GcOptions, Input, Keep, Location, MetaValue, Metadata,
     RebaseOptions, SaveOptions, Snapshot, Store, StoreOptions,
 };
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -214,8 +215,8 @@ fn what_a_source_loses_meanwhile_was_not_pruned() {
         Ok(())
     };
     let mut o = CopyOptions::default();
-    o.skip_damaged = true;
-    let copied = store.copy_from_if(&run, &all, o, &lose).unwrap();
+    (o.skip_damaged, o.cancel) = (true, Cancel::new(&lose));
+    let copied = store.copy_from(&run, &all, o).unwrap();
     assert_eq!(copied.snapshots.len() + copied.damaged.len(), all.len(), "{copied:?}");
     assert!(copied.damaged.len() > 1, "{copied:?}");
 }
@@ -223,14 +224,16 @@ fn what_a_source_loses_meanwhile_was_not_pruned() {
 #[test]
 fn an_interrupted_copy_leaves_nothing_of_a_snapshot() {
     let (run, files) = run(&memory());
-    let (objects, left) = (memory(), std::cell::Cell::new(9));
+    let (objects, left) = (memory(), AtomicUsize::new(9));
     let store = store_like(&run, &objects);
-    let check = || match left.replace(left.get() - 1) {
+    let check = || match left.fetch_sub(1, Ordering::Relaxed) {
         0 => Err(Error::new(ErrorKind::Io, "interrupted")),
         _ => Ok(()),
     };
     let all = run.snapshots().unwrap();
-    let e = store.copy_from_if(&run, &all, CopyOptions::default(), &check).unwrap_err();
+    let mut o = CopyOptions::default();
+    o.cancel = Cancel::new(&check);
+    let e = store.copy_from(&run, &all, o).unwrap_err();
     assert_eq!((e.kind(), e.to_string()), (ErrorKind::Io, "interrupted".to_owned()));
     let there: Vec<u64> = store.snapshots().unwrap().iter().map(|s| s.step.get()).collect();
     assert!(!there.is_empty() && there.len() < all.len(), "{there:?}");

@@ -36,7 +36,7 @@ fn change(file: &mut [u8], every: usize, part: usize) {
     file[from..].iter_mut().step_by(2 * every).for_each(|b| *b = b.wrapping_add(1));
 }
 
-fn fast() -> SaveOptions {
+fn fast() -> SaveOptions<'static> {
     let mut o = SaveOptions::default();
     (o.level, o.base, o.threads) = (Level::Fast, BasePolicy::Previous, 2);
     o

@@ -18,7 +18,7 @@ pub(crate) struct Run {
     pub(crate) store: Store,
     parts: [Vec<Tensor>; 2],
     pub(crate) saved: Vec<Files>,
-    options: SaveOptions,
+    options: SaveOptions<'static>,
 }
 
 impl Run {

@@ -21,7 +21,7 @@ struct Run {
     store: Store,
     tensors: Vec<Tensor>,
     saved: Vec<Vec<Tensor>>,
-    options: SaveOptions,
+    options: SaveOptions<'static>,
 }
 
 impl Run {

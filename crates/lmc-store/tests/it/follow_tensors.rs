@@ -22,7 +22,7 @@ pub(crate) struct Run {
     pub(crate) parts: [Vec<Tensor>; 2],
     /// The tensors of each step.
     saved: Vec<Vec<Tensor>>,
-    pub(crate) options: SaveOptions,
+    pub(crate) options: SaveOptions<'static>,
 }
 
 impl Run {

@@ -36,14 +36,14 @@ fn shard_key(store: &Store, n: u64) -> String {
     format!("shards/{}.json.zst", store.find(At::Step(step(n))).unwrap().shards[0])
 }
 
-fn with(base: BasePolicy) -> SaveOptions {
+fn with(base: BasePolicy) -> SaveOptions<'static> {
     let mut o = SaveOptions::default();
     (o.base, o.threads) = (base, 2);
     o
 }
 
 /// Without deltas.
-fn without_bases() -> SaveOptions {
+fn without_bases() -> SaveOptions<'static> {
     let mut o = with(BasePolicy::Auto);
     o.anchor_every = 1;
     o

@@ -123,7 +123,7 @@ fn tensors_of_memory_come_back_into_memory() {
         .unwrap();
     assert!(rows == large[14_000..18_000] && others == large[200_000..]);
     let mut scalar = [0; 8];
-    reader.read_tensor_into("scalar", &mut scalar).unwrap();
+    reader.read_tensors([TensorBuffer { name: "scalar", rows: None, out: &mut scalar }]).unwrap();
     assert_eq!(scalar, zoo[zoo.len() - 4].3[..]);
     for (name, rows, len, kind) in [
         ("scalar", None, 7, ErrorKind::Usage),

@@ -1,23 +1,37 @@
-//! Other compressors on a sample of the last checkpoint.
+//! zstd on a sample of the last checkpoint, beside `lmc`.
 
-use lmc::{Error, ErrorKind, Level};
-use lmc_inspect::{Analysis, Checkpoints, Delta, EngineDistance, Engines, Failed, PAIRS, sample};
+mod codecs;
 
+use lmc::{Error, Level};
+use lmc_inspect::{
+    Analysis, Checkpoints, Delta, DifferenceEntropy, Engine, EngineDistance, Engines, Failed, PAIRS, Sample, sample,
+};
+
+use self::codecs::{Codec, Lmc, Zstd, measured, room_for};
 use super::input::Input;
-use crate::cmd::bench::{chosen, delta_sizes, engines, of_distances};
 use crate::ui::failure::{Failure, Result};
 use crate::ui::messages::Ui;
 
 /// About how many bytes of a checkpoint other compressors get.
 const SAMPLE: u64 = 4_000_000;
 
-/// Fails if there are no such compressors: reported before a study.
-pub(super) fn check(names: &[String]) -> Result {
-    chosen(names).map(|_| ()).map_err(|e| failure(&e))
+/// What other compressors are called, and their levels of zstd.
+const ENGINES: [(&str, i32); 3] = [("zstd-1", 1), ("zstd-3", 3), ("zstd-19", 19)];
+
+/// The levels of zstd that these names stand for; `all` for every one.
+pub(super) fn levels(names: &[String]) -> Result<Vec<i32>> {
+    if names.iter().any(|n| n == "all") {
+        return Ok(ENGINES.map(|e| e.1).to_vec());
+    }
+    let level = |name: &String| match ENGINES.iter().find(|e| e.0 == name) {
+        Some(e) => Ok(e.1),
+        None => Err(Failure::Usage(format!("unknown engine {name:?}: use all, or some of zstd-1, zstd-3, zstd-19"))),
+    };
+    names.iter().map(level).collect()
 }
 
 /// Measures compressors beside `lmc` at `level`; `None` if the last checkpoint has no elements of a known type.
-pub(super) fn measure(input: &Input, a: &Analysis, names: &[String], level: Level, ui: &Ui) -> Result<Option<Engines>> {
+pub(super) fn measure(input: &Input, a: &Analysis, zstd: &[i32], level: Level, ui: &Ui) -> Result<Option<Engines>> {
     let last = input.count() - 1;
     let new = input.open(last).map_err(|f| input.failure(&f))?;
     let old = if last > 0 { input.open(last - 1).map_err(|f| input.failure(&f))? } else { vec![] };
@@ -32,22 +46,23 @@ pub(super) fn measure(input: &Input, a: &Analysis, names: &[String], level: Leve
         return Ok(None);
     };
     let bar = ui.progress("engines", None);
-    let measured = engines(&taken, names, level, &mut |_| bar.at(0)).map_err(|e| failure(&e))?;
+    let engines = engines(&taken, zstd, level, &|| bar.at(0)).map_err(|e| failure(&e))?;
     drop(bar);
-    let (xor, xor_by) = of_distances(names).map_err(|e| failure(&e))?;
+    // zstd 1, or the first one.
+    let xor = zstd.iter().copied().find(|level| *level == 1 || !zstd.contains(&1)).unwrap_or(1);
     let distances = distances(input, a, level, xor, ui)?;
     Ok(Some(Engines {
         of: format!("{} elements of {}", taken.dtype, input.name(last)),
         sample_size: taken.new.len() as u64,
         pieces: taken.pieces,
-        engines: measured,
-        xor_by,
+        engines,
+        xor_by: format!("zstd {xor}"),
         distances,
     }))
 }
 
 /// Measures deltas of samples over each distance of a study.
-fn distances(input: &Input, a: &Analysis, level: Level, xor: &str, ui: &Ui) -> Result<Vec<EngineDistance>> {
+fn distances(input: &Input, a: &Analysis, level: Level, xor: i32, ui: &Ui) -> Result<Vec<EngineDistance>> {
     let bar = ui.progress("deltas of samples", None);
     let mut all = Vec::new();
     for steps in a.distances.iter().map(|d| d.steps) {
@@ -75,6 +90,60 @@ fn distances(input: &Input, a: &Analysis, level: Level, xor: &str, ui: &Ui) -> R
     Ok(all)
 }
 
+/// Measures `lmc` and zstd at these levels on a sample; zstd on the bytes as they are and grouped, and if there is an
+/// earlier checkpoint on the exclusive or with that, too.
+fn engines(sample: &Sample, zstd: &[i32], level: Level, progress: &dyn Fn()) -> lmc::Result<Vec<Engine>> {
+    let (old, width) = (sample.old.as_deref(), sample.dtype.coding_width());
+    let mut found = Vec::new();
+    let mut measure = |name: String, order: &str, given: &str, codec: &mut dyn Codec| {
+        progress();
+        let (size, [compress_of_memcpy, decompress_of_memcpy]) = measured(&sample.new, codec)?;
+        let (order, given) = (order.to_owned(), given.to_owned());
+        let (raw_size, size) = (sample.new.len() as u64, size as u64);
+        found.push(Engine { name, order, given, raw_size, size, compress_of_memcpy, decompress_of_memcpy });
+        Ok::<_, Error>(())
+    };
+    let without_and_with = [None, old];
+    let given = &without_and_with[..1 + usize::from(old.is_some())];
+    for old in given {
+        let given = if old.is_some() { "base" } else { "nothing" };
+        measure(format!("lmc {level}"), "as is", given, &mut Lmc::new(level, sample.dtype, *old)?)?;
+    }
+    for level in zstd {
+        for old in given {
+            let given = if old.is_some() { "xor" } else { "nothing" };
+            measure(format!("zstd {level}"), "as is", given, &mut Zstd::new(*level, *old, 1)?)?;
+            if width > 1 {
+                measure(format!("zstd {level}"), "grouped", given, &mut Zstd::new(*level, *old, width)?)?;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The sizes that a delta of a sample has: by `lmc`, by zstd on the exclusive or, and as entropy. `None` if nothing came
+/// before.
+fn delta_sizes(sample: &Sample, zstd: i32, level: Level) -> lmc::Result<Option<EngineDistance>> {
+    let (Some(old), new, width) = (&sample.old, &sample.new[..], sample.dtype.coding_width()) else { return Ok(None) };
+    let mut packed = room_for(new.len());
+    let mut size = |codec: &mut dyn Codec| codec.compress(new, &mut packed).map(|()| packed.len() as u64);
+    Ok(Some(EngineDistance {
+        deltas: 1,
+        raw_size: new.len() as u64,
+        lmc_size: size(&mut Lmc::new(level, sample.dtype, Some(old))?)?,
+        entropy_size: DifferenceEntropy::new(sample.dtype).map(|mut e| {
+            e.add(new, old);
+            (e.bits() / 8.0).round() as u64
+        }),
+        xor_size: size(&mut Zstd::new(zstd, Some(old), 1)?)?,
+        xor_grouped_size: match width {
+            1 => None,
+            _ => Some(size(&mut Zstd::new(zstd, Some(old), width)?)?),
+        },
+        ..EngineDistance::default()
+    }))
+}
+
 /// At most [`PAIRS`] deltas over a distance, spread over the run.
 fn spread(deltas: &[Delta], steps: u64) -> impl Iterator<Item = &Delta> {
     let of: Vec<&Delta> = deltas.iter().filter(|d| d.steps == steps).collect();
@@ -83,8 +152,5 @@ fn spread(deltas: &[Delta], steps: u64) -> impl Iterator<Item = &Delta> {
 }
 
 fn failure(e: &Error) -> Failure {
-    match e.kind() {
-        ErrorKind::Usage => Failure::Usage(e.to_string()),
-        _ => Failure::Failed(e.to_string()),
-    }
+    Failure::Failed(e.to_string())
 }

@@ -194,7 +194,7 @@ fn refuse_archive(path: &Path) -> Result {
     if !path.is_file() || Store::open(&Location::Directory(path.to_owned()), StoreOptions::default()).is_err() {
         return Ok(());
     }
-    let why = "is an archive of a store, which is not studied as it is: import it with lmc snapshot import STORE ARCHIVE, \
-               and name that store";
+    let why = "is an archive of a store, which is not studied as it is: copy it with lmc snapshot copy ARCHIVE STORE, and \
+               name that store";
     Err(Failure::usage(path, why))
 }

@@ -39,7 +39,7 @@ pub(crate) struct AnalyzeArgs {
     /// directories, of which the files with tensors count, in them and eight levels below; names that begin with a dot and links to
     /// directories do not. Of a directory with a .metadata, as torch.distributed.checkpoint writes it, the data files that
     /// it names count. A directory with several steps, in directories or files whose names have them, is as many checkpoints. Or one store:
-    /// a directory or a bucket; an archive of one is to be imported first.
+    /// a directory or a bucket; an archive of one is to be copied into a store first.
     #[arg(value_name = "CHECKPOINT", required = true)]
     paths: Vec<PathBuf>,
 
@@ -57,9 +57,9 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     distances: Vec<u64>,
 
-    /// Also measure other compressors on a sample of the last checkpoint: all, or some of zstd-1, zstd-3, zstd-19, lz4,
-    /// gzip, bzip2, brotli, xz, snappy; without the feature bench zstd alone. zstd-1, or the first of them, on the XOR of such samples
-    /// over each distance, too, in at most four pairs. The sample has 4 MB of elements of the most common dtype, evenly spread.
+    /// Also measure zstd on a sample of the last checkpoint: all, or some of zstd-1, zstd-3, zstd-19. zstd-1, or the first of them, on the
+    /// XOR of such samples over each distance, too, in at most four pairs. The sample has 4 MB of elements of the most common dtype,
+    /// evenly spread.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     engines: Vec<String>,
 

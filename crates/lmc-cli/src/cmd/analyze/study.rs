@@ -45,7 +45,7 @@ impl Study {
 
     /// Reports wrong arguments before any work.
     pub(super) fn check(&self) -> Result {
-        if self.engines.is_empty() { Ok(()) } else { engines::check(&self.engines) }
+        engines::levels(&self.engines).map(drop)
     }
 
     /// Opens the input.
@@ -77,7 +77,8 @@ impl Study {
         let mut analysis = analysis.map_err(|e| input.failure(&e))?;
         drop(shown);
         if !self.engines.is_empty() {
-            analysis.engines = engines::measure(input, &analysis, &self.engines, self.codec.level, ui)?;
+            let zstd = engines::levels(&self.engines)?;
+            analysis.engines = engines::measure(input, &analysis, &zstd, self.codec.level, ui)?;
         }
         input.check_unchanged()?;
         Ok(analysis)

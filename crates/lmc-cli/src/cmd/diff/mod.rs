@@ -16,7 +16,7 @@ use crate::ui::failure::{Failure, Result};
 use crate::ui::format::Name;
 use crate::ui::messages::Ui;
 use crate::work::args::{Threads, level, max_work};
-use crate::work::bases::{BaseArgs, Bases};
+use crate::work::bases::BaseArgs;
 use crate::work::missing;
 
 /// Show how a file differs from an earlier one, tensor by tensor, and what storing only the differences takes.
@@ -92,9 +92,7 @@ pub(crate) fn run(args: &DiffArgs, ui: &Ui) -> Result {
     }
     args.page.check(args.json, ui)?;
     let threads = args.threads.count();
-    let mut paths = vec![args.old.clone(), args.new.clone()];
-    paths.extend_from_slice(args.bases.paths());
-    let files = Bases::open(&paths, true, threads)?;
+    let files = args.bases.open_behind(vec![args.old.clone(), args.new.clone()], true, threads)?;
     let guard = files.guard();
     let page = args.page.create(&guard)?;
     let options = CompressOptions::default().with_level(args.level).with_threads(threads).with_max_work(max_work()?);

@@ -3,16 +3,17 @@
 //! Deltas are made only from files that are none: what is read takes one base at most. Of the checkpoints that can be
 //! bases, one after the other becomes one, each time that from which the others are predicted with the fewest bytes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::RangeInclusive;
 
-use lmc::{Base, Compressor, Dtype};
+use lmc::{Base, CompressOptions, Dtype};
 
 use super::cache::{Cache, Weights};
 use crate::fs::input::Source;
 use crate::ui::failure::{Failure, Result};
 use crate::ui::messages::Ui;
 use crate::work::bases::Bases;
+use crate::work::forecast::{Taken, estimates};
 
 /// The most checkpoints that each is compared with.
 const COMPARED: usize = 8;
@@ -68,18 +69,15 @@ enum Role {
 
 /// Looks at samples of files, which are to be compressed, and chooses. Bases come first. What cannot be read is said,
 /// and left out.
-pub(super) fn choose(cache: &Cache, files: &[usize], compressor: &mut Compressor, ui: &Ui) -> Vec<Choice> {
+pub(super) fn choose(cache: &Cache, files: &[usize], options: &CompressOptions, ui: &Ui) -> Vec<Choice> {
     let mut new: HashSet<usize> = files.iter().copied().filter(|&f| cache.files[f].compressed.is_none()).collect();
-    let mut chooser = Chooser { cache, compressor, sizes: HashMap::new() };
+    let mut chooser = Chooser { cache, options, sizes: HashMap::new() };
     let mut sorted: Vec<usize> = new.iter().copied().collect();
     sorted.sort_unstable();
-    for &file in &sorted {
-        let progress = ui.progress(&format!("sampling {}", cache.files[file].name), None);
-        if let Err(failure) = chooser.sample(file, None, &[]) {
-            ui.fail(&failure);
-            new.remove(&file);
-        }
-        drop(progress);
+    let alone = sorted.iter().map(|&file| (file, None));
+    for (file, failure) in chooser.sample(alone, |_| &[], ui) {
+        ui.fail(&failure);
+        new.remove(&file);
     }
     let mut all = chooser.checkpoints(&new);
     chooser.predict(&mut all, &new, ui);
@@ -91,20 +89,38 @@ pub(super) fn choose(cache: &Cache, files: &[usize], compressor: &mut Compressor
 
 struct Chooser<'a> {
     cache: &'a Cache,
-    compressor: &'a mut Compressor,
+    options: &'a CompressOptions,
     /// Estimated sizes of files, alone and from a checkpoint.
     sizes: HashMap<(usize, Option<usize>), u64>,
 }
 
 impl Chooser<'_> {
-    /// Estimates the size of a file from a checkpoint of these files.
-    fn sample(&mut self, file: usize, from: Option<usize>, files: &[usize]) -> Result<u64> {
-        let path = &self.cache.files[file].path;
-        let source = Source::open(path)?;
-        let estimate = self.compressor.estimate(&source, &open(self.cache, files)?);
-        let size = estimate.map_err(|e| Failure::codec(path, &e))?.compressed_size;
-        self.sizes.insert((file, from), size);
-        Ok(size)
+    /// Estimates the sizes of files, alone or from checkpoints, whose files are `files_of` them. Returns what failed.
+    fn sample<'f>(
+        &mut self,
+        jobs: impl ExactSizeIterator<Item = (usize, Option<usize>)> + Clone,
+        files_of: impl Fn(usize) -> &'f [usize],
+        ui: &Ui,
+    ) -> Vec<(usize, Failure)> {
+        let progress = ui.progress("sampling", None);
+        let taken = jobs.clone().map(|(file, from)| {
+            let source = Source::open(&self.cache.files[file].path)?;
+            let bases = from.map_or(Ok(Vec::new()), |from| open(self.cache, files_of(from)))?;
+            Ok(Taken { source, bases })
+        });
+        let mut found = Vec::new();
+        estimates(taken, self.options, |estimate| {
+            progress.at(0);
+            found.push(estimate);
+        });
+        let mut failed = Vec::new();
+        for (job, estimate) in jobs.zip(found) {
+            match estimate {
+                Ok(estimate) => _ = self.sizes.insert(job, estimate.compressed_size),
+                Err(failure) => failed.push((job.0, failure)),
+            }
+        }
+        failed
     }
 
     /// The checkpoints with files that are `new`, or that they may be predicted from.
@@ -149,32 +165,36 @@ impl Chooser<'_> {
 
     /// Chooses the checkpoints that become bases, and what is predicted from each.
     fn predict(&mut self, all: &mut [Checkpoint], new: &HashSet<usize>, ui: &Ui) {
-        // What each would take, by checkpoint and base.
-        let mut costs: Vec<HashMap<usize, u64>> = Vec::new();
+        let is_sampled = |f: &&usize| new.contains(f) && self.cache.files[**f].is_blob;
+        let mut compared: Vec<Vec<usize>> = Vec::new();
+        let mut jobs = BTreeSet::new();
         for (number, one) in all.iter().enumerate() {
             let mut others: Vec<usize> =
                 (0..all.len()).filter(|&other| other != number && is_alike(one, &all[other])).collect();
             // Those that are compressed are bases at no cost.
             others.sort_by_key(|&other| (all[other].role != Role::Base, other));
-            let mut of_one = HashMap::new();
-            let has_new = one.files.iter().any(|&f| new.contains(&f) && self.cache.files[f].is_blob);
-            for other in others.into_iter().take(if has_new { COMPARED } else { 0 }) {
-                let mut cost = 0;
-                for &file in one.files.iter().filter(|f| new.contains(f)) {
-                    let alone = self.sizes[&(file, None)];
-                    let progress = ui.progress(&format!("comparing {}", self.cache.files[file].name), None);
-                    cost += match all[other].files.contains(&file) || !self.cache.files[file].is_blob {
-                        true => alone,
-                        false => {
-                            self.sample(file, Some(other), &all[other].files).map_or(alone, |size| size.min(alone))
-                        }
-                    };
-                    drop(progress);
-                }
-                of_one.insert(other, cost);
+            others.truncate(if one.files.iter().any(|f| is_sampled(&f)) { COMPARED } else { 0 });
+            for &other in &others {
+                let files = one.files.iter().filter(is_sampled).filter(|f| !all[other].files.contains(f));
+                jobs.extend(files.map(|&f| (f, Some(other))));
             }
-            costs.push(of_one);
+            compared.push(others);
         }
+        // What cannot be predicted is compressed alone.
+        _ = self.sample(jobs.iter().copied(), |from| &all[from].files, ui);
+        // What each would take, by checkpoint and base.
+        let cost = |one: &Checkpoint, other: usize| -> u64 {
+            let of = |f: &usize| {
+                let alone = self.sizes[&(*f, None)];
+                self.sizes.get(&(*f, Some(other))).map_or(alone, |size| alone.min(*size))
+            };
+            one.files.iter().filter(|f| new.contains(f)).map(of).sum()
+        };
+        let costs: Vec<HashMap<usize, u64>> = all
+            .iter()
+            .zip(compared)
+            .map(|(one, others)| others.into_iter().map(|other| (other, cost(one, other))).collect())
+            .collect();
         let mut next = Some((0..all.len()).filter(|&n| all[n].role == Role::Base).collect::<Vec<_>>());
         while let Some(bases) = next {
             for base in bases {

@@ -8,21 +8,23 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use lmc::{Base, CompressOptions, Compressor, Level, Reader, Sink};
 use lmc_store::files::parent;
+use serde_json::json;
 
 use super::args::HubArgs;
 use super::cache::{Cache, Weights, is_compressed};
 use super::choice::{Choice, choose, is_worth_it, open};
 use super::list::{Listing, show};
-use super::place::{exclusively, is_whole, keep_bases, replace_by_link, sweep};
+use super::place::{Directory, exclusively, is_whole, keep_bases, replace_by_link};
 use crate::fs::guard::Guard;
 use crate::fs::input::Source;
 use crate::fs::links::with_suffix;
 use crate::fs::output::{Origin, Output, Target};
 use crate::ui::failure::{Failure, Result};
-use crate::ui::format::{Name, bytes, count, percent};
+use crate::ui::format::{Name, bytes, count, percent, ratio};
 use crate::ui::messages::Ui;
 use crate::work::args::{Threads, level, max_work};
 use crate::work::bases::BaseArgs;
+use crate::work::report;
 use crate::work::restorable;
 
 /// Compress models in the cache.
@@ -36,6 +38,7 @@ use crate::work::restorable;
 /// Programs then load models through `lmc mount`, or with `import lmc.hf`. Whatever is interrupted leaves a working
 /// cache; the next run goes on.
 #[derive(Args)]
+#[command(after_long_help = JSON_HELP)]
 pub(super) struct CompressArgs {
     #[command(flatten)]
     hub: HubArgs,
@@ -43,6 +46,10 @@ pub(super) struct CompressArgs {
     /// Change nothing: list what would be saved.
     #[arg(short = 'n', long)]
     dry_run: bool,
+
+    /// Print one JSON object per file; with -n, one per model, as lmc hub list does.
+    #[arg(long, help_heading = "Messages")]
+    json: bool,
 
     /// Compression level: `fast`, `default` or `max`, as for lmc compress.
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
@@ -52,34 +59,55 @@ pub(super) struct CompressArgs {
     threads: Threads,
 }
 
+/// The output that programs may rely on.
+const JSON_HELP: &str = "\
+--json prints one object for each file that was not compressed; later versions may add fields. Sizes are in bytes:
+  file, name               where it is; its name in a snapshot
+  raw_size, compressed_size, ratio
+                           ratio: compressed over raw size, or null
+  skipped, error           beside file alone: why it was left alone; what failed";
+
 /// Compresses models.
 pub(super) fn run(args: &CompressArgs, ui: &Ui) -> Result {
     let cache = args.hub.open(ui)?;
     let models = cache.select(&args.hub.models)?;
     let threads = args.threads.count();
     let options = CompressOptions::default().with_level(args.level).with_threads(threads).with_max_work(max_work()?);
-    let mut compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
+    let compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let _locked = (!args.dry_run).then(|| exclusively(&cache)).transpose()?;
-    let choices = choose(&cache, &cache.files_of(&models), &mut compressor, ui);
+    let choices = choose(&cache, &cache.files_of(&models), &options, ui);
     if args.dry_run {
-        return show(&Listing::new(&cache, &models, &choices), false, ui);
+        return show(&Listing::new(&cache, &models, &choices), args.json, ui);
     }
     let mut work = Work { cache: &cache, compressor, threads, ui };
     let (mut raw, mut compressed, mut files, mut freed) = (0, 0, 0, 0);
     for choice in &choices {
         let file = &cache.files[choice.file];
-        match work.compress(choice) {
-            Ok(None) => ui.detail(format_args!("{}: left alone, it hardly shrinks", Name::path(&file.path))),
+        let record = match work.compress(choice) {
+            Ok(None) => {
+                ui.detail(format_args!("{}: left alone, it hardly shrinks", Name::path(&file.path)));
+                json!({ "file": file.path.to_string_lossy(), "skipped": "it hardly shrinks" })
+            }
             Ok(Some(size)) => {
                 (raw, compressed, files) = (raw + file.raw_size, compressed + size, files + 1);
                 let sizes = format!("{}  ({} => {})", percent(size, file.raw_size), bytes(file.raw_size), bytes(size));
                 ui.result(format_args!("{} ({}) : {sizes}", Name::path(&file.path), Name::text(&file.name)));
+                json!({
+                    "file": file.path.to_string_lossy(),
+                    "name": file.name,
+                    "raw_size": file.raw_size,
+                    "compressed_size": size,
+                    "ratio": ratio(size, file.raw_size),
+                })
             }
-            Err(failure) => ui.fail(&failure),
+            Err(failure) => report::failed(&file.path, &failure, ui),
+        };
+        if args.json {
+            ui.json(&record)?;
         }
     }
     for directory in &cache.directories {
-        match sweep(&cache, directory) {
+        match Directory::read(&cache, directory).and_then(|mut directory| directory.sweep()) {
             Ok(bytes) => freed += bytes,
             Err(failure) => ui.fail(&failure),
         }

@@ -3,13 +3,13 @@
 use std::collections::{HashMap, HashSet};
 
 use clap::Args;
-use lmc::{CompressOptions, Compressor};
+use lmc::CompressOptions;
 use serde_json::json;
 
 use super::args::HubArgs;
 use super::cache::Cache;
 use super::choice::{Choice, choose};
-use crate::ui::failure::{Failure, Result};
+use crate::ui::failure::Result;
 use crate::ui::format::{Name, bytes, count, percent};
 use crate::ui::messages::Ui;
 use crate::ui::table::Table;
@@ -44,9 +44,7 @@ const JSON_HELP: &str = "\
 pub(super) fn run(args: &ListArgs, ui: &Ui) -> Result {
     let cache = args.hub.open(ui)?;
     let models = cache.select(&args.hub.models)?;
-    let options = CompressOptions::default();
-    let mut compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
-    let choices = choose(&cache, &cache.files_of(&models), &mut compressor, ui);
+    let choices = choose(&cache, &cache.files_of(&models), &CompressOptions::default(), ui);
     show(&Listing::new(&cache, &models, &choices), args.json, ui)
 }
 
@@ -59,7 +57,7 @@ pub(super) struct Listing<'a> {
 }
 
 #[derive(Default)]
-struct Sizes {
+struct Totals {
     raw: u64,
     now: u64,
     then: u64,
@@ -71,8 +69,8 @@ impl<'a> Listing<'a> {
         Self { cache, models, estimates: kept.map(|c| (c.file, c.estimate)).collect() }
     }
 
-    fn sizes(&self, files: &[usize]) -> Sizes {
-        let (mut sizes, mut seen) = (Sizes::default(), HashSet::new());
+    fn sizes(&self, files: &[usize]) -> Totals {
+        let (mut sizes, mut seen) = (Totals::default(), HashSet::new());
         for &number in files {
             let file = &self.cache.files[number];
             sizes.raw = sizes.raw.saturating_add(file.raw_size);
@@ -117,7 +115,7 @@ pub(super) fn show(of: &Listing<'_>, as_json: bool, ui: &Ui) -> Result {
     if as_json {
         return Ok(());
     }
-    let Sizes { raw, now, then } = of.sizes(&cache.files_of(of.models));
+    let Totals { raw, now, then } = of.sizes(&cache.files_of(of.models));
     let mut text = format!(
         "{} : {}, {} of weights, {} on disk; compressed they would take {} ({})\n",
         Name::path(&cache.dir),

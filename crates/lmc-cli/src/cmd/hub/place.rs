@@ -95,52 +95,99 @@ fn contents(path: &Path) -> Option<([u8; 16], Vec<BaseInfo>)> {
     Some((reader.content_hash(), reader.bases().to_vec()))
 }
 
-/// Removes compressed files from a directory of blobs that no link leads to, and that are no bases of others there; and
-/// of files that models share, those that no model has any more. Returns how many bytes they took.
-pub(super) fn sweep(cache: &Cache, directory: &Path) -> Result<u64> {
-    let cannot = |e: io::Error| Failure::io(directory, "cannot be cleaned", &e);
-    let (mut used, mut unused) = (Vec::new(), Vec::new());
-    for entry in fs::read_dir(directory).map_err(cannot)? {
-        let path = entry.map_err(cannot)?.path();
-        let name = path.file_name().unwrap_or_default();
-        if name.to_string_lossy().ends_with(NEW_LINK) {
-            fs::remove_file(&path).map_err(cannot)?;
-            continue;
-        }
-        let Some(original) = original(name).map(|name| path.with_file_name(name)) else { continue };
-        if !path.symlink_metadata().is_ok_and(|m| m.is_file()) {
-            continue;
-        }
-        let is_led_to = is_compressed(&original) || cache.missing.contains(&original);
-        let is_used = is_led_to && !is_deleted(cache, &original);
-        // What cannot be read is not removed, nor what it may need.
-        let Some((hash, bases)) = contents(&path) else {
-            if is_used {
-                return Ok(0);
+/// The compressed files in a directory of blobs. It is read once.
+pub(super) struct Directory<'a> {
+    cache: &'a Cache,
+    path: PathBuf,
+    files: Vec<Blob>,
+}
+
+/// A compressed file.
+struct Blob {
+    path: PathBuf,
+    /// What links to it are called.
+    original: PathBuf,
+    /// Whether a link leads to it.
+    is_used: bool,
+    /// What it restores to, and needs; `None` if it cannot be read.
+    contents: Option<([u8; 16], Vec<BaseInfo>)>,
+}
+
+impl<'a> Directory<'a> {
+    /// Reads a directory, and removes links of runs that were killed.
+    pub(super) fn read(cache: &'a Cache, path: &Path) -> Result<Self> {
+        let mut this = Self { cache, path: path.to_owned(), files: Vec::new() };
+        for entry in fs::read_dir(path).map_err(|e| this.cannot(&e))? {
+            let path = entry.map_err(|e| this.cannot(&e))?.path();
+            let name = path.file_name().unwrap_or_default();
+            if name.to_string_lossy().ends_with(NEW_LINK) {
+                fs::remove_file(&path).map_err(|e| this.cannot(&e))?;
+                continue;
             }
-            continue;
+            let Some(original) = original(name).map(|name| path.with_file_name(name)) else { continue };
+            if path.symlink_metadata().is_ok_and(|m| m.is_file()) {
+                let (is_used, contents) = (is_used(cache, &original), contents(&path));
+                this.files.push(Blob { path, original, is_used, contents });
+            }
+        }
+        Ok(this)
+    }
+
+    fn cannot(&self, e: &io::Error) -> Failure {
+        Failure::io(&self.path, "cannot be cleaned", e)
+    }
+
+    /// Says that the link `original` was replaced by what it led to.
+    pub(super) fn restored(&mut self, original: &Path) {
+        if let Some(file) = self.files.iter_mut().find(|file| file.original == original) {
+            file.is_used = is_used(self.cache, original);
+        }
+    }
+
+    /// Removes the compressed files that no link leads to, and that are no bases of others here; and of files that models
+    /// share, those that no model has any more. Returns how many bytes they took.
+    pub(super) fn sweep(&mut self) -> Result<u64> {
+        // What cannot be read is not removed, nor what it may need.
+        if self.files.iter().any(|file| file.is_used && file.contents.is_none()) {
+            return Ok(0);
+        }
+        let bases_of = |hash: Option<[u8; 16]>| {
+            let of = move |file: &&Blob| match hash {
+                None => file.is_used,
+                Some(hash) => !file.is_used && file.contents.as_ref().is_some_and(|c| c.0 == hash),
+            };
+            self.files
+                .iter()
+                .filter(of)
+                .flat_map(|file| &file.contents)
+                .flat_map(|c| &c.1)
+                .map(|base| base.content_hash)
         };
-        match is_used {
-            true => used.extend(bases),
-            false => unused.push((path, original, hash, bases)),
+        let (mut needed, mut open) = (HashSet::new(), bases_of(None).collect::<Vec<_>>());
+        while let Some(base) = open.pop() {
+            if needed.insert(base) {
+                open.extend(bases_of(Some(base)));
+            }
         }
-    }
-    let mut needed = HashSet::new();
-    while let Some(base) = used.pop() {
-        if needed.insert(base.content_hash) {
-            used.extend(unused.iter().filter(|u| u.2 == base.content_hash).flat_map(|u| u.3.clone()));
+        let is_kept = |file: &Blob| file.is_used || file.contents.as_ref().is_none_or(|c| needed.contains(&c.0));
+        let (kept, unused) = std::mem::take(&mut self.files).into_iter().partition::<Vec<_>, _>(is_kept);
+        self.files = kept;
+        let mut freed = 0;
+        for Blob { path, original, .. } in unused {
+            freed += path.metadata().map_or(0, |m| m.len());
+            if is_compressed(&original) {
+                fs::remove_file(&original).map_err(|e| self.cannot(&e))?;
+                _ = fs::remove_file(references(&original));
+            }
+            fs::remove_file(path).map_err(|e| self.cannot(&e))?;
         }
+        Ok(freed)
     }
-    let mut freed = 0;
-    for (path, original, ..) in unused.iter().filter(|u| !needed.contains(&u.2)) {
-        freed += path.metadata().map_or(0, |m| m.len());
-        if is_compressed(original) {
-            fs::remove_file(original).map_err(cannot)?;
-            _ = fs::remove_file(references(original));
-        }
-        fs::remove_file(path).map_err(cannot)?;
-    }
-    Ok(freed)
+}
+
+/// Whether a link leads to the compressed form of a file.
+fn is_used(cache: &Cache, original: &Path) -> bool {
+    (is_compressed(original) || cache.missing.contains(original)) && !is_deleted(cache, original)
 }
 
 /// Whether a file that models share is one that all of them deleted. As huggingface_hub does, the list beside it is

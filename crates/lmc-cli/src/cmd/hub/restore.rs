@@ -1,12 +1,17 @@
 //! `lmc hub restore`.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::path::Path;
+
 use clap::Args;
 use lmc::{DecompressOptions, Decompressor, Reader, Sink};
 use lmc_store::files::parent;
+use serde_json::json;
 
 use super::args::HubArgs;
-use super::cache::{Cache, Weights, is_compressed};
-use super::place::{exclusively, sweep};
+use super::cache::{Cache, Compressed, Weights, is_compressed};
+use super::place::{Directory, exclusively};
 use crate::fs::durable::{DurableFile, Unfinished};
 use crate::fs::input::Source;
 use crate::fs::links::with_suffix;
@@ -15,19 +20,33 @@ use crate::ui::format::{Name, bytes, count};
 use crate::ui::messages::Ui;
 use crate::work::args::{Threads, decoding};
 use crate::work::bases::{BaseArgs, Bases};
+use crate::work::report;
 
 /// Restore models in the cache.
 ///
 /// Each file is again what huggingface_hub downloaded, bit for bit, with its mode and its time. What others are
 /// predicted from stays as long as they need it. Whatever is interrupted leaves a working cache; the next run goes on.
 #[derive(Args)]
+#[command(after_long_help = JSON_HELP)]
 pub(super) struct RestoreArgs {
     #[command(flatten)]
     hub: HubArgs,
 
+    /// Print one JSON object per file.
+    #[arg(long, help_heading = "Messages")]
+    json: bool,
+
     #[command(flatten)]
     threads: Threads,
 }
+
+/// The output that programs may rely on.
+const JSON_HELP: &str = "\
+--json prints one object for each file that was compressed; later versions may add fields. Sizes are in bytes:
+  file, name               where it is; its name in a snapshot
+  raw_size, compressed_size
+                           as it is now; as it was
+  error                    beside file alone: what failed";
 
 /// Restores models.
 pub(super) fn run(args: &RestoreArgs, ui: &Ui) -> Result {
@@ -37,16 +56,28 @@ pub(super) fn run(args: &RestoreArgs, ui: &Ui) -> Result {
     let options = decoding(&args.threads)?;
     let mut decompressor = Decompressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let bases = BaseArgs::default().open_to_restore(true, args.threads.count())?;
-    let (mut files, mut raw) = (0, 0);
+    let mut directories = HashMap::new();
+    let (mut files, mut raw) = (0, 0_u64);
     for file in cache.files_of(&models).into_iter().map(|file| &cache.files[file]) {
         let restored = match file.compressed {
             Some(_) => restore(file, &bases, &mut decompressor, &options, ui),
             None => Ok(()),
         };
-        match restored.and_then(|()| clean(&cache, file)) {
-            Err(failure) => ui.fail(&failure),
-            Ok(()) if file.compressed.is_some() => (files, raw) = (files + 1, raw + file.raw_size),
-            Ok(()) => {}
+        let record = match restored.and_then(|()| clean(&cache, file, &mut directories)) {
+            Err(failure) => report::failed(&file.path, &failure, ui),
+            Ok(()) => {
+                let Some(Compressed { size, .. }) = file.compressed else { continue };
+                (files, raw) = (files + 1, raw.saturating_add(file.raw_size));
+                json!({
+                    "file": file.path.to_string_lossy(),
+                    "name": file.name,
+                    "raw_size": file.raw_size,
+                    "compressed_size": size,
+                })
+            }
+        };
+        if args.json {
+            ui.json(&record)?;
         }
     }
     ui.done(format_args!("{} : {} restored ({})", Name::path(&cache.dir), count(files, "file"), bytes(raw)));
@@ -84,10 +115,15 @@ fn restore(
 }
 
 /// Removes the compressed form of a file that is there, unless others need it.
-fn clean(cache: &Cache, file: &Weights) -> Result {
+fn clean<'a>(cache: &'a Cache, file: &Weights, directories: &mut HashMap<&'a Path, Directory<'a>>) -> Result {
     let compressed = with_suffix(&file.path);
-    if file.is_blob {
-        return sweep(cache, parent(&file.path)).map(drop);
+    if let Some(path) = cache.directories.iter().find(|path| **path == parent(&file.path)).filter(|_| file.is_blob) {
+        let directory = match directories.entry(path) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(Directory::read(cache, path)?),
+        };
+        directory.restored(&file.path);
+        return directory.sweep().map(drop);
     }
     if file.compressed.is_some() {
         std::fs::remove_file(&compressed).map_err(|e| Failure::io(&compressed, "cannot remove", &e))?;

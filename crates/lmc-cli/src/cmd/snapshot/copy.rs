@@ -1,10 +1,10 @@
-//! `lmc snapshot copy`, `export` and `import`.
+//! `lmc snapshot copy` and `export`.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
-use lmc_store::{At, CopyOptions, Error, ErrorKind, Location, Snapshot, Step, Store, StoreOptions};
+use lmc_store::{At, Cancel, CopyOptions, Error, ErrorKind, Location, Snapshot, Step, Store, StoreOptions};
 use serde_json::json;
 
 use super::place::{Grace, Place};
@@ -44,8 +44,8 @@ pub(super) struct CopyArgs {
 
 /// Write snapshots, and everything that they need, into one file: a tar archive.
 ///
-/// Snapshots that lack data are left out; the exit status is then 1. The archive can be used like a read-only store (list, show, log, restore, verify, copy), and `lmc snapshot import` copies its snapshots
-/// into a store.
+/// Snapshots that lack data are left out; the exit status is then 1. The archive can be used like a read-only store (list, show, log, restore, verify), and `lmc snapshot copy` copies its
+/// snapshots into a store.
 #[derive(Args)]
 pub(super) struct ExportArgs {
     #[command(flatten)]
@@ -61,31 +61,6 @@ pub(super) struct ExportArgs {
     /// Overwrite an existing file, write binary data to a terminal.
     #[arg(short, long)]
     force: bool,
-}
-
-/// Copy the snapshots of an archive into a store, which is created if missing.
-///
-/// All data is verified against its hashes before it is stored. Snapshots that the store already has are skipped. A store that exists must
-/// be of the run of the archive.
-#[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
-pub(super) struct ImportArgs {
-    #[command(flatten)]
-    place: Place,
-
-    /// The archive, as `lmc snapshot export` wrote it.
-    #[arg(value_name = "FILE")]
-    file: String,
-
-    #[command(flatten)]
-    some: Chosen,
-
-    #[command(flatten)]
-    grace: Grace,
-
-    /// Print a JSON object.
-    #[arg(long, help_heading = "Messages")]
-    json: bool,
 }
 
 /// The output that programs may rely on.
@@ -129,20 +104,8 @@ impl Chosen {
 
 /// Copies snapshots from one store to another.
 pub(super) fn copy(args: &CopyArgs, ui: &Ui) -> Result {
-    between(&args.from, &Place { store: args.to.clone() }, &args.some, &args.grace, args.json, ui)
-}
-
-/// Copies snapshots from an archive to a store.
-pub(super) fn import(args: &ImportArgs, ui: &Ui) -> Result {
-    if is_dash(Path::new(&args.file)) {
-        return Err(Failure::Usage(
-            "import reads here and there in an archive, not standard input: name a file".to_owned(),
-        ));
-    }
-    between(&Place { store: args.file.clone() }, &args.place, &args.some, &args.grace, args.json, ui)
-}
-
-fn between(from: &Place, to: &Place, some: &Chosen, grace: &Grace, json: bool, ui: &Ui) -> Result {
+    let CopyArgs { from, some, grace, json, .. } = args;
+    let to = &Place { store: args.to.clone() };
     let source = from.open()?;
     if let Ok(Location::Directory(path)) = to.location() {
         from.guard().check_replace(&path)?;
@@ -167,13 +130,14 @@ fn between(from: &Place, to: &Place, some: &Chosen, grace: &Grace, json: bool, u
     let of_source = |e: &Error| from.location().is_ok_and(|l| e.to_string().starts_with(&format!("{l}: ")));
     let stoppable = Stoppable::begin();
     let may_go_on = || stoppable.check().map_err(|e| Error::new(ErrorKind::Io, e.to_string()));
-    let copied = store.copy_from_if(&source, &snapshots, options, &may_go_on);
+    options.cancel = Cancel::new(&may_go_on);
+    let copied = store.copy_from(&source, &snapshots, options);
     let copied = copied.map_err(|e| if of_source(&e) { from.failure(&e) } else { to.failure(&e) })?;
     copied.damaged.iter().for_each(|(step, why)| from.skipped(*step, why, ui));
     to.left_out(&copied.left_out, ui);
     to.note(&copied.notes, ui);
     let size = copied.snapshots.iter().map(|s| s.new_size).fold(0, u64::saturating_add);
-    if json {
+    if *json {
         let steps: Vec<_> = copied.snapshots.iter().map(|s| s.step.get()).collect();
         let damaged: Vec<_> = copied.damaged.iter().map(|(step, _)| step.get()).collect();
         return ui.json(&json!({

@@ -2,12 +2,12 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use lmc::{Level, ReadAt};
-use lmc_store::{At, BasePolicy, Cache, ErrorKind, Input, MetaValue, Metadata, SaveOptions, Saved, Snapshot};
+use lmc_store::{At, BasePolicy, Cache, Cancel, ErrorKind, Input, MetaValue, Metadata, SaveOptions, Saved, Snapshot};
 use lmc_store::{Step, Store, StoreOptions, TagName};
 use serde_json::{Value, json};
 
@@ -237,7 +237,7 @@ impl Opened {
         (store, is_new): (&Store, bool),
         step: Option<Step>,
         metadata: Metadata,
-        options: &SaveOptions,
+        options: &SaveOptions<'_>,
     ) -> Result<Done> {
         let failure = |e: lmc_store::Error| place.failure(&e);
         // What was stored before is deleted, as after any failure.
@@ -251,17 +251,21 @@ impl Opened {
         let step = store.step(asked).map_err(failure)?;
         // Files that changed while they were read must not be published, and explain a read error.
         let unchanged = || self.sources.iter().try_for_each(Source::check_unchanged);
-        let mut refused = None;
-        let saved = store.save_shard_if(&inputs, step, options, || {
+        let refused = OnceLock::new();
+        let check = || {
             let stopped = |e: io::Error| Failure::Failed(e.to_string());
             let may_go_on = stoppable.check().map_err(stopped).and_then(|()| unchanged());
             may_go_on.and_then(|()| self.named.check_same()).map_err(|why| {
                 let e = lmc_store::Error::new(ErrorKind::Io, why.to_string());
-                refused = Some(why);
+                let _ = refused.set(why);
                 e
             })
-        });
-        let saved = saved.map_err(|e| refused.or_else(|| unchanged().err()).unwrap_or_else(|| failure(e)))?;
+        };
+        let mut options = *options;
+        options.cancel = Cancel::new(&check);
+        let saved = store.save_shard(&inputs, step, &options);
+        let saved =
+            saved.map_err(|e| refused.into_inner().or_else(|| unchanged().err()).unwrap_or_else(|| failure(e)))?;
         let start = Instant::now();
         let snapshot = match asked {
             Some(step) => store.publish(step, metadata, &[saved.shard]),

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from lmc._beside import open_file
+from lmc._lmc import File
 from lmc._lmc import Tensor as Entry
 from lmc._safetensors import SMALL, SafetensorsFile
 from lmc._state._decode import Bytes
@@ -27,7 +27,7 @@ class TensorFile(SafetensorsFile):
 
     def __init__(self, source: Any, *, base: Any = None, threads: int | None = None) -> None:
         check_byte_order()
-        super().__init__(open_file(source, base=base, threads=threads))
+        super().__init__(File(source, base=base, threads=threads, plain=True))
 
     def entries(self) -> dict[str, Entry]:
         """The tensors by name, in the order of the file."""

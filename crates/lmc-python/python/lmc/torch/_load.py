@@ -7,8 +7,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from lmc._beside import open_file
 from lmc._errors import UsageError
+from lmc._lmc import File
 from lmc._reader import Raw, buffered
 from lmc._safetensors import TORCH, check_backend, check_framework, is_buffer
 from lmc._shards import Shards, is_index, model
@@ -161,7 +161,7 @@ def load(
             )
         with safe_open(f, base=base, threads=threads) as opened:
             return opened.get_tensors()
-    with open_file(f, base=base, threads=threads) as file:
+    with File(f, base=base, threads=threads, plain=True) as file:
         if file.layout == "safetensors":
             raise UsageError(f"{file.name or f}: it is a safetensors file, which load_file loads")
         if mmap and file.compressed:

@@ -5,7 +5,7 @@ from typing import Any
 
 import lmc
 from lmc import _state
-from lmc._beside import open_file
+from lmc._lmc import File
 from lmc.torch._load import Device, as_device
 
 
@@ -58,5 +58,5 @@ def load_state(
     newer version, `lmc.DamagedError`, and what `safe_open` raises.
     """
     place = as_device(device)
-    with open_file(filename, base=base, threads=threads) as file:
+    with File(filename, base=base, threads=threads, plain=True) as file:
         return _state.decode(file, file.safetensors_header(), "the file", into, place)

@@ -12,7 +12,7 @@ const MAX_READ: u64 = 2;
 #[derive(Clone, Copy)]
 pub(super) struct Choice<'a> {
     pub(super) bases: &'a Bases,
-    pub(super) options: &'a SaveOptions,
+    pub(super) options: &'a SaveOptions<'a>,
 }
 
 impl Choice<'_> {

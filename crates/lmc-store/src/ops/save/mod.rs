@@ -85,7 +85,7 @@ enum Place {
     Here(usize),
 }
 
-/// Saves files as `shard`, a new one whose id is unused, unless `check` refuses what was stored. `before`: the snapshot whose sets may be
+/// Saves files as `shard`, a new one whose id is unused, unless it is cancelled. `before`: the snapshot whose sets may be
 /// bases, as far as their data objects are there, and whose raw bytes `cache` may hold; it counted when the shard began, or later.
 pub(crate) fn save(
     remote: &Remote,
@@ -94,7 +94,6 @@ pub(crate) fn save(
     o: &SaveOptions,
     cache: Option<&ChunkCache>,
     mut shard: Shard,
-    check: impl FnOnce() -> Result<()>,
 ) -> Result<Saved> {
     check_arguments(inputs, o)?;
     if let Some(cache) = cache {
@@ -131,7 +130,7 @@ pub(crate) fn save(
         shard.share_segments(&bases.catalog)?;
         let (id, bytes) = shard.to_stored()?;
         let document_size = bytes.len() as u64;
-        check()?;
+        o.cancel.check()?;
         timed(&mut upload, || remote.wait(remote.put(&keys::shard(id), bytes.into())))?;
         // Sets of this shard are numbered as those of shard 0.
         let predicted = |set: &BlockSet| set.base.is_some_and(|Ref(of, _)| of != 0);

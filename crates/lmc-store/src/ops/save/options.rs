@@ -3,6 +3,7 @@
 use lmc::Level;
 
 use crate::format::ids::Step;
+use crate::ops::cancel::Cancel;
 
 /// The policy that selects bases for a snapshot's chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub enum BasePolicy {
 /// Options of saving.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct SaveOptions {
+pub struct SaveOptions<'a> {
     /// Compression level.
     pub level: Level,
     /// Threads to compress with; 0 for one per core. The output does not depend on it.
@@ -34,9 +35,12 @@ pub struct SaveOptions {
     /// Whether a chunk that starts a new chain is also stored as a delta from the chunk before, if that is at most half as large.
     /// Followers that hold that one fetch the delta.
     pub alternatives: bool,
+    /// Asked last, before anything refers to the stored data, which is deleted if it fails: for inputs that may have changed while they
+    /// were read.
+    pub cancel: Cancel<'a>,
 }
 
-impl Default for SaveOptions {
+impl Default for SaveOptions<'_> {
     fn default() -> Self {
         Self {
             level: Level::Default,
@@ -45,6 +49,7 @@ impl Default for SaveOptions {
             from: None,
             anchor_every: 16,
             alternatives: false,
+            cancel: Cancel::default(),
         }
     }
 }

@@ -1,53 +1,35 @@
 //! The general-purpose codecs that `lmc` is compared with, each through its own in-memory interface.
 
-#[cfg(feature = "bench")]
-mod others;
+use lmc::{Error, Result};
 
-use lmc::{Error, ErrorKind, Result};
+use crate::codec::{Codec, failed};
+use crate::contender::Contender;
+use crate::others;
 
-use super::codec::{Codec, failed};
-use super::contender::Contender;
-
-/// All of them, in the order of the table.
-const ALL: &[&str] = &["zstd-1", "zstd-3", "zstd-19", "lz4", "gzip", "bzip2", "brotli", "xz", "snappy"];
-
-/// Those that are built in.
-pub(super) const NAMES: &[&str] = if cfg!(feature = "bench") { ALL } else { ALL.split_at(3).0 };
-
-/// Whether a codec is one that this program was built without.
-pub(super) fn is_left_out(name: &str) -> bool {
-    ALL.contains(&name) && !NAMES.contains(&name)
-}
+/// All of them.
+pub(crate) const NAMES: &[&str] = &["zstd-1", "zstd-3", "zstd-19", "lz4", "gzip", "bzip2", "brotli", "xz", "snappy"];
 
 /// Further names for `--peers` with `--base`: `lmc` without the base, `lmc` on the exclusive or, zstd with a prefix.
-pub(super) const OF_DELTAS: &[&str] = &[ALONE, LMC_XOR, PATCH];
-pub(super) const ALONE: &str = "lmc-alone";
-pub(super) const LMC_XOR: &str = "lmc-xor";
-pub(super) const PATCH: &str = "zstd-patch";
+pub(crate) const OF_DELTAS: &[&str] = &[ALONE, LMC_XOR, PATCH];
+pub(crate) const ALONE: &str = "lmc-alone";
+pub(crate) const LMC_XOR: &str = "lmc-xor";
+pub(crate) const PATCH: &str = "zstd-patch";
 
 /// Whether a codec is so slow that it only gets a sample.
-pub(super) fn is_slow(name: &str) -> bool {
+pub(crate) fn is_slow(name: &str) -> bool {
     matches!(name, "zstd-19" | "bzip2" | "brotli" | "xz")
 }
 
 /// The codec of one of [`NAMES`].
-pub(super) fn contender(name: &str) -> Result<Contender> {
+///
+/// # Panics
+/// For another name.
+pub(crate) fn contender(name: &str) -> Result<Contender> {
     Ok(match name {
         "zstd-1" => Contender::new("zstd", "1", Box::new(Zstd::new(1)?)),
         "zstd-3" => Contender::new("zstd", "3", Box::new(Zstd::new(3)?)),
         "zstd-19" => Contender::new("zstd", "19", Box::new(Zstd::new(19)?)),
-        _ => {
-            #[cfg(feature = "bench")]
-            if let Some(other) = others::contender(name) {
-                return Ok(other);
-            }
-            let why = match name {
-                "all" | "none" => format!("peer {name:?} cannot be combined with others"),
-                _ if OF_DELTAS.contains(&name) => format!("peer {name:?} needs --base"),
-                _ => format!("unknown peer {name:?}; use none, all or some of {}", NAMES.join(", ")),
-            };
-            return Err(Error::new(ErrorKind::Usage, why));
-        }
+        _ => others::contender(name),
     })
 }
 
@@ -78,8 +60,8 @@ impl Codec for Zstd {
 
 #[cfg(test)]
 mod tests {
-    use super::super::codec::room_for;
     use super::*;
+    use crate::codec::room_for;
 
     #[test]
     fn every_peer_restores() {
@@ -93,6 +75,5 @@ mod tests {
             c.codec.decompress(&packed, &mut out).unwrap();
             assert_eq!(out, raw, "{name}");
         }
-        assert!(contender("zip").is_err());
     }
 }

@@ -4,20 +4,20 @@ use std::io::{Read, Write};
 
 use lmc::Result;
 
-use super::super::codec::{Codec, failed};
-use super::super::contender::Contender;
+use crate::codec::{Codec, failed};
+use crate::contender::Contender;
 
 /// The codec of one of their names.
-pub(super) fn contender(name: &str) -> Option<Contender> {
-    Some(match name {
+pub(crate) fn contender(name: &str) -> Contender {
+    match name {
         "lz4" => Contender::new("lz4", "", Box::new(Lz4)),
         "gzip" => Contender::new("gzip", "6", Box::new(Gzip)),
         "bzip2" => Contender::new("bzip2", "9", Box::new(Bzip2)),
         "brotli" => Contender::new("brotli", "9", Box::new(Brotli)),
         "xz" => Contender::new("xz", "6", Box::new(Xz)),
         "snappy" => Contender::new("snappy", "", Box::new(Snappy { encoder: snap::raw::Encoder::new() })),
-        _ => return None,
-    })
+        _ => panic!("no codec {name}"),
+    }
 }
 
 struct Lz4;

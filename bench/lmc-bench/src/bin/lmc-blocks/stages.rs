@@ -12,7 +12,7 @@ use lmc_kernels::predict::Conversion;
 use lmc_kernels::predict::job::Streams;
 
 /// Blocks without a container around them.
-pub struct Blocks {
+pub(crate) struct Blocks {
     encoder: BlockEncoder,
     decoder: BlockDecoder,
     planner: Planner,
@@ -36,7 +36,7 @@ impl Origin for Base {
 
 impl Blocks {
     /// Blocks of `raw_len` raw bytes.
-    pub fn new(isa: Isa, level: Level, raw_len: usize) -> Self {
+    pub(crate) fn new(isa: Isa, level: Level, raw_len: usize) -> Self {
         Self {
             encoder: BlockEncoder::new(isa, level),
             decoder: BlockDecoder::new(isa),
@@ -48,13 +48,13 @@ impl Blocks {
 
     /// Makes deltas against `base`, which must be as long as the encoded bytes.
     #[must_use]
-    pub fn with_base(mut self, base: Arc<Vec<u8>>) -> Self {
+    pub(crate) fn with_base(mut self, base: Arc<Vec<u8>>) -> Self {
         self.base = Base(Some(base));
         self
     }
 
     /// Replaces `out` by the block records of `raw`.
-    pub fn encode(&mut self, dtype: Dtype, raw: &[u8], out: &mut Vec<u8>) {
+    pub(crate) fn encode(&mut self, dtype: Dtype, raw: &[u8], out: &mut Vec<u8>) {
         let mut out = Output::new(out);
         for (i, block) in raw.chunks(self.raw_len).enumerate() {
             let offset = (i * self.raw_len) as u64;
@@ -70,7 +70,7 @@ impl Blocks {
     ///
     /// # Panics
     /// If they are not.
-    pub fn decode(&mut self, mut records: &[u8], out: &mut [u8]) {
+    pub(crate) fn decode(&mut self, mut records: &[u8], out: &mut [u8]) {
         for block in out.chunks_mut(self.raw_len) {
             let (head, body, rest) = split_record(records).expect("valid");
             self.decoder.decode(&head, body, &self.base, block).expect("valid");
@@ -79,13 +79,13 @@ impl Blocks {
     }
 
     /// Everything that comes before the first symbol is coded: statistics, contexts, tables. Gives the estimated size in bytes.
-    pub fn plan(&mut self, dtype: Dtype, raw: &[u8]) -> u64 {
+    pub(crate) fn plan(&mut self, dtype: Dtype, raw: &[u8]) -> u64 {
         raw.chunks(self.raw_len).map(|b| plan(&mut self.planner, dtype, b)).sum()
     }
 }
 
 /// The predict stage of blocks of one column each, as they were encoded against a base.
-pub struct PredictStage {
+pub(crate) struct PredictStage {
     isa: Isa,
     raw_len: usize,
     base: Arc<Vec<u8>>,
@@ -99,7 +99,7 @@ impl PredictStage {
     ///
     /// # Panics
     /// If they are no such records.
-    pub fn new(isa: Isa, raw_len: usize, mut records: &[u8], base: Arc<Vec<u8>>) -> Self {
+    pub(crate) fn new(isa: Isa, raw_len: usize, mut records: &[u8], base: Arc<Vec<u8>>) -> Self {
         let mut columns = Vec::new();
         while !records.is_empty() {
             let (mut head, _, rest) = split_record(records).expect("valid");
@@ -113,12 +113,12 @@ impl PredictStage {
     }
 
     /// Numbers of contexts, of every block.
-    pub fn contexts(&self) -> Vec<usize> {
+    pub(crate) fn contexts(&self) -> Vec<usize> {
         self.columns.iter().map(|p| p.as_ref().map_or(1, |(p, _)| p.streams.len())).collect()
     }
 
     /// Counts contexts, and scatters residuals to them.
-    pub fn partition(&mut self, raw: &[u8]) {
+    pub(crate) fn partition(&mut self, raw: &[u8]) {
         let blocks = raw.chunks(self.raw_len).zip(self.base.chunks(self.raw_len));
         for ((raw, base), column) in blocks.zip(&mut self.columns) {
             let Some((column, streams)) = column else { continue };
@@ -130,7 +130,7 @@ impl PredictStage {
     ///
     /// # Panics
     /// If it did not.
-    pub fn restore(&self, out: &mut [u8]) {
+    pub(crate) fn restore(&self, out: &mut [u8]) {
         let blocks = out.chunks_mut(self.raw_len).zip(self.base.chunks(self.raw_len));
         for ((out, base), column) in blocks.zip(&self.columns) {
             let Some((column, streams)) = column else { continue };

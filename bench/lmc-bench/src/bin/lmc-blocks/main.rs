@@ -1,14 +1,20 @@
-//! Blocks on every instruction set, beside memcpy: `cargo bench -p lmc-codec-inspect --bench blocks -- FILE[@BASE] DTYPE [BLOCK_KIB [ONLY]]`.
+//! Blocks on every instruction set, and their predict stage, beside memcpy:
+//! `cargo run --release -p lmc-bench --bin lmc-blocks -- FILE[@BASE] DTYPE [BLOCK_KIB [ONLY]]`.
 //!
-//! FILE holds raw elements and nothing else, BASE as many for a delta; only contenders whose name holds ONLY run, besides memcpy. Contenders take turns, and medians are printed.
+//! FILE holds raw elements and nothing else, BASE as many for a delta; only contenders whose name holds ONLY run, besides
+//! memcpy. Contenders take turns, and medians are printed.
 
+mod stages;
+
+use lmc::internals::{build_table, digests};
 use lmc::{Dtype, Level};
-use lmc_inspect::bench::{Blocks, PredictStage, build_table, digests};
 use lmc_kernels::isa::Isa;
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::rc::Rc;
 use std::time::Instant;
+
+use stages::{Blocks, PredictStage};
 
 const BLOCK: usize = 1 << 20;
 const ROUNDS: usize = 9;
@@ -16,9 +22,9 @@ const ROUNDS: usize = 9;
 const MANY_ROUNDS: usize = 200;
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    let args: Vec<String> = std::env::args().skip(1).collect();
     let [file, dtype, rest @ ..] = &args[..] else {
-        eprintln!("usage: blocks FILE DTYPE [BLOCK_KIB [ONLY]]");
+        eprintln!("usage: lmc-blocks FILE DTYPE [BLOCK_KIB [ONLY]]");
         return;
     };
     let dtype: Dtype = dtype.parse().expect("a dtype of safetensors");

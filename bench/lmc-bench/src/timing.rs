@@ -4,35 +4,35 @@ use std::time::{Duration, Instant};
 
 /// Times of one operation over the rounds, and beside each the speed of copying the same bytes just before.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Times {
+pub(crate) struct Times {
     seconds: Vec<f64>,
     of_memcpy: Vec<f64>,
 }
 
 /// Statistics of one operation over the rounds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Speed {
+pub(crate) struct Speed {
     /// 10^9 bytes of the raw side per second, median.
-    pub(super) gb_per_s: f64,
+    pub(crate) gb_per_s: f64,
     /// Speed relative to that of copying the same bytes just before, median.
-    pub(super) of_memcpy: f64,
+    pub(crate) of_memcpy: f64,
     /// Distance between the quartiles of the time, relative to its median.
-    pub(super) spread: f64,
-    pub(super) rounds: usize,
+    pub(crate) spread: f64,
+    pub(crate) rounds: usize,
 }
 
 impl Times {
-    pub(super) fn push(&mut self, took: Duration, bytes: usize, memcpy_gb_per_s: f64) {
+    pub(crate) fn push(&mut self, took: Duration, copied: Duration) {
         let seconds = took.as_secs_f64().max(1e-9);
         self.seconds.push(seconds);
-        self.of_memcpy.push(bytes as f64 / 1e9 / seconds / memcpy_gb_per_s);
+        self.of_memcpy.push(copied.as_secs_f64() / seconds);
     }
 
-    pub(super) fn rounds(&self) -> usize {
+    pub(crate) fn rounds(&self) -> usize {
         self.seconds.len()
     }
 
-    pub(super) fn speed(&self, bytes: usize) -> Speed {
+    pub(crate) fn speed(&self, bytes: usize) -> Speed {
         let [low, median, high] = quartiles(&self.seconds);
         Speed {
             gb_per_s: bytes as f64 / 1e9 / median,
@@ -44,7 +44,7 @@ impl Times {
 }
 
 /// Quartiles by linear interpolation; zeros for no values.
-pub(super) fn quartiles(values: &[f64]) -> [f64; 3] {
+pub(crate) fn quartiles(values: &[f64]) -> [f64; 3] {
     let mut v = values.to_vec();
     v.sort_by(f64::total_cmp);
     [0.25, 0.5, 0.75].map(|q| {
@@ -56,7 +56,7 @@ pub(super) fn quartiles(values: &[f64]) -> [f64; 3] {
 }
 
 /// Time of one call.
-pub(super) fn timed<T>(f: impl FnOnce() -> T) -> (Duration, T) {
+pub(crate) fn timed<T>(f: impl FnOnce() -> T) -> (Duration, T) {
     let start = Instant::now();
     let out = f();
     (start.elapsed(), out)
@@ -78,7 +78,7 @@ mod tests {
     fn speed_counts_raw_bytes_per_second() {
         let mut t = Times::default();
         for ms in [10, 30, 20] {
-            t.push(Duration::from_millis(ms), 100_000_000, 10.0);
+            t.push(Duration::from_millis(ms), Duration::from_millis(10));
         }
         let s = t.speed(100_000_000);
         assert!((s.gb_per_s - 5.0).abs() < 1e-9);

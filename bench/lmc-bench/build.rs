@@ -1,4 +1,4 @@
-//! Records the commit and the compiler in the binary, for `lmc bench`.
+//! Records the commit and the compiler in the binary, for the results.
 
 use std::process::Command;
 
@@ -28,10 +28,11 @@ fn commit() -> Option<String> {
     for path in [&head, &log] {
         println!("cargo::rerun-if-changed={path}");
     }
-    for path in ["../lmc/src", "../lmc-inspect/src", "../lmc-pool/src", "../lmc-store/src", "src", "../../Cargo.lock"] {
+    for path in ["../../crates", "src", "../../Cargo.lock"] {
         println!("cargo::rerun-if-changed={path}");
     }
     let commit = output("git", &["rev-parse", "--short=12", "HEAD"])?;
-    let changed = output("git", &["status", "--porcelain", "--untracked-files=no", "..", "../../Cargo.lock"]);
+    let changed =
+        output("git", &["status", "--porcelain", "--untracked-files=no", "../../crates", ".", "../../Cargo.lock"]);
     Some(if changed.is_some_and(|l| !l.is_empty()) { format!("{commit}-dirty") } else { commit })
 }

@@ -24,7 +24,7 @@ fn cpu() -> String {
 }
 
 /// The machine and the build, for the record.
-pub(super) fn describe() -> Value {
+pub(crate) fn describe() -> Value {
     let isas: Vec<_> = lmc_kernels::isa::Isa::available().iter().map(|i| i.name()).collect();
     json!({
         "cpu": cpu(),

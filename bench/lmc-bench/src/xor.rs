@@ -4,17 +4,17 @@ use std::rc::Rc;
 
 use lmc::Result;
 
-use super::codec::Codec;
+use crate::codec::Codec;
 
 /// A codec that gets the exclusive or of the data and the expected data.
-pub(super) struct Xor {
+pub(crate) struct Xor {
     codec: Box<dyn Codec>,
     expected: Rc<[u8]>,
     buffer: Vec<u8>,
 }
 
 impl Xor {
-    pub(super) fn new(codec: Box<dyn Codec>, expected: Rc<[u8]>) -> Self {
+    pub(crate) fn new(codec: Box<dyn Codec>, expected: Rc<[u8]>) -> Self {
         Self { codec, expected, buffer: Vec::new() }
     }
 }

@@ -3,7 +3,7 @@
 use lmc::{Error, ErrorKind, Result};
 
 /// Something that compresses memory to memory.
-pub(super) trait Codec {
+pub(crate) trait Codec {
     /// Leaves the compressed data in `packed`, which comes as [`room_for`] or more bytes of anything, so that no codec
     /// has to allocate or clear memory.
     fn compress(&mut self, raw: &[u8], packed: &mut Vec<u8>) -> Result<()>;
@@ -12,11 +12,11 @@ pub(super) trait Codec {
 }
 
 /// Memory for the output of any codec for `len` bytes; written to, so that its pages exist.
-pub(super) fn room_for(len: usize) -> Vec<u8> {
+pub(crate) fn room_for(len: usize) -> Vec<u8> {
     vec![1; len + len / 4 + (1 << 20)]
 }
 
 /// The error of a codec.
-pub(super) fn failed(codec: &str, e: impl std::fmt::Display) -> Error {
+pub(crate) fn failed(codec: &str, e: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Io, format!("{codec} failed: {e}"))
 }

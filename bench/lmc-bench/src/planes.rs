@@ -2,17 +2,23 @@
 //! bytes, and so on.
 
 use std::ops::Range;
+use std::rc::Rc;
+
+/// Pieces of a sample.
+const PIECES: usize = 16;
+/// Bytes of a piece at least, so that it has whole elements.
+const PIECE_MIN: usize = 16;
 
 /// A range of a file whose elements have one width.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Run {
-    pub(super) bytes: Range<usize>,
-    pub(super) width: usize,
+pub(crate) struct Run {
+    pub(crate) bytes: Range<usize>,
+    pub(crate) width: usize,
 }
 
 /// Merges neighbours of one width. Fills gaps up to `len` with single bytes, as it does ranges that do not divide into
 /// elements.
-pub(super) fn cover(len: usize, typed: impl IntoIterator<Item = Run>) -> Vec<Run> {
+pub(crate) fn cover(len: usize, typed: impl IntoIterator<Item = Run>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut push = |bytes: Range<usize>, width: usize| match runs.last_mut() {
         _ if bytes.is_empty() => {}
@@ -32,10 +38,10 @@ pub(super) fn cover(len: usize, typed: impl IntoIterator<Item = Run>) -> Vec<Run
 }
 
 /// The runs of some pieces of a file. Elements stay whole.
-pub(super) fn sample(runs: &[Run], pieces: &[Range<u64>]) -> Vec<Run> {
-    let in_piece = |piece: &Range<u64>, run: &Run| {
-        let from = run.bytes.start + (piece.start as usize).saturating_sub(run.bytes.start).next_multiple_of(run.width);
-        let to = run.bytes.end.min(piece.end as usize);
+pub(crate) fn sample(runs: &[Run], pieces: &[Range<usize>]) -> Vec<Run> {
+    let in_piece = |piece: &Range<usize>, run: &Run| {
+        let from = run.bytes.start + piece.start.saturating_sub(run.bytes.start).next_multiple_of(run.width);
+        let to = run.bytes.end.min(piece.end);
         let len = to.saturating_sub(from);
         (len >= run.width).then(|| Run { bytes: from..from + len - len % run.width, width: run.width })
     };
@@ -43,7 +49,7 @@ pub(super) fn sample(runs: &[Run], pieces: &[Range<u64>]) -> Vec<Run> {
 }
 
 /// Runs as they lie once their bytes are joined.
-pub(super) fn joined(runs: &[Run]) -> Vec<Run> {
+pub(crate) fn joined(runs: &[Run]) -> Vec<Run> {
     let mut at = 0;
     let moved = runs.iter().map(|run| {
         at += run.bytes.len();
@@ -53,9 +59,21 @@ pub(super) fn joined(runs: &[Run]) -> Vec<Run> {
     cover(at, moved)
 }
 
+/// Evenly spread pieces of about `wanted` of `total` bytes, in which the runs of a sample are.
+pub(crate) fn spread(total: usize, wanted: usize) -> Vec<Range<usize>> {
+    let piece = (wanted / PIECES).max(PIECE_MIN).min(total);
+    let pieces = (total / piece).clamp(1, PIECES);
+    (0..pieces).map(|i| (total - piece) / (pieces - 1).max(1) * i).map(|start| start..start + piece).collect()
+}
+
+/// The bytes of these runs, joined.
+pub(crate) fn taken(of: &[u8], runs: &[Run]) -> Rc<[u8]> {
+    runs.iter().flat_map(|r| &of[r.bytes.clone()]).copied().collect()
+}
+
 /// The order in which byte grouping puts the bytes of a file.
 #[derive(Clone, Debug)]
-pub(super) struct Planes {
+pub(crate) struct Planes {
     runs: Vec<Run>,
     /// For each width 1, 2, 4, 8: where its planes start, and bytes of one plane.
     places: [(usize, usize); 4],
@@ -63,7 +81,7 @@ pub(super) struct Planes {
 }
 
 impl Planes {
-    pub(super) fn new(runs: &[Run]) -> Self {
+    pub(crate) fn new(runs: &[Run]) -> Self {
         let mut places = [(0, 0); 4];
         let mut at = 0;
         for (log2, place) in places.iter_mut().enumerate() {
@@ -76,12 +94,12 @@ impl Planes {
     }
 
     /// Whether grouping moves any byte.
-    pub(super) fn is_identity(&self) -> bool {
+    pub(crate) fn is_identity(&self) -> bool {
         self.runs.iter().all(|r| r.width == 1)
     }
 
     /// Writes the bytes of `raw` into `grouped`, which has the same length, in plane order.
-    pub(super) fn split(&self, raw: &[u8], grouped: &mut [u8]) {
+    pub(crate) fn split(&self, raw: &[u8], grouped: &mut [u8]) {
         assert!(raw.len() == self.len && grouped.len() == self.len);
         self.each(|run, planes, from| match run.width {
             1 => grouped[planes.0 + from..][..run.bytes.len()].copy_from_slice(&raw[run.bytes.clone()]),
@@ -92,7 +110,7 @@ impl Planes {
     }
 
     /// The inverse of [`Planes::split`].
-    pub(super) fn merge(&self, grouped: &[u8], raw: &mut [u8]) {
+    pub(crate) fn merge(&self, grouped: &[u8], raw: &mut [u8]) {
         assert!(raw.len() == self.len && grouped.len() == self.len);
         self.each(|run, planes, from| match run.width {
             1 => raw[run.bytes.clone()].copy_from_slice(&grouped[planes.0 + from..][..run.bytes.len()]),
@@ -177,7 +195,7 @@ mod tests {
         let raw: Vec<u8> = (0..4000u32).flat_map(|i| i.to_le_bytes()).collect();
         let runs = cover(raw.len() + 3, [Run { bytes: 3..raw.len() + 3, width: 4 }]);
         let raw = [vec![0xee; 3], raw].concat();
-        let pieces: Vec<Range<u64>> = (0..7).map(|i| 2000 * i..2000 * i + 142).collect();
+        let pieces: Vec<Range<usize>> = (0..7).map(|i| 2000 * i..2000 * i + 142).collect();
         let taken = sample(&runs, &pieces);
         let part: Vec<u8> = taken.iter().flat_map(|r| &raw[r.bytes.clone()]).copied().collect();
         assert!(part.len() <= 1000 && part.len() > 900);
