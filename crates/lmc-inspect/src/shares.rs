@@ -168,7 +168,7 @@ fn parts(block: &BlockDescription, pieces: &[Weighted]) -> Vec<Part> {
 
 #[cfg(test)]
 mod tests {
-    use lmc::internals::{BlockEncoder, Extent, Origin, Output, encode_block};
+    use lmc::internals::{BlockEncoder, Extent, Group, Origin, Output, encode_block};
     use lmc::{Dtype, Level};
     use lmc_kernels::isa::Isa;
 
@@ -193,7 +193,7 @@ mod tests {
         let mut out = Output::new(&mut records);
         for block in raw.chunks(1 << 16) {
             let extent =
-                Extent { dtype: Some(Dtype::F32), len: block.len(), base: None, own: 0, prefix: None, matrix: None };
+                Extent { dtype: Some(Dtype::F32), len: block.len(), base: None, group: Group::Others, prefix: None, matrix: None };
             encode_block(&mut encoder, block, &[extent], &NoBase, &mut out).unwrap();
         }
         out.finish();
