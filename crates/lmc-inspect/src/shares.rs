@@ -192,8 +192,14 @@ mod tests {
         let mut encoder = BlockEncoder::new(Isa::detect().unwrap(), Level::Default);
         let mut out = Output::new(&mut records);
         for block in raw.chunks(1 << 16) {
-            let extent =
-                Extent { dtype: Some(Dtype::F32), len: block.len(), base: None, group: Group::Others, prefix: None, matrix: None };
+            let extent = Extent {
+                dtype: Some(Dtype::F32),
+                len: block.len(),
+                base: None,
+                group: Group::Others,
+                prefix: None,
+                matrix: None,
+            };
             encode_block(&mut encoder, block, &[extent], &NoBase, &mut out).unwrap();
         }
         out.finish();

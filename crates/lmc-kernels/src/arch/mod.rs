@@ -124,7 +124,7 @@ impl Isa {
     pub fn restore(self, m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool {
         m.check();
         assert_eq!(out.len(), m.len * m.width, "all elements");
-        dispatch!(self, predict::gather(m, streams, out), partition::restore(m, streams, out))
+        dispatch!(self, predict::gather(m, streams, out), partition::restore(m, streams, out), Neon)
     }
 
     /// [`Self::restore`] for a single context; `out` holds its stream.

@@ -1,6 +1,8 @@
 //! Residuals by context and back, in plain Rust: the reference of every kernel, and compiled for several of them.
 
-use super::job::{Model, Overflow, Place, Rank, RowTerms, Streams, TILE, most_overflows, places, trim};
+use super::job::{
+    Model, Overflow, Place, Rank, RowTerms, Streams, TILE, most_overflows, places, places_by_width, trim,
+};
 use super::select::{Selection, nth_one};
 use super::{Contexts, MAX_BOUNDARIES, residual};
 use crate::cluster::element::{Element, with_element};
@@ -132,6 +134,51 @@ pub(crate) fn restore(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool 
     cursors.iter().all(|c| c.next == c.end)
 }
 
+/// [`restore`] with a kernel: `gather(i, n, bytes, places, to)` puts the residuals of `n` elements, from element `i`
+/// on, into `to`, which has room for a tile of elements of up to four bytes. It may take more from streams than they
+/// have, all else is checked here.
+#[cfg_attr(
+    not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little"))),
+    expect(dead_code, reason = "for kernels")
+)]
+#[inline(always)]
+#[must_use]
+pub(crate) fn restore_tiles(
+    m: &Model<'_>,
+    contexts: usize,
+    streams: &Streams,
+    out: &mut [u8],
+    mut gather: impl FnMut(usize, usize, &[u8], &mut [Vec<Place>; 2], &mut [u8]),
+) -> bool {
+    let (bytes, streams) = streams.raw_parts();
+    let mut places = places_by_width(bytes.len(), streams, contexts, m.width);
+    let mut last = [0; 4 * TILE];
+    for (i, out) in out.chunks_mut(TILE * m.width).enumerate() {
+        let (i, n) = (i * TILE, out.len());
+        let whole = n == TILE * m.width;
+        gather(i, n / m.width, bytes, &mut places, if whole { &mut *out } else { &mut last });
+        if !are_within(&places) {
+            return false;
+        }
+        if !whole {
+            out.copy_from_slice(&last[..n]);
+        }
+        residual::restore(m.width, m.predictor, m.predictions(i, n), out);
+    }
+    places.iter().flatten().all(|p| p.next == p.end)
+}
+
+/// Whether no place is beyond its end. It is enough to look after each tile: behind the end of a stream there is room
+/// for one.
+#[cfg_attr(
+    not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little"))),
+    expect(dead_code, reason = "for kernels")
+)]
+#[inline(always)]
+pub(crate) fn are_within(places: &[Vec<Place>; 2]) -> bool {
+    places.iter().flatten().all(|p| p.next <= p.end)
+}
+
 /// Replaces the residuals of the only context by their elements.
 #[inline(always)]
 pub(crate) fn restore_in_place(m: &Model<'_>, out: &mut [u8]) {
@@ -144,7 +191,10 @@ pub(crate) struct Finder<'a> {
     pub(crate) width: usize,
     pub(crate) terms: Option<RowTerms<'a>>,
     pub(crate) contexts: usize,
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "for kernels of x86-64"))]
+    #[cfg_attr(
+        not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little"))),
+        expect(dead_code, reason = "for kernels")
+    )]
     pub(crate) boundaries: &'a [u8],
     table: [u8; 256],
 }

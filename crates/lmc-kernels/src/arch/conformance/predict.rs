@@ -247,8 +247,8 @@ fn residuals_by_context_and_back() {
     }
 }
 
-/// Every number of contexts, which elements have in turns, in runs or at random: a group of a kernel has all of them, or one only. Every
-/// other context has small residuals, and so a stream of bytes.
+/// Every number of contexts, which elements have in turns, in runs or at random: a group of a kernel has all of them,
+/// or one only. Every other context has small residuals, and so a stream of bytes.
 #[test]
 fn every_number_of_contexts() {
     let mut r = Random::new(12);
@@ -257,10 +257,15 @@ fn every_number_of_contexts() {
         for n in 1..=MAX_BOUNDARIES {
             let boundaries: Vec<u8> = (1..=n as u8).map(|i| i * (255 / n as u8)).collect();
             let keys = [&[0], &boundaries[..]].concat();
-            for (len, run) in [17, 33, 700, 1041].into_iter().flat_map(|len| [0, 1, 40].map(|run| (len, run))) {
+            for (len, run) in
+                [17, 33, 700, 1041].into_iter().flat_map(|len| [None, Some(1), Some(40)].map(|run| (len, run)))
+            {
                 let mut c = Case::new(&mut r, width, len, Predictor::Float, false);
                 for i in 0..len {
-                    let context = if run == 0 { r.below(n as u64 + 1) as usize } else { i / run % (n + 1) };
+                    let context = match run {
+                        None => r.below(n as u64 + 1) as usize,
+                        Some(run) => i / run % (n + 1),
+                    };
                     with_element!(width, E => {
                         let p = E::cut(u64::from(keys[context])).shl(E::BITS - 8).rotr1();
                         p.store(&mut c.prediction[i * E::BYTES..]);

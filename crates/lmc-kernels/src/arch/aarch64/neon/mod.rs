@@ -8,12 +8,14 @@
 //! A look-up by slot or symbol is a byte in each of up to eight registers of 16 entries (`lookup`); most tables have few
 //! enough symbols for one register.
 //!
-//! Only clusters have kernels here. NEON is in every build for aarch64, so that the compiler vectorises the portable loops: those
-//! of the predict stage, of statistics, and of shapes other than the plain ones are left to it.
+//! Only clusters have kernels here, and gathering residuals. NEON is in every build for aarch64, so that the compiler
+//! vectorises the portable loops: the rest of the predict stage, statistics, and shapes other than the plain ones are
+//! left to it.
 //!
-//! Soundness rests on two facts. Only an [`Isa`](crate::isa::Isa) of kind `Neon` leads here, so the instructions exist. Loads and stores
-//! go through references to arrays of their size, but for the words of lanes, eight at a time from or to a window of 64:
-//! there, the number of lanes before or after is the bound.
+//! Soundness rests on two facts. Only an [`Isa`](crate::isa::Isa) of kind `Neon` leads here, so the instructions exist.
+//! Loads and stores go through references to arrays of their size, but for the words of lanes, eight at a time from or
+//! to a window of 64, where the number of lanes before or after is the bound; and the streams of residuals, behind
+//! whose ends `places` made sure that there is room.
 
 /// Declares functions with the features of this module; they can be called from one another without `unsafe`.
 macro_rules! kernels {
@@ -38,6 +40,7 @@ pub(in crate::arch) mod encode;
 mod fine;
 mod lookup;
 mod planes;
+pub(in crate::arch) mod predict;
 mod slots;
 mod symbols;
 

@@ -1,7 +1,8 @@
 //! The contexts of elements, by the keys of their predictions.
 
+use super::super::super::vectors::boundaries::Boundaries;
 use super::{load, load_16, store};
-use crate::inline::{Each, array, zip};
+use crate::inline::{Each, zip};
 use crate::predict::job::{Model, TILE};
 use crate::predict::partition::Finder;
 use std::arch::x86_64::*;
@@ -20,11 +21,9 @@ pub(super) struct ContextFinder<'a> {
     boundaries: Vec<Near>,
 }
 
-/// Boundaries that are near to each other: one shuffle counts those that are at most a key.
+/// [`Boundaries`] in registers.
 struct Near {
-    /// No boundary is less, or more than 15 greater.
     base: __m256i,
-    /// The number of boundaries by the distance of a key from the base; the last one for greater distances, too.
     at_most: __m256i,
 }
 
@@ -32,19 +31,11 @@ kernels! {
     /// Prepares to find contexts; `None` if there is a single context.
     pub(super) fn finder<'a>(m: &Model<'a>) -> Option<ContextFinder<'a>> {
         let keys = Finder::new(m)?;
-        let mut boundaries = vec![];
-        let mut left = keys.boundaries;
-        while let [first, ..] = left {
-            // A lesser key has distance 0, too. No key is less than 0.
-            let base = first.saturating_sub(1);
-            let (near, rest) = left.split_at(left.partition_point(|b| b - base <= 15));
-            let at_most = array(|i| near.iter().filter(|&&b| usize::from(b - base) <= i).count() as u8);
-            boundaries.push(Near {
-                base: _mm256_set1_epi8(base.cast_signed()),
-                at_most: _mm256_broadcastsi128_si256(load_16(&at_most)),
-            });
-            left = rest;
-        }
+        let near = |b: Boundaries| Near {
+            base: _mm256_set1_epi8(b.base.cast_signed()),
+            at_most: _mm256_broadcastsi128_si256(load_16(&b.at_most)),
+        };
+        let boundaries = Boundaries::new(keys.boundaries).into_iter().map(near).collect();
         Some(ContextFinder { keys, boundaries })
     }
 
@@ -52,6 +43,7 @@ kernels! {
     pub(super) fn find<'k>(f: &ContextFinder<'_>, i: usize, n: usize, ids: &'k mut Ids) -> &'k [[u8; STEP]] {
         let steps = &mut ids.as_chunks_mut().0[..n.div_ceil(STEP)];
         match f.keys.width {
+            1 if f.keys.terms.is_none() => find_as::<1>(f, f.keys.predictions(i, n), steps),
             2 if f.keys.terms.is_none() => find_as::<2>(f, f.keys.predictions(i, n), steps),
             4 if f.keys.terms.is_none() => find_as::<4>(f, f.keys.predictions(i, n), steps),
             _ => {
@@ -85,9 +77,11 @@ kernels! {
         context
     }
 
-    /// The keys of 32 elements: the eight bits below the sign.
+    /// The keys of 32 elements: the eight bits below the sign, and of bytes the seven, and the sign.
     fn keys<const WIDTH: usize>(v: [__m256i; WIDTH]) -> __m256i {
-        if WIDTH == 2 {
+        if WIDTH == 1 {
+            _mm256_sub_epi8(_mm256_add_epi8(v[0], v[0]), _mm256_cmpgt_epi8(_mm256_setzero_si256(), v[0]))
+        } else if WIDTH == 2 {
             pack(v.each(|v| _mm256_and_si256(_mm256_srli_epi16::<7>(v), _mm256_set1_epi16(0xff))))
         } else {
             pack(v.each(|v| _mm256_and_si256(_mm256_srli_epi32::<23>(v), _mm256_set1_epi32(0xff))))

@@ -1,23 +1,23 @@
 //! Gathers a tile of residuals from the streams of their contexts.
 //!
-//! The rank of an element among those of its context in a group of 16 or 8 says which of the next residuals of that context is its own.
-//! One vector of ranks serves all contexts: it shuffles the next residuals of a context to the places of its elements, and of these each
-//! takes its own.
+//! The rank of an element among those of its context in a group of 16 or 8 says which of the next residuals of that
+//! context is its own. One vector of ranks serves all contexts: it shuffles the next residuals of a context to the
+//! places of its elements, and of these each takes its own.
 //!
-//! What did not help, measured on bf16 and fp32 weights one step apart: undoing the residuals in the same loop, or the positions of all
-//! elements first, by ranks in 32 and the counts of all contexts, then a `vpgatherdd` or scalar loads (fp32: faster from 12 contexts on
-//! only).
+//! What did not help, measured on bf16 and fp32 weights one step apart: undoing the residuals in the same loop, or the
+//! positions of all elements first, by ranks in 32 and the counts of all contexts, then a `vpgatherdd` or scalar loads
+//! (fp32: faster from 12 contexts on only).
 
 use super::contexts::STEP;
 use super::{load, store};
-use crate::inline::{Each, array};
+use crate::inline::Each;
 use crate::predict::job::{BEHIND, Place, TILE};
 use std::arch::x86_64::*;
 
 /// The residuals of a step, of `WIDTH` bytes each.
 type Step<const WIDTH: usize> = [[u8; STEP]; WIDTH];
 
-/// Most bytes that a tile and a load take from behind a place, of elements of two or four bytes.
+/// Most bytes that a tile and a load take from behind a place, of elements of up to four bytes.
 const MOST: usize = 4 * TILE + 32;
 const _: () = assert!(MOST <= BEHIND, "what is behind a stream can be read");
 
@@ -33,8 +33,8 @@ macro_rules! ranks {
 }
 
 kernels! {
-    /// Puts the residuals of the elements with contexts `ids` into `to`. The places are those of [`places_by_width`], none beyond its end;
-    /// afterwards some are if their streams are too short.
+    /// Puts the residuals of the elements with contexts `ids` into `to`. The places are those of [`places_by_width`],
+    /// none beyond its end; afterwards some are if their streams are too short.
     ///
     /// [`places_by_width`]: crate::predict::job::places_by_width
     pub(super) fn gather_tile<const WIDTH: usize>(
@@ -45,7 +45,9 @@ kernels! {
         let to = &mut to[..ids.len()];
         for (ids, to) in ids.iter().zip(to) {
             let ids = load(ids);
-            if WIDTH == 2 {
+            if WIDTH == 1 {
+                store(&mut to[0], lowest_bytes(ids, ranks_in_16(ids), bytes, single));
+            } else if WIDTH == 2 {
                 gather_words(ids, bytes, single, whole, to);
             } else {
                 gather_dwords(ids, bytes, single, whole, to);
@@ -122,7 +124,8 @@ kernels! {
         _mm256_cmpeq_epi8(ids, _mm256_set1_epi8(place.context.cast_signed()))
     }
 
-    /// Where the residuals of a context, of `BYTES` bytes, begin that are those of its elements from each of these of the step on.
+    /// Where the residuals of a context begin, of `BYTES` bytes each, that are its own from each of `elements` of the
+    /// step on.
     fn from<const BYTES: usize, const N: usize>(place: &Place, own: __m256i, elements: [u32; N]) -> [usize; N] {
         let mask = u64::from(_mm256_movemask_epi8(own).cast_unsigned());
         elements.each(|n| place.next + BYTES * (mask & ((1 << n) - 1)).count_ones() as usize)
@@ -131,8 +134,8 @@ kernels! {
     /// 16 bytes from each of two places on.
     fn both(bytes: &[u8], first: usize, second: usize) -> __m256i {
         debug_assert!(first.max(second) + 16 <= bytes.len());
-        // SAFETY: a place was at most the end of its stream before the tile, and goes on by no more than the elements of the tile. `MOST`
-        // bytes behind the end of a stream can be read: `places_by_width` made sure.
+        // SAFETY: a place was at most the end of its stream before the tile, and goes on by no more than the elements
+        // of the tile. `MOST` bytes behind the end of a stream can be read: `places_by_width` made sure.
         let load = |at: usize| unsafe { _mm_loadu_si128(bytes.as_ptr().add(at).cast()) };
         _mm256_set_m128i(load(second), load(first))
     }
@@ -146,7 +149,7 @@ kernels! {
 
     /// Bytes as dwords.
     fn dwords(v: __m256i) -> [__m256i; 4] {
-        let halves = [_mm256_castsi256_si128(v), _mm256_extracti128_si256::<1>(v)];
-        array(|j| _mm256_cvtepu8_epi32(if j % 2 == 0 { halves[j / 2] } else { _mm_srli_si128::<8>(halves[j / 2]) }))
+        let (a, b) = (_mm256_castsi256_si128(v), _mm256_extracti128_si256::<1>(v));
+        [a, _mm_srli_si128::<8>(a), b, _mm_srli_si128::<8>(b)].each(|v| _mm256_cvtepu8_epi32(v))
     }
 }

@@ -10,10 +10,10 @@
 //! and theirs takes three or four shuffles from a slot to the rank of its symbol (`slots`), and one for each column from
 //! there. Encoders go from symbol to distance or rank in the same way (`symbols`).
 //!
-//! Soundness rests on two facts. Only an [`Isa`](crate::isa::Isa) of kind `Avx2` leads here, so the instructions exist. Loads and stores
-//! go through references to arrays of their size, but for three: the words of lanes, eight at a time from or to a window of 64, where the
-//! number of lanes before or after is the bound; gathers from tables with an entry for every index; and the streams of residuals,
-//! behind whose ends `places` made sure that there is room.
+//! Soundness rests on two facts. Only an [`Isa`](crate::isa::Isa) of kind `Avx2` leads here, so the instructions exist.
+//! Loads and stores go through references to arrays of their size, but for three: the words of lanes, eight at a time
+//! from or to a window of 64, where the number of lanes before or after is the bound; gathers from tables with an entry
+//! for every index; and the streams of residuals, behind whose ends `places` made sure that there is room.
 
 /// Declares functions with the features of this module; they can be called from one another without `unsafe`.
 macro_rules! kernels {
@@ -36,6 +36,7 @@ mod gather;
 mod lookup;
 mod merge;
 pub(in crate::arch) mod predict;
+mod scatter;
 mod slots;
 mod split;
 pub(in crate::arch) mod stats;
