@@ -16,7 +16,7 @@ use crate::work::plan::AddSuffix;
 ///
 /// A file of at most 128 MiB is compressed whole, in memory, and its size is exact. Of a larger one, blocks of 64 MiB
 /// together are, spread evenly over the dtypes and names of its tensors; of each of many files less, 1 GiB of all of
-/// them together. Of more than 128 files, 128 are sampled, 2 MiB of each: files are chosen by chance, a larger one more
+/// them together. Of more than 128 files, at most 128 are sampled, 2 MiB of each: files are chosen by chance, a larger one more
 /// likely, and the others are taken to be like their neighbours. Then a margin is shown: two standard errors, from how much the blocks differ.
 /// Estimates of models were within it or within 1 %; a file whose parts differ, and that has no tensors to tell them
 /// apart, such as an archive, may be further off. Nothing is written.

@@ -36,17 +36,18 @@ pub(crate) struct Taken {
 /// What is known of a file before it is estimated.
 type Looked = Result<std::result::Result<Taken, Left>>;
 
-/// Estimates `files`, in order, each by itself; the total of what is read for them is bounded, but for the fewest bytes
-/// of each. `found` gets the results.
+/// The bytes of each of so many files that are compressed.
+pub(crate) fn sample(files: usize) -> u64 {
+    (TOTAL / files.max(1) as u64).clamp(FEWEST, Estimate::SAMPLE)
+}
+
+/// Estimates `files`, in order, each by itself from `sample` bytes. `found` gets the results.
 pub(crate) fn estimates(
     files: impl ExactSizeIterator<Item = Result<Taken>>,
     options: &CompressOptions,
+    sample: u64,
     mut found: impl FnMut(Result<Estimate>),
 ) {
-    let sample = match files.len() {
-        ..=MOST => (TOTAL / files.len().max(1) as u64).min(Estimate::SAMPLE),
-        _ => FEWEST,
-    };
     // The threads share a file, or each has its own.
     let threads = lmc_pool::threads(options.threads);
     let (of_files, of_each) = if files.len() < threads { (1, threads) } else { (threads, 1) };
@@ -101,7 +102,8 @@ pub(crate) fn forecast<T>(
     let chosen = chosen(&sizes, MOST);
     let mut sampled = Vec::new();
     let taken = chosen.iter().map(|&i| sources[i].take().expect("each is chosen once"));
-    estimates(taken, options, |estimate| sampled.push(estimate));
+    let sample = if sizes.len() > MOST { FEWEST } else { sample(sizes.len()) };
+    estimates(taken, options, sample, |estimate| sampled.push(estimate));
     let mut estimated = likened(&sizes, chosen.into_iter().zip(sampled).collect()).into_iter();
     for (file, looked) in files.iter().zip(looked) {
         let result = match looked {
@@ -337,7 +339,7 @@ mod tests {
         let all: Vec<Estimate> = all.into_iter().map(Result::unwrap).collect();
         assert_eq!((all[0], all[2]), (a, b));
         assert_eq!((all[1].raw_size, all[1].compressed_size, all[1].sampled), (8000, 2 * a.compressed_size, 0));
-        assert_eq!(all[3].compressed_size, b.compressed_size / 2);
+        assert_eq!(all[3].compressed_size, (b.compressed_size as f64 / 2.0).round() as u64);
         let differ = (a.compressed_size - b.compressed_size) as f64 / 4000.0;
         assert_eq!(all[1].margin, (8000.0 * 2_f64.sqrt() * differ).ceil() as u64);
         // What cannot be read is like nothing.

@@ -113,8 +113,9 @@ fn of_many_files_some_are_sampled() {
     let run = dir.run(["estimate", "d", "--json", "-l", "fast"]);
     let records = run.ok().json();
     let sampled: Vec<_> = records.iter().filter(|r| r["sampled"].as_u64() > Some(0)).collect();
-    assert_eq!((records.len(), sampled.len()), (300, 128));
-    assert!(sampled.iter().all(|r| r["margin"] == 0));
+    // One may have a byte of several pieces.
+    assert!(records.len() == 300 && (100..=128).contains(&sampled.len()), "{}", sampled.len());
+    assert!(sampled.iter().all(|r| r["margin"] == 0 && r["sampled"] == r["raw_size"]));
     dir.run(["-q", "compress", "-l", "fast", "-r", "d", "-o", "out"]).silent();
     let mut estimated = 0;
     for record in &records {
@@ -126,7 +127,8 @@ fn of_many_files_some_are_sampled() {
     assert_eq!(dir.run(["estimate", "d", "--json", "-l", "fast"]).json(), records);
     let run = dir.run(["estimate", "d"]);
     let text = run.ok().stdout();
-    assert!(text.lines().nth(1).unwrap().starts_with("sampled: 128 files; the others "), "{text}");
+    let said = format!("sampled: {} files; the others ", sampled.len());
+    assert!(text.lines().nth(1).unwrap().starts_with(&said), "{text}");
 }
 
 #[test]

@@ -112,8 +112,7 @@ fn a_store_without_records_or_without_its_marker_is_left_alone() {
     for spoil in ["rm copy/lmc-store.json", "touch copy/lmc-store.json"] {
         dir.shell(spoil).ok();
         let before = dir.names();
-        for command in ["list copy", "save copy w", "restore copy -o out", "gc copy", "copy copy new", "import copy s"]
-        {
+        for command in ["list copy", "save copy w", "restore copy -o out", "gc copy", "copy copy new", "copy s copy"] {
             dir.shell(&format!("exec $LMC snapshot {command}")).fails(&["lmc-store.json: ", "put it back from a copy"]);
         }
         assert_eq!(dir.names(), before);
@@ -145,7 +144,7 @@ fn the_first_line_of_a_list_has_what_is_needed() {
 fn a_store_is_made_only_for_something() {
     let (dir, objects) = three();
     dir.shell("sed -i 's/86400/604800/' s/lmc-store.json && exec $LMC snapshot export s s.tar -q").ok();
-    for command in ["copy s t", "import u s.tar"] {
+    for command in ["copy s t", "copy s.tar u"] {
         dir.shell(&format!("exec $LMC snapshot {command} -q")).silent();
     }
     for made in ["t", "u"] {

@@ -13,7 +13,7 @@ use crate::fs::input::Source;
 use crate::ui::failure::{Failure, Result};
 use crate::ui::messages::Ui;
 use crate::work::bases::Bases;
-use crate::work::forecast::{Taken, estimates};
+use crate::work::forecast::{self, Taken, estimates};
 
 /// The most checkpoints that each is compared with.
 const COMPARED: usize = 8;
@@ -109,7 +109,8 @@ impl Chooser<'_> {
             Ok(Taken { source, bases })
         });
         let mut found = Vec::new();
-        estimates(taken, self.options, |estimate| {
+        let sample = forecast::sample(taken.len());
+        estimates(taken, self.options, sample, |estimate| {
             progress.at(0);
             found.push(estimate);
         });
