@@ -1,6 +1,5 @@
 //! Chooses the method of a column.
 
-use super::Matrix;
 use super::methods::planned::ColumnPlan;
 use super::methods::predicted::choice::PredictionInput;
 use super::methods::predicted::grid::find;
@@ -12,6 +11,7 @@ use super::stream::planned::StreamPlan;
 use super::stream::sparse::is_mostly_zero;
 use super::structure::opaque::detect_width;
 use super::structure::{Finder, LEAST, Structure, is_few};
+use super::{Matrix, Step};
 use crate::format::frames::FrameEncoder;
 use crate::settings::level::Level;
 use lmc_kernels::entropy::{LANES, SETS};
@@ -44,13 +44,15 @@ pub(crate) struct Chooser {
     spare: Vec<Streams>,
     frames: FramePlanner,
     /// Multiples of a prediction.
-    scaled: Vec<u8>,
+    multiples: Vec<u8>,
     /// Of columns with predictions, which need it seldom.
     finder: Finder,
 }
 
 /// Least elements of a row that may have a term.
 const ROW_LEAST: u64 = 64;
+/// A step that leaves one byte in this many is taken as it is.
+const REPLAYED: u64 = 8;
 /// Bytes of a block's lane states, which a column with clusters must save.
 const LANE_BYTES: u64 = 4 * (SETS * LANES) as u64;
 
@@ -60,77 +62,100 @@ impl Chooser {
             planner: Planner::new(isa, level),
             spare: Vec::new(),
             frames: FramePlanner::new(level),
-            scaled: Vec::new(),
+            multiples: Vec::new(),
             finder: Finder::default(),
         }
     }
 
-    /// Plans a column; `base` has a prediction for each element.
+    /// Plans a column; `base` has a prediction for each element, and `step` those of the step from there, if there is one.
     ///
     /// # Errors
     /// `Limit` when there is no memory for zstd.
-    pub(crate) fn choose(&mut self, column: &RawColumn<'_>, base: Option<(&[u8], Conversion)>) -> Result<ColumnPlan> {
+    pub(crate) fn choose(
+        &mut self,
+        column: &RawColumn<'_>,
+        base: Option<(&[u8], Conversion)>,
+        step: Option<(&[u8], Step)>,
+    ) -> Result<ColumnPlan> {
         let Some((prediction, conversion)) = base else { return self.choose_plain(column) };
         let &RawColumn { dtype, bytes, .. } = column;
         let (width, map) = dtype.map_or_else(|| detect_width(bytes).unwrap_or((1, Map::Identity)), coding_of);
         let rows = dtype.and(column.matrix).filter(|m| m.row >= ROW_LEAST).map(Matrix::rows);
         let input = PredictionInput { prediction, map, rows, clusters: false };
-        let operand = |_: &mut Planner| OperandPlan::ranges(conversion);
-        let residuals = self.spare.pop().unwrap_or_default();
-        let plan = self.planner.plan_predicted(width, bytes, &input, operand, residuals);
-        let plan = self.or_scaled(dtype, bytes, &input, conversion, plan);
+        let mut plan = None;
+        if let Some((prediction, step)) = step {
+            plan = self.predicted(width, bytes, &PredictionInput { prediction, ..input }, OperandPlan::step(step));
+        }
+        // A step that left little to code needs no comparison.
+        if plan.as_ref().is_none_or(|(plan, _)| plan.estimate > bytes.len() as u64 / REPLAYED) {
+            let other = self.predicted(width, bytes, &input, OperandPlan::ranges(conversion));
+            plan = self.shorter(plan, other);
+            let other = self.scaled(dtype, bytes, &input, conversion);
+            plan = self.shorter(plan, other);
+        }
         Ok(match plan {
             // Unless zstd might still win.
-            Ok((predicted, sure)) if sure && map == Map::Rotate && !repeats(bytes) && !is_mostly_zero(width, bytes) => {
+            Some((predicted, sure))
+                if sure && map == Map::Rotate && !repeats(bytes) && !is_mostly_zero(width, bytes) =>
+            {
                 predicted
             }
-            Ok((predicted, _)) => match self.choose_structured(column)? {
+            Some((predicted, _)) => match self.choose_structured(column)? {
                 plain if plain.estimate <= predicted.estimate => {
                     self.recycle(predicted);
                     plain
                 }
                 _ => predicted,
             },
-            Err(residuals) => {
-                self.spare.push(residuals);
-                self.choose_structured(column)?
-            }
+            None => self.choose_structured(column)?,
         })
     }
 
-    /// The plan of a prediction, or one with a multiple of it if that takes fewer bytes.
-    fn or_scaled(
+    /// The plan of a prediction, and whether none without one comes near; `None` if it promises no gain.
+    fn predicted(
+        &mut self,
+        width: usize,
+        bytes: &[u8],
+        input: &PredictionInput<'_>,
+        operand: OperandPlan,
+    ) -> Option<(ColumnPlan, bool)> {
+        let residuals = self.spare.pop().unwrap_or_default();
+        let plan = self.planner.plan_predicted(width, bytes, input, |_| operand, residuals);
+        plan.map_err(|residuals| self.spare.push(residuals)).ok()
+    }
+
+    /// The plan of a multiple of a prediction, for elements that look like second moments.
+    fn scaled(
         &mut self,
         dtype: Option<Dtype>,
         bytes: &[u8],
         input: &PredictionInput<'_>,
         conversion: Conversion,
-        plan: std::result::Result<(ColumnPlan, bool), Streams>,
-    ) -> std::result::Result<(ColumnPlan, bool), Streams> {
-        let Some(dtype) = dtype.filter(|d| matches!(d, Dtype::F32 | Dtype::Bf16)) else { return plan };
-        let width = dtype.coding_width();
-        if conversion != Conversion::None {
-            return plan;
-        }
-        let Some(factor) = scaled::find(width, bytes, input.prediction) else { return plan };
-        let mut multiples = std::mem::take(&mut self.scaled);
-        optimizer::scaled(width, factor, input.prediction, scratch(&mut multiples, bytes.len()));
-        let of_multiples = PredictionInput { prediction: &multiples[..bytes.len()], ..*input };
-        let operand = |_: &mut Planner| OperandPlan::scaled(factor);
-        let residuals = self.spare.pop().unwrap_or_default();
-        let other = self.planner.plan_predicted(width, bytes, &of_multiples, operand, residuals);
-        self.scaled = multiples;
-        match (plan, other) {
-            (Ok((plan, sure)), Ok((other, of_other))) => {
-                let (best, worse) =
-                    if other.estimate < plan.estimate { ((other, of_other), plan) } else { ((plan, sure), other) };
-                self.recycle(worse);
-                Ok(best)
+    ) -> Option<(ColumnPlan, bool)> {
+        let width = dtype.filter(|d| matches!(d, Dtype::F32 | Dtype::Bf16))?.coding_width();
+        let factor = (conversion == Conversion::None).then(|| scaled::find(width, bytes, input.prediction))??;
+        let mut multiples = std::mem::take(&mut self.multiples);
+        let prediction = scratch(&mut multiples, bytes.len());
+        optimizer::scaled(width, factor, input.prediction, prediction);
+        let plan = self.predicted(width, bytes, &PredictionInput { prediction, ..*input }, OperandPlan::scaled(factor));
+        self.multiples = multiples;
+        plan
+    }
+
+    /// The plan with the lower estimate; the first of equal ones.
+    fn shorter(
+        &mut self,
+        first: Option<(ColumnPlan, bool)>,
+        second: Option<(ColumnPlan, bool)>,
+    ) -> Option<(ColumnPlan, bool)> {
+        match (first, second) {
+            (Some(first), Some(second)) => {
+                let is_second = second.0.estimate < first.0.estimate;
+                let (best, other) = if is_second { (second, first) } else { (first, second) };
+                self.recycle(other.0);
+                Some(best)
             }
-            (Err(spare), best) | (best, Err(spare)) => {
-                self.spare.push(spare);
-                best
-            }
+            (first, second) => first.or(second),
         }
     }
 

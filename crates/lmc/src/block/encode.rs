@@ -5,6 +5,7 @@ use super::gather::{Columns, Finders, Source, gather};
 use super::head::BlockHead;
 use super::methods::copied::Copied;
 use super::methods::planned::ColumnPlan;
+use super::methods::predicted::steps;
 use super::methods::{Column, Method};
 use super::output::Output;
 use super::ranges::{NamedRanges, read_all};
@@ -23,7 +24,7 @@ use lmc_kernels::entropy::{LANES, SETS};
 use lmc_kernels::isa::Isa;
 use lmc_kernels::predict::{Conversion, convert};
 use lmc_layout::error::Result;
-use lmc_layout::io::{ReadAt, read_at};
+use lmc_layout::io::{ReadAt, read_at, scratch};
 
 /// Encodes blocks one after the other, keeping its working memory.
 pub struct BlockEncoder {
@@ -35,8 +36,8 @@ pub struct BlockEncoder {
     simple: Option<Box<Chooser>>,
     head: Vec<u8>,
     lanes: LaneEncoder,
-    /// Bytes of a prediction's ranges, raw and converted.
-    bytes: [Vec<u8>; 2],
+    /// Bytes of a prediction's ranges, raw and converted; of the further operands of a step, and its predictions.
+    bytes: [Vec<u8>; 4],
 }
 
 /// A block to encode: its bytes, their types, and the digests of their leaves.
@@ -295,7 +296,7 @@ impl BlockEncoder {
         s: &Source<'_>,
         origin: &dyn Origin,
         way: Way,
-        [base, converted]: &mut [Vec<u8>; 2],
+        [base, converted, others, stepped]: &mut [Vec<u8>; 4],
     ) -> Result<ColumnPlan> {
         let chooser = self.chooser(way.level);
         let prediction = match s.conversion() {
@@ -309,7 +310,14 @@ impl BlockEncoder {
                 Some((bytes, conversion))
             }
         };
-        let mut plan = chooser.choose(&s.column(way.grids), prediction)?;
+        let step = match (s.step(), prediction) {
+            (Some(step), Some((first, Conversion::None))) => {
+                steps::predict(step, first, &s.others, origin, others, scratch(stepped, s.bytes.len()))?;
+                Some((&stepped[..s.bytes.len()], step))
+            }
+            _ => None,
+        };
+        let mut plan = chooser.choose(&s.column(way.grids), prediction, step)?;
         // Bytes whose counterparts have moved: a header in which one name has changed.
         if !s.prefix.is_empty() {
             let len = s.prefix.iter().map(|range| range.len).sum();
@@ -364,13 +372,13 @@ impl BlockEncoder {
 fn name_ranges(sources: &[Source<'_>], plans: &mut [ColumnPlan]) -> Vec<SourceRange> {
     let mut list = Vec::new();
     for (source, plan) in sources.iter().zip(plans) {
-        let (named, ranges) = match &mut plan.method {
-            // An operand of several parts would have them one after the other.
-            Method::Predicted(p) => (p.operand.named_mut(), &source.base),
-            Method::Zstd(z) if z.prefix.count() > 0 => (vec![&mut z.prefix], &source.prefix),
+        let own = [&source.base].into_iter().chain(&source.others);
+        let (named, lists): (_, Vec<_>) = match &mut plan.method {
+            Method::Predicted(p) => (p.operand.named_mut(), own.collect()),
+            Method::Zstd(z) if z.prefix.count() > 0 => (vec![&mut z.prefix], vec![&source.prefix]),
             _ => continue,
         };
-        for named in named {
+        for (named, ranges) in named.into_iter().zip(lists) {
             *named = NamedRanges::new(list.len(), ranges.len());
             list.extend_from_slice(ranges);
         }

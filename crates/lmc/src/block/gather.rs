@@ -7,7 +7,7 @@ use super::choose::RawColumn;
 use super::methods::copied::find::{CopyFinder, Searched};
 use super::structure::opaque::{is_divided, parts};
 use super::structure::{Finder, LEAST, PARTS, STEPS_LEAST, Structure, is_few_down};
-use super::{Extent, Group, Matrix};
+use super::{Extent, Group, Matrix, Reference, Step};
 use crate::format::bases::SourceRange;
 use crate::format::extents::Extents;
 use crate::format::limits::{MAX_COLUMNS, MAX_EXTENTS};
@@ -21,6 +21,7 @@ use lmc_layout::quantised::{Field, fields_of};
 struct Kind {
     dtype: Option<Dtype>,
     base: Option<Conversion>,
+    step: Option<Step>,
     group: Group,
     prefix: bool,
     structure: Structure,
@@ -34,13 +35,14 @@ struct Kind {
 struct Gathered {
     kind: Kind,
     base: Vec<SourceRange>,
+    others: [Vec<SourceRange>; 3],
     prefix: Vec<SourceRange>,
     matrix: Option<Matrix>,
 }
 
 impl Gathered {
     fn new(kind: Kind) -> Self {
-        Self { kind, base: vec![], prefix: vec![], matrix: None }
+        Self { kind, base: vec![], others: Default::default(), prefix: vec![], matrix: None }
     }
 }
 
@@ -50,6 +52,8 @@ pub(super) struct Source<'a> {
     pub(super) bytes: Cow<'a, [u8]>,
     /// Ranges that predict all its elements; empty if there are none.
     pub(super) base: Vec<SourceRange>,
+    /// The further operands of their step, in order; without one, none.
+    pub(super) others: [Vec<SourceRange>; 3],
     /// Bytes that those of an opaque column resemble; empty if there are none.
     pub(super) prefix: Vec<SourceRange>,
     /// Where its first element is, if all follow each other in a matrix.
@@ -63,6 +67,10 @@ impl Source<'_> {
         RawColumn { dtype, structure, matrix: self.matrix, grids, bytes: &self.bytes }
     }
 
+    pub(super) fn step(&self) -> Option<Step> {
+        self.kind.step
+    }
+
     pub(super) fn conversion(&self) -> Option<Conversion> {
         self.kind.base
     }
@@ -74,8 +82,16 @@ impl Source<'_> {
 }
 
 /// The kind of extents for which there is no further column.
-const OPAQUE: Kind =
-    Kind { dtype: None, base: None, group: Group::Others, prefix: false, structure: NOISE, field: None, copied: 0 };
+const OPAQUE: Kind = Kind {
+    dtype: None,
+    base: None,
+    step: None,
+    group: Group::Others,
+    prefix: false,
+    structure: NOISE,
+    field: None,
+    copied: 0,
+};
 
 const NOISE: Structure = Structure { few: false, repeats: false, steps: false };
 
@@ -136,7 +152,8 @@ pub(super) fn gather<'a>(
         let base = p.base.filter(|l| predict && whole && l.conversion.source_width(width).is_some());
         let prefix = p.prefix.filter(|_| predict && p.dtype.is_none());
         let plain = Kind { dtype: p.dtype.filter(|_| whole), group: p.group, prefix: prefix.is_some(), ..OPAQUE };
-        let kind = Kind { base: base.map(|l| l.conversion), ..plain };
+        let step = p.step.filter(|_| base.is_some_and(|l| l.conversion == Conversion::None));
+        let kind = Kind { base: base.map(|l| l.conversion), step: step.map(|s| s.step), ..plain };
         let structured =
             Kind { structure, group: if p.group == Group::Others { Group::Part(*number) } else { p.group }, ..plain };
         let fits = |kind: &Kind, most| columns.len() < most || columns.iter().any(|c| c.kind == *kind);
@@ -150,21 +167,27 @@ pub(super) fn gather<'a>(
             (OPAQUE, None)
         };
         let (known, column) = (columns.len(), column_of(kind, &mut columns));
-        let Gathered { base: operand, prefix: prefixes, matrix, .. } = &mut columns[usize::from(column)];
+        let Gathered { base: operand, others, prefix: prefixes, matrix, .. } = &mut columns[usize::from(column)];
         *matrix = p.matrix.filter(|_| usize::from(column) == known);
         if let Some(l) = base {
             let source_width = l.conversion.source_width(width).expect("checked above");
             let len = (p.len / width * source_width) as u64;
             push(operand, SourceRange { source: l.source, offset: l.offset, len });
+            for (list, other) in others.iter_mut().zip(step.into_iter().flat_map(|s| s.others)) {
+                if let Some(Reference { source, offset, .. }) = other {
+                    push(list, SourceRange { source, offset, len });
+                }
+            }
         }
         if let Some(prefix) = prefix.filter(|_| kind.prefix) {
             push(prefixes, prefix);
         }
         placed.push(column, p.len);
     }
-    let sources = (0..).zip(columns).map(|(column, Gathered { kind, base, prefix, matrix })| Source {
+    let sources = (0..).zip(columns).map(|(column, Gathered { kind, base, others, prefix, matrix })| Source {
         kind,
         base,
+        others,
         prefix,
         matrix,
         bytes: placed.gather(column, raw),
@@ -200,7 +223,8 @@ impl Piece {
         let base = p.base.map(|l| l.at(p.dtype, at as u64));
         let width = p.dtype.map_or(1, Dtype::coding_width);
         let matrix = p.matrix.map(|m| Matrix { position: m.position + (at / width) as u64, ..m });
-        Self { extent: Extent { len, base, matrix, ..p }, structure, number, elements, copied }
+        let step = p.step.map(|s| s.at(p.dtype, at as u64));
+        Self { extent: Extent { len, base, step, matrix, ..p }, structure, number, elements, copied }
     }
 
     /// The bytes at `start` of the block of `block` bytes, for a search for copies in whole elements; `None` if it has none, or is predicted: where few elements

@@ -15,7 +15,7 @@ pub(crate) mod structure;
 
 use crate::format::bases::SourceRange;
 use lmc_kernels::predict::Conversion;
-use lmc_kernels::predict::optimizer::Rows;
+use lmc_kernels::predict::optimizer::{MomentStep, Rows, WeightStep};
 use lmc_layout::dtype::Dtype;
 #[cfg(test)]
 use lmc_layout::error::Error;
@@ -30,12 +30,52 @@ pub struct Extent {
     pub len: usize,
     /// The prediction of its elements, if there is one.
     pub base: Option<Reference>,
+    /// The step of an optimizer that predicts its elements from those of the base, if there is one.
+    pub step: Option<Stepped>,
     /// Only extents of one group are in one column.
     pub group: Group,
     /// Bytes that opaque ones resemble.
     pub prefix: Option<SourceRange>,
     /// Where its elements are in a matrix, if that is known.
     pub matrix: Option<Matrix>,
+}
+
+/// A step of an optimizer: its constants, as the bits of binary32, which are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Of second moments: b, h, a, c of [`MomentStep`].
+    Moment([u32; 4]),
+    /// Of weights: a, s1, s0, e of [`WeightStep`].
+    Weight([u32; 4]),
+}
+
+impl From<MomentStep> for Step {
+    fn from(MomentStep { b, h, a, c }: MomentStep) -> Self {
+        Step::Moment([b, h, a, c].map(f32::to_bits))
+    }
+}
+
+impl From<WeightStep> for Step {
+    fn from(WeightStep { a, s1, s0, e }: WeightStep) -> Self {
+        Step::Weight([a, s1, s0, e].map(f32::to_bits))
+    }
+}
+
+/// A step, and the places of its operands after the first, which is the base: of a second moment the averages of gradients before
+/// and after; of a weight the average and the second moment after, and the average before if it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stepped {
+    /// The step.
+    pub step: Step,
+    /// The operands.
+    pub others: [Option<Reference>; 3],
+}
+
+impl Stepped {
+    /// The step `pos` bytes further on.
+    pub(crate) fn at(self, dtype: Option<Dtype>, pos: u64) -> Self {
+        Self { others: self.others.map(|other| other.map(|reference| reference.at(dtype, pos))), ..self }
+    }
 }
 
 /// Extents that may be in one column, if their types and predictions are alike, too.
@@ -76,7 +116,7 @@ impl Matrix {
 impl Extent {
     /// An extent without a reference.
     pub(crate) fn plain(dtype: Option<Dtype>, len: usize) -> Self {
-        Self { dtype, len, base: None, group: Group::Others, prefix: None, matrix: None }
+        Self { dtype, len, base: None, step: None, group: Group::Others, prefix: None, matrix: None }
     }
 }
 

@@ -121,7 +121,7 @@ fn in_memory<'b>(list: &[SourceRange], origin: &'b dyn Origin) -> Option<&'b [u8
 }
 
 /// Fills `bytes` with the concatenated bytes of ranges, which have its length.
-fn read_to(list: &[SourceRange], origin: &dyn Origin, mut bytes: &mut [u8]) -> Result<()> {
+pub(super) fn read_to(list: &[SourceRange], origin: &dyn Origin, mut bytes: &mut [u8]) -> Result<()> {
     for d in list {
         let (to, more) = bytes.split_at_mut(d.len as usize);
         origin.read(d.source, d.offset, to)?;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::block::structure::{Finder, LEAST};
-use crate::block::{Extent, Group, Matrix, Reference};
+use crate::block::{Extent, Group, Matrix, Reference, Stepped};
 use crate::format::bases::SourceRange;
 use crate::format::bases::{Depths, MAX_DEPTH};
 use crate::format::checksum::LEAF;
@@ -55,6 +55,8 @@ pub(crate) struct Cutter<'m> {
     matcher: Option<Matcher<'m>>,
     /// For each segment the earlier tensor of the file that predicts it, if any; empty if no tensor has one.
     siblings: Vec<Option<Reference>>,
+    /// For each segment the step of an optimizer that it is, if any; empty if no tensor is one.
+    steps: Vec<Option<Stepped>>,
     /// Start of the next block.
     at: u64,
     /// The first segment with bytes at or after `at`.
@@ -105,6 +107,7 @@ impl<'m> Cutter<'m> {
             layout,
             matcher,
             siblings,
+            steps: vec![],
             at: 0,
             first: 0,
             seen: VecDeque::new(),
@@ -120,6 +123,16 @@ impl<'m> Cutter<'m> {
     /// A cutter with blocks of one length: a file has the same blocks with bases and without.
     pub(crate) fn uniform(self) -> Self {
         Self { adaptive: false, ..self }
+    }
+
+    /// A cutter of segments that are steps of an optimizer: for each its step, if it is one.
+    pub(crate) fn with_steps(self, steps: Vec<Option<Stepped>>) -> Self {
+        Self { steps, ..self }
+    }
+
+    /// Whether blocks may depend on others of the file.
+    fn has_depths(&self) -> bool {
+        !self.siblings.is_empty() || !self.steps.is_empty()
     }
 
     /// A cutter whose blocks may have grids.
@@ -165,7 +178,7 @@ impl<'m> Cutter<'m> {
             self.see(raw, ahead, overlap.segment)?;
             self.push(overlap, len, extents);
         }
-        if !self.siblings.is_empty() {
+        if self.has_depths() {
             self.keep_shallow(len, extents);
         }
         self.calm = calm;
@@ -178,7 +191,7 @@ impl<'m> Cutter<'m> {
         if len == 0 {
             return;
         }
-        if !self.siblings.is_empty() {
+        if self.has_depths() {
             self.depths.push_of(len, 0);
         }
         self.calm = true;
@@ -350,24 +363,36 @@ impl<'m> Cutter<'m> {
             related.filter_map(|r| r.resembles).next().filter(|_| dtype.is_none()).and_then(|r| around(r, pos, len));
         let mut at = pos;
         for (dtype, len, base) in columns.into_iter().filter(|p| p.1 > 0) {
+            let step = base.and_then(|base| self.step_at(segment, dtype, at, len, base));
             let row = row.copied().unwrap_or(UNKNOWN_ROW);
             let matrix = (self.grids && row > 0).then_some(Matrix { row, position: at / width });
             at += len;
-            let (dtype, base) = if extents.len() < MAX_EXTENTS { (dtype, base) } else { (None, None) };
+            let (dtype, base, step) =
+                if extents.len() < MAX_EXTENTS { (dtype, base, step) } else { (None, None, None) };
             let group = if dtype.is_some() { group } else { Group::Others };
             match extents.last_mut() {
                 Some(p)
                     if (p.dtype, p.group, p.prefix) == (dtype, group, prefix)
                         && goes_on(p, base)
+                        && p.step.map(|s| s.at(p.dtype, p.len as u64)) == step
                         // Structure is found in whole tensors.
                         && (dtype.is_none() || base.is_some() || len < LEAST as u64) =>
                 {
                     p.len += len as usize;
                     p.matrix = None;
                 }
-                _ => extents.push(Extent { dtype, len: len as usize, base, group, prefix, matrix }),
+                _ => extents.push(Extent { dtype, len: len as usize, base, step, group, prefix, matrix }),
             }
         }
+    }
+
+    /// The step that predicts `len` bytes of a segment from byte `pos` on, whose base is `base`: if that is in a base, and operands in
+    /// this file are before the block.
+    fn step_at(&self, segment: usize, dtype: Option<Dtype>, pos: u64, len: u64, base: Reference) -> Option<Stepped> {
+        let step = self.steps.get(segment).copied().flatten()?.at(dtype, pos);
+        let is_there = |r: &Reference| r.source > 0 || r.offset + len <= self.at;
+        let fits = base.source > 0 && base.conversion == Conversion::None && step.others.iter().flatten().all(is_there);
+        fits.then_some(step)
     }
 
     fn is_second_moment(&self, segment: usize) -> bool {
@@ -379,13 +404,21 @@ impl<'m> Cutter<'m> {
     fn keep_shallow(&mut self, len: u64, extents: &mut [Extent]) {
         let mut depth = 0;
         for p in extents {
+            let of_step = p.step.into_iter().flat_map(|s| s.others).flatten();
+            let ranges = of_step.map(|r| SourceRange { source: r.source, offset: r.offset, len: p.len as u64 });
+            let of_step = ranges.map(|range| self.depths.of_range(&range)).max().unwrap_or(0);
+            if of_step > MAX_DEPTH {
+                p.step = None;
+            } else {
+                depth = depth.max(of_step);
+            }
             let width = p.dtype.map_or(1, Dtype::coding_width);
             let Some(Reference { source, offset, conversion }) = p.base else { continue };
             let len = (p.len / width * conversion.source_width(width).unwrap_or(width)) as u64;
             match self.depths.of_range(&SourceRange { source, offset, len }) {
                 above if above > MAX_DEPTH => {
                     // Blocks of quantised elements may begin anywhere in it.
-                    (p.base, p.dtype) = (None, p.dtype.filter(|d| !d.is_block()));
+                    (p.base, p.step, p.dtype) = (None, None, p.dtype.filter(|d| !d.is_block()));
                 }
                 own => depth = depth.max(own),
             }

@@ -10,8 +10,8 @@ use crate::file::writer::Writer;
 use crate::format::bases::{BaseInfo, Sources};
 use crate::format::header::Features;
 use crate::refs::base::Base;
-use crate::refs::intra_file;
 use crate::refs::matching::Matcher;
+use crate::refs::{intra_file, steps};
 use crate::settings::options::CompressOptions;
 use lmc_layout::Layout;
 use lmc_layout::dtype::Dtype;
@@ -48,18 +48,21 @@ impl<'m> EncodeSession<'m> {
         if !has_siblings {
             siblings.clear();
         }
-        let features = Features {
-            ranges: has_siblings || !named.is_empty(),
-            own: has_siblings,
-            grids_or_copies: true,
-            optimizer: true,
+        let steps = match (own, &matcher) {
+            (Some(raw), Some(matcher)) if !o.independent => {
+                steps::find(&layout, matcher, |at, buf| raw.read_now(at, buf))?
+            }
+            _ => vec![],
         };
+        let has_own = has_siblings || !steps.is_empty();
+        let features =
+            Features { ranges: has_own || !named.is_empty(), own: has_own, grids_or_copies: true, optimizer: true };
         let name = format!("lmc {} {}", env!("CARGO_PKG_VERSION"), o.level.name());
         let (writer, start) = Writer::start(&Sources { features, bases: named }, name)?;
         let origin = ReferenceResolver::new(bases, &[], own.map_or(&NoSelf as &dyn SelfSource, |raw| raw));
         let may_have_grids = may_have_grids(&layout);
         let layout = Arc::new(layout);
-        let cutter = Cutter::new(layout.clone(), matcher, siblings).with_grids(may_have_grids);
+        let cutter = Cutter::new(layout.clone(), matcher, siblings).with_grids(may_have_grids).with_steps(steps);
         Ok(Self { cutter, layout, writer, start, origin })
     }
 }

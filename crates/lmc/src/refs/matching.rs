@@ -389,6 +389,11 @@ impl<'m> Matcher<'m> {
         candidates.for_each(|c| c.source = number[c.source as usize]);
     }
 
+    /// The reference of a segment by its name.
+    pub(crate) fn related(&self, i: usize) -> Option<Related> {
+        if let Found::Related(related) = self.found[i] { Some(related) } else { None }
+    }
+
     /// The reference of a segment; the file has at least `len` bytes of it. The tail follows the segments.
     pub fn relate(&mut self, layout: &Layout, i: usize, raw: &dyn ReadAt, len: u64) -> Result<Option<Related>> {
         match self.found[i] {

@@ -1,5 +1,5 @@
-//! Finds earlier bytes that predict later ones: tensors of the bases (`matching`), and earlier tensors of the same
-//! file (`intra_file`).
+//! Finds earlier bytes that predict later ones: tensors of the bases (`matching`), earlier tensors of the same
+//! file (`intra_file`), and the steps of an optimizer that lead from both to a tensor (`steps`).
 
 pub(crate) mod base;
 pub(crate) mod budget;
@@ -7,5 +7,6 @@ pub(crate) mod fingerprint;
 pub(crate) mod intra_file;
 pub(crate) mod matching;
 pub(crate) mod reread;
+pub(crate) mod steps;
 pub(crate) mod work;
 pub(crate) mod workers;

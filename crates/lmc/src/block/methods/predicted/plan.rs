@@ -2,9 +2,10 @@
 
 use super::choice::{PredictionInput, PredictorChoice, choose_predictor};
 use super::operand::Operand;
-use super::steps::Scaled;
+use super::steps::{Scaled, operand_of};
 use super::terms::Terms;
 use super::{Predicted, sparse};
+use crate::block::Step;
 use crate::block::methods::Method;
 use crate::block::methods::planned::ColumnPlan;
 use crate::block::ranges::NamedRanges;
@@ -32,6 +33,11 @@ impl OperandPlan {
     pub(in crate::block) fn ranges(conversion: Conversion) -> Self {
         let operand = Operand::Ranges { conversion, base: NamedRanges::default() };
         Self { operand, body: vec![], estimate: 0 }
+    }
+
+    /// A step of an optimizer, whose ranges are set when the block is assembled.
+    pub(in crate::block) fn step(step: Step) -> Self {
+        Self { operand: operand_of(step), body: vec![], estimate: 40 }
     }
 
     /// Multiples of ranges, which are set when the block is assembled.
