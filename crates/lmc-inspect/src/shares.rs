@@ -196,6 +196,7 @@ mod tests {
                 dtype: Some(Dtype::F32),
                 len: block.len(),
                 base: None,
+                step: None,
                 group: Group::Others,
                 prefix: None,
                 matrix: None,

@@ -312,7 +312,7 @@ impl BlockEncoder {
         };
         let step = match (s.step(), prediction) {
             (Some(step), Some((first, Conversion::None))) => {
-                steps::predict(step, first, &s.others, origin, others, scratch(stepped, s.bytes.len()))?;
+                steps::plan::predict(step, first, &s.others, origin, others, scratch(stepped, s.bytes.len()))?;
                 Some((&stepped[..s.bytes.len()], step))
             }
             _ => None,

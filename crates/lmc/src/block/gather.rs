@@ -383,6 +383,7 @@ mod tests {
             dtype: None,
             len: raw.len(),
             base: None,
+            step: None,
             group: Group::Others,
             prefix: Some(prefix),
             matrix: None,

@@ -59,8 +59,15 @@ impl Blocks {
         for (i, block) in raw.chunks(self.raw_len).enumerate() {
             let offset = (i * self.raw_len) as u64;
             let base = self.base.0.as_ref().map(|_| Reference { source: 1, offset, conversion: Conversion::None });
-            let extent =
-                Extent { dtype: Some(dtype), len: block.len(), base, group: Group::Others, prefix: None, matrix: None };
+            let extent = Extent {
+                dtype: Some(dtype),
+                len: block.len(),
+                base,
+                step: None,
+                group: Group::Others,
+                prefix: None,
+                matrix: None,
+            };
             encode_block(&mut self.encoder, block, &[extent], &self.base, &mut out).expect("nothing fails");
         }
         out.finish();

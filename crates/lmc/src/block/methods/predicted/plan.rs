@@ -2,7 +2,8 @@
 
 use super::choice::{PredictionInput, PredictorChoice, choose_predictor};
 use super::operand::Operand;
-use super::steps::{Scaled, operand_of};
+use super::steps::Scaled;
+use super::steps::plan::operand_of;
 use super::terms::Terms;
 use super::{Predicted, sparse};
 use crate::block::Step;
