@@ -1,5 +1,6 @@
 //! Tests of the codec's public API: one program, because each links the whole crate.
 
+mod adam;
 mod base_files;
 mod bases;
 mod chains;
