@@ -429,7 +429,7 @@ fn damage_to_the_names_of_bases_is_found() {
     let (old, new) = (file_of(&model(0, 0.0)), file_of(&model(7, 0.0005)));
     let bases = [Base::new(&old[..]).unwrap().with_name("old")];
     let good = delta_of(&new, &bases, &o).unwrap();
-    assert_eq!(good[12..20], *b"\x05\0\0\0BASE");
+    assert_eq!(good[12..20], *b"\x0d\0\0\0BASE");
     let head_len = u32::from_le_bytes(good[20..24].try_into().unwrap()) as usize;
     let head = 40..40 + head_len;
     for i in 8..head.end {
