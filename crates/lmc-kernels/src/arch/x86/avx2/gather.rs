@@ -6,7 +6,7 @@
 //!
 //! What did not help, measured on bf16 and fp32 weights one step apart: undoing the residuals in the same loop, or the
 //! positions of all elements first, by ranks in 32 and the counts of all contexts, then a `vpgatherdd` or scalar loads
-//! (fp32: faster from 12 contexts on only).
+//! (fp32: no faster with up to 12 contexts).
 
 use super::contexts::STEP;
 use super::{load, store};
