@@ -216,10 +216,6 @@ pub(crate) fn places(len: usize, of: &[Stream], contexts: usize, width: usize) -
 }
 
 /// [`places`], those of byte-wide streams separate from those of whole elements, if the widths differ.
-#[cfg_attr(
-    not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little"))),
-    expect(dead_code, reason = "for kernels")
-)]
 pub(crate) fn places_by_width(len: usize, of: &[Stream], contexts: usize, width: usize) -> [Vec<Place>; 2] {
     let (single, whole) = places(len, of, contexts, width).into_iter().partition(|p| p.width == 1);
     [single, whole]

@@ -170,10 +170,6 @@ pub(crate) fn restore_tiles(
 
 /// Whether no place is beyond its end. It is enough to look after each tile: behind the end of a stream there is room
 /// for one.
-#[cfg_attr(
-    not(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little"))),
-    expect(dead_code, reason = "for kernels")
-)]
 #[inline(always)]
 pub(crate) fn are_within(places: &[Vec<Place>; 2]) -> bool {
     places.iter().flatten().all(|p| p.next <= p.end)

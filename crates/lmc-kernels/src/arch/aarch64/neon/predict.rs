@@ -7,7 +7,7 @@
 
 use super::super::super::vectors::boundaries::Boundaries;
 use super::{load, store};
-use crate::inline::array;
+use crate::inline::{array, zip};
 use crate::predict::job::{BEHIND, Model, Place, Streams, TILE};
 use crate::predict::partition::{self as portable, Finder};
 use std::arch::aarch64::*;
@@ -66,9 +66,7 @@ kernels! {
     ) {
         let steps: &[Step<WIDTH>] = predictions.as_chunks().0.as_chunks().0;
         let to: &mut [Step<WIDTH>] = to.as_chunks_mut().0.as_chunks_mut().0;
-        for (p, to) in steps.iter().zip(&mut *to) {
-            gather_step(contexts(near, p), bytes, places, to);
-        }
+        zip(&mut *to, steps, |to, p| gather_step(contexts(near, p), bytes, places, to));
         let rest = &predictions[steps.len() * STEP * WIDTH..];
         if !rest.is_empty() {
             let mut last = [[0; STEP]; WIDTH];

@@ -6,11 +6,11 @@
 //!
 //! What did not help, measured on bf16 and fp32 weights one step apart: undoing the residuals in the same loop, or the
 //! positions of all elements first, by ranks in 32 and the counts of all contexts, then a `vpgatherdd` or scalar loads
-//! (fp32: faster from 12 contexts on only).
+//! (fp32: no faster with up to 12 contexts).
 
 use super::contexts::STEP;
 use super::{load, store};
-use crate::inline::Each;
+use crate::inline::{Each, zip};
 use crate::predict::job::{BEHIND, Place, TILE};
 use std::arch::x86_64::*;
 
@@ -42,8 +42,7 @@ kernels! {
     ) {
         let [single, whole] = places;
         let to: &mut [Step<WIDTH>] = to.as_chunks_mut().0.as_chunks_mut().0;
-        let to = &mut to[..ids.len()];
-        for (ids, to) in ids.iter().zip(to) {
+        zip(to, ids, |to, ids| {
             let ids = load(ids);
             if WIDTH == 1 {
                 store(&mut to[0], lowest_bytes(ids, ranks_in_16(ids), bytes, single));
@@ -52,7 +51,7 @@ kernels! {
             } else {
                 gather_dwords(ids, bytes, single, whole, to);
             }
-        }
+        });
     }
 
     fn gather_words<const WIDTH: usize>(
@@ -98,9 +97,7 @@ kernels! {
                 e[j] = _mm256_blendv_epi8(e[j], v, _mm256_cmpeq_epi32(contexts[j], context));
             }
         }
-        for (to, e) in to.iter_mut().zip(e) {
-            store(to, e);
-        }
+        zip(to, &e, |to, e| store(to, *e));
     }
 
     /// The residuals of the elements whose streams are byte-wide, 0 for all others.
