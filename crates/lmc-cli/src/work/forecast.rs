@@ -51,7 +51,7 @@ pub(crate) fn estimates(
     // The threads share a file, or each has its own.
     let threads = lmc_pool::threads(options.threads);
     let (of_files, of_each) = if files.len() < threads { (1, threads) } else { (threads, 1) };
-    let options = options.clone().with_threads(of_each);
+    let options = options.with_threads(of_each);
     let workers = Workers::new(of_files, || Compressor::new(&options).expect("the options were used before"));
     let mut jobs: Vec<Option<Result<Taken>>> = (0..workers.in_flight()).map(|_| None).collect();
     let mut coming = files;
