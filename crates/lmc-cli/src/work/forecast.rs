@@ -51,7 +51,7 @@ pub(crate) fn estimates(
     // The threads share a file, or each has its own.
     let threads = lmc_pool::threads(options.threads);
     let (of_files, of_each) = if files.len() < threads { (1, threads) } else { (threads, 1) };
-    let options = options.clone().with_threads(of_each);
+    let options = options.with_threads(of_each);
     let workers = Workers::new(of_files, || Compressor::new(&options).expect("the options were used before"));
     let mut jobs: Vec<Option<Result<Taken>>> = (0..workers.in_flight()).map(|_| None).collect();
     let mut coming = files;
@@ -76,7 +76,7 @@ pub(crate) fn estimates(
     );
 }
 
-/// Estimates `files`, of which the larger ones of many are not sampled. `look` opens one; `told` gets the results in the
+/// Estimates `files`; of more than [`MOST`], some are sampled for all. `look` opens one; `told` gets the results in the
 /// same order, failures of files among them.
 ///
 /// # Errors
@@ -120,8 +120,9 @@ pub(crate) fn forecast<T>(
     Ok(())
 }
 
-/// Which of the files of these sizes are sampled: all, or at most `most` of them. Their bytes, in order, are cut into as
-/// many equal pieces, and the file is taken that has a byte of each piece, chosen by chance, but always the same.
+/// Which of the files of these sizes are sampled: all, or at most `most` of them, and empty ones. Their bytes, in order,
+/// are cut into as many equal pieces, and the file is taken that has a byte of each piece, chosen by chance, but always
+/// the same.
 fn chosen(sizes: &[u64], most: usize) -> Vec<usize> {
     if sizes.len() <= most {
         return (0..sizes.len()).collect();
@@ -142,10 +143,11 @@ fn chosen(sizes: &[u64], most: usize) -> Vec<usize> {
         {
             (file, end) = (file + 1, next);
         }
-        if all.last() != Some(&file) {
-            all.push(file);
-        }
+        all.push(file);
     }
+    all.extend((0..sizes.len()).filter(|&i| sizes[i] == 0));
+    all.sort_unstable();
+    all.dedup();
     all
 }
 
@@ -324,7 +326,8 @@ mod tests {
         sizes[500] = 1_000_000;
         let all = chosen(&sizes, 100);
         assert!(all.contains(&500) && all.is_sorted_by(|a, b| a < b) && (45..=60).contains(&all.len()), "{all:?}");
-        assert_eq!(chosen(&[0; 9], 4), [8]);
+        assert_eq!(chosen(&[0, 9, 0, 9, 0], 1), [0, 1, 2, 4]);
+        assert_eq!(chosen(&[0; 9], 4), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
     }
 
     #[test]

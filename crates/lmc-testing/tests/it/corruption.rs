@@ -22,7 +22,7 @@ fn every_flipped_bit_is_noticed() {
                 let means_nothing = FEATURES.contains(&bit)
                     || name == "grid" && of_groups(&file, 16).contains(&(bit / 8))
                     || name == "grid with offsets" && of_groups(&file, 32).contains(&(bit / 8))
-                    || name == "row-terms-and-grid" && of_groups(&file, file.len()).contains(&(bit / 8))
+                    || name.contains("row-terms") && of_groups(&file, file.len()).contains(&(bit / 8))
                     || frames.iter().any(|frame| frame.contains(&(bit / 8)));
                 assert!(means_nothing, "{name}: bit {bit}");
                 assert!(decoded == raw, "{name}: bit {bit}");

@@ -85,7 +85,7 @@ fn what_a_newer_writer_may_write_is_unsupported_and_not_damage() {
     let predicted = |at: usize| {
         let mut fields = copy(&[(1, 0, FIRST)]);
         assert_eq!(fields.columns[0][..10], [3, 0, 2, 1, 0, 1, 1, 0, FIRST.len() as u8, 0]);
-        fields.columns[0][at] = 5;
+        fields.columns[0][at] = 9;
         let file = File::delta(&[FIRST], vec![fields.record()]).to_bytes();
         let base = [Base::new(FIRST).expect("memory can be read")];
         Way::Slice.decode_delta(&file, &base, Isa::PORTABLE).expect_err("the file is from the future").kind()

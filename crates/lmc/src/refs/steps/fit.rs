@@ -18,11 +18,14 @@ const DIGITS_B: f64 = 1e4;
 const DIGITS_A: f64 = 1e5;
 /// Bits, of an element on average, that a step must save.
 const SAVED: f64 = 1.0;
-/// The smallest and the largest constant that is added to the root, how many lie between them, and how often the interval about the best one is divided.
+/// The smallest constant that is added to the root and how many are tried, half a decade apart; then how often the interval about the
+/// best one is divided, and by which share.
 const EPSILON: (f64, usize) = (1e-16, 25);
 const HALF_DECADE: f64 = 3.162_277_660_168_379_5;
-const ROUNDS: usize = 4;
-const PARTS: usize = 10;
+const DIVISIONS: usize = 24;
+const GOLDEN: f64 = 0.618_033_988_749_894_9;
+/// Elements that this search looks at.
+const SEARCHED: usize = 1 << 12;
 /// The share of elements with the largest residuals that a fit leaves out: they may have other constants.
 const LEFT_OUT: usize = 50;
 
@@ -71,8 +74,9 @@ pub(super) fn weight(s: &Samples) -> Option<WeightStep> {
     let without = bits(w1, w0);
     let mut best: Option<(f64, WeightStep)> = None;
     for with_before in [false, true] {
-        // The residual, in units of the last place, of the best factors for a constant that is added to the root; and the factors.
-        let fit = |e: f64| -> Option<(f64, [f64; 3])> {
+        // The best factors for a constant that is added to the root, and their residual in units of the last place, of every
+        // `stride`-th element.
+        let fit = |e: f64, stride: usize| -> Option<(f64, [f64; 3])> {
             let terms = |i: usize| {
                 let (w0, w1) = (f64::from(w0[i]), f64::from(w1[i]));
                 let unit = f64::from(w1.abs().max(f64::from(f32::MIN_POSITIVE)) as f32 * f32::EPSILON);
@@ -80,9 +84,13 @@ pub(super) fn weight(s: &Samples) -> Option<WeightStep> {
                 let before = if with_before { f64::from(m0[i]) / d } else { 0.0 };
                 ([w0 / unit, f64::from(m1[i]) / d / unit, before / unit], (w1 - w0) / unit)
             };
+            let all: Vec<([f64; 3], f64)> = (0..n)
+                .step_by(stride)
+                .map(terms)
+                .filter(|(x, y)| y.is_finite() && x.iter().all(|x| x.is_finite()))
+                .collect();
             let solve = |most: f64, of: [f64; 3]| {
-                let near = |&(x, y): &([f64; 3], f64)| apart(x, y, of) <= most && x.iter().all(|x| x.is_finite());
-                let rows = (0..n).map(terms).filter(near);
+                let rows = all.iter().filter(|(x, y)| apart(*x, *y, of) <= most).copied();
                 if with_before {
                     least_squares(rows)
                 } else {
@@ -91,40 +99,27 @@ pub(super) fn weight(s: &Samples) -> Option<WeightStep> {
                 }
             };
             let first = solve(f64::INFINITY, [0.0; 3])?;
-            let mut residuals: Vec<f64> =
-                (0..n).map(terms).map(|(x, y)| apart(x, y, first)).filter(|r| r.is_finite()).collect();
+            let mut residuals: Vec<f64> = all.iter().map(|(x, y)| apart(*x, *y, first)).collect();
             let at = residuals.len().checked_sub(1 + residuals.len() / LEFT_OUT)?;
             let most = *residuals.select_nth_unstable_by(at, f64::total_cmp).1;
             let factors = solve(most, first)?;
-            let sum: f64 = (0..n).map(terms).map(|(x, y)| apart(x, y, factors).min(8.0)).sum();
-            Some((sum, factors))
+            Some((all.iter().map(|(x, y)| apart(*x, *y, factors).min(8.0)).sum(), factors))
         };
-        let mut found: Option<(f64, f64, [f64; 3])> = None;
-        let mut consider = |e: f64| {
-            if let Some((residual, factors)) = fit(e)
-                && found.is_none_or(|(least, ..)| residual < least)
-            {
-                found = Some((residual, e, factors));
-            }
-            found.map(|(_, e, _)| e)
-        };
-        let mut at = consider(0.0);
-        let mut e = EPSILON.0;
+        let searched = n.div_ceil(SEARCHED);
+        let residual = |e: f64| fit(e, searched).map_or(f64::INFINITY, |(residual, _)| residual);
+        let mut e = 0.0;
+        let (mut least, mut tried) = (residual(0.0), EPSILON.0);
         for _ in 0..EPSILON.1 {
-            at = consider(e);
-            e *= HALF_DECADE;
-        }
-        let mut width = HALF_DECADE - 1.0;
-        for _ in 0..ROUNDS {
-            let Some(middle) = at.filter(|&e| e > 0.0) else { break };
-            for i in 1..=PARTS {
-                let factor = 1.0 + width * i as f64 / PARTS as f64;
-                consider(middle * factor);
-                at = consider(middle / factor);
+            let of_this = residual(tried);
+            if of_this < least {
+                (least, e) = (of_this, tried);
             }
-            width /= PARTS as f64 / 2.0;
+            tried *= HALF_DECADE;
         }
-        let Some((_, e, [decay, s1, s0])) = found else { continue };
+        if e > 0.0 {
+            e = minimum(e / HALF_DECADE, e * HALF_DECADE, residual);
+        }
+        let Some((_, [decay, s1, s0])) = fit(e, 1) else { continue };
         let step = WeightStep { a: (1.0 + decay) as f32, s1: s1 as f32, s0: s0 as f32, e: e as f32 };
         let finite = [step.a, step.s1, step.s0, step.e].iter().all(|x| x.is_finite());
         if !finite || with_before && step.s0 == 0.0 {
@@ -139,6 +134,25 @@ pub(super) fn weight(s: &Samples) -> Option<WeightStep> {
         }
     }
     best.filter(|(bits, _)| bits + SAVED / 4.0 < without).map(|(_, step)| step)
+}
+
+/// Where a function is least between two numbers, by golden sections.
+fn minimum(mut from: f64, mut to: f64, f: impl Fn(f64) -> f64) -> f64 {
+    let inner = |from: f64, to: f64| (to - GOLDEN * (to - from), from + GOLDEN * (to - from));
+    let (mut a, mut b) = inner(from, to);
+    let (mut of_a, mut of_b) = (f(a), f(b));
+    for _ in 0..DIVISIONS {
+        if of_a <= of_b {
+            (to, b, of_b) = (b, a, of_a);
+            a = inner(from, to).0;
+            of_a = f(a);
+        } else {
+            (from, a, of_a) = (a, b, of_b);
+            b = inner(from, to).1;
+            of_b = f(b);
+        }
+    }
+    if of_a <= of_b { a } else { b }
 }
 
 /// How far a sum of products is from a number.

@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn every_codec_restores() {
         let new: Vec<u8> = (0..100_000u32).flat_map(|i| (i / 7).to_le_bytes()).collect();
-        let old: Vec<u8> = (0..100_000u32).flat_map(|i| (i / 7 ^ u32::from(i % 90 == 0)).to_le_bytes()).collect();
+        let old: Vec<u8> = (0..100_000u32).flat_map(|i| ((i / 7) ^ u32::from(i % 90 == 0)).to_le_bytes()).collect();
         let mut sizes = Vec::new();
         for before in [None, Some(&old[..])] {
             let lmc = measured(&new, &mut Lmc::new(Level::Default, Dtype::U32, before).unwrap());
