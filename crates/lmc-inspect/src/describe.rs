@@ -83,7 +83,8 @@ pub struct ColumnDescription {
 #[non_exhaustive]
 pub struct PredictionDescription {
     /// The coded value of an element: the distance to its prediction in representable numbers ("ulp"), or the
-    /// "difference" of integers.
+    /// "difference" of integers; or what the prediction is made by: an "Adam step", a "multiple" of other data, or terms of
+    /// "rows and columns".
     pub predictor: &'static str,
     /// Whether the prediction is of another type: "F32 to BF16", "BF16 to F32" or "F32 to F16".
     pub conversion: Option<&'static str>,
@@ -322,19 +323,18 @@ impl PredictionDescription {
         let mut sources: Vec<u32> = ranges(head, p).iter().map(|d| d.source).collect();
         sources.sort_unstable();
         sources.dedup();
-        let predictor = match p.predictor {
-            Predictor::Float => "ulp",
-            Predictor::Integer => "difference",
+        let predictor = match (&p.operand, p.predictor) {
+            (Operand::Moment(_) | Operand::Weight(_), _) => "Adam step",
+            (Operand::Scaled(_), _) => "multiple",
+            (Operand::Factored(_), _) => "rows and columns",
+            (Operand::Ranges { .. } | Operand::Grid(_), Predictor::Float) => "ulp",
+            (Operand::Ranges { .. } | Operand::Grid(_), Predictor::Integer) => "difference",
         };
         let conversion = match &p.operand {
             Operand::Ranges { conversion: Conversion::NarrowBf16, .. } => Some("F32 to BF16"),
             Operand::Ranges { conversion: Conversion::WidenBf16, .. } => Some("BF16 to F32"),
             Operand::Ranges { conversion: Conversion::NarrowF16, .. } => Some("F32 to F16"),
-            Operand::Scaled(_) => Some("multiplied"),
-            Operand::Moment(_) => Some("a second moment's step of Adam"),
-            Operand::Weight(_) => Some("a weight's step of Adam"),
-            Operand::Factored(_) => Some("terms of rows and columns"),
-            Operand::Ranges { conversion: Conversion::None, .. } | Operand::Grid(_) => None,
+            _ => None,
         };
         let grid = p.operand.grid().map(|g| GridDescription {
             format: grid_format(&g.levels, g.offsets.is_some()).unwrap_or(UNKNOWN),

@@ -20,7 +20,7 @@ const DIGITS_A: f64 = 1e5;
 const SAVED: f64 = 1.0;
 /// The smallest constant that is added to the root and how many are tried, half a decade apart; then how often the interval about the
 /// best one is divided, and by which share.
-const EPSILON: (f64, usize) = (1e-16, 25);
+const EPSILON: (f64, usize) = (1e-16, 33);
 const HALF_DECADE: f64 = 3.162_277_660_168_379_5;
 const DIVISIONS: usize = 24;
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
