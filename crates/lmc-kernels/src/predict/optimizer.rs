@@ -185,27 +185,27 @@ mod tests {
             let (v0, m0, m1) = (x(0), x(1), x(2));
             let mut out = vec![0; 4 * n];
             MomentStep { b, h, a, c }.predict(&bytes(&v0), &bytes(&m0), &bytes(&m1), &mut out);
-            for i in 0..n {
+            for (i, p) in out.as_chunks().0.iter().enumerate() {
                 let (v0, m0, m1) = (f(v0[i]), f(m0[i]), f(m1[i]));
                 let g = round(round(m1 - round(f(b) * m0)) * f(h));
                 let expected = nearest(round(f(a) * v0) + round(round(f(c) * g) * g));
-                assert_eq!(u32::from_le_bytes(out.as_chunks().0[i]), expected, "{v0:e} {m0:e} {m1:e}");
+                assert_eq!(u32::from_le_bytes(*p), expected, "{v0:e} {m0:e} {m1:e}");
             }
             let of_weights = [None, Some(&m1)];
             for before in of_weights {
                 let step = WeightStep { a: d, s1, s0, e };
                 step.predict(&bytes(&v0), &bytes(&m0), &bytes(&m1), before.map(|m| bytes(m)).as_deref(), &mut out);
-                for i in 0..n {
+                for (i, p) in out.as_chunks().0.iter().enumerate() {
                     let (w0, m1, v1) = (f(v0[i]), f(m0[i]), f(m1[i]));
                     let u = round(f(s1) * m1);
                     let u = before.map_or(u, |m| round(u + round(f(s0) * f(m[i]))));
                     let expected = nearest(round(f(d) * w0) + round(u / round(round(v1.sqrt()) + f(e))));
-                    assert_eq!(u32::from_le_bytes(out.as_chunks().0[i]), expected, "{w0:e} {m1:e} {v1:e}");
+                    assert_eq!(u32::from_le_bytes(*p), expected, "{w0:e} {m1:e} {v1:e}");
                 }
             }
             scaled(4, a, &bytes(&v0), &mut out);
-            for i in 0..n {
-                assert_eq!(u32::from_le_bytes(out.as_chunks().0[i]), nearest(f(a) * f(v0[i])));
+            for (p, &x) in out.as_chunks().0.iter().zip(&v0) {
+                assert_eq!(u32::from_le_bytes(*p), nearest(f(a) * f(x)));
             }
         }
     }

@@ -74,7 +74,7 @@ impl PredictedDecoder {
         let is_sparse_by_context = p.is_sparse_by_context();
         // Of sparse columns nearly all elements are those of the prediction.
         let in_place = is_sparse_by_context || p.sparse().is_some();
-        let prediction = p.operand.predict(p.width, in_place, streams, body, origin, bytes, out)?;
+        let prediction = p.predict(in_place, streams, body, origin, bytes, out)?;
         let terms = match &p.terms {
             Some(of) => {
                 let terms = scratch(terms, of.rows.count(out.len() / p.width));
@@ -129,12 +129,11 @@ impl PredictedDecoder {
     }
 }
 
-impl Operand {
+impl Predicted {
     /// The predictions of a column: an element for each of `out`. With `in_place` they may be written there; then the
     /// result is `None`.
     fn predict<'b>(
         &self,
-        width: usize,
         in_place: bool,
         streams: &mut StreamDecoder,
         body: &mut Body<'_>,
@@ -143,7 +142,7 @@ impl Operand {
         out: &mut [u8],
     ) -> Result<Option<&'b [u8]>> {
         let len = out.len();
-        match self {
+        match &self.operand {
             Operand::Ranges { conversion: Conversion::None, base } if in_place => {
                 return origin.get_in_place(base, out);
             }
@@ -155,11 +154,11 @@ impl Operand {
             _ => {}
         }
         let out = if in_place { out } else { scratch(predictions, len) };
-        match self {
+        match &self.operand {
             Operand::Ranges { .. } => unreachable!("ranges were read"),
             Operand::Grid(grid) => grid.predict(streams, body, buf, out)?,
-            Operand::Factored(factored) => factored.predict(width, streams, body, buf, out)?,
-            Operand::Scaled(Scaled { factor, base }) => scaled(width, *factor, origin.get(base, buf)?, out),
+            Operand::Factored(factored) => factored.predict(self.width, streams, body, buf, out)?,
+            Operand::Scaled(Scaled { factor, base }) => scaled(self.width, *factor, origin.get(base, buf)?, out),
             Operand::Moment(moment) => {
                 let [v0, m0, m1] = origin.get_all(moment.operands, len, buf)?;
                 moment.step.predict(v0, m0, m1, out);
