@@ -20,12 +20,14 @@ const DIGITS_A: f64 = 1e5;
 const SAVED: f64 = 1.0;
 /// The smallest constant that is added to the root and how many are tried, half a decade apart; then how often the interval about the
 /// best one is divided, and by which share.
-const EPSILON: (f64, usize) = (1e-16, 33);
+const EPSILON: (f64, usize) = (1e-12, 25);
 const HALF_DECADE: f64 = 3.162_277_660_168_379_5;
 const DIVISIONS: usize = 24;
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
+/// Bits of the residuals that rounding leaves.
+const EXACT: f64 = 2.0;
 /// Elements that this search looks at.
-const SEARCHED: usize = 1 << 12;
+const SEARCHED: usize = 1 << 11;
 /// The share of elements with the largest residuals that a fit leaves out: they may have other constants.
 const LEFT_OUT: usize = 50;
 
@@ -74,6 +76,10 @@ pub(super) fn weight(s: &Samples) -> Option<WeightStep> {
     let without = bits(w1, w0);
     let mut best: Option<(f64, WeightStep)> = None;
     for with_before in [false, true] {
+        // Where a step is all that there was, nothing is left to gain.
+        if best.is_some_and(|(bits, _)| bits < EXACT) {
+            break;
+        }
         // The best factors for a constant that is added to the root, and their residual in units of the last place, of every
         // `stride`-th element.
         let fit = |e: f64, stride: usize| -> Option<(f64, [f64; 3])> {
