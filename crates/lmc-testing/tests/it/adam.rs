@@ -163,3 +163,23 @@ fn other_constants_and_distances_cost_no_more_than_differences() {
     }
     restored(&training.file(), &before, Level::Default);
 }
+
+#[test]
+fn files_may_end_anywhere() {
+    let mut random = Random::new(3);
+    let mut training = Training::new(ADAM, SHAPES, &mut random);
+    let before = training.file();
+    training.step(&mut random);
+    let after = training.file();
+    let kind = after.len() / 3;
+    for len in [kind / 2, kind, 2 * kind - 1000, 2 * kind + 5, after.len() - 1] {
+        restored(&after[..len], &before, Level::Default);
+        let base = &before[..len];
+        let bases = [Base::new(base).unwrap()];
+        let (o, mut out) = (CompressOptions::default().with_threads(1), Vec::new());
+        Compressor::new(&o).unwrap().compress(&after[..], &bases, &mut out).unwrap();
+        let mut back = Vec::new();
+        Decompressor::new(&decompress_options(1)).unwrap().decompress(&out, &bases, &mut back).unwrap();
+        assert!(back == after);
+    }
+}

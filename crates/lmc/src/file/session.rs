@@ -50,7 +50,7 @@ impl<'m> EncodeSession<'m> {
         }
         let steps = match (own, &matcher) {
             (Some(raw), Some(matcher)) if !o.independent => {
-                steps::find(&layout, matcher, |at, buf| raw.read_now(at, buf))?
+                steps::find(&layout, matcher, |at, buf| raw.read_now(at, buf))
             }
             _ => vec![],
         };

@@ -37,11 +37,11 @@ pub(crate) fn find(
     layout: &Layout,
     matcher: &Matcher<'_>,
     mut read: impl FnMut(u64, &mut [u8]) -> Result<()>,
-) -> Result<Vec<Option<Stepped>>> {
+) -> Vec<Option<Stepped>> {
     let segments = &layout.segments;
     let parameters = parameters(segments);
     if parameters.is_empty() {
-        return Ok(vec![]);
+        return vec![];
     }
     let mut before: Vec<Option<Reference>> = vec![None; segments.len()];
     for i in parameters.iter().flat_map(|p| [p.w, p.m, p.v]).flatten() {
@@ -49,7 +49,7 @@ pub(crate) fn find(
         let related = matcher.related(i).filter(|r| r.len == segments[i].len && r.reference.source > 0);
         before[i] = related.map(|r| r.reference).filter(|r| r.conversion == Conversion::None);
     }
-    let samples = sample(segments, &parameters, &before, matcher, &mut read)?;
+    let samples = sample(segments, &parameters, &before, matcher, &mut read);
     let moment = if samples.v[0].is_empty() { None } else { fit::moment(&samples) };
     // Second moments tell first whether these are the snapshots of one training: weights are fitted several steps later, too.
     let weight = if samples.w[0].is_empty() { None } else { fit::weight(&samples) };
@@ -76,7 +76,7 @@ pub(crate) fn find(
     if found.iter().all(Option::is_none) {
         found.clear();
     }
-    Ok(found)
+    found
 }
 
 /// The parameters that have moments of single precision, in the order of their names.
@@ -107,7 +107,7 @@ fn sample(
     before: &[Option<Reference>],
     matcher: &Matcher<'_>,
     read: &mut impl FnMut(u64, &mut [u8]) -> Result<()>,
-) -> Result<Samples> {
+) -> Samples {
     let elements: u64 = parameters.iter().filter_map(|p| p.v).map(|v| segments[v].len / 4).sum();
     let most = (elements / SAMPLE_ONE_IN).clamp(SAMPLE[0], SAMPLE[1]);
     let count = parameters.len().min(PARAMETERS);
@@ -126,21 +126,20 @@ fn sample(
             read(segments[i].offset + at, &mut bytes)?;
             Ok([old, floats(&bytes)])
         };
-        let (m, v) = (read_both(m)?, read_both(v)?);
-        let Some(w) = both(p.w) else {
-            extend(&mut samples.m, m);
-            extend(&mut samples.v, v);
-            continue;
-        };
-        extend(&mut samples.m, m);
-        extend(&mut samples.v, v);
-        extend(&mut samples.w, read_both(w)?);
+        // A header may promise more than the file has. What cannot be read now is noticed when it is needed.
+        let (Ok(of_m), Ok(of_v)) = (read_both(m), read_both(v)) else { continue };
+        let of_w = both(p.w).and_then(|w| read_both(w).ok());
+        extend(&mut samples.m, of_m);
+        extend(&mut samples.v, of_v);
+        if let Some(of_w) = of_w {
+            extend(&mut samples.w, of_w);
+        }
     }
     // Elements of one place are compared: weights that some parameters lack are of no use.
     if samples.w[0].len() != samples.v[0].len() {
         samples.w = Default::default();
     }
-    Ok(samples)
+    samples
 }
 
 fn read_base(bases: &[&Base<'_>], reference: Reference, at: u64, bytes: &mut [u8]) -> Result<()> {
