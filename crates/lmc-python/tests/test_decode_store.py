@@ -55,7 +55,7 @@ def test_several_processes(tmp_path):
 
 def test_pruned_and_collected(tmp_path):
     store = lmc.Store.create(tmp_path / "store")
-    # The last one is a delta over several steps, of a delta over several: keeping these for it would cost more than rebasing.
+    # The last one is a delta of a delta, both over several steps: keeping these for it would cost more than re-basing.
     for step, state in enumerate([STATES[0], STATES[2], STATES[1]]):
         store.save_files({"state.safetensors": state}, step=step, base="previous")
     assert store.prune(keep_last=1).rebased
