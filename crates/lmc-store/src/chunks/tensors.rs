@@ -45,8 +45,7 @@ pub struct TensorSource<'a> {
 /// let store = Store::create(&Location::Memory, Default::default())?;
 /// let snapshot =
 ///     store.save(&[Input::new("model.safetensors", &tensors)], None, Default::default(), &SaveOptions::default())?;
-/// let mut row = [0; 400];
-/// store.open_snapshot(&snapshot)?.read_rows_into("w", 42..43, &mut row)?;
+/// let row = store.open_snapshot(&snapshot)?.read_rows("w", 42..43)?;
 /// assert_eq!(row, weights[16_800..17_200]);
 /// # Ok::<(), lmc_store::Error>(())
 /// ```

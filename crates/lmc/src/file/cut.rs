@@ -34,8 +34,8 @@ const REST: u64 = BLOCK / 4;
 const LITTLE: u64 = 64;
 /// A tensor with at least one byte in this many of a block gets its own column.
 const OWN_COLUMN: u64 = 4;
-/// The same for second moments, whose rows and columns tell their sizes.
-const OWN_COLUMN_OF_MOMENTS: u64 = 16;
+/// The same for second moments without a base, whose rows and columns tell their sizes.
+const OWN_COLUMN_OF_MOMENTS: u64 = 8;
 /// Bytes of a tensor whose repeats may be further apart than a block.
 const REPEATING_LEAST: u64 = BLOCK;
 /// Elements of a row of data whose shape is not known.
@@ -355,8 +355,8 @@ impl<'m> Cutter<'m> {
         let alone = dtype.filter(|d| fields.is_some() || !d.is_block());
         let columns =
             [(None, head, None), (dtype, linked, reference), (alone, elements - linked, None), (None, tail, None)];
-        let is_own =
-            len >= block_len / OWN_COLUMN || len >= block_len / OWN_COLUMN_OF_MOMENTS && self.is_second_moment(segment);
+        let is_own = len >= block_len / OWN_COLUMN
+            || found.is_none() && len >= block_len / OWN_COLUMN_OF_MOMENTS && self.is_second_moment(segment);
         let group = if is_own { Group::Segment(segment) } else { Group::Others };
         let related = self.seen(segment).related.iter().flatten();
         let prefix =
