@@ -36,7 +36,7 @@ def check_magic(lmc: str, folder: Path) -> list[str]:
         subprocess.run([lmc, "compress", "-q", *arguments, "-o", folder / output], check=True)
     for name, data in [
         ("delta-only.lmc", header(1, 1, b"BASE")),
-        ("newer.lmc", header(7, 9, b"BASE")),
+        ("newer.lmc", header(7, 17, b"BASE")),
     ]:
         (folder / name).write_bytes(data)
     shutil.copy(OLD, folder / "raw")
