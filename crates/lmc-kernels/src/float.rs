@@ -114,6 +114,7 @@ mod tests {
         control::write(before);
         assert!(within);
         assert_eq!(without, control::BITS == 0, "the setting has an effect");
-        assert_eq!(after, set);
+        // Others of its bits are flags of what happened.
+        assert_eq!(after & control::BITS, set & control::BITS);
     }
 }
