@@ -1,5 +1,8 @@
 """Tables and numbers as the pages have them."""
 
+import json
+from typing import Any
+
 
 def table(headings: list[str], rows: list[list[str]], left: int = 1) -> str:
     """A Markdown table; the first `left` columns are text, the others numbers."""
@@ -14,3 +17,12 @@ def number(value: float) -> str:
 
 def percent(value: float) -> str:
     return f"{100 * value:.2f} %"
+
+
+def show(rows: list[dict[str, Any]], as_json: bool) -> None:
+    """Prints rows of the same fields, as a table or as JSON."""
+    if as_json:
+        print(json.dumps(rows))
+        return
+    cells = [[number(v) if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
+    print(table(list(rows[0]), cells))

@@ -11,7 +11,6 @@ too.
 """
 
 import argparse
-import json
 import os
 import signal
 import statistics
@@ -25,7 +24,7 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-from markdown import number, table
+from markdown import show
 from safetensors.numpy import save_file
 
 #: Loads a file in a new process and prints the seconds. The import of PyTorch is not measured.
@@ -124,11 +123,7 @@ def main() -> None:
         folder = Path(name)
         files = args.files or [MINILM, made(folder / "made.safetensors", 2_000_000_000)]
         rows = [measure(args.lmc, file, args.rounds, folder) for file in files]
-    if args.json:
-        print(json.dumps(rows))
-    else:
-        cells = [[number(v) if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
-        print(table(list(rows[0]), cells))
+    show(rows, args.json)
 
 
 if __name__ == "__main__":

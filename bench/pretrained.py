@@ -11,7 +11,6 @@ maps; of the mount, that of its own process comes on top.
 """
 
 import argparse
-import json
 import shutil
 import statistics
 import subprocess
@@ -21,7 +20,7 @@ from pathlib import Path
 
 import inputs
 import torch
-from markdown import number, table
+from markdown import show
 from mount import mounted
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -117,11 +116,7 @@ def main() -> None:
         models = {model.name: model for model in args.models}
         models = models or {"minilm": inputs.minilm().parent, "llama": made(folder / "llama")}
         rows = [measure(args.lmc, name, model, args.rounds, folder) for name, model in models.items()]
-    if args.json:
-        print(json.dumps(rows))
-    else:
-        cells = [[number(v) if isinstance(v, float) else str(v) for v in row.values()] for row in rows]
-        print(table(list(rows[0]), cells))
+    show(rows, args.json)
 
 
 if __name__ == "__main__":

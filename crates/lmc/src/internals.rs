@@ -122,7 +122,9 @@ pub fn digests(raw: &[u8]) -> Vec<[u8; 16]> {
     leaves(raw)
 }
 
+/// The model of a column without terms of rows.
 fn model<'m>(column: &'m Predicted, prediction: &'m [u8]) -> Model<'m> {
+    assert!(column.terms.is_none(), "there are no terms of rows");
     Model {
         width: column.width,
         len: prediction.len() / column.width,
@@ -136,7 +138,7 @@ fn model<'m>(column: &'m Predicted, prediction: &'m [u8]) -> Model<'m> {
 /// Counts the contexts of the elements of a column, all of its runs, and scatters their residuals to `streams`.
 ///
 /// # Panics
-/// If the column was not encoded from these elements and their prediction.
+/// If the column was not encoded from these elements and their prediction, or has terms of rows.
 pub fn partition(isa: Isa, column: &Predicted, prediction: &[u8], elements: &[u8], streams: &mut Streams) {
     let model = model(column, prediction);
     let widths = column.streams.iter().map(|(_, g)| g.as_ref().map_or(column.width, Stream::least_width));

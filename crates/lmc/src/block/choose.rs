@@ -211,11 +211,8 @@ impl Chooser {
         let stream = coding.map(|coding| self.planner.plan_plain(coding, few, bytes));
         let lanes = |g: &StreamPlan| if g.stream.clusters.is_empty() { 0 } else { LANE_BYTES };
         let estimate = stream.as_ref().map_or(len, |g| g.estimate + lanes(g)).min(len);
-        let grid = match self.on_grid(column, estimate) {
-            None => self.factored(column, estimate),
-            grid => grid,
-        };
-        let estimate = grid.as_ref().map_or(estimate, |plan| plan.estimate);
+        let modelled = self.on_grid(column, estimate).or_else(|| self.factored(column, estimate));
+        let estimate = modelled.as_ref().map_or(estimate, |plan| plan.estimate);
         let float = dtype.is_some() && coding.is_some_and(|(_, map)| map == Map::Rotate);
         let frame = if !structure.is_noise() || dtype.is_some() && !float && bytes.len() >= LEAST {
             let width = coding.map_or(1, |c| c.0);
@@ -229,10 +226,10 @@ impl Chooser {
             None
         };
         if let Some(frame) = frame {
-            grid.into_iter().for_each(|plan| self.recycle(plan));
+            modelled.into_iter().for_each(|plan| self.recycle(plan));
             return Ok(frame);
         }
-        if let Some(plan) = grid {
+        if let Some(plan) = modelled {
             return Ok(plan);
         }
         Ok(match stream {
@@ -247,13 +244,7 @@ impl Chooser {
         let found = factored::find(matrix.rows(), column.bytes)?;
         let residuals = self.spare.pop().unwrap_or_default();
         let plan = self.planner.plan_factored(column.bytes, found, residuals);
-        let mut plan = plan.map_err(|residuals| self.spare.push(residuals)).ok()?;
-        plan.estimate += LANE_BYTES;
-        if plan.estimate + other / 128 < other {
-            return Some(plan);
-        }
-        self.recycle(plan);
-        None
+        self.if_shorter(plan, other - other / 128)
     }
 
     /// A plan of elements that are on a grid, if it takes less than `other` bytes.
@@ -262,6 +253,11 @@ impl Chooser {
         let found = find::find(dtype, &matrix, column.bytes)?;
         let residuals = self.spare.pop().unwrap_or_default();
         let plan = self.planner.plan_grid(dtype, column.bytes, found, residuals);
+        self.if_shorter(plan, other)
+    }
+
+    /// A plan that is compared with one without lanes, if it takes less than `other` bytes with them.
+    fn if_shorter(&mut self, plan: std::result::Result<ColumnPlan, Streams>, other: u64) -> Option<ColumnPlan> {
         let mut plan = plan.map_err(|residuals| self.spare.push(residuals)).ok()?;
         plan.estimate += LANE_BYTES;
         if plan.estimate < other {

@@ -17,7 +17,7 @@ use lmc_layout::dtype::Dtype;
 use lmc_layout::quantised::{Field, fields_of};
 
 /// Properties that the extents of a column share.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq)]
 struct Kind {
     dtype: Option<Dtype>,
     base: Option<Conversion>,

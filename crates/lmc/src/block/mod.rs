@@ -22,7 +22,7 @@ use lmc_layout::error::Error;
 use lmc_layout::error::Result;
 
 /// A range of a block's raw bytes of one dtype; `None` for opaque bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Extent {
     /// Of its elements.
     pub dtype: Option<Dtype>,
@@ -40,30 +40,18 @@ pub struct Extent {
     pub matrix: Option<Matrix>,
 }
 
-/// A step of an optimizer: its constants, as the bits of binary32, which are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A step of an optimizer, with its constants, which are finite.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
-    /// Of second moments: b, h, a, c of [`MomentStep`].
-    Moment([u32; 4]),
-    /// Of weights: a, s1, s0, e of [`WeightStep`].
-    Weight([u32; 4]),
-}
-
-impl From<MomentStep> for Step {
-    fn from(MomentStep { b, h, a, c }: MomentStep) -> Self {
-        Step::Moment([b, h, a, c].map(f32::to_bits))
-    }
-}
-
-impl From<WeightStep> for Step {
-    fn from(WeightStep { a, s1, s0, e }: WeightStep) -> Self {
-        Step::Weight([a, s1, s0, e].map(f32::to_bits))
-    }
+    /// Of second moments.
+    Moment(MomentStep),
+    /// Of weights.
+    Weight(WeightStep),
 }
 
 /// A step, and the places of its operands after the first, which is the base: of a second moment the averages of gradients before
 /// and after; of a weight the average and the second moment after, and the average before if it is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stepped {
     /// The step.
     pub step: Step,

@@ -78,19 +78,14 @@ impl BlockRanges<'_> {
         read_all(named.of(self.list), self.origin, buf)
     }
 
-    /// The bytes of several operands, of `len` bytes each, concatenated in `buf`.
+    /// The bytes of several operands, as [`read_each`] gives them.
     pub(super) fn get_all<'b, const N: usize>(
         &self,
         named: [NamedRanges; N],
         len: usize,
         buf: &'b mut Vec<u8>,
     ) -> Result<[&'b [u8]; N]> {
-        let bytes = scratch(buf, N * len);
-        for (named, to) in named.iter().zip(bytes.chunks_exact_mut(len)) {
-            read_to(named.of(self.list), self.origin, to)?;
-        }
-        let bytes = &*bytes;
-        Ok(array(|i| &bytes[i * len..][..len]))
+        read_each(named.map(|named| &self.list[named.first..][..named.count]), len, self.origin, buf)
     }
 
     /// The bytes of some ranges that are as long as `out`, if they are in memory already; if not, they are written there.
@@ -114,6 +109,21 @@ pub(super) fn read_all<'b>(list: &[SourceRange], origin: &'b dyn Origin, buf: &'
     Ok(bytes)
 }
 
+/// The bytes of several lists of ranges, of `len` bytes each: in `buf`. Those of an empty list are arbitrary.
+pub(super) fn read_each<'b, const N: usize>(
+    lists: [&[SourceRange]; N],
+    len: usize,
+    origin: &dyn Origin,
+    buf: &'b mut Vec<u8>,
+) -> Result<[&'b [u8]; N]> {
+    let bytes = scratch(buf, N * len);
+    for (list, to) in lists.iter().zip(bytes.chunks_exact_mut(len)).filter(|(list, _)| !list.is_empty()) {
+        read_to(list, origin, to)?;
+    }
+    let bytes = &*bytes;
+    Ok(array(|i| &bytes[i * len..][..len]))
+}
+
 /// The bytes of ranges, if there is one, and it is in memory.
 fn in_memory<'b>(list: &[SourceRange], origin: &'b dyn Origin) -> Option<&'b [u8]> {
     let [d] = list else { return None };
@@ -121,7 +131,7 @@ fn in_memory<'b>(list: &[SourceRange], origin: &'b dyn Origin) -> Option<&'b [u8
 }
 
 /// Fills `bytes` with the concatenated bytes of ranges, which have its length.
-pub(super) fn read_to(list: &[SourceRange], origin: &dyn Origin, mut bytes: &mut [u8]) -> Result<()> {
+fn read_to(list: &[SourceRange], origin: &dyn Origin, mut bytes: &mut [u8]) -> Result<()> {
     for d in list {
         let (to, more) = bytes.split_at_mut(d.len as usize);
         origin.read(d.source, d.offset, to)?;

@@ -2,10 +2,11 @@
 //!
 //! Sums are made in one order and of binary64, so that all machines find the same constants.
 
+use lmc_kernels::predict::bits_apart;
 use lmc_kernels::predict::optimizer::{MomentStep, WeightStep};
-use lmc_kernels::predict::{Predictor, residual};
+use lmc_layout::dtype::Dtype;
 
-/// Sampled elements of tensors before and after, each as the bytes of F32.
+/// Sampled elements of tensors, before and after.
 #[derive(Default)]
 pub(super) struct Samples {
     pub(super) w: [Vec<f32>; 2],
@@ -33,11 +34,7 @@ const LEFT_OUT: usize = 50;
 
 /// Bits of the residuals of an element on average.
 fn bits(elements: &[f32], predictions: &[f32]) -> f64 {
-    let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
-    let mut residuals = vec![0; 4 * elements.len()];
-    residual::residuals(4, Predictor::Float, &bytes(elements), &bytes(predictions), &mut residuals);
-    let lens = residuals.as_chunks::<4>().0.iter().map(|r| 32 - u32::from_le_bytes(*r).leading_zeros());
-    f64::from(lens.sum::<u32>()) / elements.len() as f64
+    bits_apart(Dtype::F32, &le(elements), &le(predictions)) as f64 / elements.len() as f64
 }
 
 /// The step that leads from the second moments before to those after; `None` if none does, as after several steps.

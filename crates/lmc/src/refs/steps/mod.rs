@@ -5,7 +5,7 @@ mod fit;
 
 use std::collections::BTreeMap;
 
-use crate::block::{Reference, Stepped};
+use crate::block::{Reference, Step, Stepped};
 use crate::refs::base::Base;
 use crate::refs::matching::Matcher;
 use fit::Samples;
@@ -61,7 +61,7 @@ pub(crate) fn find(
         if let (Some(step), Some(_), Some(m0)) = (moment, before[v], before[m])
             && is_before(m, v)
         {
-            found[v] = Some(Stepped { step: step.into(), others: [Some(m0), own(m), None] });
+            found[v] = Some(Stepped { step: Step::Moment(step), others: [Some(m0), own(m), None] });
         }
         if let (Some(step), Some(w)) = (weight, p.w)
             && before[w].is_some()
@@ -70,7 +70,7 @@ pub(crate) fn find(
             && (step.s0 == 0.0 || before[m].is_some())
         {
             let m0 = before[m].filter(|_| step.s0 != 0.0);
-            found[w] = Some(Stepped { step: step.into(), others: [own(m), own(v), m0] });
+            found[w] = Some(Stepped { step: Step::Weight(step), others: [own(m), own(v), m0] });
         }
     }
     if found.iter().all(Option::is_none) {

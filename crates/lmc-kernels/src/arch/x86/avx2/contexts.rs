@@ -42,10 +42,10 @@ kernels! {
     /// The contexts of `n` elements, from element `i` on, in whole steps; behind the last one [`NO_CONTEXT`].
     pub(super) fn find<'k>(f: &ContextFinder<'_>, i: usize, n: usize, ids: &'k mut Ids) -> &'k [[u8; STEP]] {
         let steps = &mut ids.as_chunks_mut().0[..n.div_ceil(STEP)];
-        match f.keys.width {
-            1 if f.keys.terms.is_none() => find_as::<1>(f, f.keys.predictions(i, n), steps),
-            2 if f.keys.terms.is_none() => find_as::<2>(f, f.keys.predictions(i, n), steps),
-            4 if f.keys.terms.is_none() => find_as::<4>(f, f.keys.predictions(i, n), steps),
+        match (f.keys.terms, f.keys.width) {
+            (None, 1) => find_as::<1>(f, f.keys.predictions(i, n), steps),
+            (None, 2) => find_as::<2>(f, f.keys.predictions(i, n), steps),
+            (None, 4) => find_as::<4>(f, f.keys.predictions(i, n), steps),
             _ => {
                 let mut keys = [0; TILE];
                 f.keys.keys(i, n, &mut keys);

@@ -165,7 +165,7 @@ impl Predicted {
             }
             Operand::Weight(weight) => {
                 let [w0, m1, v1] = weight.operands;
-                let [w0, m1, v1, m0] = origin.get_all([w0, m1, v1, weight.before.unwrap_or(w0)], len, buf)?;
+                let [w0, m1, v1, m0] = origin.get_all([w0, m1, v1, weight.before.unwrap_or_default()], len, buf)?;
                 weight.step.predict(w0, m1, v1, weight.before.map(|_| m0), out);
             }
         }
