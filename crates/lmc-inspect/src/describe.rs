@@ -3,8 +3,8 @@
 use std::fmt;
 
 use lmc::internals::{
-    BlockHead, Cluster, Column, HEADER_LEN, Mask, Method, Operand, Predicted, Stream, block_head, coder_name,
-    grid_format, ranges,
+    BlockHead, Cluster, Column, Derivation, HEADER_LEN, Mask, Method, Operand, Predicted, Stream, block_head,
+    coder_name, grid_format, ranges,
 };
 use lmc::{ReadAt, Reader};
 use lmc_kernels::map::Map;
@@ -83,11 +83,14 @@ pub struct ColumnDescription {
 #[non_exhaustive]
 pub struct PredictionDescription {
     /// The coded value of an element: the distance to its prediction in representable numbers ("ulp"), or the
-    /// "difference" of integers; or what the prediction is made by: an "Adam step", a "multiple" of other data, or terms of
-    /// "rows and columns".
+    /// "difference" of integers; or what the prediction is made by: an "Adam step", a "multiple" of other data, terms of
+    /// "rows and columns"; or "derived".
     pub predictor: &'static str,
-    /// Whether the prediction is of another type: "F32 to BF16", "BF16 to F32" or "F32 to F16".
-    pub conversion: Option<&'static str>,
+    /// Whether the prediction is of another type, such as "F32 to BF16".
+    pub conversion: Option<String>,
+    /// What elements that are computed from others in another precision are: "F8_E4M3 128 × 128 of BF16", "F16 scales of BF16",
+    /// "Q8_0 of BF16".
+    pub derived: Option<String>,
     /// The grid that gives the predictions, if one does.
     pub grid: Option<GridDescription>,
     /// Where predictions come from, in order: 0 is the file itself, i its i-th base.
@@ -327,14 +330,23 @@ impl PredictionDescription {
             (Operand::Moment(_) | Operand::Weight(_), _) => "Adam step",
             (Operand::Scaled(_), _) => "multiple",
             (Operand::Factored(_), _) => "rows and columns",
+            (Operand::Derived(_), _) => "derived",
             (Operand::Ranges { .. } | Operand::Grid(_), Predictor::Float) => "ulp",
             (Operand::Ranges { .. } | Operand::Grid(_), Predictor::Integer) => "difference",
         };
         let conversion = match &p.operand {
-            Operand::Ranges { conversion: Conversion::NarrowBf16, .. } => Some("F32 to BF16"),
-            Operand::Ranges { conversion: Conversion::WidenBf16, .. } => Some("BF16 to F32"),
-            Operand::Ranges { conversion: Conversion::NarrowF16, .. } => Some("F32 to F16"),
+            Operand::Ranges { conversion: Conversion::NarrowBf16, .. } => Some("F32 to BF16".to_owned()),
+            Operand::Ranges { conversion: Conversion::WidenBf16, .. } => Some("BF16 to F32".to_owned()),
+            Operand::Ranges { conversion: Conversion::NarrowF16, .. } => Some("F32 to F16".to_owned()),
+            Operand::Ranges { conversion: Conversion::Cast(from, to), .. } => {
+                Some(format!("{} to {}", from.dtype(), to.dtype()))
+            }
             _ => None,
+        };
+        let derived = if let Operand::Derived(derived) = &p.operand {
+            Some(derivation(&derived.derivation, elements))
+        } else {
+            None
         };
         let grid = p.operand.grid().map(|g| GridDescription {
             format: grid_format(&g.levels, g.offsets.is_some()).unwrap_or(UNKNOWN),
@@ -344,7 +356,24 @@ impl PredictionDescription {
             scales: g.groups.count(elements),
             offsets: g.offsets.is_some(),
         });
-        Self { predictor, conversion, grid, sources, contexts: p.streams.len() }
+        Self { predictor, conversion, derived, grid, sources, contexts: p.streams.len() }
+    }
+}
+
+/// What derived elements are.
+fn derivation(derivation: &Derivation, elements: u64) -> String {
+    match derivation {
+        Derivation::Codes(codes, groups, _) => {
+            let (from, to) = (codes.from.dtype(), codes.to.dtype());
+            match groups.count(elements * codes.of_byte() as u64) {
+                1 => format!("{to} of {from}"),
+                _ if groups.columns == groups.row => format!("{to} by row of {from}"),
+                _ if groups.columns == 1 => format!("{to} by column of {from}"),
+                _ => format!("{to} {} × {} of {from}", groups.rows, groups.columns),
+            }
+        }
+        Derivation::Scales(scales) => format!("{} scales of {}", scales.to.dtype(), scales.from.dtype()),
+        Derivation::Field(blocks, _, from) => format!("{} of {}", blocks.name(), from.dtype()),
     }
 }
 

@@ -7,6 +7,7 @@ pub use crate::block::encode::BlockEncoder;
 pub use crate::block::head::BlockHead;
 pub use crate::block::methods::copied::Copied;
 pub use crate::block::methods::predicted::Predicted;
+pub use crate::block::methods::predicted::derived::Derivation;
 pub use crate::block::methods::predicted::grid::{Grid, name_of as grid_format};
 pub use crate::block::methods::predicted::operand::Operand;
 pub use crate::block::methods::zstd::Zstd;

@@ -75,7 +75,7 @@ const JSON_HELP: &str = "\
   blocks                   how many
   block_list               with -v, each with offset, compressed_size, raw_offset, raw_size, lane_sets, literals, extents
                            and columns: raw_size, compressed_size, method, width, map, prediction (null, or predictor,
-                           conversion, grid, sources, contexts), clusters (constant_bits, raw_bits, symbol_bits, coder),
+                           conversion, derived, grid, sources, contexts), clusters (constant_bits, raw_bits, symbol_bits, coder),
                            patches, listed, masked";
 
 /// Lists files.
@@ -347,7 +347,7 @@ fn column_text(column: &ColumnDescription) -> String {
     let mut text = match &column.prediction {
         None => format!("{width}-byte {}:", column.map.unwrap_or("identity")),
         Some(p) => {
-            let converted = p.conversion.map_or(String::new(), |c| format!(" {c}"));
+            let converted = p.conversion.as_ref().map_or(String::new(), |c| format!(" {c}"));
             format!("{width}-byte {}{converted}, {}:", predictor_text(p), contexts(p.contexts))
         }
     };

@@ -1,6 +1,7 @@
 //! Conversions between float types, in integers: the same on every machine (`docs/format.md` §3.7).
 
 use super::Conversion;
+use super::derived::cast;
 use crate::inline::zip;
 
 /// Replaces `out` by `source`, converted.
@@ -22,6 +23,10 @@ pub fn convert(conversion: Conversion, source: &[u8], out: &mut Vec<u8>) {
             zip(out.as_chunks_mut::<4>().0, elements, |to, e| {
                 *to = (u32::from(u16::from_le_bytes(*e)) << 16).to_le_bytes();
             });
+        }
+        Conversion::Cast(from, to) => {
+            out.resize(source.len() / from.width() * to.width(), 0);
+            cast(from, to, source, out);
         }
     }
 }

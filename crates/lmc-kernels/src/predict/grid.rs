@@ -136,7 +136,7 @@ impl GridModel<'_> {
         match conversion {
             Conversion::NarrowBf16 => bf16(x).into(),
             Conversion::NarrowF16 => f16(x).into(),
-            Conversion::None | Conversion::WidenBf16 => x,
+            _ => x,
         }
     }
 

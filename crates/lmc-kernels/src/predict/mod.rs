@@ -8,6 +8,7 @@
 
 pub mod changes;
 mod convert;
+pub mod derived;
 pub mod grid;
 pub mod job;
 pub mod optimizer;
@@ -17,6 +18,7 @@ pub mod select;
 pub mod unchanged;
 
 pub use convert::convert;
+use derived::Number;
 
 use crate::cluster::element::{Element, with_element};
 use crate::map::Map;
@@ -26,13 +28,15 @@ use lmc_layout::dtype::Dtype;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Conversion {
     /// Unchanged.
-    None = 0,
+    None,
     /// F32 to BF16, to nearest, ties to even.
-    NarrowBf16 = 1,
+    NarrowBf16,
     /// BF16 to F32.
-    WidenBf16 = 2,
+    WidenBf16,
     /// F32 to F16, to nearest, ties to even.
-    NarrowF16 = 3,
+    NarrowF16,
+    /// Other floats, rounded to a type.
+    Cast(Number, Number),
 }
 
 impl Conversion {
@@ -47,6 +51,30 @@ impl Conversion {
         })
     }
 
+    /// Its code, unless it is a cast.
+    pub fn code(self) -> Option<u8> {
+        Some(match self {
+            Conversion::None => 0,
+            Conversion::NarrowBf16 => 1,
+            Conversion::WidenBf16 => 2,
+            Conversion::NarrowF16 => 3,
+            Conversion::Cast(..) => return None,
+        })
+    }
+
+    /// The conversion from floats to a type; `None` if there is none.
+    pub fn between(from: Number, to: Number) -> Option<Self> {
+        let is_float = |number| Number::FLOATS.contains(&number);
+        match (from, to) {
+            _ if !is_float(from) || !is_float(to) && !matches!(to, Number::E4m3 | Number::E5m2) => None,
+            _ if from == to => Some(Conversion::None),
+            (Number::F32, Number::Bf16) => Some(Conversion::NarrowBf16),
+            (Number::Bf16, Number::F32) => Some(Conversion::WidenBf16),
+            (Number::F32, Number::F16) => Some(Conversion::NarrowF16),
+            _ => Some(Conversion::Cast(from, to)),
+        }
+    }
+
     /// Bytes of an element that it makes of an F32.
     pub fn width_of_f32(self) -> usize {
         if self == Conversion::None { 4 } else { 2 }
@@ -58,6 +86,7 @@ impl Conversion {
             (Conversion::None, w) => Some(w),
             (Conversion::NarrowBf16 | Conversion::NarrowF16, 2) => Some(4),
             (Conversion::WidenBf16, 4) => Some(2),
+            (Conversion::Cast(from, to), w) if to.width() == w => Some(from.width()),
             _ => None,
         }
     }

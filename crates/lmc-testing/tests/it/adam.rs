@@ -1,7 +1,7 @@
 //! States of a training with Adam: a step predicts the next state from the one before.
 
-use crate::support::{Memory, decompress_options, safetensors};
-use lmc::{Base, CompressOptions, Compressor, Decompressor, Level, Reader, Sink, Source};
+use crate::support::{decompress_options, normal, restored, safetensors};
+use lmc::{Base, CompressOptions, Compressor, Decompressor, Level};
 use lmc_testing::input::Random;
 
 /// The constants of a training.
@@ -67,43 +67,6 @@ impl Training {
             named.iter().map(|(name, shape, bytes)| (&name[..], "F32", shape.clone(), &bytes[..])).collect();
         safetensors(&tensors)
     }
-}
-
-/// About normal.
-fn normal(random: &mut Random) -> f32 {
-    let sum: u64 = (0..12).map(|_| random.below(1 << 20)).sum();
-    sum as f32 / (1 << 20) as f32 - 6.0
-}
-
-/// Compresses with a base, with equal results in several ways, and restores by every decoder; returns the compressed file.
-fn restored(raw: &[u8], base: &[u8], level: Level) -> Vec<u8> {
-    let bases = [Base::new(base).unwrap()];
-    let compressed = |threads| {
-        let o = CompressOptions::default().with_threads(threads).with_level(level);
-        let mut out = Vec::new();
-        Compressor::new(&o).unwrap().compress(raw, &bases, &mut out).unwrap();
-        out
-    };
-    let lmc = compressed(1);
-    assert!(compressed(3) == lmc);
-    for threads in [1, 3] {
-        let mut d = Decompressor::new(&decompress_options(threads)).unwrap();
-        let mut back = vec![0; raw.len()];
-        d.decompress(&lmc, &bases, &mut back[..]).unwrap();
-        assert!(back == raw);
-        let memory = Memory::default();
-        d.decompress(&lmc[..], &bases, &memory).unwrap();
-        assert!(memory.0.into_inner().unwrap() == raw);
-        let mut back = Vec::new();
-        d.decompress(Source::reader(&mut &lmc[..]), &bases, Sink::writer(&mut back)).unwrap();
-        assert!(back == raw);
-    }
-    // The last block needs all its operands, some of them of blocks that are steps themselves.
-    let reader = Reader::open(&lmc, &decompress_options(1)).unwrap().with_bases(bases.to_vec()).unwrap();
-    let mut last = [0; 1000];
-    reader.read_range((raw.len() - last.len()) as u64, &mut last).unwrap();
-    assert_eq!(last, raw[raw.len() - last.len()..]);
-    lmc
 }
 
 const SHAPES: &[[usize; 2]] = &[[512, 320], [300, 512], [1024, 128], [64, 8]];

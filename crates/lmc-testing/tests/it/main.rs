@@ -12,6 +12,7 @@ mod corruption;
 mod damaged_deltas;
 mod delta_shapes;
 mod deltas;
+mod derived;
 mod estimates;
 mod fine_rans;
 mod format1;

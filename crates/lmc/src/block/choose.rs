@@ -2,6 +2,7 @@
 
 use super::methods::planned::ColumnPlan;
 use super::methods::predicted::choice::PredictionInput;
+use super::methods::predicted::derived::Derivation;
 use super::methods::predicted::grid::find;
 use super::methods::predicted::plan::OperandPlan;
 use super::methods::predicted::{factored, scaled};
@@ -37,6 +38,17 @@ pub(crate) struct RawColumn<'a> {
     pub(super) bytes: &'a [u8],
 }
 
+/// What is known to predict a column: a prediction for each element.
+#[derive(Clone, Copy)]
+pub(crate) enum Predictions<'a> {
+    /// Nothing.
+    None,
+    /// A base, converted; and those of the step of an optimizer from there, if there is one.
+    Base { prediction: &'a [u8], conversion: Conversion, step: Option<(&'a [u8], Step)> },
+    /// Data in another precision, and its scales.
+    Derived { prediction: &'a [u8], derivation: Derivation, scales: &'a [u8] },
+}
+
 /// Chooses methods, keeping its working memory.
 pub(crate) struct Chooser {
     planner: Planner,
@@ -67,17 +79,18 @@ impl Chooser {
         }
     }
 
-    /// Plans a column; `base` has a prediction for each element, and `step` those of the step from there, if there is one.
+    /// Plans a column.
     ///
     /// # Errors
     /// `Limit` when there is no memory for zstd.
-    pub(crate) fn choose(
-        &mut self,
-        column: &RawColumn<'_>,
-        base: Option<(&[u8], Conversion)>,
-        step: Option<(&[u8], Step)>,
-    ) -> Result<ColumnPlan> {
-        let Some((prediction, conversion)) = base else { return self.choose_plain(column) };
+    pub(crate) fn choose(&mut self, column: &RawColumn<'_>, predictions: Predictions<'_>) -> Result<ColumnPlan> {
+        let (prediction, conversion, step) = match predictions {
+            Predictions::None => return self.choose_plain(column),
+            Predictions::Derived { prediction, derivation, scales } => {
+                return self.choose_derived(column, prediction, derivation, scales);
+            }
+            Predictions::Base { prediction, conversion, step } => (prediction, conversion, step),
+        };
         let &RawColumn { dtype, bytes, .. } = column;
         let (width, map) = dtype.map_or_else(|| detect_width(bytes).unwrap_or((1, Map::Identity)), coding_of);
         let rows = dtype.and(column.matrix).filter(|m| m.row >= ROW_LEAST).map(Matrix::rows);
@@ -109,6 +122,29 @@ impl Chooser {
             },
             None => self.choose_structured(column)?,
         })
+    }
+
+    /// Plans a column that is derived from other data.
+    fn choose_derived(
+        &mut self,
+        column: &RawColumn<'_>,
+        prediction: &[u8],
+        derivation: Derivation,
+        scales: &[u8],
+    ) -> Result<ColumnPlan> {
+        let &RawColumn { dtype, bytes, .. } = column;
+        let (width, map) = dtype.map_or((1, Map::Identity), coding_of);
+        let input = PredictionInput { prediction, map, rows: None, clusters: false };
+        let operand = OperandPlan::derived(&mut self.planner, derivation, scales);
+        let plan = self.predicted(width, bytes, &input, operand);
+        let Some((plan, _)) = plan else { return self.choose_structured(column) };
+        if plan.estimate <= bytes.len() as u64 / REPLAYED {
+            return Ok(plan);
+        }
+        let other = self.choose_structured(column)?;
+        let (best, other) = if other.estimate <= plan.estimate { (other, plan) } else { (plan, other) };
+        self.recycle(other);
+        Ok(best)
     }
 
     /// The plan of a prediction, and whether none without one comes near; `None` if it promises no gain.

@@ -1,10 +1,11 @@
 //! Encoding a block.
 
-use super::choose::Chooser;
+use super::choose::{Chooser, Predictions};
 use super::gather::{Columns, Finders, Source, gather};
 use super::head::BlockHead;
 use super::methods::copied::Copied;
 use super::methods::planned::ColumnPlan;
+use super::methods::predicted::derived::Derivation;
 use super::methods::predicted::steps;
 use super::methods::{Column, Method};
 use super::output::Output;
@@ -36,7 +37,7 @@ pub struct BlockEncoder {
     simple: Option<Box<Chooser>>,
     head: Vec<u8>,
     lanes: LaneEncoder,
-    /// Bytes of a prediction's ranges, raw and converted; of the further operands of a step, and its predictions.
+    /// Bytes of a prediction's ranges, raw and converted; of the further operands of a step, or of scales; and the predictions of either.
     bytes: [Vec<u8>; 4],
 }
 
@@ -298,26 +299,39 @@ impl BlockEncoder {
         way: Way,
         [base, converted, others, stepped]: &mut [Vec<u8>; 4],
     ) -> Result<ColumnPlan> {
+        let len = s.bytes.len();
         let chooser = self.chooser(way.level);
-        let prediction = match s.conversion() {
-            None => None,
-            Some(conversion) => {
-                let mut bytes = read_all(&s.base, origin, &mut *base)?;
-                if conversion != Conversion::None {
-                    convert(conversion, bytes, converted);
-                    bytes = converted;
+        let predictions = if let Some(derivation) = s.derived() {
+            let elements = read_all(&s.base, origin, &mut *base)?;
+            let scales = match derivation {
+                Derivation::Codes(_, _, true) => {
+                    let at = &s.others[0][0];
+                    let scales = scratch(others, at.len as usize);
+                    origin.peek(at.offset, scales)?;
+                    &*scales
                 }
-                Some((bytes, conversion))
+                _ => read_all(&s.others[0], origin, others)?,
+            };
+            derivation.predict(elements, scales, scratch(stepped, len));
+            Predictions::Derived { prediction: &stepped[..len], derivation, scales }
+        } else if let Some(conversion) = s.conversion() {
+            let mut prediction = read_all(&s.base, origin, &mut *base)?;
+            if conversion != Conversion::None {
+                convert(conversion, prediction, converted);
+                prediction = converted;
             }
+            let step = match s.step().filter(|_| conversion == Conversion::None) {
+                Some(step) => {
+                    steps::plan::predict(step, prediction, &s.others, origin, others, scratch(stepped, len))?;
+                    Some((&stepped[..len], step))
+                }
+                None => None,
+            };
+            Predictions::Base { prediction, conversion, step }
+        } else {
+            Predictions::None
         };
-        let step = match (s.step(), prediction) {
-            (Some(step), Some((first, Conversion::None))) => {
-                steps::plan::predict(step, first, &s.others, origin, others, scratch(stepped, s.bytes.len()))?;
-                Some((&stepped[..s.bytes.len()], step))
-            }
-            _ => None,
-        };
-        let mut plan = chooser.choose(&s.column(way.grids), prediction, step)?;
+        let mut plan = chooser.choose(&s.column(way.grids), predictions)?;
         // Bytes whose counterparts have moved: a header in which one name has changed.
         if !s.prefix.is_empty() {
             let len = s.prefix.iter().map(|range| range.len).sum();

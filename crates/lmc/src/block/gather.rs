@@ -5,9 +5,10 @@ use std::ops::Range;
 
 use super::choose::RawColumn;
 use super::methods::copied::find::{CopyFinder, Searched};
+use super::methods::predicted::derived::{Derivation, MAX_SCALED};
 use super::structure::opaque::{is_divided, parts};
 use super::structure::{Finder, LEAST, PARTS, STEPS_LEAST, Structure, is_few_down};
-use super::{Extent, Group, Matrix, Reference, Step};
+use super::{DerivedFrom, Extent, Group, Matrix, Recipe, Reference, Step};
 use crate::format::bases::SourceRange;
 use crate::format::extents::Extents;
 use crate::format::limits::{MAX_COLUMNS, MAX_EXTENTS};
@@ -22,6 +23,7 @@ struct Kind {
     dtype: Option<Dtype>,
     base: Option<Conversion>,
     step: Option<Step>,
+    derived: Option<Derivation>,
     group: Group,
     prefix: bool,
     structure: Structure,
@@ -52,7 +54,7 @@ pub(super) struct Source<'a> {
     pub(super) bytes: Cow<'a, [u8]>,
     /// Ranges that predict all its elements; empty if there are none.
     pub(super) base: Vec<SourceRange>,
-    /// The further operands of their step, in order; without one, none.
+    /// The further operands of their step, in order, or their scales; without any, none.
     pub(super) others: [Vec<SourceRange>; 3],
     /// Bytes that those of an opaque column resemble; empty if there are none.
     pub(super) prefix: Vec<SourceRange>,
@@ -71,6 +73,10 @@ impl Source<'_> {
         self.kind.step
     }
 
+    pub(super) fn derived(&self) -> Option<Derivation> {
+        self.kind.derived
+    }
+
     pub(super) fn conversion(&self) -> Option<Conversion> {
         self.kind.base
     }
@@ -86,6 +92,7 @@ const OPAQUE: Kind = Kind {
     dtype: None,
     base: None,
     step: None,
+    derived: None,
     group: Group::Others,
     prefix: false,
     structure: NOISE,
@@ -97,6 +104,8 @@ const NOISE: Structure = Structure { few: false, repeats: false, steps: false };
 
 /// Most columns with predictions or copies; the others are for extents without.
 const MAX_PREDICTED: usize = MAX_COLUMNS / 2;
+/// Most columns where further ones are derived from other data, of which next to nothing is left.
+const MAX_DERIVED: usize = MAX_COLUMNS - 3;
 
 /// Finds what extents have in common, keeping its working memory.
 #[derive(Default)]
@@ -137,7 +146,7 @@ pub(super) fn gather<'a>(
             placed.push(column_of(copy, &mut columns), p.len);
             continue;
         }
-        if let Some((period, times)) = by_field(p, &mut columns, placed.count()) {
+        if let Some((period, times)) = by_field(p, predict, &mut columns, placed.count()) {
             placed.push_repeated(&period, times);
             continue;
         }
@@ -153,18 +162,24 @@ pub(super) fn gather<'a>(
         let prefix = p.prefix.filter(|_| predict && p.dtype.is_none());
         let plain = Kind { dtype: p.dtype.filter(|_| whole), group: p.group, prefix: prefix.is_some(), ..OPAQUE };
         let step = p.step.filter(|_| base.is_some_and(|l| l.conversion == Conversion::None));
-        let kind = Kind { base: base.map(|l| l.conversion), step: step.map(|s| s.step), ..plain };
+        let derived = p.derived.filter(|d| predict && whole && has_room(d, p, &columns));
+        let kind = match &derived {
+            Some(d) => Kind { base: d.conversion(), derived: d.derivation(0), ..plain },
+            None => Kind { base: base.map(|l| l.conversion), step: step.map(|s| s.step), ..plain },
+        };
         let structured =
             Kind { structure, group: if p.group == Group::Others { Group::Part(*number) } else { p.group }, ..plain };
         let fits = |kind: &Kind, most| columns.len() < most || columns.iter().any(|c| c.kind == *kind);
-        let (kind, base) = if base.is_some() && fits(&kind, MAX_PREDICTED) {
-            (kind, base)
+        let is_predicted = base.is_some() || derived.is_some();
+        let most = if derived.is_some() { MAX_DERIVED } else { MAX_PREDICTED };
+        let (kind, base, derived) = if is_predicted && fits(&kind, most) {
+            (kind, base, derived)
         } else if !structure.is_noise() && fits(&structured, MAX_COLUMNS - 2) {
-            (structured, None)
+            (structured, None, None)
         } else if fits(&plain, MAX_COLUMNS - 1) {
-            (plain, None)
+            (plain, None, None)
         } else {
-            (OPAQUE, None)
+            (OPAQUE, None, None)
         };
         let (known, column) = (columns.len(), column_of(kind, &mut columns));
         let Gathered { base: operand, others, prefix: prefixes, matrix, .. } = &mut columns[usize::from(column)];
@@ -178,6 +193,10 @@ pub(super) fn gather<'a>(
                     push(list, SourceRange { source, offset, len });
                 }
             }
+        }
+        if let Some(d) = derived {
+            d.data(p.dtype, p.len as u64, |range| push(operand, range));
+            others[0].extend(d.scales(p.len as u64));
         }
         if let Some(prefix) = prefix.filter(|_| kind.prefix) {
             push(prefixes, prefix);
@@ -193,6 +212,15 @@ pub(super) fn gather<'a>(
         bytes: placed.gather(column, raw),
     });
     Columns { sources: sources.collect(), placed, divided }
+}
+
+/// Whether a block has room for the data that an extent is derived from: those of scales are many times longer than they are.
+fn has_room(derived: &DerivedFrom, p: &Extent, columns: &[Gathered]) -> bool {
+    let Recipe::Scales(_) = derived.recipe else { return true };
+    let of_scales = columns.iter().filter(|c| matches!(c.kind.derived, Some(Derivation::Scales(_))));
+    let mut len: u64 = of_scales.flat_map(|c| &c.base).map(|range| range.len).sum();
+    derived.data(p.dtype, p.len as u64, |range| len += range.len);
+    len <= MAX_SCALED
 }
 
 /// The column of a kind, which may be new.
@@ -224,14 +252,15 @@ impl Piece {
         let width = p.dtype.map_or(1, Dtype::coding_width);
         let matrix = p.matrix.map(|m| Matrix { position: m.position + (at / width) as u64, ..m });
         let step = p.step.map(|s| s.at(p.dtype, at as u64));
-        Self { extent: Extent { len, base, step, matrix, ..p }, structure, number, elements, copied }
+        let derived = p.derived.map(|d| d.at(p.dtype, at as u64));
+        Self { extent: Extent { len, base, step, derived, matrix, ..p }, structure, number, elements, copied }
     }
 
     /// The bytes at `start` of the block of `block` bytes, for a search for copies in whole elements; `None` if it has none, or is predicted: where few elements
     /// changed, decoders and followers are fastest if nothing else is in the block.
     fn searched(&self, start: usize, block: usize, predict: bool) -> Option<Searched> {
-        let Extent { dtype, len, base, group, matrix, .. } = self.extent;
-        if base.is_some() && predict {
+        let Extent { dtype, len, base, derived, group, matrix, .. } = self.extent;
+        if (base.is_some() || derived.is_some()) && predict {
             return None;
         }
         let unit = match dtype {
@@ -288,7 +317,8 @@ fn find_structure(
         end += p.len;
         let bytes = &raw[end - p.len..end];
         let quantised = p.base.is_none() && p.dtype.is_some_and(Dtype::is_block);
-        if quantised && !finder.find(1, bytes).repeats {
+        let is_derived = p.derived.is_some() && predict;
+        if is_derived || quantised && !finder.find(1, bytes).repeats {
             push(*p, NOISE, 0);
             continue;
         }
@@ -338,12 +368,23 @@ fn find_structure(
 
 /// The columns and lengths of the fields of quantised blocks, and the number of blocks; `None` if these are not such, or if there are too
 /// few columns or extents left for them.
-fn by_field(p: &Extent, columns: &mut Vec<Gathered>, extents: usize) -> Option<(Vec<(u8, usize)>, usize)> {
+fn by_field(
+    p: &Extent,
+    predict: bool,
+    columns: &mut Vec<Gathered>,
+    extents: usize,
+) -> Option<(Vec<(u8, usize)>, usize)> {
     let dtype = p.dtype.filter(|_| p.base.is_none())?;
     let (fields, len) = fields_of(dtype).filter(|f| p.len.is_multiple_of(f.1))?;
     let times = p.len / len;
-    let kind =
-        |i: usize, f: &Field| Kind { dtype: Some(f.dtype), group: p.group, field: Some((dtype, i as u8)), ..OPAQUE };
+    let derived = p.derived.filter(|d| predict && matches!(d.recipe, Recipe::Blocks(..)));
+    let kind = |i: usize, f: &Field| Kind {
+        dtype: Some(f.dtype),
+        derived: derived.and_then(|d| d.derivation(i as u8)),
+        group: p.group,
+        field: Some((dtype, i as u8)),
+        ..OPAQUE
+    };
     let of_fields = fields.iter().enumerate().map(|(i, f)| (kind(i, f), f.len));
     let new = of_fields.clone().filter(|(kind, _)| columns.iter().all(|c| c.kind != *kind)).count();
     // One column is left for opaque bytes, and half of the extents for tensors that are not quantised.
@@ -354,6 +395,9 @@ fn by_field(p: &Extent, columns: &mut Vec<Gathered>, extents: usize) -> Option<(
         let column = columns.iter().position(|c| c.kind == kind).unwrap_or(columns.len());
         if column == columns.len() {
             columns.push(Gathered::new(kind));
+        }
+        if let Some(d) = derived {
+            d.data(p.dtype, p.len as u64, |range| push(&mut columns[column].base, range));
         }
         (column as u8, len)
     };
@@ -384,6 +428,7 @@ mod tests {
             len: raw.len(),
             base: None,
             step: None,
+            derived: None,
             group: Group::Others,
             prefix: Some(prefix),
             matrix: None,

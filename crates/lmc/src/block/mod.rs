@@ -13,6 +13,9 @@ pub(crate) mod ranges;
 pub(crate) mod stream;
 pub(crate) mod structure;
 
+pub(crate) use methods::predicted::derived::SCALES;
+pub(crate) use methods::predicted::derived::plan::{DerivedFrom, Interleaved, Recipe};
+
 use crate::format::bases::SourceRange;
 use lmc_kernels::predict::Conversion;
 use lmc_kernels::predict::optimizer::{MomentStep, Rows, WeightStep};
@@ -32,6 +35,8 @@ pub struct Extent {
     pub base: Option<Reference>,
     /// The step of an optimizer that predicts its elements from those of the base, if there is one.
     pub step: Option<Stepped>,
+    /// The data in another precision that its elements are derived from, if they are; then it has no base.
+    pub derived: Option<DerivedFrom>,
     /// Only extents of one group are in one column.
     pub group: Group,
     /// Bytes that opaque ones resemble.
@@ -104,7 +109,7 @@ impl Matrix {
 impl Extent {
     /// An extent without a reference.
     pub(crate) fn plain(dtype: Option<Dtype>, len: usize) -> Self {
-        Self { dtype, len, base: None, step: None, group: Group::Others, prefix: None, matrix: None }
+        Self { dtype, len, base: None, step: None, derived: None, group: Group::Others, prefix: None, matrix: None }
     }
 }
 
@@ -137,6 +142,11 @@ pub trait Origin: Sync {
     fn slice(&self, source: u32, offset: u64, len: usize) -> Option<&[u8]> {
         _ = (source, offset, len);
         None
+    }
+
+    /// Fills `buf` with bytes of this file as they are now, wherever they are in it: it makes no difference to a decoder what they are later.
+    fn peek(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.read(0, offset, buf)
     }
 
     /// Whether reading bytes in pieces costs no more than reading them at once; not if blocks are decoded for each piece.

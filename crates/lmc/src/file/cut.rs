@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::block::structure::{Finder, LEAST};
-use crate::block::{Extent, Group, Matrix, Reference, Stepped};
+use crate::block::{DerivedFrom, Extent, Group, Matrix, Recipe, Reference, Stepped};
 use crate::format::bases::SourceRange;
 use crate::format::bases::{Depths, MAX_DEPTH};
 use crate::format::checksum::LEAF;
@@ -132,7 +132,9 @@ impl<'m> Cutter<'m> {
 
     /// Whether blocks may depend on others of the file.
     fn has_depths(&self) -> bool {
-        !self.siblings.is_empty() || !self.steps.is_empty()
+        !self.siblings.is_empty()
+            || !self.steps.is_empty()
+            || self.matcher.as_ref().is_some_and(Matcher::has_own_scales)
     }
 
     /// A cutter whose blocks may have grids.
@@ -342,10 +344,13 @@ impl<'m> Cutter<'m> {
         let fields = dtype.filter(|_| found.is_none()).and_then(fields_of);
         let row = self.layout.segments.get(segment).and_then(|s| s.shape.last());
         let run = RUN as u64;
+        let is_derived = self.matcher.as_ref().is_some_and(|m| m.derived(segment).is_some());
         let unit = match fields {
             Some((_, block)) => block as u64,
             // Rows differ in scale: align runs with rows.
-            None if found.is_none() && row.is_some_and(|row| row.is_multiple_of(run)) && pos > 0 => width * run,
+            None if found.is_none() && !is_derived && row.is_some_and(|row| row.is_multiple_of(run)) && pos > 0 => {
+                width * run
+            }
             None => width,
         };
         head = to_next(unit);
@@ -364,24 +369,32 @@ impl<'m> Cutter<'m> {
         let mut at = pos;
         for (dtype, len, base) in columns.into_iter().filter(|p| p.1 > 0) {
             let step = base.and_then(|base| self.step_at(segment, dtype, at, len, base));
+            let derived = if base.is_none() { self.derived_at(segment, dtype, at, len) } else { None };
             let row = row.copied().unwrap_or(UNKNOWN_ROW);
             let matrix = (self.grids && row > 0).then_some(Matrix { row, position: at / width });
             at += len;
-            let (dtype, base, step) =
-                if extents.len() < MAX_EXTENTS { (dtype, base, step) } else { (None, None, None) };
-            let group = if dtype.is_some() { group } else { Group::Others };
+            let (dtype, base, step, derived) =
+                if extents.len() < MAX_EXTENTS { (dtype, base, step, derived) } else { (None, None, None, None) };
+            let group = match derived {
+                // Codes of one column have groups that follow each other; other elements do not depend on their place.
+                Some(DerivedFrom { recipe: Recipe::Codes { .. }, .. }) => Group::Segment(segment),
+                Some(_) => Group::Others,
+                None if dtype.is_some() => group,
+                None => Group::Others,
+            };
             match extents.last_mut() {
                 Some(p)
                     if (p.dtype, p.group, p.prefix) == (dtype, group, prefix)
                         && goes_on(p, base)
                         && p.step.map(|s| s.at(p.dtype, p.len as u64)) == step
+                        && (p.derived, derived) == (None, None)
                         // Structure is found in whole tensors.
                         && (dtype.is_none() || base.is_some() || len < LEAST as u64) =>
                 {
                     p.len += len as usize;
                     p.matrix = None;
                 }
-                _ => extents.push(Extent { dtype, len: len as usize, base, step, group, prefix, matrix }),
+                _ => extents.push(Extent { dtype, len: len as usize, base, step, derived, group, prefix, matrix }),
             }
         }
     }
@@ -393,6 +406,14 @@ impl<'m> Cutter<'m> {
         let is_there = |r: &Reference| r.source > 0 || r.offset + len <= self.at;
         let fits = base.source > 0 && base.conversion == Conversion::None && step.others.iter().flatten().all(is_there);
         fits.then_some(step)
+    }
+
+    /// What `len` bytes of a segment from byte `pos` on are derived from: by a copy of their scales, unless these are before the block.
+    fn derived_at(&self, segment: usize, dtype: Option<Dtype>, pos: u64, len: u64) -> Option<DerivedFrom> {
+        dtype?;
+        let derived = self.matcher.as_ref()?.derived(segment)?.at(dtype, pos);
+        let is_there = |r: SourceRange| r.source > 0 || r.end() <= self.at;
+        Some(if derived.scales(len).is_none_or(is_there) { derived } else { derived.with_own_scales() })
     }
 
     fn is_second_moment(&self, segment: usize) -> bool {
@@ -411,6 +432,13 @@ impl<'m> Cutter<'m> {
                 p.step = None;
             } else {
                 depth = depth.max(of_step);
+            }
+            let by_ranges = p.derived.filter(|d| !matches!(d.recipe, Recipe::Codes { in_column: true, .. }));
+            let of_scales = by_ranges.and_then(|d| d.scales(p.len as u64)).map_or(0, |s| self.depths.of_range(&s));
+            if of_scales > MAX_DEPTH {
+                p.derived = p.derived.map(DerivedFrom::with_own_scales);
+            } else {
+                depth = depth.max(of_scales);
             }
             let width = p.dtype.map_or(1, Dtype::coding_width);
             let Some(Reference { source, offset, conversion }) = p.base else { continue };

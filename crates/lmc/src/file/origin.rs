@@ -55,6 +55,10 @@ impl Origin for ReferenceResolver<'_> {
         }
     }
 
+    fn peek(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.own.peek(offset, buf)
+    }
+
     fn slice(&self, source: u32, offset: u64, len: usize) -> Option<&[u8]> {
         if source == 0 { self.own.slice(offset, len) } else { self.base(source)?.slice(offset, len) }
     }
@@ -68,6 +72,11 @@ impl Origin for ReferenceResolver<'_> {
 pub(crate) trait SelfSource: Sync {
     /// Fills `buf` with the raw bytes from `offset` on; waits for them if necessary.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Fills `buf` with the bytes from `offset` on as they are now, also if they are not stored yet.
+    fn peek(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.read(offset, buf)
+    }
 
     /// The bytes, if they are in memory.
     fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
@@ -158,6 +167,10 @@ impl SelfSource for Raw<'_> {
                 leaves.read(offset, buf, |at, to| self.read_now(at, to))
             }
         }
+    }
+
+    fn peek(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.read_now(offset, buf)
     }
 
     fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {

@@ -36,7 +36,10 @@ impl<'m> EncodeSession<'m> {
         bases: &'m [Base<'m>],
         info: impl FnMut(&Base<'m>) -> Result<BaseInfo>,
     ) -> Result<Self> {
-        let matcher = (!bases.is_empty()).then(|| Matcher::new(&layout, bases));
+        let matcher = (!bases.is_empty()).then(|| match own {
+            Some(raw) if !o.independent => Matcher::with_derived(&layout, bases, &mut |at, buf| raw.read_now(at, buf)),
+            _ => Matcher::new(&layout, bases),
+        });
         let needed = matcher.as_ref().map_or(&[][..], Matcher::bases);
         let named = needed.iter().copied().map(info).collect::<Result<Vec<_>>>()?;
         let bases: Vec<Base<'m>> = needed.iter().copied().cloned().collect();
@@ -54,9 +57,14 @@ impl<'m> EncodeSession<'m> {
             }
             _ => vec![],
         };
-        let has_own = has_siblings || !steps.is_empty();
-        let features =
-            Features { ranges: has_own || !named.is_empty(), own: has_own, grids_or_copies: true, optimizer: true };
+        let has_own = has_siblings || !steps.is_empty() || matcher.as_ref().is_some_and(Matcher::has_own_scales);
+        let features = Features {
+            ranges: has_own || !named.is_empty(),
+            own: has_own,
+            grids_or_copies: true,
+            optimizer: true,
+            derived: !named.is_empty(),
+        };
         let name = format!("lmc {} {}", env!("CARGO_PKG_VERSION"), o.level.name());
         let (writer, start) = Writer::start(&Sources { features, bases: named }, name)?;
         let origin = ReferenceResolver::new(bases, &[], own.map_or(&NoSelf as &dyn SelfSource, |raw| raw));

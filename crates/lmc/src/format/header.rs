@@ -37,6 +37,8 @@ pub(crate) struct Features {
     pub(crate) grids_or_copies: bool,
     /// Operands may be steps of optimizers and terms of rows and columns, and contexts may depend on rows.
     pub(crate) optimizer: bool,
+    /// Operands may be derived from data in another precision.
+    pub(crate) derived: bool,
 }
 
 impl Features {
@@ -44,6 +46,7 @@ impl Features {
     const OWN: u32 = 2;
     const GRIDS_OR_COPIES: u32 = 4;
     const OPTIMIZER: u32 = 8;
+    const DERIVED: u32 = 16;
 
     /// Their names, for people.
     pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
@@ -52,6 +55,7 @@ impl Features {
             (self.own, "ranges of the file itself"),
             (self.grids_or_copies, "grids or copies"),
             (self.optimizer, "steps of optimizers"),
+            (self.derived, "derived tensors"),
         ];
         names.into_iter().filter_map(|(set, name)| set.then_some(name))
     }
@@ -62,10 +66,11 @@ impl Features {
             + u32::from(self.own) * Self::OWN
             + u32::from(self.grids_or_copies) * Self::GRIDS_OR_COPIES
             + u32::from(self.optimizer) * Self::OPTIMIZER
+            + u32::from(self.derived) * Self::DERIVED
     }
 
     pub(super) fn of_bits(bits: u32) -> Result<Self> {
-        let unknown = bits & !(Self::RANGES | Self::OWN | Self::GRIDS_OR_COPIES | Self::OPTIMIZER);
+        let unknown = bits & !(Self::RANGES | Self::OWN | Self::GRIDS_OR_COPIES | Self::OPTIMIZER | Self::DERIVED);
         if unknown != 0 {
             return Err(Error::unsupported(format!("unsupported features {unknown:#x}: use a newer lmc")));
         }
@@ -75,6 +80,7 @@ impl Features {
             own: has(Self::OWN),
             grids_or_copies: has(Self::GRIDS_OR_COPIES),
             optimizer: has(Self::OPTIMIZER),
+            derived: has(Self::DERIVED),
         };
         if features.own && !features.ranges {
             return Err(Error::damaged(format!("the features are {bits:#x}: bit 1 needs bit 0; fetch the file again")));
@@ -92,6 +98,7 @@ impl std::ops::BitOr for Features {
             own: self.own || other.own,
             grids_or_copies: self.grids_or_copies || other.grids_or_copies,
             optimizer: self.optimizer || other.optimizer,
+            derived: self.derived || other.derived,
         }
     }
 }

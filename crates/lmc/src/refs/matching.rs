@@ -3,11 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 
-use crate::block::Reference;
+use crate::block::{DerivedFrom, Recipe, Reference};
 use crate::format::bases::SourceRange;
 use crate::refs::base::Base;
+use crate::refs::derived;
 use crate::refs::fingerprint::Fingerprint;
 use lmc_kernels::cluster::element::zeros_in;
+use lmc_kernels::predict::derived::Number;
 use lmc_kernels::predict::{self, Conversion};
 use lmc_layout::Layout;
 use lmc_layout::dtype::Dtype;
@@ -119,10 +121,11 @@ impl Named {
     }
 }
 
-#[derive(Clone, Copy)]
 enum Found {
     Nothing,
     Related(Related),
+    /// In another precision.
+    Derived(Box<DerivedFrom>),
     /// To be searched in a pool by content; with its rank among the tensors of its shape that search there.
     Search {
         pool: usize,
@@ -163,10 +166,9 @@ fn fit(new: &Segment, old: &Segment) -> Option<(Fit, Conversion, u64)> {
     let (to, from) = (new.dtype?, old.dtype?);
     let conversion = match (from, to) {
         _ if from == to => Conversion::None,
-        (Dtype::F32, Dtype::Bf16) => Conversion::NarrowBf16,
-        (Dtype::Bf16, Dtype::F32) => Conversion::WidenBf16,
-        (Dtype::F32, Dtype::F16) => Conversion::NarrowF16,
-        _ => return None,
+        // Floats of 8 bits have scales, mostly.
+        _ if to.bits() < 16 => return None,
+        _ => Conversion::between(Number::of(from)?, Number::of(to)?)?,
     };
     let retyped = conversion != Conversion::None;
     let elements = |s: &Segment, d: Dtype| u128::from(s.len) * 8 / u128::from(d.bits());
@@ -191,10 +193,38 @@ type Order = (usize, bool, Reverse<usize>);
 impl<'m> Matcher<'m> {
     /// Matches a file by names, shapes and dtypes.
     pub fn new(layout: &Layout, bases: &'m [Base<'m>]) -> Self {
+        let mut m = Self::by_names(layout, bases);
+        m.keep_needed();
+        m
+    }
+
+    /// Matches a file by those, and finds tensors that are copies in another precision. `read` fills a buffer with raw bytes of the
+    /// file from an offset on.
+    pub fn with_derived(
+        layout: &Layout,
+        bases: &'m [Base<'m>],
+        read: &mut dyn FnMut(u64, &mut [u8]) -> Result<()>,
+    ) -> Self {
+        let mut m = Self::by_names(layout, bases);
+        // Of a tensor with the name the elements are the same, or nearly so; where others are converted, that is not sure.
+        let is_open = |i: usize| m.named[i].is_none_or(|n| n.fit == Fit::Retyped && n.conversion != Conversion::None);
+        for (i, found) in derived::find(&layout.segments, &m.bases, is_open, read) {
+            m.found[i] = match found {
+                derived::Found::Cast(reference) => {
+                    Found::Related(Related { reference, len: layout.segments[i].len, resembles: None })
+                }
+                derived::Found::Derived(from) => Found::Derived(Box::new(from)),
+            };
+        }
+        m.keep_needed();
+        m
+    }
+
+    fn by_names(layout: &Layout, bases: &'m [Base<'m>]) -> Self {
         let tensors = layout.segments.len();
         let mut m = Self {
             bases: bases.iter().collect(),
-            found: vec![Found::Nothing; tensors + 1],
+            found: (0..=tensors).map(|_| Found::Nothing).collect(),
             pools: vec![],
             comparisons: [0; 2],
             named: vec![None; tensors],
@@ -206,7 +236,6 @@ impl<'m> Matcher<'m> {
         taken.iter().for_each(|&(base, _)| votes[base] += 1);
         m.by_position(layout, &votes);
         m.by_content(layout, &votes, &taken);
-        m.keep_needed();
         m
     }
 
@@ -322,7 +351,7 @@ impl<'m> Matcher<'m> {
         let mut pool_of: BTreeMap<(Dtype, u64), usize> = BTreeMap::new();
         let mut ranks: BTreeMap<(Dtype, &[u64]), usize> = BTreeMap::new();
         for (segment, found) in layout.segments.iter().zip(&mut self.found) {
-            let (Found::Nothing, Some(dtype)) = (*found, segment.dtype) else { continue };
+            let (Found::Nothing, Some(dtype)) = (&*found, segment.dtype) else { continue };
             if segment.len < SEARCH_MIN {
                 continue;
             }
@@ -364,6 +393,7 @@ impl<'m> Matcher<'m> {
             match f {
                 Found::Nothing => {}
                 Found::Related(r) => number[r.reference.source as usize] = 1,
+                Found::Derived(d) => number[d.source as usize] = 1,
                 Found::Search { pool, .. } => {
                     self.pools[*pool].candidates.iter().for_each(|c| number[c.source as usize] = 1);
                 }
@@ -378,6 +408,9 @@ impl<'m> Matcher<'m> {
             *n = next;
         });
         for f in &mut self.found {
+            if let Found::Derived(d) = f {
+                d.source = number[d.source as usize];
+            }
             if let Found::Related(r) = f {
                 r.reference.source = number[r.reference.source as usize];
                 if let Some(whole) = &mut r.resembles {
@@ -394,10 +427,20 @@ impl<'m> Matcher<'m> {
         if let Found::Related(related) = self.found[i] { Some(related) } else { None }
     }
 
+    /// What a segment is derived from, if it is.
+    pub(crate) fn derived(&self, i: usize) -> Option<DerivedFrom> {
+        if let Some(Found::Derived(from)) = self.found.get(i) { Some(**from) } else { None }
+    }
+
+    /// Whether a tensor is derived by means of scales that are in the file itself.
+    pub(crate) fn has_own_scales(&self) -> bool {
+        self.found.iter().any(|f| matches!(f, Found::Derived(d) if matches!(d.recipe, Recipe::Codes { .. })))
+    }
+
     /// The reference of a segment; the file has at least `len` bytes of it. The tail follows the segments.
     pub fn relate(&mut self, layout: &Layout, i: usize, raw: &dyn ReadAt, len: u64) -> Result<Option<Related>> {
         match self.found[i] {
-            Found::Nothing => Ok(None),
+            Found::Nothing | Found::Derived(_) => Ok(None),
             Found::Related(r) => Ok(Some(r)),
             Found::Search { pool, rank } => self.search(&layout.segments[i], pool, rank, raw, len),
         }

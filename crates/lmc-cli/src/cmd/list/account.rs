@@ -80,9 +80,13 @@ fn joined(words: impl Iterator<Item = String>) -> String {
     words.join("+")
 }
 
-/// The predictor of elements: `ulp`, or `grid fp8 e4m3 128 × 128`.
+/// The predictor of elements: `ulp`, `grid fp8 e4m3 128 × 128` or `derived: Q8_0 of BF16`.
 pub(super) fn predictor_text(p: &PredictionDescription) -> String {
-    p.grid.as_ref().map_or_else(|| p.predictor.to_owned(), |g| format!("grid {g}"))
+    match (&p.grid, &p.derived) {
+        (Some(grid), _) => format!("grid {grid}"),
+        (_, Some(derived)) => format!("derived: {derived}"),
+        _ => p.predictor.to_owned(),
+    }
 }
 
 /// The coder of a column.

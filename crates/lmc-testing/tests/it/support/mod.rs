@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lmc::{
-    Base, CompressOptions, Compressor, Decoder, DecompressOptions, Decompressor, Encoder, Error, ReadAt, Reader,
+    Base, CompressOptions, Compressor, Decoder, DecompressOptions, Decompressor, Encoder, Error, Level, ReadAt, Reader,
     Result, Sink, Source, Summary, WriteAt,
 };
 use lmc_kernels::isa::Isa;
@@ -296,4 +296,41 @@ impl Known {
     pub(crate) fn check(&self) {
         assert!(agree(&self.file).as_ref() == Ok(&self.raw));
     }
+}
+
+/// About normal.
+pub(crate) fn normal(random: &mut Random) -> f32 {
+    let sum: u64 = (0..12).map(|_| random.below(1 << 20)).sum();
+    sum as f32 / (1 << 20) as f32 - 6.0
+}
+
+/// Compresses with a base, with equal results in several ways, and restores by every decoder; returns the compressed file.
+pub(crate) fn restored(raw: &[u8], base: &[u8], level: Level) -> Vec<u8> {
+    let bases = [Base::new(base).unwrap()];
+    let compressed = |threads| {
+        let o = CompressOptions::default().with_threads(threads).with_level(level);
+        let mut out = Vec::new();
+        Compressor::new(&o).unwrap().compress(raw, &bases, &mut out).unwrap();
+        out
+    };
+    let lmc = compressed(1);
+    assert!(compressed(3) == lmc);
+    for threads in [1, 3] {
+        let mut d = Decompressor::new(&decompress_options(threads)).unwrap();
+        let mut back = vec![0; raw.len()];
+        d.decompress(&lmc, &bases, &mut back[..]).unwrap();
+        assert!(back == raw);
+        let memory = Memory::default();
+        d.decompress(&lmc[..], &bases, &memory).unwrap();
+        assert!(memory.0.into_inner().unwrap() == raw);
+        let mut back = Vec::new();
+        d.decompress(Source::reader(&mut &lmc[..]), &bases, Sink::writer(&mut back)).unwrap();
+        assert!(back == raw);
+    }
+    // The last block needs all its operands, some of them of blocks that are steps themselves.
+    let reader = Reader::open(&lmc, &decompress_options(1)).unwrap().with_bases(bases.to_vec()).unwrap();
+    let mut last = [0; 1000];
+    reader.read_range((raw.len() - last.len()) as u64, &mut last).unwrap();
+    assert_eq!(last, raw[raw.len() - last.len()..]);
+    lmc
 }

@@ -157,6 +157,7 @@ impl Predicted {
         match &self.operand {
             Operand::Ranges { .. } => unreachable!("ranges were read"),
             Operand::Grid(grid) => grid.predict(streams, body, buf, out)?,
+            Operand::Derived(derived) => derived.predict(streams, body, origin, buf, out)?,
             Operand::Factored(factored) => factored.predict(self.width, streams, body, buf, out)?,
             Operand::Scaled(Scaled { factor, base }) => scaled(self.width, *factor, origin.get(base, buf)?, out),
             Operand::Moment(moment) => {

@@ -2,6 +2,7 @@
 
 pub(in crate::block) mod choice;
 pub(in crate::block) mod decode;
+pub(crate) mod derived;
 pub(in crate::block) mod factored;
 pub(crate) mod grid;
 mod histograms;

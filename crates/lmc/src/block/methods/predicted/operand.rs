@@ -1,6 +1,7 @@
 //! Operands: what the predictions of a column are computed from. A kind of operand is a variant, with its predictions in
 //! `decode.rs`; its description, and how it is found, are in a file or folder of its own.
 
+use super::derived::{Derivation, Derived, parse_cast};
 use super::factored::Factored;
 use super::grid::Grid;
 use super::steps::{Moment, Scaled, Weight, check_len};
@@ -32,6 +33,8 @@ pub enum Operand {
     Weight(Box<Weight>),
     /// Sums of a term of the row and one of the column.
     Factored(Box<Factored>),
+    /// Codes, scales and fields of blocks, from data in another precision.
+    Derived(Box<Derived>),
 }
 
 impl Operand {
@@ -58,6 +61,7 @@ impl Operand {
             Operand::Ranges { base, .. } | Operand::Scaled(Scaled { base, .. }) => vec![base],
             Operand::Moment(moment) => moment.operands.iter_mut().collect(),
             Operand::Weight(weight) => weight.operands.iter_mut().chain(&mut weight.before).collect(),
+            Operand::Derived(derived) => derived.named_mut().collect(),
             Operand::Grid(_) | Operand::Factored(_) => vec![],
         }
     }
@@ -68,6 +72,7 @@ impl Operand {
             Operand::Ranges { base, .. } | Operand::Scaled(Scaled { base, .. }) => vec![*base],
             Operand::Moment(moment) => moment.operands.to_vec(),
             Operand::Weight(weight) => weight.operands.iter().chain(&weight.before).copied().collect(),
+            Operand::Derived(derived) => derived.named().copied().collect(),
             Operand::Grid(_) | Operand::Factored(_) => vec![],
         }
     }
@@ -85,12 +90,16 @@ impl Operand {
             Operand::Weight(_) => 5 * len,
             // The predictions, at most as many terms of rows and of columns, and terms that a mask selects.
             Operand::Factored(_) => len + 3 * len / width,
+            Operand::Derived(derived) => derived.memory(len, ranges),
         }
     }
 
     /// The features that a file with it needs, beside those of its ranges.
     pub(in crate::block) fn features(&self) -> Features {
         match self {
+            Operand::Ranges { conversion: Conversion::Cast(..), .. } | Operand::Derived(_) => {
+                Features { derived: true, ..Features::default() }
+            }
             Operand::Ranges { .. } => Features::default(),
             Operand::Grid(_) => Features { grids_or_copies: true, ..Features::default() },
             Operand::Scaled(_) | Operand::Moment(_) | Operand::Weight(_) | Operand::Factored(_) => {
@@ -103,7 +112,9 @@ impl Operand {
     pub(super) fn streams(&self) -> impl Iterator<Item = &Stream> {
         let factored = if let Operand::Factored(factored) = self { Some(factored) } else { None };
         let of_grid = self.grid().into_iter().flat_map(Grid::streams);
-        of_grid.chain(factored.into_iter().flat_map(|factored| factored.streams()))
+        let derived = if let Operand::Derived(derived) = self { Some(derived) } else { None };
+        let of_derived = derived.into_iter().flat_map(|derived| derived.streams());
+        of_grid.chain(factored.into_iter().flat_map(|factored| factored.streams())).chain(of_derived)
     }
 
     /// The operand of `n` elements of `width` bytes.
@@ -115,9 +126,15 @@ impl Operand {
             Self::MOMENT => Operand::Moment(Box::new(Moment::parse(c, width, n, ranges)?)),
             Self::WEIGHT => Operand::Weight(Box::new(Weight::parse(c, width, n, ranges)?)),
             Self::FACTORED => Operand::Factored(Box::new(Factored::parse(c, width)?)),
+            _ if Derivation::has_code(code) => {
+                Operand::Derived(Box::new(Derived::parse(code, c, width, n * width, ranges)?))
+            }
             _ => {
-                let conversion =
-                    Conversion::from_code(code).ok_or_else(|| Error::unknown_code("kind of operand", code))?;
+                let conversion = if code == Derivation::CAST {
+                    parse_cast(c, width)?
+                } else {
+                    Conversion::from_code(code).ok_or_else(|| Error::unknown_code("kind of operand", code))?
+                };
                 let source = conversion.source_width(width).ok_or_else(|| {
                     Error::damaged(format!("a column's conversion {code} does not give elements of {width} bytes"))
                 })?;
@@ -131,7 +148,10 @@ impl Operand {
     pub(super) fn put(&self, ranges: &[SourceRange], out: &mut Vec<u8>) {
         match self {
             Operand::Ranges { conversion, base } => {
-                out.push(*conversion as u8);
+                match *conversion {
+                    Conversion::Cast(from, to) => out.extend([Derivation::CAST, from.code(), to.code()]),
+                    conversion => out.extend(conversion.code()),
+                }
                 base.put(ranges, out);
             }
             Operand::Grid(grid) => {
@@ -154,6 +174,7 @@ impl Operand {
                 out.push(Self::FACTORED);
                 factored.put(out);
             }
+            Operand::Derived(derived) => derived.put(ranges, out),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Plans a predicted column: predictor, contexts, coverage, streams.
 
 use super::choice::{PredictionInput, PredictorChoice, choose_predictor};
+use super::derived::{Derivation, Derived, OfScales};
 use super::operand::Operand;
 use super::steps::Scaled;
 use super::steps::plan::operand_of;
@@ -10,7 +11,7 @@ use crate::block::Step;
 use crate::block::methods::Method;
 use crate::block::methods::planned::ColumnPlan;
 use crate::block::ranges::NamedRanges;
-use crate::block::stream::plan::Planner;
+use crate::block::stream::plan::{Planner, coding_of};
 use crate::block::stream::planned::{Elements, Item, StreamPlan};
 use crate::block::stream::sparse::few_of;
 use lmc_kernels::cluster::RUN;
@@ -39,6 +40,22 @@ impl OperandPlan {
     /// A step of an optimizer, whose ranges are set when the block is assembled.
     pub(in crate::block) fn step(step: Step) -> Self {
         Self { operand: operand_of(step), body: vec![], estimate: 40 }
+    }
+
+    /// Derived elements, whose ranges are set when the block is assembled, and the scales that stand in the column, if they do.
+    pub(in crate::block) fn derived(planner: &mut Planner, derivation: Derivation, scales: &[u8]) -> Self {
+        let elements = NamedRanges::default();
+        let (scales, body, estimate) = match derivation {
+            Derivation::Codes(codes, _, true) => {
+                let (width, map) = coding_of(codes.scales.dtype());
+                let plan = planner.plan(width, map, scales).owning(scales.to_vec());
+                (OfScales::Stream(plan.stream), plan.body, plan.estimate)
+            }
+            Derivation::Codes(..) => (OfScales::Ranges(NamedRanges::default()), vec![], 0),
+            _ => (OfScales::None, vec![], 0),
+        };
+        let operand = Operand::Derived(Box::new(Derived { derivation, elements, scales }));
+        Self { operand, body, estimate: estimate + 24 }
     }
 
     /// Multiples of ranges, which are set when the block is assembled.

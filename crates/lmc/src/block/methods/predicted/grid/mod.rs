@@ -83,7 +83,8 @@ impl Grid {
     }
 
     pub(in crate::block) fn put(&self, out: &mut Vec<u8>) {
-        out.extend([self.conversion as u8, self.offsets.is_some().into(), (self.levels.len() - 1) as u8]);
+        out.extend(self.conversion.code());
+        out.extend([self.offsets.is_some().into(), (self.levels.len() - 1) as u8]);
         self.levels.iter().for_each(|level| out.extend_from_slice(&level.to_le_bytes()));
         let Groups { row, rows, columns, position } = self.groups;
         [row, rows, columns, position].into_iter().for_each(|v| put(out, v));

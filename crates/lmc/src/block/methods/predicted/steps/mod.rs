@@ -103,7 +103,7 @@ fn check_width(width: usize) -> Result<()> {
     Err(Error::damaged(format!("a column of {width}-byte elements has an operand that is a step of an optimizer")))
 }
 
-fn constants<const N: usize>(c: &mut Cursor<'_>) -> Result<[f32; N]> {
+pub(super) fn constants<const N: usize>(c: &mut Cursor<'_>) -> Result<[f32; N]> {
     let mut constants = [0.0; N];
     for constant in &mut constants {
         *constant = f32::from_bits(u32::from_le_bytes(c.array()?));
