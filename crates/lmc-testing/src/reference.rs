@@ -9,14 +9,17 @@
 mod block;
 mod bytes;
 mod conversion;
+mod derived;
 pub mod describe;
 mod digests;
+mod dtypes;
 mod entropy;
 mod faults;
 mod float32;
 mod frames;
 mod grid;
 mod index;
+mod llama;
 mod numbers;
 mod optimizer;
 mod predicted;
@@ -63,7 +66,7 @@ pub fn decode_with_bases(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<V
     must(rest.u8()? == HASH, "the file has an unknown hash")?;
     must(rest.u8()? == 0, "the reserved field of the header is not 0")?;
     let features = rest.u32()?;
-    must(features <= 15, "the file needs a feature that does not exist")?;
+    must(features <= 31, "the file needs a feature that does not exist")?;
     must(features & 3 != 2, "bit 1 of the features needs bit 0")?;
 
     let mut bases_named = 0;

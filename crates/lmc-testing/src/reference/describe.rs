@@ -2,6 +2,7 @@
 
 use super::block::Head;
 use super::bytes::Bytes;
+use super::derived::{CAST, CODES, FIELD, SCALES};
 use super::entropy::Lanes;
 use super::frames::zstd_frame;
 use super::optimizer::parts;
@@ -282,6 +283,7 @@ fn operand(head: &mut At<'_>, steps: &mut impl Iterator<Item = Steps>) -> Result
             ("terms of rows", stream(head, 1, steps)?),
             ("terms of columns", stream(head, 1, steps)?),
         ]),
+        (CAST..=FIELD, _) => fields.extend(derived(head, kind, steps)?),
         (_, None) => fields.push(("ranges", ranges(head)?)),
         (_, Some((constants, lists))) => {
             let constants = (0..constants).map(|_| head.bytes.u32()).collect::<Result<Vec<u32>, _>>()?;
@@ -291,6 +293,36 @@ fn operand(head: &mut At<'_>, steps: &mut impl Iterator<Item = Steps>) -> Result
         }
     }
     Ok(Json::Object(fields))
+}
+
+/// The fields of an operand of kinds 9 to 12, after the kind.
+fn derived(head: &mut At<'_>, kind: u8, steps: &mut impl Iterator<Item = Steps>) -> Result<Fields, String> {
+    let mut fields: Fields = vec![("from", head.u8()?)];
+    match kind {
+        FIELD => fields.extend([("type of the blocks", head.u8()?), ("field", head.u8()?)]),
+        _ => fields.push(("to", head.u8()?)),
+    }
+    if kind == CODES || kind == SCALES {
+        fields.extend([("operation", head.u8()?), ("precision", head.u8()?)]);
+        if kind == CODES {
+            fields.push(("dtype of the scales", head.u8()?));
+        }
+        fields.push(("f", u64::from(head.bytes.u32()?).into()));
+    }
+    if kind == CODES {
+        for name in ["elements of a row", "rows of a group", "columns of a group", "position"] {
+            fields.push((name, head.varint()?));
+        }
+    }
+    if kind == SCALES {
+        fields.push(("elements of a group", head.varint()?));
+    }
+    fields.push(("ranges", ranges(head)?));
+    if kind == CODES {
+        fields.push(("ranges of scales", ranges(head)?));
+    }
+    fields.push(("decoded", decoded(steps)?));
+    Ok(fields)
 }
 
 /// The steps of decoding the next stream, or operand without streams.

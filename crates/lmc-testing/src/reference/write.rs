@@ -5,6 +5,7 @@
 //! file as its fields: change one and write it out.
 
 pub mod block;
+pub mod derived;
 pub mod entropy;
 pub mod grid;
 pub mod numbers;
