@@ -366,7 +366,8 @@ def test_limits() -> None:
     """A file that is larger than the caller allows is not said to break a rule; tables have 2^26 bytes in any case."""
     with pytest.raises(LimitError, match="block 0: over 14 raw bytes: see --max-size"):
         decode.decode(file_of([STORED], RAW), max_size=14)
-    segments = b"\2\0" + varint(len(RAW)) + b"\2\0" + string(bytes(2**26)) + b"\1\0"  # a long name
+    tensor = b"\2\0" + string(bytes(2**16 - 1)) + b"\1\0"  # with a long name
+    segments = varint(1026) + b"\0" + varint(len(RAW)) + tensor * 1025
     with pytest.raises(LimitError, match="index: table of 671[0-9]{5} bytes: see --max-size"):
         decode.decode(file_of([STORED], RAW, segments=segments), max_size=2**26)
     assert decode.decode(file_of([STORED], RAW, segments=segments)) == RAW

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,13 @@ class Reader:
         must(text == text.decode(errors="replace").encode(), f"{name} is not UTF-8: {text[:99]!r}")
         return text
 
+    def shown(self, name: str, others: bytes = b"") -> bytes:
+        """Read a string of at most 255 bytes without control characters and some others (§2.3, §2.6)."""
+        text = self.string(name)
+        must(len(text) <= 255, f"{name} has {len(text)} bytes, above 255")
+        must(not any(c < 0x20 or c == 0x7F or c in others for c in text), f"{name} is {text!r}: not all may be there")
+        return text
+
     def half_bytes(self, count: int, name: str) -> list[int]:
         """Read numbers of four bits, two a byte, the first in the low bits."""
         numbers = [half for byte in self.take((count + 1) // 2, name) for half in (byte & 15, byte >> 4)]
@@ -118,7 +126,7 @@ def unpack_zstd(frame: bytes, n: int, prefix: bytes | bytearray = b"") -> bytes:
         parameters = zstandard.get_frame_parameters(frame)
         must(parameters.content_size != zstandard.CONTENTSIZE_UNKNOWN, "a zstd frame states no content size")
         must_be("content size of a zstd frame", parameters.content_size, n)
-        must(n <= (window := parameters.window_size) <= 2**30, f"window of a zstd frame is {window}, not {n} to 2^30")
+        must(frame[4] & 0x20, "Single_Segment_flag of a zstd frame is not set")
         must_be("dictionary of a zstd frame", parameters.dict_id, 0)
         past = zstandard.ZstdCompressionDict(prefix, dict_type=zstandard.DICT_TYPE_RAWCONTENT) if prefix else None
         decompressor = zstandard.ZstdDecompressor(dict_data=past, max_window_size=2**31)
@@ -128,7 +136,7 @@ def unpack_zstd(frame: bytes, n: int, prefix: bytes | bytearray = b"") -> bytes:
 
 
 # 2. The file
-TAGS = {b"BASE": (2**24, 0), b"BLCK": (2**24, 2**25), b"INDX": (2**30, 0)}  # largest head and body
+TAGS = {b"BASE": (2**24, 0), b"BLCK": (2**24, 2**25), b"INDX": (2**28, 0)}  # largest head and body
 LEAF, RUN = 2**18, 128  # bytes, elements
 IDENTITY, ROTATE, ZIGZAG, PALETTE = NO_MASK, BITS, BITS_AND_SIGNS, GAPS = range(4)  # maps, masks
 
@@ -143,7 +151,9 @@ class File:
     bases: list[bytes] = field(default_factory=list)
     raw: bytearray = field(default_factory=bytearray)
     lengths: list[tuple[int, int]] = field(default_factory=list)  # record length and raw length of each block
-    depths: list[int] = field(default_factory=list)  # depth of each leaf's block: blocks start with a leaf
+    block_of: list[int] = field(default_factory=list)  # that of each leaf: blocks start with a leaf
+    depths: list[int] = field(default_factory=list)  # of each block
+    costs: list[int] = field(default_factory=list)
 
 
 @np.errstate(all="ignore")  # results may be infinite (§3.8) or NaNs (§3.9)
@@ -165,10 +175,13 @@ def decode(data: bytes, bases: Sequence[bytes] = (), max_size: int = 2**32) -> b
             start, (_, head, body) = reader.pos, read_record(reader)
             file.raw += (raw := decode_block(file, head, body))
             file.lengths.append((reader.pos - start, len(raw)))
-    skippable = 0
+    skippable, digests = 0, None
     while b"a" <= data[reader.pos : reader.pos + 1] <= b"z":
         with at(f"skippable record {skippable}"):
-            read_record(reader)
+            tag, head, _ = read_record(reader)
+            if tag == b"dIGS":
+                must(digests is None, "there is more than one record of digests")
+                digests = head
         skippable += 1
         must(skippable <= 64, "there are more than 64 skippable records")
     start_of_index = reader.pos
@@ -176,6 +189,9 @@ def decode(data: bytes, bases: Sequence[bytes] = (), max_size: int = 2**32) -> b
         tag, head, _ = read_record(reader)
         must_be("tag", tag, b"INDX")
         read_index(file, head)
+    with at("digests"):
+        if digests is not None:
+            compare_digests(file, digests)
     with at("trailer"):  # §2.4
         must_be("length", reader.left(), 32)
         trailer = Reader(data[reader.pos :])
@@ -191,6 +207,7 @@ def read_record(reader: Reader) -> tuple[bytes, Reader, Reader]:
     fixed = reader.take(16, "record")
     tag, skippable = fixed[:4], b"a" <= fixed[:1] <= b"z"
     must(skippable or tag in TAGS, f"tag {tag!r} is unknown")
+    must(all(0x21 <= c <= 0x7E for c in tag), f"tag {tag!r} has other bytes than 0x21 to 0x7E")
     max_head, max_body = (2**24 - 24, 0) if skippable else TAGS[tag]
     fields = Reader(fixed, 4)
     head_length, body_length = fields.uint(4, "head length", 0, max_head), fields.uint(8, "body length", 0, max_body)
@@ -204,32 +221,36 @@ def read_index(file: File, reader: Reader) -> None:
     must_be("raw size", reader.uint(8, "raw size"), len(file.raw))
     must_be("content hash", reader.take(16, "content hash"), content_hash(file.raw))
     must_be("exact features", reader.uint(4, "exact features"), file.exact_features)
-    must_be("number of block records", reader.varint("number of block records"), len(file.lengths))
-    table_length = reader.varint("length of the table", 1, 2**30)
+    must_be("number of block records", reader.varint("number of block records", 0, 2**24), len(file.lengths))
+    table_length = reader.varint("length of the table", 1, 2**28)
     must(table_length <= max(2**26, file.max_size), f"table of {table_length} bytes: see --max-size", LimitError)
     table = Reader(unpack_zstd(reader.take(reader.left(), "table"), table_length))
     for i, lengths in enumerate(file.lengths):
         must_be(f"record, raw length of block {i}", (table.varint("length"), table.varint("raw length")), lengths)
-    table.string("layout")
-    table.string("writer")
-    name, shape, total = bytearray(), None, 0  # a segment may refer to the tensor before
-    for i in range(table.varint("number of segments")):
+    table.shown("layout")
+    table.shown("writer")
+    name, shape, total, written_out = bytearray(), None, 0, 0  # a segment may refer to the tensor before
+    for i in range(table.varint("number of segments", 0, 2**24)):
         with at(f"segment {i}"):
             same_shape, dtype = divmod(table.u8("dtype"), 0x80)
             kind = table.string("name of the dtype") if dtype == 127 else b"coded"
             must(1 <= len(kind) <= 31 and all(0x21 <= c <= 0x7E for c in kind), f"name of the dtype is {kind!r}")
+            must(kind.decode() not in DTYPES, f"dtype {kind!r} has a code, but is named")
             must(dtype < len(DTYPE_BITS) or dtype == 127, f"dtype {dtype} is unknown")
             if dtype == 0:
                 must(not same_shape, "bit 7 of an opaque segment is set")
-                bits = 8 * table.varint("raw length")
+                bits = 8 * table.varint("raw length", 1)
             else:
                 of_element = table.varint("bits of the dtype", 1, 2**16) if dtype == 127 else DTYPE_BITS[dtype]
                 shared = table.varint("shared", 0, len(name))
                 must(not b"\x80" <= name[shared : shared + 1] <= b"\xbf", f"shared is {shared}, inside a character")
                 name[shared:] = table.string("rest of the name")
+                must(len(name) < 2**16, f"the name has {len(name)} bytes, above 2^16 - 1")
                 if not same_shape:
                     shape = [table.varint("dimension") for _ in range(table.varint("rank", 0, 64))]
                 must(shape is not None, "bit 7 of the first tensor is set")
+                written_out += len(name) + 8 * len(shape or ())
+                must(written_out <= 2**28, f"names and dimensions take {written_out} bytes, above 2^28")
                 bits = 1
                 for factor in (*(shape or ()), of_element):
                     bits *= factor
@@ -252,11 +273,25 @@ def read_bases(file: File, reader: Reader, given: Sequence[bytes]) -> None:
     by_hash = {content_hash(base): base for base in given}
     for i in range(1, reader.varint("number of bases", 1, 2**16) + 1):
         with at(f"base {i}"):
-            digest, length, name = reader.take(16, "hash"), reader.varint("raw length"), reader.string("file name")
+            digest, length = reader.take(16, "hash"), reader.varint("raw length")
+            name = reader.shown("file name", b"/\\")
             must(digest in by_hash, f"it was not given: file name {name.decode()!r}, content hash {digest.hex()}")
             must_be("raw length", length, len(by_hash[digest]))
             file.bases.append(by_hash[digest])
     must_be("number of bytes left over after the bases", reader.left(), 0)
+
+
+def compare_digests(file: File, reader: Reader) -> None:
+    """§2.7: Read a record of digests and compare those that are SHA-256."""
+    before = (0, -1)
+    for _ in range(reader.varint("number of entries", 1)):
+        entry = (reader.varint("whose", 0, len(file.bases)), reader.u8("algorithm"))
+        must(before < entry, f"the entry {entry} follows {before}")
+        before, digest = entry, reader.take(32, "digest")
+        if entry[1] == 1:
+            data = file.bases[entry[0] - 1] if entry[0] > 0 else file.raw
+            must_be(f"SHA-256 of source {entry[0]}", digest, sha256(data).digest())
+    must_be("number of bytes left over after the digests", reader.left(), 0)
 
 
 # 3. Block
@@ -270,7 +305,8 @@ class Block:
     lane_sets: list["LaneSet"]
     literals: Reader
     ranges: int = 0  # their number
-    depth: int = 0
+    ranges_length: int = 0  # in bytes
+    touched: set[int] = field(default_factory=set)  # blocks of this file
 
 
 def decode_block(file: File, head: Reader, body: Reader) -> bytes:
@@ -324,7 +360,13 @@ def decode_block(file: File, head: Reader, body: Reader) -> bytes:
             source = raw[len(raw) - content : len(raw) - content + length]
             raw += (source * -(-length // len(source)))[:length]
     must_be("digest", digest, content_hash(raw))
-    file.depths += [block.depth] * -(-raw_length // LEAF)
+    depth = 1 + max((file.depths[i] for i in block.touched), default=-1)
+    cost = raw_length + sum(file.costs[i] for i in block.touched)
+    must(depth <= 8, f"depth of the block is {depth}, above 8")
+    must(cost <= 2**30, f"cost of the block is {cost}, above 2^30")
+    file.block_of += [len(file.depths)] * -(-raw_length // LEAF)
+    file.depths.append(depth)
+    file.costs.append(cost)
     return bytes(raw)
 
 
@@ -521,9 +563,10 @@ def read_ranges(block: Block, least: int, most: int, name: str, max_length: int)
                 need_feature(block, 1)
             must(end <= len(sources[source]), f"it ends at {end}, source {source} at {len(sources[source])}")
             must(len(content) + length <= max_length, f"{name} has {len(content) + length} bytes, above {max_length}")
+            block.ranges_length += length
+            must(block.ranges_length <= 2**28, "the ranges of the block have more than 2^28 bytes")
             if source == 0:
-                block.depth = max(block.depth, 1 + max(file.depths[offset // LEAF : (end - 1) // LEAF + 1]))
-                must(block.depth <= 8, f"depth of the block is {block.depth}, above 8")
+                block.touched |= {*file.block_of[offset // LEAF : (end - 1) // LEAF + 1]}
             content += sources[source][offset:end]
     return content
 
@@ -884,7 +927,11 @@ def float_order(y: Array) -> Array:
     return np.where(y <= (low_bits := 2 ** (8 * y.itemsize - 1) - 1), y, y ^ low_bits)
 
 
-# 4. Dtypes: bits by code, opaque, BOOL, U8, … C64
+# 4. Dtypes: names and bits by code
+DTYPES = (
+    "opaque BOOL U8 I8 U16 I16 U32 I32 F16 BF16 F32 U64 I64 F8_E4M3 F8_E5M2 F8_E4M3FNUZ F8_E5M2FNUZ F8_E8M0"
+    " F4 F6_E2M3 F6_E3M2 F64 C64"
+).split()
 DTYPE_BITS = [8, 8, 8, 8, 16, 16, 32, 32, 16, 16, 32, 64, 64, 8, 8, 8, 8, 8, 4, 6, 6, 64, 64]
 
 

@@ -47,6 +47,7 @@ pub fn describe(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<Json, Stri
             b"BASE" => fields.push(("bases", named_bases(head)?)),
             b"BLCK" => fields.extend(block(head, record.head, record.body, &mut sources, limit)?),
             b"INDX" => fields.extend(index(head)?),
+            b"dIGS" => fields.push(("digests", digests(head)?)),
             _ => fields.push(("head", Json::hex(record.head))),
         }
         records.push(Json::Object(fields));
@@ -95,6 +96,15 @@ fn named_bases(mut head: At<'_>) -> Result<Json, String> {
         Ok(Json::Object(vec![("content hash", content_hash), ("raw length", raw_length), ("file name", name)]))
     };
     (0..count).map(base).collect::<Result<_, _>>().map(Json::List)
+}
+
+fn digests(mut head: At<'_>) -> Result<Json, String> {
+    let count = head.bytes.varint()?;
+    let entry = |_| -> Result<Json, String> {
+        let (whose, algorithm, digest) = (head.varint()?, head.u8()?, Json::hex(head.bytes.take(32)?));
+        Ok(Json::Object(vec![("whose", whose), ("algorithm", algorithm), ("digest", digest)]))
+    };
+    (0..count).map(entry).collect::<Result<_, _>>().map(Json::List)
 }
 
 fn index(mut head: At<'_>) -> Result<Fields, String> {
@@ -194,9 +204,9 @@ fn block(
     if parsed.body_check.is_some() {
         fields.push(("xxh3-64 of the body", Json::hex(head.bytes.take(8)?)));
     }
-    fields.push(("depth", u64::from(parsed.depth).into()));
+    fields.extend([("depth", u64::from(parsed.depth).into()), ("cost", parsed.cost.into())]);
     fields.push(("body", parts_of_body(body, &words, literals)?));
-    sources.add(decoded.raw, parsed.depth);
+    sources.add(decoded.raw, parsed.depth, parsed.cost);
     Ok(fields)
 }
 
