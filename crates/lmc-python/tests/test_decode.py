@@ -322,13 +322,17 @@ def hostile() -> list[bytes]:
     leaf = (block(2**18, frame_of(zstd(bytes(2**18))), zstd(bytes(2**18)), bytes(2**18)), 2**18)
     whole = b"\0\0" + varint(2**18)  # a range
     own, ranges = HEADER[:12] + u32(3), varint(2**18) + whole * 2**18  # of 2^36 bytes
-    every_feature, data = HEADER[:12] + u32(15), varint(2**6) + whole * 2**6  # of 2^24 bytes
+    every_feature, data = HEADER[:12] + u32(31), varint(2**6) + whole * 2**6  # of 2^24 bytes
     terms = b"\1\0" + ZEROS  # for every element
     residuals = [varint(2**24 // width) + b"\0\0\1\0\0" + bytes([8 * width]) + bytes(3) for width in (1, 2, 4)]
+    half, end = u32(0x3F000000), b"\0" + residuals[0]
     predicted = (
         b"\3\2\1\1\7" + b"\1" * 16 + data * 4 + b"\0" + residuals[2],
         b"\3\1\1\1\x08\0" + terms + ZEROS + b"\0" + residuals[1],
         b"\3\0\2\1\0" + data + b"\x81" + terms + b"\1" + residuals[0] + b"\0",
+        b"\3\0\1\1\x0a\x0a\x12\0\x0a\x0a" + half + b"\1\1\1\0" + (varint(2**9) + whole * 2**9) * 2 + end,  # F4
+        b"\3\0\1\1\x0b\x09\x11\0\x0a" + half + b"\1" + varint(2**7) + whole * 2**7 + end,
+        b"\3\0\1\1\x0c\x0a\x27\1" + varint(2**9) + whole * 2**9 + end,
     )
     files = [
         file_of([(block(2**24, b"\0", b"x"), 2**24)], b""),
@@ -362,7 +366,8 @@ def test_limits() -> None:
     """A file that is larger than the caller allows is not said to break a rule; tables have 2^26 bytes in any case."""
     with pytest.raises(LimitError, match="block 0: over 14 raw bytes: see --max-size"):
         decode.decode(file_of([STORED], RAW), max_size=14)
-    segments = b"\2\0" + varint(len(RAW)) + b"\2\0" + string(bytes(2**26)) + b"\1\0"  # a long name
+    tensor = b"\2\0" + string(bytes(2**16 - 1)) + b"\1\0"  # with a long name
+    segments = varint(1026) + b"\0" + varint(len(RAW)) + tensor * 1025
     with pytest.raises(LimitError, match="index: table of 671[0-9]{5} bytes: see --max-size"):
         decode.decode(file_of([STORED], RAW, segments=segments), max_size=2**26)
     assert decode.decode(file_of([STORED], RAW, segments=segments)) == RAW

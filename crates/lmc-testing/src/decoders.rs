@@ -199,6 +199,9 @@ pub fn agree_with_bases(file: &[u8], bases: &[&[u8]]) -> Result<Vec<u8>, String>
 #[track_caller]
 pub fn agree_by_with_bases(ways: &[Way], file: &[u8], bases: &[&[u8]]) -> Result<Vec<u8>, String> {
     let expected = reference::decode_with_bases(file, bases, LIMIT);
+    // The reference reads from front to back; only decoders that do so, too, refuse what the header has and no block needs.
+    let has_unknown_features = file.get(12..16).is_some_and(|features| features != [features[0] & 31, 0, 0, 0]);
+    let ways = if has_unknown_features { &[Way::Stream][..] } else { ways };
     let bases: Vec<Base<'_>> = bases.iter().map(|raw| Base::new(*raw).expect("memory can be read")).collect();
     let isas = isas();
     for &isa in isas {

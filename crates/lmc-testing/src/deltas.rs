@@ -3,10 +3,11 @@
 
 use crate::blocks;
 use crate::decoders::LIMIT;
+use crate::derivations::derivation;
 use crate::input::Input;
 use crate::predictions::{constant, predicted, predicted_by_grid};
 use crate::reference::write::File;
-use crate::reference::write::block::{Block, Column, Operand, Predicted, Range, Zstd};
+use crate::reference::write::block::{Block, Column, Derived, Operand, Predicted, Range, Zstd};
 use crate::streams::{element_count, mask, patch, to_bytes};
 
 /// The blocks of a file, and its bases.
@@ -152,6 +153,7 @@ fn block(input: &mut Input<'_>, bases: &[Vec<u8>], raw: &[u8]) -> Block {
             1 => Column::Zstd(prefixed(input, &sources)),
             5 => Column::Predicted(predicted_by_grid(input, lane_sets)),
             6 => Column::Predicted(predicted_by_step(input, &sources, lane_sets)),
+            7 => Column::Predicted(predicted_by_derivation(input, &sources, lane_sets)),
             _ => Column::Predicted(predicted_by_ranges(input, &sources, lane_sets)),
         });
     }
@@ -215,4 +217,13 @@ fn predicted_by_step(input: &mut Input<'_>, sources: &Sources<'_>, lane_sets: u8
     let mut data: Vec<Vec<Range>> = (0..lists).map(|_| sources.choose(input, n << width_code)).collect();
     data.resize(if kind == 7 { 4 } else { lists }, Vec::new());
     predicted(input, width_code, n, predictor, Operand::Step { kind, constants, data }, lane_sets)
+}
+
+/// A column that is derived from other data.
+fn predicted_by_derivation(input: &mut Input<'_>, sources: &Sources<'_>, lane_sets: u8) -> Predicted {
+    let (derivation, width_code, n) = derivation(input);
+    let predictor = 1 + input.below(2) as u8;
+    let lengths = Derived::lengths(&derivation, 1 << width_code, n);
+    let data = lengths.into_iter().map(|length| sources.choose(input, length as usize)).collect();
+    predicted(input, width_code, n, predictor, Operand::Derived(Derived { derivation, data }), lane_sets)
 }

@@ -1,6 +1,7 @@
 //! The files of `testdata/format1`: one for each feature of `docs/format.md`, and one for each rule that a file may break.
 
 mod broken_blocks;
+mod broken_derived;
 mod broken_files;
 mod broken_grids;
 mod broken_optimizer;
@@ -8,6 +9,7 @@ mod broken_predictions;
 mod broken_streams;
 mod broken_terms;
 mod containers;
+mod derived;
 mod folder;
 mod grid_offsets;
 mod grids;

@@ -10,6 +10,7 @@ pub mod data;
 pub mod decoders;
 pub mod deltas;
 pub mod dequantised;
+mod derivations;
 pub mod format1;
 pub mod handmade;
 pub mod input;

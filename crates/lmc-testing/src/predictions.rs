@@ -191,7 +191,7 @@ fn all_bits(map: u8) -> Stream {
 }
 
 /// Groups for a column of `n` elements, which has at most `n` of them.
-fn groups(input: &mut Input<'_>, n: usize) -> Groups {
+pub(crate) fn groups(input: &mut Input<'_>, n: usize) -> Groups {
     let longest = [8, 2 * n, 1 << 16][input.below(3)];
     let row = 1 + input.below(longest) as u64;
     let (row, rows) = match input.below(8) {

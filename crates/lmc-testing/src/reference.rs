@@ -9,14 +9,17 @@
 mod block;
 mod bytes;
 mod conversion;
+mod derived;
 pub mod describe;
 mod digests;
+mod dtypes;
 mod entropy;
 mod faults;
 mod float32;
 mod frames;
 mod grid;
 mod index;
+mod llama;
 mod numbers;
 mod optimizer;
 mod predicted;
@@ -63,7 +66,7 @@ pub fn decode_with_bases(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<V
     must(rest.u8()? == HASH, "the file has an unknown hash")?;
     must(rest.u8()? == 0, "the reserved field of the header is not 0")?;
     let features = rest.u32()?;
-    must(features <= 15, "the file needs a feature that does not exist")?;
+    must(features <= 31, "the file needs a feature that does not exist")?;
     must(features & 3 != 2, "bit 1 of the features needs bit 0")?;
 
     let mut bases_named = 0;
@@ -71,6 +74,7 @@ pub fn decode_with_bases(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<V
     let mut block_lengths = Vec::new();
     let mut needs = 0;
     let mut skippable_records = 0;
+    let mut digests = None;
     let (index, index_offset, index_length) = loop {
         let offset = rest.position();
         let record = record(&mut rest)?;
@@ -104,19 +108,24 @@ pub fn decode_with_bases(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<V
                 must(digest(&block.leaves.concat()) == head.digest, "a block does not have its digest")?;
                 block_lengths.push((length, block.raw.len() as u64));
                 needs |= head.needs;
-                let depth = head.depth;
-                sources.add(block.raw, depth);
+                let (depth, cost) = (head.depth, head.cost);
+                sources.add(block.raw, depth, cost);
             }
             b"INDX" => {
-                must(record.head.len() <= 1 << 30, "the head of the index exceeds 2^30 bytes")?;
+                must(record.head.len() <= 1 << 28, "the head of the index exceeds 2^28 bytes")?;
                 must(record.body.is_empty(), "the index has a body")?;
                 break (record.head, offset, length);
             }
-            [b'a'..=b'z', ..] => {
+            [b'a'..=b'z', others @ ..] => {
+                must(others.iter().all(|byte| (0x21..0x7f).contains(byte)), "a record has an impossible tag")?;
                 must(length <= 1 << 24, "a skippable record exceeds 2^24 bytes")?;
                 must(record.body.is_empty(), "a skippable record has a body")?;
                 skippable_records += 1;
                 must(skippable_records <= 64, "there are more than 64 skippable records")?;
+                if record.tag == *b"dIGS" {
+                    must(digests.is_none(), "there are two records of digests")?;
+                    digests = Some(record.head);
+                }
             }
             _ => return Err("a record has an unknown tag".into()),
         }
@@ -128,6 +137,9 @@ pub fn decode_with_bases(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<V
     let raw = sources.into_raw();
     must(index.raw_size == raw.len() as u64, "the raw size in the index is wrong")?;
     must(index.content_hash == content_hash(&raw), "the content hash is wrong")?;
+    if let Some(head) = digests {
+        digests::compare(head, &raw, bases)?;
+    }
     must(index.exact_features & !features == 0, "an exact feature is not among those of the header")?;
     must(index.exact_features == needs, "the exact features are not those that the blocks need")?;
     must(index.blocks == block_lengths, "the index disagrees with the blocks")?;

@@ -10,9 +10,10 @@ Nothing of the package is used: a copy of this file works alone, with numpy, zst
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,12 @@ class Reader:
         """Read a byte and check its range."""
         return self.uint(1, name, low, high)
 
+    def one_of(self, name: str, *values: int) -> int:
+        """Read a byte that has one of these values."""
+        value = self.u8(name)
+        must(value in values, f"{name} is {value}, not one of {', '.join(map(str, values))}")
+        return value
+
     def varint(self, name: str, low: int = 0, high: int = 2**64 - 1) -> int:
         """Read a varint and check its range."""
         sevens = [self.u8(name)]
@@ -98,6 +105,13 @@ class Reader:
         must(text == text.decode(errors="replace").encode(), f"{name} is not UTF-8: {text[:99]!r}")
         return text
 
+    def shown(self, name: str, others: bytes = b"") -> bytes:
+        """Read a string of at most 255 bytes without control characters and some others (§2.3, §2.6)."""
+        text = self.string(name)
+        must(len(text) <= 255, f"{name} has {len(text)} bytes, above 255")
+        must(not any(c < 0x20 or c == 0x7F or c in others for c in text), f"{name} is {text!r}: not all may be there")
+        return text
+
     def half_bytes(self, count: int, name: str) -> list[int]:
         """Read numbers of four bits, two a byte, the first in the low bits."""
         numbers = [half for byte in self.take((count + 1) // 2, name) for half in (byte & 15, byte >> 4)]
@@ -112,7 +126,7 @@ def unpack_zstd(frame: bytes, n: int, prefix: bytes | bytearray = b"") -> bytes:
         parameters = zstandard.get_frame_parameters(frame)
         must(parameters.content_size != zstandard.CONTENTSIZE_UNKNOWN, "a zstd frame states no content size")
         must_be("content size of a zstd frame", parameters.content_size, n)
-        must(n <= (window := parameters.window_size) <= 2**30, f"window of a zstd frame is {window}, not {n} to 2^30")
+        must(frame[4] & 0x20, "Single_Segment_flag of a zstd frame is not set")
         must_be("dictionary of a zstd frame", parameters.dict_id, 0)
         past = zstandard.ZstdCompressionDict(prefix, dict_type=zstandard.DICT_TYPE_RAWCONTENT) if prefix else None
         decompressor = zstandard.ZstdDecompressor(dict_data=past, max_window_size=2**31)
@@ -122,7 +136,7 @@ def unpack_zstd(frame: bytes, n: int, prefix: bytes | bytearray = b"") -> bytes:
 
 
 # 2. The file
-TAGS = {b"BASE": (2**24, 0), b"BLCK": (2**24, 2**25), b"INDX": (2**30, 0)}  # largest head and body
+TAGS = {b"BASE": (2**24, 0), b"BLCK": (2**24, 2**25), b"INDX": (2**28, 0)}  # largest head and body
 LEAF, RUN = 2**18, 128  # bytes, elements
 IDENTITY, ROTATE, ZIGZAG, PALETTE = NO_MASK, BITS, BITS_AND_SIGNS, GAPS = range(4)  # maps, masks
 
@@ -137,7 +151,9 @@ class File:
     bases: list[bytes] = field(default_factory=list)
     raw: bytearray = field(default_factory=bytearray)
     lengths: list[tuple[int, int]] = field(default_factory=list)  # record length and raw length of each block
-    depths: list[int] = field(default_factory=list)  # depth of each leaf's block: blocks start with a leaf
+    block_of: list[int] = field(default_factory=list)  # that of each leaf: blocks start with a leaf
+    depths: list[int] = field(default_factory=list)  # of each block
+    costs: list[int] = field(default_factory=list)
 
 
 @np.errstate(all="ignore")  # results may be infinite (§3.8) or NaNs (§3.9)
@@ -149,7 +165,7 @@ def decode(data: bytes, bases: Sequence[bytes] = (), max_size: int = 2**32) -> b
         must_be("version", reader.uint(2, "version"), 1)
         reader.u8("hash", 1, 1)
         reader.u8("reserved", 0, 0)
-        file = File(max_size, reader.uint(4, "required features", 0, 15))
+        file = File(max_size, reader.uint(4, "required features", 0, 31))
         must(file.features & 3 != 2, f"required features is {file.features}: bit 1 needs bit 0")
     if data[reader.pos : reader.pos + 4] == b"BASE":
         with at("bases"):
@@ -159,10 +175,13 @@ def decode(data: bytes, bases: Sequence[bytes] = (), max_size: int = 2**32) -> b
             start, (_, head, body) = reader.pos, read_record(reader)
             file.raw += (raw := decode_block(file, head, body))
             file.lengths.append((reader.pos - start, len(raw)))
-    skippable = 0
+    skippable, digests = 0, None
     while b"a" <= data[reader.pos : reader.pos + 1] <= b"z":
         with at(f"skippable record {skippable}"):
-            read_record(reader)
+            tag, head, _ = read_record(reader)
+            if tag == b"dIGS":
+                must(digests is None, "there is more than one record of digests")
+                digests = head
         skippable += 1
         must(skippable <= 64, "there are more than 64 skippable records")
     start_of_index = reader.pos
@@ -170,6 +189,9 @@ def decode(data: bytes, bases: Sequence[bytes] = (), max_size: int = 2**32) -> b
         tag, head, _ = read_record(reader)
         must_be("tag", tag, b"INDX")
         read_index(file, head)
+    with at("digests"):
+        if digests is not None:
+            compare_digests(file, digests)
     with at("trailer"):  # §2.4
         must_be("length", reader.left(), 32)
         trailer = Reader(data[reader.pos :])
@@ -185,6 +207,7 @@ def read_record(reader: Reader) -> tuple[bytes, Reader, Reader]:
     fixed = reader.take(16, "record")
     tag, skippable = fixed[:4], b"a" <= fixed[:1] <= b"z"
     must(skippable or tag in TAGS, f"tag {tag!r} is unknown")
+    must(all(0x21 <= c <= 0x7E for c in tag), f"tag {tag!r} has other bytes than 0x21 to 0x7E")
     max_head, max_body = (2**24 - 24, 0) if skippable else TAGS[tag]
     fields = Reader(fixed, 4)
     head_length, body_length = fields.uint(4, "head length", 0, max_head), fields.uint(8, "body length", 0, max_body)
@@ -198,32 +221,36 @@ def read_index(file: File, reader: Reader) -> None:
     must_be("raw size", reader.uint(8, "raw size"), len(file.raw))
     must_be("content hash", reader.take(16, "content hash"), content_hash(file.raw))
     must_be("exact features", reader.uint(4, "exact features"), file.exact_features)
-    must_be("number of block records", reader.varint("number of block records"), len(file.lengths))
-    table_length = reader.varint("length of the table", 1, 2**30)
+    must_be("number of block records", reader.varint("number of block records", 0, 2**24), len(file.lengths))
+    table_length = reader.varint("length of the table", 1, 2**28)
     must(table_length <= max(2**26, file.max_size), f"table of {table_length} bytes: see --max-size", LimitError)
     table = Reader(unpack_zstd(reader.take(reader.left(), "table"), table_length))
     for i, lengths in enumerate(file.lengths):
         must_be(f"record, raw length of block {i}", (table.varint("length"), table.varint("raw length")), lengths)
-    table.string("layout")
-    table.string("writer")
-    name, shape, total = bytearray(), None, 0  # a segment may refer to the tensor before
-    for i in range(table.varint("number of segments")):
+    table.shown("layout")
+    table.shown("writer")
+    name, shape, total, written_out = bytearray(), None, 0, 0  # a segment may refer to the tensor before
+    for i in range(table.varint("number of segments", 0, 2**24)):
         with at(f"segment {i}"):
             same_shape, dtype = divmod(table.u8("dtype"), 0x80)
             kind = table.string("name of the dtype") if dtype == 127 else b"coded"
             must(1 <= len(kind) <= 31 and all(0x21 <= c <= 0x7E for c in kind), f"name of the dtype is {kind!r}")
+            must(kind.decode() not in DTYPES, f"dtype {kind!r} has a code, but is named")
             must(dtype < len(DTYPE_BITS) or dtype == 127, f"dtype {dtype} is unknown")
             if dtype == 0:
                 must(not same_shape, "bit 7 of an opaque segment is set")
-                bits = 8 * table.varint("raw length")
+                bits = 8 * table.varint("raw length", 1)
             else:
                 of_element = table.varint("bits of the dtype", 1, 2**16) if dtype == 127 else DTYPE_BITS[dtype]
                 shared = table.varint("shared", 0, len(name))
                 must(not b"\x80" <= name[shared : shared + 1] <= b"\xbf", f"shared is {shared}, inside a character")
                 name[shared:] = table.string("rest of the name")
+                must(len(name) < 2**16, f"the name has {len(name)} bytes, above 2^16 - 1")
                 if not same_shape:
                     shape = [table.varint("dimension") for _ in range(table.varint("rank", 0, 64))]
                 must(shape is not None, "bit 7 of the first tensor is set")
+                written_out += len(name) + 8 * len(shape or ())
+                must(written_out <= 2**28, f"names and dimensions take {written_out} bytes, above 2^28")
                 bits = 1
                 for factor in (*(shape or ()), of_element):
                     bits *= factor
@@ -246,11 +273,25 @@ def read_bases(file: File, reader: Reader, given: Sequence[bytes]) -> None:
     by_hash = {content_hash(base): base for base in given}
     for i in range(1, reader.varint("number of bases", 1, 2**16) + 1):
         with at(f"base {i}"):
-            digest, length, name = reader.take(16, "hash"), reader.varint("raw length"), reader.string("file name")
+            digest, length = reader.take(16, "hash"), reader.varint("raw length")
+            name = reader.shown("file name", b"/\\")
             must(digest in by_hash, f"it was not given: file name {name.decode()!r}, content hash {digest.hex()}")
             must_be("raw length", length, len(by_hash[digest]))
             file.bases.append(by_hash[digest])
     must_be("number of bytes left over after the bases", reader.left(), 0)
+
+
+def compare_digests(file: File, reader: Reader) -> None:
+    """§2.7: Read a record of digests and compare those that are SHA-256."""
+    before = (0, -1)
+    for _ in range(reader.varint("number of entries", 1)):
+        entry = (reader.varint("whose", 0, len(file.bases)), reader.u8("algorithm"))
+        must(before < entry, f"the entry {entry} follows {before}")
+        before, digest = entry, reader.take(32, "digest")
+        if entry[1] == 1:
+            data = file.bases[entry[0] - 1] if entry[0] > 0 else file.raw
+            must_be(f"SHA-256 of source {entry[0]}", digest, sha256(data).digest())
+    must_be("number of bytes left over after the digests", reader.left(), 0)
 
 
 # 3. Block
@@ -264,7 +305,8 @@ class Block:
     lane_sets: list["LaneSet"]
     literals: Reader
     ranges: int = 0  # their number
-    depth: int = 0
+    ranges_length: int = 0  # in bytes
+    touched: set[int] = field(default_factory=set)  # blocks of this file
 
 
 def decode_block(file: File, head: Reader, body: Reader) -> bytes:
@@ -318,7 +360,13 @@ def decode_block(file: File, head: Reader, body: Reader) -> bytes:
             source = raw[len(raw) - content : len(raw) - content + length]
             raw += (source * -(-length // len(source)))[:length]
     must_be("digest", digest, content_hash(raw))
-    file.depths += [block.depth] * -(-raw_length // LEAF)
+    depth = 1 + max((file.depths[i] for i in block.touched), default=-1)
+    cost = raw_length + sum(file.costs[i] for i in block.touched)
+    must(depth <= 8, f"depth of the block is {depth}, above 8")
+    must(cost <= 2**30, f"cost of the block is {cost}, above 2^30")
+    file.block_of += [len(file.depths)] * -(-raw_length // LEAF)
+    file.depths.append(depth)
+    file.costs.append(cost)
     return bytes(raw)
 
 
@@ -326,8 +374,7 @@ def decode_column(block: Block, length: int, start: int) -> Reader | int:
     """§3.3: Decode the next column, of `length` bytes, the first at `start` of the block; of copies, the distance."""
     method = block.head.u8("method", 0, 4)
     if method == 4:  # copied
-        must(block.file.features & 4, "the column has copies, but bit 2 of required features is not set")
-        block.file.exact_features |= 4
+        need_feature(block, 2)
         return block.head.varint("distance of copies", 1, start)
     return Reader(decode_bytes(block, method, length))
 
@@ -468,7 +515,7 @@ def decode_cluster(block: Block, n: int, width: int) -> Array:
     s = w - z - h - k
     must(s >= 0, f"low, high and k are {z}, {h} and {k}, more than the width of {w} bits")
     must(flags & 2 == 0 or z >= 1, "there is a sign plane, and low is 0")
-    must((coder := head.u8("coder")) in (NO_CODER, HUFFMAN, 7, 12), f"coder {coder} is unknown")
+    coder = head.one_of("coder", NO_CODER, HUFFMAN, 7, 12)
     must(s == 0 if coder == NO_CODER else 1 <= s <= 8, f"the width of symbols is {s} bits with coder {coder}")
     constant = head.uint(width, "constant") if flags & 1 else 0
     v = np.zeros(n, f"<u{width}")
@@ -493,6 +540,12 @@ def read_planes(bulk: Reader, v: Array, z: int, k: int, sign_planes: int) -> Non
         v |= bits[:, j].astype(v.dtype) << (0 if j == k % 8 else z + 8 * byte_planes + j)
 
 
+def need_feature(block: Block, bit: int) -> None:
+    """§2.1: Note that the block needs a feature."""
+    must(block.file.features >> bit & 1, f"bit {bit} of required features is not set")
+    block.file.exact_features |= 1 << bit
+
+
 def read_ranges(block: Block, least: int, most: int, name: str, max_length: int) -> bytearray:
     """§3.6: Read a number of ranges (with its limits) and the ranges; returns their bytes, one after the other."""
     head, file = block.head, block.file
@@ -505,14 +558,15 @@ def read_ranges(block: Block, least: int, most: int, name: str, max_length: int)
             source = head.varint("source", 0, len(file.bases))
             offset, length = head.varint("offset"), head.varint("length", 1)
             end = offset + length
-            must(file.features & 1, "bit 0 of required features is not set")
-            must(source > 0 or file.features & 2, "source is 0, but bit 1 of required features is not set")
-            file.exact_features |= 1 if source > 0 else 3
+            need_feature(block, 0)
+            if source == 0:
+                need_feature(block, 1)
             must(end <= len(sources[source]), f"it ends at {end}, source {source} at {len(sources[source])}")
             must(len(content) + length <= max_length, f"{name} has {len(content) + length} bytes, above {max_length}")
+            block.ranges_length += length
+            must(block.ranges_length <= 2**28, "the ranges of the block have more than 2^28 bytes")
             if source == 0:
-                block.depth = max(block.depth, 1 + max(file.depths[offset // LEAF : (end - 1) // LEAF + 1]))
-                must(block.depth <= 8, f"depth of the block is {block.depth}, above 8")
+                block.touched |= {*file.block_of[offset // LEAF : (end - 1) // LEAF + 1]}
             content += sources[source][offset:end]
     return content
 
@@ -527,7 +581,7 @@ def decode_predicted(block: Block, n: int, width: int) -> Array:
     must(has_row_terms <= count <= 15, f"number of boundaries is {count}, not {has_row_terms} to 15")
     if has_row_terms:
         with at("row terms"):
-            need_bit_3(block)
+            need_feature(block, 3)
             key -= decode_row_terms(block, n, *read_rows(head, 2**48))
     boundaries = list(head.take(count, "boundaries"))
     must(boundaries == sorted(set(boundaries) - {0}), f"boundaries are {boundaries}, which do not rise from 1")
@@ -546,10 +600,13 @@ def decode_predicted(block: Block, n: int, width: int) -> Array:
 @at("operand")
 def decode_operand(block: Block, n: int, width: int) -> Array:
     """§3.7: Decode an operand for n elements of `width` bytes; returns their predictions p."""
-    if (kind := block.head.u8("kind", 0, 8)) == 4:
+    if (kind := block.head.u8("kind", 0, 12)) == 4:
         return decode_grid(block, n, width)
+    if kind > 8:
+        need_feature(block, 4)
+        return [decode_cast, decode_codes, decode_scales, decode_field][kind - 9](block, n, width)
     if kind > 4:
-        need_bit_3(block)
+        need_feature(block, 3)
         return decode_terms(block, n, width) if kind == 8 else decode_step(block, n, width, kind)
     source_width, target_width = {0: (width, width), 1: (4, 2), 2: (2, 4), 3: (4, 2)}[kind]
     must(width == target_width, f"conversion is {kind}, the width {width} bytes")
@@ -567,35 +624,51 @@ def read_data(block: Block, least: int, most: int, n: int, width: int) -> Array:
 def decode_grid(block: Block, n: int, width: int) -> Array:
     """§3.8: Decode a grid for n elements of `width` bytes; returns their predictions p."""
     head = block.head
-    must(block.file.features & 4, "bit 2 of required features is not set")
-    block.file.exact_features |= 4
+    need_feature(block, 2)
     conversion, has_offsets = head.u8("conversion", 0, 3), head.u8("offsets", 0, 1)
     must((conversion, width) in ((0, 4), (1, 2), (3, 2)), f"conversion is {conversion}, the width {width} bytes")
     levels = np.frombuffer(head.take(4 * head.u8("count - 1 of the levels") + 4, "levels"), "<u4")
     must(len(np.unique(levels)) == len(levels), "a level is there more than once")
-    row = head.varint("elements of a row", 1, 2**48)
-    rows, columns = head.varint("rows of a group", 1, 2**48 // row), head.varint("columns of a group", 1, row)
-    position = head.varint("position", 0, min(rows * row - 1, 2**48 - n))
-    groups = -(-row // columns)  # of a row of groups
-    scale_count = -(-(position + n) // (rows * row)) * groups
-    must(scale_count <= n, f"there are {scale_count} scales, and {n} elements")
+    groups = read_groups(head, n)
     with at("scales"):
-        scales = decode_stream(block, scale_count, 4, ZIGZAG)
+        scales = decode_stream(block, groups.scale_count, 4, ZIGZAG)
     with at("offsets"):
-        offsets = decode_stream(block, scale_count, 4, ZIGZAG) if has_offsets else scales[:0]
+        offsets = decode_stream(block, groups.scale_count, 4, ZIGZAG) if has_offsets else scales[:0]
     with at("indices"):
         index = decode_stream(block, n, 1, ZIGZAG)
     must(are_finite(np.concatenate((levels, scales, offsets))), "not all levels, scales and offsets are finite")
     must(index.max() < len(levels), f"an index is {index.max()}, there are {len(levels)} levels")
-    group = (a := position + np.arange(n)) // (rows * row) * groups + a % row // columns
+    group = groups.of(np.arange(n))
     x = rounded(number_of(scales[group]) * number_of(levels[index]))
     return convert(conversion, bits_of(rounded(x + number_of(offsets[group])) if has_offsets else x))
 
 
-def need_bit_3(block: Block) -> None:
-    """§3.6: Note that the block has an operand of kind 5 to 8 or row terms."""
-    must(block.file.features & 8, "bit 3 of required features is not set")
-    block.file.exact_features |= 8
+@dataclass
+class Groups:
+    """§3.8: The groups of a matrix, of which a column has consecutive elements."""
+
+    row: int  # its elements
+    rows: int
+    columns: int
+    position: int
+    of_a_row: int  # of groups: their number
+    scale_count: int
+
+    def of(self, element: Array) -> Array:
+        """Return the numbers of the scales of elements."""
+        a = self.position + element
+        return np.asarray(a // (self.rows * self.row) * self.of_a_row + a % self.row // self.columns)
+
+
+def read_groups(head: Reader, n: int) -> Groups:
+    """§3.8: Read the groups of n elements."""
+    row = head.varint("elements of a row", 1, 2**48)
+    rows, columns = head.varint("rows of a group", 1, 2**48 // row), head.varint("columns of a group", 1, row)
+    position = head.varint("position", 0, min(rows * row - 1, 2**48 - n))
+    of_a_row = -(-row // columns)
+    scale_count = -(-(position + n) // (rows * row)) * of_a_row
+    must(scale_count <= n, f"there are {scale_count} scales, and {n} elements")
+    return Groups(row, rows, columns, position, of_a_row, scale_count)
 
 
 def decode_step(block: Block, n: int, width: int, kind: int) -> Array:
@@ -625,7 +698,7 @@ def are_finite(bits: Array) -> bool:
     return bool((bits & 0x7F800000 != 0x7F800000).all())
 
 
-# Operations of binary32 (§3.8, §3.9) are those of binary64, which has more than twice as many bits and two: to round
+# Operations of binary32 (§3.8 to §3.10) are those of binary64, which has more than twice as many bits and two: to round
 # each result again is to round it once. So they are right also in a process that flushes subnormal numbers to 0.
 
 
@@ -647,6 +720,169 @@ def bits_of(x: Array) -> Array:
     subnormal = (np.fmin(np.abs(x), 2.0**-126) * 2.0**149).astype("<u4") | (np.signbit(x).astype("<u4") << 31)
     bits = np.where(np.abs(x) < 2.0**-126, subnormal, x.astype("<f4").view("<u4"))
     return np.asarray(np.where(np.isnan(x), 0x7FC00000, bits), "<u4")
+
+
+F16, BF16, F32, F8_E4M3, F8_E5M2, F8_E8M0, I8, F4 = 8, 9, 10, 13, 14, 17, 3, 18  # codes of §4
+BLOCK_FIELDS = {2: (2, 16), 3: (2, 2, 16), 6: (2, 4, 16), 7: (2, 2, 4, 16), 8: (2, 32), 39: (1, 16)}  # bytes, by type
+
+
+def magnitudes(exponent_bits: int, mantissa_bits: int, largest: int) -> Array:
+    """Return the numbers of a float with these bits that are not negative, in the order of their bits."""
+    e, m = np.divmod(np.arange(largest + 1), 2**mantissa_bits)
+    last = np.maximum(e, 1) + 1 - 2 ** (exponent_bits - 1) - mantissa_bits  # the exponent of the mantissa's last bit
+    return np.ldexp(1.0 * np.where(e > 0, m + 2**mantissa_bits, m), last)
+
+
+MAGNITUDES = {F8_E4M3: magnitudes(4, 3, 0x7E), F8_E5M2: magnitudes(5, 2, 0x7B), F4: magnitudes(2, 1, 7)}
+MIDDLES = {dtype: (values[1:] + values[:-1]) / 2 for dtype, values in MAGNITUDES.items()}
+
+
+def values_of(dtype: int, x: Array) -> Array:
+    """§3.10: Return the values of elements, as binary64."""
+    if dtype == F16:
+        return x.view("<f2").astype(float)
+    if dtype == F8_E4M3:
+        return np.append(MAGNITUDES[dtype], np.nan)[x & 0x7F] * np.where(x < 0x80, 1, -1)
+    if dtype == F8_E8M0:
+        return np.where(x < 255, np.ldexp(1.0, x.astype(int) - 127), np.nan)
+    return number_of(x.astype("<u4") << 16 if dtype == BF16 else x)
+
+
+def round_to(dtype: int, y: Array) -> Array:
+    """§3.10: Round numbers of binary32 to a dtype; returns the elements."""
+    if dtype in (F16, BF16, F32):
+        return convert({F16: 3, BF16: 1, F32: 0}[dtype], bits_of(y))
+    if dtype == F8_E8M0:
+        return (bits_of(y) >> 23).astype("<u1")
+    if dtype == I8:
+        return np.where(np.isnan(y), 0, np.clip(np.rint(y), -128, 127)).astype("<i1").view("<u1")
+    low, high = (np.searchsorted(MIDDLES[dtype], np.abs(y), side) for side in ("left", "right"))  # differ in ties
+    sign = 1 << DTYPE_BITS[dtype] - 1
+    return np.where(np.isnan(y), sign - 1, np.where(low % 2, high, low) + sign * np.signbit(y)).astype("<u1")
+
+
+def round_twice(precision: int, dtype: int, y: Array) -> Array:
+    """§3.10: Round numbers of binary32 to a precision, and the results to a dtype."""
+    return round_to(dtype, y if precision == F32 else values_of(precision, round_to(precision, y)))
+
+
+def in_pieces(count: int, of_piece: Callable[[slice], Array], length: int = 2**18) -> Array:
+    """Compute an array from pieces of others, because values take 8 bytes each."""
+    return np.concatenate([of_piece(slice(i, i + length)) for i in range(0, count, length)])
+
+
+def read_elements(block: Block, n: int, dtype: int) -> Array:
+    """Read the ranges of n elements of a dtype."""
+    return read_data(block, 1, 2**20, n, DTYPE_BITS[dtype] // 8)
+
+
+def read_factor(head: Reader) -> Array:
+    """Read f, which must be finite."""
+    bits = np.frombuffer(head.take(4, "f"), "<u4")
+    must(are_finite(bits), "f is not finite")
+    return number_of(bits)
+
+
+def decode_cast(block: Block, n: int, width: int) -> Array:
+    """§3.10: Decode an operand of kind 9 for n elements of `width` bytes; returns their predictions p."""
+    source, to = block.head.u8("from", F16, F32), block.head.one_of("to", F16, BF16, F32, F8_E4M3, F8_E5M2)
+    must(DTYPE_BITS[to] == 8 * width, f"to is {to}, the width {width} bytes")
+    must(source != to and (source, to) not in ((F32, BF16), (BF16, F32), (F32, F16)), f"from is {source}, to {to}")
+    x = read_elements(block, n, source)
+    return in_pieces(n, lambda piece: round_to(to, values_of(source, x[piece])))
+
+
+def decode_codes(block: Block, n: int, width: int) -> Array:
+    """§3.10: Decode an operand of kind 10 for n elements of `width` bytes; returns their predictions p."""
+    head = block.head
+    must_be("width", width, 1)
+    source, to = head.u8("from", F16, F32), head.one_of("to", I8, F8_E4M3, F8_E5M2, F4)
+    operation, precision = head.u8("operation", 0, 2), head.u8("precision", F16, F32)
+    dtype, f = head.one_of("dtype of the scales", F16, BF16, F32, F8_E4M3, F8_E8M0), read_factor(head)
+    count = 2 * n if to == F4 else n
+    groups = read_groups(head, count)
+    elements, scales = read_elements(block, count, source), read_elements(block, groups.scale_count, dtype)
+
+    def codes(piece: slice) -> Array:
+        x = values_of(source, elements[piece])
+        s = rounded(f * values_of(dtype, scales[groups.of(piece.start + np.arange(len(x)))]))
+        y = x / s if operation == 0 else x * (rounded(1 / s) if operation == 1 else s)
+        code = round_twice(precision, to, rounded(y))
+        return code[::2] | code[1::2] << 4 if to == F4 else code
+
+    return in_pieces(count, codes)
+
+
+def decode_scales(block: Block, n: int, width: int) -> Array:
+    """§3.10: Decode an operand of kind 11 for n elements of `width` bytes; returns their predictions p."""
+    head = block.head
+    source, to = head.u8("from", F16, F32), head.one_of("to", F16, BF16, F32, F8_E4M3, F8_E8M0)
+    must(DTYPE_BITS[to] == 8 * width, f"to is {to}, the width {width} bytes")
+    operation, precision, f = head.u8("operation", 0, 2), head.u8("precision", F16, F32), read_factor(head)
+    k = head.varint("elements of a group", 1, min(2**24, 2**28 // DTYPE_BITS[source] // n))  # of 2^25 bytes at most
+    x = read_elements(block, n * k, source)
+    largest = (x & (2 ** (8 * x.itemsize - 1) - 1)).reshape(n, k).max(axis=1)  # without signs, bits rise with values
+
+    def scales(piece: slice) -> Array:
+        a = values_of(source, largest[piece])
+        y = 1 / rounded(f / a) if operation == 2 else a * f if operation == 1 else a / f
+        return round_twice(precision, to, rounded(y))
+
+    return in_pieces(n, scales)
+
+
+def decode_field(block: Block, n: int, width: int) -> Array:
+    """§3.10: Decode an operand of kind 12 for n elements of `width` bytes; returns their predictions p."""
+    source, kind = block.head.u8("from", F16, F32), block.head.one_of("type of the blocks", *BLOCK_FIELDS)
+    field = block.head.u8("field", 0, len(BLOCK_FIELDS[kind]) - 1)
+    start, length = sum(BLOCK_FIELDS[kind][:field]), BLOCK_FIELDS[kind][field]
+    must(n * width % length == 0, f"the column has {n * width} bytes, not a multiple of the field's {length}")
+    x = read_elements(block, 32 * (n * width // length), source).reshape(-1, 32)
+    fields = in_pieces(
+        len(x), lambda piece: encode_blocks(kind, values_of(source, x[piece]))[:, start : start + length], 2**13
+    )
+    return np.frombuffer(fields.tobytes(), f"<u{width}")
+
+
+def encode_blocks(kind: int, x: Array) -> Array:
+    """§3.10: Return the bytes of blocks of a type; x and the result have a row for each block."""
+    largest = x[np.arange(len(x)), np.argmax(np.abs(x), axis=1)][:, None]  # the first one
+    if kind == 39:
+        e = np.maximum((bits_of(np.abs(largest)) >> 23).astype(int) - 2, 0)
+        y = rounded(x * np.ldexp(1.0, 127 - e))
+        code = np.searchsorted(MIDDLES[F4], np.abs(y))  # ties to the smaller magnitude
+        fields = [e.astype("<u1"), nibbles(code + 8 * ((code > 0) & np.signbit(y)))]
+    elif kind == 8:
+        d, i = scale_and_inverse(np.abs(largest) / 127)
+        y = rounded(x * i)
+        nearest = np.copysign(np.floor(np.abs(y) + 0.5), y)  # ties away from 0
+        fields = [d, np.where(np.isnan(y), 0, np.clip(nearest, -128, 127)).astype("<i1").view("<u1")]
+    else:
+        t = 31 if kind in (6, 7) else 15
+        if kind in (2, 6):
+            d, i = scale_and_inverse(largest / -((t + 1) // 2))
+            y, fields = rounded(x * i) + (t + 2) / 2, [d]
+        else:
+            order = float_order(bits_of(x)).view("<i4")  # −0 is below 0
+            ends = np.stack((order.min(axis=1), order.max(axis=1)))
+            m, greatest = number_of(float_order(ends.view("<u4")))[:, :, None]
+            d, i = scale_and_inverse(rounded(greatest - m) / t)
+            y, fields = rounded(rounded(x - m) * i) + 0.5, [d, round_to(F16, m).view("<u1")]
+        y = rounded(y)
+        integer = np.where(np.isnan(y), 0, np.clip(np.trunc(y), 0, t)).astype("<u1")
+        fields += [np.packbits(integer >> 4, axis=1, bitorder="little")] * (t == 31) + [nibbles(integer)]
+    return np.concatenate(fields, axis=1) * np.isfinite(x).all(axis=1, keepdims=True)
+
+
+def scale_and_inverse(d: Array) -> tuple[Array, Array]:
+    """Return D as the bytes of F16, and its inverse i, which is 0 for 0."""
+    d = rounded(d)
+    return round_to(F16, d).view("<u1"), np.where(d == 0, 0, rounded(1 / d))
+
+
+def nibbles(integers: Array) -> Array:
+    """Return bytes with four bits of integer j, and as many of integer j + 16."""
+    return ((integers & 15)[:, :16] | (integers & 15)[:, 16:] << 4).astype("<u1")
 
 
 def decode_terms(block: Block, n: int, width: int) -> Array:
@@ -691,7 +927,11 @@ def float_order(y: Array) -> Array:
     return np.where(y <= (low_bits := 2 ** (8 * y.itemsize - 1) - 1), y, y ^ low_bits)
 
 
-# 4. Dtypes: bits by code, opaque, BOOL, U8, … C64
+# 4. Dtypes: names and bits by code
+DTYPES = (
+    "opaque BOOL U8 I8 U16 I16 U32 I32 F16 BF16 F32 U64 I64 F8_E4M3 F8_E5M2 F8_E4M3FNUZ F8_E5M2FNUZ F8_E8M0"
+    " F4 F6_E2M3 F6_E3M2 F64 C64"
+).split()
 DTYPE_BITS = [8, 8, 8, 8, 16, 16, 32, 32, 16, 16, 32, 64, 64, 8, 8, 8, 8, 8, 4, 6, 6, 64, 64]
 
 

@@ -59,8 +59,8 @@ fn headers() -> Vec<Broken> {
         of("hash-0", "the hash must be 1", |file| file.hash = 0),
         of("hash-2", "the hash must be 1", |file| file.hash = 2),
         of("header-reserved", "the reserved field must be 0", |file| file.reserved = 1),
-        of("features-bit-4", "features other than bits 0 to 3 must not be required", |file| file.features = 16),
-        of("features-bit-31", "features other than bits 0 to 3 must not be required", |file| file.features = 1 << 31),
+        of("features-bit-5", "features other than bits 0 to 4 must not be required", |file| file.features = 32),
+        of("features-bit-31", "features other than bits 0 to 4 must not be required", |file| file.features = 1 << 31),
         of("features-bit-1-alone", "bit 1 of the required features needs bit 0", |file| file.features = 2),
         of("features-bits-1-and-2", "bit 1 of the required features needs bit 0", |file| file.features = 6),
     ]

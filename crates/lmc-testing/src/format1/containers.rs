@@ -49,12 +49,15 @@ fn files() -> Vec<Feature> {
         changed("required-features-8", "2.1", "the header requires bit 3, which no block needs", |file| {
             file.features = 8;
         }),
+        changed("required-features-16", "2.1", "the header requires bit 4, which no block needs", |file| {
+            file.features = 16;
+        }),
         changed(
-            "required-features-15",
+            "required-features-31",
             "2.1",
             "the header requires all features, none of which a block needs",
             |file| {
-                file.features = 15;
+                file.features = 31;
             },
         ),
         changed("writer-empty", "2.3", "no name of the writer, no name of the layout", |file| {

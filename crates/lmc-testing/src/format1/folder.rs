@@ -1,8 +1,10 @@
 //! The contents of `testdata/format1`, and the codec's errors for its broken files.
 
 use super::{Broken, Feature, LIMIT};
-use super::{broken_blocks, broken_files, broken_grids, broken_optimizer, broken_predictions, broken_streams};
-use super::{broken_terms, containers, grid_offsets, grids, optimizer, predictions, streams, terms};
+use super::{broken_blocks, broken_derived, broken_files, broken_grids, broken_optimizer, broken_predictions};
+use super::{
+    broken_streams, broken_terms, containers, derived, grid_offsets, grids, optimizer, predictions, streams, terms,
+};
 use crate::json::Json;
 use crate::reference;
 use lmc::{Base, DecodeLimits, DecompressOptions, Decompressor, Result};
@@ -10,14 +12,15 @@ use lmc_kernels::isa::Isa;
 
 /// All features.
 pub fn features() -> Vec<Feature> {
-    let of_predictions = [predictions::all(), grids::all(), grid_offsets::all(), optimizer::all(), terms::all()];
+    let of_predictions =
+        [predictions::all(), grids::all(), grid_offsets::all(), optimizer::all(), terms::all(), derived::all()];
     [containers::all(), streams::all()].into_iter().chain(of_predictions).flatten().collect()
 }
 
 /// All broken files.
 pub fn broken() -> Vec<Broken> {
     let of_columns = [broken_streams::all(), broken_predictions::all(), broken_grids::all()];
-    let of_features = [broken_optimizer::all(), broken_terms::all()];
+    let of_features = [broken_optimizer::all(), broken_terms::all(), broken_derived::all()];
     [broken_files::all(), broken_blocks::all()].into_iter().chain(of_columns).chain(of_features).flatten().collect()
 }
 

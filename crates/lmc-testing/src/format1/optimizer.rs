@@ -31,7 +31,7 @@ pub(super) fn file_of(
     feature(name, section, shows, with_exact_features(file), bases, &block.raw())
 }
 
-fn with_exact_features(file: File) -> File {
+pub(super) fn with_exact_features(file: File) -> File {
     File { features: file.index.exact_features, ..file }
 }
 

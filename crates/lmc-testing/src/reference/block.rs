@@ -22,6 +22,8 @@ pub(super) struct Head {
     pub(super) body_check: Option<u64>,
     /// How many blocks may have to be decoded, one for the other, before this one (§3.6).
     pub(super) depth: u32,
+    /// How many bytes of the file have to be decoded for this block, and for those that its ranges touch (§3.6).
+    pub(super) cost: u64,
     /// The bits of the features that the block needs.
     pub(super) needs: u32,
     faults: Faults,
@@ -79,8 +81,10 @@ impl Head {
         let names_ranges = ranges.needs & 1 != 0;
         let body_check = if names_ranges { Some(head.u64()?) } else { None };
         head.end("something follows the digest of a block")?;
+        let cost = ranges.cost(raw_length);
+        faults.must(cost <= 1 << 30, "the cost of a block exceeds 2^30");
         let Ranges { depth, needs, .. } = ranges;
-        Ok(Self { word_counts, literal_count, extents, columns, digest, body_check, depth, needs, faults })
+        Ok(Self { word_counts, literal_count, extents, columns, digest, body_check, depth, cost, needs, faults })
     }
 
     /// Decodes the body.

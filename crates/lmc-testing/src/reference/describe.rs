@@ -2,6 +2,7 @@
 
 use super::block::Head;
 use super::bytes::Bytes;
+use super::derived::{CAST, CODES, FIELD, SCALES};
 use super::entropy::Lanes;
 use super::frames::zstd_frame;
 use super::optimizer::parts;
@@ -46,6 +47,7 @@ pub fn describe(file: &[u8], bases: &[&[u8]], limit: usize) -> Result<Json, Stri
             b"BASE" => fields.push(("bases", named_bases(head)?)),
             b"BLCK" => fields.extend(block(head, record.head, record.body, &mut sources, limit)?),
             b"INDX" => fields.extend(index(head)?),
+            b"dIGS" => fields.push(("digests", digests(head)?)),
             _ => fields.push(("head", Json::hex(record.head))),
         }
         records.push(Json::Object(fields));
@@ -94,6 +96,15 @@ fn named_bases(mut head: At<'_>) -> Result<Json, String> {
         Ok(Json::Object(vec![("content hash", content_hash), ("raw length", raw_length), ("file name", name)]))
     };
     (0..count).map(base).collect::<Result<_, _>>().map(Json::List)
+}
+
+fn digests(mut head: At<'_>) -> Result<Json, String> {
+    let count = head.bytes.varint()?;
+    let entry = |_| -> Result<Json, String> {
+        let (whose, algorithm, digest) = (head.varint()?, head.u8()?, Json::hex(head.bytes.take(32)?));
+        Ok(Json::Object(vec![("whose", whose), ("algorithm", algorithm), ("digest", digest)]))
+    };
+    (0..count).map(entry).collect::<Result<_, _>>().map(Json::List)
 }
 
 fn index(mut head: At<'_>) -> Result<Fields, String> {
@@ -193,9 +204,9 @@ fn block(
     if parsed.body_check.is_some() {
         fields.push(("xxh3-64 of the body", Json::hex(head.bytes.take(8)?)));
     }
-    fields.push(("depth", u64::from(parsed.depth).into()));
+    fields.extend([("depth", u64::from(parsed.depth).into()), ("cost", parsed.cost.into())]);
     fields.push(("body", parts_of_body(body, &words, literals)?));
-    sources.add(decoded.raw, parsed.depth);
+    sources.add(decoded.raw, parsed.depth, parsed.cost);
     Ok(fields)
 }
 
@@ -282,6 +293,7 @@ fn operand(head: &mut At<'_>, steps: &mut impl Iterator<Item = Steps>) -> Result
             ("terms of rows", stream(head, 1, steps)?),
             ("terms of columns", stream(head, 1, steps)?),
         ]),
+        (CAST..=FIELD, _) => fields.extend(derived(head, kind, steps)?),
         (_, None) => fields.push(("ranges", ranges(head)?)),
         (_, Some((constants, lists))) => {
             let constants = (0..constants).map(|_| head.bytes.u32()).collect::<Result<Vec<u32>, _>>()?;
@@ -291,6 +303,36 @@ fn operand(head: &mut At<'_>, steps: &mut impl Iterator<Item = Steps>) -> Result
         }
     }
     Ok(Json::Object(fields))
+}
+
+/// The fields of an operand of kinds 9 to 12, after the kind.
+fn derived(head: &mut At<'_>, kind: u8, steps: &mut impl Iterator<Item = Steps>) -> Result<Fields, String> {
+    let mut fields: Fields = vec![("from", head.u8()?)];
+    match kind {
+        FIELD => fields.extend([("type of the blocks", head.u8()?), ("field", head.u8()?)]),
+        _ => fields.push(("to", head.u8()?)),
+    }
+    if kind == CODES || kind == SCALES {
+        fields.extend([("operation", head.u8()?), ("precision", head.u8()?)]);
+        if kind == CODES {
+            fields.push(("dtype of the scales", head.u8()?));
+        }
+        fields.push(("f", u64::from(head.bytes.u32()?).into()));
+    }
+    if kind == CODES {
+        for name in ["elements of a row", "rows of a group", "columns of a group", "position"] {
+            fields.push((name, head.varint()?));
+        }
+    }
+    if kind == SCALES {
+        fields.push(("elements of a group", head.varint()?));
+    }
+    fields.push(("ranges", ranges(head)?));
+    if kind == CODES {
+        fields.push(("ranges of scales", ranges(head)?));
+    }
+    fields.push(("decoded", decoded(steps)?));
+    Ok(fields)
 }
 
 /// The steps of decoding the next stream, or operand without streams.

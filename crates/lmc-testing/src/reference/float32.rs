@@ -1,10 +1,10 @@
-//! Operations of binary32 (§3.8, §3.9) on its bits. They are computed in integers: a process may flush subnormal floats
+//! Operations of binary32 (§3.8 to §3.10) on its bits. They are computed in integers: a process may flush subnormal floats
 //! to zero.
 
-const SIGN: u64 = 1 << 31;
+pub(super) const SIGN: u64 = 1 << 31;
 const INFINITY: u64 = 0x7f80_0000;
 /// Every result that is a NaN.
-const NAN: u64 = 0x7fc0_0000;
+pub(super) const NAN: u64 = 0x7fc0_0000;
 
 /// A finite number: m · 2^e, or −m · 2^e.
 struct Exact {
@@ -26,12 +26,19 @@ pub(super) fn is_finite(x: u64) -> bool {
     x & INFINITY != INFINITY
 }
 
-fn is_nan(x: u64) -> bool {
+pub(super) fn is_nan(x: u64) -> bool {
     x & !SIGN > INFINITY
 }
 
-fn is_zero(x: u64) -> bool {
+pub(super) fn is_zero(x: u64) -> bool {
     x & !SIGN == 0
+}
+
+/// The number, or infinity.
+pub(super) fn number(x: u64) -> f64 {
+    let Exact { is_negative, m, e } = Exact::of(x);
+    let magnitude = if is_finite(x) { m as f64 * 2f64.powi(e) } else { f64::INFINITY };
+    if is_negative { -magnitude } else { magnitude }
 }
 
 /// x · y.
@@ -39,7 +46,7 @@ pub(super) fn product(x: u64, y: u64) -> u64 {
     let sign = (x ^ y) & SIGN;
     if is_finite(x) && is_finite(y) {
         let (x, y) = (Exact::of(x), Exact::of(y));
-        return rounded(sign != 0, u128::from(x.m * y.m), x.e + y.e);
+        return nearest(sign != 0, u128::from(x.m * y.m), x.e + y.e);
     }
     let has_none = is_nan(x) || is_nan(y) || is_zero(x) || is_zero(y);
     if has_none { NAN } else { sign | INFINITY }
@@ -60,7 +67,7 @@ pub(super) fn quotient(x: u64, y: u64) -> u64 {
     let (x, y) = (Exact::of(x), Exact::of(y));
     let (dividend, divisor) = (u128::from(x.m) << 64, u128::from(y.m));
     let is_inexact = dividend % divisor != 0;
-    rounded(sign != 0, (dividend / divisor) << 1 | u128::from(is_inexact), x.e - y.e - 65)
+    nearest(sign != 0, (dividend / divisor) << 1 | u128::from(is_inexact), x.e - y.e - 65)
 }
 
 /// The square root.
@@ -76,7 +83,7 @@ pub(super) fn root(x: u64) -> u64 {
     let square = u128::from(m) << (64 + e.rem_euclid(2));
     let root = square.isqrt();
     let is_inexact = root * root != square;
-    rounded(false, root << 1 | u128::from(is_inexact), e.div_euclid(2) - 33)
+    nearest(false, root << 1 | u128::from(is_inexact), e.div_euclid(2) - 33)
 }
 
 /// x − y.
@@ -101,11 +108,11 @@ pub(super) fn sum(x: u64, y: u64) -> u64 {
     let exact = signed(&high, high.e - low.e) + signed(&low, 0);
     // Zeros of both signs, and opposite numbers, give 0.
     let is_negative = if exact == 0 { high.is_negative && low.is_negative } else { exact < 0 };
-    rounded(is_negative, exact.unsigned_abs(), low.e)
+    nearest(is_negative, exact.unsigned_abs(), low.e)
 }
 
 /// The binary32 nearest to m · 2^e, ties to even, where m < 2^100.
-fn rounded(is_negative: bool, m: u128, e: i32) -> u64 {
+pub(super) fn nearest(is_negative: bool, m: u128, e: i32) -> u64 {
     let sign = if is_negative { SIGN } else { 0 };
     if m == 0 {
         return sign;

@@ -38,7 +38,7 @@ pub struct Groups {
 }
 
 impl Groups {
-    fn parse(head: &mut Bytes<'_>, n: usize, faults: &mut Faults) -> Result<Self, String> {
+    pub(super) fn parse(head: &mut Bytes<'_>, n: usize, faults: &mut Faults) -> Result<Self, String> {
         let groups =
             Self { row: head.varint()?, rows: head.varint()?, columns: head.varint()?, position: head.varint()? };
         must(groups.row >= 1, "the rows of a grid have no elements")?;

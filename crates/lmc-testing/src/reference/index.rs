@@ -5,8 +5,10 @@ use super::faults::must;
 use super::frames::zstd_frame;
 use super::tensors::Tensors;
 
-/// The largest table that is unpacked, so that a lie about its length costs no memory.
+/// The longest table, and the most bytes of the names and dimensions of all tensors.
 const LARGEST_TABLE: u64 = 1 << 28;
+/// The most blocks, and the most segments.
+const MOST: u64 = 1 << 24;
 
 pub(super) struct Index {
     pub(super) raw_size: u64,
@@ -22,8 +24,9 @@ pub(super) fn parse(head: &[u8]) -> Result<Index, String> {
     let content_hash = head.array()?;
     let exact_features = head.u32()?;
     let block_count = head.varint()?;
+    must(block_count <= MOST, "the index has more than 2^24 blocks")?;
     let table_length = head.varint()?;
-    must(table_length <= LARGEST_TABLE, "the table of the index exceeds the limit")?;
+    must(table_length <= LARGEST_TABLE, "the table of the index exceeds 2^28 bytes")?;
     let table = zstd_frame(head.rest(), &[], table_length as usize)?;
     let mut table = Bytes::new(&table);
 
@@ -31,21 +34,34 @@ pub(super) fn parse(head: &[u8]) -> Result<Index, String> {
     for _ in 0..block_count {
         blocks.push((table.varint()?, table.varint()?));
     }
-    let _layout = table.string()?;
-    let _writer = table.string()?;
+    for what in ["the layout", "the writer"] {
+        let text = table.string()?;
+        must(text.len() <= 255, &format!("{what} has more than 255 bytes"))?;
+        must(is_shown(text), &format!("{what} has control characters"))?;
+    }
 
     let mut covered = 0u128;
     let mut tensors = Tensors::default();
-    for _ in 0..table.varint()? {
+    let segment_count = table.varint()?;
+    must(segment_count <= MOST, "the index has more than 2^24 segments")?;
+    for _ in 0..segment_count {
         let kind = table.u8()?;
         if kind & 0x7f == 0 {
             must(kind == 0, "an opaque segment refers to a shape")?;
-            covered += u128::from(table.varint()?);
+            let length = table.varint()?;
+            must(length >= 1, "an opaque segment is empty")?;
+            covered += u128::from(length);
             continue;
         }
         covered += u128::from(tensors.next(kind, &mut table)?);
+        must(tensors.written_out <= LARGEST_TABLE, "the names and dimensions of tensors exceed 2^28 bytes")?;
     }
     must(covered == u128::from(raw_size), "the segments do not add up to the raw size")?;
     table.end("something follows the last segment of the index")?;
     Ok(Index { raw_size, content_hash, exact_features, blocks })
+}
+
+/// Whether a text has no byte below 0x20, and no 0x7F.
+pub(super) fn is_shown(text: &str) -> bool {
+    text.bytes().all(|byte| byte >= 0x20 && byte != 0x7f)
 }

@@ -2,6 +2,7 @@
 
 use super::bytes::Bytes;
 use super::conversion::Conversion;
+use super::derived::{CAST, Derived, FIELD};
 use super::faults::{Faults, must};
 use super::grid::Grid;
 use super::optimizer::Step;
@@ -36,6 +37,7 @@ enum Operand {
     Grid(Grid),
     Step(Step),
     Terms(Terms),
+    Derived(Derived),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +95,7 @@ impl Predicted {
             Operand::Grid(grid) => grid.decode(streams, faults)?,
             Operand::Step(step) => step.decode(streams),
             Operand::Terms(terms) => terms.decode(streams, faults)?,
+            Operand::Derived(derived) => derived.decode(streams),
         };
         let mut keys: Vec<u8> = predictions.iter().map(|&p| top(p, w)).collect();
         if let Some(row_terms) = &self.row_terms {
@@ -134,8 +137,11 @@ impl Operand {
         if kind == GRID {
             return Ok(Self::Grid(Grid::parse(head, width, n, lane_sets, ranges, faults)?));
         }
+        if kind >= CAST {
+            must(kind <= FIELD, "an operand is of an unknown kind")?;
+            return Ok(Self::Derived(Derived::parse(head, kind, width, n, ranges, faults)?));
+        }
         if kind > GRID {
-            must(kind <= TERMS, "an operand is of an unknown kind")?;
             ranges.need(3, "operands of kinds 5 to 8", faults);
             return Ok(match kind {
                 TERMS => Self::Terms(Terms::parse(head, width, n, lane_sets, faults)?),

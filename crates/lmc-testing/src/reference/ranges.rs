@@ -2,6 +2,8 @@
 
 use super::bytes::Bytes;
 use super::faults::{Faults, must};
+use super::index::is_shown;
+use std::collections::BTreeSet;
 
 /// A base in the bases record.
 pub(super) struct NamedBase {
@@ -17,7 +19,9 @@ pub(super) fn parse_bases(head: &[u8]) -> Result<Vec<NamedBase>, String> {
     let mut bases = Vec::new();
     for _ in 0..count {
         bases.push(NamedBase { content_hash: head.array()?, raw_length: head.varint()? });
-        head.string()?;
+        let name = head.string()?;
+        must(name.len() <= 255, "the name of a base has more than 255 bytes")?;
+        must(is_shown(name) && !name.contains(['/', '\\']), "the name of a base has characters that it may not have")?;
     }
     head.end("something follows the last base")?;
     Ok(bases)
@@ -30,8 +34,15 @@ pub(super) struct Sources<'a> {
     bases: Vec<&'a [u8]>,
     /// The raw bytes decoded so far.
     raw: Vec<u8>,
-    /// The end of each block in `raw`, and its depth.
-    blocks: Vec<(usize, u32)>,
+    blocks: Vec<Decoded>,
+}
+
+/// A block of the file itself.
+struct Decoded {
+    /// Its end in the raw bytes.
+    end: usize,
+    depth: u32,
+    cost: u64,
 }
 
 /// The ranges that one block names, while they are read.
@@ -40,6 +51,8 @@ pub(super) struct Ranges<'s> {
     count: u64,
     /// In bytes.
     sum: u128,
+    /// The numbers of the blocks that they touch.
+    touched: BTreeSet<usize>,
     /// How many blocks may have to be decoded, one for the other, before this one.
     pub(super) depth: u32,
     /// The bits of the features that the block needs.
@@ -61,18 +74,18 @@ impl<'a> Sources<'a> {
     }
 
     /// Adds a block; later blocks may name ranges of it.
-    pub(super) fn add(&mut self, raw: Vec<u8>, depth: u32) {
+    pub(super) fn add(&mut self, raw: Vec<u8>, depth: u32, cost: u64) {
         if self.raw.is_empty() {
             self.raw = raw;
         } else {
             self.raw.extend(raw);
         }
-        self.blocks.push((self.raw.len(), depth));
+        self.blocks.push(Decoded { end: self.raw.len(), depth, cost });
     }
 
     /// For the next block, which has named none so far.
     pub(super) fn ranges(&self) -> Ranges<'_> {
-        Ranges { sources: self, count: 0, sum: 0, depth: 0, needs: 0 }
+        Ranges { sources: self, count: 0, sum: 0, touched: BTreeSet::new(), depth: 0, needs: 0 }
     }
 }
 
@@ -91,6 +104,11 @@ impl<'s> Ranges<'s> {
     pub(super) fn need(&mut self, bit: u32, what: &str, faults: &mut Faults) {
         self.needs |= 1 << bit;
         faults.must(self.sources.features >> bit & 1 == 1, &format!("{what} need bit {bit} of the features"));
+    }
+
+    /// The cost of the block, which has `raw_length` bytes.
+    pub(super) fn cost(&self, raw_length: usize) -> u64 {
+        raw_length as u64 + self.touched.iter().map(|&number| self.sources.blocks[number].cost).sum::<u64>()
     }
 
     fn next(&mut self, head: &mut Bytes<'_>, faults: &mut Faults) -> Result<&'s [u8], String> {
@@ -121,11 +139,12 @@ impl<'s> Ranges<'s> {
             self.needs |= 2;
             faults.must(features & 2 != 0, "ranges of the file itself need bit 1 of the features");
             let mut start = 0;
-            for &(end, depth) in blocks {
-                if start < range.end && end > range.start {
-                    self.depth = self.depth.max(1 + depth);
+            for (number, block) in blocks.iter().enumerate() {
+                if start < range.end && block.end > range.start {
+                    self.depth = self.depth.max(1 + block.depth);
+                    self.touched.insert(number);
                 }
-                start = end;
+                start = block.end;
             }
             faults.must(self.depth <= 8, "the depth of a block exceeds 8");
         }

@@ -5,6 +5,7 @@
 //! file as its fields: change one and write it out.
 
 pub mod block;
+pub mod derived;
 pub mod entropy;
 pub mod grid;
 pub mod numbers;
@@ -296,8 +297,8 @@ impl Record {
         }
         let Ok(block) = head.decode(&self.body) else { return false };
         self.head[digest_end - 16..digest_end].copy_from_slice(&digest(&block.leaves.concat()));
-        let depth = head.depth;
-        sources.add(block.raw, depth);
+        let (depth, cost) = (head.depth, head.cost);
+        sources.add(block.raw, depth, cost);
         self.leaves = block.leaves;
         true
     }

@@ -71,7 +71,7 @@ fn what_a_newer_writer_may_write_is_unsupported_and_not_damage() {
     file.version += 1;
     assert_eq!(kind_of(&file.to_bytes()), ErrorKind::Unsupported);
     file.version = FORMAT_VERSION;
-    file.features = 16;
+    file.features = 1 << 31;
     assert_eq!(kind_of(&file.to_bytes()), ErrorKind::Unsupported);
     file.features = 0;
     file.hash = 2;

@@ -2,7 +2,7 @@
 
 use lmc_testing::input::{Input, Random};
 use lmc_testing::reference::write::File;
-use lmc_testing::reference::write::block::{Column, Mask};
+use lmc_testing::reference::write::block::{Column, Mask, Operand};
 use lmc_testing::reference::{decode, decode_with_bases};
 use lmc_testing::{blocks, deltas};
 
@@ -35,7 +35,7 @@ fn every_shape_of_delta_is_read_back() {
     let mut random = Random::new(2);
     // Counts of the relevant cases.
     let (mut own, mut of_bases, mut packs, mut patched, mut empty, mut masked) = (0, 0, 0, 0, 0, 0);
-    let (mut prefixes, mut grids, mut copies) = (0, 0, 0);
+    let (mut prefixes, mut grids, mut copies, mut derived) = (0, 0, 0, 0);
     for case in 0..3000 {
         let choices = random.bytes(600);
         let delta = deltas::delta(&mut Input::new(&choices));
@@ -55,6 +55,7 @@ fn every_shape_of_delta_is_read_back() {
                 match column {
                     Column::Plain(plain_column) => patched += usize::from(!plain_column.stream.patches.is_empty()),
                     Column::Predicted(predicted) => {
+                        derived += usize::from(matches!(predicted.operands[0], Operand::Derived(_)));
                         patched += predicted.streams.iter().filter(|stream| !stream.patches.is_empty()).count();
                         let contexts = !predicted.boundaries.is_empty();
                         empty += usize::from(contexts && predicted.streams.iter().any(|s| s.clusters.is_empty()));
@@ -67,6 +68,6 @@ fn every_shape_of_delta_is_read_back() {
             }
         }
     }
-    let counts = [own, of_bases, packs, patched, empty, masked, prefixes, grids, copies];
+    let counts = [own, of_bases, packs, patched, empty, masked, prefixes, grids, copies, derived];
     assert!(counts.iter().all(|&count| count > 300), "{counts:?}");
 }

@@ -27,6 +27,12 @@ pub struct Grid {
     pub index_stream: Stream,
 }
 
+/// Writes the fields of groups.
+pub(super) fn write(groups: &Groups, head: &mut Vec<u8>) {
+    let Groups { row, rows, columns, position } = *groups;
+    [row, rows, columns, position].into_iter().for_each(|number| varint(head, number));
+}
+
 impl Grid {
     /// A grid without offsets whose streams have all bits as they are.
     pub fn of(conversion: u8, levels: Vec<u32>, groups: Groups, scales: Vec<u32>, indices: Vec<u8>) -> Self {
@@ -68,8 +74,7 @@ impl Grid {
     pub(super) fn encode<'c>(&'c self, output: &mut Output<'_, 'c>) -> Result<(), String> {
         output.head.extend([self.conversion, self.offsets.is_some().into(), self.levels.len().wrapping_sub(1) as u8]);
         self.levels.iter().for_each(|level| output.head.extend(level.to_le_bytes()));
-        let Groups { row, rows, columns, position } = self.groups;
-        [row, rows, columns, position].into_iter().for_each(|number| varint(&mut output.head, number));
+        write(&self.groups, &mut output.head);
         let wide = |numbers: &[u32]| numbers.iter().map(|&number| number.into()).collect::<Vec<u64>>();
         self.scale_stream.encode(&wide(&self.scales), 4, output)?;
         if let Some(offsets) = &self.offsets {

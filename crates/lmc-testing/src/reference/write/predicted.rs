@@ -1,12 +1,13 @@
 //! Predicted columns (§3.7) from a description.
 //!
-//! Conversions and contexts are shared with the reference decoder.
+//! Conversions, other computations and contexts are shared with the reference decoder.
 
 use super::super::conversion::Conversion;
 use super::super::optimizer::{at, parts, prediction};
 use super::super::predicted::{GRID, Predictor, ROW_TERMS, TERMS, context, ord, top};
 use super::super::ranges::{bytes_of, elements};
 use super::super::terms::key;
+use super::derived::Derived;
 use super::grid::Grid;
 use super::range::{self, Range};
 use super::stream::{Output, Stream};
@@ -40,6 +41,8 @@ pub enum Operand {
     Step { kind: u8, constants: Vec<u32>, data: Vec<Vec<Range>> },
     /// Sums of terms of rows and columns.
     Terms(Terms),
+    /// Other data in another precision: kinds 9 to 12.
+    Derived(Derived),
 }
 
 /// The prediction and the context of each element.
@@ -146,7 +149,7 @@ impl Operand {
     pub fn ranges(&self) -> Vec<&Range> {
         match self {
             Self::Ranges { ranges, .. } => ranges.iter().collect(),
-            Self::Step { data, .. } => data.iter().flatten().collect(),
+            Self::Step { data, .. } | Self::Derived(Derived { data, .. }) => data.iter().flatten().collect(),
             Self::Grid(_) | Self::Terms(_) => Vec::new(),
         }
     }
@@ -157,6 +160,7 @@ impl Operand {
             Self::Ranges { .. } => 0,
             Self::Grid(_) => 4,
             Self::Step { .. } | Self::Terms(_) => 8,
+            Self::Derived(_) => 16,
         }
     }
 
@@ -181,6 +185,10 @@ impl Operand {
                 output.head.push(TERMS);
                 terms.encode(output)
             }
+            Self::Derived(derived) => {
+                derived.encode(&mut output.head);
+                Ok(())
+            }
         }
     }
 
@@ -191,6 +199,7 @@ impl Operand {
             Self::Grid(grid) => return grid.predictions(n),
             Self::Step { kind, constants, data } => return step(*kind, constants, data, width, n),
             Self::Terms(terms) => return terms.predictions(width, n),
+            Self::Derived(derived) => return derived.predictions(width, n),
         };
         let conversion = Conversion::of(conversion).ok_or("there is no such conversion")?;
         let bytes = range::bytes(ranges);
