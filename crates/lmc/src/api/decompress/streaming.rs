@@ -9,6 +9,7 @@ use crate::block::by_leaf::BlockOutput;
 use crate::block::decode::BlockDecoder;
 use crate::block::head::BlockHead;
 use crate::file::blocks::{Decoded, check_hash, decode_checked};
+use crate::file::hashing::{Comparison, compare_bases};
 use crate::file::origin::{NoSelf, ReferenceResolver, SelfSource, Watermark, Written};
 use crate::file::stream::{Next, Records};
 use crate::format::bases::BaseInfo;
@@ -81,22 +82,32 @@ impl<'b, R: Read> Front<'b, R> {
         Ok(())
     }
 
-    /// Decodes all blocks. `put` takes the bytes of each in order, and their offset in the raw file.
+    /// Decodes all blocks. `put` takes the bytes of each in order, and their offset in the raw file. They are compared with the digests of
+    /// `comparison`; what this returns must be compared by the caller, who has the bytes.
     pub(super) fn decode_all(
         mut self,
         workers: &Workers<BlockDecoder>,
         buffers: &mut Vec<Buffers>,
         mut put: impl FnMut(&[u8], u64) -> Result<()>,
+        mut comparison: Option<Comparison>,
         progress: &mut dyn FnMut(u64),
-    ) -> Result<Summary> {
+    ) -> Result<(Summary, Option<Comparison>)> {
         let mut at = 0;
         self.decode(workers, buffers, usize::MAX, |raw| {
             put(raw, at)?;
+            if let Some(comparison) = &mut comparison {
+                comparison.update(raw);
+            }
             at += raw.len() as u64;
             progress(at);
             Ok(())
         })?;
-        self.finish()
+        let done = self.finish()?;
+        let left = match comparison {
+            Some(comparison) => comparison.finish("").map(|()| None)?,
+            None => Comparison::of(self.records.digests(), 0),
+        };
+        Ok((done, left))
     }
 
     /// Decodes blocks until they have `enough` bytes, or up to the end. `put` takes the bytes of each in order, and may replace their
@@ -177,11 +188,14 @@ impl<'b, R: Read> Front<'b, R> {
     pub(crate) fn finish(&self) -> Result<Summary> {
         let index = self.index.as_ref().expect("the blocks end with the index");
         check_hash(&self.hash, &index.content_hash)?;
+        compare_bases(self.records.digests(), &self.bases)?;
         Ok(Summary {
             raw_size: self.decoded,
             compressed_size: self.records.offset(),
             content_hash: index.content_hash,
             blocks: self.records.blocks() as u64,
+            unlisted_tensors: 0,
+            header: index.features.with_bases(!self.wanted.is_empty()),
         })
     }
 
