@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::fs::input::{STDIN, Source};
 use crate::fs::output::Output;
 use crate::ui::failure::{Failure, Result};
-use crate::ui::format::{Name, bytes, hex, percent, ratio};
+use crate::ui::format::{Name, bytes, count, hex, percent, ratio};
 use crate::ui::messages::Ui;
 use crate::work::bases::Bases;
 
@@ -19,6 +19,7 @@ pub(crate) const JSON_HELP: &str = "\
   raw_size, compressed_size, ratio
                            ratio: compressed over raw size, or null
   content_hash, blocks     the hash of the raw bytes; how many blocks
+  unlisted_tensors         of compress, if there are any: tensors that the index does not have, because it would be too large
   output                   the name of the output
   skipped, error           beside file alone: why nothing was done; what failed";
 
@@ -118,7 +119,11 @@ fn sizes(raw: u64, compressed: u64) -> String {
 
 /// The line about a compressed file.
 pub(crate) fn compressed(summary: &Summary, output: &Path) -> String {
-    format!("{}, {})", open_sizes(summary.raw_size, summary.compressed_size), Name::path(output))
+    let unlisted = match summary.unlisted_tensors {
+        0 => String::new(),
+        n => format!("; {} not in its index, which would be too large", count(n, "tensor")),
+    };
+    format!("{}, {}){unlisted}", open_sizes(summary.raw_size, summary.compressed_size), Name::path(output))
 }
 
 fn summary_json(path: &Path, summary: &Summary, (field, value): (&'static str, Value)) -> Value {
@@ -130,6 +135,9 @@ fn summary_json(path: &Path, summary: &Summary, (field, value): (&'static str, V
         "content_hash": hex(&summary.content_hash),
         "blocks": summary.blocks,
     });
+    if summary.unlisted_tensors > 0 {
+        record["unlisted_tensors"] = summary.unlisted_tensors.into();
+    }
     record[field] = value;
     record
 }

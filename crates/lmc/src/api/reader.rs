@@ -144,6 +144,14 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         self.opened.index.features.names()
     }
 
+    /// Fails if its blocks need features that this version does not know: its tensors can be listed, and nothing can be read.
+    ///
+    /// # Errors
+    /// `Unsupported`, with the features and the program that wrote the file.
+    pub fn check_features(&self) -> Result<()> {
+        self.opened.check_known()
+    }
+
     /// The cryptographic digests that the file has of its raw bytes and of those of its bases. They are read now, and not compared:
     /// [`Decompressor`](crate::Decompressor) does that.
     ///
