@@ -17,6 +17,7 @@ mod predictions;
 mod streams;
 mod terms;
 
+pub use containers::most_costly;
 pub use folder::{broken, contents, features, restore};
 pub use frozen::{BrokenVector, FROZEN, broken_vectors, frozen_lines, unfrozen};
 

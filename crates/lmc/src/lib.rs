@@ -84,7 +84,8 @@ pub struct Summary {
     pub content_hash: [u8; 16],
     /// Number of blocks.
     pub blocks: u64,
-    /// Tensors of a file that was compressed which its index does not have, because it would be too large: they are restored with the file.
+    /// Tensors of a file that was compressed which are not in its index, where their names or shapes have no room: they are restored with the
+    /// file, and cannot be read alone.
     pub unlisted_tensors: u64,
     /// The features that the header needs.
     header: format::header::Features,

@@ -19,7 +19,8 @@ pub(crate) const JSON_HELP: &str = "\
   raw_size, compressed_size, ratio
                            ratio: compressed over raw size, or null
   content_hash, blocks     the hash of the raw bytes; how many blocks
-  unlisted_tensors         of compress, if there are any: tensors that the index does not have, because it would be too large
+  unlisted_tensors         of compress, if there are any: tensors that are not in the index, where their names or shapes
+                           have no room
   output                   the name of the output
   skipped, error           beside file alone: why nothing was done; what failed";
 
@@ -119,11 +120,18 @@ fn sizes(raw: u64, compressed: u64) -> String {
 
 /// The line about a compressed file.
 pub(crate) fn compressed(summary: &Summary, output: &Path) -> String {
-    let unlisted = match summary.unlisted_tensors {
-        0 => String::new(),
-        n => format!("; {} not in its index, which would be too large", count(n, "tensor")),
-    };
-    format!("{}, {}){unlisted}", open_sizes(summary.raw_size, summary.compressed_size), Name::path(output))
+    format!("{}, {})", open_sizes(summary.raw_size, summary.compressed_size), Name::path(output))
+}
+
+/// Warns of tensors that the index of a compressed file cannot have.
+pub(crate) fn warn_of_unlisted(path: &Path, summary: &Summary, ui: &Ui) {
+    if summary.unlisted_tensors > 0 {
+        let tensors = count(summary.unlisted_tensors, "tensor");
+        ui.warn(format_args!(
+            "{}: {tensors} not in the index, where their names or shapes have no room: they are restored with the file, and cannot be read alone",
+            Name::path(path)
+        ));
+    }
 }
 
 fn summary_json(path: &Path, summary: &Summary, (field, value): (&'static str, Value)) -> Value {

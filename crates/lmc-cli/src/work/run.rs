@@ -91,6 +91,7 @@ impl<'a> Run<'a> {
                     Err(left) => return Ok(Outcome::Left(left)),
                 },
             };
+            report::warn_of_unlisted(job.path(), &summary, self.ui);
             let line = work.line(&summary, &job.output);
             let (field, is_verdict) = match &job.output {
                 Target::Nowhere => (("ok", true.into()), true),

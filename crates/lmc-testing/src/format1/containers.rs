@@ -1,6 +1,6 @@
 //! Headers, records, indexes, bases and the columns of blocks, and columns without streams.
 
-use super::{Feature, LIMIT, redigested};
+use super::{Feature, redigested};
 use crate::data::noise;
 use crate::handmade::{BASES, FIRST, LEAF, copy, encoded, filled, naming, prefixed, records, stored};
 use crate::reference::write::block::{Block, BlockFields, Column, Copied, Zstd};
@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 pub(super) fn all() -> Vec<Feature> {
     let of_containers = [files(), skippable_records(), records_of_digests(), segments(), bases()];
-    of_containers.into_iter().chain([costs(), columns(), frames(), copies()]).flatten().collect()
+    of_containers.into_iter().chain([columns(), frames(), copies()]).flatten().collect()
 }
 
 const BYTES: &[u8] = b"some bytes";
@@ -290,7 +290,7 @@ fn bases() -> Vec<Feature> {
 
 /// Blocks of 2^18 bytes of which each pair touches all blocks before it, so that their costs are 1, 2, 2, 6, 6, 18, 18, … times 2^18; then
 /// one that touches those with a bit in `touched`.
-pub(super) fn costly(touched: u32) -> File {
+fn costly(touched: u32) -> File {
     const PAIRS: u64 = 7;
     let block = |of: &[u64]| {
         let ranges: Vec<[u64; 3]> = of.iter().map(|i| [0, i * LEAF, 1]).collect();
@@ -313,6 +313,11 @@ const MOST: u32 = 0b111_1010_0110_1011;
 /// Both of cost 2 in place of one of them and that of cost 1.
 const TOO_MUCH: u32 = 0b111_1010_0110_1110;
 
+/// A file with a block whose cost is 2^30, at a depth of 8.
+pub fn most_costly() -> File {
+    costly(MOST)
+}
+
 /// A file with a block whose cost is too high, with the digests of the same blocks with other ranges.
 pub(super) fn too_costly() -> File {
     let (valid, mut file) = (costly(MOST), costly(TOO_MUCH));
@@ -325,12 +330,6 @@ pub(super) fn too_costly() -> File {
     record.needs = right.needs;
     file.records[last + 1] = valid.records[last + 1].clone();
     File { features: file.features, ..File::new(file.records) }
-}
-
-fn costs() -> Vec<Feature> {
-    let file = costly(MOST);
-    let raw = crate::reference::decode(&file.to_bytes(), LIMIT).unwrap_or_default();
-    vec![feature("cost-2-30", "3.6", "a block whose cost is 2^30, with a depth of 8", file, &[], &raw)]
 }
 
 fn own_range(offset: u64, bytes: &[u8]) -> Vec<crate::reference::write::block::Range> {

@@ -13,6 +13,7 @@ use crate::api::source::{Input, Source};
 use crate::block::decode::BlockDecoder;
 use crate::file::hashing::{Comparison, compare_bases};
 use crate::file::open::Opened;
+use crate::format::digests::RawDigest;
 use crate::refs::base::{Base, presumed, resolve};
 use crate::refs::workers;
 use crate::settings::limits::DecodeLimits;
@@ -139,7 +140,7 @@ impl Decompressor {
         let progress = progress.unwrap_or(&mut silent);
         let dst = dst.into().0;
         let src = match input {
-            Input::Stream(src) => return self.decompress_front(src, bases, dst, None, progress),
+            Input::Stream(src) => return self.decompress_front(src, None, bases, dst, progress),
             Input::Slice(ref src) => src as &dyn ReadAt,
             Input::At(src) => src,
         };
@@ -151,7 +152,7 @@ impl Decompressor {
             }
             // Its bytes are hashed in order.
             To::Stream(_) | To::At(_) => {
-                self.decompress_front(&mut FromStart::new(src)?, bases, dst, comparison, progress)
+                self.decompress_front(&mut FromStart::new(src)?, Some(&opened.digests), bases, dst, progress)
             }
             To::Vec(memory) => {
                 let room = &mut *memory;
@@ -168,16 +169,21 @@ impl Decompressor {
         }
     }
 
+    /// `digests`: those of the file, if they are known.
     fn decompress_front(
         &mut self,
         src: &mut dyn Read,
+        digests: Option<&[RawDigest]>,
         bases: &[Base<'_>],
         mut dst: To<'_>,
-        comparison: Option<Comparison>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Summary> {
         let mut front = Front::open(src, self.o.limits)?;
         front.resolve(bases, &self.workers)?;
+        let comparison = digests.and_then(|digests| Comparison::of(digests, 0));
+        if let Some(digests) = digests {
+            front.compare_bases(digests)?;
+        }
         if let To::Vec(bytes) = &mut dst {
             bytes.clear();
         }

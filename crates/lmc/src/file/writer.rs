@@ -98,10 +98,9 @@ impl Writer {
             Index::encode(self.raw, &content_hash, self.features, blocks, names, segments, frames)
         };
         let all = layout.covering(self.raw);
-        let (segments, mut unlisted_tensors) = within_limits(&all);
+        let (segments, unlisted_tensors) = within_limits(&all);
         let mut record = index(&segments)?;
         if Layout::is_in_the_bytes(layout.name) && !self.is_worth(record.len() as u64) {
-            unlisted_tensors = all.iter().filter(|s| s.dtype.is_some()).count() as u64;
             record = index(&within_limits(&[Segment::opaque(0, self.raw)]).0)?;
         }
         let index_len = record.len() as u64;

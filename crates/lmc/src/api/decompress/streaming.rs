@@ -14,6 +14,7 @@ use crate::file::origin::{NoSelf, ReferenceResolver, SelfSource, Watermark, Writ
 use crate::file::stream::{Next, Records};
 use crate::format::bases::BaseInfo;
 use crate::format::checksum::ContentHash;
+use crate::format::digests::RawDigest;
 use crate::format::index::Index;
 use crate::format::record::HEADER_LEN;
 use crate::refs::base::{Base, resolve};
@@ -40,6 +41,8 @@ pub(crate) struct Front<'b, R> {
     decoded: u64,
     /// After the last block.
     index: Option<Index>,
+    /// Whether the bases were compared with the digests of the file.
+    compared: bool,
 }
 
 /// A block under way.
@@ -68,6 +71,7 @@ impl<'b, R: Read> Front<'b, R> {
             read: 0,
             decoded: 0,
             index: None,
+            compared: false,
         })
     }
 
@@ -80,6 +84,12 @@ impl<'b, R: Read> Front<'b, R> {
     pub(crate) fn resolve(&mut self, given: &[Base<'b>], workers: &Workers<BlockDecoder>) -> Result<()> {
         self.bases = resolve(&self.wanted, given, workers)?;
         Ok(())
+    }
+
+    /// Compares the bases with the digests of the file, which are known already.
+    pub(super) fn compare_bases(&mut self, digests: &[RawDigest]) -> Result<()> {
+        self.compared = true;
+        compare_bases(digests, &self.bases)
     }
 
     /// Decodes all blocks. `put` takes the bytes of each in order, and their offset in the raw file. They are compared with the digests of
@@ -119,7 +129,7 @@ impl<'b, R: Read> Front<'b, R> {
         enough: usize,
         mut put: impl FnMut(&mut Vec<u8>) -> Result<()>,
     ) -> Result<()> {
-        let Self { records, wanted, bases, spill, mark, work, hash, read, decoded, index } = self;
+        let Self { records, wanted, bases, spill, mark, work, hash, read, decoded, index, .. } = self;
         if records.sources().features.own && spill.is_none() {
             *spill = Some(tempfile::tempfile().map_err(cannot_spill)?);
         }
@@ -188,7 +198,9 @@ impl<'b, R: Read> Front<'b, R> {
     pub(crate) fn finish(&self) -> Result<Summary> {
         let index = self.index.as_ref().expect("the blocks end with the index");
         check_hash(&self.hash, &index.content_hash)?;
-        compare_bases(self.records.digests(), &self.bases)?;
+        if !self.compared {
+            compare_bases(self.records.digests(), &self.bases)?;
+        }
         Ok(Summary {
             raw_size: self.decoded,
             compressed_size: self.records.offset(),
