@@ -16,7 +16,7 @@ A valid file must be restored, bit for bit, with exit status 0. A broken one mus
 "optional" in bad.json) may be restored, too; they are counted apart.
 
 The exit status is 0 if the decoder is right, 1 if it is not, 2 if it could not be tested. It takes nothing but Python
-3.9, and no network.
+3.10, and no network.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Iterator, List, NamedTuple, Optional
+from typing import NamedTuple
 
 FOLDER = Path(__file__).resolve().parent
 
@@ -41,8 +42,8 @@ class Vector(NamedTuple):
 
     name: str
     file: bytes
-    bases: List[bytes]
-    raw: Optional[bytes]  # None: it is to be refused
+    bases: list[bytes]
+    raw: bytes | None  # None: it is to be refused
     rule: str
     optional: bool
 
@@ -61,9 +62,9 @@ def vectors() -> Iterator[Vector]:
         yield Vector(f"bad/{bad['name']}", file, bases, None, rule, "optional" in bad)
 
 
-def command(decoder: List[str], file: Path, out: Path, bases: List[Path]) -> List[str]:
+def command(decoder: list[str], file: Path, out: Path, bases: list[Path]) -> list[str]:
     """Return the command of a decoder for a vector."""
-    words: List[str] = []
+    words: list[str] = []
     for word in [*decoder, *(word for word in ("FILE", "OUT", "BASE") if word not in decoder)]:
         if word != "BASE":
             words.append({"FILE": str(file), "OUT": str(out)}.get(word, word))
@@ -74,14 +75,14 @@ def command(decoder: List[str], file: Path, out: Path, bases: List[Path]) -> Lis
     return words
 
 
-def fault(vector: Vector, decoder: List[str], timeout: float) -> Optional[str]:
+def fault(vector: Vector, decoder: list[str], timeout: float) -> str | None:
     """Run a decoder on a vector; return what is wrong, if anything is."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         file, out = folder / "file.lmc", folder / "out"
         file.write_bytes(vector.file)
         bases = [folder / f"base{i}" for i in range(1, len(vector.bases) + 1)]
-        for path, raw in zip(bases, vector.bases):
+        for path, raw in zip(bases, vector.bases, strict=True):
             path.write_bytes(raw)
         words = command(decoder, file, out, bases)
         try:
@@ -117,7 +118,7 @@ def main() -> int:
             faults = list(pool.map(lambda vector: fault(vector, decoder, options.timeout), chosen))
     except OSError as error:
         parser.error(f"the decoder cannot be run: {error}")
-    for vector, what in zip(chosen, faults):
+    for vector, what in zip(chosen, faults, strict=True):
         if what is not None:
             print(f"{vector.name} {what}\n    {vector.rule}")
     kinds = [
@@ -126,7 +127,7 @@ def main() -> int:
         ("files of optional parts", [vector.optional for vector in chosen]),
     ]
     for what, of_kind in kinds:
-        right = sum(fault is None for fault, counts in zip(faults, of_kind) if counts)
+        right = sum(fault is None for fault, counts in zip(faults, of_kind, strict=True) if counts)
         print(f"{right} of {sum(of_kind)} {what}")
     return 1 if any(faults) else 0
 
