@@ -25,14 +25,24 @@ pub enum State {
     Retyped,
     /// As [`Relation::Renamed`].
     Renamed,
+    /// As [`Relation::Derived`].
+    Derived,
     /// It has no counterpart.
     New,
 }
 
 impl State {
     /// All states, in the order in which they are listed.
-    const ALL: [State; 7] =
-        [State::Same, State::Changed, State::Reshaped, State::Resized, State::Retyped, State::Renamed, State::New];
+    const ALL: [State; 8] = [
+        State::Same,
+        State::Changed,
+        State::Reshaped,
+        State::Resized,
+        State::Retyped,
+        State::Renamed,
+        State::Derived,
+        State::New,
+    ];
 
     /// Its name, as in JSON.
     pub fn name(self) -> &'static str {
@@ -43,6 +53,7 @@ impl State {
             State::Resized => "resized",
             State::Retyped => "retyped",
             State::Renamed => "renamed",
+            State::Derived => "derived",
             State::New => "new",
         }
     }
@@ -122,6 +133,7 @@ impl SegmentDiff {
             Relation::Resized => State::Resized,
             Relation::Retyped => State::Retyped,
             Relation::Renamed => State::Renamed,
+            Relation::Derived => State::Derived,
             Relation::New => State::New,
         }
     }
@@ -159,6 +171,12 @@ impl<'a> Compared<'a> {
         sums
     }
 
+    /// The tensors that do not follow from the earlier files: that are new, or have elements that are not those of their counterpart,
+    /// or not those that are computed from it.
+    pub fn unattested(&self) -> impl Iterator<Item = &SegmentDiff> {
+        self.tensors().filter(|s| s.segment.len > 0 && !s.is_unchanged())
+    }
+
     /// Bytes of the later files: as they are, as deltas, and without bases.
     pub fn sizes(&self) -> [u64; 3] {
         self.new.iter().fold([0; 3], |[raw, delta, alone], (file, d)| {
@@ -187,6 +205,7 @@ impl<'a> Compared<'a> {
                 None | Some("") => format!("{state}, was (unnamed)"),
                 Some(old) => format!("{state}, was {}", name(old)),
             },
+            Relation::Derived => format!("{state} from {}", old.dtype.as_ref().map_or("–", Dtype::name)),
             Relation::Retyped => format!("{state}, was {}", old.dtype.as_ref().map_or("–", Dtype::name)),
             Relation::Reshaped | Relation::Resized => format!("{state}, was {}", shape(&old.shape)),
             Relation::New | Relation::Same => state.to_owned(),

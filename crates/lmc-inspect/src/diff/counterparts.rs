@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use lmc::internals::{Fit, Matcher, read_base};
+use lmc::internals::{DerivedFrom, Fit, Matcher, SourceRange, read_base};
 use lmc::{Base, ReadAt, Result, Segment};
 use lmc_kernels::predict::Conversion;
 use lmc_kernels::predict::convert;
 use lmc_layout::Layout;
+use lmc_layout::io::read_at;
 
 /// How a tensor came from its counterpart in a base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub enum Relation {
     Resized,
     /// The one of the same name, but for wrappers, in another dtype. Elements are compared after conversion, if there is one.
     Retyped,
+    /// One in another precision, from which its elements are computed: codes, scales, blocks. They are compared with those.
+    Derived,
     /// One of another name: of the same shape and dtype, and the same name but for wrappers like `model.`, or with elements that are alike.
     Renamed,
 }
@@ -37,6 +40,8 @@ pub(crate) struct Counterpart {
     pub(crate) len: u64,
     /// Where theirs are in the base.
     offset: u64,
+    /// How they are computed, if they are; its sources are the bases, from 1.
+    derived: Option<DerivedFrom>,
 }
 
 /// The counterparts of the segments of a file; `raw` has the bytes of the file.
@@ -46,7 +51,7 @@ pub(crate) fn find(
     raw: &dyn ReadAt,
     bases: &[Base<'_>],
 ) -> Result<Vec<Option<Counterpart>>> {
-    let mut matcher = Matcher::new(layout, bases);
+    let mut matcher = Matcher::with_derived(layout, bases, &mut |at, buf| read_at(raw, "the input", buf, at));
     let names = names(bases);
     let tail = layout.segments.len();
     let mut found = Vec::with_capacity(segments.len());
@@ -59,7 +64,20 @@ pub(crate) fn find(
         };
         let named = matcher.named(i).filter(|_| known);
         let width = segment.dtype.map_or(1, |d| d.coding_width() as u64);
+        let derived = matcher.derived(i).filter(|_| known);
         let counterpart = match (named, related) {
+            _ if derived.is_some() => derived.map(|d| {
+                let base = matcher.number(d.source);
+                let at = bases[base].segments().partition_point(|s| s.end() <= d.offset);
+                Counterpart {
+                    place: (base, at),
+                    relation: Relation::Derived,
+                    conversion: Conversion::None,
+                    len: segment.len,
+                    offset: d.offset,
+                    derived: Some(DerivedFrom { source: base as u32 + 1, ..d }),
+                }
+            }),
             (Some(n), _) => Some(Counterpart {
                 place: (n.base, n.segment),
                 relation: match n.fit {
@@ -72,6 +90,7 @@ pub(crate) fn find(
                 conversion: n.conversion,
                 len: n.len,
                 offset: bases[n.base].segments()[n.segment].offset,
+                derived: None,
             }),
             (None, Some(r)) => {
                 let base = matcher.number(r.reference.source);
@@ -89,6 +108,7 @@ pub(crate) fn find(
                     conversion: r.reference.conversion,
                     len: r.len.min(segment.len),
                     offset: r.reference.offset,
+                    derived: None,
                 })
             }
             (None, None) => {
@@ -123,7 +143,7 @@ fn incomparable(segment: &Segment, place: (usize, usize), bases: &[Base<'_>]) ->
         true => Relation::Resized,
         false => Relation::Retyped,
     };
-    Counterpart { place, relation, conversion: Conversion::None, len: 0, offset: theirs.offset }
+    Counterpart { place, relation, conversion: Conversion::None, len: 0, offset: theirs.offset, derived: None }
 }
 
 impl Counterpart {
@@ -134,10 +154,18 @@ impl Counterpart {
         segment: &Segment,
         pos: u64,
         len: usize,
-        bases: &[Base<'_>],
+        (own, bases): (&Base<'_>, &[Base<'_>]),
         buf: &'b mut Vec<u8>,
         converted: &'b mut Vec<u8>,
     ) -> Result<&'b [u8]> {
+        if let Some(derived) = &self.derived {
+            let mut read = |range: &SourceRange, to: &mut [u8]| match range.source {
+                0 => read_base(own, range.offset, to),
+                source => read_base(&bases[source as usize - 1], range.offset, to),
+            };
+            derived.bytes(segment.dtype, pos, len, &mut read, buf)?;
+            return Ok(buf);
+        }
         let width = segment.dtype.map_or(1, |d| d.coding_width());
         let source = self.conversion.source_width(width).unwrap_or(width);
         buf.resize(len / width * source, 0);

@@ -13,6 +13,7 @@ use crate::shares::Weighted;
 
 /// The segments of a file and their counterparts.
 pub(crate) struct Comparison<'a> {
+    own: &'a Base<'a>,
     bases: &'a [Base<'a>],
     pub(crate) segments: Vec<Segment>,
     pub(crate) counterparts: Vec<Option<Counterpart>>,
@@ -54,7 +55,7 @@ impl Piece<'_> {
 
 impl<'a> Comparison<'a> {
     /// Matches the segments of a file with those of its bases; gives the file's layout, too.
-    pub(crate) fn new(file: &Base<'_>, bases: &'a [Base<'a>]) -> Result<(Self, Layout)> {
+    pub(crate) fn new(file: &'a Base<'a>, bases: &'a [Base<'a>]) -> Result<(Self, Layout)> {
         let (source, size) = (source(file), file.raw_size());
         // Of a file that is compressed already, the dtype of data without a format is known.
         let unnamed = |s: &&Segment| s.name.as_deref() == Some("");
@@ -62,7 +63,7 @@ impl<'a> Comparison<'a> {
         let layout = layout_of(&source, size, dtype)?;
         let segments = layout.covering(size).into_owned();
         let counterparts = counterparts::find(&layout, &segments, &source, bases)?;
-        Ok((Self { bases, segments, counterparts }, layout))
+        Ok((Self { own: file, bases, segments, counterparts }, layout))
     }
 
     /// Calls `f` with each segment's bytes of a block, in order.
@@ -92,7 +93,7 @@ impl<'a> Comparison<'a> {
             if let Some(c) = self.counterparts[i].filter(|c| c.len > pos && until > pos) {
                 len = (until.min(c.len) - pos) as usize;
                 let Buffers { base, converted } = &mut *buffers;
-                old = Some(c.read(segment, pos, len, self.bases, base, converted)?);
+                old = Some(c.read(segment, pos, len, (self.own, self.bases), base, converted)?);
             }
             f(Piece {
                 segment: i,

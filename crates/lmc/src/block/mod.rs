@@ -14,7 +14,8 @@ pub(crate) mod stream;
 pub(crate) mod structure;
 
 pub(crate) use methods::predicted::derived::SCALES;
-pub(crate) use methods::predicted::derived::plan::{DerivedFrom, Interleaved, Recipe};
+pub use methods::predicted::derived::plan::DerivedFrom;
+pub(crate) use methods::predicted::derived::plan::{Interleaved, Recipe};
 
 use crate::format::bases::SourceRange;
 use lmc_kernels::predict::Conversion;

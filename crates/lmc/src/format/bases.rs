@@ -26,7 +26,8 @@ pub struct BaseInfo {
 pub struct SourceRange {
     /// 0: this file; i: its i-th base.
     pub source: u32,
-    pub(crate) offset: u64,
+    /// In raw bytes of the source.
+    pub offset: u64,
     pub(crate) len: u64,
 }
 

@@ -428,7 +428,7 @@ impl<'m> Matcher<'m> {
     }
 
     /// What a segment is derived from, if it is.
-    pub(crate) fn derived(&self, i: usize) -> Option<DerivedFrom> {
+    pub fn derived(&self, i: usize) -> Option<DerivedFrom> {
         if let Some(Found::Derived(from)) = self.found.get(i) { Some(**from) } else { None }
     }
 

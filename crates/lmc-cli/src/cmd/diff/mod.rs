@@ -31,7 +31,7 @@ use crate::work::missing;
 /// them. Nothing is written but --html.
 ///
 /// States: same (matched by name, shape and dtype, with the same bytes), changed (so matched, with others), reshaped, resized, re-typed, renamed (matched by name without wrappers like
-/// model. or module., or by content), new, missing.
+/// model. or module., or by content), derived (codes, scales or blocks of a quantised copy, compared with what the elements of OLD give), new, missing.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(crate) struct DiffArgs {
@@ -59,7 +59,15 @@ pub(crate) struct DiffArgs {
 
     #[command(flatten)]
     threads: Threads,
+
+    /// Fail, with exit code 1, unless every tensor of NEW is in OLD or follows from it: with the same elements, converted, or
+    /// quantised by a recipe that lmc knows. So a copy in another precision is shown to be of that model, and nothing else.
+    #[arg(long)]
+    attest: bool,
 }
+
+/// Names of tensors in a message.
+const NAMED: usize = 3;
 
 /// The output that programs may rely on.
 const JSON_HELP: &str = "\
@@ -71,7 +79,7 @@ const JSON_HELP: &str = "\
   segments                 of NEW, in order, each with
     file, name, dtype, shape, raw_size
                            file: which of NEW's files; name, dtype and shape are null for what is no tensor
-    state                  \"same\", \"changed\", \"reshaped\", \"resized\", \"retyped\", \"renamed\" or \"new\"
+    state                  \"same\", \"changed\", \"reshaped\", \"resized\", \"retyped\", \"renamed\", \"derived\" or \"new\"
     old                    its counterpart: file, name, dtype, shape; or null
     elements, compared, changed
                            all, those with a counterpart, and those of them that are not the same
@@ -116,10 +124,31 @@ pub(crate) fn run(args: &DiffArgs, ui: &Ui) -> Result {
     let [old, new] = paths.map(Path::to_string_lossy);
     page.finish(|| diff_page(&compared, [&old, &new], args.level, &json), &guard)?;
     match args.json {
-        true => ui.write(|out| json(true, out)),
-        false if args.page.is_shown() => Ok(()),
-        false => ui.write(|out| text::write(&compared, paths, ui.verbose(), out)),
+        true => ui.write(|out| json(true, out))?,
+        false if args.page.is_shown() => {}
+        false => ui.write(|out| text::write(&compared, paths, ui.verbose(), out))?,
     }
+    if args.attest { attest(&compared, paths) } else { Ok(()) }
+}
+
+/// Fails unless every tensor of the later files follows from the earlier ones.
+fn attest(compared: &Compared<'_>, [old, new]: [&Path; 2]) -> Result {
+    let others: Vec<_> = compared.unattested().collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    let named = others.iter().take(NAMED).filter_map(|s| s.segment.name.as_deref()).map(|n| Name::text(n).to_string());
+    let more = if others.len() > NAMED { ", and others" } else { "" };
+    let all = compared.tensors().count();
+    Err(Failure::at(
+        new,
+        format_args!(
+            "{} of {all} tensors do not follow from {}: {}{more}",
+            others.len(),
+            Name::path(old),
+            named.collect::<Vec<_>>().join(", ")
+        ),
+    ))
 }
 
 /// The path of a file that the given path names or lists.

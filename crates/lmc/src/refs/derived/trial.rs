@@ -1,12 +1,10 @@
 //! Compares windows of a tensor with what it may be.
 
-use crate::block::{DerivedFrom, Recipe};
+use crate::block::DerivedFrom;
 use crate::format::bases::SourceRange;
 use crate::refs::base::Base;
-use lmc_kernels::predict::convert;
 use lmc_kernels::predict::derived::BLOCK;
 use lmc_layout::error::Result;
-use lmc_layout::quantised::fields_of;
 use lmc_layout::segment::Segment;
 
 /// Windows, and elements of each.
@@ -111,61 +109,25 @@ impl<'t> Trial<'t> {
     /// How many of the bytes from byte `at` on are others than they would be.
     fn others(&mut self, from: &DerivedFrom, at: u64, bytes: &[u8]) -> u64 {
         let mut expected = vec![];
-        match self.predict(&from.at(self.segment.dtype, at), bytes.len(), &mut expected) {
+        let (bases, read) = (self.bases, &mut *self.read);
+        let mut read = |range: &SourceRange, to: &mut [u8]| read_range(range, bases, read, to);
+        match from.bytes(self.segment.dtype, at, bytes.len(), &mut read, &mut expected) {
             Ok(()) => bytes.iter().zip(&expected).filter(|(a, b)| a != b).count() as u64,
             // What cannot be read now is noticed when it is needed.
             Err(_) => bytes.len() as u64,
         }
     }
-
-    /// What `len` bytes would be.
-    fn predict(&mut self, from: &DerivedFrom, len: usize, out: &mut Vec<u8>) -> Result<()> {
-        let dtype = self.segment.dtype;
-        let mut ranges = vec![];
-        from.data(dtype, len as u64, |range| ranges.push(range));
-        let data = read_ranges(&ranges, self.bases, self.read)?;
-        let scales: Vec<SourceRange> = from.scales(len as u64).into_iter().collect();
-        let scales = read_ranges(&scales, self.bases, self.read)?;
-        match from.recipe {
-            Recipe::Cast(conversion) => convert(conversion, &data, out),
-            Recipe::Blocks(blocks, number) => {
-                let fields = dtype.and_then(fields_of).map_or(&[][..], |f| f.0);
-                let of_block: usize = fields.iter().map(|f| f.len).sum();
-                out.resize(len, 0);
-                let mut start = 0;
-                for (i, field) in (0..).zip(fields) {
-                    let mut of_field = vec![0; len / of_block * field.len];
-                    blocks.predict(i, number, &data, &mut of_field);
-                    for (block, field_of) in out.chunks_exact_mut(of_block).zip(of_field.chunks_exact(field.len)) {
-                        block[start..start + field.len].copy_from_slice(field_of);
-                    }
-                    start += field.len;
-                }
-            }
-            Recipe::Codes { .. } | Recipe::Scales(_) => {
-                out.resize(len, 0);
-                from.derivation(0).expect("it is none of the others").predict(&data, &scales, out);
-            }
-        }
-        Ok(())
-    }
 }
 
-/// The bytes of ranges: of the file itself, or of a base.
-pub(super) fn read_ranges(
-    ranges: &[SourceRange],
+/// Fills `to` with the bytes of a range: of the file itself, or of a base.
+fn read_range(
+    range: &SourceRange,
     bases: &[&Base<'_>],
     read: &mut dyn FnMut(u64, &mut [u8]) -> Result<()>,
-) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; ranges.iter().map(|range| range.len as usize).sum()];
-    let mut rest = &mut bytes[..];
-    for range in ranges {
-        let (to, more) = rest.split_at_mut(range.len as usize);
-        match range.source {
-            0 => read(range.offset, to)?,
-            source => bases[source as usize - 1].read(range.offset, to)?,
-        }
-        rest = more;
+    to: &mut [u8],
+) -> Result<()> {
+    match range.source {
+        0 => read(range.offset, to),
+        source => bases[source as usize - 1].read(range.offset, to),
     }
-    Ok(bytes)
 }

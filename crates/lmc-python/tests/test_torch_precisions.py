@@ -1,0 +1,58 @@
+"""Copies of a model in other precisions, made by torch and gguf, cost next to nothing given the model."""
+
+import sys
+from pathlib import Path
+
+import lmc
+import pytest
+import torch
+from safetensors.torch import save_file
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "bench"))
+
+import precisions
+
+# Per mille of the copy. Heads of blocks and indexes are a notable part of files of a few megabytes.
+MOST = 4
+# Each matrix has a scale of scales of its own: too many columns for blocks with several matrices.
+OTHERS = {"NVFP4": 40}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> tuple[precisions.State, Path]:
+    state = precisions.llama(2, 512, 1024, 4000, heads=8)
+    path = tmp_path_factory.mktemp("model") / "model.safetensors"
+    save_file(state, path)
+    return state, path
+
+
+def restored(path: Path, base: Path, folder: Path) -> int:
+    """The size of a file compressed with a base; checks that it is restored."""
+    lmc.compress_file(path, folder / "c.lmc", base=base, overwrite=True)
+    lmc.decompress_file(folder / "c.lmc", folder / "back", base=base, overwrite=True)
+    assert (folder / "back").read_bytes() == path.read_bytes()
+    return (folder / "c.lmc").stat().st_size
+
+
+def test_copies_cost_next_to_nothing(model, tmp_path):
+    state, base = model
+    sizes = {}
+    for what, path in precisions.copies(state, tmp_path, heads=8):
+        sizes[what] = 1000 * restored(path, base, tmp_path) / path.stat().st_size
+    assert len(sizes) == 19
+    assert not {what: size for what, size in sizes.items() if size > OTHERS.get(what, MOST)}, sizes
+
+
+def test_changed_weights_cost_what_changed(model, tmp_path):
+    state, base = model
+    random = torch.Generator().manual_seed(3)
+    codes = {}
+    for name, w in state.items():
+        codes.update(precisions.fp8_block(name, w) if precisions.is_matrix(w) else {name: w})
+    for name, q in codes.items():
+        if q.dtype == torch.float8_e4m3fn:
+            changed = torch.rand(q.shape, generator=random) < 0.01
+            codes[name] = (q.view(torch.uint8) + changed.to(torch.uint8)).view(torch.float8_e4m3fn)
+    save_file(codes, tmp_path / "c.safetensors")
+    size = restored(tmp_path / "c.safetensors", base, tmp_path)
+    assert size < 0.025 * (tmp_path / "c.safetensors").stat().st_size
