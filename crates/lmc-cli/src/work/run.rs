@@ -130,12 +130,7 @@ impl<'a> Run<'a> {
         let mut at = |done| coding.at(done);
         let summary = match restored_size.map(|size| output.set_size(size)).transpose()? {
             Some(true) => work.code(lmc::Source::from(&source).with_progress(&mut at), &bases, Sink::from(&output)),
-            Some(false) => {
-                let mut stream = source.stream();
-                let from = lmc::Source::from(&mut stream).with_progress(&mut at);
-                work.code(from, &bases, Sink::writer(&mut output))
-            }
-            None => work.code(lmc::Source::from(&source).with_progress(&mut at), &bases, Sink::writer(&mut output)),
+            _ => work.code(lmc::Source::from(&source).with_progress(&mut at), &bases, Sink::writer(&mut output)),
         };
         let summary = summary.map_err(|e| report::explain(&source, &self.bases, &output, &e))?;
         work.complete(&summary, &output)?;

@@ -302,8 +302,8 @@ fn list_names_features() {
     let listed = &dir.run(["list", "--json", "-v", "later.lmc"]).json()[0];
     let sizes = listed["segments"].as_array().unwrap().iter().map(|s| s["compressed_size"].as_u64().unwrap());
     assert_eq!(sizes.sum::<u64>() + listed["container_size"].as_u64().unwrap(), dir.read("later.lmc").len() as u64);
-    for command in ["test", "decompress", "cat"] {
-        dir.run([command, "later.lmc"]).fails(&["bit 20", "lmc 9.1.0 max", "use a newer lmc"]);
+    for command in ["test later.lmc", "decompress later.lmc", "cat later.lmc a -o a"] {
+        dir.shell(&format!("exec $LMC {command}")).fails(&["bit 20", "lmc 9.1.0 max", "use a newer lmc"]);
     }
 }
 

@@ -27,10 +27,12 @@ fn a_pipe_gives_the_bytes_that_a_file_gives() {
     dir.write("m", &data);
     dir.run(["compress", "m"]).silent();
     let file = dir.read("m.lmc");
-    assert!(dir.feed(["compress", "-"], &data).ok().0.stdout == file);
-    assert!(dir.feed(["compress", "-c"], &data).ok().0.stdout == file);
-    assert!(dir.feed(["compress", "-", "-o", "-"], &data).ok().0.stdout == file);
-    assert!(dir.run(["compress", "-c", "m"]).ok().0.stdout == file);
+    // But for the features in the header, which are known too late.
+    let same = |stdout: &[u8]| stdout[..12] == file[..12] && stdout[16..] == file[16..];
+    assert!(same(&dir.feed(["compress", "-"], &data).ok().0.stdout));
+    assert!(same(&dir.feed(["compress", "-c"], &data).ok().0.stdout));
+    assert!(same(&dir.feed(["compress", "-", "-o", "-"], &data).ok().0.stdout));
+    assert!(same(&dir.run(["compress", "-c", "m"]).ok().0.stdout));
     dir.feed(["compress", "-", "-o", "n.lmc"], &data).silent();
     assert!(dir.read("n.lmc") == file);
     for args in

@@ -116,7 +116,7 @@ fn a_block_is_decoded_once_for_another() {
 #[test]
 fn a_block_may_cost_a_gibibyte() {
     let file = most_costly().to_bytes();
-    let raw = filled(&[&[&b"the first"[..]][..], &[b"xyz"; 15], &[b"end"]].concat());
+    let raw = filled(&[&[&b"the first"[..]], &[&b"xyz"[..]; 15][..], &[&b"end"[..]]].concat());
     assert_eq!(agree_with_bases(&file, &[]).as_deref(), Ok(&raw[..]));
     let reader = Reader::open(&file[..], &options(1)).expect("a valid file opens");
     let mut start = [0; 3];

@@ -41,7 +41,8 @@ fn every_way_to_compress_writes_them() {
     let placed = Memory::default();
     compressor.compress(&raw, &[], &placed).expect("memory is written");
     let mut watched = Vec::new();
-    let source = Source::from(&raw).with_progress(&mut |_| ());
+    let mut watch = |_| ();
+    let source = Source::from(&raw).with_progress(&mut watch);
     compressor.compress(source, &[], &mut watched).expect("memory is written");
     let mut encoder = Encoder::new(Vec::new(), &options()).expect("there are threads");
     raw.chunks(100_001).for_each(|part| encoder.write_all(part).expect("memory is written"));

@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn all_frames_have_a_single_segment() {
-        let bytes: Vec<u8> = (0..300_000u32).flat_map(|i| (i * i).to_le_bytes()).collect();
+        let bytes: Vec<u8> = (0..300_000u32).flat_map(|i| i.wrapping_mul(i).to_le_bytes()).collect();
         let mut encoder = FrameEncoder::new(Level::Max);
         for len in [1, 255, 256, 70_000, 1 << 20] {
             let bytes = &bytes[..len];

@@ -237,7 +237,7 @@ fn the_header_must_announce_ranges() {
         let mut bad = good.clone();
         bad[12] = features;
         // Whichever comes first: a block of a stream, or the index.
-        refuses(&bad, "features");
+        refuses(&bad, "feature");
     }
     // A block that is expected to be itself.
     let late = [(Dtype::F32, LEAF, None), (Dtype::F32, LEAF, Some((LEAF as u64, Conversion::None)))];
