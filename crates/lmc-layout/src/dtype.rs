@@ -6,6 +6,8 @@ use crate::error::Error;
 pub const NAMED: u8 = 127;
 /// Bytes of the longest name of such a dtype.
 const MAX_NAME: usize = 31;
+/// What the format calls bytes of no tensor.
+const OPAQUE: &str = "opaque";
 /// Most bits of one element of such a dtype.
 const MAX_BITS: u32 = 1 << 16;
 
@@ -122,10 +124,12 @@ pub struct NamedDtype {
 }
 
 impl NamedDtype {
-    /// A name of 1 to 31 printable ASCII characters without blanks, and the bits of an element, 1 to 65536. `None` for others.
+    /// A name of 1 to 31 printable ASCII characters without blanks, not that of a dtype with a code, and the bits of an element, 1 to 65536.
+    /// `None` for others.
     pub fn new(name: &str, bits: u32) -> Option<Self> {
         let fits = (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic());
-        if !fits || !(1..=MAX_BITS).contains(&bits) {
+        let is_taken = name == OPAQUE || Dtype::from_name(name).is_some();
+        if !fits || is_taken || !(1..=MAX_BITS).contains(&bits) {
             return None;
         }
         let mut bytes = [0; MAX_NAME];
@@ -212,6 +216,9 @@ mod tests {
         assert_eq!(named(&longest, MAX_BITS).unwrap().to_string(), longest);
         for (name, bits) in [("", 8), ("a b", 8), ("a\u{1b}", 8), ("ä", 8), ("x", 0), ("x", MAX_BITS + 1)] {
             assert_eq!(named(name, bits), None, "{name:?}, {bits}");
+        }
+        for name in ["BF16", "C64", OPAQUE] {
+            assert_eq!(named(name, 16), None);
         }
         assert_eq!(named(&format!("{longest}x"), 8), None);
     }

@@ -238,9 +238,9 @@ pub(super) trait Format: Sync {
 /// The name of the layout of files in no known format.
 pub const RAW: &str = "raw";
 
-/// Most memory of suggested segments, in bytes: with the longest header of safetensors, as much as a decoder's default limit for an index
-/// (`lmc::DecodeLimits`). That is enough for a million tensors with names of 30 bytes, the most that such a header holds.
-pub(super) const MAX_COST: usize = 160 << 20;
+/// Most memory of suggested segments, in bytes: enough for all tensors of the longest header of safetensors, of which one takes at most
+/// four bytes for a byte of the header (a dimension eight for two).
+pub(super) const MAX_COST: usize = 400 << 20;
 
 #[cfg(test)]
 mod tests {

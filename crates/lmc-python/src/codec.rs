@@ -27,12 +27,13 @@ const DATA: &str = "data must be a C-contiguous bytes-like object";
 /// memory goes away meanwhile, as by `resize(refcheck=False)`, the process ends. `dtype` is the element
 /// type of data in unknown format, such as "BF16"; without it the element width is detected. `base` (a buffer, a path, an open `lmc.File`,
 /// or a list of those) is an earlier version: only the differences are stored. `level` is "fast", "default" or "max". `threads=None`
-/// takes one per core; the result does not depend on it.
+/// takes one per core; the result does not depend on it. With `digest`, the file has the SHA-256 of the data and of the bases, which are
+/// compared when it is restored: without them, a forged base may pass for the right one.
 ///
 /// Raises `TypeError` for an object that is not a buffer; `lmc.UsageError` for a buffer that is not contiguous, and for invalid options;
 /// what `lmc.open` raises for bases that cannot be read.
 #[pyfunction]
-#[pyo3(signature = (data, *, dtype=None, base=None, level="default", threads=None))]
+#[pyo3(signature = (data, *, dtype=None, base=None, level="default", threads=None, digest=false))]
 pub(crate) fn compress(
     py: Python<'_>,
     data: &Bound<'_, PyAny>,
@@ -40,8 +41,9 @@ pub(crate) fn compress(
     base: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = text)] level: &str,
     threads: Option<Threads>,
+    digest: bool,
 ) -> Result<Py<PyBytes>> {
-    let o = compress_options(level, dtype, threads)?;
+    let o = compress_options(level, dtype, threads)?.with_digest(digest);
     let (data, bases) = (Buffer::get(data, DATA)?, bases_of(base)?);
     let o = o.with_threads(threads_for(o.threads, data.len() as u64));
     let mut codec = new_compressor(py, &o)?;

@@ -9,7 +9,7 @@ use crate::base::bases_of;
 use crate::buffer::{Buffer, FreshBytes, Writable, is_buffer};
 use crate::errors::{Failure, Result};
 use crate::header::{self, Header};
-use crate::info::{BaseInfo, Tensor, hex};
+use crate::info::{BaseInfo, Digest, Tensor, hex};
 use crate::numbers::{Limit, MaxWork, Offset, Size, Start, Stop, number};
 use crate::open::{Contents, File, Open};
 use crate::options::{Threads, decompress_options};
@@ -206,6 +206,25 @@ impl File {
         let info =
             |b: &lmc::BaseInfo| BaseInfo { name: b.name.clone(), size: b.raw_size, content_hash: hex(&b.content_hash) };
         Ok(r.bases().iter().map(info).collect())
+    }
+
+    /// The features of the format that the file needs: "ranges", "own-ranges", "grids", "optimizer"; none of a file that is not compressed.
+    #[getter]
+    fn features(&self, py: Python<'_>) -> Result<Vec<String>> {
+        let open = self.open(py)?;
+        let Contents::Compressed(r) = &open.contents else { return Ok(vec![]) };
+        Ok(r.features().map(Into::into).collect())
+    }
+
+    /// The cryptographic digests that the file has of its raw bytes and of those of its bases (`digest=True` when it was compressed).
+    #[getter]
+    fn digests(&self, py: Python<'_>) -> Result<Vec<Digest>> {
+        let open = self.open(py)?;
+        let Contents::Compressed(r) = &open.contents else { return Ok(vec![]) };
+        let digests = detached(py, || Ok(r.digests()?))?;
+        let of =
+            |d: lmc::RawDigest| Digest { source: d.source, algorithm: d.algorithm.to_string(), digest: hex(&d.digest) };
+        Ok(digests.into_iter().map(of).collect())
     }
 
     /// Names of the tensors, in the order of the file.

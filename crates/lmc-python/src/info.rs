@@ -73,6 +73,16 @@ pub(crate) struct BaseInfo {
 
 record!(BaseInfo(name, size, content_hash));
 
+/// A cryptographic digest that a file has of its raw bytes (`source` 0), or of those of its base number `source`.
+#[pyclass(frozen, get_all, module = "lmc")]
+pub(crate) struct Digest {
+    pub(crate) source: u32,
+    pub(crate) algorithm: String,
+    pub(crate) digest: String,
+}
+
+record!(Digest(source, algorithm, digest));
+
 pub(crate) fn hex(hash: &[u8]) -> String {
     hash.iter().map(|b| format!("{b:02x}")).collect()
 }

@@ -54,7 +54,7 @@ mod _lmc {
     #[pymodule_export]
     use crate::header::Header;
     #[pymodule_export]
-    use crate::info::{BaseInfo, Tensor};
+    use crate::info::{BaseInfo, Digest, Tensor};
     #[pymodule_export]
     use crate::open::File;
     #[pymodule_export]

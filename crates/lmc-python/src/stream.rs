@@ -31,7 +31,7 @@ use crate::work::{Signals, detached};
 /// Raises `lmc.IOError` (an `OSError`; for a missing file a `FileNotFoundError`, too) when a file cannot be read or written, or
 /// changes meanwhile, `lmc.ExistsError` when `dst` exists and may not be overwritten, `lmc.UsageError` when it is `src`.
 #[pyfunction]
-#[pyo3(signature = (src, dst, *, dtype=None, base=None, level="default", threads=None, overwrite=true))]
+#[pyo3(signature = (src, dst, *, dtype=None, base=None, level="default", threads=None, overwrite=true, digest=false))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords")]
 pub(crate) fn compress_file(
     py: Python<'_>,
@@ -42,8 +42,9 @@ pub(crate) fn compress_file(
     #[pyo3(from_py_with = text)] level: &str,
     threads: Option<Threads>,
     overwrite: bool,
+    digest: bool,
 ) -> Result<Summary> {
-    let o = compress_options(level, dtype, threads)?;
+    let o = compress_options(level, dtype, threads)?.with_digest(digest);
     let (source, dst, bases) = (Source::open(path(src, "src")?)?, path(dst, "dst")?, bases_of(base)?);
     compress_path(py, &o, &source, &dst, &bases, overwrite)
 }
@@ -69,6 +70,7 @@ fn compress_path(
         source.check_unchanged()?;
         bases.check_unchanged()?;
         let done = done?;
+        target.replace_header(&done)?;
         target.finish(source.metadata())?;
         Ok(done.into())
     })?;
@@ -169,7 +171,8 @@ impl End {
 /// The options are those of `lmc.compress`. Exceptions of file objects are passed on, and raw ones that are not ready raise
 /// `BlockingIOError`.
 #[pyfunction]
-#[pyo3(signature = (src, dst, *, dtype=None, base=None, level="default", threads=None))]
+#[pyo3(signature = (src, dst, *, dtype=None, base=None, level="default", threads=None, digest=false))]
+#[expect(clippy::too_many_arguments, reason = "they are keywords")]
 pub(crate) fn compress_stream(
     py: Python<'_>,
     src: &Bound<'_, PyAny>,
@@ -178,8 +181,9 @@ pub(crate) fn compress_stream(
     base: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = text)] level: &str,
     threads: Option<Threads>,
+    digest: bool,
 ) -> Result<Summary> {
-    let o = compress_options(level, dtype, threads)?;
+    let o = compress_options(level, dtype, threads)?.with_digest(digest);
     let (src, dst, bases) = (End::get(src, "src", "read")?, End::get(dst, "dst", "write")?, bases_of(base)?);
     let codec = |bases: &Bases| Ok::<_, Failure>((bases.link(o.threads)?, lmc::Compressor::new(&o)?));
     dst.check(py, &src, &bases)?;

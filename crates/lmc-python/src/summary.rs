@@ -12,13 +12,20 @@ pub(crate) struct Summary {
     compressed_size: u64,
     content_hash: String,
     blocks: u64,
+    unlisted_tensors: u64,
 }
 
 impl From<lmc::Summary> for Summary {
     fn from(s: lmc::Summary) -> Self {
         let content_hash = hex(&s.content_hash);
-        Self { raw_size: s.raw_size, compressed_size: s.compressed_size, content_hash, blocks: s.blocks }
+        Self {
+            raw_size: s.raw_size,
+            compressed_size: s.compressed_size,
+            content_hash,
+            blocks: s.blocks,
+            unlisted_tensors: s.unlisted_tensors,
+        }
     }
 }
 
-record!(Summary(raw_size, compressed_size, content_hash, blocks));
+record!(Summary(raw_size, compressed_size, content_hash, blocks, unlisted_tensors));

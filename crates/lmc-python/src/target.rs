@@ -50,6 +50,12 @@ impl<'s> Target<'s> {
         self.file.set_size(size).map_err(|e| Failure::Path("cannot write".to_owned(), self.path.clone(), e))
     }
 
+    /// Replaces the header of a compressed file by the one that it needs.
+    pub(crate) fn replace_header(&self, summary: &lmc::Summary) -> Result<()> {
+        let replaced = self.file.replace_start(&summary.header());
+        replaced.map_err(|e| Failure::Path("cannot write".to_owned(), self.path.clone(), e))
+    }
+
     /// Gives it its name, unless a signal came before. Mode and times are copied from the source.
     pub(crate) fn finish(self, like: Option<&Metadata>) -> Result<()> {
         // Names may have changed since the file was created.

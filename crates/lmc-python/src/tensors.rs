@@ -192,6 +192,7 @@ pub(crate) fn compress_tensors_file(
         let done = codec.compress(&signals.interrupting(&file), &linked, Sink::writer(&mut target));
         bases.check_unchanged()?;
         let done = done?;
+        target.replace_header(&done)?;
         target.finish(None)?;
         Ok(done.into())
     })

@@ -1,13 +1,16 @@
 """Files in memory."""
 
 import array as arrays
+import hashlib
 import io
+import json
 import mmap
 
 import lmc
 import numpy as np
 import pytest
 from conftest import weights
+from xxhash import xxh3_64_intdigest
 
 
 def test_round_trip(raw):
@@ -27,6 +30,43 @@ def test_output_does_not_depend_on_threads(raw, level):
     files = {lmc.compress(raw, dtype="F32", level=level, threads=n) for n in (None, 0, 1, 3)}
     assert len(files) == 1
     assert all(lmc.decompress(file, threads=n) == raw for file in files for n in (1, 3))
+
+
+def test_digests(raw, tmp_path):
+    new = raw + b"more"
+    whole, base = (hashlib.sha256(data).hexdigest() for data in (new, raw))
+    want = [lmc.Digest._of(0, "SHA-256", whole), lmc.Digest._of(1, "SHA-256", base)]
+    (tmp_path / "new").write_bytes(new)
+    lmc.compress_file(tmp_path / "new", tmp_path / "file", base=raw, digest=True)
+    lmc.compress_stream(io.BytesIO(new), tmp_path / "streamed", base=raw, digest=True)
+    for file in (lmc.compress(new, base=raw, digest=True), tmp_path / "file", tmp_path / "streamed"):
+        with lmc.open(file, base=raw) as opened:
+            assert opened.digests == want
+            assert "ranges" in opened.features
+    with lmc.open(lmc.compress(raw)) as opened:
+        assert (opened.digests, opened.features) == ([], [])
+    # As if somebody had changed the raw bytes.
+    file = bytearray(lmc.compress(raw, digest=True))
+    at = file.index(bytes.fromhex(base))
+    file[at] ^= 1
+    record = file.index(b"dIGS")
+    check = xxh3_64_intdigest(bytes(file[record : record + 16] + file[record + 24 : at + 32]))
+    file[record + 16 : record + 24] = check.to_bytes(8, "little")
+    with pytest.raises(lmc.DamagedError, match="the SHA-256 of the raw bytes is"):
+        lmc.decompress(file)
+
+
+def test_tensors_that_no_index_can_have_are_counted():
+    tensors = [(name, "U8", [1], b"x") for name in ("a", "n" * 2**16)]
+    header = json.dumps(
+        {n: {"dtype": d, "shape": s, "data_offsets": [i, i + 1]} for i, (n, d, s, _) in enumerate(tensors)}
+    ).encode()
+    raw = len(header).to_bytes(8, "little") + header + b"xx"
+    file = io.BytesIO()
+    assert lmc.compress_stream(io.BytesIO(raw), file).unlisted_tensors == 1
+    with lmc.open(file.getvalue()) as opened:
+        assert opened.keys() == ["a"]
+    assert lmc.decompress(file.getvalue()) == raw
 
 
 def test_levels_differ(raw):

@@ -2,9 +2,10 @@
 
 Vectors are made by `cargo run -p lmc-testing --example vectors -- FOLDER`; LMC_VECTORS says where that is. There,
 NAME.lmc restores to NAME.raw, with NAME.base1, NAME.base2, … as its bases. So it does in testdata/format1, which is
-committed; the files in testdata/format1/bad break one rule each, and are the tests of single rules.
+committed; the files in testdata/format1/bad.json break one rule each, and are the tests of single rules.
 """
 
+import fnmatch
 import hashlib
 import json
 import os
@@ -28,8 +29,8 @@ FLIPS = 200 if EXHAUSTIVE else 20  # random ones for each vector
 TEST_DATA = Path(__file__).parents[3] / "testdata"
 FORMAT1 = TEST_DATA / "format1"
 LISTED = dict(line.split("  ")[::-1] for line in (FORMAT1 / "SHA256SUMS").read_text("ascii").splitlines())
-GOOD = [FORMAT1 / name for name in LISTED if name.endswith(".lmc") and not name.startswith("bad/")]
-BAD = [FORMAT1 / name for name in LISTED if name.endswith(".lmc") and name.startswith("bad/")]
+GOOD = [FORMAT1 / name for name in LISTED if name.endswith(".lmc")]
+BAD = {entry["name"]: entry for entry in json.loads((FORMAT1 / "bad.json").read_bytes())}
 VALID = [*VECTORS, *GOOD]
 FUZZED_MOST = 5 << 20  # raw bytes, of the reference decoder
 
@@ -116,18 +117,55 @@ def test_fuzzed(kind: str) -> None:
 def test_format1_is_complete() -> None:
     """The committed vectors are those that the manifest lists, with their digests."""
     there = {str(path.relative_to(FORMAT1)): path for path in FORMAT1.rglob("*") if path.is_file()}
-    del there["SHA256SUMS"], there["README.md"]
+    del there["SHA256SUMS"], there["README.md"], there["frozen.txt"], there["run.py"]
     assert {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in there.items()} == LISTED
     assert len(GOOD) >= 100
     assert len(BAD) >= 200
-    assert {entry["file"] for entry in json.loads((FORMAT1 / "bad" / "bad.json").read_bytes())} == {p.name for p in BAD}
 
 
-@pytest.mark.parametrize("path", BAD, ids=name_of)
-def test_format1_bad(path: Path) -> None:
+@pytest.mark.parametrize("name", BAD)
+def test_format1_bad(name: str) -> None:
     """Each file that breaks a rule is refused."""
+    file, bases = bytes.fromhex(BAD[name]["file"]), [bytes.fromhex(base) for base in BAD[name]["bases"]]
     with pytest.raises(FormatError):
-        decode.decode(path.read_bytes(), bases_of(path), max_size=2**25)
+        decode.decode(file, bases, max_size=2**25)
+
+
+def run_vectors(decoder: str, only: str) -> tuple[int, list[str]]:
+    """Run the program that tests the decoders of others; returns its status and its lines."""
+    command = [sys.executable, str(FORMAT1 / "run.py"), "--decoder", decoder, "--only", only]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_run() -> None:
+    """It passes the decoder of the package, with bases too, and fails decoders that are wrong."""
+    decoder = f"{sys.executable} -m lmc.decode FILE -o OUT -b BASE"
+    assert run_vectors(decoder, "base*") == (0, ["3 of 3 valid files restored", *refused(0, 0)])
+    assert run_vectors(decoder, "bad/base*s*") == (0, ["0 of 0 valid files restored", *refused(count("base*s*"), 0)])
+    # One that accepts everything, one that ends by a signal, and one that refuses everything.
+    accepting = f"{sys.executable} -c 'import sys; open(sys.argv[2], \"w\")'"
+    status, lines = run_vectors(accepting, "*empty")
+    assert status == 1
+    assert "base-empty is restored to other bytes" in lines
+    assert any(line.startswith("bad/range-empty is not refused (status 0") for line in lines)
+    assert run_vectors(f"{sys.executable} -c 'import os; os.abort()'", "bad/range-empty")[0] == 1
+    status, lines = run_vectors("false", "*empty")
+    assert status == 1
+    assert "empty is not restored (status 1)" in lines
+    assert not any(line.startswith("bad/") for line in lines)
+    assert run_vectors("no-such-decoder", "empty")[0] == 2
+    assert run_vectors("false", "no-such-vector")[0] == 2
+
+
+def count(pattern: str) -> int:
+    """Return the number of broken files with such a name."""
+    return sum(fnmatch.fnmatchcase(name, pattern) for name in BAD)
+
+
+def refused(broken: int, optional: int) -> list[str]:
+    """Return the last lines of the program."""
+    return [f"{broken} of {broken} broken files refused", f"{optional} of {optional} files of optional parts"]
 
 
 @pytest.mark.parametrize("level", ["fast", "default", "max"])

@@ -1,52 +1,50 @@
 //! Writes the test vectors of the format: `cargo run -p lmc-testing --example format1 -- testdata/format1`.
 //!
 //! With `--check` before the folder it writes nothing, and fails if a file there is missing, differs, or is not one
-//! of them.
+//! of them. With `--freeze` it writes only the list of frozen vectors: new ones are added, and none may have changed.
 
-use lmc_testing::format1::contents;
+use lmc_testing::format1::{FROZEN, contents, frozen_lines, unfrozen};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::{env, fs};
 
-/// The manifest: digests of all other files but [`PAGE`].
+/// The manifest: digests of all files that are made.
 const MANIFEST: &str = "SHA256SUMS";
 
-/// The page about the folder, which is not made.
-const PAGE: &str = "README.md";
+/// What is not made.
+const OTHERS: [&str; 4] = [MANIFEST, FROZEN, "README.md", "run.py"];
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     match &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["--check", folder] => check(Path::new(folder)),
+        ["--freeze", folder] => freeze(Path::new(folder)),
         [folder] if !folder.starts_with('-') => write(Path::new(folder)),
         _ => {
-            eprintln!("usage: format1 [--check] FOLDER");
+            eprintln!("usage: format1 [--check | --freeze] FOLDER");
             Ok(ExitCode::from(2))
         }
     }
 }
 
-/// The files of a folder but [`PAGE`], and of `bad` in it, by name.
+/// The files of a folder but [`OTHERS`], by name.
 fn files_of(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>, Box<dyn Error>> {
     let mut files = BTreeMap::new();
-    for (prefix, folder) in [("", folder.to_path_buf()), ("bad/", folder.join("bad"))] {
-        for entry in fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))? {
-            let entry = entry?;
-            if entry.file_type()?.is_file() {
-                let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
-                files.insert(name, fs::read(entry.path())?);
-            }
+    for entry in fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !OTHERS.contains(&&*name) {
+            files.insert(name, fs::read(entry.path())?);
         }
     }
-    files.remove(PAGE);
     Ok(files)
 }
 
 fn write(folder: &Path) -> Result<ExitCode, Box<dyn Error>> {
     let files = contents()?;
-    fs::create_dir_all(folder.join("bad"))?;
+    fs::create_dir_all(folder)?;
     for name in files_of(folder)?.keys() {
         fs::remove_file(folder.join(name))?;
     }
@@ -66,9 +64,6 @@ fn write(folder: &Path) -> Result<ExitCode, Box<dyn Error>> {
 fn check(folder: &Path) -> Result<ExitCode, Box<dyn Error>> {
     let mut there = files_of(folder)?;
     let mut wrong = Vec::new();
-    if there.remove(MANIFEST).is_none() {
-        wrong.push(format!("{MANIFEST} is missing"));
-    }
     for (name, bytes) in contents()? {
         match there.remove(&name) {
             None => wrong.push(format!("{name} is missing")),
@@ -77,8 +72,25 @@ fn check(folder: &Path) -> Result<ExitCode, Box<dyn Error>> {
         }
     }
     wrong.extend(there.into_keys().map(|name| format!("{name} is not one of the files")));
-    for line in &wrong {
-        eprintln!("{}: {line}; make the folder again with the example `format1` of lmc-testing", folder.display());
+    Ok(told(folder, &wrong, "make the folder again with the example `format1` of lmc-testing"))
+}
+
+/// Adds the vectors of a folder to its list of frozen ones.
+fn freeze(folder: &Path) -> Result<ExitCode, Box<dyn Error>> {
+    let list = folder.join(FROZEN);
+    let frozen = if list.exists() { fs::read_to_string(&list)? } else { String::new() };
+    let lines = frozen_lines(&files_of(folder)?)?;
+    let wrong = unfrozen(&frozen, &lines);
+    if wrong.is_empty() {
+        fs::write(&list, lines.concat())?;
     }
-    Ok(if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(told(folder, &wrong, "a frozen vector never changes: make a new one beside it"))
+}
+
+/// Says what is wrong with a folder.
+fn told(folder: &Path, wrong: &[String], instead: &str) -> ExitCode {
+    for line in wrong {
+        eprintln!("{}: {line}; {instead}", folder.display());
+    }
+    if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -12,6 +12,7 @@ mod codes;
 mod containers;
 mod derived;
 mod folder;
+mod frozen;
 mod grid_offsets;
 mod grids;
 mod optimizer;
@@ -19,7 +20,9 @@ mod predictions;
 mod streams;
 mod terms;
 
+pub use containers::most_costly;
 pub use folder::{broken, contents, features, restore};
+pub use frozen::{BrokenVector, FROZEN, broken_vectors, frozen_lines, unfrozen};
 
 use crate::reference::write::File;
 
@@ -56,11 +59,13 @@ pub struct Broken {
     pub file: Vec<u8>,
     /// The raw bytes of each base.
     pub bases: Vec<Vec<u8>>,
+    /// The part of the format that a decoder need not know, if only those who know it refuse the file.
+    pub optional: Option<&'static str>,
 }
 
 /// A broken file without bases.
 fn broken_file(name: impl Into<String>, section: &'static str, rule: &'static str, file: &File) -> Broken {
-    Broken { name: name.into(), section, rule, file: file.to_bytes(), bases: Vec::new() }
+    Broken { name: name.into(), section, rule, file: file.to_bytes(), bases: Vec::new(), optional: None }
 }
 
 /// A file with the digests of its decoded bytes.
@@ -78,5 +83,6 @@ fn broken_delta(
     bases: &[&[u8]],
 ) -> Broken {
     let file = redigested(file, bases).to_bytes();
-    Broken { name: name.into(), section, rule, file, bases: bases.iter().map(|base| base.to_vec()).collect() }
+    let bases = bases.iter().map(|base| base.to_vec()).collect();
+    Broken { name: name.into(), section, rule, file, bases, optional: None }
 }

@@ -59,6 +59,7 @@ pub use api::sink::Sink;
 pub use api::source::Source;
 pub use file::open::BlockInfo;
 pub use format::bases::BaseInfo;
+pub use format::digests::{DigestAlgorithm, RawDigest};
 pub use format::header::{MAGIC, VERSION as FORMAT_VERSION};
 pub use lmc_layout::dtype::Dtype;
 pub use lmc_layout::error::{Error, ErrorKind, Result};
@@ -83,6 +84,19 @@ pub struct Summary {
     pub content_hash: [u8; 16],
     /// Number of blocks.
     pub blocks: u64,
+    /// Tensors of a file that was compressed which are not in its index, where their names or shapes have no room: they are restored with the
+    /// file, and cannot be read alone.
+    pub unlisted_tensors: u64,
+    /// The features that the header needs.
+    header: format::header::Features,
+}
+
+impl Summary {
+    /// The header that the compressed file needs: its first 16 bytes. A file that was written as a stream may have one with more features
+    /// than its blocks need; whoever can still write its beginning replaces it by this one. Other [sinks](Sink) have it already.
+    pub fn header(&self) -> [u8; 16] {
+        format::header::encode(self.header)
+    }
 }
 
 #[cfg(doctest)]

@@ -50,6 +50,11 @@ pub(crate) struct CompressArgs {
     #[arg(short = 'n', long, conflicts_with = "stdout")]
     dry_run: bool,
 
+    /// Store the SHA-256 of the file, and that of the base: `lmc test` and `lmc decompress` compare them, and `lmc list` shows them.
+    /// Without it, what is restored is checked against accidents only: a forged base may pass for the right one.
+    #[arg(long)]
+    digest: bool,
+
     #[command(flatten)]
     coding: Coding,
 }
@@ -93,14 +98,21 @@ pub(crate) fn run(args: &CompressArgs, ui: &Ui) -> Result {
     if args.dry_run {
         return forecast(&args.files, &naming, &args.coding, true, ui);
     }
-    let (run, mut work) = begin(&args.files, &naming, &args.coding, ui)?;
+    let options = args.coding.options()?.with_digest(args.digest);
+    let (run, mut work) = begin(&args.files, &naming, &args.coding, &options, ui)?;
     run.each(&mut work)
 }
 
 /// The run over some files, and its work.
-fn begin<'u>(files: &Files, naming: &dyn Naming, coding: &Coding, ui: &'u Ui) -> Result<(Run<'u>, Compress)> {
+fn begin<'u>(
+    files: &Files,
+    naming: &dyn Naming,
+    coding: &Coding,
+    options: &CompressOptions,
+    ui: &'u Ui,
+) -> Result<(Run<'u>, Compress)> {
     let (jobs, links) = plan(files, naming, true, ui)?;
-    let compressor = Compressor::new(&coding.options()?).map_err(|e| Failure::Usage(e.to_string()))?;
+    let compressor = Compressor::new(options).map_err(|e| Failure::Usage(e.to_string()))?;
     let threads = coding.threads.count();
     let bases = coding.bases.open(jobs.len() > 1, threads)?;
     let together = Together::of(jobs.iter().map(Job::path));
@@ -109,7 +121,8 @@ fn begin<'u>(files: &Files, naming: &dyn Naming, coding: &Coding, ui: &'u Ui) ->
 
 /// Says what a run over these files would do, and with `outputs` what it would write.
 pub(super) fn forecast(files: &Files, naming: &dyn Naming, coding: &Coding, outputs: bool, ui: &Ui) -> Result {
-    let (run, mut work) = begin(files, naming, coding, ui)?;
+    let options = coding.options()?;
+    let (run, mut work) = begin(files, naming, coding, &options, ui)?;
     let handles = std::sync::Arc::default();
     let look = |job: &Job| {
         let Input::File(path) = &job.input else {
@@ -141,7 +154,7 @@ pub(super) fn forecast(files: &Files, naming: &dyn Naming, coding: &Coding, outp
         };
         if run.json { ui.json(&record) } else { Ok(()) }
     };
-    forecast::forecast(&run.jobs, &coding.options()?, &run.bases, look, told)?;
+    forecast::forecast(&run.jobs, &options, &run.bases, look, told)?;
     run.bases.check_unchanged()?;
     if run.json { Ok(()) } else { rows.print(outputs || ui.verbose(), ui) }
 }
@@ -167,6 +180,10 @@ impl Work for Compress {
 
     fn code(&mut self, from: lmc::Source<'_>, bases: &[Base<'static>], to: Sink<'_>) -> lmc::Result<Summary> {
         self.compressor.compress(from, bases, to)
+    }
+
+    fn complete(&self, summary: &Summary, output: &Output) -> Result {
+        output.replace_header(summary)
     }
 
     fn check(&self, source: &Source) -> Result {

@@ -19,7 +19,8 @@ use crate::work::run::{Look, Run, Work};
 ///
 /// A delta needs the base that it was made from (--base), which is recognised by its contents; its name does not matter.
 ///
-/// Everything is verified while it is restored: a damaged file is an error and leaves no output. Several files written to standard output
+/// Everything is verified while it is restored: a damaged file is an error and leaves no output. So are digests that
+/// `lmc compress --digest` stored; of standard input, only those of bases. Several files written to standard output
 /// are concatenated. With -r, every .lmc file in a directory is restored.
 #[derive(Args)]
 #[command(after_long_help = report::JSON_HELP)]

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lmc::layout::{Missing, tensors};
-use lmc::{BaseInfo, BlockInfo, DecompressOptions, Reader, Segment};
+use lmc::{BaseInfo, BlockInfo, DecompressOptions, DigestAlgorithm, RawDigest, Reader, Segment};
 use lmc_inspect::{BlockDescription, ColumnDescription, describe_block};
 use lmc_store::{Location, Store};
 use serde_json::{Value, json};
 
-use self::account::{Account, accounts, coders, predictor_text};
+use self::account::{Account, accounts, by_length, coders, predictor_text};
 use crate::fs::input::{Original, Source};
 use crate::fs::names::is_dash;
 use crate::ui::failure::{Failure, Result};
@@ -62,7 +62,12 @@ const JSON_HELP: &str = "\
   raw_size, compressed_size, ratio
                            of the whole file; ratio: compressed over raw size, or null
   container_size           of header, index and digests: with the compressed_size of all segments it is that of the file
-  version                  of the file's format, such as 1; required_features: their names
+  version                  of the file's format, such as 1
+  features                 of the format that its blocks need: ranges (of other files), own-ranges (of this file), grids,
+                           optimizer; of others, which this lmc does not know, the bit, such as \"bit 7\": compressed_size of
+                           segments is then their share of blocks by length, and there is no coder and no block_list
+  digests                  cryptographic ones of raw bytes (compress --digest): source (0 is the file itself, i its i-th base),
+                           algorithm (sha-256, blake3, or a number) and digest
   layout, writer, content_hash
                            the format of the file that was compressed, the program that compressed it, and the hash of
                            its bytes
@@ -118,10 +123,14 @@ fn list(path: &Path, args: &ListArgs, bases: &Bases, ui: &Ui) -> Result<Shown> {
         let needed = bases.for_file(path, reader.bases())?;
         reader = reader.with_bases(needed).map_err(|e| Failure::codec(path, &e))?;
     }
-    note_no_model(path, &reader, ui);
+    if let Err(e) = reader.check_features() {
+        ui.warn(Failure::codec(path, &e));
+    } else {
+        note_no_model(path, &reader, ui);
+    }
     let mut listing = Listing::new(reader, bases.are_given());
     // A delta without its bases has no raw bytes.
-    if bases.are_given() || listing.reader.bases().is_empty() {
+    if listing.is_known && (bases.are_given() || listing.reader.bases().is_empty()) {
         let (reader, raw) = (&listing.reader, Original::of(&listing.reader, path));
         let declared = tensors(&raw, reader.layout(), reader.segments(), "");
         missing::note(path, &declared, ui);
@@ -156,12 +165,15 @@ struct Listing<'a> {
     missing: Vec<Missing>,
     /// Whether the bases were compared with those that the file needs.
     verified: bool,
+    /// Whether blocks can be read.
+    is_known: bool,
 }
 
 impl<'a> Listing<'a> {
     fn new(reader: Reader<'a, &'a Source>, verified: bool) -> Self {
         let blocks = reader.blocks().collect();
-        Listing { reader, blocks, missing: Vec::new(), verified }
+        let is_known = reader.check_features().is_ok();
+        Listing { reader, blocks, missing: Vec::new(), verified, is_known }
     }
 
     /// The name of a source of predictions, for display.
@@ -177,9 +189,9 @@ impl<'a> Listing<'a> {
         let (raw, compressed) = (self.reader.raw_size(), self.reader.compressed_size());
         let segments = self.reader.segments();
         let tensors = segments.iter().filter(|s| s.name.is_some()).count();
-        let features: Vec<_> = self.reader.required_features().collect();
+        let features: Vec<_> = self.reader.features().collect();
         let mut text = format!(
-            "{} : {}  ({} => {}), {}, {}, {}\ncontent hash {}, format {}, by {}\nrequired features: {}\n",
+            "{} : {}  ({} => {}), {}, {}, {}\ncontent hash {}, format {}, by {}\nfeatures: {}\n",
             Name::path(path),
             percent(compressed, raw),
             bytes(raw),
@@ -195,6 +207,10 @@ impl<'a> Listing<'a> {
         for base in self.reader.bases() {
             let checked = if self.verified { ", which is given" } else { "" };
             let _ = writeln!(text, "delta of {}{checked}", describe(base));
+        }
+        for digest in self.digests()? {
+            let of = if digest.source == 0 { "the file".to_owned() } else { self.source_name(digest.source) };
+            let _ = writeln!(text, "{} of {of}: {}", digest.algorithm, hex(&digest.digest));
         }
         let accounts = self.accounts()?;
         let mut header = vec!["tensor", "dtype", "shape", "raw", "compressed", "ratio", "coder"];
@@ -237,7 +253,7 @@ impl<'a> Listing<'a> {
         (container[0], container[4]) = ("(index)".to_owned(), bytes(self.container_size()));
         table.add_row(container);
         let mut tables = vec![table];
-        if with_blocks {
+        if with_blocks && self.is_known {
             let mut table = table_of_blocks();
             for i in 0..self.blocks.len() {
                 let (block, description) = (self.blocks[i], self.describe(i)?);
@@ -273,7 +289,9 @@ impl<'a> Listing<'a> {
                 None
             }
         });
-        let text = self.write_json(path, &accounts, with_blocks.then_some(blocks)).expect("memory can be written");
+        let with_blocks = with_blocks && self.is_known;
+        let (blocks, digests) = (with_blocks.then_some(blocks), self.digests()?);
+        let text = self.write_json(path, &accounts, &digests, blocks).expect("memory can be written");
         match failed {
             None => Ok(String::from_utf8(text).expect("JSON is UTF-8")),
             Some(e) => Err(e),
@@ -284,6 +302,7 @@ impl<'a> Listing<'a> {
         &self,
         path: &Path,
         accounts: &[Account],
+        digests: &[RawDigest],
         blocks: Option<impl Iterator<Item = Value>>,
     ) -> io::Result<Vec<u8>> {
         let (raw, compressed) = (self.reader.raw_size(), self.reader.compressed_size());
@@ -296,12 +315,13 @@ impl<'a> Listing<'a> {
         object.field("compressed_size", &json!(compressed))?;
         object.field("container_size", &json!(self.container_size()))?;
         object.field("content_hash", &json!(hex(&self.reader.content_hash())))?;
+        object.list("digests", digests.iter().map(digest_json))?;
+        object.field("features", &json!(self.reader.features().collect::<Vec<_>>()))?;
         object.field("file", &json!(path.to_string_lossy()))?;
         object.field("layout", &json!(self.reader.layout()))?;
         object.list("missing", self.missing.iter().map(|m| json!({ "name": m.name, "why": m.why })))?;
         object.field("ratio", &json!(ratio(compressed, raw)))?;
         object.field("raw_size", &json!(raw))?;
-        object.field("required_features", &json!(self.reader.required_features().collect::<Vec<_>>()))?;
         object.list("segments", self.reader.segments().iter().zip(accounts).map(|(s, a)| segment_json(s, a)))?;
         object.field("version", &json!(lmc::FORMAT_VERSION))?;
         object.field("writer", &json!(self.reader.writer()))?;
@@ -313,7 +333,15 @@ impl<'a> Listing<'a> {
         self.reader.compressed_size() - self.blocks.iter().map(|b| b.record_len).sum::<u64>()
     }
 
+    /// The cryptographic digests; none if the records with them cannot be found.
+    fn digests(&self) -> lmc::Result<Vec<RawDigest>> {
+        if self.is_known { self.reader.digests() } else { Ok(vec![]) }
+    }
+
     fn accounts(&self) -> lmc::Result<Vec<Account>> {
+        if !self.is_known {
+            return Ok(by_length(self.reader.segments(), &self.blocks));
+        }
         accounts(self.reader.segments(), &self.blocks, |i| self.describe(i))
     }
 
@@ -335,6 +363,14 @@ fn segment_json(segment: &Segment, Account { compressed, coded }: &Account) -> V
         "predictor": coded.as_ref().and_then(|c| c.predictor.as_ref()),
         "sources": coded.as_ref().map_or(&[][..], |c| &c.sources),
     })
+}
+
+fn digest_json(digest: &RawDigest) -> Value {
+    let algorithm = match digest.algorithm {
+        DigestAlgorithm::Other(code) => json!(code),
+        known => json!(known.to_string().to_lowercase()),
+    };
+    json!({ "source": digest.source, "algorithm": algorithm, "digest": hex(&digest.digest) })
 }
 
 fn base_json(base: &BaseInfo) -> Value {

@@ -16,6 +16,7 @@ use crate::work::run::Run;
 
 /// Check compressed files: decode everything, compare every checksum, write nothing.
 ///
+/// Digests that `lmc compress --digest` stored are compared, too; not that of standard input, whose bytes are gone when it comes.
 /// Continues after a file that fails; the exit status is 1 if any did.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]

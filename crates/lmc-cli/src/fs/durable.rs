@@ -98,6 +98,14 @@ impl DurableFile {
         Ok(())
     }
 
+    /// Replaces the first bytes of a file that is written from front to end.
+    ///
+    /// # Errors
+    /// Errors of the operating system.
+    pub fn replace_start(&self, bytes: &[u8]) -> io::Result<()> {
+        lmc::WriteAt::write_all_at(self.file(), bytes, 0)
+    }
+
     /// The file's metadata.
     ///
     /// # Errors

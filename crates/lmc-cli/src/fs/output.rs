@@ -139,6 +139,12 @@ impl Output {
         }
     }
 
+    /// Replaces the header of a compressed file by the one that it needs, if it is a regular file.
+    pub(crate) fn replace_header(&self, summary: &lmc::Summary) -> Result {
+        let Kind::Temporary(file) = &self.kind else { return Ok(()) };
+        file.replace_start(&summary.header()).map_err(|e| self.failure("cannot write", &e))
+    }
+
     /// Writes bytes after those before.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> Result {
         self.write_all(bytes).map_err(|e| self.take_failure().unwrap_or_else(|| self.failure("cannot write", &e)))

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::fs::input::{STDIN, Source};
 use crate::fs::output::Output;
 use crate::ui::failure::{Failure, Result};
-use crate::ui::format::{Name, bytes, hex, percent, ratio};
+use crate::ui::format::{Name, bytes, count, hex, percent, ratio};
 use crate::ui::messages::Ui;
 use crate::work::bases::Bases;
 
@@ -19,6 +19,8 @@ pub(crate) const JSON_HELP: &str = "\
   raw_size, compressed_size, ratio
                            ratio: compressed over raw size, or null
   content_hash, blocks     the hash of the raw bytes; how many blocks
+  unlisted_tensors         of compress, if there are any: tensors that are not in the index, where their names or shapes
+                           have no room
   output                   the name of the output
   skipped, error           beside file alone: why nothing was done; what failed";
 
@@ -121,6 +123,17 @@ pub(crate) fn compressed(summary: &Summary, output: &Path) -> String {
     format!("{}, {})", open_sizes(summary.raw_size, summary.compressed_size), Name::path(output))
 }
 
+/// Warns of tensors that the index of a compressed file cannot have.
+pub(crate) fn warn_of_unlisted(path: &Path, summary: &Summary, ui: &Ui) {
+    if summary.unlisted_tensors > 0 {
+        let tensors = count(summary.unlisted_tensors, "tensor");
+        ui.warn(format_args!(
+            "{}: {tensors} not in the index, where their names or shapes have no room: they are restored with the file, and cannot be read alone",
+            Name::path(path)
+        ));
+    }
+}
+
 fn summary_json(path: &Path, summary: &Summary, (field, value): (&'static str, Value)) -> Value {
     let mut record = json!({
         "file": path.to_string_lossy(),
@@ -130,6 +143,9 @@ fn summary_json(path: &Path, summary: &Summary, (field, value): (&'static str, V
         "content_hash": hex(&summary.content_hash),
         "blocks": summary.blocks,
     });
+    if summary.unlisted_tensors > 0 {
+        record["unlisted_tensors"] = summary.unlisted_tensors.into();
+    }
     record[field] = value;
     record
 }

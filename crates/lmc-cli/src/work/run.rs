@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::fs::guard::Guard;
 use crate::fs::input::{STDIN, Source, Stdin};
-use crate::fs::output::{Origin, Target};
+use crate::fs::output::{Origin, Output, Target};
 use crate::ui::failure::Result;
 use crate::ui::format::Name;
 use crate::ui::messages::Ui;
@@ -25,6 +25,11 @@ pub(crate) trait Work {
 
     /// Compresses or restores it.
     fn code(&mut self, from: lmc::Source<'_>, bases: &[Base<'static>], to: Sink<'_>) -> lmc::Result<Summary>;
+
+    /// Changes the output when all of it is written.
+    fn complete(&self, _summary: &Summary, _output: &Output) -> Result {
+        Ok(())
+    }
 
     /// Fails if what was read is not what it was, besides the file itself.
     fn check(&self, _source: &Source) -> Result {
@@ -86,6 +91,7 @@ impl<'a> Run<'a> {
                     Err(left) => return Ok(Outcome::Left(left)),
                 },
             };
+            report::warn_of_unlisted(job.path(), &summary, self.ui);
             let line = work.line(&summary, &job.output);
             let (field, is_verdict) = match &job.output {
                 Target::Nowhere => (("ok", true.into()), true),
@@ -103,6 +109,7 @@ impl<'a> Run<'a> {
         let from = lmc::Source::from(&mut source).with_progress(&mut at);
         let summary = work.code(from, self.bases.all(), Sink::writer(&mut output));
         let summary = summary.map_err(|e| report::explain_stdin(&self.bases, &output, &e))?;
+        work.complete(&summary, &output)?;
         drop(progress);
         self.bases.check_unchanged()?;
         output.finish(&self.guard)?;
@@ -131,6 +138,7 @@ impl<'a> Run<'a> {
             None => work.code(lmc::Source::from(&source).with_progress(&mut at), &bases, Sink::writer(&mut output)),
         };
         let summary = summary.map_err(|e| report::explain(&source, &self.bases, &output, &e))?;
+        work.complete(&summary, &output)?;
         drop(coding);
         source.check_unchanged()?;
         work.check(&source)?;

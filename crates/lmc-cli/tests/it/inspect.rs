@@ -4,6 +4,7 @@ use std::fs;
 
 use crate::support::{Dir, model, noise, safetensors, weights};
 use lmc_testing::input::Random;
+use lmc_testing::reference::write::{File, Segment};
 use serde_json::{Value, json};
 
 fn compressed(data: &[u8]) -> Dir {
@@ -24,7 +25,7 @@ fn list_for_people() {
     assert!(lines[0][0].starts_with("m.lmc : ") && text.lines().next().unwrap().contains("safetensors"), "{text}");
     assert!(lines[1][0].starts_with("content hash "), "{text}");
     assert!(lines[1][0].ends_with(&format!(", format 1, by lmc {} default", env!("CARGO_PKG_VERSION"))), "{text}");
-    assert_eq!(lines[2], ["required features: grids or copies, steps of optimizers"]);
+    assert_eq!(lines[2], ["features: none"]);
     assert_eq!(lines[4], ["tensor", "dtype", "shape", "raw", "compressed", "ratio", "coder"]);
     let row = |name: &str| lines.iter().find(|l| l.first() == Some(&name)).unwrap_or_else(|| panic!("{name}: {text}"));
     assert_eq!(row("embed.weight")[1..4], ["BF16", "[1000, 96]", "187.5 KiB"]);
@@ -44,10 +45,7 @@ fn list_for_programs() {
     let run = dir.run(["list", "--json", "m.lmc", "n.lmc"]);
     let [m, n] = &run.json()[..] else { panic!("{run:?}") };
     assert_eq!((&m["file"], &m["layout"], &n["layout"]), (&json!("m.lmc"), &json!("safetensors"), &json!("raw")));
-    assert_eq!(
-        (&m["version"], &m["required_features"]),
-        (&json!(1), &json!(["grids or copies", "steps of optimizers"]))
-    );
+    assert_eq!((&m["version"], &m["features"], &m["digests"]), (&json!(1), &json!([]), &json!([])));
     assert_eq!(m["writer"], format!("lmc {} default", env!("CARGO_PKG_VERSION")));
     assert_eq!(m["raw_size"], model().len());
     assert_eq!(m["compressed_size"], dir.read("m.lmc").len());
@@ -278,21 +276,65 @@ fn a_store_is_listed_by_another_command() {
 }
 
 #[test]
-fn list_names_required_features() {
+fn list_names_features() {
     let weights = weights(1 << 20, 7);
     let dir = compressed(&safetensors(&[("a", "BF16", &[1 << 20], &weights), ("b", "BF16", &[1 << 20], &weights)]));
     let run = dir.run(["list", "m.lmc"]);
-    assert!(
-        run.ok().stdout().contains(
-            "\nrequired features: ranges of bases, ranges of the file itself, grids or copies, steps of optimizers\n"
-        ),
-        "{run:?}"
-    );
+    assert!(run.ok().stdout().contains("\nfeatures: ranges, own-ranges\n"), "{run:?}");
     let m = &dir.run(["list", "--json", "m.lmc"]).json()[0];
-    assert_eq!(
-        m["required_features"],
-        json!(["ranges of bases", "ranges of the file itself", "grids or copies", "steps of optimizers"])
-    );
+    assert_eq!(m["features"], json!(["ranges", "own-ranges"]));
+    // Of a file that a later version wrote, what can be known is listed.
+    let mut unknown = File::parse(&dir.read("m.lmc")).unwrap();
+    unknown.features |= 1 << 20;
+    unknown.index.exact_features |= 1 << 20;
+    unknown.index.writer = b"lmc 9.1.0 max".to_vec();
+    unknown.index.segments = ["a", "b"]
+        .map(|name| Segment { dtype: 9, name: name.as_bytes().to_vec(), shape: vec![1 << 20], ..Segment::default() })
+        .into();
+    let rest = unknown.index.raw_size - (4 << 20);
+    unknown.index.segments.insert(0, Segment { length: rest, ..Segment::default() });
+    unknown.index.segment_count = 3;
+    dir.write("later.lmc", &unknown.to_bytes());
+    let run = dir.run(["list", "later.lmc"]);
+    let (out, err) = (run.ok().stdout(), run.stderr());
+    assert!(out.contains("\nfeatures: ranges, own-ranges, bit 20\n") && out.contains("\nb "), "{run:?}");
+    assert!(err.contains("(bit 20)") && err.contains("written by \"lmc 9.1.0 max\""), "{run:?}");
+    let listed = &dir.run(["list", "--json", "-v", "later.lmc"]).json()[0];
+    let sizes = listed["segments"].as_array().unwrap().iter().map(|s| s["compressed_size"].as_u64().unwrap());
+    assert_eq!(sizes.sum::<u64>() + listed["container_size"].as_u64().unwrap(), dir.read("later.lmc").len() as u64);
+    for command in ["test", "decompress", "cat"] {
+        dir.run([command, "later.lmc"]).fails(&["bit 20", "lmc 9.1.0 max", "use a newer lmc"]);
+    }
+}
+
+#[test]
+fn digests_are_stored_listed_and_compared() {
+    let dir = Dir::new();
+    let (old, new) = (model(), [&model()[..], b"more"].concat());
+    dir.write("old", &old);
+    dir.write("new", &new);
+    dir.run(["compress", "--digest", "--base", "old", "new", "-o", "new.lmc"]).silent();
+    let sums = dir.shell("sha256sum new old");
+    let sums: Vec<&str> = sums.ok().stdout().lines().map(|line| &line[..64]).collect();
+    let run = dir.run(["list", "new.lmc"]);
+    let text = run.ok().stdout();
+    for line in [format!("\nSHA-256 of the file: {}\n", sums[0]), format!("\nSHA-256 of old: {}\n", sums[1])] {
+        assert!(text.contains(&line), "{text}");
+    }
+    let digest = |source, digest| json!({ "source": source, "algorithm": "sha-256", "digest": digest });
+    let listed = &dir.run(["list", "--json", "new.lmc"]).json()[0];
+    assert_eq!(listed["digests"], json!([digest(0, sums[0]), digest(1, sums[1])]));
+    dir.run(["test", "--base", "old", "new.lmc"]).ok();
+    // From standard input, too, there is one.
+    dir.shell("$LMC compress --digest - < old > old.lmc").silent();
+    assert!(dir.run(["list", "old.lmc"]).ok().stdout().contains(&format!("\nSHA-256 of the file: {}\n", sums[1])));
+    let mut forged = File::parse(&dir.read("old.lmc")).unwrap();
+    *forged.records.last_mut().unwrap().head.last_mut().unwrap() ^= 1;
+    dir.write("forged.lmc", &forged.to_bytes());
+    for command in ["test forged.lmc", "decompress forged.lmc", "decompress -c forged.lmc"] {
+        dir.shell(&format!("exec $LMC {command}")).fails(&["forged.lmc", "the SHA-256 of the raw bytes is", sums[1]]);
+    }
+    assert!(!dir.has("forged"));
 }
 
 /// bf16 weights that had 4 bits, in groups of 64 with a scale each.
@@ -321,7 +363,7 @@ fn grids_are_listed() {
     assert_eq!(dir.read("back"), raw);
     let run = dir.run(["list", "m.lmc"]);
     let text = run.ok().stdout();
-    assert!(text.contains("required features: grids") && text.contains("grid int4 1 × 64"), "{text}");
+    assert!(text.contains("\nfeatures: grids\n") && text.contains("grid int4 1 × 64"), "{text}");
     let run = dir.run(["list", "--json", "-v", "m.lmc"]);
     let text = run.ok().stdout();
     assert!(

@@ -35,6 +35,23 @@ fn rows_take_little_memory() {
 }
 
 #[test]
+fn tensors_that_no_index_can_have_are_counted() {
+    let dir = Dir::new();
+    let long = "n".repeat(1 << 16);
+    let data = [7; 4];
+    dir.write("m", &safetensors(&[("a", "U8", &[4], &data), (&long, "U8", &[4], &data), ("z", "U8", &[4], &data)]));
+    let run = dir.run(["compress", "m"]);
+    assert!(run.ok().stderr().contains("lmc: m: 1 tensor not in the index, where"), "{run:?}");
+    let listed = &dir.run(["list", "--json", "m.lmc"]).json()[0];
+    let names = listed["segments"].as_array().unwrap().iter().filter_map(|s| s["name"].as_str());
+    assert_eq!(names.collect::<Vec<_>>(), ["a", "z"]);
+    let run = dir.run(["compress", "--json", "-f", "m"]);
+    assert_eq!(run.json()[0]["unlisted_tensors"], 1);
+    dir.run(["decompress", "m.lmc", "-o", "back"]).silent();
+    assert_eq!(dir.read("back"), dir.read("m"));
+}
+
+#[test]
 fn a_large_tensor_is_restored_in_pieces() {
     let dir = Dir::new();
     let tensor = 320 << 20;

@@ -51,6 +51,7 @@ __all__ = [
     "Copied",
     "Cost",
     "Decompressor",
+    "Digest",
     "DirectoryFollower",
     "DlpackMemory",
     "Estimate",
@@ -113,6 +114,7 @@ def compress(
     base: _Base = None,
     level: str = "default",
     threads: int | None = None,
+    digest: bool = False,
 ) -> bytes: ...
 def compress_into(
     data: _Readable,
@@ -175,6 +177,7 @@ def compress_file(
     level: str = "default",
     threads: int | None = None,
     overwrite: bool = True,
+    digest: bool = False,
 ) -> Summary: ...
 def decompress_file(
     src: _Path,
@@ -194,6 +197,7 @@ def compress_stream(
     base: _Base = None,
     level: str = "default",
     threads: int | None = None,
+    digest: bool = False,
 ) -> Summary: ...
 def decompress_stream(
     src: _Path | _Reader,
@@ -242,6 +246,8 @@ class Summary:
     def content_hash(self) -> str: ...
     @property
     def blocks(self) -> int: ...
+    @property
+    def unlisted_tensors(self) -> int: ...
 
 @final
 class Tensor:
@@ -278,6 +284,15 @@ class BaseInfo:
     def size(self) -> int: ...
     @property
     def content_hash(self) -> str: ...
+
+@final
+class Digest:
+    @property
+    def source(self) -> int: ...
+    @property
+    def algorithm(self) -> str: ...
+    @property
+    def digest(self) -> str: ...
 
 @final
 class Base:
@@ -317,6 +332,10 @@ class File:
     def layout(self) -> str: ...
     @property
     def bases(self) -> list[BaseInfo]: ...
+    @property
+    def features(self) -> list[str]: ...
+    @property
+    def digests(self) -> list[Digest]: ...
     def keys(self) -> list[str]: ...
     def tensors(self) -> list[Tensor]: ...
     def __contains__(self, name: str, /) -> bool: ...

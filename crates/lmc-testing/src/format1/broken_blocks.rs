@@ -1,7 +1,7 @@
 //! Blocks (§3.1, §3.2), their columns without streams (§3.3), and ranges (§3.6) that break a rule.
 
-use super::containers::block_with_copies;
-use super::{Broken, broken_delta, redigested};
+use super::containers::{block_with_copies, too_costly};
+use super::{Broken, broken_delta, broken_file, redigested};
 use crate::handmade::{
     FIRST, LEAF, copy, encoded, frame_with_window, naming, naming_in_columns, prefixed, records, stored,
 };
@@ -50,7 +50,7 @@ fn heads() -> Vec<Broken> {
         fields.digest[0] ^= 1;
         let file = File::new(vec![fields.record()]).to_bytes();
         let rule = "the digest of a block must be right";
-        Broken { name: "block-digest".into(), section: "3.1", rule, file, bases: Vec::new() }
+        Broken { name: "block-digest".into(), section: "3.1", rule, file, bases: Vec::new(), optional: None }
     };
     vec![
         of("block-empty", length, |fields| {
@@ -169,7 +169,7 @@ fn copies() -> Vec<Broken> {
     let of = |name: &str, section, rule, features: [u32; 2], fields: &BlockFields| {
         let mut file = redigested(File { features: features[0], ..File::new(vec![fields.record()]) }, &[]);
         file.index.exact_features = features[1];
-        Broken { name: name.into(), section, rule, file: file.to_bytes(), bases: Vec::new() }
+        Broken { name: name.into(), section, rule, file: file.to_bytes(), bases: Vec::new(), optional: None }
     };
     let at = |name: &str, rule, distance| {
         let mut fields = fields.clone();
@@ -207,6 +207,7 @@ fn zstd_column(raw: &[u8], head: &[u8], frame: &[u8]) -> BlockFields {
 }
 
 fn frames() -> Vec<Broken> {
+    let single_segment = "the Single_Segment_flag of a frame must be set";
     let raw = [7; 100];
     let frame = zstd_frame(&raw, &[]);
     let of = |name: &str, rule, frame: &[u8]| block(name, "3.3", rule, &zstd_column(&raw, &[0, 0], frame));
@@ -246,13 +247,8 @@ fn frames() -> Vec<Broken> {
         ),
         of("zstd-checksum-wrong", "the checksum of a frame must be right", &checked),
         of("zstd-magic", "a zstd frame begins with its magic number", &[&[0x27], &frame[1..]].concat()),
-        of("zstd-window-2-31", "the window of a frame must be at most 2^30 bytes", &frame_with_window(&raw, 31)),
-        block(
-            "zstd-window-small",
-            "3.3",
-            "the window of a frame must be at least its content",
-            &zstd_column(&long, &[0, 0], &frame_with_window(&long, 10)),
-        ),
+        of("zstd-window-2-31", single_segment, &frame_with_window(&raw, 31)),
+        block("zstd-window-small", "3.3", single_segment, &zstd_column(&long, &[0, 0], &frame_with_window(&long, 10))),
         block("zstd-width-code-4", "3.3", "the width code must be 0 to 3", &zstd_column(&raw, &[4, 0], &frame)),
         width("zstd-part-of-an-element-2", 1, 99),
         width("zstd-part-of-an-element-8", 3, 100),
@@ -308,7 +304,7 @@ fn ranges() -> Vec<Broken> {
         let mut file = redigested(file, &[]);
         // The index agrees with the header: the block alone needs more.
         file.index.exact_features &= features;
-        Broken { name: name.into(), section: "3.6", rule, file: file.to_bytes(), bases: Vec::new() }
+        Broken { name: name.into(), section: "3.6", rule, file: file.to_bytes(), bases: Vec::new(), optional: None }
     };
     let chain = {
         let mut blocks = vec![stored(b"a")];
@@ -333,6 +329,7 @@ fn ranges() -> Vec<Broken> {
         own("ranges-need-bit-0", features, 0, [0, 0, 1]),
         own("own-ranges-need-bit-1", "a block with source 0 needs bit 1 of the required features", 1, [0, 0, 1]),
         chain,
+        broken_file("cost-above-2-30", "3.6", "the cost of a block must be at most 2^30", &too_costly()),
         delta("ranges-above-2-20", "3.6", "the columns of a block must name at most 2^20 ranges", many),
     ]
 }

@@ -1,14 +1,14 @@
 //! Headers, records, indexes, trailers and bases (§2) that break a rule.
 
+use super::containers::{digests, sha256};
 use super::{Broken, broken_delta, broken_file};
 use crate::handmade::{FIRST, copy, frame_with_window, records, stored};
 use crate::reference::write::{Bases, File, Record, Segment, check64, zstd_frame};
 
 pub(super) fn all() -> Vec<Broken> {
-    [varints(), headers(), tags(), skippable_records(), indexes(), segments(), trailers(), bases()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let of_records = [varints(), headers(), tags(), skippable_records(), records_of_digests()];
+    let of_ends = [indexes(), bounds(), segments(), trailers()];
+    of_records.into_iter().chain(of_ends).chain([bases()]).flatten().collect()
 }
 
 /// The raw bytes of [`valid`].
@@ -28,7 +28,7 @@ fn changed(name: &str, section: &'static str, rule: &'static str, change: impl F
 fn patched(name: &str, section: &'static str, rule: &'static str, change: impl FnOnce(&mut Vec<u8>)) -> Broken {
     let mut file = valid().to_bytes();
     change(&mut file);
-    Broken { name: name.into(), section, rule, file, bases: Vec::new() }
+    Broken { name: name.into(), section, rule, file, bases: Vec::new(), optional: None }
 }
 
 fn varints() -> Vec<Broken> {
@@ -59,10 +59,17 @@ fn headers() -> Vec<Broken> {
         of("hash-0", "the hash must be 1", |file| file.hash = 0),
         of("hash-2", "the hash must be 1", |file| file.hash = 2),
         of("header-reserved", "the reserved field must be 0", |file| file.reserved = 1),
-        of("features-bit-5", "features other than bits 0 to 4 must not be required", |file| file.features = 32),
-        of("features-bit-31", "features other than bits 0 to 4 must not be required", |file| file.features = 1 << 31),
+        of("features-bit-16", "a file that needs an unknown feature is refused", |file| {
+            (file.features, file.index.exact_features) = (1 << 16, 1 << 16);
+        }),
+        of("features-bit-31", "a file that needs an unknown feature is refused", |file| {
+            (file.features, file.index.exact_features) = (1 << 31 | 4, 1 << 31);
+        }),
         of("features-bit-1-alone", "bit 1 of the required features needs bit 0", |file| file.features = 2),
         of("features-bits-1-and-2", "bit 1 of the required features needs bit 0", |file| file.features = 6),
+        of("exact-features-bit-1-alone", "bit 1 of the exact features needs bit 0", |file| {
+            (file.features, file.index.exact_features) = (3, 2);
+        }),
     ]
 }
 
@@ -74,6 +81,8 @@ fn tags() -> Vec<Broken> {
         of("tag-upper-case", unknown, &|file| file.records.push(record(b"NOTE"))),
         of("tag-backquote", unknown, &|file| file.records.push(record(b"`ote"))),
         of("tag-brace", unknown, &|file| file.records.push(record(b"{ote"))),
+        of("tag-blank", "the bytes of a tag must be 0x21 to 0x7E", &|file| file.records.push(record(b"no e"))),
+        of("tag-delete", "the bytes of a tag must be 0x21 to 0x7E", &|file| file.records.push(record(b"not\x7f"))),
         of("tag-of-a-block", unknown, &|file| file.records[0].tag = *b"BLCk"),
         of("index-with-a-body", "the body length of the index must be 0", &|file| {
             file.index_record = Some(Record { body: vec![0], ..file.index.record() });
@@ -155,7 +164,7 @@ fn indexes() -> Vec<Broken> {
             file.index.exact_features = 0;
             let rule = "every block must need no features but the exact ones";
             let name = "exact-features-missing".into();
-            Broken { name, section: "2.3", rule, file: file.to_bytes(), bases: vec![FIRST.to_vec()] }
+            Broken { name, section: "2.3", rule, file: file.to_bytes(), bases: vec![FIRST.to_vec()], optional: None }
         },
         of("block-count-more", "the index must have as many blocks as the file", |file| {
             file.index.block_count = 2;
@@ -194,14 +203,90 @@ fn indexes() -> Vec<Broken> {
         frame("frame-skippable", "the zstd frame must not be a skippable one", &|table| {
             [&[0x50, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, 0], &zstd_frame(table, &[])[..]].concat()
         }),
-        frame("frame-window-2-31", "the window of a frame must be at most 2^30 bytes", &|table| {
-            frame_with_window(table, 31)
+        frame("frame-window", "the Single_Segment_flag of a frame must be set", &|table| frame_with_window(table, 10)),
+        frame("frame-window-2-30", "the Single_Segment_flag of a frame must be set", &|table| {
+            frame_with_window(table, 30)
         }),
-        changed("frame-window-small", "3.3", "the window of a frame must be at least its content", |file| {
-            file.index.writer = b"a writer ".repeat(200);
-            let table = file.index.table();
-            file.index_record = Some(file.index.record_of_frame(table.len() as u64, &frame_with_window(&table, 10)));
+        of("layout-256", "the layout must have at most 255 bytes", |file| file.index.layout = vec![b'x'; 256]),
+        of("layout-delete", "the layout must have no byte 0x7F", |file| file.index.layout = b"raw\x7f".to_vec()),
+        of("writer-256", "the writer must have at most 255 bytes", |file| file.index.writer = vec![b'x'; 256]),
+        of("writer-newline", "the writer must have no byte below 0x20", |file| file.index.writer = b"lmc\n".to_vec()),
+        of("writer-zero", "the writer must have no byte below 0x20", |file| file.index.writer = vec![0]),
+    ]
+}
+
+fn records_of_digests() -> Vec<Broken> {
+    let of = |name: &str, rule, records: &[Record]| Broken {
+        optional: Some("dIGS"),
+        ..changed(name, "2.7", rule, |file| file.records.extend_from_slice(records))
+    };
+    let right = sha256(RAW);
+    let mut after = digests(&[(0, 1, right)]);
+    after.head.push(0);
+    let mut cut = digests(&[(0, 1, right)]);
+    cut.head.pop();
+    let mut of_a_base = File::delta(&[FIRST], records(&[copy(&[(1, 4, b"first")])]));
+    of_a_base.records.push(digests(&[(0, 1, sha256(b"first")), (1, 1, right)]));
+    let order = "entries must rise by whose, then by algorithm";
+    vec![
+        of("digest-sha-256", "the SHA-256 must be that of the raw bytes", &[digests(&[(0, 1, [0; 32])])]),
+        of("digest-blake3", "the BLAKE3 must be that of the raw bytes", &[digests(&[(0, 1, right), (0, 2, right)])]),
+        Broken {
+            optional: Some("dIGS"),
+            ..broken_delta(
+                "digest-of-a-base",
+                "2.7",
+                "the SHA-256 must be that of the raw bytes of the base",
+                of_a_base,
+                &[FIRST],
+            )
+        },
+        of("digests-none", "the number of entries must be at least 1", &[digests(&[])]),
+        of("digests-of-no-base", "a base must be in the bases record", &[digests(&[(0, 1, right), (1, 1, right)])]),
+        of("digests-order", order, &[digests(&[(0, 2, *blake3::hash(RAW).as_bytes()), (0, 1, right)])]),
+        of("digests-same", order, &[digests(&[(0, 1, right), (0, 1, right)])]),
+        of("digests-after", "the head must end after the last entry", &[after]),
+        of("digests-cut", "the head must have the entries that it counts", &[cut]),
+        of("digests-twice", "there is at most one record", &[digests(&[(0, 1, right)]), digests(&[(0, 1, right)])]),
+    ]
+}
+
+/// Files that break the bounds of the index.
+fn bounds() -> Vec<Broken> {
+    let tensors = |name: &str, rule, count: u64, first: Segment, other: &Segment| {
+        changed(name, "2.3", rule, |file| {
+            let others = vec![other.clone(); count as usize - 1];
+            file.index.segments = [vec![first], others].concat();
+            // The bytes are in none of them.
+            file.index.segments.push(Segment { length: RAW.len() as u64, ..Segment::default() });
+            file.index.segment_count = count + 1;
+        })
+    };
+    let none = |name: &str, shape: &[u64]| Segment {
+        dtype: 2,
+        name: name.into(),
+        shape: shape.to_vec(),
+        ..Segment::default()
+    };
+    let longest = "x".repeat((1 << 16) - 1);
+    let same = |shared| Segment { shared, same_shape: true, ..none("", &[]) };
+    let together = "names and 8 bytes a dimension must be at most 2^28 bytes together";
+    vec![
+        changed("name-2-16", "2.3", "a name must have at most 2^16 - 1 bytes", |file| {
+            file.index.segments = vec![none(&format!("{longest}x"), &[8])];
         }),
+        changed("name-2-16-shared", "2.3", "a name must have at most 2^16 - 1 bytes", |file| {
+            file.index.segments =
+                vec![none(&longest, &[4]), Segment { shared: longest.len() as u64, ..none("y", &[4]) }];
+            file.index.segment_count = 2;
+        }),
+        changed("opaque-0", "2.3", "an opaque segment must have at least 1 byte", |file| {
+            file.index.segments.insert(0, Segment::default());
+            file.index.segment_count = 2;
+        }),
+        tensors("names-above", together, 4097, none(&longest, &[0]), &same(longest.len() as u64)),
+        tensors("dimensions-above", together, (1 << 19) + 1, none("", &[0; 64]), &same(0)),
+        tensors("segments-2-24", "there must be at most 2^24 segments", 1 << 24, none("", &[0]), &same(0)),
     ]
 }
 
@@ -225,6 +310,7 @@ fn segments() -> Vec<Broken> {
     let dtype = "a dtype must be of the table, or named";
     let name = "the name of a dtype must have 1 to 31 bytes";
     let characters = "the name of a dtype must have bytes of 0x21 to 0x7E alone";
+    let taken = "the name of a dtype must be none of the table";
     let bits = "the bits of an element must be 1 to 2^16";
     let whole = "the raw length of a tensor must be whole";
     let product = "no partial product of a shape may exceed 2^64 - 1";
@@ -243,6 +329,8 @@ fn segments() -> Vec<Broken> {
         of("dtype-name-blank", characters, vec![named(b"a b", 8, 8)]),
         of("dtype-name-delete", characters, vec![named(b"a\x7f", 8, 8)]),
         of("dtype-name-umlaut", characters, vec![named("ä".as_bytes(), 8, 8)]),
+        of("dtype-name-of-a-code", taken, vec![named(b"BF16", 16, 4)]),
+        of("dtype-name-opaque", taken, vec![named(b"opaque", 8, 8)]),
         of("dtype-bits-0", bits, vec![named(b"X", 0, 8), opaque(8)]),
         of("dtype-bits-above", bits, vec![named(b"X", (1 << 16) + 8, 0), opaque(8)]),
         of("tensor-half-a-byte", whole, vec![tensor(18, b"w", &[15]), opaque(1)]),
@@ -289,7 +377,7 @@ fn bases() -> Vec<Broken> {
         records.extend(self::records(&[copy(&[(1, 4, b"first")])]));
         change(&mut records);
         let file = File { features, ..File::new(records) };
-        Broken { name: name.into(), section, rule, file: file.to_bytes(), bases: vec![FIRST.to_vec()] }
+        Broken { name: name.into(), section, rule, file: file.to_bytes(), bases: vec![FIRST.to_vec()], optional: None }
     };
     let of = |name: &str, rule, change: &dyn Fn(&mut Bases)| {
         let mut bases = Bases::of(&[FIRST]);
@@ -298,7 +386,14 @@ fn bases() -> Vec<Broken> {
     };
     let lone = |name: &str, rule, records: Vec<Record>| {
         let file = File { features: 1, ..File::new(records) };
-        Broken { name: name.into(), section: "2.6", rule, file: file.to_bytes(), bases: vec![FIRST.to_vec()] }
+        Broken {
+            name: name.into(),
+            section: "2.6",
+            rule,
+            file: file.to_bytes(),
+            bases: vec![FIRST.to_vec()],
+            optional: None,
+        }
     };
     let record = || Bases::of(&[FIRST]).record();
     let block = || records(&[stored(RAW)]);
@@ -314,6 +409,16 @@ fn bases() -> Vec<Broken> {
         of("bases-after", "the head must end after the last base", &|bases| bases.after = vec![0]),
         of("base-cut", "the head must have the bases that it counts", &|bases| bases.count = 2),
         of("base-name-utf-8", "a string must be UTF-8", &|bases| bases.bases[0].name = vec![0xff]),
+        of("base-name-256", "the name of a base must have at most 255 bytes", &|bases| {
+            bases.bases[0].name = vec![b'x'; 256];
+        }),
+        of("base-name-slash", "the name of a base must have no /", &|bases| bases.bases[0].name = b"a/b".to_vec()),
+        of("base-name-backslash", "the name of a base must have no \\", &|bases| {
+            bases.bases[0].name = b"a\\b".to_vec();
+        }),
+        of("base-name-escape", "the name of a base must have no byte below 0x20", &|bases| {
+            bases.bases[0].name = b"\x1b[2J".to_vec();
+        }),
         of("base-content-hash", "a base must have its content hash", &|bases| bases.bases[0].content_hash[0] ^= 1),
         of("base-raw-length", "a base must have its raw length", &|bases| bases.bases[0].raw_length += 1),
         with("bases-body", "2.2", "the body length of the bases must be 0", 1, &|records| {

@@ -36,7 +36,7 @@ fn features() -> Vec<Broken> {
     let of = |name: &str, section, rule, features, exact| {
         let mut file = redigested(File { features, ..File::new(records(&[fields()])) }, &[]);
         file.index.exact_features = exact;
-        Broken { name: name.into(), section, rule, file: file.to_bytes(), bases: Vec::new() }
+        Broken { name: name.into(), section, rule, file: file.to_bytes(), bases: Vec::new(), optional: None }
     };
     let bit_2 = "a block with a grid needs bit 2 of the required features";
     let no_others = "every block must need no features but the exact ones";

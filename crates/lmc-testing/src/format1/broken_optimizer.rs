@@ -76,7 +76,14 @@ fn features() -> Vec<Broken> {
     let bit_0 = "a block that names a range needs bit 0 of the required features";
     let no_others = "every block must need no features but the exact ones";
     let all_of_them = "the blocks must need all of the exact features";
-    let broken = |name: String, section, rule, file| Broken { name, section, rule, file, bases: vec![base.clone()] };
+    let broken = |name: String, section, rule, file| Broken {
+        name,
+        section,
+        rule,
+        file,
+        bases: vec![base.clone()],
+        optional: None,
+    };
     let without_bit_3 = |(name, kind, constants, lists)| {
         broken(format!("{name}-needs-bit-3"), "3.6", bit_3, of(kind, constants, lists, 7, 1))
     };

@@ -66,7 +66,7 @@ fn features() -> Vec<Broken> {
     let of = |name: &str, section, rule, fields: &BlockFields, features, exact| {
         let mut file = redigested(File { features, ..File::new(records(slice::from_ref(fields))) }, &[]);
         file.index.exact_features = exact;
-        Broken { name: name.into(), section, rule, file: file.to_bytes(), bases: Vec::new() }
+        Broken { name: name.into(), section, rule, file: file.to_bytes(), bases: Vec::new(), optional: None }
     };
     let terms = column(&of_zeros(), &zeros(N, 16), &[]);
     let kinds = "a block with an operand of kind 5 to 8 needs bit 3 of the required features";

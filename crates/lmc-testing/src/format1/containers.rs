@@ -2,12 +2,14 @@
 
 use super::{Feature, redigested};
 use crate::data::noise;
-use crate::handmade::{BASES, FIRST, LEAF, copy, encoded, filled, frame_with_window, prefixed, records, stored};
+use crate::handmade::{BASES, FIRST, LEAF, copy, encoded, filled, naming, prefixed, records, stored};
 use crate::reference::write::block::{Block, BlockFields, Column, Copied, Zstd};
-use crate::reference::write::{Bases, File, Record, Segment, zstd_frame};
+use crate::reference::write::{Bases, File, Record, Segment, varint, zstd_frame};
+use sha2::{Digest as _, Sha256};
 
 pub(super) fn all() -> Vec<Feature> {
-    [files(), skippable_records(), segments(), bases(), columns(), frames(), copies()].into_iter().flatten().collect()
+    let of_containers = [files(), skippable_records(), records_of_digests(), segments(), bases()];
+    of_containers.into_iter().chain([columns(), frames(), copies()]).flatten().collect()
 }
 
 const BYTES: &[u8] = b"some bytes";
@@ -32,21 +34,20 @@ pub(super) fn feature(
 }
 
 fn files() -> Vec<Feature> {
-    let mut empty = File::new(Vec::new());
-    (empty.index.segments, empty.index.segment_count) = (Vec::new(), 0);
+    let longest = || b"x".repeat(255);
     vec![
-        feature("empty", "2", "no bytes: no block, no segment", empty, &[], &[]),
+        feature("empty", "2", "no bytes: no block, no segment", File::new(Vec::new()), &[], &[]),
         changed("stored", "3.3", "a stored column, one opaque segment", |_| ()),
         changed("required-features-3", "2.1", "the header requires features that no block needs", |file| {
             file.features = 3;
         }),
-        changed("required-features-1", "2.1", "the header requires bit 0, which no block needs", |file| {
+        changed("required-features-1", "2.1", "the header has the feature ranges, which no block needs", |file| {
             file.features = 1;
         }),
-        changed("required-features-4", "2.1", "the header requires bit 2, which no block needs", |file| {
+        changed("required-features-4", "2.1", "the header has the feature grids, which no block needs", |file| {
             file.features = 4;
         }),
-        changed("required-features-8", "2.1", "the header requires bit 3, which no block needs", |file| {
+        changed("required-features-8", "2.1", "the header has the feature optimizer, which no block needs", |file| {
             file.features = 8;
         }),
         changed("required-features-16", "2.1", "the header requires bit 4, which no block needs", |file| {
@@ -64,12 +65,55 @@ fn files() -> Vec<Feature> {
             (file.index.writer, file.index.layout) = (Vec::new(), Vec::new());
         }),
         changed("writer-utf-8", "2.3", "a writer and a layout of other than ASCII characters", |file| {
-            (file.index.writer, file.index.layout) = ("schön 🦀\n\0".into(), "表".into());
+            (file.index.writer, file.index.layout) = ("schön / 🦀\\".into(), "表".into());
         }),
-        changed("index-window", "2.3", "the frame of the index has a window of 2^30 bytes", |file| {
-            let table = file.index.table();
-            let frame = frame_with_window(&table, 30);
-            file.index_record = Some(file.index.record_of_frame(table.len() as u64, &frame));
+        changed("writer-255", "2.3", "the longest names of the writer and of the layout", |file| {
+            (file.index.writer, file.index.layout) = (longest(), longest());
+        }),
+    ]
+}
+
+/// The head of a record of digests (§2.7): whose, algorithm and digest of each.
+pub(super) fn digests(entries: &[(u64, u8, [u8; 32])]) -> Record {
+    let mut head = Vec::new();
+    varint(&mut head, entries.len() as u64);
+    for (whose, algorithm, digest) in entries {
+        varint(&mut head, *whose);
+        head.push(*algorithm);
+        head.extend(digest);
+    }
+    Record::new(*b"dIGS", head, Vec::new())
+}
+
+pub(super) fn sha256(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}
+
+fn records_of_digests() -> Vec<Feature> {
+    let of_both = digests(&[
+        (0, 1, sha256(b"first")),
+        (0, 2, *blake3::hash(b"first").as_bytes()),
+        (1, 1, sha256(FIRST)),
+        (1, 2, *blake3::hash(FIRST).as_bytes()),
+        (2, 1, sha256(b"")),
+    ]);
+    let mut of_bases = delta(&[FIRST, b""], &[copy(&[(1, 4, b"first")])]);
+    of_bases.records.push(of_both);
+    vec![
+        changed("digests", "2.7", "the SHA-256 of the raw bytes, between other skippable records", |file| {
+            let other = |tag| Record::new(tag, b"skipped".to_vec(), Vec::new());
+            file.records.extend([other(*b"dIGs"), digests(&[(0, 1, sha256(BYTES))]), other(*b"digs")]);
+        }),
+        feature(
+            "digests-of-bases",
+            "2.7",
+            "SHA-256 and BLAKE3 of the file and of bases",
+            of_bases,
+            &[FIRST, b""],
+            b"first",
+        ),
+        changed("digests-unknown", "2.7", "digests of algorithms that are not defined, which are ignored", |file| {
+            file.records.push(digests(&[(0, 0, [0; 32]), (0, 1, sha256(BYTES)), (0, 3, [3; 32]), (0, 255, [7; 32])]));
         }),
     ]
 }
@@ -78,10 +122,10 @@ fn skippable_records() -> Vec<Feature> {
     let record = |tag: &[u8; 4], head: &[u8]| Record::new(*tag, head.to_vec(), Vec::new());
     vec![
         changed("skippable", "2.2", "two skippable records, one of them without a head", |file| {
-            file.records.extend([record(b"note", b"skipped"), record(b"z\0\xff{", b"")]);
+            file.records.extend([record(b"note", b"skipped"), record(b"z!~{", b"")]);
         }),
         changed("skippable-64", "2.2", "as many skippable records as there may be", |file| {
-            file.records.extend(vec![record(b"a   ", b""); 64]);
+            file.records.extend(vec![record(b"a!!!", b""); 64]);
         }),
     ]
 }
@@ -112,7 +156,7 @@ fn segments() -> Vec<Feature> {
         segmented("segments-dtypes", "a tensor of each dtype that has a code", bytes as usize, all),
         segmented(
             "segments-names",
-            "names with shared bytes, ended at a character; one twice; one empty; opaque bytes between them",
+            "names with shared bytes, ended at a character; one twice; one empty; opaque bytes between them, of one byte and of two",
             7,
             vec![
                 tensor(2, "layer.ä", &[1]),
@@ -120,7 +164,6 @@ fn segments() -> Vec<Feature> {
                 Segment { shared: 8, ..tensor(2, "", &[1]) },
                 Segment { shared: 6, ..tensor(2, "ö.weight", &[1]) },
                 Segment { shared: 0, ..tensor(2, "", &[1]) },
-                opaque(0),
                 opaque(2),
             ],
         ),
@@ -142,14 +185,23 @@ fn segments() -> Vec<Feature> {
         ),
         segmented(
             "segments-named-dtypes",
-            "dtypes that are named: of 4 bits, of 1, of 2^16; the longest name, and one of the table of dtypes",
+            "dtypes that are named: of 4 bits, of 1, of 2^16; the longest name, and one nearly of the table of dtypes",
             1 + 1 + 1 + 2,
             vec![
                 named(b"F4_E2M1", 4, 2),
                 named(b"~", 1, 8),
                 named(b"huge", 1 << 16, 0),
                 named(&[b'x'; 31], 8, 1),
-                named(b"BF16", 16, 1),
+                named(b"bf16", 16, 1),
+            ],
+        ),
+        segmented(
+            "segments-longest-name",
+            "a name of 2^16 - 1 bytes, and one that shares all of them but the last",
+            2,
+            vec![
+                tensor(2, &"x".repeat((1 << 16) - 1), &[1]),
+                Segment { shared: (1 << 16) - 2, ..tensor(2, "y", &[1]) },
             ],
         ),
     ]
@@ -164,7 +216,8 @@ fn delta(bases: &[&[u8]], blocks: &[BlockFields]) -> File {
 fn bases() -> Vec<Feature> {
     let mut named = Bases::of(&BASES);
     named.bases[0].name = b"step-1.safetensors".to_vec();
-    named.bases[1].name = "ä".into();
+    named.bases[1].name = "ä".repeat(127).into_bytes();
+    named.bases[1].name.push(b' ');
     let one = copy(&[(1, 4, b"first")]);
     let both = copy(&[(1, 4, b"first"), (2, 3, b" second one")]);
     let mut with_names = delta(&BASES, std::slice::from_ref(&both));
@@ -187,7 +240,14 @@ fn bases() -> Vec<Feature> {
     }];
     let mixed = [stored(b"0123456789"), copy(&[(0, 5, b"56789"), (1, 0, b"the"), (0, LEAF - 2, b"\0\0")])];
     vec![
-        feature("bases", "2.6", "two bases with names, and ranges of both", with_names, &BASES, b"first second one"),
+        feature(
+            "bases",
+            "2.6",
+            "two bases with names, one as long as can be, and ranges of both",
+            with_names,
+            &BASES,
+            b"first second one",
+        ),
         feature(
             "base-unused",
             "2.6",
@@ -229,6 +289,50 @@ fn bases() -> Vec<Feature> {
             &filled(&[b"0123456789", b"56789the\0\0"]),
         ),
     ]
+}
+
+/// Blocks of 2^18 bytes of which each pair touches all blocks before it, so that their costs are 1, 2, 2, 6, 6, 18, 18, … times 2^18; then
+/// one that touches those with a bit in `touched`.
+fn costly(touched: u32) -> File {
+    const PAIRS: u64 = 7;
+    let block = |of: &[u64]| {
+        let ranges: Vec<[u64; 3]> = of.iter().map(|i| [0, i * LEAF, 1]).collect();
+        naming(&ranges)
+    };
+    let mut blocks = vec![stored(b"the first")];
+    for pair in 0..PAIRS {
+        let all: Vec<u64> = (0..=2 * pair).collect();
+        blocks.extend([block(&all), block(&all)]);
+    }
+    let of_last: Vec<u64> = (0..=2 * PAIRS).filter(|i| touched >> i & 1 == 1).collect();
+    blocks.push(block(&of_last));
+    // So that it is as long as the others.
+    blocks.push(stored(b"end"));
+    redigested(File::delta(&[], records(&blocks)), &[])
+}
+
+/// All but one of cost 162, two of 54, one of 6 and one of 2: 4095, and its own bytes.
+const MOST: u32 = 0b111_1010_0110_1011;
+/// Both of cost 2 in place of one of them and that of cost 1.
+const TOO_MUCH: u32 = 0b111_1010_0110_1110;
+
+/// A file with a block whose cost is 2^30, at a depth of 8.
+pub fn most_costly() -> File {
+    costly(MOST)
+}
+
+/// A file with a block whose cost is too high, with the digests of the same blocks with other ranges.
+pub(super) fn too_costly() -> File {
+    let (valid, mut file) = (costly(MOST), costly(TOO_MUCH));
+    let last = file.records.len() - 2;
+    let (record, right) = (&mut file.records[last], &valid.records[last]);
+    // Digest, and check of the body.
+    let ends = (record.head.len() - 24, right.head.len() - 24);
+    record.head[ends.0..].copy_from_slice(&right.head[ends.1..]);
+    record.leaves.clone_from(&right.leaves);
+    record.needs = right.needs;
+    file.records[last + 1] = valid.records[last + 1].clone();
+    File { features: file.features, ..File::new(file.records) }
 }
 
 fn own_range(offset: u64, bytes: &[u8]) -> Vec<crate::reference::write::block::Range> {
@@ -339,22 +443,6 @@ fn frames() -> Vec<Feature> {
             "3.3",
             "a frame that names dictionary 0, which is none",
             framed(text, no_dictionary),
-            &[],
-            text,
-        ),
-        feature(
-            "zstd-window",
-            "3.3",
-            "a frame with a window of 1 KiB",
-            framed(text, frame_with_window(text, 10)),
-            &[],
-            text,
-        ),
-        feature(
-            "zstd-window-2-30",
-            "3.3",
-            "a frame with a window of 2^30 bytes",
-            framed(text, frame_with_window(text, 30)),
             &[],
             text,
         ),

@@ -23,7 +23,8 @@ pub fn broken() -> Vec<Broken> {
     [broken_files::all(), broken_blocks::all()].into_iter().chain(of_columns).chain(of_features).flatten().collect()
 }
 
-/// All files but the manifest and the page about the folder, in the order of their names: the name, with `/` between parts, and the bytes.
+/// The files that are made, in the order of their names, each with its bytes: all but the manifest, the list of frozen ones, the page about the
+/// folder, and the program that tests a decoder.
 ///
 /// # Errors
 /// When a file is wrong: the reference decoder or the codec does not restore a valid one, or restores a broken
@@ -48,23 +49,25 @@ pub fn contents() -> Result<Vec<(String, Vec<u8>)>, String> {
         files.extend((1..).zip(bases).map(|(i, base)| (format!("{name}.base{i}"), base.clone())));
     }
     let mut list = Vec::new();
-    for Broken { name, section, rule, file, bases } in &broken {
+    for Broken { name, section, rule, file, bases, optional } in &broken {
         let slices: Vec<&[u8]> = bases.iter().map(|base| &base[..]).collect();
         let reason = reference::decode_with_bases(file, &slices, LIMIT).err();
         let reason = reason.ok_or_else(|| format!("the reference decoder restores {name}"))?;
         let error = restore(file, &slices, Isa::PORTABLE).err();
         let error = error.ok_or_else(|| format!("the codec restores {name}, but {reason}"))?;
-        list.push(Json::Object(vec![
-            ("file", Json::Text(format!("{name}.lmc"))),
+        let mut fields = vec![
+            ("name", Json::Text(name.clone())),
             ("section", (*section).into()),
             ("rule", (*rule).into()),
             ("error", Json::Text(error.to_string())),
             ("reason", Json::Text(reason)),
-        ]));
-        files.push((format!("bad/{name}.lmc"), file.clone()));
-        files.extend((1..).zip(bases).map(|(i, base)| (format!("bad/{name}.base{i}"), base.clone())));
+            ("file", Json::hex(file)),
+            ("bases", Json::List(bases.iter().map(|base| Json::hex(base)).collect())),
+        ];
+        fields.extend(optional.map(|part| ("optional", part.into())));
+        list.push(Json::Object(fields));
     }
-    files.push(("bad/bad.json".into(), Json::List(list).pretty().into_bytes()));
+    files.push(("bad.json".into(), Json::List(list).pretty().into_bytes()));
     files.sort();
     match files.windows(2).find(|two| two[0].0 == two[1].0) {
         Some(two) => Err(format!("two files have the name {}", two[0].0)),

@@ -340,8 +340,8 @@ impl Index {
             blocks: lengths,
             layout: b"raw".to_vec(),
             writer: b"the reference writer".to_vec(),
-            segment_count: 1,
-            segments: vec![Segment { length: raw_size, ..Segment::default() }],
+            segment_count: u64::from(raw_size > 0),
+            segments: if raw_size > 0 { vec![Segment { length: raw_size, ..Segment::default() }] } else { vec![] },
             after: Vec::new(),
             table_length_error: 0,
         }

@@ -8,6 +8,7 @@ use lmc_testing::handmade::{FIRST, copy, encoded, judged, prefixed, records, ref
 use lmc_testing::reference::write::block::{Block, BlockFields, Column};
 use lmc_testing::reference::write::{Bases, File, NamedBase, Record, Segment, zstd_frame};
 use lmc_testing::reference::{content_hash, decode, decode_with_bases};
+use zstd::zstd_safe::{CCtx, CParameter, compress_bound};
 
 const RAW: &[u8] = b"eight by";
 
@@ -32,18 +33,20 @@ fn refused_block(block: Record, reason: &str, message: &str) {
 
 #[test]
 fn lengths_of_records() {
-    // The head of the bases: the name of one fills the rest.
-    let judged_bases = |head_length: usize| {
-        let mut bases = Bases::of(&[FIRST]);
-        // A count, a hash, a raw length of one byte, a length of the name of four.
-        bases.bases[0].name = vec![b'n'; head_length - 22];
+    // Bases that are counted as none, and bytes after them.
+    let with_bases = |head_length: usize| {
         let mut file = File::delta(&[FIRST], records(&[copy(&[(1, 0, FIRST)])]));
-        file.records[0] = bases.record();
-        assert_eq!(file.records[0].head.len(), head_length);
-        judged_without_limits(&file, &[FIRST])
+        file.records[0] = Record::new(*b"BASE", vec![0; head_length], Vec::new());
+        let file = file.to_bytes();
+        (decode_with_bases(&file, &[FIRST], 1 << 25).expect_err("there are no bases"), error_of(&file))
     };
-    assert_eq!(judged_bases(1 << 24), Ok(FIRST.to_vec()));
-    assert!(judged_bases((1 << 24) + 1).is_err_and(|why| why.contains("head of the bases exceeds 2^24")));
+    let (reason, error) = with_bases(1 << 24);
+    assert!(
+        reason.contains("impossible number of bases") && error.contains("number of bases is 0"),
+        "{reason}; {error}"
+    );
+    let (reason, error) = with_bases((1 << 24) + 1);
+    assert!(reason.contains("head of the bases exceeds 2^24") && error.contains("is too long"), "{reason}; {error}");
 
     // Of a block; both have zeros that they should not have.
     let longer = |head_length: usize, body_length: usize| {
@@ -68,7 +71,7 @@ fn lengths_of_indexes() {
         file.truncate(index + 24);
         error_of(&file)
     };
-    let (at, above) = (with_head_of(1 << 30), with_head_of((1 << 30) + 1));
+    let (at, above) = (with_head_of(1 << 28), with_head_of((1 << 28) + 1));
     assert!(at.contains("ends early"), "{at}");
     assert!(above.contains("is too long"), "{above}");
 
@@ -78,9 +81,73 @@ fn lengths_of_indexes() {
         file.index_record = Some(file.index.record_of_frame(length, &zstd_frame(&file.index.table(), &[])));
         error_of(&file.to_bytes())
     };
-    let (at, above) = (with_table_of(1 << 30), with_table_of((1 << 30) + 1));
-    assert!(at.contains("not one zstd frame of 1073741824 bytes"), "{at}");
-    assert!(above.contains("1073741825 bytes; it can have at most 1073741824"), "{above}");
+    let (at, above) = (with_table_of(1 << 28), with_table_of((1 << 28) + 1));
+    assert!(at.contains("not one zstd frame of 268435456 bytes"), "{at}");
+    assert!(above.contains("268435457 bytes; it can have at most 268435456"), "{above}");
+}
+
+/// A file of one block with this table of the index; `count` is the number of blocks that it states.
+fn with_table(count: u64, table: &[u8]) -> Vec<u8> {
+    let mut file = File::new(vec![stored(RAW).record()]);
+    file.index.block_count = count;
+    let mut zstd = CCtx::create();
+    for parameter in [CParameter::CompressionLevel(1), CParameter::WindowLog(26)] {
+        zstd.set_parameter(parameter).expect("zstd takes them");
+    }
+    let mut frame = Vec::with_capacity(compress_bound(table.len()));
+    zstd.compress2(&mut frame, table).expect("there is room");
+    file.index_record = Some(file.index.record_of_frame(table.len() as u64, &frame));
+    file.to_bytes()
+}
+
+#[test]
+fn numbers_of_blocks() {
+    // Lengths of 0, which no block has.
+    let of = |count| error_of(&with_table(count, &vec![0; (2 << 24) + 2]));
+    let (at, above) = (of(1 << 24), of((1 << 24) + 1));
+    assert!(at.contains("a block in the index has a record of 0 bytes"), "{at}");
+    assert!(above.contains("has 16777217 blocks"), "{above}");
+}
+
+#[test]
+fn numbers_of_segments() {
+    let of = |count: u64| {
+        let mut index = File::new(vec![stored(RAW).record()]).index;
+        let empty = Segment { dtype: 2, shape: vec![0], ..Segment::default() };
+        index.segments.push(empty);
+        index.segment_count = count;
+        let mut table = index.table();
+        // Empty names, and shapes as before.
+        table.extend([2 | 0x80, 0, 0].repeat(count as usize - 2));
+        restored(&with_table(1, &table))
+    };
+    assert_eq!(of(1 << 24).as_deref(), Ok(RAW));
+    assert!(of((1 << 24) + 1).is_err_and(|e| e.contains("the number of segments is 16777217")));
+}
+
+#[test]
+fn names_and_dimensions() {
+    // 4096 names of 2^16 - 1 bytes, and a dimension in 512 of them, or in one more, as it is; the others have an element.
+    let of = |with_dimension: usize| {
+        let longest = (1 << 16) - 1;
+        let same = |same_shape| Segment { dtype: 2, shared: longest, same_shape, ..Segment::default() };
+        let first = Segment { dtype: 2, name: vec![b'n'; longest as usize], shape: vec![0], ..Segment::default() };
+        let scalars = 4096 - with_dimension;
+        let mut segments = vec![first];
+        segments.extend(vec![same(true); with_dimension - 1]);
+        segments.push(same(false));
+        segments.extend(vec![same(true); scalars - 1]);
+        let mut file = File::new(vec![stored(&vec![7; scalars]).record()]);
+        (file.index.segment_count, file.index.segments) = (4096, segments);
+        restored(&file.to_bytes()).map(|raw| raw.len())
+    };
+    assert_eq!(of(512), Ok(4096 - 512));
+    assert!(of(513).is_err_and(|e| e.contains("names and shapes in the index take more than 268435456 bytes")));
+}
+
+/// What a file restores to, or the codec's error.
+fn restored(file: &[u8]) -> Result<Vec<u8>, String> {
+    lmc::decompress(file, &DecompressOptions::default().with_threads(1)).map_err(|e| e.to_string())
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::api::sink::{InOrder, Sink, To};
 use crate::api::source::{Input, Source};
 use crate::block::encode::BlockEncoder;
 use crate::block::output::Output;
+use crate::file::hashing::{StreamHasher, beside};
 use crate::file::origin::Raw;
 use crate::file::session::EncodeSession;
 use crate::refs::base::Base;
@@ -130,7 +131,11 @@ impl Compressor {
                 Ok(done)
             }
             To::Stream(stream) => self.compress_in_order(src, bases, stream),
-            To::At(file) => self.compress_in_order(src, bases, &mut InOrder::new(file)),
+            To::At(file) => {
+                let done = self.compress_in_order(src, bases, &mut InOrder::new(file))?;
+                file.write_all_at(&done.header(), 0).map_err(Error::cannot_write)?;
+                Ok(done)
+            }
         }
     }
 
@@ -140,11 +145,17 @@ impl Compressor {
             (Some(raw), None) => {
                 let (size, layout) = self.layout(raw, src.segments)?;
                 let (own, bases) = (Raw::new(raw), self.for_call(bases));
-                let session = self.begin(layout, Some(&own), &bases)?;
-                self.encoders.direct((raw, &own), size, session, &mut out)
+                let mut session = self.begin(layout, Some(&own), &bases)?;
+                beside(self.o.digest, raw, size, |digest| {
+                    session.writer.set_own_digest(digest);
+                    self.encoders.direct((raw, &own), size, session, &mut out)
+                })
             }
             _ => self.compress_in_order(src, bases, &mut out),
         };
+        if let Ok(summary) = &done {
+            out.replace(0, &summary.header());
+        }
         out.finish();
         done
     }
@@ -156,9 +167,11 @@ impl Compressor {
         let bases = self.for_call(bases);
         let src = match input {
             Input::Stream(stream) => {
-                let mut stream = Stream::new(stream);
+                let hasher = self.o.digest.then(StreamHasher::default);
+                let mut stream = Stream::new(stream, hasher.clone());
                 let layout = lmc_layout::detect(&mut stream, self.o.dtype)?;
-                let session = self.begin(layout, None, &bases)?;
+                let mut session = self.begin(layout, None, &bases)?;
+                session.writer.set_own_digest(hasher.map(|h| h.digest()));
                 let encoders = &mut self.encoders;
                 return encoders.ordered(&Loader::Buffered, session, |c, job| stream.next_block(c, job), dst, progress);
             }
@@ -167,10 +180,13 @@ impl Compressor {
         };
         let (size, layout) = self.layout(src, segments)?;
         let own = Raw::new(src);
-        let session = self.begin(layout, Some(&own), &bases)?;
+        let mut session = self.begin(layout, Some(&own), &bases)?;
         let mut at = 0;
         let loader = Loader::File(src, &own);
-        self.encoders.ordered(&loader, session, |c, job| job.plan(src, size, &mut at, c), dst, progress)
+        beside(self.o.digest, src, size, |digest| {
+            session.writer.set_own_digest(digest);
+            self.encoders.ordered(&loader, session, |c, job| job.plan(src, size, &mut at, c), dst, progress)
+        })
     }
 
     /// Size and layout of a source; `given`: its segments, if the caller knows them.

@@ -11,7 +11,9 @@ use crate::Summary;
 use crate::api::sink::{Sink, To};
 use crate::api::source::{Input, Source};
 use crate::block::decode::BlockDecoder;
+use crate::file::hashing::{Comparison, compare_bases};
 use crate::file::open::Opened;
+use crate::format::digests::RawDigest;
 use crate::refs::base::{Base, presumed, resolve};
 use crate::refs::workers;
 use crate::settings::limits::DecodeLimits;
@@ -105,6 +107,10 @@ impl Decompressor {
     /// [`WriteAt::read_back`](crate::WriteAt::read_back) (or decode them once more, where that is not supported). A file that is restored
     /// front to back is also written to an unnamed temporary file in the system's temporary directory.
     ///
+    /// Cryptographic digests in the file ([`CompressOptions::digest`](crate::CompressOptions::digest)) are compared: those of bases always,
+    /// that of the raw bytes unless they go from one stream to another, or to a [`WriteAt`](crate::WriteAt), where they are gone when it is
+    /// read. A positional source with digests is restored front to back to a [`WriteAt`](crate::WriteAt), too.
+    ///
     /// ```
     /// use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Decompressor};
     /// # let (old, new) = (vec![1; 1000], vec![1; 1001]);
@@ -134,41 +140,63 @@ impl Decompressor {
         let progress = progress.unwrap_or(&mut silent);
         let dst = dst.into().0;
         let src = match input {
-            Input::Stream(src) => return self.decompress_front(src, bases, dst, progress),
+            Input::Stream(src) => return self.decompress_front(src, None, bases, dst, progress),
             Input::Slice(ref src) => src as &dyn ReadAt,
             Input::At(src) => src,
         };
+        let opened = Opened::open_whole(src, &self.o.limits)?;
+        let comparison = Comparison::of(&opened.digests, 0);
         match dst {
-            To::Stream(_) => self.decompress_front(&mut FromStart::new(src)?, bases, dst, progress),
-            To::At(file) => self.decompress_whole(src, bases, |_| Ok(Place::At(file)), progress),
+            To::At(file) if comparison.is_none() => {
+                self.decompress_whole(src, &opened, bases, |_| Ok(Place::At(file)), progress)
+            }
+            // Its bytes are hashed in order.
+            To::Stream(_) | To::At(_) => {
+                self.decompress_front(&mut FromStart::new(src)?, Some(&opened.digests), bases, dst, progress)
+            }
             To::Vec(memory) => {
-                self.decompress_whole(src, bases, |size| resize(memory, size).map(Place::Slice), progress)
+                let room = &mut *memory;
+                let done =
+                    self.decompress_whole(src, &opened, bases, |size| resize(room, size).map(Place::Slice), progress)?;
+                compare(memory, comparison).map(|()| done)
             }
             To::Slice(memory) => {
-                self.decompress_whole(src, bases, |size| exactly(memory, size).map(Place::Slice), progress)
+                let room = &mut *memory;
+                let done =
+                    self.decompress_whole(src, &opened, bases, |size| exactly(room, size).map(Place::Slice), progress)?;
+                compare(memory, comparison).map(|()| done)
             }
         }
     }
 
+    /// `digests`: those of the file, if they are known.
     fn decompress_front(
         &mut self,
         src: &mut dyn Read,
+        digests: Option<&[RawDigest]>,
         bases: &[Base<'_>],
         mut dst: To<'_>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Summary> {
         let mut front = Front::open(src, self.o.limits)?;
         front.resolve(bases, &self.workers)?;
+        let comparison = digests.and_then(|digests| Comparison::of(digests, 0));
+        if let Some(digests) = digests {
+            front.compare_bases(digests)?;
+        }
         if let To::Vec(bytes) = &mut dst {
             bytes.clear();
         }
-        let done = front.decode_all(&self.workers, &mut self.buffers, |raw, at| dst.put(raw, at), progress)?;
+        let put = |raw: &[u8], at| dst.put(raw, at);
+        let (done, left) = front.decode_all(&self.workers, &mut self.buffers, put, comparison, progress)?;
         match dst {
             To::Slice(bytes) if bytes.len() as u64 > done.raw_size => {
                 return Err(wrong_len(done.raw_size, bytes.len()));
             }
+            To::Slice(bytes) => compare(bytes, left)?,
+            To::Vec(bytes) => compare(bytes, left)?,
             To::Stream(stream) => stream.flush().map_err(Error::cannot_write)?,
-            _ => {}
+            To::At(_) => {}
         }
         Ok(done)
     }
@@ -177,11 +205,11 @@ impl Decompressor {
     fn decompress_whole<'o>(
         &mut self,
         src: &dyn ReadAt,
+        opened: &Opened,
         bases: &[Base<'_>],
         place: impl FnOnce(u64) -> Result<Place<'o>>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Summary> {
-        let opened = Opened::open_whole(src, &self.o.limits)?;
         let wanted = &opened.sources.bases;
         let presumed = presumed(wanted, bases);
         let resolved;
@@ -194,7 +222,8 @@ impl Decompressor {
         };
         let place = place(opened.index.raw_size)?;
         let max_work = self.o.limits.max_work;
-        let whole = Whole { src, opened: &opened, bases: found, max_work };
+        compare_bases(&opened.digests, found)?;
+        let whole = Whole { src, opened, bases: found, max_work };
         let done = whole.decode(&self.workers, &mut self.buffers, place, progress);
         // A wrong base explains damage, but no failure to read or write: after such a failure, the rest of the base is
         // not read.
@@ -235,6 +264,13 @@ impl Read for FromStart<'_> {
         self.at += n as u64;
         Ok(n)
     }
+}
+
+/// Compares all raw bytes with the digests of the file.
+fn compare(raw: &[u8], comparison: Option<Comparison>) -> Result<()> {
+    let Some(mut comparison) = comparison else { return Ok(()) };
+    comparison.update(raw);
+    comparison.finish("")
 }
 
 /// Checks that the memory has `len` bytes.

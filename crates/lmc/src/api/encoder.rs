@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use crate::Summary;
 use crate::api::compress::{Ahead, Compressor, Loader, write};
+use crate::file::hashing::StreamHasher;
 use crate::file::session::EncodeSession;
 use crate::settings::options::CompressOptions;
 use lmc_layout::Prefix;
@@ -37,6 +38,8 @@ pub struct Encoder<W: Write> {
     compressor: Compressor,
     ahead: Ahead,
     state: State,
+    /// Hashes all bytes, if a digest is wanted.
+    hasher: Option<StreamHasher>,
 }
 
 enum State {
@@ -53,7 +56,8 @@ impl<W: Write> Encoder<W> {
     /// `Usage` when the options do not fit this machine.
     pub fn new(inner: W, o: &CompressOptions) -> Result<Self> {
         let compressor = Compressor::new(o)?;
-        Ok(Self { inner, compressor, ahead: Ahead::default(), state: State::Beginning(1) })
+        let hasher = o.digest.then(StreamHasher::default);
+        Ok(Self { inner, compressor, ahead: Ahead::default(), state: State::Beginning(1), hasher })
     }
 
     /// The stream that the file is written to.
@@ -108,7 +112,8 @@ impl<W: Write> Encoder<W> {
         if let Some(wanted) = beginning.wanted {
             return Ok(State::Beginning(wanted));
         }
-        let session = self.compressor.begin(layout, None, &[])?;
+        let mut session = self.compressor.begin(layout, None, &[])?;
+        session.writer.set_own_digest(self.hasher.as_ref().map(StreamHasher::digest));
         write(&mut self.inner, &session.start)?;
         Ok(State::Blocks(Box::new(session)))
     }
@@ -144,6 +149,9 @@ impl<W: Write> Write for Encoder<W> {
         // The buffer holds fewer bytes than it waits for: there is room for at least one.
         let n = bytes.len().min(self.due().max(BATCH) - self.ahead.len());
         self.ahead.room().extend_from_slice(&bytes[..n]);
+        if let Some(hasher) = &self.hasher {
+            hasher.update(&bytes[..n]);
+        }
         if self.ahead.len() >= self.due() {
             self.advance(false)?;
         }

@@ -1,5 +1,6 @@
 //! Random access: tensors, rows and byte ranges of a file, reading only the blocks that hold them.
 
+use std::borrow::Cow;
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -10,6 +11,7 @@ use crate::block::head::BlockHead;
 use crate::file::access::{Access, Cache};
 use crate::file::open::{self, BlockInfo, Opened};
 use crate::format::bases::BaseInfo;
+use crate::format::digests::RawDigest;
 use crate::refs::base::{Base, resolve};
 use crate::refs::budget::{Budget, ReadWithin};
 use crate::refs::work::Work;
@@ -136,10 +138,27 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         &self.opened.index.writer
     }
 
-    /// The names of the features that a decoder of the file must support, as its header has them: "ranges of bases", "ranges of the file
-    /// itself", "grids or copies". A file written as a stream may name more than its blocks need.
-    pub fn required_features(&self) -> impl Iterator<Item = &'static str> {
-        self.opened.features.names()
+    /// The names of the features of the format that its blocks need: "ranges", "own-ranges", "grids", "optimizer"; of others, which this
+    /// version does not know, the bits, such as "bit 7". Such a file can be listed, but not decoded.
+    pub fn features(&self) -> impl Iterator<Item = Cow<'static, str>> {
+        self.opened.index.features.names()
+    }
+
+    /// Fails if its blocks need features that this version does not know: its tensors can be listed, and nothing can be read.
+    ///
+    /// # Errors
+    /// `Unsupported`, with the features and the program that wrote the file.
+    pub fn check_features(&self) -> Result<()> {
+        self.opened.check_known()
+    }
+
+    /// The cryptographic digests that the file has of its raw bytes and of those of its bases. They are read now, and not compared:
+    /// [`Decompressor`](crate::Decompressor) does that.
+    ///
+    /// # Errors
+    /// `Damaged` when a record between blocks and index is damaged, `Io` when reading fails, `Unsupported` when the file cannot be decoded.
+    pub fn digests(&self) -> Result<Vec<RawDigest>> {
+        self.opened.digests(&self.src)
     }
 
     /// The segments of the raw file, in order; they cover it without gaps.
@@ -267,6 +286,7 @@ impl<'b, R: ReadAt> Reader<'b, R> {
         let Some(n) = usize::try_from(i).ok().filter(|&n| n < self.opened.blocks()) else {
             return Err(Error::usage(format!("there is no block {i}: the file has {}", self.opened.blocks())));
         };
+        self.opened.check_known()?;
         let b = self.opened.block(n);
         let head = open::read_block_head(&self.src, &self.opened.sources, &b).map_err(|e| self.opened.locate(e, n))?;
         Ok((b, head))
@@ -348,6 +368,7 @@ impl<'b, R: ReadAt> Reader<'b, R> {
 
     fn access(&self) -> Result<Access<'_>> {
         let Self { src, opened, bases, cache, .. } = self;
+        opened.check_known()?;
         Ok(Access { src, opened, bases, workers: self.workers(), cache })
     }
 

@@ -1,6 +1,6 @@
 //! Decodes single blocks of an open file, with the blocks that they depend on, and caches the last ones.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,8 @@ use crate::block::stream::Mask;
 use crate::file::blocks::{KEEP, checked_block, decode_checked};
 use crate::file::open::{self, Opened};
 use crate::file::origin::{NoSelf, ReferenceResolver, SelfSource};
-use crate::format::bases::{MAX_DEPTH, too_deep};
+use crate::format::bases::too_deep;
+use crate::format::limits::MAX_DEPTH;
 use crate::refs::base::Base;
 use crate::refs::budget::{Budget, MAX_BUDGET, MIN_COST, ORDINARY};
 use crate::refs::work::Work;
@@ -96,7 +97,7 @@ impl Access<'_> {
 
     /// Earlier blocks of the file, decoded because another block depends on them.
     pub(crate) fn earlier<'s>(&'s self, budget: Budget<'s>) -> Earlier<'s> {
-        Earlier { access: self, budget, depth: AtomicUsize::new(0) }
+        Earlier { access: self, budget, depth: AtomicUsize::new(0), kept: Mutex::default() }
     }
 
     /// Calls `f` with every block that a range touches, the requested part of the block, and its destination.
@@ -144,6 +145,11 @@ impl Access<'_> {
         });
         self.cache.put_back(record);
         done.map_err(|e| self.opened.locate(e, i))
+    }
+
+    /// A whole block.
+    fn whole(&self, i: usize, budget: Budget<'_>) -> Result<Decoded> {
+        self.kept(i, self.cache.get(i), budget)
     }
 
     /// A block from the cache, or to be kept there.
@@ -209,13 +215,20 @@ pub(crate) struct Earlier<'a> {
     budget: Budget<'a>,
     /// The depth of the block, from the ranges read so far.
     depth: AtomicUsize,
+    /// Those that were decoded for a part of them. Each is decoded once: the format bounds what that costs and takes.
+    kept: Mutex<HashMap<usize, Decoded>>,
 }
 
 impl SelfSource for Earlier<'_> {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let budget = self.budget.level_down()?;
         self.access.parts(offset, buf, |i, range, to| {
-            let depth = self.access.part(i, range, to, budget)?;
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let (raw, depth) = match kept.get(&i) {
+                Some(decoded) => decoded,
+                None => kept.entry(i).insert_entry(self.access.whole(i, budget)?).into_mut(),
+            };
+            to.copy_from_slice(&raw[range]);
             self.depth.fetch_max(depth + 1, Ordering::Relaxed);
             Ok(())
         })

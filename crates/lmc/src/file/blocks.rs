@@ -7,7 +7,7 @@ use crate::block::decode::BlockDecoder;
 use crate::block::head::BlockHead;
 use crate::file::open::{Opened, block_record, wrong_raw_len};
 use crate::format::bases::SourceRange;
-use crate::format::bases::{Depths, Sources};
+use crate::format::bases::{Chains, Sources};
 use crate::format::checksum::{ContentHash, Digest, check64};
 use crate::format::header::Features;
 use crate::refs::base::or_wrong_base;
@@ -26,23 +26,23 @@ pub(crate) struct Decoded {
 /// Checks of the whole file, after its first blocks.
 pub(crate) struct Progress {
     pub(crate) hash: ContentHash,
-    /// The depths of the blocks, if blocks can depend on others.
-    depths: Option<Depths>,
+    /// Depths and costs of the blocks, if blocks can depend on others.
+    chains: Option<Chains>,
     /// The features that the blocks so far need.
     needed: Features,
 }
 
 impl Progress {
     pub(crate) fn new(sources: &Sources) -> Self {
-        let depths = sources.features.own.then(Depths::default);
-        Self { hash: ContentHash::default(), depths, needed: Features::default() }
+        let chains = sources.features.own.then(Chains::default);
+        Self { hash: ContentHash::default(), chains, needed: Features::default() }
     }
 
     /// Adds the next block.
     pub(crate) fn push(&mut self, block: &Decoded, raw_len: u64) -> Result<()> {
         self.needed = self.needed | block.features;
         block.leaves.iter().for_each(|l| self.hash.push(l));
-        self.depths.as_mut().map_or(Ok(()), |d| d.push(raw_len, &block.ranges))
+        self.chains.as_mut().map_or(Ok(()), |c| c.push(raw_len, &block.ranges))
     }
 }
 
@@ -103,6 +103,8 @@ pub(crate) fn finish(opened: &Opened, done: &Progress) -> Result<Summary> {
         compressed_size: opened.size,
         content_hash: opened.index.content_hash,
         blocks: opened.blocks() as u64,
+        unlisted_tensors: 0,
+        header: done.needed.with_bases(!opened.sources.bases.is_empty()),
     })
 }
 

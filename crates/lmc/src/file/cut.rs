@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use crate::block::structure::{Finder, LEAST};
 use crate::block::{DerivedFrom, Extent, Group, Matrix, Recipe, Reference, Stepped};
+use crate::format::bases::Chains;
 use crate::format::bases::SourceRange;
-use crate::format::bases::{Depths, MAX_DEPTH};
 use crate::format::checksum::LEAF;
-use crate::format::limits::{MAX_PREFIX, MAX_RAW};
+use crate::format::limits::{MAX_BLOCK_COST, MAX_DEPTH, MAX_PREFIX, MAX_RAW};
 use crate::refs::matching::{Distance, Matcher, Related, SAMPLED};
 use lmc_kernels::cluster::RUN;
 use lmc_kernels::predict::Conversion;
@@ -67,8 +67,8 @@ pub(crate) struct Cutter<'m> {
     calm: bool,
     /// Whether block lengths vary.
     adaptive: bool,
-    /// The depths of the blocks so far.
-    depths: Depths,
+    /// Depths and costs of the blocks so far.
+    chains: Chains,
     finder: Finder,
     /// Whether the elements of a segment repeat far apart.
     repeats: Option<(usize, bool)>,
@@ -113,7 +113,7 @@ impl<'m> Cutter<'m> {
             seen: VecDeque::new(),
             calm: true,
             adaptive: true,
-            depths: Depths::default(),
+            chains: Chains::default(),
             finder: Finder::default(),
             repeats: None,
             grids: false,
@@ -194,7 +194,7 @@ impl<'m> Cutter<'m> {
             return;
         }
         if self.has_depths() {
-            self.depths.push_of(len, 0);
+            self.chains.push_of(len, 0, len);
         }
         self.calm = true;
         self.advance(len);
@@ -421,37 +421,55 @@ impl<'m> Cutter<'m> {
         s.name.as_deref().is_some_and(|name| role(name) == Role::ExpAvgSq)
     }
 
-    /// Removes references that would make the next block deeper than the format allows.
+    /// Removes references that would make the next block deeper than the format allows, or of a higher cost.
     fn keep_shallow(&mut self, len: u64, extents: &mut [Extent]) {
-        let mut depth = 0;
-        for p in extents {
-            let of_step = p.step.into_iter().flat_map(|s| s.others).flatten();
-            let ranges = of_step.map(|r| SourceRange { source: r.source, offset: r.offset, len: p.len as u64 });
-            let of_step = ranges.map(|range| self.depths.of_range(&range)).max().unwrap_or(0);
+        let (mut depth, mut ranges) = (0, Vec::new());
+        for p in &mut *extents {
+            let before = ranges.len();
+            ranges.extend(of_step(p));
+            let of_step = ranges[before..].iter().map(|range| self.chains.of_range(range)).max().unwrap_or(0);
             if of_step > MAX_DEPTH {
                 p.step = None;
+                ranges.truncate(before);
             } else {
                 depth = depth.max(of_step);
             }
-            let by_ranges = p.derived.filter(|d| !matches!(d.recipe, Recipe::Codes { in_column: true, .. }));
-            let of_scales = by_ranges.and_then(|d| d.scales(p.len as u64)).map_or(0, |s| self.depths.of_range(&s));
-            if of_scales > MAX_DEPTH {
-                p.derived = p.derived.map(DerivedFrom::with_own_scales);
-            } else {
-                depth = depth.max(of_scales);
-            }
-            let width = p.dtype.map_or(1, Dtype::coding_width);
-            let Some(Reference { source, offset, conversion }) = p.base else { continue };
-            let len = (p.len / width * conversion.source_width(width).unwrap_or(width)) as u64;
-            match self.depths.of_range(&SourceRange { source, offset, len }) {
-                above if above > MAX_DEPTH => {
-                    // Blocks of quantised elements may begin anywhere in it.
-                    (p.base, p.step, p.dtype) = (None, None, p.dtype.filter(|d| !d.is_block()));
+            if let Some(range) = of_own_scales(p) {
+                match self.chains.of_range(&range) {
+                    above if above > MAX_DEPTH => p.derived = p.derived.map(DerivedFrom::with_own_scales),
+                    own => {
+                        depth = depth.max(own);
+                        ranges.push(range);
+                    }
                 }
-                own => depth = depth.max(own),
+            }
+            let Some(range) = of_base(p) else { continue };
+            match self.chains.of_range(&range) {
+                above if above > MAX_DEPTH => {
+                    forget(p);
+                    ranges.truncate(before);
+                }
+                own => {
+                    depth = depth.max(own);
+                    ranges.push(range);
+                }
             }
         }
-        self.depths.push_of(len, depth);
+        let mut cost = len + self.chains.cost_of(&ranges);
+        if cost > MAX_BLOCK_COST {
+            // It takes thousands of small tensors that depend on blocks far apart.
+            for p in extents {
+                if of_step(p).any(|range| range.source == 0) {
+                    p.step = None;
+                }
+                if of_base(p).is_some_and(|range| range.source == 0) {
+                    forget(p);
+                }
+                p.derived = p.derived.map(DerivedFrom::with_own_scales);
+            }
+            (depth, cost) = (0, len);
+        }
+        self.chains.push_of(len, depth, cost);
     }
 
     /// Advances by `len` bytes.
@@ -462,6 +480,32 @@ impl<'m> Cutter<'m> {
             self.seen.pop_front();
         }
     }
+}
+
+/// The range of the scales of codes, unless the column has a copy of them.
+fn of_own_scales(p: &Extent) -> Option<SourceRange> {
+    let derived = p.derived.filter(|d| !matches!(d.recipe, Recipe::Codes { in_column: true, .. }))?;
+    derived.scales(p.len as u64)
+}
+
+/// The ranges that an extent takes as a step of an optimizer, besides its base.
+fn of_step(p: &Extent) -> impl Iterator<Item = SourceRange> + use<> {
+    let len = p.len as u64;
+    let others = p.step.into_iter().flat_map(|s| s.others).flatten();
+    others.map(move |r| SourceRange { source: r.source, offset: r.offset, len })
+}
+
+/// The range that an extent takes as its base.
+fn of_base(p: &Extent) -> Option<SourceRange> {
+    let width = p.dtype.map_or(1, Dtype::coding_width);
+    let Reference { source, offset, conversion } = p.base?;
+    let len = (p.len / width * conversion.source_width(width).unwrap_or(width)) as u64;
+    Some(SourceRange { source, offset, len })
+}
+
+/// Lets an extent depend on nothing. Blocks of quantised elements may begin anywhere in it.
+fn forget(p: &mut Extent) {
+    (p.base, p.step, p.dtype) = (None, None, p.dtype.filter(|d| !d.is_block()));
 }
 
 /// The part of a segment, or the rest of it, that opaque bytes at `pos` of their own may resemble most.

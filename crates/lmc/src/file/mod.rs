@@ -4,6 +4,7 @@ pub(crate) mod access;
 pub(crate) mod blocks;
 pub(crate) mod cut;
 pub(crate) mod handover;
+pub(crate) mod hashing;
 pub(crate) mod open;
 pub(crate) mod origin;
 pub(crate) mod session;

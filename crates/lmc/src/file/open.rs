@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::block::head::BlockHead;
 use crate::format::bases::Sources;
+use crate::format::digests::{self, RawDigest};
 use crate::format::header::{self, Features, ends_early};
 use crate::format::index::Index;
 use crate::format::record::{self, HEADER_LEN, RecordHeader};
@@ -16,13 +17,13 @@ use lmc_layout::io::{ReadAt, read_at, scratch};
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) size: u64,
-    /// The features that the header requires.
-    pub(crate) features: Features,
     pub(crate) index: Index,
     pub(crate) sources: Sources,
     places: Vec<Place>,
     /// The range of skippable records.
     skippable: Range<u64>,
+    /// Digests of raw bytes, if they were read.
+    pub(crate) digests: Vec<RawDigest>,
 }
 
 /// The place of a block.
@@ -67,20 +68,29 @@ pub(crate) fn read_record<'r>(src: &'r dyn ReadAt, b: &BlockInfo, buf: &'r mut V
 }
 
 impl Opened {
-    /// [`Self::open`] for a caller that decodes the whole file: also checks skippable records.
+    /// [`Self::open`] for a caller that decodes the whole file: also checks skippable records, and has the digests.
     pub(crate) fn open_whole(src: &dyn ReadAt, limits: &DecodeLimits) -> Result<Self> {
         let opened = Self::open(src, limits)?;
-        check_skippable(src, opened.skippable.clone())?;
-        Ok(opened)
+        let digests = opened.digests(src)?;
+        Ok(Self { digests, ..opened })
+    }
+
+    /// Checks the skippable records, and returns the digests in one of them.
+    pub(crate) fn digests(&self, src: &dyn ReadAt) -> Result<Vec<RawDigest>> {
+        self.check_known()?;
+        read_skippable(src, self.skippable.clone(), self.sources.bases.len())
     }
 
     /// Reads header, trailer and index, and checks that they agree with each other. Skippable records are not read.
+    ///
+    /// Features that nobody knows yet change nothing of these, but perhaps all that is between them.
     pub(crate) fn open(src: &dyn ReadAt, limits: &DecodeLimits) -> Result<Self> {
         let size = src.size().map_err(|e| Error::io("cannot get the size of the file", e))?;
         let mut start = [0; header::LEN];
         let start = &mut start[..size.min(header::LEN as u64) as usize];
         read(src, start, 0)?;
-        let features = header::check(start)?;
+        let header = header::check(start)?;
+        let features = header.features;
         if size < (header::LEN + HEADER_LEN + trailer::LEN) as u64 {
             return Err(ends_early(size));
         }
@@ -88,18 +98,31 @@ impl Opened {
         read(src, &mut end, size - trailer::LEN as u64)?;
         let Trailer { index_offset, index_len } = Trailer::parse(&end, size)?;
         let index = read_index(src, index_offset, index_len, limits).map_err(|e| e.at_offset(index_offset))?;
-        let (mut sources, begin) = read_bases(src, features, index_offset, limits)?;
         index.check_features(features).map_err(|e| e.at_offset(index_offset))?;
+        let is_known = index.features.unknown == 0;
+        if is_known {
+            header.check_hash()?;
+        }
+        let (mut sources, begin) = match read_bases(src, features, index_offset, limits) {
+            Err(_) if !is_known => (Sources::default(), header::LEN as u64),
+            read => read?,
+        };
         sources.features = index.features;
         let (places, end) = add_up(&index, begin);
         match index_offset.checked_sub(end) {
             Some(0 | MIN_SKIPPABLE..=MAX_SKIPPABLE) => {}
+            _ if !is_known => {}
             _ => {
                 let e = Error::damaged("the blocks of the index do not add up to its offset; fetch the file again");
                 return Err(e.at_offset(index_offset));
             }
         }
-        Ok(Self { size, features, index, sources, places, skippable: end..index_offset })
+        Ok(Self { size, index, sources, places, skippable: end..index_offset, digests: vec![] })
+    }
+
+    /// Fails if the blocks need features that this version does not know.
+    pub(crate) fn check_known(&self) -> Result<()> {
+        self.index.features.check_known(Some(&self.index.writer))
     }
 
     pub(crate) fn blocks(&self) -> usize {
@@ -191,8 +214,9 @@ fn add_up(index: &Index, begin: u64) -> (Vec<Place>, u64) {
     (places, next.record_offset)
 }
 
-/// Checks the records between the last block and the index.
-fn check_skippable(src: &dyn ReadAt, Range { mut start, end }: Range<u64>) -> Result<()> {
+/// Checks the records between the last block and the index of a file with so many bases; returns the digests in one of them.
+fn read_skippable(src: &dyn ReadAt, Range { mut start, end }: Range<u64>, bases: usize) -> Result<Vec<RawDigest>> {
+    let mut found = Vec::new();
     let mut left = record::MAX_SKIPPABLE;
     while start < end {
         let located = |e: Error| e.at_offset(start);
@@ -202,10 +226,11 @@ fn check_skippable(src: &dyn ReadAt, Range { mut start, end }: Range<u64>) -> Re
             let e = "the records between the last block and the index are not skippable; fetch the file again";
             return Err(located(Error::damaged(e)));
         }
-        read_head(src, start, &bytes, &h).map_err(located)?;
+        let head = read_head(src, start, &bytes, &h).map_err(located)?;
+        digests::collect(&mut found, h.tag, &head, bases).map_err(located)?;
         start += h.len();
     }
-    Ok(())
+    Ok(found)
 }
 
 pub(crate) fn too_many_skippable() -> Error {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::block::methods::predicted::grid::find as grid;
 use crate::block::structure::LEAST;
 use crate::file::cut::Cutter;
+use crate::file::hashing::sha256_of_base;
 use crate::file::origin::{NoSelf, Raw, ReferenceResolver, SelfSource};
 use crate::file::writer::Writer;
 use crate::format::bases::{BaseInfo, Sources};
@@ -43,6 +44,7 @@ impl<'m> EncodeSession<'m> {
         let needed = matcher.as_ref().map_or(&[][..], Matcher::bases);
         let named = needed.iter().copied().map(info).collect::<Result<Vec<_>>>()?;
         let bases: Vec<Base<'m>> = needed.iter().copied().cloned().collect();
+        let digests = bases.iter().filter(|_| o.digest).map(sha256_of_base).collect::<Result<Vec<_>>>()?;
         let mut siblings = match own {
             Some(raw) if !o.independent => intra_file::find(&layout.segments, |at, buf| raw.read_now(at, buf)),
             _ => vec![],
@@ -64,9 +66,11 @@ impl<'m> EncodeSession<'m> {
             grids_or_copies: true,
             optimizer: true,
             derived: !named.is_empty(),
+            ..Features::default()
         };
         let name = format!("lmc {} {}", env!("CARGO_PKG_VERSION"), o.level.name());
-        let (writer, start) = Writer::start(&Sources { features, bases: named }, name)?;
+        let (mut writer, start) = Writer::start(&Sources { features, bases: named }, name)?;
+        writer.set_base_digests(digests.into_iter());
         let origin = ReferenceResolver::new(bases, &[], own.map_or(&NoSelf as &dyn SelfSource, |raw| raw));
         let may_have_grids = may_have_grids(&layout);
         let layout = Arc::new(layout);

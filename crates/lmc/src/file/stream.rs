@@ -4,7 +4,8 @@ use std::io::Read;
 
 use super::open::{block_record, too_many_skippable};
 use crate::block::head::BlockHead;
-use crate::format::bases::{Depths, Sources};
+use crate::format::bases::{Chains, Sources};
+use crate::format::digests::{self, RawDigest};
 use crate::format::header::{self, Features, ends_early};
 use crate::format::index::{BlockLen, Index, whole_leaves_before};
 use crate::format::record::{self, HEADER_LEN, RecordHeader};
@@ -29,13 +30,15 @@ pub(crate) struct Records<R> {
     /// A record's header that was read ahead.
     ahead: Option<[u8; HEADER_LEN]>,
     sources: Sources,
-    depths: Depths,
+    chains: Chains,
     blocks: Vec<BlockLen>,
     raw: u64,
     /// Number of skippable records read so far.
     skipped: u64,
     /// The features that the blocks so far need.
     needed: Features,
+    /// Digests of raw bytes, once their record was read.
+    digests: Vec<RawDigest>,
 }
 
 impl<R: Read> Records<R> {
@@ -43,18 +46,22 @@ impl<R: Read> Records<R> {
     pub(crate) fn open(mut src: R, limits: DecodeLimits) -> Result<Self> {
         let mut start = [0; header::LEN];
         let n = read_full(&mut src, &mut start).map_err(cannot_read)?;
-        let features = header::check(&start[..n])?;
+        let header = header::check(&start[..n])?;
+        header.check_hash()?;
+        let features = header.features;
+        features.check_known(None).map_err(|e| e.at_offset(12))?;
         let mut records = Self {
             src,
             limits,
             offset: n as u64,
             ahead: None,
             sources: Sources { features, bases: vec![] },
-            depths: Depths::default(),
+            chains: Chains::default(),
             blocks: vec![],
             raw: 0,
             skipped: 0,
             needed: Features::default(),
+            digests: vec![],
         };
         if features.ranges {
             records.read_bases(features).map_err(|e| e.at_offset(n as u64))?;
@@ -81,6 +88,11 @@ impl<R: Read> Records<R> {
     /// The sources of ranges.
     pub(crate) fn sources(&self) -> &Sources {
         &self.sources
+    }
+
+    /// Digests of raw bytes, after the end.
+    pub(crate) fn digests(&self) -> &[RawDigest] {
+        &self.digests
     }
 
     /// Bytes read so far.
@@ -140,13 +152,13 @@ impl<R: Read> Records<R> {
             return Err(Error::limit(format!("the file restores to more bytes than the limit of {max}")));
         }
         let own = self.sources.features.own;
-        let cost = Index::BLOCK_COST + if own { Depths::BLOCK_COST } else { 0 };
+        let cost = Index::BLOCK_COST + if own { Chains::BLOCK_COST } else { 0 };
         if (self.blocks.len() + 1) * cost > self.limits.max_index_size {
             let max = self.limits.max_index_size;
             return Err(Error::limit(format!("the index takes more memory than the limit of {max} bytes")));
         }
         if own {
-            self.depths.push(head.raw_len as u64, &head.ranges)?;
+            self.chains.push(head.raw_len as u64, &head.ranges)?;
         }
         self.blocks.push(BlockLen { record: buf.len() as u32, raw: head.raw_len as u32 });
         Ok(Next::Block(head))
@@ -189,7 +201,8 @@ impl<R: Read> Records<R> {
             return Err(too_many_skippable());
         }
         self.take(buf, h.head_len as usize)?;
-        h.verify(bytes, &buf[HEADER_LEN..])
+        h.verify(bytes, &buf[HEADER_LEN..])?;
+        digests::collect(&mut self.digests, h.tag, &buf[HEADER_LEN..], self.sources.bases.len())
     }
 }
 

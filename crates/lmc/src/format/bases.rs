@@ -2,14 +2,12 @@
 
 use super::checksum::Digest;
 use super::header::Features;
-use super::limits::MAX_BASES;
+use super::limits::{MAX_BASES, MAX_BLOCK_COST, MAX_DEPTH};
+use super::names;
 use super::record::{self, HEADER_LEN, RecordHeader};
 use crate::settings::limits::DecodeLimits;
-use lmc_kernels::varint::{Cursor, put, put_string, string};
+use lmc_kernels::varint::{Cursor, put, put_string};
 use lmc_layout::error::{Error, Result};
-
-/// Longest chain of blocks, each depending on the one before, that must be decoded before a block.
-pub(crate) const MAX_DEPTH: usize = 8;
 
 /// A base as a delta names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +77,7 @@ impl Sources {
         for b in &self.bases {
             out.extend_from_slice(&b.content_hash);
             put(&mut out, b.raw_size);
-            put_string(&mut out, &b.name);
+            put_string(&mut out, &names::of_base(&b.name));
         }
         if self.bases.len() > MAX_BASES || out.len() - HEADER_LEN > record::MAX_BASES_HEAD as usize {
             return Err(Error::limit(format!(
@@ -114,7 +112,7 @@ impl Sources {
         let bases = (0..n)
             .map(|_| {
                 let (content_hash, raw_size) = (c.array()?, c.varint()?);
-                Ok(BaseInfo { content_hash, raw_size, name: string(&mut c)?.to_owned() })
+                Ok(BaseInfo { content_hash, raw_size, name: names::base(&mut c)? })
             })
             .collect::<Result<_>>()?;
         c.finish()?;
@@ -125,24 +123,24 @@ impl Sources {
     pub(crate) fn check(&self, ranges: &[SourceRange], needed: Features, start: u64) -> Result<()> {
         if needed.grids_or_copies && !self.features.grids_or_copies {
             return Err(Error::damaged(
-                "a block has a grid or a copy, but bit 2 of the features (of the header, or of the index) is not set",
+                "a block has a grid or a copy, but the file (its header, or its index) does not have the feature grids",
             ));
         }
         if needed.optimizer && !self.features.optimizer {
             return Err(Error::damaged(
-                "a block has a step of an optimizer or terms, but bit 3 of the features (of the header, or of the index) is not set",
+                "a block has a step of an optimizer or terms, but the file (its header, or its index) does not have the feature optimizer",
             ));
         }
         if !ranges.is_empty() && !self.features.ranges {
             return Err(Error::damaged(
-                "a block names ranges, but bit 0 of the features (of the header, or of the index) is not set",
+                "a block names ranges, but the file (its header, or its index) does not have the feature ranges",
             ));
         }
         for d in ranges {
             let (end, what) = match d.source {
                 0 if !self.features.own => {
                     return Err(Error::damaged(
-                        "a range is of the file itself, but bit 1 of the features (of the header, or of the index) is not set",
+                        "a range is of the file itself, but the file (its header, or its index) does not have the feature own-ranges",
                     ));
                 }
                 0 => (start, "the block starts"),
@@ -168,18 +166,20 @@ impl Sources {
     }
 }
 
-/// The depth of every block of a file that depends on itself; blocks are added in order.
+/// What must be decoded before each block of a file that depends on itself: depth and cost. Blocks are added in order.
 #[derive(Default)]
-pub(crate) struct Depths {
+pub(crate) struct Chains {
     /// End of each block in the raw file.
     ends: Vec<u64>,
+    /// The costs of all blocks up to each one, added up.
+    costs: Vec<u64>,
     /// The blocks of each depth from 1 on, in order.
     of: [Vec<u32>; MAX_DEPTH],
 }
 
-impl Depths {
+impl Chains {
     /// Memory that a block takes here, in bytes.
-    pub(crate) const BLOCK_COST: usize = size_of::<u64>() + size_of::<u32>();
+    pub(crate) const BLOCK_COST: usize = 2 * size_of::<u64>() + size_of::<u32>();
 
     /// Adds the next block; its ranges were checked.
     pub(crate) fn push(&mut self, raw_len: u64, ranges: &[SourceRange]) -> Result<()> {
@@ -187,17 +187,24 @@ impl Depths {
         if depth > MAX_DEPTH {
             return Err(too_deep());
         }
-        self.push_of(raw_len, depth);
+        let cost = raw_len + self.cost_of(ranges);
+        if cost > MAX_BLOCK_COST {
+            return Err(Error::damaged(format!(
+                "the cost of a block, the bytes that must be decoded to read it, is {cost}; it can be at most {MAX_BLOCK_COST}"
+            )));
+        }
+        self.push_of(raw_len, depth, cost);
         Ok(())
     }
 
-    /// Adds the next block, of known depth.
-    pub(crate) fn push_of(&mut self, raw_len: u64, depth: usize) {
+    /// Adds the next block, of known depth and cost.
+    pub(crate) fn push_of(&mut self, raw_len: u64, depth: usize, cost: u64) {
         let start = self.ends.last().copied().unwrap_or(0);
         if let Some(level) = depth.checked_sub(1) {
             self.of[level].push(self.ends.len() as u32);
         }
         self.ends.push(start + raw_len);
+        self.costs.push(self.costs.last().copied().unwrap_or(0) + cost);
     }
 
     /// The depth of a block with this range alone.
@@ -205,12 +212,32 @@ impl Depths {
         if d.source == 0 { 1 + self.deepest(d) } else { 0 }
     }
 
+    /// The costs of the different blocks that ranges touch.
+    pub(crate) fn cost_of(&self, ranges: &[SourceRange]) -> u64 {
+        let mut touched: Vec<_> = ranges.iter().filter(|d| d.source == 0).map(|d| self.touched(d)).collect();
+        touched.sort_unstable();
+        let (mut cost, mut next) = (0, 0);
+        for (first, last) in touched {
+            let first = first.max(next);
+            if first <= last {
+                cost += self.costs[last] - first.checked_sub(1).map_or(0, |before| self.costs[before]);
+                next = last + 1;
+            }
+        }
+        cost
+    }
+
+    /// The first and the last block that a range of the file itself touches.
+    fn touched(&self, d: &SourceRange) -> (usize, usize) {
+        (self.ends.partition_point(|&end| end <= d.offset), self.ends.partition_point(|&end| end < d.end()))
+    }
+
     /// The largest depth of the blocks that a range touches.
     fn deepest(&self, d: &SourceRange) -> usize {
-        let first = self.ends.partition_point(|&end| end <= d.offset) as u32;
-        let last = self.ends.partition_point(|&end| end < d.end()) as u32;
-        let touched =
-            |blocks: &Vec<u32>| blocks.get(blocks.partition_point(|&b| b < first)).is_some_and(|&b| b <= last);
+        let (first, last) = self.touched(d);
+        let touched = |blocks: &Vec<u32>| {
+            blocks.get(blocks.partition_point(|&b| (b as usize) < first)).is_some_and(|&b| b as usize <= last)
+        };
         self.of.iter().rposition(touched).map_or(0, |i| i + 1)
     }
 }
@@ -249,7 +276,35 @@ mod tests {
         }
         assert!(Sources::default().encode().unwrap().is_empty());
         Sources::parse(Features::default(), &[0]).unwrap_err();
-        let long = "x".repeat(record::MAX_BASES_HEAD as usize);
-        sources(&[&long]).encode().unwrap_err();
+        let many = vec!["x".repeat(255); MAX_BASES];
+        sources(&many.iter().map(|n| &n[..]).collect::<Vec<_>>()).encode().unwrap_err();
+    }
+
+    #[test]
+    fn a_block_that_is_touched_twice_costs_once() {
+        let range = |source, offset, len| SourceRange { source, offset, len };
+        let mut chains = Chains::default();
+        for _ in 0..3 {
+            chains.push(100, &[]).unwrap();
+        }
+        assert_eq!(chains.cost_of(&[range(0, 0, 1), range(1, 100, 100), range(0, 99, 1)]), 100);
+        assert_eq!(chains.cost_of(&[range(0, 150, 60), range(0, 0, 101)]), 300);
+        chains.push(10, &[range(0, 199, 2), range(0, 100, 1)]).unwrap();
+        assert_eq!(chains.cost_of(&[range(0, 305, 1)]), 210);
+        assert_eq!(chains.cost_of(&[range(0, 305, 1), range(0, 0, 300)]), 510);
+    }
+
+    #[test]
+    fn a_block_may_cost_a_gibibyte() {
+        let largest = 1 << 24;
+        let mut chains = Chains::default();
+        for _ in 0..64 {
+            chains.push(largest, &[]).unwrap();
+        }
+        let all_but = |n: u64| SourceRange { source: 0, offset: 0, len: (64 - n) * largest };
+        chains.push(largest, &[all_but(1)]).unwrap();
+        let e = chains.push(largest, &[all_but(0)]).unwrap_err();
+        assert!(e.to_string().contains("the cost of a block"), "{e}");
+        assert_eq!(e.kind(), crate::ErrorKind::Damaged);
     }
 }

@@ -148,29 +148,17 @@ fn encode_within(log: u32, encoder: &mut CCtx<'_>, bytes: &[u8], frame: &mut Vec
     Ok(())
 }
 
-/// log2 of the largest Window_Size, which zstd takes on all machines.
-const MOST_WINDOW_LOG: u32 = 30;
-
 /// The number that frames of RFC 8878 begin with. Where a program links a zstd that also takes older formats, those begin with others.
 const MAGIC: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
 
-/// Whether `bytes` are one frame that states `len` bytes of contents, with a window of no fewer: decoders differ on matches that reach
-/// beyond it.
+/// Single_Segment_flag in the descriptor of a frame, its fifth byte (RFC 8878, section 3.1.1.1.1): the window is as long as the contents.
+const SINGLE_SEGMENT: u8 = 0x20;
+
+/// Whether `bytes` are one frame of a single segment that states `len` bytes of contents.
 fn is_one(bytes: &[u8], len: usize) -> bool {
     let whole = bytes.starts_with(&MAGIC) && find_frame_compressed_size(bytes).is_ok_and(|n| n == bytes.len());
     let states_length = matches!(get_frame_content_size(bytes), Ok(Some(n)) if n == len as u64);
-    whole && states_length && window_size(bytes).is_some_and(|n| (len as u64..=1 << MOST_WINDOW_LOG).contains(&n))
-}
-
-/// The Window_Size of a frame that states the length of its contents (RFC 8878, section 3.1.1.1.2).
-fn window_size(frame: &[u8]) -> Option<u64> {
-    let (descriptor, window) = (*frame.get(4)?, *frame.get(5)?);
-    if descriptor & 0x20 != 0 {
-        // Single_Segment_flag.
-        return get_frame_content_size(frame).ok()?;
-    }
-    let base = 1u64 << (10 + (window >> 3));
-    Some(base + base / 8 * u64::from(window & 7))
+    whole && states_length && bytes[MAGIC.len()] & SINGLE_SEGMENT != 0
 }
 
 /// Unpacks frames, keeping its working memory.
@@ -212,5 +200,23 @@ mod tests {
         // Of format 0.7, and of a skippable frame, which zstd says has no contents.
         assert!(!is_one(&[&[0x27, 0xb5, 0x2f, 0xfd], &frame[4..]].concat(), 3));
         assert!(!is_one(&[0x50, 0x2a, 0x4d, 0x18, 2, 0, 0, 0, 7, 7], 0));
+    }
+
+    #[test]
+    fn all_frames_have_a_single_segment() {
+        let bytes: Vec<u8> = (0..300_000u32).flat_map(|i| (i * i).to_le_bytes()).collect();
+        let mut encoder = FrameEncoder::new(Level::Max);
+        for len in [1, 255, 256, 70_000, 1 << 20] {
+            let bytes = &bytes[..len];
+            assert!(is_one(encoder.encode_near(bytes).unwrap(), len));
+            assert!(is_one(encoder.encode(bytes).unwrap(), len));
+            assert!(is_one(&encode_after(&[7; 1000], bytes, Level::Default).unwrap(), len));
+        }
+        // The same with a window of 1 KiB in place of the flag.
+        let mut frame = encoder.encode(&bytes[..300]).unwrap().to_vec();
+        assert_eq!(frame[4] & 0xe0, 0x60, "the size has two bytes");
+        frame[4] &= !SINGLE_SEGMENT;
+        frame.insert(5, 0);
+        assert!(!is_one(&frame, 300));
     }
 }

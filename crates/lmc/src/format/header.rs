@@ -1,5 +1,7 @@
 //! The first 16 bytes of a file (`docs/format.md` §2.1).
 
+use std::borrow::Cow;
+
 use lmc_layout::error::{Error, ErrorKind, Result};
 
 pub(crate) const LEN: usize = 16;
@@ -26,7 +28,7 @@ const OTHERS: &[(&[u8], &str)] = &[
     (b"<html", "a web page: the download went wrong"),
 ];
 
-/// Features of the format that a decoder must support.
+/// Features of the format that blocks need (`docs/format.md` §2.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Features {
     /// Blocks may name ranges of other data.
@@ -39,6 +41,8 @@ pub(crate) struct Features {
     pub(crate) optimizer: bool,
     /// Operands may be derived from data in another precision.
     pub(crate) derived: bool,
+    /// The bits of others.
+    pub(crate) unknown: u32,
 }
 
 impl Features {
@@ -48,16 +52,41 @@ impl Features {
     const OPTIMIZER: u32 = 8;
     const DERIVED: u32 = 16;
 
-    /// Their names, for people.
-    pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
+    /// Their names; of unknown ones the bits.
+    pub(crate) fn names(self) -> impl Iterator<Item = Cow<'static, str>> {
         let names = [
-            (self.ranges, "ranges of bases"),
-            (self.own, "ranges of the file itself"),
-            (self.grids_or_copies, "grids or copies"),
-            (self.optimizer, "steps of optimizers"),
-            (self.derived, "derived tensors"),
+            (self.ranges, "ranges"),
+            (self.own, "own-ranges"),
+            (self.grids_or_copies, "grids"),
+            (self.optimizer, "optimizer"),
+            (self.derived, "derived"),
         ];
-        names.into_iter().filter_map(|(set, name)| set.then_some(name))
+        let known = names.into_iter().filter_map(|(set, name)| set.then_some(name.into()));
+        known.chain(
+            (0..u32::BITS).filter(move |bit| self.unknown >> bit & 1 == 1).map(|bit| format!("bit {bit}").into()),
+        )
+    }
+
+    /// Those of the header of a file whose blocks need these: a record of bases needs one more.
+    pub(crate) fn with_bases(self, has_bases: bool) -> Self {
+        Self { ranges: self.ranges || has_bases, ..self }
+    }
+
+    /// Fails if there are unknown ones.
+    ///
+    /// # Errors
+    /// `Unsupported`, which names the program that wrote the file, if that is known.
+    pub(crate) fn check_known(self, writer: Option<&str>) -> Result<()> {
+        if self.unknown == 0 {
+            return Ok(());
+        }
+        let unknown = Self { unknown: self.unknown, ..Self::default() };
+        let names = unknown.names().collect::<Vec<_>>().join(" and ");
+        let by = writer.map(|w| format!(", and was written by {w:?}")).unwrap_or_default();
+        Err(Error::unsupported(format!(
+            "the file needs a feature of the format ({names}) that lmc {} does not know{by}: use a newer lmc",
+            env!("CARGO_PKG_VERSION")
+        )))
     }
 
     /// As they are stored.
@@ -67,13 +96,10 @@ impl Features {
             + u32::from(self.grids_or_copies) * Self::GRIDS_OR_COPIES
             + u32::from(self.optimizer) * Self::OPTIMIZER
             + u32::from(self.derived) * Self::DERIVED
+            + self.unknown
     }
 
     pub(super) fn of_bits(bits: u32) -> Result<Self> {
-        let unknown = bits & !(Self::RANGES | Self::OWN | Self::GRIDS_OR_COPIES | Self::OPTIMIZER | Self::DERIVED);
-        if unknown != 0 {
-            return Err(Error::unsupported(format!("unsupported features {unknown:#x}: use a newer lmc")));
-        }
         let has = |bit| bits & bit != 0;
         let features = Self {
             ranges: has(Self::RANGES),
@@ -81,9 +107,12 @@ impl Features {
             grids_or_copies: has(Self::GRIDS_OR_COPIES),
             optimizer: has(Self::OPTIMIZER),
             derived: has(Self::DERIVED),
+            unknown: bits & !(Self::RANGES | Self::OWN | Self::GRIDS_OR_COPIES | Self::OPTIMIZER | Self::DERIVED),
         };
         if features.own && !features.ranges {
-            return Err(Error::damaged(format!("the features are {bits:#x}: bit 1 needs bit 0; fetch the file again")));
+            return Err(Error::damaged(format!(
+                "the features are {bits:#x}: own-ranges needs ranges; fetch the file again"
+            )));
         }
         Ok(features)
     }
@@ -99,6 +128,7 @@ impl std::ops::BitOr for Features {
             grids_or_copies: self.grids_or_copies || other.grids_or_copies,
             optimizer: self.optimizer || other.optimizer,
             derived: self.derived || other.derived,
+            unknown: self.unknown | other.unknown,
         }
     }
 }
@@ -119,8 +149,27 @@ pub(crate) fn ends_early(at: u64) -> Error {
     Error::damaged("the file ends early; fetch it again").at_offset(at)
 }
 
-/// Checks the first bytes of a file, 16, or all of a file that is shorter. Returns its features.
-pub(crate) fn check(start: &[u8]) -> Result<Features> {
+/// The header of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) features: Features,
+    hash: u8,
+}
+
+impl Header {
+    /// Fails unless the digests of the file are those that this version computes.
+    pub(crate) fn check_hash(&self) -> Result<()> {
+        if self.hash == HASH {
+            return Ok(());
+        }
+        let hash = self.hash;
+        let message = format!("the file's hash has id {hash}, and this lmc knows only {HASH}: use a newer lmc");
+        Err(Error::unsupported(message).at_offset(10))
+    }
+}
+
+/// Checks the first bytes of a file, 16, or all of a file that is shorter.
+pub(crate) fn check(start: &[u8]) -> Result<Header> {
     let n = start.len().min(MAGIC.len());
     if start.is_empty() {
         return Err(Error::damaged("the input is empty; an lmc file is not: fetch it again").at_offset(0));
@@ -133,16 +182,13 @@ pub(crate) fn check(start: &[u8]) -> Result<Features> {
     if version != VERSION {
         return Err(wrong_version(version).at_offset(8));
     }
-    if rest[2] != HASH {
-        let message = format!("the file's hash has id {}, and this lmc knows only {HASH}: use a newer lmc", rest[2]);
-        return Err(Error::unsupported(message).at_offset(10));
-    }
     if rest[3] != 0 {
         let message = format!("the header's reserved byte is {:#04x}, not 0; fetch the file again", rest[3]);
         return Err(Error::damaged(message).at_offset(11));
     }
     let features = u32::from_le_bytes(rest[4..8].try_into().expect("4 bytes"));
-    Features::of_bits(features).map_err(|e| e.at_offset(12))
+    let features = Features::of_bits(features).map_err(|e| e.at_offset(12))?;
+    Ok(Header { features, hash: rest[2] })
 }
 
 fn wrong_version(version: u16) -> Error {
@@ -178,7 +224,7 @@ mod tests {
     #[test]
     fn a_header_is_accepted_whole_only() {
         let h = encode(Features::default());
-        assert_eq!(check(&h).unwrap(), Features::default());
+        assert_eq!(check(&h).unwrap(), Header { features: Features::default(), hash: HASH });
         assert_eq!(error(&[]).0, ErrorKind::Damaged);
         for n in 1..LEN {
             assert_eq!(error(&h[..n]), (ErrorKind::Damaged, format!("the file ends early; fetch it again (byte {n})")));
@@ -195,16 +241,28 @@ mod tests {
             (false, false, false, true, 8),
             (true, true, true, true, 15),
         ] {
-            let features = Features { ranges, own, grids_or_copies, optimizer };
+            let features = Features { ranges, own, grids_or_copies, optimizer, unknown: 0 };
             let h = encode(features);
             assert_eq!(h[12..], [bits, 0, 0, 0]);
-            assert_eq!(check(&h).unwrap(), features);
+            assert_eq!(check(&h).unwrap().features, features);
         }
         assert_eq!(error(&encode(Features { own: true, ..Features::default() })).0, ErrorKind::Damaged);
-        let mut h = encode(Features::default());
-        h[12] = 17;
-        assert_eq!(error(&h).0, ErrorKind::Unsupported);
-        assert!(error(&h).1.contains("0x10"));
+    }
+
+    #[test]
+    fn unknown_features_are_kept_and_named() {
+        let mut h = encode(Features { ranges: true, ..Features::default() });
+        h[14] = 2;
+        h[15] = 0x80;
+        let features = check(&h).unwrap().features;
+        assert_eq!((features.unknown, encode(features)), (0x8002_0000, h));
+        assert_eq!(features.names().collect::<Vec<_>>(), ["ranges", "bit 17", "bit 31"]);
+        let e = features.check_known(Some("lmc 9.1.0 max")).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Unsupported);
+        for part in ["bit 17 and bit 31", "written by \"lmc 9.1.0 max\""] {
+            assert!(e.to_string().contains(part), "{e}");
+        }
+        Features { unknown: 0, ..features }.check_known(None).unwrap();
     }
 
     #[test]
@@ -219,13 +277,10 @@ mod tests {
         }
         let mut h = encode(Features::default());
         h[10] = 2;
-        assert_eq!(error(&h).0, ErrorKind::Unsupported);
+        assert_eq!(check(&h).unwrap().check_hash().unwrap_err().kind(), ErrorKind::Unsupported);
         h = encode(Features::default());
         h[11] = 1;
         assert_eq!(error(&h).0, ErrorKind::Damaged);
-        h = encode(Features::default());
-        h[15] = 1;
-        assert_eq!(error(&h).0, ErrorKind::Unsupported);
         assert!(error(b"\x28\xb5\x2f\xfd0000").1.contains("zstd"));
         assert!(error(b"\x10\0\0\0\0\0\0\0{\"a\"").1.contains("safetensors"));
         assert!(error(b"\x89LMC\n\x1a\n\0").1.contains("text mode"));

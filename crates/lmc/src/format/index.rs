@@ -2,10 +2,11 @@
 
 use super::checksum::{Digest, LEAF};
 use super::header::Features;
-use super::limits::{MAX_RAW, MAX_TABLE};
+use super::limits::{MAX_BLOCKS, MAX_RAW, MAX_TABLE};
+use super::names;
 use super::record::{self, HEADER_LEN, RecordHeader};
 use super::segments::{self, Budget, Packed};
-use lmc_kernels::varint::{Cursor, put, put_string, string};
+use lmc_kernels::varint::{Cursor, put, put_string};
 
 use crate::format::frames::{FrameDecoder, FrameEncoder};
 use crate::settings::limits::DecodeLimits;
@@ -36,7 +37,7 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// The index record, and the bytes of memory that a reader takes for it. The lengths of the `n` blocks are already `2 × n` varints.
+    /// The index record. The lengths of the `n` blocks are already `2 × n` varints; `segments` are within the limits.
     pub(crate) fn encode(
         raw_size: u64,
         content_hash: &Digest,
@@ -45,10 +46,13 @@ impl Index {
         [layout, writer]: [&str; 2],
         segments: &[Segment],
         frames: &mut FrameEncoder,
-    ) -> Result<(Vec<u8>, u64)> {
+    ) -> Result<Vec<u8>> {
+        if n > MAX_BLOCKS {
+            return Err(Error::limit(format!("the file has {n} blocks; it can have at most {MAX_BLOCKS}")));
+        }
         let mut table = lengths.to_vec();
-        put_string(&mut table, layout);
-        put_string(&mut table, writer);
+        put_string(&mut table, &names::of_label(layout));
+        put_string(&mut table, &names::of_label(writer));
         segments::encode(segments, &mut table);
         let mut out = vec![0; HEADER_LEN];
         if table.len() as u64 > MAX_TABLE {
@@ -72,9 +76,7 @@ impl Index {
         }
         let header = RecordHeader::encode(record::INDEX, &out[HEADER_LEN..], 0);
         out[..HEADER_LEN].copy_from_slice(&header);
-        let parsed: u64 = segments.iter().map(|s| s.memory() as u64).sum();
-        let memory = (out.len() - HEADER_LEN + table.len()) as u64 + n * Self::BLOCK_COST as u64 + parsed;
-        Ok((out, memory))
+        Ok(out)
     }
 
     /// Bytes of memory that an opened file takes for one block: its lengths here, and its offsets.
@@ -141,8 +143,11 @@ impl Index {
         budget.take(n_blocks.saturating_mul(Self::BLOCK_COST as u64))?;
         let mut c = Cursor::new(&table);
         // A block takes two bytes of the table at least: it bounds the allocation.
-        if n_blocks > table.len() as u64 / 2 {
-            return Err(Error::damaged(format!("the index has {n_blocks} blocks in a table of {} bytes", table.len())));
+        if n_blocks > MAX_BLOCKS.min(table.len() as u64 / 2) {
+            return Err(Error::damaged(format!(
+                "the index has {n_blocks} blocks in a table of {} bytes; it can have at most {MAX_BLOCKS}",
+                table.len()
+            )));
         }
         let mut blocks = Vec::with_capacity(n_blocks as usize);
         let mut sum = 0u64;
@@ -162,7 +167,8 @@ impl Index {
         if sum != raw_size {
             return Err(Error::damaged(format!("the blocks of the index have {sum} raw bytes, the file {raw_size}")));
         }
-        let (layout, writer) = (string(&mut c)?.to_owned(), string(&mut c)?.to_owned());
+        let layout = names::label(&mut c, "the name of the layout")?;
+        let writer = names::label(&mut c, "the name of the writer")?;
         let start = table.len() - c.remaining();
         let segments = Packed::check(table, start, raw_size, &mut budget)?;
         Ok(Self { raw_size, content_hash, features, blocks, layout, writer, segments })

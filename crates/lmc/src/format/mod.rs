@@ -2,11 +2,13 @@
 
 pub(crate) mod bases;
 pub(crate) mod checksum;
+pub(crate) mod digests;
 pub(crate) mod extents;
 pub(crate) mod frames;
 pub(crate) mod header;
 pub(crate) mod index;
 pub(crate) mod limits;
+mod names;
 pub(crate) mod record;
 pub(crate) mod segments;
 pub(crate) mod tensors;

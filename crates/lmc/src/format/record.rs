@@ -16,7 +16,7 @@ pub(crate) const MAX_BLOCK_HEAD: u32 = 1 << 24;
 pub(crate) const MAX_BLOCK_BODY: u64 = 1 << 25;
 /// Length of the longest block record.
 pub(crate) const MAX_BLOCK_RECORD: u64 = HEADER_LEN as u64 + MAX_BLOCK_HEAD as u64 + MAX_BLOCK_BODY;
-pub(crate) const MAX_INDEX_HEAD: u32 = 1 << 30;
+pub(crate) const MAX_INDEX_HEAD: u32 = 1 << 28;
 pub(crate) const MAX_BASES_HEAD: u32 = 1 << 24;
 /// Length of the longest skippable record.
 pub(crate) const MAX_SKIPPABLE_RECORD: u64 = 1 << 24;
@@ -70,7 +70,7 @@ impl RecordHeader {
 
     /// Whether the record holds nothing that decoding needs.
     pub(crate) fn is_skippable(&self) -> bool {
-        self.tag[0].is_ascii_lowercase()
+        self.tag[0].is_ascii_lowercase() && self.tag.iter().all(u8::is_ascii_graphic)
     }
 
     /// Checks the head that followed this header. `bytes` are the header's own.

@@ -1,9 +1,12 @@
 //! The segments of a file as the index stores them (`docs/format.md` §2.3).
 
+use std::borrow::Cow;
+
+use super::limits::{MAX_NAME, MAX_SEGMENTS, MAX_WRITTEN_OUT};
 use super::tensors::{put_opaque, put_tensor, walk};
 use lmc_kernels::varint::{Cursor, put};
 use lmc_layout::error::{Error, Result};
-use lmc_layout::segment::{Names, Segment, tensor_len};
+use lmc_layout::segment::{Name, Names, Segment, tensor_len};
 
 /// Appends the segments of a file.
 pub(super) fn encode(segments: &[Segment], table: &mut Vec<u8>) {
@@ -19,6 +22,42 @@ pub(super) fn encode(segments: &[Segment], table: &mut Vec<u8>) {
         put_tensor(table, last_name, name, dtype, shape);
         (last_name, last_shape) = (name, Some(&s.shape));
     }
+}
+
+/// The segments of a file as far as an index can have them, and the number of tensors that it cannot have: their bytes are opaque.
+pub(crate) fn within_limits(segments: &[Segment]) -> (Cow<'_, [Segment]>, u64) {
+    let all_fit = segments.len() as u64 <= MAX_SEGMENTS
+        && segments.iter().all(|s| if s.dtype.is_some() { has_short_name(s) } else { s.len > 0 })
+        && segments.iter().map(written_out).sum::<u64>() <= MAX_WRITTEN_OUT;
+    if all_fit {
+        return (Cow::Borrowed(segments), 0);
+    }
+    let (mut kept, mut left, mut left_out) = (Vec::<Segment>::new(), MAX_WRITTEN_OUT, 0);
+    for s in segments {
+        // The last segment may be needed for all further bytes.
+        let has_room = written_out(s) <= left && kept.len() as u64 + 1 < MAX_SEGMENTS;
+        if s.dtype.is_some() && has_short_name(s) && has_room {
+            left -= written_out(s);
+            kept.push(s.clone());
+            continue;
+        }
+        left_out += u64::from(s.dtype.is_some());
+        match kept.last_mut() {
+            Some(last) if last.dtype.is_none() => last.len += s.len,
+            _ if s.len == 0 => {}
+            _ => kept.push(Segment::opaque(s.offset, s.len)),
+        }
+    }
+    (kept.into(), left_out)
+}
+
+fn has_short_name(s: &Segment) -> bool {
+    s.name.as_ref().is_none_or(|name| name.size() <= MAX_NAME)
+}
+
+/// Bytes of a tensor's name, and eight for each dimension.
+fn written_out(s: &Segment) -> u64 {
+    (s.name.as_ref().map_or(0, Name::size) + 8 * s.shape.len()) as u64
 }
 
 /// The rest of [`DecodeLimits::max_index_size`](crate::DecodeLimits::max_index_size).
@@ -53,7 +92,7 @@ impl Packed {
     /// budget.
     pub(super) fn check(table: Vec<u8>, start: usize, raw_size: u64, budget: &mut Budget) -> Result<Self> {
         let mut c = Cursor::new(&table[start..]);
-        let (mut count, mut end, mut names) = (0, 0u64, 0);
+        let (mut count, mut end, mut written_out) = (0, 0u64, 0);
         walk(&mut c, |s| {
             let len = match s.dtype {
                 None => s.len,
@@ -72,9 +111,11 @@ impl Packed {
             }
             end += len;
             count += 1;
-            names += s.name.len();
-            if names > u32::MAX as usize {
-                return Err(Error::limit(format!("the names of the tensors take {names} bytes, more than 4 GiB")));
+            written_out += (s.name.len() + 8 * s.shape.len()) as u64;
+            if written_out > MAX_WRITTEN_OUT {
+                return Err(Error::damaged(format!(
+                    "names and shapes in the index take more than {MAX_WRITTEN_OUT} bytes when they are written out"
+                )));
             }
             budget.take(Segment::cost(s.name.len(), s.shape.len()) as u64)
         })?;
@@ -127,6 +168,34 @@ mod tests {
         let raw_size = segments.last().map_or(0, Segment::end);
         let packed = Packed::check(table, 3, raw_size, &mut Budget { left: memory, max: memory })?;
         Ok((packed.unpack(), len))
+    }
+
+    #[test]
+    fn what_an_index_cannot_have_is_opaque() {
+        let (long, longest) = ("x".repeat(MAX_NAME + 1), "x".repeat(MAX_NAME));
+        let segments = [
+            Segment::opaque(0, 5),
+            tensor(&long, Dtype::U8, &[3], 5),
+            tensor(&longest, Dtype::U8, &[2], 8),
+            tensor(&long, Dtype::U8, &[0], 10),
+            tensor("last", Dtype::U8, &[1], 10),
+        ];
+        let (kept, left_out) = within_limits(&segments);
+        assert_eq!(*kept, [Segment::opaque(0, 8), segments[2].clone(), segments[4].clone()]);
+        assert_eq!(left_out, 2);
+        round_trip(&kept, 1 << 20).unwrap();
+        assert_eq!(round_trip(&segments, 1 << 20).unwrap_err().kind(), crate::ErrorKind::Damaged);
+        // 4096 such names are one byte more than fits with their dimension.
+        let many: Vec<_> = (0..4100).map(|i| tensor(&longest, Dtype::U8, &[1], i)).collect();
+        let (kept, left_out) = within_limits(&many);
+        let fit = MAX_WRITTEN_OUT / (MAX_NAME as u64 + 8);
+        assert_eq!((kept.len() as u64, left_out), (fit + 1, 4100 - fit));
+        assert_eq!(*kept.last().unwrap(), Segment::opaque(fit, 4100 - fit));
+        round_trip(&kept, 1 << 29).unwrap();
+        assert_eq!(round_trip(&many, 1 << 29).unwrap_err().kind(), crate::ErrorKind::Damaged);
+        let ordinary = [tensor("w", Dtype::U8, &[1], 0)];
+        assert!(matches!(within_limits(&ordinary), (Cow::Borrowed(_), 0)));
+        assert_eq!(within_limits(&[Segment::opaque(0, 0)]), (Cow::Borrowed(&[][..]), 0));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The tensors of the index: a name omits the prefix that it shares with the one before, a shape is
 //! stored where it changes.
 
+use super::limits::{MAX_NAME, MAX_SEGMENTS};
 use lmc_kernels::varint::{Cursor, put, put_string, string};
 use lmc_layout::dtype::{Dtype, NAMED, NamedDtype};
 use lmc_layout::error::{Error, Result};
@@ -51,13 +52,16 @@ fn shared(a: &str, b: &str) -> usize {
 
 /// Reads a number of entries and passes each to `each`.
 pub(crate) fn walk(c: &mut Cursor<'_>, mut each: impl FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
-    let n = c.varint()?;
+    let n = c.size(MAX_SEGMENTS as usize, "the number of segments")?;
     let (mut name, mut shape) = (String::new(), Shape::default());
     let (mut is_first, none) = (true, Shape::default());
     for _ in 0..n {
         let kind = c.u8()?;
         if kind == 0 {
             let (len, shape) = (c.varint()?, &none);
+            if len == 0 {
+                return Err(Error::damaged("an opaque segment in the index has no bytes"));
+            }
             each(Entry { dtype: None, len, name: "", shape })?;
             continue;
         }
@@ -77,6 +81,12 @@ pub(crate) fn walk(c: &mut Cursor<'_>, mut each: impl FnMut(Entry<'_>) -> Result
         }
         name.truncate(shared);
         name.push_str(string(c)?);
+        if name.len() > MAX_NAME {
+            let (len, start) = (name.len(), name.chars().take(40).collect::<String>());
+            return Err(Error::damaged(format!(
+                "a tensor's name has {len} bytes and begins with {start:?}; it can have {MAX_NAME}"
+            )));
+        }
         if kind & SAME_SHAPE == 0 {
             let rank = c.size(MAX_RANK, "a tensor's rank")?;
             shape.clear();
@@ -98,8 +108,8 @@ fn named(c: &mut Cursor<'_>) -> Result<Dtype> {
     let named = u32::try_from(bits).ok().and_then(|bits| NamedDtype::new(name, bits));
     named.map(Dtype::Named).ok_or_else(|| {
         Error::damaged(format!(
-            "dtype {name:?} of {bits} bits: a dtype's name must have 1 to 31 printable ASCII characters without blanks, and an \
-             element 1 to 65536 bits"
+            "dtype {name:?} of {bits} bits: the name of a dtype without a code must have 1 to 31 printable ASCII characters without \
+             blanks, and be that of none with a code, and an element must have 1 to 65536 bits"
         ))
     })
 }

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::format::bases::{MAX_DEPTH, too_deep};
+use crate::format::bases::too_deep;
+use crate::format::limits::MAX_DEPTH;
 use crate::refs::work::Work;
 use lmc_layout::error::{Error, Result};
 
@@ -16,10 +17,10 @@ const MAX_DETOUR_OF_WHOLE: u64 = 1 << 32;
 pub(crate) const MIN_COST: u64 = 1 << 16;
 /// Most nested decodings of blocks, in the file and its bases; a thread's stack must have room for them.
 const MAX_NESTED: usize = 128;
-/// Most memory of a waiting block of this encoder, and the memory above that which all waiting blocks may take: two blocks of the largest
-/// size that the format allows.
+/// Most memory of a waiting block of this encoder, and the memory above that which all waiting blocks may take: as many blocks of the largest
+/// size that the format allows as can wait for each other in one file.
 pub(crate) const ORDINARY: u64 = 64 << 20;
-const MAX_EXCESS: u64 = 1 << 27;
+const MAX_EXCESS: u64 = (MAX_DEPTH as u64) << 27;
 
 /// The remaining work for one block. It includes bases and their bases: otherwise every delta of a chain could multiply the work.
 #[derive(Clone, Copy)]

@@ -4,14 +4,14 @@
 ///
 /// Memory does not depend on the size of a file: besides the output and the index it is a few MiB per thread for files that this library
 /// wrote. A block of the largest size that the format allows takes 184 MiB of working memory per thread; reading such a block alone, with
-/// its ranges, takes up to 1 GiB.
+/// those of the file that it depends on, takes 1 GiB more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DecodeLimits {
     /// Largest raw size that is restored, in bytes.
     pub max_raw_size: u64,
-    /// Most memory of a file's index, in bytes. The default, 256 MiB, is enough for files of several
-    /// terabytes and for a million tensors.
+    /// Most memory of a file's index, in bytes. The default, 4 GiB, is enough for every index that the format allows; one of files of several
+    /// terabytes and of a million tensors takes less than 256 MiB.
     pub max_index_size: usize,
     /// Most bytes that one call decodes: the requested ones, and those of blocks that they depend on, in the file and in its bases. By
     /// default 96 per requested byte plus 4 GiB. The last delta of a chain of n deltas needs about n + 1 times its size.
@@ -40,6 +40,6 @@ impl DecodeLimits {
 
 impl Default for DecodeLimits {
     fn default() -> Self {
-        Self { max_raw_size: u64::MAX, max_index_size: 1 << 28, max_work: None }
+        Self { max_raw_size: u64::MAX, max_index_size: u32::MAX as usize, max_work: None }
     }
 }

@@ -28,6 +28,8 @@ pub struct CompressOptions {
     /// Most bytes that one call decodes for compressed bases; by default 96 times their raw sizes plus 4 GiB, as for
     /// [`DecodeLimits::max_work`].
     pub max_work: Option<u64>,
+    /// Whether the file gets the SHA-256 of its raw bytes and of those of its bases, which are compared when it is restored.
+    pub digest: bool,
 }
 
 impl CompressOptions {
@@ -67,6 +69,12 @@ impl CompressOptions {
     #[doc(hidden)]
     pub fn is_independent(&self) -> bool {
         self.independent
+    }
+
+    /// Sets [`digest`](Self::digest).
+    #[must_use]
+    pub fn with_digest(self, digest: bool) -> Self {
+        Self { digest, ..self }
     }
 
     /// Sets [`max_work`](Self::max_work); `None` for the default.

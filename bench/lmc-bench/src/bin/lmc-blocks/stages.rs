@@ -64,6 +64,7 @@ impl Blocks {
                 len: block.len(),
                 base,
                 step: None,
+                derived: None,
                 group: Group::Others,
                 prefix: None,
                 matrix: None,

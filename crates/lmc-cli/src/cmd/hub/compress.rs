@@ -211,6 +211,7 @@ impl Work<'_> {
         let summary = self.compressor.compress(read, &bases, Sink::writer(&mut output));
         let summary = summary.map_err(|e| output.take_failure().unwrap_or_else(|| Failure::codec(&file.path, &e)))?;
         drop(progress);
+        output.replace_header(&summary)?;
         if !is_kept(summary.compressed_size) {
             return Ok(None);
         }

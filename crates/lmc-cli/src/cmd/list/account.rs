@@ -61,6 +61,23 @@ pub(super) fn accounts(
     Ok(accounts)
 }
 
+/// The share of each segment in blocks that cannot be read: by length.
+pub(super) fn by_length(segments: &[Segment], blocks: &[BlockInfo]) -> Vec<Account> {
+    // The compressed bytes before a raw offset.
+    let before = |at: u64| {
+        let n = blocks.partition_point(|b| b.raw_offset + b.raw_len <= at);
+        let start = blocks.first().map_or(0, |b| b.record_offset);
+        match blocks.get(n) {
+            Some(b) => {
+                let part = u128::from(b.record_len) * u128::from(at - b.raw_offset) / u128::from(b.raw_len);
+                b.record_offset - start + part as u64
+            }
+            None => blocks.last().map_or(0, |b| b.record_offset + b.record_len - start),
+        }
+    };
+    segments.iter().map(|s| Account { compressed: before(s.end()) - before(s.offset), coded: None }).collect()
+}
+
 impl Coded {
     fn new<'a>(columns: impl Iterator<Item = &'a ColumnDescription> + Clone) -> Self {
         let predictions = columns.clone().filter_map(|p| p.prediction.as_ref());

@@ -4,6 +4,7 @@ use std::io::{self, Read};
 
 use super::jobs::Job;
 use crate::file::cut::Cutter;
+use crate::file::hashing::StreamHasher;
 use lmc_layout::Prefix;
 use lmc_layout::error::{Error, Result};
 use lmc_layout::io::{ReadAt, append, scratch};
@@ -80,11 +81,13 @@ impl ReadAt for Window<'_> {
 pub(super) struct Stream<'a> {
     src: &'a mut dyn Read,
     ahead: Ahead,
+    /// Hashes all bytes that are read.
+    hasher: Option<StreamHasher>,
 }
 
 impl<'a> Stream<'a> {
-    pub(super) fn new(src: &'a mut dyn Read) -> Self {
-        Self { src, ahead: Ahead::default() }
+    pub(super) fn new(src: &'a mut dyn Read, hasher: Option<StreamHasher>) -> Self {
+        Self { src, ahead: Ahead::default(), hasher }
     }
 
     /// Reads ahead, then [`Ahead::next_block`].
@@ -96,7 +99,11 @@ impl<'a> Stream<'a> {
     /// Reads until the buffer holds `n` bytes, or fewer at the end of the stream.
     fn fill(&mut self, n: usize) -> Result<()> {
         if let Some(more) = n.checked_sub(self.ahead.len()).filter(|&more| more > 0) {
-            append(self.src, self.ahead.room(), more).map_err(|e| Error::io("cannot read the input", e))?;
+            let read = append(self.src, self.ahead.room(), more).map_err(|e| Error::io("cannot read the input", e))?;
+            if let Some(hasher) = &self.hasher {
+                let bytes = self.ahead.bytes();
+                hasher.update(&bytes[bytes.len() - read..]);
+            }
         }
         Ok(())
     }

@@ -9,10 +9,12 @@ use crate::block::by_leaf::BlockOutput;
 use crate::block::decode::BlockDecoder;
 use crate::block::head::BlockHead;
 use crate::file::blocks::{Decoded, check_hash, decode_checked};
+use crate::file::hashing::{Comparison, compare_bases};
 use crate::file::origin::{NoSelf, ReferenceResolver, SelfSource, Watermark, Written};
 use crate::file::stream::{Next, Records};
 use crate::format::bases::BaseInfo;
 use crate::format::checksum::ContentHash;
+use crate::format::digests::RawDigest;
 use crate::format::index::Index;
 use crate::format::record::HEADER_LEN;
 use crate::refs::base::{Base, resolve};
@@ -39,6 +41,8 @@ pub(crate) struct Front<'b, R> {
     decoded: u64,
     /// After the last block.
     index: Option<Index>,
+    /// Whether the bases were compared with the digests of the file.
+    compared: bool,
 }
 
 /// A block under way.
@@ -67,6 +71,7 @@ impl<'b, R: Read> Front<'b, R> {
             read: 0,
             decoded: 0,
             index: None,
+            compared: false,
         })
     }
 
@@ -81,22 +86,38 @@ impl<'b, R: Read> Front<'b, R> {
         Ok(())
     }
 
-    /// Decodes all blocks. `put` takes the bytes of each in order, and their offset in the raw file.
+    /// Compares the bases with the digests of the file, which are known already.
+    pub(super) fn compare_bases(&mut self, digests: &[RawDigest]) -> Result<()> {
+        self.compared = true;
+        compare_bases(digests, &self.bases)
+    }
+
+    /// Decodes all blocks. `put` takes the bytes of each in order, and their offset in the raw file. They are compared with the digests of
+    /// `comparison`; what this returns must be compared by the caller, who has the bytes.
     pub(super) fn decode_all(
         mut self,
         workers: &Workers<BlockDecoder>,
         buffers: &mut Vec<Buffers>,
         mut put: impl FnMut(&[u8], u64) -> Result<()>,
+        mut comparison: Option<Comparison>,
         progress: &mut dyn FnMut(u64),
-    ) -> Result<Summary> {
+    ) -> Result<(Summary, Option<Comparison>)> {
         let mut at = 0;
         self.decode(workers, buffers, usize::MAX, |raw| {
             put(raw, at)?;
+            if let Some(comparison) = &mut comparison {
+                comparison.update(raw);
+            }
             at += raw.len() as u64;
             progress(at);
             Ok(())
         })?;
-        self.finish()
+        let done = self.finish()?;
+        let left = match comparison {
+            Some(comparison) => comparison.finish("").map(|()| None)?,
+            None => Comparison::of(self.records.digests(), 0),
+        };
+        Ok((done, left))
     }
 
     /// Decodes blocks until they have `enough` bytes, or up to the end. `put` takes the bytes of each in order, and may replace their
@@ -108,7 +129,7 @@ impl<'b, R: Read> Front<'b, R> {
         enough: usize,
         mut put: impl FnMut(&mut Vec<u8>) -> Result<()>,
     ) -> Result<()> {
-        let Self { records, wanted, bases, spill, mark, work, hash, read, decoded, index } = self;
+        let Self { records, wanted, bases, spill, mark, work, hash, read, decoded, index, .. } = self;
         if records.sources().features.own && spill.is_none() {
             *spill = Some(tempfile::tempfile().map_err(cannot_spill)?);
         }
@@ -177,11 +198,16 @@ impl<'b, R: Read> Front<'b, R> {
     pub(crate) fn finish(&self) -> Result<Summary> {
         let index = self.index.as_ref().expect("the blocks end with the index");
         check_hash(&self.hash, &index.content_hash)?;
+        if !self.compared {
+            compare_bases(self.records.digests(), &self.bases)?;
+        }
         Ok(Summary {
             raw_size: self.decoded,
             compressed_size: self.records.offset(),
             content_hash: index.content_hash,
             blocks: self.records.blocks() as u64,
+            unlisted_tensors: 0,
+            header: index.features.with_bases(!self.wanted.is_empty()),
         })
     }
 
