@@ -3,11 +3,11 @@
 
 use crate::blocks;
 use crate::decoders::LIMIT;
-use crate::derivations::derivation;
+use crate::derivations::{derivation, scales_in_a_stream};
 use crate::input::Input;
 use crate::predictions::{constant, predicted, predicted_by_grid};
 use crate::reference::write::File;
-use crate::reference::write::block::{Block, Column, Derived, Operand, Predicted, Range, Zstd};
+use crate::reference::write::block::{Block, Column, Derivation, Derived, Operand, Predicted, Range, Zstd};
 use crate::streams::{element_count, mask, patch, to_bytes};
 
 /// The blocks of a file, and its bases.
@@ -224,6 +224,13 @@ fn predicted_by_derivation(input: &mut Input<'_>, sources: &Sources<'_>, lane_se
     let (derivation, width_code, n) = derivation(input);
     let predictor = 1 + input.below(2) as u8;
     let lengths = Derived::lengths(&derivation, 1 << width_code, n);
-    let data = lengths.into_iter().map(|length| sources.choose(input, length as usize)).collect();
-    predicted(input, width_code, n, predictor, Operand::Derived(Derived { derivation, data }), lane_sets)
+    let mut lengths: Vec<usize> = lengths.into_iter().map(|length| length as usize).collect();
+    let scales = match derivation {
+        Derivation::Codes { scales, .. } if input.below(3) == 2 => {
+            lengths.pop().map(|length| scales_in_a_stream(input, scales, length, lane_sets))
+        }
+        _ => None,
+    };
+    let data = lengths.into_iter().map(|length| sources.choose(input, length)).collect();
+    predicted(input, width_code, n, predictor, Operand::Derived(Derived { derivation, data, scales }), lane_sets)
 }

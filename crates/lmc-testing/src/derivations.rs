@@ -2,8 +2,8 @@
 
 use crate::input::Input;
 use crate::predictions::{constant, groups};
-use crate::reference::write::block::Derivation;
-use crate::streams::element_count;
+use crate::reference::write::block::{Derivation, Scales};
+use crate::streams::{element_count, mask, patch, stream, to_bytes};
 
 // Codes of §4.
 const F16: u8 = 8;
@@ -55,6 +55,15 @@ pub(crate) fn derivation(input: &mut Input<'_>) -> (Derivation, u8, usize) {
     let (to, scales) = ([3, E4M3, E5M2, F4][input.below(4)], [F16, BF16, F32, E4M3, 17][input.below(5)]);
     let groups = groups(input, if to == F4 { 2 * n } else { n });
     (Derivation::Codes { from, to, operation, precision, scales, f, groups }, 0, n)
+}
+
+/// Scales of a dtype, of so many bytes together, and their coding.
+pub(crate) fn scales_in_a_stream(input: &mut Input<'_>, dtype: u8, length: usize, lane_sets: u8) -> Scales {
+    let (width_code, map) = (width_code(dtype), input.below(3) as u8);
+    let (mut stream, mut elements) = stream(input, width_code, map, Vec::new(), length >> width_code, lane_sets);
+    patch(input, width_code, &mut stream, &mut elements, |_| true);
+    mask(input, 8 << width_code, &mut stream, &mut elements, lane_sets);
+    Scales { bytes: to_bytes(&elements, width_code), width_code, stream }
 }
 
 /// log2 of the bytes of an element.

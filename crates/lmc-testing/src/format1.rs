@@ -8,6 +8,7 @@ mod broken_optimizer;
 mod broken_predictions;
 mod broken_streams;
 mod broken_terms;
+mod codes;
 mod containers;
 mod derived;
 mod folder;

@@ -801,7 +801,14 @@ def decode_codes(block: Block, n: int, width: int) -> Array:
     dtype, f = head.one_of("dtype of the scales", F16, BF16, F32, F8_E4M3, F8_E8M0), read_factor(head)
     count = 2 * n if to == F4 else n
     groups = read_groups(head, count)
-    elements, scales = read_elements(block, count, source), read_elements(block, groups.scale_count, dtype)
+    elements, width = read_elements(block, count, source), DTYPE_BITS[dtype] // 8
+    in_ranges = read_ranges(block, 0, 2**20, "scales", groups.scale_count * width)
+    if in_ranges:
+        must_be("length of the scales", len(in_ranges), groups.scale_count * width)
+        scales = np.frombuffer(in_ranges, f"<u{width}")
+    else:
+        with at("scales"):
+            scales = decode_stream(block, groups.scale_count, width, ZIGZAG)
 
     def codes(piece: slice) -> Array:
         x = values_of(source, elements[piece])
@@ -819,7 +826,7 @@ def decode_scales(block: Block, n: int, width: int) -> Array:
     source, to = head.u8("from", F16, F32), head.one_of("to", F16, BF16, F32, F8_E4M3, F8_E8M0)
     must(DTYPE_BITS[to] == 8 * width, f"to is {to}, the width {width} bytes")
     operation, precision, f = head.u8("operation", 0, 2), head.u8("precision", F16, F32), read_factor(head)
-    k = head.varint("elements of a group", 1, min(2**24, 2**28 // DTYPE_BITS[source] // n))  # of 2^25 bytes at most
+    k = head.varint("elements of a group", 1, min(2**24, 2**29 // DTYPE_BITS[source] // n))  # of 2^26 bytes at most
     x = read_elements(block, n * k, source)
     largest = (x & (2 ** (8 * x.itemsize - 1) - 1)).reshape(n, k).max(axis=1)  # without signs, bits rise with values
 

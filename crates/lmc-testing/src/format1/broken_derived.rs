@@ -224,9 +224,9 @@ fn scales() -> Vec<Broken> {
     all
 }
 
-/// A scale of more than 2^25 bytes of this file: 129 times the same zeros. It is 0.
+/// Scales of many bytes of this file: some 100 times the same zeros. They are 0.
 fn too_many_bytes() -> Vec<Broken> {
-    let of = |name: &str, rule, from: u8, k: u64, ranges: u64| {
+    let of = |name: &str, rule, from: u8, n: u8, k: u64, ranges: u64| {
         let mut operand = [&[from, 10, 0, 10][..], &HALF].concat();
         varint(&mut operand, k);
         varint(&mut operand, ranges);
@@ -234,16 +234,16 @@ fn too_many_bytes() -> Vec<Broken> {
             operand.extend([0, 0]);
             varint(&mut operand, LEAF);
         }
-        let scales = fields(4, &[&start(2, 11), &operand, &zeros(1, 32)], 19);
+        let scales = fields(4 * n, &[&start(2, 11), &operand, &zeros(n, 32)], 19);
         let leaf = Block::of(Column::Zstd(Zstd::of(vec![0; LEAF as usize])), 0).encode().expect("zeros can be coded");
         let blocks: [BlockFields; 2] = [leaf, scales];
         broken_delta(name, "3.10", rule, File { features: 19, ..File::new(records(&blocks)) }, &[])
     };
-    let bytes = "the ranges of scales must have at most 2^25 bytes";
+    let bytes = "the ranges of scales must have at most 2^26 bytes";
     let k = "a group must have at most 2^24 elements";
     vec![
-        of("scales-bytes", bytes, 10, (1 << 23) + (1 << 16), 129),
-        of("scales-bytes-of-f16", k, 8, (1 << 24) + (1 << 17), 129),
+        of("scales-bytes", bytes, 10, 2, (1 << 23) + (1 << 15), 257),
+        of("scales-k-2-24", k, 8, 1, (1 << 24) + (1 << 17), 129),
     ]
 }
 
@@ -277,6 +277,9 @@ fn of_fields() -> Vec<Broken> {
     ]
 }
 
+/// No mask, one cluster without patches, of zeros of four bytes.
+const STREAM: [u8; 8] = [0, 1, 0, 0, 0, 32, 0, 0];
+
 fn ranges() -> Vec<Broken> {
     let none = "each data of an operand must have at least one range";
     let exactly = "the ranges of each data must be exactly the elements that are needed";
@@ -301,12 +304,19 @@ fn ranges() -> Vec<Broken> {
         let (fields, _) = operand.split_at(operand.len() - behind);
         for (i, (list, right)) in lists.iter().enumerate() {
             for (what, rule, wrong) in wrong(*right) {
+                if (*list, what) == ("scales", "none") {
+                    // They are in a stream, of which the rest of the head is none.
+                    continue;
+                }
                 let mut ranges: Vec<Vec<u8>> = lists.iter().map(|list| range(list.1)).collect();
                 ranges[i] = wrong;
                 all.push(of(format!("{name}-{list}-{what}"), rule, width_code, length, &[fields, &ranges.concat()]));
             }
         }
     }
+    // Scales in a stream that has a palette, of one value.
+    let palette = [&[10, 10, 13, 0, 10, 10][..], &HALF, &[4, 2, 2, 3], &range(32), &[0, 3, 0], &HALF, &STREAM];
+    all.push(of("codes-scales-palette", "the scales must not have map 3", 0, 8, &palette));
     // As many elements of F4 as the column has bytes, which are half of them.
     let half = [&[10, 10, 18, 0, 10, 10][..], &HALF, &[4, 2, 2, 3], &range(32), &range(16)];
     all.push(of("codes-f4-half", exactly, 0, 8, &half));

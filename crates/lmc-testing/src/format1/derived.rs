@@ -13,24 +13,24 @@ use crate::reference::write::entropy::Coder;
 use std::iter::zip;
 
 pub(super) fn all() -> Vec<Feature> {
-    [casts(), codes(), scales(), fields(), contexts(), sources()].into_iter().flatten().collect()
+    [casts(), scales(), fields(), contexts(), sources()].into_iter().flatten().collect()
 }
 
 // Codes of §4.
-const I8: u8 = 3;
-const F16: u8 = 8;
-const BF16: u8 = 9;
-const F32: u8 = 10;
-const E4M3: u8 = 13;
-const E5M2: u8 = 14;
-const E8M0: u8 = 17;
-const F4: u8 = 18;
+pub(super) const I8: u8 = 3;
+pub(super) const F16: u8 = 8;
+pub(super) const BF16: u8 = 9;
+pub(super) const F32: u8 = 10;
+pub(super) const E4M3: u8 = 13;
+pub(super) const E5M2: u8 = 14;
+pub(super) const E8M0: u8 = 17;
+pub(super) const F4: u8 = 18;
 
 /// What elements are derived from.
-const SOURCES: [(u8, &str); 3] = [(F16, "f16"), (BF16, "bf16"), (F32, "f32")];
+pub(super) const SOURCES: [(u8, &str); 3] = [(F16, "f16"), (BF16, "bf16"), (F32, "f32")];
 
 /// log2 of the bytes of an element; F4 stand in bytes.
-fn width_code(dtype: u8) -> u8 {
+pub(super) fn width_code(dtype: u8) -> u8 {
     match dtype {
         F16 | BF16 => 1,
         F32 => 2,
@@ -39,17 +39,17 @@ fn width_code(dtype: u8) -> u8 {
 }
 
 /// A column that equals the predictions, `n` elements of this width.
-fn column(derivation: Derivation, width_code: u8, n: usize, data: Vec<Vec<Range>>) -> Predicted {
-    exact(n, width_code, Operand::Derived(Derived { derivation, data }))
+pub(super) fn column(derivation: Derivation, width_code: u8, n: usize, data: Vec<Vec<Range>>) -> Predicted {
+    exact(n, width_code, Operand::Derived(Derived { derivation, data, scales: None }))
 }
 
 /// A range of a base.
-fn part(source: u64, base: &[u8], offset: usize, length: usize) -> Vec<Range> {
+pub(super) fn part(source: u64, base: &[u8], offset: usize, length: usize) -> Vec<Range> {
     vec![Range { source, offset: offset as u64, bytes: base[offset..offset + length].to_vec() }]
 }
 
 /// A file of one block of these columns, one after the other.
-fn of_columns(
+pub(super) fn of_columns(
     name: &'static str,
     shows: &'static str,
     columns: Vec<Predicted>,
@@ -70,13 +70,13 @@ fn element(dtype: u8, x: u32) -> Vec<u8> {
     Derived::rounded(dtype, x)[..1 << width_code(dtype)].to_vec()
 }
 
-fn elements(dtype: u8, numbers: &[u32]) -> Vec<u8> {
+pub(super) fn elements(dtype: u8, numbers: &[u32]) -> Vec<u8> {
     numbers.iter().flat_map(|&x| element(dtype, x)).collect()
 }
 
 /// Zeros, subnormal numbers, the smallest normal one, the largest ones, infinities, NaNs, and the numbers where F16,
 /// F8_E4M3, F8_E5M2 and I8 end, or nearly.
-const SPECIAL: [u32; 30] = [
+pub(super) const SPECIAL: [u32; 30] = [
     0,
     0x8000_0000,
     1,
@@ -169,160 +169,17 @@ fn casts() -> Vec<Feature> {
 const FACTORS: [u32; 7] = [0x3f80_0000, 0x3b12_4925, 0xbfc0_0000, 0, 0x8000_0000, 0x0000_4321, 0x7f7f_ffff];
 
 /// The operation, the precision and the factor of each of nine columns.
-fn computations() -> impl Iterator<Item = (u8, u8, u32)> {
+pub(super) fn computations() -> impl Iterator<Item = (u8, u8, u32)> {
     let all = (0..3).flat_map(|operation| [F16, BF16, F32].map(|precision| (operation, precision)));
     // The others are the factors of more columns of 1.
     let factor = |i: usize| if i % 2 == 0 { FACTORS[0] } else { FACTORS[1 + i / 2 % 6] };
     all.enumerate().map(move |(i, (operation, precision))| (operation, precision, factor(i)))
 }
 
-/// Rows and columns of the matrix that [`codes`] are of.
-const CODED: (u64, u64) = (14, 24);
-
-/// The numbers that scales of [`CODED`] rows are, and of groups of its columns.
-fn of_scales() -> Vec<u32> {
-    let mut random = Random::new(17);
-    let mut scales = vec![
-        0x3f80_0000,
-        0x3c00_0000,
-        0x4000_0000,
-        0x3e99_999a,
-        0xbf00_0000,
-        0,
-        0x8000_0000,
-        0x0000_0100,
-        0x7f00_0000,
-        0x7f80_0000,
-        0x7fc0_0000,
-        0x4b00_0000,
-        0x3400_0000,
-        0x3f81_0000,
-    ];
-    scales.resize_with(100, || 0x3b80_0000 + random.below(0x0480_0000) as u32);
-    scales
-}
-
-fn codes() -> Vec<Feature> {
-    let (rows, row) = CODED;
-    let n = (rows * row) as usize;
-    let mut random = Random::new(10);
-    // Beside the special ones, numbers of every size that the scales make codes of.
-    let mut x = SPECIAL.to_vec();
-    x.resize_with(n, || match random.below(3) {
-        0 => (0x3f00_0000 + ((random.below(0x600) as u32) << 16)) | random.u64() as u32 & 0x8000_0000,
-        _ => (0x3c00_0000 + random.below(0x0600_0000) as u32) | random.u64() as u32 & 0x8000_0000,
-    });
-    // Special numbers in all rows.
-    let x: Vec<u32> = (0..n).map(|i| x[(i * 5 + i / 24) % n]).collect();
-    let bases: [Vec<u8>; 2] = [
-        SOURCES.iter().flat_map(|&(dtype, _)| elements(dtype, &x)).collect(),
-        SCALES.iter().flat_map(|&dtype| elements(dtype, &of_scales())).collect(),
-    ];
-    let slices: Vec<&[u8]> = bases.iter().map(|base| &base[..]).collect();
-    let of = |name, shows, to: u8, start: usize| {
-        let derived = |(i, (operation, precision, f)): (usize, (u8, u8, u32))| {
-            let (from, scales) = ((start + i) % 3, (start + i) % 5);
-            let whole = Groups { row, rows: 1, columns: row, position: 0 };
-            let groups = match i {
-                // Rectangles, with an edge in both directions; columns; the whole matrix; a part of a row of groups.
-                1 => Groups { rows: 4, columns: 5, ..whole },
-                3 => Groups { rows, columns: 1, ..whole },
-                5 => Groups { rows, ..whole },
-                7 => Groups { rows: 20, columns: 7, position: 31, ..whole },
-                _ => whole,
-            };
-            let before = |sizes: &[u8], count: usize| sizes.iter().map(|&dtype| count << width_code(dtype)).sum();
-            let dtypes = SOURCES.map(|(dtype, _)| dtype);
-            let scale_count = groups.scale_count(n) as usize;
-            let data = vec![
-                part(1, &bases[0], before(&dtypes[..from], n), n << width_code(dtypes[from])),
-                part(2, &bases[1], before(&SCALES[..scales], 100), scale_count << width_code(SCALES[scales])),
-            ];
-            let (from, scales) = (dtypes[from], SCALES[scales]);
-            let derivation = Derivation::Codes { from, to, operation, precision, scales, f, groups };
-            column(derivation, 0, if to == F4 { n / 2 } else { n }, data)
-        };
-        of_columns(name, shows, computations().enumerate().map(derived).collect(), None, &slices)
-    };
-    let every = "each operation with each precision, of each dtype, scales of each dtype, special ones among both";
-    [
-        of("codes-i8", every, I8, 0),
-        of("codes-e4m3", every, E4M3, 1),
-        of("codes-e5m2", every, E5M2, 2),
-        of("codes-f4", every, F4, 4),
-    ]
-    .into_iter()
-    .chain(groups_of_codes())
-    .collect()
-}
-
-/// Dtypes of scales.
-const SCALES: [u8; 5] = [F16, BF16, F32, E4M3, E8M0];
-
 /// A matrix of weights of this many elements.
-fn weights(n: usize) -> Vec<u32> {
+pub(super) fn weights(n: usize) -> Vec<u32> {
     let mut random = Random::new(n as u64);
     (0..n).map(|_| (0.04 * (random.below(2000) as f32 / 1000.0 - 1.0)).to_bits()).collect()
-}
-
-/// Codes in groups of every form.
-fn groups_of_codes() -> Vec<Feature> {
-    let weights = weights(200);
-    let x = elements(BF16, &weights);
-    let scales: Vec<u8> = (0..60u32).flat_map(|i| (0x3800_0000 + 0x0001_2345 * i).to_le_bytes()).collect();
-    let of = |name, shows, to, n: usize, groups: Groups| {
-        let (operation, f) = if to == F4 { (1, 0x4220_0000) } else { (0, 0x3f80_0000) };
-        let derivation = Derivation::Codes { from: BF16, to, operation, precision: F32, scales: F32, f, groups };
-        let data = vec![part(1, &x, 6, 2 * n), part(2, &scales, 8, 4 * groups.scale_count(n) as usize)];
-        let column = column(derivation, 0, if to == F4 { n / 2 } else { n }, data);
-        file_of(name, "3.10", shows, column, &[&x, &scales])
-    };
-    let largest = 1 << 48;
-    vec![
-        of(
-            "codes-row-edge",
-            "kind 10, the last groups of a row have fewer columns",
-            E4M3,
-            90,
-            Groups { row: 15, rows: 2, columns: 4, position: 0 },
-        ),
-        of(
-            "codes-position",
-            "kind 10, a column that begins and ends within rows and groups",
-            E4M3,
-            91,
-            Groups { row: 15, rows: 4, columns: 8, position: 39 },
-        ),
-        of(
-            "codes-one-element-groups",
-            "kind 10, a scale for each element",
-            I8,
-            40,
-            Groups { row: 8, rows: 1, columns: 1, position: 0 },
-        ),
-        of("codes-one-group", "kind 10, one scale", I8, 60, Groups { row: 1, rows: 60, columns: 1, position: 0 }),
-        of(
-            "codes-largest-rows",
-            "kind 10, r · C is 2^48, position + N too",
-            E5M2,
-            12,
-            Groups { row: 1 << 40, rows: 256, columns: 1 << 40, position: largest - 12 },
-        ),
-        of(
-            "codes-f4-odd",
-            "kind 10 of F4, rows of 7: a byte has elements of two rows",
-            F4,
-            70,
-            Groups { row: 7, rows: 1, columns: 3, position: 3 },
-        ),
-        of(
-            "codes-f4-scales",
-            "kind 10 of F4, more scales than bytes: one for each element",
-            F4,
-            50,
-            Groups { row: 50, rows: 1, columns: 1, position: 0 },
-        ),
-    ]
 }
 
 fn scales() -> Vec<Feature> {
@@ -438,7 +295,7 @@ fn fields() -> Vec<Feature> {
 }
 
 /// Zeros with a residual here and there.
-fn few(i: usize) -> u64 {
+pub(super) fn few(i: usize) -> u64 {
     if i % 9 == 4 { 1 + i as u64 % 3 } else { 0 }
 }
 

@@ -2,9 +2,8 @@
 
 use super::{Broken, Feature, LIMIT};
 use super::{broken_blocks, broken_derived, broken_files, broken_grids, broken_optimizer, broken_predictions};
-use super::{
-    broken_streams, broken_terms, containers, derived, grid_offsets, grids, optimizer, predictions, streams, terms,
-};
+use super::{broken_streams, broken_terms, codes, containers, derived, grid_offsets, grids, optimizer, predictions};
+use super::{streams, terms};
 use crate::json::Json;
 use crate::reference;
 use lmc::{Base, DecodeLimits, DecompressOptions, Decompressor, Result};
@@ -12,9 +11,9 @@ use lmc_kernels::isa::Isa;
 
 /// All features.
 pub fn features() -> Vec<Feature> {
-    let of_predictions =
-        [predictions::all(), grids::all(), grid_offsets::all(), optimizer::all(), terms::all(), derived::all()];
-    [containers::all(), streams::all()].into_iter().chain(of_predictions).flatten().collect()
+    let of_predictions = [predictions::all(), grids::all(), grid_offsets::all(), optimizer::all(), terms::all()];
+    let derived = [derived::all(), codes::all()];
+    [containers::all(), streams::all()].into_iter().chain(of_predictions).chain(derived).flatten().collect()
 }
 
 /// All broken files.

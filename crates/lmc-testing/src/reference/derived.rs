@@ -6,8 +6,8 @@ use super::faults::{Faults, must};
 use super::float32::{SIGN, is_finite, product, quotient};
 use super::grid::Groups;
 use super::llama;
-use super::ranges::{Ranges, elements};
-use super::stream::Streams;
+use super::ranges::{Ranges, bytes_of, elements};
+use super::stream::{Stream, Streams};
 
 pub(super) const CAST: u8 = 9;
 pub(super) const CODES: u8 = 10;
@@ -80,7 +80,7 @@ impl Derivation {
         Ok(Self::Codes { from, to, operation, precision, scales, f, groups })
     }
 
-    /// How many bytes the ranges of each list have, for a column of `n` elements of `width` bytes.
+    /// How many bytes each list of ranges has, or the stream in place of one, for a column of `n` elements of `width` bytes.
     ///
     /// # Panics
     /// When a field has a value that it cannot have.
@@ -101,7 +101,7 @@ impl Derivation {
         }
     }
 
-    /// The predictions of elements of `width` bytes from the bytes of each list of ranges.
+    /// The predictions of elements of `width` bytes from the bytes of each list.
     pub(super) fn predictions(&self, lists: &[Vec<u8>], width: usize) -> Vec<u64> {
         let values = |list: usize, dtype: u8| -> Vec<u64> {
             let bytes = bits_of(dtype).map_or(1, |bits| bits / 8);
@@ -156,8 +156,15 @@ fn rounded_twice(precision: u8, to: u8, y: u64) -> u64 {
     rounded(to, value(precision, rounded(precision, y)))
 }
 
-/// The prediction of each element.
-pub(super) struct Derived(Vec<u64>);
+/// An operand, with the data that it is computed from.
+pub(super) struct Derived {
+    derivation: Derivation,
+    /// The bytes of each list of ranges.
+    lists: Vec<Vec<u8>>,
+    /// Scales that are not in ranges: their number, the bytes of one, and their stream.
+    scales: Option<(usize, usize, Stream)>,
+    width: usize,
+}
 
 impl Derived {
     /// Reads the operand of a column of `n` elements of `width` bytes, after its kind.
@@ -166,28 +173,42 @@ impl Derived {
         kind: u8,
         width: usize,
         n: usize,
+        lane_sets: u8,
         ranges: &mut Ranges<'_>,
         faults: &mut Faults,
     ) -> Result<Self, String> {
         ranges.need(4, "operands of kinds 9 to 12", faults);
         let derivation = Derivation::parse(head, kind, width, n, faults)?;
-        let mut lists = Vec::new();
-        for length in derivation.lengths(n, width) {
+        let (mut lists, mut scales) = (Vec::new(), None);
+        for (list, length) in derivation.lengths(n, width).into_iter().enumerate() {
             // Not a fault, but an error at once: a decoder need not join more bytes.
-            must(kind != SCALES || length <= 1 << 25, "scales are computed from more than 2^25 bytes")?;
+            must(kind != SCALES || length <= 1 << 26, "scales are computed from more than 2^26 bytes")?;
             let count = head.varint()?;
+            if let (0, 1, Derivation::Codes { scales: dtype, .. }) = (count, list, derivation) {
+                let bytes = bits_of(dtype).expect("it has been checked") / 8;
+                must(length <= 1 << 27, "codes have more scales than elements")?;
+                let stream = Stream::parse(head, bytes, false, lane_sets, faults)?;
+                scales = Some((length as usize / bytes, bytes, stream));
+                continue;
+            }
             must(count >= 1, "an operand has no ranges")?;
             let bytes = ranges.read(head, count, faults)?;
             let sum: u128 = bytes.iter().map(|range| range.len() as u128).sum();
             must(sum == length, "the ranges of an operand do not have its column's number of elements")?;
             lists.push(bytes.concat());
         }
-        Ok(Self(derivation.predictions(&lists, width)))
+        Ok(Self { derivation, lists, scales, width })
     }
 
-    pub(super) fn decode(&self, streams: &mut Streams<'_>) -> Vec<u64> {
-        streams.begin_steps();
-        streams.step("predictions", || self.0.clone());
-        self.0.clone()
+    /// The prediction of each element.
+    pub(super) fn decode(&self, streams: &mut Streams<'_>, faults: &mut Faults) -> Result<Vec<u64>, String> {
+        let mut lists = self.lists.clone();
+        match &self.scales {
+            None => streams.begin_steps(),
+            Some((count, bytes, stream)) => lists.push(bytes_of(&stream.decode(*count, streams, faults)?, *bytes)),
+        }
+        let predictions = self.derivation.predictions(&lists, self.width);
+        streams.step("predictions", || predictions.clone());
+        Ok(predictions)
     }
 }

@@ -3,6 +3,7 @@
 use super::block::Head;
 use super::bytes::Bytes;
 use super::derived::{CAST, CODES, FIELD, SCALES};
+use super::dtypes::bits_of;
 use super::entropy::Lanes;
 use super::frames::zstd_frame;
 use super::optimizer::parts;
@@ -312,10 +313,13 @@ fn derived(head: &mut At<'_>, kind: u8, steps: &mut impl Iterator<Item = Steps>)
         FIELD => fields.extend([("type of the blocks", head.u8()?), ("field", head.u8()?)]),
         _ => fields.push(("to", head.u8()?)),
     }
+    let mut width = 0;
     if kind == CODES || kind == SCALES {
         fields.extend([("operation", head.u8()?), ("precision", head.u8()?)]);
         if kind == CODES {
-            fields.push(("dtype of the scales", head.u8()?));
+            let dtype = head.bytes.u8()?;
+            width = bits_of(dtype).unwrap_or(0) as u64 / 8;
+            fields.push(("dtype of the scales", u64::from(dtype).into()));
         }
         fields.push(("f", u64::from(head.bytes.u32()?).into()));
     }
@@ -329,7 +333,12 @@ fn derived(head: &mut At<'_>, kind: u8, steps: &mut impl Iterator<Item = Steps>)
     }
     fields.push(("ranges", ranges(head)?));
     if kind == CODES {
-        fields.push(("ranges of scales", ranges(head)?));
+        let of_scales = ranges(head)?;
+        if matches!(&of_scales, Json::List(list) if list.is_empty()) {
+            fields.push(("scales", stream(head, width, steps)?));
+            return Ok(fields);
+        }
+        fields.push(("ranges of scales", of_scales));
     }
     fields.push(("decoded", decoded(steps)?));
     Ok(fields)

@@ -95,7 +95,7 @@ impl Predicted {
             Operand::Grid(grid) => grid.decode(streams, faults)?,
             Operand::Step(step) => step.decode(streams),
             Operand::Terms(terms) => terms.decode(streams, faults)?,
-            Operand::Derived(derived) => derived.decode(streams),
+            Operand::Derived(derived) => derived.decode(streams, faults)?,
         };
         let mut keys: Vec<u8> = predictions.iter().map(|&p| top(p, w)).collect();
         if let Some(row_terms) = &self.row_terms {
@@ -139,7 +139,7 @@ impl Operand {
         }
         if kind >= CAST {
             must(kind <= FIELD, "an operand is of an unknown kind")?;
-            return Ok(Self::Derived(Derived::parse(head, kind, width, n, ranges, faults)?));
+            return Ok(Self::Derived(Derived::parse(head, kind, width, n, lane_sets, ranges, faults)?));
         }
         if kind > GRID {
             ranges.need(3, "operands of kinds 5 to 8", faults);

@@ -1,6 +1,6 @@
 //! Blocks from a description (§3), and their fields one by one.
 
-pub use super::derived::{Derivation, Derived};
+pub use super::derived::{Derivation, Derived, Scales};
 pub use super::grid::{Grid, Groups};
 pub use super::numbers::NumberCode;
 pub use super::predicted::{Operand, Predicted};

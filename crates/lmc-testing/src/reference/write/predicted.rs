@@ -185,10 +185,7 @@ impl Operand {
                 output.head.push(TERMS);
                 terms.encode(output)
             }
-            Self::Derived(derived) => {
-                derived.encode(&mut output.head);
-                Ok(())
-            }
+            Self::Derived(derived) => derived.encode(output),
         }
     }
 
