@@ -74,7 +74,10 @@ def arrays() -> Iterator[tuple[str, np.ndarray]]:
     for share in (100, 1000):
         yield f"one-in-{share}-bf16", np.where(random.random(shape) < 1 / share, w, 0).astype(BF16)
     yield "levels-int8", random.integers(-2, 2, shape, dtype=np.int8)
-    yield "int4-packed-uint8", random.binomial(15, 0.5, shape).astype(np.uint8) * 16 + random.binomial(15, 0.5, shape).astype(np.uint8)
+    yield (
+        "int4-packed-uint8",
+        random.binomial(15, 0.5, shape).astype(np.uint8) * 16 + random.binomial(15, 0.5, shape).astype(np.uint8),
+    )
     yield "zipf-ids-int64", (random.zipf(1.2, ROWS * COLS // 4) % 32000).astype(np.int64)
     yield from sizes.structured(ROWS, COLS).items()
     found = sizes.grids(SEED, ROWS, COLS)
