@@ -60,21 +60,21 @@ def of_array(name: str, array: np.ndarray, folder: Path, bound: float | None = N
     return Case(name, folder / "raw.safetensors", array.dtype.itemsize, bound)
 
 
-def structured(folder: Path) -> Iterator[Case]:
+def structured(rows: int, cols: int) -> dict[str, np.ndarray]:
     """Pruned, repeated and computed tensors."""
     random = np.random.default_rng(SEED)
     bf16 = ml_dtypes.bfloat16
-    w = (random.standard_normal((ROWS, COLS)) * 0.02).astype(np.float32)
-    half, large = random.random((ROWS, COLS)) < 0.5, np.abs(w) > 0.015
-    kept = np.zeros((ROWS * COLS // 4, 4), np.bool_)
+    w = (random.standard_normal((rows, cols)) * 0.02).astype(np.float32)
+    half, large = random.random((rows, cols)) < 0.5, np.abs(w) > 0.015
+    kept = np.zeros((rows * cols // 4, 4), np.bool_)
     np.put_along_axis(kept, np.abs(w.reshape(-1, 4)).argsort(1)[:, 2:], True, 1)
-    kept = kept.reshape(ROWS, COLS)
+    kept = kept.reshape(rows, cols)
     ternary = np.sign(w) * np.float32(0.031)
-    angle = np.arange(ROWS, dtype=np.float32)[:, None] / 10000 ** (np.arange(0, COLS, 2, dtype=np.float32) / COLS)
+    angle = np.arange(rows, dtype=np.float32)[:, None] / 10000 ** (np.arange(0, cols, 2, dtype=np.float32) / cols)
     padded = w.copy()
-    padded[3 * ROWS // 4 :] = padded[3 * ROWS // 4 :].mean(0)
+    padded[3 * rows // 4 :] = padded[3 * rows // 4 :].mean(0)
     zero = np.float32(0)
-    arrays = {
+    return {
         "prune50-bf16": np.where(half, w, zero).astype(bf16),
         "prune50-minus0-bf16": (w * half).astype(bf16),
         "prune24-bf16": np.where(kept, w, zero).astype(bf16),
@@ -84,14 +84,12 @@ def structured(folder: Path) -> Iterator[Case]:
         "fp16-in-fp32": w.astype(np.float16).astype(np.float32),
         "bf16-in-fp32": w.astype(bf16).astype(np.float32),
         "sinusoid-fp32": np.concatenate([np.sin(angle), np.cos(angle)], 1).astype(np.float32),
-        "rows-repeated-bf16": w[np.arange(ROWS) % (ROWS // 8)].astype(bf16),
+        "rows-repeated-bf16": w[np.arange(rows) % (rows // 8)].astype(bf16),
         "padded-vocab-bf16": padded.astype(bf16),
-        "tril-bool": np.tril(np.ones((ROWS, ROWS), np.bool_)),
-        "arange-i64": np.arange(ROWS * COLS // 8, dtype=np.int64),
-        "ids-i64": random.integers(0, 32000, ROWS * COLS // 8, dtype=np.int64),
+        "tril-bool": np.tril(np.ones((rows, rows), np.bool_)),
+        "arange-i64": np.arange(rows * cols // 8, dtype=np.int64),
+        "ids-i64": random.integers(0, 32000, rows * cols // 8, dtype=np.int64),
     }
-    for name, array in arrays.items():
-        yield of_array(name, array, folder, BARS.get(name))
 
 
 # The 4-bit NormalFloat of bitsandbytes (csrc/kernels.cu, dDequantizeNF4).
@@ -366,7 +364,7 @@ def layouts(folder: Path, sources: list[Path]) -> Iterator[Case]:
 def cases(kind: str, folder: Path, files: list[Path]) -> Iterator[Case]:
     match kind:
         case "structured":
-            yield from structured(folder)
+            yield from (of_array(name, a, folder, BARS.get(name)) for name, a in structured(ROWS, COLS).items())
         case "grids":
             yield from on_grids(folder)
         case "quantised":

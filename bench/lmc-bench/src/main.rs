@@ -54,6 +54,9 @@ struct Args {
     /// Instruction set of lmc; by default the fastest of this machine.
     #[arg(long)]
     isa: Option<Isa>,
+    /// Levels of lmc.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "fast,default,max")]
+    levels: Vec<Level>,
     /// Measure deltas, made from OLD: as it is, or as .lmc file.
     #[arg(long, value_name = "OLD")]
     base: Option<PathBuf>,
@@ -126,7 +129,7 @@ fn contenders(args: &Args, input: &Input, old: Option<&Old>) -> Result<Vec<Conte
     let expected = old.map(|old| old.expected(input));
     let bases = old.map_or_else(|| Rc::new([]) as Rc<[_]>, |old| old.bases.clone());
     let mut list =
-        Level::ALL.iter().map(|&level| Contender::lmc(bases.clone(), level, isa)).collect::<Result<Vec<_>>>()?;
+        args.levels.iter().map(|&level| Contender::lmc(bases.clone(), level, isa)).collect::<Result<Vec<_>>>()?;
     let planes = Rc::new(Planes::new(&input.runs));
     // What slow codecs get.
     let runs = match args.sample {
@@ -140,10 +143,10 @@ fn contenders(args: &Args, input: &Input, old: Option<&Old>) -> Result<Vec<Conte
         if let (true, Some(old), Some(expected)) = (peers::OF_DELTAS.contains(&name), old, &expected) {
             let alone = |level: &Level| Contender::lmc(Rc::new([]), *level, isa);
             match name {
-                peers::ALONE => list.extend(Level::ALL.iter().map(alone).collect::<Result<Vec<_>>>()?),
+                peers::ALONE => list.extend(args.levels.iter().map(alone).collect::<Result<Vec<_>>>()?),
                 peers::LMC_XOR => {
                     let xored = |level: &Level| alone(level).map(|c| c.xored(expected.clone()));
-                    list.extend(Level::ALL.iter().map(xored).collect::<Result<Vec<_>>>()?);
+                    list.extend(args.levels.iter().map(xored).collect::<Result<Vec<_>>>()?);
                 }
                 _ => list.push(old.patch(input.raw.len())),
             }

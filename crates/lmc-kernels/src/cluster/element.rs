@@ -161,7 +161,7 @@ pub fn extend<E: Element>(to: &mut Vec<E>, bytes: &[u8]) {
 
 /// Elements that are zero.
 pub fn zeros_in(width: usize, elements: &[u8]) -> usize {
-    // 32-bit counters, which the compiler vectorises; no run has more elements.
+    // 32-bit counters, which the compiler vectorises; no column has more elements.
     let count = |zeros, is_zero| zeros + u32::from(is_zero);
     with_element!(width, E => {
         E::all(elements).iter().fold(0, |zeros, e| count(zeros, E::from_bytes(*e) == E::default()))

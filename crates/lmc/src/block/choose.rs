@@ -1,5 +1,6 @@
 //! Chooses the method of a column.
 
+use super::methods::plain::plan::is_tiny;
 use super::methods::planned::ColumnPlan;
 use super::methods::predicted::choice::PredictionInput;
 use super::methods::predicted::derived::Derivation;
@@ -65,6 +66,8 @@ pub(crate) struct Chooser {
 const ROW_LEAST: u64 = 64;
 /// A step that leaves one byte in this many is taken as it is.
 const REPLAYED: u64 = 8;
+/// Values of a column that is on no grid.
+const GRID_VALUES: usize = 4;
 /// Bytes of a block's lane states, which a column with clusters must save.
 const LANE_BYTES: u64 = 4 * (SETS * LANES) as u64;
 
@@ -244,10 +247,17 @@ impl Chooser {
             None => detect_width(bytes),
         };
         let few = structure.few || dtype.is_none() && coding.is_some_and(|(width, _)| is_few(width, bytes));
-        let stream = coding.map(|coding| self.planner.plan_plain(coding, few, bytes));
-        let lanes = |g: &StreamPlan| if g.stream.clusters.is_empty() { 0 } else { LANE_BYTES };
+        let (stream, values) = coding.map(|coding| self.planner.plan_plain(coding, few, bytes)).unzip();
+        let (stream, values) = match stream {
+            Some(plan) if is_tiny(&plan, bytes.len()) => return Ok(ColumnPlan::plain(plan)),
+            other => (other, values.flatten()),
+        };
+        let lanes = |g: &StreamPlan| if g.chunks() == 0 { 0 } else { LANE_BYTES };
         let estimate = stream.as_ref().map_or(len, |g| g.estimate + lanes(g)).min(len);
-        let modelled = self.on_grid(column, estimate).or_else(|| self.factored(column, estimate));
+        // Of few values a grid says no more than they do.
+        let grids = values.is_none_or(|values| values > GRID_VALUES);
+        let grid = if grids { self.on_grid(column, estimate) } else { None };
+        let modelled = grid.or_else(|| self.factored(column, estimate));
         let estimate = modelled.as_ref().map_or(estimate, |plan| plan.estimate);
         let float = dtype.is_some() && coding.is_some_and(|(_, map)| map == Map::Rotate);
         let frame = if !structure.is_noise() || dtype.is_some() && !float && bytes.len() >= LEAST {
@@ -255,7 +265,7 @@ impl Chooser {
             self.frames.try_structured(width, structure, bytes, estimate)?
         } else if dtype.is_none() {
             self.frames.try_opaque(bytes, sampled, estimate)?
-        } else if !float || len < SAMPLE_BYTES as u64 || repeats(bytes) {
+        } else if !float || len < SAMPLE_BYTES as u64 || repeats(bytes) && self.frames.promises(1, bytes, estimate)? {
             // Trained floats have no repeats for zstd to find; a few words show whether these have.
             self.frames.try_zstd(bytes, sampled, estimate)?
         } else {

@@ -78,8 +78,16 @@ impl FrameEncoder {
     /// # Errors
     /// `Limit` when there is no memory.
     pub(crate) fn encode(&mut self, bytes: &[u8]) -> Result<&[u8]> {
+        self.encode_if_near(bytes, usize::MAX)
+    }
+
+    /// [`Self::encode`], or the frame of near repeats alone if that is longer than `most`.
+    ///
+    /// # Errors
+    /// `Limit` when there is no memory.
+    pub(crate) fn encode_if_near(&mut self, bytes: &[u8], most: usize) -> Result<&[u8]> {
         self.encode_near(bytes)?;
-        if self.frame.len() * NEAR_IS_ENOUGH > bytes.len() {
+        if self.frame.len() * NEAR_IS_ENOUGH > bytes.len() && self.frame.len() <= most {
             let (near, level) = (std::mem::take(&mut self.frame), self.far_level());
             encode(made(&mut self.far, || encoder(level))?, bytes, &mut self.frame)?;
             if near.len() < self.frame.len() {

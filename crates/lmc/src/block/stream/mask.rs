@@ -67,27 +67,23 @@ impl Planner {
     }
 }
 
-#[derive(Default)]
 struct Zeros {
     positive: usize,
     negative: usize,
 }
 
 fn zeros<E: Element>(map: Map, elements: &[u8]) -> Zeros {
-    let mut zeros = Zeros::default();
-    for e in E::all(elements) {
-        let v = E::from_bytes(*e).map(map).wide();
-        zeros.positive += usize::from(v == 0);
-        zeros.negative += usize::from(map == Map::Rotate && v == 1);
-    }
-    zeros
+    // 32-bit counters, which the compiler vectorises; no column has more elements.
+    let count = |value: E| E::all(elements).iter().fold(0, |n, e| n + u32::from(E::from_bytes(*e) == value)) as usize;
+    let negative = if map == Map::Rotate { count(E::cut(1).unmap(map)) } else { 0 };
+    Zeros { positive: count(E::default()), negative }
 }
 
 /// Selects elements, and gives the signs of all if they are stored apart.
 fn select_plain<E: Element>(map: Map, signs: bool, elements: &[u8]) -> (Selected, Vec<u8>) {
-    let from = if signs { 2 } else { 1 };
-    let selected = select::<E>(elements, |e| e.map(map).wide() >= from);
-    let of_signs = if signs { select::<E>(elements, |e| e.map(map).wide() & 1 == 1).bits } else { vec![] };
+    let sign = if signs { E::cut(1).unmap(map) } else { E::default() };
+    let selected = select::<E>(elements, |e| e.or(sign) != sign);
+    let of_signs = if signs { select::<E>(elements, |e| e.and(sign) != E::default()).bits } else { vec![] };
     (selected, of_signs)
 }
 
@@ -99,22 +95,42 @@ fn clear_signs<E: Element>(map: Map, elements: &mut [u8]) {
 }
 
 fn select<E: Element>(elements: &[u8], is_selected: impl Fn(E) -> bool) -> Selected {
-    let (elements, mut count) = (E::all(elements), 0);
-    let bits = elements.chunks(8).map(|eight| {
-        let bits =
-            eight.iter().enumerate().fold(0, |bits, (i, e)| bits | u8::from(is_selected(E::from_bytes(*e))) << i);
-        count += bits.count_ones() as usize;
-        bits
-    });
-    Selected { bits: bits.collect(), count }
+    let (mut bits, mut count) = (Vec::with_capacity((elements.len() / E::BYTES).div_ceil(8)), 0);
+    for some in E::all(elements).chunks(64) {
+        // A byte for each, in a loop that the compiler vectorises; a product moves the bits of eight together.
+        let mut bytes = [0; 64];
+        bytes.iter_mut().zip(some).for_each(|(to, e)| *to = u8::from(is_selected(E::from_bytes(*e))));
+        for eight in &bytes.as_chunks::<8>().0[..some.len().div_ceil(8)] {
+            let eight = (u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8;
+            count += eight.count_ones() as usize;
+            bits.push(eight);
+        }
+    }
+    Selected { bits, count }
 }
 
 fn compact<E: Element>(bits: &[u8], elements: &mut [u8]) {
     let elements = E::all_mut(elements);
     let mut to = 0;
-    for i in 0..elements.len() {
-        elements[to] = elements[i];
-        to += usize::from(bits[i / 8] >> (i % 8) & 1);
+    for (first, &bits) in (0..).step_by(8).zip(bits) {
+        // Zeros are often next to each other.
+        if bits == 0 {
+            continue;
+        }
+        let Some(&eight) = elements[first..].first_chunk::<8>() else {
+            for i in first..elements.len() {
+                elements[to] = elements[i];
+                to += usize::from(bits >> (i - first) & 1);
+            }
+            break;
+        };
+        let room = elements[to..].first_chunk_mut::<8>().expect("no more elements than were read");
+        let mut n = 0;
+        for (i, e) in eight.into_iter().enumerate() {
+            room[n & 7] = e;
+            n += usize::from(bits >> i & 1);
+        }
+        to += n;
     }
 }
 

@@ -6,7 +6,7 @@ use super::planned::{Elements, Item, PlannedCluster, StreamPlan};
 use super::sparse;
 use crate::settings::level::Level;
 use lmc_kernels::cluster::RUN;
-use lmc_kernels::cluster::element::with_element;
+use lmc_kernels::cluster::element::{with_element, zeros_in};
 use lmc_kernels::cluster::runs::{Effort, RunCluster, RunStats, cluster_runs, count_run, trailing_zeros};
 use lmc_kernels::entropy::coder::Coder;
 use lmc_kernels::entropy::histogram::{Histogram, sum_of};
@@ -79,7 +79,11 @@ impl Planner {
         if !sparse::is_mostly_zero(width, elements) {
             return plan;
         }
-        let most = sparse::most_sparse(elements.len() / width, self.level);
+        let n = elements.len() / width;
+        let most = sparse::most_sparse(n, self.level);
+        if n - zeros_in(width, elements) > most {
+            return plan;
+        }
         if !self.isa.changes(&Compared::with_zero(width, elements), most, &mut self.changes) {
             return plan;
         }

@@ -104,6 +104,11 @@ impl StreamPlan {
         plan
     }
 
+    /// Chunks that the lanes will code.
+    pub(in crate::block) fn chunks(&self) -> usize {
+        self.body.iter().map(Item::chunks).sum()
+    }
+
     /// Puts a mask before everything else, with its items in the body.
     pub(in crate::block) fn set_mask(&mut self, mask: Mask, items: impl IntoIterator<Item = Item>) {
         self.stream.mask = mask;

@@ -1,6 +1,7 @@
 //! Tensors that are mostly zeros.
 
 use super::*;
+use crate::block::methods::Method;
 use crate::block::stream::plan::{Planner, coding_of};
 
 /// Elements that the first column lists.
@@ -51,6 +52,18 @@ fn entropy(raw: &[u8], dtype: Dtype) -> f64 {
     let (n, k) = ((raw.len() / width) as f64, exponents.values().sum::<f64>());
     let place = k * (n / k).log2() + (n - k) * (n / (n - k)).log2();
     place + exponents.values().map(|&c| c * (k / c).log2()).sum::<f64>() + k * (mantissa + 1) as f64
+}
+
+/// Constants are clusters without symbols, which need no lanes.
+#[test]
+fn constants_take_a_few_bytes() {
+    for element in [[0, 0], [0x80, 0x3f]] {
+        for dtype in [Dtype::Bf16, Dtype::I16] {
+            let raw = element.repeat(1 << 19);
+            let record = round_trip(&raw, &[Extent::plain(Some(dtype), raw.len())], Level::Default);
+            assert!(matches!(head_of(&record).columns[0].method, Method::Plain(_)) && record.len() < 100, "{dtype:?}");
+        }
+    }
 }
 
 /// The size of a whole record, against the entropy of its elements.

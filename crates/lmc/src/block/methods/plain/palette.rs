@@ -9,6 +9,8 @@ const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Most values of a palette, and elements of a sample.
 const VALUES: usize = 256;
 const SAMPLE: usize = 1024;
+/// Places of a set of values: those of two bytes have one each.
+const PLACES: usize = 1 << 16;
 
 /// The values of elements, rising, and for each element its index, if there are few; elements have at least 2 bytes.
 pub(crate) fn palette(width: usize, bytes: &[u8]) -> Option<(Vec<u64>, Vec<u8>)> {
@@ -17,50 +19,68 @@ pub(crate) fn palette(width: usize, bytes: &[u8]) -> Option<(Vec<u64>, Vec<u8>)>
 
 fn palette_of<E: Element>(bytes: &[u8]) -> Option<(Vec<u64>, Vec<u8>)> {
     let elements = E::all(bytes);
+    let value = |e: &E::Bytes| E::from_bytes(*e).wide();
+    let mut sample: Vec<u64> = elements.iter().step_by((elements.len() / SAMPLE).max(1)).map(value).collect();
+    sample.sort_unstable();
+    sample.dedup();
     let mut found = Values::new();
-    let sample = elements.iter().step_by((elements.len() / SAMPLE).max(1));
-    if !sample.chain(elements).all(|e| found.add(E::from_bytes(*e).wide())) {
-        return None;
+    for value in sample {
+        found.number::<E>(value)?;
     }
-    let mut values: Vec<u64> = found.slots.iter().flatten().copied().collect();
-    values.sort_unstable();
-    let index: Vec<u64> =
-        found.slots.iter().map(|v| v.map_or(0, |v| values.binary_search(&v).expect("it is one") as u64)).collect();
     let mut indices = vec![0; bytes.len()];
     for (e, to) in elements.iter().zip(E::all_mut(&mut indices)) {
-        *to = E::cut(index[found.slot(E::from_bytes(*e).wide())]).to_bytes();
+        *to = E::cut(found.number::<E>(value(e))?.into()).to_bytes();
+    }
+    let mut values = found.values[..found.count].to_vec();
+    if !values.is_sorted() {
+        // The sample has missed some.
+        let numbered = values.clone();
+        values.sort_unstable();
+        let index = |v| values.binary_search(v).expect("it is one") as u64;
+        let indices_of: Vec<u64> = numbered.iter().map(index).collect();
+        E::all_mut(&mut indices).iter_mut().for_each(|i| *i = E::cut(indices_of[value(i) as usize]).to_bytes());
     }
     Some((values, indices))
 }
 
-/// A set of at most [`VALUES`] values.
+/// A set of at most [`VALUES`] values, numbered in the order in which they came.
 struct Values {
-    slots: Vec<Option<u64>>,
+    values: [u64; VALUES],
     count: usize,
+    /// The number of a value, and one more, at its place, or further on if that is taken; 0 where there is none.
+    numbers: Box<[u16; PLACES]>,
 }
 
 impl Values {
     fn new() -> Self {
-        Self { slots: vec![None; 4 * VALUES], count: 0 }
+        // Zeros from the system: most pages are never touched.
+        let numbers = vec![0; PLACES].into_boxed_slice().try_into().expect("it has this length");
+        Self { values: [0; VALUES], count: 0, numbers }
     }
 
-    /// The slot that has a value, or is free for it.
-    fn slot(&self, value: u64) -> usize {
-        let mut at = (value.wrapping_mul(HASH) >> 54) as usize;
-        while self.slots[at].is_some_and(|v| v != value) {
-            at = (at + 1) % self.slots.len();
+    /// The number of a value of an element, which may be new; `None` if there is no room for it.
+    #[inline(always)]
+    fn number<E: Element>(&mut self, value: u64) -> Option<u8> {
+        let mut at = if E::BYTES == 2 { value as u16 } else { (value.wrapping_mul(HASH) >> 48) as u16 };
+        loop {
+            let number = self.numbers[usize::from(at)];
+            if number == 0 {
+                return self.add(value, at);
+            }
+            let number = (number - 1) as u8;
+            if E::BYTES == 2 || self.values[usize::from(number)] == value {
+                return Some(number);
+            }
+            at = at.wrapping_add(1);
         }
-        at
     }
 
-    /// False if there is no room for another value.
-    fn add(&mut self, value: u64) -> bool {
-        let at = self.slot(value);
-        if self.slots[at].is_none() {
-            self.slots[at] = Some(value);
-            self.count += 1;
-        }
-        self.count <= VALUES
+    #[cold]
+    fn add(&mut self, value: u64, at: u16) -> Option<u8> {
+        *self.values.get_mut(self.count)? = value;
+        self.count += 1;
+        self.numbers[usize::from(at)] = self.count as u16;
+        Some((self.count - 1) as u8)
     }
 }
 
@@ -97,6 +117,10 @@ mod tests {
                 .collect();
             assert_eq!(back, bytes);
         }
+        // A value that the sample misses is below the others.
+        let rare: Vec<u8> = (0..5000u16).flat_map(|i| [0x3f80u16, 1][usize::from(i == 4999)].to_le_bytes()).collect();
+        let (values, indices) = palette(2, &rare).unwrap();
+        assert_eq!((values, indices.iter().filter(|&&i| i == 1).count(), indices[9998]), (vec![1, 0x3f80], 4999, 0));
         let many: Vec<u8> = (0..257u32).cycle().take(5000).flat_map(u32::to_le_bytes).collect();
         assert!(palette(4, &many).is_none());
     }

@@ -26,6 +26,8 @@ pub(in crate::block) struct FramePlanner {
 /// Parts of a column that zstd tries before the whole, and bytes of each.
 const SAMPLES: usize = 4;
 pub(in crate::block) const SAMPLE_BYTES: usize = 8 << 10;
+/// Bytes of a window in which zstd shows more.
+const WINDOW_BYTES: usize = 32 << 10;
 /// Least opaque bytes whose planes are tried.
 const PLANES_LEAST: usize = 4 << 10;
 /// If zstd shrinks a sample of opaque bytes by 4× to 64×, they are text, and no other method is tried; above 64× they are constant, and
@@ -87,7 +89,12 @@ impl FramePlanner {
         let mut best = (other - self.margin(other), None);
         for planes_of in [1, width].into_iter().take(if width > 1 { 2 } else { 1 }) {
             // A sample has few of the repeats that are far apart, and of the places that have values in common.
-            if !structure.repeats && self.sampled(planes_of, bytes)?.is_some_and(|n| n > other + other / 4) {
+            if !structure.repeats
+                && (self
+                    .sampled_within(Some(other + other / 4), planes_of, bytes)?
+                    .is_some_and(|n| n > other + other / 4)
+                    || !self.promises(planes_of, bytes, other)?)
+            {
                 continue;
             }
             let frame = self.frames.encode_whole(split(planes_of, bytes, &mut self.planes), false)?;
@@ -158,15 +165,37 @@ impl FramePlanner {
         if self.level == Level::Fast { other / 20 } else { other / 100 }
     }
 
+    /// Whether a frame of `bytes`, or of their byte planes, may be shorter than `other` bytes, as that of two longer windows is: of a column
+    /// whose repeats are near each other. A whole frame in vain would take several times as long as everything else.
+    pub(in crate::block) fn promises(&mut self, planes_of: usize, bytes: &[u8], other: u64) -> Result<bool> {
+        let len = bytes.len();
+        if self.level == Level::Max || len < 8 * WINDOW_BYTES {
+            return Ok(true);
+        }
+        // Where the sample has none.
+        let windows = [3, 7].map(|eighths| &bytes[len / 64 * 8 * eighths..][..WINDOW_BYTES]).concat();
+        // In a longer frame the tables of planes are a smaller part.
+        let most = if planes_of == 1 { other - self.margin(other) } else { other + other / 32 };
+        let frame = self.frames.encode_whole(split(planes_of, &windows, &mut self.planes), false)?;
+        Ok(frame.len() as u64 * len as u64 <= most * windows.len() as u64)
+    }
+
     /// Length of a frame of `bytes`, or of their byte planes, estimated from a sample; `None` if they are too few for one.
     pub(in crate::block) fn sampled(&mut self, planes_of: usize, bytes: &[u8]) -> Result<Option<u64>> {
+        self.sampled_within(None, planes_of, bytes)
+    }
+
+    /// [`Self::sampled`], roughly if it is far above `most`.
+    fn sampled_within(&mut self, most: Option<u64>, planes_of: usize, bytes: &[u8]) -> Result<Option<u64>> {
         if bytes.len() <= 2 * SAMPLES * SAMPLE_BYTES {
             return Ok(None);
         }
         let step = bytes.len() / SAMPLES / 8 * 8;
         let sample: Vec<u8> = (0..SAMPLES).flat_map(|i| &bytes[i * step..i * step + SAMPLE_BYTES]).copied().collect();
-        let frame = self.frames.encode(split(planes_of, &sample, &mut self.planes))?;
-        Ok(Some(frame.len() as u64 * bytes.len() as u64 / sample.len() as u64))
+        let (all, len) = (bytes.len() as u64, sample.len() as u64);
+        let most = most.filter(|_| self.level != Level::Max).map_or(u64::MAX, |most| (most + most / 4) * len / all);
+        let frame = self.frames.encode_if_near(split(planes_of, &sample, &mut self.planes), most as usize)?;
+        Ok(Some(frame.len() as u64 * all / len))
     }
 }
 
