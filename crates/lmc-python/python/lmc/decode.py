@@ -730,7 +730,7 @@ def magnitudes(exponent_bits: int, mantissa_bits: int, largest: int) -> Array:
     """Return the numbers of a float with these bits that are not negative, in the order of their bits."""
     e, m = np.divmod(np.arange(largest + 1), 2**mantissa_bits)
     last = np.maximum(e, 1) + 1 - 2 ** (exponent_bits - 1) - mantissa_bits  # the exponent of the mantissa's last bit
-    return np.ldexp(1.0 * np.where(e > 0, m + 2**mantissa_bits, m), last)
+    return np.asarray(np.ldexp(1.0 * np.where(e > 0, m + 2**mantissa_bits, m), last))
 
 
 MAGNITUDES = {F8_E4M3: magnitudes(4, 3, 0x7E), F8_E5M2: magnitudes(5, 2, 0x7B), F4: magnitudes(2, 1, 7)}
@@ -742,7 +742,7 @@ def values_of(dtype: int, x: Array) -> Array:
     if dtype == F16:
         return x.view("<f2").astype(float)
     if dtype == F8_E4M3:
-        return np.append(MAGNITUDES[dtype], np.nan)[x & 0x7F] * np.where(x < 0x80, 1, -1)
+        return np.asarray(np.append(MAGNITUDES[dtype], np.nan)[x & 0x7F] * np.where(x < 0x80, 1, -1))
     if dtype == F8_E8M0:
         return np.where(x < 255, np.ldexp(1.0, x.astype(int) - 127), np.nan)
     return number_of(x.astype("<u4") << 16 if dtype == BF16 else x)

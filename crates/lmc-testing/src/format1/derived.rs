@@ -172,7 +172,7 @@ const FACTORS: [u32; 7] = [0x3f80_0000, 0x3b12_4925, 0xbfc0_0000, 0, 0x8000_0000
 pub(super) fn computations() -> impl Iterator<Item = (u8, u8, u32)> {
     let all = (0..3).flat_map(|operation| [F16, BF16, F32].map(|precision| (operation, precision)));
     // The others are the factors of more columns of 1.
-    let factor = |i: usize| if i % 2 == 0 { FACTORS[0] } else { FACTORS[1 + i / 2 % 6] };
+    let factor = |i: usize| if i.is_multiple_of(2) { FACTORS[0] } else { FACTORS[1 + i / 2 % 6] };
     all.enumerate().map(move |(i, (operation, precision))| (operation, precision, factor(i)))
 }
 

@@ -149,8 +149,8 @@ pub fn zstd_frame(bytes: &[u8], prefix: &[u8]) -> Vec<u8> {
     thread_local!(static ZSTD: RefCell<CCtx<'static>> = RefCell::new(CCtx::create()));
     let compress = |zstd: &mut CCtx<'_>| {
         let mut frame = Vec::with_capacity(compress_bound(bytes.len()));
-        let log = (prefix.len() + bytes.len()).next_power_of_two().trailing_zeros().clamp(10, 25);
-        zstd.set_parameter(CParameter::WindowLog(log)).expect("zstd takes windows of 32 MiB");
+        let log = (prefix.len() + bytes.len()).next_power_of_two().trailing_zeros().clamp(10, 28);
+        zstd.set_parameter(CParameter::WindowLog(log)).expect("zstd takes windows of 256 MiB");
         zstd.compress2(&mut frame, bytes).expect("zstd compresses anything");
         frame
     };
