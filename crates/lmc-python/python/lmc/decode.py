@@ -124,7 +124,7 @@ def unpack_zstd(frame: bytes, n: int, prefix: bytes | bytearray = b"") -> bytes:
 # 2. The file
 TAGS = {b"BASE": (2**24, 0), b"BLCK": (2**24, 2**25), b"INDX": (2**30, 0)}  # largest head and body
 LEAF, RUN = 2**18, 128  # bytes, elements
-IDENTITY, ROTATE, ZIGZAG, PALETTE = NO_MASK, BITS, BITS_AND_SIGNS, GAPS = range(4)  # maps, masks
+IDENTITY, ROTATE, ZIGZAG, PALETTE = NO_MASK, BITS, BITS_AND_SIGNS, LIST = range(4)  # maps, masks
 
 
 @dataclass
@@ -356,7 +356,7 @@ def decode_stream(block: Block, n: int, width: int, last_map: int) -> Array:
     if map_code == PALETTE:
         palette = [head.uint(width, "value of the palette") for _ in range(head.u8("count - 1 of the palette") + 1)]
         must(palette.count(v := max(palette, key=palette.count)) == 1, f"value {v} is in the palette more than once")
-    mask = head.u8("mask", NO_MASK, GAPS)
+    mask = head.u8("mask", NO_MASK, LIST)
     m = n if mask == NO_MASK else head.varint("number of selected elements", 1, n)
     values, selected, signs = np.zeros(n, f"<u{width}"), np.arange(n), np.zeros(n, np.uint8)
     with at("mask"):  # §3.3.2
@@ -365,14 +365,11 @@ def decode_stream(block: Block, n: int, width: int, last_map: int) -> Array:
             must_be("number of selected elements", m, len(selected))
         if mask == BITS_AND_SIGNS:
             signs = unpack_bits(np.frombuffer(block.bulk.take((n + 7) // 8, "signs"), np.uint8), n)
-        if mask == GAPS:
+        if mask == LIST:
             selected = places(read_numbers(block, m, *read_number_codes(head, "gaps"))[0], n)
-    clusters = head.varint("number of clusters", 1 if mask == NO_MASK else 0, 16)
-    if clusters == 0:
-        with at("listed values"):
             values[selected] = changes(read_numbers(block, m, *read_number_codes(head, "values"))[0], 0, width)
-    else:
-        values[selected] = decode_clusters(block, m, width, clusters)
+    if mask != LIST:
+        values[selected] = decode_clusters(block, m, width)
     return inverse_map(map_code, values ^ signs, palette)
 
 
@@ -383,9 +380,10 @@ def unpack_bits(packed: Array, n: int) -> Array:
     return bits[..., :n]
 
 
-def decode_clusters(block: Block, m: int, width: int, clusters: int) -> Array:
+def decode_clusters(block: Block, m: int, width: int) -> Array:
     """§3.3.1, §3.4: Decode the m selected elements of a stream from its clusters and patches."""
     head, patches = block.head, 0
+    clusters = head.varint("number of clusters", 1, 16)
     if head.u8("patches", 0, 1):
         patches = head.varint("number of patches", 1, m)
         t = head.u8("t, the low bits that no patch changes", 0, 8 * width - 1)

@@ -340,18 +340,19 @@ fn stream(head: &mut At<'_>, width: u64, steps: &mut impl Iterator<Item = Steps>
         fields.push(("palette", Json::numbers(&palette)));
     }
     let mask = head.bytes.u8()?;
-    fields.push(("mask", ["none", "bits", "bits and signs", "gaps"][usize::from(mask)].into()));
+    fields.push(("mask", ["none", "bits", "bits and signs", "list"][usize::from(mask)].into()));
     if mask > 0 {
         fields.push(("selected elements", head.varint()?));
         match mask {
-            3 => fields.extend([("code of gaps", code(head)?), ("bytes of gaps", head.varint()?)]),
+            3 => {
+                fields.extend([("code of gaps", code(head)?), ("bytes of gaps", head.varint()?)]);
+                fields.extend([("code of values", code(head)?), ("bytes of values", head.varint()?)]);
+            }
             _ => fields.push(("cluster of the mask", cluster(head, 1)?)),
         }
     }
-    let clusters = head.bytes.varint()?;
-    if clusters == 0 {
-        fields.extend([("code of values", code(head)?), ("bytes of values", head.varint()?)]);
-    } else {
+    if mask != 3 {
+        let clusters = head.bytes.varint()?;
         if head.bytes.u8()? > 0 {
             let patches = vec![
                 ("number", head.varint()?),
