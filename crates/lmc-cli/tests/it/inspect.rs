@@ -24,7 +24,7 @@ fn list_for_people() {
     assert!(lines[0][0].starts_with("m.lmc : ") && text.lines().next().unwrap().contains("safetensors"), "{text}");
     assert!(lines[1][0].starts_with("content hash "), "{text}");
     assert!(lines[1][0].ends_with(&format!(", format 1, by lmc {} default", env!("CARGO_PKG_VERSION"))), "{text}");
-    assert_eq!(lines[2], ["required features: grids or copies, steps of optimizers"]);
+    assert_eq!(lines[2], ["required features: grids, steps of optimizers"]);
     assert_eq!(lines[4], ["tensor", "dtype", "shape", "raw", "compressed", "ratio", "coder"]);
     let row = |name: &str| lines.iter().find(|l| l.first() == Some(&name)).unwrap_or_else(|| panic!("{name}: {text}"));
     assert_eq!(row("embed.weight")[1..4], ["BF16", "[1000, 96]", "187.5 KiB"]);
@@ -44,10 +44,7 @@ fn list_for_programs() {
     let run = dir.run(["list", "--json", "m.lmc", "n.lmc"]);
     let [m, n] = &run.json()[..] else { panic!("{run:?}") };
     assert_eq!((&m["file"], &m["layout"], &n["layout"]), (&json!("m.lmc"), &json!("safetensors"), &json!("raw")));
-    assert_eq!(
-        (&m["version"], &m["required_features"]),
-        (&json!(1), &json!(["grids or copies", "steps of optimizers"]))
-    );
+    assert_eq!((&m["version"], &m["required_features"]), (&json!(1), &json!(["grids", "steps of optimizers"])));
     assert_eq!(m["writer"], format!("lmc {} default", env!("CARGO_PKG_VERSION")));
     assert_eq!(m["raw_size"], model().len());
     assert_eq!(m["compressed_size"], dir.read("m.lmc").len());
@@ -283,15 +280,15 @@ fn list_names_required_features() {
     let dir = compressed(&safetensors(&[("a", "BF16", &[1 << 20], &weights), ("b", "BF16", &[1 << 20], &weights)]));
     let run = dir.run(["list", "m.lmc"]);
     assert!(
-        run.ok().stdout().contains(
-            "\nrequired features: ranges of bases, ranges of the file itself, grids or copies, steps of optimizers\n"
-        ),
+        run.ok()
+            .stdout()
+            .contains("\nrequired features: ranges of bases, ranges of the file itself, grids, steps of optimizers\n"),
         "{run:?}"
     );
     let m = &dir.run(["list", "--json", "m.lmc"]).json()[0];
     assert_eq!(
         m["required_features"],
-        json!(["ranges of bases", "ranges of the file itself", "grids or copies", "steps of optimizers"])
+        json!(["ranges of bases", "ranges of the file itself", "grids", "steps of optimizers"])
     );
 }
 

@@ -300,8 +300,7 @@ def decode_block(file: File, head: Reader, body: Reader) -> bytes:
         with at(f"column {i}"):
             length = sum(length for column, length in extents if column == i)
             must(length >= 1, "its length is 0")
-            start = sum(length for _, length in extents[: [column for column, _ in extents].index(i)])
-            contents.append(decode_column(block, length, start))
+            contents.append(Reader(decode_column(block, length)))
     digest = head.take(16, "digest")
     head.take(8 if block.ranges > 0 else 0, "xxh3-64 of the body")  # not needed beside the digest
     for reader, what in ((head, "the head"), (bulk, "the bulk"), (literals, "the last literal that was used")):
@@ -311,30 +310,16 @@ def decode_block(file: File, head: Reader, body: Reader) -> bytes:
         must((lane_set.x == 2**16).all(), "not all lanes end at 2^16")
     raw = bytearray()
     for column, length in extents:
-        content = contents[column]
-        if isinstance(content, Reader):
-            raw += content.take(length, "extent")
-        else:  # a copy, which may be of itself: it repeats
-            source = raw[len(raw) - content : len(raw) - content + length]
-            raw += (source * -(-length // len(source)))[:length]
+        raw += contents[column].take(length, "extent")
     must_be("digest", digest, content_hash(raw))
     file.depths += [block.depth] * -(-raw_length // LEAF)
     return bytes(raw)
 
 
-def decode_column(block: Block, length: int, start: int) -> Reader | int:
-    """§3.3: Decode the next column, of `length` bytes, the first at `start` of the block; of copies, the distance."""
-    method = block.head.u8("method", 0, 4)
-    if method == 4:  # copied
-        must(block.file.features & 4, "the column has copies, but bit 2 of required features is not set")
-        block.file.exact_features |= 4
-        return block.head.varint("distance of copies", 1, start)
-    return Reader(decode_bytes(block, method, length))
-
-
-def decode_bytes(block: Block, method: int, length: int) -> bytes:
-    """§3.3: Decode the bytes of a column that has some of its own."""
+def decode_column(block: Block, length: int) -> bytes:
+    """§3.3: Decode the next column, of `length` bytes."""
     head = block.head
+    method = head.u8("method", 0, 3)
     if method == 0:  # stored
         return block.bulk.take(length, "stored column")
     width = 1 << head.u8("width code", 0, 3)

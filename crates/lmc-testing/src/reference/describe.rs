@@ -220,14 +220,10 @@ fn parts_of_body(body: &[u8], words: &[u32], literals: u32) -> Result<Json, Stri
 
 fn column(head: &mut At<'_>, steps: &mut impl Iterator<Item = Steps>) -> Result<Fields, String> {
     let method = head.bytes.u8()?;
-    let names = ["stored", "zstd", "plain", "predicted", "copied"];
+    let names = ["stored", "zstd", "plain", "predicted"];
     let name = *names.get(usize::from(method)).ok_or("a column has an unknown method")?;
     let mut fields: Fields = vec![("method", name.into())];
     if method == 0 {
-        return Ok(fields);
-    }
-    if method == 4 {
-        fields.push(("distance", head.varint()?));
         return Ok(fields);
     }
     let width_code = head.bytes.u8()?;

@@ -137,7 +137,7 @@ impl<'b, R: ReadAt> Reader<'b, R> {
     }
 
     /// The names of the features that a decoder of the file must support, as its header has them: "ranges of bases", "ranges of the file
-    /// itself", "grids or copies". A file written as a stream may name more than its blocks need.
+    /// itself", "grids". A file written as a stream may name more than its blocks need.
     pub fn required_features(&self) -> impl Iterator<Item = &'static str> {
         self.opened.features.names()
     }

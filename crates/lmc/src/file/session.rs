@@ -55,8 +55,7 @@ impl<'m> EncodeSession<'m> {
             _ => vec![],
         };
         let has_own = has_siblings || !steps.is_empty();
-        let features =
-            Features { ranges: has_own || !named.is_empty(), own: has_own, grids_or_copies: true, optimizer: true };
+        let features = Features { ranges: has_own || !named.is_empty(), own: has_own, grids: true, optimizer: true };
         let name = format!("lmc {} {}", env!("CARGO_PKG_VERSION"), o.level.name());
         let (writer, start) = Writer::start(&Sources { features, bases: named }, name)?;
         let origin = ReferenceResolver::new(bases, &[], own.map_or(&NoSelf as &dyn SelfSource, |raw| raw));

@@ -33,8 +33,8 @@ pub(crate) struct Features {
     pub(crate) ranges: bool,
     /// Ranges may be of the file itself.
     pub(crate) own: bool,
-    /// Operands may be grids, and columns copies.
-    pub(crate) grids_or_copies: bool,
+    /// Operands may be grids.
+    pub(crate) grids: bool,
     /// Operands may be steps of optimizers and terms of rows and columns, and contexts may depend on rows.
     pub(crate) optimizer: bool,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Features {
 impl Features {
     const RANGES: u32 = 1;
     const OWN: u32 = 2;
-    const GRIDS_OR_COPIES: u32 = 4;
+    const GRIDS: u32 = 4;
     const OPTIMIZER: u32 = 8;
 
     /// Their names, for people.
@@ -50,7 +50,7 @@ impl Features {
         let names = [
             (self.ranges, "ranges of bases"),
             (self.own, "ranges of the file itself"),
-            (self.grids_or_copies, "grids or copies"),
+            (self.grids, "grids"),
             (self.optimizer, "steps of optimizers"),
         ];
         names.into_iter().filter_map(|(set, name)| set.then_some(name))
@@ -60,12 +60,12 @@ impl Features {
     pub(crate) fn bits(self) -> u32 {
         u32::from(self.ranges) * Self::RANGES
             + u32::from(self.own) * Self::OWN
-            + u32::from(self.grids_or_copies) * Self::GRIDS_OR_COPIES
+            + u32::from(self.grids) * Self::GRIDS
             + u32::from(self.optimizer) * Self::OPTIMIZER
     }
 
     pub(super) fn of_bits(bits: u32) -> Result<Self> {
-        let unknown = bits & !(Self::RANGES | Self::OWN | Self::GRIDS_OR_COPIES | Self::OPTIMIZER);
+        let unknown = bits & !(Self::RANGES | Self::OWN | Self::GRIDS | Self::OPTIMIZER);
         if unknown != 0 {
             return Err(Error::unsupported(format!("unsupported features {unknown:#x}: use a newer lmc")));
         }
@@ -73,7 +73,7 @@ impl Features {
         let features = Self {
             ranges: has(Self::RANGES),
             own: has(Self::OWN),
-            grids_or_copies: has(Self::GRIDS_OR_COPIES),
+            grids: has(Self::GRIDS),
             optimizer: has(Self::OPTIMIZER),
         };
         if features.own && !features.ranges {
@@ -90,7 +90,7 @@ impl std::ops::BitOr for Features {
         Self {
             ranges: self.ranges || other.ranges,
             own: self.own || other.own,
-            grids_or_copies: self.grids_or_copies || other.grids_or_copies,
+            grids: self.grids || other.grids,
             optimizer: self.optimizer || other.optimizer,
         }
     }
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn features_are_kept() {
-        for (ranges, own, grids_or_copies, optimizer, bits) in [
+        for (ranges, own, grids, optimizer, bits) in [
             (false, false, false, false, 0),
             (true, false, false, false, 1),
             (true, true, false, false, 3),
@@ -188,7 +188,7 @@ mod tests {
             (false, false, false, true, 8),
             (true, true, true, true, 15),
         ] {
-            let features = Features { ranges, own, grids_or_copies, optimizer };
+            let features = Features { ranges, own, grids, optimizer };
             let h = encode(features);
             assert_eq!(h[12..], [bits, 0, 0, 0]);
             assert_eq!(check(&h).unwrap(), features);
