@@ -63,7 +63,7 @@ impl<'m> EncodeSession<'m> {
         let features = Features {
             ranges: has_own || !named.is_empty(),
             own: has_own,
-            grids_or_copies: true,
+            grids: true,
             optimizer: true,
             derived: !named.is_empty(),
             ..Features::default()
