@@ -36,10 +36,7 @@ impl<'m> EncodeSession<'m> {
         bases: &'m [Base<'m>],
         info: impl FnMut(&Base<'m>) -> Result<BaseInfo>,
     ) -> Result<Self> {
-        let matcher = (!bases.is_empty()).then(|| Matcher::new(&layout, bases));
-        let needed = matcher.as_ref().map_or(&[][..], Matcher::bases);
-        let named = needed.iter().copied().map(info).collect::<Result<Vec<_>>>()?;
-        let bases: Vec<Base<'m>> = needed.iter().copied().cloned().collect();
+        let mut matcher = (!bases.is_empty()).then(|| Matcher::new(&layout, bases));
         let mut siblings = match own {
             Some(raw) if !o.independent => intra_file::find(&layout.segments, |at, buf| raw.read_now(at, buf)),
             _ => vec![],
@@ -48,12 +45,15 @@ impl<'m> EncodeSession<'m> {
         if !has_siblings {
             siblings.clear();
         }
-        let steps = match (own, &matcher) {
+        let steps = match (own, &mut matcher) {
             (Some(raw), Some(matcher)) if !o.independent => {
                 steps::find(&layout, matcher, |at, buf| raw.read_now(at, buf))
             }
             _ => vec![],
         };
+        let needed = matcher.as_ref().map_or(&[][..], Matcher::bases);
+        let named = needed.iter().copied().map(info).collect::<Result<Vec<_>>>()?;
+        let bases: Vec<Base<'m>> = needed.iter().copied().cloned().collect();
         let has_own = has_siblings || !steps.is_empty();
         let features =
             Features { ranges: has_own || !named.is_empty(), own: has_own, grids_or_copies: true, optimizer: true };
