@@ -11,6 +11,7 @@ mod moments;
 mod nearest;
 mod options;
 mod plan;
+mod read;
 mod recut;
 mod repeats;
 mod rounded;
