@@ -1,7 +1,7 @@
 //! States of a training with Adam: a step predicts the next state from the one before.
 
 use crate::support::{decompress_options, normal, restored, safetensors};
-use lmc::{Base, CompressOptions, Compressor, Decompressor, Level};
+use lmc::{Base, CompressOptions, Compressor, Decompressor, Level, Reader};
 use lmc_testing::input::Random;
 
 /// The constants of a training.
