@@ -60,7 +60,7 @@ pub struct ColumnDescription {
     /// raw length.
     #[serde(rename = "compressed_size")]
     pub coded_len: u64,
-    /// "stored", "zstd", "zstd of byte planes", "zstd with a prefix", "plain", "predicted", or "copied".
+    /// "stored", "zstd", "zstd of byte planes", "zstd with a prefix", "plain", or "predicted".
     pub method: &'static str,
     /// Bytes of an element of a stream or predicted column.
     pub width: Option<usize>,
@@ -231,7 +231,6 @@ fn own_bulk(p: &Column) -> usize {
     match &p.method {
         Method::Stored => p.len,
         Method::Zstd(z) => z.frame_len,
-        Method::Copied(_) => 0,
         Method::Plain(_) | Method::Predicted(_) => p.method.streams().map(Stream::numbers_len).sum(),
     }
 }
@@ -265,7 +264,7 @@ fn coded_bits(p: &Column) -> u64 {
                 + of_terms
                 + predicted.streams.iter().map(|(n, g)| g.as_ref().map_or(0, |g| of(*n, g))).sum::<u64>()
         }
-        Method::Stored | Method::Zstd(_) | Method::Copied(_) => 0,
+        Method::Stored | Method::Zstd(_) => 0,
     }
 }
 
@@ -283,7 +282,6 @@ impl ColumnDescription {
             p.method.streams().flat_map(|g| g.clusters.iter().map(|cluster| ClusterDescription::new(g, cluster)));
         match &p.method {
             Method::Stored => plain("stored"),
-            Method::Copied(_) => plain("copied"),
             Method::Zstd(z) if z.prefix.count() > 0 => plain("zstd with a prefix"),
             Method::Zstd(z) if z.width == 1 => plain("zstd"),
             Method::Zstd(_) => plain("zstd of byte planes"),

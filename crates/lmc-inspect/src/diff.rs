@@ -62,7 +62,7 @@ pub struct Coded {
     /// The predictor of the elements, as [`PredictionDescription`](crate::PredictionDescription) names it; `None`
     /// without prediction.
     pub predictor: Option<&'static str>,
-    /// Whether they are predicted by, or copies of, earlier bytes of the file itself.
+    /// Whether they are predicted by earlier bytes of the file itself.
     pub from_itself: bool,
     /// How many bytes.
     pub raw_len: u64,
@@ -180,9 +180,9 @@ fn coding(record: &[u8]) -> Result<Vec<(u64, Coded)>> {
     let mut stretches: Vec<(u64, Coded)> = Vec::new();
     for (column, len) in head.extents.iter() {
         end += len as u64;
-        let ColumnDescription { method, prediction, .. } = &columns[usize::from(column)];
+        let ColumnDescription { prediction, .. } = &columns[usize::from(column)];
         let prediction = prediction.as_ref();
-        let from_itself = *method == "copied" || prediction.is_some_and(|p| p.sources.contains(&0));
+        let from_itself = prediction.is_some_and(|p| p.sources.contains(&0));
         let coded = Coded { predictor: prediction.map(|p| p.predictor), from_itself, raw_len: len as u64 };
         match stretches.last_mut() {
             // Fields of quantised elements alternate.

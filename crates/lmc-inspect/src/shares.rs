@@ -197,6 +197,7 @@ mod tests {
                 len: block.len(),
                 base: None,
                 step: None,
+                derived: None,
                 group: Group::Others,
                 prefix: None,
                 matrix: None,
@@ -229,7 +230,14 @@ mod tests {
             masked: false,
         };
         let sources = sources.to_vec();
-        let prediction = PredictionDescription { predictor: "ulp", conversion: None, grid: None, sources, contexts: 1 };
+        let prediction = PredictionDescription {
+            predictor: "ulp",
+            conversion: None,
+            derived: None,
+            grid: None,
+            sources,
+            contexts: 1,
+        };
         let extents = [(0, 40), (1, 50), (0, 60)].map(|(column, raw_len)| ExtentDescription { column, raw_len });
         let columns = vec![column(100, 60, Some(prediction)), column(50, 20, None)];
         BlockDescription { raw_len: 150, lane_sets: 0, literals: 0, extents: extents.into(), columns }

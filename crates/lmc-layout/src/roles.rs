@@ -1,5 +1,7 @@
 //! What a tensor is for in a training state, by its name.
 
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
 /// What a tensor is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -59,6 +61,33 @@ pub fn parameter(name: &str) -> String {
     words(name).filter(|w| !w.is_empty() && !says(w)).collect::<Vec<_>>().join(".")
 }
 
+/// The parameter that each tensor belongs to, of those with these names and shapes. PyTorch's optimizers number their states, in the order
+/// of the model's tensors within each group of parameters: where states have numbers, and weights names, the states of a shape are those of
+/// the weights of that shape, in their order, if there are as many.
+pub fn parameters<'a>(tensors: impl IntoIterator<Item = (&'a str, &'a [u64])>) -> Vec<String> {
+    let tensors: Vec<(&str, &[u64])> = tensors.into_iter().collect();
+    let mut names: Vec<String> = tensors.iter().map(|(name, _)| parameter(name)).collect();
+    let mut states: BTreeMap<&[u64], BTreeSet<u64>> = BTreeMap::new();
+    let mut named: HashSet<String> = HashSet::new();
+    let mut weights: BTreeMap<&[u64], Vec<usize>> = BTreeMap::new();
+    for (i, &(name, shape)) in tensors.iter().enumerate() {
+        match (role(name), names[i].parse()) {
+            (Role::ExpAvgSq, Ok(number)) => _ = states.entry(shape).or_default().insert(number),
+            (Role::ExpAvgSq, Err(_)) => _ = named.insert(names[i].clone()),
+            (Role::Weights | Role::Master, Err(_)) => weights.entry(shape).or_default().push(i),
+            _ => {}
+        }
+    }
+    for (shape, numbers) in states {
+        let mut of_shape = weights.remove(shape).unwrap_or_default();
+        of_shape.retain(|&i| !named.contains(&names[i]));
+        if of_shape.len() == numbers.len() {
+            of_shape.iter().zip(numbers).for_each(|(&i, number)| names[i] = number.to_string());
+        }
+    }
+    names
+}
+
 /// Whether a tensor, or a file, belongs to an optimizer by its name, and cannot be the model's. Copies of weights belong to one only if the
 /// name says so otherwise: they may be all there is.
 pub fn is_of_optimizer(name: &str) -> bool {
@@ -97,6 +126,28 @@ mod tests {
         ] {
             assert_eq!(parameter(name), "layers.0.w", "{name}");
         }
+    }
+
+    #[test]
+    fn numbered_states_are_those_of_the_weights_of_their_shapes() {
+        let (large, small, other): (&[u64], &[u64], &[u64]) = (&[3, 4], &[4], &[5]);
+        let of = |tensors: &[(&'static str, &'static [u64])]| parameters(tensors.iter().copied());
+        let tensors = [
+            ("model.b", small),
+            ("model.z.w", large),
+            ("model.a.w", large),
+            ("model.buffer", other),
+            ("optimizer.state.10.exp_avg_sq", large),
+            ("optimizer.state.10.exp_avg", large),
+            ("optimizer.state.9.exp_avg_sq", large),
+            ("optimizer.state.11.exp_avg_sq", small),
+        ];
+        assert_eq!(of(&tensors), ["11", "9", "10", "buffer", "10", "10", "9", "11"]);
+        // One weight more than states: which one has none?
+        assert_eq!(of(&[tensors[1], tensors[2], tensors[4]]), ["z.w", "a.w", "10"]);
+        // States with names are those of the weights with these.
+        let named = [tensors[1], ("exp_avg_sq.z.w", large), tensors[2], tensors[4]];
+        assert_eq!(of(&named), ["z.w", "z.w", "10", "10"]);
     }
 
     #[test]

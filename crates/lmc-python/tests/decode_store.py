@@ -19,7 +19,8 @@ Json = dict[str, Any]
 # Kinds of values: the largest integer, the pattern of a string, fields by name ("?": optional), None for anything; of
 # an array a list of kinds, or (kind of items, largest length).
 U64, HASH, ID, UNREAD = 2**64 - 1, "[0-9a-f]{64}", "[0-9a-f]{32}", {"segments?": None, "segments_of?": None}
-SET = {"at": [U64] * 3, "hash": HASH, "raw_len": 2**26, "raw_hash": HASH, "base?": [U64] * 2, "age": 2**32 - 1}
+SET = {"at": [U64] * 3, "hash": HASH, "raw_len": 2**26, "raw_hash": HASH, "base?": [U64] * 2}
+SET |= {"others?": ([U64] * 2, 3), "age": 2**32 - 1}
 NAME = r"(?!(.*/)?\.{0,2}(/|\Z))[^\\:\0-\x1f\x7f-\x9f]*"  # no component is empty, "." or ".."
 FILE = {"name": NAME, "len": U64, "layout": ".*", "extents": ([U64] * 4, 2**23)} | UNREAD
 TAG_NAME = "(?![0-9]+$|[0-9a-f]{32}$|latest$)[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"
@@ -93,10 +94,13 @@ def load_shard(path: Path, name: str) -> Json:
     must(len({*saves}) == len(saves) and len({*refs[1:]}) == len(refs) - 1, f"{key}: it has a save or a shard twice")
     must(max(sum(objects), sum(x["len"] for x in files)) <= 2**53, f"{key}: it has more than 2^53 bytes")
     for i, this in enumerate(sets):
-        (number, offset, length), base = this["at"], this.get("base", [0, -1])
+        (number, offset, length), others = this["at"], this.get("others", [])
+        this["bases"] = [this["base"], *others] if "base" in this else others
         must(length <= 2**27 and offset + length <= objects[number], f"{key}: set {i} is not within its object")
         must(("base" in this) == (this["age"] > 0), f"{key}: set {i} has a base and no age, or an age and no base")
-        must(base[1] < i if base[0] == 0 else base[0] < len(refs), f"{key}: set {i} has a wrong base")
+        must("base" in this or not others, f"{key}: set {i} has other bases, but none")
+        fit = all(x[1] < i if x[0] == 0 else x[0] < len(refs) for x in this["bases"])
+        must(fit, f"{key}: set {i} has a wrong base")
     for file in files:
         must(sum(x[3] for x in file["extents"]) == file["len"], f"{key}: extents do not cover {file['name']!r}")
         for number, index, first, length in file["extents"]:
@@ -110,13 +114,13 @@ def decode_store(directory: str | Path, step: int | str | None = None) -> dict[s
     path, shards, contents = Path(directory), dict[str, Json](), dict[str, bytes]()
 
     @cache
-    def unpack(name: str, number: int) -> tuple[bytes, int]:
-        """§4: Return the raw bytes of a block set, and the length of its chain."""
-        shard, this, bases, links = shards[name], shards[name]["sets"][number], [], 0
-        if "base" in this:
-            other, index = shard["refs"][this["base"][0]], this["base"][1]
-            raw, links = unpack(other, index)
-            must(shards[other]["sets"][index]["age"] < this["age"] and links < 64, f"{name}: a chain is too long")
+    def unpack(name: str, number: int) -> tuple[bytes, set[tuple[str, int]]]:
+        """§4: Return the raw bytes of a block set, and the sets of its chain."""
+        shard, this, bases, chain = shards[name], shards[name]["sets"][number], [], {(name, number)}
+        for at, index in this["bases"]:
+            raw, links = unpack(other := shard["refs"][at], index)
+            chain |= links
+            must(shards[other]["sets"][index]["age"] < this["age"] and len(chain) <= 64, f"{name}: a chain is too long")
             bases.append(raw)
         first, save = [x for x in shard["saves"] if x[0] <= this["at"][0]][-1]
         must((path / (key := f"data/{save}/{this['at'][0] - first:06}")).is_file(), f"{key}: there is no such file")
@@ -126,7 +130,7 @@ def decode_store(directory: str | Path, step: int | str | None = None) -> dict[s
         must((stored[16:20] == b"BASE") == ("base" in this), f"{key}: of a set and its file, one has a base")
         raw = decode(stored, bases, this["raw_len"])
         must((len(raw), blake3(raw).hexdigest()) == (this["raw_len"], this["raw_hash"]), f"{key}: has other raw bytes")
-        return raw, links + 1
+        return raw, chain
 
     try:
         must(load(path, "lmc-store.json", "lmc-store", STORE)["grace_seconds"] >= 60, "grace_seconds is less than 60")

@@ -3,7 +3,7 @@
 use crate::decoders::LIMIT;
 use crate::input::Input;
 use crate::predictions::{predicted_by_grid, predicted_by_terms};
-use crate::reference::write::block::{Block, Column, Copied, Plain, Zstd};
+use crate::reference::write::block::{Block, Column, Plain, Zstd};
 use crate::reference::write::{File, Record};
 use crate::streams::{element_count, palette, stream, to_bytes};
 
@@ -13,34 +13,7 @@ pub fn block(input: &mut Input<'_>) -> Block {
     let column_count = if input.bool() { 1 } else { 1 + input.below(4) };
     let columns: Vec<Column> = (0..column_count).map(|_| column(input, lane_sets)).collect();
     let (extents, states_repeats) = extents(input, &columns);
-    let mut block = Block { lane_sets, columns, extents, states_repeats, final_state: 1 << 16 };
-    add_copies_perhaps(&mut block, input);
-    block
-}
-
-/// Adds a column of copies, in two places, if the input chooses so.
-pub(crate) fn add_copies_perhaps(block: &mut Block, input: &mut Input<'_>) {
-    if input.below(4) < 3 {
-        return;
-    }
-    let raw = block.raw();
-    if block.columns.len() == 1 {
-        block.extents = vec![(0, raw.len() as u64)];
-    }
-    let first = 1 + input.below(block.extents.len());
-    let start: u64 = block.extents[..first].iter().map(|extent| extent.1).sum();
-    let distance = 1 + input.below(start as usize);
-    let lengths = [1 + input.below(300), 1 + input.below(300)];
-    let (mut all, mut copied) = (raw[..start as usize].to_vec(), Vec::new());
-    for (length, rest) in lengths.into_iter().zip([&raw[start as usize..], &[]]) {
-        (0..length).for_each(|_| all.push(all[all.len() - distance]));
-        copied.extend_from_slice(&all[all.len() - length..]);
-        all.extend_from_slice(rest);
-    }
-    let column = block.columns.len() as u8;
-    block.extents.insert(first, (column, lengths[0] as u64));
-    block.extents.push((column, lengths[1] as u64));
-    block.columns.push(Column::Copied(Copied { raw: copied, distance: distance as u64 }));
+    Block { lane_sets, columns, extents, states_repeats, final_state: 1 << 16 }
 }
 
 /// Fills all blocks but the last, so that others may follow them; returns the raw bytes.

@@ -158,9 +158,7 @@ fn block(input: &mut Input<'_>, bases: &[Vec<u8>], raw: &[u8]) -> Block {
         });
     }
     let (extents, states_repeats) = blocks::extents(input, &columns);
-    let mut block = Block { lane_sets, columns, extents, states_repeats, final_state: 1 << 16 };
-    blocks::add_copies_perhaps(&mut block, input);
-    block
+    Block { lane_sets, columns, extents, states_repeats, final_state: 1 << 16 }
 }
 
 /// A zstd column whose bytes are also in its prefix, in parts; others are not.

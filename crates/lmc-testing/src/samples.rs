@@ -5,7 +5,7 @@ use crate::format1;
 use crate::input::{Input, Random};
 use crate::one_grid;
 use crate::reference::write::File;
-use crate::reference::write::block::{Block, Cluster, Column, Copied, Plain, Predicted, Stream};
+use crate::reference::write::block::{Block, Cluster, Column, Plain, Predicted, Stream};
 use crate::reference::write::entropy::Coder;
 use lmc::{CompressOptions, Dtype, Level, compress};
 
@@ -28,24 +28,12 @@ pub fn all() -> Vec<Sample> {
         fine_rans(),
         grid("grid", one_grid::column()),
         grid("grid with offsets", one_grid::column_with_offsets()),
-        copies(),
         vector("zstd-planes-2"),
         vector("palette-patched"),
         vector("palette-coded"),
         vector("row-terms-and-grid"),
         vector("terms-and-row-terms"),
     ]
-}
-
-/// Two columns of copies, a repeating one among them, between stored bytes.
-fn copies() -> Sample {
-    let copied = |raw: &[u8], distance| Column::Copied(Copied { raw: raw.to_vec(), distance });
-    let columns =
-        vec![Column::Stored(b"one, two, three.".to_vec()), copied(b"one, two, ree.", 10), copied(b"e.e.e.", 2)];
-    let extents = vec![(0, 10), (1, 10), (0, 6), (2, 6), (1, 4)];
-    let block = Block { lane_sets: 0, columns, extents, states_repeats: false, final_state: 1 << 16 };
-    let raw = block.raw();
-    ("copies", File::new(vec![block.record().expect("the block can be coded")]).to_bytes(), raw)
 }
 
 /// The test vector of this name, which has no bases.

@@ -212,7 +212,7 @@ pub(crate) fn patch(
     }
 }
 
-/// Gives a stream of one cluster and without patches a mask, and makes some elements 0.
+/// Gives a stream of one cluster and without patches a mask, or makes it a list, and makes some elements 0.
 pub(crate) fn mask(input: &mut Input<'_>, w: u8, stream: &mut Stream, elements: &mut [u64], lane_sets: u8) {
     let kind = input.below(5);
     if stream.clusters.len() != 1 || !stream.patches.is_empty() || stream.map == 3 || kind > 2 {
@@ -240,8 +240,8 @@ pub(crate) fn mask(input: &mut Input<'_>, w: u8, stream: &mut Stream, elements: 
     let values: Vec<u64> = elements.iter().map(|&u| stream.mapped(u, w.into()).expect("there is no palette")).collect();
     let selected: Vec<bool> = values.iter().map(|v| v >> u32::from(kind == 1) != 0).collect();
     stream.patch_codes = PatchCodes::default();
-    if !selected.contains(&true) {
-        // All are listed, if any is not 0.
+    if kind == 2 || !selected.contains(&true) {
+        // A list of those that are not 0.
         (stream.clusters, stream.cluster_of) = (Vec::new(), Vec::new());
         return;
     }
@@ -252,5 +252,5 @@ pub(crate) fn mask(input: &mut Input<'_>, w: u8, stream: &mut Stream, elements: 
     } else {
         Cluster { k: 8, ..Cluster::default() }
     };
-    stream.mask = [Mask::Bits(cluster.clone()), Mask::BitsAndSigns(cluster), Mask::Gaps][kind].clone();
+    stream.mask = if kind == 1 { Mask::BitsAndSigns(cluster) } else { Mask::Bits(cluster) };
 }

@@ -5,7 +5,6 @@ pub use crate::api::compress::with_and_without_bases::{EncodedBoth, encode_both,
 pub use crate::block::decode::BlockDecoder;
 pub use crate::block::encode::BlockEncoder;
 pub use crate::block::head::BlockHead;
-pub use crate::block::methods::copied::Copied;
 pub use crate::block::methods::predicted::Predicted;
 pub use crate::block::methods::predicted::derived::Derivation;
 pub use crate::block::methods::predicted::grid::{Grid, name_of as grid_format};

@@ -138,7 +138,7 @@ def unpack_zstd(frame: bytes, n: int, prefix: bytes | bytearray = b"") -> bytes:
 # 2. The file
 TAGS = {b"BASE": (2**24, 0), b"BLCK": (2**24, 2**25), b"INDX": (2**28, 0)}  # largest head and body
 LEAF, RUN = 2**18, 128  # bytes, elements
-IDENTITY, ROTATE, ZIGZAG, PALETTE = NO_MASK, BITS, BITS_AND_SIGNS, GAPS = range(4)  # maps, masks
+IDENTITY, ROTATE, ZIGZAG, PALETTE = NO_MASK, BITS, BITS_AND_SIGNS, LIST = range(4)  # maps, masks
 
 
 @dataclass
@@ -342,8 +342,7 @@ def decode_block(file: File, head: Reader, body: Reader) -> bytes:
         with at(f"column {i}"):
             length = sum(length for column, length in extents if column == i)
             must(length >= 1, "its length is 0")
-            start = sum(length for _, length in extents[: [column for column, _ in extents].index(i)])
-            contents.append(decode_column(block, length, start))
+            contents.append(Reader(decode_column(block, length)))
     digest = head.take(16, "digest")
     head.take(8 if block.ranges > 0 else 0, "xxh3-64 of the body")  # not needed beside the digest
     for reader, what in ((head, "the head"), (bulk, "the bulk"), (literals, "the last literal that was used")):
@@ -353,12 +352,7 @@ def decode_block(file: File, head: Reader, body: Reader) -> bytes:
         must((lane_set.x == 2**16).all(), "not all lanes end at 2^16")
     raw = bytearray()
     for column, length in extents:
-        content = contents[column]
-        if isinstance(content, Reader):
-            raw += content.take(length, "extent")
-        else:  # a copy, which may be of itself: it repeats
-            source = raw[len(raw) - content : len(raw) - content + length]
-            raw += (source * -(-length // len(source)))[:length]
+        raw += contents[column].take(length, "extent")
     must_be("digest", digest, content_hash(raw))
     depth = 1 + max((file.depths[i] for i in block.touched), default=-1)
     cost = raw_length + sum(file.costs[i] for i in block.touched)
@@ -370,18 +364,10 @@ def decode_block(file: File, head: Reader, body: Reader) -> bytes:
     return bytes(raw)
 
 
-def decode_column(block: Block, length: int, start: int) -> Reader | int:
-    """§3.3: Decode the next column, of `length` bytes, the first at `start` of the block; of copies, the distance."""
-    method = block.head.u8("method", 0, 4)
-    if method == 4:  # copied
-        need_feature(block, 2)
-        return block.head.varint("distance of copies", 1, start)
-    return Reader(decode_bytes(block, method, length))
-
-
-def decode_bytes(block: Block, method: int, length: int) -> bytes:
-    """§3.3: Decode the bytes of a column that has some of its own."""
+def decode_column(block: Block, length: int) -> bytes:
+    """§3.3: Decode the next column, of `length` bytes."""
     head = block.head
+    method = head.u8("method", 0, 3)
     if method == 0:  # stored
         return block.bulk.take(length, "stored column")
     width = 1 << head.u8("width code", 0, 3)
@@ -403,7 +389,7 @@ def decode_stream(block: Block, n: int, width: int, last_map: int) -> Array:
     if map_code == PALETTE:
         palette = [head.uint(width, "value of the palette") for _ in range(head.u8("count - 1 of the palette") + 1)]
         must(palette.count(v := max(palette, key=palette.count)) == 1, f"value {v} is in the palette more than once")
-    mask = head.u8("mask", NO_MASK, GAPS)
+    mask = head.u8("mask", NO_MASK, LIST)
     m = n if mask == NO_MASK else head.varint("number of selected elements", 1, n)
     values, selected, signs = np.zeros(n, f"<u{width}"), np.arange(n), np.zeros(n, np.uint8)
     with at("mask"):  # §3.3.2
@@ -412,14 +398,11 @@ def decode_stream(block: Block, n: int, width: int, last_map: int) -> Array:
             must_be("number of selected elements", m, len(selected))
         if mask == BITS_AND_SIGNS:
             signs = unpack_bits(np.frombuffer(block.bulk.take((n + 7) // 8, "signs"), np.uint8), n)
-        if mask == GAPS:
+        if mask == LIST:
             selected = places(read_numbers(block, m, *read_number_codes(head, "gaps"))[0], n)
-    clusters = head.varint("number of clusters", 1 if mask == NO_MASK else 0, 16)
-    if clusters == 0:
-        with at("listed values"):
             values[selected] = changes(read_numbers(block, m, *read_number_codes(head, "values"))[0], 0, width)
-    else:
-        values[selected] = decode_clusters(block, m, width, clusters)
+    if mask != LIST:
+        values[selected] = decode_clusters(block, m, width)
     return inverse_map(map_code, values ^ signs, palette)
 
 
@@ -430,9 +413,10 @@ def unpack_bits(packed: Array, n: int) -> Array:
     return bits[..., :n]
 
 
-def decode_clusters(block: Block, m: int, width: int, clusters: int) -> Array:
+def decode_clusters(block: Block, m: int, width: int) -> Array:
     """§3.3.1, §3.4: Decode the m selected elements of a stream from its clusters and patches."""
     head, patches = block.head, 0
+    clusters = head.varint("number of clusters", 1, 16)
     if head.u8("patches", 0, 1):
         patches = head.varint("number of patches", 1, m)
         t = head.u8("t, the low bits that no patch changes", 0, 8 * width - 1)

@@ -8,7 +8,7 @@ use crate::chunks::catalog::{Budget, Catalog, MAX_CHAIN, SetId};
 use crate::chunks::held::Held;
 use crate::error::Result;
 use crate::format::ids::{Hash, ShardId};
-use crate::format::manifest::shard::{At, BlockSet};
+use crate::format::manifest::shard::{At, BlockSet, Ref};
 use crate::objects::remote::Remote;
 
 /// The most documents of earlier snapshots that are read at once to find bases.
@@ -64,9 +64,11 @@ impl Alternatives {
             let (a, whole) = (&shard.alternatives[i], &shard.sets[set.index]);
             let numbered = |number| SetId { shard: set.shard, index: shard.sets.len() + number };
             let (delta, base) = (numbered(2 * i), numbered(2 * i + 1));
+            let raw_len = whole.raw_len;
             let plain =
-                |at, hash, raw_hash| BlockSet { at, hash, raw_hash, raw_len: whole.raw_len, base: None, age: 0 };
-            catalog.to_mut().insert_set(delta, plain(a.at, a.hash, whole.raw_hash));
+                |at, hash, raw_hash| BlockSet { at, hash, raw_hash, raw_len, base: None, others: vec![], age: 0 };
+            let of_base = BlockSet { base: Some(Ref(0, base.index)), ..plain(a.at, a.hash, whole.raw_hash) };
+            catalog.to_mut().insert_set(delta, of_base);
             if held.has(a.base, whole.raw_len) {
                 // Not fetched: its stored bytes may be anywhere.
                 catalog.to_mut().insert_set(base, plain(At(0, 0, 0), a.base, a.base));
@@ -134,7 +136,8 @@ impl Earlier {
                 chain.reverse();
                 return Some(chain);
             }
-            room = room.checked_sub(set.at.2).filter(|&room| room > 0)?;
+            // What has several bases is decoded in one piece.
+            room = room.checked_sub(set.at.2).filter(|&room| room > 0 && set.others.is_empty())?;
             chain.push(self.catalog.base(last).ok()??);
             if chain.len() >= MAX_CHAIN {
                 return None;

@@ -203,18 +203,66 @@ impl Catalog {
         self.set(id)?.base.map(|base| self.resolve(id.shard, base)).transpose()
     }
 
-    /// The chain of a block set: it and its bases, in the order of decoding, itself last.
+    /// What a block set is decoded with: its base first.
+    pub(crate) fn bases(&self, id: SetId) -> Result<Vec<SetId>> {
+        self.set(id)?.bases().map(|base| self.resolve(id.shard, base)).collect()
+    }
+
+    /// The chain of a block set: it and all that it is decoded with, in the order of decoding, itself last.
     pub(crate) fn chain(&self, id: SetId) -> Result<Vec<SetId>> {
+        self.chain_of([id], &mut |_| false)
+    }
+
+    /// The chains of block sets, which share some, in one, but for what only those need that are `at_hand`.
+    pub(crate) fn chain_of(
+        &self,
+        ids: impl IntoIterator<Item = SetId>,
+        at_hand: &mut dyn FnMut(SetId) -> bool,
+    ) -> Result<Vec<SetId>> {
+        let mut chain = vec![];
+        ids.into_iter().try_for_each(|id| self.add_chain(id, id, at_hand, 0, &mut chain))?;
+        Ok(chain)
+    }
+
+    fn add_chain(
+        &self,
+        id: SetId,
+        of: SetId,
+        at_hand: &mut dyn FnMut(SetId) -> bool,
+        above: usize,
+        chain: &mut Vec<SetId>,
+    ) -> Result<()> {
+        if chain.contains(&id) {
+            return Ok(());
+        }
+        if above + chain.len() >= MAX_CHAIN {
+            let shard = keys::shard(of.shard);
+            return Err(Error::limit(format!("{shard}: block set {} has a chain of more than {MAX_CHAIN}", of.index)));
+        }
+        if !at_hand(id) {
+            for base in self.bases(id)? {
+                self.check_age(id, base)?;
+                self.add_chain(base, of, at_hand, above + 1, chain)?;
+            }
+        }
+        chain.push(id);
+        Ok(())
+    }
+
+    fn check_age(&self, id: SetId, base: SetId) -> Result<()> {
+        if self.set(base)?.age >= self.set(id)?.age {
+            let shard = keys::shard(id.shard);
+            return Err(Error::damaged(format!("{shard}: block set {} has not a larger age than its base", id.index)));
+        }
+        Ok(())
+    }
+
+    /// A block set, its base, the base of that, and so on; the first one first.
+    pub(crate) fn line(&self, id: SetId) -> Result<Vec<SetId>> {
         let mut chain = vec![id];
         let mut last = id;
         while let Some(base) = self.base(last)? {
-            if self.set(base)?.age >= self.set(last)?.age {
-                let shard = keys::shard(last.shard);
-                return Err(Error::damaged(format!(
-                    "{shard}: block set {} has not a larger age than its base",
-                    last.index
-                )));
-            }
+            self.check_age(last, base)?;
             chain.push(base);
             last = base;
             if chain.len() > MAX_CHAIN {
@@ -340,7 +388,15 @@ mod tests {
         let hash = Hash::of(b"");
         for i in 0..65 {
             let base = (i > 0).then(|| Ref(0, i - 1));
-            shard.sets.push(BlockSet { at: At(0, 0, 0), hash, raw_len: 0, raw_hash: hash, base, age: i as u32 });
+            shard.sets.push(BlockSet {
+                at: At(0, 0, 0),
+                hash,
+                raw_len: 0,
+                raw_hash: hash,
+                base,
+                others: vec![],
+                age: i as u32,
+            });
         }
         let (mut catalog, id) = (Catalog::default(), ShardId::of(b"a"));
         catalog.insert(id, shard);

@@ -103,14 +103,60 @@ fn len_of(set: &BlockSet) -> usize {
     usize::try_from(set.raw_len).expect("raw_len is at most MAX_RAW")
 }
 
+/// Whether each block set of a chain is decoded from the one before it alone.
+pub(crate) fn is_linear(catalog: &Catalog, chain: &[SetId]) -> Result<bool> {
+    for &id in chain {
+        if !catalog.set(id)?.others.is_empty() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// For each block set of a chain, the positions of those that it is decoded with. One that is not in the chain has the raw bytes of the one
+/// before.
+fn bases_in(catalog: &Catalog, chain: &[SetId]) -> Result<Vec<Vec<usize>>> {
+    let of = |i: usize| -> Result<Vec<usize>> {
+        let position = |base: SetId| chain[..i].iter().position(|&id| id == base).or(i.checked_sub(1));
+        Ok(catalog.bases(chain[i])?.into_iter().filter_map(position).collect())
+    };
+    (0..chain.len()).map(of).collect()
+}
+
+/// A decoded block set.
+#[derive(Default)]
+struct Link {
+    raw: Buffer,
+    /// `lmc`'s own hash of `raw`, with which a delta identifies its base, if it is known.
+    content_hash: Option<[u8; 16]>,
+}
+
+impl Link {
+    /// Applies a delta, if it is a list of changes, and the result is to have `len` bytes. Returns whether it did.
+    fn apply(&mut self, list: &mut ChangedElements, delta: &Bytes, len: usize) -> lmc::Result<bool> {
+        if self.raw.len() != len || !list.read(&&delta[..], &&self.raw[..])? {
+            return Ok(false);
+        }
+        list.apply(&mut self.raw);
+        self.content_hash = None;
+        Ok(true)
+    }
+
+    fn as_base(&self) -> lmc::Result<Base<'_>> {
+        let base = Base::new(&self.raw[..])?;
+        Ok(match self.content_hash {
+            Some(hash) => base.with_hash(hash),
+            None => base,
+        })
+    }
+}
+
 /// Decodes chains, one after the other, reusing buffers.
 pub(crate) struct ChainDecoder {
     decompressor: Decompressor,
-    raw: Buffer,
-    before: Buffer,
-    /// `lmc`'s own hash of `raw`, with which a delta identifies its base, if it is known.
-    content_hash: Option<[u8; 16]>,
-    /// Memory for lists of changes, if these are applied to `raw`, and not decoded.
+    last: Link,
+    spare: Vec<Buffer>,
+    /// Memory for lists of changes, if these are applied to their bases, and not decoded.
     list: Option<ChangedElements>,
 }
 
@@ -119,7 +165,7 @@ impl ChainDecoder {
         // Block sets are decoded in parallel; each by one thread.
         let o = DecompressOptions::default().with_threads(1);
         let decompressor = Decompressor::new(&o).map_err(Error::codec)?;
-        Ok(Self { decompressor, raw: Buffer::default(), before: Buffer::default(), content_hash: None, list: None })
+        Ok(Self { decompressor, last: Link::default(), spare: vec![], list: None })
     }
 
     /// One that applies deltas which are lists of changes to their bases, which takes less time. Which base a delta names
@@ -131,22 +177,7 @@ impl ChainDecoder {
     /// The raw bytes of the last block set of a chain, and the hash that a delta against them records.
     pub(crate) fn decode(&mut self, catalog: &Catalog, chain: &[SetId], stored: &[Bytes]) -> Result<(&[u8], [u8; 16])> {
         self.decode_each(catalog, chain, stored, &[chain.len() - 1], |_| Ok(()))?;
-        Ok((&self.raw, self.content_hash.expect("a decoded block set has one")))
-    }
-
-    /// [`Self::decode_each`] of a chain whose first block set is not stored but read: `read` fills a buffer with its raw bytes.
-    pub(crate) fn decode_after(
-        &mut self,
-        catalog: &Catalog,
-        chain: &[SetId],
-        read: impl FnOnce(&mut [u8]) -> Result<()>,
-        stored: &[Bytes],
-        wanted: &[usize],
-        take: impl FnMut(&[u8]) -> Result<()>,
-    ) -> Result<()> {
-        read(self.raw.reset(len_of(catalog.set(chain[0])?)))?;
-        self.content_hash = None;
-        self.decode_links(catalog, chain, 1, stored, wanted, take)
+        Ok((&self.last.raw, self.last.content_hash.expect("a decoded block set has one")))
     }
 
     /// Decodes a chain. For each block set in `wanted` (ascending positions in the chain), verifies the raw hash and passes the raw bytes
@@ -159,66 +190,86 @@ impl ChainDecoder {
         wanted: &[usize],
         take: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        self.decode_links(catalog, chain, 0, stored, wanted, take)
+        self.decode_after(catalog, chain, &[], |_, _| Ok(()), stored, wanted, take)
     }
 
-    /// Applies a delta to `raw`, if it is a list of changes of it, lists are applied, and the result is to have `len` bytes. Returns
-    /// whether it did.
-    fn apply_list(&mut self, delta: &Bytes, len: usize) -> lmc::Result<bool> {
-        let Some(list) = self.list.as_mut().filter(|_| self.raw.len() == len) else { return Ok(false) };
-        let is_list = list.read(&&delta[..], &&self.raw[..])?;
-        if is_list {
-            list.apply(&mut self.raw);
-            self.content_hash = None;
-        }
-        Ok(is_list)
-    }
-
-    /// `at_hand`: how many block sets at the beginning are decoded: none, or the first, in `raw`.
-    fn decode_links(
+    /// [`Self::decode_each`] of a chain some of whose block sets are not stored but `at_hand` (ascending positions): `read` fills a
+    /// buffer with the raw bytes of one.
+    #[expect(clippy::too_many_arguments, reason = "each is of another kind")]
+    pub(crate) fn decode_after(
         &mut self,
         catalog: &Catalog,
         chain: &[SetId],
-        at_hand: usize,
+        at_hand: &[usize],
+        mut read: impl FnMut(SetId, &mut [u8]) -> Result<()>,
         stored: &[Bytes],
         mut wanted: &[usize],
         mut take: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
+        let fetched = without(chain, at_hand);
         // Names the block set that is damaged, which may be an earlier one. The hashes come first: altered bytes may look
         // like those of a newer lmc.
-        let fault = |e: Error| verify(catalog, &chain[at_hand..], stored).err().unwrap_or(e);
+        let fault = |e: Error| verify(catalog, &fetched, stored).err().unwrap_or(e);
+        let bases = bases_in(catalog, chain)?;
+        let mut last_use = vec![0; chain.len()];
+        let is_at_hand = |i: &usize| at_hand.binary_search(i).is_ok();
+        for i in (0..chain.len()).filter(|i| !is_at_hand(i)) {
+            bases[i].iter().for_each(|&base| last_use[base] = i);
+        }
+        self.spare.push(std::mem::take(&mut self.last).raw);
+        let mut stored = stored.iter();
+        let mut decoded: Vec<Option<Link>> = Vec::with_capacity(chain.len());
         for (i, &id) in chain.iter().enumerate() {
             let set = catalog.set(id)?;
-            let applied = i > 0 && i >= at_hand && {
-                let applied = self.apply_list(&stored[i - at_hand], len_of(set));
-                applied.map_err(|e| fault(undecodable(catalog, id, e)))?
+            let len = len_of(set);
+            let link = if is_at_hand(&i) {
+                let mut link = Link { raw: self.spare.pop().unwrap_or_default(), content_hash: None };
+                read(id, link.raw.reset(len))?;
+                link
+            } else {
+                let delta = stored.next().expect("what is not at hand is stored");
+                let changed = match (&mut self.list, &bases[i][..]) {
+                    (Some(list), &[base]) if last_use[base] == i => {
+                        let applied = decoded[base].as_mut().map_or(Ok(false), |link| link.apply(list, delta, len));
+                        let applied = applied.map_err(|e| fault(undecodable(catalog, id, e)))?;
+                        if applied { decoded[base].take() } else { None }
+                    }
+                    _ => None,
+                };
+                match changed {
+                    Some(link) => link,
+                    None => {
+                        let mut raw = self.spare.pop().unwrap_or_default();
+                        let of = bases[i].iter().filter_map(|&base| decoded[base].as_ref());
+                        let of: Vec<Base<'_>> =
+                            of.map(Link::as_base).collect::<lmc::Result<_>>().map_err(Error::codec)?;
+                        let done = self.decompressor.decompress(&delta[..], &of, raw.reset(len));
+                        let done = done.map_err(|e| fault(undecodable(catalog, id, e)))?;
+                        Link { raw, content_hash: Some(done.content_hash) }
+                    }
+                }
             };
-            if i >= at_hand && !applied {
-                std::mem::swap(&mut self.raw, &mut self.before);
-                let base = || -> lmc::Result<Base<'_>> {
-                    let base = Base::new(&self.before[..])?;
-                    Ok(match self.content_hash {
-                        Some(hash) => base.with_hash(hash),
-                        None => base,
-                    })
-                };
-                let bases = match i {
-                    0 => vec![],
-                    _ => vec![base().map_err(Error::codec)?],
-                };
-                let done = self.decompressor.decompress(&stored[i - at_hand][..], &bases, self.raw.reset(len_of(set)));
-                self.content_hash = Some(done.map_err(|e| fault(undecodable(catalog, id, e)))?.content_hash);
-            }
             if let Some(rest) = wanted.strip_prefix(&[i]) {
                 wanted = rest;
-                if Hash::of(&self.raw) != set.raw_hash {
+                if Hash::of(&link.raw) != set.raw_hash {
                     return Err(fault(damaged(catalog, id, "does not decode to what was saved")));
                 }
-                take(&self.raw)?;
+                take(&link.raw)?;
+            }
+            decoded.push(Some(link));
+            for link in bases[i].iter().filter(|&&base| last_use[base] == i).filter_map(|&base| decoded[base].take()) {
+                self.spare.push(link.raw);
             }
         }
+        self.last = decoded.pop().flatten().unwrap_or_default();
+        self.spare.extend(decoded.into_iter().flatten().map(|link| link.raw));
         Ok(())
     }
+}
+
+/// The block sets of a chain but for those at these positions, which ascend.
+pub(crate) fn without(chain: &[SetId], at_hand: &[usize]) -> Vec<SetId> {
+    (0..chain.len()).filter(|i| at_hand.binary_search(i).is_err()).map(|i| chain[i]).collect()
 }
 
 #[cfg(test)]
@@ -241,28 +292,21 @@ mod tests {
         let dense: Vec<u8> = old.iter().map(|b| b.wrapping_mul(77) ^ 0x5a).collect();
         let (list, dense) = (delta(&new), delta(&dense));
         let hash = Some([1; 16]);
-        let with_old = |mut decoder: ChainDecoder| {
-            decoder.raw.reset(old.len()).copy_from_slice(&old);
-            decoder.content_hash = hash;
-            decoder
-        };
-        let mut decoder = with_old(ChainDecoder::applying_lists().unwrap());
-        assert!(
-            !decoder.apply_list(&dense, old.len()).unwrap()
-                && decoder.raw[..] == old[..]
-                && decoder.content_hash == hash
-        );
+        let mut list_of = ChangedElements::default();
+        let mut link = Link::default();
+        link.raw.reset(old.len()).copy_from_slice(&old);
+        link.content_hash = hash;
+        assert!(!link.apply(&mut list_of, &dense, old.len()).unwrap());
+        assert!(link.raw[..] == old[..] && link.content_hash == hash);
         // To another length than that of the block set.
         for len in [0, old.len() - 1, old.len() + 1, 2 * old.len()] {
-            assert!(!decoder.apply_list(&list, len).unwrap() && decoder.raw[..] == old[..], "{len} bytes");
+            assert!(!link.apply(&mut list_of, &list, len).unwrap() && link.raw[..] == old[..], "{len} bytes");
         }
-        assert!(decoder.apply_list(&list, old.len()).unwrap() && decoder.raw[..] == new[..]);
-        assert_eq!(decoder.content_hash, None, "it was that of the base");
-        assert!(decoder.apply_list(&list.slice(..list.len() - 1), old.len()).is_err());
+        assert!(link.apply(&mut list_of, &list, old.len()).unwrap() && link.raw[..] == new[..]);
+        assert_eq!(link.content_hash, None, "it was that of the base");
+        assert!(link.apply(&mut list_of, &list.slice(..list.len() - 1), old.len()).is_err());
         // Of a base of another length.
-        decoder.raw.reset(old.len() - 1);
-        assert!(!decoder.apply_list(&list, old.len() - 1).unwrap());
-        let mut decoder = with_old(ChainDecoder::new().unwrap());
-        assert!(!decoder.apply_list(&list, old.len()).unwrap() && decoder.raw[..] == old[..], "it decodes all");
+        link.raw.reset(old.len() - 1);
+        assert!(!link.apply(&mut list_of, &list, old.len() - 1).unwrap());
     }
 }

@@ -88,14 +88,20 @@ struct Job<T> {
     chain: Vec<SetId>,
     /// By position in the chain, ascending.
     takes: Vec<(usize, Vec<Take<T>>)>,
-    /// Position of a block set before all of these that is held.
-    held: Option<usize>,
+    /// Positions of block sets that are held, ascending; of a linear chain at most the first.
+    held: Vec<usize>,
+    is_linear: bool,
 }
 
 impl<T> Job<T> {
     /// The block sets that are fetched.
-    fn fetched(&self) -> &[SetId] {
-        &self.chain[self.held.map_or(0, |i| i + 1)..]
+    fn fetched(&self) -> Vec<SetId> {
+        chain::without(&self.chain, &self.held)
+    }
+
+    /// Whether it may begin with an alternative.
+    fn is_from_nothing(&self) -> bool {
+        self.is_linear && self.held.is_empty()
     }
 
     /// Replaces the first block set by a chain that ends with an alternative of it, and begins with a block set that is held.
@@ -103,15 +109,15 @@ impl<T> Job<T> {
         let more = way.len() - 1;
         let chain = [way, &self.chain[1..]].concat();
         self.takes.iter_mut().for_each(|(i, _)| *i += more);
-        (self.chain, self.held) = (chain, Some(0));
+        (self.chain, self.held) = (chain, vec![0]);
     }
 
     /// The ranges taken from the last block set, the block set that is held, and the last one; `None` if anything else
     /// is taken.
     fn deltas(&self) -> Option<(&[Take<T>], SetId, SetId)> {
-        let held = self.held.filter(|i| i + 1 < self.chain.len())?;
-        let [(last, takes)] = &self.takes[..] else { return None };
-        (last + 1 == self.chain.len()).then(|| (&takes[..], self.chain[held], self.chain[*last]))
+        let ([0], [(last, takes)]) = (&self.held[..], &self.takes[..]) else { return None };
+        let is_last = self.is_linear && *last > 0 && last + 1 == self.chain.len();
+        is_last.then(|| (&takes[..], self.chain[0], self.chain[*last]))
     }
 }
 
@@ -148,17 +154,29 @@ impl<T: Send> Gather<T> {
         let mut catalog = Cow::Borrowed(catalog);
         let mut jobs = Vec::new();
         for chain in chain::covering(&catalog, self.sets)? {
-            let takes: Vec<_> =
-                chain.iter().enumerate().filter_map(|(i, link)| Some((i, self.takes.remove(link)?))).collect();
-            let first = takes.first().map_or(0, |t| t.0);
-            let is_held = |&i: &usize| catalog.set(chain[i]).is_ok_and(|set| held.has(set.raw_hash, set.raw_len));
-            let held = (0..=first).rev().find(is_held);
-            jobs.push(Job { chain, takes, held });
+            let is_held = |id: SetId| catalog.set(id).is_ok_and(|set| held.has(set.raw_hash, set.raw_len));
+            let is_linear = chain::is_linear(&catalog, &chain)?;
+            let chain = match is_linear {
+                true => {
+                    let first = chain.iter().position(|id| self.takes.contains_key(id)).unwrap_or(0);
+                    chain[(0..=first).rev().find(|&i| is_held(chain[i])).unwrap_or(0)..].to_vec()
+                }
+                false => {
+                    let wanted = chain.iter().copied().filter(|id| self.takes.contains_key(id));
+                    catalog.chain_of(wanted, &mut |id| is_held(id))?
+                }
+            };
+            let held = match is_linear {
+                true => (0..1).filter(|&i| is_held(chain[i])).collect(),
+                false => (0..chain.len()).filter(|&i| is_held(chain[i])).collect(),
+            };
+            let takes = chain.iter().enumerate().filter_map(|(i, link)| Some((i, self.takes.remove(link)?))).collect();
+            jobs.push(Job { chain, takes, held, is_linear });
         }
-        if held.may_take_alternatives() && jobs.iter().any(|job| job.held.is_none()) {
-            let begins = jobs.iter().filter(|job| job.held.is_none()).map(|job| job.chain[0]);
+        if held.may_take_alternatives() && jobs.iter().any(Job::is_from_nothing) {
+            let begins = jobs.iter().filter(|job| job.is_from_nothing()).map(|job| job.chain[0]);
             let ways = alternatives.find(remote, &mut catalog, held, begins)?;
-            for job in jobs.iter_mut().filter(|job| job.held.is_none()) {
+            for job in jobs.iter_mut().filter(|job| job.is_from_nothing()) {
                 if let Some(way) = ways.get(&job.chain[0]).filter(|way| way.len() + job.chain.len() <= MAX_CHAIN) {
                     job.begin_with(way);
                     // It may be gone: callers try again without.
@@ -176,7 +194,7 @@ impl<T: Send> Gather<T> {
             jobs.len(),
             |i| {
                 let job = jobs[i].take().expect("a job begins once");
-                (chain::begin(remote, catalog, job.fetched()), job)
+                (chain::begin(remote, catalog, &job.fetched()), job)
             },
             ChainDecoder::applying_lists,
             |decoder, _, (begun, job)| {
@@ -184,15 +202,13 @@ impl<T: Send> Gather<T> {
                 let stored_len = stored.iter().map(|s| s.len() as u64).sum::<u64>();
                 if let Some((takes, held, set)) = job.deltas() {
                     // What lists change is not compared with the hash of the raw bytes.
-                    chain::verify(catalog, job.fetched(), &stored)?;
+                    chain::verify(catalog, &job.fetched(), &stored)?;
                     if sink.put_deltas(takes, catalog.set(held)?, catalog.set(set)?, &stored)? {
                         return Ok((takes.iter().map(|(range, _)| range.len() as u64).sum(), stored_len));
                     }
                 }
-                let Job { chain, takes, held: first } = job;
-                let chain = &chain[first.unwrap_or(0)..];
-                let (wanted, takes): (Vec<usize>, Vec<_>) =
-                    takes.into_iter().map(|(i, takes)| (i - first.unwrap_or(0), takes)).unzip();
+                let Job { chain, takes, held: at_hand, .. } = job;
+                let (wanted, takes): (Vec<usize>, Vec<_>) = takes.into_iter().unzip();
                 let mut takes = takes.into_iter();
                 let mut n = 0;
                 let take = |raw: &[u8]| {
@@ -202,13 +218,8 @@ impl<T: Send> Gather<T> {
                     }
                     Ok(())
                 };
-                match first {
-                    None => decoder.decode_each(catalog, chain, &stored, &wanted, take)?,
-                    Some(_) => {
-                        let hash = catalog.set(chain[0])?.raw_hash;
-                        decoder.decode_after(catalog, chain, |raw| held.read(hash, raw), &stored, &wanted, take)?;
-                    }
-                }
+                let read = |id, raw: &mut [u8]| held.read(catalog.set(id)?.raw_hash, raw);
+                decoder.decode_after(catalog, &chain, &at_hand, read, &stored, &wanted, take)?;
                 Ok((n, stored_len))
             },
             |_, (n, stored)| {

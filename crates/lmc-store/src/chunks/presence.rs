@@ -51,11 +51,11 @@ impl Presence {
     /// Looks at the objects that hold these sets and their bases, all at once.
     pub(crate) fn look(&self, catalog: &Catalog, sets: impl IntoIterator<Item = SetId>) -> Result<()> {
         let (mut seen, mut objects) = (HashSet::new(), BTreeSet::new());
-        for set in sets {
-            let mut next = Some(set);
-            while let Some(set) = next.filter(|&s| seen.insert(s)) {
+        let mut next: Vec<SetId> = sets.into_iter().collect();
+        while let Some(set) = next.pop() {
+            if seen.insert(set) {
                 objects.insert(stored_in(catalog, set)?);
-                next = catalog.base(set)?;
+                next.extend(catalog.bases(set)?);
             }
         }
         {
@@ -152,7 +152,15 @@ mod tests {
         let hash = Hash::of(b"");
         for (object, base) in [(1_000_000, None), (100_000, Some(Ref(0, 0)))] {
             let age = u32::from(base.is_some());
-            shard.sets.push(BlockSet { at: At(object, 0, 0), hash, raw_len: 0, raw_hash: hash, base, age });
+            shard.sets.push(BlockSet {
+                at: At(object, 0, 0),
+                hash,
+                raw_len: 0,
+                raw_hash: hash,
+                base,
+                others: vec![],
+                age,
+            });
         }
         let (mut catalog, id) = (Catalog::default(), ShardId::of(b"a"));
         catalog.insert(id, shard);

@@ -39,12 +39,14 @@ impl Reach {
     }
 
     fn add_chain(&mut self, catalog: &Catalog, set: SetId) -> Result<()> {
-        let mut next = Some(set);
-        // A set reached before has its chain here. This also ends cycles.
-        while let Some(set) = next.filter(|&s| self.sets.insert(s)) {
-            let (object, len) = stored_in(catalog, set)?;
-            self.objects.insert(object, len);
-            next = catalog.base(set)?;
+        let mut next = vec![set];
+        while let Some(set) = next.pop() {
+            // A set reached before has its chain here. This also ends cycles.
+            if self.sets.insert(set) {
+                let (object, len) = stored_in(catalog, set)?;
+                self.objects.insert(object, len);
+                next.extend(catalog.bases(set)?);
+            }
         }
         Ok(())
     }

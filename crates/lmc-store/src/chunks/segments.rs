@@ -173,7 +173,15 @@ mod tests {
         let mut second = shard(&[ids[0]], (0..30).map(named).collect());
         let hash = Hash::of(b"");
         second.objects = vec![10];
-        second.sets = vec![BlockSet { at: At(0, 0, 10), hash, raw_len: 200_000, raw_hash: hash, base: None, age: 0 }];
+        second.sets = vec![BlockSet {
+            at: At(0, 0, 10),
+            hash,
+            raw_len: 200_000,
+            raw_hash: hash,
+            base: None,
+            others: vec![],
+            age: 0,
+        }];
         catalog.insert(ids[0], shard(&[], vec![one.clone()]));
         catalog.insert(ids[1], second.clone());
         // Copied alone: the first of them lists what the other shard does.
@@ -198,7 +206,15 @@ mod tests {
         let of = |files: Vec<File>| {
             let mut shard = shard(&[], files);
             shard.objects = vec![10];
-            shard.sets = vec![BlockSet { at: At(0, 0, 10), hash, raw_len: 9, raw_hash: hash, base: None, age: 0 }];
+            shard.sets = vec![BlockSet {
+                at: At(0, 0, 10),
+                hash,
+                raw_len: 9,
+                raw_hash: hash,
+                base: None,
+                others: vec![],
+                age: 0,
+            }];
             shard
         };
         let lists = File { extents: vec![Extent(0, 0, 0, 3)], ..file("x", &[1, 2]) };

@@ -346,7 +346,15 @@ impl<'a> Copying<'a> {
             |i, bytes| {
                 cancel.check()?;
                 let &BlockSet { hash, raw_len, raw_hash, age, .. } = theirs.set(new[i])?;
-                shard.sets.push(BlockSet { at: uploader.append(bytes)?, hash, raw_len, raw_hash, base: None, age });
+                shard.sets.push(BlockSet {
+                    at: uploader.append(bytes)?,
+                    hash,
+                    raw_len,
+                    raw_hash,
+                    base: None,
+                    others: vec![],
+                    age,
+                });
                 Ok(())
             },
         )?;
@@ -361,6 +369,7 @@ impl<'a> Copying<'a> {
         };
         for (set, &original) in shard.sets.iter_mut().zip(&new) {
             set.base = theirs.base(original)?.map(&mut refer).transpose()?;
+            set.others = theirs.bases(original)?.into_iter().skip(1).map(&mut refer).collect::<Result<_>>()?;
         }
         shard.files = theirs.files(id)?;
         for Extent(of, set, ..) in shard.files.iter_mut().flat_map(|f| &mut f.extents) {

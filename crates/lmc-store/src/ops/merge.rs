@@ -71,6 +71,7 @@ fn add(all: &mut Shard, part: &Shard, numbers: &[usize], before: Offsets) {
     all.sets.extend(part.sets.iter().map(|set| BlockSet {
         at: place(set.at),
         base: set.base.map(|Ref(shard, index)| refer(shard, index, before.sets)),
+        others: set.others.iter().map(|&Ref(shard, index)| refer(shard, index, before.sets)).collect(),
         ..set.clone()
     }));
     all.alternatives.extend(part.alternatives.iter().map(|a| Alternative {

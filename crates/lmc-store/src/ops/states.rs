@@ -306,7 +306,7 @@ fn write_alone(uploader: &mut Uploader<'_>, raw: &[u8]) -> Result<BlockSet> {
     compress(&mut compressor, raw, &[], &[], &mut stored)?;
     let hash = Hash::of(&stored);
     let at = uploader.append(Bytes::from(stored))?;
-    Ok(BlockSet { at, hash, raw_len: raw.len() as u64, raw_hash: Hash::of(raw), base: None, age: 0 })
+    Ok(BlockSet { at, hash, raw_len: raw.len() as u64, raw_hash: Hash::of(raw), base: None, others: vec![], age: 0 })
 }
 
 #[cfg(test)]

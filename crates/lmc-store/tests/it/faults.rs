@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::support::adam::training;
 use crate::support::world::{Action, World};
 use crate::support::*;
 use lmc_store::testing::{Faults, Faulty};
@@ -119,6 +120,23 @@ fn the_process_dies_at_every_request() {
                 // Another process continues.
                 assert!(world.run(&action.clone(), Faults::default(), 0).1 || matches!(action, Action::Save(_)));
             }
+        }
+    }
+}
+
+/// Of states whose tensors tell each other.
+#[test]
+fn a_process_with_states_of_an_optimizer_dies() {
+    let mut world = World::of(1, training());
+    (0..3).for_each(|n| assert!(world.run(&Action::Save(n), Faults::default(), 1).1));
+    for action in [Action::Save(11), Action::Prune(keep(1, None)), Action::Rebase] {
+        let (requests, _) = world.fork().run(&action, Faults::default(), 0);
+        for after in (1..=requests).filter(|after| thorough() || after % 5 == 0) {
+            let mut world = world.fork();
+            let mut faults = Faults::default();
+            faults.dies_after = after;
+            world.run(&action, faults, 0);
+            assert!(world.run(&action, Faults::default(), 0).1 || matches!(action, Action::Save(_)));
         }
     }
 }

@@ -33,6 +33,7 @@ mod shelf;
 mod siblings;
 mod snapshots;
 mod states;
+mod steps;
 mod store1;
 mod support;
 mod tags;

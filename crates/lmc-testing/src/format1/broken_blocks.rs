@@ -1,6 +1,6 @@
 //! Blocks (§3.1, §3.2), their columns without streams (§3.3), and ranges (§3.6) that break a rule.
 
-use super::containers::{block_with_copies, too_costly};
+use super::containers::too_costly;
 use super::{Broken, broken_delta, broken_file, redigested};
 use crate::handmade::{
     FIRST, LEAF, copy, encoded, frame_with_window, naming, naming_in_columns, prefixed, records, stored,
@@ -9,7 +9,7 @@ use crate::reference::write::block::{Block, BlockFields, Cluster, Column, Plain,
 use crate::reference::write::{File, varint, zstd_frame};
 
 pub(super) fn all() -> Vec<Broken> {
-    [heads(), bodies(), columns(), copies(), frames(), prefixes(), ranges()].into_iter().flatten().collect()
+    [heads(), bodies(), columns(), frames(), prefixes(), ranges()].into_iter().flatten().collect()
 }
 
 /// A file of one block that has no bases.
@@ -74,7 +74,7 @@ fn heads() -> Vec<Broken> {
         of("head-after", "the head must end after the digest", |fields| fields.digest.push(0)),
         of("head-cut", "the head must have a digest", |fields| fields.digest.truncate(15)),
         digest,
-        of("method-5", "the method of a column must be 0 to 4", |fields| fields.columns[0][0] = 5),
+        of("method-4", "the method of a column must be 0 to 3", |fields| fields.columns[0][0] = 4),
         of("body-check-without-ranges", "only a block that names ranges has the xxh3-64 of its body", |fields| {
             fields.has_body_check = true;
         }),
@@ -160,40 +160,6 @@ fn columns() -> Vec<Broken> {
         repeat("repeat-short", sum, |fields| fields.repeats[0].times = 1),
         repeat("repeat-long", sum, |fields| fields.repeats[0].times = 3),
         repeat("repeat-modulo-2-64", sum, |fields| fields.repeats[0].times = 2 + (1 << 63)),
-    ]
-}
-
-fn copies() -> Vec<Broken> {
-    // Three bytes as they are, three copies, and another byte.
-    let fields = encoded(&block_with_copies(b"abc.", &[(b"bcb", 2)], &[(0, 3), (1, 3), (0, 1)]));
-    let of = |name: &str, section, rule, features: [u32; 2], fields: &BlockFields| {
-        let mut file = redigested(File { features: features[0], ..File::new(vec![fields.record()]) }, &[]);
-        file.index.exact_features = features[1];
-        Broken { name: name.into(), section, rule, file: file.to_bytes(), bases: Vec::new(), optional: None }
-    };
-    let at = |name: &str, rule, distance| {
-        let mut fields = fields.clone();
-        fields.columns[1].truncate(1);
-        varint(&mut fields.columns[1], distance);
-        of(name, "3.3", rule, [4, 4], &fields)
-    };
-    let before = "the distance must be at most the number of bytes before the column's first extent";
-    let mut alone = BlockFields { column_count: 1, ..fields.clone() };
-    alone.columns.remove(0);
-    alone.bulk.clear();
-    vec![
-        at("copies-distance-0", "the distance must be at least 1", 0),
-        at("copies-of-bytes-before-the-block", before, 4),
-        at("copies-distance-modulo-2-64", before, u64::MAX),
-        of("copies-alone", "3.3", before, [4, 4], &alone),
-        of("copies-need-bit-2", "3.6", "a block with copies needs bit 2 of the required features", [3, 0], &fields),
-        of(
-            "exact-features-without-copies",
-            "2.3",
-            "every block must need no features but the exact ones",
-            [4, 0],
-            &fields,
-        ),
     ]
 }
 

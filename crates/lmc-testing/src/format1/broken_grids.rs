@@ -145,7 +145,7 @@ fn offsets() -> Vec<Broken> {
     let index = 0b10_0110;
     let palette = [3, 0, 0, 0, 0x80, 0x3f, 0, 1, 0, 0, 32, 0, 0, 0];
     // Gaps of 0, and listed values of 1.
-    let masked = [0, 3, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let masked = [0, 3, 5, 0, 0, 0, 0, 0, 0, 0, 0];
     // The last offset is of a group that the column has no element of.
     let finite = |name: &str, number: usize, bits: u32| {
         let mut planes = vec![0; 16];
@@ -187,7 +187,7 @@ fn streams() -> Vec<Broken> {
     let palette_of_indices = [3, 1, 1, 0, 0, 1, 0, 0, 0, 7, 1, 0];
     let map = "map 3 stands only in plain columns";
     // Gaps of 0, and listed values of 1.
-    let masked = |count: u8| [0, 3, count, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let masked = |count: u8| [0, 3, count, 0, 0, 0, 0, 0, 0, 0, 0];
     let mask = "the number of selected elements must be 1 to n";
     let counts = "the number of elements of each context must be the stated one";
     // Four elements of the first context, which has three, and two of the other.

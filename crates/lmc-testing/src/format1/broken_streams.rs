@@ -43,12 +43,14 @@ fn streams() -> Vec<Broken> {
     let mut width = encoded(&Block::of(Column::Stored(vec![7; 16]), 0));
     width.columns[0] = [&[2, 4, 0, 0, 1, 0][..], &[0, 0, 0, 128, 0]].concat();
     let clusters = BYTES.repeat(17);
+    let cluster = "a stream that is no list must have a cluster";
     vec![
         block("plain-part-of-an-element", "3.3", "a column must have whole elements", &part),
         block("plain-width-code-4", "3.3", "the width code must be 0 to 3", &width),
         of("map-4", "the map must be 0 to 3", 2, &[&[4, 0, 1, 0], &BYTES], &[1, 2]),
         of("mask-4", "the mask must be 0 to 3", 2, &[&[0, 4, 1, 0], &BYTES], &[1, 2]),
-        of("clusters-0", "a stream without a mask must have a cluster", 2, &[&[0, 0, 0], &NUMBERS, &[1]], &[0]),
+        of("clusters-0", cluster, 2, &[&[0, 0, 0, 0]], &[]),
+        of("mask-bits-clusters-0", cluster, 2, &[&[0, 1, 1], &BYTES, &[0, 0]], &[1]),
         of(
             "clusters-17",
             "a stream must have at most 16 clusters",
@@ -85,9 +87,10 @@ fn palettes() -> Vec<Broken> {
 fn masks() -> Vec<Broken> {
     let of = |name: &str, rule, n, stream: &[&[u8]], bulk: &[u8]| plain(name, "3.3.2", rule, (n, 1), stream, bulk);
     let bits = |m| [&[0, 1, m][..], &BYTES, &[1, 0], &ELEMENTS].concat();
-    let gaps = |m: u8| [&[0, 3, m][..], &NUMBERS, &[m.div_ceil(2)], &[1, 0], &ELEMENTS].concat();
+    // Four bits of a gap and four of a value for each.
+    let list = |m: u8| [&[0, 3, m][..], &NUMBERS, &[m.div_ceil(2)], &NUMBERS, &[m.div_ceil(2)]].concat();
     let signs = [&[1, 2, 1][..], &BYTES, &[1, 0], &ELEMENTS].concat();
-    let listed = |gaps: u8, values: u8| [&[0, 3, 1][..], &NUMBERS, &[gaps, 0], &NUMBERS, &[values]].concat();
+    let listed = |gaps: u8, values: u8| [&[0, 3, 1][..], &NUMBERS, &[gaps], &NUMBERS, &[values]].concat();
     let number = "the number of selected elements must be 1 to n";
     let exactly = "exactly m bits of a mask must be 1";
     let unused = "unused bits must be 0";
@@ -96,21 +99,21 @@ fn masks() -> Vec<Broken> {
     vec![
         of("mask-of-0", number, 2, &[&bits(0)], &[0]),
         of("mask-of-more", number, 2, &[&bits(3)], &[3, 7, 1, 7, 1, 7, 1]),
-        of("mask-gaps-of-0", number, 2, &[&gaps(0)], &[]),
-        of("mask-gaps-of-more", number, 2, &[&gaps(3)], &[0, 0, 1, 1, 1, 1, 1, 1]),
+        of("list-of-0", number, 2, &[&list(0)], &[]),
+        of("list-of-more", number, 2, &[&list(3)], &[0, 0, 0, 0]),
         of("mask-bits-more", exactly, 2, &[&bits(1)], &[3, 7, 1]),
         of("mask-bits-fewer", exactly, 2, &[&bits(2)], &[1, 7, 8, 1, 2]),
         of("mask-unused-bits", unused, 3, &[&bits(1)], &[0xc, 8, 0]),
         of("signs-unused-bits", unused, 3, &[&signs], &[4, 0x84, 8, 0]),
-        of("gap-at-the-end", within, 2, &[&gaps(1)], &[2, 7, 1]),
-        of("gaps-beyond-the-end", within, 2, &[&gaps(2)], &[0x10, 7, 8, 1, 2]),
+        of("gap-at-the-end", within, 2, &[&list(1)], &[2, 6]),
+        of("gaps-beyond-the-end", within, 2, &[&list(2)], &[0x10, 0x67]),
         of(
             "gaps-sum-modulo-2-64",
             within,
             2,
             // Gaps of 63 raw bits and bucket 1: 2^64 − 1 and 2^64 − 1; the second element would be 2^64 − 1 + 1 + 2^64 − 1.
-            &[&[0, 3, 2, 63, 1, 0, 16, 1, 0], &ELEMENTS],
-            &[&[0xff; 15][..], &[0x3f, 7, 8, 1, 2]].concat(),
+            &[&[0, 3, 2, 63, 1, 0, 16], &NUMBERS, &[1]],
+            &[&[0xff; 15][..], &[0x3f, 0x67]].concat(),
         ),
         of("gaps-unused-bits", unused, 3, &[&listed(1, 1)], &[0x12, 6]),
         of("values-unused-bits", unused, 3, &[&listed(1, 1)], &[2, 0x16]),
@@ -122,7 +125,7 @@ fn masks() -> Vec<Broken> {
             "listed-value-2-16",
             "y + 1 must be less than 2^w",
             2,
-            &[&[0, 3, 1], &NUMBERS, &[1, 0], &[16, 0, 0, 2]],
+            &[&[0, 3, 1], &NUMBERS, &[1], &[16, 0, 0, 2]],
             &[1, 0xff, 0xff],
         ),
     ]

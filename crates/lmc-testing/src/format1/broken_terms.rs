@@ -19,8 +19,8 @@ const ROWS: [u64; 2] = [5, 2];
 const N: u8 = 8;
 
 /// A mask that selects so many elements: gaps of 0, and listed values of 1.
-fn masked(count: u8) -> [u8; 12] {
-    [0, 3, count, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+fn masked(count: u8) -> [u8; 11] {
+    [0, 3, count, 0, 0, 0, 0, 0, 0, 0, 0]
 }
 
 fn of_fields(name: &str, section: &'static str, rule: &'static str, fields: BlockFields) -> Broken {

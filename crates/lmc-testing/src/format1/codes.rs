@@ -175,7 +175,7 @@ fn scales_in_streams() -> Vec<Feature> {
     };
     let sizes = |count: u32| (0..count).map(|i| 0x3800_0000 + 0x000b_4567 * i).collect::<Vec<u32>>();
     let symbols = Stream::of(1, Cluster { k: 24, coder: Coder::huffman(&[0x70], true), ..Cluster::default() });
-    let listed = Stream { mask: Mask::Gaps, map: 2, ..Stream::default() };
+    let listed = Stream { mask: Mask::List, map: 2, ..Stream::default() };
     vec![
         of("codes-scales-e4m3", "kind 10, a stream of scales of 1 byte", E4M3, 5, &sizes(5), raw_bits(0)),
         of(

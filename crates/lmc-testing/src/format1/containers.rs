@@ -3,13 +3,13 @@
 use super::{Feature, redigested};
 use crate::data::noise;
 use crate::handmade::{BASES, FIRST, LEAF, copy, encoded, filled, naming, prefixed, records, stored};
-use crate::reference::write::block::{Block, BlockFields, Column, Copied, Zstd};
+use crate::reference::write::block::{Block, BlockFields, Column, Zstd};
 use crate::reference::write::{Bases, File, Record, Segment, varint, zstd_frame};
 use sha2::{Digest as _, Sha256};
 
 pub(super) fn all() -> Vec<Feature> {
     let of_containers = [files(), skippable_records(), records_of_digests(), segments(), bases()];
-    of_containers.into_iter().chain([columns(), frames(), copies()]).flatten().collect()
+    of_containers.into_iter().chain([columns(), frames()]).flatten().collect()
 }
 
 const BYTES: &[u8] = b"some bytes";
@@ -371,40 +371,6 @@ fn columns() -> Vec<Feature> {
         of("repeats", "extents of three columns, five times and then others, twice", &repeats),
         of("columns-16", "as many columns as there may be; 32 extents", &block(columns, extents, 0)),
         of("lanes-unused", "two lane sets that nothing uses", &Block::of(Column::Stored(BYTES.to_vec()), 2)),
-    ]
-}
-
-/// A block with columns of copies: bytes and distance of each.
-pub(super) fn block_with_copies(stored: &[u8], copies: &[(&[u8], u64)], extents: &[(u8, u64)]) -> Block {
-    let copied = copies.iter().map(|&(raw, distance)| Column::Copied(Copied { raw: raw.to_vec(), distance }));
-    let columns = [Column::Stored(stored.to_vec())].into_iter().chain(copied).collect();
-    Block { lane_sets: 0, columns, extents: extents.to_vec(), states_repeats: false, final_state: 1 << 16 }
-}
-
-fn copies() -> Vec<Feature> {
-    let of = |name, shows, block: &Block, raw: &[u8]| {
-        let file = File { features: 4, ..File::new(records(&[encoded(block)])) };
-        feature(name, "3.3", shows, redigested(file, &[]), &[], raw)
-    };
-    vec![
-        of(
-            "copies",
-            "a column of copies, in two extents",
-            &block_with_copies(b"one two.  three", &[(b"onetwo", 8)], &[(0, 8), (1, 3), (0, 1), (1, 3), (0, 6)]),
-            b"one two.one two three",
-        ),
-        of(
-            "copies-that-repeat",
-            "an extent of copies that is longer than their distance",
-            &block_with_copies(b"-ab!", &[(b"abababa", 2)], &[(0, 3), (1, 7), (0, 1)]),
-            b"-ababababa!",
-        ),
-        of(
-            "copies-of-copies",
-            "two columns of copies, which copy bytes of each other",
-            &block_with_copies(b"abc.", &[(b"abccbc", 3), (b"bc", 2)], &[(0, 3), (1, 3), (2, 2), (1, 3), (0, 1)]),
-            b"abcabcbccbc.",
-        ),
     ]
 }
 

@@ -305,7 +305,7 @@ fn contexts() -> Vec<Feature> {
     let base = elements(F32, &weights);
     let all = || vec![Range::of_base(1, &base)];
     let cast = |to| column(Derivation::Cast { from: F32, to }, width_code(to), 96, vec![all()]);
-    let listed = Stream { mask: Mask::Gaps, ..Stream::default() };
+    let listed = Stream { mask: Mask::List, ..Stream::default() };
     let symbols = Stream::of(0, Cluster { h: 6, coder: Coder::huffman(&[0, 0, 1, 2, 3], true), ..Cluster::default() });
     let in_contexts = |streams: Vec<Stream>| Predicted { boundaries: vec![0x40, 0x60], streams, ..cast(E4M3) };
     let row_terms = Predicted {

@@ -212,7 +212,7 @@ fn streams() -> Vec<Feature> {
     zeros.offset_stream = Stream { mask: signs, ..Stream::of(1, Cluster { k: 31, z: 1, ..Cluster::default() }) };
     let mut listed = base();
     listed.offsets.iter_mut().flatten().enumerate().filter(|(i, _)| i % 9 != 8).for_each(|(_, offset)| *offset = 0);
-    listed.offset_stream = Stream { mask: Mask::Gaps, map: 2, ..Stream::default() };
+    listed.offset_stream = Stream { mask: Mask::List, map: 2, ..Stream::default() };
     let mut patched = base();
     patched.offsets = Some(vec![0xbc12_3456; 40]);
     patched.offsets.iter_mut().flatten().skip(7).step_by(20).for_each(|offset| *offset ^= 0x1234_0000);
@@ -240,7 +240,7 @@ fn columns() -> Vec<Feature> {
     let mut predicted = exact(Grid { levels, offsets: Some(offsets), ..grid() });
     predicted.boundaries = vec![0x80, 0x83];
     let residuals = |count: usize| (0..count).map(|i| [0, 1, 0, 2, 0, 0, 5][i % 7]).collect();
-    predicted.streams = vec![Stream { mask: Mask::Gaps, ..Stream::default() }; 3];
+    predicted.streams = vec![Stream { mask: Mask::List, ..Stream::default() }; 3];
     let counts = predicted.context_counts().expect("the grid has the elements");
     predicted.set_residuals(counts.into_iter().map(residuals).collect()).expect("the grid has the elements");
 

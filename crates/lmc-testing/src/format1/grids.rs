@@ -203,7 +203,7 @@ fn residuals() -> Vec<Feature> {
         column.set_residuals(residuals.collect()).expect("the grid has the elements");
         column
     };
-    let listed = Stream { mask: Mask::Gaps, ..Stream::default() };
+    let listed = Stream { mask: Mask::List, ..Stream::default() };
     let dense = |known: &[u8]| Stream::of(0, Cluster { h: 8, coder: Coder::rans(known, true), ..Cluster::default() });
     let raw = Stream::of(0, Cluster { k: 32, ..Cluster::default() });
     let few = |i: usize| if i % 50 == 3 { 2 + i as u64 % 3 } else { 0 };
@@ -248,8 +248,9 @@ fn streams() -> Vec<Feature> {
     let mut masked = base();
     (0..512).filter(|i| i % 7 != 0).for_each(|i| masked.indices[i] = 0);
     (0..40).filter(|i| i % 5 != 0).for_each(|i| masked.scales[i] = 0);
-    masked.index_stream = Stream { mask: Mask::Bits(Cluster { k: 8, ..Cluster::default() }), ..Stream::default() };
-    masked.scale_stream = Stream { mask: Mask::Gaps, ..Stream::default() };
+    let bytes = Cluster { k: 8, ..Cluster::default() };
+    masked.index_stream = Stream { mask: Mask::Bits(bytes.clone()), ..Stream::of(0, bytes) };
+    masked.scale_stream = Stream { mask: Mask::List, ..Stream::default() };
     vec![
         file_of(
             "grid-coded",
@@ -258,7 +259,7 @@ fn streams() -> Vec<Feature> {
             2,
         ),
         file_of("grid-clusters", "a cluster map of the indices", exact(Grid { index_stream: two, ..base() }), 0),
-        file_of("grid-masked", "scales and indices that are listed, the others are 0", exact(masked), 0),
+        file_of("grid-masked", "a list of scales, a mask of indices; the others are 0", exact(masked), 0),
     ]
 }
 

@@ -124,7 +124,7 @@ fn few(i: usize) -> u64 {
 }
 
 fn listed() -> Stream {
-    Stream { mask: Mask::Gaps, ..Stream::default() }
+    Stream { mask: Mask::List, ..Stream::default() }
 }
 
 fn scaled() -> Vec<Feature> {

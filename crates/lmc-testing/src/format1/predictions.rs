@@ -117,7 +117,7 @@ fn contexts() -> Vec<Feature> {
         let raw = base.iter().enumerate().map(|(i, &byte)| if i % 4 == 0 { byte ^ 1 } else { byte }).collect();
         predicted(name, shows, &base, &[(0, 12)], 0, column(raw, 1, 1, boundaries, stream))
     };
-    let sparse = Stream { mask: Mask::Gaps, ..Stream::default() };
+    let sparse = Stream { mask: Mask::List, ..Stream::default() };
     let many: Vec<u8> = (1..=15).map(|i| 17 * i - 16).collect();
     let symbols = Stream::of(0, Cluster { h: 8, coder: Coder::fine_rans(&[0, 1, 2], true), ..Cluster::default() });
     vec![

@@ -24,7 +24,7 @@ fn plain(
     let raw = to_bytes(elements, width_code);
     let mask_is_coded = match &stream.mask {
         Mask::Bits(cluster) | Mask::BitsAndSigns(cluster) => cluster.coder != Coder::None,
-        Mask::None | Mask::Gaps => false,
+        Mask::None | Mask::List => false,
     };
     let is_coded = |cluster: &Cluster| cluster.coder != Coder::None;
     let lanes = mask_is_coded || is_coded(&stream.cluster_map) || stream.clusters.iter().any(is_coded);
@@ -255,7 +255,7 @@ fn palettes() -> Vec<Feature> {
     let all: Vec<u64> = (0..256).rev().collect();
     let coder = Coder::rans(&[0, 1, 2], false);
     let coded = Stream::of_palette(&palette, Cluster { h: 8, coder, ..Cluster::default() });
-    let masked = Stream { mask: Mask::Gaps, ..stream.clone() };
+    let listed = Stream { mask: Mask::List, clusters: vec![], ..stream.clone() };
     vec![
         plain("palette", "4.1", "a palette of three values, indices raw", 1, &[0x1234, 0xabcd, 1, 0xabcd], stream),
         plain(
@@ -289,7 +289,7 @@ fn palettes() -> Vec<Feature> {
             "elements that are not selected have the first value of the palette",
             1,
             &[0xabcd, 1, 0xabcd, 0x1234],
-            masked,
+            listed,
         ),
     ]
 }
@@ -381,7 +381,7 @@ fn masks() -> Vec<Feature> {
     let signs = || Mask::BitsAndSigns(raw_bits(0));
     let of = |name, shows, stream: Stream| plain(name, "3.3.2", shows, 1, &elements, stream);
     let clusters = |mask| Stream { mask, ..Stream::of(0, raw_bits(1)) };
-    let listed = |mask| Stream { mask, ..Stream::default() };
+    let list = || Stream { mask: Mask::List, ..Stream::default() };
     let bytes = |elements: &[u64]| -> Vec<u8> {
         elements.chunks(8).map(|eight| eight.iter().rev().fold(0, |byte, u| byte << 1 | u8::from(*u != 0))).collect()
     };
@@ -402,24 +402,18 @@ fn masks() -> Vec<Feature> {
     let even = Cluster { z: 1, k: 15, ..Cluster::default() };
     vec![
         of("mask-bits", "a mask of bits, one cluster", clusters(bits())),
-        of("mask-bits-listed", "a mask of bits, listed values", listed(bits())),
         of("mask-bits-coded", "a mask of bits under rANS, one cluster", clusters(Mask::Bits(coded))),
         of("mask-bits-patched", "a mask of bits; patches count selected elements", patched(bits())),
-        of("mask-gaps", "a mask of gaps, one cluster", clusters(Mask::Gaps)),
-        of("mask-gaps-listed", "a mask of gaps, listed values", listed(Mask::Gaps)),
-        of("mask-gaps-patched", "a mask of gaps; patches count selected elements", patched(Mask::Gaps)),
+        of("list", "a list of elements", list()),
         of(
             "mask-selects-zeros",
             "a selected element that is 0",
             Stream { selected: Some(selected.clone()), ..clusters(bits()) },
         ),
         of(
-            "mask-gaps-raw-bits",
+            "list-raw-bits",
             "codes with raw bits, of gaps and of values",
-            Stream {
-                patch_codes: PatchCodes { low: 0, gaps: alone(4, 0), changes: alone(16, 0) },
-                ..listed(Mask::Gaps)
-            },
+            Stream { patch_codes: PatchCodes { low: 0, gaps: alone(4, 0), changes: alone(16, 0) }, ..list() },
         ),
         plain(
             "mask-bits-and-signs",
@@ -428,14 +422,6 @@ fn masks() -> Vec<Feature> {
             1,
             &signed,
             Stream { map: 1, mask: signs(), ..Stream::of(1, even.clone()) },
-        ),
-        plain(
-            "mask-bits-and-signs-listed",
-            "3.3.2",
-            "signs apart, listed values",
-            1,
-            &signed,
-            Stream { map: 1, ..listed(signs()) },
         ),
         plain(
             "mask-bits-and-signs-patched",
@@ -459,12 +445,12 @@ fn masks() -> Vec<Feature> {
         ),
         plain("mask-clusters", "3.3.2", "a mask, and clusters of runs of selected elements", 0, &long, in_clusters),
         plain(
-            "mask-one-of-many",
+            "list-one-of-many",
             "3.3.2",
             "one listed element in the last place, a gap of bucket 24",
             3,
             &[&[0; 70][..], &[u64::MAX]].concat(),
-            listed(Mask::Gaps),
+            list(),
         ),
     ]
 }

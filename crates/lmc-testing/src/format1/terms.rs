@@ -93,7 +93,7 @@ fn streams_of_keys() -> Vec<Feature> {
     let mut few = vec![0; 10];
     few[4] = 0x90;
     let listed = RowTerms {
-        stream: Stream { map: 2, mask: Mask::Gaps, ..Stream::default() },
+        stream: Stream { map: 2, mask: Mask::List, ..Stream::default() },
         ..RowTerms::of_rows(rows, few.clone())
     };
     let twenty = super::terms::base(20, 1);
@@ -189,7 +189,7 @@ fn streams_of_sums() -> Vec<Feature> {
     let [Operand::Terms(terms_of_plain)] = &plain.operands[..] else { unreachable!("the operand is terms") };
     let coder = Coder::fine_rans(&[0, 1, 2, 3, 4], true);
     let coded = Terms {
-        row_stream: Stream { mask: Mask::Gaps, ..Stream::default() },
+        row_stream: Stream { mask: Mask::List, ..Stream::default() },
         column_stream: Stream::of(0, Cluster { h: 3, coder, ..Cluster::default() }),
         ..terms_of_plain.clone()
     };
@@ -200,7 +200,7 @@ fn streams_of_sums() -> Vec<Feature> {
     let contexts = Predicted {
         row_terms: Some(RowTerms::of_rows(Rows { row: 6, position: 5 }, vec![9, 0, 30])),
         boundaries: vec![0x30, 0x50],
-        streams: vec![raw_bits(2), Stream { mask: Mask::Gaps, ..Stream::default() }, raw_bits(2)],
+        streams: vec![raw_bits(2), Stream { mask: Mask::List, ..Stream::default() }, raw_bits(2)],
         ..sum(2, 12, 22, Rows { row: 5, position: 1 }, 128)
     };
     vec![

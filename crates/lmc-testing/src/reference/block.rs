@@ -45,7 +45,6 @@ enum Method {
     Zstd { width: usize, prefix: Vec<u8>, frame_length: u64 },
     Plain { width: usize, stream: Stream },
     Predicted(Predicted),
-    Copied { distance: usize },
 }
 
 impl Head {
@@ -74,8 +73,7 @@ impl Head {
         for column in 0..column_count {
             let length = extents.iter().filter(|&&(p, _)| p == column).map(|&(_, length)| length).sum::<usize>();
             must(length >= 1, "a column is empty")?;
-            let start = extents.iter().take_while(|&&(p, _)| p != column).map(|&(_, length)| length).sum();
-            columns.push((length, method(&mut head, length, start, lane_sets, &mut ranges, &mut faults)?));
+            columns.push((length, method(&mut head, length, lane_sets, &mut ranges, &mut faults)?));
         }
         let digest = head.array()?;
         let names_ranges = ranges.needs & 1 != 0;
@@ -112,7 +110,6 @@ impl Head {
                     bytes_of(&stream.decode(length / width, &mut streams, &mut faults)?, *width)
                 }
                 Method::Predicted(predicted) => predicted.decode(&mut streams, &mut faults)?,
-                Method::Copied { .. } => Vec::new(),
             };
             columns.push(column);
         }
@@ -122,10 +119,7 @@ impl Head {
         let mut raw = Vec::with_capacity(self.columns.iter().map(|&(length, _)| length).sum());
         let mut rests: Vec<Bytes<'_>> = columns.iter().map(|column| Bytes::new(column)).collect();
         for &(column, length) in &self.extents {
-            match self.columns[usize::from(column)].1 {
-                Method::Copied { distance } => (0..length).for_each(|_| raw.push(raw[raw.len() - distance])),
-                _ => raw.extend(rests[usize::from(column)].take(length as u64)?),
-            }
+            raw.extend(rests[usize::from(column)].take(length as u64)?);
         }
         let leaves = raw.chunks(LEAF).map(digest).collect();
         Ok(Block { raw, leaves, fault: faults.0, steps: streams.steps.unwrap_or_default() })
@@ -171,11 +165,10 @@ fn extents(head: &mut Bytes<'_>, column_count: u8, raw_length: usize) -> Result<
     Ok(extents)
 }
 
-/// The method of a column of `length` bytes, the first of which is at `start` of the block.
+/// The method of a column of `length` bytes.
 fn method(
     head: &mut Bytes<'_>,
     length: usize,
-    start: usize,
     lane_sets: u8,
     ranges: &mut Ranges<'_>,
     faults: &mut Faults,
@@ -184,13 +177,6 @@ fn method(
     match method {
         0 => return Ok(Method::Stored),
         1..=3 => (),
-        4 => {
-            ranges.need(2, "copies", faults);
-            let distance = head.varint()?;
-            must(distance >= 1, "a column has copies of its own bytes")?;
-            must(distance <= start as u64, "a column has copies of bytes before the block")?;
-            return Ok(Method::Copied { distance: distance as usize });
-        }
         _ => return Err("a column has an unknown method".into()),
     }
     let width = width(head)?;

@@ -232,14 +232,10 @@ fn parts_of_body(body: &[u8], words: &[u32], literals: u32) -> Result<Json, Stri
 
 fn column(head: &mut At<'_>, steps: &mut impl Iterator<Item = Steps>) -> Result<Fields, String> {
     let method = head.bytes.u8()?;
-    let names = ["stored", "zstd", "plain", "predicted", "copied"];
+    let names = ["stored", "zstd", "plain", "predicted"];
     let name = *names.get(usize::from(method)).ok_or("a column has an unknown method")?;
     let mut fields: Fields = vec![("method", name.into())];
     if method == 0 {
-        return Ok(fields);
-    }
-    if method == 4 {
-        fields.push(("distance", head.varint()?));
         return Ok(fields);
     }
     let width_code = head.bytes.u8()?;
@@ -391,18 +387,19 @@ fn stream(head: &mut At<'_>, width: u64, steps: &mut impl Iterator<Item = Steps>
         fields.push(("palette", Json::numbers(&palette)));
     }
     let mask = head.bytes.u8()?;
-    fields.push(("mask", ["none", "bits", "bits and signs", "gaps"][usize::from(mask)].into()));
+    fields.push(("mask", ["none", "bits", "bits and signs", "list"][usize::from(mask)].into()));
     if mask > 0 {
         fields.push(("selected elements", head.varint()?));
         match mask {
-            3 => fields.extend([("code of gaps", code(head)?), ("bytes of gaps", head.varint()?)]),
+            3 => {
+                fields.extend([("code of gaps", code(head)?), ("bytes of gaps", head.varint()?)]);
+                fields.extend([("code of values", code(head)?), ("bytes of values", head.varint()?)]);
+            }
             _ => fields.push(("cluster of the mask", cluster(head, 1)?)),
         }
     }
-    let clusters = head.bytes.varint()?;
-    if clusters == 0 {
-        fields.extend([("code of values", code(head)?), ("bytes of values", head.varint()?)]);
-    } else {
+    if mask != 3 {
+        let clusters = head.bytes.varint()?;
         if head.bytes.u8()? > 0 {
             let patches = vec![
                 ("number", head.varint()?),

@@ -12,8 +12,6 @@ pub(super) struct Stream {
     w: u32,
     map: Map,
     mask: Mask,
-    /// The values of selected elements, if they are listed.
-    listed: Option<Numbers>,
     patches: Option<Patches>,
     cluster_map: Option<Cluster>,
     clusters: Vec<Cluster>,
@@ -33,7 +31,7 @@ struct Patches {
 enum Mask {
     None,
     Bits { selected: u64, signs: bool, cluster: Cluster },
-    Gaps { selected: u64, gaps: Numbers },
+    List { selected: u64, gaps: Numbers, values: Numbers },
 }
 
 /// Numbers in the bulk, under one code.
@@ -103,14 +101,12 @@ impl Stream {
             _ => return Err("a stream has an unknown map".into()),
         };
         let mask = Mask::parse(head, lane_sets, faults)?;
-        let cluster_count = head.varint()?;
-        must(cluster_count <= 16, "a stream has an impossible number of clusters")?;
-        if cluster_count == 0 {
-            must(!matches!(mask, Mask::None), "a stream has neither a mask nor clusters")?;
-            let listed = Some(Numbers::parse(head)?);
+        if matches!(mask, Mask::List { .. }) {
             let (patches, cluster_map, clusters) = (None, None, Vec::new());
-            return Ok(Self { w: 8 * width as u32, map, mask, listed, patches, cluster_map, clusters });
+            return Ok(Self { w: 8 * width as u32, map, mask, patches, cluster_map, clusters });
         }
+        let cluster_count = head.varint()?;
+        must((1..=16).contains(&cluster_count), "a stream has an impossible number of clusters")?;
         let patches = match head.u8()? {
             0 => None,
             1 => {
@@ -126,7 +122,7 @@ impl Stream {
         let cluster_map = if cluster_count > 1 { Some(Cluster::parse(head, 1, lane_sets)?) } else { None };
         let clusters =
             (0..cluster_count).map(|_| Cluster::parse(head, width, lane_sets)).collect::<Result<_, String>>()?;
-        Ok(Self { w: 8 * width as u32, map, mask, listed: None, patches, cluster_map, clusters })
+        Ok(Self { w: 8 * width as u32, map, mask, patches, cluster_map, clusters })
     }
 
     /// Decodes its `n` elements.
@@ -162,8 +158,8 @@ impl Stream {
         streams: &mut Streams<'_>,
         faults: &mut Faults,
     ) -> Result<Vec<u64>, String> {
-        if let Some(listed) = &self.listed {
-            let numbers = listed.decode(count as u64, &mut streams.bulk, faults)?;
+        if let Mask::List { values, .. } = &self.mask {
+            let numbers = values.decode(count as u64, &mut streams.bulk, faults)?;
             streams.step("listed numbers", || numbers.clone());
             faults.must(numbers.iter().all(|&y| y < ones(self.w)), "a listed value is wider than its element");
             return Ok(numbers.into_iter().map(|y| y.wrapping_add(1) & ones(self.w)).collect());
@@ -219,7 +215,7 @@ impl Mask {
         let selected = head.varint()?;
         faults.must(selected >= 1, "a mask selects nothing");
         Ok(match kind {
-            3 => Mask::Gaps { selected, gaps: Numbers::parse(head)? },
+            3 => Mask::List { selected, gaps: Numbers::parse(head)?, values: Numbers::parse(head)? },
             _ => Mask::Bits { selected, signs: kind == 2, cluster: Cluster::parse(head, 1, lane_sets)? },
         })
     }
@@ -245,7 +241,7 @@ impl Mask {
                 };
                 Ok((elements, signs))
             }
-            Mask::Gaps { selected, gaps } => {
+            Mask::List { selected, gaps, .. } => {
                 must(*selected <= n as u64, "a mask selects more elements than its stream has")?;
                 let mut next = 0u128;
                 let mut elements = Vec::new();

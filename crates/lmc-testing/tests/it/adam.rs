@@ -1,7 +1,7 @@
 //! States of a training with Adam: a step predicts the next state from the one before.
 
 use crate::support::{decompress_options, normal, restored, safetensors};
-use lmc::{Base, CompressOptions, Compressor, Decompressor, Level};
+use lmc::{Base, CompressOptions, Compressor, Decompressor, Level, Reader};
 use lmc_testing::input::Random;
 
 /// The constants of a training.
@@ -56,8 +56,13 @@ impl Training {
 
     /// A safetensors file, with moments before weights, as names rise.
     fn file(&self) -> Vec<u8> {
+        self.file_of(&[(1, "exp_avg"), (2, "exp_avg_sq"), (0, "master")])
+    }
+
+    /// A file of some kinds of tensors.
+    fn file_of(&self, kinds: &[(usize, &str)]) -> Vec<u8> {
         let mut named = vec![];
-        for (k, kind) in [(1, "exp_avg"), (2, "exp_avg_sq"), (0, "master")] {
+        for &(k, kind) in kinds {
             for (i, (tensor, [rows, columns])) in self.tensors.iter().zip(&self.shapes).enumerate() {
                 let bytes: Vec<u8> = tensor[k].iter().flat_map(|x| x.to_le_bytes()).collect();
                 named.push((format!("{kind}.layers.{i}.weight"), vec![*rows as u64, *columns as u64], bytes));
@@ -125,6 +130,44 @@ fn other_constants_and_distances_cost_no_more_than_differences() {
         }
     }
     restored(&training.file(), &before, Level::Default);
+}
+
+/// What a store does with tensors that it compresses by themselves.
+#[test]
+fn moments_beside_a_file_tell_the_step() {
+    let mut random = Random::new(4);
+    let mut training = Training::new(ADAM, SHAPES, &mut random);
+    let kinds = [[(1, "exp_avg")], [(2, "exp_avg_sq")], [(0, "model")]];
+    let old = kinds.map(|kind| training.file_of(&kind));
+    training.step(&mut random);
+    let new = kinds.map(|kind| training.file_of(&kind));
+    let base = |file: &'_ Vec<u8>| Base::new(file.clone()).unwrap();
+    let beside = |file: &'_ Vec<u8>| base(file).beside();
+    let ways = [
+        (1, vec![base(&old[1]), base(&old[0]), beside(&new[0])]),
+        (2, vec![base(&old[2]), beside(&new[0]), beside(&new[1])]),
+    ];
+    for (of, bases) in ways {
+        let (mut out, mut back) = (Vec::new(), Vec::new());
+        let o = CompressOptions::default().with_threads(1);
+        Compressor::new(&o).unwrap().compress(&new[of], &bases, &mut out).unwrap();
+        assert!(out.len() * 100 < new[of].len() * 10, "{of}: {} of {}", out.len(), new[of].len());
+        Decompressor::new(&decompress_options(1)).unwrap().decompress(&out, &bases, &mut back).unwrap();
+        assert!(back == new[of]);
+        // Which one is beside the file counts for compression only.
+        let plain = match of {
+            1 => [&old[1], &old[0], &new[0]],
+            _ => [&old[2], &new[0], &new[1]],
+        };
+        Decompressor::new(&decompress_options(1)).unwrap().decompress(&out, &plain.map(base), &mut back).unwrap();
+        assert!(back == new[of]);
+    }
+    // Nothing else is predicted from what is beside it: the file is as it would be without.
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    let mut compressor = Compressor::new(&CompressOptions::default().with_threads(1)).unwrap();
+    compressor.compress(&new[0], &[base(&old[0]), beside(&new[0])], &mut with).unwrap();
+    compressor.compress(&new[0], &[base(&old[0])], &mut without).unwrap();
+    assert!(with == without && Reader::open(&with, &decompress_options(1)).unwrap().bases().len() == 1);
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn coded_grid(conversion: u8, n: usize, coding: usize, random: &mut Random) -> G
         2 => {
             scales.iter_mut().skip(1).step_by(2).for_each(|scale| *scale = 0);
             indices.iter_mut().enumerate().filter(|(i, _)| i % 5 != 0).for_each(|(_, index)| *index = 0);
-            scale_stream = Stream { mask: Mask::Gaps, ..Stream::default() };
+            scale_stream = Stream { mask: Mask::List, ..Stream::default() };
             index_stream.mask = Mask::Bits(Cluster { k: 8, ..Cluster::default() });
             indices[0] = indices[0].max(1);
         }

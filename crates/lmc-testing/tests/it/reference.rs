@@ -10,7 +10,7 @@ use lmc_testing::{blocks, deltas};
 fn every_shape_of_block_is_read_back() {
     let mut random = Random::new(1);
     // Counts of the relevant cases.
-    let (mut palettes, mut planes, mut grids, mut copies) = (0, 0, 0, 0);
+    let (mut palettes, mut planes, mut grids) = (0, 0, 0);
     for case in 0..3000 {
         let choices = random.bytes(400);
         let mut input = Input::new(&choices);
@@ -23,10 +23,9 @@ fn every_shape_of_block_is_read_back() {
             palettes += usize::from(matches!(column, Column::Plain(column) if column.stream.map == 3));
             planes += usize::from(matches!(column, Column::Zstd(column) if column.width_code > 0));
             grids += usize::from(column.has_grid());
-            copies += usize::from(matches!(column, Column::Copied(_)));
         }
     }
-    let counts = [palettes, planes, grids, copies];
+    let counts = [palettes, planes, grids];
     assert!(counts.iter().all(|&count| count > 300), "{counts:?}");
 }
 
@@ -35,7 +34,7 @@ fn every_shape_of_delta_is_read_back() {
     let mut random = Random::new(2);
     // Counts of the relevant cases.
     let (mut own, mut of_bases, mut packs, mut patched, mut empty, mut masked) = (0, 0, 0, 0, 0, 0);
-    let (mut prefixes, mut grids, mut copies, mut derived) = (0, 0, 0, 0);
+    let (mut prefixes, mut grids, mut derived) = (0, 0, 0);
     for case in 0..3000 {
         let choices = random.bytes(600);
         let delta = deltas::delta(&mut Input::new(&choices));
@@ -62,12 +61,11 @@ fn every_shape_of_delta_is_read_back() {
                         masked += predicted.streams.iter().filter(|stream| stream.mask != Mask::None).count();
                     }
                     Column::Zstd(column) => prefixes += usize::from(!column.prefix.is_empty()),
-                    Column::Copied(_) => copies += 1,
                     Column::Stored(_) => (),
                 }
             }
         }
     }
-    let counts = [own, of_bases, packs, patched, empty, masked, prefixes, grids, copies, derived];
+    let counts = [own, of_bases, packs, patched, empty, masked, prefixes, grids, derived];
     assert!(counts.iter().all(|&count| count > 300), "{counts:?}");
 }

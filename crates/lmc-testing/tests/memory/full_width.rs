@@ -66,7 +66,7 @@ fn put_masked(head: &mut Vec<u8>, n: usize, bits: u8) {
 fn put_listed(head: &mut Vec<u8>, count: usize) {
     head.extend([0, 3]);
     varint(head, count as u64);
-    head.extend([0; 9]);
+    head.extend([0; 8]);
 }
 
 /// Appends `n` residuals in two contexts, keys below 255 and all others. The first has all elements. As many residuals as a decoder holds
@@ -117,17 +117,17 @@ fn grid_block(len: usize) -> BlockFields {
     zeros_of(len, head, 4)
 }
 
-/// Blocks of one plain column of bytes, all of them selected: by gaps or bits, and listed or in a cluster.
-fn list_blocks() -> [BlockFields; 3] {
-    // Gaps of 0; a cluster of bytes of ones; the value 1 for all; a cluster of zeros.
-    let (gaps, bits, listed, cluster) = ([0; 4], [1, 8, 0, 0, 0, 0xff], [0; 5], [1, 0, 0, 8, 0, 0, 0]);
+/// Blocks of one plain column of bytes, all of them selected: by a list, and by bits.
+fn masked_blocks() -> [BlockFields; 2] {
+    // Gaps of 0, and the value 1 for all; a cluster of bytes of ones, and one of zeros.
+    let (list, bits, cluster) = ([0; 8], [1, 8, 0, 0, 0, 0xff], [1, 0, 0, 8, 0, 0, 0]);
     let block = |zero: u8, mask: u8, of_mask: &[u8], elements: &[u8]| {
         // Plain, one byte, a palette of two values with 0 at this place, the mask.
         let mut head = vec![2, 0, 3, 1, zero, 1 - zero, mask];
         varint(&mut head, RAW as u64);
         zeros([&head[..], of_mask, elements].concat(), 0)
     };
-    [block(1, 3, &gaps, &listed), block(1, 1, &bits, &listed), block(0, 3, &gaps, &cluster)]
+    [block(1, 3, &list, &[]), block(0, 1, &bits, &cluster)]
 }
 
 /// A block of zeros in two columns, the first in two pieces.
@@ -239,7 +239,7 @@ fn grids_and_lists() {
     old[BASE - RAW..][..RAW / 32].fill(1);
     // Every buffer becomes as large as it can; some grow from a little less.
     let mut blocks = vec![pieces().record(), wide_block(1, [0; 2]).record()];
-    blocks.extend(list_blocks().iter().map(BlockFields::record));
+    blocks.extend(masked_blocks().iter().map(BlockFields::record));
     blocks.extend([sparse_grid_block(), sparse_block(BASE - RAW)].iter().map(BlockFields::record));
     blocks.extend([RAW - (1 << 18), RAW].map(|len| grid_block(len).record()));
     let count = blocks.len() as u64;

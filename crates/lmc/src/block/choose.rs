@@ -19,9 +19,9 @@ use crate::settings::level::Level;
 use lmc_kernels::entropy::{LANES, SETS};
 use lmc_kernels::isa::Isa;
 use lmc_kernels::map::Map;
-use lmc_kernels::predict::Conversion;
 use lmc_kernels::predict::job::Streams;
 use lmc_kernels::predict::optimizer;
+use lmc_kernels::predict::{Conversion, bits_apart};
 use lmc_layout::dtype::Dtype;
 use lmc_layout::error::Result;
 use lmc_layout::io::scratch;
@@ -64,10 +64,15 @@ pub(crate) struct Chooser {
 
 /// Least elements of a row that may have a term.
 const ROW_LEAST: u64 = 64;
-/// A step that leaves one byte in this many is taken as it is.
+/// A derived column that leaves one byte in this many is taken as it is.
 const REPLAYED: u64 = 8;
 /// Values of a column that is on no grid.
 const GRID_VALUES: usize = 4;
+/// Windows that say which of several predictions is worth a plan: bytes, and at least this many if there are as many; and how much
+/// longer than the shortest differences others may be, as a part of a bit of an element.
+const WINDOW: usize = 512;
+const WINDOWS: usize = 64;
+const NEAR: u64 = 16;
 /// Bytes of a block's lane states, which a column with clusters must save.
 const LANE_BYTES: u64 = 4 * (SETS * LANES) as u64;
 
@@ -98,17 +103,26 @@ impl Chooser {
         let (width, map) = dtype.map_or_else(|| detect_width(bytes).unwrap_or((1, Map::Identity)), coding_of);
         let rows = dtype.and(column.matrix).filter(|m| m.row >= ROW_LEAST).map(Matrix::rows);
         let input = PredictionInput { prediction, map, rows, clusters: false };
-        let mut plan = None;
+        let factor =
+            dtype.filter(|_| conversion == Conversion::None).and_then(|dtype| factor(dtype, bytes, prediction));
+        let mut multiples = std::mem::take(&mut self.multiples);
+        let mut candidates = vec![];
         if let Some((prediction, step)) = step {
-            plan = self.predicted(width, bytes, &PredictionInput { prediction, ..input }, OperandPlan::step(step));
+            candidates.push((prediction, OperandPlan::step(step), 0));
         }
-        // A step that left little to code needs no comparison.
-        if plan.as_ref().is_none_or(|(plan, _)| plan.estimate > bytes.len() as u64 / REPLAYED) {
-            let other = self.predicted(width, bytes, &input, OperandPlan::ranges(conversion));
-            plan = self.shorter(plan, other);
-            let other = self.scaled(dtype, bytes, &input, conversion);
+        candidates.push((prediction, OperandPlan::ranges(conversion), 0));
+        if let Some(factor) = factor {
+            let multiples = scratch(&mut multiples, bytes.len());
+            optimizer::scaled(width, factor, prediction, multiples);
+            // No element is below its multiple: the signs of differences take nothing.
+            candidates.push((multiples, OperandPlan::scaled(factor), 1));
+        }
+        let mut plan = None;
+        for (prediction, operand) in nearest(dtype, bytes, candidates) {
+            let other = self.predicted(width, bytes, &PredictionInput { prediction, ..input }, operand);
             plan = self.shorter(plan, other);
         }
+        self.multiples = multiples;
         Ok(match plan {
             // Unless zstd might still win.
             Some((predicted, sure))
@@ -161,24 +175,6 @@ impl Chooser {
         let residuals = self.spare.pop().unwrap_or_default();
         let plan = self.planner.plan_predicted(width, bytes, input, |_| operand, residuals);
         plan.map_err(|residuals| self.spare.push(residuals)).ok()
-    }
-
-    /// The plan of a multiple of a prediction, for elements that look like second moments.
-    fn scaled(
-        &mut self,
-        dtype: Option<Dtype>,
-        bytes: &[u8],
-        input: &PredictionInput<'_>,
-        conversion: Conversion,
-    ) -> Option<(ColumnPlan, bool)> {
-        let width = dtype.filter(|d| matches!(d, Dtype::F32 | Dtype::Bf16))?.coding_width();
-        let factor = (conversion == Conversion::None).then(|| scaled::find(width, bytes, input.prediction))??;
-        let mut multiples = std::mem::take(&mut self.multiples);
-        let prediction = scratch(&mut multiples, bytes.len());
-        optimizer::scaled(width, factor, input.prediction, prediction);
-        let plan = self.predicted(width, bytes, &PredictionInput { prediction, ..*input }, OperandPlan::scaled(factor));
-        self.multiples = multiples;
-        plan
     }
 
     /// The plan with the lower estimate; the first of equal ones.
@@ -312,4 +308,27 @@ impl Chooser {
         self.recycle(plan);
         None
     }
+}
+
+/// The factor of a multiple of a prediction, for elements that look like second moments.
+fn factor(dtype: Dtype, bytes: &[u8], prediction: &[u8]) -> Option<f32> {
+    matches!(dtype, Dtype::F32 | Dtype::Bf16).then(|| scaled::find(dtype.coding_width(), bytes, prediction))?
+}
+
+/// Those of several predictions, each with bits of an element that need no code, that are worth a plan: by a sample, they are about as near
+/// as the nearest.
+fn nearest<'a, T>(dtype: Option<Dtype>, bytes: &[u8], candidates: Vec<(&'a [u8], T, u64)>) -> Vec<(&'a [u8], T)> {
+    let Some(dtype) = dtype.filter(|_| candidates.len() > 1) else {
+        return candidates.into_iter().map(|(prediction, operand, _)| (prediction, operand)).collect();
+    };
+    let stride = (bytes.len() / WINDOW / WINDOWS).max(1);
+    let seen = bytes.chunks(WINDOW).step_by(stride).map(|of| of.len() / dtype.coding_width()).sum::<usize>() as u64;
+    let bits = |&(prediction, _, free): &(&[u8], T, u64)| {
+        let both = bytes.chunks(WINDOW).zip(prediction.chunks(WINDOW)).step_by(stride);
+        both.map(|(new, old)| bits_apart(dtype, new, old)).sum::<u64>().saturating_sub(free * seen)
+    };
+    let bits: Vec<u64> = candidates.iter().map(bits).collect();
+    let least = bits.iter().min().copied().unwrap_or(0);
+    let near = candidates.into_iter().zip(bits).filter(|(_, bits)| *bits <= least + seen / NEAR);
+    near.map(|((prediction, operand, _), _)| (prediction, operand)).collect()
 }

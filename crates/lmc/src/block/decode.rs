@@ -13,7 +13,6 @@ use super::stream::decode::StreamDecoder;
 use crate::format::bases::SourceRange;
 use crate::format::checksum::{Digest, block_digest, leaves};
 use crate::format::frames::FrameDecoder;
-use crate::format::limits::MAX_COLUMNS;
 use lmc_kernels::isa::Isa;
 use lmc_kernels::predict::Conversion;
 use lmc_layout::error::{Error, Result};
@@ -129,12 +128,7 @@ impl BlockDecoder {
         gathered: &mut Vec<u8>,
         out: &mut [u8],
     ) -> Result<()> {
-        let mut distances = [None; MAX_COLUMNS];
         for (i, column) in head.columns.iter().enumerate() {
-            if let Method::Copied(copied) = column.method {
-                distances[i] = Some(copied.distance);
-                continue;
-            }
             if let Some(place) = head.extents.one_piece(i as u8) {
                 self.decode_column(&column.method, body, origin, &mut out[place])?;
                 continue;
@@ -142,9 +136,6 @@ impl BlockDecoder {
             let bytes = scratch(gathered, column.len);
             self.decode_column(&column.method, body, origin, bytes)?;
             head.extents.scatter(i as u8, bytes, out);
-        }
-        if distances != [None; MAX_COLUMNS] {
-            head.extents.copy(&distances, out);
         }
         Ok(())
     }
@@ -162,7 +153,6 @@ impl BlockDecoder {
             Method::Zstd(z) => zstd::decode::decode(z, frames, body, origin, bytes, out)?,
             Method::Plain(g) => plain::decode::decode(g, streams, body, out)?,
             Method::Predicted(p) => predicted.decode(p, streams, body, origin, out)?,
-            Method::Copied(_) => unreachable!("copies are made when all else is decoded"),
         }
         Ok(())
     }

@@ -1,9 +1,8 @@
 //! Encoding a block.
 
 use super::choose::{Chooser, Predictions};
-use super::gather::{Columns, Finders, Source, gather};
+use super::gather::{Columns, Source, gather};
 use super::head::BlockHead;
-use super::methods::copied::Copied;
 use super::methods::planned::ColumnPlan;
 use super::methods::predicted::derived::Derivation;
 use super::methods::predicted::steps;
@@ -13,6 +12,7 @@ use super::ranges::{NamedRanges, read_all};
 use super::stream::body::LaneCounts;
 use super::stream::encode::LaneEncoder;
 use super::stream::planned::{Elements, Item};
+use super::structure::Finder;
 use super::{Extent, Origin};
 use crate::format::bases::SourceRange;
 use crate::format::checksum::{Digest, block_digest, check64, leaf_lens, leaves, read_leaves};
@@ -32,7 +32,7 @@ pub struct BlockEncoder {
     isa: Isa,
     level: Level,
     chooser: Chooser,
-    finders: Finders,
+    finder: Finder,
     /// Of level `default`, for comparisons; made on first use.
     simple: Option<Box<Chooser>>,
     head: Vec<u8>,
@@ -112,7 +112,7 @@ impl BlockEncoder {
             isa,
             level,
             chooser: Chooser::new(isa, level),
-            finders: Finders::default(),
+            finder: Finder::default(),
             simple: None,
             head: Vec::new(),
             lanes: LaneEncoder::new(isa),
@@ -264,7 +264,7 @@ impl BlockEncoder {
         way: Way,
     ) -> Result<(Columns<'b>, Vec<ColumnPlan>)> {
         let mut plan = |divide| -> Result<_> {
-            let columns = gather(raw, extents, way.predict, divide, &mut self.finders);
+            let columns = gather(raw, extents, way.predict, divide, &mut self.finder);
             let plans: Vec<_> = columns.sources.iter().map(|s| self.choose(s, origin, way)).collect::<Result<_>>()?;
             let size = plans.iter().map(|p| p.estimate).sum::<u64>() + (EXTENT * columns.placed.count()) as u64;
             Ok((size, columns, plans))
@@ -283,9 +283,6 @@ impl BlockEncoder {
 
     /// Plans one column; reads its ranges.
     fn choose(&mut self, s: &Source<'_>, origin: &dyn Origin, way: Way) -> Result<ColumnPlan> {
-        if let Some(distance) = s.copied() {
-            return Ok(ColumnPlan::of(Method::Copied(Copied { distance })));
-        }
         let mut bytes = std::mem::take(&mut self.bytes);
         let plan = self.choose_with(s, origin, way, &mut bytes);
         self.bytes = bytes;

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::choose::RawColumn;
-use super::methods::copied::find::{CopyFinder, Searched};
 use super::methods::predicted::derived::{Derivation, MAX_SCALED};
 use super::structure::opaque::{is_divided, parts};
 use super::structure::{Finder, LEAST, PARTS, STEPS_LEAST, Structure, is_few_down};
@@ -29,8 +28,6 @@ struct Kind {
     structure: Structure,
     /// A field of the blocks of a dtype, by its number.
     field: Option<(Dtype, u8)>,
-    /// How many bytes before them the same bytes are; 0 if they are coded.
-    copied: usize,
 }
 
 /// A column while its extents are collected.
@@ -80,11 +77,6 @@ impl Source<'_> {
     pub(super) fn conversion(&self) -> Option<Conversion> {
         self.kind.base
     }
-
-    /// How many bytes before its own the same bytes are in the block, if they are to be copied.
-    pub(super) fn copied(&self) -> Option<usize> {
-        (self.kind.copied > 0).then_some(self.kind.copied)
-    }
 }
 
 /// The kind of extents for which there is no further column.
@@ -97,22 +89,14 @@ const OPAQUE: Kind = Kind {
     prefix: false,
     structure: NOISE,
     field: None,
-    copied: 0,
 };
 
 const NOISE: Structure = Structure { few: false, repeats: false, steps: false };
 
-/// Most columns with predictions or copies; the others are for extents without.
+/// Most columns with predictions; the others are for extents without.
 const MAX_PREDICTED: usize = MAX_COLUMNS / 2;
 /// Most columns where further ones are derived from other data, of which next to nothing is left.
 const MAX_DERIVED: usize = MAX_COLUMNS - 3;
-
-/// Finds what extents have in common, keeping its working memory.
-#[derive(Default)]
-pub(super) struct Finders {
-    pub(super) structure: Finder,
-    pub(super) copies: CopyFinder,
-}
 
 /// The columns of a block.
 pub(super) struct Columns<'a> {
@@ -132,20 +116,12 @@ pub(super) fn gather<'a>(
     extents: &[Extent],
     predict: bool,
     divide: bool,
-    finders: &mut Finders,
+    finder: &mut Finder,
 ) -> Columns<'a> {
     let mut columns: Vec<Gathered> = Vec::new();
     let mut placed = Extents::new();
-    let (pieces, divided) = find_structure(raw, extents, (predict, divide), &mut finders.structure);
-    let pieces = find_copies(raw, pieces, predict, &mut finders.copies);
-    for Piece { extent: p, structure, number, copied, .. } in &pieces {
-        let (structure, copied) = (*structure, *copied);
-        let copy = Kind { copied, ..OPAQUE };
-        let fits = |kind: &Kind, most| columns.len() < most || columns.iter().any(|c| c.kind == *kind);
-        if copied > 0 && fits(&copy, MAX_PREDICTED) {
-            placed.push(column_of(copy, &mut columns), p.len);
-            continue;
-        }
+    let (pieces, divided) = find_structure(raw, extents, (predict, divide), finder);
+    for Piece { extent: p, structure, number } in &pieces {
         if let Some((period, times)) = by_field(p, predict, &mut columns, placed.count()) {
             placed.push_repeated(&period, times);
             continue;
@@ -167,8 +143,11 @@ pub(super) fn gather<'a>(
             Some(d) => Kind { base: d.conversion(), derived: d.derivation(0), ..plain },
             None => Kind { base: base.map(|l| l.conversion), step: step.map(|s| s.step), ..plain },
         };
-        let structured =
-            Kind { structure, group: if p.group == Group::Others { Group::Part(*number) } else { p.group }, ..plain };
+        let structured = Kind {
+            structure: *structure,
+            group: if p.group == Group::Others { Group::Part(*number) } else { p.group },
+            ..plain
+        };
         let fits = |kind: &Kind, most| columns.len() < most || columns.iter().any(|c| c.kind == *kind);
         let is_predicted = base.is_some() || derived.is_some();
         let most = if derived.is_some() { MAX_DERIVED } else { MAX_PREDICTED };
@@ -236,64 +215,7 @@ fn column_of(kind: Kind, columns: &mut Vec<Gathered>) -> u8 {
 struct Piece {
     extent: Extent,
     structure: Structure,
-    /// The same for all that are cut from one by copies.
     number: usize,
-    /// The elements that opaque bytes are, in bytes; 0 if they are none.
-    elements: usize,
-    /// How many bytes before them the same bytes are; 0 if they are coded.
-    copied: usize,
-}
-
-impl Piece {
-    /// The part from a byte on.
-    fn part(&self, at: usize, len: usize, copied: usize) -> Self {
-        let Self { extent: p, structure, number, elements, .. } = *self;
-        let base = p.base.map(|l| l.at(p.dtype, at as u64));
-        let width = p.dtype.map_or(1, Dtype::coding_width);
-        let matrix = p.matrix.map(|m| Matrix { position: m.position + (at / width) as u64, ..m });
-        let step = p.step.map(|s| s.at(p.dtype, at as u64));
-        let derived = p.derived.map(|d| d.at(p.dtype, at as u64));
-        Self { extent: Extent { len, base, step, derived, matrix, ..p }, structure, number, elements, copied }
-    }
-
-    /// The bytes at `start` of the block of `block` bytes, for a search for copies in whole elements; `None` if it has none, or is predicted: where few elements
-    /// changed, decoders and followers are fastest if nothing else is in the block.
-    fn searched(&self, start: usize, block: usize, predict: bool) -> Option<Searched> {
-        let Extent { dtype, len, base, derived, group, matrix, .. } = self.extent;
-        if (base.is_some() || derived.is_some()) && predict {
-            return None;
-        }
-        let unit = match dtype {
-            Some(d) => fields_of(d).map_or(d.coding_width(), |f| f.1),
-            None => self.elements,
-        };
-        // Small neighbours of one dtype are one extent, which is no matrix.
-        let many = dtype.is_none() || group == Group::Others && matrix.is_none() && len < block;
-        (unit > 0 && len.is_multiple_of(unit)).then_some(Searched { start, len, unit, many })
-    }
-}
-
-/// Cuts pieces where they repeat earlier bytes of the block.
-fn find_copies(raw: &[u8], pieces: Vec<Piece>, predict: bool, finder: &mut CopyFinder) -> Vec<Piece> {
-    let starts = pieces.iter().scan(0, |end, p| Some(std::mem::replace(end, *end + p.extent.len)));
-    let starts: Vec<usize> = starts.collect();
-    let searched = pieces.iter().zip(&starts).filter_map(|(p, &start)| p.searched(start, raw.len(), predict));
-    let searched: Vec<Searched> = searched.collect();
-    let copies = finder.find(raw, &searched);
-    if copies.is_empty() {
-        return pieces;
-    }
-    let (mut cut, mut copies) = (Vec::with_capacity(pieces.len() + 2 * copies.len()), copies.iter().peekable());
-    for (piece, start) in pieces.iter().zip(starts) {
-        let (mut at, end) = (start, start + piece.extent.len);
-        while let Some(copy) = copies.next_if(|c| c.start < end) {
-            let parts = [(at, copy.start - at, 0), (copy.start, copy.len, copy.distance)];
-            cut.extend(parts.iter().filter(|p| p.1 > 0).map(|&(at, len, copied)| piece.part(at - start, len, copied)));
-            at = copy.start + copy.len;
-        }
-        cut.extend((at < end).then(|| piece.part(at - start, end - at, 0)));
-    }
-    cut
 }
 
 /// Least bytes of an extent that is split.
@@ -309,9 +231,9 @@ fn find_structure(
 ) -> (Vec<Piece>, bool) {
     let mut divided = false;
     let (mut found, mut end) = (Vec::with_capacity(extents.len()), 0);
-    let mut push = |extent: Extent, structure, elements| {
+    let mut push = |extent: Extent, structure| {
         let number = found.len();
-        found.extend((extent.len > 0).then_some(Piece { extent, structure, number, elements, copied: 0 }));
+        found.extend((extent.len > 0).then_some(Piece { extent, structure, number }));
     };
     for (i, p) in extents.iter().enumerate() {
         end += p.len;
@@ -319,7 +241,7 @@ fn find_structure(
         let quantised = p.base.is_none() && p.dtype.is_some_and(Dtype::is_block);
         let is_derived = p.derived.is_some() && predict;
         if is_derived || quantised && !finder.find(1, bytes).repeats {
-            push(*p, NOISE, 0);
+            push(*p, NOISE);
             continue;
         }
         // Whole blocks repeat: zstd is tried.
@@ -338,12 +260,12 @@ fn find_structure(
                 let base = p.base.map(|l| l.at(None, start as u64));
                 // Of a few bytes at an edge, a prefix would be longer than they are.
                 let prefix = p.prefix.filter(|_| !is_cut || one && part.width > 0);
-                push(Extent { len: end - start, base, group, prefix, ..*p }, NOISE, part.width);
+                push(Extent { len: end - start, base, group, prefix, ..*p }, NOISE);
             }
             continue;
         }
         if p.base.is_some() && predict || p.len < STEPS_LEAST || !p.len.is_multiple_of(width) {
-            push(*p, NOISE, 0);
+            push(*p, NOISE);
             continue;
         }
         let mut structure = finder.find(width, bytes);
@@ -360,7 +282,7 @@ fn find_structure(
             left -= len;
             let structure = if repeats[0] { structure } else { Structure { repeats: false, ..structure } };
             let matrix = p.matrix.map(|m| Matrix { position: m.position + at as u64, ..m });
-            push(Extent { len, matrix, ..*p }, structure, 0);
+            push(Extent { len, matrix, ..*p }, structure);
         }
     }
     (found, divided)
@@ -433,7 +355,7 @@ mod tests {
             prefix: Some(prefix),
             matrix: None,
         };
-        let columns = gather(&raw, &[extent], true, true, &mut Finders::default());
+        let columns = gather(&raw, &[extent], true, true, &mut Finder::default());
         let found: Vec<_> = columns.sources.iter().map(|c| (c.bytes.len(), &c.prefix[..])).collect();
         assert_eq!(found, [(8, &[][..]), (integers.len(), &[prefix][..])]);
     }

@@ -61,9 +61,8 @@ impl BlockHead {
             if n_columns == 1 { Extents::whole(raw_len) } else { Extents::parse(&mut c, n_columns, raw_len)? };
         let mut columns = Vec::with_capacity(n_columns);
         let mut ranges = Ranges { all: Vec::new(), left: MAX_RANGE_BYTES };
-        for (i, &len) in (0..).zip(&extents.lens()[..n_columns]) {
-            let method = Method::parse(&mut c, len, extents.first(i), &mut ranges)?;
-            columns.push(Column { len, method });
+        for &len in &extents.lens()[..n_columns] {
+            columns.push(Column { len, method: Method::parse(&mut c, len, &mut ranges)? });
         }
         if lanes.is_none() && columns.iter().any(|p| p.method.has_symbols()) {
             return Err(Error::damaged("a block has clusters with symbols but no lane sets"));

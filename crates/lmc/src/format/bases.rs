@@ -122,9 +122,9 @@ impl Sources {
 
     /// Checks the ranges of a block that starts at raw byte `start`, and that the file has the features that it needs.
     pub(crate) fn check(&self, ranges: &[SourceRange], needed: Features, start: u64) -> Result<()> {
-        if needed.grids_or_copies && !self.features.grids_or_copies {
+        if needed.grids && !self.features.grids {
             return Err(Error::damaged(
-                "a block has a grid or a copy, but the file (its header, or its index) does not have the feature grids",
+                "a block has a grid, but the file (its header, or its index) does not have the feature grids",
             ));
         }
         if needed.optimizer && !self.features.optimizer {

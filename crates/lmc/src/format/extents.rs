@@ -188,29 +188,6 @@ impl Extents {
         })
     }
 
-    /// Where the first byte of a column, which has some, is in the block.
-    pub(crate) fn first(&self, column: u8) -> usize {
-        self.pieces(column).next().map_or(0, |p| p.in_block)
-    }
-
-    /// Replaces the bytes of columns that are copies by those `distances` before them, if the others are in the block. None is more than the
-    /// bytes before the first of its column.
-    pub(crate) fn copy(&self, distances: &[Option<usize>; MAX_COLUMNS], block: &mut [u8]) {
-        let mut at = 0;
-        for (column, len) in self.iter() {
-            if let Some(distance) = distances[usize::from(column)] {
-                let (from, mut done) = (at - distance, 0);
-                // What is copied may be copied again: it repeats.
-                while done < len {
-                    let n = (distance + done).min(len - done);
-                    block.copy_within(from..from + n, at + done);
-                    done += n;
-                }
-            }
-            at += len;
-        }
-    }
-
     /// Where a column is in the block, if it is in one piece.
     pub(crate) fn one_piece(&self, column: u8) -> Option<std::ops::Range<usize>> {
         let mut pieces = self.pieces(column);
@@ -317,25 +294,6 @@ mod tests {
         assert_eq!(parsed(&bytes, 31).unwrap(), extents);
         assert_eq!(extents.one_piece(2), None);
         assert_eq!(Extents::whole(7).one_piece(0), Some(0..7));
-    }
-
-    #[test]
-    fn copies_repeat_bytes() {
-        let mut extents = Extents::new();
-        for (column, len) in [(0, 5), (1, 3), (2, 9), (0, 1), (1, 30)] {
-            extents.push(column, len);
-        }
-        assert_eq!((extents.first(0), extents.first(1), extents.first(2)), (0, 5, 8));
-        let mut block: Vec<u8> = (0..48).collect();
-        let mut distances = [None; MAX_COLUMNS];
-        (distances[1], distances[2]) = (Some(4), Some(1));
-        extents.copy(&distances, &mut block);
-        let mut expected = vec![0, 1, 2, 3, 4];
-        for (len, distance, own) in [(3, 4, &[][..]), (9, 1, &[17]), (30, 4, &[])] {
-            (0..len).for_each(|_| expected.push(expected[expected.len() - distance]));
-            expected.extend_from_slice(own);
-        }
-        assert_eq!(block, expected);
     }
 
     #[test]

@@ -35,8 +35,8 @@ pub(crate) struct Features {
     pub(crate) ranges: bool,
     /// Ranges may be of the file itself.
     pub(crate) own: bool,
-    /// Operands may be grids, and columns copies.
-    pub(crate) grids_or_copies: bool,
+    /// Operands may be grids.
+    pub(crate) grids: bool,
     /// Operands may be steps of optimizers and terms of rows and columns, and contexts may depend on rows.
     pub(crate) optimizer: bool,
     /// Operands may be derived from data in another precision.
@@ -48,7 +48,7 @@ pub(crate) struct Features {
 impl Features {
     const RANGES: u32 = 1;
     const OWN: u32 = 2;
-    const GRIDS_OR_COPIES: u32 = 4;
+    const GRIDS: u32 = 4;
     const OPTIMIZER: u32 = 8;
     const DERIVED: u32 = 16;
 
@@ -57,7 +57,7 @@ impl Features {
         let names = [
             (self.ranges, "ranges"),
             (self.own, "own-ranges"),
-            (self.grids_or_copies, "grids"),
+            (self.grids, "grids"),
             (self.optimizer, "optimizer"),
             (self.derived, "derived"),
         ];
@@ -93,7 +93,7 @@ impl Features {
     pub(crate) fn bits(self) -> u32 {
         u32::from(self.ranges) * Self::RANGES
             + u32::from(self.own) * Self::OWN
-            + u32::from(self.grids_or_copies) * Self::GRIDS_OR_COPIES
+            + u32::from(self.grids) * Self::GRIDS
             + u32::from(self.optimizer) * Self::OPTIMIZER
             + u32::from(self.derived) * Self::DERIVED
             + self.unknown
@@ -104,10 +104,10 @@ impl Features {
         let features = Self {
             ranges: has(Self::RANGES),
             own: has(Self::OWN),
-            grids_or_copies: has(Self::GRIDS_OR_COPIES),
+            grids: has(Self::GRIDS),
             optimizer: has(Self::OPTIMIZER),
             derived: has(Self::DERIVED),
-            unknown: bits & !(Self::RANGES | Self::OWN | Self::GRIDS_OR_COPIES | Self::OPTIMIZER | Self::DERIVED),
+            unknown: bits & !(Self::RANGES | Self::OWN | Self::GRIDS | Self::OPTIMIZER | Self::DERIVED),
         };
         if features.own && !features.ranges {
             return Err(Error::damaged(format!(
@@ -125,7 +125,7 @@ impl std::ops::BitOr for Features {
         Self {
             ranges: self.ranges || other.ranges,
             own: self.own || other.own,
-            grids_or_copies: self.grids_or_copies || other.grids_or_copies,
+            grids: self.grids || other.grids,
             optimizer: self.optimizer || other.optimizer,
             derived: self.derived || other.derived,
             unknown: self.unknown | other.unknown,
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn features_are_kept() {
-        for (ranges, own, grids_or_copies, optimizer, bits) in [
+        for (ranges, own, grids, optimizer, bits) in [
             (false, false, false, false, 0),
             (true, false, false, false, 1),
             (true, true, false, false, 3),
@@ -241,7 +241,7 @@ mod tests {
             (false, false, false, true, 8),
             (true, true, true, true, 15),
         ] {
-            let features = Features { ranges, own, grids_or_copies, optimizer, unknown: 0 };
+            let features = Features { ranges, own, grids, optimizer, ..Features::default() };
             let h = encode(features);
             assert_eq!(h[12..], [bits, 0, 0, 0]);
             assert_eq!(check(&h).unwrap().features, features);

@@ -53,6 +53,7 @@ pub struct Base<'a> {
     work: Option<Arc<Work>>,
     name: String,
     optional: bool,
+    beside: bool,
 }
 
 /// The hash of a base.
@@ -113,6 +114,7 @@ impl<'a> Base<'a> {
             work: None,
             name: String::new(),
             optional: false,
+            beside: false,
         }
     }
 
@@ -138,6 +140,7 @@ impl<'a> Base<'a> {
             work: None,
             name: String::new(),
             optional: false,
+            beside: false,
         }
     }
 
@@ -161,6 +164,20 @@ impl<'a> Base<'a> {
     pub fn optional(mut self) -> Self {
         self.optional = true;
         self
+    }
+
+    /// Makes it data of the snapshot that is compressed, and not of an earlier one: steps of an optimizer predict second moments and
+    /// weights from the averages after them (`docs/format.md` §3.9), and nothing else
+    /// is predicted from it.
+    #[must_use]
+    pub fn beside(mut self) -> Self {
+        self.beside = true;
+        self
+    }
+
+    /// Whether the base is [`Self::beside`] what is compressed.
+    pub(crate) fn is_beside(&self) -> bool {
+        self.beside
     }
 
     /// The base for one call, which decodes at most `work`.

@@ -85,6 +85,7 @@ impl Distance {
 
 /// Finds the references of each segment of a file.
 pub struct Matcher<'m> {
+    given: &'m [Base<'m>],
     /// The bases that the file will name, in order.
     bases: Vec<&'m Base<'m>>,
     /// For each segment, and for the tail after them.
@@ -223,6 +224,7 @@ impl<'m> Matcher<'m> {
     fn by_names(layout: &Layout, bases: &'m [Base<'m>]) -> Self {
         let tensors = layout.segments.len();
         let mut m = Self {
+            given: bases,
             bases: bases.iter().collect(),
             found: (0..=tensors).map(|_| Found::Nothing).collect(),
             pools: vec![],
@@ -242,6 +244,21 @@ impl<'m> Matcher<'m> {
     /// The bases that the file names, in order.
     pub(crate) fn bases(&self) -> &[&'m Base<'m>] {
         &self.bases
+    }
+
+    /// The given bases.
+    pub(crate) fn given(&self) -> &'m [Base<'m>] {
+        self.given
+    }
+
+    /// The source of a given base, which the file will name.
+    pub(crate) fn source(&mut self, given: usize) -> u32 {
+        let at = self.numbers.iter().position(|&n| n == given).unwrap_or_else(|| {
+            self.bases.push(&self.given[given]);
+            self.numbers.push(given);
+            self.numbers.len() - 1
+        });
+        at as u32 + 1
     }
 
     /// The best-fitting tensor of a segment's name, of any size.
@@ -267,7 +284,7 @@ impl<'m> Matcher<'m> {
 
     /// Matches tensors by name; returns the matches: base and segment.
     fn by_name(&mut self, layout: &Layout) -> Vec<(usize, usize)> {
-        let named: Vec<Vec<(&str, usize)>> = self.bases.iter().map(|b| by_name(b.segments())).collect();
+        let named: Vec<Vec<(&str, usize)>> = self.bases.iter().map(|b| by_name(matched(b))).collect();
         let mut taken = Vec::new();
         for (number, segment) in layout.segments.iter().enumerate() {
             let Some(name) = name_of(segment).filter(|_| segment.len > 0) else { continue };
@@ -296,7 +313,7 @@ impl<'m> Matcher<'m> {
             .bases
             .iter()
             .map(|b| {
-                let names = b.segments().iter().enumerate().filter_map(|(i, s)| Some((name_of(s)?, i)));
+                let names = matched(b).iter().enumerate().filter_map(|(i, s)| Some((name_of(s)?, i)));
                 Unwrapped::new(names.filter(|(name, _)| !ours.contains(name)))
             })
             .collect();
@@ -371,7 +388,7 @@ impl<'m> Matcher<'m> {
         taken.sort_unstable();
         let strangers = votes.iter().all(|&v| v == 0);
         for (i, base) in self.bases.iter().enumerate().filter(|&(i, _)| strangers || votes[i] > 0) {
-            for (segment, s) in base.segments().iter().enumerate() {
+            for (segment, s) in matched(base).iter().enumerate() {
                 let Some(dtype) = s.dtype else { continue };
                 if let Some(&pool) = pool_of.get(&(dtype, s.len)) {
                     let taken = taken.binary_search(&(i, segment)).is_ok();
@@ -535,6 +552,11 @@ impl Candidate {
     fn shape<'b>(&self, bases: &[&'b Base<'_>]) -> &'b [u64] {
         &bases[self.source as usize - 1].segments()[self.segment].shape
     }
+}
+
+/// The tensors of a base that those of a file are matched with.
+fn matched<'b>(base: &'b Base<'_>) -> &'b [Segment] {
+    if base.is_beside() { &[] } else { base.segments() }
 }
 
 /// The name of a tensor; raw data has none.

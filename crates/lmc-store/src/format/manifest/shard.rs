@@ -16,6 +16,8 @@ use crate::format::ids::{Hash, SaveId, ShardId};
 pub(crate) const MAX_RAW: u64 = 1 << 26;
 /// The most stored bytes of a block set.
 pub(crate) const MAX_STORED: u64 = 1 << 27;
+/// The most bases of a block set besides its first.
+const MAX_OTHERS: usize = 3;
 /// The most bytes of all data objects, or of all files, of a shard: sums over shards do not overflow.
 const MAX_TOTAL: u64 = 1 << 53;
 
@@ -43,7 +45,17 @@ pub(crate) struct BlockSet {
     pub(crate) raw_hash: Hash,
     #[serde(default, deserialize_with = "values::some", skip_serializing_if = "Option::is_none")]
     pub(crate) base: Option<Ref>,
+    /// Those that it is decoded with, too, in the order in which its file names them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) others: Vec<Ref>,
     pub(crate) age: u32,
+}
+
+impl BlockSet {
+    /// Its base, and the others that it is decoded with.
+    pub(crate) fn bases(&self) -> impl Iterator<Item = Ref> {
+        self.base.into_iter().chain(self.others.iter().copied())
+    }
 }
 
 /// A delta with the raw bytes of a block set that has no base, for readers that hold its own base. Nothing needs it.
@@ -154,9 +166,20 @@ impl Shard {
                 set.raw_len
             )));
         }
+        if set.others.len() > MAX_OTHERS {
+            return Err(Error::damaged(format!("has more than {MAX_OTHERS} bases besides its first")));
+        }
+        for of in set.bases() {
+            match of {
+                Ref(0, base) if base >= i => return Err(Error::damaged("has a base that does not come before it")),
+                Ref(shard, _) if shard > self.shards.len() => {
+                    return Err(Error::damaged("has its base in an unknown shard"));
+                }
+                _ => {}
+            }
+        }
         match set.base {
-            Some(Ref(0, base)) if base >= i => Err(Error::damaged("has a base that does not come before it")),
-            Some(Ref(shard, _)) if shard > self.shards.len() => Err(Error::damaged("has its base in an unknown shard")),
+            None if !set.others.is_empty() => Err(Error::damaged("has other bases but none")),
             None if set.age != 0 => Err(Error::damaged("has an age but no base")),
             Some(_) if set.age == 0 => Err(Error::damaged("has a base but no age")),
             _ => Ok(()),
@@ -314,6 +337,7 @@ mod tests {
             raw_len,
             raw_hash: hash,
             base,
+            others: vec![],
             age: base.is_some().into(),
         };
         let mut p = Shard::new(SaveId::new([7; 16]), 1000);

@@ -206,7 +206,7 @@ impl Store {
                 let hash = Hash::of(&new.bytes);
                 let at = uploader.append(new.bytes)?;
                 let (raw_len, raw_hash) = (old.raw_len, old.raw_hash);
-                shard.sets.push(BlockSet { at, hash, raw_len, raw_hash, base: None, age });
+                shard.sets.push(BlockSet { at, hash, raw_len, raw_hash, base: None, others: vec![], age });
                 bases.push(new.base);
                 Ok(())
             },

@@ -86,13 +86,14 @@ impl Survey {
         if self.settled.contains(&set) {
             return Ok(Move::Stay);
         }
-        let chain = self.catalog.chain(set)?;
+        let chain = self.catalog.line(set)?;
+        let alone = self.catalog.set(set)?.others.is_empty();
         for (i, &link) in chain.iter().rev().enumerate() {
             let raw_hash = self.catalog.set(link)?.raw_hash;
             if known(raw_hash) {
                 return Ok(match i {
                     0 => Move::Same(raw_hash),
-                    1 => Move::Copy(Some(raw_hash)),
+                    1 if alone => Move::Copy(Some(raw_hash)),
                     _ => Move::Encode(Some(raw_hash)),
                 });
             }
@@ -161,19 +162,20 @@ impl Survey {
 
     /// Estimate of the bytes that a move writes.
     fn cost(&self, set: SetId, to: Move) -> Result<u64> {
-        let chain = self.catalog.chain(set)?;
+        let chain = self.catalog.line(set)?;
         let sets = chain.iter().map(|&link| self.catalog.set(link)).collect::<Result<Vec<_>>>()?;
         let own = sets[sets.len() - 1];
         Ok(match to {
             Move::Stay | Move::Same(_) => 0,
             Move::Copy(_) => stored(own),
-            // A delta over several steps is about as large as one over a single step: mostly the same low bits change.
-            Move::Encode(Some(base)) => {
+            // A delta over several steps is about as large as one over a single step: mostly the same low bits change. Not so one that
+            // other tensors tell: it is encoded without them.
+            Move::Encode(Some(base)) if sets.iter().all(|s| s.others.is_empty()) => {
                 let skipped = sets.iter().rev().take_while(|s| s.raw_hash != base);
                 skipped.map(|s| stored(s)).max().unwrap_or(0)
             }
             // The first set of the chain is the same tensor, encoded alone.
-            Move::Encode(None) => {
+            Move::Encode(_) => {
                 let scaled = u128::from(stored(sets[0])) * u128::from(own.raw_len) / u128::from(sets[0].raw_len.max(1));
                 u64::try_from(scaled).unwrap_or(u64::MAX)
             }

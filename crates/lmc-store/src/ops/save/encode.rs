@@ -6,16 +6,16 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use lmc::{Base, CompressOptions, Compressor, DecompressOptions, Reader, Segment, Source};
 
-use super::bases::{Bases, rename};
+use super::bases::Bases;
 use super::choice::Choice;
 use super::clocks::Clocks;
-use super::input::Input;
 use super::options::BasePolicy;
 use super::plan::Job;
+use super::read::{like, read};
 use crate::chunks::cache::ChunkCache;
 use crate::chunks::catalog::{MAX_CHAIN, SetId};
 use crate::chunks::chain::{self, ChainDecoder};
-use crate::chunks::cut::{Chunk, Range};
+use crate::chunks::cut::Chunk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::ids::Hash;
 use crate::objects::buffer::{Buffer, Pool};
@@ -34,7 +34,10 @@ pub(super) struct New {
     pub(super) bytes: Bytes,
     pub(super) hash: Hash,
     pub(super) raw_hash: Hash,
-    pub(super) base: MadeFrom,
+    /// Its bases, in the order in which its file names them.
+    pub(super) bases: Vec<MadeFrom>,
+    /// Whether it is stored even if another chunk has the same bytes: others of its group count on how long its chain is.
+    pub(super) is_own: bool,
     /// How many elements differ from those of the snapshot before, if that is known.
     pub(super) changed: Option<u64>,
     /// The same chunk as a delta, if this has no base.
@@ -49,19 +52,18 @@ pub(super) struct Alternative {
 }
 
 impl New {
-    fn of(bytes: Bytes, raw_hash: Hash, base: MadeFrom) -> Self {
-        Self { hash: Hash::of(&bytes), bytes, raw_hash, base, changed: None, alternative: None }
+    fn of(bytes: Bytes, raw_hash: Hash, bases: Vec<MadeFrom>) -> Self {
+        Self { hash: Hash::of(&bytes), bytes, raw_hash, bases, is_own: false, changed: None, alternative: None }
     }
 }
 
-/// The base of a block set.
+/// A base of a block set.
 #[derive(Clone, Copy)]
 pub(super) enum MadeFrom {
-    Nothing,
-    /// A set of an earlier save; the age of a delta against it.
-    Earlier(SetId, u32),
-    /// The first chunk of its group.
-    Lead,
+    /// A set of an earlier save.
+    Earlier(SetId),
+    /// The chunk with this number in its group.
+    Here(usize),
 }
 
 /// For a hash of raw bytes, the first chunk known to have it.
@@ -97,9 +99,10 @@ pub(super) struct Encoder<'a> {
     claims: &'a Claims,
     compressor: Compressor,
     chain: ChainDecoder,
-    /// For chunks that are not in memory: the first of a group, and the next one.
-    lead: Buffer,
-    buf: Buffer,
+    /// For chunks that are not in memory: those of a group that others are predicted from, and the next one.
+    bufs: Vec<Buffer>,
+    /// For a base that several chunks of a group have.
+    old: Buffer,
 }
 
 /// A chunk compressed without a base, and its content hash.
@@ -108,10 +111,52 @@ type Alone = (Vec<u8>, [u8; 16]);
 /// A chunk's role in its group.
 #[derive(Clone, Copy)]
 enum Role<'a> {
-    /// The first; whether others are predicted from it.
-    Lead { followed: bool },
-    /// Predicted from these bytes, which are the first; and their segments, with the names of those that are predicted from them.
-    Follower(&'a [Segment], &'a [u8]),
+    /// One that is not rounded from another; whether others are predicted from it, and what tells a step, if anything does: the averages
+    /// before it, and moments after it; and whether its chain ends.
+    Lead { followed: bool, known: Option<&'a Old<'a>>, moments: &'a [Moment<'a>], ends: bool },
+    /// Predicted from these bytes, of the chunk with this number; and their segments, with the names of those that are predicted from them.
+    Follower(usize, &'a [Segment], &'a [u8]),
+}
+
+/// What tells a step of an optimizer.
+struct Moment<'a> {
+    raw: &'a [u8],
+    segments: &'a [Segment],
+    /// Number of the chunk in the group.
+    of: usize,
+    /// The sets of earlier saves that it is decoded with.
+    earlier: Vec<SetId>,
+}
+
+impl MadeFrom {
+    fn earlier(&self) -> Option<SetId> {
+        match self {
+            Self::Earlier(set) => Some(*set),
+            Self::Here(_) => None,
+        }
+    }
+}
+
+/// The bytes of a set of an earlier save, and their content hash.
+struct Old<'b> {
+    set: SetId,
+    raw: &'b [u8],
+    content: Option<[u8; 16]>,
+    segments: Vec<Segment>,
+}
+
+impl Old<'_> {
+    fn base(&self) -> Result<Base<'_>> {
+        let base = match &self.segments[..] {
+            [] => Base::new(self.raw),
+            segments => Base::of_segments(self.raw, segments),
+        };
+        let base = base.map_err(Error::codec)?;
+        Ok(match self.content {
+            Some(content) => base.with_hash(content),
+            None => base,
+        })
+    }
 }
 
 impl<'a> Shared<'a> {
@@ -121,13 +166,12 @@ impl<'a> Shared<'a> {
 
     /// Whether a chunk of this save may be the base of another.
     fn can_lead(&self, lead: &Encoded) -> Result<bool> {
-        // The length of a chain is bounded by the age of its last set, which is one more than this set's. A new set's age depends on which
-        // of several chunks with these bytes comes first.
-        let age = match lead {
-            Encoded::Earlier(set, _) => self.bases().catalog.set(*set)?.age,
-            Encoded::Repeated(_) | Encoded::New(_) => self.choice.options.anchor_every,
+        // How long the chain of a new set is depends on which of several chunks with these bytes comes first.
+        let links = match lead {
+            Encoded::Earlier(set, _) => self.bases().catalog.chain(*set)?.len(),
+            Encoded::Repeated(_) | Encoded::New(_) => self.choice.options.anchor_every as usize,
         };
-        Ok(age as usize + 1 < MAX_CHAIN)
+        Ok(links + 1 < MAX_CHAIN)
     }
 
     /// Caches the raw bytes as base for the next save, in place of this save's base; with their content hash, if it is known.
@@ -149,17 +193,17 @@ impl<'a> Encoder<'a> {
             claims,
             compressor,
             chain: ChainDecoder::new()?,
-            lead: Buffer::default(),
-            buf: Buffer::default(),
+            bufs: vec![],
+            old: Buffer::default(),
         })
     }
 
-    /// Encodes a group: its first chunk, given by number, and those predicted from it.
+    /// Encodes a group: those chunks that are not rounded from others, the first given by number, and those that are.
     pub(super) fn encode(&mut self, number: usize, group: &[Job<'_>]) -> Result<Vec<Encoded>> {
-        let (mut lead_buf, mut buf) = (std::mem::take(&mut self.lead), std::mem::take(&mut self.buf));
+        let (mut bufs, mut old) = (std::mem::take(&mut self.bufs), std::mem::take(&mut self.old));
         let clocks = self.shared.clocks;
-        let done = clocks.work(|| self.encode_with(number, group, &mut lead_buf, &mut buf));
-        (self.lead, self.buf) = (lead_buf, buf);
+        let done = clocks.work(|| self.encode_with(number, group, &mut bufs, &mut old));
+        (self.bufs, self.old) = (bufs, old);
         done
     }
 
@@ -167,29 +211,96 @@ impl<'a> Encoder<'a> {
         &mut self,
         number: usize,
         group: &[Job<'_>],
-        lead_buf: &mut Buffer,
-        buf: &mut Buffer,
+        bufs: &mut Vec<Buffer>,
+        old: &mut Buffer,
     ) -> Result<Vec<Encoded>> {
         let at = |job: &Job<'_>, e: Error| e.at(&job.input.name);
-        let (lead, others) = group.split_first().expect("a group has a first chunk");
+        let (leading, following) = group.split_at(group.iter().take_while(|job| job.lead.is_none()).count());
         let clocks = self.shared.clocks;
-        let (lead_raw, hash) = clocks.read(|| read(lead, lead_buf)).map_err(|e| at(lead, e))?;
-        let role = Role::Lead { followed: !others.is_empty() };
-        let mut encoded = vec![self.encode_raw(number, (lead_raw, hash), &lead.chunk, role).map_err(|e| at(lead, e))?];
-        let leads = self.shared.can_lead(&encoded[0])?;
-        for (job, number) in others.iter().zip(number + 1..) {
-            let (raw, hash) = clocks.read(|| read(job, buf)).map_err(|e| at(job, e))?;
-            let segments;
-            let role = match leads {
-                true => {
-                    segments = like(&lead.chunk, job)?;
-                    Role::Follower(&segments, lead_raw)
+        bufs.resize_with(bufs.len().max(leading.len() + 1), Buffer::default);
+        let (of_leading, rest) = bufs.split_at_mut(leading.len());
+        let read_all =
+            leading.iter().zip(of_leading).map(|(job, buf)| clocks.read(|| read(job, buf)).map_err(|e| at(job, e)));
+        let raws = read_all.collect::<Result<Vec<_>>>()?;
+        // A step of an optimizer tells the second moment of the averages of gradients before and after it, and the weights of both after it.
+        let is_parameter = leading.len() > 1;
+        let before: Vec<SetId> = leading.iter().filter_map(|job| self.shared.bases().alike(&job.chunk)).collect();
+        let ends = is_parameter && self.shared.choice.ends_steps(&before)?;
+        let averages = if is_parameter && !ends { self.averages(&leading[0], old)? } else { None };
+        let mut encoded: Vec<Encoded> = Vec::with_capacity(group.len());
+        let mut moments: Vec<Moment<'_>> = vec![];
+        for (i, (job, &raw)) in leading.iter().zip(&raws).enumerate() {
+            let followed = is_parameter || following.iter().any(|f| f.lead == Some(i));
+            let known = averages.as_ref().filter(|_| i < 2);
+            let role = Role::Lead { followed, known, moments: &moments, ends };
+            let new = self.encode_raw(number + i, raw, &job.chunk, role).map_err(|e| at(job, e))?;
+            // Without the first, the second is of no use; nor for the third, if it did not need the first.
+            match &new {
+                Encoded::New(new) if averages.is_some() && (i == 0 || new.bases.len() > 1) => {
+                    let earlier = new.bases.iter().filter_map(MadeFrom::earlier).collect();
+                    moments.push(Moment { raw: raw.0, segments: &job.chunk.segments, of: i, earlier });
                 }
-                false => Role::Lead { followed: false },
+                _ => moments.clear(),
+            }
+            encoded.push(new);
+        }
+        let is_told = |new: &New| new.bases.iter().any(|base| matches!(base, MadeFrom::Here(_)));
+        // What tells others comes before them.
+        if let Some(last) = encoded.iter().rposition(|new| matches!(new, Encoded::New(new) if is_told(new))) {
+            for new in &mut encoded[..=last] {
+                if let Encoded::New(new) = new {
+                    new.is_own = true;
+                }
+            }
+        }
+        for (job, number) in following.iter().zip(number + leading.len()..) {
+            let raw = clocks.read(|| read(job, &mut rest[0])).map_err(|e| at(job, e))?;
+            let lead = job.lead.expect("those without one come first");
+            let segments;
+            let role = match self.shared.can_lead(&encoded[lead])? {
+                true => {
+                    segments = like(&leading[lead].chunk, job)?;
+                    Role::Follower(lead, &segments, raws[lead].0)
+                }
+                false => Role::Lead { followed: false, known: None, moments: &[], ends: false },
             };
-            encoded.push(self.encode_raw(number, (raw, hash), &job.chunk, role).map_err(|e| at(job, e))?);
+            encoded.push(self.encode_raw(number, raw, &job.chunk, role).map_err(|e| at(job, e))?);
         }
         Ok(encoded)
+    }
+
+    /// The averages of gradients before, if the new ones are to be predicted from them.
+    fn averages<'b>(&mut self, job: &Job<'_>, buf: &'b mut Buffer) -> Result<Option<Old<'b>>> {
+        let shared = self.shared;
+        let Some(set) = shared.bases().alike(&job.chunk) else { return Ok(None) };
+        if !shared.bases().is_there(set)? {
+            return Ok(None);
+        }
+        let catalog = &shared.bases().catalog;
+        let of = catalog.set(set)?;
+        let segments = shared.bases().described(set, &job.chunk)?;
+        let content = match shared.cache.and_then(|c| c.get(of.raw_hash, of.raw_len)) {
+            Some((cached, content)) => {
+                buf.reset(cached.len()).copy_from_slice(&cached);
+                content
+            }
+            None => {
+                let chain = catalog.chain(set)?;
+                let stored = chain::finish(shared.remote, chain::begin(shared.remote, catalog, &chain))?;
+                match self.chain.decode(catalog, &chain, &stored) {
+                    Ok((raw, content)) => {
+                        buf.reset(raw.len()).copy_from_slice(raw);
+                        Some(content)
+                    }
+                    Err(e) if e.kind() == ErrorKind::Damaged => {
+                        shared.bases().condemn(set, &e)?;
+                        return Ok(None);
+                    }
+                    Err(e) => return Err(e),
+                }
+            }
+        };
+        Ok(Some(Old { set, raw: buf, content, segments }))
     }
 
     /// Encodes a chunk of these bytes, with their hash if it is known.
@@ -211,33 +322,37 @@ impl<'a> Encoder<'a> {
             return Ok(Encoded::Earlier(set, shared.bases().is_same(chunk, set)));
         }
         // A chunk that others are predicted from is always encoded: the output must not depend on timing.
-        if self.claims.taken(raw_hash, number) && !matches!(role, Role::Lead { followed: true }) {
+        if self.claims.taken(raw_hash, number) && !matches!(role, Role::Lead { followed: true, .. }) {
             return Ok(Encoded::Repeated(raw_hash));
         }
-        if let Role::Follower(of, lead_raw) = role {
+        if let Role::Follower(lead, of, lead_raw) = role {
             let mut out = buffers.take(room);
             let bases = [Base::of_segments(lead_raw, of).map_err(Error::codec)?];
             compress(&mut self.compressor, raw, &chunk.segments, &bases, &mut out)?;
             // The samples of a tensor may not be typical of the rest.
             if out.len() < raw.len() / 4 && names_base(&out)? {
-                return Ok(Encoded::New(New::of(buffers.bytes(out), raw_hash, MadeFrom::Lead)));
+                return Ok(Encoded::New(New::of(buffers.bytes(out), raw_hash, vec![MadeFrom::Here(lead)])));
             }
             buffers.put(out);
         }
         let mut alone = None;
-        if let Some((base, age)) = shared.choice.choose(chunk)? {
+        let (known, moments, ends) = match role {
+            Role::Lead { known, moments, ends, .. } => (known, moments, ends),
+            Role::Follower(..) => (None, &[][..], false),
+        };
+        if let Some(base) = if ends { None } else { shared.choice.choose(chunk)? } {
             let mut out = buffers.take(room);
-            let made = match self.compress_from(base, raw, chunk, &mut out) {
+            let made = match self.compress_from(base, raw, chunk, (known, moments), &mut out) {
                 Err(e) if e.kind() == ErrorKind::Damaged => shared.bases().condemn(base, &e).map(|()| None)?,
                 made => made.map(Some)?,
             };
             match made {
-                Some(content) if !names_base(&out)? => alone = Some((out, content)),
-                Some(content) if self.pays(&out, raw, chunk, &mut alone)? => {
+                Some((content, bases)) if bases.is_empty() => alone = Some((out, content)),
+                Some((content, bases)) if self.pays(&out, raw, chunk, &mut alone)? => {
                     alone.into_iter().for_each(|(alone, _)| buffers.put(alone));
                     shared.keep(raw_hash, raw, Some(content), chunk)?;
                     let changed = self.changed(&out, chunk, base)?;
-                    let new = New::of(buffers.bytes(out), raw_hash, MadeFrom::Earlier(base, age));
+                    let new = New::of(buffers.bytes(out), raw_hash, bases);
                     return Ok(Encoded::New(New { changed, ..new }));
                 }
                 _ => buffers.put(out),
@@ -248,7 +363,7 @@ impl<'a> Encoder<'a> {
         let alternative = self.alternative(raw, chunk, alone.len())?;
         shared.keep(raw_hash, raw, Some(content), chunk)?;
         let changed = alternative.as_ref().map(|a| self.changed(&a.bytes, chunk, a.base)).transpose()?.flatten();
-        let new = New::of(buffers.bytes(alone), raw_hash, MadeFrom::Nothing);
+        let new = New::of(buffers.bytes(alone), raw_hash, vec![]);
         Ok(Encoded::New(New { changed, alternative, ..new }))
     }
 
@@ -257,7 +372,7 @@ impl<'a> Encoder<'a> {
         let shared = self.shared;
         let Some(base) = shared.choice.choose_alternative(chunk)? else { return Ok(None) };
         let mut out = shared.buffers.take(lmc::compress_bound(raw.len() as u64) as usize);
-        match self.compress_from(base, raw, chunk, &mut out) {
+        match self.compress_from(base, raw, chunk, (None, &[]), &mut out) {
             Err(e) if e.kind() == ErrorKind::Damaged => shared.bases().condemn(base, &e)?,
             // A newer lmc can decode it, or one with more memory. Nothing needs an alternative.
             Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::Limit) => {}
@@ -281,33 +396,62 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Compresses a chunk against a base; returns its content hash.
-    fn compress_from(&mut self, base: SetId, raw: &[u8], chunk: &Chunk, out: &mut Vec<u8>) -> Result<[u8; 16]> {
+    /// Compresses a chunk against a base, and what tells a step from there; returns its content hash, and the bases that it needs.
+    fn compress_from(
+        &mut self,
+        base: SetId,
+        raw: &[u8],
+        chunk: &Chunk,
+        (known, moments): (Option<&Old<'_>>, &[Moment<'_>]),
+        out: &mut Vec<u8>,
+    ) -> Result<([u8; 16], Vec<MadeFrom>)> {
         let shared = self.shared;
         let catalog = &shared.bases().catalog;
         let set = catalog.set(base)?;
-        let segments = shared.bases().described(base, chunk)?;
-        let base_of = |old| match &segments[..] {
-            [] => Base::new(old),
-            segments => Base::of_segments(old, segments),
+        let tells = !moments.is_empty() && self.fits_chain(base, known, moments)?;
+        let (cached, old);
+        let before = match known.filter(|known| known.set == base) {
+            Some(known) => known.base()?,
+            None => {
+                let segments = shared.bases().described(base, chunk)?;
+                cached = shared.cache.and_then(|c| c.get(set.raw_hash, set.raw_len));
+                old = match &cached {
+                    Some((cached, content)) => Old { set: base, raw: cached, content: *content, segments },
+                    None => {
+                        let chain = catalog.chain(base)?;
+                        let stored = chain::finish(shared.remote, chain::begin(shared.remote, catalog, &chain))?;
+                        let (raw, content) = self.chain.decode(catalog, &chain, &stored)?;
+                        Old { set: base, raw, content: Some(content), segments }
+                    }
+                };
+                old.base()?
+            }
         };
-        let cached = shared.cache.and_then(|c| c.get(set.raw_hash, set.raw_len));
-        let (old, bases);
-        if let Some((cached, content)) = &cached {
-            old = &cached[..];
-            let base = base_of(old).map_err(Error::codec)?;
-            bases = [match content {
-                Some(content) => base.with_hash(*content),
-                None => base,
-            }];
-        } else {
-            let chain = catalog.chain(base)?;
-            let stored = chain::finish(shared.remote, chain::begin(shared.remote, catalog, &chain))?;
-            let (decoded, content_hash) = self.chain.decode(catalog, &chain, &stored)?;
-            old = decoded;
-            bases = [base_of(old).map_err(Error::codec)?.with_hash(content_hash)];
+        let (mut of, mut bases) = (vec![MadeFrom::Earlier(base)], vec![before]);
+        if tells {
+            if let Some(known) = known {
+                of.push(MadeFrom::Earlier(known.set));
+                bases.push(known.base()?);
+            }
+            for moment in moments {
+                of.push(MadeFrom::Here(moment.of));
+                bases.push(Base::of_segments(moment.raw, moment.segments).map_err(Error::codec)?.beside());
+            }
         }
-        compress(&mut self.compressor, raw, &chunk.segments, &bases, out)
+        let content = compress(&mut self.compressor, raw, &chunk.segments, &bases, out)?;
+        let o = DecompressOptions::default().with_threads(1);
+        let mut needed = vec![];
+        for named in Reader::open(&out[..], &o).map_err(Error::codec)?.bases() {
+            for (&of, base) in of.iter().zip(&bases) {
+                if base.raw_size() == named.raw_size
+                    && base.content_hash(1).map_err(Error::codec)? == named.content_hash
+                {
+                    needed.push(of);
+                    break;
+                }
+            }
+        }
+        Ok((content, needed))
     }
 
     /// Compresses a chunk without a base; returns its content hash, too.
@@ -315,6 +459,16 @@ impl<'a> Encoder<'a> {
         let mut out = self.shared.buffers.take(lmc::compress_bound(raw.len() as u64) as usize);
         let content = compress(&mut self.compressor, raw, &chunk.segments, &[], &mut out)?;
         Ok((out, content))
+    }
+
+    /// Whether the chain of a chunk with these bases has at most as many links as one may have; and one that is rounded from it, too.
+    fn fits_chain(&self, base: SetId, known: Option<&Old<'_>>, moments: &[Moment<'_>]) -> Result<bool> {
+        let earlier = moments.iter().flat_map(|m| m.earlier.iter().copied()).chain(known.map(|known| known.set));
+        match self.shared.bases().catalog.chain_of(earlier.chain([base]), &mut |_| false) {
+            Ok(chain) => Ok(chain.len() + moments.len() + 2 < MAX_CHAIN),
+            Err(e) if e.kind() == ErrorKind::Limit => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 
     /// Whether a delta is worth its chain. If finding out takes compressing the chunk alone, the result goes to `alone`.
@@ -325,71 +479,6 @@ impl<'a> Encoder<'a> {
         Ok(is_worth_its_chain(delta, &alone.insert(self.compress_alone(raw, chunk)?).0))
     }
 }
-
-/// The segments of the first chunk of a group. Each part that a segment of another chunk is rounded from gets the name
-/// of that segment. Several parts may be of one tensor.
-fn like(lead: &Chunk, job: &Job<'_>) -> Result<Vec<Segment>> {
-    let mut rounded: Vec<(u64, u64)> =
-        job.rounded.iter().map(|(&offset, &own)| (offset, offset + 2 * job.chunk.segments[own].len)).collect();
-    rounded.sort_unstable();
-    let mut rounded = rounded.into_iter().peekable();
-    let mut segments = Vec::with_capacity(lead.segments.len());
-    for s in &lead.segments {
-        let mut cuts = vec![s.offset];
-        while let Some((start, end)) = rounded.next_if(|r| r.1 <= s.end()) {
-            cuts.extend([start, end]);
-        }
-        cuts.push(s.end());
-        cuts.dedup();
-        match cuts.len() {
-            2 => segments.push(s.clone()),
-            _ => {
-                for cut in cuts.windows(2) {
-                    let len = cut[1] - cut[0];
-                    let shape = [len * 8 / s.dtype.map_or(8, |d| u64::from(d.bits()))].into();
-                    segments.push(Segment::new(s.name.clone(), s.dtype, shape, cut[0], len).map_err(Error::codec)?);
-                }
-            }
-        }
-    }
-    rename(&segments, &job.chunk.segments, |s| Some(&job.chunk.segments[*job.rounded.get(&s.offset)?]))
-}
-
-/// The bytes of a chunk: borrowed if they are contiguous in memory, otherwise read into `buf`; and their hash if they were read.
-fn read<'b>(job: &Job<'b>, buf: &'b mut Buffer) -> Result<(&'b [u8], Option<Hash>)> {
-    let (raw, hash) = read_ranges(job.input, &job.chunk, buf)?;
-    for (Range { offset, len }, hash) in &job.repeated {
-        // Another file would be restored with bytes that it never had.
-        if Hash::of(&raw[*offset as usize..][..*len as usize]) != *hash {
-            return Err(Error::io(
-                "changed while it was read",
-                std::io::Error::other("save it again when nothing writes to it"),
-            ));
-        }
-    }
-    Ok((raw, hash))
-}
-
-fn read_ranges<'b>(input: &Input<'b>, chunk: &Chunk, buf: &'b mut Buffer) -> Result<(&'b [u8], Option<Hash>)> {
-    if let [r] = chunk.ranges[..]
-        && let Some(raw) = input.source.slice_at(r.offset, r.len as usize)
-    {
-        return Ok((raw, None));
-    }
-    let mut rest = buf.reset(usize::try_from(chunk.len()).expect("chunks are small"));
-    let mut hasher = blake3::Hasher::new();
-    for r in &chunk.ranges {
-        let range = rest.split_off_mut(..r.len as usize).expect("ranges add up to the chunk");
-        for (i, part) in range.chunks_mut(READ_AT_ONCE).enumerate() {
-            input.read_exact_at(part, r.offset + (i * READ_AT_ONCE) as u64)?;
-            hasher.update(part);
-        }
-    }
-    Ok((buf, Some(Hash::finish(&hasher))))
-}
-
-/// Bytes that are hashed right after they were read, while they are in the second-level cache.
-const READ_AT_ONCE: usize = 1 << 18;
 
 /// Whether a delta is enough smaller than the chunk alone.
 pub(crate) fn is_worth_its_chain(delta: &[u8], alone: &[u8]) -> bool {

@@ -7,9 +7,11 @@ mod clocks;
 pub(crate) mod encode;
 mod flat;
 mod input;
+mod moments;
 mod nearest;
 mod options;
 mod plan;
+mod read;
 mod recut;
 mod repeats;
 mod rounded;
@@ -197,7 +199,7 @@ fn store(
 ) -> Result<Vec<Place>> {
     let mut places: Vec<Place> = Vec::with_capacity(plan.jobs.len());
     // Bases of the new sets, resolved to references once all sets are placed.
-    let mut made_from: Vec<Option<Place>> = Vec::new();
+    let mut made_from: Vec<Vec<Place>> = Vec::new();
     let mut here: HashMap<Hash, usize> = HashMap::new();
     let claims = encode::Claims::default();
     let threads = threads_of(shared.choice.options);
@@ -209,28 +211,33 @@ fn store(
         || Encoder::new(shared, &claims),
         |encoder, _, group| encoder.encode(group.start, &plan.jobs[group]),
         |i, encoded| {
-            let lead = places.len();
+            let first = places.len();
             for (encoded, job) in encoded.into_iter().zip(&plan.jobs[plan.groups[i].clone()]) {
                 tally.add(&job.chunk, &encoded);
                 let place = match encoded {
                     Encoded::Earlier(set, _) => Place::Earlier(set),
                     Encoded::Repeated(raw_hash) => Place::Here(here[&raw_hash]),
-                    Encoded::New(new) => match here.get(&new.raw_hash) {
+                    Encoded::New(new) => match here.get(&new.raw_hash).filter(|_| !new.is_own) {
                         Some(&same) => Place::Here(same),
                         None => {
                             let number = shard.sets.len();
-                            here.insert(new.raw_hash, number);
+                            here.entry(new.raw_hash).or_insert(number);
                             let (hash, raw_hash, raw_len) = (new.hash, new.raw_hash, job.chunk.len());
                             let at = timed(upload, || uploader.append(new.bytes))?;
-                            let (base, age) = match new.base {
-                                MadeFrom::Nothing => (None, 0),
-                                MadeFrom::Earlier(set, age) => (Some(Place::Earlier(set)), age),
-                                MadeFrom::Lead => {
-                                    (Some(places[lead]), 1 + age_of(places[lead], shard, shared.bases())?)
-                                }
+                            let place = |of| match of {
+                                MadeFrom::Earlier(set) => Place::Earlier(set),
+                                MadeFrom::Here(number) => places[first + number],
                             };
-                            shard.sets.push(BlockSet { at, hash, raw_len, raw_hash, base: None, age });
-                            made_from.push(base);
+                            let bases: Vec<Place> = new.bases.into_iter().map(place).collect();
+                            let ages = bases.iter().map(|&base| age_of(base, shard, shared.bases()));
+                            let age = ages
+                                .collect::<Result<Vec<_>>>()?
+                                .into_iter()
+                                .max()
+                                .map_or(0, |age| age.saturating_add(1));
+                            let (base, others) = (None, vec![]);
+                            shard.sets.push(BlockSet { at, hash, raw_len, raw_hash, base, others, age });
+                            made_from.push(bases);
                             if let Some(delta) = new.alternative {
                                 let encode::Alternative { bytes, hash, base: of } = *delta;
                                 let at = timed(upload, || uploader.append(bytes))?;
@@ -247,8 +254,10 @@ fn store(
         },
     )?;
     let mut numbers = Numbers::new(&mut shard.shards, &shared.bases().catalog);
-    for (set, base) in shard.sets.iter_mut().zip(made_from) {
-        set.base = base.map(|b| numbers.place(b)).transpose()?;
+    for (set, bases) in shard.sets.iter_mut().zip(made_from) {
+        let mut bases = bases.into_iter().map(|base| numbers.place(base));
+        set.base = bases.next().transpose()?;
+        set.others = bases.collect::<Result<_>>()?;
     }
     Ok(places)
 }

@@ -8,6 +8,7 @@ use super::all_tensors::{Planned, Together};
 use super::choice::Choice;
 use super::flat;
 use super::input::Input;
+use super::moments;
 use super::recut;
 use super::repeats::{self, Place};
 use crate::chunks::cut::{Chunk, Range, cut};
@@ -18,7 +19,9 @@ use crate::format::ids::Hash;
 pub(super) struct Job<'a> {
     pub(super) input: &'a Input<'a>,
     pub(super) chunk: Chunk,
-    /// Which of its segments are rounded from the first chunk of the group: by offset of the 32-bit elements in that chunk.
+    /// The number in the group of the chunk that it is predicted from, if there is one.
+    pub(super) lead: Option<usize>,
+    /// Which of its segments are rounded from that: by offset of the 32-bit elements in that chunk.
     pub(super) rounded: HashMap<u64, usize>,
     /// Small tensors of the chunk that stand for those of other files, which are not read again: place and hash.
     pub(super) repeated: Vec<(Range, Hash)>,
@@ -37,7 +40,8 @@ pub(super) struct Repeat<'a> {
 /// Chunks in the order of compression.
 pub(super) struct Plan<'a> {
     pub(super) jobs: Vec<Job<'a>>,
-    /// They cover the jobs. One thread encodes a group: all chunks but the first are predicted from the first.
+    /// They cover the jobs. One thread encodes a group. Those that others are predicted from come first: one, or the parts of one
+    /// parameter that a step of an optimizer changes ([`moments::find`]), averages of gradients first.
     pub(super) groups: Vec<std::ops::Range<usize>>,
     pub(super) repeats: Vec<Repeat<'a>>,
 }
@@ -77,12 +81,12 @@ impl<'a> Plan<'a> {
                     None => small.extend(chunk.numbers.iter().enumerate().map(|(k, &i)| ((file, i), (jobs.len(), k)))),
                 }
                 file_of.push(file);
-                jobs.push(Job { input, chunk, rounded: HashMap::new(), repeated: vec![] });
+                jobs.push(Job { input, chunk, lead: None, rounded: HashMap::new(), repeated: vec![] });
             }
         }
         for (file, chunk) in recut {
             file_of.push(file);
-            jobs.push(Job { input: files[file].0, chunk, rounded: HashMap::new(), repeated: vec![] });
+            jobs.push(Job { input: files[file].0, chunk, lead: None, rounded: HashMap::new(), repeated: vec![] });
         }
         let n = jobs.len() + rounded_of_flat.len();
         let (mut leads, mut followed): (Vec<Option<usize>>, _) = (vec![None; n], vec![false; n]);
@@ -101,7 +105,7 @@ impl<'a> Plan<'a> {
                 rounded = f.offsets.iter().enumerate().map(|(own, o)| (offset + o, own)).collect();
             }
             file_of.push(f.file);
-            jobs.push(Job { input, chunk, rounded, repeated: vec![] });
+            jobs.push(Job { input, chunk, lead: None, rounded, repeated: vec![] });
         }
         for i in 0..n {
             let chunk = &jobs[i].chunk;
@@ -142,11 +146,18 @@ impl<'a> Plan<'a> {
                 found.push(Repeat { input, range: Range { offset: s.offset, len: s.len }, job, first, elements });
             }
         }
-        Ok(Self::in_order(jobs, &leads, found))
+        let chunks: Vec<&Chunk> = jobs.iter().map(|job| &job.chunk).collect();
+        let parameters = moments::find(files, &chunks, &file_of, &leads, choice);
+        Ok(Self::in_order(jobs, &leads, &parameters, found))
     }
 
-    /// Puts those that follow another one behind it.
-    fn in_order(jobs: Vec<Job<'a>>, leads: &[Option<usize>], repeats: Vec<Repeat<'a>>) -> Self {
+    /// Puts the parts of parameters together, and behind them, or others, those that follow them.
+    fn in_order(
+        jobs: Vec<Job<'a>>,
+        leads: &[Option<usize>],
+        parameters: &[Vec<usize>],
+        repeats: Vec<Repeat<'a>>,
+    ) -> Self {
         let mut following: HashMap<usize, Vec<usize>> = HashMap::new();
         for (i, lead) in leads.iter().enumerate() {
             if let Some(lead) = lead {
@@ -157,11 +168,21 @@ impl<'a> Plan<'a> {
         let mut jobs: Vec<_> = jobs.into_iter().map(Some).collect();
         let mut number = vec![0; n];
         let mut plan = Self { jobs: Vec::with_capacity(n), groups: vec![], repeats };
-        for lead in (0..n).filter(|&i| leads[i].is_none()) {
+        let in_parameter: HashSet<usize> = parameters.iter().flatten().copied().collect();
+        let mut first: Vec<Vec<usize>> = parameters.to_vec();
+        first.extend((0..n).filter(|i| leads[*i].is_none() && !in_parameter.contains(i)).map(|i| vec![i]));
+        first.sort_unstable();
+        for first in first {
             let start = plan.jobs.len();
-            for i in std::iter::once(lead).chain(following.remove(&lead).unwrap_or_default()) {
+            let followers = first.iter().enumerate();
+            let followers =
+                followers.flat_map(|(lead, i)| following.remove(i).into_iter().flatten().map(move |i| (i, lead)));
+            let followers: Vec<(usize, usize)> = followers.collect();
+            for (i, lead) in
+                first.into_iter().map(|i| (i, None)).chain(followers.into_iter().map(|(i, l)| (i, Some(l))))
+            {
                 number[i] = plan.jobs.len();
-                plan.jobs.extend(jobs[i].take());
+                plan.jobs.extend(jobs[i].take().map(|job| Job { lead, ..job }));
             }
             plan.groups.push(start..plan.jobs.len());
         }

@@ -159,7 +159,10 @@ fn wrong_sizes(reader: &SnapshotReader) -> Result<Option<Problem>> {
 
 /// Decodes each of these sets at least once: those that are no other's base, with their chains.
 fn decode_all(remote: &Remote, catalog: &Catalog, sets: &BTreeSet<SetId>, threads: usize, bad: &mut Bad) -> Result<()> {
-    let bases: HashSet<SetId> = sets.iter().filter_map(|&set| catalog.base(set).transpose()).collect::<Result<_>>()?;
+    let mut bases: HashSet<SetId> = HashSet::new();
+    for &set in sets {
+        bases.extend(catalog.bases(set)?);
+    }
     let ends: Vec<SetId> = sets.iter().filter(|set| !bases.contains(set)).copied().collect();
     let known = bad.clone();
     let threads = lmc_pool::threads(threads);

@@ -1,5 +1,6 @@
 //! Shared by the store's tests: checkpoints to save, and backends.
 
+pub(crate) mod adam;
 pub(crate) mod needs;
 #[cfg(feature = "buckets")]
 pub(crate) mod server;

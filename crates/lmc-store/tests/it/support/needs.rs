@@ -80,7 +80,8 @@ fn add_shard(objects: &dyn ObjectStore, id: &str, needed: &mut BTreeSet<String>)
         let document = &shards[shard].1;
         let found = &document["sets"][set];
         needed.insert(data_object(document, number(&found["at"][0])));
-        if let Some(base) = found.get("base") {
+        let others = found.get("others").and_then(Value::as_array).into_iter().flatten();
+        for base in found.get("base").into_iter().chain(others) {
             let of = match number(&base[0]) {
                 0 => names[shard].clone(),
                 n => document["shards"][n - 1].as_str().unwrap().to_owned(),

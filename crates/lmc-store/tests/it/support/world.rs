@@ -8,6 +8,7 @@ use lmc_store::{
     BasePolicy, ErrorKind, GcOptions, Input, Keep, RebaseOptions, SaveOptions, Snapshot, Step, Store, VerifyOptions,
 };
 
+use super::adam::step_of_adam;
 use super::{GRACE, Tensor, needs, options, safetensors, step};
 
 /// The files of a snapshot.
@@ -103,7 +104,10 @@ impl World {
         let faulty = Arc::new(Faulty::with_hook(self.objects.clone(), seed, faults, before_each));
         let mut files = Files::new();
         if let Action::Save(_) = action {
-            for t in &mut self.tensors {
+            if self.tensors[0].0.starts_with("exp_avg.") {
+                step_of_adam(&mut self.tensors, self.processes + 4);
+            }
+            for t in self.tensors.iter_mut().filter(|t| !t.0.ends_with(".a")) {
                 // Some tensors change and some do not.
                 if self.random.below(3) > 0 {
                     t.train(seed);

@@ -33,14 +33,6 @@ pub enum Column {
     Zstd(Zstd),
     Plain(Plain),
     Predicted(Predicted),
-    Copied(Copied),
-}
-
-/// A column of method 4: each byte is that `distance` bytes before it in the block.
-#[derive(Clone, Debug)]
-pub struct Copied {
-    pub raw: Vec<u8>,
-    pub distance: u64,
 }
 
 /// A column of method 1.
@@ -106,14 +98,13 @@ impl Column {
             Column::Zstd(zstd) => &zstd.raw,
             Column::Plain(plain_column) => &plain_column.raw,
             Column::Predicted(predicted) => &predicted.raw,
-            Column::Copied(copied) => &copied.raw,
         }
     }
 
     /// The ranges that it names.
     pub fn ranges(&self) -> Vec<&Range> {
         match self {
-            Column::Stored(_) | Column::Plain(_) | Column::Copied(_) => Vec::new(),
+            Column::Stored(_) | Column::Plain(_) => Vec::new(),
             Column::Zstd(zstd) => zstd.prefix.iter().collect(),
             Column::Predicted(predicted) => predicted.operands.iter().flat_map(Operand::ranges).collect(),
         }
@@ -127,7 +118,6 @@ impl Column {
                 let of_terms = if predicted.row_terms.is_some() { 8 } else { 0 };
                 predicted.operands.iter().fold(of_terms, |needs, operand| needs | operand.needs())
             }
-            Column::Copied(_) => 4,
         }
     }
 
@@ -347,10 +337,6 @@ impl Column {
                 stream.encode(&elements(raw, 1 << width_code), 1 << width_code, output)?;
             }
             Column::Predicted(predicted) => predicted.encode(output)?,
-            Column::Copied(copied) => {
-                output.head.push(4);
-                varint(&mut output.head, copied.distance);
-            }
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ pub struct Stream {
     pub cluster_of: Vec<u8>,
     /// How the cluster map is coded.
     pub cluster_map: Cluster,
-    /// Without clusters the elements that are not 0 are listed, under the codes of patches.
+    /// Without any, the elements that are not 0 are listed.
     pub clusters: Vec<Cluster>,
     pub mask: Mask,
     /// Whether the mask selects each element, 0 or not; `None`: those other than 0, or with signs, other than 0 and 1.
@@ -34,8 +34,8 @@ pub enum Mask {
     Bits(Cluster),
     /// Bits, and the signs of all elements.
     BitsAndSigns(Cluster),
-    /// Under the code of gaps of patches.
-    Gaps,
+    /// A list of the elements and their values, under the codes of patches.
+    List,
 }
 
 /// How patches, gaps and listed values are coded.
@@ -126,18 +126,17 @@ impl Stream {
             output.head.push(self.palette.len().wrapping_sub(1) as u8);
             output.head.extend(bytes_of(&self.palette, width));
         }
-        let listed = self.clusters.is_empty();
         let signed = matches!(self.mask, Mask::BitsAndSigns(_));
         let is_other_than_0 = |v: &u64| v >> u32::from(signed) != 0;
         let is_selected: Vec<bool> =
             self.selected.clone().unwrap_or_else(|| values.iter().map(is_other_than_0).collect());
         let mask = match &self.mask {
-            Mask::None if listed && values.iter().any(|v| *v != 0) => &Mask::Gaps,
+            Mask::None if self.clusters.is_empty() && values.iter().any(|v| *v != 0) => &Mask::List,
             mask => mask,
         };
         if *mask == Mask::None {
             output.head.push(0);
-            if !listed {
+            if !self.clusters.is_empty() {
                 return self.encode_selected(values, width, output);
             }
             // One cluster of zeros, without patches.
@@ -167,6 +166,7 @@ impl Stream {
                 if signed {
                     output.bulk.extend(packed(&values.iter().map(|v| v & 1 == 1).collect::<Vec<_>>()));
                 }
+                self.encode_selected(selected, width, output)
             }
             _ => {
                 output.head.push(3);
@@ -174,14 +174,10 @@ impl Stream {
                 let mut next = 0;
                 let gaps: Vec<u64> = places.iter().map(|at| at - std::mem::replace(&mut next, at + 1)).collect();
                 write_numbers(&gaps, self.patch_codes.gaps.as_ref(), output)?;
+                let numbers = selected.iter().map(|v| v.checked_sub(1).ok_or("a listed element is 0"));
+                write_numbers(&numbers.collect::<Result<Vec<u64>, _>>()?, self.patch_codes.changes.as_ref(), output)
             }
         }
-        if !listed {
-            return self.encode_selected(selected, width, output);
-        }
-        varint(&mut output.head, 0);
-        let numbers = selected.iter().map(|v| v.checked_sub(1).ok_or("a listed element is 0"));
-        write_numbers(&numbers.collect::<Result<Vec<u64>, _>>()?, self.patch_codes.changes.as_ref(), output)
     }
 
     /// Codes the mapped values of the selected elements in clusters.

@@ -49,10 +49,8 @@ fn file(raw: &[u8], own: bool, blocks: &[Block]) -> Vec<u8> {
 
 /// A file of `raw` in blocks of these extents, each block a tensor.
 fn file_of_extents(raw: &[u8], own: bool, blocks: &[(Dtype, Vec<Extent>)]) -> Vec<u8> {
-    let sources = Sources {
-        features: Features { ranges: own, own, grids_or_copies: true, optimizer: true, unknown: 0 },
-        bases: vec![],
-    };
+    let features = Features { ranges: own, own, grids: true, optimizer: true, ..Features::default() };
+    let sources = Sources { features, bases: vec![] };
     let (mut writer, start) = Writer::start(&sources, "test".into()).unwrap();
     let mut bytes = vec![];
     let mut out = Output::new(&mut bytes);

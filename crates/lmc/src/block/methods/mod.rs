@@ -1,7 +1,6 @@
 //! How a column is coded: a folder for each method, with its description in the head of a block, how it is planned, and
 //! how it is decoded.
 
-pub(crate) mod copied;
 pub(super) mod plain;
 pub(super) mod planned;
 pub(crate) mod predicted;
@@ -12,7 +11,6 @@ use super::ranges::Ranges;
 use super::stream::Stream;
 use crate::format::bases::SourceRange;
 use crate::format::header::Features;
-use copied::Copied;
 use lmc_kernels::varint::Cursor;
 use lmc_layout::error::{Error, Result};
 use predicted::Predicted;
@@ -38,19 +36,16 @@ pub enum Method {
     Plain(Box<Stream>),
     /// Residuals.
     Predicted(Box<Predicted>),
-    /// Earlier bytes of the block.
-    Copied(Copied),
 }
 
 impl Method {
-    /// The method of a column of `len` bytes that begins at byte `start` of its block.
-    pub(super) fn parse(c: &mut Cursor<'_>, len: usize, start: usize, ranges: &mut Ranges) -> Result<Self> {
+    /// The method of a column of `len` bytes.
+    pub(super) fn parse(c: &mut Cursor<'_>, len: usize, ranges: &mut Ranges) -> Result<Self> {
         Ok(match c.u8()? {
             0 => Method::Stored,
             1 => Method::Zstd(Zstd::parse(c, len, ranges)?),
             2 => Method::Plain(Box::new(plain::parse(c, len)?)),
             3 => Method::Predicted(Box::new(Predicted::parse(c, len, ranges)?)),
-            4 => Method::Copied(Copied::parse(c, start)?),
             code => return Err(Error::unknown_code("method", code)),
         })
     }
@@ -71,10 +66,6 @@ impl Method {
                 out.push(3);
                 p.put(ranges, out);
             }
-            Method::Copied(copied) => {
-                out.push(4);
-                copied.put(out);
-            }
         }
     }
 
@@ -89,7 +80,6 @@ impl Method {
     pub(super) fn features(&self) -> Features {
         match self {
             Method::Predicted(p) => p.features(),
-            Method::Copied(_) => Features { grids_or_copies: true, ..Features::default() },
             Method::Stored | Method::Zstd(_) | Method::Plain(_) => Features::default(),
         }
     }

@@ -1,7 +1,7 @@
 //! Streams whose residuals fit one byte. Their bodies do not depend on the width of an element, and elements of one byte halve the
 //! memory traffic, or better.
 
-use super::{Cluster, Stream};
+use super::{Cluster, Mask, Stream};
 use lmc_kernels::entropy::coder::Coder;
 use lmc_kernels::map::Map;
 
@@ -18,7 +18,7 @@ impl Stream {
             }
             Some(g)
         };
-        if self.patches.is_some() || self.listed.is_some() || self.map != Map::Identity {
+        if self.patches.is_some() || matches!(self.mask, Mask::List { .. }) || self.map != Map::Identity {
             return None;
         }
         let clusters = self.clusters.iter().map(byte_wide).collect::<Option<_>>()?;

@@ -2,7 +2,6 @@
 
 use super::body::Body;
 use super::mask::{check_bits, expand};
-use super::patches::NumberReader;
 use super::{Cluster, Mask, Patches, Stream};
 use crate::format::limits::MAX_CLUSTERS;
 use lmc_kernels::arch::decode_chunk;
@@ -62,35 +61,16 @@ impl StreamDecoder {
                 signs.map_or(Ok(()), |signs| check_bits(signs, n, "signs"))?;
                 let coded = scratch(&mut coded, (selected + 1) * g.width);
                 let to = &mut coded[..selected * g.width];
-                match &g.listed {
-                    None => self.decode_clusters(g, body, to)?,
-                    Some(listed) => {
-                        let values = NumberReader::new(listed, body)?;
-                        with_element!(g.width, E => values.each_value(selected, g.width, |i, v| {
-                            E::cut(v).unmap(g.map).store(&mut to[i * E::BYTES..][..E::BYTES]);
-                        }))?;
-                    }
-                }
+                self.decode_clusters(g, body, to)?;
                 with_element!(g.width, E => expand::<E>(bits, signs, g.map, coded, out));
                 Ok(())
             })(),
-            Mask::Gaps { .. } if g.listed.is_some() => {
+            Mask::List { .. } => {
                 out.fill(0);
                 with_element!(g.width, E => g.each_listed(body, n, |i, v| {
                     E::cut(v).unmap(g.map).store(&mut out[i * E::BYTES..][..E::BYTES]);
                 }))
             }
-            Mask::Gaps { gaps, .. } => (|| {
-                let gaps = NumberReader::new(gaps, body)?;
-                let coded = scratch(&mut coded, selected * g.width);
-                self.decode_clusters(g, body, coded)?;
-                out.fill(0);
-                let mut elements = coded.chunks_exact(g.width);
-                gaps.each_place(selected, n, |i| {
-                    let element = elements.next().expect("an element for each place");
-                    out[i * g.width..][..g.width].copy_from_slice(element);
-                })
-            })(),
         };
         (self.mask, self.selected) = (bits, coded);
         done

@@ -31,13 +31,11 @@ pub struct Stream {
     pub palette: Option<Palette>,
     /// The elements that are coded; the others are 0.
     pub mask: Mask,
-    /// The code of their values, if they are listed and not in clusters.
-    pub(crate) listed: Option<Numbers>,
     /// Corrections of single elements that do not fit their cluster.
     pub patches: Option<Patches>,
     /// How the cluster map is coded; `None` unless there are several clusters.
     pub(crate) cluster_map: Option<Cluster>,
-    /// Empty if the values are listed.
+    /// Empty if elements are listed.
     pub clusters: Vec<Cluster>,
 }
 
@@ -55,12 +53,14 @@ pub enum Mask {
         /// How the bytes are coded.
         bytes: Box<Cluster>,
     },
-    /// The elements at these distances.
-    Gaps {
+    /// The elements of a list, which are in no cluster.
+    List {
         /// How many there are.
         selected: usize,
-        /// How the distances are coded.
+        /// How the distances between them are coded.
         gaps: Numbers,
+        /// How their values are coded.
+        values: Numbers,
     },
 }
 
@@ -97,7 +97,8 @@ impl Mask {
             return Err(Error::damaged("a mask selects no element"));
         }
         Ok(if kind == 3 {
-            Mask::Gaps { selected, gaps: Numbers::parse(c, "the length of a mask's gaps")? }
+            let [gaps, values] = ["the length of a list's gaps", "the length of a list's values"];
+            Mask::List { selected, gaps: Numbers::parse(c, gaps)?, values: Numbers::parse(c, values)? }
         } else {
             Mask::Bits { selected, signs: kind == 2, bytes: Box::new(Cluster::parse(c, 1)?) }
         })
@@ -111,10 +112,11 @@ impl Mask {
                 put(out, *selected as u64);
                 bytes.put(out, 1);
             }
-            Mask::Gaps { selected, gaps } => {
+            Mask::List { selected, gaps, values } => {
                 out.push(3);
                 put(out, *selected as u64);
                 gaps.put(out);
+                values.put(out);
             }
         }
     }
@@ -123,7 +125,7 @@ impl Mask {
     pub fn selected(&self, n: usize) -> usize {
         match self {
             Mask::None => n,
-            Mask::Bits { selected, .. } | Mask::Gaps { selected, .. } => *selected,
+            Mask::Bits { selected, .. } | Mask::List { selected, .. } => *selected,
         }
     }
 }
@@ -258,13 +260,12 @@ impl Stream {
     fn parse_mapped(c: &mut Cursor<'_>, width: usize, code: u8) -> Result<Self> {
         let map = Map::from_code(code).ok_or_else(|| Error::unknown_code("map", code))?;
         let mask = Mask::parse(c)?;
+        if let Mask::List { .. } = mask {
+            return Ok(Self { mask, ..Self::empty(width, map) });
+        }
         let n = c.size(MAX_CLUSTERS, "a stream's number of clusters")?;
         if n == 0 {
-            if mask == Mask::None {
-                return Err(Error::damaged("a stream has neither a mask nor clusters"));
-            }
-            let listed = Some(Numbers::parse(c, "the length of a stream's values")?);
-            return Ok(Self { mask, listed, ..Self::empty(width, map) });
+            return Err(Error::damaged("a stream has no clusters"));
         }
         let patches = match c.u8()? {
             0 => None,
@@ -279,7 +280,7 @@ impl Stream {
     /// A stream that is not filled yet.
     pub(crate) fn empty(width: usize, map: Map) -> Self {
         let (mask, clusters) = (Mask::None, vec![]);
-        Self { width, map, palette: None, mask, listed: None, patches: None, cluster_map: None, clusters }
+        Self { width, map, palette: None, mask, patches: None, cluster_map: None, clusters }
     }
 
     /// Whether all elements are 0.
@@ -298,11 +299,10 @@ impl Stream {
             }
         }
         self.mask.put(out);
-        put(out, self.clusters.len() as u64);
-        if let Some(listed) = &self.listed {
-            listed.put(out);
+        if let Mask::List { .. } = self.mask {
             return;
         }
+        put(out, self.clusters.len() as u64);
         out.push(u8::from(self.patches.is_some()));
         if let Some(patches) = &self.patches {
             patches.put(out);
@@ -322,14 +322,13 @@ impl Stream {
 
     /// Elements that are listed.
     pub fn listed(&self) -> usize {
-        if self.listed.is_some() { self.mask.selected(0) } else { 0 }
+        if let Mask::List { selected, .. } = self.mask { selected } else { 0 }
     }
 
     /// Bytes of its bit strings in the body.
     pub fn numbers_len(&self) -> usize {
-        let gaps = if let Mask::Gaps { gaps, .. } = &self.mask { gaps.len } else { 0 };
-        let (listed, patches) = (self.listed.as_ref().map_or(0, |n| n.len), self.patches.as_ref().map_or(0, |p| p.len));
-        gaps + listed + patches
+        let list = if let Mask::List { gaps, values, .. } = &self.mask { gaps.len + values.len } else { 0 };
+        list + self.patches.as_ref().map_or(0, |p| p.len)
     }
 
     /// Number of elements in `len` bytes.

@@ -49,14 +49,14 @@ impl PatchList {
         self.next = 0;
     }
 
-    /// A mask of gaps and listed values, each with its bytes; `None` if there is nothing.
-    pub(in crate::block) fn list(&mut self) -> Option<(Mask, Numbers, [Vec<u8>; 2])> {
+    /// The list of elements, and the bytes of its gaps and of its values; `None` if there is nothing.
+    pub(in crate::block) fn list(&mut self) -> Option<(Mask, [Vec<u8>; 2])> {
         if self.gaps.is_empty() {
             return None;
         }
         self.changes.iter_mut().for_each(|y| *y -= 1);
         let [(gaps, of_gaps), (values, of_values)] = [numbers(&self.gaps), numbers(&self.changes)];
-        Some((Mask::Gaps { selected: self.gaps.len(), gaps }, values, [of_gaps, of_values]))
+        Some((Mask::List { selected: self.gaps.len(), gaps, values }, [of_gaps, of_values]))
     }
 
     /// Their description in the head, and their coded bytes. No change has any of the `low` lowest bits. Overwrites the changes.
@@ -105,23 +105,6 @@ impl<'a> NumberReader<'a> {
     fn take(&mut self) -> u64 {
         self.code.take(&mut self.bits)
     }
-
-    /// Calls `each` with the place of each element that these gaps select, in order, of `n`.
-    pub(in crate::block) fn each_place(mut self, selected: usize, n: usize, mut each: impl FnMut(usize)) -> Result<()> {
-        each_pair(refused_in_list, selected, n, 1, || (self.take(), 0), |i, _| each(i))?;
-        used_up(&self.bits, "gaps", selected, self.len)
-    }
-
-    /// Calls `each` with the number and the mapped value of each of `listed` elements of `width` bytes.
-    pub(in crate::block) fn each_value(
-        mut self,
-        listed: usize,
-        width: usize,
-        each: impl FnMut(usize, u64),
-    ) -> Result<()> {
-        each_pair(refused_in_list, listed, listed, Patches::ones(width, 0), || (0, self.take()), each)?;
-        used_up(&self.bits, "values", listed, self.len)
-    }
 }
 
 impl Stream {
@@ -132,7 +115,8 @@ impl Stream {
         n: usize,
         each: impl FnMut(usize, u64),
     ) -> Result<()> {
-        let (&Mask::Gaps { selected, ref gaps }, Some(values)) = (&self.mask, &self.listed) else { return Ok(()) };
+        let Mask::List { selected, gaps, values } = &self.mask else { return Ok(()) };
+        let selected = *selected;
         let (mut gaps, mut values) = (NumberReader::new(gaps, body)?, NumberReader::new(values, body)?);
         each_pair(refused_in_list, selected, n, Patches::ones(self.width, 0), || (gaps.take(), values.take()), each)?;
         used_up(&gaps.bits, "gaps", selected, gaps.len)?;
@@ -151,7 +135,8 @@ impl Stream {
         n: usize,
         mut each: impl FnMut(&[u32], &[u64]) -> Result<()>,
     ) -> Result<()> {
-        let (&Mask::Gaps { selected, ref gaps }, Some(values)) = (&self.mask, &self.listed) else { return Ok(()) };
+        let Mask::List { selected, gaps, values } = &self.mask else { return Ok(()) };
+        let selected = *selected;
         let (mut gaps, mut values) = (NumberReader::new(gaps, body)?, NumberReader::new(values, body)?);
         let take = match gaps.code.at_once().min(values.code.at_once()) {
             3.. => take_pairs::<3>,

@@ -95,8 +95,8 @@ impl StreamPlan {
         let mut plan = Self::empty(width, map);
         match list.list() {
             None => plan.stream.clusters.push(Cluster::zero(8 * width as u32)),
-            Some((mask, values, bytes)) => {
-                (plan.stream.mask, plan.stream.listed) = (mask, Some(values));
+            Some((list, bytes)) => {
+                plan.stream.mask = list;
                 plan.body.extend(bytes.map(Item::Bytes));
             }
         }

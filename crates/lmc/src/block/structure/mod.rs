@@ -43,7 +43,7 @@ struct Windows {
 }
 
 /// Top bytes that a key has, and that must be equal where keys are.
-pub(in crate::block) const KEY: usize = 16;
+const KEY: usize = 16;
 const EQUAL: usize = 64;
 /// Least changes from one top byte to the next of those that are equal.
 const CHANGES: usize = 8;
@@ -196,10 +196,10 @@ fn place(i: u64, n: usize) -> usize {
 }
 
 /// 2^64 over the golden ratio.
-pub(in crate::block) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A hash of top bytes; `None` if all are the same.
-pub(in crate::block) fn key(tops: &[u8]) -> Option<u64> {
+fn key(tops: &[u8]) -> Option<u64> {
     let [a, b] = *tops.as_chunks::<8>().0 else { return None };
     let (a, b) = (u64::from_le_bytes(a), u64::from_le_bytes(b));
     let constant = a == b && a == (a & 0xff) * 0x0101_0101_0101_0101;

@@ -158,7 +158,7 @@ fn a_block_of_single_bytes_has_few_extents() {
 /// A large sparse tensor is cut into large blocks, however many bytes are available.
 #[test]
 fn what_is_mostly_zero_is_cut_into_large_blocks() {
-    for (one_in, want) in [(80, vec![8 * B, 8 * B, 4 * B]), (20, vec![B; 20])] {
+    for (one_in, want) in [(160, vec![8 * B, 8 * B, 4 * B]), (20, vec![B; 20])] {
         // Without a period.
         let is_one =
             |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(i) >> 40) % one_in == 7;

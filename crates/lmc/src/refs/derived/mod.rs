@@ -53,7 +53,7 @@ pub(crate) fn find(
         return vec![];
     }
     let mut of_count: BTreeMap<u64, Vec<Candidate<'_>>> = BTreeMap::new();
-    for (base, b) in bases.iter().enumerate() {
+    for (base, b) in bases.iter().enumerate().filter(|(_, b)| !b.is_beside()) {
         for segment in b.segments() {
             let number = segment.dtype.and_then(Number::of).filter(|n| Number::FLOATS.contains(n));
             let Some(number) = number else { continue };

@@ -6,7 +6,7 @@ use lmc_kernels::predict::bits_apart;
 use lmc_kernels::predict::optimizer::{MomentStep, WeightStep};
 use lmc_layout::dtype::Dtype;
 
-/// Sampled elements of tensors, before and after.
+/// Sampled elements of tensors, before and after: as many of all, or none where they are not known.
 #[derive(Default)]
 pub(super) struct Samples {
     pub(super) w: [Vec<f32>; 2],
@@ -40,6 +40,9 @@ fn bits(elements: &[f32], predictions: &[f32]) -> f64 {
 /// The step that leads from the second moments before to those after; `None` if none does, as after several steps.
 pub(super) fn moment(s: &Samples) -> Option<MomentStep> {
     let ([m0, m1], [v0, v1]) = (&s.m, &s.v);
+    if [m0, m1, v0, v1].iter().any(|of| of.is_empty()) {
+        return None;
+    }
     // v1 = a·v0 + c·h²·(m1 − b·m0)² is linear in v0, m1², m1·m0 and m0²; relative to v1, so that large elements do not decide alone.
     let rows = (0..v1.len()).filter(|&i| v1[i] > 0.0 && v1[i].is_finite()).map(|i| {
         let (m0, m1, v0, v1) = (f64::from(m0[i]), f64::from(m1[i]), f64::from(v0[i]), f64::from(v1[i]));
@@ -69,10 +72,13 @@ pub(super) fn moment(s: &Samples) -> Option<MomentStep> {
 /// helps.
 pub(super) fn weight(s: &Samples) -> Option<WeightStep> {
     let ([w0, w1], [m0, m1], v1) = (&s.w, &s.m, &s.v[1]);
+    if [w0, w1, m1, v1].iter().any(|of| of.is_empty()) {
+        return None;
+    }
     let n = w1.len();
     let without = bits(w1, w0);
     let mut best: Option<(f64, WeightStep)> = None;
-    for with_before in [false, true] {
+    for with_before in [false, true].into_iter().filter(|&before| !before || !m0.is_empty()) {
         // Where a step is all that there was, nothing is left to gain.
         if best.is_some_and(|(bits, _)| bits < EXACT) {
             break;

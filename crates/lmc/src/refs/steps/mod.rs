@@ -4,6 +4,7 @@
 mod fit;
 
 use std::collections::BTreeMap;
+use std::iter;
 
 use crate::block::{Reference, Step, Stepped};
 use crate::refs::base::Base;
@@ -13,64 +14,70 @@ use lmc_kernels::predict::Conversion;
 use lmc_layout::Layout;
 use lmc_layout::dtype::Dtype;
 use lmc_layout::error::Result;
-use lmc_layout::roles::{Role, parameter, role};
+use lmc_layout::roles::{self, Role, role};
 use lmc_layout::segment::Segment;
 
-/// Elements of all tensors that the constants are fitted to: one in this many, at least and at most; and of one tensor.
+/// Elements of all tensors that the constants are fitted to: one in this many, at least and at most; and those in a row.
 const SAMPLE_ONE_IN: u64 = 256;
 const SAMPLE: [u64; 2] = [1 << 12, 1 << 16];
 const WINDOW: u64 = 1 << 10;
 /// Most parameters that are sampled.
 const PARAMETERS: usize = 64;
 
-/// The tensors of a parameter: indices of segments.
-#[derive(Default)]
+/// A tensor after the step.
+#[derive(Clone, Copy)]
+struct Tensor {
+    /// The base that has it, by index among the given ones; none if the file itself has it.
+    beside: Option<usize>,
+    /// Index of its segment there.
+    segment: usize,
+    /// Its first byte there.
+    offset: u64,
+    /// The same tensor before the step, if it is known: index among the given bases, and its first byte there.
+    before: Option<(usize, u64)>,
+}
+
+/// The tensors of a parameter.
+#[derive(Clone, Copy, Default)]
 struct Parameter {
-    w: Option<usize>,
-    m: Option<usize>,
-    v: Option<usize>,
+    w: Option<Tensor>,
+    m: Option<Tensor>,
+    v: Option<Tensor>,
+    len: u64,
 }
 
 /// For every segment the step that predicts it, if there is one; empty if none has one. `read` fills a buffer with
 /// raw bytes of the file from an offset on.
 pub(crate) fn find(
     layout: &Layout,
-    matcher: &Matcher<'_>,
+    matcher: &mut Matcher<'_>,
     mut read: impl FnMut(u64, &mut [u8]) -> Result<()>,
 ) -> Vec<Option<Stepped>> {
-    let segments = &layout.segments;
-    let parameters = parameters(segments);
+    let parameters = parameters(&layout.segments, matcher);
     if parameters.is_empty() {
         return vec![];
     }
-    let mut before: Vec<Option<Reference>> = vec![None; segments.len()];
-    for i in parameters.iter().flat_map(|p| [p.w, p.m, p.v]).flatten() {
-        // What is found by content may be another tensor.
-        let related = matcher.related(i).filter(|r| r.len == segments[i].len && r.reference.source > 0);
-        before[i] = related.map(|r| r.reference).filter(|r| r.conversion == Conversion::None);
+    let samples = sample(&parameters, matcher.given(), &mut read);
+    let (moment, weight) = (fit::moment(&samples), fit::weight(&samples));
+    if moment.is_none() && weight.is_none() {
+        return vec![];
     }
-    let samples = sample(segments, &parameters, &before, matcher, &mut read);
-    let moment = if samples.v[0].is_empty() { None } else { fit::moment(&samples) };
-    // Second moments tell first whether these are the snapshots of one training: weights are fitted several steps later, too.
-    let weight = if samples.w[0].is_empty() { None } else { fit::weight(&samples) };
-    let mut found = vec![None; segments.len()];
+    let mut found = vec![None; layout.segments.len()];
     for p in &parameters {
         let (Some(m), Some(v)) = (p.m, p.v) else { continue };
-        let own = |i: usize| Some(Reference { source: 0, offset: segments[i].offset, conversion: Conversion::None });
-        let is_before = |i: usize, of: usize| segments[i].end() <= segments[of].offset;
-        if let (Some(step), Some(_), Some(m0)) = (moment, before[v], before[m])
-            && is_before(m, v)
+        if let (Some(step), None, Some(_), Some(m0)) = (moment, v.beside, v.before, m.before)
+            && m.is_known_before(v.offset, p.len)
         {
-            found[v] = Some(Stepped { step: Step::Moment(step), others: [Some(m0), own(m), None] });
+            let others = [Some(before(matcher, m0)), Some(after(matcher, m)), None];
+            found[v.segment] = Some(Stepped { step: Step::Moment(step), others });
         }
-        if let (Some(step), Some(w)) = (weight, p.w)
-            && before[w].is_some()
-            && is_before(m, w)
-            && is_before(v, w)
-            && (step.s0 == 0.0 || before[m].is_some())
+        if let (Some(step), Some(w)) = (weight, p.w.filter(|w| w.beside.is_none() && w.before.is_some()))
+            && [m, v].iter().all(|of| of.is_known_before(w.offset, p.len))
+            && (step.s0 == 0.0 || m.before.is_some())
         {
-            let m0 = before[m].filter(|_| step.s0 != 0.0);
-            found[w] = Some(Stepped { step: Step::Weight(step), others: [own(m), own(v), m0] });
+            let m0 = m.before.filter(|_| step.s0 != 0.0).map(|m0| before(matcher, m0));
+            let others = [Some(after(matcher, m)), Some(after(matcher, v)), m0];
+            found[w.segment] = Some(Stepped { step: Step::Weight(step), others });
         }
     }
     if found.iter().all(Option::is_none) {
@@ -79,77 +86,113 @@ pub(crate) fn find(
     found
 }
 
-/// The parameters that have moments of single precision, in the order of their names.
-fn parameters(segments: &[Segment]) -> Vec<Parameter> {
+impl Tensor {
+    /// Whether it can be read once everything before `offset` of the file is there.
+    fn is_known_before(&self, offset: u64, len: u64) -> bool {
+        self.beside.is_some() || self.offset + len <= offset
+    }
+}
+
+fn before(matcher: &mut Matcher<'_>, (given, offset): (usize, u64)) -> Reference {
+    Reference { source: matcher.source(given), offset, conversion: Conversion::None }
+}
+
+fn after(matcher: &mut Matcher<'_>, tensor: Tensor) -> Reference {
+    let source = tensor.beside.map_or(0, |given| matcher.source(given));
+    Reference { source, offset: tensor.offset, conversion: Conversion::None }
+}
+
+/// The parameters that have moments of single precision, in the order of their names, unless all of their tensors are beside the file.
+fn parameters(own: &[Segment], matcher: &Matcher<'_>) -> Vec<Parameter> {
     let mut parameters: BTreeMap<(String, u64), Parameter> = BTreeMap::new();
-    for (i, segment) in segments.iter().enumerate() {
-        let (Some(Dtype::F32), Some(name)) = (segment.dtype, segment.name.as_deref()) else { continue };
-        if segment.len == 0 {
-            continue;
-        }
-        let role = role(name);
-        let parameter = parameters.entry((parameter(name), segment.len)).or_default();
-        match role {
-            Role::ExpAvg => parameter.m = parameter.m.or(Some(i)),
-            Role::ExpAvgSq => parameter.v = parameter.v.or(Some(i)),
+    let given = matcher.given();
+    let beside = (0..given.len()).filter(|&i| given[i].is_beside()).map(|i| (Some(i), given[i].segments()));
+    let tensors = iter::once((None, own)).chain(beside).flat_map(|(beside, segments)| {
+        let floats = segments.iter().enumerate().filter(|(_, s)| s.dtype == Some(Dtype::F32) && s.len > 0);
+        floats.filter_map(move |(i, s)| Some((beside, i, s, s.name.as_deref()?)))
+    });
+    let tensors: Vec<_> = tensors.collect();
+    let names = roles::parameters(tensors.iter().map(|&(_, _, s, name)| (name, &s.shape[..])));
+    for ((beside, segment, s, name), parameter) in tensors.into_iter().zip(names) {
+        let before = match beside {
+            // What is found by content may be another tensor.
+            None => {
+                let related = matcher.related(segment).filter(|r| r.len == s.len);
+                let before = related.map(|r| r.reference).filter(|r| r.conversion == Conversion::None);
+                before.map(|r| (matcher.number(r.source), r.offset))
+            }
+            Some(_) => of_name(given, name, s.len),
+        };
+        let tensor = Tensor { beside, segment, offset: s.offset, before };
+        let parameter = parameters.entry((parameter, s.len)).or_default();
+        parameter.len = s.len;
+        match role(name) {
+            Role::ExpAvg => parameter.m = parameter.m.or(Some(tensor)),
+            Role::ExpAvgSq => parameter.v = parameter.v.or(Some(tensor)),
             // A copy that the optimizer updates is what the step is of.
-            Role::Master => parameter.w = Some(i),
-            Role::Weights => parameter.w = parameter.w.or(Some(i)),
+            Role::Master => parameter.w = Some(tensor),
+            Role::Weights => parameter.w = parameter.w.or(Some(tensor)),
         }
     }
-    parameters.into_values().filter(|p| p.m.is_some() && p.v.is_some()).collect()
+    let predicts = |p: &Parameter| p.m.is_some() && p.v.is_some_and(|v| v.beside.is_none() || p.w.is_some());
+    parameters.into_values().filter(predicts).collect()
+}
+
+/// The tensor of single precision with a name in what was before.
+fn of_name(given: &[Base<'_>], name: &str, len: u64) -> Option<(usize, u64)> {
+    let mut tensors = given
+        .iter()
+        .enumerate()
+        .filter(|(_, base)| !base.is_beside())
+        .flat_map(|(i, base)| base.segments().iter().map(move |s| (i, s)));
+    let is_it = |s: &Segment| s.name.as_deref() == Some(name) && s.dtype == Some(Dtype::F32) && s.len == len;
+    tensors.find_map(|(i, s)| is_it(s).then_some((i, s.offset)))
 }
 
 /// Windows of some parameters, evenly spread.
 fn sample(
-    segments: &[Segment],
     parameters: &[Parameter],
-    before: &[Option<Reference>],
-    matcher: &Matcher<'_>,
+    given: &[Base<'_>],
     read: &mut impl FnMut(u64, &mut [u8]) -> Result<()>,
 ) -> Samples {
-    let elements: u64 = parameters.iter().filter_map(|p| p.v).map(|v| segments[v].len / 4).sum();
+    let elements: u64 = parameters.iter().map(|p| p.len / 4).sum();
     let most = (elements / SAMPLE_ONE_IN).clamp(SAMPLE[0], SAMPLE[1]);
     let count = parameters.len().min(PARAMETERS);
-    let of_each = (most / count as u64).clamp(1, WINDOW);
+    let of_each = (most / count as u64).max(1);
     let mut samples = Samples::default();
     for p in parameters.iter().step_by(parameters.len().div_ceil(count)) {
-        let both = |i: Option<usize>| i.and_then(|i| Some((i, before[i]?)));
-        let (Some(m), Some(v)) = (both(p.m), both(p.v)) else { continue };
-        let of_file = segments[v.0].len / 4;
-        let n = of_each.min(of_file);
-        let at = (of_file - n) / 2 * 4;
-        let mut read_both = |(i, old): (usize, Reference)| -> Result<[Vec<f32>; 2]> {
+        let (Some(m), Some(v)) = (p.m, p.v) else { continue };
+        let of_tensor = p.len / 4;
+        let windows = of_each.min(of_tensor).div_ceil(WINDOW);
+        let n = (of_each.min(of_tensor) / windows.max(1)).max(1);
+        for at in (0..windows).map(|i| (of_tensor - n) * (2 * i + 1) / (2 * windows) * 4) {
             let mut bytes = vec![0; 4 * n as usize];
-            read_base(matcher.bases(), old, at, &mut bytes)?;
-            let old = floats(&bytes);
-            read(segments[i].offset + at, &mut bytes)?;
-            Ok([old, floats(&bytes)])
-        };
-        // A header may promise more than the file has. What cannot be read now is noticed when it is needed.
-        let (Ok(of_m), Ok(of_v)) = (read_both(m), read_both(v)) else { continue };
-        let of_w = both(p.w).and_then(|w| read_both(w).ok());
-        extend(&mut samples.m, of_m);
-        extend(&mut samples.v, of_v);
-        if let Some(of_w) = of_w {
-            extend(&mut samples.w, of_w);
+            // A header may promise more than the file has. What cannot be read now is noticed when it is needed.
+            let mut both = |tensor: Tensor| -> Option<[Vec<f32>; 2]> {
+                match tensor.beside {
+                    None => read(tensor.offset + at, &mut bytes).ok()?,
+                    Some(i) => given[i].read(tensor.offset + at, &mut bytes).ok()?,
+                }
+                let new = floats(&bytes);
+                let Some((i, offset)) = tensor.before else { return tensor.beside.map(|_| [vec![], new]) };
+                given[i].read(offset + at, &mut bytes).ok()?;
+                Some([floats(&bytes), new])
+            };
+            let (Some(of_m), Some(of_v)) = (both(m), both(v)) else { continue };
+            let of_w = p.w.and_then(both).unwrap_or_default();
+            for (all, new) in [(&mut samples.w, of_w), (&mut samples.m, of_m), (&mut samples.v, of_v)] {
+                all.iter_mut().zip(new).for_each(|(all, new)| all.extend(new));
+            }
         }
     }
-    // Elements of one place are compared: weights that some parameters lack are of no use.
-    if samples.w[0].len() != samples.v[0].len() {
-        samples.w = Default::default();
+    // Elements of one place are compared: what some parameters lack is of no use.
+    let n = samples.v[1].len();
+    for all in [&mut samples.w, &mut samples.m, &mut samples.v].into_iter().flatten().filter(|all| all.len() != n) {
+        all.clear();
     }
     samples
 }
 
-fn read_base(bases: &[&Base<'_>], reference: Reference, at: u64, bytes: &mut [u8]) -> Result<()> {
-    bases[reference.source as usize - 1].read(reference.offset + at, bytes)
-}
-
 fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
-}
-
-fn extend(to: &mut [Vec<f32>; 2], from: [Vec<f32>; 2]) {
-    to.iter_mut().zip(from).for_each(|(to, from)| to.extend(from));
 }

@@ -101,7 +101,7 @@ impl Operand {
                 Features { derived: true, ..Features::default() }
             }
             Operand::Ranges { .. } => Features::default(),
-            Operand::Grid(_) => Features { grids_or_copies: true, ..Features::default() },
+            Operand::Grid(_) => Features { grids: true, ..Features::default() },
             Operand::Scaled(_) | Operand::Moment(_) | Operand::Weight(_) | Operand::Factored(_) => {
                 Features { optimizer: true, ..Features::default() }
             }

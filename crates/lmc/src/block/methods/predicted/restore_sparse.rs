@@ -28,8 +28,7 @@ impl Predicted {
     pub(in crate::block) fn is_sparse_by_context(&self) -> bool {
         let mut streams = self.streams.iter().filter_map(|s| s.1.as_ref());
         let n = self.streams.iter().map(|s| s.0).sum();
-        let listed = streams.clone().filter(|g| g.listed.is_some());
-        let changes: usize = listed.map(|g| g.mask.selected(0)).sum();
+        let changes: usize = streams.clone().map(Stream::listed).sum();
         self.contexts.is_some() && streams.all(Stream::is_listed) && changes <= few_of(n)
     }
 }
@@ -37,7 +36,7 @@ impl Predicted {
 impl Stream {
     /// Whether its elements other than 0 are listed, or there are none.
     fn is_listed(&self) -> bool {
-        self.is_zero() || self.listed.is_some() && matches!(self.mask, Mask::Gaps { .. })
+        self.is_zero() || matches!(self.mask, Mask::List { .. })
     }
 }
 
