@@ -73,7 +73,9 @@ fn a_delta_is_small_and_comes_back() {
             dir.feed(["decompress", "-T", threads, "--base", "old.safetensors"], &dir.read("new.safetensors.lmc"));
         assert!(piped.ok().0.stdout == snapshot(1));
         let again = dir.feed(["compress", "-T", threads, "--base", "old.safetensors"], &snapshot(1));
-        assert!(again.ok().0.stdout == dir.read("new.safetensors.lmc"), "the same bytes by a pipe");
+        // But for the features in the header.
+        let (piped, file) = (&again.ok().0.stdout, dir.read("new.safetensors.lmc"));
+        assert!(piped[..12] == file[..12] && piped[16..] == file[16..], "the same bytes by a pipe");
     }
     assert!(dir.run(["test", "--base", "old.safetensors", "new.safetensors.lmc"]).ok().stdout().contains("OK"));
     let rows = dir.run(["cat", "--base", "old.safetensors", "new.safetensors.lmc", "a.weight", "--rows", "10..12"]);

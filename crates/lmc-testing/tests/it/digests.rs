@@ -136,7 +136,7 @@ fn headers_have_the_features_that_blocks_need() {
     // A record of bases needs a feature that perhaps no block does.
     let mut delta = vec![0; lmc::compress_bound(new.len() as u64) as usize];
     let base = Base::new(&old[..]).expect("memory can be read");
-    let done = compressor.compress(&new, &[base.clone()], &mut delta[..]).expect("memory is written");
+    let done = compressor.compress(&new, std::slice::from_ref(&base), &mut delta[..]).expect("memory is written");
     assert_eq!(features(&delta), 1);
     let restored = Decompressor::new(&DecompressOptions::default()).expect("there are threads").decompress(
         &delta[..done.compressed_size as usize],

@@ -34,7 +34,8 @@ pub(super) fn of_label(name: &str) -> Cow<'_, str> {
     }
     let is_control = |c: char| u8::try_from(c).is_ok_and(is_control);
     let mut name: String = name.chars().map(|c| if is_control(c) { '_' } else { c }).collect();
-    name.truncate(name.floor_char_boundary(MAX_LABEL));
+    let end = (0..=MAX_LABEL.min(name.len())).rev().find(|&n| name.is_char_boundary(n));
+    name.truncate(end.unwrap_or(0));
     Cow::Owned(name)
 }
 
