@@ -241,8 +241,9 @@ pub(crate) fn mask(input: &mut Input<'_>, w: u8, stream: &mut Stream, elements: 
     let selected: Vec<bool> = values.iter().map(|v| v >> u32::from(kind == 1) != 0).collect();
     stream.patch_codes = PatchCodes::default();
     if kind == 2 || !selected.contains(&true) {
-        // A list of those that are not 0.
+        // A list of those that are not 0, if there are any.
         (stream.clusters, stream.cluster_of) = (Vec::new(), Vec::new());
+        stream.mask = if selected.contains(&true) { Mask::List } else { Mask::None };
         return;
     }
     let bytes: Vec<u8> =
