@@ -3,7 +3,7 @@
 //! one is not supported: Rust does not.)
 
 use super::Conversion;
-use super::convert::{bf16, f16};
+use super::halves::{bf16, f16};
 use crate::cluster::element::{Element, with_element};
 use crate::inline::zip;
 

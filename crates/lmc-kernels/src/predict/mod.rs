@@ -10,6 +10,7 @@ pub mod changes;
 mod convert;
 pub mod derived;
 pub mod grid;
+mod halves;
 pub mod job;
 pub mod optimizer;
 pub(crate) mod partition;

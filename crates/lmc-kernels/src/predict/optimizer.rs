@@ -2,7 +2,7 @@
 //!
 //! Operations are single ones of binary32, which every processor rounds in the same way; Rust fuses none.
 
-use super::convert::bf16;
+use super::halves::bf16;
 use crate::cluster::element::{Element, with_element};
 use crate::float::with_ieee;
 use crate::inline::zip;

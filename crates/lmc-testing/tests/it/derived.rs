@@ -126,9 +126,9 @@ fn changed_codes_cost_what_changed() {
     let base = base(&weights);
     let mut raw = quantised(&weights, [128, 128], ("F8_E4M3", |a| a / 448.0, |x, s| e4m3(x / s)));
     let start = raw.len() - weights.iter().map(Vec::len).sum::<usize>();
-    for at in start..raw.len() {
+    for code in &mut raw[start..] {
         if random.below(100) == 0 {
-            raw[at] = raw[at].wrapping_add(1);
+            *code = code.wrapping_add(1);
         }
     }
     check(&raw, &base, 25, "one per cent changed");

@@ -4,21 +4,22 @@ pub(crate) mod by_leaf;
 pub(crate) mod changes;
 pub(crate) mod choose;
 pub(crate) mod decode;
+pub(crate) mod derived;
 pub(crate) mod encode;
 mod gather;
 pub(crate) mod head;
 pub(crate) mod methods;
 pub(crate) mod output;
 pub(crate) mod ranges;
+pub(crate) mod reference;
 pub(crate) mod stream;
 pub(crate) mod structure;
 
-pub(crate) use methods::predicted::derived::SCALES;
-pub use methods::predicted::derived::plan::DerivedFrom;
-pub(crate) use methods::predicted::derived::plan::{Interleaved, Recipe};
+pub use derived::DerivedFrom;
+pub(crate) use derived::{Interleaved, Recipe};
+pub use reference::Reference;
 
 use crate::format::bases::SourceRange;
-use lmc_kernels::predict::Conversion;
 use lmc_kernels::predict::optimizer::{MomentStep, Rows, WeightStep};
 use lmc_layout::dtype::Dtype;
 #[cfg(test)]
@@ -111,26 +112,6 @@ impl Extent {
     /// An extent without a reference.
     pub(crate) fn plain(dtype: Option<Dtype>, len: usize) -> Self {
         Self { dtype, len, base: None, step: None, derived: None, group: Group::Others, prefix: None, matrix: None }
-    }
-}
-
-/// The place of an extent's predictions: one element for each of the extent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reference {
-    /// 0: this file; i: its i-th base.
-    pub source: u32,
-    /// In raw bytes of the source.
-    pub offset: u64,
-    /// The conversion to the extent's dtype.
-    pub conversion: Conversion,
-}
-
-impl Reference {
-    /// The reference `pos` bytes further on in data of this dtype.
-    pub(crate) fn at(self, dtype: Option<Dtype>, pos: u64) -> Self {
-        let width = dtype.map_or(1, Dtype::coding_width);
-        let source = self.conversion.source_width(width).unwrap_or(width);
-        Self { offset: self.offset + pos / width as u64 * source as u64, ..self }
     }
 }
 

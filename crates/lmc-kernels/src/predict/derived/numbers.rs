@@ -1,7 +1,7 @@
 //! Numbers in other precisions: to binary32, and rounded from it, in loops that compilers turn into vectors.
 
 use crate::inline::zip;
-use crate::predict::convert::{bf16, f16};
+use crate::predict::halves::{bf16, f16};
 use lmc_layout::dtype::Dtype;
 
 /// A type of numbers that derived tensors are computed from, or have.

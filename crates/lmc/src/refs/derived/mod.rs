@@ -13,7 +13,7 @@ use lmc_kernels::predict::derived::{BLOCK, BlockType, Number};
 use lmc_layout::dtype::Dtype;
 use lmc_layout::error::Result;
 use lmc_layout::segment::Segment;
-use scales::{OfCodes, Scaled};
+use scales::{OfCodes, Scaled, stem};
 use trial::{Outcome, Trial};
 
 /// What a tensor of the file follows from.
@@ -64,7 +64,8 @@ pub(crate) fn find(
     let scales = OfCodes::new(segments);
     let mut search = Search { segments, bases, of_count, next: BTreeMap::new(), scales, trials: 0, read };
     let mut found: Vec<(usize, Found)> = open.iter().filter_map(|&i| Some((i, search.find(i)?))).collect();
-    let derived: Vec<Scaled> = found.iter().filter_map(|(i, f)| Scaled::of(*i, f)).collect();
+    let derived: Vec<Scaled> =
+        found.iter().filter_map(|(_, f)| if let Found::Derived(from) = f { Scaled::of(*from) } else { None }).collect();
     for scaled in derived {
         if let Some(i) = search.scales.segment_at(scaled.scales_at()).filter(|&i| is_open(i))
             && found.iter().all(|f| f.0 != i)
@@ -213,9 +214,4 @@ fn interleaved(trial: &mut Trial<'_>, from: DerivedFrom, data: &Segment) -> Opti
         let is_second = trial.is_at(&from, row);
         (is_second && matches!(trial.compare(&from), Outcome::Same | Outcome::Near(_))).then_some(from)
     })
-}
-
-/// A name without its last part.
-fn stem(name: &str) -> &str {
-    name.rsplit_once('.').map_or(name, |(stem, _)| stem)
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::trial::{Outcome, Trial};
-use super::{Found, stem};
 use crate::block::{DerivedFrom, Recipe, Reference};
 use crate::refs::base::Base;
 use lmc_kernels::predict::Conversion;
@@ -92,7 +91,7 @@ fn number_of_scales(segment: &Segment) -> Option<Number> {
     match segment.dtype? {
         // Exponents.
         Dtype::U8 => Some(Number::E8m0),
-        dtype => Number::of(dtype).filter(|n| crate::block::SCALES.contains(n)),
+        dtype => Number::of(dtype).filter(|n| crate::block::methods::predicted::derived::SCALES.contains(n)),
     }
 }
 
@@ -141,9 +140,8 @@ pub(super) struct Scaled {
 }
 
 impl Scaled {
-    /// A tensor with scales, if what was found is one.
-    pub(super) fn of(_segment: usize, found: &Found) -> Option<Self> {
-        let Found::Derived(from) = *found else { return None };
+    /// A tensor with scales, if it is one.
+    pub(super) fn of(from: DerivedFrom) -> Option<Self> {
         let Recipe::Codes { codes, groups, scales, .. } = from.recipe else { return None };
         Some(Self { from, codes, groups, scales })
     }
@@ -201,4 +199,9 @@ fn measures(by: f32, factor: f32, scales: Number) -> Vec<(Measure, f32)> {
         (Measure::Divide, factor / by),
     ];
     all.into_iter().filter(|m| m.1.is_finite() && m.1 != 0.0).collect()
+}
+
+/// A name without its last part.
+pub(super) fn stem(name: &str) -> &str {
+    name.rsplit_once('.').map_or(name, |(stem, _)| stem)
 }

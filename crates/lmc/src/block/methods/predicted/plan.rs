@@ -49,7 +49,7 @@ impl OperandPlan {
             Derivation::Codes(codes, _, true) => {
                 let (width, map) = coding_of(codes.scales.dtype());
                 let plan = planner.plan(width, map, scales).owning(scales.to_vec());
-                (OfScales::Stream(plan.stream), plan.body, plan.estimate)
+                (OfScales::Stream(Box::new(plan.stream)), plan.body, plan.estimate)
             }
             Derivation::Codes(..) => (OfScales::Ranges(NamedRanges::default()), vec![], 0),
             _ => (OfScales::None, vec![], 0),

@@ -39,7 +39,7 @@ pub enum OfScales {
     /// In other data.
     Ranges(NamedRanges),
     /// In the column.
-    Stream(Stream),
+    Stream(Box<Stream>),
 }
 
 /// Predictions that are derived from other data.
@@ -105,7 +105,7 @@ impl Derived {
         };
         let named = ranges.parse(c)?;
         let scales = if named.count() == 0 {
-            OfScales::Stream(Stream::parse(c, codes.scales.width())?)
+            OfScales::Stream(Box::new(Stream::parse(c, codes.scales.width())?))
         } else {
             check_len(&named, of_scales, ranges)?;
             OfScales::Ranges(named)
@@ -156,7 +156,7 @@ impl Derived {
 
     /// Its streams, in the order of their bytes.
     pub(super) fn streams(&self) -> impl Iterator<Item = &Stream> {
-        if let OfScales::Stream(stream) = &self.scales { Some(stream) } else { None }.into_iter()
+        if let OfScales::Stream(stream) = &self.scales { Some(&**stream) } else { None }.into_iter()
     }
 
     /// The ranges of its data, in order.
