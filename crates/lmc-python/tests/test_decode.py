@@ -123,7 +123,11 @@ def test_format1_is_complete() -> None:
     assert len(BAD) >= 200
 
 
-@pytest.mark.parametrize("name", BAD)
+# Vectors of what decoders may leave out.
+REQUIRED = [name for name, vector in BAD.items() if "optional" not in vector]
+
+
+@pytest.mark.parametrize("name", REQUIRED)
 def test_format1_bad(name: str) -> None:
     """Each file that breaks a rule is refused."""
     file, bases = bytes.fromhex(BAD[name]["file"]), [bytes.fromhex(base) for base in BAD[name]["bases"]]

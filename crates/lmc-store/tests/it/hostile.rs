@@ -111,8 +111,8 @@ impl Good {
         let at: Vec<usize> = (0..3).map(|i| entry["at"][i].as_u64().unwrap() as usize).collect();
         let key = format!("data/{}/{:06}", save.as_str().unwrap(), at[0]);
         let mut bytes = get(&self.objects, &key);
-        // A feature in the header that no version has yet.
-        bytes[at[1] + 12] |= 0x80;
+        // A hash in the header that no version has yet.
+        bytes[at[1] + 10] = 2;
         entry["hash"] = blake3::hash(&bytes[at[1]..at[1] + at[2]]).to_string().into();
         (key, bytes)
     }

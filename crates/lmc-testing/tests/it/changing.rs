@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Mutex;
 
 use crate::support::snapshots::{bf16, f32s, trained};
-use crate::support::{decompress_options, restore, safetensors, weights};
+use crate::support::{decompress_options, restore, safetensors, set_header, weights};
 use lmc::{Base, CompressOptions, Compressor, ErrorKind, ReadAt, Sink};
 use lmc_testing::input::Random;
 
@@ -88,7 +88,13 @@ fn every_way(raw: &dyn Fn() -> Changing, bases: &[Base<'_>], check: impl Fn(&Cha
         let mut c = Compressor::new(&o).unwrap();
         let (mut out, source) = (vec![], raw());
         let done = c.compress(&source, bases, Sink::writer(&mut out));
-        check(&source, done.map(|_| out));
+        check(
+            &source,
+            done.map(|summary| {
+                set_header(&mut out, &summary);
+                out
+            }),
+        );
         let (mut out, source) = (vec![], raw());
         let done = c.compress(&source, bases, &mut out);
         check(&source, done.map(|_| out));

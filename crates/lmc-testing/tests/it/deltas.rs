@@ -1,7 +1,7 @@
 //! Deltas: files predicted from others, by every way to make and to restore them.
 
 use crate::support::snapshots::{Tensor, bf16, f32s, file_of, model, trained};
-use crate::support::{Memory, Trickle, decompress_options, delta_of, noise, restore, safetensors, weights};
+use crate::support::{Memory, Trickle, decompress_options, delta_of, noise, restore, safetensors, set_header, weights};
 use lmc::{
     Base, CompressOptions, Compressor, DecompressOptions, Decompressor, ErrorKind, Reader, Sink, Source, Summary,
 };
@@ -30,10 +30,13 @@ fn check(raw: &[u8], bases: &[&[u8]], o: &CompressOptions) -> Vec<u8> {
             assert!(out == *file, "slice, {threads} threads");
             out.clear();
             c.compress(raw, &bases, Sink::writer(&mut out)).unwrap();
+            set_header(&mut out, summary);
             assert!(out == *file, "file, {threads} threads");
             out.clear();
             c.compress(&mut Trickle(raw, 65537), &bases, Sink::writer(&mut out)).unwrap();
-            assert!(out == first[1].as_ref().expect("it came first").0, "stream, {threads} threads");
+            let (file, summary) = first[1].as_ref().expect("it came first");
+            set_header(&mut out, summary);
+            assert!(out == *file, "stream, {threads} threads");
         }
     }
     let [Some((file, summary)), _] = first else { panic!("it is compressed") };

@@ -81,14 +81,3 @@ fn tensors_among_other_bytes() {
     let size = compressed(&raw);
     assert!(size < alone + raw.len() / 100, "{size} of {}, alone {alone}", raw.len());
 }
-
-#[test]
-fn equal_tensors_are_stored_once() {
-    let [a, b] = [elements("F32", 40_000, 1), elements("F32", 30_000, 2)];
-    let size = |tensors: &[&Vec<u8>]| {
-        let raw = message(&tensors.iter().map(|&t| t.clone()).collect::<Vec<_>>());
-        compressed(&raw)
-    };
-    let (once, twice) = (size(&[&a, &b]), size(&[&a, &a, &b, &b, &a]));
-    assert!(twice < once + 1000, "{twice}, once {once}");
-}

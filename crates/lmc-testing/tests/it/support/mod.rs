@@ -144,6 +144,11 @@ pub(crate) fn restore(file: &[u8], bases: &[Base<'_>], o: &DecompressOptions) ->
     Ok(raw)
 }
 
+/// Gives a file that was written to a stream the header that a file has of which all blocks are known.
+pub(crate) fn set_header(file: &mut [u8], summary: &Summary) {
+    file[..16].copy_from_slice(&summary.header());
+}
+
 /// Compresses `raw` in every way, checks that the bytes are the same, restores them in every way; the compressed file.
 pub(crate) fn check_all_paths(raw: &[u8], o: &CompressOptions) -> Vec<u8> {
     let mut file = Vec::new();
@@ -166,6 +171,7 @@ pub(crate) fn check_all_paths(raw: &[u8], o: &CompressOptions) -> Vec<u8> {
                 )
                 .unwrap();
             assert_eq!((s, last), (summary, raw.len() as u64));
+            set_header(&mut out, &summary);
             assert!(out == file, "stream, {threads} threads");
         }
         out.clear();
@@ -175,11 +181,13 @@ pub(crate) fn check_all_paths(raw: &[u8], o: &CompressOptions) -> Vec<u8> {
             summary
         );
         assert_eq!(last, raw.len() as u64);
+        set_header(&mut out, &summary);
         assert!(out == file, "file, {threads} threads");
         let mut encoder = Encoder::new(Vec::new(), &o.with_threads(threads)).unwrap();
         raw.chunks(70_001).for_each(|column| encoder.write_all(column).unwrap());
-        let (written, s) = encoder.finish().unwrap();
+        let (mut written, s) = encoder.finish().unwrap();
         assert_eq!(s, summary);
+        set_header(&mut written, &summary);
         assert!(written == file, "an encoder, {threads} threads");
         out = vec![1; 10];
         assert_eq!(c.compress(&Counted::new(raw), &[], &mut out).unwrap(), summary);

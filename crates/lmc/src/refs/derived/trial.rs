@@ -7,8 +7,9 @@ use lmc_kernels::predict::derived::BLOCK;
 use lmc_layout::error::Result;
 use lmc_layout::segment::Segment;
 
-/// Windows, and elements of each.
-const WINDOWS: u64 = 4;
+/// Where windows are, in parts of a tensor: not at edges of attention heads, where rows are in their places in any order. Elements of each.
+const WINDOWS: [u64; 5] = [0, 4, 9, 13, 17];
+const PARTS: u64 = 19;
 const WINDOW: u64 = 256;
 /// A tensor is derived if at most one byte in this many of the windows is another one; the search ends at one in that many.
 const OTHERS: u64 = 8;
@@ -86,13 +87,14 @@ impl<'t> Trial<'t> {
         }
     }
 
-    /// Evenly spread windows whose bytes are not all the same.
+    /// Windows whose bytes are not all the same.
     fn windows(&mut self) -> Vec<(u64, Vec<u8>)> {
         let (elements, bytes) = self.unit();
         let units = self.segment.len / bytes;
         let of_window = (WINDOW / elements).min(units);
-        let starts = (0..WINDOWS).map(|i| (units - of_window) / (WINDOWS - 1) * i / 2 * 2 * bytes);
-        let mut starts: Vec<u64> = starts.collect();
+        // Even numbers of elements, which pairs of codes have.
+        let starts = WINDOWS.map(|part| (units - of_window) * part / PARTS / 2 * 2 * bytes);
+        let mut starts = starts.to_vec();
         starts.dedup();
         starts.into_iter().filter_map(|at| Some((at, self.window(at)?))).collect()
     }
