@@ -43,6 +43,8 @@ pub struct SegmentDiff {
     pub relation: Relation,
     /// The place of the counterpart: which base, and which of the base's segments. `None` for a new segment.
     pub counterpart: Option<(usize, usize)>,
+    /// The segment with the scales that its codes are computed with, if it has such.
+    pub scales: Option<usize>,
     /// How elements changed.
     pub changes: Changes,
     /// Bytes of the delta that the segment accounts for: its share of the blocks that it lies in. Segments that share a
@@ -120,11 +122,13 @@ pub fn diff(
 
 /// All segments, before anything is counted.
 fn begin(c: &Comparison<'_>) -> Vec<SegmentDiff> {
+    let segments = &c.segments;
     let each = c.segments.iter().zip(&c.counterparts);
     each.map(|(segment, c)| SegmentDiff {
         segment: segment.clone(),
         relation: c.map_or(Relation::New, |c| c.relation),
         counterpart: c.map(|c| c.place),
+        scales: c.and_then(|c| c.scales()).map(|at| segments.partition_point(|s| s.end() <= at)),
         changes: Changes::default(),
         delta_size: 0,
         alone_size: 0,

@@ -1,5 +1,6 @@
 """Copies of a model in other precisions, made by torch and gguf, cost next to nothing given the model."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "bench"))
 
 import precisions
 
-# Per mille of the copy. Heads of blocks, indexes and the rows of attention heads are a notable part of files of a few megabytes.
+# Per mille of the copy: heads of blocks, indexes and the rows of attention heads are a notable part of small files.
 MOST = 9
 # Scales of small matrices, each with a scale of its own, need more columns than blocks have.
 OTHERS = {"NVFP4": 200}
@@ -41,6 +42,22 @@ def test_copies_cost_next_to_nothing(model, tmp_path):
         sizes[what] = 1000 * restored(path, base, tmp_path) / path.stat().st_size
     assert len(sizes) == 19
     assert not {what: size for what, size in sizes.items() if size > OTHERS.get(what, MOST)}, sizes
+
+
+def attest(base: Path, copy: Path) -> int:
+    command = [sys.executable, "-m", "lmc", "diff", "--attest", base, copy]
+    return subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
+
+
+def test_copies_are_attested(model, tmp_path):
+    state, base = model
+    for what, path in precisions.copies(state, tmp_path, heads=8):
+        if what in ("F16", "FP8 128 × 128", "INT8 by row", "torch.save", "GGUF Q8_0"):
+            assert attest(base, path) == 0, what
+    data = bytearray((tmp_path / "copy.gguf").read_bytes())
+    data[-100] ^= 1
+    (tmp_path / "copy.gguf").write_bytes(data)
+    assert attest(base, tmp_path / "copy.gguf") == 1
 
 
 def test_changed_weights_cost_what_changed(model, tmp_path):

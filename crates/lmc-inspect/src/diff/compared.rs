@@ -172,9 +172,16 @@ impl<'a> Compared<'a> {
     }
 
     /// The tensors that do not follow from the earlier files: that are new, or have elements that are not those of their counterpart,
-    /// or not those that are computed from it.
+    /// or not those that are computed from it. Scales follow from the earlier files if the codes do that are computed with them: whatever
+    /// they are, codes and scales together are the weights.
     pub fn unattested(&self) -> impl Iterator<Item = &SegmentDiff> {
-        self.tensors().filter(|s| s.segment.len > 0 && !s.is_unchanged())
+        self.new.iter().flat_map(|(_, d)| {
+            let scales: Vec<usize> = d.segments.iter().filter(|s| s.is_unchanged()).filter_map(|s| s.scales).collect();
+            let is_other = move |i: usize, s: &SegmentDiff| {
+                s.segment.name.is_some() && s.segment.len > 0 && !s.is_unchanged() && !scales.contains(&i)
+            };
+            d.segments.iter().enumerate().filter(move |&(i, s)| is_other(i, s)).map(|(_, s)| s)
+        })
     }
 
     /// Bytes of the later files: as they are, as deltas, and without bases.

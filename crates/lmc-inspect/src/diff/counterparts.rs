@@ -147,6 +147,11 @@ fn incomparable(segment: &Segment, place: (usize, usize), bases: &[Base<'_>]) ->
 }
 
 impl Counterpart {
+    /// Where the scales of the segment are in its file, if it has codes that are computed with some.
+    pub(crate) fn scales(&self) -> Option<u64> {
+        self.derived?.scales(1).filter(|range| range.source == 0).map(|range| range.offset)
+    }
+
     /// The bytes of the base that correspond to `len` bytes from byte `pos` of the segment on, converted; whole
     /// elements within [`Self::len`]. It is in one of the buffers.
     pub(crate) fn read<'b>(

@@ -116,7 +116,7 @@ impl DerivedFrom {
     }
 
     /// The range of the scales of `len` bytes of codes from here on, if they have some.
-    pub(crate) fn scales(&self, len: u64) -> Option<SourceRange> {
+    pub fn scales(&self, len: u64) -> Option<SourceRange> {
         let Recipe::Codes { codes, groups, scales, .. } = self.recipe else { return None };
         let of_rows = groups.rows * groups.row;
         let first = self.element / of_rows * groups.in_a_row();
