@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::block::{DerivedFrom, Interleaved, Recipe, Reference};
 use crate::refs::base::Base;
 use lmc_kernels::predict::Conversion;
-use lmc_kernels::predict::derived::{BLOCK, BlockType, Number};
+use lmc_kernels::predict::derived::{BLOCK, BlockType, Codes, Number};
 use lmc_layout::dtype::Dtype;
 use lmc_layout::error::Result;
 use lmc_layout::segment::Segment;
@@ -26,8 +26,11 @@ pub(crate) enum Found {
 
 /// Least bytes of a tensor that is searched for.
 const LEAST: u64 = 256;
-/// Most trials for one file.
-const TRIALS: usize = 1 << 16;
+/// Most trials for one file, and more for each tensor that is found: bases that have nothing to do with it cost little.
+const TRIALS: usize = 1 << 9;
+const TRIALS_MORE: usize = 1 << 8;
+/// Least elements of a row that may stand in another place: each is a range.
+const ROW_LEAST: u64 = 128;
 /// Halves of attention heads, in rows.
 const HALVES: [u64; 12] = [64, 32, 48, 128, 40, 16, 80, 96, 24, 36, 56, 112];
 
@@ -46,32 +49,37 @@ pub(crate) fn find(
     bases: &[&Base<'_>],
     is_open: impl Fn(usize) -> bool,
     read: &mut dyn FnMut(u64, &mut [u8]) -> Result<()>,
-) -> Vec<(usize, Found)> {
+) -> BTreeMap<usize, Found> {
     let open: Vec<usize> =
         (0..segments.len()).filter(|&i| is_open(i) && forms(&segments[i]).next().is_some()).collect();
     if open.is_empty() {
-        return vec![];
+        return BTreeMap::new();
     }
     let mut of_count: BTreeMap<u64, Vec<Candidate<'_>>> = BTreeMap::new();
+    let mut named: BTreeMap<(u64, &str), usize> = BTreeMap::new();
     for (base, b) in bases.iter().enumerate().filter(|(_, b)| !b.is_beside()) {
         for segment in b.segments() {
             let number = segment.dtype.and_then(Number::of).filter(|n| Number::FLOATS.contains(n));
             let Some(number) = number else { continue };
             let elements = segment.len / number.width() as u64;
-            of_count.entry(elements).or_default().push(Candidate { base, segment, number });
+            let candidates = of_count.entry(elements).or_default();
+            if let Some(name) = segment.name.as_deref() {
+                named.entry((elements, stem(name))).or_insert(candidates.len());
+            }
+            candidates.push(Candidate { base, segment, number });
         }
     }
     let scales = OfCodes::new(segments);
-    let mut search = Search { segments, bases, of_count, next: BTreeMap::new(), scales, trials: 0, read };
-    let mut found: Vec<(usize, Found)> = open.iter().filter_map(|&i| Some((i, search.find(i)?))).collect();
+    let mut search = Search { segments, bases, of_count, named, next: BTreeMap::new(), scales, trials: TRIALS, read };
+    let mut found: BTreeMap<usize, Found> = open.iter().filter_map(|&i| Some((i, search.find(i)?))).collect();
     let derived: Vec<Scaled> =
-        found.iter().filter_map(|(_, f)| if let Found::Derived(from) = f { Scaled::of(*from) } else { None }).collect();
+        found.values().filter_map(|f| if let Found::Derived(from) = f { Scaled::of(*from) } else { None }).collect();
     for scaled in derived {
         if let Some(i) = search.scales.segment_at(scaled.scales_at()).filter(|&i| is_open(i))
-            && found.iter().all(|f| f.0 != i)
+            && !found.contains_key(&i)
             && let Some(recipe) = scaled.find(segments, i, bases, search.read)
         {
-            found.push((i, Found::Derived(recipe)));
+            found.insert(i, Found::Derived(recipe));
         }
     }
     found
@@ -110,9 +118,12 @@ struct Search<'s> {
     bases: &'s [&'s Base<'s>],
     /// The tensors of each number of elements.
     of_count: BTreeMap<u64, Vec<Candidate<'s>>>,
+    /// The first of them with a name, without its last part.
+    named: BTreeMap<(u64, &'s str), usize>,
     /// The candidate after the one that was found last, of this number of elements.
     next: BTreeMap<u64, usize>,
     scales: OfCodes<'s>,
+    /// Trials that are left.
     trials: usize,
     read: &'s mut dyn FnMut(u64, &mut [u8]) -> Result<()>,
 }
@@ -130,20 +141,18 @@ impl Search<'_> {
             Form::Blocks(_) => vec![],
         };
         // One with the same name first, then in order from the one after the last that was found.
-        let stem = |s: &Segment| s.name.as_deref().map(|name| stem(name).to_owned());
-        let name = stem(segment);
         let next = self.next.get(&elements).copied().unwrap_or(0);
-        let named = candidates.iter().position(|c| name.is_some() && stem(c.segment) == name);
+        let named = segment.name.as_deref().and_then(|name| self.named.get(&(elements, stem(name))).copied());
         let order = named.into_iter().chain(next..candidates.len()).chain(0..next);
         let mut trial = Trial::new(segment, self.bases, self.read);
         let mut best: Option<(u64, usize, DerivedFrom)> = None;
         'search: for at in order {
             let c = &candidates[at];
             for recipe in recipes(form, c.number, &of_scales) {
-                if self.trials >= TRIALS {
+                if self.trials == 0 {
                     break 'search;
                 }
-                self.trials += 1;
+                self.trials -= 1;
                 let from = DerivedFrom {
                     recipe,
                     source: c.base as u32 + 1,
@@ -172,6 +181,7 @@ impl Search<'_> {
             }
         }
         let (_, at, from) = best?;
+        self.trials += TRIALS_MORE;
         self.next.insert(elements, (at + 1) % candidates.len());
         Some(match from {
             // What has the same elements is found by their names or contents.
@@ -193,7 +203,7 @@ fn recipes(form: Form, from: Number, of_scales: &[Recipe]) -> Vec<Recipe> {
                 Recipe::Codes { codes, groups, scales, in_column } => {
                     // Precisions other than that of the elements are of no use.
                     let fits = codes.precision == Number::F32 || codes.precision == from;
-                    let codes = lmc_kernels::predict::derived::Codes { from, ..codes };
+                    let codes = Codes { from, ..codes };
                     fits.then_some(Recipe::Codes { codes, groups, scales, in_column })
                 }
                 _ => None,
@@ -206,7 +216,7 @@ fn recipes(form: Form, from: Number, of_scales: &[Recipe]) -> Vec<Recipe> {
 /// How the rows of a tensor stand that begins like the one it is derived from.
 fn interleaved(trial: &mut Trial<'_>, from: DerivedFrom, data: &Segment) -> Option<DerivedFrom> {
     let [rows, row] = data.shape[..] else { return None };
-    if matches!(from.recipe, Recipe::Codes { .. }) || row == 0 {
+    if matches!(from.recipe, Recipe::Codes { .. }) || row < ROW_LEAST {
         return None;
     }
     HALVES.into_iter().filter(|half| rows.is_multiple_of(2 * half)).find_map(|half| {
