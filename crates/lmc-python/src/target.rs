@@ -52,7 +52,7 @@ impl<'s> Target<'s> {
 
     /// Replaces the header of a compressed file by the one that it needs.
     pub(crate) fn replace_header(&self, summary: &lmc::Summary) -> Result<()> {
-        let replaced = self.file.replace_start(&summary.header());
+        let replaced = self.file.replace_header(&summary.header());
         replaced.map_err(|e| Failure::Path("cannot write".to_owned(), self.path.clone(), e))
     }
 

@@ -102,7 +102,7 @@ def predictions(operand: dict[str, Any], width: int, sources: Sequence[bytes]) -
 def test_predictions_are_exact() -> None:
     """All three decoders of the operands of a file agree, for special numbers and for others."""
     kinds: Counter[int] = Counter()
-    for path in sorted(FORMAT1.glob("*.json")):
+    for path in sorted(path for path in FORMAT1.glob("*.json") if path.name != "bad.json"):
         records = json.loads(path.read_bytes())["file"]["records"]
         bases = [path.with_suffix(f".base{i}") for i in (1, 2)]
         sources = [base.read_bytes() for base in (path.with_suffix(".raw"), *bases) if base.exists()]

@@ -38,6 +38,7 @@ def records(tmp_path_factory):
         lmc.Estimate: [lambda name=name: lmc.estimate(folder / name) for name in names],
         lmc.Summary: [lambda name=name: lmc.decompress_file(folder / f"{name}.lmc", folder / "back") for name in names],
         lmc.BaseInfo: [lambda f=f: lmc.open(f).bases[0] for f in deltas],
+        lmc.Digest: [lambda d=d: lmc.open(lmc.compress(d, digest=True)).digests[0] for d in (b"one", b"other")],
         lmc.Tensor: [lambda f=f: lmc.open(f).tensors()[0] for f in files],
         lmc.store.Snapshot: [lambda n=n: store.find(n) for n in (1, 2)],
         lmc.store.FileInfo: [lambda n=n: store.open_snapshot(2).files[n] for n in (0, 1)],
@@ -60,7 +61,7 @@ def records(tmp_path_factory):
     return made
 
 
-KINDS = [lmc.Estimate, lmc.Summary, lmc.BaseInfo, lmc.Tensor]
+KINDS = [lmc.Estimate, lmc.Summary, lmc.BaseInfo, lmc.Digest, lmc.Tensor]
 KINDS += [lmc.store.Snapshot, lmc.store.FileInfo, lmc.store.Cost, lmc.store.PrunePlan, lmc.store.Version]
 KINDS += [lmc.store.Verified, lmc.store.Copied, lmc.store.Orphan, lmc.store.Garbage, lmc.store.Saved]
 KINDS += [lmc.store.Pruned, lmc.store.Problem]

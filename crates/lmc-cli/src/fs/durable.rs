@@ -1,7 +1,7 @@
 //! A file that appears under its name only when it is complete and on disk.
 
 use std::fs::{File, Metadata};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -98,12 +98,18 @@ impl DurableFile {
         Ok(())
     }
 
-    /// Replaces the first bytes of a file that is written from front to end.
+    /// Replaces the header of a compressed file, which is written from front to end, by the one that its blocks need. Where the file system
+    /// writes in order only, as mounted buckets do, it stays: it may name more features than these.
     ///
     /// # Errors
     /// Errors of the operating system.
-    pub fn replace_start(&self, bytes: &[u8]) -> io::Result<()> {
-        lmc::WriteAt::write_all_at(self.file(), bytes, 0)
+    pub fn replace_header(&self, header: &[u8]) -> io::Result<()> {
+        match lmc::WriteAt::write_all_at(self.file(), header, 0) {
+            Err(e) if matches!(e.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::NotSeekable) => {
+                Ok(())
+            }
+            done => done,
+        }
     }
 
     /// The file's metadata.

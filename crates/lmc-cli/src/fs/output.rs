@@ -142,7 +142,7 @@ impl Output {
     /// Replaces the header of a compressed file by the one that it needs, if it is a regular file.
     pub(crate) fn replace_header(&self, summary: &lmc::Summary) -> Result {
         let Kind::Temporary(file) = &self.kind else { return Ok(()) };
-        file.replace_start(&summary.header()).map_err(|e| self.failure("cannot write", &e))
+        file.replace_header(&summary.header()).map_err(|e| self.failure("cannot write", &e))
     }
 
     /// Writes bytes after those before.

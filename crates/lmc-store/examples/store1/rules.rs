@@ -265,7 +265,7 @@ fn shards(stores: &Stores) -> Vec<Rule> {
             .lose(of.key(Data(1)))
             .restores(&[1, 2, 3], "damaged"),
         rule("deltas", "4", "data-truncated", "data objects are whole")
-            .put(of.key(Data(2)), &of.bytes(Data(2))[..570])
+            .put(of.key(Data(2)), &of.bytes(Data(2))[..540])
             .restores(&[2], "damaged"),
         rule("deltas", "4", "data-other", "a set decodes to its raw bytes")
             .put(of.key(Data(2)), of.bytes(Data(3)))

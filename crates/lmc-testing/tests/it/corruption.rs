@@ -32,8 +32,8 @@ fn every_flipped_bit_is_noticed() {
     }
 }
 
-/// Bits of the header for ranges, for grids, and for steps of optimizers.
-const FEATURES: [usize; 3] = [8 * 12, 8 * 12 + 2, 8 * 12 + 3];
+/// Bits of the header for ranges, for grids, for steps of optimizers, and for derived tensors.
+const FEATURES: [usize; 4] = [8 * 12, 8 * 12 + 2, 8 * 12 + 3, 8 * 12 + 4];
 
 /// The bytes of the scales, and of the offsets if there are any, in a file with a block that begins with those of a
 /// grid, as [`one_grid`](lmc_testing::one_grid) makes it.

@@ -107,16 +107,16 @@ fn codes_cost_next_to_nothing() {
     let int8 = |x: f32, s: f32| (x / s).round_ties_even() as i8 as u8;
     for shape in [[128, 128], [1, all], [all, 1], [all, all], [1, 64]] {
         let raw = quantised(&weights, shape, ("F8_E4M3", |a| a / 448.0, fp8(|x, s| x / s)));
-        check(&raw, &base, 20, &format!("divided, {shape:?}"));
+        check(&raw, &base, 25, &format!("divided, {shape:?}"));
         let raw = quantised(&weights, shape, ("F8_E4M3", |a| 448.0 / a, fp8(|x, s| x * s)));
         check(&raw, &base, 45, &format!("multiplied, {shape:?}"));
         let raw = quantised(&weights, shape, ("I8", |a| a / 127.0, int8));
-        check(&raw, &base, 20, &format!("integers, {shape:?}"));
+        check(&raw, &base, 25, &format!("integers, {shape:?}"));
     }
     // Products that are rounded to BF16 first.
     let raw =
         quantised(&weights, [all, all], ("F8_E4M3", |a| 1.0 / (448.0 / a), fp8(|x, s| float(bf16(x * (1.0 / s))))));
-    check(&raw, &base, 20, "rounded twice");
+    check(&raw, &base, 25, "rounded twice");
 }
 
 #[test]
