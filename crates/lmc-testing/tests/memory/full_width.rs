@@ -219,7 +219,7 @@ fn blocks_of_the_file_itself() {
     let file = File::delta(&[], blocks).to_bytes();
     assert!(file.len() < 4096, "{}", file.len());
     restore(&file, &[], 2, bound(2));
-    // A block that waits for another is read; one that waits for many such is not.
+    // Blocks that wait for others are read, as long as all that they need costs no more than the format allows.
     let (done, allocated) = read(&file, &[], 1, start(2), 4096);
     done.unwrap();
     at_most(256 * MIB, allocated, "the third block");
@@ -228,8 +228,8 @@ fn blocks_of_the_file_itself() {
     done.unwrap();
     at_most(bound(1), kept, "what is kept of that");
     let (done, allocated) = read(&file, &[], 1, start(8), 4096);
-    assert_eq!(done.unwrap_err().kind(), ErrorKind::Limit);
-    at_most(512 * MIB, allocated, "the last block");
+    done.unwrap();
+    at_most(1536 * MIB, allocated, "the last block");
 }
 
 #[test]
@@ -321,7 +321,7 @@ fn the_largest_index() {
     let _alone = alone();
     let limit = options(1).limits.max_index_size;
     // One tensor of all bytes, and as many without any as there is room for: one dimension, the allocator and the table take 45 bytes.
-    let count = limit / (size_of::<lmc::Segment>() + 46);
+    let count = (limit / (size_of::<lmc::Segment>() + 46)).min((1 << 24) - 1);
     let empty = Segment { dtype: 2, shape: vec![0], same_shape: false, ..Segment::default() };
     let mut fields = zeros(ZEROS.to_vec(), 0);
     fields.digest[0] ^= 1;
