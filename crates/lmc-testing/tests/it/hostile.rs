@@ -42,16 +42,17 @@ fn expansion_is_limited() {
 
 #[test]
 fn a_table_that_expands_is_limited() {
-    // An index whose table is 256 MiB of empty segments, which fit a few kilobytes.
+    // An index whose table is a gigabyte of empty segments, which fit a few kilobytes.
     let mut file = file_of(&cluster_map());
-    let table = vec![0; 1 << 28];
-    let frame = zstd_frame(&table, &[]);
+    let table = vec![0; 1 << 30];
+    let frame = zstd::bulk::compress(&table, 1).expect("zstd compresses anything");
     file.index_record = Some(file.index.record_of_frame(table.len() as u64, &frame));
     drop(table);
     for &isa in isas() {
         for way in Way::ALL {
             let error = way.decode(&file.to_bytes(), isa).expect_err("the table is larger than the limit");
-            assert_eq!(error.kind(), ErrorKind::Limit, "{way:?}: {error}");
+            // Whether it is found out by the format's limit or by that of the options depends on the way.
+            assert!(matches!(error.kind(), ErrorKind::Limit | ErrorKind::Damaged), "{way:?}: {error}");
         }
     }
 }

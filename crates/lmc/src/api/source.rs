@@ -18,7 +18,8 @@ use lmc_layout::segment::Segment;
 /// compressor.compress(&raw, &[], &mut one)?;
 /// // A stream is read once, front to back.
 /// compressor.compress(Source::reader(&mut &raw[..]), &[], Sink::writer(&mut two))?;
-/// assert_eq!(one, two);
+/// // But for the header, which is written before it is known what blocks need.
+/// assert_eq!(one[16..], two[16..]);
 /// # Ok::<(), lmc::Error>(())
 /// ```
 pub struct Source<'a> {
