@@ -123,7 +123,7 @@ pub fn diff(
 /// All segments, before anything is counted.
 fn begin(c: &Comparison<'_>) -> Vec<SegmentDiff> {
     let segments = &c.segments;
-    let each = c.segments.iter().zip(&c.counterparts);
+    let each = segments.iter().zip(&c.counterparts);
     each.map(|(segment, c)| SegmentDiff {
         segment: segment.clone(),
         relation: c.map_or(Relation::New, |c| c.relation),

@@ -1,6 +1,6 @@
 //! All findings of a comparison of files, as every report of it tells them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lmc::{Base, Dtype, Segment};
 
@@ -172,11 +172,12 @@ impl<'a> Compared<'a> {
     }
 
     /// The tensors that do not follow from the earlier files: that are new, or have elements that are not those of their counterpart,
-    /// or not those that are computed from it. Scales follow from the earlier files if the codes do that are computed with them: whatever
-    /// they are, codes and scales together are the weights.
+    /// or not those that are computed from it. Scales that codes are computed with are taken as they are, if all of these codes are what
+    /// the earlier files give with them: they are not compared with the weights.
     pub fn unattested(&self) -> impl Iterator<Item = &SegmentDiff> {
         self.new.iter().flat_map(|(_, d)| {
-            let scales: Vec<usize> = d.segments.iter().filter(|s| s.is_unchanged()).filter_map(|s| s.scales).collect();
+            let scales: BTreeSet<usize> =
+                d.segments.iter().filter(|s| s.is_unchanged()).filter_map(|s| s.scales).collect();
             let is_other = move |i: usize, s: &SegmentDiff| {
                 s.segment.name.is_some() && s.segment.len > 0 && !s.is_unchanged() && !scales.contains(&i)
             };

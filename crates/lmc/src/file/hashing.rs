@@ -65,7 +65,7 @@ pub(crate) fn beside<T>(wanted: bool, src: &dyn ReadAt, size: u64, f: impl FnOnc
                 hasher.update(bytes);
                 !stop.load(Ordering::Relaxed)
             });
-            // Nobody waits for it after an error.
+            // After an error no thread waits for it.
             _ = sender.send(done.map(|()| hasher.finalize().into()));
         });
         let done = f(Some(OwnDigest::Coming(digest)));

@@ -61,7 +61,8 @@ pub(crate) struct DiffArgs {
     threads: Threads,
 
     /// Fail, with exit code 1, unless every tensor of NEW is in OLD or follows from it: with the same elements, converted, or
-    /// quantised by a recipe that lmc knows. So a copy in another precision is shown to be of that model, and nothing else.
+    /// quantised by a recipe that lmc knows. Scales that are stored with codes are taken as they are: whoever chose them may have
+    /// lost weights, or all of a group.
     #[arg(long)]
     attest: bool,
 }
