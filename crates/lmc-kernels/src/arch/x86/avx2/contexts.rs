@@ -10,14 +10,14 @@ use std::arch::x86_64::*;
 /// Elements taken at once.
 pub(super) const STEP: usize = 32;
 /// The context of padding.
-pub(super) const NO_CONTEXT: u8 = u8::MAX;
+pub(in crate::arch) const NO_CONTEXT: u8 = u8::MAX;
 
 /// The contexts of the elements of a tile.
-pub(super) type Ids = [u8; TILE];
+pub(in crate::arch) type Ids = [u8; TILE];
 
 /// Finds the contexts of elements.
-pub(super) struct ContextFinder<'a> {
-    pub(super) keys: Finder<'a>,
+pub(in crate::arch) struct ContextFinder<'a> {
+    pub(in crate::arch) keys: Finder<'a>,
     boundaries: Vec<Near>,
 }
 
@@ -29,7 +29,7 @@ struct Near {
 
 kernels! {
     /// Prepares to find contexts; `None` if there is a single context.
-    pub(super) fn finder<'a>(m: &Model<'a>) -> Option<ContextFinder<'a>> {
+    pub(in crate::arch) fn finder<'a>(m: &Model<'a>) -> Option<ContextFinder<'a>> {
         let keys = Finder::new(m)?;
         let near = |b: Boundaries| Near {
             base: _mm256_set1_epi8(b.base.cast_signed()),
@@ -40,7 +40,7 @@ kernels! {
     }
 
     /// The contexts of `n` elements, from element `i` on, in whole steps; behind the last one [`NO_CONTEXT`].
-    pub(super) fn find<'k>(f: &ContextFinder<'_>, i: usize, n: usize, ids: &'k mut Ids) -> &'k [[u8; STEP]] {
+    pub(in crate::arch) fn find<'k>(f: &ContextFinder<'_>, i: usize, n: usize, ids: &'k mut Ids) -> &'k [[u8; STEP]] {
         let steps = &mut ids.as_chunks_mut().0[..n.div_ceil(STEP)];
         match (f.keys.terms, f.keys.width) {
             (None, 1) => find_as::<1>(f, f.keys.predictions(i, n), steps),

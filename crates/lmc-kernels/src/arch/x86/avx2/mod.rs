@@ -27,7 +27,7 @@ macro_rules! kernels {
 
 mod bits;
 pub(in crate::arch) mod changes;
-mod contexts;
+pub(super) mod contexts;
 pub(in crate::arch) mod decode;
 mod emit;
 pub(in crate::arch) mod encode;

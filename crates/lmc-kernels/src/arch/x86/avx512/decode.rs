@@ -2,18 +2,15 @@
 
 use super::super::super::job::DecodeJob;
 use super::super::super::portable;
+use super::super::avx2;
 use super::merge::{self, ANY_8, ANY_16, ANY_32, BYTE_16, BYTES_32};
 use super::ranks::{self, Ranks};
-use super::{
-    AHEAD, COARSE, FINE, RANKED, States, at, expect, fine, in_register, load, load_states, low_bytes, store_states,
-};
+use super::{AHEAD, COARSE, RANKED, States, at, expect, in_register, load, load_states, low_bytes, store_states};
 use crate::cluster::RUN;
-use crate::cluster::element::with_element;
-use crate::cluster::split::merge_run;
 use crate::entropy::rans;
 use crate::entropy::table::{DecodeTable, Slots};
 use crate::entropy::{CHUNK, CHUNK_WORDS, REFILL_WORDS, SETS};
-use crate::inline::{Each, array};
+use crate::inline::Each;
 use lmc_layout::error::Result;
 use std::arch::x86_64::*;
 
@@ -33,7 +30,7 @@ kernels! {
             Some(ANY_8) => with_way::<ANY_8>(job),
             Some(ANY_16) => with_way::<ANY_16>(job),
             Some(ANY_32) => with_way::<ANY_32>(job),
-            _ => portable_merge(job),
+            _ => avx2::decode::cluster(job),
         }
     }
 
@@ -52,7 +49,7 @@ kernels! {
             Some((t, Slots::Coarse(_))) => chunks::<WAY, COARSE>(job, t, None),
             Some((t, Slots::Fine(slots))) => match Ranks::new(slots) {
                 Some(r) => chunks::<WAY, RANKED>(job, t, Some(&r)),
-                None => chunks::<WAY, FINE>(job, t, None),
+                None => avx2::decode::cluster(job),
             },
         }
     }
@@ -60,10 +57,9 @@ kernels! {
     fn chunks<const WAY: u8, const TABLE: u8>(
         job: &mut DecodeJob<'_, '_>, table: &DecodeTable, ranks: Option<&Ranks>
     ) -> Result<()> {
-        // A fine table in memory, or by rank; a coarse one in registers.
-        let (columns, slots): (_, &[u32]) = match &table.slots {
-            Slots::Coarse(slots) => (columns(slots), &[]),
-            Slots::Fine(slots) => (no_columns(), &slots[..]),
+        let columns = match &table.slots {
+            Slots::Coarse(slots) => columns(slots),
+            Slots::Fine(_) => no_columns(),
         };
         let ranked = match ranks {
             Some(ranks) => ranks::Columns::new(ranks),
@@ -86,11 +82,7 @@ kernels! {
         // One symbol per lane.
         macro_rules! step {
             ($x:ident) => {
-                match TABLE {
-                    RANKED => ranks::step(&mut $x, &ranked),
-                    FINE => fine::step(&mut $x, slots.first_chunk().expect("4096 slots")),
-                    _ => step(&mut $x, &columns),
-                }
+                if TABLE == RANKED { ranks::step(&mut $x, &ranked) } else { step(&mut $x, &columns) }
             };
         }
         macro_rules! refill {
@@ -156,38 +148,6 @@ kernels! {
         let next = load(at(literals, *pos));
         *pos += mask.count_ones() as usize;
         _mm512_mask_expand_epi8(e, mask, in_register(next))
-    }
-
-    /// For widths without a specialised merge: symbols by vectors, the rest by the compiler.
-    fn portable_merge(job: &mut DecodeJob<'_, '_>) -> Result<()> {
-        const BATCH: usize = 16;
-        let raw_len = job.shape.raw_len(RUN);
-        let mut symbols = [[0u8; RUN]; BATCH];
-        let order: [u32; BATCH] = array(|i| i as u32);
-        let plain = crate::cluster::split::Shape {
-            map: crate::map::Map::Identity, low: 0, raw_bits: 0, sign_plane: false, constant: 0,
-        };
-        // BATCH is even, so that lane sets alternate across batches, too.
-        for (b, runs) in job.runs.chunks(BATCH).enumerate() {
-            if job.table.is_some() {
-                with_way::<ANY_8>(&mut DecodeJob {
-                    table: job.table,
-                    shape: plain,
-                    width: 1,
-                    lanes: job.lanes,
-                    literals: job.literals,
-                    runs: &order[..runs.len()],
-                    raw: &[],
-                    out: symbols.as_flattened_mut(),
-                })?;
-            }
-            for (i, &run) in runs.iter().enumerate() {
-                let raw = &job.raw[(b * BATCH + i) * raw_len..][..raw_len];
-                let out = run_of(job.out, job.width, run);
-                with_element!(job.width, E => merge_run::<E>(&job.shape, &symbols[i], raw, out));
-            }
-        }
-        Ok(())
     }
 
     fn no_columns() -> Columns {

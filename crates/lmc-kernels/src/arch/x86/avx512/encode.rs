@@ -5,15 +5,14 @@
 //! table, so that every other column is a 128-entry look-up.
 
 use super::super::super::job::EncodeJob;
+use super::super::avx2;
 use super::emit::emit;
 use super::merge::{self, ANY_8, ANY_16, ANY_32, BYTE_16, BYTES_32};
 use super::{
-    AHEAD, COARSE, COARSE_MORE, FINE, HUFFMAN, RANKED, WINDOW, expect, fine, index, load, load_states, split, store,
+    AHEAD, COARSE, COARSE_MORE, HUFFMAN, RANKED, WINDOW, expect, fine, index, load, load_states, split, store,
     store_states,
 };
 use crate::cluster::RUN;
-use crate::cluster::element::with_element;
-use crate::cluster::split::split_run;
 use crate::entropy::SETS;
 use crate::entropy::lanes::{LaneWriter, LiteralWriter};
 use crate::entropy::rans::COARSE_BITS;
@@ -21,9 +20,9 @@ use crate::entropy::table::{EncodeKind, EncodeTable, Row};
 use crate::inline::{Each, array};
 use std::arch::x86_64::*;
 
-/// Columns by symbol (256 entries) or, for coarse tables and most fine ones, by rank (128 entries).
-struct Columns<'a> {
-    /// Huffman: code length, with bit 7 set for escaped symbols. By rank: the symbol's rank, with the same bit 7. Otherwise: only that bit.
+/// Columns by symbol (256 entries) or, for tables of rANS, by rank (128 entries).
+struct Columns {
+    /// Huffman: code length, with bit 7 set for escaped symbols. rANS: the symbol's rank, with the same bit 7.
     first: [__m512i; 4],
     code: [__m512i; 4],
     /// 128 − f, and the start, which is added to the state.
@@ -34,9 +33,8 @@ struct Columns<'a> {
     reciprocal: [[__m512i; 2]; 4],
     /// The gap of the frequency whose reciprocal is rounded down.
     more: __m512i,
-    /// Fine tables: the eight bytes of a [`Row`] by rank; or, if symbols are too many for that, all rows in memory.
+    /// Fine tables: the eight bytes of a [`Row`] by rank.
     row: [[__m512i; 2]; 8],
-    rows: Option<&'a [Row; 256]>,
 }
 
 /// What rANS needs of 64 symbols: bytes in symbol order, and M of each state register's lanes.
@@ -51,17 +49,13 @@ struct Looked {
 /// must stay in registers, and the compiler does not inline functions of this size with several callers.
 macro_rules! push {
     ($coder:expr, $e:expr, $t:expr, $x:ident, $lane:expr, $literals:expr) => {{
-        let (e, t, lane): ([__m512i; 2], &Columns<'_>, &mut LaneWriter) = ($e, $t, $lane);
+        let (e, t, lane): ([__m512i; 2], &Columns, &mut LaneWriter) = ($e, $t, $lane);
         let first = [by_symbol(&t.first, e[0]), by_symbol(&t.first, e[1])];
         put_literals(first[1], e[1], $literals);
         put_literals(first[0], e[0], $literals);
         if $coder == RANKED {
             lane.pos -= ranked_half!(t, first[1], $x, window(lane));
             lane.pos -= ranked_half!(t, first[0], $x, window(lane));
-        } else if $coder == FINE {
-            let rows = t.rows.expect("columns of a fine table");
-            lane.pos -= fine_half!(rows, e[1], $x, window(lane));
-            lane.pos -= fine_half!(rows, e[0], $x, window(lane));
         } else {
             lane.pos -= coarse!($coder, e, first, t, $x, window(lane));
         }
@@ -90,17 +84,6 @@ macro_rules! coarse {
             huffman_register!(0, len, both, code, $x, words, taken);
         }
         taken
-    }};
-}
-
-/// The words that half a chunk took.
-macro_rules! fine_half {
-    ($rows:ident, $symbols:expr, $x:ident, $words:expr) => {{
-        let (words, symbols) = ($words, $symbols);
-        let taken = fine::push(fine::gathered::<3>($rows, symbols), &mut $x[3], words, 0);
-        let taken = fine::push(fine::gathered::<2>($rows, symbols), &mut $x[2], words, taken);
-        let taken = fine::push(fine::gathered::<1>($rows, symbols), &mut $x[1], words, taken);
-        fine::push(fine::gathered::<0>($rows, symbols), &mut $x[0], words, taken)
     }};
 }
 
@@ -168,7 +151,7 @@ kernels! {
             Some(ANY_8) => with_way::<ANY_8>(job),
             Some(ANY_16) => with_way::<ANY_16>(job),
             Some(ANY_32) => with_way::<ANY_32>(job),
-            _ => portable_split(job),
+            _ => avx2::encode::cluster(job),
         }
     }
 
@@ -184,11 +167,11 @@ kernels! {
                 }
             }
             Some(t) => match kind_of(t) {
-                HUFFMAN => chunks::<WAY, HUFFMAN>(job, t),
-                COARSE => chunks::<WAY, COARSE>(job, t),
-                COARSE_MORE => chunks::<WAY, COARSE_MORE>(job, t),
-                RANKED => chunks::<WAY, RANKED>(job, t),
-                _ => chunks::<WAY, FINE>(job, t),
+                Some(HUFFMAN) => chunks::<WAY, HUFFMAN>(job, t),
+                Some(COARSE) => chunks::<WAY, COARSE>(job, t),
+                Some(COARSE_MORE) => chunks::<WAY, COARSE_MORE>(job, t),
+                Some(_) => chunks::<WAY, RANKED>(job, t),
+                None => avx2::encode::cluster(job),
             },
         }
     }
@@ -228,32 +211,14 @@ kernels! {
         store_states(&mut lane1.x, &x1);
     }
 
-    /// For widths without a split of their own.
-    fn portable_split(job: &mut EncodeJob<'_>) {
-        let raw_len = job.shape.raw_len(RUN);
-        let mut symbols = [0; RUN];
-        let table = job.table.map(|t| (kind_of(t), columns(t)));
-        for (i, &run) in job.runs.iter().enumerate().rev() {
-            let elements = run_of(job.elements, job.width, run);
-            let raw = &mut job.raw[i * raw_len..][..raw_len];
-            with_element!(job.width, E => split_run::<E>(&job.shape, elements, &mut symbols, raw));
-            let Some((coder, columns)) = &table else { continue };
-            let lane = &mut job.lanes[i % SETS];
-            let mut x = load_states(&lane.x);
-            let e = [load(symbols[..64].try_into().expect("half a run")), load(symbols[64..].try_into().expect("half a run"))];
-            push!(*coder, e, columns, x, lane, job.literals);
-            store_states(&mut lane.x, &x);
-        }
-    }
-
-    fn columns(t: &EncodeTable) -> Columns<'_> {
+    fn columns(t: &EncodeTable) -> Columns {
         let wide = |c: &[u8; 256]| -> [__m512i; 4] { array(|i| load(c[64 * i..].first_chunk().expect("256 entries"))) };
         let narrow = |c: &[u8; 128]| -> [__m512i; 2] { array(|i| load(c[64 * i..].first_chunk().expect("128 entries"))) };
         let escaped = |s: usize| if t.kept[s] { 0 } else { 0x80u8 };
         let zero = [_mm512_setzero_si512(); 2];
         let none = [_mm512_setzero_si512(); 4];
         let columns = |first: &[u8; 256]| Columns {
-            first: wide(first), code: none, gap: zero, start: zero, shift: zero, reciprocal: [zero; 4], more: zero[0], row: [zero; 8], rows: None,
+            first: wide(first), code: none, gap: zero, start: zero, shift: zero, reciprocal: [zero; 4], more: zero[0], row: [zero; 8],
         };
         match &t.kind {
             EncodeKind::Huffman(codes) => {
@@ -276,7 +241,7 @@ kernels! {
                 let more = rounded_down(rows).map_or(0, |row| (1 << COARSE_BITS) - row.freq());
                 Columns { gap: narrow(&gap), start: narrow(&start), shift: narrow(&shift), reciprocal: m, more: _mm512_set1_epi32(more as i32), ..columns(&rank) }
             }
-            EncodeKind::Fine(rows) if kind_of(t) == RANKED => {
+            EncodeKind::Fine(rows) => {
                 let (rank, symbols) = ranks(&t.kept);
                 let mut row = [[0u8; 128]; 8];
                 for (r, s) in symbols.into_iter().enumerate() {
@@ -284,7 +249,6 @@ kernels! {
                 }
                 Columns { row: row.each(|c| narrow(&c)), ..columns(&rank) }
             }
-            EncodeKind::Fine(rows) => Columns { rows: Some(rows), ..columns(&array(escaped)) },
         }
     }
 
@@ -312,7 +276,7 @@ kernels! {
     }
 
     /// Look-ups by rank; bit 7 of a rank, the escape's mark, is not part of an index.
-    fn ranked(t: &Columns<'_>, rank: __m512i) -> Looked {
+    fn ranked(t: &Columns, rank: __m512i) -> Looked {
         let look = |c: &[__m512i; 2]| _mm512_permutex2var_epi8(c[0], rank, c[1]);
         let reciprocal = transposed(array(|i| look(&t.reciprocal[i])));
         Looked { gap: look(&t.gap), start: look(&t.start), shift: look(&t.shift), reciprocal }
@@ -352,13 +316,13 @@ const IOTA: [u8; 64] = {
     t
 };
 
-fn kind_of(t: &EncodeTable) -> u8 {
+/// The kind of a table; `None` for a fine one with more symbols than registers hold.
+fn kind_of(t: &EncodeTable) -> Option<u8> {
     match &t.kind {
-        EncodeKind::Huffman(_) => HUFFMAN,
-        EncodeKind::Coarse(rows) if rounded_down(rows).is_some() => COARSE_MORE,
-        EncodeKind::Coarse(_) => COARSE,
-        EncodeKind::Fine(_) if ranks(&t.kept).1.len() <= 128 => RANKED,
-        EncodeKind::Fine(_) => FINE,
+        EncodeKind::Huffman(_) => Some(HUFFMAN),
+        EncodeKind::Coarse(rows) if rounded_down(rows).is_some() => Some(COARSE_MORE),
+        EncodeKind::Coarse(_) => Some(COARSE),
+        EncodeKind::Fine(_) => (ranks(&t.kept).1.len() <= 128).then_some(RANKED),
     }
 }
 

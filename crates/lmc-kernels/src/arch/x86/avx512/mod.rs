@@ -3,13 +3,14 @@
 //! A lane set is four registers of sixteen 32-bit states; register z holds lanes z, 4+z, 8+z, …, so that byte z of dword i of a
 //! register of symbols belongs to lane 4i+z, symbols come out in order, and words are taken register by register. A 128-slot
 //! table column is two registers, and a look-up one `vpermi2b`. The register forms of compress and expand are used throughout; the
-//! memory forms are microcode on Zen 4. Gathers are slow since Intel's GDS microcode, and on Zen; only fine tables that
-//! registers do not hold use them.
+//! memory forms are microcode on Zen 4.
+//!
+//! AVX2's kernels serve what longer vectors do not make a twentieth faster (decision 2): statistics, changes, the contexts of elements,
+//! their ranks, elements of eight bytes, and fine tables with more symbols than registers hold.
 //!
 //! Soundness rests on two facts. Only an [`Isa`](crate::isa::Isa) of kind `Avx512` leads here, so the instructions exist. Loads and stores
-//! go through references to arrays of their size, but for four: the words of lanes, sixteen at a time from or to a window, where the
-//! number of lanes before or after is the bound; the masked load of `bits`, which touches no byte that it does not select; gathers from
-//! tables with an entry for every index; and the streams of `scatter`, behind whose ends `places` made sure that there is room.
+//! go through references to arrays of their size, but for three: the words of lanes, sixteen at a time from or to a window, where
+//! the number of lanes before or after is the bound; the masked load of `bits`, which touches no byte that it does not select; and the streams of `scatter`, behind whose ends `places` made sure that there is room.
 
 /// Declares functions with the features of this module; they can be called from one another without `unsafe`.
 macro_rules! kernels {
@@ -22,7 +23,6 @@ macro_rules! kernels {
 }
 
 mod bits;
-pub(in crate::arch) mod changes;
 pub(in crate::arch) mod decode;
 mod emit;
 pub(in crate::arch) mod encode;
@@ -32,9 +32,9 @@ pub(in crate::arch) mod predict;
 mod ranks;
 mod scatter;
 mod split;
-pub(in crate::arch) mod stats;
 
 use super::super::job::{at, at_mut};
+pub(in crate::arch) use super::avx2::{changes, stats};
 use crate::entropy::lanes::WRITE_SLACK;
 use crate::entropy::{LANES, REFILL_WORDS};
 use crate::inline::array;
@@ -47,10 +47,9 @@ const AHEAD: usize = 12;
 const HUFFMAN: u8 = 0;
 const COARSE: u8 = 1;
 /// A coarse table with a frequency whose reciprocal is rounded down.
-const COARSE_MORE: u8 = 4;
-const FINE: u8 = 2;
+const COARSE_MORE: u8 = 3;
 /// A fine table that registers hold.
-const RANKED: u8 = 3;
+const RANKED: u8 = 2;
 
 /// Words that the encoder of 64 symbols may touch: its own, and those that a full store touches in front of them.
 const WINDOW: usize = REFILL_WORDS + WRITE_SLACK;

@@ -235,7 +235,7 @@ kernels! {
     }
 
     /// The lowest byte of each element.
-    pub(super) fn lowest_bytes<const WIDTH: usize>(v: &[__m512i; WIDTH]) -> __m512i {
+    fn lowest_bytes<const WIDTH: usize>(v: &[__m512i; WIDTH]) -> __m512i {
         match WIDTH {
             1 => v[0],
             2 => _mm512_permutex2var_epi8(v[0], index(every(2, 0)), v[1]),
@@ -282,7 +282,7 @@ kernels! {
     }
 
     /// The elements that the lowest bytes of `order` name, of the elements in `v`.
-    pub(super) fn pick<const WIDTH: usize>(v: &[__m512i; WIDTH], order: __m512i) -> __m512i {
+    fn pick<const WIDTH: usize>(v: &[__m512i; WIDTH], order: __m512i) -> __m512i {
         match WIDTH {
             2 => _mm512_permutex2var_epi16(v[0], _mm512_cvtepu8_epi16(_mm512_castsi512_si256(order)), v[1]),
             4 => {
@@ -310,7 +310,7 @@ kernels! {
     }
 
     /// Moves the bytes behind those that [`pick`] takes to the bottom.
-    pub(super) fn next_lanes<const WIDTH: usize>(order: __m512i) -> __m512i {
+    fn next_lanes<const WIDTH: usize>(order: __m512i) -> __m512i {
         match WIDTH {
             2 => _mm512_shuffle_i64x2::<0b11_10>(order, order),
             4 => _mm512_shuffle_i64x2::<0b11_10_01>(order, order),
