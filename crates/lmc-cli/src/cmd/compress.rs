@@ -36,7 +36,6 @@ use crate::work::unchanged::Together;
 /// npy, npz, onnx; so are files without a suffix that have tensors, and those in which models of ONNX keep theirs. Configurations and
 /// tokenizers are left alone. Models in the cache of the Hugging Face hub are compressed by lmc hub compress.
 #[derive(Args)]
-#[command(after_long_help = format!("{}{JSON_OF_DRY_RUN}", report::JSON_HELP))]
 pub(crate) struct CompressArgs {
     #[command(flatten)]
     files: Files,
@@ -58,11 +57,6 @@ pub(crate) struct CompressArgs {
     #[command(flatten)]
     coding: Coding,
 }
-
-/// The output of -n that programs may rely on.
-const JSON_OF_DRY_RUN: &str = "
-With -n, compressed_size is an estimate, and in place of content_hash and blocks there are
-  margin, sampled          as of lmc estimate";
 
 /// How files are compressed.
 #[derive(Args)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use lmc::{Base, DecompressOptions, Reader, Segment};
 
-use super::steps::step;
+use crate::work::steps::step;
 use crate::cmd::unpack::{DataFiles, METADATA, read_metadata};
 use crate::fs::input::Source;
 use crate::fs::names::{STORE_MARKER, SUFFIX};

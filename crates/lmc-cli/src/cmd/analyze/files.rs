@@ -9,7 +9,7 @@ use lmc_inspect::{Failed, StepsFrom, declared};
 
 use super::directories::{Member, MemberKind, checkpoints, is_of_tensors};
 use super::kept::Kept;
-use super::steps::steps;
+use crate::work::steps::steps;
 use crate::fs::guard::{Guard, Role};
 use crate::fs::input::Source;
 use crate::fs::names::is_dash;

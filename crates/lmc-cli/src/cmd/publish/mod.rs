@@ -12,14 +12,15 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use lmc::Level;
 use lmc_store::{At, BasePolicy, Cache, ErrorKind, Location, SaveOptions, Store, StoreOptions};
+use regex_lite::Regex;
 use serde_json::Value;
 
 use self::interchange::{Exporter, InterchangeArgs};
 use self::settling::Settling;
-use self::versions::{Files, Finished, Identity, Version, Why};
+use self::versions::{Files, Finished, Identity, Names, Version, Why};
 use super::poll::{Looks, check_no_file, parse_seconds};
 use super::snapshot::place::{Grace, Place};
-use super::snapshot::save::{Opened, save_fields};
+use super::snapshot::save::Opened;
 use crate::ui::failure::{Failure, Result, both};
 use crate::ui::format::{Name, parse_size};
 use crate::ui::messages::Ui;
@@ -28,7 +29,8 @@ use crate::work::files::NamedFiles;
 
 /// Save the versions of a model to a store, as a run finishes them in a directory.
 ///
-/// DIR has a directory or a file for each version, whose name ends with its step: checkpoint-1000, global_step1000, model-1000.safetensors.
+/// DIR has a directory or a file for each version, whose name has its step: checkpoint-1000, global_step1000, epoch=0-step=1000.ckpt,
+/// ep0-ba1000-rank0.pt, step1000-unsharded, model-1000.safetensors, 1000. A rank, a fraction or an epoch beside a step is none.
 /// Those that come after the last snapshot of the store are saved, in order, each as the snapshot of its step, for lmc follow. Other names
 /// are ignored, as are those that begin with a dot or "tmp", end with "tmp", or are one file of several (00001-of-00002). What appears later
 /// with an earlier step, as after a run was rewound, or with that of a pruned snapshot, is not saved, and reported; with --once, also what
@@ -43,7 +45,6 @@ use crate::work::files::NamedFiles;
 /// The store is created with its first version. A bucket that refuses objects is reported before. With --once, the exit status is 1 if
 /// there is no version in DIR, or if one is left unsaved. Earlier versions that the store does not have are reported, and are no failure.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(crate) struct PublishArgs {
     #[command(flatten)]
     place: Place,
@@ -65,6 +66,10 @@ pub(crate) struct PublishArgs {
     /// Versions are only what has a name that begins with PREFIX.
     #[arg(long, value_name = "PREFIX")]
     prefix: Option<String>,
+
+    /// Versions are what has a name that matches REGEX, and their steps are what its first group matches, or all of it.
+    #[arg(long, value_name = "REGEX")]
+    step_pattern: Option<Regex>,
 
     /// Of several new versions, save only the last.
     #[arg(long)]
@@ -95,21 +100,6 @@ pub(crate) struct PublishArgs {
     #[command(flatten)]
     interchange: InterchangeArgs,
 }
-
-/// The output that programs may rely on.
-const JSON_HELP: &str = concat!(
-    "--json prints one object a version; later releases may add fields. Sizes are in bytes:\n",
-    save_fields!(),
-    "
-  path                     the directory or the file of the version
-With --interchange, one object for every version that is written there:
-  interchange              its directory
-  version, base            its number, and that of the version that it is a delta against, or null
-  tensors                  how many it has
-  total_size, changed_size, written_size
-                           of all tensors of the model; of the bytes that changed; of the files
-  seconds"
-);
 
 fn parse_settle(text: &str) -> Result<f64, String> {
     parse_seconds(text, 0.0, "a time")
@@ -213,8 +203,12 @@ impl Publisher<'_> {
     fn look(&mut self) -> Result {
         self.report_written();
         let Self { args, ui, .. } = *self;
-        let (prefix, only_directories) = (args.prefix.as_deref(), matches!(self.rule, Finished::Marker(_)));
-        let versions = versions::found(&args.dir, prefix, only_directories)?;
+        let names = Names {
+            prefix: args.prefix.as_deref().unwrap_or_default(),
+            pattern: args.step_pattern.as_ref(),
+            only_directories: matches!(self.rule, Finished::Marker(_)),
+        };
+        let versions = versions::found(&args.dir, &names)?;
         if self.store.is_none() {
             match args.place.open_if_there(self.options())? {
                 Some(store) => self.hold(store)?,
@@ -229,7 +223,7 @@ impl Publisher<'_> {
             }
         }
         if args.looks.once && versions.is_empty() {
-            return Err(versions::none(&args.dir, prefix, only_directories));
+            return Err(versions::none(&args.dir, &names));
         }
         let next = self.store.as_ref().map(|store| store.step(None)).transpose().map_err(|e| self.failure(&e))?;
         let is_later = |v: &Version| next.is_none_or(|next| v.step >= next);
@@ -241,7 +235,7 @@ impl Publisher<'_> {
         }
         let (ended, mut new): (Vec<Version>, Vec<Version>) = new.into_iter().partition(|v| pruned.contains(&v.step));
         old.extend(ended);
-        versions::check(&new)?;
+        versions::check(&new, &names)?;
         if !std::mem::replace(&mut self.has_looked, true) {
             if args.looks.once && !args.newest {
                 self.report_passed_over(&old)?;

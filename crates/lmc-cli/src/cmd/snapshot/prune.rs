@@ -18,7 +18,6 @@ use crate::ui::messages::Ui;
 /// verify). With --drop-state, snapshots are not pruned, but lose the states of their optimizers. Space becomes free when `lmc snapshot gc`
 /// runs after the store's grace period.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(super) struct PruneArgs {
     #[command(flatten)]
     place: Place,
@@ -68,21 +67,6 @@ pub(super) struct PruneArgs {
     #[arg(long, help_heading = "Messages")]
     json: bool,
 }
-
-/// The output that programs may rely on.
-const JSON_HELP: &str = "\
---json prints one object; later versions may add fields. Most are lists of steps:
-  store                    its name
-  keep, prune, rebase      snapshots that stay; that go; that stay and are re-based
-  states                   snapshots of keep that lose the states of their optimizers
-  why                      of each in keep, the rules that keep it: last, every, within, step, best KEY,
-                           tag NAME, and weights, where --drop-state does
-  damaged, left_out        snapshots that are given up; damaged records that are left alone
-  broken                   snapshots that stay, and cannot be restored
-  before, after            bytes of the data that snapshots need now, and afterwards (an estimate)
-  obstacle                 why these bytes are unknown, or null
-  done                     null without --yes, else pruned, rebased, reduced (without states), and changed: snapshots that another
-                           process changed, which are left alone";
 
 /// Prunes snapshots.
 pub(super) fn run(args: &PruneArgs, ui: &Ui) -> Result {
