@@ -36,7 +36,7 @@ esac
 
 mkdir -p "$dist" "$work/$name/completions"
 cp "$target/$triple/release/lmc" README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$work/$name"
-[[ $triple != *-linux-* ]] || cp packaging/lmc-mount@.service "$work/$name"
+[[ $triple != *-linux-* ]] || cp packaging/lmc-*@.service "$work/$name"
 "$work/$name/lmc" man "$work/$name/man"
 for shell in bash fish zsh; do "$work/$name/lmc" completions "$shell" >"$work/$name/completions/lmc.$shell"; done
 rm -f "$dist/$name.tar.gz"

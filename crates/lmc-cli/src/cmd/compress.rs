@@ -123,6 +123,9 @@ pub(super) fn forecast(files: &Files, naming: &dyn Naming, coding: &Coding, outp
             let why = "an estimate reads here and there in a file, not standard input: name a file";
             return Err(Failure::Usage(why.to_owned()));
         };
+        if let Some(left) = run.left(job) {
+            return Ok(Err(left));
+        }
         let source = Source::open_one_of(path, &handles)?;
         let bases = match work.look(&source, &run)? {
             Look::Leave(Left::Skipped(_)) if !outputs => return Ok(Err(Left::Skipped("it is already compressed"))),

@@ -55,6 +55,7 @@ pub(crate) fn run(args: &EstimateArgs, ui: &Ui) -> Result {
         recursive: true,
         rm: false,
         force: false,
+        skip_existing: false,
         json: args.json,
     };
     forecast(&files, &AddSuffix { all: false }, &args.coding, false, ui)

@@ -57,5 +57,5 @@ pub(crate) fn run(args: &TestArgs, ui: &Ui) -> Result {
     let job = |input| Job { input, output: Target::Nowhere, directory: None };
     let jobs = inputs.into_iter().map(job).collect();
     let (guard, json) = (Guard::default(), args.json);
-    Run { jobs, bases, guard, force: false, remove: false, json, threads, ui }.each(&mut restore)
+    Run { jobs, bases, guard, force: false, skip_existing: false, remove: false, json, threads, ui }.each(&mut restore)
 }

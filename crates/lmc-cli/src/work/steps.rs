@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+#[cfg(feature = "lab")]
 use lmc_inspect::StepsFrom;
 
 use crate::fs::names::SUFFIX;
@@ -32,6 +33,7 @@ const SEPARATORS: [char; 5] = ['-', '_', '.', '=', ' '];
 ///
 /// # Errors
 /// `Usage` when names that are the same up to a number have another number each, and no numbers increase: a shell lists step1000 before step200.
+#[cfg(feature = "lab")]
 pub(crate) fn steps(paths: &[impl AsRef<Path>]) -> Result<(Vec<u64>, StepsFrom)> {
     let names: Vec<Vec<String>> = paths.iter().map(|p| components(p.as_ref())).collect();
     let deepest = names.iter().map(Vec::len).min().unwrap_or(0);
@@ -186,6 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(feature = "lab")]
     fn steps_are_in_names() {
         let found = |paths: &[&str]| steps(paths).unwrap_or_else(|_| panic!("{paths:?}"));
         let ok = |paths: &[&str]| found(paths).0;
@@ -307,6 +310,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "lab")]
     fn steps_out_of_order_are_told() {
         for (paths, first) in [
             (&["20.pt", "10.pt"][..], "20.pt is named before 10.pt"),

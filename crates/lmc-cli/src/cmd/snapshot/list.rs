@@ -7,11 +7,11 @@ use lmc_store::{DamagedRecord, ErrorKind, Listing, Snapshot, Store, Tags};
 use serde_json::json;
 
 use super::place::Place;
-use super::time::time;
 use crate::ui::failure::Result;
 use crate::ui::format::{Name, bytes, count, percent};
 use crate::ui::messages::Ui;
 use crate::ui::table::Table;
+use crate::ui::time::time;
 
 /// List the snapshots of a store. Steps whose records cannot be read are shown as damaged.
 ///

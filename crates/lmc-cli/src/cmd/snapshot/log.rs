@@ -5,12 +5,12 @@ use lmc_store::{Cost, Error, ErrorKind, Listing, Snapshot, Tags};
 
 use super::list::{self, WhichArgs};
 use super::place::Place;
-use super::time::time;
 use crate::ui::failure::{Failure, Result};
 use crate::ui::format::{Name, bytes, percent, ratio};
 use crate::ui::messages::Ui;
 use crate::ui::plot;
 use crate::ui::table::Table;
+use crate::ui::time::time;
 
 /// Show the cost of each snapshot: bytes stored for it, and bytes read to restore it.
 ///

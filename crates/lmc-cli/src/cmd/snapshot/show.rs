@@ -5,12 +5,12 @@ use serde_json::json;
 
 use super::list;
 use super::place::{Place, Which};
-use super::time::time;
 use crate::cmd::list::display_name;
 use crate::ui::failure::Result;
 use crate::ui::format::{Name, bytes, percent};
 use crate::ui::messages::Ui;
 use crate::ui::table::Table;
+use crate::ui::time::time;
 
 /// Show the contents of a snapshot: its files, and with -v their tensors.
 #[derive(Args)]
