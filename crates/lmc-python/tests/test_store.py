@@ -638,7 +638,7 @@ def test_the_logger_has_what_was_done(tmp_path, caplog):
     place = tmp_path / "store"
     assert {record.name for record in caplog.records} == {"lmc"}
     assert [record.getMessage() for record in caplog.records] == [
-        f"{place}: step 7 saved, 5 bytes => {store_size(caplog)}, from step 0",
+        f"{place}: step 7 saved, 5 bytes => {store_size(caplog)}, without a base",
         f"{place}: step 8 published, 5 bytes => {store_size(caplog, 1)}",
         f"{place}: step 7 restored to {tmp_path / 'out'}",
         f"{version.path}: step 8 is current",

@@ -126,6 +126,9 @@ pub(super) fn none(dir: &Path, prefix: Option<&str>, only_directories: bool) -> 
 pub(super) fn check(versions: &[Version]) -> Result {
     let named = |v: &Version| {
         let name = v.path.file_name().unwrap_or_default().to_string_lossy();
+        if name.contains(STEP) {
+            return name.chars().filter(|c| !c.is_ascii_digit()).collect();
+        }
         name.trim_end_matches(suffix_of(&name)).trim_end_matches(|c: char| c.is_ascii_digit()).to_owned()
     };
     for two in versions.windows(2) {
@@ -147,7 +150,11 @@ fn suffix_of(name: &str) -> &str {
     FILES.iter().find_map(|suffix| name.ends_with(suffix).then(|| &name[name.len() - suffix.len()..])).unwrap_or("")
 }
 
-/// The step at the end of a name, before the suffix of a file with weights.
+/// What stands before a step in names that have other numbers, too: Lightning's `epoch=0-step=16.ckpt`, NeMo's
+/// `model-step=16-consumed_samples=800.0`.
+const STEP: &str = "step=";
+
+/// The step at the end of a name, before the suffix of a file with weights, or behind [`STEP`].
 fn step_of(name: &str, is_file: bool) -> Option<Step> {
     let lower = name.to_ascii_lowercase();
     if lower.starts_with('.') || lower.starts_with("tmp") || lower.ends_with("tmp") {
@@ -157,7 +164,11 @@ fn step_of(name: &str, is_file: bool) -> Option<Step> {
     if is_file && suffix.is_empty() {
         return None;
     }
-    let stem = &name[..name.len() - suffix.len()];
+    let mut stem = &name[..name.len() - suffix.len()];
+    if let Some(at) = stem.rfind(STEP).map(|at| at + STEP.len()) {
+        let digits = stem[at..].find(|c: char| !c.is_ascii_digit());
+        stem = &stem[..digits.map_or(stem.len(), |n| at + n)];
+    }
     let before = stem.trim_end_matches(|c: char| c.is_ascii_digit());
     let is_part = before.strip_suffix("-of-").is_some_and(|part| part.ends_with(|c: char| c.is_ascii_digit()));
     if is_part {
@@ -313,6 +324,17 @@ mod tests {
         {
             assert_eq!(step(name, true), Some(n), "{name}");
         }
+        // Of Lightning, NeMo and Megatron.
+        for (name, n) in [
+            ("epoch=0-step=16", 16),
+            ("model-epoch=1-step=99-consumed_samples=800.0", 99),
+            ("epoch_0_step_99", 99),
+            ("iter_0000100", 100),
+        ] {
+            assert_eq!(step(name, false), Some(n), "{name}");
+        }
+        assert_eq!(step("epoch=0-step=16.ckpt", true), Some(16));
+        assert_eq!(step("epoch=0-step=x-5", false), None);
         let others =
             ["model-00001-of-00002.safetensors", "loss-7.png", "300", "m7.tar.gz", "x.pt", "m-300.safetensors.tmp"];
         assert!(others.iter().all(|name| step(name, true).is_none()));
@@ -331,6 +353,7 @@ mod tests {
         };
         assert_eq!(checked(&["step-7", "step-08", "step-900"]), Ok(()));
         assert_eq!(checked(&["m1.pt", "m2.pt"]), Ok(()));
+        assert_eq!(checked(&["epoch=0-step=16-loss=2.5", "epoch=1-step=32-loss=0.25"]), Ok(()));
         assert!(checked(&["step-7", "step-007"]).unwrap_err().contains("is of step 7, and so is"));
         assert!(checked(&["step-7", "backup_20241126"]).unwrap_err().contains("is not named as"));
     }
