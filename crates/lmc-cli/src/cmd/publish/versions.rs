@@ -358,6 +358,7 @@ mod tests {
         };
         assert_eq!(checked(&["step-7", "step-08", "step-900"]), Ok(()));
         assert_eq!(checked(&["m1.pt", "m2.pt"]), Ok(()));
+        assert_eq!(checked(&["epoch=0-step=16-loss=2.5", "epoch=1-step=32-loss=0.25"]), Ok(()));
         assert!(checked(&["step-7", "step-007"]).unwrap_err().contains("is of step 7, and so is"));
         assert!(checked(&["step-7", "backup_20241126"]).unwrap_err().contains("is not named as"));
     }
