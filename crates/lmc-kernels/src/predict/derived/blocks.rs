@@ -1,7 +1,9 @@
 //! Fields of the blocks of GGUF: 32 elements with a scale, as llama.cpp's reference quantises them (`quantize_row_…_ref`).
 
 use super::numbers::{Number, f4_down, f16_of, widen};
+use crate::arch::Loop;
 use crate::float::with_ieee;
+use crate::isa::Isa;
 
 /// Elements of a block.
 pub const BLOCK: usize = 32;
@@ -89,21 +91,15 @@ impl BlockType {
     /// # Panics
     /// If the type has no such field, or `out` is not a field for every 32 elements.
     pub fn predict(self, field: u8, from: Number, elements: &[u8], out: &mut [u8]) {
+        self.predict_on(super::fastest(), field, from, elements, out);
+    }
+
+    pub(super) fn predict_on(self, isa: Isa, field: u8, from: Number, elements: &[u8], out: &mut [u8]) {
         let len = self.field_len(field).expect("a field of the type");
         let part = self.parts()[usize::from(field)];
         let of_block = BLOCK * from.width();
         assert_eq!(out.len() * of_block, elements.len() * len, "a field for each block");
-        with_ieee(|| {
-            let mut x = [0.0; BLOCK];
-            for (to, elements) in out.chunks_exact_mut(len).zip(elements.chunks_exact(of_block)) {
-                widen(from, elements, &mut x);
-                if x.iter().all(|x| x.is_finite()) {
-                    self.field(part, &x, to);
-                } else {
-                    to.fill(0);
-                }
-            }
-        });
+        with_ieee(|| isa.run(Fields { of: self, part, len, from, elements, out }));
     }
 
     #[inline(always)]
@@ -141,6 +137,32 @@ impl BlockType {
                 let d = (max - min) / most as f32;
                 let i = inverse(d);
                 integers(part, d, min, most, |j| ((x[j] - min) * i) + 0.5, out);
+            }
+        }
+    }
+}
+
+/// A field of `len` bytes of consecutive blocks.
+struct Fields<'a> {
+    of: BlockType,
+    part: Part,
+    len: usize,
+    from: Number,
+    elements: &'a [u8],
+    out: &'a mut [u8],
+}
+
+impl Loop for Fields<'_> {
+    #[inline(always)]
+    fn run(self) {
+        let Self { of, part, len, from, elements, out } = self;
+        let mut x = [0.0; BLOCK];
+        for (to, elements) in out.chunks_exact_mut(len).zip(elements.chunks_exact(BLOCK * from.width())) {
+            widen(from, elements, &mut x);
+            if x.iter().all(|x| x.is_finite()) {
+                of.field(part, &x, to);
+            } else {
+                to.fill(0);
             }
         }
     }

@@ -9,7 +9,9 @@ pub use blocks::{BLOCK, BlockType};
 pub use numbers::Number;
 
 use super::grid::Groups;
+use crate::arch::Loop;
 use crate::float::with_ieee;
+use crate::isa::Isa;
 use numbers::{CHUNK, narrow, round, widen};
 
 /// Replaces `out` by the elements, rounded.
@@ -18,14 +20,32 @@ use numbers::{CHUNK, narrow, round, widen};
 /// If `elements` and `out` have other lengths, here and below.
 pub fn cast(from: Number, to: Number, elements: &[u8], out: &mut [u8]) {
     assert_eq!(elements.len() * to.width(), out.len() * from.width(), "an element for each prediction");
-    with_ieee(|| {
+    with_ieee(|| fastest().run(Cast { from, to, elements, out }));
+}
+
+/// The instruction set of loops: all of them give the same results.
+fn fastest() -> Isa {
+    Isa::detect().unwrap_or(Isa::PORTABLE)
+}
+
+struct Cast<'a> {
+    from: Number,
+    to: Number,
+    elements: &'a [u8],
+    out: &'a mut [u8],
+}
+
+impl Loop for Cast<'_> {
+    #[inline(always)]
+    fn run(self) {
+        let Self { from, to, elements, out } = self;
         let mut numbers = [0.0; CHUNK];
         for (elements, out) in elements.chunks(CHUNK * from.width()).zip(out.chunks_mut(CHUNK * to.width())) {
             let numbers = &mut numbers[..out.len() / to.width()];
             widen(from, elements, numbers);
             narrow(to, numbers, out);
         }
-    });
+    }
 }
 
 /// How an element is scaled.
@@ -98,28 +118,44 @@ impl Codes {
 
     /// A code for each byte of `out`.
     fn each(&self, groups: Groups, elements: &[u8], scales: &[u8], out: &mut [u8]) {
-        let Self { from, to, scaling, precision, .. } = *self;
-        let (of_element, of_scale) = (from.width(), self.scales.width());
-        let mut numbers = [0.0; CHUNK];
+        let (of_element, of_scale) = (self.from.width(), self.scales.width());
+        let (isa, mut numbers) = (fastest(), [0.0; CHUNK]);
         with_ieee(|| {
             groups.each(out.len(), |group, range| {
                 let mut s = [0.0];
                 widen(self.scales, &scales[group * of_scale..][..of_scale], &mut s);
                 let s = self.factor * s[0];
-                let (inverse, elements) = (1.0 / s, &elements[range.start * of_element..range.end * of_element]);
+                let elements = &elements[range.start * of_element..range.end * of_element];
                 for (elements, out) in elements.chunks(CHUNK * of_element).zip(out[range].chunks_mut(CHUNK)) {
-                    let numbers = &mut numbers[..out.len()];
-                    widen(from, elements, numbers);
-                    match scaling {
-                        Scaling::Divide => numbers.iter_mut().for_each(|x| *x /= s),
-                        Scaling::Inverse => numbers.iter_mut().for_each(|x| *x *= inverse),
-                        Scaling::Multiply => numbers.iter_mut().for_each(|x| *x *= s),
-                    }
-                    round(precision, numbers);
-                    narrow(to, numbers, out);
+                    isa.run(Scaled { codes: self, scale: s, elements, numbers: &mut numbers[..out.len()], out });
                 }
             });
         });
+    }
+}
+
+/// Codes of elements with one scale; `numbers` is working memory.
+struct Scaled<'a> {
+    codes: &'a Codes,
+    scale: f32,
+    elements: &'a [u8],
+    numbers: &'a mut [f32],
+    out: &'a mut [u8],
+}
+
+impl Loop for Scaled<'_> {
+    #[inline(always)]
+    fn run(self) {
+        let Self { codes, scale, elements, numbers, out } = self;
+        widen(codes.from, elements, numbers);
+        let inverse = 1.0 / scale;
+        match codes.scaling {
+            Scaling::Divide => numbers.iter_mut().for_each(|x| *x /= scale),
+            Scaling::Inverse => numbers.iter_mut().for_each(|x| *x *= inverse),
+            Scaling::Multiply => numbers.iter_mut().for_each(|x| *x *= scale),
+        }
+        round(codes.precision, numbers);
+        narrow(codes.to, numbers, out);
     }
 }
 
@@ -165,5 +201,51 @@ impl Scales {
                 narrow(to, &y, out);
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lmc_test_inputs::Random;
+
+    /// Compares the results of a loop, of `len` bytes, on all instruction sets.
+    fn same(len: usize, run: impl Fn(Isa, &mut [u8])) {
+        let of = |isa| {
+            let mut out = vec![7; len];
+            with_ieee(|| run(isa, &mut out));
+            out
+        };
+        let expected = of(Isa::PORTABLE);
+        Isa::available().into_iter().for_each(|isa| assert!(of(isa) == expected, "{} differs", isa.name()));
+    }
+
+    #[test]
+    fn instruction_sets_round_alike() {
+        let mut r = Random::new(1);
+        for from in Number::FLOATS {
+            // Any bits, and numbers near 1.
+            let n = 20 * blocks::BLOCK;
+            let mut elements = r.bytes(n * from.width());
+            elements[n * from.width() / 2..].chunks_exact_mut(from.width()).for_each(|e| e[from.width() - 1] &= 0xbf);
+            let elements = &elements[..];
+            for to in [Number::I8, Number::F16, Number::Bf16, Number::F32, Number::E4m3, Number::E5m2, Number::F4] {
+                same(n * to.width(), |isa, out| isa.run(Cast { from, to, elements, out }));
+                for (scaling, precision) in Scaling::ALL.into_iter().zip(Number::FLOATS) {
+                    let codes = &Codes { from, to, scaling, precision, scales: Number::F32, factor: 1.0 };
+                    for scale in [0.01, 1e-40, f32::INFINITY] {
+                        same(n * to.width(), |isa, out| {
+                            isa.run(Scaled { codes, scale, elements, numbers: &mut vec![0.0; n], out });
+                        });
+                    }
+                }
+            }
+            for (of, _) in BlockType::ALL {
+                for field in (0..4).filter(|&field| of.field_len(field).is_some()) {
+                    let len = of.field_len(field).unwrap() * n / blocks::BLOCK;
+                    same(len, |isa, out| of.predict_on(isa, field, from, elements, out));
+                }
+            }
+        }
     }
 }

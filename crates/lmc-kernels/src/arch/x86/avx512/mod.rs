@@ -5,12 +5,13 @@
 //! table column is two registers, and a look-up one `vpermi2b`. The register forms of compress and expand are used throughout; the
 //! memory forms are microcode on Zen 4.
 //!
-//! AVX2's kernels serve what longer vectors do not make a twentieth faster (decision 2): statistics, changes, the contexts of elements,
-//! their ranks, elements of eight bytes, and fine tables with more symbols than registers hold.
+//! AVX2's kernels serve all else (decision 2): statistics, changes, the contexts of elements and their ranks, elements of eight bytes, and
+//! fine tables with more symbols than registers hold.
 //!
 //! Soundness rests on two facts. Only an [`Isa`](crate::isa::Isa) of kind `Avx512` leads here, so the instructions exist. Loads and stores
-//! go through references to arrays of their size, but for three: the words of lanes, sixteen at a time from or to a window, where
-//! the number of lanes before or after is the bound; the masked load of `bits`, which touches no byte that it does not select; and the streams of `scatter`, behind whose ends `places` made sure that there is room.
+//! go through references to arrays of their size, but for three: the words of lanes, sixteen at a time from or to a window, where the
+//! number of lanes before or after is the bound; the masked load of `bits`, which touches no byte that it does not select; and the
+//! streams of `scatter`, behind whose ends `places` made sure that there is room.
 
 /// Declares functions with the features of this module; they can be called from one another without `unsafe`.
 macro_rules! kernels {
@@ -27,6 +28,7 @@ pub(in crate::arch) mod decode;
 mod emit;
 pub(in crate::arch) mod encode;
 mod fine;
+pub(in crate::arch) mod loops;
 mod merge;
 pub(in crate::arch) mod predict;
 mod ranks;
