@@ -48,7 +48,7 @@ for library in liblmc_c.a liblmc_c.so liblmc_c.dylib; do
     [[ ! -e $target/$triple/release/$library ]] || cp "$target/$triple/release/$library" "$work/$name/lib"
 done
 cp "$target/$triple/release/lmc" README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$work/$name"
-[[ $triple != *-linux-* ]] || cp packaging/lmc-mount@.service "$work/$name"
+[[ $triple != *-linux-* ]] || cp packaging/lmc-*@.service "$work/$name"
 "$work/$name/lmc" man "$work/$name/man"
 for shell in bash fish zsh; do "$work/$name/lmc" completions "$shell" >"$work/$name/completions/lmc.$shell"; done
 rm -f "$dist/$name.tar.gz"

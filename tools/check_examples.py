@@ -66,6 +66,11 @@ def prepare(folder):
         (checkpoint / "config.json").write_text('{"n_layer": 2}\n')
     shutil.copy(DATA / "layouts" / "torch" / "state.pt", folder / "optimizer.pt")
     shutil.copy(DATA / "layouts" / "types.gguf", folder / "model.gguf")
+    for step in (1000, 2000):
+        ranks = folder / "ckpts" / f"global_step{step}"
+        ranks.mkdir(parents=True)
+        for file in (DATA / "layouts" / "deepspeed").glob("*.pt"):
+            shutil.copy(file, ranks)
     for name in ("bucket", "home"):
         (folder / name).mkdir()
     for name, step in (("org--base", 1000), ("user--tuned", 2000)):
