@@ -51,8 +51,7 @@ fn exact(elements: &[u32], width_code: u8, operand: Operand) -> Predicted {
     Predicted {
         raw,
         width_code,
-        predictor: 1,
-        operands: vec![operand],
+        operand: operand,
         row_terms: None,
         boundaries: Vec::new(),
         streams: vec![Stream::of(0, Cluster { z: 8 << width_code, ..Cluster::default() })],
@@ -208,7 +207,6 @@ fn contexts_of_rows() -> Vec<Known> {
         // All bits of the residuals, which rise in every context from one that tells it.
         let streams = (0..counts.len()).map(|_| Stream::of(0, Cluster { k: 32, ..Cluster::default() })).collect();
         let column = Predicted {
-            predictor: 2,
             row_terms: Some(RowTerms::of_rows(rows, terms.clone())),
             boundaries,
             streams,

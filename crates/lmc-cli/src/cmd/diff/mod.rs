@@ -87,7 +87,7 @@ const JSON_HELP: &str = "\
     distance               null if none is known, else log2 (how many changed by 2^i to 2^(i+1) - 1, for i = 0, 1, ...),
                            median, p90, p99 (as such i) and max (the largest distance)
     delta_size, alone_size bytes, shares of the blocks that it lies in; delta_bits, alone_bits: the same as bits an element, or null
-    predictor              \"ulp\", \"difference\" or null; from_itself: whether it uses
+    predictor              \"ulp\", \"derived\", ... or null; from_itself: whether it uses
                            other tensors of NEW
   missing                  tensors of OLD that are no counterpart: file, name, dtype, shape, raw_size";
 
