@@ -96,7 +96,7 @@ pub fn naming(ranges: &[[u64; 3]]) -> BlockFields {
 
 /// [`naming`] with ranges for each of several columns.
 pub fn naming_in_columns(of: &[&[[u64; 3]]]) -> BlockFields {
-    let length = |ranges: &[[u64; 3]]| ranges.iter().map(|range| range[2]).sum::<u64>().clamp(1, 1 << 20) as usize;
+    let length = |ranges: &[[u64; 3]]| ranges.iter().map(|range| range[2]).sum::<u64>().clamp(1, 1 << 21) as usize;
     let columns: Vec<_> = of.iter().map(|ranges| Column::Stored(vec![0; length(ranges)])).collect();
     let extents = (0..).zip(&columns).map(|(column, of)| (column, of.raw().len() as u64)).collect();
     let mut fields = encoded(&Block { lane_sets: 0, columns, extents, states_repeats: false, final_state: 1 << 16 });

@@ -201,7 +201,9 @@ fn contexts_of_rows() -> Vec<Known> {
             let key = ((p >> 23) as u8).wrapping_sub(terms[places[i].0]);
             let context = boundaries.iter().take_while(|&&boundary| key >= boundary).count();
             counts[context] += 1;
-            p.wrapping_add(1000 * context as u32 + counts[context])
+            // The distance of floats: the bits of a negative one rise as it falls.
+            let distance = 1000 * context as u32 + counts[context];
+            if p >> 31 == 0 { p.wrapping_add(distance) } else { p.wrapping_sub(distance) }
         };
         let elements: Vec<u32> = base.chunks(4).enumerate().map(element).collect();
         // All bits of the residuals, which rise in every context from one that tells it.
