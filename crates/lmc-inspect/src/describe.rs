@@ -9,7 +9,6 @@ use lmc::internals::{
 use lmc::{ReadAt, Reader};
 use lmc_kernels::map::Map;
 use lmc_kernels::predict::Conversion;
-use lmc_kernels::predict::Predictor;
 use serde::{Serialize, Serializer};
 
 /// How a block is coded; serialized, as `lmc list --json` has it.
@@ -60,7 +59,7 @@ pub struct ColumnDescription {
     /// raw length.
     #[serde(rename = "compressed_size")]
     pub coded_len: u64,
-    /// "stored", "zstd", "zstd of byte planes", "zstd with a prefix", "plain", or "predicted".
+    /// "stored", "zstd", "zstd of byte planes", "plain", or "predicted".
     pub method: &'static str,
     /// Bytes of an element of a stream or predicted column.
     pub width: Option<usize>,
@@ -82,9 +81,8 @@ pub struct ColumnDescription {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PredictionDescription {
-    /// The coded value of an element: the distance to its prediction in representable numbers ("ulp"), or the
-    /// "difference" of integers; or what the prediction is made by: an "Adam step", a "multiple" of other data, terms of
-    /// "rows and columns"; or "derived".
+    /// What the prediction is made by: an "Adam step", a "multiple" of other data, terms of "rows and columns", "derived", or
+    /// else "ulp": other data or a grid. The coded value of an element is its distance in representable numbers (ULP).
     pub predictor: &'static str,
     /// Whether the prediction is of another type, such as "F32 to BF16".
     pub conversion: Option<String>,
@@ -282,7 +280,6 @@ impl ColumnDescription {
             p.method.streams().flat_map(|g| g.clusters.iter().map(|cluster| ClusterDescription::new(g, cluster)));
         match &p.method {
             Method::Stored => plain("stored"),
-            Method::Zstd(z) if z.prefix.count() > 0 => plain("zstd with a prefix"),
             Method::Zstd(z) if z.width == 1 => plain("zstd"),
             Method::Zstd(_) => plain("zstd of byte planes"),
             Method::Predicted(p) => Self {
@@ -324,13 +321,12 @@ impl PredictionDescription {
         let mut sources: Vec<u32> = ranges(head, p).iter().map(|d| d.source).collect();
         sources.sort_unstable();
         sources.dedup();
-        let predictor = match (&p.operand, p.predictor) {
-            (Operand::Moment(_) | Operand::Weight(_), _) => "Adam step",
-            (Operand::Scaled(_), _) => "multiple",
-            (Operand::Factored(_), _) => "rows and columns",
-            (Operand::Derived(_), _) => "derived",
-            (Operand::Ranges { .. } | Operand::Grid(_), Predictor::Float) => "ulp",
-            (Operand::Ranges { .. } | Operand::Grid(_), Predictor::Integer) => "difference",
+        let predictor = match &p.operand {
+            Operand::Moment(_) | Operand::Weight(_) => "Adam step",
+            Operand::Scaled(_) => "multiple",
+            Operand::Factored(_) => "rows and columns",
+            Operand::Derived(_) => "derived",
+            Operand::Ranges { .. } | Operand::Grid(_) => "ulp",
         };
         let conversion = match &p.operand {
             Operand::Ranges { conversion: Conversion::NarrowBf16, .. } => Some("F32 to BF16".to_owned()),

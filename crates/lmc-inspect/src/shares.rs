@@ -199,7 +199,6 @@ mod tests {
                 step: None,
                 derived: None,
                 group: Group::Others,
-                prefix: None,
                 matrix: None,
             };
             encode_block(&mut encoder, block, &[extent], &NoBase, &mut out).unwrap();

@@ -1,4 +1,4 @@
-//! Valid files whose blocks name ranges of bases and of the file itself: predicted columns, prefixes and patches of every
+//! Valid files whose blocks name ranges of bases and of the file itself: predicted columns and patches of every
 //! shape.
 
 use crate::blocks;
@@ -7,7 +7,7 @@ use crate::derivations::{derivation, scales_in_a_stream};
 use crate::input::Input;
 use crate::predictions::{constant, predicted, predicted_by_grid};
 use crate::reference::write::File;
-use crate::reference::write::block::{Block, Column, Derivation, Derived, Operand, Predicted, Range, Zstd};
+use crate::reference::write::block::{Block, Column, Derivation, Derived, Operand, Predicted, Range};
 use crate::streams::{element_count, mask, patch, to_bytes};
 
 /// The blocks of a file, and its bases.
@@ -150,7 +150,6 @@ fn block(input: &mut Input<'_>, bases: &[Vec<u8>], raw: &[u8]) -> Block {
                 let column = blocks::column(input, lane_sets);
                 patched(input, column, lane_sets)
             }
-            1 => Column::Zstd(prefixed(input, &sources)),
             5 => Column::Predicted(predicted_by_grid(input, lane_sets)),
             6 => Column::Predicted(predicted_by_step(input, &sources, lane_sets)),
             7 => Column::Predicted(predicted_by_derivation(input, &sources, lane_sets)),
@@ -159,17 +158,6 @@ fn block(input: &mut Input<'_>, bases: &[Vec<u8>], raw: &[u8]) -> Block {
     }
     let (extents, states_repeats) = blocks::extents(input, &columns);
     Block { lane_sets, columns, extents, states_repeats, final_state: 1 << 16 }
-}
-
-/// A zstd column whose bytes are also in its prefix, in parts; others are not.
-fn prefixed(input: &mut Input<'_>, sources: &Sources<'_>) -> Zstd {
-    let length = 1 + input.below(2000);
-    let prefix = sources.choose(input, length);
-    let mut raw = blocks::bytes(input);
-    for range in prefix.iter().take(1 + input.below(4)) {
-        raw.extend(&range.bytes[range.bytes.len() / 3..]);
-    }
-    Zstd { prefix, ..Zstd::of(raw) }
 }
 
 /// The column with patches or a mask, if it is plain.
@@ -189,7 +177,6 @@ fn predicted_by_ranges(input: &mut Input<'_>, sources: &Sources<'_>, lane_sets: 
     let width_code = input.below(4) as u8;
     let width = 1 << width_code;
     let n = element_count(input);
-    let predictor = 1 + input.below(2) as u8;
     let conversions: &[(u8, usize)] = match width {
         2 => &[(0, 2), (1, 4), (3, 4)],
         4 => &[(0, 4), (2, 2)],
@@ -197,7 +184,7 @@ fn predicted_by_ranges(input: &mut Input<'_>, sources: &Sources<'_>, lane_sets: 
     };
     let (conversion, takes) = conversions[input.below(conversions.len())];
     let operand = Operand::Ranges { conversion, ranges: sources.choose(input, takes * n) };
-    predicted(input, width_code, n, predictor, operand, lane_sets)
+    predicted(input, width_code, n, operand, lane_sets)
 }
 
 /// A column whose operand is computed from other data.
@@ -206,7 +193,6 @@ fn predicted_by_step(input: &mut Input<'_>, sources: &Sources<'_>, lane_sets: u8
     let (kind, width_code) = [(5, 1), (5, 2), (6, 2), (7, 2), (7, 2)][choice];
     let has_m0 = choice == 4;
     let n = element_count(input);
-    let predictor = 1 + input.below(2) as u8;
     let mut constants: Vec<u32> = (0..if kind == 5 { 1 } else { 4 }).map(|_| constant(input)).collect();
     if kind == 7 && (constants[2] != 0) != has_m0 {
         constants[2] ^= if has_m0 { 0x8000_0000 } else { constants[2] };
@@ -214,13 +200,12 @@ fn predicted_by_step(input: &mut Input<'_>, sources: &Sources<'_>, lane_sets: u8
     let lists = [1, 1, 3, 3, 4][choice];
     let mut data: Vec<Vec<Range>> = (0..lists).map(|_| sources.choose(input, n << width_code)).collect();
     data.resize(if kind == 7 { 4 } else { lists }, Vec::new());
-    predicted(input, width_code, n, predictor, Operand::Step { kind, constants, data }, lane_sets)
+    predicted(input, width_code, n, Operand::Step { kind, constants, data }, lane_sets)
 }
 
 /// A column that is derived from other data.
 fn predicted_by_derivation(input: &mut Input<'_>, sources: &Sources<'_>, lane_sets: u8) -> Predicted {
     let (derivation, width_code, n) = derivation(input);
-    let predictor = 1 + input.below(2) as u8;
     let lengths = Derived::lengths(&derivation, 1 << width_code, n);
     let mut lengths: Vec<usize> = lengths.into_iter().map(|length| length as usize).collect();
     let scales = match derivation {
@@ -230,5 +215,5 @@ fn predicted_by_derivation(input: &mut Input<'_>, sources: &Sources<'_>, lane_se
         _ => None,
     };
     let data = lengths.into_iter().map(|length| sources.choose(input, length)).collect();
-    predicted(input, width_code, n, predictor, Operand::Derived(Derived { derivation, data, scales }), lane_sets)
+    predicted(input, width_code, n, Operand::Derived(Derived { derivation, data, scales }), lane_sets)
 }

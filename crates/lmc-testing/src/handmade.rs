@@ -1,7 +1,7 @@
 //! Files built by hand, block by block, for tests of bases, of ranges, and of columns that name them.
 
 use crate::decoders::{LIMIT, agree_with_bases};
-use crate::reference::write::block::{Block, BlockFields, Cluster, Column, Operand, Predicted, Range, Stream, Zstd};
+use crate::reference::write::block::{Block, BlockFields, Cluster, Column, Operand, Predicted, Range, Stream};
 use crate::reference::write::{File, Record, varint, zstd_frame};
 
 /// Raw bytes of a leaf: each block begins at a multiple of them.
@@ -56,18 +56,12 @@ pub fn copy(of: &[(u64, u64, &[u8])]) -> BlockFields {
     let column = Predicted {
         raw: of.iter().flat_map(|(.., bytes)| bytes.to_vec()).collect(),
         width_code: 0,
-        predictor: 2,
-        operands: vec![Operand::of(ranges(of))],
+        operand: Operand::of(ranges(of)),
         row_terms: None,
         boundaries: vec![],
         streams: vec![Stream::of(0, Cluster { z: 8, ..Cluster::default() })],
     };
     encoded(&Block::of(Column::Predicted(column), 0))
-}
-
-/// Bytes as a zstd frame after a prefix of these ranges: source, offset and bytes.
-pub fn prefixed(raw: &[u8], prefix: &[(u64, u64, &[u8])]) -> BlockFields {
-    encoded(&Block::of(Column::Zstd(Zstd { prefix: ranges(prefix), ..Zstd::of(raw.to_vec()) }), 0))
 }
 
 /// Bytes as they are.
@@ -94,23 +88,27 @@ pub fn filled(blocks: &[&[u8]]) -> Vec<u8> {
     raw
 }
 
-/// A block that names these ranges (source, offset and length) as the prefix of a zstd frame that does not reach them.
+/// A block that names these ranges (source, offset and length), and has as many zeros, which are right if the ranges have zeros. Of ranges
+/// that are longer than a block can be it has fewer.
 pub fn naming(ranges: &[[u64; 3]]) -> BlockFields {
     naming_in_columns(&[ranges])
 }
 
 /// [`naming`] with ranges for each of several columns.
 pub fn naming_in_columns(of: &[&[[u64; 3]]]) -> BlockFields {
-    let columns = vec![Column::Zstd(Zstd::of(b"xyz".to_vec())); of.len()];
+    let length = |ranges: &[[u64; 3]]| ranges.iter().map(|range| range[2]).sum::<u64>().clamp(1, 1 << 21) as usize;
+    let columns: Vec<_> = of.iter().map(|ranges| Column::Stored(vec![0; length(ranges)])).collect();
     let extents = (0..).zip(&columns).map(|(column, of)| (column, of.raw().len() as u64)).collect();
     let mut fields = encoded(&Block { lane_sets: 0, columns, extents, states_repeats: false, final_state: 1 << 16 });
+    fields.bulk.iter_mut().for_each(Vec::clear);
     for (column, ranges) in fields.columns.iter_mut().zip(of) {
-        // Method, width code, no ranges; then the length of the frame.
-        let frame_length = column.split_off(3);
-        column.truncate(2);
+        // Method, width code, not converted; then the ranges, no boundaries, and residuals that are all 0.
+        *column = vec![3, 0, 0];
         varint(column, ranges.len() as u64);
         ranges.iter().flatten().for_each(|&number| varint(column, number));
-        column.extend(frame_length);
+        column.push(0);
+        varint(column, length(ranges) as u64);
+        column.extend([0, 0, 1, 0, 0, 8, 0, 0, 0]);
         let needs = ranges.iter().fold(0, |needs, range| needs | if range[0] == 0 { 3 } else { 1 });
         fields.has_body_check |= needs != 0;
         fields.needs |= needs;
@@ -144,7 +142,7 @@ pub fn delta_raw() -> Vec<u8> {
 /// # Panics
 /// When the window is below 2^10 bytes.
 pub fn frame_with_window(bytes: &[u8], window_log: u32) -> Vec<u8> {
-    let frame = zstd_frame(bytes, &[]);
+    let frame = zstd_frame(bytes);
     let (size_flag, is_single) = (frame[4] >> 6, frame[4] >> 5 & 1 == 1);
     let size_length = [usize::from(is_single), 2, 4, 8][usize::from(size_flag)];
     let blocks = &frame[5 + usize::from(!is_single) + size_length..];

@@ -33,8 +33,7 @@ fn exact(grid: Grid) -> Predicted {
     let mut column = Predicted {
         raw: vec![0; 12],
         width_code: 1,
-        predictor: 1,
-        operands: vec![Operand::Grid(grid)],
+        operand: Operand::Grid(grid),
         row_terms: None,
         boundaries: Vec::new(),
         streams: vec![Stream::of(0, Cluster { z: 16, ..Cluster::default() })],
@@ -43,8 +42,8 @@ fn exact(grid: Grid) -> Predicted {
     column
 }
 
-/// Method, width code, predictor, one operand, which is a grid.
-pub const START: [u8; 5] = [3, 1, 1, 1, 4];
+/// Method, width code, an operand that is a grid.
+pub const START: [u8; 3] = [3, 1, 4];
 /// Conversion, no offsets, levels.
 pub const LEVELS: [u8; 11] = [1, 0, 1, 0, 0, 0x80, 0x3f, 0, 0, 0, 0xbf];
 /// The fields of [`GROUPS`].

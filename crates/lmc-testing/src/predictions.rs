@@ -5,19 +5,12 @@ use crate::reference::write::block::{Cluster, Grid, Groups, Operand, Predicted, 
 use crate::streams::{element_count, low_bits, mask, patch, stream, stream_of_bits};
 
 /// A column of `n` elements with this operand, in some contexts.
-pub(crate) fn predicted(
-    input: &mut Input<'_>,
-    width_code: u8,
-    n: usize,
-    predictor: u8,
-    operand: Operand,
-    lane_sets: u8,
-) -> Predicted {
+pub(crate) fn predicted(input: &mut Input<'_>, width_code: u8, n: usize, operand: Operand, lane_sets: u8) -> Predicted {
     let boundaries = boundaries(input);
     let has_row_terms = !boundaries.is_empty() && input.below(4) == 3;
     let row_terms = if has_row_terms { Some(row_terms(input, n, lane_sets)) } else { None };
-    let (raw, operands, streams) = (vec![0; n << width_code], vec![operand], Vec::new());
-    let mut predicted = Predicted { raw, width_code, predictor, operands, row_terms, boundaries, streams };
+    let (raw, streams) = (vec![0; n << width_code], Vec::new());
+    let mut predicted = Predicted { raw, width_code, operand, row_terms, boundaries, streams };
     let mut residuals = Vec::new();
     for count in predicted.context_counts().expect("the operand is as long as the column needs") {
         if count == 0 {
@@ -71,14 +64,13 @@ fn row_terms(input: &mut Input<'_>, n: usize, lane_sets: u8) -> RowTerms {
 /// A column whose operand is terms of rows and columns.
 pub(crate) fn predicted_by_terms(input: &mut Input<'_>, lane_sets: u8) -> Predicted {
     let width_code = 1 + input.below(2) as u8;
-    let predictor = 1 + input.below(2) as u8;
     let n = element_count(input);
     let rows = rows(input, n, 20);
     let shift = input.below(8 << width_code) as u8;
     let (row_stream, of_rows) = terms(input, RowTerms::count(rows, n), lane_sets);
     let (column_stream, of_columns) = terms(input, n.min(rows.row as usize), lane_sets);
     let operand = Operand::Terms(Terms { shift, rows, of_rows, row_stream, of_columns, column_stream });
-    predicted(input, width_code, n, predictor, operand, lane_sets)
+    predicted(input, width_code, n, operand, lane_sets)
 }
 
 /// A constant of an operand: one near 1, a special one, or any.
@@ -97,13 +89,12 @@ pub(crate) fn predicted_by_grid(input: &mut Input<'_>, lane_sets: u8) -> Predict
     let choice = input.below(6);
     let (conversion, has_offsets) = ([0, 1, 3][choice % 3], choice >= 3);
     let width_code = if conversion == 0 { 2 } else { 1 };
-    let predictor = 1 + input.below(2) as u8;
     let n = element_count(input);
     let mut grid = grid(input, conversion, n, lane_sets);
     if has_offsets {
         add_offsets(input, &mut grid, lane_sets);
     }
-    predicted(input, width_code, n, predictor, Operand::Grid(grid), lane_sets)
+    predicted(input, width_code, n, Operand::Grid(grid), lane_sets)
 }
 
 fn grid(input: &mut Input<'_>, conversion: u8, n: usize, lane_sets: u8) -> Grid {

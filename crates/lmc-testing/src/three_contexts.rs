@@ -13,8 +13,7 @@ pub fn column() -> (Vec<u8>, Predicted) {
     let column = Predicted {
         raw: (1..9).collect(),
         width_code: 1,
-        predictor: 1,
-        operands: vec![Operand::Ranges { conversion: 1, ranges: vec![range(0, 6), range(6, 10)] }],
+        operand: Operand::Ranges { conversion: 1, ranges: vec![range(0, 6), range(6, 10)] },
         row_terms: None,
         boundaries: vec![100, 120],
         streams: vec![Stream::of(0, Cluster { k: 16, ..Cluster::default() }); 3],
@@ -22,10 +21,10 @@ pub fn column() -> (Vec<u8>, Predicted) {
     (base, column)
 }
 
-/// Method, width code, predictor.
-pub const START: [u8; 3] = [3, 1, 1];
-/// One operand: conversion, two ranges.
-pub const OPERANDS: [u8; 9] = [1, 1, 2, 1, 0, 6, 1, 6, 10];
+/// Method, width code.
+pub const START: [u8; 2] = [3, 1];
+/// Operand: conversion, two ranges.
+pub const OPERAND: [u8; 8] = [1, 2, 1, 0, 6, 1, 6, 10];
 /// The rest of the head of [`column()`], byte by byte.
 pub const REST: [u8; 24] = [
     2, 100, 120, // boundaries

@@ -128,7 +128,6 @@ fn model<'m>(column: &'m Predicted, prediction: &'m [u8]) -> Model<'m> {
     Model {
         width: column.width,
         len: prediction.len() / column.width,
-        predictor: column.predictor,
         prediction,
         contexts: column.contexts.as_ref(),
         terms: None,

@@ -3,7 +3,6 @@
 use lmc::Dtype;
 use lmc::internals::coding_of;
 use lmc_kernels::map::Map;
-use lmc_kernels::predict::Predictor;
 use lmc_kernels::predict::residual::residuals;
 
 use crate::element::{load, with_width};
@@ -58,7 +57,7 @@ impl DifferenceEntropy {
         let mut differences = [0; AT_ONCE];
         for (new, old) in new.chunks(AT_ONCE).zip(old.chunks(AT_ONCE)) {
             let differences = &mut differences[..new.len()];
-            residuals(width, Predictor::Float, new, old, differences);
+            residuals(width, new, old, differences);
             with_width!(width, add_differences(self, differences, old));
         }
         self.elements += (new.len() / width) as u64;

@@ -1,7 +1,7 @@
 //! Arguments of the kernels of the predict stage.
 
+use super::Contexts;
 use super::optimizer::Rows;
-use super::{Contexts, Predictor};
 use crate::cluster::element::{Element, with_element};
 use crate::inline::zip;
 use lmc_layout::io::scratch;
@@ -13,8 +13,6 @@ pub struct Model<'a> {
     pub width: usize,
     /// Elements of the column.
     pub len: usize,
-    /// How residuals are computed.
-    pub predictor: Predictor,
     /// The prediction of every element.
     pub prediction: &'a [u8],
     /// `None` for a single context.

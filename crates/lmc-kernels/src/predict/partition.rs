@@ -85,7 +85,7 @@ pub(crate) fn of_tile<'a>(left: &mut &'a [u32], i: usize, n: usize) -> impl Iter
 #[must_use]
 pub(crate) fn partition(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -> bool {
     let Some(finder) = Finder::new(m) else {
-        residual::residuals(m.width, m.predictor, elements, m.prediction, streams.get_mut(0));
+        residual::residuals(m.width, elements, m.prediction, streams.get_mut(0));
         return true;
     };
     let (bytes, streams, overflows) = streams.raw_parts_mut();
@@ -95,7 +95,7 @@ pub(crate) fn partition(m: &Model<'_>, elements: &[u8], streams: &mut Streams) -
     let mut residuals = [0; 8 * TILE];
     for (i, elements) in elements.chunks(TILE * m.width).enumerate() {
         let residuals = &mut residuals[..elements.len()];
-        residual::residuals(m.width, m.predictor, elements, m.predictions(i * TILE, elements.len()), residuals);
+        residual::residuals(m.width, elements, m.predictions(i * TILE, elements.len()), residuals);
         let keys = finder.keys(i * TILE, elements.len() / m.width, &mut keys);
         let there =
             with_element!(m.width, E => scatter::<E>(keys, &finder.table, residuals, bytes, &mut cursors, overflows));
@@ -129,7 +129,7 @@ pub(crate) fn restore(m: &Model<'_>, streams: &Streams, out: &mut [u8]) -> bool 
         if !with_element!(m.width, E => gather::<E>(keys, &finder.table, bytes, &mut cursors, out)) {
             return false;
         }
-        residual::restore(m.width, m.predictor, m.predictions(i * TILE, out.len()), out);
+        residual::restore(m.width, m.predictions(i * TILE, out.len()), out);
     }
     cursors.iter().all(|c| c.next == c.end)
 }
@@ -163,7 +163,7 @@ pub(crate) fn restore_tiles(
         if !whole {
             out.copy_from_slice(&last[..n]);
         }
-        residual::restore(m.width, m.predictor, m.predictions(i, n), out);
+        residual::restore(m.width, m.predictions(i, n), out);
     }
     places.iter().flatten().all(|p| p.next == p.end)
 }
@@ -178,7 +178,7 @@ pub(crate) fn are_within(places: &[Vec<Place>; 2]) -> bool {
 /// Replaces the residuals of the only context by their elements.
 #[inline(always)]
 pub(crate) fn restore_in_place(m: &Model<'_>, out: &mut [u8]) {
-    residual::restore(m.width, m.predictor, m.prediction, out);
+    residual::restore(m.width, m.prediction, out);
 }
 
 /// Finds the keys of predictions, and their contexts.

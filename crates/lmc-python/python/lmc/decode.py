@@ -119,7 +119,7 @@ class Reader:
         return numbers[:count]
 
 
-def unpack_zstd(frame: bytes, n: int, prefix: bytes | bytearray = b"") -> bytes:
+def unpack_zstd(frame: bytes, n: int) -> bytes:
     """§3.3: Decode a zstd frame of n bytes (n ≥ 1), in one step."""
     must_be("magic of a zstd frame", frame[:4], bytes.fromhex("28b52ffd"))
     try:
@@ -128,8 +128,7 @@ def unpack_zstd(frame: bytes, n: int, prefix: bytes | bytearray = b"") -> bytes:
         must_be("content size of a zstd frame", parameters.content_size, n)
         must(frame[4] & 0x20, "Single_Segment_flag of a zstd frame is not set")
         must_be("dictionary of a zstd frame", parameters.dict_id, 0)
-        past = zstandard.ZstdCompressionDict(prefix, dict_type=zstandard.DICT_TYPE_RAWCONTENT) if prefix else None
-        decompressor = zstandard.ZstdDecompressor(dict_data=past, max_window_size=2**31)
+        decompressor = zstandard.ZstdDecompressor(max_window_size=2**31)
         return decompressor.decompress(frame, allow_extra_data=False)  # fails unless it gives the stated size
     except zstandard.ZstdError as error:
         raise FormatError(f"a zstd frame does not decode: {error}") from None
@@ -229,9 +228,12 @@ def read_index(file: File, reader: Reader) -> None:
         must_be(f"record, raw length of block {i}", (table.varint("length"), table.varint("raw length")), lengths)
     table.shown("layout")
     table.shown("writer")
-    name, shape, total, written_out = bytearray(), None, 0, 0  # a segment may refer to the tensor before
-    for i in range(table.varint("number of segments", 0, 2**24)):
+    name, rank, elements, total, written_out = bytearray(), -1, 1, 0, 0  # a segment may refer to the tensor before
+    count = table.varint("number of segments", 0, 2**22)
+    must(count <= max(2**16, file.max_size // 2**15), f"{count} segments: see --max-size", LimitError)
+    for i in range(count):
         with at(f"segment {i}"):
+            written_out += 64
             same_shape, dtype = divmod(table.u8("dtype"), 0x80)
             kind = table.string("name of the dtype") if dtype == 127 else b"coded"
             must(1 <= len(kind) <= 31 and all(0x21 <= c <= 0x7E for c in kind), f"name of the dtype is {kind!r}")
@@ -247,18 +249,23 @@ def read_index(file: File, reader: Reader) -> None:
                 name[shared:] = table.string("rest of the name")
                 must(len(name) < 2**16, f"the name has {len(name)} bytes, above 2^16 - 1")
                 if not same_shape:
-                    shape = [table.varint("dimension") for _ in range(table.varint("rank", 0, 64))]
-                must(shape is not None, "bit 7 of the first tensor is set")
-                written_out += len(name) + 8 * len(shape or ())
-                must(written_out <= 2**28, f"names and dimensions take {written_out} bytes, above 2^28")
-                bits = 1
-                for factor in (*(shape or ()), of_element):
-                    bits *= factor
-                    must(bits < 2**64, f"a product of dimensions and bits is {bits}, above 2^64 - 1")
+                    rank, elements = table.varint("rank", 0, 64), 1
+                    for _ in range(rank):
+                        elements = product(elements, table.varint("dimension"))
+                must(rank >= 0, "bit 7 of the first tensor is set")
+                written_out += len(name) + 8 * rank
+                bits = product(elements, of_element)
                 must(bits % 8 == 0, f"a tensor of dtype {dtype} has {bits} bits, not a whole number of bytes")
             total += bits // 8
+            must(written_out <= 2**28, f"segments, names and dimensions take {written_out} bytes, above 2^28")
     must_be("sum of the lengths of segments", total, len(file.raw))
     must_be("number of bytes left over after the last segment", table.left(), 0)
+
+
+def product(a: int, b: int) -> int:
+    """§2.3: Return the product of dimensions, or of them and the bits of an element."""
+    must(a * b < 2**64, f"a product of dimensions and bits is {a * b}, above 2^64 - 1")
+    return a * b
 
 
 def content_hash(data: bytes | bytearray) -> bytes:
@@ -373,10 +380,8 @@ def decode_column(block: Block, length: int) -> bytes:
     width = 1 << head.u8("width code", 0, 3)
     must(length % width == 0, f"the column has {length} bytes, not a multiple of the width of {width} bytes")
     if method == 1:  # zstd
-        prefix = read_ranges(block, 0, 2**20 if width == 1 else 0, "prefix", 2**23)
-        must(len(prefix) + length <= 2**24, f"prefix and column have {len(prefix)} + {length} bytes, above 2^24")
         frame = block.bulk.take(head.varint("length of the frame"), "frame")
-        return np.frombuffer(unpack_zstd(frame, length, prefix=prefix), np.uint8).reshape(width, -1).T.tobytes()
+        return np.frombuffer(unpack_zstd(frame, length), np.uint8).reshape(width, -1).T.tobytes()
     n = length // width
     elements = decode_stream(block, n, width, PALETTE) if method == 2 else decode_predicted(block, n, width)
     return elements.astype(f"<u{width}").tobytes()
@@ -530,11 +535,11 @@ def need_feature(block: Block, bit: int) -> None:
     block.file.exact_features |= 1 << bit
 
 
-def read_ranges(block: Block, least: int, most: int, name: str, max_length: int) -> bytearray:
-    """§3.6: Read a number of ranges (with its limits) and the ranges; returns their bytes, one after the other."""
+def read_ranges(block: Block, least: int, max_length: int) -> bytearray:
+    """§3.6: Read a number of ranges and the ranges; returns their bytes, one after the other."""
     head, file = block.head, block.file
     sources: list[bytes | bytearray] = [file.raw, *file.bases]
-    number, content = head.varint("number of ranges", least, most), bytearray()
+    number, content = head.varint("number of ranges", least, 2**20), bytearray()
     block.ranges += number
     must(block.ranges <= 2**20, f"the block names {block.ranges} ranges or more, above 2^20")
     for i in range(number):
@@ -546,7 +551,7 @@ def read_ranges(block: Block, least: int, most: int, name: str, max_length: int)
             if source == 0:
                 need_feature(block, 1)
             must(end <= len(sources[source]), f"it ends at {end}, source {source} at {len(sources[source])}")
-            must(len(content) + length <= max_length, f"{name} has {len(content) + length} bytes, above {max_length}")
+            must(len(content) + length <= max_length, f"an operand has more than {max_length} bytes")
             block.ranges_length += length
             must(block.ranges_length <= 2**28, "the ranges of the block have more than 2^28 bytes")
             if source == 0:
@@ -558,7 +563,6 @@ def read_ranges(block: Block, least: int, most: int, name: str, max_length: int)
 def decode_predicted(block: Block, n: int, width: int) -> Array:
     """§3.7: Decode a predicted column of n elements of `width` bytes."""
     head, w = block.head, 8 * width
-    predictor, _ = head.u8("predictor", 1, 2), head.u8("number of operands", 1, 1)  # both have exactly one
     p = decode_operand(block, n, width)
     key = (((p << 1) | (p >> (w - 1))) >> (w - 8)).astype(np.uint8)
     has_row_terms, count = divmod(head.u8("number of boundaries"), 128)
@@ -566,7 +570,7 @@ def decode_predicted(block: Block, n: int, width: int) -> Array:
     if has_row_terms:
         with at("row terms"):
             need_feature(block, 3)
-            key -= decode_row_terms(block, n, *read_rows(head, 2**48))
+            key -= decode_row_terms(block, n, 2**48)[0]
     boundaries = list(head.take(count, "boundaries"))
     must(boundaries == sorted(set(boundaries) - {0}), f"boundaries are {boundaries}, which do not rise from 1")
     context_of = np.searchsorted(np.array(boundaries, key.dtype), key, side="right")
@@ -577,8 +581,7 @@ def decode_predicted(block: Block, n: int, width: int) -> Array:
             must_be("number of elements", number, np.count_nonzero(context_of == c))
             if number > 0:
                 e[context_of == c] = decode_stream(block, number, width, ZIGZAG)
-    d = inverse_map(ZIGZAG, e)
-    return np.asarray(float_order(d + float_order(p)) if predictor == 1 else d + p)
+    return float_order(inverse_map(ZIGZAG, e) + float_order(p))
 
 
 @at("operand")
@@ -594,14 +597,21 @@ def decode_operand(block: Block, n: int, width: int) -> Array:
         return decode_terms(block, n, width) if kind == 8 else decode_step(block, n, width, kind)
     source_width, target_width = {0: (width, width), 1: (4, 2), 2: (2, 4), 3: (4, 2)}[kind]
     must(width == target_width, f"conversion is {kind}, the width {width} bytes")
-    return convert(kind, read_data(block, 1, 2**20, n, source_width))
+    return convert(kind, read_data(block, n, source_width))
 
 
-def read_data(block: Block, least: int, most: int, n: int, width: int) -> Array:
-    """§3.6: Read a number of ranges (with its limits) and the ranges, which have n elements of `width` bytes."""
-    data = read_ranges(block, least, most, "operand", n * width)
-    must_be("length of the operand", len(data), n * width if most > 0 else 0)
+def read_data(block: Block, n: int, width: int, least: int = 1) -> Array:
+    """§3.6: Read a number of ranges and the ranges, which have n elements of `width` bytes, or none if least is 0."""
+    data = read_ranges(block, least, n * width)
+    must(len(data) == n * width or least == 0 == len(data), f"an operand has {len(data)} bytes, not {n * width}")
     return np.frombuffer(data, f"<u{width}")
+
+
+def read_constants(head: Reader, count: int) -> Array:
+    """Read numbers of binary32, which must be finite."""
+    bits = np.frombuffer(head.take(4 * count, "constants"), "<u4")
+    must(are_finite(bits), "not all constants are finite")
+    return number_of(bits)
 
 
 @at("grid")
@@ -613,67 +623,49 @@ def decode_grid(block: Block, n: int, width: int) -> Array:
     must((conversion, width) in ((0, 4), (1, 2), (3, 2)), f"conversion is {conversion}, the width {width} bytes")
     levels = np.frombuffer(head.take(4 * head.u8("count - 1 of the levels") + 4, "levels"), "<u4")
     must(len(np.unique(levels)) == len(levels), "a level is there more than once")
-    groups = read_groups(head, n)
+    scale_count, group_of = read_groups(head, n)
     with at("scales"):
-        scales = decode_stream(block, groups.scale_count, 4, ZIGZAG)
+        scales = decode_stream(block, scale_count, 4, ZIGZAG)
     with at("offsets"):
-        offsets = decode_stream(block, groups.scale_count, 4, ZIGZAG) if has_offsets else scales[:0]
+        offsets = decode_stream(block, scale_count, 4, ZIGZAG) if has_offsets else scales[:0]
     with at("indices"):
         index = decode_stream(block, n, 1, ZIGZAG)
     must(are_finite(np.concatenate((levels, scales, offsets))), "not all levels, scales and offsets are finite")
     must(index.max() < len(levels), f"an index is {index.max()}, there are {len(levels)} levels")
-    group = groups.of(np.arange(n))
+    group = group_of(np.arange(n))
     x = rounded(number_of(scales[group]) * number_of(levels[index]))
     return convert(conversion, bits_of(rounded(x + number_of(offsets[group])) if has_offsets else x))
 
 
-@dataclass
-class Groups:
-    """§3.8: The groups of a matrix, of which a column has consecutive elements."""
-
-    row: int  # its elements
-    rows: int
-    columns: int
-    position: int
-    of_a_row: int  # of groups: their number
-    scale_count: int
-
-    def of(self, element: Array) -> Array:
-        """Return the numbers of the scales of elements."""
-        a = self.position + element
-        return np.asarray(a // (self.rows * self.row) * self.of_a_row + a % self.row // self.columns)
-
-
-def read_groups(head: Reader, n: int) -> Groups:
-    """§3.8: Read the groups of n elements."""
+def read_groups(head: Reader, n: int) -> tuple[int, Callable[[Array], Array]]:
+    """§3.8: Read the groups of n elements; returns how many scales there are, and what numbers each element's."""
     row = head.varint("elements of a row", 1, 2**48)
     rows, columns = head.varint("rows of a group", 1, 2**48 // row), head.varint("columns of a group", 1, row)
     position = head.varint("position", 0, min(rows * row - 1, 2**48 - n))
     of_a_row = -(-row // columns)
     scale_count = -(-(position + n) // (rows * row)) * of_a_row
     must(scale_count <= n, f"there are {scale_count} scales, and {n} elements")
-    return Groups(row, rows, columns, position, of_a_row, scale_count)
+    return scale_count, lambda e: (position + e) // (rows * row) * of_a_row + (position + e) % row // columns
 
 
 def decode_step(block: Block, n: int, width: int, kind: int) -> Array:
     """§3.9: Decode an operand of kind 5, 6 or 7 for n elements of `width` bytes; returns their predictions p."""
     must(width == 4 or (width == 2 and kind == 5), f"kind is {kind}, the width {width} bytes")
-    constants = np.frombuffer(block.head.take(4 if kind == 5 else 16, "constants"), "<u4")
-    must(are_finite(constants), "not all constants are finite")
-    lists, ranges = {5: 1, 6: 3, 7: 4}[kind], (1, 2**20)
-    has_m0 = kind == 7 and constants[2] != 0
-    data = [read_data(block, *(ranges if i < 3 or has_m0 else (0, 0)), n, width) for i in range(lists)]
-    if width == 2:
-        x = number_of(data[0].astype("<u4") << 16)
-        return convert(1, bits_of(rounded(number_of(constants) * x)))
+    constants = read_constants(block.head, 1 if kind == 5 else 4)
+    data = [values_of(BF16 if width == 2 else F32, read_data(block, n, width)) for _ in range(1 if kind == 5 else 3)]
     if kind == 5:
-        return bits_of(rounded(number_of(constants) * number_of(data[0])))
+        product_bits = bits_of(rounded(constants * data[0]))
+        return convert(1, product_bits) if width == 2 else product_bits
     if kind == 6:
-        (b, h, a, c), (v0, m0, m1) = number_of(constants), map(number_of, data)
+        (b, h, a, c), (v0, m0, m1) = constants, data
         g = rounded(rounded(m1 - rounded(b * m0)) * h)
         return bits_of(rounded(rounded(a * v0) + rounded(rounded(c * g) * g)))
-    (a, s1, s0, e), (w0, m1, v1, m0) = number_of(constants), map(number_of, data)
-    u = rounded(rounded(s1 * m1) + rounded(s0 * m0)) if has_m0 else rounded(s1 * m1)
+    (a, s1, s0, e), (w0, m1, v1) = constants, data
+    u = rounded(s1 * m1)
+    if s0 == 0 and not np.signbit(s0):
+        must_be("number of ranges of m0", block.head.varint("number of ranges"), 0)
+    else:
+        u = rounded(u + rounded(s0 * number_of(read_data(block, n, 4))))
     return bits_of(rounded(rounded(a * w0) + rounded(u / rounded(rounded(np.sqrt(v1)) + e))))
 
 
@@ -755,24 +747,12 @@ def in_pieces(count: int, of_piece: Callable[[slice], Array], length: int = 2**1
     return np.concatenate([of_piece(slice(i, i + length)) for i in range(0, count, length)])
 
 
-def read_elements(block: Block, n: int, dtype: int) -> Array:
-    """Read the ranges of n elements of a dtype."""
-    return read_data(block, 1, 2**20, n, DTYPE_BITS[dtype] // 8)
-
-
-def read_factor(head: Reader) -> Array:
-    """Read f, which must be finite."""
-    bits = np.frombuffer(head.take(4, "f"), "<u4")
-    must(are_finite(bits), "f is not finite")
-    return number_of(bits)
-
-
 def decode_cast(block: Block, n: int, width: int) -> Array:
     """§3.10: Decode an operand of kind 9 for n elements of `width` bytes; returns their predictions p."""
     source, to = block.head.u8("from", F16, F32), block.head.one_of("to", F16, BF16, F32, F8_E4M3, F8_E5M2)
     must(DTYPE_BITS[to] == 8 * width, f"to is {to}, the width {width} bytes")
     must(source != to and (source, to) not in ((F32, BF16), (BF16, F32), (F32, F16)), f"from is {source}, to {to}")
-    x = read_elements(block, n, source)
+    x = read_data(block, n, DTYPE_BITS[source] // 8)
     return in_pieces(n, lambda piece: round_to(to, values_of(source, x[piece])))
 
 
@@ -782,21 +762,18 @@ def decode_codes(block: Block, n: int, width: int) -> Array:
     must_be("width", width, 1)
     source, to = head.u8("from", F16, F32), head.one_of("to", I8, F8_E4M3, F8_E5M2, F4)
     operation, precision = head.u8("operation", 0, 2), head.u8("precision", F16, F32)
-    dtype, f = head.one_of("dtype of the scales", F16, BF16, F32, F8_E4M3, F8_E8M0), read_factor(head)
+    dtype, f = head.one_of("dtype of the scales", F16, BF16, F32, F8_E4M3, F8_E8M0), read_constants(head, 1)
     count = 2 * n if to == F4 else n
-    groups = read_groups(head, count)
-    elements, width = read_elements(block, count, source), DTYPE_BITS[dtype] // 8
-    in_ranges = read_ranges(block, 0, 2**20, "scales", groups.scale_count * width)
-    if in_ranges:
-        must_be("length of the scales", len(in_ranges), groups.scale_count * width)
-        scales = np.frombuffer(in_ranges, f"<u{width}")
-    else:
+    scale_count, group_of = read_groups(head, count)
+    elements, width = read_data(block, count, DTYPE_BITS[source] // 8), DTYPE_BITS[dtype] // 8
+    scales = read_data(block, scale_count, width, least=0)
+    if len(scales) == 0:
         with at("scales"):
-            scales = decode_stream(block, groups.scale_count, width, ZIGZAG)
+            scales = decode_stream(block, scale_count, width, ZIGZAG)
 
     def codes(piece: slice) -> Array:
         x = values_of(source, elements[piece])
-        s = rounded(f * values_of(dtype, scales[groups.of(piece.start + np.arange(len(x)))]))
+        s = rounded(f * values_of(dtype, scales[group_of(piece.start + np.arange(len(x)))]))
         y = x / s if operation == 0 else x * (rounded(1 / s) if operation == 1 else s)
         code = round_twice(precision, to, rounded(y))
         return code[::2] | code[1::2] << 4 if to == F4 else code
@@ -809,9 +786,9 @@ def decode_scales(block: Block, n: int, width: int) -> Array:
     head = block.head
     source, to = head.u8("from", F16, F32), head.one_of("to", F16, BF16, F32, F8_E4M3, F8_E8M0)
     must(DTYPE_BITS[to] == 8 * width, f"to is {to}, the width {width} bytes")
-    operation, precision, f = head.u8("operation", 0, 2), head.u8("precision", F16, F32), read_factor(head)
+    operation, precision, f = head.u8("operation", 0, 2), head.u8("precision", F16, F32), read_constants(head, 1)
     k = head.varint("elements of a group", 1, min(2**24, 2**29 // DTYPE_BITS[source] // n))  # of 2^26 bytes at most
-    x = read_elements(block, n * k, source)
+    x = read_data(block, n * k, DTYPE_BITS[source] // 8)
     largest = (x & (2 ** (8 * x.itemsize - 1) - 1)).reshape(n, k).max(axis=1)  # without signs, bits rise with values
 
     def scales(piece: slice) -> Array:
@@ -828,7 +805,7 @@ def decode_field(block: Block, n: int, width: int) -> Array:
     field = block.head.u8("field", 0, len(BLOCK_FIELDS[kind]) - 1)
     start, length = sum(BLOCK_FIELDS[kind][:field]), BLOCK_FIELDS[kind][field]
     must(n * width % length == 0, f"the column has {n * width} bytes, not a multiple of the field's {length}")
-    x = read_elements(block, 32 * (n * width // length), source).reshape(-1, 32)
+    x = read_data(block, 32 * (n * width // length), DTYPE_BITS[source] // 8).reshape(-1, 32)
     fields = in_pieces(
         len(x), lambda piece: encode_blocks(kind, values_of(source, x[piece]))[:, start : start + length], 2**13
     )
@@ -880,25 +857,20 @@ def decode_terms(block: Block, n: int, width: int) -> Array:
     """§3.9: Decode terms of rows and columns for n elements of `width` bytes; returns their predictions p."""
     must(width in (2, 4), f"the width is {width} bytes, not 2 or 4")
     shift = block.head.u8("shift", 0, 8 * width - 1)
-    length, position = read_rows(block.head, 2**20)
     with at("terms of rows"):
-        p = decode_row_terms(block, n, length, position).astype(f"<u{width}")
+        of_rows, length, position = decode_row_terms(block, n, 2**20)
     with at("terms of columns"):
         of_columns = decode_stream(block, min(length, n), 1, ZIGZAG)
-    p += of_columns[(position + np.arange(n)) % length] if length <= n else of_columns
-    return p << shift
+    of_columns = of_columns[(position + np.arange(n)) % length] if length <= n else of_columns
+    return np.asarray((of_rows.astype(f"<u{width}") + of_columns) << shift)
 
 
-def read_rows(head: Reader, most: int) -> tuple[int, int]:
-    """§3.7, §3.9: Read the elements of a row, and the position."""
-    length = head.varint("elements of a row", 1, most)
-    return length, head.varint("position", 0, length - 1)
-
-
-def decode_row_terms(block: Block, n: int, length: int, position: int) -> Array:
-    """§3.7, §3.9: Decode a stream of terms of rows; returns those of n elements."""
+def decode_row_terms(block: Block, n: int, most: int) -> tuple[Array, int, int]:
+    """§3.7, §3.9: Decode terms of rows; returns those of n elements, the elements of a row, and the position."""
+    length = block.head.varint("elements of a row", 1, most)
+    position = block.head.varint("position", 0, length - 1)
     row = (position + np.arange(n)) // length
-    return decode_stream(block, int(row[-1]) + 1, 1, ZIGZAG)[row]
+    return decode_stream(block, int(row[-1]) + 1, 1, ZIGZAG)[row], length, position
 
 
 def convert(conversion: int, x: Array) -> Array:

@@ -2,14 +2,12 @@
 
 use super::containers::too_costly;
 use super::{Broken, broken_delta, broken_file, redigested};
-use crate::handmade::{
-    FIRST, LEAF, copy, encoded, frame_with_window, naming, naming_in_columns, prefixed, records, stored,
-};
-use crate::reference::write::block::{Block, BlockFields, Cluster, Column, Plain, Stream, Zstd};
+use crate::handmade::{FIRST, LEAF, copy, encoded, frame_with_window, naming, naming_in_columns, records, stored};
+use crate::reference::write::block::{Block, BlockFields, Cluster, Column, Plain, Stream};
 use crate::reference::write::{File, varint, zstd_frame};
 
 pub(super) fn all() -> Vec<Broken> {
-    [heads(), bodies(), columns(), frames(), prefixes(), ranges()].into_iter().flatten().collect()
+    [heads(), bodies(), columns(), frames(), ranges()].into_iter().flatten().collect()
 }
 
 /// A file of one block that has no bases.
@@ -164,9 +162,9 @@ fn columns() -> Vec<Broken> {
 }
 
 /// A zstd column: of `raw` only the length matters; the head from the width code to the ranges.
-fn zstd_column(raw: &[u8], head: &[u8], frame: &[u8]) -> BlockFields {
-    let mut fields = prefixed(raw, &[]);
-    fields.columns[0] = [&[1], head].concat();
+fn zstd_column(raw: &[u8], width_code: u8, frame: &[u8]) -> BlockFields {
+    let mut fields = stored(raw);
+    fields.columns[0] = vec![1, width_code];
     varint(&mut fields.columns[0], frame.len() as u64);
     fields.bulk[0] = frame.to_vec();
     fields
@@ -175,8 +173,8 @@ fn zstd_column(raw: &[u8], head: &[u8], frame: &[u8]) -> BlockFields {
 fn frames() -> Vec<Broken> {
     let single_segment = "the Single_Segment_flag of a frame must be set";
     let raw = [7; 100];
-    let frame = zstd_frame(&raw, &[]);
-    let of = |name: &str, rule, frame: &[u8]| block(name, "3.3", rule, &zstd_column(&raw, &[0, 0], frame));
+    let frame = zstd_frame(&raw);
+    let of = |name: &str, rule, frame: &[u8]| block(name, "3.3", rule, &zstd_column(&raw, 0, frame));
     let states = "a zstd frame must state the length of its column";
     // A descriptor without Frame_Content_Size: a window of 1 KiB, then the blocks.
     let unstated = [&frame[..4], &[0, 0], &frame[6..]].concat();
@@ -187,20 +185,16 @@ fn frames() -> Vec<Broken> {
     let long = [7; 1025];
     let width = |name: &str, code: u8, length: usize| {
         let raw = vec![7; length];
-        block(name, "3.3", "a column must have whole elements", &zstd_column(&raw, &[code, 0], &zstd_frame(&raw, &[])))
+        block(name, "3.3", "a column must have whole elements", &zstd_column(&raw, code, &zstd_frame(&raw)))
     };
     vec![
         of("zstd-empty", "a zstd column has exactly one frame", &[]),
-        of("zstd-long", states, &zstd_frame(&[7; 101], &[])),
-        of("zstd-short", states, &zstd_frame(&[7; 99], &[])),
+        of("zstd-long", states, &zstd_frame(&[7; 101])),
+        of("zstd-short", states, &zstd_frame(&[7; 99])),
         of("zstd-length-not-stated", states, &unstated),
         of("zstd-cut", "a zstd frame must decode", &frame[..frame.len() - 1]),
         of("zstd-followed", "a zstd column has exactly one frame", &[&frame[..], &[0]].concat()),
-        of(
-            "zstd-two-frames",
-            "a zstd column has exactly one frame",
-            &[zstd_frame(&raw, &[]), zstd_frame(&[], &[])].concat(),
-        ),
+        of("zstd-two-frames", "a zstd column has exactly one frame", &[zstd_frame(&raw), zstd_frame(&[])].concat()),
         of(
             "zstd-skippable",
             "the frame must not be a skippable one",
@@ -214,8 +208,8 @@ fn frames() -> Vec<Broken> {
         of("zstd-checksum-wrong", "the checksum of a frame must be right", &checked),
         of("zstd-magic", "a zstd frame begins with its magic number", &[&[0x27], &frame[1..]].concat()),
         of("zstd-window-2-31", single_segment, &frame_with_window(&raw, 31)),
-        block("zstd-window-small", "3.3", single_segment, &zstd_column(&long, &[0, 0], &frame_with_window(&long, 10))),
-        block("zstd-width-code-4", "3.3", "the width code must be 0 to 3", &zstd_column(&raw, &[4, 0], &frame)),
+        block("zstd-window-small", "3.3", single_segment, &zstd_column(&long, 0, &frame_with_window(&long, 10))),
+        block("zstd-width-code-4", "3.3", "the width code must be 0 to 3", &zstd_column(&raw, 4, &frame)),
         width("zstd-part-of-an-element-2", 1, 99),
         width("zstd-part-of-an-element-8", 3, 100),
     ]
@@ -224,40 +218,6 @@ fn frames() -> Vec<Broken> {
 fn delta(name: &str, section: &'static str, rule: &'static str, fields: BlockFields) -> Broken {
     let file = File { features: 1, ..File::delta(&[FIRST], records(&[fields])) };
     broken_delta(name, section, rule, file, &[FIRST])
-}
-
-fn prefixes() -> Vec<Broken> {
-    // 256 KiB of zeros, then a block with these ranges of them as prefix.
-    let own = |name: &str, rule, ranges: &[[u64; 3]], length: usize| {
-        let raw = vec![0; length];
-        let mut fields = encoded(&Block::of(Column::Zstd(Zstd::of(raw)), 0));
-        let frame_length = fields.columns[0].split_off(3);
-        fields.columns[0].truncate(2);
-        varint(&mut fields.columns[0], ranges.len() as u64);
-        ranges.iter().flatten().for_each(|&number| varint(&mut fields.columns[0], number));
-        fields.columns[0].extend(frame_length);
-        (fields.has_body_check, fields.needs) = (true, 3);
-        let file = File { features: 3, ..File::new(records(&[zeros(LEAF as usize), fields])) };
-        broken_delta(name, "3.3", rule, file, &[])
-    };
-    let whole = [0, 0, LEAF];
-    let mut planes = zstd_column(&[7; 100], &[1, 1, 1, 0, 4], &zstd_frame(&[7; 100], &[]));
-    (planes.has_body_check, planes.needs) = (true, 1);
-    vec![
-        own(
-            "prefix-above-2-23",
-            "a prefix must have at most 2^23 bytes",
-            &[&[whole; 32][..], &[[0, 0, 1]]].concat(),
-            3,
-        ),
-        own(
-            "prefix-and-column-above-2-24",
-            "prefix and column together must have at most 2^24 bytes",
-            &[whole; 32],
-            (1 << 23) + 1,
-        ),
-        delta("prefix-of-planes", "3.3", "the number of ranges must be 0 unless the width code is 0", planes),
-    ]
 }
 
 fn ranges() -> Vec<Broken> {
@@ -282,7 +242,7 @@ fn ranges() -> Vec<Broken> {
     let mut many = naming_in_columns(&[&[[1, 0, 1]], &[]]);
     let mut number = Vec::new();
     varint(&mut number, 1 << 20);
-    many.columns[1].splice(2..3, number);
+    many.columns[1].splice(3..4, number);
     let features = "a block that names a range needs bit 0 of the required features";
     vec![
         of("source-2", "a source must be a base that is named", [2, 0, 1]),

@@ -58,7 +58,7 @@ fn conversions() -> Vec<Broken> {
     // Twelve bytes are elements of other widths, too.
     let of = |name: &str, rule, width_code: u8, conversion| {
         let n = 12 >> width_code;
-        let (start, levels) = ([3, width_code, 1, 1, 4], [&[conversion], &LEVELS[1..]].concat());
+        let (start, levels) = ([3, width_code, 4], [&[conversion], &LEVELS[1..]].concat());
         let rest = [0, n, 0, 0, 1, 0, 0, 8 << width_code, 0, 0, 0];
         let bulk = vec![0; usize::from(n).div_ceil(8)];
         of_head(name, "3.8", rule, &[&start, &levels, &[4, 2, 4, 3], &ONES, &INDICES, &rest], bulk)

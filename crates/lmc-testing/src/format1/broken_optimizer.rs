@@ -23,9 +23,9 @@ pub(super) fn zeros(n: u8, w: u8) -> [u8; 11] {
     [0, n, 0, 0, 1, 0, 0, w, 0, 0, 0]
 }
 
-/// Method, width code, predictor, one operand of a kind.
-pub(super) fn start(width_code: u8, kind: u8) -> [u8; 5] {
-    [3, width_code, 1, 1, kind]
+/// Method, width code, an operand of a kind.
+pub(super) fn start(width_code: u8, kind: u8) -> [u8; 3] {
+    [3, width_code, kind]
 }
 
 /// One range of four elements of four bytes of the base.

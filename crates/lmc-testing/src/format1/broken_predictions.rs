@@ -3,7 +3,7 @@
 use super::{Broken, broken_delta};
 use crate::handmade::records;
 use crate::reference::write::File;
-use crate::three_contexts::{OPERANDS, REST, START, with_head};
+use crate::three_contexts::{OPERAND, REST, START, with_head};
 
 /// A column of four elements of two bytes with this head.
 fn column(name: &str, section: &'static str, rule: &'static str, head: &[&[u8]]) -> Broken {
@@ -13,36 +13,29 @@ fn column(name: &str, section: &'static str, rule: &'static str, head: &[&[u8]])
 }
 
 pub(super) fn all() -> Vec<Broken> {
-    let start = |name: &str, rule, start: [u8; 3]| column(name, "3.7", rule, &[&start, &OPERANDS, &REST]);
-    let operands = |name: &str, rule, operands: &[u8]| column(name, "3.7", rule, &[&START, operands, &REST]);
-    let rest = |name: &str, rule, rest: &[&[u8]]| column(name, "3.7", rule, &[&START, &OPERANDS, &rest.concat()]);
+    let start = |name: &str, rule, start: [u8; 2]| column(name, "3.7", rule, &[&start, &OPERAND, &REST]);
+    let operand = |name: &str, rule, operand: &[u8]| column(name, "3.7", rule, &[&START, operand, &REST]);
+    let rest = |name: &str, rule, rest: &[&[u8]]| column(name, "3.7", rule, &[&START, &OPERAND, &rest.concat()]);
     let with = |at: usize, bytes: &[u8]| [&REST[..at], bytes, &REST[at + bytes.len()..]].concat();
-    let conversion = |conversion: u8| [&[1, conversion], &OPERANDS[2..]].concat();
-    let predictor = "the predictor must be 1 or 2";
-    let one = "predictors 1 and 2 must have one operand";
+    let conversion = |conversion: u8| [&[conversion], &OPERAND[1..]].concat();
     let width = "a conversion must give elements of the width of the column";
     let exactly = "the ranges of an operand must be exactly n elements";
     let larger = "each boundary must be larger than the one before it";
     let number = "the number of elements of each context must be the stated one";
     let sum = "the numbers of elements of contexts must add up to n";
-    let two = [&[2][..], &OPERANDS[1..], &OPERANDS[1..]].concat();
     let many: Vec<u8> = [16].into_iter().chain(1..=16).collect();
     // 16 boundaries, all at most the keys of context 2, whose elements come last.
     let seventeen = [&many[..], &REST[3..13], &[0; 15], &REST[14..]].concat();
     vec![
-        start("predicted-width-code-4", "the width code must be 0 to 3", [3, 4, 1]),
-        start("predictor-0", predictor, [3, 1, 0]),
-        start("predictor-3", predictor, [3, 1, 3]),
-        operands("operands-0", one, &[0]),
-        operands("operands-2", one, &two),
-        operands("operand-kind-13", "the kind of an operand must be 0 to 12", &conversion(13)),
-        operands("operand-kind-255", "the kind of an operand must be 0 to 12", &conversion(255)),
-        operands("conversion-2-to-2-bytes", width, &conversion(2)),
-        start("conversion-1-to-4-bytes", width, [3, 2, 1]),
-        operands("conversion-0-of-f32", exactly, &conversion(0)),
-        operands("operand-ranges-0", "an operand must have at least one range", &[1, 1, 0]),
-        operands("operand-short", exactly, &[1, 1, 2, 1, 0, 6, 1, 6, 9]),
-        operands("operand-long", exactly, &[1, 1, 3, 1, 0, 6, 1, 6, 10, 1, 0, 1]),
+        start("predicted-width-code-4", "the width code must be 0 to 3", [3, 4]),
+        operand("operand-kind-13", "the kind of an operand must be 0 to 12", &conversion(13)),
+        operand("operand-kind-255", "the kind of an operand must be 0 to 12", &conversion(255)),
+        operand("conversion-2-to-2-bytes", width, &conversion(2)),
+        start("conversion-1-to-4-bytes", width, [3, 2]),
+        operand("conversion-0-of-f32", exactly, &conversion(0)),
+        operand("operand-ranges-0", "an operand must have at least one range", &[1, 0]),
+        operand("operand-short", exactly, &[1, 2, 1, 0, 6, 1, 6, 9]),
+        operand("operand-long", exactly, &[1, 3, 1, 0, 6, 1, 6, 10, 1, 0, 1]),
         rest("boundaries-16", "a column must have at most 15 boundaries", &[&seventeen]),
         rest("boundary-0", "the first boundary must be at least 1", &[&[3, 0, 100, 120], &[0], &REST[3..]]),
         rest("boundaries-falling", larger, &[&with(1, &[120, 100])]),
@@ -56,7 +49,7 @@ pub(super) fn all() -> Vec<Broken> {
             "palette-predicted",
             "3.3.1",
             "map 3 stands only in plain columns",
-            &[&START, &OPERANDS, &REST[..4], &[3, 0, 0, 0], &REST[5..]],
+            &[&START, &OPERAND, &REST[..4], &[3, 0, 0, 0], &REST[5..]],
         ),
     ]
 }

@@ -2,7 +2,7 @@
 
 use super::{Feature, redigested};
 use crate::data::noise;
-use crate::handmade::{BASES, FIRST, LEAF, copy, encoded, filled, naming, prefixed, records, stored};
+use crate::handmade::{BASES, FIRST, LEAF, copy, encoded, filled, naming, records, stored};
 use crate::reference::write::block::{Block, BlockFields, Column, Zstd};
 use crate::reference::write::{Bases, File, Record, Segment, varint, zstd_frame};
 use sha2::{Digest as _, Sha256};
@@ -225,19 +225,7 @@ fn bases() -> Vec<Feature> {
     let mut wrong = delta(&[FIRST], &[BlockFields { body_check_error: 1, ..one.clone() }]);
     let fields = BlockFields { body_check_error: 1, ..one.clone() };
     wrong.records[1] = fields.record();
-    let own = [stored(b"0123456789"), {
-        let columns = vec![
-            Column::Zstd(Zstd { prefix: own_range(2, b"23456"), ..Zstd::of(b"23456 and more".to_vec()) }),
-            Column::Stored(b"!".to_vec()),
-        ];
-        encoded(&Block {
-            lane_sets: 0,
-            columns,
-            extents: vec![(0, 14), (1, 1)],
-            states_repeats: false,
-            final_state: 1 << 16,
-        })
-    }];
+    let own = [stored(b"0123456789"), copy(&[(0, 2, b"23456")])];
     let mixed = [stored(b"0123456789"), copy(&[(0, 5, b"56789"), (1, 0, b"the"), (0, LEAF - 2, b"\0\0")])];
     vec![
         feature(
@@ -275,10 +263,10 @@ fn bases() -> Vec<Feature> {
         feature(
             "own-range",
             "3.6",
-            "two blocks; the prefix of the second is a range of the first, so that its depth is 1",
+            "two blocks; the second is predicted by a range of the first, so that its depth is 1",
             delta(&[], &own),
             &[],
-            &filled(&[b"0123456789", b"23456 and more!"]),
+            &filled(&[b"0123456789", b"23456"]),
         ),
         feature(
             "own-and-base-ranges",
@@ -296,7 +284,7 @@ fn bases() -> Vec<Feature> {
 fn costly(touched: u32) -> File {
     const PAIRS: u64 = 7;
     let block = |of: &[u64]| {
-        let ranges: Vec<[u64; 3]> = of.iter().map(|i| [0, i * LEAF, 1]).collect();
+        let ranges: Vec<[u64; 3]> = of.iter().map(|i| [0, i * LEAF + 100, 1]).collect();
         naming(&ranges)
     };
     let mut blocks = vec![stored(b"the first")];
@@ -333,10 +321,6 @@ pub(super) fn too_costly() -> File {
     record.needs = right.needs;
     file.records[last + 1] = valid.records[last + 1].clone();
     File { features: file.features, ..File::new(file.records) }
-}
-
-fn own_range(offset: u64, bytes: &[u8]) -> Vec<crate::reference::write::block::Range> {
-    vec![crate::reference::write::block::Range { source: 0, offset, bytes: bytes.to_vec() }]
 }
 
 fn columns() -> Vec<Feature> {
@@ -377,7 +361,7 @@ fn columns() -> Vec<Feature> {
 /// A block of these bytes as a zstd column with this frame.
 fn framed(raw: &[u8], frame: Vec<u8>) -> File {
     let mut fields = encoded(&Block::of(Column::Zstd(Zstd::of(raw.to_vec())), 0));
-    fields.columns[0] = vec![1, 0, 0, frame.len() as u8];
+    fields.columns[0] = vec![1, 0, frame.len() as u8];
     fields.bulk[0] = frame;
     File::new(vec![fields.record()])
 }
@@ -389,15 +373,12 @@ fn frames() -> Vec<Feature> {
         let block = Block::of(Column::Zstd(Zstd { width_code, ..Zstd::of(raw.clone()) }), 0);
         feature(name, "3.3", shows, File::new(records(&[encoded(&block)])), &[], &raw)
     };
-    let frame = zstd_frame(text, &[]);
+    let frame = zstd_frame(text);
     // A dictionary of number 0, in one byte, is none.
     let no_dictionary = [&frame[..4], &[frame[4] | 1, 0], &frame[5..]].concat();
     let mut zstd = zstd::bulk::Compressor::new(3).expect("zstd has this level");
     zstd.include_checksum(true).expect("zstd has checksums");
     let checked = zstd.compress(text).expect("zstd compresses anything");
-    let base = [&[0x37, 0xa4, 0x30, 0xec][..], &noise(60, 1)].concat();
-    let changed = [&base[20..], b"!", &base[..30]].concat();
-    let prefix = |raw: &[u8], prefix: &[(u64, u64, &[u8])]| delta(&[&base], &[prefixed(raw, prefix)]);
     vec![
         feature("zstd", "3.3", "a zstd column of bytes", framed(text, frame.clone()), &[], text),
         of("zstd-planes-2", "a zstd column of the planes of elements of 2 bytes", 1),
@@ -410,30 +391,6 @@ fn frames() -> Vec<Feature> {
             "a frame that names dictionary 0, which is none",
             framed(text, no_dictionary),
             &[],
-            text,
-        ),
-        feature(
-            "zstd-prefix",
-            "3.3",
-            "a prefix of a base, which begins like a dictionary",
-            prefix(&changed, &[(1, 0, &base)]),
-            &[&base],
-            &changed,
-        ),
-        feature(
-            "zstd-prefix-ranges",
-            "3.3",
-            "a prefix of two ranges of a base, in another order",
-            prefix(&changed, &[(1, 34, &base[34..]), (1, 0, &base[..34])]),
-            &[&base],
-            &changed,
-        ),
-        feature(
-            "zstd-prefix-magic",
-            "3.3",
-            "a prefix that is the magic number of a dictionary alone",
-            prefix(text, &[(1, 0, &base[..4])]),
-            &[&base],
             text,
         ),
     ]

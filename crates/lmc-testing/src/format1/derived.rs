@@ -316,13 +316,13 @@ fn contexts() -> Vec<Feature> {
     let of_scales = Derivation::Scales { from: F32, to: F32, operation: 0, precision: F32, f, k };
     let of_scales = Predicted { streams: vec![listed.clone()], ..column(of_scales, 2, 12, vec![all()]) };
     let of_field = Derivation::Field { from: F32, blocks: 8, field: 1 };
-    let of_field = Predicted { predictor: 2, streams: vec![listed], ..column(of_field, 0, 96, vec![all()]) };
+    let of_field = Predicted { streams: vec![listed], ..column(of_field, 0, 96, vec![all()]) };
     let of = |name, shows, column| file_of(name, "3.10", shows, with_residuals(column, few), &[&base]);
     vec![
         of("derived-contexts", "kind 9, three contexts, with symbols", in_contexts(vec![symbols; 3])),
         of("derived-row-terms", "kind 9, three contexts that depend on rows", row_terms),
         of("derived-listed", "kind 11, few residuals that are not 0", of_scales),
-        of("derived-integers", "kind 12, differences of integers", of_field),
+        of("derived-field-listed", "kind 12, few residuals that are not 0", of_field),
     ]
 }
 

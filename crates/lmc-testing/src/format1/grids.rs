@@ -29,8 +29,7 @@ pub(super) fn exact(grid: Grid) -> Predicted {
     let mut column = Predicted {
         raw: vec![0; n << width_code],
         width_code,
-        predictor: 1,
-        operands: vec![Operand::Grid(grid)],
+        operand: Operand::Grid(grid),
         row_terms: None,
         boundaries: Vec::new(),
         streams: vec![zeros],
@@ -205,10 +204,8 @@ fn residuals() -> Vec<Feature> {
     };
     let listed = Stream { mask: Mask::List, ..Stream::default() };
     let dense = |known: &[u8]| Stream::of(0, Cluster { h: 8, coder: Coder::rans(known, true), ..Cluster::default() });
-    let raw = Stream::of(0, Cluster { k: 32, ..Cluster::default() });
     let few = |i: usize| if i % 50 == 3 { 2 + i as u64 % 3 } else { 0 };
     let many = |i: usize| [0, 1, 2, 0, 3, 0, 0, 200][i % 8];
-    let integers = Predicted { predictor: 2, ..column(0, 64) };
     vec![
         file_of(
             "grid-residuals-listed",
@@ -227,7 +224,6 @@ fn residuals() -> Vec<Feature> {
             ),
             2,
         ),
-        file_of("grid-integers", "predictor 2", with(integers, &[], vec![raw], &|i| 3 * i as u64), 0),
     ]
 }
 
@@ -270,8 +266,7 @@ fn columns() -> Vec<Feature> {
     let by_range = Predicted {
         raw: base[4..8].to_vec(),
         width_code: 0,
-        predictor: 2,
-        operands: vec![Operand::of(vec![Range { source: 1, offset: 3, bytes: base[3..7].to_vec() }])],
+        operand: Operand::of(vec![Range { source: 1, offset: 3, bytes: base[3..7].to_vec() }]),
         row_terms: None,
         boundaries: Vec::new(),
         streams: vec![raw_bits(8)],

@@ -40,8 +40,7 @@ pub(super) fn exact(n: usize, width_code: u8, operand: Operand) -> Predicted {
     let column = Predicted {
         raw: vec![0; n << width_code],
         width_code,
-        predictor: 1,
-        operands: vec![operand],
+        operand: operand,
         row_terms: None,
         boundaries: Vec::new(),
         streams: vec![Stream::of(0, Cluster { z: 8 << width_code, ..Cluster::default() })],
@@ -138,7 +137,7 @@ fn scaled() -> Vec<Feature> {
     let others = bytes_of(&[1.5, -2.5, 3.5]);
     let pieces = [(1, 10, &base[10..13]), (2, 3, &others[3..8]), (2, 0, &others[..9]), (1, 10, &base[10..13])];
     let pieces = pieces.map(|(source, offset, bytes)| Range { source, offset, bytes: bytes.to_vec() });
-    let in_pieces = Predicted { predictor: 2, ..exact(5, 2, step(5, &bits_of(&[0.5]), vec![pieces.into()])) };
+    let in_pieces = exact(5, 2, step(5, &bits_of(&[0.5]), vec![pieces.into()]));
     let contexts =
         |streams: Vec<Stream>| Predicted { boundaries: vec![0x10, 0x77, 0x78], streams, ..exact(N, 2, of(-0.9, M0)) };
     let symbols = Stream::of(0, Cluster { h: 24, coder: Coder::fine_rans(&[0, 0, 3, 8], true), ..Cluster::default() });
@@ -162,7 +161,7 @@ fn scaled() -> Vec<Feature> {
         file_of(
             "scaled-ranges",
             "3.9",
-            "kind 5, four ranges of two bases, which end within elements; differences of integers",
+            "kind 5, four ranges of two bases, which end within elements",
             with_residuals(Predicted { streams: vec![raw_bits(2)], ..in_pieces }, |i| 3 * i as u64),
             &[&base, &others],
         ),
@@ -186,17 +185,10 @@ fn scaled() -> Vec<Feature> {
 fn second_moments() -> Vec<Feature> {
     let base = states();
     let operand = || of_states(6, &of_second_moment(), &[V0, M0, M1]);
-    let integers =
-        Predicted { predictor: 2, boundaries: vec![0x60], streams: vec![raw_bits(2); 2], ..exact(N, 2, operand()) };
+    let contexts = Predicted { boundaries: vec![0x60], streams: vec![raw_bits(2); 2], ..exact(N, 2, operand()) };
     vec![
         file_of("second-moment", "3.9", "kind 6; all residuals are 0", exact(N, 2, operand()), &[&base]),
-        file_of(
-            "second-moment-integers",
-            "3.9",
-            "kind 6, two contexts, differences of integers",
-            with_residuals(integers, few),
-            &[&base],
-        ),
+        file_of("second-moment-contexts", "3.9", "kind 6, two contexts", with_residuals(contexts, few), &[&base]),
     ]
 }
 

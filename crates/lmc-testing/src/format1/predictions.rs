@@ -22,8 +22,8 @@ fn predicted(
         offset: offset as u64,
         bytes: base[offset..offset + length].to_vec(),
     };
-    let operands = vec![Operand::Ranges { conversion, ranges: ranges.iter().map(range).collect() }];
-    let column = Predicted { operands, ..column };
+    let operand = Operand::Ranges { conversion, ranges: ranges.iter().map(range).collect() };
+    let column = Predicted { operand, ..column };
     let raw = column.raw.clone();
     let is_coded = |stream: &Stream| stream.clusters.iter().any(|cluster| cluster.coder != Coder::None);
     let lane_sets = if column.streams.iter().any(is_coded) { 2 } else { 0 };
@@ -32,10 +32,10 @@ fn predicted(
     feature(name, "3.7", shows, file, &[base], &raw)
 }
 
-fn column(raw: Vec<u8>, width_code: u8, predictor: u8, boundaries: &[u8], stream: &Stream) -> Predicted {
+fn column(raw: Vec<u8>, width_code: u8, boundaries: &[u8], stream: &Stream) -> Predicted {
     let streams = vec![stream.clone(); boundaries.len() + 1];
-    let (operands, row_terms, boundaries) = (Vec::new(), None, boundaries.to_vec());
-    Predicted { raw, width_code, predictor, operands, row_terms, boundaries, streams }
+    let (operand, row_terms, boundaries) = (Operand::of(Vec::new()), None, boundaries.to_vec());
+    Predicted { raw, width_code, operand, row_terms, boundaries, streams }
 }
 
 fn raw_bits(width_code: u8) -> Stream {
@@ -43,30 +43,26 @@ fn raw_bits(width_code: u8) -> Stream {
 }
 
 pub(super) fn all() -> Vec<Feature> {
-    [predictors(), conversions(), contexts(), operands()].into_iter().flatten().collect()
+    [differences(), conversions(), contexts(), operands()].into_iter().flatten().collect()
 }
 
-fn predictors() -> Vec<Feature> {
+fn differences() -> Vec<Feature> {
     // Zeros, the smallest subnormals, ones, the largest, infinities and NaNs, of both signs.
     let bf16 = [0, 0x8000, 1, 0x8001, 0x3f80, 0xbf80, 0x7f7f, 0xff7f, 0x7f80, 0xff80, 0x7fc0, 0xffff];
     let mut next = bf16;
     next.rotate_left(1);
-    let of = |name, shows, predictor, width_code: u8, from: &[u64], to: &[u64]| {
+    let of = |name, shows, width_code: u8, from: &[u64], to: &[u64]| {
         let base = to_bytes(from, width_code);
-        let column = column(to_bytes(to, width_code), width_code, predictor, &[], &raw_bits(width_code));
+        let column = column(to_bytes(to, width_code), width_code, &[], &raw_bits(width_code));
         predicted(name, shows, &base, &[(0, base.len())], 0, column)
     };
     let (from, to) = ([0, 1, 1 << 63, u64::MAX, 5], [u64::MAX, 1, 0, 1 << 63, 3]);
     let cut = |elements: [u64; 5], w: u32| elements.map(|u| u >> (64 - w) | u & 1);
     vec![
-        of("floats-1", "differences of floats of 1 byte", 1, 0, &cut(from, 8), &cut(to, 8)),
-        of("floats-2", "differences of BF16 of every kind", 1, 1, &bf16, &next),
-        of("floats-4", "differences of floats of 4 bytes", 1, 2, &cut(from, 32), &cut(to, 32)),
-        of("floats-8", "differences of floats of 8 bytes", 1, 3, &from, &to),
-        of("integers-1", "differences of integers of 1 byte", 2, 0, &cut(from, 8), &cut(to, 8)),
-        of("integers-2", "differences of integers of 2 bytes", 2, 1, &cut(from, 16), &cut(to, 16)),
-        of("integers-4", "differences of integers of 4 bytes", 2, 2, &cut(from, 32), &cut(to, 32)),
-        of("integers-8", "differences of integers of 8 bytes", 2, 3, &from, &to),
+        of("floats-1", "differences of floats of 1 byte", 0, &cut(from, 8), &cut(to, 8)),
+        of("floats-2", "differences of BF16 of every kind", 1, &bf16, &next),
+        of("floats-4", "differences of floats of 4 bytes", 2, &cut(from, 32), &cut(to, 32)),
+        of("floats-8", "differences of floats of 8 bytes", 3, &from, &to),
     ]
 }
 
@@ -98,9 +94,9 @@ fn conversions() -> Vec<Feature> {
     let of = |name, shows, conversion, width_code: u8, base: &[u8], n: usize| {
         let stream =
             if width_code == 1 { zeros.clone() } else { Stream::of(0, Cluster { z: 32, ..Cluster::default() }) };
-        let mut column = column(vec![0; n << width_code], width_code, 1, &[], &stream);
+        let mut column = column(vec![0; n << width_code], width_code, &[], &stream);
         let range = Range { source: 1, offset: 0, bytes: base.to_vec() };
-        column.operands = vec![Operand::Ranges { conversion, ranges: vec![range] }];
+        column.operand = Operand::Ranges { conversion, ranges: vec![range] };
         column.set_residuals(vec![vec![0; n]]).expect("the range fits");
         predicted(name, shows, base, &[(0, base.len())], conversion, column)
     };
@@ -115,7 +111,7 @@ fn contexts() -> Vec<Feature> {
     let base: Vec<u8> = [0x3f80u16, 0xbf80, 0, 0x4000, 0x3f81, 0x3c00].iter().flat_map(|u| u.to_le_bytes()).collect();
     let of = |name, shows, boundaries: &[u8], stream: &Stream| {
         let raw = base.iter().enumerate().map(|(i, &byte)| if i % 4 == 0 { byte ^ 1 } else { byte }).collect();
-        predicted(name, shows, &base, &[(0, 12)], 0, column(raw, 1, 1, boundaries, stream))
+        predicted(name, shows, &base, &[(0, 12)], 0, column(raw, 1, boundaries, stream))
     };
     let sparse = Stream { mask: Mask::List, ..Stream::default() };
     let many: Vec<u8> = (1..=15).map(|i| 17 * i - 16).collect();
@@ -131,13 +127,13 @@ fn contexts() -> Vec<Feature> {
 
 fn operands() -> Vec<Feature> {
     let base: Vec<u8> = (0..20).collect();
-    let mut column_of_seven = column(base[5..12].to_vec(), 0, 2, &[], &raw_bits(0));
+    let mut column_of_seven = column(base[5..12].to_vec(), 0, &[], &raw_bits(0));
     column_of_seven.raw[3] = 99;
     let pairs = [&base[7..10], &base[..3], &base[7..10], &base[19..]].concat();
     // With another column, whose elements stand between.
     let predicted_column = Predicted {
-        operands: vec![Operand::of(vec![Range { source: 1, offset: 3, bytes: base[3..7].to_vec() }])],
-        ..column(base[4..8].to_vec(), 1, 2, &[], &raw_bits(1))
+        operand: Operand::of(vec![Range { source: 1, offset: 3, bytes: base[3..7].to_vec() }]),
+        ..column(base[4..8].to_vec(), 1, &[], &raw_bits(1))
     };
     let plain = Plain { raw: b"ab".to_vec(), width_code: 0, stream: raw_bits(0) };
     let columns = vec![Column::Predicted(predicted_column), Column::Plain(plain)];
@@ -158,7 +154,7 @@ fn operands() -> Vec<Feature> {
             &base,
             &[(7, 3), (0, 3), (7, 3), (19, 1)],
             0,
-            column(pairs, 1, 2, &[], &raw_bits(1)),
+            column(pairs, 1, &[], &raw_bits(1)),
         ),
         feature(
             "predicted-and-plain",

@@ -186,7 +186,7 @@ fn streams_of_sums() -> Vec<Feature> {
     let of = |name, shows, column| file_of(name, "3.9", shows, column, &[]);
     let rows = Rows { row: 40, position: 13 };
     let plain = sum(2, 300, 21, rows, 16);
-    let [Operand::Terms(terms_of_plain)] = &plain.operands[..] else { unreachable!("the operand is terms") };
+    let Operand::Terms(terms_of_plain) = &plain.operand else { unreachable!("the operand is terms") };
     let coder = Coder::fine_rans(&[0, 1, 2, 3, 4], true);
     let coded = Terms {
         row_stream: Stream { mask: Mask::List, ..Stream::default() },
@@ -194,9 +194,8 @@ fn streams_of_sums() -> Vec<Feature> {
         ..terms_of_plain.clone()
     };
     let symbols = Stream::of(0, Cluster { h: 24, coder: Coder::huffman(&[0, 0, 1, 2], true), ..Cluster::default() });
-    let coded = Predicted { operands: vec![Operand::Terms(coded)], streams: vec![symbols], ..plain.clone() };
-    let integers =
-        Predicted { predictor: 2, streams: vec![raw_bits(2)], ..sum(2, 12, 21, Rows { row: 5, position: 1 }, 128) };
+    let coded = Predicted { operand: Operand::Terms(coded), streams: vec![symbols], ..plain.clone() };
+    let distances = Predicted { streams: vec![raw_bits(2)], ..sum(2, 12, 21, Rows { row: 5, position: 1 }, 128) };
     let contexts = Predicted {
         row_terms: Some(RowTerms::of_rows(Rows { row: 6, position: 5 }, vec![9, 0, 30])),
         boundaries: vec![0x30, 0x50],
@@ -204,7 +203,7 @@ fn streams_of_sums() -> Vec<Feature> {
         ..sum(2, 12, 22, Rows { row: 5, position: 1 }, 128)
     };
     vec![
-        of("terms-integers", "differences of integers to sums of terms", with_residuals(integers, |i| i as u64)),
+        of("terms-distances", "distances from sums of terms", with_residuals(distances, |i| i as u64)),
         of(
             "terms-coded",
             "terms that are listed, and terms as symbols, which share the lanes with the residuals",

@@ -42,7 +42,7 @@ pub(super) struct Block {
 #[expect(clippy::large_enum_variant, reason = "there are a few at a time")]
 enum Method {
     Stored,
-    Zstd { width: usize, prefix: Vec<u8>, frame_length: u64 },
+    Zstd { width: usize, frame_length: u64 },
     Plain { width: usize, stream: Stream },
     Predicted(Predicted),
 }
@@ -103,8 +103,8 @@ impl Head {
         for &(length, ref method) in &self.columns {
             let column = match method {
                 Method::Stored => streams.bulk.take(length as u64)?.to_vec(),
-                Method::Zstd { width, prefix, frame_length } => {
-                    of_planes(zstd_frame(streams.bulk.take(*frame_length)?, prefix, length)?, *width)
+                Method::Zstd { width, frame_length } => {
+                    of_planes(zstd_frame(streams.bulk.take(*frame_length)?, length)?, *width)
                 }
                 Method::Plain { width, stream } => {
                     bytes_of(&stream.decode(length / width, &mut streams, &mut faults)?, *width)
@@ -182,10 +182,7 @@ fn method(
     let width = width(head)?;
     must(length.is_multiple_of(width), "a column is no multiple of its width")?;
     Ok(match method {
-        1 => {
-            let prefix = prefix(head, width, length, ranges, faults)?;
-            Method::Zstd { width, prefix, frame_length: head.varint()? }
-        }
+        1 => Method::Zstd { width, frame_length: head.varint()? },
         2 => Method::Plain { width, stream: Stream::parse(head, width, true, lane_sets, faults)? },
         _ => Method::Predicted(Predicted::parse(head, width, length, lane_sets, ranges, faults)?),
     })
@@ -196,22 +193,6 @@ pub(super) fn width(head: &mut Bytes<'_>) -> Result<usize, String> {
     let code = head.u8()?;
     must(code <= 3, "a width code exceeds 3")?;
     Ok(1 << code)
-}
-
-/// The prefix of a zstd column of `length` bytes.
-fn prefix(
-    head: &mut Bytes<'_>,
-    width: usize,
-    length: usize,
-    ranges: &mut Ranges<'_>,
-    faults: &mut Faults,
-) -> Result<Vec<u8>, String> {
-    let count = head.varint()?;
-    faults.must(count == 0 || width == 1, "a zstd column has both a prefix and a width code that is not 0");
-    let prefix = ranges.read(head, count, faults)?.concat();
-    faults.must(prefix.len() <= 1 << 23, "the prefix of a zstd column exceeds 2^23 bytes");
-    faults.must(prefix.len() + length <= 1 << 24, "a zstd column and its prefix exceed 2^24 bytes");
-    Ok(prefix)
 }
 
 /// The bytes whose byte planes these are: the first byte of each element of `width` bytes, then the second of each, ….

@@ -117,7 +117,7 @@ fn index(mut head: At<'_>) -> Result<Fields, String> {
     let length = head.bytes.varint()?;
     fields.push(("length of the table", length.into()));
     fields.push(("frame", Json::hex(head.bytes.rest())));
-    let table = zstd_frame(head.bytes.rest(), &[], length as usize)?;
+    let table = zstd_frame(head.bytes.rest(), length as usize)?;
     let mut table = At { bytes: Bytes::new(&table), start: 0 };
     let lengths = |_| -> Result<Json, String> {
         Ok(Json::Object(vec![("record length", table.varint()?), ("raw length", table.varint()?)]))
@@ -243,15 +243,11 @@ fn column(head: &mut At<'_>, steps: &mut impl Iterator<Item = Steps>) -> Result<
     fields.push(("width code", u64::from(width_code).into()));
     match method {
         1 => {
-            fields.push(("prefix", ranges(head)?));
             fields.push(("length of the frame", head.varint()?));
         }
         2 => fields.push(("stream", stream(head, width, steps)?)),
         _ => {
-            fields.push(("predictor", head.u8()?));
-            let operands = head.bytes.u8()?;
-            let operands = (0..operands).map(|_| operand(head, steps)).collect::<Result<_, _>>()?;
-            fields.push(("operands", Json::List(operands)));
+            fields.push(("operand", operand(head, steps)?));
             let mut boundaries = head.bytes.u8()?;
             if boundaries >= ROW_TERMS {
                 boundaries -= ROW_TERMS;

@@ -5,7 +5,7 @@ use super::faults::must;
 use super::frames::zstd_frame;
 use super::tensors::Tensors;
 
-/// The longest table, and the most bytes of the names and dimensions of all tensors.
+/// The longest table, and the most bytes of segments, names and dimensions.
 const LARGEST_TABLE: u64 = 1 << 28;
 /// The most blocks, and the most segments.
 const MOST: u64 = 1 << 24;
@@ -27,7 +27,7 @@ pub(super) fn parse(head: &[u8]) -> Result<Index, String> {
     must(block_count <= MOST, "the index has more than 2^24 blocks")?;
     let table_length = head.varint()?;
     must(table_length <= LARGEST_TABLE, "the table of the index exceeds 2^28 bytes")?;
-    let table = zstd_frame(head.rest(), &[], table_length as usize)?;
+    let table = zstd_frame(head.rest(), table_length as usize)?;
     let mut table = Bytes::new(&table);
 
     let mut blocks = Vec::new();
@@ -43,18 +43,18 @@ pub(super) fn parse(head: &[u8]) -> Result<Index, String> {
     let mut covered = 0u128;
     let mut tensors = Tensors::default();
     let segment_count = table.varint()?;
-    must(segment_count <= MOST, "the index has more than 2^24 segments")?;
     for _ in 0..segment_count {
+        tensors.written_out += 64;
         let kind = table.u8()?;
         if kind & 0x7f == 0 {
             must(kind == 0, "an opaque segment refers to a shape")?;
             let length = table.varint()?;
             must(length >= 1, "an opaque segment is empty")?;
             covered += u128::from(length);
-            continue;
+        } else {
+            covered += u128::from(tensors.next(kind, &mut table)?);
         }
-        covered += u128::from(tensors.next(kind, &mut table)?);
-        must(tensors.written_out <= LARGEST_TABLE, "the names and dimensions of tensors exceed 2^28 bytes")?;
+        must(tensors.written_out <= LARGEST_TABLE, "segments, names and dimensions exceed 2^28 bytes")?;
     }
     must(covered == u128::from(raw_size), "the segments do not add up to the raw size")?;
     table.end("something follows the last segment of the index")?;

@@ -21,7 +21,6 @@ pub(super) const ROW_TERMS: u8 = 128;
 pub(super) struct Predicted {
     /// Bytes of an element.
     width: usize,
-    predictor: Predictor,
     operand: Operand,
     row_terms: Option<RowTerms>,
     /// The boundaries between contexts.
@@ -40,12 +39,6 @@ enum Operand {
     Derived(Derived),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Predictor {
-    DifferenceOfFloats,
-    DifferenceOfIntegers,
-}
-
 impl Predicted {
     /// Reads the head of a column of `length` bytes, elements of `width` bytes, after the width code.
     pub(super) fn parse(
@@ -57,9 +50,6 @@ impl Predicted {
         faults: &mut Faults,
     ) -> Result<Self, String> {
         let n = length / width;
-        let predictor = Predictor::of(head.u8()?).ok_or("a column has an unknown predictor")?;
-        let operands = head.u8()?;
-        must(operands == 1, "a column has another number of operands than its predictor needs")?;
         let operand = Operand::parse(head, width, n, lane_sets, ranges, faults)?;
 
         let count = head.u8()?;
@@ -85,7 +75,7 @@ impl Predicted {
         }
         must(sum == n as u128, "the contexts of a column do not add up to its elements")?;
         let streams = streams.into_iter().map(|(elements, stream)| (elements as usize, stream)).collect();
-        Ok(Self { width, predictor, operand, row_terms, boundaries, streams })
+        Ok(Self { width, operand, row_terms, boundaries, streams })
     }
 
     pub(super) fn decode(&self, streams: &mut Streams<'_>, faults: &mut Faults) -> Result<Vec<u8>, String> {
@@ -114,11 +104,11 @@ impl Predicted {
                 Some(stream) => stream.decode(*count, streams, faults)?.into_iter(),
             });
         }
-        let element = |(&p, &context): (&u64, &usize)| {
+        let restored = |(&p, &context): (&u64, &usize)| {
             let e = residuals[context].next().expect("a context has the elements that were counted");
-            self.predictor.element(e, p, w)
+            element(e, p, w)
         };
-        let elements: Vec<u64> = zip(&predictions, &contexts).map(element).collect();
+        let elements: Vec<u64> = zip(&predictions, &contexts).map(restored).collect();
         Ok(bytes_of(&elements, self.width))
     }
 }
@@ -174,19 +164,10 @@ pub(super) fn context(key: u8, boundaries: &[u8]) -> usize {
     boundaries.iter().filter(|&&boundary| boundary <= key).count()
 }
 
-impl Predictor {
-    pub(super) fn of(code: u8) -> Option<Self> {
-        [Self::DifferenceOfFloats, Self::DifferenceOfIntegers].get(usize::from(code).checked_sub(1)?).copied()
-    }
-
-    /// The element of `w` bits from its residual and its prediction.
-    pub(super) fn element(self, e: u64, p: u64, w: u32) -> u64 {
-        let d = (e >> 1) ^ if e & 1 == 1 { ones(w) } else { 0 };
-        match self {
-            Self::DifferenceOfFloats => ord(d.wrapping_add(ord(p, w)) & ones(w), w),
-            Self::DifferenceOfIntegers => d.wrapping_add(p) & ones(w),
-        }
-    }
+/// The element of `w` bits from its residual and its prediction.
+pub(super) fn element(e: u64, p: u64, w: u32) -> u64 {
+    let d = (e >> 1) ^ if e & 1 == 1 { ones(w) } else { 0 };
+    ord(d.wrapping_add(ord(p, w)) & ones(w), w)
 }
 
 /// Makes neighbouring floats of `w` bits neighbouring integers, and back.

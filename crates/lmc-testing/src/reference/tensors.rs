@@ -48,7 +48,7 @@ fn named(bytes: &mut Bytes<'_>) -> Result<u64, String> {
 pub(super) struct Tensors {
     name: String,
     shape: Option<Vec<u64>>,
-    /// The bytes of all names so far, and eight for each dimension.
+    /// The bytes of all names so far, eight for each dimension, and 64 for each segment.
     pub(super) written_out: u64,
 }
 

@@ -143,23 +143,17 @@ fn string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(bytes);
 }
 
-/// One zstd frame of these bytes, after a prefix.
-pub fn zstd_frame(bytes: &[u8], prefix: &[u8]) -> Vec<u8> {
+/// One zstd frame of these bytes.
+pub fn zstd_frame(bytes: &[u8]) -> Vec<u8> {
     // Kept, because making one costs more than all the rest of a small file.
     thread_local!(static ZSTD: RefCell<CCtx<'static>> = RefCell::new(CCtx::create()));
-    let compress = |zstd: &mut CCtx<'_>| {
+    ZSTD.with_borrow_mut(|zstd| {
         let mut frame = Vec::with_capacity(compress_bound(bytes.len()));
-        let log = (prefix.len() + bytes.len()).next_power_of_two().trailing_zeros().clamp(10, 28);
+        let log = bytes.len().next_power_of_two().trailing_zeros().clamp(10, 28);
         zstd.set_parameter(CParameter::WindowLog(log)).expect("zstd takes windows of 256 MiB");
         zstd.compress2(&mut frame, bytes).expect("zstd compresses anything");
         frame
-    };
-    if prefix.is_empty() {
-        return ZSTD.with_borrow_mut(compress);
-    }
-    let mut zstd = CCtx::create();
-    zstd.ref_prefix(prefix).expect("zstd takes any prefix");
-    compress(&mut zstd)
+    })
 }
 
 impl File {
@@ -365,7 +359,7 @@ impl Index {
 
     pub fn record(&self) -> Record {
         let table = self.table();
-        let frame = zstd_frame(&table, &[]);
+        let frame = zstd_frame(&table);
         self.record_of_frame(table.len() as u64, &frame)
     }
 

@@ -4,7 +4,7 @@
 use crate::support::delta_of;
 use lmc::{Base, CompressOptions, Dtype, ErrorKind, Reader};
 use lmc_testing::decoders::{LIMIT, Way, agree_by_with_bases, agree_with_bases, isas, options};
-use lmc_testing::handmade::{BASES, LEAF, copy, delta, delta_raw, prefixed, records, refused, stored};
+use lmc_testing::handmade::{BASES, LEAF, copy, delta, delta_raw, records, refused, stored};
 use lmc_testing::reference::write::File;
 use lmc_testing::reference::write::block::BlockFields;
 use lmc_testing::samples::weights;
@@ -16,9 +16,8 @@ const WHOLE: [Way; 4] = [Way::Slice, Way::Stream, Way::Positional, Way::WriteOnl
 /// A file, its bases, and its raw bytes.
 type Delta = (Vec<u8>, Vec<Vec<u8>>, Vec<u8>);
 
-/// As the encoder writes it: some weights have moved, a few of them far. And some put together by hand: with ranges of the file
-/// itself, and with a prefix.
-fn deltas() -> [Delta; 3] {
+/// As the encoder writes it: some weights have moved, a few of them far. And one put together by hand: with ranges of the file itself.
+fn deltas() -> [Delta; 2] {
     let old = weights(Dtype::Bf16, 300);
     let mut new = old.clone();
     for (i, w) in new.chunks_exact_mut(2).enumerate() {
@@ -29,16 +28,7 @@ fn deltas() -> [Delta; 3] {
     let base = Base::new(&old[..]).expect("memory can be read").with_name("old");
     let file = delta_of(&new, &[base], &o).expect("anything can be compressed");
     let by_hand = delta();
-    // As a dictionary with tables begins.
-    let like_a_dictionary = b"\x37\xa4\x30\xec\x01\x00\x00\x00 or a second dictionary";
-    let raw = b"a dictionary or a second dictionary or a second dictionary, \x37\xa4\x30\xec\x01\x00\x00\x00";
-    let block = prefixed(raw, &[(1, 0, like_a_dictionary)]);
-    let prefixed = File { features: 1, ..File::delta(&[like_a_dictionary], vec![block.record()]) };
-    [
-        (file, vec![old], new),
-        (by_hand.to_bytes(), BASES.map(<[u8]>::to_vec).to_vec(), delta_raw()),
-        (prefixed.to_bytes(), vec![like_a_dictionary.to_vec()], raw.to_vec()),
-    ]
+    [(file, vec![old], new), (by_hand.to_bytes(), BASES.map(<[u8]>::to_vec).to_vec(), delta_raw())]
 }
 
 fn slices(bases: &[Vec<u8>]) -> Vec<&[u8]> {

@@ -1,4 +1,4 @@
-//! Grids (§3.8): the place of the scale of each element, and every conversion, predictor and coding. The reference
+//! Grids (§3.8): the place of the scale of each element, and every conversion and coding. The reference
 //! decoder is tested separately, so that it may judge the others.
 
 use crate::support::Known;
@@ -25,13 +25,12 @@ fn plain(width: usize) -> Stream {
 }
 
 /// A column with this grid and other contents: of `raw` only the length matters until residuals are set.
-fn predicted(grid: Grid, predictor: u8, boundaries: &[u8]) -> Predicted {
+fn predicted(grid: Grid, boundaries: &[u8]) -> Predicted {
     let width_code = if grid.conversion == 0 { 2 } else { 1 };
     Predicted {
         raw: vec![0; grid.indices.len() << width_code],
         width_code,
-        predictor,
-        operands: vec![Operand::Grid(grid)],
+        operand: Operand::Grid(grid),
         row_terms: None,
         boundaries: boundaries.to_vec(),
         streams: vec![plain(1 << width_code); boundaries.len() + 1],
@@ -73,7 +72,7 @@ fn shapes() -> Vec<Known> {
         let scales: Vec<u32> = (0..number).map(|number| (number as f32 + 1.0).to_bits()).collect();
         let groups = Groups { row, rows, columns, position };
         let grid = Grid::of(0, vec![0x3f80_0000], groups, scales, vec![0; n as usize]);
-        let mut column = predicted(grid, 2, &[]);
+        let mut column = predicted(grid, &[]);
         let of_column = &group_of[position as usize..][..n as usize];
         let elements: Vec<u64> = of_column.iter().map(|&group| (group as f32 + 1.0).to_bits().into()).collect();
         column.raw = to_bytes(&elements, 4);
@@ -95,36 +94,34 @@ fn each_element_has_the_scale_of_its_group() {
 }
 
 #[test]
-fn every_conversion_predictor_and_coding() {
+fn every_conversion_and_coding() {
     let mut random = Random::new(2);
     let mut cases = 0;
     for conversion in [0, 1, 3] {
-        for predictor in 1..3 {
-            for boundaries in [vec![], vec![1, 2, 100, 128, 250, 255]] {
-                for n in [1, 127, 128, 129, 1000] {
-                    for coding in 0..4 {
-                        let grid = coded_grid(conversion, n, coding, &mut random);
-                        let mut column = predicted(grid, predictor, &boundaries);
-                        let width = column.raw.len() / n;
-                        let top = Coder::rans(&[0, 0, 1], true);
-                        let symbols = Cluster { k: 8 * width as u8 - 8, coder: top, ..Cluster::default() };
-                        let stream = |context: usize| match context % 3 {
-                            0 => plain(width),
-                            1 => Stream::of(1, symbols.clone()),
-                            _ => Stream { patches: vec![Patch { element: 0, x: 0x81 }], ..plain(width) },
-                        };
-                        column.streams = (0..7).map(stream).collect();
-                        column.raw = random.bytes(column.raw.len());
-                        let raw = column.raw.clone();
-                        let file = file_of(encoded(column, 2)).to_bytes();
-                        assert!(agree(&file) == Ok(raw));
-                        cases += 1;
-                    }
+        for boundaries in [vec![], vec![1, 2, 100, 128, 250, 255]] {
+            for n in [1, 127, 128, 129, 1000] {
+                for coding in 0..4 {
+                    let grid = coded_grid(conversion, n, coding, &mut random);
+                    let mut column = predicted(grid, &boundaries);
+                    let width = column.raw.len() / n;
+                    let top = Coder::rans(&[0, 0, 1], true);
+                    let symbols = Cluster { k: 8 * width as u8 - 8, coder: top, ..Cluster::default() };
+                    let stream = |context: usize| match context % 3 {
+                        0 => plain(width),
+                        1 => Stream::of(1, symbols.clone()),
+                        _ => Stream { patches: vec![Patch { element: 0, x: 0x81 }], ..plain(width) },
+                    };
+                    column.streams = (0..7).map(stream).collect();
+                    column.raw = random.bytes(column.raw.len());
+                    let raw = column.raw.clone();
+                    let file = file_of(encoded(column, 2)).to_bytes();
+                    assert!(agree(&file) == Ok(raw));
+                    cases += 1;
                 }
             }
         }
     }
-    assert_eq!(cases, 3 * 2 * 2 * 5 * 4);
+    assert_eq!(cases, 3 * 2 * 5 * 4);
 }
 
 /// A grid of n elements in groups of two rows and three columns, whose streams are coded in one of four ways.

@@ -15,8 +15,7 @@ fn known(grid: Grid, predictions: &[u64]) -> Known {
     let column = Predicted {
         raw: raw.clone(),
         width_code,
-        predictor: 1,
-        operands: vec![Operand::Grid(grid)],
+        operand: Operand::Grid(grid),
         row_terms: None,
         boundaries: Vec::new(),
         streams: vec![Stream::of(0, Cluster { z: 8 << width_code, ..Cluster::default() })],
@@ -129,10 +128,7 @@ fn each_element_has_the_offset_of_its_group() {
 /// The grid of a column that has one.
 fn grid_of(column: &Column) -> Option<&Grid> {
     match column {
-        Column::Predicted(Predicted { operands, .. }) => match &operands[..] {
-            [Operand::Grid(grid)] => Some(grid),
-            _ => None,
-        },
+        Column::Predicted(Predicted { operand: Operand::Grid(grid), .. }) => Some(grid),
         _ => None,
     }
 }

@@ -51,8 +51,7 @@ fn exact(elements: &[u32], width_code: u8, operand: Operand) -> Predicted {
     Predicted {
         raw,
         width_code,
-        predictor: 1,
-        operands: vec![operand],
+        operand: operand,
         row_terms: None,
         boundaries: Vec::new(),
         streams: vec![Stream::of(0, Cluster { z: 8 << width_code, ..Cluster::default() })],
@@ -202,13 +201,14 @@ fn contexts_of_rows() -> Vec<Known> {
             let key = ((p >> 23) as u8).wrapping_sub(terms[places[i].0]);
             let context = boundaries.iter().take_while(|&&boundary| key >= boundary).count();
             counts[context] += 1;
-            p.wrapping_add(1000 * context as u32 + counts[context])
+            // The distance of floats: the bits of a negative one rise as it falls.
+            let distance = 1000 * context as u32 + counts[context];
+            if p >> 31 == 0 { p.wrapping_add(distance) } else { p.wrapping_sub(distance) }
         };
         let elements: Vec<u32> = base.chunks(4).enumerate().map(element).collect();
         // All bits of the residuals, which rise in every context from one that tells it.
         let streams = (0..counts.len()).map(|_| Stream::of(0, Cluster { k: 32, ..Cluster::default() })).collect();
         let column = Predicted {
-            predictor: 2,
             row_terms: Some(RowTerms::of_rows(rows, terms.clone())),
             boundaries,
             streams,

@@ -1,4 +1,4 @@
-//! Predicted columns (§3.7): every predictor with every conversion, context and width, and the rounding to F16.
+//! Predicted columns (§3.7): every conversion, context and width, and the rounding to F16.
 
 use lmc_testing::decoders::agree_with_bases;
 use lmc_testing::input::Random;
@@ -24,8 +24,8 @@ fn decoded(fields: &BlockFields, base: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 /// All of the base, converted.
-fn operands(conversion: u8, base: &[u8]) -> Vec<Operand> {
-    vec![Operand::Ranges { conversion, ranges: vec![Range::of_base(1, base)] }]
+fn operand(conversion: u8, base: &[u8]) -> Operand {
+    Operand::Ranges { conversion, ranges: vec![Range::of_base(1, base)] }
 }
 
 /// A block of one column with these residuals, context by context; of `raw` only the length matters.
@@ -65,8 +65,7 @@ fn every_f16_is_what_its_neighbourhood_becomes() {
     let column = Predicted {
         raw: vec![0; 2 * floats.len()],
         width_code: 1,
-        predictor: 1,
-        operands: operands(3, &base),
+        operand: operand(3, &base),
         row_terms: None,
         boundaries: vec![],
         streams: vec![plain(2)],
@@ -94,7 +93,7 @@ fn floats(width: usize, count: usize, random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn every_predictor_conversion_and_width() {
+fn every_conversion_and_width() {
     let mut random = Random::new(1);
     let mut cases = 0;
     for width_code in 0..4u8 {
@@ -104,41 +103,35 @@ fn every_predictor_conversion_and_width() {
             4 => &[(0, 4), (2, 2)],
             _ => &[(0, width)],
         };
-        for predictor in 1..3 {
-            for &(conversion, takes) in conversions {
-                for boundaries in [vec![], vec![1, 2, 100, 128, 250, 255]] {
-                    for count in [1, 127, 128, 129, 1000] {
-                        let base = floats(takes, count, &mut random);
-                        // Every context in another way: all bits raw, with symbols above, and with patches.
-                        let symbols = Cluster {
-                            k: 8 * width as u8 - 8,
-                            coder: Coder::rans(&[0, 0, 1], true),
-                            ..Cluster::default()
-                        };
-                        let stream = |context: usize| match context % 3 {
-                            0 => plain(width),
-                            1 => Stream::of(1, symbols.clone()),
-                            _ => Stream { patches: vec![Patch { element: 0, x: 0x81 }], ..plain(width) },
-                        };
-                        let column = Predicted {
-                            raw: floats(width, count, &mut random),
-                            width_code,
-                            predictor,
-                            operands: operands(conversion, &base),
-                            row_terms: None,
-                            boundaries: boundaries.clone(),
-                            streams: (0..7).map(stream).collect(),
-                        };
-                        let raw = column.raw.clone();
-                        let block = Block::of(Column::Predicted(column), 2);
-                        let fields = block.encode().expect("the block can be coded");
-                        assert!(decoded(&fields, &base) == Ok(raw));
-                        cases += 1;
-                    }
+        for &(conversion, takes) in conversions {
+            for boundaries in [vec![], vec![1, 2, 100, 128, 250, 255]] {
+                for count in [1, 127, 128, 129, 1000] {
+                    let base = floats(takes, count, &mut random);
+                    // Every context in another way: all bits raw, with symbols above, and with patches.
+                    let symbols =
+                        Cluster { k: 8 * width as u8 - 8, coder: Coder::rans(&[0, 0, 1], true), ..Cluster::default() };
+                    let stream = |context: usize| match context % 3 {
+                        0 => plain(width),
+                        1 => Stream::of(1, symbols.clone()),
+                        _ => Stream { patches: vec![Patch { element: 0, x: 0x81 }], ..plain(width) },
+                    };
+                    let column = Predicted {
+                        raw: floats(width, count, &mut random),
+                        width_code,
+                        operand: operand(conversion, &base),
+                        row_terms: None,
+                        boundaries: boundaries.clone(),
+                        streams: (0..7).map(stream).collect(),
+                    };
+                    let raw = column.raw.clone();
+                    let block = Block::of(Column::Predicted(column), 2);
+                    let fields = block.encode().expect("the block can be coded");
+                    assert!(decoded(&fields, &base) == Ok(raw));
+                    cases += 1;
                 }
             }
         }
     }
-    // Seven conversions in all, with two predictors, in one context and in seven.
-    assert_eq!(cases, 5 * 7 * 2 * 2);
+    // Seven conversions in all, in one context and in seven.
+    assert_eq!(cases, 5 * 7 * 2);
 }

@@ -8,7 +8,7 @@ use super::stream::body::Body;
 use super::stream::patches::AT_ONCE;
 use crate::format::checksum::check64;
 use lmc_kernels::cluster::element::{Element, with_element};
-use lmc_kernels::predict::Conversion;
+use lmc_kernels::predict::{Conversion, residual};
 use lmc_layout::error::{Error, Result};
 
 /// The prediction of all elements, if the block is a list of those that differ from the same bytes of the first base: for a block that
@@ -78,7 +78,7 @@ pub(crate) fn push_changes(
             let values = &mut values[from..];
             old(&offsets[..places.len()], values)?;
             for (e, &x) in E::all_mut(values).iter_mut().zip(residuals) {
-                *e = p.predictor.restore(E::cut(x).unmap(list.map), E::from_bytes(*e)).to_bytes();
+                *e = residual::element(E::cut(x).unmap(list.map), E::from_bytes(*e)).to_bytes();
             }
             Ok(())
         })?;

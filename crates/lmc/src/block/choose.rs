@@ -205,24 +205,6 @@ impl Chooser {
         }
     }
 
-    /// The plan of opaque bytes, or a frame whose matches reach into a prefix of this length, which `read` reads, if that
-    /// is shorter.
-    pub(crate) fn or_with_prefix<'p>(
-        &mut self,
-        bytes: &[u8],
-        prefix_len: u64,
-        read: impl FnOnce() -> Result<&'p [u8]>,
-        plan: ColumnPlan,
-    ) -> Result<ColumnPlan> {
-        Ok(match self.frames.try_prefix(bytes, prefix_len, read, plan.estimate)? {
-            Some(frame) => {
-                self.recycle(plan);
-                frame
-            }
-            None => plan,
-        })
-    }
-
     /// Plans a column without its predictions.
     fn choose_structured(&mut self, column: &RawColumn<'_>) -> Result<ColumnPlan> {
         let find = |d: Dtype| self.finder.find(d.coding_width(), column.bytes);

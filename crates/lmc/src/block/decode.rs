@@ -150,7 +150,7 @@ impl BlockDecoder {
         let Self { streams, frames, bytes, predicted, .. } = self;
         match method {
             Method::Stored => out.copy_from_slice(body.take_bulk(out.len())?),
-            Method::Zstd(z) => zstd::decode::decode(z, frames, body, origin, bytes, out)?,
+            Method::Zstd(z) => zstd::decode::decode(z, frames, body, bytes, out)?,
             Method::Plain(g) => plain::decode::decode(g, streams, body, out)?,
             Method::Predicted(p) => predicted.decode(p, streams, body, origin, out)?,
         }

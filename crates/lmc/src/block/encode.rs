@@ -328,13 +328,7 @@ impl BlockEncoder {
         } else {
             Predictions::None
         };
-        let mut plan = chooser.choose(&s.column(way.grids), predictions)?;
-        // Bytes whose counterparts have moved: a header in which one name has changed.
-        if !s.prefix.is_empty() {
-            let len = s.prefix.iter().map(|range| range.len).sum();
-            plan = chooser.or_with_prefix(&s.bytes, len, || read_all(&s.prefix, origin, base), plan)?;
-        }
-        Ok(plan)
+        chooser.choose(&s.column(way.grids), predictions)
     }
 
     /// Encodes all columns, from the last to the first, into `bulk` and the lanes.
@@ -383,13 +377,9 @@ impl BlockEncoder {
 fn name_ranges(sources: &[Source<'_>], plans: &mut [ColumnPlan]) -> Vec<SourceRange> {
     let mut list = Vec::new();
     for (source, plan) in sources.iter().zip(plans) {
-        let own = [&source.base].into_iter().chain(&source.others);
-        let (named, lists): (_, Vec<_>) = match &mut plan.method {
-            Method::Predicted(p) => (p.operand.named_mut(), own.collect()),
-            Method::Zstd(z) if z.prefix.count() > 0 => (vec![&mut z.prefix], vec![&source.prefix]),
-            _ => continue,
-        };
-        for (named, ranges) in named.into_iter().zip(lists) {
+        let Method::Predicted(p) = &mut plan.method else { continue };
+        let lists = [&source.base].into_iter().chain(&source.others);
+        for (named, ranges) in p.operand.named_mut().into_iter().zip(lists) {
             *named = NamedRanges::new(list.len(), ranges.len());
             list.extend_from_slice(ranges);
         }

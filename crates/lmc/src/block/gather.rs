@@ -24,7 +24,6 @@ struct Kind {
     step: Option<Step>,
     derived: Option<Derivation>,
     group: Group,
-    prefix: bool,
     structure: Structure,
     /// A field of the blocks of a dtype, by its number.
     field: Option<(Dtype, u8)>,
@@ -35,13 +34,12 @@ struct Gathered {
     kind: Kind,
     base: Vec<SourceRange>,
     others: [Vec<SourceRange>; 3],
-    prefix: Vec<SourceRange>,
     matrix: Option<Matrix>,
 }
 
 impl Gathered {
     fn new(kind: Kind) -> Self {
-        Self { kind, base: vec![], others: Default::default(), prefix: vec![], matrix: None }
+        Self { kind, base: vec![], others: Default::default(), matrix: None }
     }
 }
 
@@ -53,8 +51,6 @@ pub(super) struct Source<'a> {
     pub(super) base: Vec<SourceRange>,
     /// The further operands of their step, in order, or their scales; without any, none.
     pub(super) others: [Vec<SourceRange>; 3],
-    /// Bytes that those of an opaque column resemble; empty if there are none.
-    pub(super) prefix: Vec<SourceRange>,
     /// Where its first element is, if all follow each other in a matrix.
     matrix: Option<Matrix>,
 }
@@ -80,16 +76,8 @@ impl Source<'_> {
 }
 
 /// The kind of extents for which there is no further column.
-const OPAQUE: Kind = Kind {
-    dtype: None,
-    base: None,
-    step: None,
-    derived: None,
-    group: Group::Others,
-    prefix: false,
-    structure: NOISE,
-    field: None,
-};
+const OPAQUE: Kind =
+    Kind { dtype: None, base: None, step: None, derived: None, group: Group::Others, structure: NOISE, field: None };
 
 const NOISE: Structure = Structure { few: false, repeats: false, steps: false };
 
@@ -135,8 +123,7 @@ pub(super) fn gather<'a>(
         let whole = p.dtype.is_none_or(|d| p.len.is_multiple_of(d.coding_width()));
         let width = p.dtype.map_or(1, Dtype::coding_width);
         let base = p.base.filter(|l| predict && whole && l.conversion.source_width(width).is_some());
-        let prefix = p.prefix.filter(|_| predict && p.dtype.is_none());
-        let plain = Kind { dtype: p.dtype.filter(|_| whole), group: p.group, prefix: prefix.is_some(), ..OPAQUE };
+        let plain = Kind { dtype: p.dtype.filter(|_| whole), group: p.group, ..OPAQUE };
         let step = p.step.filter(|_| base.is_some_and(|l| l.conversion == Conversion::None));
         let derived = p.derived.filter(|d| predict && whole && has_room(d, p, &columns));
         let kind = match &derived {
@@ -161,7 +148,7 @@ pub(super) fn gather<'a>(
             (OPAQUE, None, None)
         };
         let (known, column) = (columns.len(), column_of(kind, &mut columns));
-        let Gathered { base: operand, others, prefix: prefixes, matrix, .. } = &mut columns[usize::from(column)];
+        let Gathered { base: operand, others, matrix, .. } = &mut columns[usize::from(column)];
         *matrix = p.matrix.filter(|_| usize::from(column) == known);
         if let Some(l) = base {
             let source_width = l.conversion.source_width(width).expect("checked above");
@@ -177,16 +164,12 @@ pub(super) fn gather<'a>(
             d.data(p.dtype, p.len as u64, |range| push(operand, range));
             others[0].extend(d.scales(p.len as u64));
         }
-        if let Some(prefix) = prefix.filter(|_| kind.prefix) {
-            push(prefixes, prefix);
-        }
         placed.push(column, p.len);
     }
-    let sources = (0..).zip(columns).map(|(column, Gathered { kind, base, others, prefix, matrix })| Source {
+    let sources = (0..).zip(columns).map(|(column, Gathered { kind, base, others, matrix })| Source {
         kind,
         base,
         others,
-        prefix,
         matrix,
         bytes: placed.gather(column, raw),
     });
@@ -249,7 +232,6 @@ fn find_structure(
         let width = p.dtype.map_or(1, Dtype::coding_width);
         if p.dtype.is_none() {
             let parts = parts(bytes, divide);
-            let one = parts.iter().filter(|part| part.width > 0).count() == 1;
             divided |= is_divided(&parts);
             for part in &parts {
                 let Range { start, end } = part.place;
@@ -258,9 +240,7 @@ fn find_structure(
                 let group =
                     if is_cut && part.width > 0 { Group::Elements { extent: i, width: part.width } } else { p.group };
                 let base = p.base.map(|l| l.at(None, start as u64));
-                // Of a few bytes at an edge, a prefix would be longer than they are.
-                let prefix = p.prefix.filter(|_| !is_cut || one && part.width > 0);
-                push(Extent { len: end - start, base, group, prefix, ..*p }, NOISE);
+                push(Extent { len: end - start, base, group, ..*p }, NOISE);
             }
             continue;
         }
@@ -331,32 +311,5 @@ fn push(list: &mut Vec<SourceRange>, range: SourceRange) {
     match list.last_mut() {
         Some(d) if d.source == range.source && d.end() == range.offset => d.len += range.len,
         _ => list.push(range),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use lmc_test_inputs::Random;
-
-    #[test]
-    fn prefixes_are_of_elements_and_not_of_edges() {
-        let mut random = Random::new(1);
-        let integers: Vec<u8> = (0..3000).flat_map(|_| (random.u64() % 50_000).to_le_bytes()).collect();
-        let raw = [&[7; 3], &integers[..], &[9; 5]].concat();
-        let prefix = SourceRange { source: 1, offset: 0, len: 1 << 20 };
-        let extent = Extent {
-            dtype: None,
-            len: raw.len(),
-            base: None,
-            step: None,
-            derived: None,
-            group: Group::Others,
-            prefix: Some(prefix),
-            matrix: None,
-        };
-        let columns = gather(&raw, &[extent], true, true, &mut Finder::default());
-        let found: Vec<_> = columns.sources.iter().map(|c| (c.bytes.len(), &c.prefix[..])).collect();
-        assert_eq!(found, [(8, &[][..]), (integers.len(), &[prefix][..])]);
     }
 }

@@ -19,7 +19,6 @@ pub use derived::DerivedFrom;
 pub(crate) use derived::{Interleaved, Recipe};
 pub use reference::Reference;
 
-use crate::format::bases::SourceRange;
 use lmc_kernels::predict::optimizer::{MomentStep, Rows, WeightStep};
 use lmc_layout::dtype::Dtype;
 #[cfg(test)]
@@ -41,8 +40,6 @@ pub struct Extent {
     pub derived: Option<DerivedFrom>,
     /// Only extents of one group are in one column.
     pub group: Group,
-    /// Bytes that opaque ones resemble.
-    pub prefix: Option<SourceRange>,
     /// Where its elements are in a matrix, if that is known.
     pub matrix: Option<Matrix>,
 }
@@ -111,7 +108,7 @@ impl Matrix {
 impl Extent {
     /// An extent without a reference.
     pub(crate) fn plain(dtype: Option<Dtype>, len: usize) -> Self {
-        Self { dtype, len, base: None, step: None, derived: None, group: Group::Others, prefix: None, matrix: None }
+        Self { dtype, len, base: None, step: None, derived: None, group: Group::Others, matrix: None }
     }
 }
 

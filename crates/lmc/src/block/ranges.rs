@@ -21,11 +21,6 @@ impl NamedRanges {
         Self { first, count }
     }
 
-    /// Ranges that are not known yet.
-    pub(super) fn some() -> Self {
-        Self::new(0, 1)
-    }
-
     pub(crate) fn of<'d>(&self, ranges: &'d [SourceRange]) -> &'d [SourceRange] {
         &ranges[self.first..][..self.count]
     }
@@ -103,7 +98,7 @@ pub(super) fn read_all<'b>(list: &[SourceRange], origin: &'b dyn Origin, buf: &'
     if let Some(bytes) = in_memory(list, origin) {
         return Ok(bytes);
     }
-    // Heads are checked: a prefix has at most 8 MiB, an operand at most twice the bytes of its column.
+    // Heads are checked: an operand has at most twice the bytes of its column.
     let bytes = scratch(buf, list.iter().map(|d| d.len as usize).sum());
     read_to(list, origin, bytes)?;
     Ok(bytes)

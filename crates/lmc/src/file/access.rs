@@ -54,7 +54,7 @@ fn held(head: &BlockHead, record_len: u64) -> u64 {
         let selected = if masked { len + len / 8 } else { 0 };
         let m = match &p.method {
             Method::Predicted(m) => m,
-            Method::Zstd(z) => return z.prefix.bytes(&head.ranges) + if z.width > 1 { len } else { 0 },
+            Method::Zstd(z) => return if z.width > 1 { len } else { 0 },
             _ => return selected,
         };
         let operand = m.operand.memory(len, m.width as u64, &head.ranges);

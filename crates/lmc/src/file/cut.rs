@@ -12,7 +12,7 @@ use crate::block::{DerivedFrom, Extent, Group, Matrix, Recipe, Reference, Steppe
 use crate::format::bases::Chains;
 use crate::format::bases::SourceRange;
 use crate::format::checksum::LEAF;
-use crate::format::limits::{MAX_BLOCK_COST, MAX_DEPTH, MAX_PREFIX, MAX_RAW};
+use crate::format::limits::{MAX_BLOCK_COST, MAX_DEPTH, MAX_RAW};
 use crate::refs::matching::{Distance, Matcher, Related, SAMPLED};
 use lmc_kernels::cluster::RUN;
 use lmc_kernels::predict::Conversion;
@@ -40,8 +40,6 @@ const OWN_COLUMN_OF_MOMENTS: u64 = 8;
 const REPEATING_LEAST: u64 = BLOCK;
 /// Elements of a row of data whose shape is not known.
 const UNKNOWN_ROW: u64 = 1 << 40;
-/// How far bytes that resemble each other may have moved.
-const MARGIN: u64 = 1 << 20;
 /// Extents of a block before the rest of it is one opaque overlap: millions of tiny tensors must not make one head.
 const MAX_EXTENTS: usize = 1 << 14;
 
@@ -235,8 +233,7 @@ impl<'m> Cutter<'m> {
                 Some(m) => m.relate(&self.layout, i, raw, known)?,
                 None => None,
             };
-            let sibling =
-                self.siblings.get(i).copied().flatten().map(|reference| Related { reference, len, resembles: None });
+            let sibling = self.siblings.get(i).copied().flatten().map(|reference| Related { reference, len });
             // Equal and rounded tensors are exact predictions; one of half the bits is no better than a base.
             let related = match sibling {
                 Some(s) if s.reference.conversion != Conversion::WidenBf16 => [sibling, base],
@@ -363,9 +360,6 @@ impl<'m> Cutter<'m> {
         let is_own = len >= block_len / OWN_COLUMN
             || found.is_none() && len >= block_len / OWN_COLUMN_OF_MOMENTS && self.is_second_moment(segment);
         let group = if is_own { Group::Segment(segment) } else { Group::Others };
-        let related = self.seen(segment).related.iter().flatten();
-        let prefix =
-            related.filter_map(|r| r.resembles).next().filter(|_| dtype.is_none()).and_then(|r| around(r, pos, len));
         let mut at = pos;
         for (dtype, len, base) in columns.into_iter().filter(|p| p.1 > 0) {
             let step = base.and_then(|base| self.step_at(segment, dtype, at, len, base));
@@ -384,7 +378,7 @@ impl<'m> Cutter<'m> {
             };
             match extents.last_mut() {
                 Some(p)
-                    if (p.dtype, p.group, p.prefix) == (dtype, group, prefix)
+                    if (p.dtype, p.group) == (dtype, group)
                         && goes_on(p, base)
                         && p.step.map(|s| s.at(p.dtype, p.len as u64)) == step
                         && (p.derived, derived) == (None, None)
@@ -394,7 +388,7 @@ impl<'m> Cutter<'m> {
                     p.len += len as usize;
                     p.matrix = None;
                 }
-                _ => extents.push(Extent { dtype, len: len as usize, base, step, derived, group, prefix, matrix }),
+                _ => extents.push(Extent { dtype, len: len as usize, base, step, derived, group, matrix }),
             }
         }
     }
@@ -506,14 +500,6 @@ fn of_base(p: &Extent) -> Option<SourceRange> {
 /// Lets an extent depend on nothing. Blocks of quantised elements may begin anywhere in it.
 fn forget(p: &mut Extent) {
     (p.base, p.step, p.dtype) = (None, None, p.dtype.filter(|d| !d.is_block()));
-}
-
-/// The part of a segment, or the rest of it, that opaque bytes at `pos` of their own may resemble most.
-fn around(whole: SourceRange, pos: u64, len: u64) -> Option<SourceRange> {
-    let start = pos.saturating_sub(MARGIN).min(whole.len);
-    let end = (pos + len + MARGIN).min(whole.len);
-    let range = SourceRange { offset: whole.offset + start, len: end - start, ..whole };
-    (range.len > 0 && range.len <= MAX_PREFIX).then_some(range)
 }
 
 /// Whether `base` continues the reference of an extent.

@@ -18,11 +18,6 @@ const NEAR_IS_ENOUGH: usize = 8;
 /// zstd's level for a thorough search.
 const THOROUGH: i32 = 19;
 
-/// zstd's levels for bytes with a prefix, by level.
-const PREFIX_LEVELS: [i32; 3] = [3, 6, 12];
-/// log2 of the most entries of its tables: headers and pickles have less than a million places to remember.
-const PREFIX_LOG: u32 = 18;
-
 /// Makes frames, keeping its working memory, which it takes when it is needed: data without text goes without.
 pub(crate) struct FrameEncoder {
     level: Level,
@@ -117,37 +112,13 @@ impl FrameEncoder {
     }
 }
 
-/// A frame of `bytes` whose matches may reach into `prefix`, both together at most 2^24 bytes.
-///
-/// # Errors
-/// `Limit` when there is no memory.
-pub(crate) fn encode_after(prefix: &[u8], bytes: &[u8], level: Level) -> Result<Vec<u8>> {
-    let mut encoder = encoder(match level {
-        Level::Fast => PREFIX_LEVELS[0],
-        Level::Default => PREFIX_LEVELS[1],
-        Level::Max => PREFIX_LEVELS[2],
-    })?;
-    // The encoder chooses its tables by the length of the bytes alone; they must hold the prefix, too.
-    let log = (prefix.len() + bytes.len()).next_power_of_two().trailing_zeros().clamp(10, 24);
-    for parameter in [CParameter::HashLog(log.min(PREFIX_LOG)), CParameter::ChainLog(log.min(PREFIX_LOG))] {
-        encoder.set_parameter(parameter).expect("zstd takes logarithms from 10 to 24");
-    }
-    encoder.ref_prefix(prefix).map_err(|_| no_memory())?;
-    let mut frame = Vec::new();
-    encode_within(log, &mut encoder, bytes, &mut frame)?;
-    Ok(frame)
-}
-
 /// Replaces what `frame` holds. It keeps memory for the longest frame there may be, so that it is taken once.
 ///
 /// # Errors
 /// `Limit` when there is no memory.
 fn encode(encoder: &mut CCtx<'_>, bytes: &[u8], frame: &mut Vec<u8>) -> Result<()> {
-    encode_within(bytes.len().next_power_of_two().trailing_zeros().max(10), encoder, bytes, frame)
-}
-
-/// [`encode`] with a window of 2^`log` bytes, at least those of a frame.
-fn encode_within(log: u32, encoder: &mut CCtx<'_>, bytes: &[u8], frame: &mut Vec<u8>) -> Result<()> {
+    // The window holds all bytes, so that the frame has a single segment.
+    let log = bytes.len().next_power_of_two().trailing_zeros().max(10);
     encoder.set_parameter(CParameter::WindowLog(log)).expect("zstd takes windows of 2^10 to 2^30 bytes");
     frame.clear();
     frame.try_reserve(compress_bound(bytes.len())).map_err(|_| no_memory())?;
@@ -183,18 +154,6 @@ impl FrameDecoder {
         let decoder = made(&mut self.0, || DCtx::try_create().ok_or_else(no_memory))?;
         Ok(one && decoder.decompress(out, bytes).is_ok_and(|n| n == out.len()))
     }
-
-    /// [`Self::decode`] of a frame whose matches may reach into `prefix`.
-    ///
-    /// # Errors
-    /// `Limit` when there is no memory.
-    pub(crate) fn decode_after(&mut self, prefix: &[u8], bytes: &[u8], out: &mut [u8]) -> Result<bool> {
-        let one = is_one(bytes, out.len());
-        // The prefix is borrowed for as long as the decoder lives.
-        let mut decoder = DCtx::try_create().ok_or_else(no_memory)?;
-        decoder.ref_prefix(prefix).map_err(|_| no_memory())?;
-        Ok(one && decoder.decompress(out, bytes).is_ok_and(|n| n == out.len()))
-    }
 }
 
 #[cfg(test)]
@@ -218,7 +177,6 @@ mod tests {
             let bytes = &bytes[..len];
             assert!(is_one(encoder.encode_near(bytes).unwrap(), len));
             assert!(is_one(encoder.encode(bytes).unwrap(), len));
-            assert!(is_one(&encode_after(&[7; 1000], bytes, Level::Default).unwrap(), len));
         }
         // The same with a window of 1 KiB in place of the flag.
         let mut frame = encoder.encode(&bytes[..300]).unwrap().to_vec();

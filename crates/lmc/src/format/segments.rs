@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::limits::{MAX_NAME, MAX_SEGMENTS, MAX_WRITTEN_OUT};
+use super::limits::{MAX_NAME, MAX_WRITTEN_OUT, OF_SEGMENT};
 use super::tensors::{put_opaque, put_tensor, walk};
 use lmc_kernels::varint::{Cursor, put};
 use lmc_layout::error::{Error, Result};
@@ -26,16 +26,15 @@ pub(super) fn encode(segments: &[Segment], table: &mut Vec<u8>) {
 
 /// The segments of a file as far as an index can have them, and the number of tensors that it cannot have: their bytes are opaque.
 pub(crate) fn within_limits(segments: &[Segment]) -> (Cow<'_, [Segment]>, u64) {
-    let all_fit = segments.len() as u64 <= MAX_SEGMENTS
-        && segments.iter().all(|s| if s.dtype.is_some() { has_short_name(s) } else { s.len > 0 })
+    let all_fit = segments.iter().all(|s| if s.dtype.is_some() { has_short_name(s) } else { s.len > 0 })
         && segments.iter().map(written_out).sum::<u64>() <= MAX_WRITTEN_OUT;
     if all_fit {
         return (Cow::Borrowed(segments), 0);
     }
     let (mut kept, mut left, mut left_out) = (Vec::<Segment>::new(), MAX_WRITTEN_OUT, 0);
     for s in segments {
-        // The last segment may be needed for all further bytes.
-        let has_room = written_out(s) <= left && kept.len() as u64 + 1 < MAX_SEGMENTS;
+        // One more segment may be needed for all further bytes.
+        let has_room = written_out(s) + OF_SEGMENT <= left;
         if s.dtype.is_some() && has_short_name(s) && has_room {
             left -= written_out(s);
             kept.push(s.clone());
@@ -45,7 +44,10 @@ pub(crate) fn within_limits(segments: &[Segment]) -> (Cow<'_, [Segment]>, u64) {
         match kept.last_mut() {
             Some(last) if last.dtype.is_none() => last.len += s.len,
             _ if s.len == 0 => {}
-            _ => kept.push(Segment::opaque(s.offset, s.len)),
+            _ => {
+                left -= OF_SEGMENT;
+                kept.push(Segment::opaque(s.offset, s.len));
+            }
         }
     }
     (kept.into(), left_out)
@@ -55,9 +57,9 @@ fn has_short_name(s: &Segment) -> bool {
     s.name.as_ref().is_none_or(|name| name.size() <= MAX_NAME)
 }
 
-/// Bytes of a tensor's name, and eight for each dimension.
+/// Bytes that count for a segment: of its name, eight for each dimension, and those of any.
 fn written_out(s: &Segment) -> u64 {
-    (s.name.as_ref().map_or(0, Name::size) + 8 * s.shape.len()) as u64
+    OF_SEGMENT + (s.name.as_ref().map_or(0, Name::size) + 8 * s.shape.len()) as u64
 }
 
 /// The rest of [`DecodeLimits::max_index_size`](crate::DecodeLimits::max_index_size).
@@ -111,10 +113,10 @@ impl Packed {
             }
             end += len;
             count += 1;
-            written_out += (s.name.len() + 8 * s.shape.len()) as u64;
+            written_out += OF_SEGMENT + (s.name.len() + 8 * s.shape.len()) as u64;
             if written_out > MAX_WRITTEN_OUT {
                 return Err(Error::damaged(format!(
-                    "names and shapes in the index take more than {MAX_WRITTEN_OUT} bytes when they are written out"
+                    "the segments of the index take more than {MAX_WRITTEN_OUT} bytes when they are written out"
                 )));
             }
             budget.take(Segment::cost(s.name.len(), s.shape.len()) as u64)
@@ -185,10 +187,9 @@ mod tests {
         assert_eq!(left_out, 2);
         round_trip(&kept, 1 << 20).unwrap();
         assert_eq!(round_trip(&segments, 1 << 20).unwrap_err().kind(), crate::ErrorKind::Damaged);
-        // 4096 such names are one byte more than fits with their dimension.
         let many: Vec<_> = (0..4100).map(|i| tensor(&longest, Dtype::U8, &[1], i)).collect();
         let (kept, left_out) = within_limits(&many);
-        let fit = MAX_WRITTEN_OUT / (MAX_NAME as u64 + 8);
+        let fit = (MAX_WRITTEN_OUT - OF_SEGMENT) / (MAX_NAME as u64 + 8 + OF_SEGMENT);
         assert_eq!((kept.len() as u64, left_out), (fit + 1, 4100 - fit));
         assert_eq!(*kept.last().unwrap(), Segment::opaque(fit, 4100 - fit));
         round_trip(&kept, 1 << 29).unwrap();

@@ -1,7 +1,7 @@
 //! The tensors of the index: a name omits the prefix that it shares with the one before, a shape is
 //! stored where it changes.
 
-use super::limits::{MAX_NAME, MAX_SEGMENTS};
+use super::limits::{MAX_NAME, MAX_WRITTEN_OUT, OF_SEGMENT};
 use lmc_kernels::varint::{Cursor, put, put_string, string};
 use lmc_layout::dtype::{Dtype, NAMED, NamedDtype};
 use lmc_layout::error::{Error, Result};
@@ -52,7 +52,7 @@ fn shared(a: &str, b: &str) -> usize {
 
 /// Reads a number of entries and passes each to `each`.
 pub(crate) fn walk(c: &mut Cursor<'_>, mut each: impl FnMut(Entry<'_>) -> Result<()>) -> Result<()> {
-    let n = c.size(MAX_SEGMENTS as usize, "the number of segments")?;
+    let n = c.size((MAX_WRITTEN_OUT / OF_SEGMENT) as usize, "the number of segments")?;
     let (mut name, mut shape) = (String::new(), Shape::default());
     let (mut is_first, none) = (true, Shape::default());
     for _ in 0..n {

@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 
 use crate::block::{DerivedFrom, Recipe, Reference};
-use crate::format::bases::SourceRange;
 use crate::refs::base::Base;
 use crate::refs::derived;
 use crate::refs::fingerprint::Fingerprint;
@@ -25,8 +24,6 @@ pub struct Related {
     pub reference: Reference,
     /// Bytes of the segment, from its beginning on, that have predictions.
     pub len: u64,
-    /// The segment of the base that opaque bytes resemble, at any place.
-    pub resembles: Option<SourceRange>,
 }
 
 /// Least bytes of a segment that is worth a reference.
@@ -211,9 +208,7 @@ impl<'m> Matcher<'m> {
         let is_open = |i: usize| m.named[i].is_none_or(|n| n.fit == Fit::Retyped && n.conversion != Conversion::None);
         for (i, found) in derived::find(&layout.segments, &m.bases, is_open, read) {
             m.found[i] = match found {
-                derived::Found::Cast(reference) => {
-                    Found::Related(Related { reference, len: layout.segments[i].len, resembles: None })
-                }
+                derived::Found::Cast(reference) => Found::Related(Related { reference, len: layout.segments[i].len }),
                 derived::Found::Derived(from) => Found::Derived(Box::new(from)),
             };
         }
@@ -277,7 +272,7 @@ impl<'m> Matcher<'m> {
         if named.len >= LINK_MIN {
             let offset = self.bases[named.base].segments()[named.segment].offset;
             let reference = Reference { source: named.base as u32 + 1, offset, conversion: named.conversion };
-            self.found[number] = Found::Related(Related { reference, len: named.len, resembles: None });
+            self.found[number] = Found::Related(Related { reference, len: named.len });
         }
         (named.base, named.segment)
     }
@@ -332,16 +327,14 @@ impl<'m> Matcher<'m> {
 
     /// Matches segments without names by offset: headers, or all of a file of unknown format.
     fn by_position(&mut self, layout: &Layout, votes: &[usize]) {
-        let related = |base: usize, offset, len, whole| {
+        let related = |base: usize, offset, len| {
             let reference = Reference { source: base as u32 + 1, offset, conversion: Conversion::None };
-            let resembles = Some(SourceRange { source: reference.source, offset, len: whole });
-            Found::Related(Related { reference, len, resembles })
+            Found::Related(Related { reference, len })
         };
         if layout.name == lmc_layout::RAW {
             let raw = |b: &&Base<'_>| b.is_raw() && b.raw_size() >= LINK_MIN;
             if let Some(base) = self.bases.iter().position(raw) {
-                *self.found.last_mut().expect("there is the tail") =
-                    related(base, 0, self.bases[base].raw_size(), self.bases[base].raw_size());
+                *self.found.last_mut().expect("there is the tail") = related(base, 0, self.bases[base].raw_size());
             }
             return;
         }
@@ -353,11 +346,11 @@ impl<'m> Matcher<'m> {
         if let Some(((segment, found), header)) = ours.next().zip(theirs.next())
             && segment.len.min(header.len) >= LINK_MIN
         {
-            *found = related(base, header.offset, segment.len.min(header.len), header.len);
+            *found = related(base, header.offset, segment.len.min(header.len));
         }
         for (segment, found) in ours.filter(|(s, _)| s.len >= LINK_MIN) {
             match theirs.find(|t| t.len == segment.len) {
-                Some(t) => *found = related(base, t.offset, segment.len, t.len),
+                Some(t) => *found = related(base, t.offset, segment.len),
                 None => break,
             }
         }
@@ -430,9 +423,6 @@ impl<'m> Matcher<'m> {
             }
             if let Found::Related(r) = f {
                 r.reference.source = number[r.reference.source as usize];
-                if let Some(whole) = &mut r.resembles {
-                    whole.source = r.reference.source;
-                }
             }
         }
         let candidates = self.pools.iter_mut().flat_map(|p| &mut p.candidates);
@@ -544,7 +534,7 @@ impl<'m> Matcher<'m> {
         }
         let Some((_, i, reference)) = best else { return Ok(None) };
         pool.candidates[i].taken = true;
-        Ok(Some(Related { reference, len: segment.len, resembles: None }))
+        Ok(Some(Related { reference, len: segment.len }))
     }
 }
 

@@ -10,8 +10,8 @@
 pub struct DecodeLimits {
     /// Largest raw size that is restored, in bytes.
     pub max_raw_size: u64,
-    /// Most memory of a file's index, in bytes. The default, 4 GiB, is enough for every index that the format allows; one of files of several
-    /// terabytes and of a million tensors takes less than 256 MiB.
+    /// Most memory of a file's index, in bytes. The default, 1.5 GiB, is enough for every index that the format allows; one of files of
+    /// several terabytes and of a million tensors takes less than 256 MiB.
     pub max_index_size: usize,
     /// Most bytes that one call decodes: the requested ones, and those of blocks that they depend on, in the file and in its bases. By
     /// default 96 per requested byte plus 4 GiB. The last delta of a chain of n deltas needs about n + 1 times its size.
@@ -40,6 +40,6 @@ impl DecodeLimits {
 
 impl Default for DecodeLimits {
     fn default() -> Self {
-        Self { max_raw_size: u64::MAX, max_index_size: u32::MAX as usize, max_work: None }
+        Self { max_raw_size: u64::MAX, max_index_size: 3 << 29, max_work: None }
     }
 }

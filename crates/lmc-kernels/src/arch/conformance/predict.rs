@@ -7,11 +7,10 @@ use crate::predict::changes::{Changes, Compared};
 use crate::predict::job::{Model, Rank, RowTerms, Streams, most_overflows};
 use crate::predict::optimizer::Rows;
 use crate::predict::select::Selection;
-use crate::predict::{Contexts, MAX_BOUNDARIES, Predictor};
+use crate::predict::{Contexts, MAX_BOUNDARIES, residual};
 use lmc_test_inputs::{Random, thorough};
 
 const WIDTHS: [usize; 4] = [1, 2, 4, 8];
-const PREDICTORS: [Predictor; 2] = [Predictor::Float, Predictor::Integer];
 /// More than any kernel processes at once, with and without a remainder.
 const LARGE: [usize; 8] = [511, 512, 1000, 1023, 1024, 1025, 2047, 5003];
 
@@ -28,7 +27,6 @@ fn all() -> Vec<Isa> {
 struct Case {
     width: usize,
     len: usize,
-    predictor: Predictor,
     elements: Vec<u8>,
     prediction: Vec<u8>,
     contexts: Option<Contexts>,
@@ -37,7 +35,7 @@ struct Case {
 }
 
 impl Case {
-    fn new(r: &mut Random, width: usize, len: usize, predictor: Predictor, classed: bool) -> Self {
+    fn new(r: &mut Random, width: usize, len: usize, classed: bool) -> Self {
         let mut elements = values(r, width, len);
         let prediction = values(r, width, len);
         if r.below(2) == 0 {
@@ -56,14 +54,13 @@ impl Case {
             let terms = (0..rows.count(len)).map(|_| r.below(30) as u8).collect();
             (rows, terms)
         });
-        Self { width, len, predictor, elements, prediction, contexts, terms }
+        Self { width, len, elements, prediction, contexts, terms }
     }
 
     fn model(&self) -> Model<'_> {
         Model {
             width: self.width,
             len: self.len,
-            predictor: self.predictor,
             prediction: &self.prediction,
             contexts: self.contexts.as_ref(),
             terms: self.terms.as_ref().map(|(rows, terms)| RowTerms { rows: *rows, terms }),
@@ -90,7 +87,7 @@ impl Case {
             with_element!(self.width, E => {
                 let element = |from: &[u8]| E::load(&from[i * E::BYTES..]);
                 let mut e = [0; 8];
-                self.predictor.residual(element(&self.elements), element(&self.prediction)).store(&mut e);
+                residual::of(element(&self.elements), element(&self.prediction)).store(&mut e);
                 streams[context].extend_from_slice(&e[..E::BYTES]);
             });
         }
@@ -98,9 +95,9 @@ impl Case {
     }
 
     fn name(&self, isa: Isa) -> String {
-        let Self { width, len, predictor, contexts, terms, .. } = self;
+        let Self { width, len, contexts, terms, .. } = self;
         let rows = terms.as_ref().map(|t| t.0);
-        format!("{}: {len} elements of {width} bytes, {predictor:?}, {contexts:?}, {rows:?}", isa.name())
+        format!("{}: {len} elements of {width} bytes, {contexts:?}, {rows:?}", isa.name())
     }
 
     /// Every instruction set computes the defined streams, and inverts them.
@@ -178,11 +175,6 @@ fn contexts(r: &mut Random) -> Contexts {
     c
 }
 
-/// Every width with every predictor.
-fn combinations() -> impl Iterator<Item = (usize, Predictor)> {
-    WIDTHS.into_iter().flat_map(|w| PREDICTORS.into_iter().map(move |p| (w, p)))
-}
-
 /// Elements are found by their ranks. Ranks that a context does not have are not found, and do not hide others.
 fn check_selection(m: &Model<'_>, isa: Isa, at: &[u32], ranks: &[Rank], counts: &[usize], name: &str) {
     for beyond in [None, Some(0), Some(77)] {
@@ -206,9 +198,9 @@ fn check_selection(m: &Model<'_>, isa: Isa, at: &[u32], ranks: &[Rank], counts: 
 #[test]
 fn ranks_in_contexts() {
     let mut r = Random::new(16);
-    for (width, predictor) in combinations() {
+    for width in WIDTHS {
         for len in lengths(130) {
-            let c = Case::new(&mut r, width, len, predictor, true);
+            let c = Case::new(&mut r, width, len, true);
             let m = c.model();
             let mut counts = vec![0; c.contexts.as_ref().unwrap().count()];
             let of_element: Vec<Rank> = (0..len)
@@ -238,10 +230,10 @@ fn ranks_in_contexts() {
 fn residuals_by_context_and_back() {
     let mut r = Random::new(11);
     let mut streams = Streams::default();
-    for (width, predictor) in combinations() {
+    for width in WIDTHS {
         for classed in [false, true] {
             for len in lengths(300) {
-                Case::new(&mut r, width, len, predictor, classed).check(&mut streams);
+                Case::new(&mut r, width, len, classed).check(&mut streams);
             }
         }
     }
@@ -260,7 +252,7 @@ fn every_number_of_contexts() {
             for (len, run) in
                 [17, 33, 700, 1041].into_iter().flat_map(|len| [None, Some(1), Some(40)].map(|run| (len, run)))
             {
-                let mut c = Case::new(&mut r, width, len, Predictor::Float, false);
+                let mut c = Case::new(&mut r, width, len, false);
                 for i in 0..len {
                     let context = match run {
                         None => r.below(n as u64 + 1) as usize,
@@ -286,9 +278,9 @@ fn what_has_no_room_is_refused() {
     let mut r = Random::new(14);
     let mut streams = Streams::default();
     let (mut short, mut large) = (0, 0);
-    for (width, predictor) in combinations() {
+    for width in WIDTHS {
         for len in [1, 63, 64, 65, 1000, 1024, 3000].repeat(12) {
-            let c = Case::new(&mut r, width, len, predictor, true);
+            let c = Case::new(&mut r, width, len, true);
             let m = c.model();
             let counts = Isa::PORTABLE.count_contexts(&m);
             let context = counts.iter().position(|&n| n > 0).unwrap();
@@ -381,9 +373,9 @@ fn wrong_counts_are_refused() {
     let mut r = Random::new(13);
     let mut streams = Streams::default();
     let mut refused = 0;
-    for (width, predictor) in combinations() {
+    for width in WIDTHS {
         for len in [1, 2, 63, 64, 65, 130, 1024, 1500, 5003].repeat(8) {
-            let c = Case::new(&mut r, width, len, predictor, true);
+            let c = Case::new(&mut r, width, len, true);
             let m = c.model();
             let right = Isa::PORTABLE.count_contexts(&m);
             for _ in 0..8 {

@@ -40,8 +40,6 @@ pub enum Column {
 pub struct Zstd {
     pub raw: Vec<u8>,
     pub width_code: u8,
-    /// The ranges of the prefix.
-    pub prefix: Vec<Range>,
 }
 
 /// A column of method 2.
@@ -104,9 +102,8 @@ impl Column {
     /// The ranges that it names.
     pub fn ranges(&self) -> Vec<&Range> {
         match self {
-            Column::Stored(_) | Column::Plain(_) => Vec::new(),
-            Column::Zstd(zstd) => zstd.prefix.iter().collect(),
-            Column::Predicted(predicted) => predicted.operands.iter().flat_map(Operand::ranges).collect(),
+            Column::Stored(_) | Column::Zstd(_) | Column::Plain(_) => Vec::new(),
+            Column::Predicted(predicted) => predicted.operand.ranges(),
         }
     }
 
@@ -116,19 +113,19 @@ impl Column {
             Column::Stored(_) | Column::Zstd(_) | Column::Plain(_) => 0,
             Column::Predicted(predicted) => {
                 let of_terms = if predicted.row_terms.is_some() { 8 } else { 0 };
-                predicted.operands.iter().fold(of_terms, |needs, operand| needs | operand.needs())
+                of_terms | predicted.operand.needs()
             }
         }
     }
 
     /// Whether it has a grid.
     pub fn has_grid(&self) -> bool {
-        matches!(self, Column::Predicted(predicted) if predicted.operands.iter().any(|o| matches!(o, Operand::Grid(_))))
+        matches!(self, Column::Predicted(predicted) if matches!(predicted.operand, Operand::Grid(_)))
     }
 }
 
 impl Zstd {
-    /// Bytes as they are, without a prefix.
+    /// Bytes as they are.
     pub fn of(raw: Vec<u8>) -> Self {
         Self { raw, ..Self::default() }
     }
@@ -137,11 +134,11 @@ impl Zstd {
     pub fn frame(&self) -> Vec<u8> {
         let width = 1 << self.width_code;
         if width == 1 {
-            return zstd_frame(&self.raw, &range::bytes(&self.prefix));
+            return zstd_frame(&self.raw);
         }
         let mut planes = Vec::with_capacity(self.raw.len());
         (0..width).for_each(|i| planes.extend(self.raw.chunks_exact(width).map(|element| element[i])));
-        zstd_frame(&planes, &range::bytes(&self.prefix))
+        zstd_frame(&planes)
     }
 }
 
@@ -328,7 +325,6 @@ impl Column {
             Column::Zstd(zstd) => {
                 let frame = zstd.frame();
                 output.head.extend([1, zstd.width_code]);
-                range::write(&zstd.prefix, &mut output.head);
                 varint(&mut output.head, frame.len() as u64);
                 output.bulk.extend(frame);
             }

@@ -4,7 +4,7 @@
 
 use super::super::conversion::Conversion;
 use super::super::optimizer::{at, parts, prediction};
-use super::super::predicted::{GRID, Predictor, ROW_TERMS, TERMS, context, ord, top};
+use super::super::predicted::{GRID, ROW_TERMS, TERMS, context, element, ord, top};
 use super::super::ranges::{bytes_of, elements};
 use super::super::terms::key;
 use super::derived::Derived;
@@ -19,9 +19,7 @@ use super::varint;
 pub struct Predicted {
     pub raw: Vec<u8>,
     pub width_code: u8,
-    pub predictor: u8,
-    /// The first one predicts; existing predictors have no other.
-    pub operands: Vec<Operand>,
+    pub operand: Operand,
     pub row_terms: Option<RowTerms>,
     /// Boundaries between contexts; empty for a single context.
     pub boundaries: Vec<u8>,
@@ -70,13 +68,12 @@ impl Predicted {
     /// When a context has fewer residuals than elements.
     pub fn set_residuals(&mut self, residuals: Vec<Vec<u64>>) -> Result<(), String> {
         let Classified { predictions, contexts } = self.classified()?;
-        let predictor = Predictor::of(self.predictor).ok_or("there is no such predictor")?;
         let mut residuals: Vec<_> = residuals.into_iter().map(Vec::into_iter).collect();
-        let element = |(p, context): (u64, usize)| {
+        let restored = |(p, context): (u64, usize)| {
             let e = residuals[context].next().expect("every element has a residual");
-            predictor.element(e, p, self.w())
+            element(e, p, self.w())
         };
-        let elements: Vec<u64> = predictions.into_iter().zip(contexts).map(element).collect();
+        let elements: Vec<u64> = predictions.into_iter().zip(contexts).map(restored).collect();
         self.raw = bytes_of(&elements, self.width());
         Ok(())
     }
@@ -90,8 +87,7 @@ impl Predicted {
     }
 
     fn classified(&self) -> Result<Classified, String> {
-        let operand = self.operands.first().ok_or("there is nothing to predict from")?;
-        let predictions = operand.elements(self.width(), self.raw.len() / self.width())?;
+        let predictions = self.operand.elements(self.width(), self.raw.len() / self.width())?;
         let mut contexts = Vec::new();
         for (element, &p) in predictions.iter().enumerate() {
             let term = self.row_terms.as_ref().map_or(Ok(0), |terms| terms.of(element))?;
@@ -101,8 +97,8 @@ impl Predicted {
     }
 
     pub(super) fn encode<'c>(&'c self, output: &mut Output<'_, 'c>) -> Result<(), String> {
-        output.head.extend([3, self.width_code, self.predictor, self.operands.len() as u8]);
-        self.operands.iter().try_for_each(|operand| operand.encode(output))?;
+        output.head.extend([3, self.width_code]);
+        self.operand.encode(output)?;
         match &self.row_terms {
             None => output.head.push(self.boundaries.len() as u8),
             Some(terms) => {
@@ -115,7 +111,7 @@ impl Predicted {
         let Classified { predictions, contexts } = self.classified()?;
         let mut residuals = vec![Vec::new(); self.boundaries.len() + 1];
         for ((u, p), context) in elements(&self.raw, self.width()).into_iter().zip(predictions).zip(contexts) {
-            residuals[context].push(residual(self.predictor, u, p, self.w()));
+            residuals[context].push(residual(u, p, self.w()));
         }
         for (context, residuals) in residuals.iter().enumerate() {
             varint(&mut output.head, residuals.len() as u64);
@@ -129,14 +125,11 @@ impl Predicted {
 }
 
 /// The residual of an element of `w` bits.
-fn residual(predictor: u8, u: u64, p: u64, w: u32) -> u64 {
+fn residual(u: u64, p: u64, w: u32) -> u64 {
     let mask = u64::MAX >> (64 - w);
     // A small distance, up or down, as a small number.
     let zigzag = |d: u64| (d << 1 ^ if d >> (w - 1) & 1 == 1 { u64::MAX } else { 0 }) & mask;
-    match predictor {
-        1 => zigzag(ord(u, w).wrapping_sub(ord(p, w)) & mask),
-        _ => zigzag(u.wrapping_sub(p) & mask),
-    }
+    zigzag(ord(u, w).wrapping_sub(ord(p, w)) & mask)
 }
 
 impl Operand {

@@ -43,7 +43,7 @@ impl Method {
     pub(super) fn parse(c: &mut Cursor<'_>, len: usize, ranges: &mut Ranges) -> Result<Self> {
         Ok(match c.u8()? {
             0 => Method::Stored,
-            1 => Method::Zstd(Zstd::parse(c, len, ranges)?),
+            1 => Method::Zstd(Zstd::parse(c, len)?),
             2 => Method::Plain(Box::new(plain::parse(c, len)?)),
             3 => Method::Predicted(Box::new(Predicted::parse(c, len, ranges)?)),
             code => return Err(Error::unknown_code("method", code)),
@@ -56,7 +56,7 @@ impl Method {
             Method::Stored => out.push(0),
             Method::Zstd(z) => {
                 out.push(1);
-                z.put(ranges, out);
+                z.put(out);
             }
             Method::Plain(g) => {
                 out.push(2);

@@ -107,7 +107,7 @@ kernels! {
         let mut residuals = [0; 4 * TILE];
         for (i, elements) in elements.chunks(TILE * m.width).enumerate() {
             let n = elements.len();
-            residual::residuals(m.width, m.predictor, elements, m.predictions(i * TILE, n), &mut residuals[..n]);
+            residual::residuals(m.width, elements, m.predictions(i * TILE, n), &mut residuals[..n]);
             let ids = find(&f, i * TILE, n / m.width, &mut ids);
             match m.width {
                 1 => scatter_tile::<1>(ids, &residuals, bytes, &mut places, overflows),

@@ -22,7 +22,7 @@ kernels! {
             let n = of_tile.len();
             let predictions = of_next(m.prediction, i * TILE, m.width);
             let ahead = Ahead { elements: of_next(elements, i * TILE, m.width), predictions };
-            residual::residuals(m.width, m.predictor, of_tile, m.predictions(i * TILE, n), &mut residuals.0[..n]);
+            residual::residuals(m.width, of_tile, m.predictions(i * TILE, n), &mut residuals.0[..n]);
             let ids = contexts(&f, i * TILE, n / m.width, &mut ids);
             let residuals = residuals.0.as_chunks().0;
             let there = match m.width {
@@ -67,7 +67,7 @@ kernels! {
             if !whole {
                 out.copy_from_slice(&last.0[..n]);
             }
-            residual::restore(m.width, m.predictor, m.predictions(i * TILE, n), out);
+            residual::restore(m.width, m.predictions(i * TILE, n), out);
         }
         places.iter().flatten().all(|p| p.next == p.end)
     }

@@ -8,7 +8,7 @@ use lmc_kernels::entropy::cost;
 use lmc_kernels::entropy::histogram::{Histogram, histogram};
 use lmc_kernels::map::Map;
 use lmc_kernels::predict::optimizer::Rows;
-use lmc_kernels::predict::{Contexts, Predictor};
+use lmc_kernels::predict::{Contexts, residual};
 
 /// Least number of sampled elements (if there are as many).
 const SAMPLE: usize = 8192;
@@ -27,9 +27,8 @@ pub(in crate::block) struct PredictionInput<'a> {
     pub(in crate::block) clusters: bool,
 }
 
-/// A predictor with contexts, and its cost for the sample in 1/256 bit.
-pub(in crate::block) struct PredictorChoice {
-    pub(in crate::block) predictor: Predictor,
+/// Contexts of residuals, and their cost for the sample in 1/256 bit.
+pub(in crate::block) struct ContextChoice {
     pub(super) contexts: Option<Contexts>,
     /// Terms of rows, subtracted from the keys; only with contexts.
     pub(in crate::block) terms: Option<(Rows, Vec<u8>)>,
@@ -39,15 +38,15 @@ pub(in crate::block) struct PredictorChoice {
     pub(in crate::block) sure: bool,
 }
 
-impl PredictorChoice {
+impl ContextChoice {
     /// All elements in one context.
-    pub(in crate::block) fn whole(predictor: Predictor, bits: u64) -> Self {
-        Self { predictor, contexts: None, terms: None, stats: vec![], bits, sure: false }
+    pub(in crate::block) fn whole(bits: u64) -> Self {
+        Self { contexts: None, terms: None, stats: vec![], bits, sure: false }
     }
 
     /// Elements in the contexts that [`ContextHistograms::contexts`] found, if any.
-    fn scattered(predictor: Predictor, (contexts, stats, bits): (Option<Contexts>, Vec<ContextStats>, u64)) -> Self {
-        Self { contexts, stats, ..Self::whole(predictor, bits) }
+    fn scattered((contexts, stats, bits): (Option<Contexts>, Vec<ContextStats>, u64)) -> Self {
+        Self { contexts, stats, ..Self::whole(bits) }
     }
 
     /// For each context, of `n` elements of `width` bytes in all: room in elements, most likely enough, and bytes of each.
@@ -59,13 +58,13 @@ impl PredictorChoice {
     }
 }
 
-/// The best predictor by a sample of runs that `map` does not mark as unchanged; `None` where no prediction promises a gain.
-pub(in crate::block) fn choose_predictor<E: Element>(
+/// The best contexts by a sample of runs that `map` does not mark as unchanged; `None` where no prediction promises a gain.
+pub(in crate::block) fn choose_contexts<E: Element>(
     elements: &[u8],
     x: &PredictionInput<'_>,
     map: Option<&[u8]>,
     effort: Effort,
-) -> Option<PredictorChoice> {
+) -> Option<ContextChoice> {
     let n = elements.len() / E::BYTES;
     let runs: Vec<usize> = (0..n.div_ceil(RUN)).filter(|&r| map.is_none_or(|map| map[r] == 0)).collect();
     // With a map of unchanged runs, few elements of the changed ones differ: sample more.
@@ -90,17 +89,15 @@ pub(in crate::block) fn choose_predictor<E: Element>(
         let varying = or.xor(and).and(E::cut(u64::MAX).shr(8)).wide().count_ones();
         cost::entropy(&h) + seen * u64::from(varying) * cost::BIT
     };
-    let float = x.map == Map::Rotate;
-    let predictor = if float { Predictor::Float } else { Predictor::Integer };
     let predictions: Vec<E> = sampled(x.prediction, &runs, stride);
     let mut histograms = ContextHistograms::new(|h: &[u32]| buckets_cost(h, rest_bits));
     let pairs = sample.iter().zip(&predictions);
-    pairs.for_each(|(&v, &p)| histograms.add(Contexts::key(p), bucket(predictor.residual(v, p).wide()), 1));
+    pairs.for_each(|(&v, &p)| histograms.add(Contexts::key(p), bucket(residual::of(v, p).wide()), 1));
     // Integers have no exponent as a key.
-    let mut best = if float {
-        PredictorChoice::scattered(predictor, histograms.contexts(limits))
+    let mut best = if x.map == Map::Rotate {
+        ContextChoice::scattered(histograms.contexts(limits))
     } else {
-        PredictorChoice::whole(predictor, histograms.whole())
+        ContextChoice::whole(histograms.whole())
     };
     if let Some(rows) = x.rows.filter(|_| best.contexts.is_some() && matches!(E::BYTES, 2 | 4)) {
         let terms = row_terms::<E>(elements, x.prediction, rows);
@@ -110,12 +107,12 @@ pub(in crate::block) fn choose_predictor<E: Element>(
         for (i, (&v, &p)) in of_sample.zip(sample.iter().zip(&predictions)) {
             let term = terms[((rows.position + i as u64) / rows.len) as usize];
             let key = Contexts::key(p).wrapping_sub(term);
-            histograms.add(key, bucket(predictor.residual(v, p).wide()), 1);
+            histograms.add(key, bucket(residual::of(v, p).wide()), 1);
         }
-        let with_terms = PredictorChoice::scattered(predictor, histograms.contexts(limits));
+        let with_terms = ContextChoice::scattered(histograms.contexts(limits));
         let cost = TERM_BITS * terms.len() as u64 * cost::BIT * seen / n.max(1) as u64 + limits.context_cost;
         if with_terms.contexts.is_some() && with_terms.bits + cost < best.bits {
-            best = PredictorChoice { terms: Some((rows, terms)), bits: with_terms.bits + cost, ..with_terms };
+            best = ContextChoice { terms: Some((rows, terms)), bits: with_terms.bits + cost, ..with_terms };
         }
     }
     // The two estimates are rough: where they are close, the column is planned both ways.

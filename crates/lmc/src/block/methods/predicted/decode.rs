@@ -32,9 +32,9 @@ pub(in crate::block) struct PredictedDecoder {
 impl Predicted {
     /// The model of `len` bytes of elements with this prediction, and these terms of rows if there are any.
     fn model<'a>(&'a self, len: usize, prediction: &'a [u8], terms: &'a [u8]) -> Model<'a> {
-        let &Self { width, predictor, .. } = self;
+        let &Self { width, .. } = self;
         let terms = self.terms.as_ref().map(|of| RowTerms { rows: of.rows, terms });
-        Model { width, len: len / width, predictor, prediction, contexts: self.contexts.as_ref(), terms }
+        Model { width, len: len / width, prediction, contexts: self.contexts.as_ref(), terms }
     }
 }
 
@@ -48,7 +48,7 @@ impl PredictedDecoder {
         leaves: &mut Leaves<'_, '_>,
     ) -> Result<()> {
         if let Some(g) = p.sparse() {
-            return with_element!(p.width, E => restore_listed_by_leaf::<E>(g, p.predictor, body, leaves));
+            return with_element!(p.width, E => restore_listed_by_leaf::<E>(g, body, leaves));
         }
         self.sparse.read(p, body)?;
         let model = p.model(leaves.len(), &[], &[]);
@@ -90,7 +90,7 @@ impl PredictedDecoder {
             if g.is_zero() {
                 return Ok(());
             }
-            return with_element!(p.width, E => restore_listed::<E>(g, p.predictor, body, out));
+            return with_element!(p.width, E => restore_listed::<E>(g, body, out));
         }
         if is_sparse_by_context {
             sparse.read(p, body)?;

@@ -19,7 +19,7 @@ use crate::block::ranges::Ranges;
 use crate::block::stream::Stream;
 use crate::format::bases::SourceRange;
 use crate::format::header::Features;
-use lmc_kernels::predict::{Contexts, MAX_BOUNDARIES, Predictor};
+use lmc_kernels::predict::{Contexts, MAX_BOUNDARIES};
 use lmc_kernels::varint::{Cursor, put};
 use lmc_layout::error::{Error, Result};
 use operand::Operand;
@@ -30,8 +30,6 @@ use terms::Terms;
 pub struct Predicted {
     /// Bytes of an element: 1, 2, 4 or 8.
     pub width: usize,
-    /// How a residual is computed from an element and its prediction.
-    pub predictor: Predictor,
     /// The source of the predictions.
     pub operand: Operand,
     /// `None` for a single context.
@@ -49,12 +47,6 @@ impl Predicted {
     pub(super) fn parse(c: &mut Cursor<'_>, len: usize, ranges: &mut Ranges) -> Result<Self> {
         let width = parse_width(c, len)?;
         let n = len / width;
-        let code = c.u8()?;
-        let predictor = Predictor::from_code(code).ok_or_else(|| Error::unknown_code("predictor", code))?;
-        let operands = c.u8()?;
-        if operands != 1 {
-            return Err(Error::damaged(format!("a column has {operands} operands, its predictor takes 1")));
-        }
         let operand = Operand::parse(c, width, n, ranges)?;
         let boundaries = c.u8()?;
         let terms = if boundaries > Self::TERMS { Some(Terms::parse(c)?) } else { None };
@@ -87,12 +79,11 @@ impl Predicted {
         if left != 0 {
             return Err(Error::damaged(format!("the contexts of a column leave {left} of its {n} elements uncovered")));
         }
-        Ok(Self { width, predictor, operand, contexts, terms, streams })
+        Ok(Self { width, operand, contexts, terms, streams })
     }
 
     pub(super) fn put(&self, ranges: &[SourceRange], out: &mut Vec<u8>) {
-        const OPERANDS: u8 = 1;
-        out.extend([self.width.trailing_zeros() as u8, self.predictor as u8, OPERANDS]);
+        out.push(self.width.trailing_zeros() as u8);
         self.operand.put(ranges, out);
         let boundaries = self.contexts.as_ref().map_or(&[][..], |c| &c.boundaries);
         out.push(boundaries.len() as u8 | if self.terms.is_some() { Self::TERMS } else { 0 });

@@ -1,6 +1,6 @@
-//! Plans a predicted column: predictor, contexts, coverage, streams.
+//! Plans a predicted column: contexts, coverage, streams.
 
-use super::choice::{PredictionInput, PredictorChoice, choose_predictor};
+use super::choice::{ContextChoice, PredictionInput, choose_contexts};
 use super::derived::{Derivation, Derived, OfScales};
 use super::operand::Operand;
 use super::steps::Scaled;
@@ -111,7 +111,7 @@ impl Planner {
         let some_unchanged = unchanged > 0 && unchanged >= map.len() / 128;
         let most = few_of(elements.len() / width);
         if some_unchanged && self.isa.changes(&Compared::with(x.prediction, width, elements), most, &mut self.changes) {
-            let c = sparse::choose_predictor(self.level, width, x.prediction, x.map, &self.changes);
+            let c = sparse::choose_contexts(self.level, width, x.prediction, x.map, &self.changes);
             let sure = few && c.sure;
             return Ok((self.plan_choice(width, elements, x, (c, Unchanged::Most), operand, streams), sure));
         }
@@ -122,7 +122,7 @@ impl Planner {
         });
         let map = map.filter(|map| worth_mapping(map));
         let effort = self.effort();
-        match with_element!(width, E => choose_predictor::<E>(elements, x, map.as_deref(), effort)) {
+        match with_element!(width, E => choose_contexts::<E>(elements, x, map.as_deref(), effort)) {
             Some(c) => {
                 let sure = few && c.sure;
                 let unchanged = if map.is_some() { Unchanged::Together } else { Unchanged::Some };
@@ -137,7 +137,7 @@ impl Planner {
         width: usize,
         elements: &[u8],
         x: &PredictionInput<'_>,
-        (c, unchanged): (PredictorChoice, Unchanged),
+        (c, unchanged): (ContextChoice, Unchanged),
         operand: impl FnOnce(&mut Self) -> OperandPlan,
         mut streams: Streams,
     ) -> ColumnPlan {
@@ -146,7 +146,6 @@ impl Planner {
         let model = Model {
             width,
             len: n,
-            predictor: c.predictor,
             prediction: x.prediction,
             contexts: c.contexts.as_ref(),
             terms: c.terms.as_ref().map(|(rows, terms)| RowTerms { rows: *rows, terms }),
@@ -194,14 +193,8 @@ impl Planner {
         let operand = operand(self);
         body.splice(..0, operand.body);
         estimate += operand.estimate;
-        let predicted = Predicted {
-            width,
-            predictor: c.predictor,
-            operand: operand.operand,
-            contexts: c.contexts,
-            terms,
-            streams: of_contexts,
-        };
+        let predicted =
+            Predicted { width, operand: operand.operand, contexts: c.contexts, terms, streams: of_contexts };
         ColumnPlan { body, residuals: streams, estimate, ..ColumnPlan::of(Method::Predicted(Box::new(predicted))) }
     }
 }

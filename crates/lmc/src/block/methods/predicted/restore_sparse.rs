@@ -7,8 +7,8 @@ use crate::block::stream::sparse::few_of;
 use crate::block::stream::{Mask, Stream};
 use lmc_kernels::cluster::element::{Element, with_element};
 use lmc_kernels::isa::Isa;
-use lmc_kernels::predict::Predictor;
 use lmc_kernels::predict::job::Model;
+use lmc_kernels::predict::residual;
 use lmc_kernels::predict::select::Selection;
 use lmc_layout::error::{Error, Result};
 
@@ -94,7 +94,7 @@ impl SparseChanges {
                 isa.select_in_contexts(&Model { len, prediction: piece, terms, ..*m }, &mut selections);
                 for (selection, residuals) in selections.iter_mut().zip(&residuals) {
                     let (new, at) = selection.take();
-                    with_element!(m.width, E => replace::<E>(m.predictor, at, &residuals[new], piece));
+                    with_element!(m.width, E => replace::<E>(at, &residuals[new], piece));
                 }
             }
             Ok(())
@@ -107,17 +107,17 @@ impl SparseChanges {
 }
 
 /// Replaces the predictions at these places by elements with these residuals.
-fn replace<E: Element>(predictor: Predictor, at: &[u32], residuals: &[u64], out: &mut [u8]) {
+fn replace<E: Element>(at: &[u32], residuals: &[u64], out: &mut [u8]) {
     for (&i, &residual) in at.iter().zip(residuals) {
-        replace_one(predictor, E::cut(residual), &mut out[i as usize * E::BYTES..]);
+        replace_one(E::cut(residual), &mut out[i as usize * E::BYTES..]);
     }
 }
 
 /// Replaces the prediction at the beginning of `out` by the element with this residual.
 #[inline(always)]
-fn replace_one<E: Element>(predictor: Predictor, residual: E, out: &mut [u8]) {
+fn replace_one<E: Element>(residual: E, out: &mut [u8]) {
     let e = &mut out[..E::BYTES];
-    predictor.restore(residual, E::load(e)).store(e);
+    residual::element(residual, E::load(e)).store(e);
 }
 
 /// The error of contexts whose numbers of elements are not those of the head.
@@ -129,21 +129,15 @@ pub(in crate::block) fn other_contexts() -> Error {
 }
 
 /// Replaces the predictions whose residuals are listed; all others are 0.
-pub(in crate::block) fn restore_listed<E: Element>(
-    g: &Stream,
-    predictor: Predictor,
-    body: &mut Body<'_>,
-    out: &mut [u8],
-) -> Result<()> {
+pub(in crate::block) fn restore_listed<E: Element>(g: &Stream, body: &mut Body<'_>, out: &mut [u8]) -> Result<()> {
     g.each_listed(body, out.len() / E::BYTES, |i, x| {
-        replace_one(predictor, E::cut(x).unmap(g.map), &mut out[i * E::BYTES..]);
+        replace_one(E::cut(x).unmap(g.map), &mut out[i * E::BYTES..]);
     })
 }
 
 /// [`restore_listed`] of the column of a whole block.
 pub(in crate::block) fn restore_listed_by_leaf<E: Element>(
     g: &Stream,
-    predictor: Predictor,
     body: &mut Body<'_>,
     leaves: &mut Leaves<'_, '_>,
 ) -> Result<()> {
@@ -155,7 +149,7 @@ pub(in crate::block) fn restore_listed_by_leaf<E: Element>(
         }
         if failed.is_none() {
             let at = at - leaves.place().start;
-            replace_one(predictor, E::cut(x).unmap(g.map), &mut leaves.leaf()[at..]);
+            replace_one(E::cut(x).unmap(g.map), &mut leaves.leaf()[at..]);
         }
     });
     // What failed first counts.

@@ -1,6 +1,6 @@
 //! Plans predicted columns with few changed elements.
 
-use super::choice::PredictorChoice;
+use super::choice::ContextChoice;
 use super::histograms::{BUCKETS, Buckets, ContextHistograms, Limits, bucket, buckets_cost, rest_bits};
 use crate::block::stream::patches::PatchList;
 use crate::settings::level::Level;
@@ -11,7 +11,7 @@ use lmc_kernels::isa::Isa;
 use lmc_kernels::map::Map;
 use lmc_kernels::predict::changes::Changes;
 use lmc_kernels::predict::job::{Model, Rank};
-use lmc_kernels::predict::{Contexts, Predictor, residual};
+use lmc_kernels::predict::{Contexts, residual};
 
 /// Changed elements in the sample.
 const SAMPLE: usize = 8192;
@@ -22,34 +22,27 @@ const CONTEXT_BITS: u64 = 220;
 /// log2(e) in 1/256 bit: a gap costs log2(elements / changes) + log2(e) bits.
 const LOG2_E: u64 = 369;
 
-/// The predictor and contexts of a column with these changes. `Fast` has one context: a list in the order of elements
+/// The contexts of a column with these changes. `Fast` has one context: a list in the order of elements
 /// is restored by a copy of the predictions, without looking at their keys.
-pub(super) fn choose_predictor(
-    level: Level,
-    width: usize,
-    base: &[u8],
-    map: Map,
-    changes: &Changes,
-) -> PredictorChoice {
+pub(super) fn choose_contexts(level: Level, width: usize, base: &[u8], map: Map, changes: &Changes) -> ContextChoice {
     with_element!(width, E => choose_for::<E>(base, map == Map::Rotate, level != Level::Fast, changes))
 }
 
-fn choose_for<E: Element>(base: &[u8], float: bool, by_context: bool, changes: &Changes) -> PredictorChoice {
+fn choose_for<E: Element>(base: &[u8], float: bool, by_context: bool, changes: &Changes) -> ContextChoice {
     let n = base.len() / E::BYTES;
     let changed = changes.at().len();
     let step = changed.div_ceil(SAMPLE).max(1);
-    let sampled = |predictor: Predictor| {
+    let sampled = || {
         let pairs = E::all(changes.elements()).iter().zip(E::all(changes.predictions()));
         pairs.step_by(step).map(move |(u, p)| {
             let p = E::from_bytes(*p);
-            (p, bucket(predictor.residual(E::from_bytes(*u), p).wide()))
+            (p, bucket(residual::of(E::from_bytes(*u), p).wide()))
         })
     };
-    let predictor = if float { Predictor::Float } else { Predictor::Integer };
     let mut h: Buckets = [0; BUCKETS];
-    sampled(predictor).for_each(|(_, bucket)| h[bucket] += 1);
+    sampled().for_each(|(_, bucket)| h[bucket] += 1);
     let bits = buckets_cost(&h, rest_bits);
-    let mut best = PredictorChoice { sure: true, ..PredictorChoice::whole(predictor, bits) };
+    let mut best = ContextChoice { sure: true, ..ContextChoice::whole(bits) };
     // Integers have no exponent to go by.
     if float && by_context && changed > 0 {
         let mut histograms = ContextHistograms::new(sparse_cost);
@@ -64,7 +57,7 @@ fn choose_for<E: Element>(base: &[u8], float: bool, by_context: bool, changes: &
         for (key, &n) in (0..=u8::MAX).zip(&keys).filter(|(_, n)| **n > 0) {
             histograms.add(key, 0, n * stride as u32);
         }
-        for (p, bucket) in sampled(best.predictor) {
+        for (p, bucket) in sampled() {
             histograms.add(Contexts::key(p), bucket, step as u32);
         }
         let limits = Limits { context_cost: CONTEXT_BITS * cost::BIT, share: u64::MAX, rare: 1 };
@@ -78,7 +71,7 @@ fn choose_for<E: Element>(base: &[u8], float: bool, by_context: bool, changes: &
 /// Lists the residuals of the changed elements by context; returns the number of elements of each context.
 pub(super) fn list(isa: Isa, m: &Model<'_>, changes: &Changes, lists: &mut Vec<PatchList>) -> Vec<usize> {
     let mut residuals = vec![0; changes.elements().len()];
-    residual::residuals(m.width, m.predictor, changes.elements(), changes.predictions(), &mut residuals);
+    residual::residuals(m.width, changes.elements(), changes.predictions(), &mut residuals);
     let mut ranks = Vec::new();
     let counts = if m.contexts.is_none() {
         ranks.extend(changes.at().iter().map(|&before| Rank { context: 0, before }));

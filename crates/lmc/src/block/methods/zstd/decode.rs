@@ -1,7 +1,6 @@
 //! Decodes columns in a zstd frame.
 
 use super::Zstd;
-use crate::block::ranges::BlockRanges;
 use crate::block::stream::body::Body;
 use crate::format::frames::FrameDecoder;
 use lmc_kernels::planes;
@@ -10,17 +9,14 @@ use lmc_layout::io::scratch;
 
 /// Decodes a column to `out`; `buf` is working memory.
 pub(in crate::block) fn decode(
-    &Zstd { width, prefix, frame_len }: &Zstd,
+    &Zstd { width, frame_len }: &Zstd,
     frames: &mut FrameDecoder,
     body: &mut Body<'_>,
-    origin: &BlockRanges<'_>,
     buf: &mut Vec<u8>,
     out: &mut [u8],
 ) -> Result<()> {
     let frame = body.take_bulk(frame_len)?;
-    let done = if prefix.count() > 0 {
-        frames.decode_after(origin.get(&prefix, buf)?, frame, out)?
-    } else if width == 1 {
+    let done = if width == 1 {
         frames.decode(frame, out)?
     } else {
         let planes = scratch(buf, out.len());

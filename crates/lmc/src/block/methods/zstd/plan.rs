@@ -3,12 +3,10 @@
 use super::Zstd;
 use crate::block::methods::Method;
 use crate::block::methods::planned::ColumnPlan;
-use crate::block::ranges::NamedRanges;
 use crate::block::stream::planned::Item;
 use crate::block::structure::Structure;
 use crate::block::structure::opaque::WIDEST;
-use crate::format::frames::{self, FrameEncoder};
-use crate::format::limits::{MAX_PREFIX, MAX_RAW};
+use crate::format::frames::FrameEncoder;
 use crate::settings::level::Level;
 use lmc_kernels::entropy::cost;
 use lmc_kernels::entropy::histogram::{Histogram, histogram};
@@ -34,8 +32,6 @@ const PLANES_LEAST: usize = 4 << 10;
 /// clusters are smaller.
 const TEXT: u64 = 4;
 const TEXT_MOST: u64 = 64;
-/// Opaque bytes that are tried with a prefix although they may be no text.
-const SHORT: usize = 64 << 10;
 
 impl FramePlanner {
     pub(in crate::block) fn new(level: Level) -> Self {
@@ -52,30 +48,6 @@ impl FramePlanner {
             return Ok(Some(zstd(1, self.frames.encode(bytes)?)));
         }
         Ok(None)
-    }
-
-    /// A frame of opaque bytes whose matches reach into a prefix of this length, which `read` reads, if it is shorter than `other` bytes.
-    pub(in crate::block) fn try_prefix<'p>(
-        &mut self,
-        bytes: &[u8],
-        prefix_len: u64,
-        read: impl FnOnce() -> Result<&'p [u8]>,
-        other: u64,
-    ) -> Result<Option<ColumnPlan>> {
-        let len = bytes.len() as u64;
-        // A frame and its range take some 30 bytes.
-        let room = prefix_len <= MAX_PREFIX && prefix_len + len <= MAX_RAW as u64 && other > 64;
-        if !room || bytes.len() > SHORT && self.sampled(1, bytes)?.is_none_or(|n| n * TEXT >= len) {
-            return Ok(None);
-        }
-        let prefix = read()?;
-        let frame = frames::encode_after(prefix, bytes, self.level)?;
-        if frame.len() as u64 + 16 >= other {
-            return Ok(None);
-        }
-        // The block names the ranges.
-        let zstd = Zstd { width: 1, prefix: NamedRanges::some(), frame_len: frame.len() };
-        Ok(Some(framed(zstd, &frame)))
     }
 
     /// A frame of elements with structure, or of their byte planes, if it is shorter than `other` bytes.
@@ -199,15 +171,10 @@ impl FramePlanner {
     }
 }
 
-/// A column whose bytes in the body are a frame.
-fn framed(zstd: Zstd, frame: &[u8]) -> ColumnPlan {
-    let (body, estimate) = (vec![Item::Bytes(frame.to_vec())], frame.len() as u64);
-    ColumnPlan { body, estimate, ..ColumnPlan::of(Method::Zstd(zstd)) }
-}
-
 /// A frame of the byte planes of elements of `width` bytes; 1 for the bytes as they are.
 fn zstd(width: usize, frame: &[u8]) -> ColumnPlan {
-    framed(Zstd { width, prefix: NamedRanges::default(), frame_len: frame.len() }, frame)
+    let (body, estimate) = (vec![Item::Bytes(frame.to_vec())], frame.len() as u64);
+    ColumnPlan { body, estimate, ..ColumnPlan::of(Method::Zstd(Zstd { width, frame_len: frame.len() })) }
 }
 
 /// The byte planes of elements of `width` bytes, in `buf`; with width 1, the bytes themselves.
