@@ -459,7 +459,8 @@ fn forged_scales_are_not_attested() {
         dir.write(name, &safetensors(&[("w_scale", "F32", &[rows as u64, 1], &scales), ("w", "I8", &shape, &codes)]));
         dir.run(["diff", "--attest", "base", name])
     };
-    let text = copy("copy", &honest, &|_| ()).ok().stdout();
+    let run = copy("copy", &honest, &|_| ());
+    let text = run.ok().stdout();
     assert!(text.contains("tensors: 2 derived") && !text.contains("as stated"), "{text}");
     copy("halves", &|_, a| (a / 127.5).max(1e-12), &|_| ()).ok();
     copy("inverse", &|_, a| 1.0 / (127.0 / a.max(1e-9)), &|_| ()).ok();
@@ -477,7 +478,8 @@ fn forged_scales_are_not_attested() {
     let clipped = |i: usize, a: f32| 0.9 * honest(i, a);
     copy("clipped", &clipped, &|_| ()).fails(&[stated, "w_scale (95 of 96"]);
     copy("code", &honest, &|codes| codes[5000] ^= 1).fails(&["1 of 2 tensors", "w (1 of 49152 elements are not those"]);
-    let text = dir.run(["diff", "base", "one"]).ok().stdout();
+    let run = dir.run(["diff", "base", "one"]);
+    let text = run.ok().stdout();
     assert!(text.contains("derived from BF16, scales as stated"), "{text}");
 
     // One scale of all.
@@ -507,7 +509,8 @@ fn constant_tensors_follow_from_constant_ones() {
         safetensors(&[("x", "F32", shape, x), ("y", "F32", shape, y), ("z", "BF16", shape, &ones)])
     };
     dir.write("new", &new(&wide(1.0), &wide(0.0)));
-    let text = dir.run(["diff", "--attest", "old", "new"]).ok().stdout();
+    let run = dir.run(["diff", "--attest", "old", "new"]);
+    let text = run.ok().stdout();
     assert!(text.contains("tensors: 2 re-typed, 1 renamed"), "{text}");
     let mut other = wide(0.0);
     other[3999] = 1;
