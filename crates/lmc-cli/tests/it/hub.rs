@@ -585,7 +585,7 @@ fn copies_in_other_precisions_are_predicted() {
     let floats: Vec<f32> =
         w.chunks(2).map(|e| f32::from_bits(u32::from(u16::from_le_bytes([e[0], e[1]])) << 16)).collect();
     let shape = [rows as u64, columns as u64];
-    let bf16 = safetensors(&[("w", "BF16", &shape, &w)]);
+    let bf16 = safetensors(&[("m.w", "BF16", &shape, &w)]);
     let wide: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
     let (mut scales, mut codes) = (Vec::new(), Vec::new());
     for row in floats.chunks(columns) {
@@ -593,8 +593,8 @@ fn copies_in_other_precisions_are_predicted() {
         scales.extend(s.to_le_bytes());
         codes.extend(row.iter().map(|x| (x / s).round_ties_even() as i8 as u8));
     }
-    let int8 = safetensors(&[("w_scale", "F32", &[rows as u64, 1], &scales), ("w", "I8", &shape, &codes)]);
-    let f32s = safetensors(&[("w", "F32", &shape, &wide)]);
+    let int8 = safetensors(&[("m.w_scale", "F32", &[rows as u64, 1], &scales), ("m.w", "I8", &shape, &codes)]);
+    let f32s = safetensors(&[("m.w", "F32", &shape, &wide)]);
     let files = [("int8.safetensors", &int8[..]), ("model.safetensors", &bf16), ("model.fp32.safetensors", &f32s)];
     download(&dir, "models--org--one", "1111", &files);
     let expected = contents(&dir);
