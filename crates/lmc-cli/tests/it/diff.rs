@@ -456,7 +456,10 @@ fn forged_scales_are_not_attested() {
     let copy = |name: &str, of: &dyn Fn(usize, f32) -> f32, change: &dyn Fn(&mut Vec<u8>)| {
         let (scales, mut codes) = quantised(&w, columns, of);
         change(&mut codes);
-        dir.write(name, &safetensors(&[("m.w_scale", "F32", &[rows as u64, 1], &scales), ("m.w", "I8", &shape, &codes)]));
+        dir.write(
+            name,
+            &safetensors(&[("m.w_scale", "F32", &[rows as u64, 1], &scales), ("m.w", "I8", &shape, &codes)]),
+        );
         dir.run(["diff", "--attest", "base", name])
     };
     let run = copy("copy", &honest, &|_| ());
@@ -466,7 +469,7 @@ fn forged_scales_are_not_attested() {
     copy("inverse", &|_, a| 1.0 / (127.0 / a.max(1e-9)), &|_| ()).ok();
 
     let stated = "m.w (codes follow from stated scales";
-    let forged = |_: usize, a: f32| 1000.0 * a.max(1e-12);
+    let forged = |i: usize, a: f32| 3.0 * honest(i, a);
     let run = copy("all", &forged, &|_| ());
     run.fails(&[
         "2 of 2 tensors do not follow from base",
@@ -477,7 +480,8 @@ fn forged_scales_are_not_attested() {
     copy("one", &one, &|_| ()).fails(&[stated, "m.w_scale (1 of 96 elements are not those computed)"]);
     let clipped = |i: usize, a: f32| 0.9 * honest(i, a);
     copy("clipped", &clipped, &|_| ()).fails(&[stated, "m.w_scale (95 of 96"]);
-    copy("code", &honest, &|codes| codes[5000] ^= 1).fails(&["1 of 2 tensors", "m.w (1 of 49152 elements are not those"]);
+    copy("code", &honest, &|codes| codes[5000] ^= 1)
+        .fails(&["1 of 2 tensors", "m.w (1 of 49152 elements are not those"]);
     let run = dir.run(["diff", "base", "one"]);
     let text = run.ok().stdout();
     assert!(text.contains("derived from BF16, scales as stated"), "{text}");
@@ -487,7 +491,10 @@ fn forged_scales_are_not_attested() {
     let most = f32::from_bits(u32::from(most) << 16);
     let run = |s: f32| {
         let (_, codes) = quantised(&w, columns, |_, _| s);
-        dir.write("tensor", &safetensors(&[("m.w_scale", "F32", &[1], &s.to_le_bytes()), ("m.w", "I8", &shape, &codes)]));
+        dir.write(
+            "tensor",
+            &safetensors(&[("m.w_scale", "F32", &[1], &s.to_le_bytes()), ("m.w", "I8", &shape, &codes)]),
+        );
         dir.run(["diff", "--attest", "base", "tensor"])
     };
     run(most / 127.0).ok();
