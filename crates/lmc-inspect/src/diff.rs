@@ -6,7 +6,9 @@ pub(crate) mod counterparts;
 pub(crate) mod entropy;
 mod page;
 pub(crate) mod pieces;
+mod scales;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use lmc::internals::{EncodedBoth, encode_both, for_call, source, split_record};
@@ -15,6 +17,7 @@ use lmc::{Base, Compressor, Result, Segment, Summary};
 use self::changes::{Changes, measure};
 use self::counterparts::Relation;
 use self::pieces::{Buffers, Comparison};
+use self::scales::OfCodes;
 use crate::describe::{BlockDescription, ColumnDescription};
 use crate::shares::Shares;
 
@@ -43,8 +46,8 @@ pub struct SegmentDiff {
     pub relation: Relation,
     /// The place of the counterpart: which base, and which of the base's segments. `None` for a new segment.
     pub counterpart: Option<(usize, usize)>,
-    /// The segment with the scales that its codes are computed with, if it has such.
-    pub scales: Option<usize>,
+    /// Whether the scales that its codes are computed with follow from the counterpart, too; `None` if it has no such.
+    pub scales: Option<bool>,
     /// How elements changed.
     pub changes: Changes,
     /// Bytes of the delta that the segment accounts for: its share of the blocks that it lies in. Segments that share a
@@ -117,18 +120,33 @@ pub fn diff(
     for s in &mut segments {
         s.coded.sort_by_key(|c| std::cmp::Reverse(c.raw_len));
     }
+    let mut compared = BTreeSet::new();
+    for (codes, OfCodes { place, scales }) in scales::compare(&c)? {
+        let mut follow = true;
+        for (i, changes) in scales {
+            let s = &mut segments[i];
+            if s.state() == Relation::Same {
+                continue;
+            }
+            follow &= changes.changed == 0;
+            // Codes may share scales: none of them hides what another one shows.
+            if compared.insert(i) || s.changes.changed < changes.changed {
+                (s.relation, s.counterpart, s.changes) = (Relation::Derived, Some(place), changes);
+            }
+        }
+        segments[codes].scales = Some(follow);
+    }
     Ok(Diff { segments, delta, alone })
 }
 
 /// All segments, before anything is counted.
 fn begin(c: &Comparison<'_>) -> Vec<SegmentDiff> {
-    let segments = &c.segments;
-    let each = segments.iter().zip(&c.counterparts);
+    let each = c.segments.iter().zip(&c.counterparts);
     each.map(|(segment, c)| SegmentDiff {
         segment: segment.clone(),
         relation: c.map_or(Relation::New, |c| c.relation),
         counterpart: c.map(|c| c.place),
-        scales: c.and_then(|c| c.scales()).map(|at| segments.partition_point(|s| s.end() <= at)),
+        scales: None,
         changes: Changes::default(),
         delta_size: 0,
         alone_size: 0,

@@ -51,7 +51,7 @@ pub use describe::{
 #[cfg(feature = "lab")]
 pub use diff::changes::Changes;
 #[cfg(feature = "lab")]
-pub use diff::compared::{Compared, DiffSums, State};
+pub use diff::compared::{Compared, DiffSums};
 #[cfg(feature = "lab")]
 pub use diff::counterparts::Relation;
 #[cfg(feature = "lab")]

@@ -16,9 +16,10 @@ pub use crate::block::ranges::NamedRanges;
 pub use crate::block::stream::body::LaneCounts;
 pub use crate::block::stream::plan::{Planner, coding_of};
 pub use crate::block::stream::{Cluster, Mask, Numbers, Palette, Patches, Stream};
-pub use crate::block::{DerivedFrom, Extent, Group, Origin, Reference};
+pub use crate::block::{DerivedFrom, Extent, Group, Origin, Recipe, Reference};
 pub use crate::format::bases::SourceRange;
 pub use crate::format::record::HEADER_LEN;
+pub use crate::refs::derived::{LARGEST_CODES, stem};
 pub use crate::refs::intra_file::rounded_from;
 pub use crate::refs::matching::{Fit, Matcher, Named, Related};
 

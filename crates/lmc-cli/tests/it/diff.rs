@@ -350,3 +350,97 @@ fn misuse() {
     dir.write("cut.lmc", &broken[..n / 2]);
     dir.run(["diff", "x", "cut.lmc"]).fails(&["cut.lmc"]);
 }
+
+/// The scales of rows and the codes of bf16 weights, as 8-bit integers; `scale` gives one from the largest magnitude of a row.
+fn quantised(weights: &[u8], columns: usize, scale: impl Fn(usize, f32) -> f32) -> (Vec<u8>, Vec<u8>) {
+    let of = |e: &[u8]| f32::from_bits(u32::from(u16::from_le_bytes([e[0], e[1]])) << 16);
+    let (mut scales, mut codes) = (Vec::new(), Vec::new());
+    for (i, row) in weights.chunks(2 * columns).enumerate() {
+        let s = scale(i, row.chunks(2).map(|e| of(e).abs()).fold(0.0, f32::max));
+        scales.extend(s.to_le_bytes());
+        codes.extend(row.chunks(2).map(|e| (of(e) / s).round_ties_even() as i8 as u8));
+    }
+    (scales, codes)
+}
+
+#[test]
+fn forged_scales_are_not_attested() {
+    let dir = Dir::new();
+    let (rows, columns) = (96, 512);
+    let mut w = weights(rows * columns, 1);
+    // A row of zeros: its scale is what keeps its quantiser from dividing by 0.
+    w[..2 * columns].fill(0);
+    let shape = [rows as u64, columns as u64];
+    dir.write("base", &safetensors(&[("m.w", "BF16", &shape, &w)]));
+    let honest = |_: usize, a: f32| (a / 127.0).max(1e-12);
+    let copy = |name: &str, of: &dyn Fn(usize, f32) -> f32, change: &dyn Fn(&mut Vec<u8>)| {
+        let (scales, mut codes) = quantised(&w, columns, of);
+        change(&mut codes);
+        dir.write(
+            name,
+            &safetensors(&[("m.w_scale", "F32", &[rows as u64, 1], &scales), ("m.w", "I8", &shape, &codes)]),
+        );
+        dir.run(["diff", "--attest", "base", name])
+    };
+    let run = copy("copy", &honest, &|_| ());
+    let text = run.ok().stdout();
+    assert!(text.contains("tensors: 2 derived") && !text.contains("as stated"), "{text}");
+    copy("halves", &|_, a| (a / 127.5).max(1e-12), &|_| ()).ok();
+    copy("inverse", &|_, a| 1.0 / (127.0 / a.max(1e-9)), &|_| ()).ok();
+
+    let stated = "m.w (codes follow from stated scales";
+    let forged = |i: usize, a: f32| 3.0 * honest(i, a);
+    let run = copy("all", &forged, &|_| ());
+    run.fails(&[
+        "2 of 2 tensors do not follow from base",
+        stated,
+        "m.w_scale (95 of 96 elements are not those computed)",
+    ]);
+    let one = |i: usize, a: f32| if i == 41 { 300.0 * a } else { honest(i, a) };
+    copy("one", &one, &|_| ()).fails(&[stated, "m.w_scale (1 of 96 elements are not those computed)"]);
+    let clipped = |i: usize, a: f32| 0.9 * honest(i, a);
+    copy("clipped", &clipped, &|_| ()).fails(&[stated, "m.w_scale (95 of 96"]);
+    copy("code", &honest, &|codes| codes[5000] ^= 1)
+        .fails(&["1 of 2 tensors", "m.w (1 of 49152 elements are not those"]);
+    let run = dir.run(["diff", "base", "one"]);
+    let text = run.ok().stdout();
+    assert!(text.contains("derived from BF16, scales as stated"), "{text}");
+
+    // One scale of all.
+    let most = w.chunks(2).map(|e| u16::from_le_bytes([e[0], e[1]]) & 0x7fff).max().unwrap();
+    let most = f32::from_bits(u32::from(most) << 16);
+    let run = |s: f32| {
+        let (_, codes) = quantised(&w, columns, |_, _| s);
+        dir.write(
+            "tensor",
+            &safetensors(&[("m.w_scale", "F32", &[1], &s.to_le_bytes()), ("m.w", "I8", &shape, &codes)]),
+        );
+        dir.run(["diff", "--attest", "base", "tensor"])
+    };
+    run(most / 127.0).ok();
+    run(most / 100.0).fails(&["2 of 2 tensors", stated]);
+}
+
+#[test]
+fn constant_tensors_follow_from_constant_ones() {
+    let dir = Dir::new();
+    let ones: Vec<u8> = [0x80, 0x3f].repeat(1000);
+    let (w, zeros) = (weights(1000, 1), [0; 2000]);
+    let shape: &[u64] = &[1000];
+    dir.write(
+        "old",
+        &safetensors(&[("a", "BF16", shape, &w), ("b", "BF16", shape, &zeros), ("c", "BF16", shape, &ones)]),
+    );
+    let wide = |x: f32| x.to_le_bytes().repeat(1000);
+    let new = |x: &[u8], y: &[u8]| {
+        safetensors(&[("x", "F32", shape, x), ("y", "F32", shape, y), ("z", "BF16", shape, &ones)])
+    };
+    dir.write("new", &new(&wide(1.0), &wide(0.0)));
+    let run = dir.run(["diff", "--attest", "old", "new"]);
+    let text = run.ok().stdout();
+    assert!(text.contains("tensors: 1 re-typed, 2 renamed"), "{text}");
+    let mut other = wide(0.0);
+    other[3999] = 1;
+    dir.write("new", &new(&wide(2.0), &other));
+    dir.run(["diff", "--attest", "old", "new"]).fails(&["2 of 3 tensors do not follow", "x (is new), y (is new)"]);
+}

@@ -575,3 +575,33 @@ fn what_is_damaged_is_said_and_the_rest_goes_on() {
     let others = expected.iter().filter(whole).all(|(name, bytes)| dir.read(name) == *bytes);
     assert!(others, "all others are restored");
 }
+
+/// Copies of a model in other precisions, in one directory: the most precise one that helps is the base of the others.
+#[test]
+fn copies_in_other_precisions_are_predicted() {
+    let dir = Dir::new();
+    let (rows, columns) = (128, 1024);
+    let w = weights(rows * columns, 5);
+    let floats: Vec<f32> =
+        w.chunks(2).map(|e| f32::from_bits(u32::from(u16::from_le_bytes([e[0], e[1]])) << 16)).collect();
+    let shape = [rows as u64, columns as u64];
+    let bf16 = safetensors(&[("m.w", "BF16", &shape, &w)]);
+    let wide: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let (mut scales, mut codes) = (Vec::new(), Vec::new());
+    for row in floats.chunks(columns) {
+        let s = row.iter().fold(0.0f32, |a, x| a.max(x.abs())) / 127.0;
+        scales.extend(s.to_le_bytes());
+        codes.extend(row.iter().map(|x| (x / s).round_ties_even() as i8 as u8));
+    }
+    let int8 = safetensors(&[("m.w_scale", "F32", &[rows as u64, 1], &scales), ("m.w", "I8", &shape, &codes)]);
+    let f32s = safetensors(&[("m.w", "F32", &shape, &wide)]);
+    let files = [("int8.safetensors", &int8[..]), ("model.safetensors", &bf16), ("model.fp32.safetensors", &f32s)];
+    download(&dir, "models--org--one", "1111", &files);
+    let expected = contents(&dir);
+    hub(&dir, ["compress"]).ok();
+    let alone = dir.write("alone", &bf16);
+    dir.run(["-q", "compress", "alone"]).silent();
+    let size = fs::metadata(alone.with_extension("lmc")).unwrap().len();
+    assert!(on_disk(&dir) < size + size / 10, "{} of {size}", on_disk(&dir));
+    assert_eq!(contents(&dir), expected);
+}

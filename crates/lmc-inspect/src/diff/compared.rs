@@ -1,6 +1,6 @@
 //! All findings of a comparison of files, as every report of it tells them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use lmc::{Base, Dtype, Segment};
 
@@ -8,61 +8,6 @@ use super::changes::Changes;
 use super::counterparts::Relation;
 use super::{Diff, SegmentDiff};
 use crate::text::name;
-
-/// What became of a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum State {
-    /// The one of its name, dtype and shape has the same bytes.
-    Same,
-    /// The one of its name, dtype and shape has others.
-    Changed,
-    /// As [`Relation::Reshaped`].
-    Reshaped,
-    /// As [`Relation::Resized`].
-    Resized,
-    /// As [`Relation::Retyped`].
-    Retyped,
-    /// As [`Relation::Renamed`].
-    Renamed,
-    /// As [`Relation::Derived`].
-    Derived,
-    /// It has no counterpart.
-    New,
-}
-
-impl State {
-    /// All states, in the order in which they are listed.
-    const ALL: [State; 8] = [
-        State::Same,
-        State::Changed,
-        State::Reshaped,
-        State::Resized,
-        State::Retyped,
-        State::Renamed,
-        State::Derived,
-        State::New,
-    ];
-
-    /// Its name, as in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            State::Same => "same",
-            State::Changed => "changed",
-            State::Reshaped => "reshaped",
-            State::Resized => "resized",
-            State::Retyped => "retyped",
-            State::Renamed => "renamed",
-            State::Derived => "derived",
-            State::New => "new",
-        }
-    }
-
-    /// Its name in words.
-    pub fn words(self) -> &'static str {
-        if self == State::Retyped { "re-typed" } else { self.name() }
-    }
-}
 
 /// Files that were compared with earlier ones.
 pub struct Compared<'a> {
@@ -125,17 +70,26 @@ impl SegmentDiff {
     }
 
     /// What became of it.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> Relation {
         match self.relation {
-            Relation::Same if self.is_unchanged() => State::Same,
-            Relation::Same => State::Changed,
-            Relation::Reshaped => State::Reshaped,
-            Relation::Resized => State::Resized,
-            Relation::Retyped => State::Retyped,
-            Relation::Renamed => State::Renamed,
-            Relation::Derived => State::Derived,
-            Relation::New => State::New,
+            Relation::Same if !self.is_unchanged() => Relation::Changed,
+            relation => relation,
         }
+    }
+
+    /// Why it does not follow from the earlier files, if it does not.
+    fn unattested(&self) -> Option<String> {
+        let Changes { compared, changed, .. } = self.changes;
+        let (all, of) = (self.elements(), if self.relation == Relation::Derived { "computed" } else { "there" });
+        if self.segment.len == 0 || self.is_unchanged() && self.scales != Some(false) {
+            return None;
+        }
+        Some(match self.counterpart {
+            _ if self.is_unchanged() => "codes follow from stated scales, and these not from the weights".to_owned(),
+            None => "is new".to_owned(),
+            Some(_) if compared < all => format!("{} of {all} elements have no counterpart", all - compared),
+            Some(_) => format!("{changed} of {all} elements are not those {of}"),
+        })
     }
 
     /// Whether all elements were compared, and none changed.
@@ -171,18 +125,10 @@ impl<'a> Compared<'a> {
         sums
     }
 
-    /// The tensors that do not follow from the earlier files: that are new, or have elements that are not those of their counterpart,
-    /// or not those that are computed from it. Scales that codes are computed with are taken as they are, if all of these codes are what
-    /// the earlier files give with them: they are not compared with the weights.
-    pub fn unattested(&self) -> impl Iterator<Item = &SegmentDiff> {
-        self.new.iter().flat_map(|(_, d)| {
-            let scales: BTreeSet<usize> =
-                d.segments.iter().filter(|s| s.is_unchanged()).filter_map(|s| s.scales).collect();
-            let is_other = move |i: usize, s: &SegmentDiff| {
-                s.segment.name.is_some() && s.segment.len > 0 && !s.is_unchanged() && !scales.contains(&i)
-            };
-            d.segments.iter().enumerate().filter(move |&(i, s)| is_other(i, s)).map(|(_, s)| s)
-        })
+    /// The tensors that do not follow from the earlier files, and why: that are new, or have elements that are not those of their
+    /// counterpart, or not those that are computed from it, or codes that are computed with such scales.
+    pub fn unattested(&self) -> impl Iterator<Item = (&SegmentDiff, String)> {
+        self.tensors().filter_map(|s| Some((s, s.unattested()?)))
     }
 
     /// Bytes of the later files: as they are, as deltas, and without bases.
@@ -193,9 +139,9 @@ impl<'a> Compared<'a> {
     }
 
     /// The number of tensors in each state that occurs, and how many are missing, if any.
-    pub fn states(&self) -> (Vec<(State, u64)>, u64) {
+    pub fn states(&self) -> (Vec<(Relation, u64)>, u64) {
         let count = |state| self.tensors().filter(|s| s.state() == state).count() as u64;
-        let all = State::ALL.map(|state| (state, count(state)));
+        let all = Relation::ALL.map(|state| (state, count(state)));
         (all.into_iter().filter(|(_, n)| *n > 0).collect(), self.missing.len() as u64)
     }
 
@@ -213,10 +159,13 @@ impl<'a> Compared<'a> {
                 None | Some("") => format!("{state}, was (unnamed)"),
                 Some(old) => format!("{state}, was {}", name(old)),
             },
-            Relation::Derived => format!("{state} from {}", old.dtype.as_ref().map_or("–", Dtype::name)),
+            Relation::Derived => {
+                let scales = if s.scales == Some(false) { ", scales as stated" } else { "" };
+                format!("{state} from {}{scales}", old.dtype.as_ref().map_or("–", Dtype::name))
+            }
             Relation::Retyped => format!("{state}, was {}", old.dtype.as_ref().map_or("–", Dtype::name)),
             Relation::Reshaped | Relation::Resized => format!("{state}, was {}", shape(&old.shape)),
-            Relation::New | Relation::Same => state.to_owned(),
+            Relation::New | Relation::Same | Relation::Changed => state.to_owned(),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! The counterparts of a file's tensors in its bases, as the matcher finds them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use lmc::internals::{DerivedFrom, Fit, Matcher, SourceRange, read_base};
 use lmc::{Base, ReadAt, Result, Segment};
-use lmc_kernels::predict::Conversion;
-use lmc_kernels::predict::convert;
+use lmc_kernels::predict::derived::Number;
+use lmc_kernels::predict::{Conversion, convert};
 use lmc_layout::Layout;
 use lmc_layout::io::read_at;
 
@@ -13,20 +13,56 @@ use lmc_layout::io::read_at;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Relation {
-    /// It has none.
-    New,
     /// The one of the same name, shape and dtype, whatever its elements are; of opaque bytes, those at the same place.
+    /// As a state ([`SegmentDiff::state`](super::SegmentDiff::state)): with the same bytes.
     Same,
+    /// As a state: so matched, with other bytes.
+    Changed,
     /// The one of the same name, but for wrappers, and dtype, with as many elements in another shape.
     Reshaped,
     /// The one of the same name with more or fewer elements. Whole rows that both have are compared.
     Resized,
     /// The one of the same name, but for wrappers, in another dtype. Elements are compared after conversion, if there is one.
     Retyped,
-    /// One in another precision, from which its elements are computed: codes, scales, blocks. They are compared with those.
-    Derived,
     /// One of another name: of the same shape and dtype, and the same name but for wrappers like `model.`, or with elements that are alike.
     Renamed,
+    /// One in another precision, from which its elements are computed: codes, scales, blocks. They are compared with those.
+    Derived,
+    /// It has none.
+    New,
+}
+
+impl Relation {
+    /// All, in the order in which they are listed.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Same,
+        Self::Changed,
+        Self::Reshaped,
+        Self::Resized,
+        Self::Retyped,
+        Self::Renamed,
+        Self::Derived,
+        Self::New,
+    ];
+
+    /// Its name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Changed => "changed",
+            Self::Reshaped => "reshaped",
+            Self::Resized => "resized",
+            Self::Retyped => "retyped",
+            Self::Renamed => "renamed",
+            Self::Derived => "derived",
+            Self::New => "new",
+        }
+    }
+
+    /// Its name in words.
+    pub fn words(self) -> &'static str {
+        if self == Self::Retyped { "re-typed" } else { self.name() }
+    }
 }
 
 /// Where the counterpart of a segment is.
@@ -41,7 +77,7 @@ pub(crate) struct Counterpart {
     /// Where theirs are in the base.
     offset: u64,
     /// How they are computed, if they are; its sources are the bases, from 1.
-    derived: Option<DerivedFrom>,
+    pub(crate) derived: Option<DerivedFrom>,
 }
 
 /// The counterparts of the segments of a file; `raw` has the bytes of the file.
@@ -54,6 +90,7 @@ pub(crate) fn find(
     let mut matcher = Matcher::with_derived(layout, bases, &mut |at, buf| read_at(raw, "the input", buf, at));
     let names = names(bases);
     let tail = layout.segments.len();
+    let mut constants = HashSet::new();
     let mut found = Vec::with_capacity(segments.len());
     for (i, segment) in segments.iter().enumerate() {
         // A tensor that the file does not hold whole, and bytes behind the tail, have none.
@@ -113,7 +150,8 @@ pub(crate) fn find(
             }
             (None, None) => {
                 let place = segment.name.as_deref().and_then(|n| names.get(n));
-                place.map(|&place| incomparable(segment, place, bases))
+                let constant = if known { constant(segment, raw, bases, &mut constants)? } else { None };
+                constant.or_else(|| place.map(|&place| incomparable(segment, place, bases)))
             }
         };
         found.push(counterpart.map(|c| Counterpart { len: c.len - c.len % width, ..c }));
@@ -146,12 +184,76 @@ fn incomparable(segment: &Segment, place: (usize, usize), bases: &[Base<'_>]) ->
     Counterpart { place, relation, conversion: Conversion::None, len: 0, offset: theirs.offset, derived: None }
 }
 
-impl Counterpart {
-    /// Where the scales of the segment are in its file, if it has codes that are computed with some.
-    pub(crate) fn scales(&self) -> Option<u64> {
-        self.derived?.scales(1).filter(|range| range.source == 0).map(|range| range.offset)
+/// A counterpart of a tensor whose elements are all the same, of which no window tells anything: one with as many of them, and
+/// one that is not `taken` yet if there is any.
+fn constant(
+    segment: &Segment,
+    raw: &dyn ReadAt,
+    bases: &[Base<'_>],
+    taken: &mut HashSet<(usize, usize)>,
+) -> Result<Option<Counterpart>> {
+    let own = |at: u64, to: &mut [u8]| read_at(raw, "the input", to, at);
+    let Some(dtype) = segment.dtype.filter(|d| !d.is_block()) else { return Ok(None) };
+    let width = dtype.coding_width();
+    let Some(element) = repeated(segment, width, None, &own)? else { return Ok(None) };
+    let each =
+        || bases.iter().enumerate().flat_map(|(base, b)| (0..).zip(b.segments()).map(move |(i, s)| ((base, i), s)));
+    let untaken = each().filter(|(place, _)| !taken.contains(place));
+    for (place, theirs) in untaken.chain(each().filter(|(place, _)| taken.contains(place))) {
+        let numbers = theirs.dtype.and_then(Number::of).zip(Number::of(dtype));
+        let conversion = match theirs.dtype {
+            Some(d) if d == dtype => Some(Conversion::None),
+            _ => numbers.and_then(|(from, to)| Conversion::between(from, to)),
+        };
+        let Some(conversion) = conversion else { continue };
+        let Some(source) = conversion.source_width(width) else { continue };
+        if theirs.len / source as u64 != segment.len / width as u64 {
+            continue;
+        }
+        let mut converted = Vec::new();
+        let mut is_it = |first: &[u8]| {
+            convert(conversion, first, &mut converted);
+            converted == element
+        };
+        let read = |at: u64, to: &mut [u8]| read_base(&bases[place.0], at, to);
+        if repeated(theirs, source, Some(&mut is_it), &read)?.is_some() {
+            taken.insert(place);
+            let relation = if conversion == Conversion::None { Relation::Renamed } else { Relation::Retyped };
+            let (len, offset) = (segment.len, theirs.offset);
+            return Ok(Some(Counterpart { place, relation, conversion, len, offset, derived: None }));
+        }
     }
+    Ok(None)
+}
 
+/// The element that a segment has and no other one, if `is_it`.
+fn repeated(
+    segment: &Segment,
+    width: usize,
+    is_it: Option<&mut dyn FnMut(&[u8]) -> bool>,
+    read: &dyn Fn(u64, &mut [u8]) -> Result<()>,
+) -> Result<Option<Vec<u8>>> {
+    const TOGETHER: u64 = 1 << 16;
+    if segment.len < width as u64 || segment.len % width as u64 != 0 {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; width];
+    read(segment.offset, &mut bytes)?;
+    if is_it.is_some_and(|is_it| !is_it(&bytes)) {
+        return Ok(None);
+    }
+    let element = bytes.clone();
+    for at in (0..segment.len).step_by(TOGETHER as usize) {
+        bytes.resize(TOGETHER.min(segment.len - at) as usize, 0);
+        read(segment.offset + at, &mut bytes)?;
+        if bytes.chunks(width).any(|e| e != element) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(element))
+}
+
+impl Counterpart {
     /// The bytes of the base that correspond to `len` bytes from byte `pos` of the segment on, converted; whole
     /// elements within [`Self::len`]. It is in one of the buffers.
     pub(crate) fn read<'b>(

@@ -13,8 +13,8 @@ use crate::shares::Weighted;
 
 /// The segments of a file and their counterparts.
 pub(crate) struct Comparison<'a> {
-    own: &'a Base<'a>,
-    bases: &'a [Base<'a>],
+    pub(crate) own: &'a Base<'a>,
+    pub(crate) bases: &'a [Base<'a>],
     pub(crate) segments: Vec<Segment>,
     pub(crate) counterparts: Vec<Option<Counterpart>>,
 }

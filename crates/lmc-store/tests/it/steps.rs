@@ -116,6 +116,25 @@ impl TensorBytes for lmc_store::SnapshotReader {
     }
 }
 
+/// Each rank writes its parts of the tensors, under the names that those of the others have.
+#[test]
+fn ranks_have_tensors_of_the_same_names() {
+    let (_, store) = new();
+    let mut ranks = [training(), training()];
+    step_of_adam(&mut ranks[1], 50);
+    for n in 0..3 {
+        let mut files = Files::new();
+        for (rank, tensors) in ranks.iter_mut().enumerate() {
+            step_of_adam(tensors, 5 + n);
+            files.insert(format!("rank{rank}.safetensors"), safetensors(tensors));
+        }
+        let inputs: Vec<Input<'_>> = files.iter().map(|(name, file)| Input::new(name, file)).collect();
+        let s = store.save(&inputs, Some(step(n)), BTreeMap::new(), &SaveOptions::default()).unwrap();
+        assert!(n == 0 || 100 * s.new_size < 36 * s.raw_size, "{} of {}", s.new_size, s.raw_size);
+        assert!(files_of(&store, n as usize) == files);
+    }
+}
+
 /// As `torch.save` writes a model and its optimizer: the weights come first, and the states are numbered.
 #[test]
 fn weights_come_first_and_states_have_numbers() {

@@ -15,8 +15,8 @@ pub(crate) mod reference;
 pub(crate) mod stream;
 pub(crate) mod structure;
 
-pub use derived::DerivedFrom;
-pub(crate) use derived::{Interleaved, Recipe};
+pub(crate) use derived::Interleaved;
+pub use derived::{DerivedFrom, Recipe};
 pub use reference::Reference;
 
 use lmc_kernels::predict::optimizer::{MomentStep, Rows, WeightStep};

@@ -29,7 +29,8 @@ use crate::work::missing;
 /// them.
 ///
 /// States: same (matched by name, shape and dtype, with the same bytes), changed (so matched, with others), reshaped, resized, re-typed, renamed (matched by name without wrappers like
-/// model. or module., or by content), derived (codes, scales or blocks of a quantised copy, compared with what the elements of OLD give), new, missing.
+/// model. or module., or by content), derived (codes, scales or blocks of a quantised copy, compared with what the elements of OLD give; codes
+/// with the scales as they are stored), new, missing.
 #[derive(Args)]
 pub(crate) struct DiffArgs {
     /// The earlier file: as it is, or as .lmc file, or the model.safetensors.index.json of a checkpoint in several files.
@@ -55,8 +56,8 @@ pub(crate) struct DiffArgs {
     threads: Threads,
 
     /// Fail, with exit code 1, unless every tensor of NEW is in OLD or follows from it: with the same elements, converted, or
-    /// quantised by a recipe that lmc knows. Scales that are stored with codes are taken as they are: whoever chose them may have
-    /// lost weights, or all of a group.
+    /// quantised by a recipe that lmc knows, with scales that follow from the largest weights. Those of GPTQ, AWQ and
+    /// calibrated ones do not, and neither does what was quantised with them.
     #[arg(long)]
     attest: bool,
 }
@@ -104,7 +105,10 @@ fn attest(compared: &Compared<'_>, [old, new]: [&Path; 2]) -> Result {
     if others.is_empty() {
         return Ok(());
     }
-    let named = others.iter().take(NAMED).filter_map(|s| s.segment.name.as_deref()).map(|n| Name::text(n).to_string());
+    let named = others.iter().take(NAMED).map(|(s, why)| {
+        let name = s.segment.name.as_deref().unwrap_or_default();
+        format!("{} ({why})", Name::text(name))
+    });
     let more = if others.len() > NAMED { ", and others" } else { "" };
     let all = compared.tensors().count();
     Err(Failure::at(

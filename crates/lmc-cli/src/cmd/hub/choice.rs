@@ -47,8 +47,7 @@ pub(super) fn is_worth_it(size: u64, raw_size: u64) -> bool {
 /// Files that are loaded together.
 struct Checkpoint {
     files: Vec<usize>,
-    /// How many tensors it has of each number of elements; of those that are no plain numbers, of bytes, with their
-    /// dtype.
+    /// How many tensors it has of each number of elements; of those that are no plain numbers, with their dtype.
     tensors: HashMap<(u64, Option<Dtype>), u64>,
     elements: u64,
     /// What it takes with what was chosen so far.
@@ -149,12 +148,11 @@ impl Chooser<'_> {
             for base in bases {
                 for segment in base.segments() {
                     let Some(dtype) = segment.dtype else { continue };
-                    let is_plain = PLAIN.contains(&dtype.bits());
-                    let tensor = match is_plain {
-                        true => (segment.len / u64::from(dtype.bits() / 8), None),
-                        false => (segment.len, Some(dtype)),
-                    };
-                    *tensors.entry(tensor).or_insert(0) += 1;
+                    // Bytes may be pairs of codes.
+                    let of_one = if dtype == Dtype::U8 { 2 } else { 1 };
+                    let elements = segment.shape.iter().fold(of_one, |n: u64, side| n.saturating_mul(*side));
+                    let dtype = Some(dtype).filter(|d| d.is_block() || !PLAIN.contains(&d.bits()));
+                    *tensors.entry((elements, dtype)).or_insert(0) += 1;
                 }
             }
             let elements = sum(tensors.iter().map(|((elements, _), count)| elements.saturating_mul(*count)));
@@ -238,8 +236,10 @@ pub(super) fn open(cache: &Cache, files: &[usize]) -> Result<Vec<Base<'static>>>
 /// Whether one could be predicted from another by the sizes of its tensors: half of its elements are in tensors that
 /// both have.
 fn is_alike(one: &Checkpoint, from: &Checkpoint) -> bool {
+    // What is no plain number may be derived from numbers that are.
     let common = |(tensor, count): (&(u64, Option<Dtype>), &u64)| {
-        tensor.0.saturating_mul((*count).min(from.tensors.get(tensor).copied().unwrap_or(0)))
+        let there = [*tensor, (tensor.0, None)].iter().find_map(|t| from.tensors.get(t)).copied().unwrap_or(0);
+        tensor.0.saturating_mul((*count).min(there))
     };
     let may_be = matches!(from.role, Role::Base | Role::Alone);
     may_be && one.elements > 0 && sum(one.tensors.iter().map(common)) >= one.elements.div_ceil(2)

@@ -23,13 +23,17 @@ pub(super) fn find(
     let tensors: Vec<_> = tensors.filter_map(|(place, s)| Some((place, s.name.as_deref()?, &s.shape[..]))).collect();
     let names = roles::parameters(tensors.iter().map(|&(_, name, shape)| (name, shape)));
     let names: HashMap<(usize, usize), String> = tensors.iter().map(|t| t.0).zip(names).collect();
-    let mut numbers: HashMap<(&str, u64, u64), usize> = HashMap::new();
+    let mut numbers: HashMap<(&str, u64, u64, usize), usize> = HashMap::new();
+    let mut times: HashMap<(&str, u64), usize> = HashMap::new();
     let mut parts: Vec<[Option<usize>; 3]> = vec![];
     for (i, chunk) in chunks.iter().enumerate().filter(|(i, _)| leads[*i].is_none()) {
         let Some((segment, element)) = chunk.of else { continue };
         let s = &files[file_of[i]].1[segment];
         let (Some(name), Some(parameter)) = (s.name.as_deref(), names.get(&(file_of[i], segment))) else { continue };
-        let number = *numbers.entry((parameter, s.len, element)).or_insert(parts.len());
+        // Ranks have tensors of the same names, each its part of them.
+        let rank = times.entry((name, element)).or_default();
+        let number = *numbers.entry((parameter, s.len, element, *rank)).or_insert(parts.len());
+        *rank += 1;
         if number == parts.len() {
             parts.push([None; 3]);
         }

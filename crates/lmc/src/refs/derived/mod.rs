@@ -13,7 +13,8 @@ use lmc_kernels::predict::derived::{BLOCK, BlockType, Codes, Number};
 use lmc_layout::dtype::Dtype;
 use lmc_layout::error::Result;
 use lmc_layout::segment::Segment;
-use scales::{OfCodes, Scaled, stem};
+pub use scales::{LARGEST_CODES, stem};
+use scales::{OfCodes, Scaled};
 use trial::{Outcome, Trial};
 
 /// What a tensor of the file follows from.

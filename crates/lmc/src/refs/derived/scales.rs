@@ -17,7 +17,7 @@ const SIDES: [u64; 7] = [128, 32, 16, 64, 256, 512, 1024];
 /// Most bytes that one scale is computed from.
 const MOST_OF_ONE: u64 = 1 << 16;
 /// What the largest magnitude is divided by: the largest code, or half of the range of codes.
-const LARGEST: [(Number, &[f32]); 4] = [
+pub const LARGEST_CODES: [(Number, &[f32]); 4] = [
     (Number::I8, &[127.0, 127.5, 128.0]),
     (Number::E4m3, &[448.0, 240.0]),
     (Number::E5m2, &[57344.0]),
@@ -55,7 +55,7 @@ impl<'s> OfCodes<'s> {
         n: u64,
         read: &mut dyn FnMut(u64, &mut [u8]) -> Result<()>,
     ) -> Vec<Recipe> {
-        if !LARGEST.iter().any(|l| l.0 == to) {
+        if !LARGEST_CODES.iter().any(|l| l.0 == to) {
             return vec![];
         }
         let Some(beside) = segment.name.as_deref().and_then(|name| self.by_stem.get(stem(name))) else { return vec![] };
@@ -167,7 +167,7 @@ impl Scaled {
         }
         let mut trial = Trial::new(&segments[i], bases, read);
         let mut best: Option<(u64, DerivedFrom)> = None;
-        let largest = LARGEST.iter().find(|l| l.0 == to).map_or(&[][..], |l| l.1);
+        let largest = LARGEST_CODES.iter().find(|l| l.0 == to).map_or(&[][..], |l| l.1);
         for (measure, by) in largest.iter().flat_map(|&by| measures(by, factor, scales)) {
             for precision in Number::FLOATS.into_iter().rev().filter(|&p| p == Number::F32 || p == from) {
                 let recipe =
@@ -202,6 +202,6 @@ fn measures(by: f32, factor: f32, scales: Number) -> Vec<(Measure, f32)> {
 }
 
 /// A name without its last part.
-pub(super) fn stem(name: &str) -> &str {
+pub fn stem(name: &str) -> &str {
     name.rsplit_once('.').map_or(name, |(stem, _)| stem)
 }
