@@ -58,9 +58,6 @@ class Page:
         made = [lmc, "analyze", "--json", "--html", self.path, *files]
         self.study = json.loads(subprocess.run(made, check=True, capture_output=True).stdout)
         self.tensors = self.study["tensors"]
-        self.diff = folder / "diff.html"
-        made = [lmc, "diff", "--json", "--html", self.diff, *files]
-        self.segments = json.loads(subprocess.run(made, check=True, capture_output=True).stdout)["segments"]
         assert len(self.tensors) == TENSORS
 
 
@@ -156,24 +153,6 @@ def plain(browser, page):
     expect("the number of tensors", f"{last['tensors']} tensors" in card, True)
 
 
-def differs(browser, page):
-    """The page of `lmc diff` sorts, filters and fits, and requests nothing."""
-    browser.call("Emulation.setDeviceMetricsOverride", width=WIDTHS[0], height=800, deviceScaleFactor=1, mobile=False)
-    browser.open(page.diff.as_uri())
-    expect("width", browser.run("document.documentElement.scrollWidth"), WIDTHS[0])
-    tensors = [s for s in page.segments if s["name"] is not None]
-    expect("the order at first", names(browser), [s["name"] for s in tensors])
-    changed = {s["name"]: round(s["changed"] / s["compared"], 6) for s in tensors}
-    browser.click(head("changed"))
-    expect("changes after a click", [changed[n] for n in names(browser)], sorted(changed.values(), reverse=True))
-    browser.click(FIELD)
-    browser.type("unchanged")
-    same = [s["name"] for s in tensors if s["changed"] == 0]
-    expect("rows that are unchanged", sorted(names(browser)), sorted(same))
-    expect("files", len(browser.requests()), 1)
-    expect("complaints", browser.complaints(), [])
-
-
 def fits(browser, page):
     """The page is as wide as the window: wider contents have their own scroll bar."""
     for width in WIDTHS:
@@ -218,7 +197,7 @@ def guilty(browser, page):
         sys.exit(f"a request was not noticed: {browser.requests()}")
 
 
-CHECKS = {f.__name__: f for f in (sorts, filters, quiet, plain, fits, prints, differs, guilty)}
+CHECKS = {f.__name__: f for f in (sorts, filters, quiet, plain, fits, prints, guilty)}
 
 
 def main():

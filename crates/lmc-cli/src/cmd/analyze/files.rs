@@ -9,7 +9,6 @@ use lmc_inspect::{Failed, StepsFrom, declared};
 
 use super::directories::{Member, MemberKind, checkpoints, is_of_tensors};
 use super::kept::Kept;
-use super::steps::steps;
 use crate::fs::guard::{Guard, Role};
 use crate::fs::input::Source;
 use crate::fs::names::is_dash;
@@ -19,6 +18,7 @@ use crate::ui::messages::Ui;
 use crate::work::bases::{BaseFiles, Lack, Lacking, describe};
 use crate::work::beside::Beside;
 use crate::work::missing;
+use crate::work::steps::steps;
 
 /// Checkpoints in files.
 pub(super) struct Files {
