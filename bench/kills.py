@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Kills trainings at random moments, resumes them, and compares their losses with those of a training that nothing killed.
+"""Kills trainings at random moments, resumes them, and compares their losses with those of one that nothing killed.
 
     bench/kills.py [--kills N] [--seed N] [--dir DIR] [KIND...]
 

@@ -106,16 +106,22 @@ pub(crate) fn decompress<'d>(path: &Path, base_paths: &[PathBuf], output: impl I
 pub(crate) fn decompress_file(path: &Path, base_paths: &[PathBuf], output: &Path) -> Result<(), Failure> {
     let failed = |e| Failure::of(output, e);
     let folder = output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut builder = tempfile::Builder::new();
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        // What the umask leaves, as of any new file.
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
-    }
-    let file = builder.tempfile_in(folder).map_err(failed)?;
+    let file = temporary().tempfile_in(folder).map_err(failed)?;
     decompress(path, base_paths, file.as_file())?;
     file.as_file().sync_all().map_err(failed)?;
     file.persist(output).map_err(|e| failed(e.error))?;
     Ok(())
+}
+
+/// What makes temporary files with the rights that the umask leaves, as of any new file.
+fn temporary() -> tempfile::Builder<'static, 'static> {
+    let builder = tempfile::Builder::new();
+    #[cfg(unix)]
+    let builder = {
+        use std::os::unix::fs::PermissionsExt;
+        let mut builder = builder;
+        builder.permissions(std::fs::Permissions::from_mode(0o666));
+        builder
+    };
+    builder
 }
