@@ -195,15 +195,9 @@ def lightning(folder, losses):
         def configure_optimizers(self):
             return torch.optim.AdamW(self.parameters())
 
-        def on_save_checkpoint(self, checkpoint):
-            checkpoint["rng"] = torch.get_rng_state()
-
-        def on_load_checkpoint(self, checkpoint):
-            self.rng = checkpoint["rng"]
-
         def on_train_epoch_start(self):
-            if (rng := self.__dict__.pop("rng", None)) is not None:
-                torch.set_rng_state(rng)
+            # Lightning saves no state of the generator, from which each iterator of a loader draws.
+            torch.manual_seed(self.current_epoch)
 
     folder /= "epochs"
     keep = ModelCheckpoint(folder, save_top_k=-1, save_last=False)
@@ -269,7 +263,6 @@ def start(kind, folder, log):
         return process
     status = 1
     try:
-        os.setsid()
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(output, 1)
         os.dup2(output, 2)
@@ -321,7 +314,7 @@ def check(kind, kills, draw, root):
             process = start(kind, folder, log)
             status = finished(process, draw.uniform(0, 0.7 * lasts) if counts["killed"] < kills else 600)
             if status is None:
-                os.killpg(process, signal.SIGKILL)
+                os.kill(process, signal.SIGKILL)
                 os.waitpid(process, 0)
                 counts["killed"] += 1
                 if (place := store_of(folder)) is not None:

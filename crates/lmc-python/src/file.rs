@@ -3,36 +3,23 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyIterator, PyList, PyTuple};
 
 use crate::base::bases_of;
 use crate::buffer::{Buffer, FreshBytes, Writable, is_buffer};
 use crate::errors::{Failure, Result};
 use crate::header::{self, Header};
-use crate::info::{Tensor, hex};
-use crate::numbers::{Limit, MaxWork, Offset, Size, Start, Stop, number};
+use crate::info::Tensor;
+use crate::numbers::{MaxWork, Offset, Size, Start, Stop, number};
 use crate::open::{Contents, File, Open};
 use crate::options::{Threads, decompress_options};
 use crate::process::PerProcess;
-use crate::records::{Record, record};
-use crate::small::Small;
+use crate::records::{Record, hex, record};
 use crate::source::{FileObject, Source, as_path};
 use crate::text::text;
 use crate::work::detached;
 
 impl File {
-    fn small<'h>(
-        &self,
-        py: Python<'_>,
-        header: &'h Header,
-        limit: Limit,
-        others: &Bound<'_, PyAny>,
-    ) -> Result<Small<'h>> {
-        let open = self.open(py)?;
-        let others = ranges(&open, others)?;
-        Small::read(py, &open, header, limit.0, others)
-    }
-
     /// Reads a range into a new `bytes` object.
     fn bytes(&self, py: Python<'_>, open: &Open, offset: u64, len: u64) -> Result<Py<PyBytes>> {
         let mut bytes = FreshBytes::new(py, len)?;
@@ -357,36 +344,6 @@ impl File {
         let open = self.open(py)?;
         let (offsets, outs) = ranges(&open, wanted)?;
         open.read_into(py, offsets, outs)
-    }
-
-    /// Reads small tensors of a header (this file's) into new memory: those of at most `limit` bytes (1 to 2 MiB) with a dtype that DLPack
-    /// has. In parallel reads `others` like `read_ranges_into`. Returns a dict from each small tensor's name to the result of `make`,
-    /// called with a DLPack capsule of the tensor. Adjacent tensors share memory of 2 MiB, which is freed with the last of them.
-    ///
-    /// Raises what `read_ranges_into` and `make` do, and `lmc.LimitError` when memory runs out.
-    fn read_small<'py>(
-        &self,
-        py: Python<'py>,
-        header: &Bound<'py, Header>,
-        limit: Limit,
-        others: &Bound<'py, PyAny>,
-        make: &Bound<'py, PyAny>,
-    ) -> Result<Bound<'py, PyDict>> {
-        self.small(py, header.get(), limit, others)?.capsules(py, make)
-    }
-
-    /// Like `read_small`, with the same tensors, but calls `make(shape, dtypes[dtype], memory, offset)` for each: its shape, the mapped
-    /// dtype, a writable buffer, and the tensor's offset in it, as `numpy.ndarray` takes them.
-    fn read_small_arrays<'py>(
-        &self,
-        py: Python<'py>,
-        header: &Bound<'py, Header>,
-        limit: Limit,
-        others: &Bound<'py, PyAny>,
-        make: &Bound<'py, PyAny>,
-        dtypes: &Bound<'py, PyDict>,
-    ) -> Result<Bound<'py, PyDict>> {
-        self.small(py, header.get(), limit, others)?.arrays(py, make, dtypes)
     }
 
     /// Parses and checks the header of a safetensors file, without reading the rest.

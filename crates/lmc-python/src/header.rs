@@ -1,15 +1,11 @@
 //! The header of a safetensors file.
 
 use lmc::layout::safetensors::{self, header_len};
-use lmc::{Dtype, Segment};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 
-use crate::dlpack::bytes_of;
 use crate::errors::{Failure, Result};
 use crate::info::Tensor;
-use crate::memory::BLOCK;
-use crate::numbers::Above;
 
 /// Bytes of a file that are read first, at most.
 const MAX_START: u64 = 100_000_000;
@@ -20,38 +16,11 @@ const MAX_REASON: usize = 200;
 #[pyclass(frozen, module = "lmc._lmc")]
 pub(crate) struct Header(safetensors::Header);
 
-/// A tensor of a header.
-#[derive(Clone, Copy)]
-pub(crate) struct Entry<'h> {
-    pub(crate) name: &'h str,
-    pub(crate) dtype: Dtype,
-    pub(crate) segment: &'h Segment,
-}
-
-impl Entry<'_> {
-    /// Whether `File.read_small` reads it: it has at most `limit` bytes, and a dtype that DLPack has.
-    pub(crate) fn is_small(&self, limit: u64) -> bool {
-        let Segment { shape, len, .. } = self.segment;
-        let sizes = 1..=limit.min(BLOCK as u64);
-        sizes.contains(len) && bytes_of(self.dtype, shape) == usize::try_from(*len).ok()
-    }
-}
-
-impl Header {
-    /// The tensors in the order of their bytes.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
-        self.0
-            .tensors
-            .iter()
-            .filter_map(|segment| Some(Entry { name: segment.name.as_deref()?, dtype: segment.dtype?, segment }))
-    }
-}
-
 #[pymethods]
 impl Header {
     /// Names of the tensors, in the order of their bytes.
     fn names(&self) -> Vec<&str> {
-        self.entries().map(|t| t.name).collect()
+        self.0.tensors.iter().filter_map(|segment| segment.name.as_deref()).collect()
     }
 
     /// The distinct dtypes.
@@ -62,11 +31,9 @@ impl Header {
         all
     }
 
-    /// The tensors in the order of their bytes; with `above` only those that `File.read_small` does not read.
-    #[pyo3(signature = (above=None))]
-    fn tensors(&self, py: Python<'_>, above: Option<Above>) -> Vec<Tensor> {
-        let wanted = |t: &Entry<'_>| above.is_none_or(|Above(limit)| !t.is_small(limit));
-        self.entries().filter(wanted).filter_map(|t| Tensor::of(py, t.segment)).collect()
+    /// The tensors in the order of their bytes.
+    fn tensors(&self, py: Python<'_>) -> Vec<Tensor> {
+        self.0.tensors.iter().filter_map(|segment| Tensor::of(py, segment)).collect()
     }
 
     /// The `__metadata__`, if there is any.

@@ -1,4 +1,4 @@
-//! Information about a file: its tensors, its hash.
+//! The tensors of a file.
 
 use lmc::layout::Shape;
 use lmc::{Dtype, Segment};
@@ -59,7 +59,3 @@ compared!(Tensor(name, dtype, shape, offset, nbytes) {
         Ok(format!("Tensor(name={name:?}, dtype={dtype:?}, shape={shape}, nbytes={})", self.nbytes))
     }
 });
-
-pub(crate) fn hex(hash: &[u8]) -> String {
-    hash.iter().map(|b| format!("{b:02x}")).collect()
-}

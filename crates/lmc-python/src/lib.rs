@@ -21,7 +21,6 @@ mod open;
 mod options;
 mod process;
 mod records;
-mod small;
 mod source;
 mod store;
 mod stream;

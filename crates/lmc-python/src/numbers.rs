@@ -70,9 +70,7 @@ macro_rules! arguments {
 }
 
 arguments! {
-    Above(u64) = "above";
     KeepEvery(u64) = "keep_every";
-    Limit(u64) = "limit";
     MaxSize(u64) = "max_size";
     MaxWork(u64) = "max_work";
     Offset(u64) = "offset";

@@ -6,7 +6,6 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 
 use crate::errors::Result;
-use crate::info::hex;
 
 pub(crate) type Record<'py> = Bound<'py, PyAny>;
 
@@ -20,6 +19,10 @@ pub(crate) fn record<'py>(py: Python<'py>, class: &str, fields: impl PyCallArgs<
 pub(crate) fn summary(py: Python<'_>, s: lmc::Summary) -> Result<Record<'_>> {
     let hash = hex(&s.content_hash);
     record(py, "Summary", (s.raw_size, s.compressed_size, hash, s.blocks, s.unlisted_tensors))
+}
+
+pub(crate) fn hex(hash: &[u8]) -> String {
+    hash.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// The values of these fields.

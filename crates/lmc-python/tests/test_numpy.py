@@ -63,8 +63,8 @@ def test_loading(arrays, tmp_path):
             assert found.keys() == arrays.keys()
             for name, array in arrays.items():
                 assert equal(found[name], array), name
-                # Separate memory: keeping one array alive keeps none of the others, or of the small ones a block.
-                assert found[name].flags.owndata or 0 < array.nbytes <= 64 << 10
+                # Separate memory: keeping one array alive keeps none of the others.
+                assert found[name].flags.owndata
                 assert found[name].flags.writeable
                 assert found[name].flags.c_contiguous
 
@@ -290,7 +290,6 @@ def test_threads_share_a_file(arrays, tmp_path):
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("package", [lmc.numpy, safetensors.numpy])
 def test_small_arrays_among_large_ones(tmp_path, package, threads):
-    """More than a block of small ones."""
     expected = {}
     for i in range(1500):
         expected[f"{i:04}.bias"] = weights(31 * (1 + i % 60), i).reshape(31, -1)
@@ -330,23 +329,10 @@ def test_memory_of_small_arrays_is_freed(tmp_path):
     def kept():
         return lmc.numpy.load_file(tmp_path / "many.lmc", threads=1)["04000"]
 
-    def failed():
-        with lmc.open(tmp_path / "many.lmc", threads=1) as f:
-            header = f.safetensors_header()
-            with pytest.raises(KeyError, match="I64"):
-                f.read_small_arrays(header, size * 8, [], np.ndarray, {})
-
-            def beyond(shape, dtype, memory, offset):
-                return np.ndarray(shape, dtype, memory, offset + len(memory))
-
-            with pytest.raises((TypeError, ValueError), match="buffer|offset"):
-                f.read_small_arrays(header, size * 8, [], beyond, {"I64": "i8"})
-
     kept()
     before, all_kept = resident(), []
     for _ in range(3):
         all_kept.append(kept())
-        failed()
     # All of them have 64 MiB each time.
     assert resident() - before < 32 << 20
     assert all((array == 4000).all() for array in all_kept)

@@ -2,9 +2,9 @@ import datetime
 import io
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar, final, type_check_only
+from typing import Any, Final, Protocol, Self, TypeAlias, final, type_check_only
 
 from _typeshed import ReadableBuffer as _Buffer
 
@@ -45,7 +45,6 @@ _Inputs: TypeAlias = Mapping[str, _Contents] | Sequence[_Path]
 _At: TypeAlias = int | str | Snapshot | None
 _Metadata: TypeAlias = Mapping[str, str | float]
 _Best: TypeAlias = tuple[str, str] | tuple[str, str, int]
-_Made = TypeVar("_Made")
 
 @type_check_only
 class _Reader(Protocol):
@@ -295,28 +294,13 @@ class File:
     def read_range_into(self, offset: int, out: _Writable) -> int: ...
     def read_many_into(self, wanted: Iterable[_Wanted]) -> int: ...
     def read_ranges_into(self, wanted: Iterable[tuple[int, _Writable]]) -> int: ...
-    def read_small(
-        self,
-        header: Header,
-        limit: int,
-        others: Iterable[tuple[int, _Writable]],
-        make: Callable[[Any], _Made],
-    ) -> dict[str, _Made]: ...
-    def read_small_arrays(
-        self,
-        header: Header,
-        limit: int,
-        others: Iterable[tuple[int, _Writable]],
-        make: Callable[[tuple[int, ...], Any, Any, int], _Made],
-        dtypes: dict[str, Any],
-    ) -> dict[str, _Made]: ...
     def safetensors_header(self) -> Header: ...
 
 @final
 class Header:
     def names(self) -> list[str]: ...
     def dtypes(self) -> list[str]: ...
-    def tensors(self, above: int | None = None) -> list[Tensor]: ...
+    def tensors(self) -> list[Tensor]: ...
     def metadata(self) -> dict[str, str] | None: ...
     def __len__(self) -> int: ...
 

@@ -4,12 +4,10 @@ import os
 from collections.abc import Iterable
 from operator import index as as_int
 from types import EllipsisType, TracebackType
-from typing import Any, Final, Self, SupportsIndex, TypeAlias, TypeVar
+from typing import Any, Final, Self, SupportsIndex, TypeAlias
 
 from lmc._errors import NotFoundError, UsageError
 from lmc._lmc import File, Tensor
-
-T = TypeVar("T")
 
 Path: TypeAlias = str | os.PathLike[str]
 """Where a file is."""
@@ -53,11 +51,6 @@ TORCH: Final = ("pt", "torch", "pytorch")
 NUMPY: Final = ("np", "numpy")
 _OTHERS: Final = ("tf", "tensorflow", "jax", "flax", "mlx", "paddle")
 _BACKENDS: Final = ("mmap", "pread")
-
-# Allocating a tensor takes as long as decoding 4 KiB or more, and the first touch of its memory longer. So when all
-# tensors are loaded, those up to this size share memory. The price: it is freed in blocks of 2 MiB, and cannot be
-# resized.
-SMALL: Final = 64 << 10
 
 
 def check_framework(framework: str, module: str, has: tuple[str, ...] = TORCH + NUMPY) -> None:
@@ -139,13 +132,6 @@ class SafetensorsFile:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-    def _all(self, large: dict[str, T], small: dict[str, T]) -> dict[str, T]:
-        """Small and large tensors, read separately, in the order of the file."""
-        if not large:
-            return small
-        made = large | small
-        return {name: made[name] for name in self._header.names()}
 
     def _check_open(self) -> None:
         if self._file.closed:

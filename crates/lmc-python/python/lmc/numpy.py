@@ -18,7 +18,6 @@ from lmc._safetensors import (
     ML_DTYPES,
     NUMPY,
     NUMPY_DTYPES,
-    SMALL,
     Index,
     Path,
     SafetensorsFile,
@@ -185,18 +184,13 @@ class safe_open(SafetensorsFile):
         return array
 
     def get_tensors(self) -> dict[str, Array]:
-        """All arrays, by name, in the order of the file.
-
-        Memory of arrays up to 64 KiB is freed in blocks of 2 MiB, each with its last array.
-        """
+        """All arrays, by name, in the order of the file."""
         self._check_open()
         dtypes = {name: dtype_of(name) for name in self._header.dtypes()}
-        large = self._header.tensors(SMALL)
-        made = {t.name: np.empty(t.shape, dtypes[t.dtype]) for t in large}
-        others = [(t.offset, made[t.name]) for t in large]
-        array: Any = np.ndarray  # whose signature is generic
-        small: dict[str, Array] = self._file.read_small_arrays(self._header, SMALL, others, array, dtypes)
-        return self._all(made, small)
+        tensors = self._header.tensors()
+        made = {t.name: np.empty(t.shape, dtypes[t.dtype]) for t in tensors}
+        self._file.read_ranges_into((t.offset, made[t.name]) for t in tensors)
+        return made
 
     def get_slice(self, name: str) -> "Slice":
         """An array whose parts are read by indexing. Raises what `get_tensor` does."""

@@ -5,18 +5,13 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.utils.dlpack import from_dlpack
 
 from lmc._lmc import File
 from lmc._lmc import Tensor as Entry
-from lmc._safetensors import SMALL, SafetensorsFile
+from lmc._safetensors import SafetensorsFile
 from lmc._state._decode import Bytes
 from lmc.torch._dtypes import torch_type
 from lmc.torch._memory import as_bytes, check_byte_order, empty, memory
-
-# The function that `torch.utils.dlpack.from_dlpack` calls after examining its argument, which takes longer than the
-# call.
-_from_dlpack: Final[Callable[[Any], Tensor]] = getattr(torch._C, "_from_dlpack", from_dlpack)
 
 # Bytes per transfer to a device: enough to keep all cores busy for a while.
 _WINDOW: Final = 64 << 20
@@ -45,17 +40,11 @@ class TensorFile(SafetensorsFile):
     def load(self, device: torch.device) -> dict[str, Tensor]:
         """All tensors by name, in the order of the file, new ones on a device."""
         self._check_open()
-        if device.type != "cpu":
-            entries = self._header.tensors()
-            tensors = {e.name: self.empty(e, device) for e in entries}
-            self.read((e, tensors[e.name]) for e in entries)
-            return tensors
-        large = self._header.tensors(SMALL)
-        made = {e.name: self.empty(e, device) for e in large}
-        others = [(e.offset, memory(made[e.name])) for e in large]
+        entries = self._header.tensors()
         # Each has its own storage of its size, so that none overlap, and `torch.save` of one writes no others.
-        small = self._file.read_small(self._header, SMALL, others, _from_dlpack)
-        return self._all(made, small)
+        tensors = {e.name: self.empty(e, device) for e in entries}
+        self.read((e, tensors[e.name]) for e in entries)
+        return tensors
 
     def read(self, wanted: Iterable[tuple[Entry, Tensor]]) -> None:
         """Reads tensors into contiguous ones of the same size, each on any device."""

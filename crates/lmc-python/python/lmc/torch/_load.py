@@ -95,10 +95,7 @@ class safe_open:  # noqa: N801 (the name of what it stands in for)
         return tensor
 
     def get_tensors(self) -> dict[str, Tensor]:
-        """All tensors by name, in the order of the file, each with a storage of its own.
-
-        On the CPU, memory of tensors up to 64 KiB is freed in blocks of 2 MiB, each with its last tensor.
-        """
+        """All tensors by name, in the order of the file, each with a storage of its own."""
         return self._file.load(self._device)
 
     def get_slice(self, name: str) -> TensorSlice:
