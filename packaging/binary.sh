@@ -35,7 +35,7 @@ esac
 "${build[@]}" --release --locked --quiet -p lmc-codec-cli --features man
 
 mkdir -p "$dist" "$work/$name/completions"
-cp "$target/$triple/release/lmc" README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$work/$name"
+cp "$target/$triple/release/lmc" README.md docs/json.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$work/$name"
 [[ $triple != *-linux-* ]] || cp packaging/lmc-*@.service "$work/$name"
 "$work/$name/lmc" man "$work/$name/man"
 for shell in bash fish zsh; do "$work/$name/lmc" completions "$shell" >"$work/$name/completions/lmc.$shell"; done
