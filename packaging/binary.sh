@@ -47,7 +47,7 @@ for library in liblmc_c.a liblmc_c.so liblmc_c.dylib; do
     # A static program has no shared library.
     [[ ! -e $target/$triple/release/$library ]] || cp "$target/$triple/release/$library" "$work/$name/lib"
 done
-cp "$target/$triple/release/lmc" README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$work/$name"
+cp "$target/$triple/release/lmc" README.md docs/json.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$work/$name"
 [[ $triple != *-linux-* ]] || cp packaging/lmc-*@.service "$work/$name"
 "$work/$name/lmc" man "$work/$name/man"
 for shell in bash fish zsh; do "$work/$name/lmc" completions "$shell" >"$work/$name/completions/lmc.$shell"; done

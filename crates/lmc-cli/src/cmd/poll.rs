@@ -55,13 +55,14 @@ pub(super) fn check_no_file(path: &Path) -> Result {
 impl Looks {
     /// Looks until the process is ended; each failure is said once. Those that cannot pass end it.
     pub(super) fn run(&self, ui: &Ui, mut look: impl FnMut() -> Result) -> Result {
-        if !self.once {
-            ui.with_times();
-        }
+        ui.with_times(!self.once);
         let (mut last, mut wait) = (String::new(), self.interval);
         loop {
             match look() {
-                Err(failure) if self.once || is_final(&failure) => return Err(failure),
+                Err(failure) if self.once || is_final(&failure) => {
+                    ui.with_times(false);
+                    return Err(failure);
+                }
                 // It may be over the next time: a server that cannot be reached, something that was deleted meanwhile.
                 Err(failure) => {
                     let is_missing = matches!(failure, Failure::Store(ErrorKind::NotFound | ErrorKind::Store, _));

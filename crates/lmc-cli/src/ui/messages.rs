@@ -73,9 +73,9 @@ impl Ui {
         self.kept.map_or_else(Vec::new, RefCell::into_inner)
     }
 
-    /// Lets messages begin with the time from now on, for a command that runs for days.
-    pub(crate) fn with_times(&self) {
-        self.times.set(true);
+    /// Whether messages begin with the time from now on, as those of a command that runs for days.
+    pub(crate) fn with_times(&self, times: bool) {
+        self.times.set(times);
     }
 
     pub(crate) fn verbose(&self) -> bool {
