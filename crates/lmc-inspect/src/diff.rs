@@ -4,7 +4,6 @@ pub(crate) mod changes;
 pub(crate) mod compared;
 pub(crate) mod counterparts;
 pub(crate) mod entropy;
-mod page;
 pub(crate) mod pieces;
 
 use std::ops::Range;
@@ -17,8 +16,6 @@ use self::counterparts::Relation;
 use self::pieces::{Buffers, Comparison};
 use crate::describe::{BlockDescription, ColumnDescription};
 use crate::shares::Shares;
-
-pub use self::page::diff_page;
 
 /// How a file differs from others, and its size as a delta of them.
 #[derive(Clone, Debug)]

@@ -155,7 +155,7 @@ fn flips_are_counted_by_bit() {
     let mut expected = vec![0; 16];
     (expected[3], expected[14]) = (hundredth, third);
     assert_eq!((c.pairs, c.compared, c.changed, &c.flips), (2, 2 * u64::from(n), hundredth + third, &expected));
-    let parts: Vec<f64> = c.changed_by_pair.iter().map(|p| p.unwrap()).collect();
+    let parts: Vec<f64> = a.tensors[0].course.changed.iter().map(|p| f64::from(p.unwrap())).collect();
     assert!((parts[0] - 0.01).abs() < 1e-5 && (parts[1] - 1.0 / 3.0).abs() < 1e-5, "{parts:?}");
     // Bit 3 is a distance of eight values, bit 14 one of 2^14.
     assert_eq!(
@@ -164,7 +164,7 @@ fn flips_are_counted_by_bit() {
     );
     let still = a.tensors[2].change.as_ref().unwrap();
     assert_eq!((still.changed, still.flips.iter().sum::<u64>(), still.pairs), (0, 0, 2));
-    assert!(a.advice.contains(&"1 tensor never changes: still.".to_owned()), "{:?}", a.advice);
+    assert!(a.advice.contains(&"1 tensor never changes (3.91 KiB): still.".to_owned()), "{:?}", a.advice);
 
     let [first, second] = &a.pairs[..] else { panic!("{a:?}") };
     assert_eq!((first.from, first.to, first.steps, second.steps), (0, 1, 1, 2));
@@ -177,6 +177,56 @@ fn flips_are_counted_by_bit() {
     assert_eq!(steps, [(1, 1), (2, 1)]);
     let delta = a.deltas.iter().find(|d| d.steps == 1).unwrap();
     assert!(first.all.delta_size < first.all.lmc_size && delta.delta_size == first.all.delta_size);
+}
+
+/// Norms, ratios and angles whose values are known.
+#[test]
+fn how_weights_move() {
+    let f32s = |v: [f32; 4]| v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>();
+    let bf16s = |v: [f32; 4]| v.iter().flat_map(|x| ((x.to_bits() >> 16) as u16).to_le_bytes()).collect::<Vec<_>>();
+    let file = |w: [f32; 4], b: [f32; 4], more: &[(&str, &str, Vec<u64>, &[u8])]| {
+        let (w, b) = (f32s(w), bf16s(b));
+        let all = [("model.layers.0.w", "F32", vec![4], &w[..]), ("model.layers.1.w", "BF16", vec![2, 2], &b[..])];
+        safetensors(&[&all[..], more].concat())
+    };
+    let (nan, inf) = (f32::NAN, f32::INFINITY);
+    let late = f32s([1.0, 0.0, 0.0, 0.0]);
+    let run = Run(vec![
+        (1, file([3.0, 4.0, 0.0, nan], [1.0; 4], &[])),
+        (2, file([3.0, 4.0, 5.0, 1.0], [2.0; 4], &[])),
+        (5, file([3.0, 9.0, 5.0, inf], [1.0; 4], &[("z", "F32", vec![4], &late)])),
+        (6, file([3.0, 14.0, 5.0, 1.0], [0.0; 4], &[("z", "F32", vec![4], &late)])),
+    ]);
+    let a = study(&run);
+    let [w, b, z] = &a.tensors[..] else { panic!("{:?}", a.tensors) };
+    let some = |of: &[f32]| of.iter().map(|&x| (!x.is_nan()).then(|| format!("{x:.4}"))).collect::<Vec<_>>();
+    let of = |of: &[Option<f32>]| of.iter().map(|x| x.map(|x| format!("{x:.4}"))).collect::<Vec<_>>();
+    // What is not finite, or was not, is left out.
+    let norms = [5.0, 51f32.sqrt(), 115f32.sqrt(), 231f32.sqrt()];
+    assert_eq!(of(&w.course.norm), some(&norms));
+    assert_eq!(
+        of(&w.course.rms),
+        some(&[(25f32 / 3.0).sqrt(), 51f32.sqrt() / 2.0, (115f32 / 3.0).sqrt(), 231f32.sqrt() / 2.0])
+    );
+    assert_eq!(of(&w.course.update_norm), some(&[5.0; 3]));
+    assert_eq!(of(&w.course.ratio), some(&[1.0, 5.0 / 51f32.sqrt(), 5.0 / 115f32.sqrt()]));
+    assert_eq!(of(&w.course.cosine), some(&[nan, 0.0, 1.0]));
+    assert_eq!(of(&w.course.changed), some(&[0.5, 0.5, 0.5]));
+    assert_eq!(of(&b.course.ratio), some(&[1.0, 0.5, 1.0]));
+    assert_eq!(of(&b.course.cosine), some(&[nan, -1.0, 1.0]));
+    assert_eq!((of(&z.course.norm), of(&z.course.ratio)), (some(&[nan, nan, 1.0, 1.0]), some(&[nan, nan, 0.0])));
+    let names: Vec<_> = a.layers.iter().map(|l| &l.name[..]).collect();
+    assert_eq!(names, ["layers.0", "layers.1", "z"]);
+    assert_eq!(of(&a.layers[1].course.ratio), of(&b.course.ratio));
+    let [kind] = &a.kinds[..] else { panic!("{:?}", a.kinds) };
+    let all: Vec<f32> = norms.iter().zip([4f32, 16.0, 4.0, 0.0]).map(|(n, b)| (n * n + b).sqrt()).collect();
+    let with_z = [all[0], all[1], (all[2] * all[2] + 1.0).sqrt(), (all[3] * all[3] + 1.0).sqrt()];
+    assert_eq!((&kind.name[..], of(&kind.course.norm)), ("weights", some(&with_z)));
+    assert!(a.metrics.is_empty());
+    let page = lmc_inspect::page(&a);
+    for title in ["How far weights move", "Cosine of successive updates", "How far the weights of each layer move"] {
+        assert!(page.contains(&format!("<figcaption>{title}")), "{title}");
+    }
 }
 
 #[test]
@@ -322,9 +372,11 @@ fn tensors_come_and_go() {
         assert!(a.advice.iter().any(|s| s == sentence), "{sentence}: {:?}", a.advice);
     }
     let [kept, new] = &a.tensors[..] else { panic!("{a:?}") };
+    assert_eq!(kept.course.changed, [Some(0.0), Some(0.0)]);
+    assert_eq!(new.course.changed, [None, Some(1.0)]);
     let (kept, new) = (kept.change.as_ref().unwrap(), new.change.as_ref().unwrap());
-    assert_eq!((kept.pairs, kept.changed, &kept.changed_by_pair[..]), (2, 0, &[Some(0.0), Some(0.0)][..]));
-    assert_eq!((new.pairs, new.changed, &new.changed_by_pair[..]), (1, 1, &[None, Some(1.0)][..]));
+    assert_eq!((kept.pairs, kept.changed), (2, 0));
+    assert_eq!((new.pairs, new.changed), (1, 1));
     assert_eq!((a.pairs[0].all.tensors, a.pairs[0].all.unchanged_tensors), (2, 1));
 }
 
@@ -387,7 +439,7 @@ fn histories_follow_tensors_to_other_files() {
     for t in &found.tensors {
         let c = t.change.as_ref().unwrap();
         let expected = if t.name == "a" { [Some(1.0), Some(0.0)] } else { [Some(0.0); 2] };
-        assert_eq!((c.pairs, c.changed_by_pair.as_slice()), (2, &expected[..]), "{} of {}", t.name, t.file);
+        assert_eq!((c.pairs, &t.course.changed[..]), (2, &expected[..]), "{} of {}", t.name, t.file);
         assert_eq!(c.compared, 2 * t.figures.elements);
     }
     let sizes: Vec<u64> =
@@ -445,7 +497,7 @@ fn histories_begin_anew_with_another_dtype_or_shape() {
         if n == 4 {
             let c = a.tensors[0].change.as_ref().unwrap();
             assert_eq!((c.compared, c.changed, c.flips[0], c.unchanged_pairs), (200, 100, 100, 0), "{c:?}");
-            assert_eq!(c.changed_by_pair, [None, None, Some(0.5)]);
+            assert_eq!(a.tensors[0].course.changed, [None, None, Some(0.5)]);
         } else {
             // Its elements were compared, but with those of another dtype or shape.
             assert!(a.tensors[0].change.is_none() && a.pairs[n - 2].groups[0].change.compared == 200, "{a:?}");

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use crate::ui::json::Object;
 
-/// Writes all of it, or without single tensors.
-pub(super) fn write(c: &Compared<'_>, [old, new]: [&Path; 2], whole: bool, out: &mut dyn Write) -> Result<()> {
+/// Writes all of it.
+pub(super) fn write(c: &Compared<'_>, [old, new]: [&Path; 2], out: &mut dyn Write) -> Result<()> {
     let segments = c.new.iter().flat_map(|(file, d)| d.segments.iter().map(move |s| segment(c, file, s)));
     let missing = c.missing.iter().map(|&place| {
         let s = c.old_segment(place);
@@ -19,14 +19,10 @@ pub(super) fn write(c: &Compared<'_>, [old, new]: [&Path; 2], whole: bool, out: 
         object
     });
     let mut object = Object::begin(out)?;
-    if whole {
-        object.list("missing", missing)?;
-    }
+    object.list("missing", missing)?;
     object.field("new", &json!(new.to_string_lossy()))?;
     object.field("old", &json!(old.to_string_lossy()))?;
-    if whole {
-        object.list("segments", segments)?;
-    }
+    object.list("segments", segments)?;
     object.field("total", &total(c))?;
     object.end().map(|_| ())
 }

@@ -3,14 +3,12 @@
 mod json;
 mod text;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lmc::{CompressOptions, Compressor, Level};
-use lmc_inspect::{Compared, declared, diff_page};
+use lmc_inspect::{Compared, declared};
 
-use crate::cmd::page::PageArgs;
 use crate::fs::names::is_dash;
 use crate::ui::failure::{Failure, Result};
 use crate::ui::format::Name;
@@ -28,7 +26,7 @@ use crate::work::missing;
 /// comes after the infinities; those of different dtypes are not added up. Both sizes are those that compressing gives. Tensors that
 /// share a block are given shares of it: without the base as `lmc list` divides it; in the delta, small tensors that are predicted
 /// together by the bits that their elements moved by, so that what did not change takes nothing. -v draws the distribution of the distances. Long names are cut; --json has all of
-/// them. Nothing is written but --html.
+/// them. Nothing is written.
 ///
 /// States: same (matched by name, shape and dtype, with the same bytes), changed (so matched, with others), reshaped, resized, re-typed, renamed (matched by name without wrappers like
 /// model. or module., or by content), derived (codes, scales or blocks of a quantised copy, compared with what the elements of OLD give), new, missing.
@@ -50,9 +48,6 @@ pub(crate) struct DiffArgs {
     /// Print one JSON object.
     #[arg(long, help_heading = "Messages")]
     json: bool,
-
-    #[command(flatten)]
-    page: PageArgs,
 
     #[command(flatten)]
     bases: BaseArgs,
@@ -99,11 +94,8 @@ pub(crate) fn run(args: &DiffArgs, ui: &Ui) -> Result {
             "diff reads here and there in its files, not standard input: name a file as {name}"
         )));
     }
-    args.page.check(args.json, ui)?;
     let threads = args.threads.count();
     let files = args.bases.open_behind(vec![args.old.clone(), args.new.clone()], true, threads)?;
-    let guard = files.guard();
-    let page = args.page.create(&guard)?;
     let options = CompressOptions::default().with_level(args.level).with_threads(threads).with_max_work(max_work()?);
     let mut compressor = Compressor::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let old = files.of(0);
@@ -121,12 +113,8 @@ pub(crate) fn run(args: &DiffArgs, ui: &Ui) -> Result {
     }
     let compared = Compared::new(old, new);
     let paths = [args.old.as_path(), args.new.as_path()];
-    let json = |whole: bool, out: &mut dyn Write| json::write(&compared, paths, whole, out);
-    let [old, new] = paths.map(Path::to_string_lossy);
-    page.finish(|| diff_page(&compared, [&old, &new], args.level, &json), &guard)?;
     match args.json {
-        true => ui.write(|out| json(true, out))?,
-        false if args.page.is_shown() => {}
+        true => ui.write(|out| json::write(&compared, paths, out))?,
         false => ui.write(|out| text::write(&compared, paths, ui.verbose(), out))?,
     }
     if args.attest { attest(&compared, paths) } else { Ok(()) }

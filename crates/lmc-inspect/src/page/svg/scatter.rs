@@ -20,7 +20,7 @@ impl Scatter {
         let y = decades(self.points());
         let px = |at: f64| LEFT + (WIDTH - LEFT - RIGHT) * (at - x.0) / (x.1 - x.0);
         let py = |at: f64| HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (at.log10() - y.0) / (y.1 - y.0);
-        begin(self.title, (self.x, self.y), out);
+        begin(self.title, self.about, (self.x, self.y), out);
         let mut decade = y.0;
         while decade <= y.1 {
             let spelled = if decade < -3.0 { format!("1e{decade}") } else { 10f64.powf(decade).to_string() };
