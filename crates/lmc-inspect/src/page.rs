@@ -11,7 +11,7 @@ use self::html::{escaped, heads};
 const STYLE: &str = include_str!("page/style.css");
 const SCRIPT: &str = include_str!("page/script.js");
 /// Nothing is loaded from anywhere, and no styles or scripts count but those above, which it names by their SHA-256.
-const POLICY: &str = "default-src 'none'; style-src 'sha256-GHw5dksZoEWHBQUrplaiBIO0hhNXNfFC9wwe2z940xQ='; \
+const POLICY: &str = "default-src 'none'; style-src 'sha256-fbAJg53UILRHfLvdkqdCbXnQntprmHjUTAW7bCou0sE='; \
                       script-src 'sha256-OpFOd0eIFRd2Q9Pa7l+c/z53q3ryYOGa+a8aWeXE1r4='; base-uri 'none'; \
                       form-action 'none'";
 

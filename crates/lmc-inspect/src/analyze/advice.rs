@@ -68,7 +68,7 @@ fn deltas(a: &Analysis, said: &mut Vec<String>) {
 /// Steps at which the weights, or a metric, stand out.
 fn spikes(a: &Analysis, said: &mut Vec<String>) {
     let at = |steps: Vec<u64>| {
-        let more = if steps.len() > LISTED { ", …" } else { "" };
+        let more = if steps.len() > LISTED { " and others" } else { "" };
         let first: Vec<String> = steps.iter().take(LISTED).map(u64::to_string).collect();
         format!("{} {}{more}", if a.steps_from == StepsFrom::Places { "checkpoint" } else { "step" }, first.join(", "))
     };

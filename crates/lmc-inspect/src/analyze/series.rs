@@ -460,8 +460,8 @@ mod tests {
                 let segment = Segment::new(name, Some(Dtype::U8), [1].into_iter().collect(), i, 1).unwrap();
                 let mut moves = Moves::default();
                 (moves.changes.compared, moves.changes.changed) = (1, i % 2);
-                let (sums, grids) = (Sums::default(), Grids::default());
-                Surveyed { file: 0, segment, kind: Kind::Other, sums, moves, relation, grids }
+                let (sums, norms, grids) = (Sums::default(), Norms::default(), Grids::default());
+                Surveyed { file: 0, segment, kind: Kind::Other, sums, moves, norms, relation, grids }
             };
             Survey {
                 files: vec!["file".to_owned()],
@@ -481,10 +481,11 @@ mod tests {
         for (i, (prefix, relation)) in
             [("a", new), ("a", same), ("b", new), ("b", same), ("c", same)].iter().enumerate()
         {
-            series.add(i, prefix.to_string(), &[0, 1, 2, 3, 4], checkpoint(prefix, *relation), None);
-            // A tensor has a share for each pair so far; those before it was there count, too.
-            let (listed, each) = if *relation == same { (tensors as usize, i) } else { (0, 0) };
-            assert_eq!((series.history.len(), series.shares), (listed, Some(listed * each)), "{i}");
+            let name = (prefix.to_string(), BTreeMap::new());
+            series.add(i, name, &[0, 1, 2, 3, 4], checkpoint(prefix, *relation));
+            // A tensor has a point for each checkpoint so far; those before it was there count, too.
+            let (listed, each) = if *relation == same { (tensors as usize, i + 1) } else { (0, 0) };
+            assert_eq!((series.history.len(), series.points), (listed, Some(listed * each)), "{i}");
             assert!(series.history.keys().all(|(name, _)| name.starts_with(prefix)), "{i}");
         }
     }

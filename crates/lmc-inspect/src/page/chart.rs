@@ -73,7 +73,7 @@ impl Lines<'_> {
 
     /// The number of a line's dashes: where marks tell colours apart, they tell lines of a colour apart.
     pub(crate) fn dashes(&self, l: &Line) -> usize {
-        match (self.are_marked(), l.nth) {
+        match (self.are_marked() || self.lines.len() == 1, l.nth) {
             (true, nth) => nth % DASHES,
             (false, 0) => l.colour,
             // Without marks, dashes tell lines of a colour apart, too.

@@ -102,7 +102,7 @@ mod tests {
 
     fn chart(points: &[(&str, f64, f64)]) -> Scatter {
         let points = points.iter().map(|&(name, x, y)| Point { name: name.to_owned(), x, y }).collect();
-        Scatter { title: "t", x: "x", y: "y", groups: vec![Group { name: "g", colour: 0, points }] }
+        Scatter { title: "t", about: "", x: "x", y: "y", groups: vec![Group { name: "g", colour: 0, points }] }
     }
 
     #[test]
