@@ -167,7 +167,7 @@ def training(browser, page):
     expect("charts of a tensor", browser.run(curves), 6)
     shown = browser.run(f"[...{TABLE}.querySelectorAll('tr.p circle title')].map((t) => t.textContent)")
     norms = study["tensors"][1]["course"]["norm"]
-    expect("norms", shown[:4], [f"{i + 1}: {float(f'{norm:.3g}'):g}" for i, norm in enumerate(norms)])
+    expect("norms", shown[:4], [f"{i + 1}: {float(f'{norm:.4g}'):g}" for i, norm in enumerate(norms)])
     browser.run(f"{name}.focus()")
     browser.press("Enter", 13)
     expect("charts after a key", browser.run(curves), 0)

@@ -67,7 +67,7 @@ const figure = (title, parent) => {
   f.append(Object.assign(document.createElement("figcaption"), { textContent: title }));
   return f;
 };
-const short = (y) => String(Number(y.toPrecision(3)));
+const short = (y) => String(Number(y.toPrecision(4)));
 const curve = (title, values, parent) => {
   const first = study.checkpoints.length - values.length;
   const points = values.map((y, i) => [study.checkpoints[i + first].step, y]).filter((p) => p[1] !== null);
