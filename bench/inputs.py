@@ -145,10 +145,10 @@ class Inputs:
         made = large(tensors.read(minilm()), SMALL if self.quick else LARGE)
         return once(self.folder / "large.safetensors", lambda p: tensors.write(p, list(made)))
 
-    def fine_tuned(self) -> list[list[Path]]:
+    def fine_tuned(self, count: int = FINE_TUNES) -> list[list[Path]]:
         """The states of the last two steps of each fine-tuning."""
         runs = []
-        for number in range(FINE_TUNES):
+        for number in range(count):
             folder = self.folder / f"fine-tune-{number}"
             if not (folder / "done").exists():
                 script = Path(__file__).with_name("finetune.py")

@@ -1,5 +1,6 @@
-"""Writes docs/benchmarks.md and the README's tables, from bench/results/*.json alone."""
+"""Writes docs/benchmarks.md, and the README's uses and table, from bench/results/*.json alone."""
 
+import functools
 import json
 import re
 import textwrap
@@ -17,7 +18,7 @@ STATE = "one step of a whole state"
 DIRECTORY = "a directory in several precisions"
 # Columns of the README's tables, each with the rows of which the smallest counts.
 COLUMNS = {
-    "**lmc**": ("lmc default", "lmc snapshot"),
+    "**lmc**": ("lmc default", "lmc snapshot", "lmc --base"),
     "zstd": ("zstd -3", "zstd --patch-from"),
     "ZipNN": ("ZipNN",),
     "OpenZL": ("OpenZL",),
@@ -39,46 +40,101 @@ def smallest(case: dict, names: tuple[str, ...]) -> dict | None:
     return min((r for r in case["results"] if r["codec"] in names), key=lambda r: r["size"], default=None)
 
 
-def size_table(results: dict) -> str:
-    rows = []
-    for case in results["cases"]:
-        found = [smallest(case, names) for names in COLUMNS.values()]
-        sizes = ["–" if r is None else f"{100 * r['ratio']:.1f}" for r in found]
-        rows.append([f"{case['use']}: {case['what']}", bytes_of(case["raw_size"]), *sizes])
-    return table(["size, % of raw", "raw", *COLUMNS], rows)
+def found(results: dict, use: str, what: str = "", codec: str = "**lmc**") -> dict:
+    """The row of a codec in the first case of a use whose name begins so."""
+    case = next(c for c in results["cases"] if c["use"] == use and c["what"].startswith(what))
+    return smallest(case, COLUMNS[codec])
 
 
-def speed_table(results: dict) -> str:
+def per_cent(results: dict, use: str, what: str = "", codec: str = "**lmc**") -> str:
+    return f"{100 * found(results, use, what, codec)['ratio']:.1f} %"
+
+
+def uses(results: dict) -> str:
+    """The README's list of uses, each with its figures."""
+    large = found(results, ALONE, "bf16, large")
+    speeds = [number(large[way]["gb_per_s"]) for way in ("compress", "decompress") if way in large]
+    core = "one core compresses {} GB/s and restores {} GB/s".format(*speeds) if speeds else "any core restores it"
+    alone, weights, state = (functools.partial(per_cent, results, use) for use in (ALONE, WEIGHTS, STATE))
+    items = [
+        f"""**A model on a disk or in a bucket.** bf16 weights take {alone("bf16, large")} of their size, fp32 weights
+{alone("fp32")}; {core}.""",
+        f"""**A family of models.** A model and three fine-tunes of it take {per_cent(results, FAMILY)} of their size,
+one model in five precisions {per_cent(results, DIRECTORY)}.""",
+        f"""**A training run.** A store keeps every checkpoint. A whole state of AdamW (weights, masters, moments) takes
+{state("pre-training")} of its size one step on, [61 to 63 % nine steps on](docs/design/9-optimizer.md).""",
+        f"""**Weights on their way to inference.** One step of bf16 weights takes {weights("fine-tuning")} of its size
+in fine-tuning, {weights("pre-training")} in pre-training, and is applied in place.""",
+    ]
+    return "".join(f"{filled(item, '* ', '  ')}\n" for item in items)
+
+
+def filled(text: str, first: str = "", others: str = "") -> str:
+    return textwrap.fill(
+        " ".join(text.split()), 120, initial_indent=first, subsequent_indent=others, break_on_hyphens=False
+    )
+
+
+MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
+
+
+def origins(results: dict) -> list[dict]:
+    """Where the figures come from that were measured again, in the order of their marks."""
+    found = {json.dumps(origin_of(case)): origin_of(case) for case in results["cases"] if "origin" in case}
+    return list(found.values())
+
+
+def origin_of(case: dict) -> dict:
+    """What the page says of it."""
+    o = case["origin"]
+    speeds = f"on {o['cpu']} with {o['isas'][-1].upper()}" if "compress" in case["results"][0] else "sizes alone"
+    return {"where": speeds, "commit": o["commit"], "date": o["date"]}
+
+
+def title(case: dict, results: dict) -> str:
+    mark = f" {MARKS[origins(results).index(origin_of(case))]}" if "origin" in case else ""
+    return f"{case['use']}: {case['what']}{mark}"
+
+
+def note(results: dict) -> str:
+    """The origins that differ from that of the record."""
+    named = zip(MARKS, origins(results), strict=False)
+    return "".join(f" {mark} {o['where']}, commit {o['commit']}, {o['date']}." for mark, o in named)
+
+
+def use_table(results: dict) -> str:
+    """Sizes of all codecs, and the speeds of lmc."""
     rows = []
     for case in results["cases"]:
-        found = [smallest(case, names) for names in COLUMNS.values()]
-        for way in ("compress", "decompress"):
-            speeds = ["–" if r is None else cell(r, way) for r in found]
-            if any("(" in s for s in speeds):
-                rows.append([f"{case['use']}: {case['what']}", way, *speeds])
-    return table(["× memcpy (GB/s)", "", *COLUMNS], rows, left=2)
+        rows_of = [smallest(case, names) for names in COLUMNS.values()]
+        sizes = ["–" if r is None else f"{100 * r['ratio']:.1f}" for r in rows_of]
+        ways = [rows_of[0].get(way) for way in ("compress", "decompress")]
+        speeds = " / ".join(number(w["gb_per_s"]) for w in ways) if all(ways) else "–"
+        rows.append([title(case, results), bytes_of(case["raw_size"]), sizes[0], speeds, *sizes[1:]])
+    first, *others = COLUMNS
+    return table(["% of raw", "raw", first, "lmc, GB/s", *others], rows)
 
 
 def readme(results: dict) -> str:
     o = results["origin"]
-    where = f"""One thread, in memory, {o["cpu"]} with {o["isas"][-1].upper()}, commit {o["commit"]}, {o["date"]}, by
-`bench/run`: all codecs in turns in one run. `lmc` is level `default`; zstd the smallest of `-3`, `-3` of byte planes
-and, given a base, `--patch-from`; the others get the exclusive or with the base, pcodec the difference.
-[`docs/benchmarks.md`](docs/benchmarks.md) says what was measured, and has all levels. lmz was not run: no registry
-has it."""
-    text = textwrap.fill(" ".join(where.split()), 120, break_on_hyphens=False)
-    return f"{size_table(results)}\n{speed_table(results)}\n{text}\n"
+    where = f"""GB/s: compressing / restoring, one thread, in memory, on {o["cpu"]} with {o["isas"][-1].upper()}, commit
+{o["commit"]}, {o["date"]}, by `bench/run`. `lmc` is level `default`; zstd the smallest of `-3`, `-3` of byte planes
+and, given a base, `--patch-from`; the others get the exclusive or with the base, pcodec the difference. The
+large model has 1.03 billion parameters, drawn from those of MiniLM and scaled as initialisation scales.
+[`docs/benchmarks.md`](docs/benchmarks.md) says what was measured, and has all levels and the speeds of all. lmz was not
+run: no registry has it.{note(results)}"""
+    return f"{use_table(results)}\n{filled(where)}\n"
 
 
 def machine(results: dict) -> str:
     """One table of everything that was measured on a machine."""
     rows = []
     for case in results["cases"]:
-        title = f"{case['use']}: {case['what']}, {bytes_of(case['raw_size'])}"
+        what = f"{title(case, results)}, {bytes_of(case['raw_size'])}"
         for i, r in enumerate(sorted(case["results"], key=lambda r: not r["codec"].startswith("lmc"))):
             name = f"**{r['codec']}**" if r["codec"].startswith("lmc") else r["codec"]
             speeds = (cell(r, way) for way in ("compress", "decompress"))
-            rows.append([title if i == 0 else "", name, f"{100 * r['ratio']:.2f}", *speeds])
+            rows.append([what if i == 0 else "", name, f"{100 * r['ratio']:.2f}", *speeds])
     headings = ["", "codec", "% of raw", "compress, × memcpy (GB/s)", "decompress"]
     return table(headings, rows, left=2)
 
@@ -94,9 +150,8 @@ def section(results: dict) -> str:
     known = [f"{o['cores']} cores"]
     known += [f"level 3 cache of {memory(o['l3_cache'])}", f"{memory(o['memory'])} of memory"] if "memory" in o else []
     about = f"""{", ".join(known)}, {o["isas"][-1]}; lmc {o["lmc"]}, commit {o["commit"]}, {o["date"]}.
-{results.get("note", "")}"""
-    text = textwrap.fill(" ".join(about.split()), 120, break_on_hyphens=False)
-    return f"## {o['cpu']}\n\n{text}\n\n{machine(results)}"
+{results.get("note", "")}{note(results)}"""
+    return f"## {o['cpu']}\n\n{filled(about)}\n\n{machine(results)}"
 
 
 PAGE = """# Benchmarks
@@ -119,8 +174,8 @@ What is measured, by use:
 * **One step**: the bf16 weights of step 32 of such a fine-tuning given those of step 31, and the whole state: these
   weights, fp32 masters and both moments of AdamW. Embeddings of words that do not occur have moments of zero. The step
   of pre-training is that of the cuts in `testdata`, steps 300 and 301 of a small GPT at 9.4e-5, too small for speeds.
-* **A directory in several precisions**: MiniLM in fp32, bf16, fp16, fp8 (e4m3) and int8: each file by itself, and all
-  in one snapshot of a store. Sizes alone.
+* **A directory in several precisions**: MiniLM in fp32, bf16, fp16, fp8 (e4m3) and int8: each file by itself, all in
+  one snapshot of a store, and each but the first given the first. Sizes alone.
 
 zstd is level 3, of the data or of their byte planes, whichever is smaller. ZipNN 0.5.4, OpenZL 0.3.0 (exponents to FSE,
 planes of fp32 to its generic graph), pcodec 1.1.0 (bf16 as integers) and z4ai 0.2.0 get the elements of each dtype by
@@ -130,20 +185,51 @@ run: no registry has it.
 """
 
 
-def write() -> None:
-    """The page, a section for each machine, and the README's tables."""
+def levels(results: dict) -> str:
+    """The levels on the large model, for the book."""
+    case = next(c for c in results["cases"] if c["what"] == "bf16, large")
+    rows = []
+    for r in case["results"]:
+        if r["codec"].startswith("lmc"):
+            name = f"`{r['codec'].removeprefix('lmc ')}`"
+            rows.append([name, f"{100 * r['ratio']:.2f} %", cell(r, "compress"), cell(r, "decompress")])
+    o = results["origin"]
+    size = bytes_of(case["raw_size"])
+    where = f"A bf16 model of {size}, one thread, {o['cpu']}, {o['isas'][-1]}, commit {o['commit']}."
+    headings = ["level", "size", "compresses, × memcpy (GB/s)", "restores"]
+    return f"{table(headings, rows)}\n{filled(where)}\n"
+
+
+def pages() -> dict[Path, str]:
+    """What the results make of docs/benchmarks.md, a section for each machine, and of the blocks of other pages."""
     first, *others = (
         json.loads(f.read_text())
         for f in sorted(RESULTS.glob("*.json"), key=lambda f: (f.stem != "readme", f.stem))
         if f.stem != "study"
     )
-    (ROOT / "docs" / "benchmarks.md").write_text(PAGE + "\n".join(map(section, (first, *others))))
-    path = ROOT / "README.md"
-    block = f"<!-- bench:begin -->\n{readme(first)}<!-- bench:end -->"
-    text, count = re.subn(r"<!-- bench:begin -->.*?<!-- bench:end -->", lambda _: block, path.read_text(), flags=re.S)
-    if count != 1:
-        raise SystemExit(f"{path} has no place for the tables (<!-- bench:begin --> … <!-- bench:end -->)")
-    path.write_text(text)
+    page = PAGE + "\n".join(map(section, (first, *others)))
+    book = ROOT / "docs" / "book" / "numbers.md"
+    return {
+        ROOT / "docs" / "benchmarks.md": page,
+        ROOT / "README.md": with_blocks(ROOT / "README.md", uses=uses(first), bench=readme(first)),
+        book: with_blocks(book, levels=levels(first)),
+    }
+
+
+def with_blocks(path: Path, **blocks: str) -> str:
+    """The text of a page with what stands between its marks `NAME:begin` and `NAME:end` replaced."""
+    text = path.read_text()
+    for name, content in blocks.items():
+        block = f"<!-- {name}:begin -->\n{content}<!-- {name}:end -->"
+        text, count = re.subn(f"<!-- {name}:begin -->.*?<!-- {name}:end -->", lambda _, b=block: b, text, flags=re.S)
+        if count != 1:
+            raise SystemExit(f"{path} has no place for <!-- {name}:begin --> … <!-- {name}:end -->")
+    return text
+
+
+def write() -> None:
+    for path, text in pages().items():
+        path.write_text(text)
 
 
 if __name__ == "__main__":

@@ -35,32 +35,76 @@ class Suite:
         self.isa = self.machine["isas"][-1]
         self.inputs = inputs.Inputs(quick)
         self.started = time.monotonic()
+        # Sizes alone: one round.
+        self.sizes = False
 
     def say(self, what: str) -> None:
         print(f"{time.monotonic() - self.started:6.0f} s  {what}", flush=True)
 
     def measure(self, path: Path, base: Path | None = None, rounds: int = 5, seconds: float = 0.3) -> dict:
         self.say(f"{path.stem}" + (f" given {base.stem}" if base else ""))
-        if self.inputs.quick:
+        if self.inputs.quick or self.sizes:
             rounds, seconds = 1, 0.0
         return peers.measure(path, base, rounds, seconds, self.lmc, self.isa)
 
-    def run(self) -> list[dict]:
+    def run(self, alone: bool) -> list[dict] | None:
+        """All cases. Each is kept when it is measured: a run of the same commit that was interrupted goes on there.
+        `alone`: only the next one; `None` while others are left."""
+        self.make_inputs()
+        kept = self.inputs.folder / "cases" / str(self.machine["commit"])
+        kept.mkdir(parents=True, exist_ok=True)
+        cases: list[dict] = []
+        measured = False
+        for name, measure in self.cases().items():
+            file = kept / f"{name}.json"
+            if self.inputs.quick or not file.exists():
+                if alone and measured:
+                    return None
+                file.write_text(json.dumps(measure()))
+                measured = True
+            cases.append(json.loads(file.read_text()))
+        return cases
+
+    def again(self, cases: list[dict], names: list[str], sizes: bool) -> list[dict]:
+        """The cases of a record with some measured again. Each of these has the origin of its own figures. `sizes`:
+        without speeds, where others use the machine."""
+        self.sizes = sizes
+        found = {case["use"] + case["what"]: case for case in cases}
+        for name in names:
+            case = self.cases()[name]()
+            for row in case["results"] if sizes else ():
+                row.pop("compress", None)
+                row.pop("decompress", None)
+            found[case["use"] + case["what"]] = case | {"origin": origin.origin(self.machine)}
+        return list(found.values())
+
+    def make_inputs(self) -> None:
         self.say("models in several precisions, and a large one")
-        precisions, large = self.inputs.precisions(), self.inputs.large()
+        self.inputs.precisions()
+        self.inputs.large()
         self.say("fine-tuning")
-        states = self.inputs.fine_tuned()
-        self.say("measuring")
+        self.inputs.fine_tuned()
+
+    def cases(self) -> dict[str, Callable[[], dict]]:
+        """What measures each case, in the order of the tables."""
+        files = self.inputs.precisions()
         # Once in each round: with gigabytes, a round is long enough.
-        return [
-            {"use": report.ALONE, "what": "bf16, large"} | self.measure(large, rounds=3, seconds=0),
-            {"use": report.ALONE, "what": "bf16"} | self.measure(precisions["bf16"]),
-            {"use": report.ALONE, "what": "fp32"} | self.measure(precisions["fp32"]),
-            self.family(precisions["bf16"], states),
-            *self.steps(report.WEIGHTS, self.inputs.weights),
-            *self.steps(report.STATE, Path),
-            self.directory(precisions),
-        ]
+        return {
+            "large": lambda: self.alone("bf16, large", self.inputs.large(), rounds=2, seconds=0),
+            "bf16": lambda: self.alone("bf16", files["bf16"]),
+            "fp32": lambda: self.alone("fp32", files["fp32"]),
+            "family": lambda: self.family(files["bf16"], self.inputs.fine_tuned()),
+            "tuned-weights": lambda: self.tuned(report.WEIGHTS, "fine-tuning", self.inputs.weights),
+            "cut-weights": lambda: self.cut(report.WEIGHTS, self.inputs.weights),
+            "tuned-state": lambda: self.tuned(
+                report.STATE, "fine-tuning, half of the moments 0", Path, rounds=3, seconds=0
+            ),
+            "cut-state": lambda: self.cut(report.STATE, Path),
+            "directory": lambda: self.directory(files),
+        }
+
+    def alone(self, what: str, path: Path, **turns: float) -> dict:
+        return {"use": report.ALONE, "what": what} | self.measure(path, **turns)
 
     def family(self, base: Path, states: list[list[Path]]) -> dict:
         """A model and its fine-tunes: bytes of all of them, speeds of one given the model."""
@@ -77,19 +121,21 @@ class Suite:
             row["ratio"] = row["size"] / raw
         return {"use": report.FAMILY, "what": f"{len(files)} fine-tunes, bf16"} | first | {"raw_size": raw}
 
-    def steps(self, use: str, part: Callable[[Path], Path]) -> list[dict]:
-        """One step of fine-tuning, and one of pre-training, whose cuts are too small for speeds."""
-        old, new = map(part, self.inputs.fine_tuned()[0])
-        tuned = self.measure(new, old, *((3, 0) if use == report.STATE else ()))
+    def tuned(self, use: str, what: str, part: Callable[[Path], Path], **turns: float) -> dict:
+        """One step of fine-tuning."""
+        old, new = map(part, self.inputs.fine_tuned(1)[0])
+        return {"use": use, "what": what} | self.measure(new, old, **turns)
+
+    def cut(self, use: str, part: Callable[[Path], Path]) -> dict:
+        """One step of pre-training, of a model too small for speeds."""
         old, new = map(part, self.inputs.cuts())
-        cut = self.measure(new, old, 1, 0)
-        for r in cut["results"]:
+        case = self.measure(new, old, 1, 0)
+        for r in case["results"]:
             del r["compress"], r["decompress"]
-        what = "fine-tuning, half of the moments 0" if use == report.STATE else "fine-tuning"
-        return [{"use": use, "what": what} | tuned, {"use": use, "what": "pre-training"} | cut]
+        return {"use": use, "what": "pre-training"} | case
 
     def directory(self, files: dict[str, Path]) -> dict:
-        """A model in several precisions: each file by itself, and all in one snapshot."""
+        """A model in several precisions: each file by itself, all in one snapshot, and given the most precise one."""
         self.say("a directory in several precisions")
         total: dict[str, int] = {}
         for file in files.values():
@@ -104,6 +150,12 @@ class Suite:
         subprocess.run([self.lmc, "-q", "snapshot", "save", store, source, "--step", "1"], check=True)
         total["lmc snapshot"] = sum(f.stat().st_size for f in store.rglob("*") if f.is_file())
         shutil.rmtree(store)
+        packed = self.inputs.folder / "packed"
+        shutil.rmtree(packed, ignore_errors=True)
+        compress = [self.lmc, "-q", "compress", "-r", source, "-o", packed, "--base", files["fp32"]]
+        subprocess.run(compress, check=True)
+        total["lmc --base"] = sum(f.stat().st_size for f in packed.rglob("*.lmc"))
+        shutil.rmtree(packed)
         raw = sum(f.stat().st_size for f in files.values())
         rows = [{"codec": name, "size": size, "ratio": size / raw} for name, size in total.items()]
         return {"use": report.DIRECTORY, "what": ", ".join(files), "raw_size": raw, "rounds": 1, "results": rows}
@@ -116,14 +168,32 @@ def main() -> None:
         "--quick", action="store_true", help="three minutes, one round; results go to target/bench only"
     )
     parser.add_argument("--machine", default="readme", help="results go to bench/results/NAME.json (readme)")
+    parser.add_argument("--inputs", action="store_true", help="only makes the files to measure")
+    parser.add_argument("--next", action="store_true", help="measures only the next case that is left of this commit")
+    parser.add_argument("--again", metavar="CASE,…", help="measures these cases of the record again")
+    parser.add_argument("--sizes", action="store_true", help="with --again: no speeds, as others use the machine")
     args = parser.parse_args()
     if not re.fullmatch(r"[a-z0-9-]+", args.machine):
         parser.error("a machine's name has small letters, digits and hyphens")
     suite = Suite(args.lmc, args.quick)
+    if args.inputs:
+        return suite.make_inputs()
     commit = suite.machine["commit"]
     if not args.quick and (commit is None or commit.endswith("-dirty")):
         sys.exit(f"the program is of commit {commit}: commit your changes first, so that the page can name it")
-    results = {"origin": origin.origin(suite.machine), "cases": suite.run()}
+    if args.again:
+        results = json.loads((ROOT / "bench" / "results" / f"{args.machine}.json").read_text())
+        results["cases"] = suite.again(results["cases"], args.again.split(","), args.sizes)
+        return write(args, suite, results)
+    cases = suite.run(args.next)
+    if cases is None:
+        return suite.say("another case is left")
+    results = {"origin": origin.origin(suite.machine), "cases": cases}
+    write(args, suite, results)
+
+
+def write(args: argparse.Namespace, suite: Suite, results: dict) -> None:
+    """Keeps the results, for the pages."""
     file = (DATA / "quick" if args.quick else ROOT / "bench" / "results") / f"{args.machine}.json"
     file.write_text(json.dumps(results, indent=1) + "\n")
     suite.say(f"wrote {file}")

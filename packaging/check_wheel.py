@@ -65,7 +65,12 @@ def contents(wheel: Path, version: str, platforms: str) -> list[str]:
         licences = {f"{info}/licenses/{name}" for name in LICENCES}
         for name in sorted((FILES | licences | {f"{info}/METADATA", f"{info}/entry_points.txt"}) - names):
             wrong.append(f"has no {name}")
-        for name in sorted(names):
+        # What packaging/add_manual.py puts there: all of it, or nothing.
+        manual = {name for name in names if name.startswith(f"lmc_codec-{version}.data/data/share/")}
+        pages = {name.rsplit("/", 1)[-1] for name in manual}
+        for name in sorted(({"lmc.1", "lmc-compress.1", "lmc", "lmc.fish", "_lmc"} if manual else set()) - pages):
+            wrong.append(f"has manual pages or completions, but no {name}")
+        for name in sorted(names - manual):
             if not name.startswith(("lmc/", f"{info}/")) or "test" in name or name.endswith((".rs", ".pyc")):
                 wrong.append(f"has {name}, which belongs to no installed package")
         tags = re.findall(r"^Tag: (\S+)$", archive.read(f"{info}/WHEEL").decode(), re.M)
@@ -131,6 +136,11 @@ def installed(wheel: Path, version: str, tags: str, emulated: str | None, work: 
     said = run(*python, "-s", "-c", MODULE, OLD, NEW)
     if str(work) not in said:
         sys.exit(f"{wheel.name}: another package was tested: {said}")
+
+    with zipfile.ZipFile(wheel) as archive:
+        has_manual = any("/share/man/" in name for name in archive.namelist())
+    if has_manual and not emulated and not (work / "venv" / "share" / "man" / "man1" / "lmc.1").is_file():
+        sys.exit(f"{wheel.name}: pip did not install its manual pages")
 
     command = run(*lmc, "--version").split()
     # Python spells 1.0.0-rc.1 as 1.0.0rc1, and -dev as .dev0.

@@ -15,12 +15,13 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CRATES = ("lmc-codec", "lmc-codec-cli", "lmc-codec-inspect", "lmc-codec-pool", "lmc-codec-store")
+CRATES = ("lmc-codec", *(f"lmc-codec-{part}" for part in ("cli", "inspect", "kernels", "layout", "pool", "store")))
 TARGETS = (
     "aarch64-apple-darwin",
     "aarch64-unknown-linux-gnu",
     "x86_64-apple-darwin",
     "x86_64-unknown-linux-gnu",
+    "x86_64-unknown-linux-musl",
 )
 WHEELS = ("macosx_*_arm64", "macosx_*_x86_64", "manylinux2014_aarch64*", "manylinux2014_x86_64*")
 

@@ -4,8 +4,9 @@
     check_docs.py links            links between documents resolve, paths named in backquotes exist, and the maps of
                                    ARCHITECTURE.md name every module
     check_docs.py versions         documents require the versions that the packages require
-    check_docs.py figures          the commits named beside measurements are ancestors of this one, and write the
-                                   version of the format that docs/format.md defines now
+    check_docs.py figures          docs/benchmarks.md and the figures of README.md are those of bench/results; commits
+                                   named beside measurements are ancestors of this one, and write the version of the
+                                   format that docs/format.md defines now
 
 check_examples.py runs its examples.
 """
@@ -165,6 +166,19 @@ def figures_of(document, text, now):
 
 
 def check_figures():
+    sys.path.insert(0, str(ROOT / "bench"))
+    import report
+
+    wrong = [
+        f"{path.relative_to(ROOT)}: differs from what bench/run --report writes"
+        for path, text in report.pages().items()
+        if path.read_text() != text
+    ]
+    of_commits, count = check_commits()
+    return wrong + of_commits, count + 2
+
+
+def check_commits():
     if git("rev-parse", "--is-shallow-repository") != "false":
         print("no history here: the commits beside measurements are not checked")
         return [], 1

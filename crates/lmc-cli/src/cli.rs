@@ -15,17 +15,64 @@ const EXIT_STATUS: &str = "\
 Exit status: 0 done; 1 something failed, or is not there; 2 the command line is wrong. Signals end
 the process: Ctrl-C gives 130 in shells.";
 
-/// The grammar of `lmc`; the help of every command ends with its exit status.
+/// Where the fields of JSON are described.
+const FIELDS: &str = "docs/json.md in the sources of lmc describes what --json prints.";
+
+/// An example of each command.
+const EXAMPLES: &[&str] = &[
+    "lmc compress -r checkpoints/ -o compressed/",
+    "lmc decompress model.safetensors.lmc -o model.safetensors",
+    "lmc test -r checkpoints/",
+    "lmc estimate models/",
+    "lmc list model.safetensors.lmc",
+    "lmc cat model.safetensors.lmc embed.weight --rows 0..10 -o rows",
+    "lmc diff step100.safetensors step200.safetensors",
+    "lmc analyze runs/7 --html run.html",
+    "lmc snapshot save runs/7 checkpoint-300/ --step 300 --meta loss=2.31",
+    "lmc snapshot list runs/7",
+    "lmc snapshot log runs/7 -n 20",
+    "lmc snapshot show runs/7 --at 300 -v",
+    "lmc snapshot restore runs/7 --at best -o model/",
+    "lmc snapshot verify runs/7 --deep",
+    "lmc snapshot copy runs/7 s3://bucket/runs/7",
+    "lmc snapshot export runs/7 run7.tar --at best",
+    "lmc snapshot tag runs/7 best 300",
+    "lmc snapshot prune runs/7 --keep-last 5 --keep-every 1000 --yes",
+    "lmc snapshot gc runs/7 -n",
+    "lmc publish s3://bucket/runs/7 checkpoints/ --health-file /run/lmc/health.json",
+    "lmc follow s3://bucket/runs/7 models/7 --exec 'systemctl reload server'",
+    "lmc unpack model.pt -o out/",
+    "lmc hub list",
+    "lmc hub compress -n",
+    "lmc hub restore org/model",
+    "lmc mount compressed/ mnt/",
+];
+
+/// The grammar of `lmc`; the help of every command ends with an example and its exit status.
 pub(crate) fn grammar() -> Grammar {
-    fn with_exit_status(command: Grammar) -> Grammar {
-        let long = match command.get_after_long_help() {
-            Some(text) => format!("{text}\n\n{EXIT_STATUS}"),
-            None => EXIT_STATUS.to_owned(),
-        };
-        command.after_help(EXIT_STATUS).after_long_help(long).mut_subcommands(with_exit_status)
+    fn with_ends(command: Grammar, path: &str) -> Grammar {
+        let path = format!("{path} {}", command.get_name());
+        let is_of_it =
+            |example: &&&str| example.strip_prefix(&path).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
+        let is_last = command.get_subcommands().next().is_none();
+        let example = EXAMPLES.iter().find(is_of_it).filter(|_| is_last).map(|example| format!("Example: {example}"));
+        let fields = command.get_arguments().any(|arg| arg.get_id() == "json").then(|| FIELDS.to_owned());
+        let ends: Vec<String> = example.into_iter().chain(fields).chain([EXIT_STATUS.to_owned()]).collect();
+        let long = command.get_after_long_help().map(ToString::to_string).into_iter().chain(ends.clone());
+        let long = long.collect::<Vec<_>>().join("\n\n");
+        let command = command.after_help(ends.join("\n\n")).after_long_help(long);
+        command.mut_subcommands(|inner| with_ends(inner, &path))
     }
-    Cli::command().mut_subcommands(with_exit_status)
+    Cli::command().mut_subcommands(|command| with_ends(command, "lmc"))
 }
+
+/// Words that are looked for among the commands, and what does that.
+const ELSEWHERE: [(&str, &str); 4] = [
+    ("verify", "lmc test checks compressed files, and lmc snapshot verify a store"),
+    ("extract", "lmc decompress restores files, lmc unpack writes their tensors, and lmc cat one of them"),
+    ("rm", "lmc snapshot prune removes snapshots, and compress --rm inputs"),
+    ("restore", "lmc decompress restores files, lmc snapshot restore a snapshot, and lmc hub restore a cache"),
+];
 
 /// What to say to a command line that would be right for gzip or zstd; `args` begins with the name of the program.
 pub(crate) fn habit(args: &[OsString]) -> Option<String> {
@@ -39,7 +86,7 @@ pub(crate) fn habit(args: &[OsString]) -> Option<String> {
         return (!std::io::stdin().is_terminal()).then(|| what.to_owned());
     };
     let command = match &**first {
-        "-d" | "--decompress" | "--uncompress" => "decompress",
+        "--decompress" | "--uncompress" => "decompress",
         "-t" | "--test" => "test",
         "-l" | "--list" => "list",
         "-c" | "-z" | "--compress" | "--stdout" => "compress",
@@ -48,7 +95,10 @@ pub(crate) fn habit(args: &[OsString]) -> Option<String> {
             let level = words.iter().find(|word| is_level(word))?;
             return Some(format!("{level} is no level of lmc: use -l fast, -l default or -l max"));
         }
-        _ => return None,
+        name => {
+            let (_, advice) = ELSEWHERE.iter().find(|(other, _)| *other == name)?;
+            return Some(format!("{name} is no command: {advice}; lmc --help lists all"));
+        }
     };
     Some(format!("{first} needs a command before it: lmc {command} (tar -I 'lmc {command}'); lmc --help lists all"))
 }
@@ -98,9 +148,11 @@ pub(crate) struct Cli {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Compress(cmd::compress::CompressArgs),
+    #[command(aliases = ["d", "x"], short_flag_alias = 'd')]
     Decompress(cmd::decompress::DecompressArgs),
     Test(cmd::test::TestArgs),
     Estimate(cmd::estimate::EstimateArgs),
+    #[command(alias = "info")]
     List(cmd::list::ListArgs),
     Cat(cmd::cat::CatArgs),
     #[cfg(feature = "lab")]

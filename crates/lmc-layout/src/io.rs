@@ -214,7 +214,7 @@ impl<T: WriteAt + ?Sized> WriteAt for &T {
 
 impl ReadAt for File {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        std::os::unix::fs::FileExt::read_exact_at(self, buf, offset)
+        positioned::read_exact(self, buf, offset)
     }
     fn size(&self) -> io::Result<u64> {
         let metadata = self.metadata()?;
@@ -224,16 +224,66 @@ impl ReadAt for File {
     }
 }
 
-/// The operating system's error of reading a file that was opened only for writing.
-const EBADF: i32 = 9;
+#[cfg(unix)]
+mod positioned {
+    use std::fs::File;
+    use std::io;
+    use std::os::unix::fs::FileExt;
+
+    /// The system's error of reading a file that was opened only for writing: `EBADF`.
+    pub(super) const NOT_READABLE: i32 = 9;
+
+    pub(super) fn read_exact(file: &File, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        file.read_exact_at(buf, offset)
+    }
+
+    pub(super) fn write_all(file: &File, buf: &[u8], offset: u64) -> io::Result<()> {
+        file.write_all_at(buf, offset)
+    }
+}
+
+/// These move the position of the file, which nothing that reads or writes at offsets uses.
+#[cfg(windows)]
+mod positioned {
+    use std::fs::File;
+    use std::io;
+    use std::os::windows::fs::FileExt;
+
+    /// The system's error of reading a file that was opened only for writing: `ERROR_ACCESS_DENIED`.
+    pub(super) const NOT_READABLE: i32 = 5;
+
+    pub(super) fn read_exact(file: &File, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
+        while !buf.is_empty() {
+            match file.seek_read(buf, offset) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => (buf, offset) = (&mut buf[n..], offset + n as u64),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_all(file: &File, mut buf: &[u8], mut offset: u64) -> io::Result<()> {
+        while !buf.is_empty() {
+            match file.seek_write(buf, offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => (buf, offset) = (&buf[n..], offset + n as u64),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}
 
 impl WriteAt for File {
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        std::os::unix::fs::FileExt::write_all_at(self, buf, offset)
+        positioned::write_all(self, buf, offset)
     }
     fn read_back(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         self.read_exact_at(buf, offset).map_err(|e| match e.raw_os_error() {
-            Some(EBADF) => io::ErrorKind::Unsupported.into(),
+            Some(positioned::NOT_READABLE) => io::ErrorKind::Unsupported.into(),
             _ => e,
         })
     }

@@ -3,23 +3,41 @@
 use std::sync::{Mutex, PoisonError};
 
 use lmc::{CompressOptions, DecompressOptions, ReadAt, Reader};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyMapping};
 
 use crate::base::bases_of;
 use crate::bases::Bases;
-use crate::buffer::{Buffer, FreshBytes, Writable};
+use crate::buffer::{Buffer, FreshBytes, Writable, is_buffer};
 use crate::errors::{Failure, Result};
 use crate::memory::expect_writes;
 use crate::numbers::{MaxSize, MaxWork, Size};
 use crate::options::{Threads, compress_options, decompress_options, threads_for};
 use crate::process::PerProcess;
-use crate::repr::record;
+use crate::records::{Record, record};
 use crate::source::{Source, as_path};
 use crate::text::{optional_text, text};
 use crate::work::{Signals, detached};
 
-const DATA: &str = "data must be a C-contiguous bytes-like object";
+/// The argument `data` of `lmc.compress`, `lmc.decompress` and the like, for which other functions take paths and file objects: errors
+/// say so.
+fn data_of(data: &Bound<'_, PyAny>, verb: &str) -> Result<Buffer> {
+    const EXPECTED: &str = "data must be a C-contiguous bytes-like object";
+    if is_buffer(data) {
+        return Buffer::get(data, EXPECTED);
+    }
+    let class = data.get_type().name()?.to_string();
+    let instead = match () {
+        () if as_path(data)?.is_some() => format!("lmc.{verb}_file takes paths"),
+        () if data.hasattr("read")? => format!("lmc.{verb}_stream takes file objects"),
+        () if verb == "compress" && (data.hasattr("data_ptr")? || data.cast::<PyMapping>().is_ok()) => {
+            "lmc.torch.save_file and lmc.numpy.save_file take tensors by name, and lmc.Store.save a state".to_owned()
+        }
+        () => return Err(PyTypeError::new_err(format!("{EXPECTED}, not {class}")).into()),
+    };
+    Err(PyTypeError::new_err(format!("{EXPECTED}, not {class}: {instead}")).into())
+}
 
 /// Compresses a file in memory; returns the `.lmc` file.
 ///
@@ -44,7 +62,7 @@ pub(crate) fn compress(
     digest: bool,
 ) -> Result<Py<PyBytes>> {
     let o = compress_options(level, dtype, threads)?.with_digest(digest);
-    let (data, bases) = (Buffer::get(data, DATA)?, bases_of(base)?);
+    let (data, bases) = (data_of(data, "compress")?, bases_of(base)?);
     let o = o.with_threads(threads_for(o.threads, data.len() as u64));
     let mut codec = new_compressor(py, &o)?;
     compress_source(py, &mut codec, &data, &bases, &mut Vec::new())
@@ -69,7 +87,7 @@ pub(crate) fn compress_into(
     threads: Option<Threads>,
 ) -> Result<u64> {
     let o = compress_options(level, dtype, threads)?;
-    let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, bases_of(base)?);
+    let (data, out, bases) = (data_of(data, "compress")?, Writable::get(out)?, bases_of(base)?);
     let o = o.with_threads(threads_for(o.threads, data.len() as u64));
     compress_source_into(py, &mut new_compressor(py, &o)?, &data, &bases, out)
 }
@@ -100,7 +118,7 @@ pub(crate) fn decompress(
     max_work: Option<MaxWork>,
 ) -> Result<Py<PyBytes>> {
     let o = decompress_options(threads, max_size, max_work)?;
-    let (data, bases) = (Buffer::get(data, DATA)?, bases_of(base)?);
+    let (data, bases) = (data_of(data, "decompress")?, bases_of(base)?);
     let size = detached(py, || raw_size(&data, &o))?;
     let o = o.with_threads(threads_for(o.threads, size));
     decompress_source(py, &mut new_decompressor(py, &o)?, &data, &bases, size)
@@ -123,36 +141,25 @@ pub(crate) fn decompress_into(
     max_work: Option<MaxWork>,
 ) -> Result<usize> {
     let o = decompress_options(threads, None, max_work)?;
-    let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, bases_of(base)?);
+    let (data, out, bases) = (data_of(data, "decompress")?, Writable::get(out)?, bases_of(base)?);
     let o = o.with_threads(threads_for(o.threads, out.len() as u64));
     let mut codec = new_decompressor(py, &o)?;
     decompress_source_into(py, &mut codec, &data, &bases, out)
 }
-
-/// The estimated result of compressing.
-#[pyclass(frozen, get_all, module = "lmc")]
-pub(crate) struct Estimate {
-    raw_size: u64,
-    compressed_size: u64,
-    margin: u64,
-    sampled: u64,
-}
-
-record!(Estimate(raw_size, compressed_size, margin, sampled));
 
 /// Estimates the result of compressing a file from some of its blocks: to decide whether to compress, and with which bases and level.
 ///
 /// `data` is a path or a buffer; everything else is as for `lmc.compress`.
 #[pyfunction]
 #[pyo3(signature = (data, *, dtype=None, base=None, level="default", threads=None))]
-pub(crate) fn estimate(
-    py: Python<'_>,
-    data: &Bound<'_, PyAny>,
+pub(crate) fn estimate<'py>(
+    py: Python<'py>,
+    data: &Bound<'py, PyAny>,
     #[pyo3(from_py_with = optional_text)] dtype: Option<&str>,
     base: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = text)] level: &str,
     threads: Option<Threads>,
-) -> Result<Estimate> {
+) -> Result<Record<'py>> {
     let o = compress_options(level, dtype, threads)?;
     let source = match as_path(data)? {
         Some(path) => Source::open(path)?,
@@ -164,7 +171,7 @@ pub(crate) fn estimate(
         let bases = bases.link(o.threads)?;
         Ok(codec.estimate(&source, &bases)?)
     })?;
-    Ok(Estimate { raw_size, compressed_size, margin, sampled })
+    record(py, "Estimate", (raw_size, compressed_size, margin, sampled))
 }
 
 fn new_compressor(py: Python<'_>, o: &CompressOptions) -> Result<lmc::Compressor> {
@@ -367,7 +374,7 @@ impl Compressor {
         data: &Bound<'_, PyAny>,
         base: Option<&Bound<'_, PyAny>>,
     ) -> Result<Py<PyBytes>> {
-        let (data, bases) = (Buffer::get(data, DATA)?, bases_of(base)?);
+        let (data, bases) = (data_of(data, "compress")?, bases_of(base)?);
         self.with(py, |codec, out| compress_source(py, codec, &data, &bases, out))
     }
 
@@ -380,7 +387,7 @@ impl Compressor {
         out: &Bound<'_, PyAny>,
         base: Option<&Bound<'_, PyAny>>,
     ) -> Result<u64> {
-        let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, bases_of(base)?);
+        let (data, out, bases) = (data_of(data, "compress")?, Writable::get(out)?, bases_of(base)?);
         self.with(py, |codec, _| compress_source_into(py, codec, &data, &bases, out))
     }
 }
@@ -417,7 +424,7 @@ impl Decompressor {
         data: &Bound<'_, PyAny>,
         base: Option<&Bound<'_, PyAny>>,
     ) -> Result<Py<PyBytes>> {
-        let (data, bases) = (Buffer::get(data, DATA)?, bases_of(base)?);
+        let (data, bases) = (data_of(data, "decompress")?, bases_of(base)?);
         let size = detached(py, || raw_size(&data, &self.o))?;
         self.with(py, |codec| decompress_source(py, codec, &data, &bases, size))
     }
@@ -431,7 +438,7 @@ impl Decompressor {
         out: &Bound<'_, PyAny>,
         base: Option<&Bound<'_, PyAny>>,
     ) -> Result<usize> {
-        let (data, out, bases) = (Buffer::get(data, DATA)?, Writable::get(out)?, bases_of(base)?);
+        let (data, out, bases) = (data_of(data, "decompress")?, Writable::get(out)?, bases_of(base)?);
         self.with(py, |codec| decompress_source_into(py, codec, &data, &bases, out))
     }
 }

@@ -172,6 +172,16 @@ pub(crate) fn warn(py: Python<'_>, notes: &[String]) -> PyResult<()> {
     Ok(())
 }
 
+/// Tells the logger `lmc` what was done.
+pub(crate) fn log(py: Python<'_>, message: impl FnOnce() -> String) -> PyResult<()> {
+    const INFO: u32 = 20;
+    let logger = py.import("logging")?.call_method1("getLogger", ("lmc",))?;
+    if logger.call_method1("isEnabledFor", (INFO,))?.is_truthy()? {
+        logger.call_method1("info", ("%s", message()))?;
+    }
+    Ok(())
+}
+
 /// The module of the classes.
 fn classes(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();

@@ -9,11 +9,12 @@ use crate::base::bases_of;
 use crate::buffer::{Buffer, FreshBytes, Writable, is_buffer};
 use crate::errors::{Failure, Result};
 use crate::header::{self, Header};
-use crate::info::{BaseInfo, Digest, Tensor, hex};
+use crate::info::{Tensor, hex};
 use crate::numbers::{Limit, MaxWork, Offset, Size, Start, Stop, number};
 use crate::open::{Contents, File, Open};
 use crate::options::{Threads, decompress_options};
 use crate::process::PerProcess;
+use crate::records::{Record, record};
 use crate::small::Small;
 use crate::source::{FileObject, Source, as_path};
 use crate::text::text;
@@ -200,12 +201,10 @@ impl File {
 
     /// The bases of a delta.
     #[getter]
-    fn bases(&self, py: Python<'_>) -> Result<Vec<BaseInfo>> {
+    fn bases<'py>(&self, py: Python<'py>) -> Result<Vec<Record<'py>>> {
         let open = self.open(py)?;
         let Contents::Compressed(r) = &open.contents else { return Ok(vec![]) };
-        let info =
-            |b: &lmc::BaseInfo| BaseInfo { name: b.name.clone(), size: b.raw_size, content_hash: hex(&b.content_hash) };
-        Ok(r.bases().iter().map(info).collect())
+        r.bases().iter().map(|b| record(py, "BaseInfo", (&b.name, b.raw_size, hex(&b.content_hash)))).collect()
     }
 
     /// The features of the format that the file needs: "ranges", "own-ranges", "grids", "optimizer"; none of a file that is not compressed.
@@ -218,13 +217,12 @@ impl File {
 
     /// The cryptographic digests that the file has of its raw bytes and of those of its bases (`digest=True` when it was compressed).
     #[getter]
-    fn digests(&self, py: Python<'_>) -> Result<Vec<Digest>> {
+    fn digests<'py>(&self, py: Python<'py>) -> Result<Vec<Record<'py>>> {
         let open = self.open(py)?;
         let Contents::Compressed(r) = &open.contents else { return Ok(vec![]) };
         let digests = detached(py, || Ok(r.digests()?))?;
-        let of =
-            |d: lmc::RawDigest| Digest { source: d.source, algorithm: d.algorithm.to_string(), digest: hex(&d.digest) };
-        Ok(digests.into_iter().map(of).collect())
+        let of = |d: lmc::RawDigest| record(py, "Digest", (d.source, d.algorithm.to_string(), hex(&d.digest)));
+        digests.into_iter().map(of).collect()
     }
 
     /// Names of the tensors, in the order of the file.

@@ -1,4 +1,4 @@
-//! Information about a file: its tensors, its bases, its hash.
+//! Information about a file: its tensors, its hash.
 
 use lmc::layout::Shape;
 use lmc::{Dtype, Segment};
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple, PyType};
 
 use crate::errors::Result;
-use crate::repr::record;
+use crate::records::compared;
 
 /// A tensor of a file.
 #[pyclass(frozen, module = "lmc")]
@@ -31,15 +31,7 @@ impl Tensor {
     }
 }
 
-impl Tensor {
-    fn shown(&self, py: Python<'_>) -> String {
-        let (name, dtype) = (self.name.bind(py).to_string_lossy(), self.dtype.name());
-        let shape = self.shape(py).map_or_else(|_| format!("{:?}", self.shape), |shape| shape.to_string());
-        format!("Tensor(name={name:?}, dtype={dtype:?}, shape={shape}, nbytes={})", self.nbytes)
-    }
-}
-
-record!(Tensor(name, dtype, shape, offset, nbytes) {
+compared!(Tensor(name, dtype, shape, offset, nbytes) {
     #[classmethod]
     fn _of(
         _class: &Bound<'_, PyType>,
@@ -61,27 +53,12 @@ record!(Tensor(name, dtype, shape, offset, nbytes) {
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.shape[..])
     }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let (name, dtype, shape) = (self.name.bind(py).to_string_lossy(), self.dtype.name(), self.shape(py)?);
+        Ok(format!("Tensor(name={name:?}, dtype={dtype:?}, shape={shape}, nbytes={})", self.nbytes))
+    }
 });
-
-/// A base of a delta.
-#[pyclass(frozen, get_all, module = "lmc")]
-pub(crate) struct BaseInfo {
-    pub(crate) name: String,
-    pub(crate) size: u64,
-    pub(crate) content_hash: String,
-}
-
-record!(BaseInfo(name, size, content_hash));
-
-/// A cryptographic digest that a file has of its raw bytes (`source` 0), or of those of its base number `source`.
-#[pyclass(frozen, get_all, module = "lmc")]
-pub(crate) struct Digest {
-    pub(crate) source: u32,
-    pub(crate) algorithm: String,
-    pub(crate) digest: String,
-}
-
-record!(Digest(source, algorithm, digest));
 
 pub(crate) fn hex(hash: &[u8]) -> String {
     hash.iter().map(|b| format!("{b:02x}")).collect()

@@ -20,12 +20,11 @@ mod numbers;
 mod open;
 mod options;
 mod process;
-mod repr;
+mod records;
 mod small;
 mod source;
 mod store;
 mod stream;
-mod summary;
 mod target;
 mod tensors;
 mod text;
@@ -44,8 +43,7 @@ mod _lmc {
     use crate::base::Base;
     #[pymodule_export]
     use crate::codec::{
-        Compressor, Decompressor, Estimate, compress, compress_bound, compress_into, decompress, decompress_into,
-        estimate,
+        Compressor, Decompressor, compress, compress_bound, compress_into, decompress, decompress_into, estimate,
     };
     #[pymodule_export]
     use crate::command::run_command;
@@ -54,18 +52,15 @@ mod _lmc {
     #[pymodule_export]
     use crate::header::Header;
     #[pymodule_export]
-    use crate::info::{BaseInfo, Digest, Tensor};
+    use crate::info::Tensor;
     #[pymodule_export]
     use crate::open::File;
     #[pymodule_export]
     use crate::store::{
-        Copied, Cost, DirectoryFollower, FileInfo, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot,
-        SnapshotReader, Staged, StagedTensors, Store, TensorFollower, Verified, Version, is_url,
+        DirectoryFollower, Snapshot, SnapshotReader, Staged, StagedTensors, Store, TensorFollower, is_url,
     };
     #[pymodule_export]
     use crate::stream::{compress_file, compress_stream, decompress_file, decompress_stream};
-    #[pymodule_export]
-    use crate::summary::Summary;
     #[pymodule_export]
     use crate::tensors::{TensorList, compress_tensors, compress_tensors_file};
 

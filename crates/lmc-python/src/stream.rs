@@ -15,8 +15,8 @@ use crate::codec::raw_size;
 use crate::errors::{Failure, Result, warn};
 use crate::numbers::{MaxSize, MaxWork, number};
 use crate::options::{Threads, compress_options, decompress_options};
+use crate::records::{Record, summary};
 use crate::source::{Source, as_path, file_of, path, read_bytes};
-use crate::summary::Summary;
 use crate::target::Target;
 use crate::text::{optional_text, text};
 use crate::work::{Signals, detached};
@@ -33,20 +33,20 @@ use crate::work::{Signals, detached};
 #[pyfunction]
 #[pyo3(signature = (src, dst, *, dtype=None, base=None, level="default", threads=None, overwrite=true, digest=false))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords")]
-pub(crate) fn compress_file(
-    py: Python<'_>,
-    src: &Bound<'_, PyAny>,
-    dst: &Bound<'_, PyAny>,
+pub(crate) fn compress_file<'py>(
+    py: Python<'py>,
+    src: &Bound<'py, PyAny>,
+    dst: &Bound<'py, PyAny>,
     #[pyo3(from_py_with = optional_text)] dtype: Option<&str>,
     base: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = text)] level: &str,
     threads: Option<Threads>,
     overwrite: bool,
     digest: bool,
-) -> Result<Summary> {
+) -> Result<Record<'py>> {
     let o = compress_options(level, dtype, threads)?.with_digest(digest);
     let (source, dst, bases) = (Source::open(path(src, "src")?)?, path(dst, "dst")?, bases_of(base)?);
-    compress_path(py, &o, &source, &dst, &bases, overwrite)
+    summary(py, compress_path(py, &o, &source, &dst, &bases, overwrite)?)
 }
 
 /// Warns of a file that is not whole, or not the model that its name promises.
@@ -62,7 +62,7 @@ fn compress_path(
     dst: &Path,
     bases: &Bases,
     overwrite: bool,
-) -> Result<Summary> {
+) -> Result<lmc::Summary> {
     let done = Signals::watch(py, u64::MAX, |signals| {
         let mut target = Target::create(dst, overwrite, true, bases.guard(Some(source)), signals)?;
         let (linked, mut codec) = (bases.link(o.threads)?, lmc::Compressor::new(o)?);
@@ -72,7 +72,7 @@ fn compress_path(
         let done = done?;
         target.replace_header(&done)?;
         target.finish(source.metadata())?;
-        Ok(done.into())
+        Ok(done)
     })?;
     warn_of_no_model(py, source)?;
     Ok(done)
@@ -84,19 +84,19 @@ fn compress_path(
 #[pyfunction]
 #[pyo3(signature = (src, dst, *, base=None, threads=None, max_size=None, max_work=None, overwrite=true))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords")]
-pub(crate) fn decompress_file(
-    py: Python<'_>,
-    src: &Bound<'_, PyAny>,
-    dst: &Bound<'_, PyAny>,
+pub(crate) fn decompress_file<'py>(
+    py: Python<'py>,
+    src: &Bound<'py, PyAny>,
+    dst: &Bound<'py, PyAny>,
     base: Option<&Bound<'_, PyAny>>,
     threads: Option<Threads>,
     max_size: Option<MaxSize>,
     max_work: Option<MaxWork>,
     overwrite: bool,
-) -> Result<Summary> {
+) -> Result<Record<'py>> {
     let o = decompress_options(threads, max_size, max_work)?;
     let (source, dst, bases) = (Source::open(path(src, "src")?)?, path(dst, "dst")?, bases_of(base)?);
-    decompress_path(py, &o, &source, &dst, &bases, overwrite)
+    summary(py, decompress_path(py, &o, &source, &dst, &bases, overwrite)?)
 }
 
 fn decompress_path(
@@ -106,7 +106,7 @@ fn decompress_path(
     dst: &Path,
     bases: &Bases,
     overwrite: bool,
-) -> Result<Summary> {
+) -> Result<lmc::Summary> {
     Signals::watch(py, u64::MAX, |signals| {
         let size = raw_size(source, o).map_err(|e| e.in_file(source.path()))?;
         let mut target = Target::create(dst, overwrite, true, bases.guard(Some(source)), signals)?;
@@ -120,7 +120,7 @@ fn decompress_path(
         bases.check_unchanged()?;
         let done = done.map_err(|e| about(source, e))?;
         target.finish(source.metadata())?;
-        Ok(done.into())
+        Ok(done)
     })
 }
 
@@ -173,21 +173,21 @@ impl End {
 #[pyfunction]
 #[pyo3(signature = (src, dst, *, dtype=None, base=None, level="default", threads=None, digest=false))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords")]
-pub(crate) fn compress_stream(
-    py: Python<'_>,
-    src: &Bound<'_, PyAny>,
-    dst: &Bound<'_, PyAny>,
+pub(crate) fn compress_stream<'py>(
+    py: Python<'py>,
+    src: &Bound<'py, PyAny>,
+    dst: &Bound<'py, PyAny>,
     #[pyo3(from_py_with = optional_text)] dtype: Option<&str>,
     base: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = text)] level: &str,
     threads: Option<Threads>,
     digest: bool,
-) -> Result<Summary> {
+) -> Result<Record<'py>> {
     let o = compress_options(level, dtype, threads)?.with_digest(digest);
     let (src, dst, bases) = (End::get(src, "src", "read")?, End::get(dst, "dst", "write")?, bases_of(base)?);
     let codec = |bases: &Bases| Ok::<_, Failure>((bases.link(o.threads)?, lmc::Compressor::new(&o)?));
     dst.check(py, &src, &bases)?;
-    match (src, dst) {
+    let done = match (src, dst) {
         (End::Path(src), End::Path(dst)) => compress_path(py, &o, &Source::open(src)?, &dst, &bases, true),
         (End::Path(src), End::Object(object)) => {
             let source = Source::open(src)?;
@@ -196,7 +196,7 @@ pub(crate) fn compress_stream(
                 let done = codec.compress(&source, &linked, Sink::writer(&mut Writer { object }));
                 source.check_unchanged()?;
                 bases.check_unchanged()?;
-                Ok(done?.into())
+                Ok(done?)
             })?;
             warn_of_no_model(py, &source)?;
             Ok(done)
@@ -212,9 +212,10 @@ pub(crate) fn compress_stream(
             let (mut src, mut dst) = (Stream { object: src }, Writer { object: dst });
             let done = codec.compress(&mut src, &linked, Sink::writer(&mut dst));
             bases.check_unchanged()?;
-            Ok(done?.into())
+            Ok(done?)
         }),
-    }
+    };
+    summary(py, done?)
 }
 
 /// Restores `src` to `dst`, in bounded memory; returns a `Summary`. Each is a path or a binary file object, with `read(size)` or
@@ -224,15 +225,15 @@ pub(crate) fn compress_stream(
 /// passed on, and raw ones that are not ready raise `BlockingIOError`.
 #[pyfunction]
 #[pyo3(signature = (src, dst, *, base=None, threads=None, max_size=None, max_work=None))]
-pub(crate) fn decompress_stream(
-    py: Python<'_>,
-    src: &Bound<'_, PyAny>,
-    dst: &Bound<'_, PyAny>,
+pub(crate) fn decompress_stream<'py>(
+    py: Python<'py>,
+    src: &Bound<'py, PyAny>,
+    dst: &Bound<'py, PyAny>,
     base: Option<&Bound<'_, PyAny>>,
     threads: Option<Threads>,
     max_size: Option<MaxSize>,
     max_work: Option<MaxWork>,
-) -> Result<Summary> {
+) -> Result<Record<'py>> {
     let o = decompress_options(threads, max_size, max_work)?;
     let (src, dst, bases) = (End::get(src, "src", "read")?, End::get(dst, "dst", "write")?, bases_of(base)?);
     let restore = |src: &mut dyn Read, dst: &mut dyn Write| -> Result<Result<lmc::Summary, lmc::Error>> {
@@ -240,23 +241,24 @@ pub(crate) fn decompress_stream(
         Ok(codec.decompress(src, &bases, dst))
     };
     dst.check(py, &src, &bases)?;
-    match (src, dst) {
+    let done = match (src, dst) {
         (End::Path(src), End::Path(dst)) => decompress_path(py, &o, &Source::open(src)?, &dst, &bases, true),
         (End::Path(src), End::Object(object)) => {
             let source = Source::open(src)?;
             detached(py, || {
                 let done = restore(&mut source.stream(), &mut Writer { object });
                 source.check_unchanged()?;
-                Ok(done?.map_err(|e| about(&source, e))?.into())
+                Ok(done?.map_err(|e| about(&source, e))?)
             })
         }
         (End::Object(object), End::Path(dst)) => {
             into_path(py, &dst, &object.clone_ref(py), &bases, |to| Ok(restore(&mut Stream { object }, to)??))
         }
         (End::Object(src), End::Object(dst)) => {
-            detached(py, || Ok(restore(&mut Stream { object: src }, &mut Writer { object: dst })??.into()))
+            detached(py, || Ok(restore(&mut Stream { object: src }, &mut Writer { object: dst })??))
         }
-    }
+    };
+    summary(py, done?)
 }
 
 /// Registers a file object that is read.
@@ -273,14 +275,14 @@ fn into_path(
     src: &Py<PyAny>,
     bases: &Bases,
     work: impl FnOnce(&mut dyn Write) -> Result<lmc::Summary> + Send,
-) -> Result<Summary> {
+) -> Result<lmc::Summary> {
     let guard = bases.guard(None);
     keep_open(&guard, src.bind(py));
     Signals::watch(py, 0, |signals| {
         let mut target = Target::create(dst, true, false, guard, signals)?;
         let done = work(&mut target)?;
         target.finish(None)?;
-        Ok(done.into())
+        Ok(done)
     })
 }
 

@@ -16,8 +16,9 @@ use crate::dlpack::Imported;
 use crate::errors::{Failure, Result};
 use crate::numbers;
 use crate::options::{Threads, compress_options, dtype, threads_for};
+use crate::records::{Record, summary};
 use crate::source::{FileObject, Source, path};
-use crate::summary::Summary;
+
 use crate::target::Target;
 use crate::text::{optional_map, text};
 use crate::work::{Signals, detached};
@@ -169,22 +170,22 @@ pub(crate) fn compress_tensors(
 #[pyfunction]
 #[pyo3(signature = (tensors, dst, *, metadata=None, base=None, level="default", threads=None, overwrite=true))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords")]
-pub(crate) fn compress_tensors_file(
-    py: Python<'_>,
-    tensors: &Bound<'_, PyAny>,
-    dst: &Bound<'_, PyAny>,
+pub(crate) fn compress_tensors_file<'py>(
+    py: Python<'py>,
+    tensors: &Bound<'py, PyAny>,
+    dst: &Bound<'py, PyAny>,
     #[pyo3(from_py_with = optional_map)] metadata: Option<Metadata>,
     base: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = text)] level: &str,
     threads: Option<Threads>,
     overwrite: bool,
-) -> Result<Summary> {
+) -> Result<Record<'py>> {
     let o = compress_options(level, None, threads)?;
     let (tensors, dst, bases) = (given(tensors)?, path(dst, "dst")?, bases_of(base)?);
     let size = size(&tensors);
     let o = o.with_threads(threads_for(o.threads, size));
     let file = file(&tensors, metadata.as_ref())?;
-    Signals::watch(py, size, |signals| {
+    let done = Signals::watch(py, size, |signals| {
         let guard = bases.guard(None);
         tensors.iter().for_each(|t| t.data.guard(&guard, Role::Input));
         let mut target = Target::create(&dst, overwrite, false, guard, signals)?;
@@ -194,6 +195,7 @@ pub(crate) fn compress_tensors_file(
         let done = done?;
         target.replace_header(&done)?;
         target.finish(None)?;
-        Ok(done.into())
-    })
+        Ok(done)
+    })?;
+    summary(py, done)
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use pyo3::exceptions::PyUnicodeEncodeError;
+use pyo3::exceptions::{PyTypeError, PyUnicodeEncodeError};
 use pyo3::prelude::*;
-use pyo3::types::PyMapping;
+use pyo3::types::{PyMapping, PyString};
 
 use crate::errors::Failure;
 
@@ -50,7 +50,13 @@ pub(crate) fn map(object: &Bound<'_, PyAny>) -> PyResult<BTreeMap<String, String
     let pairs = object.cast::<PyMapping>()?.items()?;
     let pairs = pairs.iter().map(|pair| {
         let (key, value) = pair.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
-        Ok((text(&key)?.to_owned(), text(&value)?.to_owned()))
+        let key = text(&key)?.to_owned();
+        if !value.is_instance_of::<PyString>() {
+            let class = value.get_type().name()?;
+            return Err(PyTypeError::new_err(format!("metadata[{key:?}] must be text, not {class}: use str()")));
+        }
+        let value = text(&value)?.to_owned();
+        Ok((key, value))
     });
     pairs.collect()
 }

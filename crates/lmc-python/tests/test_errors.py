@@ -5,6 +5,7 @@ import ctypes
 import io
 import pickle
 import sys
+from pathlib import Path
 
 import lmc
 import lmc.numpy
@@ -245,6 +246,37 @@ class TestNumbers:
         for call in (lambda: lmc.compress(b"x", threads="2"), lambda: lmc.decompress(b"x", max_size=1.5)):
             with pytest.raises(TypeError):
                 call()
+
+
+class Tensor:
+    """Like one of torch."""
+
+    def data_ptr(self):
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: lmc.compress("s.pt"), "not str: lmc.compress_file takes paths"),
+        (lambda: lmc.compress(Path("s.pt")), "Path: lmc.compress_file takes paths"),
+        (lambda: lmc.Compressor().compress_into("s.pt", bytearray(9)), "not str: lmc.compress_file takes paths"),
+        (lambda: lmc.decompress("s.pt.lmc"), "not str: lmc.decompress_file takes paths"),
+        (lambda: lmc.decompress_into("s.pt.lmc", bytearray(9)), "not str: lmc.decompress_file takes paths"),
+        (lambda: lmc.Decompressor().decompress("s.pt.lmc"), "not str: lmc.decompress_file takes paths"),
+        (lambda: lmc.compress(io.BytesIO(b"x")), "not BytesIO: lmc.compress_stream takes file objects"),
+        (lambda: lmc.decompress(io.BytesIO(b"x")), "not BytesIO: lmc.decompress_stream takes file objects"),
+        (lambda: lmc.compress(Tensor()), "not Tensor: lmc.torch.save_file and lmc.numpy.save_file take tensors by nam"),
+        (lambda: lmc.compress({"w": Tensor()}), "not dict: lmc.torch.save_file .* and lmc.Store.save a state"),
+        (lambda: lmc.compress(7), "data must be a C-contiguous bytes-like object, not int$"),
+        (lambda: lmc.decompress({}), "data must be a C-contiguous bytes-like object, not dict$"),
+        (lambda: lmc.numpy.save({"w": np.zeros(1)}, {"loss": 2.31}), r'metadata\["loss"\] must be text, not float'),
+        (lambda: lmc.compress_tensors([], metadata={"n": 1}), r'metadata\["n"\] must be text, not int: use str\(\)'),
+    ],
+)
+def test_a_wrong_type_names_what_to_call_instead(call, message):
+    with pytest.raises(TypeError, match=message):
+        call()
 
 
 HALF = "half \ud800 of a pair"

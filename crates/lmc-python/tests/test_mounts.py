@@ -131,7 +131,7 @@ def test_the_command_writes(place, kind):
         good(f"cat {kind}/a.lmc z -o {kind}/z", place)
         assert (mount / "z").read_bytes() == bytes(64 * 64 * 4)
         good(f"unpack m.safetensors -o {kind}/u", place)
-        good(f"diff m.safetensors n.safetensors --html {kind}/page.html", place)
+        good(f"analyze m.safetensors n.safetensors --html {kind}/page.html", place)
         good(f"compress {kind}/back", place)
         assert names(mount) == ["a.lmc", "back", "back.lmc", "page.html", "u", "z"]
 

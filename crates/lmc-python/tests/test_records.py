@@ -9,6 +9,7 @@ import lmc
 import numpy as np
 import pytest
 from conftest import weights
+from lmc._records import Record
 
 
 @pytest.fixture(scope="module")
@@ -87,13 +88,20 @@ def test_equal_by_their_fields(records, kind):
 
 def test_every_record_is_tested():
     named = {**vars(lmc), **vars(lmc.store)}
-    records = {of for of in named.values() if isinstance(of, type) and "_of" in vars(of)}
+    records = {of for of in named.values() if isinstance(of, type) and ("_of" in vars(of) or issubclass(of, Record))}
     assert records == set(KINDS)
 
 
-def test_a_record_is_not_made_by_hand():
-    with pytest.raises(TypeError):
-        lmc.Summary(1, 2, "", 3)
+def test_a_record_does_not_change():
+    record = lmc.Summary(1, 2, "", 3, 4)
+    with pytest.raises(AttributeError):
+        record.raw_size = 5
+    assert record == lmc.Summary(1, 2, "", 3, 4) != lmc.Summary(1, 2, "", 3, 5)
+
+
+def test_long_fields_are_shown_short():
+    garbage = lmc.store.Garbage(1, [lmc.store.Orphan(f"data/{n}", n, n) for n in range(1000)], [], None)
+    assert len(repr(garbage)) < 1000
 
 
 def compressed(paths):

@@ -200,3 +200,36 @@ def test_bases_beside_a_delta(tmp_path):
         lmc.numpy.load_file(tmp_path / "sub" / "copy.lmc")
     with pytest.raises(lmc.BaseMismatchError):
         lmc.numpy.load_file(paths[3], base=paths[2])
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_an_index_is_a_base(tmp_path, monkeypatch, compressed):
+    """Of a delta of one file, and of a model of several: then only the file of the same name is read."""
+    base, tuned, alone = tmp_path / "base", tmp_path / "tuned", tmp_path / "alone.lmc"
+    base.mkdir()
+    tuned.mkdir()
+    names = {"1.safetensors": "ab", "2.safetensors": "c"}
+    for file, has in names.items():
+        saved(base / file, has, compressed)
+    of = [base / f"{file}.lmc" if compressed else base / file for file in names]
+    later = {name: w * np.float32(1.001) for name, w in tensors(*"abc").items()}
+    lmc.numpy.save_file(later, alone, base=of)
+    for (file, has), one in zip(names.items(), of, strict=True):
+        lmc.numpy.save_file({name: later[name] for name in has}, tuned / f"{file}.lmc", base=one)
+    weight_map = {name: file for file, has in names.items() for name in has}
+    for given in (index(base, weight_map), base, [str(base)]):
+        assert equal(lmc.numpy.load_file(alone, base=given), later)
+    index(tuned, weight_map)
+    with pytest.raises(lmc.BaseMismatchError):
+        lmc.numpy.load_file(tuned)
+    read = []
+    real = lmc.numpy.File
+    monkeypatch.setattr(lmc.numpy, "File", lambda file, **o: (read.append(o["base"]), real(file, **o))[1])
+    assert equal(lmc.numpy.load_file(tuned, base=base), later)
+    assert {str(path) for given in read for path in given} == {str(path) for path in of}
+    assert all(len(given) == 1 for given in read)
+    with lmc.safe_open(tuned, "np", base=base / INDEX) as f:
+        assert np.array_equal(f.get_tensor("c"), later["c"])
+    (base / "1.safetensors.lmc" if compressed else base / "1.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match="1.safetensors"):
+        lmc.numpy.load_file(tuned, base=base)

@@ -270,28 +270,28 @@ def test_verifying(store, tmp_path):
 def test_results_say_what_they_are(store, tmp_path):
     found = store.verify()
     counts = f"objects={found.objects}, block_sets={found.block_sets}"
-    assert repr(found) == f"Verified({counts}, 0 problems, 0 of tags, 0 notes)"
+    assert repr(found) == f"Verified({counts}, problems=[], tags=[], notes=[])"
     saved = store.save_shard({"a": b"not published"}, step=500)
     assert re.sub(r"seconds=[\d.e-]+", "seconds=…", repr(saved)) == (
-        f'Saved(shard="{saved.shard}", raw_size=13, new_size={saved.new_size}, document_size={saved.document_size}, '
+        f"Saved(shard='{saved.shard}', raw_size=13, new_size={saved.new_size}, document_size={saved.document_size}, "
         f"base_step={saved.base_step}, elements=0, changed={saved.changed}, read_seconds=…, compress_seconds=…, "
         "upload_seconds=…, notes=[])"
     )
     garbage = store.garbage()
-    assert repr(garbage) == f"Garbage(time={garbage.time}, 0 orphans of 0 bytes, {len(garbage.young)} young)"
     young = garbage.young[0]
-    assert repr(young) == f'Orphan(key="{young.key}", size={young.size}, time={young.time})'
+    assert repr(young) == f"Orphan(key='{young.key}', size={young.size}, time={young.time})"
+    assert repr(garbage).startswith(f"Garbage(time={garbage.time}, orphans=[], young=[{young!r}")
     cost = store.cost(100)
     assert repr(cost) == f"Cost(block_sets={cost.block_sets}, stored_size={cost.stored_size}, longest_chain=1)"
     plan = store.plan_prune(keep_last=1)
     assert repr(plan) == (
-        'PrunePlan(keep=[300], why=[["last"]], prune=[100, 200], states=[], damaged=[], left_out=[], '
+        "PrunePlan(keep=[300], why=[['last']], prune=[100, 200], states=[], damaged=[], left_out=[], "
         f"rebase={plan.rebase}, broken=[], before={plan.before}, after={plan.after}, obstacle=None)"
     )
     assert repr(store.prune(keep_last=1)) == f"Pruned(pruned=[100, 200], rebased={plan.rebase}, reduced=[], changed=[])"
     shutil.rmtree(tmp_path / "store" / "data")
     problem = store.verify().problems[0]
-    assert repr(problem).startswith(f"Problem(step=300, {len(problem.lost)} lost, intact=False, message=")
+    assert repr(problem).startswith(f"Problem(step=300, lost={problem.lost}, intact=False, message=")
 
 
 def test_the_best_are_kept(tmp_path):
@@ -474,7 +474,8 @@ def test_copying(store, tmp_path):
     copied = other.copy_from(store)
     assert ([s.step for s in copied.snapshots], copied.skipped) == ([100, 200], 1)
     assert (copied.damaged, copied.left_out, copied.notes) == ([], [], [])
-    assert repr(copied) == "Copied(2 snapshots, skipped=1, 0 damaged, 0 left out, 0 notes)"
+    shown = ", ".join(map(repr, copied.snapshots))
+    assert repr(copied) == f"Copied(snapshots=[{shown}], skipped=1, damaged=[], left_out=[], notes=[])"
     assert other.find(300).id == store.find(300).id
     assert other.open_snapshot(300).read("w") == state(300)[0][3].tobytes()
     another = lmc.Store.create(tmp_path / "another")
@@ -620,3 +621,32 @@ def test_a_damaged_latest_is_passed_over(store, tmp_path):
     assert (tmp_path / "x" / "rng").read_bytes() == (200).to_bytes(8)
     with pytest.raises(lmc.DamagedError):
         store.open_snapshot(300)
+
+
+def test_the_logger_has_what_was_done(tmp_path, caplog):
+    store = lmc.Store.create(tmp_path / "store", grace_seconds=60)
+    store.save_files({"a": b"data"})
+    assert not caplog.records
+    with caplog.at_level("INFO", logger="lmc"):
+        store.save_files({"a": b"data2"}, step=7)
+        store.publish(8, [store.save_shard({"a": b"data3"}, step=8).shard])
+        store.restore(tmp_path / "out", 7)
+        with store.follow(tmp_path / "following") as follower:
+            version = follower.update()
+        store.prune(keep_last=1)
+        store.gc()
+    place = tmp_path / "store"
+    assert {record.name for record in caplog.records} == {"lmc"}
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{place}: step 7 saved, 5 bytes => {store_size(caplog)}, without a base",
+        f"{place}: step 8 published, 5 bytes => {store_size(caplog, 1)}",
+        f"{place}: step 7 restored to {tmp_path / 'out'}",
+        f"{version.path}: step 8 is current",
+        f"{place}: pruned the steps [0, 7]",
+        f"{place}: deleted 0 objects of 0 bytes",
+    ]
+
+
+def store_size(caplog, number=0):
+    """The size that a message says."""
+    return re.search(r"=> (\d+)", caplog.records[number].getMessage())[1]

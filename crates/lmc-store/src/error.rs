@@ -121,7 +121,10 @@ impl Error {
             _ if is_irregular(&e) => (ErrorKind::Damaged, "; move it out of the store"),
             _ => (ErrorKind::Store, advice(&e)),
         };
-        let mut new = Self::new(kind, format!("cannot {doing} {key}: {}{advice}", root_cause(&e))).of(key);
+        let cause = root_cause(&e);
+        let of_code = ANSWERS.iter().find(|(code, _)| cause.ends_with(&format!("({code})")));
+        let advice = of_code.map_or(advice, |(_, advice)| advice);
+        let mut new = Self::new(kind, format!("cannot {doing} {key}: {cause}{advice}")).of(key);
         new.0.source = Some(Box::new(e));
         new
     }
@@ -171,13 +174,31 @@ fn advice(e: &object_store::Error) -> &'static str {
     }
 }
 
+/// Codes of servers' answers, and what to do.
+const ANSWERS: [(&str, &str); 6] = [
+    ("SignatureDoesNotMatch", "; check the secret key"),
+    ("InvalidAccessKeyId", "; check the access key"),
+    ("ExpiredToken", "; get new credentials"),
+    ("RequestTimeTooSkewed", "; set this machine's clock right"),
+    ("NoSuchBucket", "; check the name of the bucket"),
+    ("AuthorizationHeaderMalformed", "; check the region"),
+];
+
+/// What a server says in XML: the first line of its message, and the code.
+fn answer(text: &str) -> Option<String> {
+    let field = |name: &str| Some(text.split_once(&format!("<{name}>"))?.1.split_once("</")?.0);
+    let (code, message) = (field("Code")?, field("Message").unwrap_or_default());
+    Some(format!("{} ({code})", message.lines().next().unwrap_or_default()))
+}
+
 /// The innermost cause: the message of the operating system or the server.
 pub(crate) fn root_cause(e: &dyn std::error::Error) -> String {
     let mut last: &dyn std::error::Error = e;
     while let Some(next) = last.source() {
         last = next;
     }
-    last.to_string()
+    let text = last.to_string();
+    answer(&text).unwrap_or(text)
 }
 
 impl fmt::Display for Error {
@@ -195,5 +216,34 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source.as_deref().map(|e| e as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_in_xml_are_one_line() {
+        let failed = |text: &str| {
+            let e = object_store::Error::Generic { store: "S3", source: text.into() };
+            Error::request("read", &Path::from("k"), e).to_string()
+        };
+        let answer = |code: &str, message: &str| {
+            format!(
+                "403: <?xml version=\"1.0\"?>\n<Error><Code>{code}</Code><Message>{message}</Message><Key>k</Key></Error>"
+            )
+        };
+        for (text, said) in [
+            (
+                answer("SignatureDoesNotMatch", "It does not match."),
+                "cannot read k: It does not match. (SignatureDoesNotMatch); check the secret key",
+            ),
+            (answer("SlowDown", "Reduce\nthe rate."), "cannot read k: Reduce (SlowDown)"),
+            ("no XML".to_owned(), "cannot read k: no XML"),
+            ("<Code>cut".to_owned(), "cannot read k: <Code>cut"),
+        ] {
+            assert_eq!(failed(&text), said);
+        }
     }
 }

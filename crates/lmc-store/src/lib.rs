@@ -21,6 +21,12 @@
 
 #![deny(unsafe_code)]
 
+#[cfg(not(unix))]
+compile_error!(
+    "stores, the command and the Python package need Linux or another Unix system (on Windows, use WSL): \
+     elsewhere there is the library lmc-codec"
+);
+
 mod chunks;
 mod disk;
 mod error;

@@ -34,9 +34,6 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(not(unix))]
-compile_error!("lmc runs on Linux and other Unix systems: build it there, or for one of them (on Windows, in WSL)");
-
 mod api;
 mod block;
 mod file;
@@ -98,7 +95,3 @@ impl Summary {
         format::header::encode(self.header)
     }
 }
-
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-mod readme {}

@@ -23,7 +23,6 @@ use crate::work::shards::refuse_index;
 ///
 /// Only the blocks that hold them are read. `lmc list` names the tensors of a file.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(crate) struct CatArgs {
     /// The compressed file.
     file: PathBuf,
@@ -53,11 +52,6 @@ pub(crate) struct CatArgs {
     #[command(flatten)]
     threads: Threads,
 }
-
-/// The output that programs may rely on.
-const JSON_HELP: &str = "\
---json prints one object on standard error; later versions may add fields:
-  name, dtype, shape, size of what is written; dtype: null for opaque bytes; size: in bytes";
 
 /// A range of rows with optional ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -36,7 +36,6 @@ use crate::work::unchanged::Together;
 /// npy, npz, onnx; so are files without a suffix that have tensors, and those in which models of ONNX keep theirs. Configurations and
 /// tokenizers are left alone. Models in the cache of the Hugging Face hub are compressed by lmc hub compress.
 #[derive(Args)]
-#[command(after_long_help = format!("{}{JSON_OF_DRY_RUN}", report::JSON_HELP))]
 pub(crate) struct CompressArgs {
     #[command(flatten)]
     files: Files,
@@ -58,11 +57,6 @@ pub(crate) struct CompressArgs {
     #[command(flatten)]
     coding: Coding,
 }
-
-/// The output of -n that programs may rely on.
-const JSON_OF_DRY_RUN: &str = "
-With -n, compressed_size is an estimate, and in place of content_hash and blocks there are
-  margin, sampled          as of lmc estimate";
 
 /// How files are compressed.
 #[derive(Args)]
@@ -129,6 +123,9 @@ pub(super) fn forecast(files: &Files, naming: &dyn Naming, coding: &Coding, outp
             let why = "an estimate reads here and there in a file, not standard input: name a file";
             return Err(Failure::Usage(why.to_owned()));
         };
+        if let Some(left) = run.left(job) {
+            return Ok(Err(left));
+        }
         let source = Source::open_one_of(path, &handles)?;
         let bases = match work.look(&source, &run)? {
             Look::Leave(Left::Skipped(_)) if !outputs => return Ok(Err(Left::Skipped("it is already compressed"))),

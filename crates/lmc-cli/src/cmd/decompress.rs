@@ -12,7 +12,6 @@ use crate::ui::messages::Ui;
 use crate::work::args::{Files, Threads, decoding};
 use crate::work::bases::BaseArgs;
 use crate::work::plan::{RemoveSuffix, plan};
-use crate::work::report;
 use crate::work::run::{Look, Run, Work};
 
 /// Restore compressed files: FILE.lmc becomes FILE, and FILE.lmc is kept.
@@ -23,7 +22,6 @@ use crate::work::run::{Look, Run, Work};
 /// `lmc compress --digest` stored; of standard input, only those of bases. Several files written to standard output
 /// are concatenated. With -r, every .lmc file in a directory is restored.
 #[derive(Args)]
-#[command(after_long_help = report::JSON_HELP)]
 pub(crate) struct DecompressArgs {
     #[command(flatten)]
     files: Files,

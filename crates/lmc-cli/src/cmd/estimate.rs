@@ -23,7 +23,6 @@ use crate::work::plan::AddSuffix;
 ///
 /// Of more than 40 files, each directory has one row; with -v, every file has.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(crate) struct EstimateArgs {
     /// Files, indexes of checkpoints (model.safetensors.index.json), and directories: in these, the files that compress
     /// -r takes.
@@ -37,16 +36,6 @@ pub(crate) struct EstimateArgs {
     #[arg(long, help_heading = "Messages")]
     json: bool,
 }
-
-/// The output that programs may rely on.
-const JSON_HELP: &str = "\
---json prints one object a file; later versions may add fields. Sizes are in bytes:
-  file                     its name
-  raw_size, compressed_size, ratio
-                           the second is an estimate; ratio: compressed over raw size, or null
-  margin                   two standard errors of compressed_size; 0 if it is exact
-  sampled                  how many bytes were compressed; 0 for a file that is taken to be like others
-  skipped, error           beside file alone: why it would not be compressed; what failed";
 
 /// Estimates sizes.
 pub(crate) fn run(args: &EstimateArgs, ui: &Ui) -> Result {
@@ -66,6 +55,7 @@ pub(crate) fn run(args: &EstimateArgs, ui: &Ui) -> Result {
         recursive: true,
         rm: false,
         force: false,
+        skip_existing: false,
         json: args.json,
     };
     forecast(&files, &AddSuffix { all: false }, &args.coding, false, ui)

@@ -25,7 +25,6 @@ use crate::work::args::Threads;
 /// DIR is created if missing. It must be empty, or be one that lmc follow made. Files in it are not to be changed: unchanged files of several
 /// versions are links to the same bytes.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(crate) struct FollowArgs {
     #[command(flatten)]
     place: Place,
@@ -57,20 +56,6 @@ pub(crate) struct FollowArgs {
     #[command(flatten)]
     threads: Threads,
 }
-
-/// The output that programs may rely on.
-const JSON_HELP: &str = "\
---json prints one object a new version; later releases may add fields. Sizes are in bytes:
-  step, id, path           of the version: id of its snapshot, path of its directory
-  from                     the step of the version before, or null
-  raw_size                 of its files
-  linked_size, written_size, fetched_size
-                           of files that did not change; that were written; of what was fetched
-  stage_seconds, commit_seconds
-With --verify, one object for a version in which files were restored:
-  step, id, path, written_size, fetched_size
-                           as above
-  restored                 the names of the files";
 
 /// Follows a store.
 pub(crate) fn run(args: &FollowArgs, ui: &Ui) -> Result {

@@ -37,7 +37,6 @@ use crate::work::shards::refuse_index;
 /// what each tensor is predicted from, and with --base whether that is the right base. Names of more than 200 characters are cut; --json
 /// has all of them.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(crate) struct ListArgs {
     /// Files to look into.
     #[arg(value_name = "FILE", required = true)]
@@ -54,34 +53,6 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     bases: BaseArgs,
 }
-
-/// The output that programs may rely on.
-const JSON_HELP: &str = "\
---json prints one object a file; later versions may add fields. Sizes and offsets are in bytes:
-  file                     its name; of a file that cannot be listed, there is also error, and nothing else
-  raw_size, compressed_size, ratio
-                           of the whole file; ratio: compressed over raw size, or null
-  container_size           of header, index and digests: with the compressed_size of all segments it is that of the file
-  version                  of the file's format, such as 1
-  features                 of the format that its blocks need: ranges (of other files), own-ranges (of this file), grids,
-                           optimizer; of others, which this lmc does not know, the bit, such as \"bit 7\": compressed_size of
-                           segments is then their share of blocks by length, and there is no coder and no block_list
-  digests                  cryptographic ones of raw bytes (compress --digest): source (0 is the file itself, i its i-th base),
-                           algorithm (sha-256, blake3, or a number) and digest
-  layout, writer, content_hash
-                           the format of the file that was compressed, the program that compressed it, and the hash of
-                           its bytes
-  bases                    of a delta: name, raw_size and content_hash of each file that it needs
-  segments                 in order: name, dtype and shape (null for what is no tensor), offset, raw_size,
-                           compressed_size, ratio, coder (\"-\" where there is no block), predictor (or null),
-                           sources (where predictions come from: 0 is the file itself, i its i-th base)
-  missing                  tensors that the file declares and that are no segments, each with name and why; for deltas
-                           only with --base
-  blocks                   how many
-  block_list               with -v, each with offset, compressed_size, raw_offset, raw_size, lane_sets, literals, extents
-                           and columns: raw_size, compressed_size, method, width, map, prediction (null, or predictor,
-                           conversion, derived, grid, sources, contexts), clusters (constant_bits, raw_bits, symbol_bits, coder),
-                           patches, listed, masked";
 
 /// Lists files.
 pub(crate) fn run(args: &ListArgs, ui: &Ui) -> Result {

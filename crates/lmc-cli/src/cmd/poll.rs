@@ -17,6 +17,7 @@ const PATIENCE: f64 = 15.0;
 
 /// How often to look.
 #[derive(Args)]
+#[command(next_help_heading = "When to look")]
 pub(super) struct Looks {
     /// Look once, and stop.
     #[arg(long)]
@@ -54,12 +55,17 @@ pub(super) fn check_no_file(path: &Path) -> Result {
 impl Looks {
     /// Looks until the process is ended; each failure is said once. Those that cannot pass end it.
     pub(super) fn run(&self, ui: &Ui, mut look: impl FnMut() -> Result) -> Result {
+        if !self.once {
+            ui.with_times();
+        }
         let (mut last, mut wait) = (String::new(), self.interval);
         loop {
             match look() {
                 Err(failure) if self.once || is_final(&failure) => return Err(failure),
                 // It may be over the next time: a server that cannot be reached, something that was deleted meanwhile.
                 Err(failure) => {
+                    let is_missing = matches!(failure, Failure::Store(ErrorKind::NotFound | ErrorKind::Store, _));
+                    let failure = if is_missing { failure.and("; waiting for the store") } else { failure };
                     if std::mem::replace(&mut last, failure.to_string()) != last {
                         ui.fail(&failure);
                     }

@@ -19,7 +19,6 @@ use crate::work::run::Run;
 /// Digests that `lmc compress --digest` stored are compared, too; not that of standard input, whose bytes are gone when it comes.
 /// Continues after a file that fails; the exit status is 1 if any did.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(crate) struct TestArgs {
     /// Files to check; `-` is standard input, which is also the default when input is piped.
     #[arg(value_name = "FILE")]
@@ -44,15 +43,6 @@ pub(crate) struct TestArgs {
     threads: Threads,
 }
 
-/// The output that programs may rely on.
-const JSON_HELP: &str = "\
---json prints one object a file; later versions may add fields. Sizes are in bytes:
-  file                     its name, or (stdin)
-  ok                       true; of a file that fails, there is error instead, and nothing else
-  raw_size, compressed_size, ratio, content_hash, blocks
-                           ratio: compressed over raw size, or null; content_hash: of the raw bytes;
-                           blocks: how many";
-
 /// Checks files.
 pub(crate) fn run(args: &TestArgs, ui: &Ui) -> Result {
     let mut restore = Restore::new(&args.threads)?;
@@ -67,5 +57,5 @@ pub(crate) fn run(args: &TestArgs, ui: &Ui) -> Result {
     let job = |input| Job { input, output: Target::Nowhere, directory: None };
     let jobs = inputs.into_iter().map(job).collect();
     let (guard, json) = (Guard::default(), args.json);
-    Run { jobs, bases, guard, force: false, remove: false, json, threads, ui }.each(&mut restore)
+    Run { jobs, bases, guard, force: false, skip_existing: false, remove: false, json, threads, ui }.each(&mut restore)
 }

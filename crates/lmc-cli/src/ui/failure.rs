@@ -29,20 +29,23 @@ pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
 /// The results of two steps that both ran. If both failed, one line has both failures.
 pub(crate) fn both(first: Result, second: Result) -> Result {
     match (first, second) {
-        (Err(mut failure), Err(other)) => {
-            match &mut failure {
-                Failure::Failed(text) | Failure::Codec(_, text) | Failure::Store(_, text) | Failure::Usage(text) => {
-                    *text += &format!("; and {other}");
-                }
-                Failure::BrokenPipe => {}
-            }
-            Err(failure)
-        }
+        (Err(failure), Err(other)) => Err(failure.and(&format!("; and {other}"))),
         (first, second) => first.and(second),
     }
 }
 
 impl Failure {
+    /// Appends to the message.
+    pub(crate) fn and(mut self, more: &str) -> Self {
+        match &mut self {
+            Failure::Failed(text) | Failure::Codec(_, text) | Failure::Store(_, text) | Failure::Usage(text) => {
+                *text += more;
+            }
+            Failure::BrokenPipe => {}
+        }
+        self
+    }
+
     /// A failure about one file.
     pub(crate) fn at(path: &Path, what: impl Display) -> Self {
         Failure::Failed(format!("{}: {what}", Name::path(path)))

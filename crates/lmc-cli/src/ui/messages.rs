@@ -9,6 +9,7 @@ use crate::ui::failure::{Failure, Result};
 use crate::ui::format::Name;
 use crate::ui::interrupt;
 use crate::ui::progress::Progress;
+use crate::ui::time;
 
 /// Options of every command.
 #[derive(Args)]
@@ -33,6 +34,8 @@ pub(crate) struct Ui {
     progress: bool,
     stderr_is_terminal: bool,
     worst: Cell<u8>,
+    /// Whether messages begin with the time.
+    times: Cell<bool>,
     /// Messages, kept for callers that do not read standard error.
     kept: Option<RefCell<Vec<String>>>,
 }
@@ -46,6 +49,7 @@ impl Ui {
             progress: stderr_is_terminal && !global.quiet && !global.no_progress,
             stderr_is_terminal,
             worst: Cell::new(0),
+            times: Cell::new(false),
             kept: None,
         }
     }
@@ -59,6 +63,7 @@ impl Ui {
             progress,
             stderr_is_terminal,
             worst: Cell::new(0),
+            times: Cell::new(false),
             kept: Some(RefCell::default()),
         }
     }
@@ -66,6 +71,11 @@ impl Ui {
     /// The kept messages, in order.
     pub(crate) fn kept(self) -> Vec<String> {
         self.kept.map_or_else(Vec::new, RefCell::into_inner)
+    }
+
+    /// Lets messages begin with the time from now on, for a command that runs for days.
+    pub(crate) fn with_times(&self) {
+        self.times.set(true);
     }
 
     pub(crate) fn verbose(&self) -> bool {
@@ -168,6 +178,7 @@ impl Ui {
             return;
         }
         // When standard error is closed, nothing can be reported.
-        let _ = writeln!(std::io::stderr(), "{text}");
+        let time = self.times.get().then(|| format!("{}Z ", time::time(time::now())));
+        let _ = writeln!(std::io::stderr(), "{}{text}", time.unwrap_or_default());
     }
 }

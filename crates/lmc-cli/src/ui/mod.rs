@@ -8,3 +8,4 @@ pub(crate) mod messages;
 pub(crate) mod plot;
 pub(crate) mod progress;
 pub(crate) mod table;
+pub(crate) mod time;

@@ -39,6 +39,10 @@ pub(crate) struct Files {
     #[arg(short, long)]
     pub(crate) force: bool,
 
+    /// Leave files alone whose outputs are there, as after an interrupted run.
+    #[arg(long, conflicts_with_all = ["stdout", "force"])]
+    pub(crate) skip_existing: bool,
+
     /// Print one JSON object per file on standard output.
     #[arg(long, conflicts_with = "stdout", help_heading = "Messages")]
     pub(crate) json: bool,

@@ -21,6 +21,7 @@ use crate::work::shards::{named_by, shards};
 
 /// The bases of deltas.
 #[derive(Args, Default)]
+#[command(next_help_heading = "Bases")]
 pub(crate) struct BaseArgs {
     /// The earlier version that a delta is made from, or was made from. A raw file, an .lmc file, or the model.safetensors.index.json of a
     /// checkpoint in several files. Repeat the option for each further file, and for the bases of a base that is a delta itself. To restore,

@@ -12,4 +12,5 @@ pub(crate) mod report;
 pub(crate) mod restorable;
 pub(crate) mod run;
 pub(crate) mod shards;
+pub(crate) mod steps;
 pub(crate) mod unchanged;

@@ -12,18 +12,6 @@ use crate::ui::format::{Name, bytes, count, hex, percent, ratio};
 use crate::ui::messages::Ui;
 use crate::work::bases::Bases;
 
-/// The output of `compress` and `decompress` that programs may rely on.
-pub(crate) const JSON_HELP: &str = "\
---json prints one object a file; later versions may add fields. Sizes are in bytes:
-  file                     its name, or (stdin)
-  raw_size, compressed_size, ratio
-                           ratio: compressed over raw size, or null
-  content_hash, blocks     the hash of the raw bytes; how many blocks
-  unlisted_tensors         of compress, if there are any: tensors that are not in the index, where their names or shapes
-                           have no room
-  output                   the name of the output
-  skipped, error           beside file alone: why nothing was done; what failed";
-
 /// The outcome for a file, if it did not fail.
 pub(crate) enum Outcome {
     /// Done: a line of text, a field for JSON beside those of the summary, and the sizes.

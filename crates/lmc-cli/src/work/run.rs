@@ -58,6 +58,8 @@ pub(crate) struct Run<'a> {
     pub(crate) guard: Guard,
     /// Overwrite existing files.
     pub(crate) force: bool,
+    /// Leave inputs alone whose outputs are there.
+    pub(crate) skip_existing: bool,
     /// Remove the inputs.
     pub(crate) remove: bool,
     pub(crate) json: bool,
@@ -75,7 +77,8 @@ impl<'a> Run<'a> {
         ui: &'a Ui,
     ) -> Result<Self> {
         let guard = guard(&jobs, links, &bases, args)?;
-        Ok(Self { jobs, bases, guard, force: args.force, remove: args.rm, json: args.json, threads, ui })
+        let Files { force, skip_existing, rm: remove, json, .. } = *args;
+        Ok(Self { jobs, bases, guard, force, skip_existing, remove, json, threads, ui })
     }
 
     /// Works on every input, and goes on after those that fail.
@@ -116,7 +119,16 @@ impl<'a> Run<'a> {
         Ok(summary)
     }
 
+    /// Why a job is left alone before its input is opened, if it is.
+    pub(crate) fn left(&self, job: &Job) -> Option<Left> {
+        let is_there = matches!(&job.output, Target::File(path) if path.symlink_metadata().is_ok());
+        (self.skip_existing && is_there).then_some(Left::Skipped("its output is there"))
+    }
+
     fn file(&self, path: &Path, job: &Job, work: &mut dyn Work) -> Result<Result<Summary, Left>> {
+        if let Some(left) = self.left(job) {
+            return Ok(Err(left));
+        }
         let source = Source::open(path)?;
         let (bases, restored_size) = match work.look(&source, self)? {
             Look::Take { bases, restored_size } => (bases, restored_size),

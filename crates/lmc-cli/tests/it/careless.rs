@@ -351,11 +351,16 @@ fn habits_of_other_compressors_are_answered() {
     let restore = "tar -I \"$LMC decompress\" -xOf m.tar.lmc m/x | cmp - m/x";
     dir.shell(&format!("{compress} && {restore} && rm m.tar.lmc")).silent();
     dir.run([]).is_misused(&["no command: compress or decompress (tar -I 'lmc compress'"]);
-    for (option, command) in
-        [("-d", "decompress"), ("-t", "test"), ("-l", "list"), ("-c", "compress"), ("-19", "compress")]
-    {
+    for (option, command) in [("-t", "test"), ("-l", "list"), ("-c", "compress"), ("-19", "compress")] {
         dir.run([option, "m/x"]).is_misused(&[&format!("{option} needs a command before it: lmc {command} ")]);
     }
+    for (word, advice) in [("verify", "lmc snapshot verify a store"), ("extract", "lmc unpack"), ("rm", "prune")] {
+        dir.run([word, "m/x"]).is_misused(&[&format!("{word} is no command: "), advice]);
+    }
+    let unpacked = "tar -I \"$LMC\" -xOf m.tar.lmc m/x | cmp - m/x";
+    dir.shell(&format!("tar -cf m.tar m && $LMC compress m.tar && {unpacked} && rm m.tar m.tar.lmc")).silent();
+    let others = "for word in d x -d; do $LMC $word -c x.lmc | cmp - m/x; done && $LMC info x.lmc > list";
+    dir.shell(&format!("$LMC compress -c m/x > x.lmc && {others} && rm x.lmc list")).silent();
     dir.run(["compress", "-9", "m/x"]).is_misused(&["-9 is no level of lmc: use -l fast, -l default or -l max"]);
     let twice = dir.run(["compress", "m/x", "m/x"]);
     twice.is_misused(&["m/x: is given twice"]);

@@ -450,3 +450,20 @@ fn what_only_begins_as_a_compressed_file_is_compressed() {
     dir.run(["compress", "f.lmc"]).ok();
     assert!(!dir.has("f.lmc.lmc"));
 }
+
+#[test]
+fn outputs_that_are_there_are_skipped() {
+    let dir = Dir::new();
+    ["a.pt", "b.pt"].iter().for_each(|name| _ = dir.write(&format!("d/{name}"), &noise(5000, 1)));
+    dir.run(["compress", "d/a.pt"]).silent();
+    let before = dir.read("d/a.pt.lmc");
+    dir.run(["compress", "-r", "d"]).fails(&["d/a.pt.lmc: exists"]);
+    std::fs::remove_file(dir.path("d/b.pt.lmc")).unwrap();
+    let planned = dir.run(["compress", "-r", "-n", "--skip-existing", "d"]);
+    assert!(planned.ok().stderr().contains("d/a.pt: skipped, its output is there"), "{planned:?}");
+    let run = dir.run(["compress", "-r", "--skip-existing", "d"]);
+    assert!(run.ok().stderr().contains("d/a.pt: skipped, its output is there"), "{run:?}");
+    assert!(dir.has("d/b.pt.lmc") && dir.read("d/a.pt.lmc") == before);
+    dir.run(["-q", "decompress", "-r", "--skip-existing", "d"]).silent();
+    assert_eq!(dir.run(["compress", "-f", "--skip-existing", "d/a.pt"]).0.status.code(), Some(2));
+}

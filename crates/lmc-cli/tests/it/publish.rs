@@ -290,7 +290,7 @@ fn what_is_waited_for_is_said_once() {
     std::fs::rename(&shard, dir.path("shard")).unwrap();
     let publisher = dir.in_background(["publish", "s", "v", "--settle", "0", "--interval", "0.01"], "said");
     let said = || String::from_utf8(dir.read("said")).unwrap();
-    let why = "names model-2.safetensors, which is not beside it; it is waited for";
+    let why = "names model-2.safetensors, which is not beside it; finish it";
     wait_until("it is said", || said().contains(why));
     // Another reason.
     dir.write("v/step1/model-2.safetensors", &model(2)[..40_000]);
@@ -304,7 +304,7 @@ fn what_is_waited_for_is_said_once() {
     write(&dir, "step3", 3);
     wait_until("step 3 is published", || steps(&dir) == [1, 3]);
     drop(publisher);
-    assert_eq!(said().matches("it is waited for").count(), 2, "{}", said());
+    assert_eq!(said().matches("Z lmc: waiting for v/step1 to be complete: ").count(), 2, "{}", said());
 }
 
 #[test]
@@ -546,4 +546,86 @@ fn after_a_kill_the_next_process_goes_on_on_each_backend() {
     check_in(&dir, store, n);
     let verified = dir.run(["snapshot", "verify", store, "--deep"]);
     verified.ok();
+}
+
+const UNIT: &str = include_str!("../../../../packaging/lmc-publish@.service");
+
+/// The value of a setting of the unit for systemd.
+fn setting(name: &str) -> &'static str {
+    let values: Vec<&str> = UNIT.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('=')).collect();
+    let [value] = values[..] else { panic!("{name}: {values:?}") };
+    value
+}
+
+#[test]
+fn the_unit_publishes_says_how_it_is_and_ends_cleanly() {
+    for line in UNIT.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let is_section = ["[Unit]", "[Service]", "[Install]"].contains(&line);
+        assert!(
+            is_section || line.split_once('=').is_some_and(|(name, value)| !name.is_empty() && !value.is_empty()),
+            "{line}"
+        );
+    }
+    assert_eq!(setting("EnvironmentFile"), "/etc/lmc/publish-%i.conf");
+    let dir = Dir::new();
+    write(&dir, "epoch=0-step=16", 16);
+    let words: Vec<&str> = setting("ExecStart").split(' ').collect();
+    assert_eq!(words[..2], ["lmc", "publish"]);
+    let words = words[1..].iter().flat_map(|&word| match word {
+        "$OPTIONS" => vec!["--settle", "0", "--interval", "0.01"],
+        "${STORE}" => vec!["s"],
+        "${DIRECTORY}" => vec!["v"],
+        "/run/lmc-publish/%i.json" => vec!["health.json"],
+        word => vec![word],
+    });
+    let words: [&str; 9] = words.collect::<Vec<_>>().try_into().unwrap();
+    let mut publisher = dir.spawn(words);
+    let health = || {
+        let text = if dir.has("health.json") { dir.read("health.json") } else { b"null".to_vec() };
+        serde_json::from_slice::<serde_json::Value>(&text).unwrap()
+    };
+    wait_until("step 16 is saved", || health()["step"] == 16);
+    wait_until("it waits", || health()["waiting"] == "waiting for a version in v");
+    assert_eq!((&health()["error"], health()["time"].as_u64() > Some(1_700_000_000)), (&json!(null), true));
+    std::fs::rename(dir.path("v"), dir.path("w")).unwrap();
+    wait_until("it fails", || {
+        health()["error"].as_str().is_some_and(|e| e.starts_with("v: cannot read the directory"))
+    });
+    std::fs::rename(dir.path("w"), dir.path("v")).unwrap();
+    write(&dir, "epoch=1-step=32", 32);
+    wait_until("step 32 is saved", || health()["step"] == 32 && health()["error"].is_null());
+    // systemd takes this signal for a clean end.
+    let kill = std::process::Command::new("kill").args(["-TERM", &publisher.id().to_string()]).status();
+    assert!(kill.unwrap().success());
+    let ended = std::os::unix::process::ExitStatusExt::signal(&publisher.wait().unwrap());
+    assert_eq!(ended, Some(15));
+    assert_eq!(steps(&dir), [16, 32]);
+    dir.run(["snapshot", "verify", "s", "--deep"]).ok();
+    assert_eq!(dir.names().into_iter().filter(|name| name.ends_with(".tmp")).count(), 0);
+    // A store is not the place for it.
+    dir.run(["publish", "s", "v", "--once", "--health-file", "s/health.json"]).is_misused(&["is in the store s"]);
+}
+
+#[test]
+fn systemd_finds_no_fault_in_the_unit_of_publish() {
+    let dir = Dir::new();
+    let unit = UNIT.replace("ExecStart=lmc ", &format!("ExecStart={} ", env!("CARGO_BIN_EXE_lmc")));
+    assert!(unit != UNIT);
+    let path = dir.write("lmc-publish@run.service", unit.as_bytes());
+    let verify = std::process::Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(path).output();
+    if let Ok(run) = verify {
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert!(!said.lines().any(|line| line.contains("lmc-publish@run.service")), "{said}");
+    }
+}
+
+#[test]
+fn steps_of_other_names_are_found_by_a_pattern() {
+    let dir = Dir::new();
+    write(&dir, "s7-of-run", 7);
+    dir.run(ONCE).fails(&["v: has no version: a directory or a file with weights whose name has a step"]);
+    let wrong = dir.run(["publish", "s", "v", "--once", "--step-pattern", "("]);
+    assert_eq!(wrong.0.status.code(), Some(2), "{wrong:?}");
+    dir.run(["-q", "publish", "s", "v", "--once", "--settle", "0", "--step-pattern", r"^s(\d+)-"]).silent();
+    assert_eq!(steps(&dir), [7]);
 }

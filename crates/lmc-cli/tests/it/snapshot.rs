@@ -29,6 +29,8 @@ fn what_was_saved_is_restored() {
         (&b"second"[..], &b"first"[..])
     );
     // Nothing is overwritten without -f.
+    dir.run(["snapshot", "restore", "runs/7"])
+        .is_misused(&["this directory is not empty: name the one", "-o . is this one"]);
     dir.run(["snapshot", "restore", "runs/7", "notes.txt"]).fails(&["notes.txt: exists"]);
     dir.run(["snapshot", "restore", "runs/7", "notes.txt", "--at", "100", "-f"]).silent();
     assert_eq!(dir.read("notes.txt"), b"first");

@@ -31,14 +31,10 @@ from lmc._errors import (
 from lmc._errors import IOError as IOError
 from lmc._lmc import (
     Base,
-    BaseInfo,
     Compressor,
     Decompressor,
-    Digest,
-    Estimate,
     File,
     Store,
-    Summary,
     Tensor,
     __version__,
     analyze,
@@ -55,6 +51,7 @@ from lmc._lmc import (
     decompress_stream,
     estimate,
 )
+from lmc._records import BaseInfo, Digest, Estimate, Summary
 from lmc._safe_open import safe_open
 from lmc._state import check_state
 

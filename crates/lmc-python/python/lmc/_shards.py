@@ -34,6 +34,22 @@ def model(path: Any) -> Any:
     return in_place(name) if is_index(name) else path
 
 
+def bases(base: Any, file: str | None = None) -> Any:
+    """The argument `base`, with the files of a model in place of its index or its directory.
+
+    Of a model that has a file of the name of the `file` that is to be read, it is that one alone: usually it is the
+    base of that file, and the others would be read in vain.
+    """
+    if isinstance(base, list | tuple):
+        all_of = (bases(given, file) for given in base)
+        return [one for found in all_of for one in (found if isinstance(found, list) else [found])]
+    found = model(base)
+    if not is_index(found):
+        return found
+    names = sorted(set(_weight_map(found).values()))
+    return [_shard(found, name) for name in ([file] if file in names else names)]
+
+
 class Shards:
     """The files that an index names, opened as one: the mixin of a `safe_open` that opens them one by one.
 
@@ -44,10 +60,12 @@ class Shards:
     _one: Any
     """What opens one file."""
 
-    def __init__(self, filename: Any, *args: Any, **options: Any) -> None:
+    def __init__(self, filename: Any, *args: Any, base: Any = None, **options: Any) -> None:
         self._index: str = model(filename)
         self._files = _weight_map(self._index)
-        self._open_one: Callable[[str], Any] = lambda file: self._one(_shard(self._index, file), *args, **options)
+        self._open_one: Callable[[str], Any] = lambda file: self._one(
+            _shard(self._index, file), *args, base=bases(base, file), **options
+        )
         self._opened = OrderedDict[str, Any]()
         self._lock = threading.Lock()
         self._is_closed = False

@@ -27,7 +27,7 @@ from lmc._safetensors import (
     check_framework,
     split,
 )
-from lmc._shards import Shards, is_index, model
+from lmc._shards import Shards, bases, is_index, model
 
 __all__ = ["load", "load_file", "safe_open", "save", "save_file"]
 
@@ -169,7 +169,7 @@ class safe_open(SafetensorsFile):
         if device != "cpu":
             raise UsageError(f"device={device!r}: arrays of numpy are on the cpu")
         check_backend(backend)
-        super().__init__(File(model(filename), base=base, threads=threads, plain=True))
+        super().__init__(File(model(filename), base=bases(base), threads=threads, plain=True))
 
     @classmethod
     def _of(cls, file: File) -> "safe_open":

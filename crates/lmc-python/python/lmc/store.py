@@ -3,10 +3,10 @@
 `lmc.Store` makes all of them.
 """
 
-from lmc._lmc import (
+from lmc._lmc import DirectoryFollower, Snapshot, SnapshotReader, Staged
+from lmc._records import (
     Copied,
     Cost,
-    DirectoryFollower,
     FileInfo,
     Garbage,
     Orphan,
@@ -14,9 +14,6 @@ from lmc._lmc import (
     Pruned,
     PrunePlan,
     Saved,
-    Snapshot,
-    SnapshotReader,
-    Staged,
     Verified,
     Version,
 )

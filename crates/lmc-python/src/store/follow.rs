@@ -1,30 +1,12 @@
 //! `lmc.store.DirectoryFollower`: a directory that follows a store.
 
-use std::path::PathBuf;
-
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::exclusive::Exclusive;
-use crate::errors::Result;
-use crate::repr::record;
-
-/// A version in a directory: a snapshot with its files.
-#[pyclass(frozen, get_all, module = "lmc.store")]
-pub(crate) struct Version {
-    step: u64,
-    id: String,
-    /// The directory of its files.
-    path: PathBuf,
-}
-
-impl From<&lmc_store::Version> for Version {
-    fn from(v: &lmc_store::Version) -> Self {
-        Self { step: v.step.get(), id: v.id.to_string(), path: v.path.clone() }
-    }
-}
-
-record!(Version(step, id, path));
+use super::records::version;
+use crate::errors::{Result, log};
+use crate::records::Record;
 
 /// A version that is complete and on disk, but not the current one yet.
 #[pyclass(frozen, module = "lmc.store")]
@@ -33,8 +15,8 @@ pub(crate) struct Staged(lmc_store::Staged);
 #[pymethods]
 impl Staged {
     #[getter]
-    fn version(&self) -> Version {
-        (&self.0.version).into()
+    fn version<'py>(&self, py: Python<'py>) -> Result<Record<'py>> {
+        version(py, &self.0.version)
     }
 
     /// The step of the version that it was made from, or `None`.
@@ -81,14 +63,20 @@ impl DirectoryFollower {
     pub(super) fn new(follower: lmc_store::Follower) -> Self {
         Self(Exclusive::new("follower", follower))
     }
+
+    fn committed<'py>(&self, py: Python<'py>, now: &lmc_store::Version) -> Result<Record<'py>> {
+        log(py, || format!("{}: step {} is current", now.path.display(), now.step))?;
+        version(py, now)
+    }
 }
 
 #[pymethods]
 impl DirectoryFollower {
     /// The current version, or `None`.
     #[getter]
-    fn current(&self, py: Python<'_>) -> Result<Option<Version>> {
-        self.0.work(py, |f| Ok(f.current().map(Version::from)))
+    fn current<'py>(&self, py: Python<'py>) -> Result<Option<Record<'py>>> {
+        let current = self.0.work(py, |f| Ok(f.current().cloned()))?;
+        current.map(|v| version(py, &v)).transpose()
     }
 
     /// Writes the newest snapshot's files beside the current version's, which stay as they are: they may be in use, and the call may be
@@ -102,18 +90,19 @@ impl DirectoryFollower {
     }
 
     /// Makes a staged version the current one, by a rename.
-    fn commit(&self, py: Python<'_>, staged: &Staged) -> Result<Version> {
-        self.0.work(py, |f| f.commit(staged.0.clone()).map(Version::from))
+    fn commit<'py>(&self, py: Python<'py>, staged: &Staged) -> Result<Record<'py>> {
+        self.committed(py, &self.0.work(py, |f| f.commit(staged.0.clone()).cloned())?)
     }
 
     /// `stage` and `commit`. Returns the new version, or `None` if there is none.
-    fn update(&self, py: Python<'_>) -> Result<Option<Version>> {
-        self.0.watch(py, |f, signals| {
+    fn update<'py>(&self, py: Python<'py>) -> Result<Option<Record<'py>>> {
+        let updated = self.0.watch(py, |f, signals| {
             let Some(snapshot) = f.newest()? else { return Ok(None) };
             let staged = f.stage(&snapshot, &mut signals.progress())?;
             signals.settle_store()?;
-            f.commit(staged).map(|v| Some(v.into()))
-        })
+            f.commit(staged).map(|v| Some(v.clone()))
+        })?;
+        updated.map(|v| self.committed(py, &v)).transpose()
     }
 
     /// Reads all files of the current version, and restores those that are missing, or are not what was published. Each is replaced as a

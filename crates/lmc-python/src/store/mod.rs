@@ -22,20 +22,20 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
-use crate::errors::{Failure, Result, warn};
+use crate::errors::{Failure, Result, log, warn};
 use crate::numbers::{self, KeepEvery, StepNumber};
 use crate::options::{Threads, level, threads};
 use crate::process::PerProcess;
+use crate::records::Record;
 use crate::source::{as_path, path};
 use crate::text::{optional_text, optional_texts, text, texts};
 use crate::work::{Signals, detached};
 
 use self::arguments::{Rules, at, best, gc_options, options, tag, within};
-pub(crate) use self::follow::{DirectoryFollower, Staged, Version};
+pub(crate) use self::follow::{DirectoryFollower, Staged};
 pub(crate) use self::follow_tensors::{StagedTensors, TensorFollower};
-pub(crate) use self::records::{
-    Copied, Cost, FileInfo, Garbage, Orphan, Problem, PrunePlan, Pruned, Saved, Snapshot, Verified,
-};
+pub(crate) use self::records::Snapshot;
+use self::records::{copied, cost, garbage, prune_plan, pruned, saved, verified};
 use self::shared::Shared;
 pub(crate) use self::snapshot::SnapshotReader;
 
@@ -307,6 +307,11 @@ impl Store {
             })
         })?;
         warn(py, &saved.notes)?;
+        log(py, || {
+            let (step, raw, new) = (snapshot.step, snapshot.raw_size, snapshot.new_size);
+            let from = saved.base.map_or_else(|| "without a base".to_owned(), |base| format!("from step {base}"));
+            format!("{}: step {step} saved, {raw} bytes => {new}, {from}", self.name)
+        })?;
         if let Some(tag) = tag {
             detached(py, || {
                 let step = snapshot.step;
@@ -325,9 +330,9 @@ impl Store {
         inputs, *, step, level="default", threads=None, base=save::BaseOf::default(), anchor_every=16, alternatives=false,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
-    fn save_shard(
+    fn save_shard<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         inputs: &Bound<'_, PyAny>,
         step: StepNumber,
         #[pyo3(from_py_with = text)] level: &str,
@@ -335,17 +340,17 @@ impl Store {
         #[pyo3(from_py_with = save::BaseOf::get)] base: save::BaseOf,
         #[pyo3(from_py_with = numbers::anchor_every)] anchor_every: u32,
         alternatives: bool,
-    ) -> Result<Saved> {
+    ) -> Result<Record<'py>> {
         let options = save::options(level, threads, (anchor_every, alternatives))?;
         let (inputs, step) = (save::Inputs::get(inputs, &self.name)?, Step::new(step.0)?);
         let store = self.shared.get(py)?;
-        let saved = inputs.save(py, |inputs, cancel| {
+        let shard = inputs.save(py, |inputs, cancel| {
             let mut options: SaveOptions<'_> = options;
             options.cancel = cancel;
             base.set(&mut options, &store)?;
             store.save_shard(inputs, step, &options)
         })?;
-        Ok(saved.into())
+        saved(py, shard)
     }
 
     /// Publishes saved shards as a snapshot, atomically. With `overwrite`, the snapshot that the step has, if it has one, is pruned first:
@@ -364,8 +369,10 @@ impl Store {
         let published = detached(py, || match overwrite {
             true => Ok(store.overwrite(step, metadata, &shards)?),
             false => Ok(store.publish(step, metadata, &shards)?),
-        });
-        Ok(Snapshot(published?))
+        })?;
+        let (raw, new) = (published.raw_size, published.new_size);
+        log(py, || format!("{}: step {step} published, {raw} bytes => {new}", self.name))?;
+        Ok(Snapshot(published))
     }
 
     /// Whether a snapshot has what these saved shards have: the same files, with the same bytes. Reads no data.
@@ -394,7 +401,11 @@ impl Store {
         overwrite: bool,
     ) -> Result<Vec<PathBuf>> {
         let directory = path(directory, "directory")?;
-        self.open_snapshot(py, at, strict, threads)?.restore_all(py, &directory, names, overwrite)
+        let snapshot = self.open_snapshot(py, at, strict, threads)?;
+        let restored = snapshot.restore_all(py, &directory, names, overwrite)?;
+        let step = snapshot.step();
+        log(py, || format!("{}: step {step} restored to {}", self.name, directory.display()))?;
+        Ok(restored)
     }
 
     /// Makes a directory follow the store, which is empty, missing, or follows already: `current` in it is a link to the directory of one
@@ -447,14 +458,14 @@ impl Store {
     /// Verifies a snapshot; or the store, with its records and all snapshots. `expect` are steps that must have one: the loss of the last
     /// record cannot be detected otherwise.
     #[pyo3(signature = (at=None, *, deep=false, threads=None, expect=Vec::new()))]
-    fn verify(
+    fn verify<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         at: Option<&Bound<'_, PyAny>>,
         deep: bool,
         threads: Option<Threads>,
         #[pyo3(from_py_with = numbers::expect)] expect: Vec<u64>,
-    ) -> Result<Verified> {
+    ) -> Result<Record<'py>> {
         let mut o = VerifyOptions::default();
         (o.deep, o.threads) = (deep, self::threads(threads)?);
         o.expect = expect.into_iter().map(Step::new).collect::<lmc_store::Result<_>>()?;
@@ -466,15 +477,15 @@ impl Store {
             Some(at) => s.verify(&[s.find(at)?], o.deep, o.threads),
             None => s.verify_all(&o),
         })?;
-        Verified::of(py, found)
+        verified(py, found)
     }
 
     /// The cost of restoring a snapshot.
     #[pyo3(signature = (at=None))]
-    fn cost(&self, py: Python<'_>, at: Option<&Bound<'_, PyAny>>) -> Result<Cost> {
+    fn cost<'py>(&self, py: Python<'py>, at: Option<&Bound<'_, PyAny>>) -> Result<Record<'py>> {
         let at = self::at(at)?;
         let costs = self.ask(py, |s| s.costs(&[s.find(at)?]))?;
-        Ok(costs.into_iter().next().expect("one for each snapshot")?.into())
+        cost(py, costs.into_iter().next().expect("one for each snapshot")?)
     }
 
     /// Makes a tag name a snapshot, whatever it named before; returns the `Snapshot`. Wherever a snapshot is given, the tag stands for it,
@@ -519,9 +530,9 @@ impl Store {
         damaged=Vec::new(), drop_state=false,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
-    fn plan_prune(
+    fn plan_prune<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         #[pyo3(from_py_with = numbers::keep_last)] keep_last: usize,
         keep_every: Option<KeepEvery>,
         #[pyo3(from_py_with = within)] keep_within: Option<u64>,
@@ -530,10 +541,10 @@ impl Store {
         #[pyo3(from_py_with = numbers::drop)] drop: Vec<u64>,
         #[pyo3(from_py_with = numbers::damaged)] damaged: Vec<u64>,
         drop_state: bool,
-    ) -> Result<PrunePlan> {
+    ) -> Result<Record<'py>> {
         let rules = Rules { last: keep_last, every: keep_every, within: keep_within, best: keep_best };
         let keep = rules.with((keep_steps, drop, damaged), drop_state)?;
-        Ok(self.ask(py, |s| s.plan_prune(&keep))?.into())
+        prune_plan(py, self.ask(py, |s| s.plan_prune(&keep))?)
     }
 
     /// Prunes the snapshots that no rule keeps, and those of `drop`. `level` is for data that is encoded again, as for `lmc.compress`.
@@ -542,9 +553,9 @@ impl Store {
         damaged=Vec::new(), drop_state=false, level="default", threads=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are keywords")]
-    fn prune(
+    fn prune<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         #[pyo3(from_py_with = numbers::keep_last)] keep_last: usize,
         keep_every: Option<KeepEvery>,
         #[pyo3(from_py_with = within)] keep_within: Option<u64>,
@@ -555,48 +566,53 @@ impl Store {
         drop_state: bool,
         #[pyo3(from_py_with = text)] level: &str,
         threads: Option<Threads>,
-    ) -> Result<Pruned> {
+    ) -> Result<Record<'py>> {
         let rules = Rules { last: keep_last, every: keep_every, within: keep_within, best: keep_best };
         let keep = rules.with((keep_steps, drop, damaged), drop_state)?;
         let mut o = RebaseOptions::default();
         (o.level, o.threads) = (self::level(level)?, self::threads(threads)?);
-        let pruned = self.watch(py, |s, signals| {
+        let done = self.watch(py, |s, signals| {
             let plan = s.plan_prune(&keep)?;
             signals.settle_store()?;
             s.prune(&plan, &o)
         })?;
-        Ok(pruned.into())
+        let steps: Vec<u64> = done.pruned.iter().map(|step| step.get()).collect();
+        log(py, || format!("{}: pruned the steps {steps:?}", self.name))?;
+        pruned(py, done)
     }
 
     /// Determines what no snapshot needs, and deletes nothing.
     #[pyo3(signature = (*, without_records=false))]
-    fn garbage(&self, py: Python<'_>, without_records: bool) -> Result<Garbage> {
+    fn garbage<'py>(&self, py: Python<'py>, without_records: bool) -> Result<Record<'py>> {
         let o = gc_options(true, without_records);
-        Garbage::of(py, self.ask(py, |s| s.gc(&o))?)
+        garbage(py, self.ask(py, |s| s.gc(&o))?)
     }
 
     /// Deletes what no snapshot needs, and has not needed for the grace period. A store with shards but without any record is refused,
     /// because its records may be lost, unless `without_records` is set.
     #[pyo3(signature = (*, without_records=false))]
-    fn gc(&self, py: Python<'_>, without_records: bool) -> Result<Garbage> {
+    fn gc<'py>(&self, py: Python<'py>, without_records: bool) -> Result<Record<'py>> {
         let o = gc_options(false, without_records);
-        Garbage::of(py, self.ask(py, |s| s.gc(&o))?)
+        let done = self.ask(py, |s| s.gc(&o))?;
+        let (deleted, size) = (done.orphans.len(), done.orphans.iter().map(|o| o.size).sum::<u64>());
+        log(py, || format!("{}: deleted {deleted} objects of {size} bytes", self.name))?;
+        garbage(py, done)
     }
 
     /// Copies snapshots of another store into this one. The other one must be of the same run. What is damaged
     /// ends the copy, unless `skip_damaged` is set: then `damaged` and `left_out` of the result have it. Each snapshot appears when it is
     /// complete; a repeated copy resumes an interrupted one.
     #[pyo3(signature = (other, at=None, *, skip_damaged=false))]
-    fn copy_from(
+    fn copy_from<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         other: &Self,
         at: Option<&Bound<'_, PyAny>>,
         skip_damaged: bool,
-    ) -> Result<Copied> {
+    ) -> Result<Record<'py>> {
         let which = at.map(|at| self::at(Some(at))).transpose()?;
         let from = other.shared.get(py)?;
-        let copied = self.watch(py, |s, signals| {
+        let done = self.watch(py, |s, signals| {
             let from = from.cancelled_by(signals.stop());
             let snapshots = match which {
                 Some(at) => vec![from.find(at)?],
@@ -607,8 +623,8 @@ impl Store {
             (options.skip_damaged, options.cancel) = (skip_damaged, Cancel::new(&settle));
             s.copy_from(&from, &snapshots, options)
         })?;
-        warn(py, &copied.notes)?;
-        Copied::of(py, copied)
+        warn(py, &done.notes)?;
+        copied(py, done)
     }
 
     /// Closes the store, with its cache and connections. Work in progress in other threads is completed, and what was opened from it can

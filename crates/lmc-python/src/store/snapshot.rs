@@ -11,7 +11,7 @@ use lmc_store::files::check_targets;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::records::{FileInfo, Snapshot};
+use super::records::{Snapshot, file_info};
 use super::shared::Shared;
 use crate::buffer::{FreshBytes, Writable, check_disjoint};
 use crate::errors::{Failure, Result};
@@ -19,6 +19,7 @@ use crate::file::Wanted;
 use crate::info::Tensor;
 use crate::numbers::{Offset, Start, Stop};
 use crate::process::PerProcess;
+use crate::records::Record;
 use crate::source::path;
 use crate::target::{Target, finish_all};
 use crate::text::text;
@@ -65,6 +66,10 @@ impl SnapshotReader {
     ) -> Result<Self> {
         let open = PerProcess::new("snapshot", open(py, &shared, &snapshot, threads)?);
         Ok(Self { shared, snapshot, threads, open })
+    }
+
+    pub(super) fn step(&self) -> lmc_store::Step {
+        self.snapshot.step
     }
 
     fn get(&self, py: Python<'_>) -> Result<Arc<lmc_store::SnapshotReader>> {
@@ -191,8 +196,8 @@ impl SnapshotReader {
 
     /// The files, in the order in which they were saved.
     #[getter]
-    fn files(&self, py: Python<'_>) -> Result<Vec<FileInfo>> {
-        self.get(py)?.files().iter().map(|f| FileInfo::of(py, f)).collect()
+    fn files<'py>(&self, py: Python<'py>) -> Result<Vec<Record<'py>>> {
+        self.get(py)?.files().iter().map(|f| file_info(py, f)).collect()
     }
 
     /// Names of the tensors of all files, in order.

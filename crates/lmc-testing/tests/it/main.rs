@@ -15,6 +15,7 @@ mod deltas;
 mod derived;
 mod digests;
 mod estimates;
+mod examples;
 mod fine_rans;
 mod format1;
 mod format_limits;

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use lmc::{Base, DecompressOptions, Reader, Segment};
 
-use super::steps::step;
 use crate::cmd::unpack::{DataFiles, METADATA, read_metadata};
 use crate::fs::input::Source;
 use crate::fs::names::{STORE_MARKER, SUFFIX};
@@ -16,6 +15,7 @@ use crate::ui::format::Name;
 use crate::ui::messages::Ui;
 use crate::work::bases::Bases;
 use crate::work::shards::is_index;
+use crate::work::steps::step;
 
 /// Levels of directories below one that was named.
 const DEPTH: usize = 8;

@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use super::directories::{Member, MemberKind, checkpoints, is_of_tensors};
 use super::kept::Kept;
-use super::steps::steps;
 use crate::fs::guard::{Guard, Role};
 use crate::fs::input::Source;
 use crate::fs::names::is_dash;
@@ -21,6 +20,7 @@ use crate::ui::messages::Ui;
 use crate::work::bases::{BaseFiles, Lack, Lacking, describe};
 use crate::work::beside::Beside;
 use crate::work::missing;
+use crate::work::steps::steps;
 
 /// Where Transformers' `Trainer` keeps its log, and the most bytes of it that are read.
 const TRAINER_STATE: &str = "trainer_state.json";

@@ -5,7 +5,6 @@ mod engines;
 mod files;
 mod input;
 mod kept;
-mod steps;
 mod study;
 mod text;
 

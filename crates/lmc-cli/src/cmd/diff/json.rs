@@ -9,7 +9,6 @@ use serde_json::{Map, Value, json};
 
 use crate::ui::json::Object;
 
-/// Writes all of it.
 pub(super) fn write(c: &Compared<'_>, [old, new]: [&Path; 2], out: &mut dyn Write) -> Result<()> {
     let segments = c.new.iter().flat_map(|(file, d)| d.segments.iter().map(move |s| segment(c, file, s)));
     let missing = c.missing.iter().map(|&place| {

@@ -26,12 +26,11 @@ use crate::work::missing;
 /// comes after the infinities; those of different dtypes are not added up. Both sizes are those that compressing gives. Tensors that
 /// share a block are given shares of it: without the base as `lmc list` divides it; in the delta, small tensors that are predicted
 /// together by the bits that their elements moved by, so that what did not change takes nothing. -v draws the distribution of the distances. Long names are cut; --json has all of
-/// them. Nothing is written.
+/// them.
 ///
 /// States: same (matched by name, shape and dtype, with the same bytes), changed (so matched, with others), reshaped, resized, re-typed, renamed (matched by name without wrappers like
 /// model. or module., or by content), derived (codes, scales or blocks of a quantised copy, compared with what the elements of OLD give), new, missing.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(crate) struct DiffArgs {
     /// The earlier file: as it is, or as .lmc file, or the model.safetensors.index.json of a checkpoint in several files.
     #[arg(value_name = "OLD")]
@@ -64,27 +63,6 @@ pub(crate) struct DiffArgs {
 
 /// Names of tensors in a message.
 const NAMED: usize = 3;
-
-/// The output that programs may rely on.
-const JSON_HELP: &str = "\
---json prints one object; later versions may add fields:
-  old, new                 the files
-  total                    raw_size, delta_size and alone_size of the files in bytes (alone: without the base); of
-                           all tensors elements, compared, changed, states: how many are in which, and dtypes: for
-                           each dtype, its raw_size, delta_size, alone_size, elements, compared, changed and distance
-  segments                 of NEW, in order, each with
-    file, name, dtype, shape, raw_size
-                           file: which of NEW's files; name, dtype and shape are null for what is no tensor
-    state                  \"same\", \"changed\", \"reshaped\", \"resized\", \"retyped\", \"renamed\", \"derived\" or \"new\"
-    old                    its counterpart: file, name, dtype, shape; or null
-    elements, compared, changed
-                           all, those with a counterpart, and those of them that are not the same
-    distance               null if none is known, else log2 (how many changed by 2^i to 2^(i+1) - 1, for i = 0, 1, ...),
-                           median, p90, p99 (as such i) and max (the largest distance)
-    delta_size, alone_size bytes, shares of the blocks that it lies in; delta_bits, alone_bits: the same as bits an element, or null
-    predictor              \"ulp\", \"difference\" or null; from_itself: whether it uses
-                           other tensors of NEW
-  missing                  tensors of OLD that are no counterpart: file, name, dtype, shape, raw_size";
 
 /// Compares files.
 pub(crate) fn run(args: &DiffArgs, ui: &Ui) -> Result {

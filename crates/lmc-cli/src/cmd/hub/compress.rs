@@ -38,7 +38,6 @@ use crate::work::restorable;
 /// Programs then load models through `lmc mount`, or with `import lmc.hf`. Whatever is interrupted leaves a working
 /// cache; the next run goes on.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(super) struct CompressArgs {
     #[command(flatten)]
     hub: HubArgs,
@@ -58,14 +57,6 @@ pub(super) struct CompressArgs {
     #[command(flatten)]
     threads: Threads,
 }
-
-/// The output that programs may rely on.
-const JSON_HELP: &str = "\
---json prints one object for each file that was not compressed; later versions may add fields. Sizes are in bytes:
-  file, name               where it is; its name in a snapshot
-  raw_size, compressed_size, ratio
-                           ratio: compressed over raw size, or null
-  skipped, error           beside file alone: why it was left alone; what failed";
 
 /// Compresses models.
 pub(super) fn run(args: &CompressArgs, ui: &Ui) -> Result {

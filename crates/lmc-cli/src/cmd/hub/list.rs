@@ -20,7 +20,6 @@ use crate::ui::table::Table;
 /// The last is estimated from samples of what is not compressed yet. A file that several models have counts in each,
 /// and once in the sum.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(super) struct ListArgs {
     #[command(flatten)]
     hub: HubArgs,
@@ -29,16 +28,6 @@ pub(super) struct ListArgs {
     #[arg(long, help_heading = "Messages")]
     json: bool,
 }
-
-/// The output that programs may rely on.
-const JSON_HELP: &str = "\
---json prints one object a model; later versions may add fields. Sizes are in bytes, of files with weights:
-  model                    its name
-  revisions                how many are in the cache
-  files, compressed_files, deltas
-                           how many; how many of them are compressed, and as differences from others
-  raw_size, size           as they were downloaded; what they take on disk
-  estimated_size           what they would take if all were compressed";
 
 /// Lists models.
 pub(super) fn run(args: &ListArgs, ui: &Ui) -> Result {

@@ -27,7 +27,6 @@ use crate::work::report;
 /// Each file is again what huggingface_hub downloaded, bit for bit, with its mode and its time. What others are
 /// predicted from stays as long as they need it. Whatever is interrupted leaves a working cache; the next run goes on.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(super) struct RestoreArgs {
     #[command(flatten)]
     hub: HubArgs,
@@ -39,14 +38,6 @@ pub(super) struct RestoreArgs {
     #[command(flatten)]
     threads: Threads,
 }
-
-/// The output that programs may rely on.
-const JSON_HELP: &str = "\
---json prints one object for each file that was compressed; later versions may add fields. Sizes are in bytes:
-  file, name               where it is; its name in a snapshot
-  raw_size, compressed_size
-                           as it is now; as it was
-  error                    beside file alone: what failed";
 
 /// Restores models.
 pub(super) fn run(args: &RestoreArgs, ui: &Ui) -> Result {

@@ -1,5 +1,6 @@
 //! `lmc publish`.
 
+mod health;
 mod interchange;
 mod settling;
 mod versions;
@@ -11,15 +12,16 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use lmc::Level;
-use lmc_store::{At, BasePolicy, Cache, ErrorKind, Location, SaveOptions, Store, StoreOptions};
+use lmc_store::{At, BasePolicy, Cache, ErrorKind, Location, SaveOptions, Step, Store, StoreOptions};
+use regex_lite::Regex;
 use serde_json::Value;
 
 use self::interchange::{Exporter, InterchangeArgs};
 use self::settling::Settling;
-use self::versions::{Files, Finished, Identity, Version, Why};
+use self::versions::{Files, Finished, Identity, Names, Version, Why};
 use super::poll::{Looks, check_no_file, parse_seconds};
 use super::snapshot::place::{Grace, Place};
-use super::snapshot::save::{Opened, save_fields};
+use super::snapshot::save::Opened;
 use crate::ui::failure::{Failure, Result, both};
 use crate::ui::format::{Name, parse_size};
 use crate::ui::messages::Ui;
@@ -28,7 +30,8 @@ use crate::work::files::NamedFiles;
 
 /// Save the versions of a model to a store, as a run finishes them in a directory.
 ///
-/// DIR has a directory or a file for each version, whose name ends with its step: checkpoint-1000, global_step1000, model-1000.safetensors.
+/// DIR has a directory or a file for each version, whose name has its step: checkpoint-1000, global_step1000, epoch=0-step=1000.ckpt,
+/// ep0-ba1000-rank0.pt, step1000-unsharded, model-1000.safetensors, 1000. A rank, a fraction or an epoch beside a step is none.
 /// Those that come after the last snapshot of the store are saved, in order, each as the snapshot of its step, for lmc follow. Other names
 /// are ignored, as are those that begin with a dot or "tmp", end with "tmp", or are one file of several (00001-of-00002). What appears later
 /// with an earlier step, as after a run was rewound, or with that of a pruned snapshot, is not saved, and reported; with --once, also what
@@ -43,7 +46,6 @@ use crate::work::files::NamedFiles;
 /// The store is created with its first version. A bucket that refuses objects is reported before. With --once, the exit status is 1 if
 /// there is no version in DIR, or if one is left unsaved. Earlier versions that the store does not have are reported, and are no failure.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(crate) struct PublishArgs {
     #[command(flatten)]
     place: Place,
@@ -55,19 +57,23 @@ pub(crate) struct PublishArgs {
     looks: Looks,
 
     /// A version is a directory that is finished when it has a file NAME, as STABLE.
-    #[arg(long, value_name = "NAME", conflicts_with = "settle")]
+    #[arg(long, value_name = "NAME", conflicts_with = "settle", help_heading = "Versions")]
     marker: Option<String>,
 
     /// A version is finished when nothing in it has changed for S seconds.
-    #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = parse_settle)]
+    #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = parse_settle, help_heading = "Versions")]
     settle: f64,
 
     /// Versions are only what has a name that begins with PREFIX.
-    #[arg(long, value_name = "PREFIX")]
+    #[arg(long, value_name = "PREFIX", help_heading = "Versions")]
     prefix: Option<String>,
 
+    /// Versions are what has a name that matches REGEX, and their steps are what its first group matches, or all of it.
+    #[arg(long, value_name = "REGEX", help_heading = "Versions")]
+    step_pattern: Option<Regex>,
+
     /// Of several new versions, save only the last.
-    #[arg(long)]
+    #[arg(long, help_heading = "Versions")]
     newest: bool,
 
     /// Store tensors whole, and as a delta, every N versions: a follower that begins reads at most N of each.
@@ -85,6 +91,11 @@ pub(crate) struct PublishArgs {
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::Fast.name())]
     level: Level,
 
+    /// Write FILE anew at every look, for whoever watches this command: a JSON object with time (in seconds since 1970), step (of the last
+    /// version that the store has), waiting (for what) and error, the last three null where there is none.
+    #[arg(long, value_name = "FILE", help_heading = "Messages")]
+    health_file: Option<PathBuf>,
+
     /// Print a JSON object for every version.
     #[arg(long, help_heading = "Messages")]
     json: bool,
@@ -95,21 +106,6 @@ pub(crate) struct PublishArgs {
     #[command(flatten)]
     interchange: InterchangeArgs,
 }
-
-/// The output that programs may rely on.
-const JSON_HELP: &str = concat!(
-    "--json prints one object a version; later releases may add fields. Sizes are in bytes:\n",
-    save_fields!(),
-    "
-  path                     the directory or the file of the version
-With --interchange, one object for every version that is written there:
-  interchange              its directory
-  version, base            its number, and that of the version that it is a delta against, or null
-  tensors                  how many it has
-  total_size, changed_size, written_size
-                           of all tensors of the model; of the bytes that changed; of the files
-  seconds"
-);
 
 fn parse_settle(text: &str) -> Result<f64, String> {
     parse_seconds(text, 0.0, "a time")
@@ -125,11 +121,14 @@ pub(crate) fn run(args: &PublishArgs, ui: &Ui) -> Result {
         check_no_file(&store)?;
     }
     check_no_file(&args.dir)?;
+    if let Some(path) = &args.health_file {
+        args.place.guard().check_replace(path)?;
+    }
     if let Some(out) = args.interchange.directory() {
         check_no_file(out)?;
         args.place.guard().check_replace(&out.join("version"))?;
     }
-    let (settling, seen, last, waited_for, left, exporter) = Default::default();
+    let (settling, seen, last, waited_for, left, exporter, newest, waiting) = Default::default();
     let (store, is_new, can_create, has_looked) = (None, false, false, false);
     let mut publisher = Publisher {
         args,
@@ -145,13 +144,18 @@ pub(crate) fn run(args: &PublishArgs, ui: &Ui) -> Result {
         waited_for,
         left,
         exporter,
+        newest,
+        waiting,
     };
     args.looks.run(ui, || {
+        publisher.waiting = None;
         let looked = publisher.look();
         publisher.report_left();
         // Also versions saved before, if another version cannot be saved.
-        let exported = publisher.export();
-        both(looked, exported)
+        let looked = both(looked, publisher.export());
+        let Some(path) = &args.health_file else { return looked };
+        let told = health::write(path, publisher.newest, publisher.waiting.as_deref(), looked.as_ref().err());
+        both(looked, told)
     })
 }
 
@@ -176,6 +180,10 @@ struct Publisher<'a> {
     /// Why versions were not saved by a single look.
     left: Vec<String>,
     exporter: Exporter,
+    /// The last step of the store.
+    newest: Option<Step>,
+    /// What the last look waits for.
+    waiting: Option<String>,
 }
 
 impl Publisher<'_> {
@@ -213,8 +221,12 @@ impl Publisher<'_> {
     fn look(&mut self) -> Result {
         self.report_written();
         let Self { args, ui, .. } = *self;
-        let (prefix, only_directories) = (args.prefix.as_deref(), matches!(self.rule, Finished::Marker(_)));
-        let versions = versions::found(&args.dir, prefix, only_directories)?;
+        let names = Names {
+            prefix: args.prefix.as_deref().unwrap_or_default(),
+            pattern: args.step_pattern.as_ref(),
+            only_directories: matches!(self.rule, Finished::Marker(_)),
+        };
+        let versions = versions::found(&args.dir, &names)?;
         if self.store.is_none() {
             match args.place.open_if_there(self.options())? {
                 Some(store) => self.hold(store)?,
@@ -229,9 +241,10 @@ impl Publisher<'_> {
             }
         }
         if args.looks.once && versions.is_empty() {
-            return Err(versions::none(&args.dir, prefix, only_directories));
+            return Err(versions::none(&args.dir, &names));
         }
         let next = self.store.as_ref().map(|store| store.step(None)).transpose().map_err(|e| self.failure(&e))?;
+        self.newest = next.and_then(|next| Step::new(next.get().checked_sub(1)?).ok());
         let is_later = |v: &Version| next.is_none_or(|next| v.step >= next);
         let (new, mut old): (Vec<Version>, Vec<Version>) = versions.into_iter().partition(is_later);
         let mut pruned = BTreeSet::new();
@@ -241,7 +254,10 @@ impl Publisher<'_> {
         }
         let (ended, mut new): (Vec<Version>, Vec<Version>) = new.into_iter().partition(|v| pruned.contains(&v.step));
         old.extend(ended);
-        versions::check(&new)?;
+        versions::check(&new, &names)?;
+        if new.is_empty() {
+            self.waiting = Some(format!("waiting for a version in {}", Name::path(&args.dir)));
+        }
         if !std::mem::replace(&mut self.has_looked, true) {
             if args.looks.once && !args.newest {
                 self.report_passed_over(&old)?;
@@ -268,6 +284,7 @@ impl Publisher<'_> {
             };
             // Later ones wait: steps of a store are saved in order.
             let text = format!("{}: is not finished: {}", Name::path(&version.path), why.text);
+            let waiting = format!("waiting for {} to be complete: {}", Name::path(&version.path), why.text);
             let later = new[i + 1..].iter().find(|v| self.is_finished(v));
             if let Some(later) = later.filter(|_| self.waited_for.insert(version.path.clone())) {
                 let later = Name::path(&later.path);
@@ -275,10 +292,11 @@ impl Publisher<'_> {
             } else if args.looks.once {
                 self.unsaved(text);
             } else if self.is_late(version, &why) {
-                ui.warn(format_args!("{text}; it is waited for: finish it, move it away, or use --newest"));
+                ui.warn(format_args!("{waiting}; finish it, move it away, or use --newest"));
             } else {
-                ui.detail(text);
+                ui.detail(&waiting);
             }
+            self.waiting = Some(waiting);
             break;
         }
         Ok(())
@@ -403,6 +421,7 @@ impl Publisher<'_> {
         let store = self.store.as_ref().expect("it was opened");
         let saved = files.save(&args.place, (store, self.is_new), Some(version.step), BTreeMap::new(), &options)?;
         self.is_new = false;
+        self.newest = Some(version.step);
         self.seen.insert(version.path.clone(), version.identity.clone());
         self.last = Some((version.clone(), before));
         notes.iter().for_each(|note| ui.warn(note));

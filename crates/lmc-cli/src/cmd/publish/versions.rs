@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use lmc_store::Step;
+use regex_lite::Regex;
 
 use crate::fs::input::Source;
 use crate::ui::failure::{Failure, Result};
 use crate::ui::format::Name;
 use crate::work::files::{is_hidden, is_stale};
 use crate::work::shards::{Fault, fault};
+use crate::work::steps::{common, version_step};
 
 /// A directory or a file of a version.
 #[derive(Clone, Debug)]
@@ -87,22 +89,31 @@ fn add_files(path: &Path, found: &mut Files) {
 /// Suffixes of files with weights.
 const FILES: [&str; 9] = [".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".npz", ".gguf", ".onnx", ".lmc"];
 
-/// The versions of a directory, by step: those whose names have a prefix.
-pub(super) fn found(dir: &Path, prefix: Option<&str>, only_directories: bool) -> Result<Vec<Version>> {
+/// Which names are those of versions.
+pub(super) struct Names<'a> {
+    /// How they begin.
+    pub(super) prefix: &'a str,
+    /// What finds their steps, in place of the rules for names that trainers give.
+    pub(super) pattern: Option<&'a Regex>,
+    pub(super) only_directories: bool,
+}
+
+/// The versions of a directory, by step.
+pub(super) fn found(dir: &Path, names: &Names<'_>) -> Result<Vec<Version>> {
     let unreadable = |e| Failure::io(dir, "cannot read the directory", &e);
     let entries = fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<DirEntry>>>).map_err(unreadable)?;
     let mut versions = Vec::new();
     for entry in entries {
         let name = entry.file_name();
-        let Some(name) = name.to_str().filter(|name| name.starts_with(prefix.unwrap_or_default())) else { continue };
+        let Some(name) = name.to_str().filter(|name| name.starts_with(names.prefix)) else { continue };
         let m = match entry.metadata() {
             // It was removed meanwhile.
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
             m => m.map_err(unreadable)?,
         };
-        if m.is_dir() || (m.is_file() && !only_directories) {
+        if m.is_dir() || (m.is_file() && !names.only_directories) {
             let identity = Identity::of(&m);
-            let step = step_of(name, m.is_file());
+            let step = names.step(name, m.is_file());
             versions.extend(step.map(|step| Version { step, path: entry.path(), identity }));
         }
     }
@@ -111,22 +122,26 @@ pub(super) fn found(dir: &Path, prefix: Option<&str>, only_directories: bool) ->
 }
 
 /// The failure of a directory without versions.
-pub(super) fn none(dir: &Path, prefix: Option<&str>, only_directories: bool) -> Failure {
-    let kinds = if only_directories { "a directory" } else { "a directory or a file with weights" };
-    let with = prefix.map_or_else(String::new, |prefix| format!("begins with {} and ", Name::text(prefix)));
+pub(super) fn none(dir: &Path, names: &Names<'_>) -> Failure {
+    let kinds = if names.only_directories { "a directory" } else { "a directory or a file with weights" };
+    let with = match names.prefix {
+        "" => String::new(),
+        prefix => format!("begins with {} and ", Name::text(prefix)),
+    };
+    let has = if names.pattern.is_some() { "matches --step-pattern" } else { "has a step" };
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
-    let above = match step_of(&name, false) {
+    let above = match names.step(&name, false) {
         Some(_) => ": to save this one, name the directory that it is in",
         None => "",
     };
-    Failure::at(dir, format_args!("has no version: {kinds} whose name {with}ends with a step{above}"))
+    Failure::at(dir, format_args!("has no version: {kinds} whose name {with}{has}{above}"))
 }
 
 /// Fails if versions cannot be those of one run: two have the same step, or they are named differently.
-pub(super) fn check(versions: &[Version]) -> Result {
+pub(super) fn check(versions: &[Version], names: &Names<'_>) -> Result {
     let named = |v: &Version| {
         let name = v.path.file_name().unwrap_or_default().to_string_lossy();
-        name.trim_end_matches(suffix_of(&name)).trim_end_matches(|c: char| c.is_ascii_digit()).to_owned()
+        common(name.trim_end_matches(suffix_of(&name)))
     };
     for two in versions.windows(2) {
         let (other, step) = (Name::path(&two[1].path), two[0].step);
@@ -134,7 +149,7 @@ pub(super) fn check(versions: &[Version]) -> Result {
             let what = format_args!("is of step {step}, and so is {other}: move one away, or say which by --prefix");
             return Err(Failure::at(&two[0].path, what));
         }
-        if named(&two[0]) != named(&two[1]) {
+        if names.pattern.is_none() && named(&two[0]) != named(&two[1]) {
             let what = format_args!("is not named as {other} is: say by --prefix which of them are versions");
             return Err(Failure::at(&two[0].path, what));
         }
@@ -147,23 +162,24 @@ fn suffix_of(name: &str) -> &str {
     FILES.iter().find_map(|suffix| name.ends_with(suffix).then(|| &name[name.len() - suffix.len()..])).unwrap_or("")
 }
 
-/// The step at the end of a name, before the suffix of a file with weights.
-fn step_of(name: &str, is_file: bool) -> Option<Step> {
-    let lower = name.to_ascii_lowercase();
-    if lower.starts_with('.') || lower.starts_with("tmp") || lower.ends_with("tmp") {
-        return None;
+impl Names<'_> {
+    /// The step in the name of a version. Names of files that are not written to their end yet have none.
+    fn step(&self, name: &str, is_file: bool) -> Option<Step> {
+        let lower = name.to_ascii_lowercase();
+        let is_temporary = lower.starts_with("tmp") || lower.ends_with("tmp") || lower.contains("-tmp-");
+        if lower.starts_with('.') || is_temporary {
+            return None;
+        }
+        if let Some(pattern) = self.pattern {
+            let found = pattern.captures(name)?;
+            return Step::new(found.get(1).or(found.get(0))?.as_str().parse().ok()?).ok();
+        }
+        let suffix = if is_file { suffix_of(name) } else { "" };
+        if is_file && suffix.is_empty() {
+            return None;
+        }
+        Step::new(version_step(&name[..name.len() - suffix.len()])?).ok()
     }
-    let suffix = if is_file { suffix_of(name) } else { "" };
-    if is_file && suffix.is_empty() {
-        return None;
-    }
-    let stem = &name[..name.len() - suffix.len()];
-    let before = stem.trim_end_matches(|c: char| c.is_ascii_digit());
-    let is_part = before.strip_suffix("-of-").is_some_and(|part| part.ends_with(|c: char| c.is_ascii_digit()));
-    if is_part {
-        return None;
-    }
-    Step::new(stem[before.len()..].parse().ok()?).ok()
 }
 
 impl Finished {
@@ -298,39 +314,51 @@ fn missing(dir: &Path, version: &Path) -> Result<Option<String>> {
 mod tests {
     use super::*;
 
+    const NAMES: Names<'_> = Names { prefix: "", pattern: None, only_directories: false };
+
     #[test]
-    fn names_end_with_their_step() {
-        let step = |name, is_file| step_of(name, is_file).map(Step::get);
-        for (name, n) in [("checkpoint-1000", 1000), ("global_step7", 7), ("weight_v000123", 123), ("0", 0), ("1.5", 5)]
-        {
-            assert_eq!(step(name, false), Some(n), "{name}");
+    fn versions_have_steps_in_their_names() {
+        let step = |names: &Names<'_>, name, is_file| names.step(name, is_file).map(Step::get);
+        for (name, is_file, n) in [
+            ("checkpoint-1000", false, Some(1000)),
+            ("epoch=0-step=16.ckpt", true, Some(16)),
+            ("m--val_loss=2.31-step=100-consumed_samples=800.0.ckpt", true, Some(100)),
+            ("ep0-ba100-rank0.pt", true, Some(100)),
+            ("model-300.safetensors", true, Some(300)),
+            ("7.pt", true, Some(7)),
+            ("300", true, None),
+            ("loss-7.png", true, None),
+            ("m7.tar.gz", true, None),
+            ("m-300.safetensors.tmp", true, None),
+            ("model-00001-of-00002.safetensors", true, None),
+            (".step1", false, None),
+            ("tmp-1", false, None),
+            ("TMP1", false, None),
+            ("100.orbax-checkpoint-tmp-7", false, None),
+        ] {
+            assert_eq!(step(&NAMES, name, is_file), n, "{name}");
         }
-        let others =
-            ["latest", "checkpoint-1000.bak", "", ".step1", "tmp-1", "TMP1", "99999999999999999999", "a-1-of-2"];
-        assert!(others.iter().all(|name| step(name, false).is_none()));
-        for (name, n) in
-            [("model-300.safetensors", 300), ("qwen2.5-step100.safetensors", 100), ("7.pt", 7), ("v-of-2.bin", 2)]
-        {
-            assert_eq!(step(name, true), Some(n), "{name}");
+        let pattern = Regex::new(r"^s(\d+)-").unwrap();
+        let names = Names { pattern: Some(&pattern), ..NAMES };
+        for (name, n) in [("s12-x7", Some(12)), ("step-7", None), ("s99999999999999999999-", None)] {
+            assert_eq!((step(&names, name, false), step(&names, name, true)), (n, n), "{name}");
         }
-        let others =
-            ["model-00001-of-00002.safetensors", "loss-7.png", "300", "m7.tar.gz", "x.pt", "m-300.safetensors.tmp"];
-        assert!(others.iter().all(|name| step(name, true).is_none()));
     }
 
     #[test]
     fn versions_of_one_run_are_named_alike() {
         let version = |&name: &&str| {
-            let step = step_of(name, name.contains(".pt")).unwrap();
+            let step = NAMES.step(name, name.contains(".pt")).unwrap();
             Version { step, path: Path::new("d").join(name), identity: Identity(0, None) }
         };
         let checked = |names: &[&str]| {
             let mut versions: Vec<Version> = names.iter().map(version).collect();
             versions.sort_by_key(|v| v.step);
-            check(&versions).map_err(|e| e.to_string())
+            check(&versions, &NAMES).map_err(|e| e.to_string())
         };
         assert_eq!(checked(&["step-7", "step-08", "step-900"]), Ok(()));
         assert_eq!(checked(&["m1.pt", "m2.pt"]), Ok(()));
+        assert_eq!(checked(&["epoch=0-step=16-loss=2.5", "epoch=1-step=32-loss=0.25"]), Ok(()));
         assert!(checked(&["step-7", "step-007"]).unwrap_err().contains("is of step 7, and so is"));
         assert!(checked(&["step-7", "backup_20241126"]).unwrap_err().contains("is not named as"));
     }

@@ -22,7 +22,6 @@ use crate::ui::messages::Ui;
 /// whose record in the other store is damaged; the exit status is then 1. The other store is created if missing, with the run and, unless
 /// --grace says another, the grace period of the first one: what follows that can follow it. One that exists must be of the same run.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(super) struct CopyArgs {
     #[command(flatten)]
     from: Place,
@@ -62,16 +61,6 @@ pub(super) struct ExportArgs {
     #[arg(short, long)]
     force: bool,
 }
-
-/// The output that programs may rely on.
-const JSON_HELP: &str = "\
---json prints one object; later versions may add fields:
-  store, new_store         the store that was copied into; whether it was created
-  copied, damaged          steps: of copied snapshots, and of those that cannot be copied
-  left_out                 steps whose records in the store that was copied into cannot be read
-  skipped                  how many were already there
-  new_size                 bytes stored for the copied ones
-  notes                    what is damaged in the store that was copied into";
 
 /// Selects snapshots.
 #[derive(Args)]

@@ -15,7 +15,6 @@ use crate::ui::messages::Ui;
 /// the same time. Where snapshots before the last 1,024 steps were pruned, their records go, too, and nothing is saved at such early steps
 /// any more.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(super) struct GcArgs {
     #[command(flatten)]
     place: Place,
@@ -33,15 +32,6 @@ pub(super) struct GcArgs {
     #[arg(long, help_heading = "Messages")]
     json: bool,
 }
-
-/// The output that programs may rely on.
-const JSON_HELP: &str = "\
---json prints one object; later versions may add fields. Times are in seconds since 1970:
-  store, time, dry_run     its name; when objects were listed; whether nothing was deleted
-  orphans, young           objects that were or would be deleted, and those within the grace period:
-                           key, size in bytes, and time of each
-  grace_seconds            the grace period
-  unseen                   why incomplete uploads could not be listed, or null";
 
 /// Collects garbage.
 pub(super) fn run(args: &GcArgs, ui: &Ui) -> Result {

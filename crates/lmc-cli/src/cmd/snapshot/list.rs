@@ -7,18 +7,17 @@ use lmc_store::{DamagedRecord, ErrorKind, Listing, Snapshot, Store, Tags};
 use serde_json::json;
 
 use super::place::Place;
-use super::time::time;
 use crate::ui::failure::Result;
 use crate::ui::format::{Name, bytes, count, percent};
 use crate::ui::messages::Ui;
 use crate::ui::table::Table;
+use crate::ui::time::time;
 
 /// List the snapshots of a store. Steps whose records cannot be read are shown as damaged.
 ///
 /// The first line has the size of all their files, and the size of the data that they need, each object counted once. Once snapshots were
 /// pruned, if a record is damaged, for an archive, and with --last, only lmc snapshot log has the latter, as it reads more. The column "stored" has what each save added.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(super) struct ListArgs {
     #[command(flatten)]
     place: Place,
@@ -44,37 +43,6 @@ impl WhichArgs {
         self.last.map_or_else(|| store.list(), |n| store.list_last(n.get()))
     }
 }
-
-/// The fields of [`to_json`].
-macro_rules! snapshot_fields {
-    () => {
-        "  \
-  step, id, time           time: in seconds since 1970, by the store's clock
-  tags                     the names of its tags
-  metadata                 an object of text and numbers
-  raw_size, new_size       of its files; of the data stored for it
-  dropped                  bytes of files that went with the states of its optimizer (prune --drop-state)
-  shards                   the names of its shards, one for each process that saved"
-    };
-}
-pub(super) use snapshot_fields;
-
-/// The objects of steps without a readable record.
-macro_rules! damaged_fields {
-    () => {
-        "
-Of a step whose record cannot be read:
-  step, key, damaged       key: of the record; damaged: what is wrong with it"
-    };
-}
-pub(super) use damaged_fields;
-
-/// The output that programs may rely on.
-const JSON_HELP: &str = concat!(
-    "--json prints one object a snapshot, by step; later versions may add fields. Sizes are in bytes:\n",
-    snapshot_fields!(),
-    damaged_fields!()
-);
 
 /// Lists snapshots.
 pub(super) fn run(args: &ListArgs, ui: &Ui) -> Result {

@@ -3,14 +3,14 @@
 use clap::Args;
 use lmc_store::{Cost, Error, ErrorKind, Listing, Snapshot, Tags};
 
-use super::list::{self, WhichArgs, damaged_fields, snapshot_fields};
+use super::list::{self, WhichArgs};
 use super::place::Place;
-use super::time::time;
 use crate::ui::failure::{Failure, Result};
 use crate::ui::format::{Name, bytes, percent, ratio};
 use crate::ui::messages::Ui;
 use crate::ui::plot;
 use crate::ui::table::Table;
+use crate::ui::time::time;
 
 /// Show the cost of each snapshot: bytes stored for it, and bytes read to restore it.
 ///
@@ -18,7 +18,6 @@ use crate::ui::table::Table;
 /// restoring the whole snapshot. If they are unknown, because something is damaged, the chain says so, and the exit status is 1. On a
 /// terminal, the stored bytes are plotted, too.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(super) struct LogArgs {
     #[command(flatten)]
     place: Place,
@@ -30,17 +29,6 @@ pub(super) struct LogArgs {
     #[arg(long, help_heading = "Messages")]
     json: bool,
 }
-
-/// The output that programs may rely on.
-const JSON_HELP: &str = concat!(
-    "--json prints one object a snapshot, by step; later versions may add fields. Sizes are in bytes:\n",
-    snapshot_fields!(),
-    "
-  ratio                    new_size over raw_size, or null
-  chain                    the most block sets that are decoded one after the other for a tensor
-  block_sets, read_size    how many restoring reads, and their bytes; these three are null if they are unknown",
-    damaged_fields!()
-);
 
 /// Shows the cost of snapshots.
 pub(super) fn run(args: &LogArgs, ui: &Ui) -> Result {

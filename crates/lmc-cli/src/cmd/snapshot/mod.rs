@@ -10,7 +10,6 @@ mod restore;
 pub(super) mod save;
 mod show;
 mod tag;
-mod time;
 mod verify;
 
 use clap::{Args, Subcommand};

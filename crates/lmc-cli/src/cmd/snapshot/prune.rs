@@ -18,46 +18,45 @@ use crate::ui::messages::Ui;
 /// verify). With --drop-state, snapshots are not pruned, but lose the states of their optimizers. Space becomes free when `lmc snapshot gc`
 /// runs after the store's grace period.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(super) struct PruneArgs {
     #[command(flatten)]
     place: Place,
 
     /// Keep the N snapshots of the largest steps.
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, help_heading = "What stays")]
     keep_last: usize,
 
     /// Keep one snapshot of every K steps: for each multiple of K, that of this step, or else the first one after it, before the next
     /// multiple. They stay the same however often the store is pruned.
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", help_heading = "What stays")]
     keep_every: Option<u64>,
 
     /// Keep snapshots that were saved in the last TIME: a number with s, m, h, d or w, as 2d. By the store's clock.
-    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds, help_heading = "What stays")]
     keep_within: Option<u64>,
 
     /// Keep the snapshots with the N smallest (`min`) or largest (`max`) numbers KEY in their metadata, as loss=min:3; by default one. Of
     /// equal ones, later snapshots are kept. May be given several times.
-    #[arg(long, value_name = "KEY=min|max[:N]")]
+    #[arg(long, value_name = "KEY=min|max[:N]", help_heading = "What stays")]
     keep_best: Vec<Best>,
 
     /// Keep the snapshot of this step; may be given several times.
-    #[arg(long, value_name = "STEP")]
+    #[arg(long, value_name = "STEP", help_heading = "What stays")]
     keep_step: Vec<u64>,
 
     /// Prune the snapshot of this step, whatever else would keep it; may be given several times. Without --keep options, all others stay.
-    #[arg(long, value_name = "STEP")]
+    #[arg(long, value_name = "STEP", help_heading = "What stays")]
     drop: Vec<u64>,
 
     /// End the snapshot of this step, which cannot be restored: its record or its data are damaged or lost for good, and no copy of the store
     /// has them. The snapshot is given up. May be given several times, with or without --keep options.
-    #[arg(long, value_name = "STEP")]
+    #[arg(long, value_name = "STEP", help_heading = "What stays")]
     damaged: Vec<u64>,
 
     /// Keep the weights of the snapshots that would be pruned, and drop the states of their optimizers: files and tensors whose names say
     /// optimizer, exp_avg, exp_avg_sq, momentum_buffer and the like, and copies of weights that the snapshot also has otherwise. Files other
     /// than safetensors go whole or stay whole.
-    #[arg(long)]
+    #[arg(long, help_heading = "What stays")]
     drop_state: bool,
 
     /// Execute the plan instead of only showing it.
@@ -68,21 +67,6 @@ pub(super) struct PruneArgs {
     #[arg(long, help_heading = "Messages")]
     json: bool,
 }
-
-/// The output that programs may rely on.
-const JSON_HELP: &str = "\
---json prints one object; later versions may add fields. Most are lists of steps:
-  store                    its name
-  keep, prune, rebase      snapshots that stay; that go; that stay and are re-based
-  states                   snapshots of keep that lose the states of their optimizers
-  why                      of each in keep, the rules that keep it: last, every, within, step, best KEY,
-                           tag NAME, and weights, where --drop-state does
-  damaged, left_out        snapshots that are given up; damaged records that are left alone
-  broken                   snapshots that stay, and cannot be restored
-  before, after            bytes of the data that snapshots need now, and afterwards (an estimate)
-  obstacle                 why these bytes are unknown, or null
-  done                     null without --yes, else pruned, rebased, reduced (without states), and changed: snapshots that another
-                           process changed, which are left alone";
 
 /// Prunes snapshots.
 pub(super) fn run(args: &PruneArgs, ui: &Ui) -> Result {

@@ -62,6 +62,13 @@ pub(super) fn run(args: &RestoreArgs, ui: &Ui) -> Result {
     if let Some(name) = &args.tensor {
         return restore_tensor(args, &reader, name, ui);
     }
+    let is_spilt = args.output.is_none() && args.files.is_empty() && !args.force;
+    if is_spilt && std::fs::read_dir(".").is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(Failure::Usage(
+            "this directory is not empty: name the one to restore the snapshot into with -o (-o . is this one)"
+                .to_owned(),
+        ));
+    }
     let dir = args.output.clone().unwrap_or_default();
     if is_dash(&dir) {
         return Err(Failure::Usage("files are restored into a directory: name one with -o".to_owned()));

@@ -34,7 +34,6 @@ use crate::work::files::NamedFiles;
 /// directory of its own. Modes of files are not kept: the umask decides who may read the store, and restored files. An interrupt deletes
 /// what was stored of an unfinished save.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(super) struct SaveArgs {
     #[command(flatten)]
     place: Place,
@@ -84,30 +83,6 @@ pub(super) struct SaveArgs {
     #[command(flatten)]
     threads: Threads,
 }
-
-/// The fields of [`Done::json`].
-macro_rules! save_fields {
-    () => {
-        "  \
-  store, new_store         its name; whether it was created
-  step, id, time           of the snapshot: time in seconds since 1970, by the store's clock
-  tag                      the tag that was set, or null
-  raw_size, new_size, document_size
-                           of its files; of the data stored for them; of the document that says where
-  base                     the step of the previous snapshot, if anything is predicted from it, or null
-  shares                   the same step, if any of its data are referred to, or null
-  elements, changed, density
-                           of tensors; how many differ from the previous snapshot, and their share:
-                           null if deltas do not state it
-  notes                    sentences on earlier snapshots that are damaged
-  seconds, phases          in all, and by phase: read, compress, upload, commit"
-    };
-}
-pub(in crate::cmd) use save_fields;
-
-/// The output that programs may rely on.
-const JSON_HELP: &str =
-    concat!("--json prints one object; later versions may add fields. Sizes are in bytes:\n", save_fields!());
 
 /// The most bytes in the cache.
 const CACHE_SIZE: u64 = 16 << 30;

@@ -3,18 +3,17 @@
 use clap::Args;
 use serde_json::json;
 
-use super::list::{self, snapshot_fields};
+use super::list;
 use super::place::{Place, Which};
-use super::time::time;
 use crate::cmd::list::display_name;
 use crate::ui::failure::Result;
 use crate::ui::format::{Name, bytes, percent};
 use crate::ui::messages::Ui;
 use crate::ui::table::Table;
+use crate::ui::time::time;
 
 /// Show the contents of a snapshot: its files, and with -v their tensors.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(super) struct ShowArgs {
     #[command(flatten)]
     place: Place,
@@ -26,15 +25,6 @@ pub(super) struct ShowArgs {
     #[arg(long, help_heading = "Messages")]
     json: bool,
 }
-
-/// The output that programs may rely on.
-const JSON_HELP: &str = concat!(
-    "--json prints one object; later versions may add fields. Sizes and offsets are in bytes:\n",
-    snapshot_fields!(),
-    "
-  files                    each with name, size, layout (its format) and segments, in order: name, dtype
-                           and shape (null and [] for what is no tensor), offset, size"
-);
 
 /// Shows a snapshot.
 pub(super) fn run(args: &ShowArgs, ui: &Ui) -> Result {

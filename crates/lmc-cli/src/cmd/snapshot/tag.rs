@@ -14,7 +14,6 @@ use crate::ui::messages::Ui;
 /// A tag stands for the snapshot wherever one is selected, as in lmc snapshot restore --at best, and keeps it from being pruned. One that
 /// there is already is moved: a tag names one snapshot, and a snapshot may have several tags. lmc snapshot list shows them.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(super) struct TagArgs {
     #[command(flatten)]
     place: Place,
@@ -35,12 +34,6 @@ pub(super) struct TagArgs {
     #[arg(long, help_heading = "Messages")]
     json: bool,
 }
-
-/// The output that programs may rely on.
-const JSON_HELP: &str = "\
---json prints one object; later versions may add fields:
-  store, tag               their names
-  step, id                 of the snapshot; null if the tag was deleted";
 
 /// Sets or deletes a tag.
 pub(super) fn run(args: &TagArgs, ui: &Ui) -> Result {

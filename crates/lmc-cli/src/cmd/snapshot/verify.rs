@@ -18,7 +18,6 @@ use crate::work::args::Threads;
 /// Without --at the records of the store are verified, too: each has a checksum, and names earlier ones, so that altered and lost records
 /// are found. No record names the last one: --expect checks for it. And every tag has to name a snapshot that is there.
 #[derive(Args)]
-#[command(after_long_help = JSON_HELP)]
 pub(super) struct VerifyArgs {
     #[command(flatten)]
     place: Place,
@@ -42,17 +41,6 @@ pub(super) struct VerifyArgs {
     #[command(flatten)]
     threads: Threads,
 }
-
-/// The output that programs may rely on.
-const JSON_HELP: &str = "\
---json prints one object; later versions may add fields:
-  snapshots, objects, block_sets
-                           how many were verified
-  problems                 each with step, message, lost (what cannot be restored: file, and tensor, which
-                           is null for bytes between tensors; if lost is empty, all of the snapshot),
-                           intact (whether all can be restored nevertheless), remedy (or null)
-  tags                     sentences on tags that cannot be read, or name snapshots that are gone
-  notes                    sentences on what is no problem of a snapshot";
 
 /// Verifies snapshots.
 pub(super) fn run(args: &VerifyArgs, ui: &Ui) -> Result {

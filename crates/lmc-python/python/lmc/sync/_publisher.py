@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Self, TypeAlias
 
 from lmc._errors import ExistsError, NotFoundError, UsageError
-from lmc._lmc import Saved, Store
+from lmc._lmc import Store
+from lmc._records import Saved
 from lmc.sync._libraries import library_of
 from lmc.sync._part import INDEX, Part, check_together, file_of, in_files, index_of, unwritten
 

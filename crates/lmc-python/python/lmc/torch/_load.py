@@ -11,7 +11,7 @@ from lmc._errors import UsageError
 from lmc._lmc import File
 from lmc._reader import Raw, buffered
 from lmc._safetensors import TORCH, check_backend, check_framework, is_buffer
-from lmc._shards import Shards, is_index, model
+from lmc._shards import Shards, bases, is_index, model
 from lmc.torch._file import TensorFile
 from lmc.torch._slices import TensorSlice
 
@@ -37,8 +37,8 @@ class safe_open:  # noqa: N801 (the name of what it stands in for)
 
     `filename` is a path (or whatever `lmc.open` takes), an index (`model.safetensors.index.json`), which stands for the
     files that it names, or a directory, which stands for its one model. `base` gives the bases of a delta (those
-    that lie beside it need not be given), and `device` is where tensors go. Threads may share it; it is a context
-    manager.
+    that lie beside it need not be given; an index or a directory stands for its files), and `device` is where tensors
+    go. Threads may share it; it is a context manager.
 
     Raises `FileNotFoundError`, `lmc.DamagedError`, `lmc.UnsupportedError` when it is not a safetensors file,
     `lmc.BaseMismatchError`, and `lmc.UsageError` for an unknown framework, device or backend.
@@ -60,7 +60,7 @@ class safe_open:  # noqa: N801 (the name of what it stands in for)
         check_framework(framework, "lmc.torch", TORCH)
         check_backend(backend)
         self._device = as_device(device)
-        self._file = TensorFile(model(filename), base=base, threads=threads)
+        self._file = TensorFile(model(filename), base=bases(base), threads=threads)
 
     def __enter__(self) -> Self:
         self._file.__enter__()  # fails once it is closed

@@ -1,7 +1,14 @@
 //! Formatting of times.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Seconds since 1970, by this machine's clock.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
 /// A time in UTC, from seconds since 1970 (Hinnant's `civil_from_days`).
-pub(super) fn time(seconds: u64) -> String {
+pub(crate) fn time(seconds: u64) -> String {
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let z = days + 719_468;
     let (era, day_of_era) = (z / 146_097, z % 146_097);

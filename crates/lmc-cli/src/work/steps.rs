@@ -1,8 +1,9 @@
-//! The steps of checkpoints, from their names.
+//! The steps of checkpoints, from their names: of one name, of a version of a run, and of several paths that are compared.
 
 use std::collections::HashSet;
 use std::path::Path;
 
+#[cfg(feature = "lab")]
 use lmc_inspect::StepsFrom;
 
 use crate::fs::names::SUFFIX;
@@ -14,10 +15,16 @@ const NUMBERS: usize = 4;
 
 /// Ends of words whose numbers are steps, whatever else a name has.
 const STEPS: &[&str] = &["step", "steps", "iter", "iters", "iteration", "iterations"];
+/// The word of Composer's batches, which are steps.
+const BATCH: &str = "ba";
+/// Words whose numbers count epochs.
+const EPOCHS: &[&str] = &["epoch", "ep"];
+/// The end of words whose numbers are those of processes.
+const RANK: &str = "rank";
 /// Words before the number of a step, unless the number is part of a date.
 const CHECKPOINTS: &[&str] = &["checkpoint", "ckpt"];
 /// Words whose numbers are not.
-const OTHERS: &[&str] = &["v", "version", "epoch"];
+const OTHERS: &[&str] = &["v", "version", "epoch", "ep", "shard", "part"];
 /// What may stand between words and numbers.
 const SEPARATORS: [char; 5] = ['-', '_', '.', '=', ' '];
 
@@ -26,7 +33,8 @@ const SEPARATORS: [char; 5] = ['-', '_', '.', '=', ' '];
 ///
 /// # Errors
 /// `Usage` when names that are the same up to a number have another number each, and no numbers increase: a shell lists step1000 before step200.
-pub(super) fn steps(paths: &[impl AsRef<Path>]) -> Result<(Vec<u64>, StepsFrom)> {
+#[cfg(feature = "lab")]
+pub(crate) fn steps(paths: &[impl AsRef<Path>]) -> Result<(Vec<u64>, StepsFrom)> {
     let names: Vec<Vec<String>> = paths.iter().map(|p| components(p.as_ref())).collect();
     let deepest = names.iter().map(Vec::len).min().unwrap_or(0);
     let (mut increases, mut out_of_order) = (false, None);
@@ -59,12 +67,58 @@ pub(super) fn steps(paths: &[impl AsRef<Path>]) -> Result<(Vec<u64>, StepsFrom)>
 }
 
 /// The step in a name, whatever other names are.
-pub(super) fn step(name: &str) -> Option<u64> {
-    let is_shard = |n: &Number<'_>| {
-        let of = n.after.trim_start_matches(SEPARATORS).strip_prefix("of");
-        of.is_some_and(|rest| rest.starts_with(SEPARATORS))
+pub(crate) fn step(name: &str) -> Option<u64> {
+    said(name).map(|n| n.value)
+}
+
+/// The number that a name says is a step.
+fn said(name: &str) -> Option<Number<'_>> {
+    numbers(name).take(NUMBERS).find(|n| n.is_step(false) && !n.is_shard())
+}
+
+/// The number that is the step of a version: the one that its name, which is without a suffix, says is it, or else the one at its end.
+fn of_version(name: &str) -> Option<Number<'_>> {
+    match said(name) {
+        // What follows may say that it is a copy.
+        Some(step) => goes_with_step(step.after).then_some(step),
+        None => numbers(name).next().filter(|n| n.after.is_empty() && n.may_be_step()),
+    }
+}
+
+/// The step in the name of a version of a run.
+pub(crate) fn version_step(name: &str) -> Option<u64> {
+    of_version(name).map(|n| n.value)
+}
+
+/// What the names of all versions of a run have in common: a name without the numbers that change from one to the next.
+pub(crate) fn common(name: &str) -> String {
+    let Some(Number { before, after, .. }) = of_version(name) else { return name.to_owned() };
+    let (mut out, mut rest) = (String::new(), before);
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        out += &rest[..at];
+        rest = &rest[at..];
+        let digits = &rest[..rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len()];
+        let changes = out.ends_with(['=', '#']) || out.ends_with("#.") || EPOCHS.contains(&&*word(&out));
+        out += if changes { "#" } else { digits };
+        rest = &rest[digits.len()..];
+    }
+    let after = after.chars().filter(|c| !c.is_ascii_digit());
+    out.chars().chain(rest.chars()).chain(after).collect()
+}
+
+/// Whether what follows a step belongs to the name of a version: `-rank0`, `-unsharded`, `-consumed_samples=800.0`.
+fn goes_with_step(text: &str) -> bool {
+    let belongs = |part: &str| {
+        let word = part.trim_end_matches(|c: char| c.is_ascii_digit());
+        part.contains('=') || part == "unsharded" || word.len() < part.len() && word.ends_with(RANK)
     };
-    numbers(name).take(NUMBERS).find(|n| n.is_step(false) && !is_shard(n)).map(|n| n.value)
+    text.is_empty() || text.starts_with(SEPARATORS) && text.trim_start_matches(SEPARATORS).split('-').all(belongs)
+}
+
+/// The word that ends a text, in lower case, whatever separates it from what follows.
+fn word(text: &str) -> String {
+    let text = text.trim_end_matches(SEPARATORS).to_lowercase();
+    text[text.trim_end_matches(|c: char| c.is_alphabetic()).len()..].to_owned()
 }
 
 /// The names in a path, the last one first, without the suffix of compressed files.
@@ -84,16 +138,35 @@ struct Number<'n> {
 impl Number<'_> {
     /// Whether it is a step. `alone`: the paths differ in nothing else.
     fn is_step(&self, alone: bool) -> bool {
-        let text = self.before.trim_end_matches(SEPARATORS).to_lowercase();
-        let word = &text[text.trim_end_matches(|c: char| c.is_alphabetic()).len()..];
-        if STEPS.iter().any(|w| word.ends_with(w)) {
+        if !self.may_be_step() {
+            return false;
+        }
+        let word = &*word(self.before);
+        if word == BATCH || STEPS.iter().any(|w| word.ends_with(w)) {
             return true;
         }
         // Of dates, and of versions with several numbers.
-        let is_digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
-        let joined = word.is_empty() && is_digit(text.chars().next_back())
-            || self.after.starts_with(SEPARATORS) && is_digit(self.after.chars().nth(1));
+        let joined = self.before.trim_end_matches(SEPARATORS).ends_with(|c: char| c.is_ascii_digit())
+            || self.after.starts_with(SEPARATORS) && self.after[1..].starts_with(|c: char| c.is_ascii_digit());
         !joined && (CHECKPOINTS.contains(&word) || alone && !OTHERS.contains(&word))
+    }
+
+    /// Whether it is neither part of a fraction, nor a rank, nor the last number of `00001-of-00004`.
+    fn may_be_step(&self) -> bool {
+        let is_digit = |c: char| c.is_ascii_digit();
+        let of_fraction = self.before.strip_suffix('.').is_some_and(|whole| whole.ends_with(is_digit))
+            || self.after.strip_prefix('.').is_some_and(|rest| {
+                let end = rest.trim_start_matches(is_digit);
+                end.len() < rest.len() && !end.starts_with(char::is_alphanumeric)
+            });
+        let is_last_of = self.before.strip_suffix("-of-").is_some_and(|part| part.ends_with(is_digit));
+        !of_fraction && !is_last_of && !word(self.before).ends_with(RANK)
+    }
+
+    /// Whether it is the first number of `00001-of-00004`.
+    fn is_shard(&self) -> bool {
+        let of = self.after.trim_start_matches(SEPARATORS).strip_prefix("of");
+        of.is_some_and(|rest| rest.starts_with(SEPARATORS))
     }
 }
 
@@ -115,6 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(feature = "lab")]
     fn steps_are_in_names() {
         let found = |paths: &[&str]| steps(paths).unwrap_or_else(|_| panic!("{paths:?}"));
         let ok = |paths: &[&str]| found(paths).0;
@@ -179,6 +253,64 @@ mod tests {
     }
 
     #[test]
+    fn the_step_of_a_version() {
+        for (name, found) in [
+            // Hugging Face, DeepSpeed, Megatron, slime, Orbax.
+            ("checkpoint-1000", Some(1000)),
+            ("global_step7", Some(7)),
+            ("iter_0000200", Some(200)),
+            ("weight_v000123", Some(123)),
+            ("100", Some(100)),
+            ("0", Some(0)),
+            // Lightning, NeMo, Composer, OLMo, flax.
+            ("epoch=0-step=16", Some(16)),
+            ("epoch=2-val_loss=0.25-step=48", Some(48)),
+            ("epoch_0_step_99", Some(99)),
+            ("megatron_gpt--val_loss=2.31-step=100-consumed_samples=800.0", Some(100)),
+            ("ep0-ba100-rank0", Some(100)),
+            ("step100-unsharded", Some(100)),
+            ("checkpoint_100", Some(100)),
+            // Others.
+            ("model-300", Some(300)),
+            ("qwen2.5-step100", Some(100)),
+            ("v-of-2", Some(2)),
+            ("epoch-3", Some(3)),
+            // A rank, a fraction, a file of several, a copy.
+            ("rank7", None),
+            ("mp_rank_00", None),
+            ("1.5", None),
+            ("val_loss=0.25", None),
+            ("a-1-of-2", None),
+            ("checkpoint-00001-of-00004", None),
+            ("checkpoint-60-old", None),
+            ("checkpoint-1000.bak", None),
+            ("x--step=100-consumed_samples=800.0-last", None),
+            ("99999999999999999999", None),
+            ("latest", None),
+            ("", None),
+        ] {
+            assert_eq!(version_step(name), found, "{name}");
+        }
+    }
+
+    #[test]
+    fn versions_of_one_run_are_named_alike() {
+        for alike in [
+            ["step-7", "step-900"],
+            ["epoch=0-step=16", "epoch=1-step=32"],
+            ["epoch_0_step_99", "epoch_12_step_199"],
+            ["ep0-ba100-rank0", "ep1-ba200-rank0"],
+            ["m--val_loss=2.31-step=100-consumed_samples=800.0", "m--val_loss=11.5-step=200-consumed_samples=1600.0"],
+        ] {
+            assert_eq!(common(alike[0]), common(alike[1]), "{alike:?}");
+        }
+        for other in [["step-7", "backup_20241126"], ["llama7b-step100", "llama13b-step200"], ["m-7", "m7"]] {
+            assert_ne!(common(other[0]), common(other[1]), "{other:?}");
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "lab")]
     fn steps_out_of_order_are_told() {
         for (paths, first) in [
             (&["20.pt", "10.pt"][..], "20.pt is named before 10.pt"),
