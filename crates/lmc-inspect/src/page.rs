@@ -12,7 +12,7 @@ const STYLE: &str = include_str!("page/style.css");
 const SCRIPT: &str = include_str!("page/script.js");
 /// Nothing is loaded from anywhere, and no styles or scripts count but those above, which it names by their SHA-256.
 const POLICY: &str = "default-src 'none'; style-src 'sha256-JHF2uAA7Fjc9IvXDYaVqG5y1XbFoD95PnXQ7ND4s48o='; \
-                      script-src 'sha256-QmYIEGv3KOQoIRgaSksVJjsC3AO709fDrjq288V+kwA='; base-uri 'none'; \
+                      script-src 'sha256-u9H0cRtf9JbLq2HqROvJT8qUjrnpQYswyAqgDVNodcw='; base-uri 'none'; \
                       form-action 'none'";
 
 /// Bytes of JSON that a page has room for.

@@ -35,7 +35,7 @@ for (const table of document.querySelectorAll("table.s")) {
   table.parentElement.before(input);
 }
 
-const SVG = "http://www.w3.org/2000/svg";
+const SVG = document.querySelector("svg").namespaceURI;
 const make = (name, attributes, parent) => {
   const e = document.createElementNS(SVG, name);
   for (const [k, v] of Object.entries(attributes)) e.setAttribute(k, v);
