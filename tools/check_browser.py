@@ -35,10 +35,10 @@ def values(number, step):
     return struct.pack(f"<{len(elements)}f", *elements)
 
 
-def checkpoint(path, step):
+def checkpoint(path, step, tensors=TENSORS):
     """A safetensors file of many tensors, one of them with a name that means something in HTML."""
     header, data = {}, bytearray()
-    for i in range(TENSORS):
+    for i in range(tensors):
         raw = values(i, step)
         name = f"layers.{i // 10}.{('mlp', 'attn')[i % 2]}.{i % 10}.weight" if i else "<img src=x onerror=alert(1)>"
         header[name] = {"dtype": "F32", "shape": [len(raw) // 4], "data_offsets": [len(data), len(data) + len(raw)]}
@@ -53,6 +53,7 @@ class Page:
     """The page of a study of two checkpoints with many tensors, and the study."""
 
     def __init__(self, lmc, folder):
+        self.lmc = lmc
         self.path = folder / "page.html"
         files = [checkpoint(folder / f"step{step}.safetensors", step) for step in (1, 2)]
         made = [lmc, "analyze", "--json", "--html", self.path, *files]
@@ -153,6 +154,60 @@ def plain(browser, page):
     expect("the number of tensors", f"{last['tensors']} tensors" in card, True)
 
 
+def training(browser, page):
+    """A click on a tensor shows its curves, one on the name of a line hides that, and both go again."""
+    path = page.path.with_name("run.html")
+    files = [checkpoint(path.with_name(f"run{step}.safetensors"), step, 30) for step in (1, 2, 3, 4)]
+    made = [page.lmc, "analyze", "--json", "--html", path, *files]
+    study = json.loads(subprocess.run(made, check=True, capture_output=True).stdout)
+    browser.open(path.as_uri())
+    name = f"{SHOWN}.find((r) => r.cells[0].textContent === {json.dumps(study['tensors'][1]['name'])}).cells[0].firstChild"
+    curves = f"{TABLE}.querySelectorAll('tr.p figure').length"
+    browser.click(name)
+    expect("charts of a tensor", browser.run(curves), 6)
+    shown = browser.run(f"[...{TABLE}.querySelectorAll('tr.p circle title')].map((t) => t.textContent)")
+    norms = study["tensors"][1]["course"]["norm"]
+    expect("norms", shown[:4], [f"{i + 1}: {float(f'{norm:.4g}'):g}" for i, norm in enumerate(norms)])
+    browser.run(f"{name}.focus()")
+    browser.press("Enter", 13)
+    expect("charts after a key", browser.run(curves), 0)
+    # Sorted while they are shown, they go.
+    browser.click(name)
+    browser.click(head("size"))
+    expect("charts after sorting", browser.run(curves), 0)
+    lines = "[...document.querySelectorAll('figure > svg > g')].filter((g) => g.getClientRects().length).length"
+    entry = "document.querySelector('figure > .k > span[role]')"
+    # A chart of several lines: of by kind, there is one kind.
+    if browser.run(f"{entry} !== null"):
+        before = browser.run(lines)
+        browser.click(entry)
+        expect("lines after a click", browser.run(lines), before - 1)
+        expect("the entry", browser.run(f"{entry}.getAttribute('aria-pressed')"), "false")
+        browser.click(entry)
+        expect("lines after two", browser.run(lines), before)
+    else:
+        sys.exit("no chart has several lines")
+    expect("complaints", browser.complaints(), [])
+
+
+def inside(browser, page):
+    """Charts lie within their cards on a phone, and the table of tensors is whole on a laptop."""
+    for width in (390, *WIDTHS):
+        browser.call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
+        browser.open(page.path.as_uri())
+        wider = "[...document.querySelectorAll('figure')].filter((f) => f.scrollWidth > f.clientWidth + 1).length"
+        expect(f"charts wider than their cards at {width}", browser.run(wider), 0)
+        small = (
+            "[...document.querySelectorAll('figure svg text')].filter((t) => t.getBoundingClientRect().height)"
+            ".map((t) => parseFloat(getComputedStyle(t).fontSize) * t.getScreenCTM().d).filter((h) => h > 0 && h < 8).length"
+        )
+        expect(f"texts that are too small at {width}", browser.run(small), 0)
+        hint = browser.run("document.querySelector('.hint').getClientRects().length > 0")
+        cut = browser.run(f"{TABLE}.parentElement.scrollWidth > {TABLE}.parentElement.clientWidth")
+        expect(f"the hint at {width}", hint, width < 600)
+        expect(f"the table is cut at {width}", cut, width < 600)
+
+
 def fits(browser, page):
     """The page is as wide as the window: wider contents have their own scroll bar."""
     for width in WIDTHS:
@@ -197,7 +252,7 @@ def guilty(browser, page):
         sys.exit(f"a request was not noticed: {browser.requests()}")
 
 
-CHECKS = {f.__name__: f for f in (sorts, filters, quiet, plain, fits, prints, guilty)}
+CHECKS = {f.__name__: f for f in (sorts, filters, quiet, plain, fits, inside, prints, training, guilty)}
 
 
 def main():

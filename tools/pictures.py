@@ -22,9 +22,9 @@ PICTURES = {
         ("analyze-phone-dark", (400, 800), "dark", "Which bits change"),
     ),
     "study": (
-        ("study-light", (1200, 720), "light", "Which bits change"),
-        ("study-dark", (1200, 720), "dark", "From step to step"),
-        ("study-phone-light", (400, 800), "light", "From step to step"),
+        ("study-light", (1200, 980), "light", "How training went"),
+        ("study-dark", (1200, 980), "dark", "From step to step"),
+        ("study-phone-light", (400, 800), "light", "How training went"),
         ("study-phone-dark", (400, 800), "dark", "Which bits change"),
     ),
 }

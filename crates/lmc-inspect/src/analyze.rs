@@ -3,7 +3,6 @@
 mod advice;
 mod bound;
 mod charts;
-mod density;
 mod duplicates;
 mod fields;
 mod flips;
@@ -16,14 +15,15 @@ mod sample;
 mod series;
 mod sums;
 mod survey;
+mod training;
 
 use lmc::{Base, CompressOptions, Compressor, Error, ErrorKind};
 
-pub use self::input::{AnalyzeOptions, Checkpoints, Failed, PAIRS, Progress, StepsFrom};
+pub use self::input::{AnalyzeOptions, Checkpoints, Failed, Metric, PAIRS, Progress, StepsFrom};
 pub use self::page::page;
 pub use self::result::{
-    Analysis, Change, Checkpoint, Delta, Density, Distance, Engine, EngineDistance, Engines, Figures, FloatDelta,
-    Group, GroupChange, GroupDelta, GroupMagnitudes, Pair, Tensor, TensorChange,
+    Analysis, Change, Checkpoint, Course, Delta, Distance, Engine, EngineDistance, Engines, Figures, FloatDelta, Group,
+    GroupChange, GroupCourse, GroupDelta, GroupMagnitudes, Pair, Tensor, TensorChange,
 };
 
 pub use self::sample::{Sample, sample};
@@ -32,7 +32,7 @@ use self::plan::Plan;
 use self::series::Series;
 use self::survey::{Passes, Survey};
 
-/// Studies checkpoints: each is read as a whole, beside the one before it, once more by itself, and once more for each
+/// Studies checkpoints: each is read as a whole, beside the two before it, once more by itself, and once more for each
 /// further distance that it is a part of. Memory does not depend on their sizes. `progress` is called with the number
 /// of the current pass, the number of passes, and the bytes done of the current one.
 ///
@@ -62,25 +62,23 @@ pub fn analyze(
     let mut series = Series::new();
     let mut pass = 0;
     for i in 0..steps.len() {
+        let older = if i > 1 { checkpoints.open(i - 2)? } else { vec![] };
         let old = if i > 0 { checkpoints.open(i - 1)? } else { vec![] };
         let new = checkpoints.open(i)?;
         let size = new.iter().map(Base::raw_size).sum();
         let mut at = |done| progress(Progress { pass, passes: plan.passes(), checkpoint: i, size, done });
-        let mut survey = Survey::full(passes, i, &new, &old, &mut at)?;
-        // Over more steps updates cancel.
-        let one = steps_from != StepsFrom::Places && i > 0 && steps[i] - steps[i - 1] == 1;
-        let density = if one { density::density(&old, &new, &options.stop) } else { Ok(None) };
-        let density = density.map_err(|error| Failed::new(i, None, error))?;
-        drop(old);
+        let mut survey = Survey::full(passes, i, &new, &old, &older, &mut at)?;
+        drop((old, older));
         pass += 1;
         if i > 0 {
             let mut at = |done| progress(Progress { pass, passes: plan.passes(), checkpoint: i, size, done });
             survey.add_alone(passes, i, &new, &mut at)?;
             pass += 1;
         }
-        series.add(i, checkpoints.name(i), &steps, survey, density);
+        series.add(i, (checkpoints.name(i), checkpoints.metadata(i)), &steps, survey);
         for &(from, to) in plan.pairs.iter().filter(|(_, to)| *to == i) {
-            // Of those that are kept open for a while, this one is needed next.
+            // Of those that are kept open for a while, these are needed next.
+            checkpoints.open(i - 1)?;
             checkpoints.open(i)?;
             let old = checkpoints.open(from)?;
             let mut at = |done| progress(Progress { pass, passes: plan.passes(), checkpoint: i, size, done });
@@ -90,5 +88,5 @@ pub fn analyze(
         }
     }
     let last = steps.len().checked_sub(1).map(|i| checkpoints.open(i)).transpose()?;
-    series.finish(codec, steps_from, last.as_deref().unwrap_or_default(), &options.stop)
+    series.finish(codec, steps_from, last.as_deref().unwrap_or_default(), checkpoints.log(), &options.stop)
 }

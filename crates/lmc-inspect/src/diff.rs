@@ -4,7 +4,6 @@ pub(crate) mod changes;
 pub(crate) mod compared;
 pub(crate) mod counterparts;
 pub(crate) mod entropy;
-mod page;
 pub(crate) mod pieces;
 mod scales;
 
@@ -20,8 +19,6 @@ use self::pieces::{Buffers, Comparison};
 use self::scales::OfCodes;
 use crate::describe::{BlockDescription, ColumnDescription};
 use crate::shares::Shares;
-
-pub use self::page::diff_page;
 
 /// How a file differs from others, and its size as a delta of them.
 #[derive(Clone, Debug)]

@@ -39,9 +39,9 @@ mod truncated;
 
 #[cfg(feature = "lab")]
 pub use analyze::{
-    Analysis, AnalyzeOptions, Change, Checkpoint, Checkpoints, Delta, Density, Distance, Engine, EngineDistance,
-    Engines, Failed, Figures, FloatDelta, Group, GroupChange, GroupDelta, GroupMagnitudes, PAIRS, Pair, Progress,
-    Sample, StepsFrom, Tensor, TensorChange, analyze, page, sample,
+    Analysis, AnalyzeOptions, Change, Checkpoint, Checkpoints, Course, Delta, Distance, Engine, EngineDistance,
+    Engines, Failed, Figures, FloatDelta, Group, GroupChange, GroupCourse, GroupDelta, GroupMagnitudes, Metric, PAIRS,
+    Pair, Progress, Sample, StepsFrom, Tensor, TensorChange, analyze, page, sample,
 };
 pub use declared::declared;
 pub use describe::{
@@ -57,7 +57,7 @@ pub use diff::counterparts::Relation;
 #[cfg(feature = "lab")]
 pub use diff::entropy::DifferenceEntropy;
 #[cfg(feature = "lab")]
-pub use diff::{Coded, Diff, SegmentDiff, diff, diff_page};
+pub use diff::{Coded, Diff, SegmentDiff, diff};
 #[cfg(feature = "lab")]
 pub use kind::Kind;
 pub use shares::Shares;

@@ -68,6 +68,29 @@ pub fn two_digits(x: f64) -> String {
     format!("{x:.*}", (2 - before).clamp(0, 9) as usize)
 }
 
+/// A whole number with its thousands apart; other text as it is.
+pub(crate) fn grouped(number: &str) -> String {
+    if number.len() < 5 || !number.bytes().all(|b| b.is_ascii_digit()) {
+        return number.to_owned();
+    }
+    let digits = number.char_indices().flat_map(|(i, c)| {
+        let comma = (i > 0 && (number.len() - i).is_multiple_of(3)).then_some(',');
+        comma.into_iter().chain([c])
+    });
+    digits.collect()
+}
+
+/// A number with four significant digits at most, in powers of ten if it is very small or large.
+pub(crate) fn significant(x: f64) -> String {
+    if x != 0.0 && !(1e-3..1e6).contains(&x.abs()) {
+        let text = format!("{x:.3e}");
+        let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
+        return format!("{}e{power}", digits.trim_end_matches('0').trim_end_matches('.'));
+    }
+    let before = if x == 0.0 { 1 } else { x.abs().log10().floor() as i32 + 1 };
+    multiple(x, 10f64.powi((before - 4).clamp(-9, 0)))
+}
+
 /// A number with two decimals at most.
 pub(crate) fn two_decimals(n: f64) -> f64 {
     (n * 100.0).round() / 100.0

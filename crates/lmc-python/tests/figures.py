@@ -4,6 +4,7 @@ the docs of their results define them: what the statistics of lmc are compared w
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable
@@ -250,23 +251,47 @@ def difference_entropy(compared: Iterable[Compared]) -> tuple[int, int]:
     return raw, round((total + below) / 8)
 
 
-def density(old: dict[str, np.ndarray], new: dict[str, np.ndarray], weights: tuple[Held, Held]) -> dict[str, Any]:
-    """How many BF16 weights a step of Adam changed and was to change; the arrays are `copy`, `mean` and `square`."""
-    after, before = (
-        (state["mean"] / (np.sqrt(state["square"]) + np.float32(1e-8))).astype(np.float64) for state in (new, old)
-    )
-    copy = old["copy"].astype(np.float64)
-    moved = new["copy"].astype(np.float64) - copy
-    rate = -(moved * after).sum() / (after**2).sum()
-    ulp = np.exp2(np.floor(np.log2(np.abs(copy))) - 7)
-    changed = weights[0].bits != weights[1].bits
+def values(t: Held) -> np.ndarray | None:
+    """The values of floats of 16 or more bits, not finite ones as NaN."""
+    wide = {"F64": "<f8", "F32": "<f4", "C64": "<f4", "F16": "<f2"}
+    if t.dtype == "BF16":
+        found = (t.bits.astype("<u4") << 16).view("<f4").astype(np.float64)
+    elif t.dtype in wide:
+        found = np.frombuffer(t.data, wide[t.dtype]).astype(np.float64)
+    else:
+        return None
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def course(versions: list[Held]) -> dict[str, list[float | None]]:
+    """A course, but for `changed` and `spikes`: of the same tensor in each checkpoint."""
+    of = [values(t) for t in versions]
+    if of[0] is None or not of[0].size:
+        return {}
+    updates = [b - a for a, b in itertools.pairwise(of)]
+
+    def norm(x: np.ndarray) -> float | None:
+        return None if np.isnan(x).all() else float(np.sqrt(np.nansum(x * x)))
+
+    def rms(x: np.ndarray) -> float | None:
+        return None if np.isnan(x).all() else float(np.sqrt(np.nanmean(x * x)))
+
+    def ratio(a: float | None, b: float | None) -> float | None:
+        return a / b if a is not None and b else None
+
+    cosines: list[float | None] = [None]
+    for before, after in itertools.pairwise(updates):
+        both = ~np.isnan(before) & ~np.isnan(after)
+        product = norm(before[both]) or 0
+        product *= norm(after[both]) or 0
+        cosines.append(ratio(float(before[both] @ after[both]), product))
     return {
-        "elements": changed.size,
-        "changed": int(changed.sum()),
-        "predicted": float(np.minimum(rate * np.abs(before) / ulp, 1).mean()),
-        "at_most": float(np.minimum(rate / ulp, 1).mean()),
-        "learning_rate": float(rate),
-        "explained": float(-(moved * after).sum() * rate / (moved**2).sum()),
+        "norm": [norm(x) for x in of],
+        "rms": [rms(x) for x in of],
+        "update_norm": [norm(u) for u in updates],
+        "update_rms": [rms(u) for u in updates],
+        "ratio": [ratio(norm(u), norm(x)) for u, x in zip(updates, of, strict=False)],
+        "cosine": cosines,
     }
 
 

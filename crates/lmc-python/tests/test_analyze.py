@@ -1,9 +1,11 @@
 """Studies: the dict of `lmc.analyze` equals the output of the command."""
 
+import itertools
 import json
 import subprocess
 import sys
 
+import figures
 import lmc
 import numpy as np
 import pytest
@@ -59,6 +61,41 @@ def test_a_sequence(run):
     assert [(d["from"], d["to"], d["steps"]) for d in found["deltas"]] == [(0, 1, 10), (1, 2, 10), (0, 2, 20)]
     assert found["level"] == "fast"
     assert lmc.analyze(tuple(run), distances=(0,)) == command(*run, "--json", "--distances", "0")[0]
+
+
+def test_courses(tmp_path):
+    """Norms, ratios, angles and changed shares of every kind of float, beside those that NumPy computes."""
+    rng = np.random.default_rng(5)
+    dtypes = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+    versions, paths, now = {}, [], {}
+    for step in range(1, 7):
+        tensors = []
+        for dtype, numpy in dtypes.items():
+            # More than a block, in rows of a tensor that is not square; what is not finite comes and goes.
+            w = now.get(dtype, rng.normal(size=700_000) * 0.02)
+            now[dtype] = w = w + 1e-3 * rng.normal(size=w.size) * (rng.random(w.size) < 0.3) + 1e-4 * step
+            array = w.astype(np.float32).view(np.uint32) >> 16 if dtype == "BF16" else w
+            array = array.astype(numpy)
+            if dtype == "BF16":
+                array[step::100_000] = 0x7F80
+            else:
+                array[step::100_000] = np.nan
+            name = f"model.layers.{len(tensors)}.weight"
+            tensors.append((name, dtype, (700, 1000), array))
+            versions.setdefault(name, []).append(figures.Held(name, dtype, (700, 1000), array.tobytes()))
+        paths.append(tmp_path / f"step{step}.safetensors")
+        paths[-1].write_bytes(lmc.decompress(lmc.compress_tensors(tensors)))
+    found = lmc.analyze(paths, distances=[0])
+    assert len(found["tensors"]) == len(found["layers"]) == len(dtypes)
+    for t in found["tensors"]:
+        held = versions[t["name"]]
+        for name, values in figures.course(held).items():
+            assert t["course"][name] == pytest.approx(values, rel=2e-5), (t["name"], name)
+        changed = [float((a.bits != b.bits).mean()) for a, b in itertools.pairwise(held)]
+        assert t["course"]["changed"] == pytest.approx(changed, rel=2e-5)
+        layer = next(layer for layer in found["layers"] if layer["name"] in t["name"])
+        assert {k: v for k, v in layer.items() if k != "name"} == t["course"]
+    assert 0.1 < found["kinds"][0]["cosine"][-1] < 1
 
 
 def test_a_store(run, tmp_path):

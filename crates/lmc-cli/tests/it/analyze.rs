@@ -71,7 +71,7 @@ fn files_directories_and_stores_are_the_same() {
     assert_eq!((&w["name"], &w["kind"], &w["dtype"]), (&json!("model.w"), &json!("weights"), &json!("BF16")));
     let flips: Vec<u64> = w["change"]["flips"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).collect();
     assert_eq!((flips[0], flips[1..].iter().sum::<u64>()), (20_000, 0));
-    assert_eq!(w["change"]["changed_by_pair"], json!([0.1, 0.1]));
+    assert_eq!(w["course"]["changed"], json!([0.1, 0.1]));
     assert_eq!(
         files["distances"].as_array().unwrap().iter().map(|d| d["steps"].clone()).collect::<Vec<_>>(),
         [1, 3, 4]
@@ -162,31 +162,35 @@ fn other_compressors_on_a_sample() {
     dir.run(["analyze", "step100.safetensors", "--engines", "zip"]).is_misused(&["unknown engine \"zip\""]);
 }
 
+/// Snapshots have metadata, and `Trainer` writes a log beside its checkpoints.
 #[test]
-fn weights_that_a_step_of_adam_changes() {
-    let dir = Dir::new();
-    let [old, new] = [300, 301].map(|step| {
-        let name = format!("gpt-step{step}-state.safetensors");
-        let from = format!("{}/../../testdata/{name}", env!("CARGO_MANIFEST_DIR"));
-        dir.write(&name, &std::fs::read(from).unwrap());
-        name
-    });
-    let a = study(&dir, &[&old, &new]);
-    let d = &a["pairs"][0]["density"];
-    // By NumPy, from min(1, lr·|m| / (√v + eps) / ulp(w)): 33.92 % of 254208 changed, 33.02 % by the moments, 82.05 % at most.
-    let part = d["changed"].as_f64().unwrap() / d["elements"].as_f64().unwrap();
-    for (found, expected) in
-        [(part, 0.3392), (d["predicted"].as_f64().unwrap(), 0.3302), (d["at_most"].as_f64().unwrap(), 0.8205)]
-    {
-        assert!((found - expected).abs() < 1e-3, "{d}");
+fn metrics_of_snapshots_and_of_trainers() {
+    let dir = run_of_three();
+    for (step, loss) in [(100, "2.5"), (101, "2.25")] {
+        let (file, step) = (format!("step{step}.safetensors"), step.to_string());
+        let meta = [format!("loss={loss}"), "run=a".to_owned()];
+        dir.run(["snapshot", "save", "with-loss", &file, "--step", &step, "--meta", &meta[0], "--meta", &meta[1]]).ok();
     }
-    assert!(
-        (d["learning_rate"].as_f64().unwrap() / 9.476e-5 - 1.0).abs() < 1e-3 && d["explained"].as_f64() > Some(0.9),
-        "{d}"
-    );
-    let said = "Step 301 changed 33.9 % of the 16-bit weights that have copies: at a fitted rate of 9.48e-5 \
-                (it includes Adam's bias correction), Adam's moments predict";
-    assert!(a["advice"].as_array().unwrap().iter().any(|s| s.as_str().unwrap().starts_with(said)), "{}", a["advice"]);
+    let a = study(&dir, &["with-loss"]);
+    assert_eq!(a["metrics"], json!([{"name": "loss", "points": [[100, 2.5], [101, 2.25]], "spikes": []}]));
+    assert_eq!(a["checkpoints"][1]["metadata"], json!({"loss": "2.25", "run": "a"}));
+
+    for step in [100, 101] {
+        let to = format!("hf/checkpoint-{step}");
+        std::fs::create_dir_all(dir.path(&to)).unwrap();
+        std::fs::copy(dir.path(&format!("step{step}.safetensors")), dir.path(&format!("{to}/model.safetensors")))
+            .unwrap();
+    }
+    let log = r#"{"log_history": [{"step": 50, "loss": 3.5, "epoch": 0.5}, {"step": 100, "loss": 3.25, "text": "no number"},
+                  {"loss": 7.0}, 3, {"step": 101, "eval_loss": 3}]}"#;
+    dir.write("hf/checkpoint-101/trainer_state.json", log.as_bytes());
+    let metrics = study(&dir, &["hf"])["metrics"].clone();
+    let expected = json!([["epoch", [[50, 0.5]]], ["eval_loss", [[101, 3.0]]], ["loss", [[50, 3.5], [100, 3.25]]]]);
+    let found: Vec<_> = metrics.as_array().unwrap().iter().map(|m| json!([m["name"], m["points"]])).collect();
+    assert_eq!(json!(found), expected);
+    // One that is no log is none.
+    dir.write("hf/checkpoint-101/trainer_state.json", b"{");
+    assert_eq!(study(&dir, &["hf"])["metrics"], json!([]));
 }
 
 #[test]

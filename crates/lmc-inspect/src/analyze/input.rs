@@ -1,10 +1,13 @@
 //! The input and the options of a study, its progress and its failures.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use lmc::{Base, Error};
 use serde::Serialize;
+
+use super::training::spikes;
 
 /// The checkpoints to study.
 pub trait Checkpoints {
@@ -16,11 +19,41 @@ pub trait Checkpoints {
     fn step(&self, checkpoint: usize) -> u64;
     /// Where the steps come from.
     fn steps_from(&self) -> StepsFrom;
+    /// What was recorded with one, by name. Numbers become metrics.
+    fn metadata(&self, _checkpoint: usize) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+    /// Metrics that a log beside the last one has.
+    fn log(&self) -> Vec<Metric> {
+        vec![]
+    }
     /// Its files. It may be opened several times.
     ///
     /// # Errors
     /// When it cannot be opened.
     fn open(&self, checkpoint: usize) -> Result<Vec<Base<'_>>, Failed>;
+}
+
+/// A number that was recorded during training.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Metric {
+    /// Its name, such as `loss`.
+    pub name: String,
+    /// Steps, and its values there.
+    pub points: Vec<(u64, f64)>,
+    /// Points that stand out from those around them, by number.
+    pub spikes: Vec<usize>,
+}
+
+impl Metric {
+    /// A metric of finite values in the order of their steps.
+    pub fn new(name: String, mut points: Vec<(u64, f64)>) -> Self {
+        points.retain(|p| p.1.is_finite());
+        points.sort_by_key(|p| p.0);
+        let spikes = spikes(&points.iter().map(|p| Some(p.1 as f32)).collect::<Vec<_>>());
+        Self { name, points, spikes }
+    }
 }
 
 /// Where the steps of checkpoints come from.

@@ -3,7 +3,6 @@
 mod brief;
 mod charts;
 mod engines;
-mod heat;
 mod table;
 
 use std::fmt::Write;
@@ -36,12 +35,49 @@ pub fn page(a: &Analysis) -> String {
     out.push_str("</ul>");
     let drawn = Charts::of(a);
     charts::write(a, &drawn, &mut out);
-    heat::write(a, &drawn, &mut out);
     engines::write(a, &drawn, &mut out);
     table::write(a, &mut out);
+    glossary(&mut out);
     let (json, left_out) = brief::brief(a);
     pages::end(&json, "study", left_out, "lmc analyze", &mut out);
     out
+}
+
+/// The words of the page.
+const GLOSSARY: [(&str, &str); 12] = [
+    ("checkpoint, pair", "the state of a training run at a step; a checkpoint and the one before it"),
+    (
+        "kind",
+        "what a tensor is for, as its name shows it: weights, embedding, norm, master (copies that the optimizer \
+              updates), exp_avg and exp_avg_sq (its means of gradients and of their squares)",
+    ),
+    ("Δw, update", "the difference of the weights of two checkpoints, however many steps are between them"),
+    ("‖w‖, norm", "the root of the sum of the squares of all elements"),
+    ("RMS", "the root of the mean of the squares: the norm without the number of elements"),
+    ("cosine", "of the angle between an update and the one before: 1 the same direction, 0 none in common, −1 back"),
+    ("spike", "a point half as large again as the median of the ten around it, and far outside of what they vary by"),
+    ("of raw", "a compressed size as a part of the bytes as they are"),
+    ("delta", "a checkpoint compressed given an earlier one, its base"),
+    ("entropy", "the bits that an ideal code takes which knows how often each value occurs"),
+    (
+        "H",
+        "the entropy of the differences of floats given the exponents that they come from; of F32 and F64, of the \
+           length and the first eight bits, with the others as they are. It does not count what it takes to know how \
+           often each difference occurs, so it is too small where differences are many",
+    ),
+    (
+        "share of a block",
+        "sizes of kinds, dtypes and tensors are their shares of blocks that may have several; those of \
+                          checkpoints and deltas are those of whole files",
+    ),
+];
+
+fn glossary(out: &mut String) {
+    out.push_str("<h2>Words</h2><dl>");
+    for (word, meaning) in GLOSSARY {
+        let _ = write!(out, "<dt>{word}</dt><dd>{meaning}</dd>");
+    }
+    out.push_str("</dl>");
 }
 
 /// The most important numbers.

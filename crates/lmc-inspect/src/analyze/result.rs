@@ -1,8 +1,10 @@
 //! The result of a study, for programs.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
-use super::input::StepsFrom;
+use super::input::{Metric, StepsFrom};
 use crate::kind::Kind;
 
 /// The findings in one checkpoint, or in several in order.
@@ -27,6 +29,12 @@ pub struct Analysis {
     pub distances: Vec<Distance>,
     /// The changes in all pairs together, by kind and dtype: a tensor counts once in each pair.
     pub changes: Vec<GroupChange>,
+    /// Numbers that were recorded beside the checkpoints, such as the loss, by name.
+    pub metrics: Vec<Metric>,
+    /// How the floats of each kind moved, by the name of the kind.
+    pub kinds: Vec<GroupCourse>,
+    /// How the weights of each layer moved: those of the model, or if there are none, their copies.
+    pub layers: Vec<GroupCourse>,
     /// How large the floats of the last checkpoint are, by kind and dtype.
     pub magnitudes: Vec<GroupMagnitudes>,
     /// The tensors of the last checkpoint, in order.
@@ -63,6 +71,8 @@ pub struct Checkpoint {
     pub name: String,
     /// Its step, as [`Analysis::steps_from`] says.
     pub step: u64,
+    /// What was recorded with it: the metadata of a snapshot.
+    pub metadata: BTreeMap<String, String>,
     /// Names of its files.
     pub files: Vec<String>,
     /// Formats of its files, such as `safetensors`.
@@ -138,6 +148,40 @@ pub struct GroupMagnitudes {
     pub counts: Vec<u64>,
 }
 
+/// How floats of 16 or more bits moved. Those that are not finite, or were not, are left out. What does not exist, such as
+/// the update of a tensor that is new, is `None`.
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct Course {
+    /// For each checkpoint, the Euclidean norm ‖w‖.
+    pub norm: Vec<Option<f32>>,
+    /// For each checkpoint, the root of the mean square.
+    pub rms: Vec<Option<f32>>,
+    /// For each pair, the norm of the update, ‖Δw‖.
+    pub update_norm: Vec<Option<f32>>,
+    /// For each pair, the root of its mean square.
+    pub update_rms: Vec<Option<f32>>,
+    /// For each pair, ‖Δw‖ / ‖w‖, of the weights before.
+    pub ratio: Vec<Option<f32>>,
+    /// For each pair, the cosine of the angle between the update and the one before: −1 to 1.
+    pub cosine: Vec<Option<f32>>,
+    /// For each pair, the part of the elements whose bits are not the same, 0 to 1.
+    pub changed: Vec<Option<f32>>,
+    /// Pairs whose ratio stands out from those around it, by number.
+    pub spikes: Vec<usize>,
+}
+
+/// How the floats of a group of tensors moved.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct GroupCourse {
+    /// The name of the kind or of the layer.
+    pub name: String,
+    /// How they moved.
+    #[serde(flatten)]
+    pub course: Course,
+}
+
 /// A checkpoint compared with the one before it.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
@@ -160,31 +204,6 @@ pub struct Pair {
     pub new_tensors: u64,
     /// The names of the first eight.
     pub new_names: Vec<String>,
-    /// How many 16-bit weights changed, and how many were predicted to change, if the pair is known to be one step of
-    /// Adam and has the tensors that the prediction needs.
-    pub density: Option<Density>,
-}
-
-/// How many 16-bit weights a step of Adam changed, beside the prediction from the state before it: of weights with
-/// copies and both moments in `F32`.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[non_exhaustive]
-pub struct Density {
-    /// Number of weights.
-    pub elements: u64,
-    /// Those of them whose bits are not the same.
-    pub changed: u64,
-    /// The predicted part, 0 to 1: each weight changes with the probability of its update over the distance of 16-bit
-    /// values there, at most 1. The update is computed from the fitted rate and the moments before the step.
-    pub predicted: f64,
-    /// The same with updates as large as the fitted rate. It is no bound: single updates are larger, and early in a run
-    /// all may be.
-    pub at_most: f64,
-    /// The rate that best explains the changes of the copies as multiples of the mean of gradients over the root of the
-    /// mean of their squares. It includes Adam's corrections of bias, so early in a run it is not the learning rate.
-    pub learning_rate: f64,
-    /// The share of these changes that it explains, 0 to 1. If it is small, the copies were updated in another way.
-    pub explained: f64,
 }
 
 /// The changes of the elements of one or more tensors.
@@ -323,6 +342,9 @@ pub struct Tensor {
     pub duplicate_of: Option<usize>,
     /// Its changes in all pairs together, since it has its name, dtype and shape; `None` if no pair compares it.
     pub change: Option<TensorChange>,
+    /// How it moved since it has its name, dtype and shape. Empty if all tensors have more than a
+    /// million such points.
+    pub course: Course,
 }
 
 /// The changes of a tensor in all pairs together.
@@ -345,9 +367,6 @@ pub struct TensorChange {
     pub delta_size: u64,
     /// Bytes that they are without bases.
     pub raw_size: u64,
-    /// For each pair, the part of its elements that changed, 0 to 1; `None` where it has no counterpart of its name,
-    /// dtype and shape, and before. Empty if all tensors have more than four million such parts.
-    pub changed_by_pair: Vec<Option<f64>>,
 }
 
 impl TensorChange {
@@ -410,4 +429,8 @@ pub struct Engine {
     pub compress_of_memcpy: f64,
     /// Speed of decompression, relative to copying as many bytes.
     pub decompress_of_memcpy: f64,
+    /// How far a half of the rounds was from the median of compression, as a part of it; `None` of less than four.
+    pub compress_spread: Option<f64>,
+    /// The same of decompression.
+    pub decompress_spread: Option<f64>,
 }

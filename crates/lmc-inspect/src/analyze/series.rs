@@ -8,21 +8,24 @@ use lmc::{Base, CompressOptions};
 
 use super::advice::advice;
 use super::duplicates;
-use super::input::{Failed, StepsFrom};
+use super::input::{Failed, Metric, StepsFrom};
 use super::result::{
-    Analysis, Checkpoint, Delta, Density, Distance, FloatDelta, Group, GroupChange, GroupDelta, GroupMagnitudes, Pair,
-    Tensor, TensorChange,
+    Analysis, Checkpoint, Course, Delta, Distance, FloatDelta, Group, GroupChange, GroupCourse, GroupDelta,
+    GroupMagnitudes, Pair, Tensor, TensorChange,
 };
 use super::sums::{Moves, Sums, rounded};
 use super::survey::{Survey, Surveyed, last_component, uncompressed};
+use super::training::{Norms, Track, layer};
 use crate::diff::counterparts::Relation;
 use crate::kind::Kind;
 
 /// The most tensors that are listed one by one.
 pub(super) const MAX_TENSORS: usize = 1 << 16;
 
-/// The most shares of tensors in pairs that are kept and listed one by one.
-const MAX_SHARES: usize = 4_000_000;
+/// The most points of the courses of tensors that are kept and listed one by one.
+const MAX_POINTS: usize = 1_000_000;
+/// The most layers that are listed one by one.
+const MAX_LAYERS: usize = 256;
 
 /// A tensor of any checkpoint: its name, and where several have that name, the name of its file, compressed or not, with
 /// directories if several files have that name: directories may have the step in their names. Which file of how many it is
@@ -35,10 +38,13 @@ pub(super) struct Series {
     pairs: Vec<Pair>,
     deltas: Vec<Delta>,
     changes: BTreeMap<(Kind, String), Moves>,
+    kinds: BTreeMap<Kind, Track>,
+    /// The layers of the model, and of the copies of its weights.
+    layers: [BTreeMap<(String, Option<u64>), Track>; 2],
     /// The changes so far of each tensor of the last checkpoint.
     history: HashMap<Key, History>,
-    /// How many shares it has; `None` once they are too many, and left out.
-    shares: Option<usize>,
+    /// How many points their courses have; `None` once they are too many, and left out.
+    points: Option<usize>,
     /// The last checkpoint.
     last: Option<Survey>,
 }
@@ -53,8 +59,7 @@ struct History {
     moves: Moves,
     /// The last pair that was counted.
     to: usize,
-    /// The share of elements that changed, for each pair so far; none is no number.
-    changed: Vec<f32>,
+    track: Track,
 }
 
 /// How many tensors, and how many files, of a checkpoint have a name.
@@ -92,8 +97,10 @@ impl Series {
             pairs: vec![],
             deltas: vec![],
             changes: BTreeMap::new(),
+            kinds: BTreeMap::new(),
+            layers: Default::default(),
             history: HashMap::new(),
-            shares: Some(0),
+            points: Some(0),
             last: None,
         }
     }
@@ -102,10 +109,9 @@ impl Series {
     pub(super) fn add(
         &mut self,
         number: usize,
-        name: String,
+        (name, metadata): (String, BTreeMap<String, String>),
         steps: &[u64],
         mut survey: Survey,
-        density: Option<Density>,
     ) {
         let (mut all, mut kinds, mut dtypes) = (Sums::default(), BTreeMap::new(), BTreeMap::new());
         for s in &survey.segments {
@@ -117,21 +123,46 @@ impl Series {
         self.checkpoints.push(Checkpoint {
             name,
             step: steps[number],
+            metadata,
             files: survey.files.clone(),
             formats: survey.formats.clone(),
             all: all.figures(),
             kinds: kinds.iter().map(|(kind, sums)| Group::new(kind.name(), sums)).collect(),
             dtypes: dtypes.iter().map(|(dtype, sums)| Group::new(dtype, sums)).collect(),
         });
+        self.add_courses(number, &survey);
         if number > 0 {
-            self.add_pair(number, steps, &survey, density);
+            self.add_pair(number, steps, &survey);
         }
         // There may be a million tensors, and their changes are kept elsewhere.
         survey.segments.iter_mut().for_each(|s| s.moves = Moves::default());
         self.last = Some(survey);
     }
 
-    fn add_pair(&mut self, to: usize, steps: &[u64], survey: &Survey, density: Option<Density>) {
+    /// Adds how kinds and layers moved.
+    fn add_courses(&mut self, number: usize, survey: &Survey) {
+        let mut kinds: BTreeMap<Kind, Norms> = BTreeMap::new();
+        let mut layers: [BTreeMap<(String, Option<u64>), Norms>; 2] = Default::default();
+        for s in survey.segments.iter().filter(|s| s.kind != Kind::Other) {
+            kinds.entry(s.kind).or_default().add(&s.norms);
+            let of = match s.kind {
+                Kind::Weights | Kind::Embedding | Kind::Norm => &mut layers[0],
+                Kind::Master => &mut layers[1],
+                _ => continue,
+            };
+            of.entry(layer(s.segment.name.as_deref().unwrap_or_default())).or_default().add(&s.norms);
+        }
+        kinds.iter().for_each(|(kind, norms)| self.kinds.entry(*kind).or_default().add(number, norms));
+        for (all, layers) in self.layers.iter_mut().zip(layers) {
+            for (layer, norms) in layers {
+                if all.len() < MAX_LAYERS || all.contains_key(&layer) {
+                    all.entry(layer).or_default().add(number, &norms);
+                }
+            }
+        }
+    }
+
+    fn add_pair(&mut self, to: usize, steps: &[u64], survey: &Survey) {
         let (mut all, mut groups) = (Moves::default(), BTreeMap::new());
         let names = Names::new(survey);
         let mut before = take(&mut self.history);
@@ -144,12 +175,12 @@ impl Series {
                     Relation::Same if s.moves.changes.compared > 0 => self.remember(key, &mut before, to, s),
                     Relation::Same => {}
                     // It became another tensor: in another dtype or shape, or new.
-                    _ => self.drop_shares(before.remove(&key)),
+                    _ => self.drop_points(before.remove(&key)),
                 }
             }
         }
         // Those of tensors that are gone would take the places of others.
-        self.drop_shares(before.into_values());
+        self.drop_points(before.into_values());
         (all.raw_size, all.delta_size, all.lmc_size) = (survey.raw_size, survey.delta_size, survey.lmc_size);
         let (from, distance) = (to - 1, steps[to] - steps[to - 1]);
         self.deltas.push(delta(from, to, steps, survey));
@@ -167,7 +198,6 @@ impl Series {
             missing_names: survey.missing.names.clone(),
             new_tensors: survey.new.tensors,
             new_names: survey.new.names.clone(),
-            density,
         });
     }
 
@@ -185,28 +215,28 @@ impl Series {
         }
         // Another tensor of its name may have been in several files meanwhile.
         if (&h.dtype[..], &h.shape[..]) != (dtype, shape) {
-            self.shares = self.shares.map(|n| n - h.changed.len());
+            self.points = self.points.map(|n| n - h.track.len());
             *h = History::new(dtype, shape);
         }
         h.to = to;
         h.pairs += 1;
         h.unchanged += s.moves.unchanged_tensors;
         h.moves.add(&s.moves);
-        if let Some(n) = &mut self.shares {
-            *n += to - h.changed.len();
-            h.changed.resize(to - 1, f32::NAN);
-            h.changed.push((s.moves.changes.changed as f64 / s.moves.changes.compared as f64) as f32);
-            if *n > MAX_SHARES {
-                self.shares = None;
-                self.history.values_mut().for_each(|h| h.changed = vec![]);
+        if let Some(n) = &mut self.points {
+            *n -= h.track.len();
+            h.track.add(to, &s.norms);
+            *n += h.track.len();
+            if *n > MAX_POINTS {
+                self.points = None;
+                self.history.values_mut().for_each(|h| h.track = Track::default());
             }
         }
     }
 
-    /// Takes the shares of histories that ended off the count.
-    fn drop_shares(&mut self, ended: impl IntoIterator<Item = History>) {
-        let n: usize = ended.into_iter().map(|h| h.changed.len()).sum();
-        self.shares = self.shares.map(|all| all - n);
+    /// Takes the points of histories that ended off the count.
+    fn drop_points(&mut self, ended: impl IntoIterator<Item = History>) {
+        let n: usize = ended.into_iter().map(|h| h.track.len()).sum();
+        self.points = self.points.map(|all| all - n);
     }
 
     /// Adds the size of a delta between others than neighbours.
@@ -220,6 +250,7 @@ impl Series {
         codec: &CompressOptions,
         steps_from: StepsFrom,
         last: &[Base<'_>],
+        log: Vec<Metric>,
         stop: &AtomicBool,
     ) -> Result<Analysis, Failed> {
         self.deltas.sort_by_key(|d| (d.to, std::cmp::Reverse(d.from)));
@@ -243,8 +274,8 @@ impl Series {
             let each = listed.iter().zip(same);
             let names = Names::new(&survey);
             let pairs = number;
-            if listed.len().saturating_mul(pairs) > MAX_SHARES {
-                self.shares = None;
+            if listed.len().saturating_mul(pairs) > MAX_POINTS {
+                self.points = None;
             }
             let mut tensor = |(s, duplicate_of): (&&Surveyed, _)| {
                 let key = names.key(s.segment.name.as_deref().unwrap_or_default(), &survey.files[s.file]);
@@ -253,7 +284,18 @@ impl Series {
             tensors = each.map(&mut tensor).collect();
         }
         let changes = self.changes.iter().map(|((kind, dtype), m)| GroupChange::new(*kind, dtype.clone(), m)).collect();
+        let checkpoints = self.checkpoints.len();
+        let kinds =
+            self.kinds.into_iter().map(|(kind, t)| GroupCourse::new(kind.name().to_owned(), t.course(checkpoints)));
+        let [model, copies] = self.layers;
+        let layers = if model.is_empty() { copies } else { model };
+        let layers = layers.into_iter().map(|((word, n), t)| {
+            GroupCourse::new(n.map_or(word.clone(), |n| format!("{word}.{n}")), t.course(checkpoints))
+        });
         let mut analysis = Analysis {
+            metrics: metrics(&self.checkpoints, log),
+            kinds: kinds.filter(|g| !g.course.norm.is_empty()).collect(),
+            layers: layers.filter(|g| !g.course.norm.is_empty()).collect(),
             version: 1,
             program: concat!("lmc ", env!("CARGO_PKG_VERSION")).to_owned(),
             level: codec.level.name().to_owned(),
@@ -277,13 +319,11 @@ impl Series {
         let history = self.history.remove(&key);
         // A name may occur twice in a file.
         let history = history.filter(|h| (&h.dtype[..], &h.shape[..]) == (s.dtype(), &s.segment.shape[..]));
-        let change = history.map(|mut h| {
-            if self.shares.is_some() {
-                h.changed.resize(pairs, f32::NAN);
-            } else {
-                h.changed.clear();
+        let mut course = Course::default();
+        let change = history.map(|h| {
+            if self.points.is_some() {
+                course = h.track.course(pairs + 1);
             }
-            let share = |&part: &f32| (!part.is_nan()).then(|| rounded(part.into()));
             TensorChange {
                 pairs: h.pairs,
                 unchanged_pairs: h.unchanged,
@@ -293,7 +333,6 @@ impl Series {
                 distances: h.moves.changes.levels,
                 delta_size: h.moves.delta_size,
                 raw_size: h.moves.raw_size,
-                changed_by_pair: h.changed.iter().map(share).collect(),
             }
         });
         Tensor {
@@ -309,6 +348,7 @@ impl Series {
             quantised_part: s.grids.most().map_or(0.0, |(_, bytes)| rounded(bytes as f64 / s.segment.len as f64)),
             duplicate_of,
             change,
+            course,
         }
     }
 }
@@ -316,8 +356,28 @@ impl Series {
 impl History {
     fn new(dtype: &str, shape: &[u64]) -> Self {
         let (dtype, shape) = (dtype.to_owned(), shape.to_vec());
-        Self { dtype, shape, pairs: 0, unchanged: 0, moves: Moves::default(), to: 0, changed: vec![] }
+        Self { dtype, shape, pairs: 0, unchanged: 0, moves: Moves::default(), to: 0, track: Track::default() }
     }
+}
+
+impl GroupCourse {
+    fn new(name: String, course: Course) -> Self {
+        Self { name, course }
+    }
+}
+
+/// The numbers among the metadata of checkpoints by step, and those that a log has besides.
+fn metrics(checkpoints: &[Checkpoint], log: Vec<Metric>) -> Vec<Metric> {
+    let mut all: BTreeMap<&str, Vec<(u64, f64)>> = BTreeMap::new();
+    for c in checkpoints {
+        let numbers = c.metadata.iter().filter_map(|(name, text)| Some((name, text.parse().ok()?)));
+        numbers.for_each(|(name, x)| all.entry(name).or_default().push((c.step, x)));
+    }
+    let mut all: Vec<_> = all.into_iter().map(|(name, points)| Metric::new(name.to_owned(), points)).collect();
+    let more: Vec<_> = log.into_iter().filter(|m| all.iter().all(|known| known.name != m.name)).collect();
+    all.extend(more);
+    all.retain(|m| !m.points.is_empty());
+    all
 }
 
 impl Group {
@@ -400,8 +460,8 @@ mod tests {
                 let segment = Segment::new(name, Some(Dtype::U8), [1].into_iter().collect(), i, 1).unwrap();
                 let mut moves = Moves::default();
                 (moves.changes.compared, moves.changes.changed) = (1, i % 2);
-                let (sums, grids) = (Sums::default(), Grids::default());
-                Surveyed { file: 0, segment, kind: Kind::Other, sums, moves, relation, grids }
+                let (sums, norms, grids) = (Sums::default(), Norms::default(), Grids::default());
+                Surveyed { file: 0, segment, kind: Kind::Other, sums, moves, norms, relation, grids }
             };
             Survey {
                 files: vec!["file".to_owned()],
@@ -421,10 +481,11 @@ mod tests {
         for (i, (prefix, relation)) in
             [("a", new), ("a", same), ("b", new), ("b", same), ("c", same)].iter().enumerate()
         {
-            series.add(i, prefix.to_string(), &[0, 1, 2, 3, 4], checkpoint(prefix, *relation), None);
-            // A tensor has a share for each pair so far; those before it was there count, too.
-            let (listed, each) = if *relation == same { (tensors as usize, i) } else { (0, 0) };
-            assert_eq!((series.history.len(), series.shares), (listed, Some(listed * each)), "{i}");
+            let name = (prefix.to_string(), BTreeMap::new());
+            series.add(i, name, &[0, 1, 2, 3, 4], checkpoint(prefix, *relation));
+            // A tensor has a point for each checkpoint so far; those before it was there count, too.
+            let (listed, each) = if *relation == same { (tensors as usize, i + 1) } else { (0, 0) };
+            assert_eq!((series.history.len(), series.points), (listed, Some(listed * each)), "{i}");
             assert!(series.history.keys().all(|(name, _)| name.starts_with(prefix)), "{i}");
         }
     }

@@ -14,6 +14,7 @@ use super::grids::Grids;
 use super::input::Failed;
 use super::result::FloatDelta;
 use super::sums::{Magnitudes, Moves, Sums};
+use super::training::{Norms, Older};
 use crate::describe::GridDescription;
 use crate::diff::changes::measure;
 use crate::diff::counterparts::{Counterpart, Relation};
@@ -67,6 +68,7 @@ pub(super) struct Surveyed {
     pub(super) kind: Kind,
     pub(super) sums: Sums,
     pub(super) moves: Moves,
+    pub(super) norms: Norms,
     /// How it came from its counterpart in the checkpoint before.
     pub(super) relation: Relation,
     /// Its bytes that are on grids, in the file without the checkpoint before.
@@ -87,6 +89,7 @@ struct Share {
     segment: usize,
     counted: Counted,
     moves: Moves,
+    norms: Norms,
     /// Its bytes if they are floats with counterparts, else 0.
     floats: u64,
     lmc_size: u64,
@@ -105,19 +108,21 @@ enum Counted {
 struct Block {
     shares: Vec<Share>,
     buffers: Buffers,
+    older: Vec<u8>,
 }
 
 impl Survey {
-    /// Counts everything in a checkpoint, beside the one before it if there is one. Given one, the sizes without it are those that
+    /// Counts everything in a checkpoint, beside the one before it, and the one before that, if there are any. Given one, the sizes without it are those that
     /// [`Self::add_alone`] adds: blocks are not the same then.
     pub(super) fn full(
         passes: Passes<'_>,
         number: usize,
         new: &[Base<'_>],
         old: &[Base<'_>],
+        older: &[Base<'_>],
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self, Failed> {
-        let survey = Self::new(passes, number, new, old, Scope::Full, progress)?;
+        let survey = Self::new(passes, number, new, (old, older), Scope::Full, progress)?;
         if survey.segments.iter().any(|s| s.segment.name.is_some()) {
             return Ok(survey);
         }
@@ -143,7 +148,7 @@ impl Survey {
         old: &[Base<'_>],
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self, Failed> {
-        Self::new(passes, number, new, old, Scope::Sizes, progress)
+        Self::new(passes, number, new, (old, &[]), Scope::Sizes, progress)
     }
 
     /// Adds the sizes that the checkpoint has without an earlier one to the counts beside one.
@@ -154,7 +159,7 @@ impl Survey {
         new: &[Base<'_>],
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), Failed> {
-        let mut alone = Self::new(passes, number, new, &[], Scope::Sizes, progress)?;
+        let mut alone = Self::new(passes, number, new, (&[], &[]), Scope::Sizes, progress)?;
         self.lmc_size = alone.lmc_size;
         for (s, alone) in self.segments.iter_mut().zip(alone.segments.drain(..)) {
             s.sums.lmc_size = alone.sums.lmc_size;
@@ -168,7 +173,7 @@ impl Survey {
         passes: Passes<'_>,
         number: usize,
         new: &[Base<'_>],
-        old: &[Base<'_>],
+        (old, older): (&[Base<'_>], &[Base<'_>]),
         scope: Scope,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self, Failed> {
@@ -195,7 +200,7 @@ impl Survey {
         for (i, file) in new.iter().enumerate() {
             let mut at = |done| progress(before + done);
             let counterparts = survey
-                .add_file(passes, i, file, old, (scope, &bound), &mut at)
+                .add_file(passes, i, file, (old, older), (scope, &bound), &mut at)
                 .map_err(|error| Failed { checkpoint: number, file: Some(file.name().to_owned()), error })?;
             counterparts.into_iter().for_each(|(file, segment)| used[file][segment] = true);
             before += file.raw_size();
@@ -214,7 +219,7 @@ impl Survey {
         passes: Passes<'_>,
         number: usize,
         file: &Base<'_>,
-        old: &[Base<'_>],
+        (old, older): (&[Base<'_>], &[Base<'_>]),
         (scope, bound): (Scope, &Bound),
         progress: &mut dyn FnMut(u64),
     ) -> lmc::Result<Vec<(usize, usize)>> {
@@ -227,6 +232,8 @@ impl Survey {
         if let Some(why) = truncated::with_layout(&source(file), &layout, file.raw_size())? {
             return Err(Error::new(ErrorKind::Damaged, why));
         }
+        let relations = c.counterparts.iter().map(|c| c.map_or(Relation::New, |c: Counterpart| c.relation));
+        let older = Older::new(file, c.segments.iter().zip(relations), older);
         let first = self.segments.len();
         let mut used = Vec::new();
         for (segment, counterpart) in c.segments.iter().zip(&c.counterparts) {
@@ -255,7 +262,7 @@ impl Survey {
                 if passes.stop.load(Ordering::Relaxed) {
                     return Err(stopped());
                 }
-                look(&c, encoded, scope, (!old.is_empty()).then_some(bound), block)
+                look(&c, encoded, scope, (!old.is_empty()).then_some(bound), &older, block)
             },
             |block, done| {
                 for share in block.shares.drain(..) {
@@ -266,6 +273,7 @@ impl Survey {
                         floats.delta_size += share.moves.delta_size;
                     }
                     s.moves.add(&share.moves);
+                    s.norms.add(&share.norms);
                     share.grids.iter().for_each(|(grid, bytes)| s.grids.add(grid, *bytes));
                     match share.counted {
                         Counted::Nothing => {}
@@ -299,19 +307,24 @@ fn look(
     encoded: &EncodedBoth<'_>,
     scope: Scope,
     bound: Option<&Bound>,
+    older: &Older<'_>,
     block: &mut Block,
 ) -> lmc::Result<()> {
-    let Block { shares, buffers } = block;
-    let mut pieces = Vec::new();
+    let Block { shares, buffers, older: before } = block;
+    let (mut pieces, mut unreadable) = (Vec::new(), None);
     c.each_piece(encoded, buffers, |piece| {
         let whole = piece.bytes.end - piece.bytes.start == c.segments[piece.segment].len;
         let mut moves = Moves::default();
-        let mut counted = Counted::Nothing;
+        let (mut counted, mut norms) = (Counted::Nothing, Norms::default());
         if scope == Scope::Full {
             let mut h = Box::new(Histograms::new(Fields::of(piece.dtype)));
             h.add(piece.elements);
             counted = if whole { Counted::Whole(h.sums(), h.magnitudes()) } else { Counted::Part(h) };
             look_at_changes(&piece, &mut moves);
+            match older.read(&piece, before) {
+                Ok(older) => norms = Norms::of(&piece, moves.changes.changed, older),
+                Err(error) => unreadable = Some(error),
+            }
             pieces.push(piece.weighted(&moves.changes));
         } else {
             // What is alone in a block has all of it, whatever changed.
@@ -323,8 +336,11 @@ fn look(
         let old = piece.old.filter(|_| piece.compared.len() == piece.elements.len());
         let is_float = bound.zip(old).is_some_and(|(bound, old)| bound.add(piece.dtype, piece.compared, old));
         let floats = if is_float { piece.bytes.end - piece.bytes.start } else { 0 };
-        shares.push(Share { segment: piece.segment, counted, moves, floats, lmc_size: 0, grids: vec![] });
+        shares.push(Share { segment: piece.segment, counted, moves, norms, floats, lmc_size: 0, grids: vec![] });
     })?;
+    if let Some(error) = unreadable {
+        return Err(error);
+    }
     let record = match bound {
         Some(_) => Shares::of_changes(encoded.record, &pieces)?,
         None => Shares::new(encoded.record)?,
@@ -389,8 +405,8 @@ impl Listed {
 impl Surveyed {
     fn new(file: usize, segment: &Segment, relation: Relation) -> Self {
         let kind = Kind::of(segment.name.as_deref());
-        let (sums, moves, grids) = (Sums::default(), Moves::default(), Grids::default());
-        Self { file, segment: segment.clone(), kind, sums, moves, relation, grids }
+        let (sums, moves, norms, grids) = (Sums::default(), Moves::default(), Norms::default(), Grids::default());
+        Self { file, segment: segment.clone(), kind, sums, moves, norms, relation, grids }
     }
 
     /// Everything of the segment was counted.

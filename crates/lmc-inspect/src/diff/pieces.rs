@@ -31,6 +31,8 @@ pub(crate) struct Piece<'p> {
     /// Which segment.
     pub(crate) segment: usize,
     pub(crate) dtype: Option<Dtype>,
+    /// Where its elements begin in the segment.
+    pub(crate) at: u64,
     /// Its bytes of the block.
     pub(crate) bytes: Range<u64>,
     /// The elements that begin in the block; one that the block's end cuts is here as a whole.
@@ -98,6 +100,7 @@ impl<'a> Comparison<'a> {
             f(Piece {
                 segment: i,
                 dtype: segment.dtype,
+                at: pos,
                 bytes: bytes.start - encoded.offset..bytes.end - encoded.offset,
                 elements,
                 compared: &elements[..len],

@@ -1,7 +1,7 @@
 //! The contents of charts.
 
 use crate::kind::Kind;
-use crate::text::{multiple, share};
+use crate::text::{multiple, share, significant};
 
 /// The unit of y.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -9,6 +9,7 @@ pub(crate) enum Unit {
     /// Parts of one.
     Share,
     Bits,
+    Number,
 }
 
 impl Unit {
@@ -16,6 +17,7 @@ impl Unit {
         match self {
             Unit::Share => share(y),
             Unit::Bits => format!("{y:.3}"),
+            Unit::Number => significant(y),
         }
     }
 
@@ -23,20 +25,25 @@ impl Unit {
     pub(crate) fn tick(self, y: f64, step: f64) -> String {
         match self {
             Unit::Share => format!("{} %", multiple(100.0 * y, 100.0 * step)),
-            Unit::Bits => multiple(y, step),
+            Unit::Number if step < 1e-3 => significant(y),
+            Unit::Bits | Unit::Number => multiple(y, step),
         }
     }
 }
 
 /// Lines in one system of axes.
-pub(crate) struct Lines {
-    pub(crate) title: &'static str,
+pub(crate) struct Lines<'a> {
+    pub(crate) title: &'a str,
+    /// What it shows, and what is normal.
+    pub(crate) about: &'static str,
     /// The labels of the axes.
     pub(crate) x: &'static str,
     pub(crate) y: &'static str,
     pub(crate) unit: Unit,
     /// Whether x doubles at equal distances; it is at least 1 then.
     pub(crate) log: bool,
+    /// Whether y grows tenfold at equal distances; it is positive then.
+    pub(crate) log_y: bool,
     pub(crate) lines: Vec<Line>,
 }
 
@@ -49,22 +56,11 @@ pub(crate) struct Line {
     pub(crate) nth: usize,
     /// By x.
     pub(crate) points: Vec<(f64, f64)>,
+    /// Those of them that stand out.
+    pub(crate) spikes: Vec<(f64, f64)>,
 }
 
-impl Lines {
-    /// Elements by the distance that they moved, a line for each kind and dtype, because distances of dtypes cannot be
-    /// compared: how many moved by each power of two, of how many. The name of a kind that has one dtype stands alone.
-    pub(crate) fn of_distances<'g>(groups: impl Iterator<Item = (Kind, &'g str, &'g [u64], u64)>) -> Self {
-        Self {
-            title: "How far elements moved",
-            x: "distance in representable values: 2^x to 2^(x+1) − 1",
-            y: "% of elements",
-            unit: Unit::Share,
-            log: false,
-            lines: Line::of_groups(groups.map(|(kind, dtype, levels, of)| (kind, dtype, 0, levels, of))),
-        }
-    }
-
+impl Lines<'_> {
     /// Whether there are two points on any line: a chart without shows nothing.
     pub(crate) fn show_something(&self) -> bool {
         self.lines.iter().any(|l| l.points.len() > 1)
@@ -77,7 +73,7 @@ impl Lines {
 
     /// The number of a line's dashes: where marks tell colours apart, they tell lines of a colour apart.
     pub(crate) fn dashes(&self, l: &Line) -> usize {
-        match (self.are_marked(), l.nth) {
+        match (self.are_marked() || self.lines.len() == 1, l.nth) {
             (true, nth) => nth % DASHES,
             (false, 0) => l.colour,
             // Without marks, dashes tell lines of a colour apart, too.
@@ -98,6 +94,7 @@ impl Line {
             colour: Kind::ALL.iter().position(|k| *k == kind).unwrap_or(0),
             nth: groups[..i].iter().filter(|g| g.0 == kind).count(),
             points: (first..).zip(counts).map(|(x, &n)| (x.into(), n as f64 / of as f64)).collect(),
+            spikes: vec![],
         };
         groups.iter().enumerate().map(line).collect()
     }
@@ -107,11 +104,13 @@ impl Line {
 const DASHES: usize = 7;
 
 /// Points of a line that are marked one by one at most.
-const MARKED: usize = 64;
+const MARKED: usize = 30;
 
 /// Bars of the same parts below each other, in one scale from 0.
 pub(crate) struct Bars {
     pub(crate) title: &'static str,
+    /// What it shows, and what is normal.
+    pub(crate) about: &'static str,
     /// The label of the axis.
     pub(crate) x: &'static str,
     /// The number of the colour, none for saved bytes, and the name of each part.
@@ -132,11 +131,19 @@ pub(crate) struct Bar {
     pub(crate) mark: Option<f64>,
 }
 
-/// A heat map of bits.
+/// A heat map: rows of cells in shades.
 pub(crate) struct HeatMap {
     pub(crate) title: String,
-    /// Bits of sign and exponent, where they are known.
-    pub(crate) fields: (u32, u32),
+    /// What it shows, and what is normal.
+    pub(crate) about: String,
+    pub(crate) columns: usize,
+    /// Names of columns, and above them of several together, each with its middle in columns.
+    pub(crate) labels: Vec<(f64, String)>,
+    pub(crate) heads: Vec<(f64, String)>,
+    /// Columns that lines are before.
+    pub(crate) splits: Vec<usize>,
+    /// The meaning of each shade.
+    pub(crate) shades: Vec<String>,
     pub(crate) rows: Vec<HeatRow>,
 }
 
@@ -144,15 +151,11 @@ pub(crate) struct HeatMap {
 pub(crate) struct HeatRow {
     /// Untrusted text, in one line.
     pub(crate) name: String,
-    /// 0 to 1 each, from the lowest bit on.
-    pub(crate) rates: Vec<f64>,
-}
-
-impl HeatMap {
-    /// Columns: the most bits of a row.
-    pub(crate) fn bits(&self) -> usize {
-        self.rows.iter().map(|r| r.rates.len()).max().unwrap_or(0)
-    }
+    /// What stands behind the cells, and the text that a pointer shows.
+    pub(crate) note: String,
+    pub(crate) title: String,
+    /// The shade of each cell.
+    pub(crate) cells: Vec<Option<usize>>,
 }
 
 /// The rates that shades begin at; below the first there is none, but a trace of everything above 0.
@@ -161,6 +164,8 @@ pub(crate) const SHADES: [f64; 7] = [1e-5, 1e-3, 0.01, 0.05, 0.15, 0.3, 0.45];
 /// Points with names: x is a part of one, y is positive and has a logarithmic scale.
 pub(crate) struct Scatter {
     pub(crate) title: &'static str,
+    /// What it shows, and what is normal.
+    pub(crate) about: &'static str,
     /// The labels of the axes.
     pub(crate) x: &'static str,
     pub(crate) y: &'static str,

@@ -3,6 +3,8 @@
 use std::fmt::{self, Display, Formatter, Write};
 use std::io;
 
+use crate::text::grouped;
+
 /// Text with all special characters of HTML escaped, in elements as in attributes.
 pub(crate) struct Escaped<'a>(&'a str);
 
@@ -30,7 +32,7 @@ impl Display for Escaped<'_> {
     }
 }
 
-/// A table: its caption, the heads of columns that are text, and of those that are numbers, and rows of cells.
+/// A table that is folded under its caption: the heads of columns that are text, and of those that are numbers, and rows of cells.
 pub(crate) fn table(
     caption: &str,
     text: &[&str],
@@ -38,16 +40,19 @@ pub(crate) fn table(
     rows: impl IntoIterator<Item = Vec<String>>,
     out: &mut String,
 ) {
-    let _ = write!(out, "<div class=t0><table><caption>{}</caption><thead><tr>", escaped(caption));
+    let _ = write!(out, "<details><summary>{}</summary><div class=t0><table><thead><tr>", escaped(caption));
     heads(text, numbers, out);
     out.push_str("</thead><tbody>");
     for row in rows {
         out.push_str("<tr>");
         for (i, cell) in row.iter().enumerate() {
-            let _ = write!(out, "<td{}>{}", if i < text.len() { " class=l" } else { "" }, escaped(cell));
+            let _ = match i < text.len() {
+                true => write!(out, "<td class=l>{}", escaped(cell)),
+                false => write!(out, "<td>{}", escaped(&grouped(cell))),
+            };
         }
     }
-    out.push_str("</tbody></table></div>");
+    out.push_str("</tbody></table></div></details>");
 }
 
 /// The heads of columns: those that are text, and those that are numbers.
@@ -63,13 +68,8 @@ pub(crate) fn json(value: &impl serde::Serialize) -> String {
 
 /// The same if it has no more than `room` bytes; else `None`, and no more memory was taken.
 pub(crate) fn json_within(value: &impl serde::Serialize, room: usize) -> Option<String> {
-    written_within(room, |out| Ok(serde_json::to_writer(out, value)?))
-}
-
-/// The same for JSON that a function writes.
-pub(crate) fn written_within(room: usize, write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> Option<String> {
     let mut text = Bounded { text: Vec::new(), room };
-    write(&mut text).ok()?;
+    serde_json::to_writer(&mut text, value).ok()?;
     let text = plain(std::str::from_utf8(&text.text).ok()?);
     (text.len() <= room).then_some(text)
 }

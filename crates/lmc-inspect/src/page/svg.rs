@@ -4,9 +4,9 @@ mod scatter;
 
 use std::fmt::Write;
 
-use super::chart::{Bar, Bars, HeatMap, Line, Lines, SHADES};
+use super::chart::{Bar, Bars, HeatMap, Line, Lines};
 use super::html::{escaped, table};
-use crate::text::{share, two_decimals};
+use crate::text::{grouped, two_decimals};
 
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 250.0;
@@ -14,37 +14,65 @@ const LEFT: f64 = 66.0;
 const RIGHT: f64 = 24.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 40.0;
+/// The width of bars and heat maps, which has room on a phone.
+const NARROW: f64 = 400.0;
 
 /// Rows of a table of a chart's numbers at most.
 const NUMBERS: usize = 100;
+/// Points of a line that are drawn at most: the highest of those that are close to each other.
+const DRAWN: usize = 1000;
 
-impl Lines {
+impl Lines<'_> {
     /// Draws them, if they show something.
     pub(crate) fn write(&self, out: &mut String) {
         let points = || self.lines.iter().flat_map(|l| &l.points);
         if !self.show_something() {
             return;
         }
-        let at = |x: f64| if self.log { x.max(1.0).log2() } else { x };
-        let (min, max) = points().fold((f64::MAX, f64::MIN), |(a, b), p| (a.min(at(p.0)), b.max(at(p.0))));
-        let top = nice_above(points().fold(0.0, |m: f64, p| m.max(p.1)));
+        let (at, high) =
+            (|x: f64| if self.log { x.max(1.0).log2() } else { x }, |y: f64| if self.log_y { y.log10() } else { y });
+        let range = |of: &dyn Fn(&(f64, f64)) -> f64| {
+            points().fold((f64::MAX, f64::MIN), |(a, b), p| (a.min(of(p)), b.max(of(p))))
+        };
+        let ((min, max), (low, top)) = (range(&|p| at(p.0)), range(&|p| high(p.1)));
+        let y = if self.log_y { Axis::of_decades(low, top) } else { Axis::new(low, top) };
         let px = |x: f64| LEFT + (WIDTH - LEFT - RIGHT) * (at(x) - min) / (max - min).max(1e-9);
-        let py = |y: f64| HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * y / top;
-        begin(self.title, (self.x, self.y), out);
-        for i in 0..=4 {
-            let y = top * f64::from(i) / 4.0;
-            level(py(y), &self.unit.tick(y, top / 4.0), out);
+        let py = |value: f64| HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (high(value) - y.low) / (y.high - y.low);
+        begin(self.title, self.about, (self.x, self.y), out);
+        for value in y.values() {
+            match self.log_y {
+                true => level(py(10f64.powf(value)), &self.unit.spell(10f64.powf(value)), out),
+                false => level(py(value), &self.unit.tick(value, y.step), out),
+            }
         }
         for x in self.ticks(min, max) {
-            tick(px(x), &x.to_string(), out);
+            tick(px(x), &grouped(&x.to_string()), out);
         }
+        let mut drawn: Vec<String> = Vec::new();
         for l in &self.lines {
-            let path: Vec<String> = l.points.iter().map(|p| format!("{:.1} {:.1}", px(p.0), py(p.1))).collect();
-            let _ = write!(out, "<path class=\"{}\" d=\"M{}\"/>", self.class(l), path.join("L"));
+            let highest = |near: &[(f64, f64)]| near.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
+            let shown = l.points.chunks(l.points.len().div_ceil(DRAWN).max(1)).filter_map(highest);
+            let path: Vec<String> = shown.map(|p| format!("{:.1} {:.1}", px(p.0), py(p.1))).collect();
+            let path = path.join("L");
+            // Equal lines beside each other.
+            let apart = 3 * drawn.iter().filter(|d| **d == path).count();
+            let _ =
+                write!(out, "<g transform=\"translate(0 -{apart})\"><path class=\"{}\" d=\"M{path}\"/>", self.class(l));
+            drawn.push(path);
+            let title = |p: &(f64, f64)| format!("{}, {}: {}", escaped(&l.name), p.0, self.unit.spell(p.1));
             for p in l.points.iter().filter(|_| self.are_marked()) {
-                let title = format!("{}, {}: {}", escaped(&l.name), p.0, self.unit.spell(p.1));
-                mark((l.colour, l.nth > 0), (px(p.0), py(p.1)), &title, out);
+                mark((l.colour, l.nth > 0), (px(p.0), py(p.1)), &title(p), out);
             }
+            for p in &l.spikes {
+                let (x, y) = (px(p.0), py(p.1));
+                let _ = write!(
+                    out,
+                    "<circle class=\"q s{}\" cx={x:.1} cy={y:.1} r=7><title>spike: {}</title></circle>",
+                    l.colour,
+                    title(p)
+                );
+            }
+            out.push_str("</g>");
         }
         out.push_str("</svg><p class=k>");
         for l in &self.lines {
@@ -83,9 +111,7 @@ impl Lines {
             let at = |l: &Line| l.points.iter().find(|p| p.0 == *x).map_or("–".to_owned(), |p| self.unit.spell(p.1));
             [x.to_string()].into_iter().chain(self.lines.iter().map(at)).collect()
         };
-        out.push_str("<details><summary>Numbers</summary>");
-        table(self.y, &[], &heads, xs.iter().map(row), out);
-        out.push_str("</details>");
+        table("Numbers", &[], &heads, xs.iter().map(row), out);
     }
 
     /// All values of x, in order.
@@ -96,9 +122,13 @@ impl Lines {
         all
     }
 
-    /// Values of x that are labelled: existing ones, with room between.
+    /// Values of x that are labelled: all, if there is room; else round ones, or where they double, existing ones.
     fn ticks(&self, min: f64, max: f64) -> Vec<f64> {
         let mut all = self.xs();
+        if !self.log && all.len() > 9 {
+            let axis = Axis::new(min, max);
+            return axis.values().filter(|x| (min..=max).contains(x) && x.fract() == 0.0).collect();
+        }
         let room = (max - min) / 9.0;
         let at = |x: f64| if self.log { x.max(1.0).log2() } else { x };
         let mut last = f64::MIN;
@@ -111,11 +141,41 @@ impl Lines {
     }
 }
 
+/// A scale with round numbers.
+struct Axis {
+    low: f64,
+    high: f64,
+    step: f64,
+}
+
+impl Axis {
+    /// A scale of about five steps, from 0 unless that would hide what values do.
+    fn new(min: f64, max: f64) -> Self {
+        let min = if min >= 0.0 && min < 0.6 * max { 0.0 } else { min };
+        let step = nice_above(((max - min) / 5.0).max(max.abs() * 1e-6));
+        // A little more than a step is no other one.
+        let (low, high) = ((min / step + 1e-6).floor() * step, (max / step - 1e-6).ceil() * step);
+        Self { low, high: high.max(low + step), step }
+    }
+
+    /// A scale of powers of ten, at most six.
+    fn of_decades(min: f64, max: f64) -> Self {
+        let step = ((max.ceil() - min.floor()) / 6.0).ceil().max(1.0);
+        let (low, high) = ((min / step).floor() * step, (max / step).ceil() * step);
+        Self { low, high: high.max(low + step), step }
+    }
+
+    fn values(&self) -> impl Iterator<Item = f64> {
+        let steps = ((self.high - self.low) / self.step).round() as i32;
+        (0..=steps).map(|i| self.low + f64::from(i) * self.step)
+    }
+}
+
 /// The beginning of a chart with two axes, and their titles.
-fn begin(title: &str, (x, y): (&str, &str), out: &mut String) {
+fn begin(title: &str, about: &str, (x, y): (&str, &str), out: &mut String) {
     let _ = write!(
         out,
-        "<figure><figcaption>{0}</figcaption><svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=img aria-label=\"{0}\">\
+        "<figure><figcaption>{0}</figcaption>{6}<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=img aria-label=\"{0}\">\
          <text class=a x={1:.1} y={2} text-anchor=middle>{3}</text>\
          <text class=a transform=\"translate(11 {4:.1}) rotate(-90)\" text-anchor=middle>{5}</text>",
         escaped(title),
@@ -123,8 +183,14 @@ fn begin(title: &str, (x, y): (&str, &str), out: &mut String) {
         HEIGHT - 6.0,
         escaped(x),
         (TOP + HEIGHT - BOTTOM) / 2.0,
-        escaped(y)
+        escaped(y),
+        sentence(about),
     );
+}
+
+/// What a chart shows, and what is normal.
+fn sentence(about: &str) -> String {
+    if about.is_empty() { String::new() } else { format!("<p class=dim>{}</p>", escaped(about)) }
 }
 
 /// A value of the axis of y, and a line across the chart.
@@ -143,13 +209,13 @@ fn tick(x: f64, value: &str, out: &mut String) {
     let _ = write!(out, "<text class=t x={x:.1} y={} text-anchor=middle>{value}</text>", HEIGHT - BOTTOM + 18.0);
 }
 
-/// The next of 1, 2, 4, 6, 8 times a power of ten, which has four equal parts with short names.
+/// The next of 1, 2, 5 times a power of ten.
 fn nice_above(x: f64) -> f64 {
     if x <= 0.0 || !x.is_finite() {
         return 1.0;
     }
     let power = 10f64.powf(x.log10().floor());
-    [1.0, 2.0, 4.0, 6.0, 8.0, 10.0].iter().map(|m| m * power).find(|&m| m >= x * 0.999).unwrap_or(10.0 * power)
+    [1.0, 2.0, 5.0].iter().map(|m| m * power).find(|&m| m >= x * 0.999).unwrap_or(10.0 * power)
 }
 
 /// A mark at a point, whose form says the same as its colour; those of other lines of a colour are hollow.
@@ -184,141 +250,119 @@ fn legend<'n>(entries: impl Iterator<Item = (usize, &'n str)>, out: &mut String)
     out.push_str("</p>");
 }
 
-/// Bars below each other.
-pub(crate) fn bars(chart: &Bars, out: &mut String) {
-    let bars = &chart.bars;
-    const ROW: f64 = 26.0;
-    let name = bars.iter().map(|b| b.name.chars().count()).max().unwrap_or(0);
-    let (left, right) = ((6.7 * name as f64 + 16.0).clamp(92.0, 260.0), 120.0);
-    let end = |b: &Bar| b.parts.iter().sum::<f64>().max(b.mark.unwrap_or(0.0));
-    let longest = bars.iter().map(end).fold(1.0, f64::max);
-    let scale = (760.0 - left - right) / longest;
-    let height = ROW * bars.len() as f64 + 36.0;
+/// The beginning of a chart whose rows have their names above them.
+fn begin_rows(title: &str, about: &str, height: f64, out: &mut String) {
     let _ = write!(
         out,
-        "<figure class=w><figcaption>{0}</figcaption><svg viewBox=\"0 0 760 {height}\" role=img aria-label=\"{0}\">",
-        escaped(chart.title)
+        "<figure><figcaption>{0}</figcaption>{1}<svg viewBox=\"0 0 {NARROW} {height}\" role=img aria-label=\"{0}\">",
+        escaped(title),
+        sentence(about),
     );
+}
+
+/// Bars below each other.
+pub(crate) fn bars(chart: &Bars, out: &mut String) {
+    const ROW: f64 = 36.0;
+    let bars = &chart.bars;
+    let end = |b: &Bar| b.parts.iter().sum::<f64>().max(b.mark.unwrap_or(0.0));
+    let longest = bars.iter().map(end).fold(1.0, f64::max);
+    let scale = (NARROW - 10.0) / longest;
+    let bottom = ROW * bars.len() as f64;
+    begin_rows(chart.title, chart.about, bottom + 34.0, out);
     for (i, b) in bars.iter().enumerate() {
         let y = ROW * i as f64;
-        let _ =
-            write!(out, "<text class=n x={} y={} text-anchor=end>{}</text>", left - 8.0, y + 17.0, escaped(&b.name));
-        let mut x = left;
+        let _ = write!(
+            out,
+            "<text class=n x=0 y={0}>{1}</text><text class=t x={2} y={0} text-anchor=end>{3}</text>",
+            y + 11.0,
+            escaped(&b.name),
+            NARROW - 10.0,
+            escaped(&b.label)
+        );
+        let mut x = 0.0;
         for ((colour, what), len) in chart.parts.iter().zip(&b.parts) {
             let class = colour.map_or("r".to_owned(), |c| format!("f{c}"));
             let _ = write!(
                 out,
-                "<rect class={class} x={x:.1} y={} width={:.1} height=18><title>{}: {len:.3} bits</title></rect>",
-                y + 4.0,
+                "<rect class={class} x={x:.1} y={} width={:.1} height=14><title>{}: {len:.3} bits</title></rect>",
+                y + 15.0,
                 len * scale,
                 escaped(what)
             );
             x += len * scale;
         }
         if let Some(at) = b.mark {
-            let _ = write!(
-                out,
-                "<path class=m d=\"M{:.1} {}v24\"><title>{}: {at:.3} bits</title></path>",
-                left + at * scale,
-                y + 1.0,
-                escaped(chart.mark)
-            );
+            let (x, y, what) = (at * scale, y + 13.0, escaped(chart.mark));
+            let _ = write!(out, "<path class=m d=\"M{x:.1} {y}v18\"><title>{what}: {at:.3} bits</title></path>");
         }
-        let x = left + end(b) * scale + 8.0;
-        let _ = write!(out, "<text class=t x={x:.1} y={}>{}</text>", y + 17.0, escaped(&b.label));
     }
-    let y = ROW * bars.len() as f64 + 6.0;
     for i in 0..=4 {
         let v = longest * f64::from(i) / 4.0;
-        let x = left + v * scale;
-        let _ = write!(out, "<text class=t x={x:.1} y={} text-anchor=middle>{}</text>", y + 12.0, two_decimals(v));
+        let anchor = ["start", "middle", "middle", "middle", "end"][i as usize];
+        let (x, y, v) = (v * scale, bottom + 12.0, two_decimals(v));
+        let _ = write!(out, "<text class=t x={x:.1} y={y} text-anchor={anchor}>{v}</text>");
     }
-    let _ = write!(
-        out,
-        "<text class=a x={:.1} y={} text-anchor=middle>{}</text></svg>",
-        left + longest * scale / 2.0,
-        y + 27.0,
-        escaped(chart.x)
-    );
-    let coloured = || chart.parts.iter().filter_map(|(colour, name)| Some(((*colour)?, *name)));
-    if coloured().count() > 1 {
-        legend(coloured(), out);
-    }
+    let (x, y) = (longest * scale / 2.0, bottom + 27.0);
+    let _ = write!(out, "<text class=a x={x:.1} y={y} text-anchor=middle>{}</text></svg>", escaped(chart.x));
+    legend(chart.parts.iter().filter_map(|(colour, name)| Some(((*colour)?, *name))), out);
     out.push_str("</figure>");
 }
 
-/// A heat map of bits: the highest bit first.
+/// Characters of the names of rows that stand beside them.
+const BESIDE: usize = 14;
+
+/// A heat map.
 pub(crate) fn heat_map(map: &HeatMap, out: &mut String) {
-    let (bits, rows, (sign, exponent)) = (map.bits(), &map.rows, map.fields);
-    let left = 250.0;
-    let cell = ((760.0 - left - 60.0) / bits as f64).min(22.0).floor();
-    let row = 15.0;
-    let (top, height) = (34.0, 34.0 + row * rows.len() as f64 + 8.0);
-    let _ = write!(
-        out,
-        "<figure class=w><figcaption>{0}</figcaption><svg viewBox=\"0 0 760 {height}\" role=img aria-label=\"{0}\">",
-        escaped(&map.title)
-    );
-    let x_of = |column: usize| left + cell * column as f64;
-    for column in (0..bits).filter(|c| (bits - 1 - c).is_multiple_of(if bits > 16 { 4 } else { 2 }) || *c == 0) {
-        let _ = write!(
-            out,
-            "<text class=t x={:.1} y=30 text-anchor=middle>{}</text>",
-            x_of(column) + cell / 2.0,
-            bits - 1 - column
-        );
-    }
-    let mantissa = (bits as u32).saturating_sub(sign + exponent);
-    let fields = [("sign", sign), ("exponent", exponent), ("mantissa", mantissa)];
-    let mut column = 0;
-    for (name, width) in fields.into_iter().filter(|f| f.1 > 0 && sign > 0 && mantissa > 0) {
-        // The sign is narrower than its name.
-        let (middle, anchor) = match width {
-            1 => (x_of(column + 1) - 2.0, "end"),
-            _ => (x_of(column) + cell * f64::from(width) / 2.0, "middle"),
-        };
-        let _ = write!(out, "<text class=a x={middle:.1} y=13 text-anchor={anchor}>{name}</text>");
-        column += width as usize;
+    let rows = &map.rows;
+    let above = rows.iter().any(|r| r.name.chars().count() > BESIDE);
+    let (left, row, cells) = if above { (0.0, 27.0, 12.0) } else { (7.0 * BESIDE as f64, 14.0, 13.0) };
+    let cell = (NARROW - left - 48.0) / map.columns.max(1) as f64;
+    let top = if map.heads.is_empty() { 18.0 } else { 34.0 };
+    let bottom = top + row * rows.len() as f64;
+    begin_rows(&map.title, &map.about, bottom + 6.0, out);
+    let x_of = |column: f64| left + cell * column;
+    for (labels, class, y) in [(&map.labels, "t", top - 5.0), (&map.heads, "a", 13.0)] {
+        for (column, label) in labels {
+            let _ = write!(out, "<text class={class} x={:.1} y={y} text-anchor=middle>{label}</text>", x_of(*column));
+        }
     }
     // One path for each shade: cells of it.
-    let mut shades = vec![String::new(); SHADES.len()];
+    let mut shades = vec![String::new(); map.shades.len()];
     for (i, r) in rows.iter().enumerate() {
-        let y = top + row * i as f64;
-        let shown: String = r.name.chars().rev().take(38).collect::<Vec<_>>().into_iter().rev().collect();
+        let y = top + row * i as f64 + (row - cells);
+        let (x, name_y, anchor) = if above { (0.0, y - 3.0, "start") } else { (left - 6.0, y + 10.0, "end") };
+        // Fits above cells.
+        let shown: String = r.name.chars().rev().take(56).collect::<Vec<_>>().into_iter().rev().collect();
         let cut = if shown.len() < r.name.len() { "…" } else { "" };
-        let highest = r.rates.iter().enumerate().fold((0, 0.0), |h, (b, &rate)| if rate > h.1 { (b, rate) } else { h });
-        let any = r.rates.iter().rposition(|&rate| rate > 0.0);
-        let spelled = match any {
-            None => "no bit changed".to_owned(),
-            Some(top) => format!("bit {} most: {}; highest that changed: {top}", highest.0, share(highest.1)),
-        };
         let _ = write!(
             out,
-            "<text class=n x={} y={} text-anchor=end>{cut}{}<title>{}: {spelled}</title></text>\
-             <text class=t x={:.1} y={}>{}</text>",
-            left - 8.0,
-            y + 11.0,
+            "<text class=n x={x} y={name_y} text-anchor={anchor}>{cut}{}<title>{}: {}</title></text>\
+             <text class=t x={} y={} text-anchor=end>{}</text>",
             escaped(&shown),
             escaped(&r.name),
-            x_of(bits) + 6.0,
-            y + 11.0,
-            share(highest.1)
+            r.title,
+            NARROW,
+            y + 10.0,
+            r.note
         );
-        for (bit, &rate) in r.rates.iter().enumerate() {
-            if let Some(shade) = SHADES.iter().rposition(|&s| rate >= s).or((rate > 0.0).then_some(0)) {
-                let _ = write!(shades[shade], "M{} {y}h{1}v{2}h-{1}z", x_of(bits - 1 - bit), cell - 1.0, row - 1.0);
+        for (column, shade) in r.cells.iter().enumerate() {
+            if let Some(shade) = shade {
+                let _ = write!(shades[*shade], "M{:.1} {y}h{cell:.1}v{}h-{cell:.1}z", x_of(column as f64), cells - 1.0);
             }
         }
     }
-    let end = top + row * rows.len() as f64;
-    let _ = write!(out, "<rect class=e x={left} y={top} width={} height={}></rect>", cell * bits as f64, end - top);
     for (i, d) in shades.iter().enumerate().filter(|(_, d)| !d.is_empty()) {
         let _ = write!(out, "<path class=h{i} d=\"{d}\"/>");
     }
-    for at in [sign, sign + exponent].into_iter().filter(|&at| sign > 0 && mantissa > 0 && at > 0) {
-        let _ = write!(out, "<path class=x d=\"M{0:.1} {1}V{end}\"/>", x_of(at as usize) - 0.5, top - 4.0);
+    for at in &map.splits {
+        let _ = write!(out, "<path class=x d=\"M{:.1} {}V{bottom}\"/>", x_of(*at as f64), top - 3.0);
     }
-    out.push_str("</svg></figure>");
+    out.push_str("</svg><p class=k>");
+    for (i, shade) in map.shades.iter().enumerate() {
+        let _ =
+            write!(out, "<span><svg viewBox=\"0 0 11 11\"><rect class=h{i} width=11 height=11 /></svg>{shade}</span> ");
+    }
+    out.push_str("</p></figure>");
 }
 
 #[cfg(test)]
@@ -326,9 +370,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_end_at_round_numbers() {
-        for (x, above) in [(0.0, 1.0), (0.7, 0.8), (1.0, 1.0), (1.01, 2.0), (57.0, 60.0), (81.0, 100.0)] {
-            assert!((nice_above(x) - above).abs() < 1e-9, "{x}");
+    fn axes_have_round_numbers() {
+        for (min, max, low, high, step) in [
+            (0.0, 1.0, 0.0, 1.0, 0.2),
+            (0.1, 0.7, 0.0, 0.8, 0.2),
+            (2.31, 2.42, 2.3, 2.42, 0.05),
+            (-0.2, 0.9, -0.5, 1.0, 0.5),
+            (3.0, 3.0, 3.0, 3.0, 0.00001),
+        ] {
+            let axis = Axis::new(min, max);
+            assert!(
+                (axis.low - low).abs() < 1e-9 && axis.high >= high - 1e-9 && axis.step <= step + 1e-9,
+                "{min} {max}: {} {} {}",
+                axis.low,
+                axis.high,
+                axis.step
+            );
+            assert!(axis.values().count() <= 9 && axis.low <= min && axis.high >= max);
         }
+        let decades = Axis::of_decades(-6.3, -2.2);
+        assert_eq!((decades.low, decades.high, decades.step), (-7.0, -2.0, 1.0));
     }
 }

@@ -1,7 +1,7 @@
 //! The charts of a study's page.
 
 use lmc_inspect::text::percent;
-use lmc_inspect::{Engine, EngineDistance, Engines, Figures, Kind, page};
+use lmc_inspect::{Engine, EngineDistance, Engines, Kind, page};
 
 use crate::analyze::{Run, study};
 use crate::page::{parse, run};
@@ -41,19 +41,25 @@ fn bits(x: impl ToString, bits: f64) -> (String, String) {
 fn numbers_are_those_of_the_study() {
     let a = study(&run("", 3, 4));
     let html = page(&a);
+    let moved = [
+        "How far weights move, ‖Δw‖ / ‖w‖",
+        "How far the weights of each layer move, ‖Δw‖ / ‖w‖",
+        "Cosine of successive updates",
+        "RMS of the weights",
+        "RMS of the updates",
+    ];
     let titles = [
         "Entropy of the fields of an element, and what lmc makes of it (the line), in the last checkpoint",
         "Magnitudes of floats other than zero, in the last checkpoint",
         "Size of deltas by distance",
         "Deltas of floats, and the entropy H of their differences",
-        "Elements that changed since the checkpoint before",
         "Size by itself",
-        "Entropy of exponents",
         "How far elements moved",
         "F32: tensor × bit",
         "BF16: tensor × bit",
     ];
-    assert_eq!(parse(&html).titles(), titles);
+    let changed = "Elements that changed since the checkpoint before";
+    assert_eq!(parse(&html).titles(), [&moved[..], &[changed], &titles].concat());
 
     let mut fields = chart(&html, titles[0]);
     for g in a.checkpoints[3].kinds.iter().filter(|g| g.name != "other") {
@@ -91,21 +97,18 @@ fn numbers_are_those_of_the_study() {
             let g = a.distances[i].groups.iter().find(|g| g.kind == kind).unwrap();
             (g.delta_size, g.raw_size)
         });
-        let changed = a.pairs.iter().map(|p| {
+        let of_pairs = a.pairs.iter().map(|p| {
             let g = p.groups.iter().find(|g| g.kind == kind).unwrap();
             part(a.checkpoints[p.to].step, g.change.changed, g.change.compared)
         });
-        assert_eq!(points(&html, titles[4], name), changed.collect::<Vec<_>>());
-        let figures: [fn(&Figures) -> f64; 2] = [|f| f.lmc_bits, |f| f.exponent_entropy];
-        for (title, figure) in [titles[5], titles[6]].into_iter().zip(figures) {
-            let each = a.checkpoints.iter().map(|c| {
-                let g = c.kinds.iter().find(|g| g.name == name).unwrap();
-                bits(c.step, figure(&g.figures))
-            });
-            assert_eq!(points(&html, title, name), each.collect::<Vec<_>>());
-        }
+        assert_eq!(points(&html, changed, name), of_pairs.collect::<Vec<_>>());
+        let each = a.checkpoints.iter().map(|c| {
+            let g = c.kinds.iter().find(|g| g.name == name).unwrap();
+            bits(c.step, g.figures.lmc_bits)
+        });
+        assert_eq!(points(&html, titles[4], name), each.collect::<Vec<_>>());
         let change = &a.changes.iter().find(|g| g.kind == kind).unwrap().change;
-        let moved = points(&html, titles[7], name);
+        let moved = points(&html, titles[5], name);
         let expected: Vec<_> = (0..).zip(&change.distances).map(|(i, &n)| part(i, n, change.compared)).collect();
         assert_eq!(moved, expected);
     }
@@ -132,6 +135,8 @@ fn engine(name: &str, [order, given]: [&str; 2], size: u64, speeds: [f64; 2]) ->
         size,
         compress_of_memcpy: speeds[0],
         decompress_of_memcpy: speeds[1],
+        compress_spread: Some(0.03),
+        decompress_spread: None,
     }
 }
 
@@ -166,7 +171,10 @@ fn sizes_and_speeds_of_engines() {
         }
         assert_eq!(chart.matches("<title>").count(), points.len());
     }
-    assert!(html.contains(">lmc default with base</text>"));
+    assert!(
+        html.contains(">lmc default with base</text>")
+            && html.contains("<td data-v=0.2>0.20 ± 3.0 %<td data-v=0.5>0.50<")
+    );
     assert!(!html.contains(">zstd 3</text>"), "lmc outdoes it");
     // One point, and speeds that could not be measured, show nothing.
     a.engines.as_mut().unwrap().engines.truncate(1);

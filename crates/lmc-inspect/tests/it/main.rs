@@ -3,7 +3,6 @@
 mod advice;
 mod analyze;
 mod charts;
-mod density;
 mod describe;
 mod diff;
 mod page;

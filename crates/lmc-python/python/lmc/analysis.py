@@ -36,6 +36,7 @@ class Checkpoint(TypedDict):
 
     name: str
     step: int
+    metadata: dict[str, str]
     files: list[str]
     formats: list[str]
     all: Figures
@@ -74,15 +75,31 @@ class GroupChange(Change):
     flips: list[int]
 
 
-class Density(TypedDict):
-    """How many 16-bit weights a step of Adam changed, and was to change."""
+class Metric(TypedDict):
+    """A number that was recorded during training: its values at steps, and which of them stand out."""
 
-    elements: int
-    changed: int
-    predicted: float
-    at_most: float
-    learning_rate: float
-    explained: float
+    name: str
+    points: list[tuple[int, float]]
+    spikes: list[int]
+
+
+class Course(TypedDict):
+    """How floats moved: `norm` and `rms` for each checkpoint, the others for each pair."""
+
+    norm: list[float | None]
+    rms: list[float | None]
+    update_norm: list[float | None]
+    update_rms: list[float | None]
+    ratio: list[float | None]
+    cosine: list[float | None]
+    changed: list[float | None]
+    spikes: list[int]
+
+
+class GroupCourse(Course):
+    """Of the kind or layer `name`."""
+
+    name: str
 
 
 # `from` is a keyword.
@@ -98,7 +115,6 @@ Pair = TypedDict(
         "missing_names": list[str],
         "new_tensors": int,
         "new_names": list[str],
-        "density": Density | None,
     },
 )
 
@@ -156,7 +172,6 @@ class TensorChange(TypedDict):
     distances: list[int]
     delta_size: int
     raw_size: int
-    changed_by_pair: list[float | None]
 
 
 class Tensor(Figures):
@@ -173,6 +188,7 @@ class Tensor(Figures):
     quantised_part: float
     duplicate_of: int | None
     change: TensorChange | None
+    course: Course
 
 
 class Engine(TypedDict):
@@ -185,6 +201,8 @@ class Engine(TypedDict):
     size: int
     compress_of_memcpy: float
     decompress_of_memcpy: float
+    compress_spread: float | None
+    decompress_spread: float | None
 
 
 class EngineDistance(TypedDict):
@@ -222,6 +240,9 @@ class Analysis(TypedDict):
     deltas: list[Delta]
     distances: list[Distance]
     changes: list[GroupChange]
+    metrics: list[Metric]
+    kinds: list[GroupCourse]
+    layers: list[GroupCourse]
     magnitudes: list[GroupMagnitudes]
     tensors: list[Tensor]
     tensors_left_out: int

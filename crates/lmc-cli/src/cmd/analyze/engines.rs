@@ -97,10 +97,22 @@ fn engines(sample: &Sample, zstd: &[i32], level: Level, progress: &dyn Fn()) -> 
     let mut found = Vec::new();
     let mut measure = |name: String, order: &str, given: &str, codec: &mut dyn Codec| {
         progress();
-        let (size, [compress_of_memcpy, decompress_of_memcpy]) = measured(&sample.new, codec)?;
+        let (size, [compress, decompress]) = measured(&sample.new, codec)?;
+        let (compress_of_memcpy, compress_spread) = compress;
+        let (decompress_of_memcpy, decompress_spread) = decompress;
         let (order, given) = (order.to_owned(), given.to_owned());
         let (raw_size, size) = (sample.new.len() as u64, size as u64);
-        found.push(Engine { name, order, given, raw_size, size, compress_of_memcpy, decompress_of_memcpy });
+        found.push(Engine {
+            name,
+            order,
+            given,
+            raw_size,
+            size,
+            compress_of_memcpy,
+            decompress_of_memcpy,
+            compress_spread,
+            decompress_spread,
+        });
         Ok::<_, Error>(())
     };
     let without_and_with = [None, old];

@@ -1,11 +1,13 @@
 //! Checkpoints in files and directories.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use lmc::{Base, ErrorKind};
-use lmc_inspect::{Failed, StepsFrom, declared};
+use lmc_inspect::{Failed, Metric, StepsFrom, declared};
+use serde_json::Value;
 
 use super::directories::{Member, MemberKind, checkpoints, is_of_tensors};
 use super::kept::Kept;
@@ -19,6 +21,10 @@ use crate::work::bases::{BaseFiles, Lack, Lacking, describe};
 use crate::work::beside::Beside;
 use crate::work::missing;
 use crate::work::steps::steps;
+
+/// Where Transformers' `Trainer` keeps its log, and the most bytes of it that are read.
+const TRAINER_STATE: &str = "trainer_state.json";
+const LOG: u64 = 1 << 26;
 
 /// Checkpoints in files.
 pub(super) struct Files {
@@ -157,6 +163,21 @@ impl Files {
         self.steps.1
     }
 
+    /// What the log of Transformers' `Trainer` beside the last checkpoint has: each number of its entries, by name.
+    pub(super) fn log(&self) -> Vec<Metric> {
+        let Some(root) = self.places.last().map(|p| &p.root) else { return vec![] };
+        let text = read_at_most(&root.join(TRAINER_STATE), LOG).unwrap_or_default();
+        let log: Value = serde_json::from_slice(&text).unwrap_or_default();
+        let mut all: BTreeMap<&str, Vec<(u64, f64)>> = BTreeMap::new();
+        for entry in log["log_history"].as_array().into_iter().flatten().filter_map(Value::as_object) {
+            let Some(step) = entry.get("step").and_then(Value::as_u64) else { continue };
+            for (name, value) in entry.iter().filter(|(name, _)| *name != "step") {
+                value.as_f64().into_iter().for_each(|x| all.entry(name).or_default().push((step, x)));
+            }
+        }
+        all.into_iter().map(|(name, points)| Metric::new(name.to_owned(), points)).collect()
+    }
+
     /// The files of a checkpoint.
     pub(super) fn open_one(&self, checkpoint: usize) -> Result<Vec<Base<'static>>, Failed> {
         let some = self.places[checkpoint].files.clone();
@@ -215,6 +236,13 @@ impl Files {
     pub(super) fn check_unchanged(&self) -> Result {
         self.files.check_unchanged()
     }
+}
+
+/// The contents of a regular file, if it has at most so many bytes.
+fn read_at_most(path: &Path, most: u64) -> Option<Vec<u8>> {
+    let file = std::fs::File::open(path).ok().filter(|f| f.metadata().is_ok_and(|m| m.is_file() && m.len() <= most))?;
+    let mut text = Vec::new();
+    file.take(most).read_to_end(&mut text).ok().map(|_| text)
 }
 
 /// Adds bases that lie beside their deltas as files of no checkpoint. Returns whether there were any.
@@ -280,7 +308,7 @@ mod tests {
         for checkpoint in (0..9).chain(3..6) {
             let names: Vec<_> = files.open_one(checkpoint).unwrap().iter().map(|b| b.name().to_owned()).collect();
             assert_eq!(names, ["a.safetensors", "b.safetensors"]);
-            assert!(files.files.in_use() <= 6, "{} after {checkpoint}", files.files.in_use());
+            assert!(files.files.in_use() <= 8, "{} after {checkpoint}", files.files.in_use());
         }
     }
 }

@@ -1,12 +1,13 @@
 //! The checkpoints of a study: files, directories, or the snapshots of a store.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lmc::{Base, ErrorKind};
-use lmc_inspect::{Checkpoints, Failed, StepsFrom};
+use lmc_inspect::{Checkpoints, Failed, Metric, StepsFrom};
 use lmc_store::{Listing, Location, Snapshot, Store, StoreOptions};
 
 use super::files::Files;
@@ -111,6 +112,22 @@ impl Checkpoints for Input {
         match self {
             Input::Files(files) => files.steps_from(),
             Input::Store(_) => StepsFrom::Store,
+        }
+    }
+
+    fn metadata(&self, checkpoint: usize) -> BTreeMap<String, String> {
+        match self {
+            Input::Files(_) => BTreeMap::new(),
+            Input::Store(s) => {
+                s.snapshots[checkpoint].metadata.iter().map(|(k, v)| (k.clone(), v.to_string())).collect()
+            }
+        }
+    }
+
+    fn log(&self) -> Vec<Metric> {
+        match self {
+            Input::Files(files) => files.log(),
+            Input::Store(_) => vec![],
         }
     }
 

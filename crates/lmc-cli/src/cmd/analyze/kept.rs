@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-/// How many stay open: two that are compared, and the one that is compared with the next.
-const KEPT: usize = 3;
+/// How many stay open: three whose weights are compared, and the base of a delta over a longer distance.
+const KEPT: usize = 4;
 
 /// Checkpoints that were opened last, with their numbers, the latest at the end.
 pub(super) struct Kept<T>(Mutex<Vec<(usize, T)>>);
@@ -46,15 +46,15 @@ mod tests {
             })
         };
         let first = get(0).unwrap();
-        for n in [1, 0, 2, 1, 0, 3, 0] {
+        for n in [1, 0, 2, 1, 0, 3, 0, 4, 0] {
             assert_eq!(*get(n).unwrap(), n);
         }
-        assert_eq!(*opened.lock().unwrap(), [0, 1, 2, 3], "the ones that were used last stay");
-        get(4).unwrap();
-        get(5).unwrap();
-        get(6).unwrap();
+        assert_eq!(*opened.lock().unwrap(), [0, 1, 2, 3, 4], "the ones that were used last stay");
+        for n in 5..9 {
+            get(n).unwrap();
+        }
         assert_eq!(std::sync::Arc::strong_count(&first), 1);
-        kept.get(7, || Err(())).unwrap_err();
-        assert_eq!(*kept.get(7, || Ok::<_, ()>(first)).unwrap(), 0);
+        kept.get(9, || Err(())).unwrap_err();
+        assert_eq!(*kept.get(9, || Ok::<_, ()>(first)).unwrap(), 0);
     }
 }

@@ -26,11 +26,13 @@ use crate::work::args::{Threads, level, max_work};
 /// bytes, such as tied ones, count once, under one of their names. By tensor, by dtype, and by
 /// the purpose of tensors, as their names show it (weights, embedding, norm, master, exp_avg, exp_avg_sq): sizes as they are, as lmc makes them, and as a
 /// delta; the entropy of signs, exponents and mantissas; zeros; tensors with the same bytes; tensors that a narrower dtype holds. From
-/// checkpoint to checkpoint: how many elements changed, which of their bits, how far; and what deltas over longer distances take. Sizes
+/// checkpoint to checkpoint: how many elements changed, which of their bits, how far; norms of weights and of their updates, and the
+/// cosine of successive updates; and what deltas over longer distances take. Metrics such as the loss are those of snapshots'
+/// metadata, or of the trainer_state.json that Transformers' Trainer writes beside a checkpoint. Sizes
 /// of checkpoints and deltas are those of the files that lmc would write; those of kinds,
 /// dtypes and tensors are their shares of the blocks that they lie in, which are estimates: small tensors that share a part of one
 /// divide it by length, in a delta by the bits that their elements moved by. Snapshots of a store are restored to nameless files in the directory for temporary files
-/// (TMPDIR), three at a time. Nothing else is written but --html.
+/// (TMPDIR), four at a time. Nothing else is written but --html.
 #[derive(Args)]
 #[command(after_long_help = JSON_HELP)]
 pub(crate) struct AnalyzeArgs {
@@ -79,17 +81,18 @@ const JSON_HELP: &str = "\
 --json prints one object; later versions may add fields. Entropies are in bits an element, sizes in bytes:
   version, program, level  1, the version of this form (not of files); the version of lmc; the level of compression
   steps_from               \"store\", \"names\", or \"places\": steps are unknown, and their fields count checkpoints
-  checkpoints              name, step, files, formats, and figures: all, kinds and dtypes (these two are lists with a name)
+  checkpoints              name, step, metadata (of a snapshot: texts by name), files, formats, and figures: all, kinds
+                           and dtypes (these two are lists with a name)
   pairs                    each checkpoint but the first, and the one before it: from, to (numbers of checkpoints), steps, all, and
                            groups by kind and dtype, with flips; missing_tensors and new_tensors (tensors of one of both without a
-                           counterpart), missing_names and new_names (of the first eight); density
-  density                  null, or of one step of Adam between states with 16-bit weights, and copies and both
-                           moments in F32:
-    elements, changed      how many weights; how many of them changed
-    predicted              the part that was to change, from the moments before
-    at_most                the same with updates as large as the fitted rate; they may be larger
-    learning_rate          the rate that fits the copies; early in a run it includes Adam's corrections of bias
-    explained              the part of the changes of the copies that it explains
+                           counterpart), missing_names and new_names (of the first eight)
+  metrics                  numbers that were recorded: name, points (pairs of a step and a value), spikes (numbers of points);
+                           those of the metadata of snapshots, or of trainer_state.json beside the last checkpoint
+  kinds, layers            how floats of 16 or more bits moved, by kind, and the weights by layer: name, and a course
+  course                   norm and rms (root of the mean square): one for each checkpoint; of the updates update_norm, update_rms,
+                           ratio (of the norms of update and weights), cosine (of the angle between the update and the one
+                           before), changed (the part of the elements with other bits): one for each pair; null where there
+                           is none; spikes: numbers of pairs whose ratio stands out
   changes                  the groups of all pairs together: a tensor counts once in each
   deltas                   from, to, steps, raw_size, delta_size, groups, floats
   distances                by steps: deltas (how many), raw_size and delta_size of all of them, groups, floats
@@ -105,13 +108,14 @@ const JSON_HELP: &str = "\
                            null), quantised (the format that weights had before they were dequantised, or null),
                            quantised_part (the part of its bytes that had it, 0 to 1), duplicate_of (number of an
                            earlier tensor with the same dtype and bytes, or null), change: null, or pairs, compared, changed,
-                           flips, distances, delta_size, raw_size, changed_by_pair (0 to 1, null where it had no
-                           counterpart of its name, dtype and shape; empty where there were more than 4 million of
-                           them), unchanged_pairs (in which all elements stayed); all of them since the tensor has its
-                           name, dtype and shape
+                           flips, distances, delta_size, raw_size, unchanged_pairs (in which all elements stayed); course,
+                           empty where tensors have more than a million points; both since the tensor has its name, dtype
+                           and shape
   tensors_left_out         how many of them are not listed: more than 65536
   engines                  null without --engines, else of, sample_size, pieces, and engines: name, order, given,
-                           raw_size, size, compress_of_memcpy, decompress_of_memcpy (speeds over that of copying);
+                           raw_size, size, compress_of_memcpy, decompress_of_memcpy (speeds over that of copying),
+                           compress_spread, decompress_spread (how far a half of the rounds was from the median, as a
+                           part of it, or null);
                            xor_by (the one that XORs over all distances were given to), and distances: by steps,
                            deltas (samples: at most four), raw_size, lmc_size, entropy_size (null of no floats),
                            xor_size, xor_grouped_size (null of bytes)

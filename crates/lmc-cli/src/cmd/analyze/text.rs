@@ -61,11 +61,36 @@ pub(super) fn write(a: &Analysis, out: &mut dyn Write) -> io::Result<()> {
         ]);
     }
     rows.write_to(out)?;
+    training(a, out)?;
     if let Some(e) = &a.engines {
         engines(e, out)?;
     }
     writeln!(out)?;
     a.advice.iter().try_for_each(|sentence| writeln!(out, "{sentence}"))
+}
+
+/// How far the weights moved: the median of all pairs, and the last one.
+fn training(a: &Analysis, out: &mut dyn Write) -> io::Result<()> {
+    let mut rows = Table::new(&["moved", "RMS", "|update| / |w|", "last", "cosine", "last"], &[1, 2, 3, 4, 5]);
+    let spelled = |x: Option<f32>| x.map_or("-".to_owned(), |x| format!("{x:.2e}"));
+    for k in a.kinds.iter().filter(|k| k.course.ratio.iter().any(Option::is_some)) {
+        let c = &k.course;
+        let last = |of: &[Option<f32>]| spelled(of.last().copied().flatten());
+        let median = |of: &[Option<f32>]| {
+            let mut known: Vec<f32> = of.iter().flatten().copied().collect();
+            known.sort_by(f32::total_cmp);
+            spelled(known.get(known.len() / 2).copied())
+        };
+        rows.add_row([
+            k.name.clone(),
+            last(&c.rms),
+            median(&c.ratio),
+            last(&c.ratio),
+            median(&c.cosine),
+            last(&c.cosine),
+        ]);
+    }
+    rows.write_to(out)
 }
 
 /// Other compressors on a sample.

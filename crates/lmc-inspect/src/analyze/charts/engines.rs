@@ -3,6 +3,8 @@
 use crate::analyze::result::{Analysis, Engine};
 use crate::page::chart::{Group, Point, Scatter};
 
+const ABOUT: &str = "Smaller is to the left, faster is above. Names stand beside what nothing else outdoes in both.";
+
 /// What is compressed, and the number of its colour.
 const GROUPS: [(&str, usize); 5] =
     [("lmc", LMC), ("as is", 1), ("grouped", 2), ("xor", XOR), ("xor, grouped", XOR_GROUPED)];
@@ -29,7 +31,7 @@ fn plot(engines: &[Engine], title: &'static str, speed: impl Fn(&Engine) -> f64)
         Group { name, colour, points: of.map(point).collect() }
     };
     let groups = GROUPS.map(group).into_iter().filter(|g| !g.points.is_empty()).collect();
-    Scatter { title, x: "% of raw size", y: "speed of memcpy, log scale", groups }
+    Scatter { title, about: ABOUT, x: "% of raw size", y: "speed of memcpy, log scale", groups }
 }
 
 fn group_of(e: &Engine) -> &'static str {

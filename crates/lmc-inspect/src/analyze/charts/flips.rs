@@ -8,8 +8,8 @@ use crate::analyze::fields::Fields;
 use crate::analyze::result::{Analysis, Tensor};
 use crate::analyze::sums::Moves;
 use crate::kind::Kind;
-use crate::page::chart::{HeatMap, HeatRow};
-use crate::text::{name, pattern};
+use crate::page::chart::{HeatMap, HeatRow, SHADES};
+use crate::text::{name, pattern, share};
 
 /// Rows of a heat map at most.
 const ROWS: usize = 40;
@@ -23,7 +23,15 @@ fn fields(dtype: &str) -> (u32, u32) {
 }
 
 fn row(name: String, flips: &[u64], compared: u64) -> HeatRow {
-    HeatRow { name, rates: flips.iter().map(|&n| n as f64 / compared.max(1) as f64).collect() }
+    let rates: Vec<f64> = flips.iter().map(|&n| n as f64 / compared.max(1) as f64).collect();
+    let most =
+        rates.iter().enumerate().fold((0, 0.0), |most, (bit, &rate)| if rate > most.1 { (bit, rate) } else { most });
+    let title = match rates.iter().rposition(|&rate| rate > 0.0) {
+        None => "no bit changed".to_owned(),
+        Some(top) => format!("bit {} most: {}; highest that changed: {top}", most.0, share(most.1)),
+    };
+    let shade = |&rate: &f64| SHADES.iter().rposition(|&s| rate >= s).or((rate > 0.0).then_some(0));
+    HeatRow { name, note: share(most.1), title, cells: rates.iter().rev().map(shade).collect() }
 }
 
 /// Heat maps of the bits that changed between neighbours, by dtype, the largest first.
@@ -36,9 +44,37 @@ pub(super) fn maps(a: &Analysis) -> Vec<HeatMap> {
     dtypes.sort_by_key(|&(dtype, size)| (std::cmp::Reverse(size), dtype));
     let maps = dtypes.into_iter().take(MAPS).map(|(dtype, _)| {
         let (rows, grouped) = rows(a, dtype);
-        HeatMap { title: format!("{dtype}: {grouped} × bit"), fields: fields(dtype), rows }
+        map(format!("{dtype}: {grouped} × bit"), fields(dtype), rows)
     });
-    maps.filter(|map| map.bits() > 0).collect()
+    maps.filter(|map| map.columns > 0).collect()
+}
+
+/// A map of rows of bits, the highest bit first.
+fn map(title: String, (sign, exponent): (u32, u32), rows: Vec<HeatRow>) -> HeatMap {
+    let columns = rows.iter().map(|r| r.cells.len()).max().unwrap_or(0);
+    let mantissa = (columns as u32).saturating_sub(sign + exponent);
+    let are_fields = sign > 0 && mantissa > 0;
+    let fields = [("exponent", sign, exponent), ("mantissa", sign + exponent, mantissa)];
+    let middle = |(name, first, width): (&str, u32, u32)| (f64::from(first) + f64::from(width) / 2.0, name.to_owned());
+    let every = if columns > 16 { 4 } else { 2 };
+    let labelled = (0..columns).filter(|c| (columns - 1 - c).is_multiple_of(every) || *c == 0);
+    let from = |(i, from): (usize, &f64)| match i {
+        0 => "above 0".to_owned(),
+        _ => format!("{} and more", share(*from).replace(".0 %", " %")),
+    };
+    HeatMap {
+        title,
+        about: "The part of all elements in which a bit is not what it was one checkpoint before, over all pairs of \
+                neighbours; behind each row its highest rate. Half is what chance gives. Low bits change often, exponents \
+                seldom; a sign that changes often is a weight near zero."
+            .to_owned(),
+        columns,
+        labels: labelled.map(|c| (c as f64 + 0.5, (columns - 1 - c).to_string())).collect(),
+        heads: fields.into_iter().filter(|_| are_fields).map(middle).collect(),
+        splits: [sign, sign + exponent].into_iter().filter(|_| are_fields).map(|at| at as usize).collect(),
+        shades: SHADES.iter().enumerate().map(from).collect(),
+        rows,
+    }
 }
 
 /// A row for each tensor of a dtype; for each pattern of names where there are many; for each kind where there are too many of these.

@@ -1,19 +1,26 @@
 //! The charts of a page, and their numbers.
 
 use crate::analyze::charts::Charts;
-use crate::analyze::result::{Analysis, Distance, Figures, Pair};
+use crate::analyze::result::{Analysis, Distance, Figures, GroupChange};
+use crate::page::chart::Lines;
 use crate::page::html::table;
-use crate::page::svg::bars;
-use crate::text::{percent, share};
+use crate::page::svg::{bars, heat_map};
+use crate::text::percent;
 
-pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
-    out.push_str("<h2>Where the bits go</h2>");
-    where_bits_go(a, charts, out);
-    if let Some(lines) = &charts.magnitudes {
-        out.push_str("<div class=charts>");
-        lines.write(out);
+pub(super) fn write(a: &Analysis, charts: &Charts<'_>, out: &mut String) {
+    if charts.layers.is_some() || charts.training.iter().any(Lines::show_something) {
+        out.push_str("<h2>How training went</h2><div class=charts>");
+        let (first, last) = charts.training.split_at(charts.training.len().saturating_sub(4));
+        first.iter().for_each(|lines| lines.write(out));
+        charts.layers.iter().for_each(|map| heat_map(map, out));
+        last.iter().for_each(|lines| lines.write(out));
         out.push_str("</div>");
     }
+    out.push_str("<h2>Where the bits go</h2><div class=charts>");
+    bars(&charts.fields, out);
+    charts.magnitudes.write(out);
+    out.push_str("</div>");
+    last_checkpoint(a, out);
     if a.checkpoints.len() < 2 {
         return;
     }
@@ -22,18 +29,34 @@ pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
     charts.steps.iter().for_each(|lines| lines.write(out));
     out.push_str("</div>");
     distances(a, out);
-    density(a, out);
+    if !charts.flips.is_empty() {
+        out.push_str("<h2>Which bits change</h2><div class=charts>");
+        charts.flips.iter().for_each(|map| heat_map(map, out));
+        out.push_str("</div>");
+    }
+    changes(a, out);
 }
 
-fn where_bits_go(a: &Analysis, charts: &Charts, out: &mut String) {
+/// The changes by kind and dtype, in numbers.
+fn changes(a: &Analysis, out: &mut String) {
+    let row = |g: &GroupChange| {
+        let c = &g.change;
+        let names = [g.kind.name().to_owned(), g.dtype.clone()];
+        let numbers = [c.compared, c.changed].map(|n| n.to_string());
+        let sizes = [c.largest_distance, c.delta_size, c.lmc_size].map(|n| n.to_string());
+        names.into_iter().chain(numbers).chain([percent(c.changed, c.compared)]).chain(sizes).collect()
+    };
+    let heads = ["compared", "changed", "of it", "largest distance", "delta bytes", "without base"];
+    let all = match a.pairs.len() {
+        1 => "Changes of the pair of checkpoints".to_owned(),
+        n => format!("Changes of all {n} pairs of neighbours together: a tensor counts once in each"),
+    };
+    table(&all, &["kind", "dtype"], &heads, a.changes.iter().map(row), out);
+}
+
+/// The figures of the last checkpoint.
+fn last_checkpoint(a: &Analysis, out: &mut String) {
     let Some(last) = a.checkpoints.last() else { return };
-    bars(&charts.fields, out);
-    out.push_str(
-        "<p class=dim>Grey is what an ideal code saves that knows how often each value of a field occurs in its tensor. \
-         What it takes to know that is not counted: in small tensors it is as much as grey, or more. lmc may need less \
-         than the code: it also uses earlier tensors of the same file. Sizes of kinds, dtypes and tensors are their \
-         shares of blocks that may have several; those of checkpoints and deltas are those of whole files.</p>",
-    );
     let heads = [
         "tensors",
         "elements",
@@ -91,48 +114,4 @@ fn distances(a: &Analysis, out: &mut String) {
         "H of floats",
     ];
     table("Deltas by distance, added up", &[], &heads, a.distances.iter().map(row), out);
-    if a.distances.iter().any(|d| d.floats.raw_size > 0) {
-        out.push_str(
-            "<p class=dim>H is the entropy of the differences of floats that have a counterpart, given the exponents \
-             they come from; of F32 and F64, of the length and the first eight bits, with the others as they are. Of \
-             BF16 and F16 no code that treats floats of one exponent alike needs less; of wider ones it may, for instance where \
-             the last bits are zero. lmc may, because it knows more of them; H does not count \
-             what it takes to know how often each difference occurs, so it is too small where differences are many.</p>",
-        );
-    }
-}
-
-/// Rows of predictions at most; the chart has them all.
-const PREDICTIONS: usize = 32;
-
-/// Predicted and measured changes of single steps, the last ones.
-fn density(a: &Analysis, out: &mut String) {
-    let known: Vec<_> = a.pairs.iter().filter_map(|p: &Pair| Some((p, p.density.as_ref()?))).collect();
-    if known.is_empty() {
-        return;
-    }
-    let shown = &known[known.len().saturating_sub(PREDICTIONS)..];
-    let rows = shown.iter().map(|(p, d)| {
-        let step = a.checkpoints.get(p.to).map_or(String::new(), |c| c.step.to_string());
-        let numbers = [step, d.elements.to_string(), d.changed.to_string(), percent(d.changed, d.elements)];
-        let parts = [share(d.predicted), share(d.at_most), format!("{:.3e}", d.learning_rate), share(d.explained)];
-        numbers.into_iter().chain(parts).collect()
-    });
-    let heads = [
-        "step",
-        "16-bit weights",
-        "changed",
-        "of them",
-        "predicted",
-        "at the fitted rate",
-        "fitted rate",
-        "of updates explained",
-    ];
-    let caption = match known.len() - shown.len() {
-        0 => "Weights that a step of Adam changed, and was predicted to".to_owned(),
-        more => {
-            format!("Weights that a step of Adam changed, and was predicted to: the last steps, without {more} before")
-        }
-    };
-    table(&caption, &[], &heads, rows, out);
 }

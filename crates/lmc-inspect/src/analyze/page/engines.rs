@@ -7,15 +7,15 @@ use crate::analyze::input::PAIRS;
 use crate::analyze::result::{Analysis, EngineDistance, Engines};
 use crate::page::begin_table;
 use crate::page::html::{escaped, table};
-use crate::text::{bytes, percent, two_digits};
+use crate::text::{bytes, percent, share, two_digits};
 
-pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
+pub(super) fn write(a: &Analysis, charts: &Charts<'_>, out: &mut String) {
     let Some(engines) = &a.engines else { return };
     let _ = write!(
         out,
         "<h2>Other compressors</h2><p class=dim>On {} of {}: {}. In memory, one thread; medians of as \
          many rounds as 0.2 seconds have room for, of one at least. Speeds are relative to copying the same bytes just before, with two \
-         significant digits. “xor”: XOR with the tensor of the checkpoint before; “grouped”: all \
+         significant digits, and ± what a half of the rounds was within. “xor”: XOR with the tensor of the checkpoint before; “grouped”: all \
          first bytes of elements, then all second bytes, and so on.</p>",
         bytes(engines.sample_size),
         escaped(&engines.of),
@@ -27,9 +27,7 @@ pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
     if !charts.engines.is_empty() {
         out.push_str("<div class=charts>");
         charts.engines.iter().for_each(|plot| plot.write(out));
-        out.push_str(
-            "</div><p class=dim>Smaller is to the left, faster is above. Names stand beside what nothing else outdoes in both.</p>",
-        );
+        out.push_str("</div>");
     }
     begin_table(
         &["engine", "bytes", "given"],
@@ -46,8 +44,8 @@ pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
             escaped(&e.order),
             escaped(&e.given),
             percent(e.size, e.raw_size),
-            two_digits(e.compress_of_memcpy),
-            two_digits(e.decompress_of_memcpy),
+            with_spread(e.compress_of_memcpy, e.compress_spread),
+            with_spread(e.decompress_of_memcpy, e.decompress_spread),
             size = e.size,
             compress = e.compress_of_memcpy,
             decompress = e.decompress_of_memcpy,
@@ -55,6 +53,11 @@ pub(super) fn write(a: &Analysis, charts: &Charts, out: &mut String) {
     }
     out.push_str("</tbody></table></div>");
     distances(a, engines, out);
+}
+
+/// A median, and how far a half of the rounds was from it.
+fn with_spread(speed: f64, spread: Option<f64>) -> String {
+    spread.map_or_else(|| two_digits(speed), |part| format!("{} ± {}", two_digits(speed), share(part)))
 }
 
 /// The samples of each distance.

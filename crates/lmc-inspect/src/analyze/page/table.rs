@@ -5,30 +5,21 @@ use std::fmt::Write;
 use crate::analyze::result::{Analysis, NEARLY_ALL, Tensor};
 use crate::page::html::escaped;
 use crate::page::{self, ROWS, TABLE, begin_table, part};
-use crate::text::{agreeing, bytes, name, percent, share};
+use crate::text::{agreeing, bytes, name, percent, share, significant};
 
-const HEADS: [&str; 10] = [
-    "size",
-    "lmc",
-    "exponent, bits",
-    "mantissa, bits",
-    "exponents",
-    "values",
-    "zeros",
-    "changed",
-    "delta",
-    "highest bit changed",
-];
+const HEADS: [&str; 9] = ["size", "lmc", "exponents", "zeros", "RMS", "‖Δw‖/‖w‖", "changed", "delta", "top bit"];
 
 pub(super) fn write(a: &Analysis, out: &mut String) {
-    out.push_str("<h2>Tensors</h2><p class=dim>Of the last checkpoint. Sizes by lmc are parts of the size; deltas, those of all pairs.</p>");
+    out.push_str("<h2>Tensors</h2><p class=dim>Of the last checkpoint, and what changed in all pairs: lmc and delta are parts of the size, ‖Δw‖/‖w‖ is that \
+         of the last pair, and the top bit is the highest that ever changed. A click on a name shows the tensor’s curves and bits.</p>\
+         <p class=\"dim hint\">The table is wider than the screen: scroll it sideways →</p>");
     begin_table(&["tensor", "kind", "dtype", "shape"], &HEADS, Some("notes"), out);
     let (start, mut rows) = (out.len(), 0);
     for t in a.tensors.iter().take(ROWS) {
         if out.len() - start > TABLE {
             break;
         }
-        row(a, t, out);
+        row(a, rows, t, out);
         rows += 1;
     }
     out.push_str("</tbody></table></div>");
@@ -39,12 +30,12 @@ pub(super) fn write(a: &Analysis, out: &mut String) {
     }
 }
 
-fn row(a: &Analysis, t: &Tensor, out: &mut String) {
+fn row(a: &Analysis, number: usize, t: &Tensor, out: &mut String) {
     let f = &t.figures;
     let shape: Vec<String> = t.shape.iter().map(u64::to_string).collect();
     let _ = write!(
         out,
-        "<tr><td class=\"l o\">{}<td class=l>{}<td class=l>{}<td class=l>{}",
+        "<tr data-i={number}><td class=\"l o\">{}<td class=l>{}<td class=l>{}<td class=l>{}",
         escaped(&name(&t.name)),
         t.kind.name(),
         escaped(&t.dtype),
@@ -53,12 +44,12 @@ fn row(a: &Analysis, t: &Tensor, out: &mut String) {
     let mut cell = |value: Option<f64>, text: String| page::cell(value, &text, out);
     cell(Some(f.raw_size as f64), bytes(f.raw_size));
     cell(part(f.lmc_size, f.raw_size), percent(f.lmc_size, f.raw_size));
-    for bits in [f.exponent_entropy, f.mantissa_entropy] {
-        cell(Some(bits), format!("{bits:.3}"));
-    }
     cell(Some(f.distinct_exponents as f64), f.distinct_exponents.to_string());
-    cell(t.distinct_values.map(|n| n as f64), t.distinct_values.map_or(String::new(), |n| n.to_string()));
     cell(part(f.zeros, f.elements), percent(f.zeros, f.elements));
+    let last = |of: &[Option<f32>]| of.last().copied().flatten().map(f64::from);
+    for x in [last(&t.course.rms), last(&t.course.ratio)] {
+        cell(x, x.map_or(String::new(), significant));
+    }
     let c = t.change.as_ref();
     cell(c.and_then(|c| part(c.changed, c.compared)), c.map_or(String::new(), |c| percent(c.changed, c.compared)));
     cell(

@@ -20,7 +20,7 @@ impl Scatter {
         let y = decades(self.points());
         let px = |at: f64| LEFT + (WIDTH - LEFT - RIGHT) * (at - x.0) / (x.1 - x.0);
         let py = |at: f64| HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (at.log10() - y.0) / (y.1 - y.0);
-        begin(self.title, (self.x, self.y), out);
+        begin(self.title, self.about, (self.x, self.y), out);
         let mut decade = y.0;
         while decade <= y.1 {
             let spelled = if decade < -3.0 { format!("1e{decade}") } else { 10f64.powf(decade).to_string() };
@@ -102,7 +102,7 @@ mod tests {
 
     fn chart(points: &[(&str, f64, f64)]) -> Scatter {
         let points = points.iter().map(|&(name, x, y)| Point { name: name.to_owned(), x, y }).collect();
-        Scatter { title: "t", x: "x", y: "y", groups: vec![Group { name: "g", colour: 0, points }] }
+        Scatter { title: "t", about: "", x: "x", y: "y", groups: vec![Group { name: "g", colour: 0, points }] }
     }
 
     #[test]

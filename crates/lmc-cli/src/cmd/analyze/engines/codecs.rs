@@ -103,9 +103,12 @@ pub(super) fn room_for(len: usize) -> Vec<u8> {
     vec![1; len + len / 4 + (1 << 20)]
 }
 
+/// The median of some speeds, and how far a half of them is from it, as a part of it; `None` of less than four.
+type Speed = (f64, Option<f64>);
+
 /// The size of whole elements as a codec makes them, and the speeds of compression and decompression over that of
 /// copying the same bytes just before; medians over rounds of [`LEAST`]. Each round trip is checked.
-pub(super) fn measured(raw: &[u8], codec: &mut dyn Codec) -> Result<(usize, [f64; 2])> {
+pub(super) fn measured(raw: &[u8], codec: &mut dyn Codec) -> Result<(usize, [Speed; 2])> {
     let mut packed = room_for(raw.len());
     let mut out = vec![1; raw.len()];
     let mut speeds = [vec![], vec![]];
@@ -127,7 +130,7 @@ pub(super) fn measured(raw: &[u8], codec: &mut dyn Codec) -> Result<(usize, [f64
             break;
         }
     }
-    Ok((packed.len(), speeds.map(median)))
+    Ok((packed.len(), speeds.map(middle)))
 }
 
 /// Seconds of one call, more than none.
@@ -137,10 +140,15 @@ fn timed<T>(f: impl FnOnce() -> T) -> (f64, T) {
     (start.elapsed().as_secs_f64().max(1e-9), out)
 }
 
-/// The middle one of some values.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+/// The middle one of some values, and how far a half of them is from it.
+fn middle(mut values: Vec<f64>) -> Speed {
+    let median = |values: &mut Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    let speed = median(&mut values);
+    let mut apart: Vec<f64> = values.iter().map(|v| (v - speed).abs() / speed).collect();
+    (speed, (apart.len() >= 4).then(|| (1e4 * median(&mut apart)).round() / 1e4))
 }
 
 #[cfg(test)]

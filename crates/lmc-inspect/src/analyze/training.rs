@@ -1,0 +1,322 @@
+//! How training moves weights: norms of tensors and of their updates, and the angle between one update and the next.
+
+use std::collections::HashMap;
+
+use lmc::internals::read_base;
+use lmc::{Base, Dtype, Result, Segment};
+
+use super::result::Course;
+use super::survey::order_for;
+use crate::diff::counterparts::Relation;
+use crate::diff::pieces::Piece;
+use crate::element::{load, with_width};
+
+/// Sums that are computed side by side: additions of one wait for each other.
+const LANES: usize = 4;
+
+/// Sums of squares and products of some floats, w, their updates Δ since the checkpoint before, and the updates Δ' before those.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Norms {
+    /// How many are finite.
+    elements: u64,
+    weights: f64,
+    /// The same of their counterparts.
+    old: u64,
+    before: f64,
+    /// How many of both are finite, and their updates.
+    moved: u64,
+    updates: f64,
+    /// Those with an update before: Δ·Δ', Δ², Δ'².
+    turned: [f64; 3],
+    compared: u64,
+    changed: u64,
+}
+
+impl Norms {
+    /// Counts a piece; `older` has as many bytes of the checkpoint before the one before.
+    pub(super) fn of(piece: &Piece<'_>, changed: u64, older: Option<&[u8]>) -> Self {
+        let compared = piece.compared.len();
+        let of_all = (compared / piece.dtype.map_or(1, Dtype::coding_width)) as u64;
+        let Some(dtype) = piece.dtype.filter(|&d| is_counted(d)) else {
+            return Self { compared: of_all, changed, ..Self::default() };
+        };
+        let (new, rest) = piece.elements.split_at(compared);
+        let mut all = with_width!(dtype.coding_width(), sums(dtype, new, piece.old.unwrap_or_default(), older));
+        all.add(&with_width!(dtype.coding_width(), sums(dtype, rest, &[], None)));
+        (all.compared, all.changed) = (of_all, changed);
+        all
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.elements += other.elements;
+        self.weights += other.weights;
+        self.old += other.old;
+        self.before += other.before;
+        self.moved += other.moved;
+        self.updates += other.updates;
+        self.turned.iter_mut().zip(other.turned).for_each(|(a, b)| *a += b);
+        self.compared += other.compared;
+        self.changed += other.changed;
+    }
+}
+
+/// Floats of 16 or more bits: narrower ones mean little without their scales.
+fn is_counted(dtype: Dtype) -> bool {
+    matches!(dtype, Dtype::F64 | Dtype::F32 | Dtype::C64 | Dtype::Bf16 | Dtype::F16)
+}
+
+/// A float's value; 0 and 0 where it is not finite, else it and 1.
+#[inline(always)]
+fn value<const WIDTH: usize>(dtype: Dtype, element: u64) -> (f64, f64) {
+    let x = match WIDTH {
+        8 => f64::from_bits(element),
+        4 => f32::from_bits(element as u32).into(),
+        _ if dtype == Dtype::Bf16 => f32::from_bits((element as u32) << 16).into(),
+        // The exponent of F16, moved to that of F32; what is not finite stays so.
+        _ => {
+            let (sign, magnitude) = ((element as u32 & 0x8000) << 16, (element as u32 & 0x7fff) << 13);
+            let wide = f32::from_bits(magnitude) * f32::from_bits(0x7780_0000);
+            let wide = if magnitude >= 0x0f80_0000 { f32::INFINITY } else { wide };
+            f64::from(f32::from_bits(wide.to_bits() | sign))
+        }
+    };
+    if x.is_finite() { (x, 1.0) } else { (0.0, 0.0) }
+}
+
+fn sums<const WIDTH: usize>(dtype: Dtype, new: &[u8], old: &[u8], older: Option<&[u8]>) -> Norms {
+    // A loop for each number of checkpoints, and of each dtype.
+    match (dtype == Dtype::F16, old.is_empty(), older) {
+        (false, true, _) => sums_of::<WIDTH, 1>(Dtype::Bf16, [new; 3]),
+        (false, false, None) => sums_of::<WIDTH, 2>(Dtype::Bf16, [new, old, old]),
+        (false, false, Some(older)) => sums_of::<WIDTH, 3>(Dtype::Bf16, [new, old, older]),
+        (true, true, _) => sums_of::<WIDTH, 1>(Dtype::F16, [new; 3]),
+        (true, false, None) => sums_of::<WIDTH, 2>(Dtype::F16, [new, old, old]),
+        (true, false, Some(older)) => sums_of::<WIDTH, 3>(Dtype::F16, [new, old, older]),
+    }
+}
+
+#[inline(always)]
+fn sums_of<const WIDTH: usize, const OF: usize>(dtype: Dtype, bytes: [&[u8]; 3]) -> Norms {
+    let mut all = [[0.0; 9]; LANES];
+    let [new, old, older] = bytes.map(|b| b.chunks(LANES * WIDTH));
+    for ((new, old), older) in new.zip(old).zip(older) {
+        let [new, old, older] = [new, old, older].map(|b| b.chunks_exact(WIDTH).map(load::<WIDTH>));
+        for (((a, b), c), sums) in new.zip(old).zip(older).zip(&mut all) {
+            let (a, is_number) = value::<WIDTH>(dtype, a);
+            let mut terms = [is_number, a * a, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+            if OF > 1 {
+                let (b, was_number) = value::<WIDTH>(dtype, b);
+                let both = is_number * was_number;
+                let update = (a - b) * both;
+                (terms[2], terms[3], terms[4], terms[5]) = (was_number, b * b, both, update * update);
+                if OF > 2 {
+                    let (c, once_number) = value::<WIDTH>(dtype, c);
+                    let earlier = (b - c) * both * once_number;
+                    let update = update * once_number;
+                    (terms[6], terms[7], terms[8]) = (update * earlier, update * update, earlier * earlier);
+                }
+            }
+            sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
+        }
+    }
+    let sums: [f64; 9] = std::array::from_fn(|i| all.iter().map(|s| s[i]).sum());
+    let [elements, weights, old, before, moved, updates, turned @ ..] = sums;
+    let [elements, old, moved] = [elements, old, moved].map(|n| n as u64);
+    Norms { elements, weights, old, before, moved, updates, turned, compared: 0, changed: 0 }
+}
+
+/// Where the tensors of a file are in the checkpoint before the one before.
+pub(super) struct Older<'a> {
+    files: &'a [Base<'a>],
+    /// For each segment, which file, and where in it.
+    places: Vec<Option<(usize, u64)>>,
+}
+
+impl<'a> Older<'a> {
+    /// Finds tensors of the same name, dtype and shape.
+    pub(super) fn new<'s>(
+        file: &Base<'_>,
+        segments: impl Iterator<Item = (&'s Segment, Relation)>,
+        files: &'a [Base<'a>],
+    ) -> Self {
+        let mut named: HashMap<&str, (usize, &Segment)> = HashMap::new();
+        for at in order_for(file, files) {
+            for segment in files[at].segments() {
+                segment.name.as_deref().into_iter().for_each(|name| _ = named.entry(name).or_insert((at, segment)));
+            }
+        }
+        let place = |(segment, relation): (&Segment, Relation)| {
+            let (at, old) = named.get(segment.name.as_deref()?)?;
+            let same = relation == Relation::Same && (old.dtype, &old.shape) == (segment.dtype, &segment.shape);
+            same.then_some((*at, old.offset))
+        };
+        Self { files, places: if files.is_empty() { vec![] } else { segments.map(place).collect() } }
+    }
+
+    /// The bytes that were at those of a piece.
+    pub(super) fn read<'b>(&self, piece: &Piece<'_>, buf: &'b mut Vec<u8>) -> Result<Option<&'b [u8]>> {
+        let place = self.places.get(piece.segment).copied().flatten();
+        let Some((file, offset)) = place.filter(|_| piece.old.is_some() && piece.dtype.is_some_and(is_counted)) else {
+            return Ok(None);
+        };
+        buf.resize(piece.compared.len(), 0);
+        read_base(&self.files[file], offset + piece.at, buf)?;
+        Ok(Some(buf))
+    }
+}
+
+/// How some floats moved so far: what does not exist is no number.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Track {
+    norm: Vec<f32>,
+    rms: Vec<f32>,
+    update_norm: Vec<f32>,
+    update_rms: Vec<f32>,
+    ratio: Vec<f32>,
+    cosine: Vec<f32>,
+    changed: Vec<f32>,
+}
+
+impl Track {
+    /// Adds the sums of a checkpoint: at least those of its floats.
+    pub(super) fn add(&mut self, checkpoint: usize, n: &Norms) {
+        self.fill(checkpoint);
+        let root = |squares: f64, of: u64| if of > 0 { (squares / of as f64).sqrt() as f32 } else { f32::NAN };
+        let norm = |squares: f64, of: u64| if of > 0 { squares.sqrt() as f32 } else { f32::NAN };
+        if let Some(last) = checkpoint.checked_sub(1).filter(|&last| self.norm[last].is_nan()) {
+            (self.norm[last], self.rms[last]) = (norm(n.before, n.old), root(n.before, n.old));
+        }
+        self.norm.push(norm(n.weights, n.elements));
+        self.rms.push(root(n.weights, n.elements));
+        if checkpoint > 0 {
+            self.update_norm.push(norm(n.updates, n.moved));
+            self.update_rms.push(root(n.updates, n.moved));
+            let quotient = |a: f64, b: f64| if b > 0.0 { (a / b) as f32 } else { f32::NAN };
+            self.ratio.push(quotient(n.updates.sqrt(), n.before.sqrt()));
+            self.cosine.push(quotient(n.turned[0], (n.turned[1] * n.turned[2]).sqrt()));
+            self.changed.push(quotient(n.changed as f64, n.compared as f64));
+        }
+    }
+
+    /// How many points it has, of any curve.
+    pub(super) fn len(&self) -> usize {
+        self.norm.len()
+    }
+
+    /// So many checkpoints, the last ones without figures if they are missing.
+    fn fill(&mut self, checkpoints: usize) {
+        [&mut self.norm, &mut self.rms].into_iter().for_each(|of| of.resize(checkpoints, f32::NAN));
+        let pairs = checkpoints.saturating_sub(1);
+        let Self { update_norm, update_rms, ratio, cosine, changed, .. } = self;
+        [update_norm, update_rms, ratio, cosine, changed].into_iter().for_each(|of| of.resize(pairs, f32::NAN));
+    }
+
+    /// The course over all checkpoints; empty if nothing is known.
+    pub(super) fn course(mut self, checkpoints: usize) -> Course {
+        self.fill(checkpoints);
+        if self.norm.iter().chain(&self.changed).all(|x| x.is_nan()) {
+            return Course::default();
+        }
+        let points = |of: Vec<f32>| of.into_iter().map(|x| (!x.is_nan()).then(|| digits(x))).collect::<Vec<_>>();
+        let ratio = points(self.ratio);
+        Course {
+            norm: points(self.norm),
+            rms: points(self.rms),
+            update_norm: points(self.update_norm),
+            update_rms: points(self.update_rms),
+            spikes: spikes(&ratio),
+            ratio,
+            cosine: points(self.cosine),
+            changed: points(self.changed),
+        }
+    }
+}
+
+/// Six significant digits: more would take space.
+fn digits(x: f32) -> f32 {
+    format!("{x:.5e}").parse().unwrap_or(x)
+}
+
+/// Points around one that it is compared with, on each side.
+const AROUND: usize = 5;
+
+/// Points that are half as large again as the median of those around them, and further from it than six times the
+/// median of those distances.
+pub(super) fn spikes(points: &[Option<f32>]) -> Vec<usize> {
+    let median = |mut of: Vec<f32>| {
+        of.sort_by(f32::total_cmp);
+        of[of.len() / 2]
+    };
+    let stands_out = |&i: &usize| {
+        let around = i.saturating_sub(AROUND)..(i + AROUND + 1).min(points.len());
+        let others: Vec<f32> = around.filter(|&j| j != i).filter_map(|j| points[j]).collect();
+        let Some(x) = points[i].filter(|_| others.len() >= AROUND) else { return false };
+        let middle = median(others.clone());
+        let usual = median(others.iter().map(|y| (y - middle).abs()).collect());
+        x - middle > (0.5 * middle.abs()).max(6.0 * usual)
+    };
+    (0..points.len()).filter(stands_out).collect()
+}
+
+/// The layer of a tensor: the word before the first number in its name, and that; its module's name if there is none.
+pub(super) fn layer(name: &str) -> (String, Option<u64>) {
+    let parts: Vec<&str> = name.split(['.', '/']).collect();
+    let (_, modules) = parts.split_last().unwrap_or((&"", &[]));
+    for (i, part) in modules.iter().enumerate() {
+        let word = part.trim_end_matches(|c: char| c.is_ascii_digit());
+        if let Ok(number) = part[word.len()..].parse() {
+            let before = if word.is_empty() { i.checked_sub(1).map_or("", |i| modules[i]) } else { word };
+            return (before.trim_end_matches(['_', '-']).to_owned(), Some(number));
+        }
+    }
+    (modules.last().copied().unwrap_or(name).to_owned(), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_of_names() {
+        for (name, word, number) in [
+            ("model.layers.10.mlp.up.weight", "layers", Some(10)),
+            ("transformer.h.3.ln_1.bias", "h", Some(3)),
+            ("params/layer_7/kernel", "layer", Some(7)),
+            ("lm_head.weight", "lm_head", None),
+            ("model.embed_tokens.weight", "embed_tokens", None),
+            ("w", "w", None),
+            ("w7", "w7", None),
+            ("3.weight", "", Some(3)),
+        ] {
+            assert_eq!(layer(name), (word.to_owned(), number), "{name}");
+        }
+    }
+
+    #[test]
+    fn values_of_all_widths() {
+        for (bits, expected) in [
+            (0x3c00, 1.0),
+            (0xc000, -2.0),
+            (0x0001, 2f64.powi(-24)),
+            (0x7bff, 65504.0),
+            (0x83ff, -1023.0 * 2f64.powi(-24)),
+        ] {
+            assert_eq!(value::<2>(Dtype::F16, bits), (expected, 1.0), "{bits:#x}");
+        }
+        for bits in [0x7c00, 0xfc00, 0x7e01] {
+            assert_eq!(value::<2>(Dtype::F16, bits), (0.0, 0.0), "{bits:#x}");
+        }
+        assert_eq!(value::<2>(Dtype::Bf16, 0xbf80), (-1.0, 1.0));
+        assert_eq!(value::<4>(Dtype::F32, f32::NAN.to_bits().into()), (0.0, 0.0));
+        assert_eq!(value::<8>(Dtype::F64, 1e300f64.to_bits()), (1e300, 1.0));
+    }
+
+    #[test]
+    fn what_stands_out() {
+        let mut points: Vec<Option<f32>> = (0..20).map(|i| Some(1.0 + 0.01 * (i % 3) as f32)).collect();
+        assert_eq!(spikes(&points), [0; 0]);
+        (points[7], points[12], points[3]) = (Some(1.8), Some(1.3), None);
+        assert_eq!(spikes(&points), [7], "half as large again");
+        assert_eq!(spikes(&[Some(1.0), Some(9.0)]), [0; 0], "too few to tell");
+    }
+}
