@@ -195,7 +195,7 @@ fn constant(
     let own = |at: u64, to: &mut [u8]| read_at(raw, "the input", to, at);
     let Some(dtype) = segment.dtype.filter(|d| !d.is_block()) else { return Ok(None) };
     let width = dtype.coding_width();
-    let Some(element) = repeated(segment, width, None, &own)? else { return Ok(None) };
+    let Some(element) = repeated(segment, width, &mut |_| true, &own)? else { return Ok(None) };
     let each =
         || bases.iter().enumerate().flat_map(|(base, b)| (0..).zip(b.segments()).map(move |(i, s)| ((base, i), s)));
     let untaken = each().filter(|(place, _)| !taken.contains(place));
@@ -216,7 +216,7 @@ fn constant(
             converted == element
         };
         let read = |at: u64, to: &mut [u8]| read_base(&bases[place.0], at, to);
-        if repeated(theirs, source, Some(&mut is_it), &read)?.is_some() {
+        if repeated(theirs, source, &mut is_it, &read)?.is_some() {
             taken.insert(place);
             let relation = if conversion == Conversion::None { Relation::Renamed } else { Relation::Retyped };
             let (len, offset) = (segment.len, theirs.offset);
@@ -230,16 +230,16 @@ fn constant(
 fn repeated(
     segment: &Segment,
     width: usize,
-    is_it: Option<&mut dyn FnMut(&[u8]) -> bool>,
+    is_it: &mut dyn FnMut(&[u8]) -> bool,
     read: &dyn Fn(u64, &mut [u8]) -> Result<()>,
 ) -> Result<Option<Vec<u8>>> {
     const TOGETHER: u64 = 1 << 16;
-    if segment.len < width as u64 || segment.len % width as u64 != 0 {
+    if segment.len < width as u64 || !segment.len.is_multiple_of(width as u64) {
         return Ok(None);
     }
     let mut bytes = vec![0; width];
     read(segment.offset, &mut bytes)?;
-    if is_it.is_some_and(|is_it| !is_it(&bytes)) {
+    if !is_it(&bytes) {
         return Ok(None);
     }
     let element = bytes.clone();
