@@ -137,7 +137,10 @@ fn numbers_are_those_of_json() {
     let a = study(&run("", 3, 4));
     let html = page(&a);
     let parsed = parse(&html);
-    assert_eq!(embedded(&parsed), serde_json::from_str::<serde_json::Value>(&serde_json::to_string(&a).unwrap()).unwrap());
+    assert_eq!(
+        embedded(&parsed),
+        serde_json::from_str::<serde_json::Value>(&serde_json::to_string(&a).unwrap()).unwrap()
+    );
     let with_commas = |n: &String| match n.len() {
         5..=6 if n.bytes().all(|b| b.is_ascii_digit()) => format!("{},{}", &n[..n.len() - 3], &n[n.len() - 3..]),
         _ => n.clone(),
