@@ -66,7 +66,6 @@ impl Blocks {
                 step: None,
                 derived: None,
                 group: Group::Others,
-                prefix: None,
                 matrix: None,
             };
             encode_block(&mut self.encoder, block, &[extent], &self.base, &mut out).expect("nothing fails");

@@ -15,7 +15,6 @@ pub(crate) use lmc_testing::data::noise;
 use lmc_testing::decoders::{LIMIT, agree};
 use lmc_testing::input::Random;
 use lmc_testing::reference::decode_with_bases;
-use lmc_testing::reference::write::File;
 pub(crate) use lmc_testing::safetensors;
 
 /// Roughly gaussian numbers, as a trained layer's weights are.
@@ -270,20 +269,6 @@ pub(crate) fn try_all(file: &[u8], o: &DecompressOptions) -> [Result<Vec<u8>>; 3
 /// The errors of a file that no way restores.
 pub(crate) fn refused(file: &[u8], o: &DecompressOptions) -> [Error; 3] {
     try_all(file, o).map(|r| r.expect_err("the file must be refused"))
-}
-
-/// The result of reference and codec for a file that exceeds the limits of the other tests.
-///
-/// # Errors
-/// What the reference says, when both refuse the file.
-#[track_caller]
-pub(crate) fn judged_without_limits(file: &File, bases: &[&[u8]]) -> std::result::Result<Vec<u8>, String> {
-    let expected = decode_with_bases(&file.to_bytes(), bases, usize::MAX);
-    let base = |raw: &&'_ [u8]| Base::new(raw.to_vec()).expect("memory can be read");
-    let bases: Vec<Base<'_>> = bases.iter().map(base).collect();
-    let decompressed = restore(&file.to_bytes(), &bases, &DecompressOptions::default());
-    assert!(decompressed.ok() == expected.clone().ok());
-    expected
 }
 
 /// A file built by hand, and the bytes that it must decode to.
