@@ -184,11 +184,13 @@ const ANSWERS: [(&str, &str); 6] = [
     ("AuthorizationHeaderMalformed", "; check the region"),
 ];
 
-/// What a server says in XML: the first line of its message, and the code.
+/// What a server says in XML: what stands before it, such as the status, the first line of its message, and the code.
 fn answer(text: &str) -> Option<String> {
     let field = |name: &str| Some(text.split_once(&format!("<{name}>"))?.1.split_once("</")?.0);
     let (code, message) = (field("Code")?, field("Message").unwrap_or_default());
-    Some(format!("{} ({code})", message.lines().next().unwrap_or_default()))
+    let status = text.split_once('<')?.0.trim_end().trim_end_matches(':');
+    let colon = if status.is_empty() { "" } else { ": " };
+    Some(format!("{status}{colon}{} ({code})", message.lines().next().unwrap_or_default()))
 }
 
 /// The innermost cause: the message of the operating system or the server.
@@ -237,9 +239,9 @@ mod tests {
         for (text, said) in [
             (
                 answer("SignatureDoesNotMatch", "It does not match."),
-                "cannot read k: It does not match. (SignatureDoesNotMatch); check the secret key",
+                "cannot read k: 403: It does not match. (SignatureDoesNotMatch); check the secret key",
             ),
-            (answer("SlowDown", "Reduce\nthe rate."), "cannot read k: Reduce (SlowDown)"),
+            (answer("SlowDown", "Reduce\nthe rate."), "cannot read k: 403: Reduce (SlowDown)"),
             ("no XML".to_owned(), "cannot read k: no XML"),
             ("<Code>cut".to_owned(), "cannot read k: <Code>cut"),
         ] {

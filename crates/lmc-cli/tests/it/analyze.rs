@@ -102,7 +102,7 @@ fn a_page_is_written_or_nothing_is() {
     let dir = run_of_three();
     let both = ["analyze", "step100.safetensors", "step101.safetensors", "--html", "page.html"];
     let shown = dir.run(both);
-    assert!(shown.ok().stdout().contains("A delta over 1 step takes"), "{shown:?}");
+    assert!(shown.ok().stdout().contains("of the size over 1 step (1 delta)"), "{shown:?}");
     let page = dir.read("page.html");
     assert!(page.starts_with(b"<!DOCTYPE html>") && page.ends_with(b"</html>\n"));
     dir.run(both).fails(&["page.html: exists; -f overwrites it"]);
@@ -399,7 +399,7 @@ fn steps_that_are_not_known_are_places() {
     let a = study(&dir, &names);
     assert_eq!((&a["steps_from"], &a["checkpoints"][1]["step"]), (&json!("places"), &json!(1)));
     let shown = run(&dir, &[&names[..], &["--distances", "5"]].concat());
-    assert!(shown.ok().stdout().contains("A delta over 1 checkpoint takes"), "{shown:?}");
+    assert!(shown.ok().stdout().contains("of the size over 1 checkpoint (1 delta)"), "{shown:?}");
     assert!(shown.stdout().contains("distance in checkpoints") && !shown.stdout().contains("step"), "{shown:?}");
     assert!(shown.stderr().contains("is so many checkpoints apart"), "{shown:?}");
 }
