@@ -3,10 +3,10 @@
 
     bench/next_changes.py OLD NEW
 
-Two whole states of one step of Adam in safetensors files: BF16 weights, and under `master.`, `exp_avg.` and `exp_avg_sq.`
-their copies and moments in F32. A weight is predicted to change with the probability |u| / ulp(w), at most 1: its update u
-by the moments before the step, over the distance of 16-bit values there. The rate is the one that fits the changes of the
-copies. Other rankings stand beside it. Prints a table for docs/study.md.
+Two whole states of one step of Adam in safetensors files: BF16 weights, and under `master.`, `exp_avg.` and
+`exp_avg_sq.` their copies and moments in F32. A weight is predicted to change with the probability |u| / ulp(w), at
+most 1: its update u by the moments before the step, over the distance of 16-bit values there. The rate is the one
+that fits the changes of the copies. Other rankings stand beside it. Prints a table for docs/study.md.
 """
 
 import json
@@ -37,7 +37,8 @@ def state(path):
         kind, _, rest = name.partition(".")
         of, key = (kinds[kind], rest) if kind in kinds else (kinds["model"], name)
         of[key] = t
-    return {name: [kinds[k][name] for k in kinds] for name in kinds["model"] if all(name in of for of in kinds.values())}
+    names = [name for name in kinds["model"] if all(name in of for of in kinds.values())]
+    return {name: [of[name] for of in kinds.values()] for name in names}
 
 
 def area(score, changed):
@@ -93,7 +94,8 @@ def main(old, new):
         some = (chance >= low) & (chance < high)
         if some.any():
             shown = "1" if low == 1 else f"{low}–{high}"
-            print(f"| {shown} | {some.sum():,} | {100 * chance[some].mean():.1f} % | {100 * changed[some].mean():.1f} % |")
+            predicted, seen = 100 * chance[some].mean(), 100 * changed[some].mean()
+            print(f"| {shown} | {some.sum():,} | {predicted:.1f} % | {seen:.1f} % |")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@
     bench/numeric_codecs.py OLD NEW        needs numpy, pcodec and zstandard from PyPI
 
 The BF16 tensors of two safetensors files, all of them as one array: by themselves, and the differences of their places
-among the BF16 values, zigzagged, as lmc's deltas have them. PFOR is computed, not run: blocks of 128 numbers, each with
-the width that is best for it, the rest as exceptions of 16 bits and a place of 7, and 13 bits of head. Prints a table for
-docs/study.md.
+among the BF16 values, zigzagged, as lmc's deltas have them. PFOR is computed, not run: blocks of 128 numbers, each
+with the width that is best for it, the rest as exceptions of 16 bits and a place of 7, and 13 bits of head. Prints a
+table for docs/study.md.
 """
 
 import sys

@@ -161,7 +161,8 @@ def training(browser, page):
     made = [page.lmc, "analyze", "--json", "--html", path, *files]
     study = json.loads(subprocess.run(made, check=True, capture_output=True).stdout)
     browser.open(path.as_uri())
-    name = f"{SHOWN}.find((r) => r.cells[0].textContent === {json.dumps(study['tensors'][1]['name'])}).cells[0].firstChild"
+    named = json.dumps(study["tensors"][1]["name"])
+    name = f"{SHOWN}.find((r) => r.cells[0].textContent === {named}).cells[0].firstChild"
     curves = f"{TABLE}.querySelectorAll('tr.p figure').length"
     browser.click(name)
     expect("charts of a tensor", browser.run(curves), 6)
@@ -199,7 +200,8 @@ def inside(browser, page):
         expect(f"charts wider than their cards at {width}", browser.run(wider), 0)
         small = (
             "[...document.querySelectorAll('figure svg text')].filter((t) => t.getBoundingClientRect().height)"
-            ".map((t) => parseFloat(getComputedStyle(t).fontSize) * t.getScreenCTM().d).filter((h) => h > 0 && h < 8).length"
+            ".map((t) => parseFloat(getComputedStyle(t).fontSize) * t.getScreenCTM().d)"
+            ".filter((h) => h > 0 && h < 8).length"
         )
         expect(f"texts that are too small at {width}", browser.run(small), 0)
         hint = browser.run("document.querySelector('.hint').getClientRects().length > 0")

@@ -16,6 +16,8 @@ mod float;
 #[allow(unsafe_code)] // an array written element by element
 pub mod inline;
 pub mod isa;
+#[allow(unsafe_code)] // functions that are compiled for an instruction set
+mod loops;
 pub mod map;
 pub mod planes;
 pub mod predict;

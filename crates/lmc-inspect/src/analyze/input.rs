@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use lmc::{Base, Error};
 use serde::Serialize;
 
-use super::training::spikes;
+use super::spikes::spikes;
 
 /// The checkpoints to study.
 pub trait Checkpoints {

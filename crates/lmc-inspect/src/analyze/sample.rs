@@ -6,7 +6,7 @@ use std::ops::Range;
 use lmc::internals::read_base;
 use lmc::{Base, Dtype, Result, Segment};
 
-use super::survey::order_for;
+use super::names::order_for;
 
 /// Pieces of a sample.
 const PIECES: u64 = 16;

@@ -9,12 +9,13 @@ use lmc::{Base, CompressOptions};
 use super::advice::advice;
 use super::duplicates;
 use super::input::{Failed, Metric, StepsFrom};
+use super::names::{last_component, uncompressed};
 use super::result::{
     Analysis, Checkpoint, Course, Delta, Distance, FloatDelta, Group, GroupChange, GroupCourse, GroupDelta,
     GroupMagnitudes, Pair, Tensor, TensorChange,
 };
 use super::sums::{Moves, Sums, rounded};
-use super::survey::{Survey, Surveyed, last_component, uncompressed};
+use super::survey::{Survey, Surveyed};
 use super::training::{Norms, Track, layer};
 use crate::diff::counterparts::Relation;
 use crate::kind::Kind;

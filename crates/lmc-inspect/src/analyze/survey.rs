@@ -1,7 +1,6 @@
 //! One pass over a checkpoint.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lmc::internals::{EncodedBoth, encode_both, for_call, source};
@@ -12,6 +11,7 @@ use super::fields::{Fields, Histograms};
 use super::flips;
 use super::grids::Grids;
 use super::input::Failed;
+use super::names::{last_component, order_for};
 use super::result::FloatDelta;
 use super::sums::{Magnitudes, Moves, Sums};
 use super::training::{Norms, Older};
@@ -365,29 +365,6 @@ fn look_at_changes(piece: &Piece<'_>, moves: &mut Moves) {
 /// Another thread ended the study.
 pub(super) fn stopped() -> Error {
     Error::new(ErrorKind::Io, "the study was stopped")
-}
-
-/// The order in which the files of the checkpoint before are searched for the tensors of a file. Files of ranks have tensors
-/// of the same names: the file of the same name comes first, then those of the same name in other directories.
-pub(super) fn order_for(file: &Base<'_>, old: &[Base<'_>]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..old.len()).collect();
-    let name = uncompressed(file.name());
-    let last = last_component(name);
-    order.sort_by_cached_key(|&i| {
-        let old = uncompressed(old[i].name());
-        (old != name, last_component(old) != last)
-    });
-    order
-}
-
-/// The name of a file without its directories.
-pub(super) fn last_component(name: &str) -> String {
-    Path::new(name).file_name().map_or_else(|| name.to_owned(), |n| n.to_string_lossy().into_owned())
-}
-
-/// The name of a file without the suffix of compressed ones.
-pub(super) fn uncompressed(name: &str) -> &str {
-    name.strip_suffix(".lmc").unwrap_or(name)
 }
 
 impl Listed {

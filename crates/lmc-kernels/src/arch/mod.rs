@@ -136,20 +136,6 @@ impl Isa {
     }
 }
 
-/// A plain loop, compiled for each instruction set: its functions are inlined.
-pub(crate) trait Loop {
-    /// Runs it.
-    fn run(self);
-}
-
-#[allow(unsafe_code)]
-impl Isa {
-    /// Runs a loop.
-    pub(crate) fn run(self, of: impl Loop) {
-        dispatch!(self, loops::run(of), of.run());
-    }
-}
-
 /// Decodes one chunk: the partial run of a cluster.
 pub fn decode_chunk(
     table: &DecodeTable,

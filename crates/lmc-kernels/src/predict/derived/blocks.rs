@@ -1,9 +1,9 @@
 //! Fields of the blocks of GGUF: 32 elements with a scale, as llama.cpp's reference quantises them (`quantize_row_…_ref`).
 
 use super::numbers::{Number, f4_down, f16_of, widen};
-use crate::arch::Loop;
 use crate::float::with_ieee;
 use crate::isa::Isa;
+use crate::loops::Loop;
 
 /// Elements of a block.
 pub const BLOCK: usize = 32;

@@ -9,9 +9,9 @@ pub use blocks::{BLOCK, BlockType};
 pub use numbers::Number;
 
 use super::grid::Groups;
-use crate::arch::Loop;
 use crate::float::with_ieee;
 use crate::isa::Isa;
+use crate::loops::Loop;
 use numbers::{CHUNK, narrow, round, widen};
 
 /// Replaces `out` by the elements, rounded.

@@ -34,7 +34,6 @@ pub(in crate::arch) mod encode;
 mod fine;
 mod gather;
 mod lookup;
-pub(in crate::arch) mod loops;
 mod merge;
 pub(in crate::arch) mod predict;
 mod scatter;

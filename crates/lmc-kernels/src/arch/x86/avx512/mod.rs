@@ -28,7 +28,6 @@ pub(in crate::arch) mod decode;
 mod emit;
 pub(in crate::arch) mod encode;
 mod fine;
-pub(in crate::arch) mod loops;
 mod merge;
 pub(in crate::arch) mod predict;
 mod ranks;
