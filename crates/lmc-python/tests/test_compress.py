@@ -35,7 +35,7 @@ def test_output_does_not_depend_on_threads(raw, level):
 def test_digests(raw, tmp_path):
     new = raw + b"more"
     whole, base = (hashlib.sha256(data).hexdigest() for data in (new, raw))
-    want = [lmc.Digest._of(0, "SHA-256", whole), lmc.Digest._of(1, "SHA-256", base)]
+    want = [lmc.Digest(0, "SHA-256", whole), lmc.Digest(1, "SHA-256", base)]
     (tmp_path / "new").write_bytes(new)
     lmc.compress_file(tmp_path / "new", tmp_path / "file", base=raw, digest=True)
     lmc.compress_stream(io.BytesIO(new), tmp_path / "streamed", base=raw, digest=True)

@@ -107,12 +107,12 @@ def test_predictions_are_exact() -> None:
         bases = [path.with_suffix(f".base{i}") for i in (1, 2)]
         sources = [base.read_bytes() for base in (path.with_suffix(".raw"), *bases) if base.exists()]
         for column in (column for record in records for column in record.get("columns", [])):
-            for operand in column.get("operands", []):
-                if operand["kind"] in (5, 6, 7):
-                    with np.errstate(all="ignore"):
-                        expected = predictions(operand, 1 << column["width code"], sources)
-                    assert operand["decoded"]["predictions"] == expected, path
-                    kinds[operand["kind"]] += len(expected)
+            operand = column.get("operand", {})
+            if operand.get("kind") in (5, 6, 7):
+                with np.errstate(all="ignore"):
+                    expected = predictions(operand, 1 << column["width code"], sources)
+                assert operand["decoded"]["predictions"] == expected, path
+                kinds[operand["kind"]] += len(expected)
     assert kinds[5] > 200
     assert kinds[6] > 400
     assert kinds[7] > 1000
