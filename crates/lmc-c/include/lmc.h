@@ -28,7 +28,7 @@ enum {
     LMC_INTERNAL = 7     /* a defect of this library: the call had no effect but on the caller's buffer */
 };
 
-/* An open file. Several threads may read from one at once. */
+/* An open file. Several threads may read from one at once. A forked child must not: its threads are gone. */
 typedef struct lmc_file lmc_file;
 
 /* A tensor of an open file; its pointers are valid until lmc_close. */

@@ -121,7 +121,7 @@ impl<'a> Run<'a> {
 
     /// Why a job is left alone before its input is opened, if it is.
     pub(crate) fn left(&self, job: &Job) -> Option<Left> {
-        let is_there = matches!(&job.output, Target::File(path) if path.symlink_metadata().is_ok());
+        let is_there = matches!(&job.output, Target::File(path) if path.metadata().is_ok_and(|m| m.is_file()));
         (self.skip_existing && is_there).then_some(Left::Skipped("its output is there"))
     }
 

@@ -10,7 +10,8 @@ use crate::fs::names::SUFFIX;
 use crate::ui::failure::{Failure, Result};
 use crate::ui::format::Name;
 
-/// Numbers of a name that are looked at, from its end.
+/// Numbers of a name that are compared, from its end.
+#[cfg(feature = "lab")]
 const NUMBERS: usize = 4;
 
 /// Ends of words whose numbers are steps, whatever else a name has.
@@ -73,7 +74,7 @@ pub(crate) fn step(name: &str) -> Option<u64> {
 
 /// The number that a name says is a step.
 fn said(name: &str) -> Option<Number<'_>> {
-    numbers(name).take(NUMBERS).find(|n| n.is_step(false) && !n.is_shard())
+    numbers(name).find(|n| n.is_step(false) && !n.is_shard())
 }
 
 /// The number that is the step of a version: the one that its name, which is without a suffix, says is it, or else the one at its end.
@@ -93,24 +94,35 @@ pub(crate) fn version_step(name: &str) -> Option<u64> {
 /// What the names of all versions of a run have in common: a name without the numbers that change from one to the next.
 pub(crate) fn common(name: &str) -> String {
     let Some(Number { before, after, .. }) = of_version(name) else { return name.to_owned() };
-    let (mut out, mut rest) = (String::new(), before);
+    let (before, after) = (without_values(before), without_values(after));
+    let (mut out, mut rest) = (String::new(), &before[..]);
     while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
         out += &rest[..at];
         rest = &rest[at..];
         let digits = &rest[..rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len()];
-        let changes = out.ends_with(['=', '#']) || out.ends_with("#.") || EPOCHS.contains(&&*word(&out));
-        out += if changes { "#" } else { digits };
+        out += if EPOCHS.contains(&&*word(&out)) { "#" } else { digits };
         rest = &rest[digits.len()..];
     }
     let after = after.chars().filter(|c| !c.is_ascii_digit());
     out.chars().chain(rest.chars()).chain(after).collect()
 }
 
+/// A text without the numbers behind `=`.
+fn without_values(text: &str) -> String {
+    let mut parts = text.split('=');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |all, p| all + "=" + p.trim_start_matches(|c: char| c.is_ascii_digit() || "+-.eE".contains(c)))
+}
+
 /// Whether what follows a step belongs to the name of a version: `-rank0`, `-unsharded`, `-consumed_samples=800.0`.
 fn goes_with_step(text: &str) -> bool {
+    // Numbers such as `-1.25` and `1e-05` are cut at their signs.
+    let mut goes_on = false;
     let belongs = |part: &str| {
+        let rest = goes_on && part.starts_with(|c: char| c.is_ascii_digit());
+        goes_on = part.ends_with('=') || (part.contains('=') || rest) && part.ends_with(['e', 'E']);
         let word = part.trim_end_matches(|c: char| c.is_ascii_digit());
-        part.contains('=') || part == "unsharded" || word.len() < part.len() && word.ends_with(RANK)
+        rest || part.contains('=') || part == "unsharded" || word.len() < part.len() && word.ends_with(RANK)
     };
     text.is_empty() || text.starts_with(SEPARATORS) && text.trim_start_matches(SEPARATORS).split('-').all(belongs)
 }
@@ -270,6 +282,10 @@ mod tests {
             ("ep0-ba100-rank0", Some(100)),
             ("step100-unsharded", Some(100)),
             ("checkpoint_100", Some(100)),
+            // With values that have signs, and many of them.
+            ("step=100-val_loss=0.25-acc=0.87-epoch=1", Some(100)),
+            ("step=100-loss=0.5-lr=1e-05", Some(100)),
+            ("epoch=2-step=100-val_loss=9.8e-05-reward=-1.25", Some(100)),
             // Others.
             ("model-300", Some(300)),
             ("qwen2.5-step100", Some(100)),
@@ -298,6 +314,7 @@ mod tests {
         for alike in [
             ["step-7", "step-900"],
             ["epoch=0-step=16", "epoch=1-step=32"],
+            ["epoch=0-reward=-1.25-step=100", "epoch=1-reward=0.50-step=200"],
             ["epoch_0_step_99", "epoch_12_step_199"],
             ["ep0-ba100-rank0", "ep1-ba200-rank0"],
             ["m--val_loss=2.31-step=100-consumed_samples=800.0", "m--val_loss=11.5-step=200-consumed_samples=1600.0"],

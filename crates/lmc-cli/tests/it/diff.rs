@@ -398,6 +398,9 @@ fn forged_scales_are_not_attested() {
     ]);
     let one = |i: usize, a: f32| if i == 41 { 300.0 * a } else { honest(i, a) };
     copy("one", &one, &|_| ()).fails(&[stated, "m.w_scale (1 of 96 elements are not those computed)"]);
+    // Whoever multiplies zeros with it has no zeros.
+    let infinite = |i: usize, a: f32| if a == 0.0 { f32::INFINITY } else { honest(i, a) };
+    copy("infinite", &infinite, &|_| ()).fails(&[stated, "m.w_scale (1 of 96 elements are not those computed)"]);
     let clipped = |i: usize, a: f32| 0.9 * honest(i, a);
     copy("clipped", &clipped, &|_| ()).fails(&[stated, "m.w_scale (95 of 96"]);
     copy("code", &honest, &|codes| codes[5000] ^= 1)

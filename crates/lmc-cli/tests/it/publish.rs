@@ -604,6 +604,7 @@ fn the_unit_publishes_says_how_it_is_and_ends_cleanly() {
     assert_eq!(dir.names().into_iter().filter(|name| name.ends_with(".tmp")).count(), 0);
     // A store is not the place for it.
     dir.run(["publish", "s", "v", "--once", "--health-file", "s/health.json"]).is_misused(&["is in the store s"]);
+    dir.run(["publish", "s", "v", "--once", "--health-file", "v/health.json"]).is_misused(&["which has the versions"]);
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub struct Metric {
 impl Metric {
     /// A metric of finite values in the order of their steps.
     pub fn new(name: String, mut points: Vec<(u64, f64)>) -> Self {
-        points.retain(|p| p.1.is_finite());
+        points.retain(|p| (p.1 as f32).is_finite());
         points.sort_by_key(|p| p.0);
         let spikes = spikes(&points.iter().map(|p| Some(p.1 as f32)).collect::<Vec<_>>());
         Self { name, points, spikes }

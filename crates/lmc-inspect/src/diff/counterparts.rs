@@ -90,7 +90,7 @@ pub(crate) fn find(
     let mut matcher = Matcher::with_derived(layout, bases, &mut |at, buf| read_at(raw, "the input", buf, at));
     let names = names(bases);
     let tail = layout.segments.len();
-    let mut constants = HashSet::new();
+    let (lengths, mut constants) = (lengths(bases), HashSet::new());
     let mut found = Vec::with_capacity(segments.len());
     for (i, segment) in segments.iter().enumerate() {
         // A tensor that the file does not hold whole, and bytes behind the tail, have none.
@@ -150,7 +150,7 @@ pub(crate) fn find(
             }
             (None, None) => {
                 let place = segment.name.as_deref().and_then(|n| names.get(n));
-                let constant = if known { constant(segment, raw, bases, &mut constants)? } else { None };
+                let constant = if known { constant(segment, raw, bases, &lengths, &mut constants)? } else { None };
                 constant.or_else(|| place.map(|&place| incomparable(segment, place, bases)))
             }
         };
@@ -184,22 +184,38 @@ fn incomparable(segment: &Segment, place: (usize, usize), bases: &[Base<'_>]) ->
     Counterpart { place, relation, conversion: Conversion::None, len: 0, offset: theirs.offset, derived: None }
 }
 
+/// The tensors in the bases, by their numbers of elements.
+fn lengths(bases: &[Base<'_>]) -> HashMap<u64, Vec<(usize, usize)>> {
+    let mut lengths: HashMap<u64, Vec<_>> = HashMap::new();
+    for (base, b) in bases.iter().enumerate() {
+        for (i, s) in b.segments().iter().enumerate() {
+            if let Some(dtype) = s.dtype.filter(|d| !d.is_block()) {
+                lengths.entry(s.len / dtype.coding_width() as u64).or_default().push((base, i));
+            }
+        }
+    }
+    lengths
+}
+
 /// A counterpart of a tensor whose elements are all the same, of which no window tells anything: one with as many of them, and
 /// one that is not `taken` yet if there is any.
 fn constant(
     segment: &Segment,
     raw: &dyn ReadAt,
     bases: &[Base<'_>],
+    lengths: &HashMap<u64, Vec<(usize, usize)>>,
     taken: &mut HashSet<(usize, usize)>,
 ) -> Result<Option<Counterpart>> {
+    // Of many scalars not every one is compared with every other one.
+    const TRIED: usize = 64;
     let own = |at: u64, to: &mut [u8]| read_at(raw, "the input", to, at);
     let Some(dtype) = segment.dtype.filter(|d| !d.is_block()) else { return Ok(None) };
     let width = dtype.coding_width();
     let Some(element) = repeated(segment, width, &mut |_| true, &own)? else { return Ok(None) };
-    let each =
-        || bases.iter().enumerate().flat_map(|(base, b)| (0..).zip(b.segments()).map(move |(i, s)| ((base, i), s)));
-    let untaken = each().filter(|(place, _)| !taken.contains(place));
-    for (place, theirs) in untaken.chain(each().filter(|(place, _)| taken.contains(place))) {
+    let each = || lengths.get(&(segment.len / width as u64)).into_iter().flatten().copied();
+    let untaken = each().filter(|place| !taken.contains(place));
+    for place in untaken.chain(each().filter(|place| taken.contains(place))).take(TRIED) {
+        let theirs = &bases[place.0].segments()[place.1];
         let numbers = theirs.dtype.and_then(Number::of).zip(Number::of(dtype));
         let conversion = match theirs.dtype {
             Some(d) if d == dtype => Some(Conversion::None),

@@ -36,7 +36,8 @@ pub(crate) struct OfCodes {
 }
 
 /// Compares the scales of each segment of the file that has codes, if they are in the file, with what public quantisers make of the weights: one
-/// way for all scales of a tensor. Where all weights of a group are 0, so are its codes, whatever the scale.
+/// way for all scales of a tensor. Where all weights of a group are 0, so are its codes, whatever the scale, if
+/// it is finite.
 ///
 /// # Errors
 /// Those of reading the file and its bases.
@@ -155,7 +156,10 @@ fn follow(
             };
             rounded.predict(&y, &mut given);
             let each = stored.chunks(to.width()).zip(given.chunks(to.width())).zip(largest);
-            *others += each.filter(|((stored, given), a)| **a != 0.0 && stored != given).count() as u64;
+            let is_other = |((stored, given), a): &((&[u8], &[u8]), &f32)| {
+                stored != given && (**a != 0.0 || !is_finite(to, stored))
+            };
+            *others += each.filter(is_other).count() as u64;
         }
         // One that explains all scales stays to the end.
         let least = recipes.iter().map(|r| r.4).min();
@@ -164,6 +168,18 @@ fn follow(
     let compared = largest.len() as u64;
     let changed = recipes.first().map_or(compared, |r| r.4);
     Ok(Changes { compared, changed, ..Changes::default() })
+}
+
+/// Whether a scale is a finite number.
+fn is_finite(of: Number, scale: &[u8]) -> bool {
+    match of {
+        Number::F32 => f32::from_le_bytes([scale[0], scale[1], scale[2], scale[3]]).is_finite(),
+        Number::Bf16 => scale[1] & 0x7f != 0x7f || scale[0] & 0x80 == 0,
+        Number::F16 => scale[1] & 0x7c != 0x7c,
+        Number::E4m3 => scale[0] & 0x7f != 0x7f,
+        // An exponent alone.
+        _ => scale[0] != 0xff,
+    }
 }
 
 /// The least power of two that is not less.

@@ -42,7 +42,7 @@ fn with_checksum(contents: &str) -> Vec<u8> {
 /// What a store may have, although no writer of today writes it.
 pub(crate) fn good(stores: &Stores) -> Vec<Rule> {
     let of = &stores["deltas"];
-    let (shard, record) = (of.text(Shard(2)), of.text(Record(3)));
+    let (shard, record, len) = (of.text(Shard(2)), of.text(Record(3)), of.bytes(Data(2)).len());
     let more = r#","x_more":{"a":[null,1.5,"b"]}"#;
     let after = |value: &str| format!("{value}{more}");
     vec![
@@ -66,11 +66,11 @@ pub(crate) fn good(stores: &Stores) -> Vec<Rule> {
         .edit(Record(2), "/state", r#""\u006bept""#)
         .edit(Shard(2), "/version", " 1\r\n"),
         rule("deltas", "3", "dropped", "a snapshot may have lost bytes that went with the state of its optimizer")
-            .edit(Record(2), "/new_size", r#"571,"dropped":18446744073709551615"#),
+            .edit(Record(2), "/new_size", format!(r#"{len},"dropped":18446744073709551615"#)),
         rule("deltas", "1", "empty-arrays", "an empty array says the same as no field")
             .edit(Shard(2), "/files/3/len", r#"0,"segments":[]"#)
             .edit(Shard(2), "/files/0/len", r#"8264,"segments":[]"#)
-            .edit(Shard(2), "/objects", r#"[571],"alternatives":[],"writers":[]"#)
+            .edit(Shard(2), "/objects", format!(r#"[{len}],"alternatives":[],"writers":[]"#))
             .edit(Shard(1), "/files/0/segments/0/len", r#"72,"shape":[]"#),
         rule("deltas", "3", "metadata", "any names, integers up to 2^53, doubles").edit(
             Record(2),
@@ -100,7 +100,7 @@ pub(crate) fn good(stores: &Stores) -> Vec<Rule> {
                 "/sets/1/age",
                 format!(r#"0}},{{"at":[0,300,300],"hash":"{0}","raw_len":0,"raw_hash":"{0}","age":0"#, "0".repeat(64)),
             )
-            .put(of.key(Data(2)), [of.bytes(Data(2)), &[0; 29]].concat()),
+            .put(of.key(Data(2)), [of.bytes(Data(2)), &vec![0; 600 - len]].concat()),
         rule("deltas", "4", "extents", "many extents may use parts of a set, in any order").edit(
             Shard(2),
             "/files/1/extents",
@@ -124,7 +124,7 @@ pub(crate) fn bad(stores: &Stores) -> Vec<Rule> {
     rules.extend(shards(stores));
     rules.extend(sets(stores));
     rules.extend(names());
-    rules.push(alternative_of_a_delta());
+    rules.push(alternative_of_a_delta(stores));
     rules.extend(writers(stores));
     rules
 }
@@ -314,11 +314,12 @@ fn names() -> Vec<Rule> {
     long.into_iter().chain(deep).map(edited).map(|rule| rule.restores(&[2, 3], "damaged")).collect()
 }
 
-fn alternative_of_a_delta() -> Rule {
+fn alternative_of_a_delta(stores: &Stores) -> Rule {
+    let len = stores["deltas"].bytes(Data(2)).len();
     let zeros = "0".repeat(64);
     let one = format!(r#"{{"set":0,"at":[0,0,1],"hash":"{zeros}","base":"{zeros}","shard":"{zeros}"}}"#);
     rule("deltas", "4", "alternative-of-a-delta", "a set with a base has no alternative")
-        .edit(Shard(2), "/objects", format!(r#"[571],"alternatives":[{one}]"#))
+        .edit(Shard(2), "/objects", format!(r#"[{len}],"alternatives":[{one}]"#))
         .fails(&["alternatives 2", "alternatives 3"], "damaged")
 }
 

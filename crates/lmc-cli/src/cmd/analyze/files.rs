@@ -24,7 +24,7 @@ use crate::work::steps::steps;
 
 /// Where Transformers' `Trainer` keeps its log, and the most bytes of it that are read.
 const TRAINER_STATE: &str = "trainer_state.json";
-const LOG: u64 = 1 << 26;
+const LOG: u64 = 1 << 24;
 
 /// Checkpoints in files.
 pub(super) struct Files {
@@ -167,7 +167,12 @@ impl Files {
     pub(super) fn log(&self) -> Vec<Metric> {
         let Some(root) = self.places.last().map(|p| &p.root) else { return vec![] };
         let text = read_at_most(&root.join(TRAINER_STATE), LOG).unwrap_or_default();
-        let log: Value = serde_json::from_slice(&text).unwrap_or_default();
+        // Python writes what is not finite, which JSON does not have.
+        let mut text = String::from_utf8_lossy(&text).into_owned();
+        for word in [": NaN", ": Infinity", ": -Infinity"] {
+            text = text.replace(word, ": null");
+        }
+        let log: Value = serde_json::from_str(&text).unwrap_or_default();
         let mut all: BTreeMap<&str, Vec<(u64, f64)>> = BTreeMap::new();
         for entry in log["log_history"].as_array().into_iter().flatten().filter_map(Value::as_object) {
             let Some(step) = entry.get("step").and_then(Value::as_u64) else { continue };
@@ -240,6 +245,8 @@ impl Files {
 
 /// The contents of a regular file, if it has at most so many bytes.
 fn read_at_most(path: &Path, most: u64) -> Option<Vec<u8>> {
+    // Opening a pipe would wait for a writer.
+    std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     let file = std::fs::File::open(path).ok().filter(|f| f.metadata().is_ok_and(|m| m.is_file() && m.len() <= most))?;
     let mut text = Vec::new();
     file.take(most).read_to_end(&mut text).ok().map(|_| text)

@@ -33,7 +33,7 @@ use crate::work::files::NamedFiles;
 /// DIR has a directory or a file for each version, whose name has its step: checkpoint-1000, global_step1000, epoch=0-step=1000.ckpt,
 /// ep0-ba1000-rank0.pt, step1000-unsharded, model-1000.safetensors, 1000. A rank, a fraction or an epoch beside a step is none.
 /// Those that come after the last snapshot of the store are saved, in order, each as the snapshot of its step, for lmc follow. Other names
-/// are ignored, as are those that begin with a dot or "tmp", end with "tmp", or are one file of several (00001-of-00002). What appears later
+/// are ignored, as are those that begin with a dot or "tmp", end with "tmp", have "-tmp-" in them, or are one file of several (00001-of-00002). What appears later
 /// with an earlier step, as after a run was rewound, or with that of a pruned snapshot, is not saved, and reported; with --once, also what
 /// was there before, unless --newest may have left it out.
 ///
@@ -123,6 +123,13 @@ pub(crate) fn run(args: &PublishArgs, ui: &Ui) -> Result {
     check_no_file(&args.dir)?;
     if let Some(path) = &args.health_file {
         args.place.guard().check_replace(path)?;
+        let parent = health::directory(path).canonicalize().ok();
+        if parent.zip(args.dir.canonicalize().ok()).is_some_and(|(parent, dir)| parent.starts_with(dir)) {
+            let (path, dir) = (Name::path(path), Name::path(&args.dir));
+            return Err(Failure::Usage(format!(
+                "--health-file {path} is in {dir}, which has the versions: name another place"
+            )));
+        }
     }
     if let Some(out) = args.interchange.directory() {
         check_no_file(out)?;

@@ -174,7 +174,7 @@ impl Names<'_> {
             let found = pattern.captures(name)?;
             return Step::new(found.get(1).or(found.get(0))?.as_str().parse().ok()?).ok();
         }
-        let suffix = if is_file { suffix_of(name) } else { "" };
+        let suffix = suffix_of(name);
         if is_file && suffix.is_empty() {
             return None;
         }
