@@ -248,7 +248,7 @@ pub(crate) fn decompress_stream<'py>(
             detached(py, || {
                 let done = restore(&mut source.stream(), &mut Writer { object });
                 source.check_unchanged()?;
-                Ok(done?.map_err(|e| about(&source, e))?)
+                done?.map_err(|e| about(&source, e))
             })
         }
         (End::Object(object), End::Path(dst)) => {

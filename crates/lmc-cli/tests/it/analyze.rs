@@ -178,7 +178,7 @@ fn metrics_of_snapshots_and_of_trainers() {
     for step in [100, 101] {
         let to = format!("hf/checkpoint-{step}");
         std::fs::create_dir_all(dir.path(&to)).unwrap();
-        std::fs::copy(dir.path(&format!("step{step}.safetensors")), dir.path(&format!("{to}/model.safetensors")))
+        std::fs::copy(dir.path(format!("step{step}.safetensors")), dir.path(format!("{to}/model.safetensors")))
             .unwrap();
     }
     let log = r#"{"log_history": [{"step": 50, "loss": 3.5, "epoch": 0.5}, {"step": 100, "loss": 3.25, "text": "no number"},

@@ -40,7 +40,7 @@ pub(super) fn exact(n: usize, width_code: u8, operand: Operand) -> Predicted {
     let column = Predicted {
         raw: vec![0; n << width_code],
         width_code,
-        operand: operand,
+        operand,
         row_terms: None,
         boundaries: Vec::new(),
         streams: vec![Stream::of(0, Cluster { z: 8 << width_code, ..Cluster::default() })],

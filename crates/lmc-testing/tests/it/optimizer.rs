@@ -51,7 +51,7 @@ fn exact(elements: &[u32], width_code: u8, operand: Operand) -> Predicted {
     Predicted {
         raw,
         width_code,
-        operand: operand,
+        operand,
         row_terms: None,
         boundaries: Vec::new(),
         streams: vec![Stream::of(0, Cluster { z: 8 << width_code, ..Cluster::default() })],

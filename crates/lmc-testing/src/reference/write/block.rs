@@ -28,6 +28,7 @@ pub struct Block {
 }
 
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a test has a few of them, each for a moment")]
 pub enum Column {
     Stored(Vec<u8>),
     Zstd(Zstd),
