@@ -28,16 +28,18 @@ STEPS = {"pretrain": range(1, 14), "finetune": range(14, 18), "sparse": range(18
 STATES = [1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13, 16, 17, 20, 21]
 
 #: Every process of a run starts with this. It counts the lines of study_run.py as they are executed, from when the
-#: first step is trained, and dies at one of them.
+#: first step is trained, or from when its first checkpoint is saved, and dies at one of them.
 KILLED = """
 import atexit, os, signal, sys
-lines, training = 0, False
+lines, begun = 0, False
 def traced(frame, event, _):
-    global lines, training
+    global lines, begun
     if frame.f_code.co_filename != os.environ["TRACED"]:
         return None
-    training |= frame.f_code.co_name == "learning_rate"
-    if event == "line" and training:
+    at = [event, frame.f_code.co_name] == os.environ["COUNT_FROM"].split()
+    # The checkpoint of step 0 is saved before the training.
+    begun |= at and frame.f_locals["step"] > 0
+    if event == "line" and begun:
         lines += 1
         if lines == int(os.environ["KILL_AT"]):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -50,13 +52,15 @@ atexit.register(count)
 """
 
 
-def train(folder: Path, *arguments: str, kill_at: int = -1) -> subprocess.CompletedProcess[str]:
+def train(
+    folder: Path, *arguments: str, kill_at: int = -1, count_from: str = "call learning_rate"
+) -> subprocess.CompletedProcess[str]:
     start = folder.parent / "start"
     start.mkdir(exist_ok=True)
     (start / "sitecustomize.py").write_text(KILLED)
     path = os.pathsep.join([str(start), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "TRACED": str(RUN), "KILL_AT": str(kill_at)}
-    environment["COUNT"] = str(folder.parent / "count")
+    environment |= {"COUNT": str(folder.parent / "count"), "COUNT_FROM": count_from}
     command = [sys.executable, str(STUDY), "--lmc", "unused", "--json", "unused", "--dir", str(folder), *SMALL]
     return subprocess.run([*command, *arguments], capture_output=True, text=True, env=environment)
 
@@ -96,18 +100,18 @@ def test_a_run_that_was_killed_goes_on(whole, tmp_path):
     unbroken, lines = whole
     broken, draw = tmp_path / "run", random.Random(1)
     assert lines > 300
-    # Far enough that the first process gets to a checkpoint, and not so far that one of them gets to the end. Steps
-    # that are trained again take more lines, so that a later one may die before the next checkpoint.
+    # Each process gets to a checkpoint, and not so far beyond it that one of them gets to the end: a sixth of the lines
+    # is less than four steps.
     for part in range(3):
-        died = train(broken, kill_at=draw.randrange(lines * 5 // 16, lines * 3 // 8))
+        died = train(broken, kill_at=draw.randrange(1, lines // 6), count_from="return save")
         assert died.returncode == -signal.SIGKILL, died.stderr
-        assert (continued(died) or 0) >= (4 if part else 0), died.stdout
+        assert (continued(died) or 0) >= 4 * part, died.stdout
         log = max(broken.glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
         with log.open("a") as file:
             file.write('{"step": 1')
     resumed = train(broken, "--threads", "2")
     assert resumed.returncode == 0, resumed.stderr
-    assert 4 <= (continued(resumed) or 0) < 21, resumed.stdout
+    assert 12 <= (continued(resumed) or 0) < 21, resumed.stdout
     # It goes on with the threads of the run, not with those asked for now.
     assert " 1 threads" in resumed.stdout
     for phase in STEPS:

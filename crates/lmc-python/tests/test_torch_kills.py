@@ -15,8 +15,7 @@ pytestmark = pytest.mark.long
 KILLS = Path(__file__).parents[3] / "bench" / "kills.py"
 
 
-# Without Lightning, which does not save the state of the generator: see bench/kills.py.
-@pytest.mark.parametrize("kind", ["loop", "trainer", "accelerate", "dcp", "async"])
+@pytest.mark.parametrize("kind", ["loop", "trainer", "lightning", "accelerate", "dcp", "async"])
 def test_killed_and_resumed(kind, tmp_path):
     command = [sys.executable, str(KILLS), kind, "--kills", "8", "--dir", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})

@@ -185,12 +185,30 @@ const ANSWERS: [(&str, &str); 6] = [
 ];
 
 /// What a server says in XML: what stands before it, such as the status, the first line of its message, and the code.
+#[cfg(feature = "buckets")]
 fn answer(text: &str) -> Option<String> {
-    let field = |name: &str| Some(text.split_once(&format!("<{name}>"))?.1.split_once("</")?.0);
-    let (code, message) = (field("Code")?, field("Message").unwrap_or_default());
-    let status = text.split_once('<')?.0.trim_end().trim_end_matches(':');
+    let (status, document) = text.split_at(text.find('<')?);
+    let ErrorDocument { code, message } = ErrorDocument::parse(document)?;
+    let status = status.trim_end().trim_end_matches(':');
     let colon = if status.is_empty() { "" } else { ": " };
     Some(format!("{status}{colon}{} ({code})", message.lines().next().unwrap_or_default()))
+}
+
+/// What S3 answers to a request that fails.
+#[cfg(feature = "buckets")]
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct ErrorDocument {
+    pub(crate) code: String,
+    #[serde(default)]
+    message: String,
+}
+
+#[cfg(feature = "buckets")]
+impl ErrorDocument {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        quick_xml::de::from_str(text).ok()
+    }
 }
 
 /// The innermost cause: the message of the operating system or the server.
@@ -200,7 +218,9 @@ pub(crate) fn root_cause(e: &dyn std::error::Error) -> String {
         last = next;
     }
     let text = last.to_string();
-    answer(&text).unwrap_or(text)
+    #[cfg(feature = "buckets")]
+    let text = answer(&text).unwrap_or(text);
+    text
 }
 
 impl fmt::Display for Error {
@@ -221,7 +241,7 @@ impl std::error::Error for Error {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "buckets"))]
 mod tests {
     use super::*;
 

@@ -199,8 +199,8 @@ fn how_weights_move() {
     ]);
     let a = study(&run);
     let [w, b, z] = &a.tensors[..] else { panic!("{:?}", a.tensors) };
-    let some = |of: &[f32]| of.iter().map(|&x| (!x.is_nan()).then(|| format!("{x:.2}"))).collect::<Vec<_>>();
-    let of = |of: &[Option<f32>]| of.iter().map(|x| x.map(|x| format!("{x:.2}"))).collect::<Vec<_>>();
+    let some = |of: &[f32]| of.iter().map(|&x| (!x.is_nan()).then(|| format!("{x:.5e}"))).collect::<Vec<_>>();
+    let of = |of: &[Option<f32>]| of.iter().map(|x| x.map(|x| format!("{x:.5e}"))).collect::<Vec<_>>();
     // What is not finite, or was not, is left out.
     let norms = [5.0, 51f32.sqrt(), 115f32.sqrt(), 231f32.sqrt()];
     assert_eq!(of(&w.course.norm), some(&norms));

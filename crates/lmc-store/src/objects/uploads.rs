@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use crate::error::{Error, Result, root_cause};
+use crate::error::{Error, ErrorDocument, Result, root_cause};
 use crate::format::keys;
 use crate::objects::bucket::{Bucket, SILENCE, install_tls};
 use crate::objects::location::PATIENCE;
@@ -143,7 +143,10 @@ impl Uploads {
                 },
                 Ok((404, _)) => return Ok(None),
                 Ok((status, text)) => {
-                    let why = format!("status {status}{}", code(&text).map(|c| format!(", {c}")).unwrap_or_default());
+                    let why = format!(
+                        "status {status}{}",
+                        ErrorDocument::parse(&text).map(|e| format!(", {}", e.code)).unwrap_or_default()
+                    );
                     if status < 500 && status != 429 || status == 501 {
                         return Err(failed(why));
                     }
@@ -192,17 +195,6 @@ fn time_of(date: &str) -> Result<u64> {
     let parsed = chrono::DateTime::parse_from_rfc3339(date);
     let date = parsed.map_err(|_| Error::store(format!("cannot list uploads: {date:?} is not a date")))?;
     seconds(date.timestamp())
-}
-
-/// The message of an S3 error document.
-fn code(text: &str) -> Option<String> {
-    quick_xml::de::from_str::<ErrorDocument>(text).ok().map(|e| e.code)
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct ErrorDocument {
-    code: String,
 }
 
 #[derive(Deserialize)]

@@ -279,7 +279,7 @@ fn what_has_no_room_is_refused() {
     let mut streams = Streams::default();
     let (mut short, mut large) = (0, 0);
     for width in WIDTHS {
-        for len in [1, 63, 64, 65, 1000, 1024, 3000].repeat(12) {
+        for len in [1, 63, 64, 65, 1000, 1024, 3000].repeat(24) {
             let c = Case::new(&mut r, width, len, true);
             let m = c.model();
             let counts = Isa::PORTABLE.count_contexts(&m);
@@ -299,7 +299,7 @@ fn what_has_no_room_is_refused() {
             short += 1;
         }
     }
-    assert!(short > 300 && large > 100 * all().len(), "{short} short, {large} large");
+    assert!(short > 300 && large > 200 * all().len(), "{short} short, {large} large");
 }
 
 /// Elements that differ in some bits from their predictions, or from 0: all are found, and nothing else.
@@ -374,7 +374,7 @@ fn wrong_counts_are_refused() {
     let mut streams = Streams::default();
     let mut refused = 0;
     for width in WIDTHS {
-        for len in [1, 2, 63, 64, 65, 130, 1024, 1500, 5003].repeat(8) {
+        for len in [1, 2, 63, 64, 65, 130, 1024, 1500, 5003].repeat(16) {
             let c = Case::new(&mut r, width, len, true);
             let m = c.model();
             let right = Isa::PORTABLE.count_contexts(&m);
@@ -404,5 +404,5 @@ fn wrong_counts_are_refused() {
             }
         }
     }
-    assert!(refused > 500, "{refused} refused");
+    assert!(refused > 1000, "{refused} refused");
 }

@@ -8,6 +8,8 @@ mod numbers;
 pub use blocks::{BLOCK, BlockType};
 pub use numbers::Number;
 
+use std::sync::LazyLock;
+
 use super::grid::Groups;
 use crate::float::with_ieee;
 use crate::isa::Isa;
@@ -23,9 +25,10 @@ pub fn cast(from: Number, to: Number, elements: &[u8], out: &mut [u8]) {
     with_ieee(|| fastest().run(Cast { from, to, elements, out }));
 }
 
-/// The instruction set of loops: all of them give the same results.
+/// The instruction set of loops: all of them give the same results. It is detected once.
 fn fastest() -> Isa {
-    Isa::detect().unwrap_or(Isa::PORTABLE)
+    static ISA: LazyLock<Isa> = LazyLock::new(|| Isa::detect().unwrap_or(Isa::PORTABLE));
+    *ISA
 }
 
 struct Cast<'a> {
