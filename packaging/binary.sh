@@ -38,8 +38,8 @@ case $triple in
         build=(cargo-zigbuild build --target "${triple/%gnu/gnu.2.17}")
         ;;
 esac
-"${build[@]}" --release --locked --quiet -p lmc-codec-cli --features man
-"${build[@]}" --release --locked --quiet -p lmc-c
+# In one call, which compiles the codec once for both.
+"${build[@]}" --release --locked --quiet -p lmc-codec-cli -p lmc-c --features lmc-codec-cli/man
 
 mkdir -p "$dist" "$work/$name/completions" "$work/$name/lib" "$work/$name/include"
 cp crates/lmc-c/include/lmc.h "$work/$name/include"

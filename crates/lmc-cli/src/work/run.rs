@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::fs::guard::Guard;
 use crate::fs::input::{STDIN, Source, Stdin};
 use crate::fs::output::{Origin, Output, Target};
-use crate::ui::failure::Result;
+use crate::ui::failure::{Failure, Result};
 use crate::ui::format::Name;
 use crate::ui::messages::Ui;
 use crate::work::args::Files;
