@@ -1,5 +1,7 @@
 //! Changes of the valid stores: one for each rule that it breaks, and some that break none.
 
+use lmc::{Base, CompressOptions, Compressor, DecompressOptions};
+use lmc_testing::handmade::{FrameBlock, frame_of_blocks};
 use serde_json::Value;
 
 use crate::rule::{Data, Marker, Object, Record, Rule, Shard, Stores, Tag, rule};
@@ -29,6 +31,18 @@ fn listed() -> Vec<Rule> {
 fn raw_frame(header: &[u8], contents: &str) -> Vec<u8> {
     let block = (u32::try_from(contents.len()).expect("it is small") << 3 | 1).to_le_bytes();
     [&[0x28, 0xb5, 0x2f, 0xfd], header, &block[..3], contents.as_bytes()].concat()
+}
+
+/// A frame of a blank, then so many blanks, then a document.
+fn blank_frame(contents: &str, blanks: &[FrameBlock]) -> Vec<u8> {
+    let length = |block: &FrameBlock| match *block {
+        FrameBlock::Raw(ref bytes) => bytes.len(),
+        FrameBlock::Rle(_, length) | FrameBlock::Literals(_, length) => length,
+        FrameBlock::Match(_, length) => length as usize,
+    };
+    let (first, last) = (FrameBlock::Raw(vec![b' ']), FrameBlock::Raw(contents.into()));
+    let blocks = [&[first], blanks, &[last]].concat();
+    frame_of_blocks(blocks.iter().map(length).sum(), &blocks)
 }
 
 /// A frame with a checksum.
@@ -82,6 +96,9 @@ pub(crate) fn good(stores: &Stores) -> Vec<Rule> {
             .stored(Shard(2), raw_frame(&[0, 0x58], &shard)),
         rule("deltas", "1", "frame-with-checksum", "a frame may have a checksum")
             .stored(Shard(2), with_checksum(&shard)),
+        rule("deltas", "1", "frame-blocks-of-2-17", "a block of a frame may decode to 2^17 bytes")
+            .stored(Shard(2), blank_frame(&shard, &[FrameBlock::Rle(b' ', 1 << 17), FrameBlock::Match(1, 1 << 17)])),
+        chain(of, 64, "set-chain-64", "a chain may have 64 sets"),
         rule("deltas", "1", "foreign", "other objects are foreign: of no step, of no such generation, of no tag")
             .put("snapshots/.DS_Store", "x")
             .put("snapshots/9007/199/254/740/989-1.json", "x")
@@ -218,6 +235,8 @@ fn frames(stores: &Stores) -> Vec<Rule> {
     let (text, bytes) = (of.text(Shard(2)), of.bytes(Shard(2)).to_vec());
     let damaged =
         |name, why, stored| rule("deltas", "1", name, why).stored(Shard(2), stored).restores(&[2, 3], "damaged");
+    let above =
+        |name, blanks| damaged(name, "a block of a frame decodes to at most 2^17 bytes", blank_frame(&text, &[blanks]));
     let skipped = [0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0];
     let mut checksum = with_checksum(&text);
     *checksum.last_mut().expect("it is not empty") ^= 1;
@@ -238,6 +257,8 @@ fn frames(stores: &Stores) -> Vec<Rule> {
         damaged("frame-window", "a window has at most 2^27 bytes", raw_frame(&[0, 0x90], &text)),
         damaged("frame-dictionary", "a frame needs no dictionary", raw_frame(&[1, 0x58, 7], &text)),
         damaged("frame-checksum", "a checksum that is there is right", checksum),
+        above("frame-rle-block-above-2-17", FrameBlock::Rle(b' ', (1 << 17) + 1)),
+        above("frame-match-above-2-17", FrameBlock::Match(1, (1 << 17) + 1)),
         rule("deltas", "1", "shard-hash", "the key is the hash of the stored bytes")
             .put(of.key(Shard(2)), other)
             .restores(&[2, 3], "damaged"),
@@ -258,8 +279,13 @@ fn shards(stores: &Stores) -> Vec<Rule> {
             .lose(of.key(Shard(1)))
             .restores(&[1, 2, 3], "damaged"),
         rule("deltas", "4", "shard-unlisted", "all shards of a chain are listed")
-            .edit(Shard(3), "/shards/0", format!("\"{}\"", of.id(Shard(2))))
-            .edit(Shard(3), "/shards/1", format!("\"{id}\""))
+            .edit(Shard(3), "/shards", format!("[\"{}\"]", of.id(Shard(2))))
+            .edit(Shard(3), "/sets/0/base", "[1,0]")
+            .edit(Shard(3), "/files/0/segments_of", "")
+            .edit(Shard(3), "/files/0/extents/0/0", "0")
+            .edit(Shard(3), "/files/1/segments_of", "")
+            .edit(Shard(3), "/files/2/segments_of", "")
+            .edit(Shard(3), "/files/2/extents/0/0", "0")
             .restores(&[3], "damaged"),
         rule("deltas", "4", "data-missing", "data objects are there")
             .lose(of.key(Data(1)))
@@ -287,23 +313,36 @@ fn sets(stores: &Stores) -> Vec<Rule> {
             .edit(Shard(2), "/objects/0", "300000000")
             .edit(Shard(2), "/sets/1/at/2", "134217729")
             .restores(&[2, 3], "limit"),
-        long_chain(&stores["deltas"]),
+        chain(&stores["deltas"], 65, "set-chain-65", "a chain has at most 64 sets").restores(&[2], "limit"),
     ]
 }
 
-/// 65 sets, each the base of the next.
-fn long_chain(of: &Made) -> Rule {
-    let text = of.text(Shard(2));
-    let (start, end) = (text.find(r#"{"at""#).expect("it has sets"), text.find("},{\"at\"").expect("it has two sets"));
-    let first = &text[start..end];
-    let with_base = |base: u32, age: u32| {
-        format!("}},{}", first.replace(r#""base":[1,1],"age":1"#, &format!(r#""base":[0,{base}],"age":{age}"#)))
+/// A chain of so many sets with the same bytes: each but the first is a delta of the one before it, in which nothing changed.
+fn chain(of: &Made, sets: usize, name: &str, why: &str) -> Rule {
+    let shard: Value = serde_json::from_str(&of.text(Shard(2))).expect("a shard is JSON");
+    let first = &shard["sets"][1];
+    let [at, len] = [1, 2].map(|i| first["at"][i].as_u64().expect("a number") as usize);
+    let stored = of.bytes(Data(2));
+    let raw = lmc::decompress(&stored[at..at + len], &DecompressOptions::default()).expect("the set is whole");
+    let mut delta = Vec::new();
+    let base = Base::new(&raw[..]).expect("memory can be read");
+    let mut compressor = Compressor::new(&CompressOptions::default().with_threads(1)).expect("no threads are needed");
+    compressor.compress(&raw[..], &[base], &mut delta).expect("memory is written");
+    let (end, hash) = (stored.len(), blake3::hash(&delta));
+    let set = |age: usize| {
+        let fields = format!(
+            r#""at":[0,{end},{}],"hash":"{hash}","raw_len":{},"raw_hash":{}"#,
+            delta.len(),
+            raw.len(),
+            first["raw_hash"]
+        );
+        format!(r#"}},{{{fields},"base":[0,{age}],"age":{age}"#)
     };
-    let more: String = (2..66).map(|n| with_base(if n == 2 { 0 } else { n - 1 }, n)).collect();
-    rule("deltas", "1", "set-chain-65", "a chain has at most 64 sets")
-        .edit(Shard(2), "/sets/1/age", format!("0{more}"))
-        .edit(Shard(2), "/files/0/extents/1/1", "64")
-        .restores(&[2], "limit")
+    rule("deltas", "1", name, why)
+        .edit(Shard(2), "/objects/0", (end + delta.len()).to_string())
+        .edit(Shard(2), "/sets/1/age", format!("0{}", (1..sets).map(set).collect::<String>()))
+        .edit(Shard(2), "/files/1/extents/0/1", sets.to_string())
+        .put(of.key(Data(2)), [stored, &delta].concat())
 }
 
 fn names() -> Vec<Rule> {
