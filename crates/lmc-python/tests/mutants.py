@@ -4,7 +4,7 @@
 
 A condition is an argument of `must` or `must_be` (each side of `and`, and of a chain of comparisons), or an end of the
 range of a field. Without it, at least one file of testdata/format1/bad.json must be accepted or end in another
-exception than FormatError and LimitError, such as IndexError, or in a second of time: else no vector needs the
+exception than FormatError and LimitError, such as IndexError, or not end in ten seconds: else no vector needs the
 condition. Prints those that none needs, and the numbers.
 """
 
