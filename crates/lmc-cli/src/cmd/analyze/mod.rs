@@ -64,6 +64,11 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     engines: Vec<String>,
 
+    /// Compress all blocks. By default one of eight is, if the checkpoints have more than 1 GiB together: then sizes are estimates, but for
+    /// those of the last checkpoint by itself.
+    #[arg(long)]
+    exact: bool,
+
     /// Compression level of the sizes.
     #[arg(short, long, value_name = "LEVEL", value_parser = level(), default_value = Level::default().name())]
     level: Level,
@@ -80,12 +85,16 @@ pub(crate) struct AnalyzeArgs {
 const JSON_HELP: &str = "\
 --json prints one object; later versions may add fields. Entropies are in bits an element, sizes in bytes:
   version, program, level  1, the version of this form (not of files); the version of lmc; the level of compression
+  sample                   of so many blocks one was compressed, 1 for all: else sizes are estimates
   steps_from               \"store\", \"names\", or \"places\": steps are unknown, and their fields count checkpoints
   checkpoints              name, step, metadata (of a snapshot: texts by name), files, formats, and figures: all, kinds
                            and dtypes (these two are lists with a name)
   pairs                    each checkpoint but the first, and the one before it: from, to (numbers of checkpoints), steps, all, and
                            groups by kind and dtype, with flips; missing_tensors and new_tensors (tensors of one of both without a
-                           counterpart), missing_names and new_names (of the first eight)
+                           counterpart), missing_names and new_names (of the first eight); adam: null, or elements (that were
+                           looked at, about a million at most), explained (the part of the step's squared length that lies along
+                           m / √v of the later moments), gradient (the part that does not lie along that of the earlier ones, or
+                           null where less than 0.9 are explained)
   metrics                  numbers that were recorded: name, points (pairs of a step and a value), spikes (numbers of points);
                            those of the metadata of snapshots, or of trainer_state.json beside the last checkpoint
   kinds, layers            how floats of 16 or more bits moved, by kind, and the weights by layer: name, and a course
@@ -135,6 +144,7 @@ impl AnalyzeArgs {
             every: self.every,
             distances: (!self.distances.is_empty()).then(|| self.distances.clone()),
             engines: self.engines.clone(),
+            exact: self.exact,
             codec: codec.with_max_work(max_work()?),
             stop: Arc::default(),
         })
