@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/study.md and docs/study.svg, from bench/results/study.json and the notes in bench/study-notes.md."""
+"""docs/study.svg, and docs/study.md but for its notes, from bench/results/study.json."""
 
 import json
 import statistics
@@ -15,6 +15,8 @@ from markdown import percent, table  # noqa: E402
 from origin import sentence  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Between these the page is written by hand.
+BEGIN, END = "<!-- notes:begin -->", "<!-- notes:end -->"
 PHASES = {"pretrain": "#c1272d", "finetune": "#2e7d9a", "sparse": "#0a7c59"}
 
 
@@ -155,13 +157,17 @@ reinforcement learning. Stores keep the bf16 weights of every step, each as a de
     intro = textwrap.fill(" ".join(intro.split()), 120)
     return f"""# A study of a run
 
-<!-- Written by bench/report_study.py from bench/results/study.json and bench/study-notes.md. -->
+<!-- Written by bench/report_study.py from bench/results/study.json, but for the notes. -->
 
 {intro}
 
 All numbers are per cent of raw, at level `default` unless stated otherwise. Δ: a delta of the previous step.
 
+{BEGIN}
+
 {notes.strip()}
+
+{END}
 
 ## The page of another run
 
@@ -208,8 +214,9 @@ Of other models, as their abstracts state them (numbers are those of arXiv).
 def main() -> None:
     study = json.loads((ROOT / "bench" / "results" / "study.json").read_text())
     draw(study, ROOT / "docs" / "study.svg")
-    notes = (ROOT / "bench" / "study-notes.md").read_text()
-    (ROOT / "docs" / "study.md").write_text(page(study, notes))
+    path = ROOT / "docs" / "study.md"
+    notes = path.read_text().partition(BEGIN)[2].partition(END)[0]
+    path.write_text(page(study, notes))
 
 
 if __name__ == "__main__":
