@@ -375,7 +375,7 @@ fn errors_say_what_to_do() {
     let dir = saved();
     dir.write("m", &model());
     dir.run(["compress", "m", "-o", "no/m.lmc"]).fails(&["no/m.lmc: cannot write", "; make the directory no first"]);
-    dir.run(["snapshot", "save", "m", "runs/7"]).is_misused(&["m: is a file, and has to be a directory"]);
+    dir.run(["snapshot", "save", "m", "missing"]).is_misused(&["m: is a file, and has to be a directory"]);
     dir.run(["snapshot", "restore", "m", "-o", "x"]).fails(&["m: is a file, not a store"]);
     dir.run(["snapshot", "restore", "runs/7", "none", "-o", "x"]).fails(&["no file \"none\"; lmc snapshot show lists"]);
     dir.run(["snapshot", "restore", "runs/7", "--at", "7", "-o", "x"])

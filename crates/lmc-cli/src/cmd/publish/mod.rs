@@ -265,7 +265,7 @@ impl Publisher<'_> {
         if new.is_empty() {
             self.waiting = Some(format!("waiting for a version in {}", Name::path(&args.dir)));
             if args.looks.once {
-                ui.done(format_args!("{} : nothing new in {}", Name::text(&args.place.store), Name::path(&args.dir)));
+                ui.detail(format_args!("nothing is new in {}", Name::path(&args.dir)));
             }
         }
         if !std::mem::replace(&mut self.has_looked, true) {

@@ -129,10 +129,12 @@ pub(super) fn run(args: &SaveArgs, ui: &Ui) -> Result {
         }
     }
     let asked = args.step.map(Step::new).transpose().map_err(failure)?;
-    if let Ok(Location::Directory(dir)) = place.location() {
+    let found = NamedFiles::find(&args.files, &place.store);
+    if let (Err(_), Ok(Location::Directory(dir))) = (&found, place.location()) {
+        // The store and the files may have changed places.
         check_no_file(&dir)?;
     }
-    let files = Opened::new(NamedFiles::find(&args.files, &place.store)?)?;
+    let files = Opened::new(found?)?;
     files.note_compressed(ui)?;
     files.notes()?.iter().for_each(|note| ui.warn(note));
     let mut store = StoreOptions::default();
